@@ -1,0 +1,45 @@
+// Memory for numbers, aligned for every instruction set.
+
+#ifndef SYNCGRADS_COMMON_ALIGNED_BUFFER_H_
+#define SYNCGRADS_COMMON_ALIGNED_BUFFER_H_
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "absl/types/span.h"
+
+namespace syncgrads {
+
+// Moveable. Its contents are not initialised.
+class AlignedBuffer {
+ public:
+  static constexpr size_t kAlignment = 64;
+
+  AlignedBuffer() = default;
+  explicit AlignedBuffer(size_t bytes) : bytes_(bytes) {
+    if (bytes == 0) return;
+    // aligned_alloc wants a multiple of the alignment.
+    const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
+    if (memory_ == nullptr) throw std::bad_alloc();
+  }
+
+  std::byte* data() { return memory_.get(); }
+  const std::byte* data() const { return memory_.get(); }
+  size_t size() const { return bytes_; }
+  absl::Span<const std::byte> span() const { return {memory_.get(), bytes_}; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+
+  std::unique_ptr<std::byte, Free> memory_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_COMMON_ALIGNED_BUFFER_H_

@@ -1,0 +1,290 @@
+#include "common/contract/contract.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+namespace {
+
+absl::Status Unknown(absl::string_view what, int value) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown ", what, " ", value, "; protocol version ", kProtocolVersion));
+}
+
+absl::StatusOr<UpdateRule> FromProto(const v1::UpdateRule& proto) {
+  switch (proto.kind_case()) {
+    case v1::UpdateRule::kReduction:
+      if (proto.reduction() < v1::AVERAGE || proto.reduction() > v1::PRODUCT) {
+        return Unknown("reduction", proto.reduction());
+      }
+      return UpdateRule(static_cast<Reduction>(proto.reduction()));
+    case v1::UpdateRule::kGather:
+      return UpdateRule(Gather{});
+    case v1::UpdateRule::kOptimizer: {
+      SYNCGRADS_ASSIGN_OR_RETURN(Optimizer optimizer, syncgrads::FromProto(proto.optimizer()));
+      return UpdateRule(std::move(optimizer));
+    }
+    case v1::UpdateRule::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("a group has no update rule");
+}
+
+void SetRule(const UpdateRule& rule, v1::UpdateRule& proto) {
+  if (const auto* reduction = std::get_if<Reduction>(&rule)) {
+    proto.set_reduction(static_cast<v1::Reduction>(*reduction));
+  } else if (std::holds_alternative<Gather>(rule)) {
+    proto.mutable_gather();
+  } else {
+    *proto.mutable_optimizer() = ToProto(std::get<Optimizer>(rule));
+  }
+}
+
+// The field's value, or what the plain struct has by default.
+#define SYNCGRADS_READ_OPTIONAL(field) \
+  if (proto.has_##field()) out.field = proto.field()
+
+Sgd Read(const v1::Sgd& proto) {
+  Sgd out;
+  SYNCGRADS_READ_OPTIONAL(learning_rate);
+  SYNCGRADS_READ_OPTIONAL(weight_decay);
+  return out;
+}
+
+template <typename Out, typename Proto>
+Out ReadMomentum(const Proto& proto) {
+  Out out;
+  SYNCGRADS_READ_OPTIONAL(learning_rate);
+  SYNCGRADS_READ_OPTIONAL(momentum);
+  SYNCGRADS_READ_OPTIONAL(weight_decay);
+  return out;
+}
+
+RmsProp Read(const v1::RmsProp& proto) {
+  RmsProp out;
+  SYNCGRADS_READ_OPTIONAL(learning_rate);
+  SYNCGRADS_READ_OPTIONAL(decay);
+  SYNCGRADS_READ_OPTIONAL(epsilon);
+  return out;
+}
+
+Adagrad Read(const v1::Adagrad& proto) {
+  Adagrad out;
+  SYNCGRADS_READ_OPTIONAL(learning_rate);
+  SYNCGRADS_READ_OPTIONAL(epsilon);
+  return out;
+}
+
+template <typename Out, typename Proto>
+Out ReadAdam(const Proto& proto) {
+  Out out;
+  SYNCGRADS_READ_OPTIONAL(learning_rate);
+  SYNCGRADS_READ_OPTIONAL(beta1);
+  SYNCGRADS_READ_OPTIONAL(beta2);
+  SYNCGRADS_READ_OPTIONAL(epsilon);
+  if constexpr (std::is_same_v<Out, AdamW>) {
+    SYNCGRADS_READ_OPTIONAL(weight_decay);
+  }
+  return out;
+}
+
+#undef SYNCGRADS_READ_OPTIONAL
+
+struct OptimizerWriter {
+  v1::Optimizer& proto;
+
+  void operator()(const Sgd& in) const {
+    v1::Sgd& out = *proto.mutable_sgd();
+    out.set_learning_rate(in.learning_rate);
+    out.set_weight_decay(in.weight_decay);
+  }
+  void operator()(const Momentum& in) const { WriteMomentum(in, *proto.mutable_momentum()); }
+  void operator()(const Nesterov& in) const { WriteMomentum(in, *proto.mutable_nesterov()); }
+  void operator()(const RmsProp& in) const {
+    v1::RmsProp& out = *proto.mutable_rms_prop();
+    out.set_learning_rate(in.learning_rate);
+    out.set_decay(in.decay);
+    out.set_epsilon(in.epsilon);
+  }
+  void operator()(const Adagrad& in) const {
+    v1::Adagrad& out = *proto.mutable_adagrad();
+    out.set_learning_rate(in.learning_rate);
+    out.set_epsilon(in.epsilon);
+  }
+  void operator()(const Adam& in) const { WriteAdam(in, *proto.mutable_adam()); }
+  void operator()(const AdamW& in) const {
+    v1::AdamW& out = *proto.mutable_adam_w();
+    WriteAdam(in, out);
+    out.set_weight_decay(in.weight_decay);
+  }
+
+  template <typename In, typename Out>
+  static void WriteMomentum(const In& in, Out& out) {
+    out.set_learning_rate(in.learning_rate);
+    out.set_momentum(in.momentum);
+    out.set_weight_decay(in.weight_decay);
+  }
+  template <typename In, typename Out>
+  static void WriteAdam(const In& in, Out& out) {
+    out.set_learning_rate(in.learning_rate);
+    out.set_beta1(in.beta1);
+    out.set_beta2(in.beta2);
+    out.set_epsilon(in.epsilon);
+  }
+};
+
+}  // namespace
+
+v1::Optimizer ToProto(const Optimizer& optimizer) {
+  v1::Optimizer proto;
+  std::visit(OptimizerWriter{proto}, optimizer);
+  return proto;
+}
+
+absl::StatusOr<Optimizer> FromProto(const v1::Optimizer& proto) {
+  switch (proto.kind_case()) {
+    case v1::Optimizer::kSgd:
+      return Optimizer(Read(proto.sgd()));
+    case v1::Optimizer::kMomentum:
+      return Optimizer(ReadMomentum<Momentum>(proto.momentum()));
+    case v1::Optimizer::kNesterov:
+      return Optimizer(ReadMomentum<Nesterov>(proto.nesterov()));
+    case v1::Optimizer::kRmsProp:
+      return Optimizer(Read(proto.rms_prop()));
+    case v1::Optimizer::kAdagrad:
+      return Optimizer(Read(proto.adagrad()));
+    case v1::Optimizer::kAdam:
+      return Optimizer(ReadAdam<Adam>(proto.adam()));
+    case v1::Optimizer::kAdamW:
+      return Optimizer(ReadAdam<AdamW>(proto.adam_w()));
+    case v1::Optimizer::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("an optimizer has no kind");
+}
+
+v1::GroupSpec ToProto(const GroupSpec& spec) {
+  v1::GroupSpec proto;
+  proto.set_name(spec.name);
+  for (const TensorSpec& tensor : spec.tensors) {
+    v1::TensorSpec& out = *proto.add_tensors();
+    out.set_name(tensor.name);
+    out.set_dtype(static_cast<v1::DType>(tensor.dtype));
+    out.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+  }
+  SetRule(spec.rule, *proto.mutable_rule());
+  proto.mutable_policy()->mutable_sync();
+  proto.set_chunk_bytes(spec.chunk_bytes);
+  return proto;
+}
+
+absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto) {
+  GroupSpec spec;
+  spec.name = proto.name();
+  for (const v1::TensorSpec& tensor : proto.tensors()) {
+    if (tensor.dtype() < v1::F64 || tensor.dtype() > v1::I32) {
+      return Unknown(absl::StrCat("dtype of tensor \"", tensor.name(), "\":"), tensor.dtype());
+    }
+    spec.tensors.push_back({tensor.name(), static_cast<DType>(tensor.dtype()),
+                            {tensor.shape().begin(), tensor.shape().end()}});
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(spec.rule, FromProto(proto.rule()));
+  spec.chunk_bytes = proto.chunk_bytes();
+  return spec;
+}
+
+v1::GroupPlan ToProto(const GroupPlan& plan) {
+  v1::GroupPlan proto;
+  proto.set_group(ToNumber(plan.id));
+  *proto.mutable_spec() = ToProto(plan.spec);
+  for (size_t c = 0; c < plan.servers.size(); ++c) {
+    const Chunk& chunk = plan.layout.chunks()[c];
+    v1::ChunkPlacement& out = *proto.add_chunks();
+    out.set_server(ToNumber(plan.servers[c]));
+    out.set_dtype(static_cast<v1::DType>(chunk.dtype));
+    out.set_first_element(chunk.first_element);
+    out.set_elements(chunk.elements);
+  }
+  return proto;
+}
+
+absl::StatusOr<GroupPlan> FromProto(const v1::GroupPlan& proto) {
+  SYNCGRADS_ASSIGN_OR_RETURN(GroupSpec spec, FromProto(proto.spec()));
+  SYNCGRADS_ASSIGN_OR_RETURN(Layout layout, Layout::Create(spec.tensors, spec.chunk_bytes));
+  if (static_cast<size_t>(proto.chunks_size()) != layout.chunks().size()) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan of group \"", spec.name, "\" has ",
+                                                   proto.chunks_size(), " chunks, its layout has ",
+                                                   layout.chunks().size()));
+  }
+  std::vector<ServerIndex> servers;
+  servers.reserve(layout.chunks().size());
+  for (int c = 0; c < proto.chunks_size(); ++c) {
+    const v1::ChunkPlacement& theirs = proto.chunks(c);
+    const Chunk& ours = layout.chunks()[c];
+    if (static_cast<DType>(theirs.dtype()) != ours.dtype ||
+        theirs.first_element() != ours.first_element || theirs.elements() != ours.elements) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("chunk ", c, " of group \"", spec.name, "\" is planned as ",
+                       theirs.elements(), " elements from ", theirs.first_element(),
+                       ", but the layout has ", ours.elements, " from ", ours.first_element));
+    }
+    servers.push_back(ServerIndex{theirs.server()});
+  }
+  return GroupPlan{GroupId{proto.group()}, std::move(spec), std::move(layout), std::move(servers)};
+}
+
+v1::Epoch ToProto(const Epoch& epoch) {
+  v1::Epoch proto;
+  proto.set_number(epoch.number);
+  for (const Member& member : epoch.members) {
+    v1::Member& out = *proto.add_members();
+    out.set_member(ToNumber(member.id));
+    out.set_name(member.name);
+    out.set_incarnation(ToNumber(member.incarnation));
+  }
+  for (const GroupRound& first : epoch.first_rounds) *proto.add_first_rounds() = ToProto(first);
+  return proto;
+}
+
+Epoch FromProto(const v1::Epoch& proto) {
+  Epoch epoch;
+  epoch.number = proto.number();
+  for (const v1::Member& member : proto.members()) {
+    epoch.members.push_back(
+        {MemberId{member.member()}, member.name(), Incarnation{member.incarnation()}});
+  }
+  for (const v1::GroupRound& first : proto.first_rounds()) {
+    epoch.first_rounds.push_back(FromProto(first));
+  }
+  return epoch;
+}
+
+v1::GroupRound ToProto(const GroupRound& round) {
+  v1::GroupRound proto;
+  proto.set_group(ToNumber(round.group));
+  proto.set_round(ToNumber(round.round));
+  return proto;
+}
+
+GroupRound FromProto(const v1::GroupRound& proto) {
+  return {GroupId{proto.group()}, Round{proto.round()}};
+}
+
+v1::Error ToProto(const absl::Status& status) {
+  v1::Error proto;
+  proto.set_code(static_cast<int>(status.code()));
+  proto.set_message(std::string(status.message()));
+  return proto;
+}
+
+absl::Status FromProto(const v1::Error& proto) {
+  const bool known = proto.code() > 0 &&
+                     proto.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  return absl::Status(
+      known ? static_cast<absl::StatusCode>(proto.code()) : absl::StatusCode::kUnknown,
+      proto.message());
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,115 @@
+#include "common/group.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/optim/optimizer.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+namespace {
+
+std::string ToString(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kAverage:
+      return "average";
+    case Reduction::kSum:
+      return "sum";
+    case Reduction::kMin:
+      return "min";
+    case Reduction::kMax:
+      return "max";
+    case Reduction::kProduct:
+      return "product";
+  }
+  return absl::StrCat("unknown reduction ", static_cast<int>(reduction));
+}
+
+std::string ToString(const UpdateRule& rule) {
+  if (const auto* reduction = std::get_if<Reduction>(&rule)) return ToString(*reduction);
+  if (std::holds_alternative<Gather>(rule)) return "gather";
+  return ::syncgrads::ToString(std::get<Optimizer>(rule));
+}
+
+absl::Status CheckRule(const GroupSpec& spec, const TensorSpec& tensor) {
+  if (const auto* reduction = std::get_if<Reduction>(&spec.rule)) {
+    if (*reduction == Reduction::kAverage && IsInteger(tensor.dtype)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor \"", tensor.name, "\" of group \"", spec.name, "\" is ", NameOf(tensor.dtype),
+          "; an average is only of floating-point numbers: use a sum, or another dtype"));
+    }
+  } else if (std::holds_alternative<Optimizer>(spec.rule)) {
+    if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF64) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor \"", tensor.name, "\" of group \"", spec.name, "\" is ",
+                       NameOf(tensor.dtype), "; an optimizer on the servers updates f32 and f64"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Validate(const GroupSpec& spec) {
+  if (spec.name.empty()) return absl::InvalidArgumentError("a group has an empty name");
+  SYNCGRADS_RETURN_IF_ERROR(Layout::Create(spec.tensors, spec.chunk_bytes).status());
+  for (const TensorSpec& tensor : spec.tensors) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckRule(spec, tensor));
+  }
+  if (const auto* optimizer = std::get_if<Optimizer>(&spec.rule)) return Validate(*optimizer);
+  return absl::OkStatus();
+}
+
+absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
+                            const std::string& theirs_owner) {
+  const std::string group = absl::StrCat("group \"", ours.name, "\"");
+  if (!(ours.rule == theirs.rule)) {
+    return absl::InvalidArgumentError(absl::StrCat(group, " has the rule ", ToString(ours.rule),
+                                                   " here, but worker \"", theirs_owner,
+                                                   "\" registered ", ToString(theirs.rule)));
+  }
+  if (ours.chunk_bytes != theirs.chunk_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(group, " has chunk_bytes ", ours.chunk_bytes,
+                                                   " here, but worker \"", theirs_owner,
+                                                   "\" registered ", theirs.chunk_bytes));
+  }
+  const size_t common = std::min(ours.tensors.size(), theirs.tensors.size());
+  for (size_t t = 0; t < common; ++t) {
+    const TensorSpec& our = ours.tensors[t];
+    const TensorSpec& their = theirs.tensors[t];
+    if (our.name != their.name) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", t, " of ", group, " is \"", our.name, "\" here, but worker \"",
+                       theirs_owner, "\" registered \"", their.name, "\""));
+    }
+    if (!(our == their)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor \"", our.name, "\" of ", group, " is ", ToString(our), " here, but worker \"",
+          theirs_owner, "\" registered ", ToString(their)));
+    }
+  }
+  if (ours.tensors.size() != theirs.tensors.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        group, " has ", ours.tensors.size(), " tensors here, but worker \"", theirs_owner,
+        "\" registered ", theirs.tensors.size()));
+  }
+  return absl::OkStatus();
+}
+
+Round FirstRound(const UpdateRule& rule) {
+  return std::holds_alternative<Optimizer>(rule) ? Round{0} : Round{1};
+}
+
+std::vector<ServerIndex> PlaceChunks(const Layout& layout, std::vector<uint64_t>& bytes) {
+  std::vector<ServerIndex> servers;
+  servers.reserve(layout.chunks().size());
+  for (const Chunk& chunk : layout.chunks()) {
+    const auto least = std::min_element(bytes.begin(), bytes.end());
+    *least += chunk.bytes();
+    servers.push_back(ServerIndex{static_cast<uint32_t>(least - bytes.begin())});
+  }
+  return servers;
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,57 @@
+// A group's description, and the plan that every member and server follows.
+
+#ifndef SYNCGRADS_COMMON_GROUP_H_
+#define SYNCGRADS_COMMON_GROUP_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "common/layout.h"
+#include "common/update_rule.h"
+
+namespace syncgrads {
+
+// A named set of tensors with an update rule and a round counter of its own.
+struct GroupSpec {
+  std::string name;
+  std::vector<TensorSpec> tensors;
+  UpdateRule rule = Reduction::kAverage;
+  // 0 stands for kDefaultChunkBytes.
+  uint32_t chunk_bytes = 0;
+};
+
+// InvalidArgument, naming the thing and its value, if the group cannot be
+// served: an empty name, tensors that Layout::Create refuses, an average of
+// integers, an optimizer over anything but f32 and f64 or with hyperparameters
+// out of range.
+absl::Status Validate(const GroupSpec& spec);
+
+// InvalidArgument, naming the first difference and both values, unless the two
+// describe the same group. `theirs_owner` is who registered `theirs`.
+absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
+                            const std::string& theirs_owner);
+
+// The first round that members push: 0 where an optimizer on the servers needs
+// parameters first, else 1.
+Round FirstRound(const UpdateRule& rule);
+
+// A registered group. Immutable.
+struct GroupPlan {
+  GroupId id;
+  GroupSpec spec;
+  Layout layout;
+  // servers[c] reduces chunk c.
+  std::vector<ServerIndex> servers;
+};
+
+// Gives each chunk to the server that has the fewest bytes so far, the first of
+// equals. `bytes` holds what each server has already, and is added to.
+std::vector<ServerIndex> PlaceChunks(const Layout& layout, std::vector<uint64_t>& bytes);
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_COMMON_GROUP_H_

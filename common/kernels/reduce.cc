@@ -1,0 +1,316 @@
+#include "common/kernels/reduce.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/kernels/reduce.cc"
+// clang-format off
+#include "hwy/foreach_target.h"  // Includes this file once per instruction set;
+// clang-format on
+// first of all, so that what follows is seen anew by each.
+#include "common/kernels/elements-inl.h"
+#include "hwy/highway.h"
+
+// A block of elements is reduced over all sources before the next, a few sources
+// at a time. What is accumulated stays in the first-level cache; each source is
+// read for a stretch, so that the processor sees few streams to prefetch, however
+// many members there are; and `out`, which may be one of the sources, is written
+// when the block of every source has been read.
+
+HWY_BEFORE_NAMESPACE();
+namespace syncgrads {
+namespace HWY_NAMESPACE {
+
+// Bytes of accumulators per block, sources read together, and vectors per step
+// (independent chains, which hide the latency of an addition). Found by measuring.
+constexpr size_t kBlockBytes = 8192;
+constexpr size_t kTogether = 8;
+constexpr size_t kVectors = 4;
+
+// The operations: Enter makes an accumulator of the first source, Add takes in
+// another, and Leave makes the result. `weight` and `divisor` are of averages.
+
+struct SumOf {
+  template <class D, class V>
+  static HWY_INLINE V Enter(D, V v, hn::TFromD<D>) {
+    return v;
+  }
+  template <class D, class V>
+  static HWY_INLINE V Add(D, V sum, V v, hn::TFromD<D>) {
+    return hn::Add(sum, v);
+  }
+  template <class D, class V>
+  static HWY_INLINE V Leave(D, V sum, hn::TFromD<D>) {
+    return sum;
+  }
+};
+
+struct AverageOf {
+  template <class D, class V>
+  static HWY_INLINE V Enter(D d, V v, hn::TFromD<D> weight) {
+    return hn::Mul(hn::Set(d, weight), v);
+  }
+  template <class D, class V>
+  static HWY_INLINE V Add(D d, V sum, V v, hn::TFromD<D> weight) {
+    return hn::Add(sum, hn::Mul(hn::Set(d, weight), v));
+  }
+  template <class D, class V>
+  static HWY_INLINE V Leave(D d, V sum, hn::TFromD<D> divisor) {
+    return hn::Div(sum, hn::Set(d, divisor));
+  }
+};
+
+// Multiplying by 1 is exact, so the weights are left out where all are 1.
+struct UnweightedAverageOf : SumOf {
+  template <class D, class V>
+  static HWY_INLINE V Leave(D d, V sum, hn::TFromD<D> divisor) {
+    return hn::Div(sum, hn::Set(d, divisor));
+  }
+};
+
+struct ProductOf : SumOf {
+  template <class D, class V>
+  static HWY_INLINE V Add([[maybe_unused]] D d, V product, V v, hn::TFromD<D>) {
+    if constexpr (sizeof(hn::TFromD<D>) == 8 && !hwy::IsFloat<hn::TFromD<D>>()) {
+#if HWY_TARGET == HWY_SCALAR
+      return hn::Set(d, hn::GetLane(product) * hn::GetLane(v));
+#else
+      // Few processors multiply 64-bit integers: a*b = al*bl + 2^32 (ah*bl + al*bh).
+      const hn::Repartition<uint32_t, D> halves;
+      const auto low = [&](V x) HWY_ATTR { return hn::BitCast(halves, x); };
+      const auto high = [&](V x) HWY_ATTR { return hn::BitCast(halves, hn::ShiftRight<32>(x)); };
+      const V cross =
+          hn::Add(hn::MulEven(high(product), low(v)), hn::MulEven(low(product), high(v)));
+      return hn::Add(hn::MulEven(low(product), low(v)), hn::ShiftLeft<32>(cross));
+#endif
+    } else {
+      return hn::Mul(product, v);
+    }
+  }
+};
+
+// Instruction sets disagree about the minimum of NaNs and of -0 and +0, so it is
+// made of comparisons. If neither operand is less, they are equal or one is NaN:
+// then both are taken, and OR-ing their bits gives the number, -0 if either is,
+// or a NaN.
+template <class V>
+HWY_INLINE V Minimum(V a, V b) {
+  const V b_unless_less = hn::IfThenElse(hn::Lt(a, b), a, b);
+  const V a_unless_less = hn::IfThenElse(hn::Lt(b, a), b, a);
+  return hn::Or(b_unless_less, a_unless_less);
+}
+
+struct MinOf : SumOf {
+  template <class D, class V>
+  static HWY_INLINE V Add([[maybe_unused]] D d, V least, V v, hn::TFromD<D>) {
+    if constexpr (hwy::IsFloat<hn::TFromD<D>>()) {
+      return Minimum(least, v);
+    } else {
+      const hn::RebindToSigned<D> di;
+      return hn::BitCast(d, hn::Min(hn::BitCast(di, least), hn::BitCast(di, v)));
+    }
+  }
+};
+
+struct MaxOf : SumOf {
+  template <class D, class V>
+  static HWY_INLINE V Add([[maybe_unused]] D d, V most, V v, hn::TFromD<D>) {
+    if constexpr (hwy::IsFloat<hn::TFromD<D>>()) {
+      return hn::Neg(Minimum(hn::Neg(most), hn::Neg(v)));
+    } else {
+      const hn::RebindToSigned<D> di;
+      return hn::BitCast(d, hn::Max(hn::BitCast(di, most), hn::BitCast(di, v)));
+    }
+  }
+};
+
+// Up to kTogether sources. In the first pass over a block the accumulators begin
+// with the first of them; in the last, results go to `out`.
+template <typename Lane>
+struct Pass {
+  bool first;
+  bool last;
+  Lane divisor;
+  size_t sources;
+  const std::byte* data[kTogether];
+  Lane weight[kTogether];
+};
+
+// One pass over `count` elements, a multiple of kVectors vectors.
+template <class Element, class Operation>
+HWY_INLINE void RunPass(const Pass<typename Element::Lane>& pass, size_t count,
+                        typename Element::Lane* HWY_RESTRICT accumulators, std::byte* out) {
+  using Lane = typename Element::Lane;
+  const hn::ScalableTag<Lane> d;
+  const size_t lanes = hn::Lanes(d);
+  const size_t bytes = lanes * Element::kBytes;
+  for (size_t i = 0; i < count; i += kVectors * lanes) {
+    const size_t at = i * Element::kBytes;
+    Lane* const kept = accumulators + i;
+    hn::Vec<decltype(d)> a0, a1, a2, a3;
+    size_t source = 0;
+    if (pass.first) {
+      const std::byte* const from = pass.data[0] + at;
+      const Lane weight = pass.weight[0];
+      a0 = Operation::Enter(d, Element::Load(d, from), weight);
+      a1 = Operation::Enter(d, Element::Load(d, from + bytes), weight);
+      a2 = Operation::Enter(d, Element::Load(d, from + 2 * bytes), weight);
+      a3 = Operation::Enter(d, Element::Load(d, from + 3 * bytes), weight);
+      source = 1;
+    } else {
+      a0 = hn::Load(d, kept);
+      a1 = hn::Load(d, kept + lanes);
+      a2 = hn::Load(d, kept + 2 * lanes);
+      a3 = hn::Load(d, kept + 3 * lanes);
+    }
+    for (; source < pass.sources; ++source) {
+      const std::byte* const from = pass.data[source] + at;
+      const Lane weight = pass.weight[source];
+      a0 = Operation::Add(d, a0, Element::Load(d, from), weight);
+      a1 = Operation::Add(d, a1, Element::Load(d, from + bytes), weight);
+      a2 = Operation::Add(d, a2, Element::Load(d, from + 2 * bytes), weight);
+      a3 = Operation::Add(d, a3, Element::Load(d, from + 3 * bytes), weight);
+    }
+    if (pass.last) {
+      const auto store = [&](auto accumulator, std::byte* to) HWY_ATTR {
+        auto result = Operation::Leave(d, accumulator, pass.divisor);
+        if constexpr (hwy::IsFloat<Lane>()) result = OneNaN(d, result);
+        Element::Store(d, result, to);
+      };
+      std::byte* const to = out + at;
+      store(a0, to);
+      store(a1, to + bytes);
+      store(a2, to + 2 * bytes);
+      store(a3, to + 3 * bytes);
+    } else {
+      hn::Store(a0, d, kept);
+      hn::Store(a1, d, kept + lanes);
+      hn::Store(a2, d, kept + 2 * lanes);
+      hn::Store(a3, d, kept + 3 * lanes);
+    }
+  }
+}
+
+template <class Element, class Operation>
+void ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, size_t count,
+              std::byte* out) {
+  using Lane = typename Element::Lane;
+  const hn::ScalableTag<Lane> d;
+  constexpr size_t kBytes = Element::kBytes;
+  constexpr size_t kBlock = kBlockBytes / sizeof(Lane);
+  constexpr size_t kMaxStep = kVectors * hn::MaxLanes(d);
+  const size_t step = kVectors * hn::Lanes(d);
+
+  HWY_ALIGN Lane accumulators[kBlock];
+  // Where a block ends with less than a step, that rest is copied here, so that
+  // one loop serves all.
+  HWY_ALIGN Lane rest_accumulators[kMaxStep];
+  HWY_ALIGN std::byte rest_data[kTogether][kMaxStep * kBytes] = {};
+  HWY_ALIGN std::byte rest_out[kMaxStep * kBytes];
+
+  Pass<Lane> pass, rest_pass;
+  pass.divisor = static_cast<Lane>(total_weight);
+  for (size_t begin = 0; begin < count; begin += kBlock) {
+    const size_t block = std::min(kBlock, count - begin);
+    const size_t whole = block / step * step;
+    const size_t rest = (block - whole) * kBytes;
+    for (size_t source = 0; source < sources.size(); source += kTogether) {
+      pass.sources = std::min(kTogether, sources.size() - source);
+      pass.first = source == 0;
+      pass.last = source + pass.sources == sources.size();
+      for (size_t k = 0; k < pass.sources; ++k) {
+        pass.data[k] = sources[source + k].data + begin * kBytes;
+        pass.weight[k] = static_cast<Lane>(sources[source + k].weight);
+      }
+      RunPass<Element, Operation>(pass, whole, accumulators, out + begin * kBytes);
+      if (rest == 0) continue;
+
+      rest_pass = pass;
+      for (size_t k = 0; k < pass.sources; ++k) {
+        std::memcpy(rest_data[k], pass.data[k] + whole * kBytes, rest);
+        rest_pass.data[k] = rest_data[k];
+      }
+      RunPass<Element, Operation>(rest_pass, step, rest_accumulators, rest_out);
+      if (pass.last) std::memcpy(out + (begin + whole) * kBytes, rest_out, rest);
+    }
+  }
+}
+
+template <class Element>
+void ReduceElements(Reduction op, bool weighted, absl::Span<const WeightedSource> sources,
+                    double total_weight, size_t count, std::byte* out) {
+  switch (op) {
+    case Reduction::kAverage:
+      if constexpr (hwy::IsFloat<typename Element::Lane>()) {
+        return weighted ? ReduceAs<Element, AverageOf>(sources, total_weight, count, out)
+                        : ReduceAs<Element, UnweightedAverageOf>(sources, total_weight, count, out);
+      }
+      return;
+    case Reduction::kSum:
+      return ReduceAs<Element, SumOf>(sources, 1, count, out);
+    case Reduction::kMin:
+      return ReduceAs<Element, MinOf>(sources, 1, count, out);
+    case Reduction::kMax:
+      return ReduceAs<Element, MaxOf>(sources, 1, count, out);
+    case Reduction::kProduct:
+      return ReduceAs<Element, ProductOf>(sources, 1, count, out);
+  }
+}
+
+void ReduceSeveral(DType dtype, Reduction op, bool weighted,
+                   absl::Span<const WeightedSource> sources, double total_weight, size_t count,
+                   std::byte* out) {
+  switch (dtype) {
+    case DType::kF64:
+      return ReduceElements<Native<double>>(op, weighted, sources, total_weight, count, out);
+    case DType::kF32:
+      return ReduceElements<Native<float>>(op, weighted, sources, total_weight, count, out);
+    case DType::kF16:
+      return ReduceElements<Float16>(op, weighted, sources, total_weight, count, out);
+    case DType::kBF16:
+      return ReduceElements<BFloat16>(op, weighted, sources, total_weight, count, out);
+    // Unsigned, because unsigned numbers wrap.
+    case DType::kI64:
+      return ReduceElements<Native<uint64_t>>(op, weighted, sources, total_weight, count, out);
+    case DType::kI32:
+      return ReduceElements<Native<uint32_t>>(op, weighted, sources, total_weight, count, out);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace syncgrads
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include "common/kernels/require.h"
+
+namespace syncgrads {
+
+HWY_EXPORT(ReduceSeveral);
+
+bool IsWeight(double weight) { return weight >= 0x1p-64 && weight <= 0x1p64; }
+
+void Reduce(DType dtype, Reduction op, absl::Span<const WeightedSource> sources, size_t count,
+            std::byte* out) {
+  Require(!sources.empty(), "Reduce of at least one source");
+  Require(op != Reduction::kAverage || !IsInteger(dtype), "an average of floats");
+  if (count == 0) return;
+  if (sources.size() == 1) {
+    if (out != sources[0].data) std::memcpy(out, sources[0].data, count * SizeOf(dtype));
+    return;
+  }
+  double total_weight = 0;
+  bool weighted = false;
+  for (const WeightedSource& source : sources) {
+    total_weight += source.weight;
+    weighted = weighted || source.weight != 1;
+  }
+  HWY_DYNAMIC_DISPATCH(ReduceSeveral)(dtype, op, weighted, sources, total_weight, count, out);
+}
+
+}  // namespace syncgrads
+
+#endif  // HWY_ONCE

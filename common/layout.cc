@@ -1,0 +1,105 @@
+#include "common/layout.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+namespace {
+
+constexpr uint64_t kMaxElements = uint64_t{1} << 48;
+
+absl::Status CheckTensor(const TensorSpec& tensor) {
+  if (tensor.name.empty()) return absl::InvalidArgumentError("a tensor has an empty name");
+  if (SizeOf(tensor.dtype) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\" has the unknown dtype ",
+                                                   static_cast<int>(tensor.dtype)));
+  }
+  uint64_t elements = 1;
+  for (int64_t axis : tensor.shape) {
+    if (axis <= 0) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\" has shape [",
+                                                     absl::StrJoin(tensor.shape, ","),
+                                                     "]; every axis must be positive"));
+    }
+    if (static_cast<uint64_t>(axis) > kMaxElements / elements) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\" has shape [",
+                                                     absl::StrJoin(tensor.shape, ","),
+                                                     "]; more than 2^48 elements"));
+    }
+    elements *= static_cast<uint64_t>(axis);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint64_t TensorSpec::elements() const {
+  uint64_t product = 1;
+  for (int64_t axis : shape) product *= static_cast<uint64_t>(axis);
+  return product;
+}
+
+std::string ToString(const TensorSpec& tensor) {
+  return absl::StrCat(NameOf(tensor.dtype), "[", absl::StrJoin(tensor.shape, ","), "]");
+}
+
+absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes) {
+  if (chunk_bytes == 0) chunk_bytes = kDefaultChunkBytes;
+  if (chunk_bytes < 8 || chunk_bytes > kMaxChunkBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk_bytes is ", chunk_bytes, "; must be 8 to ", kMaxChunkBytes));
+  }
+  if (tensors.empty()) return absl::InvalidArgumentError("a group has no tensors");
+  absl::flat_hash_set<std::string> names;
+  uint64_t total_elements = 0;
+  for (const TensorSpec& tensor : tensors) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
+    if (!names.insert(tensor.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor \"", tensor.name, "\" is registered twice"));
+    }
+    total_elements += tensor.elements();
+    if (total_elements > kMaxElements) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the group has more than 2^48 elements, reached at tensor \"", tensor.name,
+                       "\""));
+    }
+  }
+
+  Layout layout;
+  layout.tensors_ = std::move(tensors);
+  layout.chunks_of_.resize(layout.tensors_.size());
+  for (DType dtype : kAllDTypes) {
+    const uint64_t capacity = chunk_bytes / SizeOf(dtype);
+    uint64_t position = 0;  // among all elements of this dtype
+    bool open = false;      // the last chunk is of this dtype and has room
+    for (size_t t = 0; t < layout.tensors_.size(); ++t) {
+      const TensorSpec& tensor = layout.tensors_[t];
+      if (tensor.dtype != dtype) continue;
+      layout.total_bytes_ += tensor.bytes();
+      const uint64_t elements = tensor.elements();
+      for (uint64_t offset = 0; offset < elements;) {
+        if (!open) layout.chunks_.push_back({dtype, position, 0, {}});
+        Chunk& chunk = layout.chunks_.back();
+        const uint64_t taken = std::min(elements - offset, capacity - chunk.elements);
+        if (offset == 0) {
+          layout.chunks_of_[t].first = static_cast<uint32_t>(layout.chunks_.size() - 1);
+        }
+        chunk.spans.push_back({TensorId{static_cast<uint32_t>(t)}, offset, chunk.elements, taken});
+        chunk.elements += taken;
+        offset += taken;
+        position += taken;
+        open = chunk.elements < capacity;
+      }
+      layout.chunks_of_[t].count =
+          static_cast<uint32_t>(layout.chunks_.size()) - layout.chunks_of_[t].first;
+    }
+  }
+  return layout;
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,90 @@
+// The optimizers as plain loops over single elements, to test the vectorised
+// ones against: the same operations in the same order, and so the same bits.
+
+#ifndef SYNCGRADS_COMMON_OPTIM_REFERENCE_H_
+#define SYNCGRADS_COMMON_OPTIM_REFERENCE_H_
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <variant>
+#include <vector>
+
+#include "common/optim/power.h"
+#include "common/update_rule.h"
+
+namespace syncgrads::reference {
+
+// One element: x and its slots are updated in place. T is float or double.
+
+template <typename T>
+void UpdateOne(const Sgd& rule, uint64_t, T g, T& x, T*) {
+  if (rule.weight_decay != 0) g = g + T(rule.weight_decay) * x;
+  x = x - T(rule.learning_rate) * g;
+}
+
+template <typename T>
+void UpdateOne(const Momentum& rule, uint64_t, T g, T& x, T* slots) {
+  if (rule.weight_decay != 0) g = g + T(rule.weight_decay) * x;
+  slots[0] = T(rule.momentum) * slots[0] + T(rule.learning_rate) * g;
+  x = x - slots[0];
+}
+
+template <typename T>
+void UpdateOne(const Nesterov& rule, uint64_t, T g, T& x, T* slots) {
+  if (rule.weight_decay != 0) g = g + T(rule.weight_decay) * x;
+  const T s = T(rule.learning_rate) * g;
+  slots[0] = T(rule.momentum) * slots[0] + s;
+  x = x - (T(rule.momentum) * slots[0] + s);
+}
+
+template <typename T>
+void UpdateOne(const RmsProp& rule, uint64_t, T g, T& x, T* slots) {
+  slots[0] = T(rule.decay) * slots[0] + T(1 - rule.decay) * (g * g);
+  x = x - (T(rule.learning_rate) * g) / (std::sqrt(slots[0]) + T(rule.epsilon));
+}
+
+template <typename T>
+void UpdateOne(const Adagrad& rule, uint64_t, T g, T& x, T* slots) {
+  slots[0] = slots[0] + g * g;
+  x = x - (T(rule.learning_rate) * g) / (std::sqrt(slots[0]) + T(rule.epsilon));
+}
+
+template <typename T>
+void UpdateOne(const Adam& rule, uint64_t step, T g, T& x, T* slots) {
+  slots[0] = T(rule.beta1) * slots[0] + T(1 - rule.beta1) * g;
+  slots[1] = T(rule.beta2) * slots[1] + T(1 - rule.beta2) * (g * g);
+  const T m = slots[0] / T(1 - Power(rule.beta1, step));
+  const T v = slots[1] / T(1 - Power(rule.beta2, step));
+  x = x - (T(rule.learning_rate) * m) / (std::sqrt(v) + T(rule.epsilon));
+}
+
+template <typename T>
+void UpdateOne(const AdamW& rule, uint64_t step, T g, T& x, T* slots) {
+  if (rule.weight_decay != 0) x = x - T(rule.learning_rate * rule.weight_decay) * x;
+  const Adam adam = {rule.learning_rate, rule.beta1, rule.beta2, rule.epsilon};
+  UpdateOne(adam, step, g, x, slots);
+}
+
+// Updates `params` and `slots`, each as long as `grad`, in place.
+template <typename T>
+void Update(const Optimizer& rule, uint64_t step, const std::vector<T>& grad,
+            std::vector<T>& params, std::vector<std::vector<T>>& slots) {
+  const auto one_nan = [](T& value) {
+    if (std::isnan(value)) value = std::numeric_limits<T>::quiet_NaN();
+  };
+  for (size_t i = 0; i < grad.size(); ++i) {
+    T here[2] = {};
+    for (size_t s = 0; s < slots.size(); ++s) here[s] = slots[s][i];
+    std::visit([&](const auto& r) { UpdateOne(r, step, grad[i], params[i], here); }, rule);
+    one_nan(params[i]);
+    for (size_t s = 0; s < slots.size(); ++s) {
+      one_nan(here[s]);
+      slots[s][i] = here[s];
+    }
+  }
+}
+
+}  // namespace syncgrads::reference
+
+#endif  // SYNCGRADS_COMMON_OPTIM_REFERENCE_H_

@@ -1,0 +1,288 @@
+#include "server/core/chunk_rounds.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/optim/update.h"
+
+namespace syncgrads::server {
+namespace {
+
+SlotShape ShapeOf(const Chunk& chunk, const UpdateRule& rule) {
+  SlotShape shape{chunk.bytes(), 0, 0};
+  if (const auto* optimizer = std::get_if<Optimizer>(&rule)) {
+    shape.optimizer_slots = SlotCount(*optimizer);
+    shape.spans = chunk.spans.size();
+  }
+  return shape;
+}
+
+}  // namespace
+
+ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
+                         std::shared_ptr<const Roster> roster, const Clock& clock)
+    : plan_(plan),
+      id_(chunk),
+      chunk_(plan.layout.chunk(chunk)),
+      generation_(generation),
+      clock_(clock),
+      pool_(ShapeOf(chunk_, plan.spec.rule)),
+      roster_(std::move(roster)),
+      open_(FirstRound(plan.spec.rule)) {}
+
+void ChunkRounds::Push(const PushHeader& header, Payload payload,
+                       std::shared_ptr<AnswerSink> sink) {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    PushLocked(header, std::move(payload), std::move(sink), answers);
+  }
+  for (Answer& answer : answers) answer.sink->Send(std::move(answer.result), answer.with_payload);
+}
+
+void ChunkRounds::SetRoster(std::shared_ptr<const Roster> roster) {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    roster_ = std::move(roster);
+    TryCloseLocked(answers);
+  }
+  for (Answer& answer : answers) answer.sink->Send(std::move(answer.result), answer.with_payload);
+}
+
+Round ChunkRounds::Hold() {
+  MutexLock lock(mutex_);
+  held_from_ = seats_.empty() ? open_ : Next(open_);
+  return *held_from_;
+}
+
+void ChunkRounds::Release() {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    held_from_.reset();
+    TryCloseLocked(answers);
+  }
+  for (Answer& answer : answers) answer.sink->Send(std::move(answer.result), answer.with_payload);
+}
+
+std::optional<ChunkWait> ChunkRounds::Explain() const {
+  MutexLock lock(mutex_);
+  if (seats_.empty()) return std::nullopt;
+  return ChunkWait{open_, open_since_, MissingLocked()};
+}
+
+Round ChunkRounds::open_round() const {
+  MutexLock lock(mutex_);
+  return open_;
+}
+
+void ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
+                             std::shared_ptr<AnswerSink> sink, Answers& answers) {
+  const auto refuse = [&](const absl::Status& error) {
+    answers.push_back({std::move(sink), Refusal(header.round, error), false});
+  };
+  const Roster::Entry* sender = roster_->Find(header.member);
+  if (absl::Status status = CheckSenderLocked(header, sender); !status.ok()) {
+    return refuse(status);
+  }
+  Round& asked = asked_[header.member];
+  asked = std::max(asked, header.round);
+  if (header.round < open_) {
+    AnswerClosedLocked(header, std::move(sink), answers);
+    // A follower that was waited for may have caught up.
+    return TryCloseLocked(answers);
+  }
+  if (header.round > open_) {
+    return refuse(absl::FailedPreconditionError(absl::StrCat(
+        "round ", ToNumber(header.round), " of chunk ", ToNumber(id_), " of group \"",
+        plan_.spec.name, "\" is not open yet; round ", ToNumber(open_), " is")));
+  }
+  const Epoch* epoch = roster_->EpochOf(plan_.id, open_);
+  const auto member =
+      std::find_if(epoch->members.begin(), epoch->members.end(),
+                   [&header](const Member& listed) { return listed.id == header.member; });
+  if (member == epoch->members.end()) {
+    return refuse(absl::FailedPreconditionError(
+        absl::StrCat("member ", ToNumber(header.member), " (\"", sender->member.name,
+                     "\") is not in epoch ", epoch->number, ", which round ",
+                     ToNumber(header.round), " belongs to")));
+  }
+  if (!header.skip && sender->HasEnded(plan_.id, open_)) {
+    return refuse(absl::FailedPreconditionError(
+        absl::StrCat("worker \"", sender->member.name, "\" contributes to round ",
+                     ToNumber(header.round), " of group \"", plan_.spec.name,
+                     "\", but ended its data before it")));
+  }
+  if (seats_.empty()) {
+    seats_.resize(epoch->members.size());
+    open_since_ = clock_.Now();
+  }
+  Seat& seat = seats_[member - epoch->members.begin()];
+  seat.sink = std::move(sink);
+  seat.without_result = header.without_result;
+  if (seat.taken) return;  // counted already; only the answer goes elsewhere
+  seat.taken = true;
+  seat.contribution = {header.skip, header.weight == 0 ? 1.0 : header.weight, header.absent_spans,
+                       std::move(payload)};
+  TryCloseLocked(answers);
+}
+
+absl::Status ChunkRounds::CheckSenderLocked(const PushHeader& header,
+                                            const Roster::Entry* sender) const {
+  if (sender == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("member ", ToNumber(header.member), " is in no epoch of this job"));
+  }
+  if (sender->member.incarnation != header.incarnation) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "incarnation ", ToNumber(header.incarnation), " of worker \"", sender->member.name,
+        "\" is not the present one, ", ToNumber(sender->member.incarnation), "; rejoin"));
+  }
+  if (sender->gone && !sender->HasData(plan_.id, header.round)) {
+    return absl::FailedPreconditionError(absl::StrCat("worker \"", sender->member.name,
+                                                      "\" is no member any more (",
+                                                      sender->gone_reason, "); rejoin"));
+  }
+  return absl::OkStatus();
+}
+
+void ChunkRounds::AnswerClosedLocked(const PushHeader& header, std::shared_ptr<AnswerSink> sink,
+                                     Answers& answers) {
+  for (const std::shared_ptr<const RoundResult>& kept : {newest_, before_newest_}) {
+    if (kept != nullptr && kept->round == header.round) {
+      answers.push_back({std::move(sink), kept, !header.without_result});
+      return;
+    }
+  }
+  answers.push_back(
+      {std::move(sink),
+       Refusal(header.round,
+               absl::FailedPreconditionError(absl::StrCat(
+                   "the result of round ", ToNumber(header.round), " of chunk ", ToNumber(id_),
+                   " of group \"", plan_.spec.name, "\" is no longer kept; round ",
+                   ToNumber(open_), " is open: rejoin"))),
+       false});
+}
+
+bool ChunkRounds::WaitsForLocked(const Member& member, const Seat* seat) const {
+  const Roster::Entry& entry = *roster_->Find(member.id);
+  if ((seat == nullptr || !seat->taken) && entry.HasData(plan_.id, open_)) return true;
+  if (newest_ == nullptr || !entry.Follows(plan_.id, newest_->round)) return false;
+  const auto asked = asked_.find(member.id);
+  return asked == asked_.end() || asked->second < newest_->round;
+}
+
+std::vector<MemberId> ChunkRounds::MissingLocked() const {
+  std::vector<MemberId> missing;
+  const Epoch* epoch = roster_->EpochOf(plan_.id, open_);
+  if (epoch == nullptr) return missing;
+  for (size_t rank = 0; rank < epoch->members.size(); ++rank) {
+    const Member& member = epoch->members[rank];
+    if (WaitsForLocked(member, rank < seats_.size() ? &seats_[rank] : nullptr)) {
+      missing.push_back(member.id);
+    }
+  }
+  return missing;
+}
+
+bool ChunkRounds::AnyDataLocked(const Epoch& epoch) const {
+  for (size_t rank = 0; rank < seats_.size(); ++rank) {
+    if (seats_[rank].taken &&
+        !roster_->Find(epoch.members[rank].id)->HasEnded(plan_.id, open_)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool ChunkRounds::AnybodyFollowsLocked(const Epoch& epoch) const {
+  return std::any_of(epoch.members.begin(), epoch.members.end(), [this](const Member& member) {
+    return roster_->Find(member.id)->Follows(plan_.id, open_);
+  });
+}
+
+void ChunkRounds::TryCloseLocked(Answers& answers) {
+  if (seats_.empty()) return;  // nobody waits for it
+  if (held_from_.has_value() && open_ >= *held_from_) return;
+  if (!MissingLocked().empty()) return;
+  const Epoch& epoch = *roster_->EpochOf(plan_.id, open_);
+  if (!AnyDataLocked(epoch)) {
+    AnswerSeatsLocked(Refusal(open_, absl::OutOfRangeError(absl::StrCat(
+                                         "group \"", plan_.spec.name, "\" has no round ",
+                                         ToNumber(open_), ": every member has ended or gone"))),
+                      answers);
+    return;
+  }
+  absl::StatusOr<std::shared_ptr<const RoundResult>> result = CloseLocked(epoch);
+  if (!result.ok()) return AnswerSeatsLocked(Refusal(open_, result.status()), answers);
+  AnswerSeatsLocked(*result, answers);
+  // Only a follower can have asked for neither this round nor the one before.
+  before_newest_ = AnybodyFollowsLocked(epoch) ? std::move(newest_) : nullptr;
+  newest_ = *std::move(result);
+  open_ = Next(open_);
+}
+
+absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(const Epoch& epoch) {
+  std::vector<Seated> contributions;
+  contributions.reserve(seats_.size());
+  for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
+    if (seats_[rank].taken) contributions.push_back({rank, &seats_[rank].contribution});
+  }
+  const UpdateRule& rule = plan_.spec.rule;
+  std::shared_ptr<Slot> slot = pool_.Acquire(ResultBytes(chunk_, rule, contributions.size()));
+  Closed closed;
+  const auto* optimizer = std::get_if<Optimizer>(&rule);
+  if (optimizer == nullptr) {
+    closed = CloseReduction(chunk_, rule, contributions, *slot);
+  } else if (newest_ == nullptr) {
+    closed = CloseInitial(chunk_, contributions, *slot);
+    if (closed.value_bytes == 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("nobody gave the initial values of chunk ", ToNumber(id_), " of group \"",
+                       plan_.spec.name, "\" in round 0: one member must broadcast them"));
+    }
+  } else {
+    closed = CloseUpdate(chunk_, *optimizer, contributions, *newest_->slot, *slot);
+  }
+  UpdateHeader header = HeaderOf(open_);
+  header.epoch = epoch.number;
+  header.counts = std::move(closed.counts);
+  header.contributors = std::move(closed.contributors);
+  auto result = std::make_shared<RoundResult>();
+  result->round = open_;
+  result->header = EncodeHeader(header, closed.value_bytes);
+  result->bare_header = EncodeHeader(header, 0);
+  result->payload = slot->values.span().first(closed.value_bytes);
+  result->slot = std::move(slot);
+  return result;
+}
+
+void ChunkRounds::AnswerSeatsLocked(std::shared_ptr<const RoundResult> result, Answers& answers) {
+  for (Seat& seat : seats_) {
+    if (seat.taken) answers.push_back({std::move(seat.sink), result, !seat.without_result});
+  }
+  seats_.clear();
+}
+
+UpdateHeader ChunkRounds::HeaderOf(Round round) const {
+  UpdateHeader header;
+  header.generation = generation_;
+  header.group = plan_.id;
+  header.chunk = id_;
+  header.round = round;
+  return header;
+}
+
+std::shared_ptr<const RoundResult> ChunkRounds::Refusal(Round round,
+                                                        const absl::Status& error) const {
+  UpdateHeader header = HeaderOf(round);
+  header.error = error;
+  auto refusal = std::make_shared<RoundResult>();
+  refusal->round = round;
+  refusal->bare_header = EncodeHeader(header, 0);
+  return refusal;
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,133 @@
+#include "server/core/closing.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/container/inlined_vector.h"
+#include "common/kernels/reduce.h"
+#include "common/optim/optimizer.h"
+#include "common/optim/update.h"
+#include "server/core/segments.h"
+
+namespace syncgrads::server {
+namespace {
+
+// Elements whose average is kept in the first-level cache between the reduction
+// and the update.
+constexpr uint64_t kUpdateBlock = 2048;
+
+constexpr uint64_t kNoLimit = ~uint64_t{0};
+
+// Payloads one after the other. A gather has no absent spans.
+Closed CloseGather(const Chunk& chunk, absl::Span<const Seated> contributions, Slot& out) {
+  Closed closed;
+  for (const Seated& seated : contributions) {
+    if (seated.contribution->skip) continue;
+    closed.contributors.push_back(seated.rank);
+    for (absl::Span<const std::byte> piece : seated.contribution->payload.pieces) {
+      std::memcpy(out.values.data() + closed.value_bytes, piece.data(), piece.size());
+      closed.value_bytes += piece.size();
+    }
+  }
+  closed.counts.assign(chunk.spans.size(), static_cast<uint32_t>(closed.contributors.size()));
+  return closed;
+}
+
+bool AnybodyContributed(const std::vector<uint32_t>& counts) {
+  return std::any_of(counts.begin(), counts.end(), [](uint32_t count) { return count > 0; });
+}
+
+}  // namespace
+
+size_t ResultBytes(const Chunk& chunk, const UpdateRule& rule, size_t contributions) {
+  return std::holds_alternative<Gather>(rule) ? chunk.bytes() * contributions : chunk.bytes();
+}
+
+Closed CloseReduction(const Chunk& chunk, const UpdateRule& rule,
+                      absl::Span<const Seated> contributions, Slot& out) {
+  if (std::holds_alternative<Gather>(rule)) return CloseGather(chunk, contributions, out);
+  const size_t element_bytes = SizeOf(chunk.dtype);
+  const Reduction reduction = std::get<Reduction>(rule);
+  Closed closed;
+  closed.counts = ForEachSegment(
+      chunk, contributions, kNoLimit,
+      [&](absl::Span<const WeightedSource> sources, uint64_t first, uint64_t elements) {
+        std::byte* const values = out.values.data() + first * element_bytes;
+        if (sources.empty()) {
+          std::memset(values, 0, elements * element_bytes);
+        } else {
+          Reduce(chunk.dtype, reduction, sources, elements, values);
+        }
+      });
+  if (AnybodyContributed(closed.counts)) closed.value_bytes = chunk.bytes();
+  return closed;
+}
+
+Closed CloseInitial(const Chunk& chunk, absl::Span<const Seated> contributions, Slot& out) {
+  const auto root =
+      std::find_if(contributions.begin(), contributions.end(), [](const Seated& seated) {
+        return !seated.contribution->skip && seated.contribution->absent_spans.empty();
+      });
+  Closed closed;
+  closed.counts.assign(chunk.spans.size(), 0);
+  if (root == contributions.end()) return closed;
+  closed.counts.assign(chunk.spans.size(), 1);
+  closed.value_bytes = chunk.bytes();
+  PieceCursor(&root->contribution->payload.pieces).Read(out.values.data(), chunk.bytes());
+  for (AlignedBuffer& slot : out.optimizer) std::memset(slot.data(), 0, slot.size());
+  std::fill(out.updates.begin(), out.updates.end(), 0);
+  return closed;
+}
+
+Closed CloseUpdate(const Chunk& chunk, const Optimizer& optimizer,
+                   absl::Span<const Seated> contributions, const Slot& previous, Slot& out) {
+  const size_t element_bytes = SizeOf(chunk.dtype);
+  absl::InlinedVector<const std::byte*, 2> old_slots(out.optimizer.size());
+  absl::InlinedVector<std::byte*, 2> new_slots(out.optimizer.size());
+  alignas(64) std::byte gradient[kUpdateBlock * 8];
+  uint32_t span = 0;  // the one that the walk is in
+
+  // Of one span, since spans count their updates one by one.
+  const auto update = [&](const std::byte* averaged, uint64_t first, uint64_t elements) {
+    const size_t offset = first * element_bytes;
+    for (size_t i = 0; i < out.optimizer.size(); ++i) {
+      old_slots[i] = previous.optimizer[i].data() + offset;
+      new_slots[i] = out.optimizer[i].data() + offset;
+    }
+    ApplyUpdate(optimizer, chunk.dtype, previous.updates[span] + 1, averaged, elements,
+                previous.values.data() + offset, out.values.data() + offset, old_slots, new_slots);
+  };
+
+  Closed closed;
+  closed.value_bytes = chunk.bytes();
+  closed.counts = ForEachSegment(
+      chunk, contributions, kUpdateBlock,
+      [&](absl::Span<const WeightedSource> sources, uint64_t first, uint64_t elements) {
+        if (sources.empty()) {
+          const size_t offset = first * element_bytes;
+          const size_t bytes = elements * element_bytes;
+          std::memcpy(out.values.data() + offset, previous.values.data() + offset, bytes);
+          for (size_t i = 0; i < out.optimizer.size(); ++i) {
+            std::memcpy(out.optimizer[i].data() + offset, previous.optimizer[i].data() + offset,
+                        bytes);
+          }
+          return;
+        }
+        Reduce(chunk.dtype, Reduction::kAverage, sources, elements, gradient);
+        for (uint64_t done = 0; done < elements;) {
+          while (first + done >= chunk.spans[span].chunk_offset + chunk.spans[span].elements) {
+            ++span;
+          }
+          const uint64_t span_end = chunk.spans[span].chunk_offset + chunk.spans[span].elements;
+          const uint64_t part = std::min(elements - done, span_end - (first + done));
+          update(gradient + done * element_bytes, first + done, part);
+          done += part;
+        }
+      });
+  for (size_t s = 0; s < chunk.spans.size(); ++s) {
+    out.updates[s] = previous.updates[s] + (closed.counts[s] > 0 ? 1 : 0);
+  }
+  return closed;
+}
+
+}  // namespace syncgrads::server

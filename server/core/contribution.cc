@@ -1,0 +1,94 @@
+#include "server/core/contribution.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/kernels/reduce.h"
+
+namespace syncgrads::server {
+namespace {
+
+absl::Status CheckAbsentSpans(const GroupPlan& plan, const PushHeader& header) {
+  const Chunk& chunk = plan.layout.chunk(header.chunk);
+  if (header.absent_spans.empty()) return absl::OkStatus();
+  if (std::holds_alternative<Gather>(plan.spec.rule)) {
+    return absl::InvalidArgumentError("a gather takes all of a chunk or, by a skip, nothing");
+  }
+  for (size_t i = 0; i < header.absent_spans.size(); ++i) {
+    if (header.absent_spans[i] >= chunk.spans.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("absent span ", header.absent_spans[i],
+                                                     " of a chunk with ", chunk.spans.size()));
+    }
+    if (i > 0 && header.absent_spans[i] <= header.absent_spans[i - 1]) {
+      return absl::InvalidArgumentError(absl::StrCat("absent span ", header.absent_spans[i],
+                                                     " follows ", header.absent_spans[i - 1],
+                                                     "; they must ascend"));
+    }
+  }
+  if (header.absent_spans.size() == chunk.spans.size()) {
+    return absl::InvalidArgumentError("every span is absent; that is a skip");
+  }
+  return absl::OkStatus();
+}
+
+// Of the spans that are present.
+uint64_t ExpectedElements(const Chunk& chunk, const std::vector<uint32_t>& absent_spans) {
+  uint64_t elements = chunk.elements;
+  for (uint32_t absent : absent_spans) elements -= chunk.spans[absent].elements;
+  return elements;
+}
+
+// The payload is not as long as what it stands for. A chunk that is one whole
+// tensor is called by the tensor's name.
+absl::Status WrongLength(const GroupPlan& plan, const PushHeader& header, size_t payload_bytes,
+                         uint64_t expected_elements, const std::string& sender) {
+  const Chunk& chunk = plan.layout.chunk(header.chunk);
+  const TensorSpec& first = plan.layout.tensor(chunk.spans.front().tensor);
+  const size_t element_bytes = SizeOf(chunk.dtype);
+  const std::string has = payload_bytes % element_bytes == 0
+                              ? absl::StrCat(payload_bytes / element_bytes, " values")
+                              : absl::StrCat(payload_bytes, " bytes");
+  const std::string wanted =
+      payload_bytes % element_bytes == 0
+          ? absl::StrCat(expected_elements)
+          : absl::StrCat(expected_elements * element_bytes, " bytes of ", NameOf(chunk.dtype));
+  const std::string what =
+      chunk.spans.size() == 1 && chunk.elements == first.elements()
+          ? absl::StrCat("gradient \"", first.name, "\"")
+          : absl::StrCat("chunk ", ToNumber(header.chunk), " (from tensor \"", first.name,
+                         "\" to \"", plan.layout.tensor(chunk.spans.back().tensor).name, "\")");
+  return absl::InvalidArgumentError(absl::StrCat(what, " of group \"", plan.spec.name, "\" has ",
+                                                 has, " from ", sender, ", layout has ", wanted));
+}
+
+}  // namespace
+
+absl::Status CheckPush(const GroupPlan& plan, const PushHeader& header, size_t payload_bytes,
+                       const std::string& sender) {
+  const auto with_place = [&](const absl::Status& status) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk ", ToNumber(header.chunk), " of group \"", plan.spec.name, "\" from ",
+                     sender, ": ", status.message()));
+  };
+  if (header.codec != Codec::kRaw) {
+    return with_place(absl::InvalidArgumentError(
+        absl::StrCat("payload codec ", static_cast<uint32_t>(header.codec), " is unknown")));
+  }
+  if (header.weight != 0 && !IsWeight(header.weight)) {
+    return with_place(absl::InvalidArgumentError(
+        absl::StrCat("weight ", header.weight, " is not between 2^-64 and 2^64")));
+  }
+  if (header.skip) {
+    if (payload_bytes == 0 && header.absent_spans.empty()) return absl::OkStatus();
+    return with_place(absl::InvalidArgumentError(
+        absl::StrCat("a skip with ", payload_bytes, " bytes of payload and ",
+                     header.absent_spans.size(), " absent spans; it has neither")));
+  }
+  if (absl::Status spans = CheckAbsentSpans(plan, header); !spans.ok()) return with_place(spans);
+  const Chunk& chunk = plan.layout.chunk(header.chunk);
+  const uint64_t expected = ExpectedElements(chunk, header.absent_spans);
+  if (payload_bytes != expected * SizeOf(chunk.dtype)) {
+    return WrongLength(plan, header, payload_bytes, expected, sender);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,252 @@
+#include "server/core/job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace syncgrads::server {
+namespace {
+
+constexpr size_t kMaxNamedTensors = 10;
+
+}  // namespace
+
+Job::Job(std::string name, std::string token, Generation generation, ServerIndex self,
+         const Clock& clock)
+    : name_(std::move(name)),
+      token_(std::move(token)),
+      generation_(generation),
+      self_(self),
+      clock_(clock),
+      roster_(std::make_shared<Roster>()) {}
+
+void Job::AddGroup(std::shared_ptr<const GroupPlan> plan) {
+  MutexLock change(change_mutex_);
+  auto group = std::make_shared<Group>();
+  group->plan = plan;
+  MutexLock lock(mutex_);
+  for (uint32_t c = 0; c < plan->servers.size(); ++c) {
+    group->chunks.push_back(plan->servers[c] == self_
+                                ? std::make_unique<ChunkRounds>(*plan, ChunkId{c}, generation_,
+                                                                roster_, clock_)
+                                : nullptr);
+  }
+  groups_.emplace(plan->id, std::move(group));
+}
+
+template <typename Change>
+void Job::ChangeRoster(Change change) {
+  MutexLock changing(change_mutex_);
+  std::shared_ptr<const Roster> roster;
+  {
+    MutexLock lock(mutex_);
+    auto changed = std::make_shared<Roster>(*roster_);
+    change(*changed);
+    roster_ = std::move(changed);
+    roster = roster_;
+  }
+  for (const std::shared_ptr<const Group>& group : Groups()) {
+    for (const std::unique_ptr<ChunkRounds>& chunk : group->chunks) {
+      if (chunk != nullptr) chunk->SetRoster(roster);
+    }
+  }
+}
+
+void Job::AddEpoch(const Epoch& epoch) {
+  ChangeRoster([&epoch](Roster& roster) { roster.Add(epoch); });
+  for (const std::shared_ptr<const Group>& group : Groups()) {
+    for (const std::unique_ptr<ChunkRounds>& chunk : group->chunks) {
+      if (chunk != nullptr) chunk->Release();
+    }
+  }
+}
+
+void Job::End(const MemberEnded& ended) {
+  ChangeRoster([&ended](Roster& roster) { roster.End(ended); });
+}
+
+void Job::Remove(const MemberGone& gone) {
+  ChangeRoster([&gone](Roster& roster) { roster.Remove(gone); });
+}
+
+std::vector<GroupRound> Job::Hold() {
+  std::vector<GroupRound> rounds;
+  for (const std::shared_ptr<const Group>& group : Groups()) {
+    GroupRound oldest{group->plan->id, FirstRound(group->plan->spec.rule)};
+    for (const std::unique_ptr<ChunkRounds>& chunk : group->chunks) {
+      if (chunk != nullptr) oldest.round = std::max(oldest.round, chunk->Hold());
+    }
+    rounds.push_back(oldest);
+  }
+  return rounds;
+}
+
+absl::StatusOr<std::shared_ptr<Presence>> Job::Admit(const DataHello& hello) {
+  if (hello.token != token_) {
+    return absl::PermissionDeniedError(absl::StrCat("the token is not that of job \"", name_, "\""));
+  }
+  {
+    MutexLock lock(mutex_);
+    const Roster::Entry* entry = roster_->Find(hello.member);
+    if (entry == nullptr) {
+      return absl::UnavailableError(absl::StrCat("member ", ToNumber(hello.member), " of job \"",
+                                                 name_, "\" is not known here yet"));
+    }
+    if (entry->member.incarnation != hello.incarnation) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("incarnation ", ToNumber(hello.incarnation), " of worker \"",
+                       entry->member.name, "\" is not the present one, ",
+                       ToNumber(entry->member.incarnation), "; rejoin"));
+    }
+  }
+  std::shared_ptr<Presence> presence = PresenceOf(hello.member);
+  presence->Heard(clock_.Now());
+  return presence;
+}
+
+void Job::Heard(MemberId member, absl::Time now) { PresenceOf(member)->Heard(now); }
+
+std::shared_ptr<Presence> Job::PresenceOf(MemberId member) {
+  MutexLock lock(mutex_);
+  std::shared_ptr<Presence>& presence = presence_[member];
+  if (presence == nullptr) {
+    presence = std::make_shared<Presence>();
+    presence->Heard(clock_.Now());
+  }
+  return presence;
+}
+
+void Job::Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink) {
+  absl::StatusOr<ChunkRounds*> chunk = Route(header, payload);
+  if (chunk.ok()) return (*chunk)->Push(header, std::move(payload), std::move(sink));
+  UpdateHeader refusal;
+  refusal.generation = generation_;
+  refusal.group = header.group;
+  refusal.chunk = header.chunk;
+  refusal.round = header.round;
+  refusal.error = chunk.status();
+  auto result = std::make_shared<RoundResult>();
+  result->round = header.round;
+  result->bare_header = EncodeHeader(refusal, 0);
+  sink->Send(std::move(result), false);
+}
+
+absl::StatusOr<ChunkRounds*> Job::Route(const PushHeader& header, const Payload& payload) const {
+  if (header.generation != generation_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("generation ", ToNumber(header.generation), " of job \"", name_,
+                     "\" is not the present one, ", ToNumber(generation_), "; rejoin"));
+  }
+  const std::shared_ptr<const Group> group = FindGroup(header.group);
+  if (group == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("job \"", name_, "\" has no group ",
+                                                   ToNumber(header.group), "; register it first"));
+  }
+  const size_t c = ToNumber(header.chunk);
+  if (c >= group->chunks.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("group \"", group->plan->spec.name, "\" has ",
+                                                   group->chunks.size(), " chunks; there is no chunk ",
+                                                   c));
+  }
+  if (group->chunks[c] == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk ", c, " of group \"", group->plan->spec.name, "\" is on server ",
+                     ToNumber(group->plan->servers[c]), ", not on ", ToNumber(self_)));
+  }
+  std::string sender = absl::StrCat("member ", ToNumber(header.member));
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckPush(*group->plan, header, TotalBytes(payload.pieces), sender));
+  // The group, and with it the chunk, lives as long as the job.
+  return group->chunks[c].get();
+}
+
+std::shared_ptr<const Job::Group> Job::FindGroup(GroupId id) const {
+  MutexLock lock(mutex_);
+  const auto group = groups_.find(id);
+  return group == groups_.end() ? nullptr : group->second;
+}
+
+std::vector<std::shared_ptr<const Job::Group>> Job::Groups() const {
+  MutexLock lock(mutex_);
+  std::vector<std::shared_ptr<const Group>> groups;
+  for (const auto& [id, group] : groups_) groups.push_back(group);
+  return groups;
+}
+
+std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
+  std::shared_ptr<const Roster> roster;
+  std::map<MemberId, std::shared_ptr<Presence>> presence;
+  {
+    MutexLock lock(mutex_);
+    roster = roster_;
+    presence = presence_;
+  }
+  const absl::Time now = clock_.Now();
+  std::vector<RoundWait> waits;
+  for (const std::shared_ptr<const Group>& group : Groups()) {
+    const GroupPlan& plan = *group->plan;
+    if (only.has_value() && plan.id != *only) continue;
+    std::map<Round, RoundWait> by_round;
+    std::map<Round, std::vector<TensorId>> tensors;
+    for (uint32_t c = 0; c < group->chunks.size(); ++c) {
+      if (group->chunks[c] == nullptr) continue;
+      const std::optional<ChunkWait> open = group->chunks[c]->Explain();
+      if (!open.has_value()) continue;
+      RoundWait& wait = by_round[open->round];
+      wait.group = plan.id;
+      wait.group_name = plan.spec.name;
+      wait.round = open->round;
+      ++wait.open_chunks;
+      wait.open_for = std::max(wait.open_for, now - open->since);
+      for (const Span& span : plan.layout.chunk(ChunkId{c}).spans) {
+        std::vector<TensorId>& named = tensors[open->round];
+        if (named.empty() || named.back() != span.tensor) named.push_back(span.tensor);
+      }
+      for (MemberId id : open->missing) {
+        const auto listed =
+            std::find_if(wait.missing.begin(), wait.missing.end(),
+                         [id](const RoundWait::Missing& missing) { return missing.member == id; });
+        if (listed != wait.missing.end()) continue;
+        const auto heard = presence.find(id);
+        wait.missing.push_back(
+            {id, roster->Find(id)->member.name,
+             heard == presence.end() ? wait.open_for : now - heard->second->last_heard()});
+      }
+    }
+    for (auto& [round, wait] : by_round) {
+      const std::vector<TensorId>& named = tensors[round];
+      wait.tensor_count = named.size();
+      for (size_t t = 0; t < std::min(named.size(), kMaxNamedTensors); ++t) {
+        wait.tensors.push_back(plan.layout.tensor(named[t]).name);
+      }
+      waits.push_back(std::move(wait));
+    }
+  }
+  return waits;
+}
+
+std::optional<Epoch> Job::epoch() const {
+  MutexLock lock(mutex_);
+  const Epoch* newest = roster_->newest_epoch();
+  if (newest == nullptr) return std::nullopt;
+  return *newest;
+}
+
+std::vector<GroupProgress> Job::Progress() const {
+  std::vector<GroupProgress> progress;
+  for (const std::shared_ptr<const Group>& group : Groups()) {
+    GroupProgress row{group->plan->id, group->plan->spec.name, 0, Round{~uint64_t{0}}};
+    for (const std::unique_ptr<ChunkRounds>& chunk : group->chunks) {
+      if (chunk == nullptr) continue;
+      ++row.chunks;
+      row.open = std::min(row.open, chunk->open_round());
+    }
+    if (row.chunks == 0) row.open = FirstRound(group->plan->spec.rule);
+    progress.push_back(std::move(row));
+  }
+  return progress;
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,115 @@
+// One training run on one server: its groups' chunks, and who takes part.
+
+#ifndef SYNCGRADS_SERVER_CORE_JOB_H_
+#define SYNCGRADS_SERVER_CORE_JOB_H_
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/group.h"
+#include "common/mutex.h"
+#include "common/wire/frame.h"
+#include "server/core/chunk_rounds.h"
+#include "server/core/plan_change.h"
+#include "server/core/roster.h"
+#include "server/core/round_wait.h"
+
+namespace syncgrads::server {
+
+// When a member was last heard of here. Shared by its streams.
+class Presence {
+ public:
+  void Heard(absl::Time now) {
+    last_heard_.store(absl::ToUnixNanos(now), std::memory_order_relaxed);
+  }
+  absl::Time last_heard() const {
+    return absl::FromUnixNanos(last_heard_.load(std::memory_order_relaxed));
+  }
+
+ private:
+  std::atomic<int64_t> last_heard_{0};
+};
+
+struct GroupProgress {
+  GroupId group{};
+  std::string name;
+  uint32_t chunks = 0;  // on this server
+  Round open{};         // all earlier rounds have closed on all of them
+};
+
+// Thread-safe.
+class Job {
+ public:
+  // `clock` must outlive this object.
+  Job(std::string name, std::string token, Generation generation, ServerIndex self,
+      const Clock& clock);
+
+  const std::string& name() const { return name_; }
+  const std::string& token() const { return token_; }
+  Generation generation() const { return generation_; }
+
+  void AddGroup(std::shared_ptr<const GroupPlan> plan);
+  // The first rounds of `epoch` are no earlier than what Hold returned.
+  void AddEpoch(const Epoch& epoch);
+  void End(const MemberEnded& ended);
+  void Remove(const MemberGone& gone);
+  // Closes no round that nobody here has contributed to, until the next epoch.
+  // Returns the oldest such round of each group.
+  std::vector<GroupRound> Hold();
+
+  // Whether a data stream may speak for this member. Unavailable while no epoch
+  // here has it: the news may be on the way.
+  absl::StatusOr<std::shared_ptr<Presence>> Admit(const DataHello& hello);
+  // When a member was last heard of by other means than its pushes.
+  void Heard(MemberId member, absl::Time now);
+
+  // Takes a push, and answers it now or when its round has closed.
+  void Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink);
+
+  // The open rounds that somebody waits for, of one group or all; oldest first
+  // within a group.
+  std::vector<RoundWait> Explain(std::optional<GroupId> group) const;
+
+  std::optional<Epoch> epoch() const;
+  std::vector<GroupProgress> Progress() const;
+
+ private:
+  struct Group {
+    std::shared_ptr<const GroupPlan> plan;
+    // Null for chunks of other servers.
+    std::vector<std::unique_ptr<ChunkRounds>> chunks;
+  };
+
+  std::shared_ptr<const Group> FindGroup(GroupId id) const;
+  std::vector<std::shared_ptr<const Group>> Groups() const;
+  // The chunk that a push is for, or why there is none.
+  absl::StatusOr<ChunkRounds*> Route(const PushHeader& header, const Payload& payload) const;
+  // Changes the roster and shows it to every chunk.
+  template <typename Change>
+  void ChangeRoster(Change change);
+  std::shared_ptr<Presence> PresenceOf(MemberId member);
+
+  const std::string name_;
+  const std::string token_;
+  const Generation generation_;
+  const ServerIndex self_;
+  const Clock& clock_;
+
+  mutable Mutex mutex_;
+  // Held over a whole change, so that chunks see changes in order.
+  Mutex change_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  std::shared_ptr<const Roster> roster_ ABSL_GUARDED_BY(mutex_);
+  std::map<GroupId, std::shared_ptr<const Group>> groups_ ABSL_GUARDED_BY(mutex_);
+  std::map<MemberId, std::shared_ptr<Presence>> presence_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_CORE_JOB_H_

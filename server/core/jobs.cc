@@ -1,0 +1,64 @@
+#include "server/core/jobs.h"
+
+namespace syncgrads::server {
+
+std::vector<GroupRound> Jobs::Apply(const PlanChange& change) {
+  std::shared_ptr<Job> job;
+  {
+    MutexLock lock(mutex_);
+    if (change.sequence <= applied_) return {};
+    applied_ = change.sequence;
+    if (const auto* opened = std::get_if<JobOpened>(&change.kind)) {
+      jobs_[change.job] =
+          std::make_shared<Job>(change.job, opened->token, change.generation, self_, clock_);
+      all_done_ = false;
+      return {};
+    }
+    if (const auto* closed = std::get_if<JobClosed>(&change.kind)) {
+      jobs_.erase(change.job);
+      all_done_ = closed->last;
+      return {};
+    }
+    const auto found = jobs_.find(change.job);
+    // Of a job that was opened before this server started.
+    if (found == jobs_.end()) return {};
+    job = found->second;
+  }
+  if (const auto* plan = std::get_if<std::shared_ptr<const GroupPlan>>(&change.kind)) {
+    job->AddGroup(*plan);
+  } else if (const auto* epoch = std::get_if<Epoch>(&change.kind)) {
+    job->AddEpoch(*epoch);
+  } else if (const auto* ended = std::get_if<MemberEnded>(&change.kind)) {
+    job->End(*ended);
+  } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
+    job->Remove(*gone);
+  } else if (std::holds_alternative<EpochProposed>(change.kind)) {
+    return job->Hold();
+  }
+  return {};
+}
+
+uint64_t Jobs::applied() const {
+  MutexLock lock(mutex_);
+  return applied_;
+}
+
+std::shared_ptr<Job> Jobs::Find(absl::string_view name) const {
+  MutexLock lock(mutex_);
+  const auto job = jobs_.find(name);
+  return job == jobs_.end() ? nullptr : job->second;
+}
+
+std::vector<std::shared_ptr<Job>> Jobs::All() const {
+  MutexLock lock(mutex_);
+  std::vector<std::shared_ptr<Job>> all;
+  for (const auto& [name, job] : jobs_) all.push_back(job);
+  return all;
+}
+
+bool Jobs::all_done() const {
+  MutexLock lock(mutex_);
+  return all_done_;
+}
+
+}  // namespace syncgrads::server

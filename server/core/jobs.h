@@ -1,0 +1,52 @@
+// The jobs of one server, as the coordinator's changes make them.
+
+#ifndef SYNCGRADS_SERVER_CORE_JOBS_H_
+#define SYNCGRADS_SERVER_CORE_JOBS_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "server/core/job.h"
+#include "server/core/plan_change.h"
+
+namespace syncgrads::server {
+
+// Thread-safe. Changes are applied one after the other, by one caller.
+class Jobs {
+ public:
+  // `clock` must outlive this object.
+  Jobs(ServerIndex self, const Clock& clock) : self_(self), clock_(clock) {}
+
+  // Applies a change that follows the last one; one that was applied before is
+  // ignored. For an EpochProposed, returns the oldest rounds that nobody here has
+  // contributed to, by group.
+  std::vector<GroupRound> Apply(const PlanChange& change);
+
+  // The newest change that was applied.
+  uint64_t applied() const;
+
+  // Null if there is no such job.
+  std::shared_ptr<Job> Find(absl::string_view name) const;
+  std::vector<std::shared_ptr<Job>> All() const;
+
+  // The coordinator has closed a job, and has no other.
+  bool all_done() const;
+
+ private:
+  const ServerIndex self_;
+  const Clock& clock_;
+
+  mutable Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Job>, std::less<>> jobs_ ABSL_GUARDED_BY(mutex_);
+  uint64_t applied_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool all_done_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_CORE_JOBS_H_

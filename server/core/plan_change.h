@@ -1,0 +1,42 @@
+// What the coordinator tells every server, itself included, about its jobs.
+
+#ifndef SYNCGRADS_SERVER_CORE_PLAN_CHANGE_H_
+#define SYNCGRADS_SERVER_CORE_PLAN_CHANGE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "common/group.h"
+#include "common/membership.h"
+#include "server/core/roster.h"
+
+namespace syncgrads::server {
+
+struct JobOpened {
+  std::string token;
+};
+// A new epoch is to come: hold rounds that nobody has contributed to.
+struct EpochProposed {
+  uint64_t number = 0;
+};
+struct JobClosed {
+  std::string reason;
+  // No other job is open on the coordinator.
+  bool last = false;
+};
+
+struct PlanChange {
+  // Counts from 1 over all jobs, without gaps.
+  uint64_t sequence = 0;
+  std::string job;
+  Generation generation{};
+  std::variant<JobOpened, std::shared_ptr<const GroupPlan>, EpochProposed, Epoch, MemberEnded,
+               MemberGone, JobClosed>
+      kind;
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_CORE_PLAN_CHANGE_H_

@@ -1,0 +1,85 @@
+// The changes that every server must follow, in order, and how far each has come.
+//
+// The coordinator's own server is server 0; it applies a change when it appends
+// it. The others get it over their link, and again from where they were if the
+// link breaks. A change that all have applied is forgotten.
+
+#ifndef SYNCGRADS_SERVER_CORE_PLAN_LOG_H_
+#define SYNCGRADS_SERVER_CORE_PLAN_LOG_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/ids.h"
+#include "server/core/plan_change.h"
+
+namespace syncgrads::server {
+
+// Where changes for one server go. Send only queues; it never blocks or calls
+// back.
+class ServerLink {
+ public:
+  virtual ~ServerLink() = default;
+  virtual void Send(const PlanChange& change) = 0;
+};
+
+struct ServerIdentity {
+  ServerIndex index{};
+  std::string address;
+  Incarnation incarnation{};
+  // The newest change it has applied.
+  uint64_t applied = 0;
+};
+
+// Not thread-safe; the Coordinator that owns it holds the lock.
+class PlanLog {
+ public:
+  PlanLog(uint32_t servers, std::string own_address);
+
+  // A server has connected, for the first time or again; sends it what it lacks.
+  // Sets `state_lost` if it is another process than before: it knows nothing of
+  // what its predecessor had applied, and is sent only what is new from now on.
+  //
+  // Errors:
+  //   InvalidArgument  there is no such server
+  //   AlreadyExists    another process, connected, has this index
+  absl::Status Attach(const ServerIdentity& server, std::shared_ptr<ServerLink> link,
+                      bool& state_lost);
+  // The link broke; of no effect if the server has another by now.
+  void Detach(ServerIndex index, const ServerLink* link);
+  // False if the link is not the server's present one.
+  bool Applied(ServerIndex index, const ServerLink* link, uint64_t sequence);
+
+  // Numbers the change, and sends it to all others.
+  uint64_t Append(PlanChange& change);
+
+  uint64_t applied_by_all() const;
+  // The same of those that are connected now.
+  uint64_t applied_by_connected() const;
+  // All servers have connected at least once.
+  bool complete() const;
+  // The servers that are not connected, in words; empty if all are.
+  std::string Absent() const;
+  std::vector<std::string> addresses() const;
+  uint32_t size() const { return static_cast<uint32_t>(servers_.size()); }
+
+ private:
+  struct Server {
+    std::string address;
+    Incarnation incarnation{};  // 0: has never connected
+    uint64_t applied = 0;
+    std::shared_ptr<ServerLink> link;
+  };
+
+  std::vector<Server> servers_;
+  std::deque<PlanChange> changes_;  // not yet applied by all
+  uint64_t newest_ = 0;
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_CORE_PLAN_LOG_H_

@@ -1,0 +1,126 @@
+// ps-server: one of a job's gradient-sync servers.
+//
+// Exit codes: 0, stopped or (with --exit_when_done) done; 1, a flag is wrong;
+// 2, the coordinator will not have this server; 128, the port is taken.
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <csignal>
+#include <iostream>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "server/server.h"
+
+ABSL_FLAG(uint16_t, port, 7000, "port to listen on; 0 picks one and prints it");
+ABSL_FLAG(std::string, bind, "0.0.0.0", "address to listen on");
+ABSL_FLAG(uint32_t, servers, 1, "on server 0: how many servers there are");
+ABSL_FLAG(uint32_t, index, 0, "position of this server; 0 coordinates");
+ABSL_FLAG(std::string, coordinator, "", "on servers from 1 on: host:port of server 0");
+ABSL_FLAG(std::string, advertise, "",
+          "host:port that workers reach this server at; by default the port, on the host that "
+          "this server is seen from");
+ABSL_FLAG(std::string, server_token, "", "what servers say to each other; the same on all");
+ABSL_FLAG(absl::Duration, heartbeat, absl::Seconds(2), "how often workers show that they live");
+ABSL_FLAG(absl::Duration, lease, absl::Seconds(30),
+          "a worker not heard of for so long is dropped");
+ABSL_FLAG(absl::Duration, stream_grace, absl::Seconds(5),
+          "a worker whose stream broke is dropped after so long");
+ABSL_FLAG(absl::Duration, stall_warning, absl::Seconds(10),
+          "a round that waits for so long is reported, with whom it waits for");
+ABSL_FLAG(bool, exit_when_done, false, "exit when the last job has ended");
+ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(10),
+          "after SIGTERM: how long open jobs may go on");
+
+namespace syncgrads::server {
+namespace {
+
+class LogJournal : public Journal {
+ public:
+  explicit LogJournal(uint32_t index)
+      : log_("ps-server", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
+    log_.set_pattern("%Y-%m-%dT%H:%M:%S.%e %L ps-server " + std::to_string(index) + ": %v");
+    log_.flush_on(spdlog::level::info);
+  }
+  void Note(const std::string& line) override { log_.info(line); }
+  void Warn(const std::string& line) override { log_.warn(line); }
+
+ private:
+  spdlog::logger log_;
+};
+
+// Waits for SIGTERM or SIGINT, with all threads' blocked, for so long.
+bool StopAskedWithin(const sigset_t& signals, absl::Duration timeout) {
+  const timespec wait = absl::ToTimespec(timeout);
+  return sigtimedwait(&signals, nullptr, &wait) > 0;
+}
+
+int Main() {
+  // Blocked before any thread starts, so that only this one takes them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  ServerOptions options;
+  options.bind = absl::GetFlag(FLAGS_bind);
+  options.port = absl::GetFlag(FLAGS_port);
+  options.index = absl::GetFlag(FLAGS_index);
+  options.servers = absl::GetFlag(FLAGS_servers);
+  options.coordinator = absl::GetFlag(FLAGS_coordinator);
+  options.advertise = absl::GetFlag(FLAGS_advertise);
+  options.server_token = absl::GetFlag(FLAGS_server_token);
+  options.heartbeat = absl::GetFlag(FLAGS_heartbeat);
+  options.lease = absl::GetFlag(FLAGS_lease);
+  options.stream_grace = absl::GetFlag(FLAGS_stream_grace);
+  options.stall_warning = absl::GetFlag(FLAGS_stall_warning);
+
+  LogJournal journal(options.index);
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, journal);
+  if (!server.ok()) {
+    journal.Warn(server.status().ToString());
+    return absl::IsUnavailable(server.status()) ? 128 : 1;
+  }
+  std::cout << "ps-server " << options.index << " listening on " << options.bind << ":"
+            << (*server)->port() << std::endl;
+
+  const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
+  while (!StopAskedWithin(signals, absl::Milliseconds(100))) {
+    if (exit_when_done && (*server)->all_jobs_done()) {
+      journal.Note("the last job has ended; exits");
+      return 0;
+    }
+    if (!(*server)->status().ok()) {
+      journal.Warn((*server)->status().ToString());
+      return 2;
+    }
+  }
+  const absl::Duration patience = absl::GetFlag(FLAGS_drain_timeout);
+  journal.Note("drains: no new jobs, and open ones have " + absl::FormatDuration(patience));
+  (*server)->Drain();
+  const absl::Time deadline = absl::Now() + patience;
+  while ((*server)->has_open_jobs() && absl::Now() < deadline) {
+    // A second signal is impatience.
+    if (StopAskedWithin(signals, absl::Milliseconds(50))) break;
+  }
+  journal.Note("stops");
+  return 0;
+}
+
+}  // namespace
+}  // namespace syncgrads::server
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("A gradient-sync server of syncgrads.");
+  if (absl::ParseCommandLine(argc, argv).size() > 1) {
+    std::cerr << "ps-server takes flags only; see --help" << std::endl;
+    return 1;
+  }
+  return syncgrads::server::Main();
+}

@@ -1,0 +1,182 @@
+#include "server/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/layout.h"
+#include "common/mutex.h"
+#include "common/status_macros.h"
+#include "server/core/coordinator.h"
+#include "server/core/jobs.h"
+#include "server/service/admin_service.h"
+#include "server/service/control_service.h"
+#include "server/service/data_service.h"
+#include "server/service/follower.h"
+#include "server/service/stall_watch.h"
+
+namespace syncgrads::server {
+namespace {
+
+// How often leases, connections and waits are looked at.
+constexpr absl::Duration kTick = absl::Milliseconds(50);
+
+// Of a push: a chunk, and a header that may list many absent spans.
+constexpr int kMaxReceivedBytes = kMaxChunkBytes + (8 << 20);
+
+Incarnation DrawIncarnation() {
+  std::random_device device;
+  return Incarnation{(uint64_t{device()} << 32 | device()) | 1};
+}
+
+absl::Status Check(const ServerOptions& options) {
+  if (options.index == 0 && options.servers == 0) {
+    return absl::InvalidArgumentError("servers is 0; there is at least this one");
+  }
+  if (options.index == 0 && !options.coordinator.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("server 0 is the coordinator itself, and was told to follow ",
+                     options.coordinator));
+  }
+  if (options.index > 0 && options.coordinator.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("server ", options.index, " needs the coordinator's address"));
+  }
+  return absl::OkStatus();
+}
+
+class GrpcServer : public Server {
+ public:
+  GrpcServer(const ServerOptions& options, Journal& journal, const Clock& clock)
+      : options_(options),
+        journal_(journal),
+        clock_(clock),
+        jobs_(ServerIndex{options.index}, clock),
+        stall_watch_(options.stall_warning, jobs_, clock, journal) {}
+
+  ~GrpcServer() override {
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+      stop_.NotifyAll();
+    }
+    if (ticker_.joinable()) ticker_.join();
+    if (coordinator_ != nullptr) coordinator_->CloseAll("the server is shutting down");
+    follower_ = nullptr;
+    // Streams that are still open are cancelled after this moment.
+    if (server_ != nullptr) {
+      server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+      server_->Wait();
+    }
+  }
+
+  absl::Status Listen() {
+    SYNCGRADS_RETURN_IF_ERROR(Check(options_));
+    if (options_.index == 0) {
+      coordinator_ = std::make_unique<Coordinator>(
+          CoordinatorOptions{options_.heartbeat, options_.lease, options_.stream_grace},
+          PlanLog(options_.servers, options_.advertise), jobs_, clock_, journal_);
+    }
+    control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator,
+                                                options_.server_token);
+    data_ = std::make_unique<DataService>(jobs_, clock_);
+    admin_ = std::make_unique<AdminService>(jobs_, ServerIndex{options_.index});
+
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::ServerBuilder builder;
+    const std::string address = absl::StrCat(options_.bind, ":", options_.port);
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(control_.get());
+    builder.RegisterService(data_.get());
+    builder.RegisterService(admin_.get());
+    builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
+    // Two servers on one port would share its connections between them.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    // Members and followers send pings to notice a dead link; they may.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port_ == 0) {
+      return absl::UnavailableError(absl::StrCat("cannot listen on ", address));
+    }
+    if (options_.index > 0) {
+      follower_ = std::make_unique<Follower>(
+          FollowerOptions{options_.coordinator, ServerIndex{options_.index},
+                          options_.advertise.empty() ? absl::StrCat(":", port_)
+                                                     : options_.advertise,
+                          DrawIncarnation(), options_.server_token},
+          jobs_, clock_, journal_);
+    }
+    ticker_ = std::thread([this] { Tick(); });
+    return absl::OkStatus();
+  }
+
+  uint16_t port() const override { return static_cast<uint16_t>(port_); }
+
+  void Drain() override {
+    if (coordinator_ != nullptr) coordinator_->Drain();
+    server_->GetHealthCheckService()->SetServingStatus(false);
+  }
+
+  bool has_open_jobs() const override { return !jobs_.All().empty(); }
+
+  bool all_jobs_done() const override {
+    return jobs_.all_done() && (coordinator_ == nullptr || coordinator_->open_jobs() == 0);
+  }
+
+  absl::Status status() const override {
+    return follower_ == nullptr ? absl::OkStatus() : follower_->status();
+  }
+
+ private:
+  void Tick() {
+    MutexLock lock(mutex_);
+    while (!stopping_) {
+      stop_.WaitUntil(mutex_, absl::Now() + kTick);
+      if (stopping_) return;
+      mutex_.Unlock();
+      if (coordinator_ != nullptr) coordinator_->Tick();
+      if (follower_ != nullptr) follower_->Tick();
+      stall_watch_.Tick();
+      mutex_.Lock();
+    }
+  }
+
+  const ServerOptions options_;
+  Journal& journal_;
+  const Clock& clock_;
+  Jobs jobs_;
+  StallWatch stall_watch_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Follower> follower_;
+  std::unique_ptr<ControlService> control_;
+  std::unique_ptr<DataService> data_;
+  std::unique_ptr<AdminService> admin_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+  std::thread ticker_;
+  Mutex mutex_;
+  CondVar stop_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
+                                                      Journal& journal, const Clock& clock) {
+  auto server = std::make_unique<GrpcServer>(options, journal, clock);
+  SYNCGRADS_RETURN_IF_ERROR(server->Listen());
+  return server;
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,203 @@
+#include "server/service/control_service.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/contract/contract.h"
+#include "common/protocol.h"
+#include "server/service/duplex_stream.h"
+#include "server/service/signals.h"
+#include "server/service/status.h"
+
+namespace syncgrads::server {
+namespace {
+
+// One worker's Join stream.
+class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public MemberLink {
+ public:
+  explicit JoinStream(Coordinator& coordinator) : coordinator_(coordinator) {}
+
+  void Send(Generation generation, const JobSignal& signal) override {
+    Enqueue(ToProto(generation, signal));
+    if (const auto* expelled = std::get_if<Expelled>(&signal)) {
+      FinishAfterSending(ToGrpc(expelled->reason));
+    } else if (std::holds_alternative<Farewell>(signal)) {
+      FinishAfterSending(grpc::Status::OK);
+    }
+  }
+
+ private:
+  void OnMessage(v1::WorkerSignal& signal) override {
+    if (signal.has_hello()) return OnHello(signal.hello());
+    if (!member_.has_value()) {
+      return FinishAfterSending({grpc::StatusCode::FAILED_PRECONDITION,
+                                 "the first signal of a Join stream must be a hello"});
+    }
+    switch (signal.kind_case()) {
+      case v1::WorkerSignal::kHeartbeat:
+        return coordinator_.Heartbeat(*member_);
+      case v1::WorkerSignal::kRegisterGroup:
+        return OnRegister(signal.register_group());
+      case v1::WorkerSignal::kEndGroup: {
+        const v1::EndGroup& end = signal.end_group();
+        return coordinator_.End(*member_, end.request(), GroupId{end.group()},
+                                Round{end.last_round()}, !end.without_updates());
+      }
+      case v1::WorkerSignal::kLeave:
+        return coordinator_.Leave(*member_, signal.leave().request(),
+                                  RoundsFromProto(signal.leave().last_rounds()));
+      case v1::WorkerSignal::kHello:
+      case v1::WorkerSignal::KIND_NOT_SET:
+        break;
+    }
+    FinishAfterSending({grpc::StatusCode::INVALID_ARGUMENT,
+                        absl::StrCat("a signal of no kind that protocol version ",
+                                     kProtocolVersion, " knows")});
+  }
+
+  void OnHello(const v1::Hello& hello) {
+    if (member_.has_value()) {
+      return FinishAfterSending(
+          {grpc::StatusCode::FAILED_PRECONDITION, "a second hello on one Join stream"});
+    }
+    absl::StatusOr<Coordinator::MemberKey> member = coordinator_.Admit(
+        FromProto(hello), std::static_pointer_cast<JoinStream>(shared_from_this()));
+    if (!member.ok()) return FinishAfterSending(ToGrpc(member.status()));
+    member_ = *std::move(member);
+  }
+
+  void OnRegister(const v1::RegisterGroup& request) {
+    absl::StatusOr<GroupSpec> spec = syncgrads::FromProto(request.spec());
+    if (spec.ok()) return coordinator_.Register(*member_, request.request(), *spec);
+    v1::JobSignal refusal;
+    refusal.mutable_refused()->set_request(request.request());
+    *refusal.mutable_refused()->mutable_error() = syncgrads::ToProto(spec.status());
+    Enqueue(std::move(refusal));
+  }
+
+  void OnOver() override {
+    if (member_.has_value()) coordinator_.LinkBroken(*member_, this);
+  }
+
+  Coordinator& coordinator_;
+  std::optional<Coordinator::MemberKey> member_;
+};
+
+// The host part of gRPC's name for a peer, e.g. of "ipv4:10.0.0.1:5000" or
+// "ipv6:%5B::1%5D:5000". Peers without one (unix sockets) are on this machine.
+std::string HostOfPeer(const std::string& peer) {
+  const std::string decoded = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
+  const size_t begin = decoded.find(':');
+  const size_t end = decoded.rfind(':');
+  const bool internet = absl::StartsWith(decoded, "ipv4:") || absl::StartsWith(decoded, "ipv6:");
+  if (!internet || end <= begin) return "127.0.0.1";
+  return decoded.substr(begin + 1, end - begin - 1);
+}
+
+// One server's Follow stream.
+class FollowStream : public DuplexStream<v1::ServerSignal, v1::PlanSignal>, public ServerLink {
+ public:
+  FollowStream(Coordinator& coordinator, const std::string& server_token, std::string peer)
+      : coordinator_(coordinator), server_token_(server_token), peer_(std::move(peer)) {}
+
+  void Send(const PlanChange& change) override { Enqueue(ToProto(change)); }
+
+ private:
+  void OnMessage(v1::ServerSignal& signal) override {
+    if (signal.has_hello() != !server_.has_value()) {
+      return FinishAfterSending({grpc::StatusCode::FAILED_PRECONDITION,
+                                 "the first signal of a Follow stream, and no other, is a hello"});
+    }
+    switch (signal.kind_case()) {
+      case v1::ServerSignal::kHello:
+        return OnHello(signal.hello());
+      case v1::ServerSignal::kApplied:
+        return coordinator_.Applied(*server_, this, signal.applied());
+      case v1::ServerSignal::kOpenRounds:
+        return coordinator_.OpenRounds(*server_, signal.open_rounds().sequence(),
+                                       RoundsFromProto(signal.open_rounds().rounds()));
+      case v1::ServerSignal::KIND_NOT_SET:
+        break;
+    }
+    FinishAfterSending({grpc::StatusCode::INVALID_ARGUMENT,
+                        absl::StrCat("a signal of no kind that protocol version ",
+                                     kProtocolVersion, " knows")});
+  }
+
+  void OnHello(const v1::ServerHello& hello) {
+    if (hello.protocol_version() != kProtocolVersion) {
+      return FinishAfterSending(
+          {grpc::StatusCode::FAILED_PRECONDITION,
+           absl::StrCat("the server speaks protocol version ", hello.protocol_version(),
+                        ", its coordinator speaks ", kProtocolVersion)});
+    }
+    if (hello.token() != server_token_) {
+      return FinishAfterSending(
+          {grpc::StatusCode::PERMISSION_DENIED, "the servers' token is another"});
+    }
+    ServerIdentity identity{ServerIndex{hello.index()}, hello.address(),
+                            Incarnation{hello.incarnation()}, hello.applied()};
+    if (absl::StartsWith(identity.address, ":")) {
+      identity.address = HostOfPeer(peer_) + identity.address;
+    }
+    const absl::Status attached = coordinator_.AttachServer(
+        identity, std::static_pointer_cast<FollowStream>(shared_from_this()));
+    if (!attached.ok()) return FinishAfterSending(ToGrpc(attached));
+    server_ = identity.index;
+  }
+
+  void OnOver() override {
+    if (server_.has_value()) coordinator_.DetachServer(*server_, this);
+  }
+
+  Coordinator& coordinator_;
+  const std::string server_token_;
+  const std::string peer_;
+  std::optional<ServerIndex> server_;
+};
+
+// A stream that is refused from the start.
+template <typename In, typename Out>
+class RefusedStream : public grpc::ServerBidiReactor<In, Out> {
+ public:
+  explicit RefusedStream(const grpc::Status& status) { this->Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+ControlService::ControlService(Coordinator* coordinator, std::string coordinator_address,
+                               std::string server_token)
+    : coordinator_(coordinator),
+      coordinator_address_(std::move(coordinator_address)),
+      server_token_(std::move(server_token)) {}
+
+grpc::ServerBidiReactor<v1::WorkerSignal, v1::JobSignal>* ControlService::Join(
+    grpc::CallbackServerContext*) {
+  if (coordinator_ == nullptr) {
+    return new RefusedStream<v1::WorkerSignal, v1::JobSignal>(
+        {grpc::StatusCode::FAILED_PRECONDITION,
+         absl::StrCat("this server is not the coordinator; join at ", coordinator_address_)});
+  }
+  auto stream = std::make_shared<JoinStream>(*coordinator_);
+  stream->Start();
+  return stream.get();
+}
+
+grpc::ServerBidiReactor<v1::ServerSignal, v1::PlanSignal>* ControlService::Follow(
+    grpc::CallbackServerContext* context) {
+  if (coordinator_ == nullptr) {
+    return new RefusedStream<v1::ServerSignal, v1::PlanSignal>(
+        {grpc::StatusCode::FAILED_PRECONDITION,
+         absl::StrCat("this server is not the coordinator; follow ", coordinator_address_)});
+  }
+  auto stream = std::make_shared<FollowStream>(*coordinator_, server_token_, context->peer());
+  stream->Start();
+  return stream.get();
+}
+
+}  // namespace syncgrads::server

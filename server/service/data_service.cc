@@ -1,0 +1,109 @@
+#include "server/service/data_service.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/protocol.h"
+#include "server/service/duplex_stream.h"
+#include "server/service/status.h"
+
+namespace syncgrads::server {
+namespace {
+
+// The transport's view of a result's payload, which stays where it was made until
+// the transport has let go of it.
+grpc::Slice PayloadSlice(std::shared_ptr<const RoundResult> result) {
+  const absl::Span<const std::byte> payload = result->payload;
+  auto* holder = new std::shared_ptr<const RoundResult>(std::move(result));
+  return grpc::Slice(
+      const_cast<std::byte*>(payload.data()), payload.size(),
+      [](void* held) { delete static_cast<std::shared_ptr<const RoundResult>*>(held); }, holder);
+}
+
+// One member's Exchange stream.
+class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>,
+                       public AnswerSink {
+ public:
+  ExchangeStream(const Jobs& jobs, const Clock& clock) : jobs_(jobs), clock_(clock) {}
+
+  void Send(std::shared_ptr<const RoundResult> result, bool with_payload) override {
+    if (with_payload && !result->payload.empty()) {
+      const std::string& header = result->header;
+      grpc::Slice slices[2] = {grpc::Slice(header), PayloadSlice(std::move(result))};
+      Enqueue(grpc::ByteBuffer(slices, 2));
+    } else {
+      grpc::Slice header(result->bare_header);
+      Enqueue(grpc::ByteBuffer(&header, 1));
+    }
+  }
+
+ private:
+  void OnMessage(grpc::ByteBuffer& message) override {
+    auto slices = std::make_shared<std::vector<grpc::Slice>>();
+    if (!message.Dump(slices.get()).ok()) {
+      return FinishAfterSending({grpc::StatusCode::INVALID_ARGUMENT, "a message is unreadable"});
+    }
+    message.Clear();
+    Pieces pieces;
+    for (const grpc::Slice& slice : *slices) {
+      pieces.push_back({reinterpret_cast<const std::byte*>(slice.begin()), slice.size()});
+    }
+    absl::StatusOr<PushFrame> push = DecodePush(pieces);
+    if (!push.ok()) return FinishAfterSending(ToGrpc(push.status()));
+    if (push->header.hello.has_value()) return OnHello(*push->header.hello);
+    if (job_ == nullptr) {
+      return FinishAfterSending({grpc::StatusCode::FAILED_PRECONDITION,
+                                 "the first message of an Exchange stream must be a hello"});
+    }
+    if (push->header.member != hello_.member || push->header.incarnation != hello_.incarnation) {
+      return FinishAfterSending(
+          {grpc::StatusCode::INVALID_ARGUMENT,
+           absl::StrCat("a push of member ", ToNumber(push->header.member), ", incarnation ",
+                        ToNumber(push->header.incarnation), ", on the stream of member ",
+                        ToNumber(hello_.member), ", incarnation ", ToNumber(hello_.incarnation))});
+    }
+    presence_->Heard(clock_.Now());
+    job_->Push(push->header, {std::move(push->payload), std::move(slices)},
+               std::static_pointer_cast<ExchangeStream>(shared_from_this()));
+  }
+
+  void OnHello(const DataHello& hello) {
+    if (hello.protocol_version != kProtocolVersion) {
+      return FinishAfterSending(
+          {grpc::StatusCode::FAILED_PRECONDITION,
+           absl::StrCat("the worker speaks protocol version ", hello.protocol_version,
+                        ", this server speaks ", kProtocolVersion)});
+    }
+    std::shared_ptr<Job> job = jobs_.Find(hello.job);
+    if (job == nullptr) {
+      return FinishAfterSending({grpc::StatusCode::UNAVAILABLE,
+                                 absl::StrCat("no job \"", hello.job, "\" is open here")});
+    }
+    absl::StatusOr<std::shared_ptr<Presence>> presence = job->Admit(hello);
+    if (!presence.ok()) return FinishAfterSending(ToGrpc(presence.status()));
+    hello_ = hello;
+    presence_ = *std::move(presence);
+    job_ = std::move(job);
+  }
+
+  void OnOver() override {}
+
+  const Jobs& jobs_;
+  const Clock& clock_;
+  DataHello hello_;
+  std::shared_ptr<Job> job_;
+  std::shared_ptr<Presence> presence_;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Exchange(
+    grpc::CallbackServerContext*) {
+  auto stream = std::make_shared<ExchangeStream>(jobs_, clock_);
+  stream->Start();
+  return stream.get();
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,111 @@
+// A bidirectional stream of gRPC's callback API with a queue of outgoing messages.
+//
+// Owned by shared pointers: one the stream's own until gRPC is done with it, and
+// those of whoever sends to it. Sending to a stream that is over does nothing.
+
+#ifndef SYNCGRADS_SERVER_SERVICE_DUPLEX_STREAM_H_
+#define SYNCGRADS_SERVER_SERVICE_DUPLEX_STREAM_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "common/mutex.h"
+
+namespace syncgrads::server {
+
+// Thread-safe. OnMessage and OnOver are called by one thread at a time.
+template <typename In, typename Out>
+class DuplexStream : public grpc::ServerBidiReactor<In, Out>,
+                     public std::enable_shared_from_this<DuplexStream<In, Out>> {
+ public:
+  // Begins to read. To be called once, before the reactor is returned to gRPC.
+  void Start() {
+    self_ = this->shared_from_this();
+    this->StartRead(&incoming_);
+  }
+
+  // Sends `message` after those before it.
+  void Enqueue(Out message) {
+    MutexLock lock(mutex_);
+    if (finish_with_.has_value()) return;
+    outgoing_.push_back(std::move(message));
+    if (outgoing_.size() == 1) this->StartWrite(&outgoing_.front());
+  }
+
+  // Ends the stream when what was enqueued has been sent; nothing follows.
+  void FinishAfterSending(grpc::Status status) {
+    MutexLock lock(mutex_);
+    if (finish_with_.has_value()) return;
+    finish_with_ = std::move(status);
+    if (outgoing_.empty()) this->Finish(*finish_with_);
+  }
+
+ protected:
+  virtual void OnMessage(In& message) = 0;
+  // The peer has closed the stream or is out of reach. Called once, last.
+  virtual void OnOver() = 0;
+
+ private:
+  // A peer that sends without reading the answers is not read from any further. A
+  // well-behaved one has an answer to come for each chunk of its open rounds.
+  static constexpr size_t kMaxQueued = 1 << 16;
+
+  void OnReadDone(bool ok) final {
+    if (!ok) {
+      // What was to be sent to a peer that is gone, is not.
+      MutexLock lock(mutex_);
+      if (outgoing_.size() > 1) outgoing_.erase(outgoing_.begin() + 1, outgoing_.end());
+      if (finish_with_.has_value()) return;
+      finish_with_ = grpc::Status::OK;
+      if (outgoing_.empty()) this->Finish(*finish_with_);
+      return;
+    }
+    OnMessage(incoming_);
+    MutexLock lock(mutex_);
+    if (finish_with_.has_value()) return;
+    if (outgoing_.size() >= kMaxQueued) {
+      reading_paused_ = true;
+    } else {
+      this->StartRead(&incoming_);
+    }
+  }
+
+  void OnWriteDone(bool ok) final {
+    MutexLock lock(mutex_);
+    if (ok) {
+      outgoing_.pop_front();
+    } else {
+      outgoing_.clear();
+    }
+    if (reading_paused_ && !finish_with_.has_value() && outgoing_.size() < kMaxQueued / 2) {
+      reading_paused_ = false;
+      this->StartRead(&incoming_);
+    }
+    if (!outgoing_.empty()) {
+      this->StartWrite(&outgoing_.front());
+    } else if (finish_with_.has_value()) {
+      this->Finish(*finish_with_);
+    }
+  }
+
+  void OnDone() final {
+    OnOver();
+    self_.reset();
+  }
+
+  std::shared_ptr<DuplexStream> self_;
+  In incoming_;
+  Mutex mutex_;
+  // The front is being written.
+  std::deque<Out> outgoing_ ABSL_GUARDED_BY(mutex_);
+  bool reading_paused_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<grpc::Status> finish_with_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_SERVICE_DUPLEX_STREAM_H_

@@ -1,0 +1,175 @@
+#include "server/service/follower.h"
+
+#include <grpcpp/create_channel.h>
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/contract/contract.h"
+#include "common/protocol.h"
+#include "server/service/signals.h"
+#include "server/service/status.h"
+
+namespace syncgrads::server {
+namespace {
+
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
+constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
+
+std::shared_ptr<grpc::Channel> ChannelTo(const std::string& coordinator) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  // Notices a coordinator whose machine is gone.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+  return grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
+}
+
+// Whether another attempt can do better.
+bool IsPassing(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kUnimplemented:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::PlanSignal> {
+ public:
+  explicit Stream(Follower& follower) : follower_(follower) {}
+
+  void Start(const v1::ServerSignal& hello) {
+    follower_.stub_->async()->Follow(&context_, this);
+    StartRead(&incoming_);
+    Send(hello);
+    StartCall();
+  }
+
+  void Send(v1::ServerSignal signal) {
+    MutexLock lock(mutex_);
+    outgoing_.push_back(std::move(signal));
+    if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+  }
+
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    follower_.OnSignal(*this, incoming_);
+    StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    MutexLock lock(mutex_);
+    if (!ok) return;  // the stream is over, and OnDone follows
+    outgoing_.pop_front();
+    if (!outgoing_.empty()) StartWrite(&outgoing_.front());
+  }
+
+  void OnDone(const grpc::Status& status) override { follower_.OnDone(FromGrpc(status)); }
+
+  Follower& follower_;
+  grpc::ClientContext context_;
+  v1::PlanSignal incoming_;
+  Mutex mutex_;
+  // The front is being written.
+  std::deque<v1::ServerSignal> outgoing_ ABSL_GUARDED_BY(mutex_);
+};
+
+Follower::Follower(FollowerOptions options, Jobs& jobs, const Clock& clock, Journal& journal)
+    : options_(std::move(options)),
+      jobs_(jobs),
+      clock_(clock),
+      journal_(journal),
+      stub_(v1::Control::NewStub(ChannelTo(options_.coordinator))),
+      backoff_(kFirstBackoff) {}
+
+Follower::~Follower() {
+  MutexLock lock(mutex_);
+  stopping_ = true;
+  if (stream_ != nullptr) stream_->Cancel();
+  while (stream_ != nullptr) ended_.WaitUntil(mutex_, absl::InfiniteFuture());
+}
+
+void Follower::Tick() {
+  Stream* started = nullptr;
+  {
+    MutexLock lock(mutex_);
+    spent_ = nullptr;
+    if (stream_ != nullptr || stopping_ || !status_.ok()) return;
+    if (clock_.Now() < next_attempt_) return;
+    stream_ = std::make_unique<Stream>(*this);
+    started = stream_.get();
+  }
+  v1::ServerSignal signal;
+  v1::ServerHello& hello = *signal.mutable_hello();
+  hello.set_protocol_version(kProtocolVersion);
+  hello.set_index(ToNumber(options_.index));
+  hello.set_address(options_.address);
+  hello.set_incarnation(ToNumber(options_.incarnation));
+  hello.set_applied(jobs_.applied());
+  hello.set_token(options_.server_token);
+  started->Start(signal);
+}
+
+absl::Status Follower::status() const {
+  MutexLock lock(mutex_);
+  return status_;
+}
+
+void Follower::OnSignal(Stream& stream, const v1::PlanSignal& signal) {
+  absl::StatusOr<PlanChange> change = FromProto(signal);
+  if (!change.ok()) {
+    MutexLock lock(mutex_);
+    status_ = change.status();
+    return stream.Cancel();
+  }
+  {
+    MutexLock lock(mutex_);
+    backoff_ = kFirstBackoff;
+  }
+  const std::vector<GroupRound> open = jobs_.Apply(*change);
+  v1::ServerSignal reply;
+  if (std::holds_alternative<EpochProposed>(change->kind)) {
+    v1::OpenRounds& rounds = *reply.mutable_open_rounds();
+    rounds.set_sequence(change->sequence);
+    for (const GroupRound& round : open) *rounds.add_rounds() = syncgrads::ToProto(round);
+    stream.Send(reply);
+  }
+  reply.set_applied(change->sequence);
+  stream.Send(std::move(reply));
+}
+
+void Follower::OnDone(const absl::Status& status) {
+  MutexLock lock(mutex_);
+  // gRPC still runs in it; it is freed at the next tick, or with this object.
+  spent_ = std::move(stream_);
+  next_attempt_ = clock_.Now() + backoff_;
+  backoff_ = std::min(backoff_ * 2, kLongestBackoff);
+  if (!stopping_) {
+    const std::string line = absl::StrCat("the stream to the coordinator at ",
+                                          options_.coordinator, " ended: ", status.ToString());
+    if (IsPassing(status)) {
+      journal_.Note(line);
+    } else {
+      journal_.Warn(line);
+      if (status_.ok()) status_ = status;
+    }
+  }
+  ended_.NotifyAll();
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,175 @@
+#include "server/service/signals.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/contract/contract.h"
+#include "common/protocol.h"
+#include "common/status_macros.h"
+
+namespace syncgrads::server {
+namespace {
+
+struct JobSignalWriter {
+  v1::JobSignal& out;
+
+  void operator()(const Welcome& welcome) const {
+    v1::Welcome& proto = *out.mutable_welcome();
+    proto.set_protocol_version(kProtocolVersion);
+    proto.set_member(ToNumber(welcome.member));
+    proto.set_name(welcome.name);
+    proto.mutable_servers()->Assign(welcome.servers.begin(), welcome.servers.end());
+    proto.set_heartbeat_interval_ms(absl::ToInt64Milliseconds(welcome.heartbeat_interval));
+    proto.set_lease_ms(absl::ToInt64Milliseconds(welcome.lease));
+    proto.set_stream_grace_ms(absl::ToInt64Milliseconds(welcome.stream_grace));
+  }
+  void operator()(const Epoch& epoch) const { *out.mutable_epoch() = syncgrads::ToProto(epoch); }
+  void operator()(const Registered& registered) const {
+    out.mutable_registered()->set_request(registered.request);
+    *out.mutable_registered()->mutable_plan() = syncgrads::ToProto(*registered.plan);
+  }
+  void operator()(const Done& done) const { out.mutable_done()->set_request(done.request); }
+  void operator()(const Refused& refused) const {
+    out.mutable_refused()->set_request(refused.request);
+    *out.mutable_refused()->mutable_error() = syncgrads::ToProto(refused.error);
+  }
+  void operator()(const Waiting& waiting) const {
+    out.mutable_waiting()->set_reason(waiting.reason);
+  }
+  void operator()(const Expelled& expelled) const {
+    *out.mutable_expelled() = syncgrads::ToProto(expelled.reason);
+  }
+  void operator()(const Farewell& farewell) const {
+    out.mutable_done()->set_request(farewell.request);
+  }
+};
+
+struct PlanChangeWriter {
+  v1::PlanSignal& out;
+
+  void operator()(const JobOpened& opened) const { out.mutable_opened()->set_token(opened.token); }
+  void operator()(const std::shared_ptr<const GroupPlan>& plan) const {
+    *out.mutable_group() = syncgrads::ToProto(*plan);
+  }
+  void operator()(const EpochProposed& proposed) const {
+    out.mutable_proposal()->set_number(proposed.number);
+  }
+  void operator()(const Epoch& epoch) const { *out.mutable_epoch() = syncgrads::ToProto(epoch); }
+  void operator()(const MemberEnded& ended) const {
+    v1::MemberEnded& proto = *out.mutable_ended();
+    proto.set_member(ToNumber(ended.member));
+    proto.set_group(ToNumber(ended.group));
+    proto.set_last_round(ToNumber(ended.last_round));
+    proto.set_without_updates(!ended.follows);
+  }
+  void operator()(const MemberGone& gone) const {
+    v1::MemberGone& proto = *out.mutable_gone();
+    proto.set_member(ToNumber(gone.member));
+    proto.set_incarnation(ToNumber(gone.incarnation));
+    proto.set_reason(gone.reason);
+    proto.set_in_order(gone.in_order);
+    for (const GroupRound& last : gone.last_rounds) {
+      *proto.add_last_rounds() = syncgrads::ToProto(last);
+    }
+  }
+  void operator()(const JobClosed& closed) const {
+    out.mutable_closed()->set_reason(closed.reason);
+    out.mutable_closed()->set_last(closed.last);
+  }
+};
+
+absl::StatusOr<decltype(PlanChange::kind)> KindOf(const v1::PlanSignal& signal) {
+  switch (signal.kind_case()) {
+    case v1::PlanSignal::kOpened:
+      return JobOpened{signal.opened().token()};
+    case v1::PlanSignal::kGroup: {
+      SYNCGRADS_ASSIGN_OR_RETURN(GroupPlan plan, syncgrads::FromProto(signal.group()));
+      return std::make_shared<const GroupPlan>(std::move(plan));
+    }
+    case v1::PlanSignal::kProposal:
+      return EpochProposed{signal.proposal().number()};
+    case v1::PlanSignal::kEpoch:
+      return syncgrads::FromProto(signal.epoch());
+    case v1::PlanSignal::kEnded:
+      return MemberEnded{MemberId{signal.ended().member()}, GroupId{signal.ended().group()},
+                         Round{signal.ended().last_round()}, !signal.ended().without_updates()};
+    case v1::PlanSignal::kGone:
+      return MemberGone{MemberId{signal.gone().member()}, Incarnation{signal.gone().incarnation()},
+                        signal.gone().reason(), signal.gone().in_order(),
+                        RoundsFromProto(signal.gone().last_rounds())};
+    case v1::PlanSignal::kClosed:
+      return JobClosed{signal.closed().reason(), signal.closed().last()};
+    case v1::PlanSignal::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("plan signal ", signal.sequence(),
+                                                 " is of no kind that protocol version ",
+                                                 kProtocolVersion, " knows"));
+}
+
+}  // namespace
+
+v1::JobSignal ToProto(Generation generation, const JobSignal& signal) {
+  v1::JobSignal out;
+  out.set_generation(ToNumber(generation));
+  std::visit(JobSignalWriter{out}, signal);
+  return out;
+}
+
+Introduction FromProto(const v1::Hello& hello) {
+  Introduction introduction;
+  introduction.protocol_version = hello.protocol_version();
+  introduction.job = hello.job();
+  introduction.token = hello.token();
+  introduction.name = hello.name();
+  introduction.incarnation = Incarnation{hello.incarnation()};
+  if (hello.has_rank()) introduction.rank = hello.rank();
+  introduction.world_size = hello.world_size();
+  introduction.host = hello.host();
+  introduction.generation = Generation{hello.generation()};
+  return introduction;
+}
+
+v1::PlanSignal ToProto(const PlanChange& change) {
+  v1::PlanSignal out;
+  out.set_sequence(change.sequence);
+  out.set_job(change.job);
+  out.set_generation(ToNumber(change.generation));
+  std::visit(PlanChangeWriter{out}, change.kind);
+  return out;
+}
+
+absl::StatusOr<PlanChange> FromProto(const v1::PlanSignal& signal) {
+  PlanChange change{signal.sequence(), signal.job(), Generation{signal.generation()}, {}};
+  SYNCGRADS_ASSIGN_OR_RETURN(change.kind, KindOf(signal));
+  return change;
+}
+
+std::vector<GroupRound> RoundsFromProto(
+    const google::protobuf::RepeatedPtrField<v1::GroupRound>& rounds) {
+  std::vector<GroupRound> out;
+  for (const v1::GroupRound& round : rounds) out.push_back(syncgrads::FromProto(round));
+  return out;
+}
+
+v1::RoundWait ToProto(const RoundWait& wait) {
+  v1::RoundWait out;
+  out.set_group(ToNumber(wait.group));
+  out.set_group_name(wait.group_name);
+  out.set_round(ToNumber(wait.round));
+  out.set_open_chunks(wait.open_chunks);
+  out.mutable_tensors()->Assign(wait.tensors.begin(), wait.tensors.end());
+  out.set_tensor_count(wait.tensor_count);
+  for (const RoundWait::Missing& missing : wait.missing) {
+    v1::MissingMember& member = *out.add_missing();
+    member.set_member(ToNumber(missing.member));
+    member.set_name(missing.name);
+    member.set_silent_ms(absl::ToInt64Milliseconds(missing.silent));
+  }
+  out.set_open_ms(absl::ToInt64Milliseconds(wait.open_for));
+  out.set_text(ToString(wait));
+  return out;
+}
+
+}  // namespace syncgrads::server
