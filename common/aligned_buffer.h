@@ -12,7 +12,7 @@
 
 namespace syncgrads {
 
-// Moveable. Its contents are not initialised.
+// Moveable. Its contents are not initialised. Memory of its own is aligned.
 class AlignedBuffer {
  public:
   static constexpr size_t kAlignment = 64;
@@ -26,6 +26,14 @@ class AlignedBuffer {
     if (memory_ == nullptr) throw std::bad_alloc();
   }
 
+  // Memory of somebody else, which must outlive the buffer.
+  static AlignedBuffer Borrow(std::byte* memory, size_t bytes) {
+    AlignedBuffer buffer;
+    buffer.memory_ = {memory, Free{.borrowed = true}};
+    buffer.bytes_ = bytes;
+    return buffer;
+  }
+
   std::byte* data() { return memory_.get(); }
   const std::byte* data() const { return memory_.get(); }
   size_t size() const { return bytes_; }
@@ -33,7 +41,10 @@ class AlignedBuffer {
 
  private:
   struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
+    bool borrowed;  // false by default: unique_ptr value-initialises its deleter
+    void operator()(std::byte* memory) const {
+      if (!borrowed) std::free(memory);
+    }
   };
 
   std::unique_ptr<std::byte, Free> memory_;

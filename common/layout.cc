@@ -35,6 +35,20 @@ absl::Status CheckTensor(const TensorSpec& tensor) {
   return absl::OkStatus();
 }
 
+// How many chunks the tensors will be cut into.
+uint64_t CountChunks(absl::Span<const TensorSpec> tensors, uint32_t chunk_bytes) {
+  uint64_t chunks = 0;
+  for (DType dtype : kAllDTypes) {
+    uint64_t elements = 0;
+    for (const TensorSpec& tensor : tensors) {
+      if (tensor.dtype == dtype) elements += tensor.elements();
+    }
+    const uint64_t capacity = chunk_bytes / SizeOf(dtype);
+    chunks += (elements + capacity - 1) / capacity;
+  }
+  return chunks;
+}
+
 }  // namespace
 
 uint64_t TensorSpec::elements() const {
@@ -68,6 +82,12 @@ absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, uint32_t 
           absl::StrCat("the group has more than 2^48 elements, reached at tensor \"", tensor.name,
                        "\""));
     }
+  }
+
+  if (const uint64_t chunks = CountChunks(tensors, chunk_bytes); chunks > kMaxChunks) {
+    return absl::InvalidArgumentError(absl::StrCat("the group has ", chunks, " chunks of ",
+                                                   chunk_bytes, " bytes; at most ", kMaxChunks,
+                                                   ": use larger chunks, or several groups"));
   }
 
   Layout layout;

@@ -24,6 +24,9 @@ namespace syncgrads {
 
 inline constexpr uint32_t kDefaultChunkBytes = 1 << 20;
 inline constexpr uint32_t kMaxChunkBytes = 4 << 20;
+// Of one group: a bound on what a registration can cost a server before anything
+// has been pushed.
+inline constexpr uint64_t kMaxChunks = 1 << 20;
 
 // A named array. An empty shape is a scalar.
 struct TensorSpec {
@@ -68,7 +71,8 @@ class Layout {
   // Errors:
   //   InvalidArgument  no tensors, an empty or repeated name, an unknown dtype,
   //                    an axis that is not positive, more elements than 2^48,
-  //                    or chunk_bytes below 8 or above kMaxChunkBytes
+  //                    chunk_bytes below 8 or above kMaxChunkBytes, or more
+  //                    chunks than kMaxChunks
   static absl::StatusOr<Layout> Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes);
 
   absl::Span<const TensorSpec> tensors() const { return tensors_; }

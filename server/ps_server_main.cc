@@ -33,6 +33,7 @@ ABSL_FLAG(absl::Duration, stream_grace, absl::Seconds(5),
           "a worker whose stream broke is dropped after so long");
 ABSL_FLAG(absl::Duration, stall_warning, absl::Seconds(10),
           "a round that waits for so long is reported, with whom it waits for");
+ABSL_FLAG(bool, shared_memory, true, "take payloads of workers on this host from shared memory");
 ABSL_FLAG(bool, exit_when_done, false, "exit when the last job has ended");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(10),
           "after SIGTERM: how long open jobs may go on");
@@ -80,6 +81,7 @@ int Main() {
   options.lease = absl::GetFlag(FLAGS_lease);
   options.stream_grace = absl::GetFlag(FLAGS_stream_grace);
   options.stall_warning = absl::GetFlag(FLAGS_stall_warning);
+  options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
 
   LogJournal journal(options.index);
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, journal);

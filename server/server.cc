@@ -19,6 +19,7 @@
 #include "server/service/control_service.h"
 #include "server/service/data_service.h"
 #include "server/service/follower.h"
+#include "server/service/memory_exchange.h"
 #include "server/service/stall_watch.h"
 
 namespace syncgrads::server {
@@ -57,7 +58,7 @@ class GrpcServer : public Server {
       : options_(options),
         journal_(journal),
         clock_(clock),
-        jobs_(ServerIndex{options.index}, clock),
+        jobs_(ServerIndex{options.index}, clock, &journal),
         stall_watch_(options.stall_warning, jobs_, clock, journal) {}
 
   ~GrpcServer() override {
@@ -85,7 +86,16 @@ class GrpcServer : public Server {
     }
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator,
                                                 options_.server_token);
-    data_ = std::make_unique<DataService>(jobs_, clock_);
+    if (options_.shared_memory) {
+      absl::StatusOr<std::unique_ptr<MemoryExchange>> exchange =
+          MemoryExchange::Start(jobs_, journal_);
+      if (exchange.ok()) {
+        exchange_ = *std::move(exchange);
+      } else {
+        journal_.Warn(absl::StrCat("shares no memory: ", exchange.status().message()));
+      }
+    }
+    data_ = std::make_unique<DataService>(jobs_, exchange_.get(), clock_);
     admin_ = std::make_unique<AdminService>(jobs_, ServerIndex{options_.index});
 
     grpc::EnableDefaultHealthCheckService(true);
@@ -159,6 +169,7 @@ class GrpcServer : public Server {
   StallWatch stall_watch_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Follower> follower_;
+  std::unique_ptr<MemoryExchange> exchange_;
   std::unique_ptr<ControlService> control_;
   std::unique_ptr<DataService> data_;
   std::unique_ptr<AdminService> admin_;

@@ -202,6 +202,18 @@ absl::StatusOr<bool> ReadNumbers(Type type, Reader& reader, std::vector<uint32_t
   return known;
 }
 
+// A message within the message. One that appears twice is merged, field by field.
+template <typename Message>
+absl::StatusOr<bool> ReadMessage(Type type, Reader& reader, std::optional<Message>& out,
+                                 absl::Status (*decode)(const Pieces&, Message&)) {
+  Pieces message;
+  SYNCGRADS_ASSIGN_OR_RETURN(const bool known, ReadBytes(type, reader, message));
+  if (!known) return false;
+  if (!out.has_value()) out.emplace();
+  SYNCGRADS_RETURN_IF_ERROR(decode(message, *out));
+  return true;
+}
+
 absl::Status DecodeHello(const Pieces& message, DataHello& hello) {
   return ForEachField(
       message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
@@ -216,6 +228,36 @@ absl::Status DecodeHello(const Pieces& message, DataHello& hello) {
             return ReadVarint(type, reader, hello.member);
           case wire::kHelloIncarnation:
             return ReadIncarnation(type, reader, hello.incarnation);
+          case wire::kHelloHostId:
+            return ReadString(type, reader, hello.host_id);
+        }
+        return false;
+      });
+}
+
+absl::Status DecodePiece(const Pieces& message, SharedPiece& piece) {
+  return ForEachField(
+      message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
+        switch (field) {
+          case wire::kPieceRegion:
+            return ReadVarint(type, reader, piece.region);
+          case wire::kPieceOffset:
+            return ReadVarint(type, reader, piece.offset);
+          case wire::kPieceLength:
+            return ReadVarint(type, reader, piece.length);
+        }
+        return false;
+      });
+}
+
+absl::Status DecodeWelcome(const Pieces& message, DataWelcome& welcome) {
+  return ForEachField(
+      message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
+        switch (field) {
+          case wire::kWelcomeSocket:
+            return ReadString(type, reader, welcome.socket);
+          case wire::kWelcomeRefusal:
+            return ReadString(type, reader, welcome.refusal);
         }
         return false;
       });
@@ -256,15 +298,8 @@ absl::StatusOr<PushFrame> DecodePush(absl::Span<const absl::Span<const std::byte
   SYNCGRADS_RETURN_IF_ERROR(ForEachField(
       message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
         switch (field) {
-          case wire::kPushHello: {
-            Pieces hello;
-            SYNCGRADS_ASSIGN_OR_RETURN(const bool known, ReadBytes(type, reader, hello));
-            if (!known) return false;
-            // A message that appears twice is merged, field by field.
-            if (!header.hello.has_value()) header.hello.emplace();
-            SYNCGRADS_RETURN_IF_ERROR(DecodeHello(hello, *header.hello));
-            return true;
-          }
+          case wire::kPushHello:
+            return ReadMessage(type, reader, header.hello, DecodeHello);
           case wire::kPushGeneration:
             return ReadVarint(type, reader, header.generation);
           case wire::kPushGroup:
@@ -289,6 +324,14 @@ absl::StatusOr<PushFrame> DecodePush(absl::Span<const absl::Span<const std::byte
             return ReadNumbers(type, reader, header.absent_spans);
           case wire::kPushWithoutResult:
             return ReadVarint(type, reader, header.without_result);
+          case wire::kPushShared: {
+            if (header.shared.size() == kMaxListed) return reader.Error("a list is too long");
+            std::optional<SharedPiece> piece;
+            SYNCGRADS_ASSIGN_OR_RETURN(const bool known,
+                                       ReadMessage(type, reader, piece, DecodePiece));
+            if (known) header.shared.push_back(*piece);
+            return known;
+          }
           case wire::kPayload:
             return ReadBytes(type, reader, frame.payload);
         }
@@ -325,6 +368,10 @@ absl::StatusOr<UpdateFrame> DecodeUpdate(absl::Span<const absl::Span<const std::
             if (known) SYNCGRADS_RETURN_IF_ERROR(DecodeError(error, header.error));
             return known;
           }
+          case wire::kUpdateWelcome:
+            return ReadMessage(type, reader, header.welcome, DecodeWelcome);
+          case wire::kUpdateShared:
+            return ReadMessage(type, reader, header.shared, DecodePiece);
           case wire::kPayload:
             return ReadBytes(type, reader, frame.payload);
         }

@@ -75,6 +75,22 @@ std::string Encode(const DataHello& hello) {
   out.Bytes(wire::kHelloToken, hello.token);
   out.Varint(wire::kHelloMember, ToNumber(hello.member));
   out.Fixed64(wire::kHelloIncarnation, ToNumber(hello.incarnation));
+  out.Bytes(wire::kHelloHostId, hello.host_id);
+  return std::move(out).Take();
+}
+
+std::string Encode(const SharedPiece& piece) {
+  Writer out;
+  out.Varint(wire::kPieceRegion, piece.region);
+  out.Varint(wire::kPieceOffset, piece.offset);
+  out.Varint(wire::kPieceLength, piece.length);
+  return std::move(out).Take();
+}
+
+std::string Encode(const DataWelcome& welcome) {
+  Writer out;
+  out.Bytes(wire::kWelcomeSocket, welcome.socket);
+  out.Bytes(wire::kWelcomeRefusal, welcome.refusal);
   return std::move(out).Take();
 }
 
@@ -102,6 +118,7 @@ std::string EncodeHeader(const PushHeader& header, size_t payload_bytes) {
   out.Varint(wire::kPushSkip, header.skip ? 1 : 0);
   out.Packed(wire::kPushAbsentSpans, header.absent_spans);
   out.Varint(wire::kPushWithoutResult, header.without_result ? 1 : 0);
+  for (const SharedPiece& piece : header.shared) out.Message(wire::kPushShared, Encode(piece));
   if (payload_bytes > 0) out.PayloadFollows(wire::kPayload, payload_bytes);
   return std::move(out).Take();
 }
@@ -117,6 +134,8 @@ std::string EncodeHeader(const UpdateHeader& header, size_t payload_bytes) {
   out.Packed(wire::kUpdateCounts, header.counts);
   out.Packed(wire::kUpdateContributors, header.contributors);
   if (!header.error.ok()) out.Message(wire::kUpdateError, Encode(header.error));
+  if (header.welcome.has_value()) out.Message(wire::kUpdateWelcome, Encode(*header.welcome));
+  if (header.shared.has_value()) out.Message(wire::kUpdateShared, Encode(*header.shared));
   if (payload_bytes > 0) out.PayloadFollows(wire::kPayload, payload_bytes);
   return std::move(out).Take();
 }

@@ -16,6 +16,7 @@ enum HelloField : uint32_t {
   kHelloToken = 3,
   kHelloMember = 4,
   kHelloIncarnation = 5,
+  kHelloHostId = 6,
 };
 
 enum PushField : uint32_t {
@@ -32,6 +33,7 @@ enum PushField : uint32_t {
   kPushSkip = 11,
   kPushAbsentSpans = 12,
   kPushWithoutResult = 13,
+  kPushShared = 14,
 };
 
 enum UpdateField : uint32_t {
@@ -44,9 +46,15 @@ enum UpdateField : uint32_t {
   kUpdateCounts = 7,
   kUpdateContributors = 8,
   kUpdateError = 9,
+  kUpdateWelcome = 10,
+  kUpdateShared = 11,
 };
 
 enum ErrorField : uint32_t { kErrorCode = 1, kErrorMessage = 2 };
+
+enum PieceField : uint32_t { kPieceRegion = 1, kPieceOffset = 2, kPieceLength = 3 };
+
+enum WelcomeField : uint32_t { kWelcomeSocket = 1, kWelcomeRefusal = 2 };
 
 // In both messages.
 inline constexpr uint32_t kPayload = 15;

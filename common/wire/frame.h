@@ -37,8 +37,25 @@ struct DataHello {
   std::string token;
   MemberId member{};
   Incarnation incarnation{};
+  std::string host_id;
 
   friend bool operator==(const DataHello&, const DataHello&) = default;
+};
+
+// A part of a shared region, in bytes.
+struct SharedPiece {
+  uint32_t region = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+
+  friend bool operator==(const SharedPiece&, const SharedPiece&) = default;
+};
+
+struct DataWelcome {
+  std::string socket;
+  std::string refusal;
+
+  friend bool operator==(const DataWelcome&, const DataWelcome&) = default;
 };
 
 // A PushChunk without its payload; see proto/data.proto for the fields.
@@ -56,6 +73,7 @@ struct PushHeader {
   bool skip = false;
   std::vector<uint32_t> absent_spans;
   bool without_result = false;
+  std::vector<SharedPiece> shared;
 
   friend bool operator==(const PushHeader&, const PushHeader&) = default;
 };
@@ -72,6 +90,8 @@ struct UpdateHeader {
   std::vector<uint32_t> contributors;
   // Not OK: the push was refused.
   absl::Status error;
+  std::optional<DataWelcome> welcome;
+  std::optional<SharedPiece> shared;
 
   friend bool operator==(const UpdateHeader&, const UpdateHeader&) = default;
 };

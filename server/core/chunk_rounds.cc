@@ -21,13 +21,14 @@ SlotShape ShapeOf(const Chunk& chunk, const UpdateRule& rule) {
 }  // namespace
 
 ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
-                         std::shared_ptr<const Roster> roster, const Clock& clock)
+                         std::shared_ptr<const Roster> roster, const Clock& clock,
+                         std::shared_ptr<Arena> arena, size_t position)
     : plan_(plan),
       id_(chunk),
       chunk_(plan.layout.chunk(chunk)),
       generation_(generation),
       clock_(clock),
-      pool_(ShapeOf(chunk_, plan.spec.rule)),
+      pool_(ShapeOf(chunk_, plan.spec.rule), std::move(arena), position),
       roster_(std::move(roster)),
       open_(FirstRound(plan.spec.rule)) {}
 
@@ -46,6 +47,7 @@ void ChunkRounds::SetRoster(std::shared_ptr<const Roster> roster) {
   {
     MutexLock lock(mutex_);
     roster_ = std::move(roster);
+    UnseatOutsidersLocked(answers);
     TryCloseLocked(answers);
   }
   for (Answer& answer : answers) answer.sink->Send(std::move(answer.result), answer.with_payload);
@@ -87,6 +89,11 @@ void ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
   if (absl::Status status = CheckSenderLocked(header, sender); !status.ok()) {
     return refuse(status);
   }
+  if (header.round > open_) {
+    return refuse(absl::FailedPreconditionError(absl::StrCat(
+        "round ", ToNumber(header.round), " of chunk ", ToNumber(id_), " of group \"",
+        plan_.spec.name, "\" is not open yet; round ", ToNumber(open_), " is")));
+  }
   Round& asked = asked_[header.member];
   asked = std::max(asked, header.round);
   if (header.round < open_) {
@@ -94,39 +101,46 @@ void ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
     // A follower that was waited for may have caught up.
     return TryCloseLocked(answers);
   }
-  if (header.round > open_) {
-    return refuse(absl::FailedPreconditionError(absl::StrCat(
-        "round ", ToNumber(header.round), " of chunk ", ToNumber(id_), " of group \"",
-        plan_.spec.name, "\" is not open yet; round ", ToNumber(open_), " is")));
-  }
-  const Epoch* epoch = roster_->EpochOf(plan_.id, open_);
-  const auto member =
-      std::find_if(epoch->members.begin(), epoch->members.end(),
-                   [&header](const Member& listed) { return listed.id == header.member; });
-  if (member == epoch->members.end()) {
-    return refuse(absl::FailedPreconditionError(
-        absl::StrCat("member ", ToNumber(header.member), " (\"", sender->member.name,
-                     "\") is not in epoch ", epoch->number, ", which round ",
-                     ToNumber(header.round), " belongs to")));
-  }
+  if (absl::Status status = CheckSeatLocked(header.member); !status.ok()) return refuse(status);
   if (!header.skip && sender->HasEnded(plan_.id, open_)) {
     return refuse(absl::FailedPreconditionError(
         absl::StrCat("worker \"", sender->member.name, "\" contributes to round ",
                      ToNumber(header.round), " of group \"", plan_.spec.name,
                      "\", but ended its data before it")));
   }
-  if (seats_.empty()) {
-    seats_.resize(epoch->members.size());
-    open_since_ = clock_.Now();
-  }
-  Seat& seat = seats_[member - epoch->members.begin()];
+  if (seats_.empty()) open_since_ = clock_.Now();
+  const auto [entry, taken_now] = seats_.try_emplace(header.member);
+  Seat& seat = entry->second;
   seat.sink = std::move(sink);
   seat.without_result = header.without_result;
-  if (seat.taken) return;  // counted already; only the answer goes elsewhere
-  seat.taken = true;
+  if (!taken_now) return;  // counted already; only the answer goes elsewhere
   seat.contribution = {header.skip, header.weight == 0 ? 1.0 : header.weight, header.absent_spans,
                        std::move(payload)};
   TryCloseLocked(answers);
+}
+
+absl::Status ChunkRounds::CheckSeatLocked(MemberId member) const {
+  const Epoch& epoch = *roster_->EpochOf(plan_.id, open_);
+  if (std::any_of(epoch.members.begin(), epoch.members.end(),
+                  [member](const Member& listed) { return listed.id == member; })) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("member ", ToNumber(member), " (\"", roster_->Find(member)->member.name,
+                   "\") is not in epoch ", epoch.number, ", which round ", ToNumber(open_),
+                   " belongs to"));
+}
+
+void ChunkRounds::UnseatOutsidersLocked(Answers& answers) {
+  for (auto seat = seats_.begin(); seat != seats_.end();) {
+    const absl::Status status = CheckSeatLocked(seat->first);
+    if (status.ok()) {
+      ++seat;
+      continue;
+    }
+    answers.push_back({std::move(seat->second.sink), Refusal(open_, status), false});
+    seat = seats_.erase(seat);
+  }
 }
 
 absl::Status ChunkRounds::CheckSenderLocked(const PushHeader& header,
@@ -166,11 +180,11 @@ void ChunkRounds::AnswerClosedLocked(const PushHeader& header, std::shared_ptr<A
        false});
 }
 
-bool ChunkRounds::WaitsForLocked(const Member& member, const Seat* seat) const {
-  const Roster::Entry& entry = *roster_->Find(member.id);
-  if ((seat == nullptr || !seat->taken) && entry.HasData(plan_.id, open_)) return true;
+bool ChunkRounds::WaitsForLocked(MemberId member) const {
+  const Roster::Entry& entry = *roster_->Find(member);
+  if (!seats_.contains(member) && entry.HasData(plan_.id, open_)) return true;
   if (newest_ == nullptr || !entry.Follows(plan_.id, newest_->round)) return false;
-  const auto asked = asked_.find(member.id);
+  const auto asked = asked_.find(member);
   return asked == asked_.end() || asked->second < newest_->round;
 }
 
@@ -178,23 +192,16 @@ std::vector<MemberId> ChunkRounds::MissingLocked() const {
   std::vector<MemberId> missing;
   const Epoch* epoch = roster_->EpochOf(plan_.id, open_);
   if (epoch == nullptr) return missing;
-  for (size_t rank = 0; rank < epoch->members.size(); ++rank) {
-    const Member& member = epoch->members[rank];
-    if (WaitsForLocked(member, rank < seats_.size() ? &seats_[rank] : nullptr)) {
-      missing.push_back(member.id);
-    }
+  for (const Member& member : epoch->members) {
+    if (WaitsForLocked(member.id)) missing.push_back(member.id);
   }
   return missing;
 }
 
-bool ChunkRounds::AnyDataLocked(const Epoch& epoch) const {
-  for (size_t rank = 0; rank < seats_.size(); ++rank) {
-    if (seats_[rank].taken &&
-        !roster_->Find(epoch.members[rank].id)->HasEnded(plan_.id, open_)) {
-      return true;
-    }
-  }
-  return false;
+bool ChunkRounds::AnyDataLocked() const {
+  return std::any_of(seats_.begin(), seats_.end(), [this](const auto& seat) {
+    return !roster_->Find(seat.first)->HasEnded(plan_.id, open_);
+  });
 }
 
 bool ChunkRounds::AnybodyFollowsLocked(const Epoch& epoch) const {
@@ -208,7 +215,7 @@ void ChunkRounds::TryCloseLocked(Answers& answers) {
   if (held_from_.has_value() && open_ >= *held_from_) return;
   if (!MissingLocked().empty()) return;
   const Epoch& epoch = *roster_->EpochOf(plan_.id, open_);
-  if (!AnyDataLocked(epoch)) {
+  if (!AnyDataLocked()) {
     AnswerSeatsLocked(Refusal(open_, absl::OutOfRangeError(absl::StrCat(
                                          "group \"", plan_.spec.name, "\" has no round ",
                                          ToNumber(open_), ": every member has ended or gone"))),
@@ -227,8 +234,9 @@ void ChunkRounds::TryCloseLocked(Answers& answers) {
 absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(const Epoch& epoch) {
   std::vector<Seated> contributions;
   contributions.reserve(seats_.size());
-  for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
-    if (seats_[rank].taken) contributions.push_back({rank, &seats_[rank].contribution});
+  for (uint32_t rank = 0; rank < epoch.members.size(); ++rank) {
+    const auto seat = seats_.find(epoch.members[rank].id);
+    if (seat != seats_.end()) contributions.push_back({rank, &seat->second.contribution});
   }
   const UpdateRule& rule = plan_.spec.rule;
   std::shared_ptr<Slot> slot = pool_.Acquire(ResultBytes(chunk_, rule, contributions.size()));
@@ -251,17 +259,23 @@ absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(cons
   header.counts = std::move(closed.counts);
   header.contributors = std::move(closed.contributors);
   auto result = std::make_shared<RoundResult>();
+  result->group = plan_.id;
+  result->chunk = id_;
   result->round = open_;
   result->header = EncodeHeader(header, closed.value_bytes);
   result->bare_header = EncodeHeader(header, 0);
+  if (slot->arena_offset.has_value() && closed.value_bytes > 0) {
+    header.shared = {ToNumber(plan_.id), *slot->arena_offset, closed.value_bytes};
+    result->shared_header = EncodeHeader(header, 0);
+  }
   result->payload = slot->values.span().first(closed.value_bytes);
   result->slot = std::move(slot);
   return result;
 }
 
 void ChunkRounds::AnswerSeatsLocked(std::shared_ptr<const RoundResult> result, Answers& answers) {
-  for (Seat& seat : seats_) {
-    if (seat.taken) answers.push_back({std::move(seat.sink), result, !seat.without_result});
+  for (auto& [member, seat] : seats_) {
+    answers.push_back({std::move(seat.sink), result, !seat.without_result});
   }
   seats_.clear();
 }

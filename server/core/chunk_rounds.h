@@ -48,9 +48,11 @@ struct ChunkWait {
 
 class ChunkRounds {
  public:
-  // `plan` and `clock` must outlive this object.
+  // `plan` and `clock` must outlive this object. Results lie in `arena`, at this
+  // chunk's `position` in it, unless it is null.
   ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
-              std::shared_ptr<const Roster> roster, const Clock& clock);
+              std::shared_ptr<const Roster> roster, const Clock& clock,
+              std::shared_ptr<Arena> arena = nullptr, size_t position = 0);
 
   // Seats a contribution, or answers it. The header has passed CheckPush.
   //
@@ -77,7 +79,6 @@ class ChunkRounds {
 
  private:
   struct Seat {
-    bool taken = false;
     Contribution contribution;
     std::shared_ptr<AnswerSink> sink;
     bool without_result = false;
@@ -91,6 +92,10 @@ class ChunkRounds {
 
   void PushLocked(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink,
                   Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Why `member` has no seat in the open round; OK if it is of the round's epoch.
+  absl::Status CheckSeatLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes the seats of those whom a new epoch leaves out.
+  void UnseatOutsidersLocked(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckSenderLocked(const PushHeader& header, const Roster::Entry* sender) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Answers from what is kept of the rounds before the open one.
@@ -99,10 +104,9 @@ class ChunkRounds {
   void TryCloseLocked(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the open round waits for this member: for its contribution, or, if it
   // follows, for it to have asked for a result that closing would drop.
-  bool WaitsForLocked(const Member& member, const Seat* seat) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool WaitsForLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a member that has data for the open round has a seat in it.
-  bool AnyDataLocked(const Epoch& epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool AnyDataLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AnybodyFollowsLocked(const Epoch& epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes the open round's result, or says why there is none.
   absl::StatusOr<std::shared_ptr<const RoundResult>> CloseLocked(const Epoch& epoch)
@@ -124,9 +128,9 @@ class ChunkRounds {
   mutable Mutex mutex_;
   std::shared_ptr<const Roster> roster_ ABSL_GUARDED_BY(mutex_);
   Round open_ ABSL_GUARDED_BY(mutex_);
-  // One for each member of the open round's epoch, in rank order; empty until
-  // the first of them comes.
-  std::vector<Seat> seats_ ABSL_GUARDED_BY(mutex_);
+  // Of those who have pushed to the open round, all of them members of its epoch.
+  // By member, not by rank: while the round is held, its epoch may change.
+  std::map<MemberId, Seat> seats_ ABSL_GUARDED_BY(mutex_);
   absl::Time open_since_ ABSL_GUARDED_BY(mutex_);
   std::optional<Round> held_from_ ABSL_GUARDED_BY(mutex_);
   // The newest round that each member has asked for.

@@ -4,12 +4,34 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/optim/optimizer.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::server {
 namespace {
 
 constexpr size_t kMaxNamedTensors = 10;
+
+// Below this, a result costs less to send than to share.
+constexpr size_t kMinSharedBytes = 16 << 10;
+
+// The results of a group's chunks on server `self`.
+std::shared_ptr<Arena> ArenaOf(const GroupPlan& plan, ServerIndex self, size_t members) {
+  std::vector<size_t> bytes;
+  size_t total = 0;
+  for (size_t c = 0; c < plan.servers.size(); ++c) {
+    if (plan.servers[c] != self) continue;
+    bytes.push_back(ResultBytes(plan.layout.chunks()[c], plan.spec.rule, members));
+    total += bytes.back();
+  }
+  if (total < kMinSharedBytes) return nullptr;
+  const auto* optimizer = std::get_if<Optimizer>(&plan.spec.rule);
+  absl::StatusOr<std::shared_ptr<Arena>> arena =
+      Arena::Create("syncgrads-results", bytes, optimizer == nullptr ? 0 : SlotCount(*optimizer));
+  // Without shared memory (a small /dev/shm has no part in this, a memory limit
+  // has), results lie in the server's own and are sent.
+  return arena.ok() ? *std::move(arena) : nullptr;
+}
 
 }  // namespace
 
@@ -27,11 +49,15 @@ void Job::AddGroup(std::shared_ptr<const GroupPlan> plan) {
   auto group = std::make_shared<Group>();
   group->plan = plan;
   MutexLock lock(mutex_);
+  const Epoch* epoch = roster_->newest_epoch();
+  group->arena = ArenaOf(*plan, self_, epoch == nullptr ? 1 : epoch->members.size());
+  size_t position = 0;  // among the chunks of this server
   for (uint32_t c = 0; c < plan->servers.size(); ++c) {
-    group->chunks.push_back(plan->servers[c] == self_
-                                ? std::make_unique<ChunkRounds>(*plan, ChunkId{c}, generation_,
-                                                                roster_, clock_)
-                                : nullptr);
+    group->chunks.push_back(
+        plan->servers[c] == self_
+            ? std::make_unique<ChunkRounds>(*plan, ChunkId{c}, generation_, roster_, clock_,
+                                            group->arena, position++)
+            : nullptr);
   }
   groups_.emplace(plan->id, std::move(group));
 }
@@ -173,6 +199,15 @@ std::vector<std::shared_ptr<const Job::Group>> Job::Groups() const {
   std::vector<std::shared_ptr<const Group>> groups;
   for (const auto& [id, group] : groups_) groups.push_back(group);
   return groups;
+}
+
+absl::StatusOr<FileDescriptor> Job::ShareResults(GroupId id) const {
+  const std::shared_ptr<const Group> group = FindGroup(id);
+  if (group == nullptr || group->arena == nullptr) {
+    return absl::NotFoundError(absl::StrCat("group ", ToNumber(id), " of job \"", name_,
+                                            "\" has no shared results"));
+  }
+  return group->arena->ReadOnlyDescriptor();
 }
 
 std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {

@@ -15,11 +15,13 @@
 #include "common/clock.h"
 #include "common/group.h"
 #include "common/mutex.h"
+#include "common/shm/region.h"
 #include "common/wire/frame.h"
 #include "server/core/chunk_rounds.h"
 #include "server/core/plan_change.h"
 #include "server/core/roster.h"
 #include "server/core/round_wait.h"
+#include "server/state/arena.h"
 
 namespace syncgrads::server {
 
@@ -73,6 +75,12 @@ class Job {
   // Takes a push, and answers it now or when its round has closed.
   void Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink);
 
+  // A descriptor of a group's results, for a worker on this host to map.
+  //
+  // Errors:
+  //   NotFound  there is no such group, or its results are not shared
+  absl::StatusOr<FileDescriptor> ShareResults(GroupId group) const;
+
   // The open rounds that somebody waits for, of one group or all; oldest first
   // within a group.
   std::vector<RoundWait> Explain(std::optional<GroupId> group) const;
@@ -83,6 +91,8 @@ class Job {
  private:
   struct Group {
     std::shared_ptr<const GroupPlan> plan;
+    // Where results lie; null if they are too small to be worth sharing.
+    std::shared_ptr<Arena> arena;
     // Null for chunks of other servers.
     std::vector<std::unique_ptr<ChunkRounds>> chunks;
   };

@@ -1,5 +1,11 @@
 #include "server/core/jobs.h"
 
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "server/core/round_wait.h"
+
 namespace syncgrads::server {
 
 std::vector<GroupRound> Jobs::Apply(const PlanChange& change) {
@@ -31,11 +37,25 @@ std::vector<GroupRound> Jobs::Apply(const PlanChange& change) {
   } else if (const auto* ended = std::get_if<MemberEnded>(&change.kind)) {
     job->End(*ended);
   } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
+    if (!gone->in_order) NoteDrop(*job, *gone);
     job->Remove(*gone);
   } else if (std::holds_alternative<EpochProposed>(change.kind)) {
     return job->Hold();
   }
   return {};
+}
+
+void Jobs::NoteDrop(const Job& job, const MemberGone& gone) const {
+  if (journal_ == nullptr) return;
+  for (const RoundWait& wait : job.Explain(std::nullopt)) {
+    const bool missing =
+        std::any_of(wait.missing.begin(), wait.missing.end(),
+                    [&gone](const RoundWait::Missing& one) { return one.member == gone.member; });
+    if (!missing) continue;
+    journal_->Warn(absl::StrCat("job \"", job.name(), "\": ", ToString(wait),
+                                "; the round goes on without a worker that was dropped: ",
+                                gone.reason));
+  }
 }
 
 uint64_t Jobs::applied() const {

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "server/core/job.h"
+#include "server/core/journal.h"
 #include "server/core/plan_change.h"
 
 namespace syncgrads::server {
@@ -19,8 +20,10 @@ namespace syncgrads::server {
 // Thread-safe. Changes are applied one after the other, by one caller.
 class Jobs {
  public:
-  // `clock` must outlive this object.
-  Jobs(ServerIndex self, const Clock& clock) : self_(self), clock_(clock) {}
+  // `clock` must outlive this object, and so must `journal`, which is told which
+  // rounds a dropped member had kept waiting; it may be null.
+  Jobs(ServerIndex self, const Clock& clock, Journal* journal = nullptr)
+      : self_(self), clock_(clock), journal_(journal) {}
 
   // Applies a change that follows the last one; one that was applied before is
   // ignored. For an EpochProposed, returns the oldest rounds that nobody here has
@@ -38,8 +41,12 @@ class Jobs {
   bool all_done() const;
 
  private:
+  // Says which open rounds a dropped member is missing in.
+  void NoteDrop(const Job& job, const MemberGone& gone) const;
+
   const ServerIndex self_;
   const Clock& clock_;
+  Journal* const journal_;
 
   mutable Mutex mutex_;
   std::map<std::string, std::shared_ptr<Job>, std::less<>> jobs_ ABSL_GUARDED_BY(mutex_);

@@ -30,7 +30,9 @@ absl::Status PlanLog::Attach(const ServerIdentity& server, std::shared_ptr<Serve
     }
     state_lost = known.incarnation != Incarnation{};
     known.incarnation = server.incarnation;
-    known.applied = newest_;
+    // Its first start: it lacks everything so far. What is forgotten is what a
+    // predecessor had applied.
+    known.applied = state_lost ? newest_ : 0;
   } else {
     state_lost = false;
     known.applied = std::max(known.applied, server.applied);

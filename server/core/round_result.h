@@ -14,10 +14,15 @@ namespace syncgrads::server {
 
 // Immutable once made; one copy serves all members.
 struct RoundResult {
+  GroupId group{};
+  ChunkId chunk{};
   Round round{};
   // The encoded UpdateChunk up to its payload, with and without one.
   std::string header;
   std::string bare_header;
+  // The same that says where in the group's arena the payload lies; empty if it
+  // does not lie there.
+  std::string shared_header;
   // Where the payload lies; null for a refusal.
   std::shared_ptr<const Slot> slot;
   absl::Span<const std::byte> payload;

@@ -26,9 +26,17 @@ grpc::Slice PayloadSlice(std::shared_ptr<const RoundResult> result) {
 class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>,
                        public AnswerSink {
  public:
-  ExchangeStream(const Jobs& jobs, const Clock& clock) : jobs_(jobs), clock_(clock) {}
+  ExchangeStream(const Jobs& jobs, const MemoryExchange* exchange, const Clock& clock)
+      : jobs_(jobs), exchange_(exchange), clock_(clock) {}
 
   void Send(std::shared_ptr<const RoundResult> result, bool with_payload) override {
+    if (with_payload && !result->shared_header.empty()) {
+      const std::shared_ptr<MemberMemory> memory = Memory();
+      if (memory != nullptr && memory->IsMapped(result->group) && memory->Lend(result)) {
+        grpc::Slice header(result->shared_header);
+        return Enqueue(grpc::ByteBuffer(&header, 1));
+      }
+    }
     if (with_payload && !result->payload.empty()) {
       const std::string& header = result->header;
       grpc::Slice slices[2] = {grpc::Slice(header), PayloadSlice(std::move(result))};
@@ -65,8 +73,47 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>,
                         ToNumber(hello_.member), ", incarnation ", ToNumber(hello_.incarnation))});
     }
     presence_->Heard(clock_.Now());
-    job_->Push(push->header, {std::move(push->payload), std::move(slices)},
+    Payload payload{std::move(push->payload), std::move(slices)};
+    if (const std::shared_ptr<MemberMemory> memory = Memory(); memory != nullptr) {
+      memory->TakeBack(push->header.group, push->header.chunk, push->header.round);
+    }
+    if (!push->header.shared.empty()) {
+      absl::StatusOr<Payload> shared = FindShared(push->header, payload);
+      if (!shared.ok()) return Refuse(push->header, shared.status());
+      payload = *std::move(shared);
+    }
+    job_->Push(push->header, std::move(payload),
                std::static_pointer_cast<ExchangeStream>(shared_from_this()));
+  }
+
+  absl::StatusOr<Payload> FindShared(const PushHeader& header, const Payload& payload) {
+    if (!payload.pieces.empty()) {
+      return absl::InvalidArgumentError("a push has a payload, and shared pieces as well");
+    }
+    const std::shared_ptr<MemberMemory> memory = Memory();
+    if (memory == nullptr) {
+      return absl::FailedPreconditionError("no memory is shared with this server");
+    }
+    return memory->Find(header.shared);
+  }
+
+  // What the member has shared by now; null if nothing.
+  std::shared_ptr<MemberMemory> Memory() {
+    if (exchange_ == nullptr || hello_.host_id.empty()) return nullptr;
+    MutexLock lock(memory_mutex_);
+    if (memory_ == nullptr || memory_->closed()) memory_ = exchange_->MemoryOf(*job_, hello_);
+    return memory_;
+  }
+
+  void Refuse(const PushHeader& push, const absl::Status& error) {
+    UpdateHeader refusal;
+    refusal.generation = push.generation;
+    refusal.group = push.group;
+    refusal.chunk = push.chunk;
+    refusal.round = push.round;
+    refusal.error = error;
+    grpc::Slice header(EncodeHeader(refusal, 0));
+    Enqueue(grpc::ByteBuffer(&header, 1));
   }
 
   void OnHello(const DataHello& hello) {
@@ -86,22 +133,35 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>,
     hello_ = hello;
     presence_ = *std::move(presence);
     job_ = std::move(job);
+    if (!hello.host_id.empty()) Welcome(hello.host_id);
+  }
+
+  void Welcome(const std::string& host_id) {
+    UpdateHeader header;
+    header.generation = job_->generation();
+    header.welcome = exchange_ != nullptr ? exchange_->WelcomeFor(host_id)
+                                          : DataWelcome{"", "the server shares no memory"};
+    grpc::Slice slice(EncodeHeader(header, 0));
+    Enqueue(grpc::ByteBuffer(&slice, 1));
   }
 
   void OnOver() override {}
 
   const Jobs& jobs_;
+  const MemoryExchange* const exchange_;
   const Clock& clock_;
   DataHello hello_;
   std::shared_ptr<Job> job_;
   std::shared_ptr<Presence> presence_;
+  Mutex memory_mutex_;
+  std::shared_ptr<MemberMemory> memory_ ABSL_GUARDED_BY(memory_mutex_);
 };
 
 }  // namespace
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Exchange(
     grpc::CallbackServerContext*) {
-  auto stream = std::make_shared<ExchangeStream>(jobs_, clock_);
+  auto stream = std::make_shared<ExchangeStream>(jobs_, exchange_, clock_);
   stream->Start();
   return stream.get();
 }

@@ -14,18 +14,11 @@
 #include <memory>
 #include <vector>
 
-#include "common/aligned_buffer.h"
 #include "common/mutex.h"
+#include "server/state/arena.h"
+#include "server/state/slot.h"
 
 namespace syncgrads::server {
-
-struct Slot {
-  AlignedBuffer values;
-  // As many as the optimizer has; each as long as the values.
-  std::vector<AlignedBuffer> optimizer;
-  // Per span, how often the optimizer has updated it.
-  std::vector<uint64_t> updates;
-};
 
 // What a slot of a chunk has room for.
 struct SlotShape {
@@ -37,18 +30,27 @@ struct SlotShape {
 // Thread-safe. Slots may outlive the pool.
 class SlotPool {
  public:
-  explicit SlotPool(SlotShape shape);
+  // Slots come from `arena` as long as it has free ones; it may be null.
+  explicit SlotPool(SlotShape shape, std::shared_ptr<Arena> arena = nullptr,
+                    size_t position = 0);
 
   // A slot whose contents are anything. `value_bytes` may be more than the
-  // shape's: a gather's result grows with the membership.
+  // shape's: a gather's result grows with the membership. Past what the arena has
+  // room for, a slot has memory of its own.
   std::shared_ptr<Slot> Acquire(size_t value_bytes);
   std::shared_ptr<Slot> Acquire() { return Acquire(shape_.value_bytes); }
 
  private:
   struct FreeList {
+    // Outlives the slots that lie in it.
+    std::shared_ptr<Arena> arena;
     Mutex mutex;
-    std::vector<std::unique_ptr<Slot>> slots ABSL_GUARDED_BY(mutex);
+    std::vector<std::unique_ptr<Slot>> in_arena ABSL_GUARDED_BY(mutex);
+    // At most one of these is kept.
+    std::unique_ptr<Slot> spare ABSL_GUARDED_BY(mutex);
   };
+
+  std::unique_ptr<Slot> Take(size_t value_bytes);
 
   const SlotShape shape_;
   const std::shared_ptr<FreeList> free_;

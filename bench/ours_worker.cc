@@ -1,0 +1,96 @@
+// Workers of syncgrads as one process of a benchmark: one or several ranks, each
+// a thread with a client of its own.
+
+#include <cstdint>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "bench/conducted.h"
+#include "client/client.h"
+#include "common/group.h"
+
+ABSL_FLAG(std::string, conductor, "", "the conductor's socket");
+ABSL_FLAG(std::string, coordinator, "", "host:port of server 0");
+ABSL_FLAG(uint32_t, rank, 0, "rank of the first thread");
+ABSL_FLAG(uint32_t, ranks, 1, "ranks, each a thread, in this process");
+ABSL_FLAG(uint32_t, world_size, 1, "ranks in all");
+ABSL_FLAG(uint64_t, bytes, 1 << 20, "S: bytes of float32 of one contribution");
+ABSL_FLAG(uint32_t, tensors, 1, "the contribution is cut into so many tensors");
+ABSL_FLAG(uint32_t, chunk_bytes, 0, "0: the default");
+ABSL_FLAG(int, connections, 1, "connections to each server");
+ABSL_FLAG(bool, separate, false, "the result goes to other memory than the contribution");
+
+namespace syncgrads::bench {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Minutes(2);
+
+void Require(const absl::Status& status) {
+  if (status.ok()) return;
+  std::cerr << status << std::endl;
+  std::_Exit(1);
+}
+
+int Work(uint32_t rank) {
+  const uint32_t world_size = absl::GetFlag(FLAGS_world_size);
+  const uint32_t tensors = absl::GetFlag(FLAGS_tensors);
+  const size_t elements = absl::GetFlag(FLAGS_bytes) / sizeof(float);
+  std::vector<float> contribution(elements);
+  std::vector<float> separate(absl::GetFlag(FLAGS_separate) ? elements : 0);
+  float* const result = separate.empty() ? contribution.data() : separate.data();
+
+  Client client({.coordinator = absl::GetFlag(FLAGS_coordinator),
+                 .job = "bench",
+                 .rank = rank,
+                 .world_size = world_size,
+                 .connections_per_server = absl::GetFlag(FLAGS_connections)});
+  Require(client.Join(kTimeout));
+
+  GroupSpec spec{.name = "model", .chunk_bytes = absl::GetFlag(FLAGS_chunk_bytes)};
+  std::vector<size_t> first(tensors + 1);
+  for (uint32_t t = 0; t < tensors; ++t) {
+    first[t + 1] = elements * (t + 1) / tensors;
+    spec.tensors.push_back(
+        {absl::StrCat("t", t), DType::kF32, {static_cast<int64_t>(first[t + 1] - first[t])}});
+  }
+  auto group = client.Register(spec, kTimeout);
+  Require(group.status());
+
+  Values values(contribution.data(), result, elements, rank, world_size);
+  const int code = FollowConductor(absl::GetFlag(FLAGS_conductor), rank, values, [&] {
+    // As a backward pass does: the last tensor first.
+    for (uint32_t t = tensors; t-- > 0;) {
+      Require((*group)->Push(TensorId{t}, contribution.data() + first[t],
+                             (first[t + 1] - first[t]) * sizeof(float), result + first[t]));
+    }
+    Require((*group)->WaitStep(kTimeout).status());
+  });
+  Require(client.Leave(kTimeout));
+  return code;
+}
+
+int Main() {
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < absl::GetFlag(FLAGS_ranks); ++i) {
+    threads.emplace_back([i] {
+      if (const int code = Work(absl::GetFlag(FLAGS_rank) + i); code != 0) std::_Exit(code);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return 0;
+}
+
+}  // namespace
+}  // namespace syncgrads::bench
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  return syncgrads::bench::Main();
+}

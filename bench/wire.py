@@ -1,0 +1,35 @@
+"""How long a frame's header takes to write and to read, beside a copy of its
+payload: the header is all that our code touches of a frame."""
+
+import argparse
+
+import google_benchmark
+import results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", default=".", help="only benchmarks that this matches, as Push")
+    parser.add_argument("--quick", action="store_true", help="for a short time")
+    options = parser.parse_args()
+
+    results.print_machine()
+    print()
+    found = google_benchmark.run("wire_benchmark", f"CopyPayload|{options.case}", options.quick)
+    comparisons = results.Comparisons("wire")
+    rows = []
+    for name, numbers in found.items():
+        kind, payload, *spans = name.split("/")
+        copy = found[f"CopyPayload/{payload}"]["real_time"]
+        rows.append([kind, f"{int(payload) >> 10} KiB", spans[0] if spans else "",
+                     f"{numbers['real_time']:.0f}", f"{numbers['real_time'] / copy:.5f}"])
+        if kind != "CopyPayload":
+            comparisons.add(name, kind, "memcpy of the payload", numbers["real_time"], copy, "ns",
+                            numbers["real_time"] / copy)
+    results.print_table(["what", "payload", "spans", "ns", "× memcpy"], rows)
+    comparisons.close()
+
+
+if __name__ == "__main__":
+    main()

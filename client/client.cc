@@ -1,0 +1,164 @@
+#include "client/client.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/collectives.h"
+#include "client/grpc_transport.h"
+#include "client/operation.h"
+#include "client/session.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+
+Pending::Pending(std::unique_ptr<Operation> operation) : operation_(std::move(operation)) {}
+Pending::Pending(Pending&&) noexcept = default;
+Pending& Pending::operator=(Pending&&) noexcept = default;
+Pending::~Pending() = default;
+
+bool Pending::Ready() const { return operation_->Ready(); }
+
+absl::StatusOr<uint32_t> Pending::Wait(absl::Duration timeout) { return operation_->Wait(timeout); }
+
+namespace {
+
+absl::StatusOr<uint32_t> Await(client::Collectives::Started started, absl::Duration timeout) {
+  SYNCGRADS_RETURN_IF_ERROR(started.status());
+  return (*started)->Wait(timeout);
+}
+
+}  // namespace
+
+Client::Client(ClientOptions options)
+    : session_(std::make_unique<client::Session>(std::move(options), client::NewGrpcTransport())) {}
+
+Client::~Client() = default;
+
+absl::Status Client::Join(absl::Duration timeout) { return session_->Join(timeout); }
+absl::Status Client::Leave(absl::Duration timeout) { return session_->Leave(timeout); }
+void Client::Abandon() { session_->Abandon(); }
+absl::Status Client::status() const { return session_->status(); }
+uint32_t Client::rank() const { return session_->rank(); }
+uint32_t Client::world_size() const { return session_->world_size(); }
+std::string Client::name() const { return session_->name(); }
+
+absl::StatusOr<Group*> Client::Register(const GroupSpec& spec, absl::Duration timeout) {
+  return session_->Register(spec, timeout);
+}
+
+absl::StatusOr<uint32_t> Client::AllReduce(absl::string_view name, ConstArray input, Array output,
+                                           Reduction reduction, absl::Duration timeout) {
+  return Await(session_->collectives().AllReduce(name, input, output, reduction), timeout);
+}
+
+absl::StatusOr<Pending> Client::AllReduceAsync(absl::string_view name, ConstArray input,
+                                               Array output, Reduction reduction) {
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started,
+                             session_->collectives().AllReduce(name, input, output, reduction));
+  return Pending(std::move(started));
+}
+
+absl::StatusOr<uint32_t> Client::AllReduceSkip(absl::string_view name, Array output,
+                                               Reduction reduction, absl::Duration timeout) {
+  return Await(session_->collectives().AllReduceSkip(name, output, reduction), timeout);
+}
+
+absl::StatusOr<Pending> Client::AllReduceSkipAsync(absl::string_view name, Array output,
+                                                   Reduction reduction) {
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started,
+                             session_->collectives().AllReduceSkip(name, output, reduction));
+  return Pending(std::move(started));
+}
+
+absl::StatusOr<uint32_t> Client::AllReduceWith(
+    absl::string_view name, ConstArray input, Array output,
+    const std::function<void(void* accumulated, const void* next)>& fold, absl::Duration timeout) {
+  if (input.dtype != output.dtype || input.elements != output.elements || output.data == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", name, "\" has an input of ", input.elements, " ", NameOf(input.dtype),
+                     " and an output of ", output.data == nullptr ? 0 : output.elements, " ",
+                     NameOf(output.dtype)));
+  }
+  auto gathered = std::make_shared<std::vector<std::byte>>();
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const uint32_t count,
+      Await(session_->collectives().GatherForFold(name, input, gathered), timeout));
+  const size_t bytes = input.elements * SizeOf(input.dtype);
+  for (uint32_t c = 0; c < count; ++c) {
+    const std::byte* next = gathered->data() + c * bytes;
+    if (c == 0) {
+      std::memcpy(output.data, next, bytes);
+    } else {
+      fold(output.data, next);
+    }
+  }
+  return count;
+}
+
+absl::StatusOr<uint32_t> Client::Reduce(absl::string_view name, ConstArray input, Array output,
+                                        Reduction reduction, uint32_t root,
+                                        absl::Duration timeout) {
+  return Await(session_->collectives().Reduce(name, input, output, reduction, root), timeout);
+}
+
+absl::StatusOr<Pending> Client::ReduceAsync(absl::string_view name, ConstArray input, Array output,
+                                            Reduction reduction, uint32_t root) {
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started,
+                             session_->collectives().Reduce(name, input, output, reduction, root));
+  return Pending(std::move(started));
+}
+
+absl::Status Client::Broadcast(absl::string_view name, Array values, uint32_t root,
+                               absl::Duration timeout) {
+  return Await(session_->collectives().Broadcast(name, values, root), timeout).status();
+}
+
+absl::StatusOr<Pending> Client::BroadcastAsync(absl::string_view name, Array values,
+                                               uint32_t root) {
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started, session_->collectives().Broadcast(name, values, root));
+  return Pending(std::move(started));
+}
+
+absl::Status Client::BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
+                                  uint32_t root, absl::Duration timeout) {
+  return Await(session_->collectives().BroadcastAll(name, tensors, root), timeout).status();
+}
+
+absl::StatusOr<uint32_t> Client::AllGather(absl::string_view name, ConstArray input, Array output,
+                                           absl::Duration timeout) {
+  return Await(session_->collectives().AllGather(name, input, output), timeout);
+}
+
+absl::StatusOr<Pending> Client::AllGatherAsync(absl::string_view name, ConstArray input,
+                                               Array output) {
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started, session_->collectives().AllGather(name, input, output));
+  return Pending(std::move(started));
+}
+
+absl::Status Client::Barrier(absl::string_view name, absl::Duration timeout) {
+  return Await(session_->collectives().Barrier(name), timeout).status();
+}
+
+absl::StatusOr<Pending> Client::BarrierAsync(absl::string_view name) {
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started, session_->collectives().Barrier(name));
+  return Pending(std::move(started));
+}
+
+absl::Status Client::PrintInOrder(std::ostream& stream, absl::string_view text,
+                                  absl::Duration timeout) {
+  SYNCGRADS_RETURN_IF_ERROR(session_->CheckMember());
+  const absl::Time deadline = absl::Now() + timeout;
+  const uint32_t size = world_size();
+  for (uint32_t turn = 0; turn < size; ++turn) {
+    if (turn == rank()) {
+      stream << absl::FormatTime("%Y-%m-%dT%H:%M:%E3S", absl::Now(), absl::LocalTimeZone()) << " ["
+             << turn << " / " << size << "] " << text << std::endl;
+    }
+    SYNCGRADS_RETURN_IF_ERROR(Barrier("print_in_order", deadline - absl::Now()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,294 @@
+// The library that a trainer links: one worker's membership in a job, its
+// training group, and its collectives.
+//
+//   syncgrads::Client client({.coordinator = "host:7000", .job = "mnist",
+//                             .world_size = 4});
+//   client.Join(absl::Minutes(1));
+//   Group* group = *client.Register({.name = "model", .tensors = specs}, timeout);
+//   for each step:
+//     for each tensor, as its gradient is ready:
+//       group->Push(tensor, gradient, result);
+//     group->WaitStep(timeout);
+//   group->End(timeout);
+//   client.Leave(timeout);
+//
+// Every call has a deadline and returns a status. A DEADLINE_EXCEEDED says whom
+// it waited for. Calls before Join return FAILED_PRECONDITION.
+
+#ifndef SYNCGRADS_CLIENT_CLIENT_H_
+#define SYNCGRADS_CLIENT_CLIENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/group.h"
+#include "common/ids.h"
+
+namespace syncgrads {
+
+namespace client {
+class Session;
+}
+
+struct ClientOptions {
+  // host:port of server 0 of the job. "unix:/path" works too.
+  std::string coordinator;
+  std::string job;
+  // The job's secret; its first worker sets it.
+  std::string token;
+  // The name to be known by; empty: the coordinator assigns one.
+  std::string name;
+  // The rank asked for. Members are ranked by this, then by name.
+  std::optional<uint32_t> rank;
+  // Members that the job starts with.
+  uint32_t world_size = 1;
+  // Data streams to each server, each on a connection of its own.
+  int connections_per_server = 1;
+};
+
+// How many members contributed to each element of a tensor. The two differ only
+// where a worker died while its contribution was on the way; elements that nobody
+// contributed to, in a tensor where somebody contributed to others, become zeros
+// (with an optimizer on the servers: stay the parameters that they were).
+struct Contributors {
+  uint32_t least = 0;
+  uint32_t most = 0;
+};
+
+// The training group, or any other registered set of tensors that goes through
+// rounds together. A step is one round of every chunk.
+//
+// A buffer given to Push or Skip belongs to the library until the wait for its
+// tensor returns OK, or Client::Abandon has returned. `result` may equal
+// `values`.
+//
+// Thread-safe, except that one step's calls for one tensor come from one thread.
+class Group {
+ public:
+  virtual ~Group() = default;
+
+  virtual const GroupSpec& spec() const = 0;
+  virtual const Layout& layout() const = 0;
+  // NotFound for a name that is not registered.
+  virtual absl::StatusOr<TensorId> Find(absl::string_view name) const = 0;
+  // The step that pushes go to; counts from 1.
+  virtual uint64_t step() const = 0;
+
+  // Sets the weight of this worker in this step's averages, usually its number
+  // of samples. Before the step's first push; 1 for steps without it.
+  // InvalidArgument unless positive and finite.
+  virtual absl::Status SetWeight(double weight) = 0;
+
+  // Contributes `values` to this step and asks for the result, both of the
+  // registered dtype and length. A null `result`: it is not wanted. Returns at
+  // once. A chunk is sent when all tensors with a span in it have been pushed or
+  // skipped.
+  //
+  // Errors:
+  //   InvalidArgument     unknown tensor, or `bytes` is not the tensor's size
+  //   FailedPrecondition  the tensor has been pushed or skipped in this step,
+  //                       this worker has ended its data, or (optimizer on the
+  //                       servers) Broadcast has not been called
+  virtual absl::Status Push(TensorId tensor, const void* values, size_t bytes, void* result) = 0;
+
+  // Contributes nothing to this step and asks for the result. If nobody
+  // contributes, `result` is not written.
+  virtual absl::Status Skip(TensorId tensor, void* result) = 0;
+
+  // Waits for the tensor's result to be in its buffer.
+  //
+  // Errors:
+  //   FailedPrecondition  it has not been pushed or skipped; or a tensor that
+  //                       shares a chunk with it has not been (named): its
+  //                       contribution has not been sent
+  //   DeadlineExceeded    says who has not contributed; the wait can be repeated
+  //   others              as the server refused the contribution
+  virtual absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration timeout) = 0;
+
+  // Waits for every tensor of this step, in registration order, and begins the
+  // next step. Errors as Wait; after an error the step has not ended.
+  // OutOfRange, only after End: no member has data left, there is no such step.
+  virtual absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration timeout) = 0;
+
+  // No more data on this worker: the others no longer wait for its contributions.
+  // Not between a step's first push and its last. Returns when every server
+  // knows. Afterwards, to follow the others' updates, call SkipAll and WaitStep
+  // until WaitStep returns OutOfRange: all workers then end with equal
+  // parameters. The others get at most one step ahead; a worker that does not
+  // want their updates leaves.
+  virtual absl::Status End(absl::Duration timeout) = 0;
+
+  // Skips every tensor; `results` in registration order.
+  virtual absl::Status SkipAll(absl::Span<void* const> results) = 0;
+
+  // Optimizer on the servers: round 0. The root's `tensors` (in registration
+  // order) become the parameters on the servers and in everybody's `tensors`.
+  virtual absl::Status Broadcast(uint32_t root, absl::Span<void* const> tensors,
+                                 absl::Duration timeout) = 0;
+};
+
+// A caller's array.
+struct ConstArray {
+  DType dtype;
+  const void* data;
+  size_t elements;
+};
+struct Array {
+  DType dtype;
+  void* data;
+  size_t elements;
+  operator ConstArray() const { return {dtype, data, elements}; }
+};
+template <typename T>
+ConstArray ArrayOf(absl::Span<const T> values) {
+  return {DTypeOf<T>::value, values.data(), values.size()};
+}
+template <typename T>
+Array MutableArrayOf(absl::Span<T> values) {
+  return {DTypeOf<T>::value, values.data(), values.size()};
+}
+
+// A tensor of a tree that is broadcast as a whole. An empty shape is a scalar.
+struct NamedTensor {
+  TensorSpec spec;
+  void* data;
+};
+
+// An operation under way. Its buffers belong to the library until Wait returns
+// anything but DeadlineExceeded; if it is destroyed without that, until
+// Client::Abandon has returned. Moveable.
+class Pending {
+ public:
+  class Operation;
+  Pending(Pending&&) noexcept;
+  Pending& operator=(Pending&&) noexcept;
+  ~Pending();
+
+  // Whether Wait would return at once.
+  bool Ready() const;
+  // The number of members that contributed. DeadlineExceeded says who is missing,
+  // and the wait can be repeated.
+  absl::StatusOr<uint32_t> Wait(absl::Duration timeout);
+
+ private:
+  friend class Client;
+  explicit Pending(std::unique_ptr<Operation> operation);
+  std::unique_ptr<Operation> operation_;
+};
+
+// One worker's membership in a job. Thread-safe.
+class Client {
+ public:
+  explicit Client(ClientOptions options);
+  // Abandons what is under way; the servers will take this worker for dead
+  // unless Leave was called.
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Connects, with retries and backoff until `timeout`, is admitted, and waits
+  // until the job has its world_size members.
+  //
+  // Errors:
+  //   DeadlineExceeded    says what was waited for: the server, or members
+  //   AlreadyExists       a live worker has this name or rank
+  //   PermissionDenied    another token
+  //   FailedPrecondition  another protocol version (both named), another
+  //                       world_size than the job's, or this client has joined
+  //   ResourceExhausted   the job has its members
+  absl::Status Join(absl::Duration timeout);
+
+  // Tells the servers that this worker takes no further part. FailedPrecondition
+  // while a step is under way. Idempotent.
+  absl::Status Leave(absl::Duration timeout);
+
+  // Gives up everything under way and returns when no buffer is in use. The
+  // client is of no use afterwards.
+  void Abandon();
+
+  // Not OK once the membership is over: expelled, or the servers are out of
+  // reach for longer than the lease.
+  absl::Status status() const;
+
+  // After Join; 0, 0 and "" before.
+  uint32_t rank() const;
+  uint32_t world_size() const;
+  std::string name() const;
+  bool is_master() const { return rank() == 0; }
+
+  // Registers a group, or finds it. The pointer lives as long as the client.
+  //
+  // Errors:
+  //   InvalidArgument  the group cannot be served, or another worker registered
+  //                    it differently; the message has both values
+  absl::StatusOr<Group*> Register(const GroupSpec& spec, absl::Duration timeout);
+
+  // Collectives. All members call them with the same name, dtype, and length;
+  // a name can be used again once its operation is complete, and calls with
+  // different names can be in any order on different workers.
+
+  // Everybody's `output` becomes the reduction of all `input`s in rank order;
+  // returns how many contributed. `output` may be `input`'s memory.
+  absl::StatusOr<uint32_t> AllReduce(absl::string_view name, ConstArray input, Array output,
+                                     Reduction reduction, absl::Duration timeout);
+  absl::StatusOr<Pending> AllReduceAsync(absl::string_view name, ConstArray input, Array output,
+                                         Reduction reduction);
+  // The same without a contribution: the opt-out. With a count of 0, nobody
+  // contributed and `output` is as it was.
+  absl::StatusOr<uint32_t> AllReduceSkip(absl::string_view name, Array output, Reduction reduction,
+                                         absl::Duration timeout);
+  absl::StatusOr<Pending> AllReduceSkipAsync(absl::string_view name, Array output,
+                                             Reduction reduction);
+  // Any associative function: `fold(accumulated, next)` is applied in rank order
+  // to the gathered contributions, on every worker alike; accumulated starts as
+  // the first one. Both have `input.elements` elements.
+  absl::StatusOr<uint32_t> AllReduceWith(
+      absl::string_view name, ConstArray input, Array output,
+      const std::function<void(void* accumulated, const void* next)>& fold, absl::Duration timeout);
+
+  // Only the root's `output` is written; the others' may be null.
+  absl::StatusOr<uint32_t> Reduce(absl::string_view name, ConstArray input, Array output,
+                                  Reduction reduction, uint32_t root, absl::Duration timeout);
+  absl::StatusOr<Pending> ReduceAsync(absl::string_view name, ConstArray input, Array output,
+                                      Reduction reduction, uint32_t root);
+
+  // Everybody's `values` become the root's.
+  absl::Status Broadcast(absl::string_view name, Array values, uint32_t root,
+                         absl::Duration timeout);
+  absl::StatusOr<Pending> BroadcastAsync(absl::string_view name, Array values, uint32_t root);
+  // A whole state at once: parameters, optimizer slots, scalars.
+  absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
+                            uint32_t root, absl::Duration timeout);
+
+  // `output` has room for world_size * input.elements; contributions follow each
+  // other in rank order, without gaps for those who are gone. Returns how many.
+  absl::StatusOr<uint32_t> AllGather(absl::string_view name, ConstArray input, Array output,
+                                     absl::Duration timeout);
+  absl::StatusOr<Pending> AllGatherAsync(absl::string_view name, ConstArray input, Array output);
+
+  // Returns when every member has called it.
+  absl::Status Barrier(absl::string_view name, absl::Duration timeout);
+  absl::StatusOr<Pending> BarrierAsync(absl::string_view name);
+
+  // Each rank in turn writes a line "time [rank / world_size] text" to its own
+  // `stream` and flushes it.
+  absl::Status PrintInOrder(std::ostream& stream, absl::string_view text, absl::Duration timeout);
+
+ private:
+  std::unique_ptr<client::Session> session_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_CLIENT_CLIENT_H_

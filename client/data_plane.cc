@@ -1,0 +1,155 @@
+#include "client/data_plane.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace syncgrads::client {
+
+DataPlane::DataPlane(Options options, Transport& transport, Timers& timers)
+    : options_(std::move(options)), transport_(transport) {
+  for (size_t s = 0; s < options_.servers.size(); ++s) {
+    ServerLink::Options link;
+    link.server = ServerIndex{static_cast<uint32_t>(s)};
+    link.address = options_.servers[s];
+    link.connections = options_.connections_per_server;
+    link.hello = options_.hello;
+    link.lease = options_.lease;
+    link.on_update = [this](const UpdateFrame& update, std::shared_ptr<const void> memory) {
+      return OnUpdate(update, std::move(memory));
+    };
+    link.on_lost = options_.on_lost;
+    links_.push_back(std::make_shared<ServerLink>(std::move(link), transport, timers));
+  }
+}
+
+void DataPlane::Start() {
+  for (const std::shared_ptr<ServerLink>& link : links_) link->Start();
+}
+
+absl::StatusOr<std::shared_ptr<GroupRounds>> DataPlane::AddGroup(GroupPlan plan) {
+  for (ServerIndex server : plan.servers) {
+    if (ToNumber(server) >= links_.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("the plan of group \"", plan.spec.name,
+                                                     "\" names server ", ToNumber(server),
+                                                     ", and the job has ", links_.size()));
+    }
+  }
+  std::shared_ptr<GroupRounds> rounds;
+  absl::Status failure;
+  {
+    MutexLock lock(mutex_);
+    std::shared_ptr<GroupRounds>& found = groups_[plan.id];
+    if (found == nullptr) {
+      found = std::make_shared<GroupRounds>(
+          std::make_shared<const GroupPlan>(std::move(plan)),
+          Identity{options_.generation, options_.hello.member, options_.hello.incarnation}, epoch_,
+          *this);
+    }
+    rounds = found;
+    failure = failure_;
+  }
+  if (!failure.ok()) rounds->Fail(failure);
+  return rounds;
+}
+
+std::vector<std::shared_ptr<GroupRounds>> DataPlane::Groups() const {
+  MutexLock lock(mutex_);
+  std::vector<std::shared_ptr<GroupRounds>> groups;
+  groups.reserve(groups_.size());
+  for (const auto& [id, rounds] : groups_) groups.push_back(rounds);
+  return groups;
+}
+
+absl::Status DataPlane::OnUpdate(const UpdateFrame& update, std::shared_ptr<const void> memory) {
+  std::shared_ptr<GroupRounds> rounds;
+  {
+    MutexLock lock(mutex_);
+    auto found = groups_.find(update.header.group);
+    if (found == groups_.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("answer for unknown group ", ToNumber(update.header.group)));
+    }
+    rounds = found->second;
+  }
+  return rounds->OnUpdate(update, std::move(memory));
+}
+
+absl::Status DataPlane::CheckIdle() const {
+  for (const std::shared_ptr<GroupRounds>& rounds : Groups()) {
+    absl::Status status = rounds->CheckIdle();
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+std::vector<GroupRound> DataPlane::Progress() const {
+  std::vector<GroupRound> progress;
+  for (const std::shared_ptr<GroupRounds>& rounds : Groups()) {
+    const std::optional<Round> round = rounds->Progress();
+    if (round.has_value()) progress.push_back({rounds->plan().id, *round});
+  }
+  return progress;
+}
+
+void DataPlane::Fail(const absl::Status& status) {
+  {
+    MutexLock lock(mutex_);
+    if (failure_.ok()) failure_ = status;
+  }
+  for (const std::shared_ptr<GroupRounds>& rounds : Groups()) rounds->Fail(status);
+}
+
+void DataPlane::Close() {
+  for (const std::shared_ptr<ServerLink>& link : links_) link->Stop();
+}
+
+void DataPlane::AwaitClosed() {
+  for (const std::shared_ptr<ServerLink>& link : links_) link->AwaitStopped();
+  for (const std::shared_ptr<GroupRounds>& rounds : Groups())
+    rounds->AwaitReleased(absl::InfiniteFuture());
+}
+
+void DataPlane::Explain(const GroupRounds& rounds, const std::vector<ServerIndex>& servers,
+                        absl::Duration timeout, std::function<void(std::string)> answer) {
+  const GroupId group = rounds.plan().id;
+  const Round round = rounds.round();
+  for (ServerIndex server : servers) {
+    const ServerLink& link = *links_[ToNumber(server)];
+    const std::string name = absl::StrCat("server ", ToNumber(server), " at ", link.address());
+    const absl::Status trouble = link.Trouble();
+    if (!trouble.ok()) {
+      answer(absl::StrCat(name, " is not available: ", trouble.message()));
+      continue;
+    }
+    transport_.Explain(
+        link.address(), options_.hello.job, options_.hello.token, group, timeout,
+        [answer, name, group, round](absl::StatusOr<std::vector<RoundWait>> waits) {
+          if (!waits.ok()) {
+            answer(absl::StrCat(name, " does not say why: ", waits.status().message()));
+            return;
+          }
+          std::vector<std::string> texts;
+          for (const RoundWait& wait : *waits) {
+            if (wait.group == group && wait.round == round) texts.push_back(wait.text);
+          }
+          answer(texts.empty() ? absl::StrCat(name,
+                                              " waits for nobody: the contribution or the result "
+                                              "is on its way")
+                               : absl::StrJoin(texts, "; "));
+        });
+  }
+}
+
+void DataPlane::Send(ServerIndex server, const ChunkKey& key,
+                     std::shared_ptr<const OutgoingMessage> message) {
+  links_[ToNumber(server)]->Send(key, std::move(message));
+}
+
+void DataPlane::Forget(ServerIndex server, const ChunkKey& key) {
+  links_[ToNumber(server)]->Forget(key);
+}
+
+}  // namespace syncgrads::client

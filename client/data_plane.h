@@ -1,0 +1,93 @@
+// One worker's data plane: the links to all servers, and the groups that go
+// through rounds over them.
+
+#ifndef SYNCGRADS_CLIENT_DATA_PLANE_H_
+#define SYNCGRADS_CLIENT_DATA_PLANE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/group_rounds.h"
+#include "client/server_link.h"
+#include "client/timers.h"
+#include "client/transport.h"
+#include "common/group.h"
+#include "common/ids.h"
+#include "common/membership.h"
+#include "common/mutex.h"
+
+namespace syncgrads::client {
+
+// Thread-safe.
+class DataPlane : public Outbox {
+ public:
+  struct Options {
+    std::vector<std::string> servers;
+    int connections_per_server = 1;
+    DataHello hello;
+    Generation generation{};
+    absl::Duration lease;
+    // A server refuses this worker or is out of reach. Called without locks.
+    std::function<void(absl::Status)> on_lost;
+  };
+
+  // `transport` and `timers` must outlive it.
+  DataPlane(Options options, Transport& transport, Timers& timers);
+  // After AwaitClosed.
+  ~DataPlane() override = default;
+
+  void Start();
+  // The newest epoch's number, for the contributions from now on.
+  void SetEpoch(uint64_t number) { epoch_.store(number); }
+
+  // The rounds of a registered group; the same ones if they exist.
+  // InvalidArgument if the plan names a server that there is not.
+  absl::StatusOr<std::shared_ptr<GroupRounds>> AddGroup(GroupPlan plan);
+
+  // FailedPrecondition if a group is in the middle of a round.
+  absl::Status CheckIdle() const;
+  // The newest round of each group with a part contributed.
+  std::vector<GroupRound> Progress() const;
+
+  // Everything under way in every group, now and later, fails with `status`.
+  void Fail(const absl::Status& status);
+  // Begins to close the streams; after Fail.
+  void Close();
+  // After Close: returns when no buffer is in use and no event will come.
+  void AwaitClosed();
+
+  // Asks the servers what `rounds` waits for, each for at most `timeout`.
+  // `answer` gets one sentence for each server, on any thread.
+  void Explain(const GroupRounds& rounds, const std::vector<ServerIndex>& servers,
+               absl::Duration timeout, std::function<void(std::string)> answer);
+
+  void Send(ServerIndex server, const ChunkKey& key,
+            std::shared_ptr<const OutgoingMessage> message) override;
+  void Forget(ServerIndex server, const ChunkKey& key) override;
+
+ private:
+  std::vector<std::shared_ptr<GroupRounds>> Groups() const;
+  absl::Status OnUpdate(const UpdateFrame& update, std::shared_ptr<const void> memory);
+
+  const Options options_;
+  Transport& transport_;
+  std::atomic<uint64_t> epoch_{0};
+  std::vector<std::shared_ptr<ServerLink>> links_;
+
+  mutable Mutex mutex_;
+  std::map<GroupId, std::shared_ptr<GroupRounds>> groups_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace syncgrads::client
+
+#endif  // SYNCGRADS_CLIENT_DATA_PLANE_H_

@@ -1,0 +1,212 @@
+// The rounds of one group as one worker goes through them: the one mechanism
+// under the training group and under every collective.
+//
+// A tensor is pushed or skipped once a round. A chunk's contribution is sent,
+// once and whole, when all tensors with a span in it have been; its life in a
+// round:
+//
+//   collecting ──all tensors are in──▶ sent ──answer, released──▶ copying ──▶ done
+//       │                               │
+//       └──────────── gave up ──────────┴──refused, or gave up──▶ failed
+//
+// "Released" means that nobody reads the contribution's memory any more. An
+// answer is copied to the callers' buffers only then: a result may alias its
+// input, and the input may still be in the transport's hands on a connection
+// that broke.
+
+#ifndef SYNCGRADS_CLIENT_GROUP_ROUNDS_H_
+#define SYNCGRADS_CLIENT_GROUP_ROUNDS_H_
+
+#include <atomic>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/client.h"
+#include "client/contribution.h"
+#include "client/transport.h"
+#include "common/group.h"
+#include "common/ids.h"
+#include "common/mutex.h"
+#include "common/wire/frame.h"
+
+namespace syncgrads::client {
+
+struct ChunkKey {
+  GroupId group{};
+  ChunkId chunk{};
+  Round round{};
+
+  friend auto operator<=>(const ChunkKey&, const ChunkKey&) = default;
+};
+
+// The way to the servers. Thread-safe.
+class Outbox {
+ public:
+  virtual ~Outbox() = default;
+  // Sends `message` until it has been answered or forgotten.
+  virtual void Send(ServerIndex server, const ChunkKey& key,
+                    std::shared_ptr<const OutgoingMessage> message) = 0;
+  // Lets go of the message; its answer is of no interest.
+  virtual void Forget(ServerIndex server, const ChunkKey& key) = 0;
+};
+
+// Who a worker is on the wire.
+struct Identity {
+  Generation generation{};
+  MemberId member{};
+  Incarnation incarnation{};
+};
+
+// Always in a shared_ptr. Thread-safe, except that one round's calls for one
+// tensor come from one thread.
+class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
+ public:
+  // `epoch` is the number of the newest epoch known; it and `outbox` must outlive
+  // every call but those to OnUpdate and to released messages.
+  GroupRounds(std::shared_ptr<const GroupPlan> plan, Identity identity,
+              const std::atomic<uint64_t>& epoch, Outbox& outbox);
+
+  const GroupPlan& plan() const { return *plan_; }
+  // The round that Push and Skip contribute to.
+  Round round() const;
+
+  // As Group::SetWeight.
+  absl::Status SetWeight(double weight);
+
+  // As Group::Push and Group::Skip. `result` is as long as the tensor (in a
+  // gather: as many times as there is room for), or empty if it is not wanted.
+  absl::Status Push(TensorId tensor, absl::Span<const std::byte> values,
+                    absl::Span<std::byte> result);
+  absl::Status Skip(TensorId tensor, absl::Span<std::byte> result);
+
+  using Chunks = Layout::ChunkRange;
+  Chunks AllChunks() const;
+  Chunks ChunksOf(TensorId tensor) const { return plan_->layout.ChunksOf(tensor); }
+
+  // FailedPrecondition, naming a tensor, if the contribution of one of `chunks`
+  // has not been sent because the tensor has not been pushed or skipped.
+  absl::Status CheckSent(Chunks chunks) const;
+  // Waits until all of `chunks` are done or one has failed; false if `deadline`
+  // passed first.
+  bool Await(Chunks chunks, absl::Time deadline) const;
+  // OK once all are done; the error of the first that has failed; Unavailable
+  // while neither.
+  absl::Status Outcome(Chunks chunks) const;
+  // Whether Await would return at once.
+  bool IsOver(Chunks chunks) const;
+  // The servers that have not answered one of `chunks`, and how many chunks.
+  struct Unanswered {
+    std::vector<ServerIndex> servers;
+    size_t chunks = 0;
+  };
+  Unanswered FindUnanswered(Chunks chunks) const;
+
+  // Of a tensor whose chunks are done. Where nobody contributed to a part of it
+  // but somebody to another, the part is set to zeros, so that all workers have
+  // the same.
+  Contributors CountContributors(TensorId tensor);
+  // Of a gather whose chunks are done: the ranks. Aborted if they are not the
+  // same in all chunks.
+  absl::StatusOr<std::vector<uint32_t>> GatheredRanks() const;
+
+  // Begins the next round. FailedPrecondition unless every chunk is done.
+  absl::Status EndRound();
+
+  // No more pushes, only skips. Returns the last round contributed to on every
+  // chunk: this one if every tensor is in, else the one before.
+  // FailedPrecondition, naming a tensor, if only some are in, and in round 0.
+  absl::StatusOr<Round> EndData();
+  // FailedPrecondition if some tensors are in, in this round, and results are
+  // missing.
+  absl::Status CheckIdle() const;
+  // The newest round with a part contributed that has not failed; none before the
+  // first.
+  std::optional<Round> Progress() const;
+
+  // Everything that is not done fails with `status`, now and later.
+  void Fail(absl::Status status);
+  // Waits until no buffer is in use; false if `deadline` passed first. After Fail,
+  // it is up to the transport alone.
+  bool AwaitReleased(absl::Time deadline);
+
+  // Takes the answer of a contribution that the outbox has let go of, or is about
+  // to. `memory` keeps the frame's payload alive. An answer that is not waited
+  // for is ignored.
+  //
+  // Errors:
+  //   InvalidArgument  it does not fit the chunk; nothing has changed
+  absl::Status OnUpdate(const UpdateFrame& update, std::shared_ptr<const void> memory);
+
+ private:
+  enum class TensorState { kAwaited, kPushed, kSkipped };
+  struct TensorRound {
+    TensorState state = TensorState::kAwaited;
+    absl::Span<const std::byte> values;
+    absl::Span<std::byte> result;
+  };
+  enum class ChunkState { kCollecting, kSent, kCopying, kDone, kFailed };
+  struct ChunkRound {
+    ChunkState state = ChunkState::kCollecting;
+    size_t tensors_awaited = 0;
+    bool in_use = false;  // by a message, or by the copying of a result
+    bool without_result = false;
+    std::optional<UpdateFrame> answer;
+    std::shared_ptr<const void> answer_memory;
+    std::vector<uint32_t> counts;
+    std::vector<uint32_t> contributors;
+    absl::Status error;
+  };
+  struct Departure {
+    ServerIndex server;
+    ChunkKey key;
+    std::shared_ptr<const OutgoingMessage> message;
+  };
+
+  absl::Status Contribute(TensorId tensor, TensorState state, absl::Span<const std::byte> values,
+                          absl::Span<std::byte> result);
+  Departure EncodeLocked(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckUpdateLocked(const Chunk& chunk, const ChunkRound& state,
+                                 const UpdateFrame& update) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Where the pieces of an answer's payload go.
+  std::vector<Target> TargetsLocked(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnReleased(uint32_t chunk);
+  void FailChunkLocked(uint32_t chunk, absl::Status error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The first of the chunk's tensors that is not in.
+  const TensorSpec& AwaitedTensorLocked(uint32_t chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginRoundLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetAll(const std::vector<uint32_t>& chunks, Round round);
+  bool holds_parameters() const { return std::holds_alternative<Optimizer>(plan_->spec.rule); }
+  bool gathers() const { return std::holds_alternative<Gather>(plan_->spec.rule); }
+
+  const std::shared_ptr<const GroupPlan> plan_;
+  const Identity identity_;
+  const std::atomic<uint64_t>& epoch_;
+  Outbox& outbox_;
+
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  Round round_ ABSL_GUARDED_BY(mutex_);
+  double weight_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::vector<TensorRound> tensors_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ChunkRound> chunks_ ABSL_GUARDED_BY(mutex_);
+  size_t tensors_in_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t in_use_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool data_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace syncgrads::client
+
+#endif  // SYNCGRADS_CLIENT_GROUP_ROUNDS_H_

@@ -1,0 +1,183 @@
+// The side of GroupRounds that callers wait on; group_rounds.cc is the one that
+// faces the wire.
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/group_rounds.h"
+
+namespace syncgrads::client {
+
+GroupRounds::Chunks GroupRounds::AllChunks() const {
+  return {0, static_cast<uint32_t>(plan_->layout.chunks().size())};
+}
+
+const TensorSpec& GroupRounds::AwaitedTensorLocked(uint32_t c) const {
+  const Chunk& chunk = plan_->layout.chunk(ChunkId{c});
+  for (const Span& span : chunk.spans) {
+    if (tensors_[ToNumber(span.tensor)].state == TensorState::kAwaited) {
+      return plan_->layout.tensor(span.tensor);
+    }
+  }
+  return plan_->layout.tensor(chunk.spans.front().tensor);
+}
+
+absl::Status GroupRounds::CheckSent(Chunks chunks) const {
+  MutexLock lock(mutex_);
+  for (uint32_t c = chunks.first; c < chunks.first + chunks.count; ++c) {
+    if (chunks_[c].state != ChunkState::kCollecting) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "tensor \"", AwaitedTensorLocked(c).name, "\" has not been pushed or skipped in step ",
+        ToNumber(round_), " of group \"", plan_->spec.name, "\": chunk ", c,
+        ", which it has a part of, has not been sent"));
+  }
+  return absl::OkStatus();
+}
+
+bool GroupRounds::Await(Chunks chunks, absl::Time deadline) const {
+  MutexLock lock(mutex_);
+  const uint32_t end = chunks.first + chunks.count;
+  uint32_t next = chunks.first;  // all before it are done
+  bool in_time = true;
+  while (true) {
+    while (next < end && chunks_[next].state == ChunkState::kDone) ++next;
+    if (next == end) return true;
+    if (failures_ > 0 &&
+        std::any_of(chunks_.begin() + next, chunks_.begin() + end,
+                    [](const ChunkRound& c) { return c.state == ChunkState::kFailed; })) {
+      return true;
+    }
+    if (!in_time || deadline == absl::InfinitePast()) return false;
+    in_time = changed_.WaitUntil(mutex_, deadline);
+  }
+}
+
+bool GroupRounds::IsOver(Chunks chunks) const { return Await(chunks, absl::InfinitePast()); }
+
+absl::Status GroupRounds::Outcome(Chunks chunks) const {
+  MutexLock lock(mutex_);
+  bool done = true;
+  for (uint32_t c = chunks.first; c < chunks.first + chunks.count; ++c) {
+    if (chunks_[c].state == ChunkState::kFailed) return chunks_[c].error;
+    if (chunks_[c].state != ChunkState::kDone) done = false;
+  }
+  if (done) return absl::OkStatus();
+  return absl::UnavailableError("not every chunk has been answered");
+}
+
+GroupRounds::Unanswered GroupRounds::FindUnanswered(Chunks chunks) const {
+  MutexLock lock(mutex_);
+  Unanswered unanswered;
+  for (uint32_t c = chunks.first; c < chunks.first + chunks.count; ++c) {
+    if (chunks_[c].state != ChunkState::kSent) continue;
+    ++unanswered.chunks;
+    std::vector<ServerIndex>& servers = unanswered.servers;
+    if (std::find(servers.begin(), servers.end(), plan_->servers[c]) == servers.end()) {
+      servers.push_back(plan_->servers[c]);
+    }
+  }
+  std::sort(unanswered.servers.begin(), unanswered.servers.end());
+  return unanswered;
+}
+
+Contributors GroupRounds::CountContributors(TensorId tensor) {
+  MutexLock lock(mutex_);
+  const Chunks range = plan_->layout.ChunksOf(tensor);
+  Contributors contributors{UINT32_MAX, 0};
+  for (int pass = 0; pass < 2; ++pass) {
+    for (uint32_t c = range.first; c < range.first + range.count; ++c) {
+      const Chunk& chunk = plan_->layout.chunk(ChunkId{c});
+      for (size_t s = 0; s < chunk.spans.size(); ++s) {
+        const Span& span = chunk.spans[s];
+        if (span.tensor != tensor || s >= chunks_[c].counts.size()) continue;
+        const uint32_t count = chunks_[c].counts[s];
+        if (pass == 0) {
+          contributors.least = std::min(contributors.least, count);
+          contributors.most = std::max(contributors.most, count);
+          continue;
+        }
+        const absl::Span<std::byte> result = tensors_[ToNumber(tensor)].result;
+        if (count > 0 || result.empty()) continue;
+        const size_t element = SizeOf(chunk.dtype);
+        std::memset(result.data() + span.tensor_offset * element, 0, span.elements * element);
+      }
+    }
+    if (contributors.least > contributors.most) return {};
+    const bool in_part = contributors.least == 0 && contributors.most > 0;
+    if (!in_part || holds_parameters() || gathers()) break;
+  }
+  return contributors;
+}
+
+absl::StatusOr<std::vector<uint32_t>> GroupRounds::GatheredRanks() const {
+  MutexLock lock(mutex_);
+  for (uint32_t c = 1; c < chunks_.size(); ++c) {
+    if (chunks_[c].contributors == chunks_[0].contributors) continue;
+    return absl::AbortedError(
+        absl::StrCat("a member of gather \"", plan_->spec.name,
+                     "\" was lost half-way: chunk 0 has the contributions of ranks ",
+                     absl::StrJoin(chunks_[0].contributors, ", "), ", and chunk ", c,
+                     " those of ranks ", absl::StrJoin(chunks_[c].contributors, ", ")));
+  }
+  return chunks_[0].contributors;
+}
+
+absl::Status GroupRounds::EndRound() {
+  MutexLock lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  for (uint32_t c = 0; c < chunks_.size(); ++c) {
+    if (chunks_[c].state == ChunkState::kDone) continue;
+    return absl::FailedPreconditionError(absl::StrCat("chunk ", c, " of step ", ToNumber(round_),
+                                                      " of group \"", plan_->spec.name,
+                                                      "\" has no result"));
+  }
+  round_ = Next(round_);
+  BeginRoundLocked();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Round> GroupRounds::EndData() {
+  MutexLock lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  if (round_ == Round{0}) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "group \"", plan_->spec.name, "\" has no parameters yet: call Broadcast before End"));
+  }
+  if (tensors_in_ > 0 && tensors_in_ < tensors_.size()) {
+    for (size_t t = 0; t < tensors_.size(); ++t) {
+      if (tensors_[t].state != TensorState::kAwaited) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "tensor \"", plan_->spec.tensors[t].name, "\" has not been pushed or skipped in step ",
+          ToNumber(round_), " of group \"", plan_->spec.name,
+          "\", and others have: push or skip it before End"));
+    }
+  }
+  data_ended_ = true;
+  return tensors_in_ == 0 ? Previous(round_) : round_;
+}
+
+absl::Status GroupRounds::CheckIdle() const {
+  MutexLock lock(mutex_);
+  // A step that cannot complete any more is no reason to stay, and neither is one
+  // that is complete.
+  if (tensors_in_ == 0 || failures_ > 0) return absl::OkStatus();
+  if (std::all_of(chunks_.begin(), chunks_.end(),
+                  [](const ChunkRound& c) { return c.state == ChunkState::kDone; })) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat("step ", ToNumber(round_), " of group \"",
+                                                    plan_->spec.name,
+                                                    "\" is under way: call WaitStep first"));
+}
+
+std::optional<Round> GroupRounds::Progress() const {
+  MutexLock lock(mutex_);
+  if (tensors_in_ > 0 && failures_ == 0) return round_;
+  if (round_ == Round{0}) return std::nullopt;
+  return Previous(round_);
+}
+
+}  // namespace syncgrads::client

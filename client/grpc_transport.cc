@@ -1,0 +1,74 @@
+#include "client/grpc_transport.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "client/grpc_channel.h"
+#include "client/grpc_control_stream.h"
+#include "client/grpc_data_stream.h"
+#include "client/grpc_reaper.h"
+#include "proto/admin.grpc.pb.h"
+
+namespace syncgrads::client {
+namespace {
+
+// One question to a server, on a connection of its own: it must not queue behind
+// the bulk data that it asks about.
+struct Question {
+  explicit Question(const std::string& address)
+      : channel(NewChannel(address)), stub(v1::Admin::NewStub(channel)) {}
+
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<v1::Admin::Stub> stub;
+  grpc::ClientContext context;
+  v1::ExplainRequest request;
+  v1::ExplainReply reply;
+};
+
+class GrpcTransport : public Transport {
+ public:
+  std::shared_ptr<DataStream> OpenData(const std::string& address,
+                                       std::shared_ptr<DataStreamEvents> events) override {
+    return reaper_.Make<GrpcDataStream>(address, std::move(events));
+  }
+
+  std::shared_ptr<ControlStream> OpenControl(const std::string& address,
+                                             std::shared_ptr<ControlStreamEvents> events) override {
+    return reaper_.Make<GrpcControlStream>(address, std::move(events));
+  }
+
+  void Explain(const std::string& address, const std::string& job, const std::string& token,
+               GroupId group, absl::Duration timeout, ExplainAnswer answer) override {
+    const std::shared_ptr<Question> question = reaper_.Make<Question>(address);
+    question->request.set_job(job);
+    question->request.set_token(token);
+    question->request.set_group(ToNumber(group));
+    question->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    question->stub->async()->Explain(
+        &question->context, &question->request, &question->reply,
+        [question, answer = std::move(answer)](grpc::Status status) {
+          if (!status.ok()) {
+            answer(FromGrpc(status));
+            return;
+          }
+          std::vector<RoundWait> waits;
+          for (const v1::RoundWait& wait : question->reply.waits()) {
+            waits.push_back({GroupId{wait.group()}, Round{wait.round()}, wait.text()});
+          }
+          answer(std::move(waits));
+        });
+  }
+
+ private:
+  GrpcReaper reaper_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> NewGrpcTransport() { return std::make_unique<GrpcTransport>(); }
+
+}  // namespace syncgrads::client

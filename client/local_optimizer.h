@@ -1,0 +1,59 @@
+// One of this project's optimizers, with its slots, on a worker.
+
+#ifndef SYNCGRADS_CLIENT_LOCAL_OPTIMIZER_H_
+#define SYNCGRADS_CLIENT_LOCAL_OPTIMIZER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "common/layout.h"
+#include "common/update_rule.h"
+
+namespace syncgrads {
+
+// Applies `rule` (common/optim has the formulas) to the tensors of a layout. Each
+// tensor has its own slots, which begin as zeros, and its own count of updates:
+// a step in which it had no gradient is none of its.
+//
+// Not thread-safe.
+class LocalOptimizer {
+ public:
+  // Errors:
+  //   InvalidArgument  a hyperparameter is out of range, or a tensor is neither
+  //                    f32 nor f64
+  static absl::StatusOr<LocalOptimizer> Create(const Optimizer& rule,
+                                               absl::Span<const TensorSpec> tensors);
+
+  // Both as long as the tensor. InvalidArgument for any other length, and for an
+  // unknown tensor.
+  absl::Status Apply(TensorId tensor, absl::Span<const std::byte> gradient,
+                     absl::Span<std::byte> parameters);
+
+  // Slot `slot` (0..SlotCount-1) of a tensor, to be saved or broadcast.
+  absl::Span<std::byte> slot(TensorId tensor, int slot);
+  uint64_t updates(TensorId tensor) const { return states_[ToNumber(tensor)].updates; }
+  void set_updates(TensorId tensor, uint64_t updates) {
+    states_[ToNumber(tensor)].updates = updates;
+  }
+
+ private:
+  struct State {
+    std::vector<std::vector<std::byte>> slots;
+    uint64_t updates = 0;
+  };
+
+  LocalOptimizer(const Optimizer& rule, absl::Span<const TensorSpec> tensors);
+
+  Optimizer rule_;
+  std::vector<TensorSpec> tensors_;
+  std::vector<State> states_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_CLIENT_LOCAL_OPTIMIZER_H_

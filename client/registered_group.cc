@@ -1,0 +1,163 @@
+#include "client/registered_group.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "client/session.h"
+#include "client/wait.h"
+#include "common/status_macros.h"
+
+namespace syncgrads::client {
+namespace {
+
+std::map<std::string, TensorId, std::less<>> IndexByName(const GroupSpec& spec) {
+  std::map<std::string, TensorId, std::less<>> by_name;
+  for (uint32_t t = 0; t < spec.tensors.size(); ++t) by_name[spec.tensors[t].name] = TensorId{t};
+  return by_name;
+}
+
+}  // namespace
+
+RegisteredGroup::RegisteredGroup(std::shared_ptr<GroupRounds> rounds, Session& session)
+    : rounds_(std::move(rounds)), session_(session), by_name_(IndexByName(rounds_->plan().spec)) {}
+
+absl::StatusOr<TensorId> RegisteredGroup::Find(absl::string_view name) const {
+  auto found = by_name_.find(name);
+  if (found != by_name_.end()) return found->second;
+  return absl::NotFoundError(
+      absl::StrCat("group \"", spec().name, "\" has no tensor \"", name, "\""));
+}
+
+absl::Status RegisteredGroup::CheckTensor(TensorId tensor) const {
+  if (ToNumber(tensor) < spec().tensors.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("tensor ", ToNumber(tensor), " of group \"",
+                                                 spec().name, "\", which has ",
+                                                 spec().tensors.size()));
+}
+
+absl::Status RegisteredGroup::CheckBegun() const {
+  if (rounds_->round() != Round{0}) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("group \"", spec().name,
+                   "\" has its optimizer on the servers, which have no parameters yet: call "
+                   "Group::Broadcast first"));
+}
+
+absl::Status RegisteredGroup::CheckOneForEach(size_t pointers) const {
+  if (pointers == spec().tensors.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(pointers, " pointers for group \"", spec().name,
+                                                 "\", which has ", spec().tensors.size(),
+                                                 " tensors"));
+}
+
+absl::Span<std::byte> RegisteredGroup::ResultOf(TensorId tensor, void* result) const {
+  if (result == nullptr) return {};
+  return absl::MakeSpan(static_cast<std::byte*>(result), layout().tensor(tensor).bytes());
+}
+
+absl::Status RegisteredGroup::SetWeight(double weight) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckBegun());
+  return rounds_->SetWeight(weight);
+}
+
+absl::Status RegisteredGroup::Push(TensorId tensor, const void* values, size_t bytes,
+                                   void* result) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckBegun());
+  SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
+  if (values == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "null values for tensor \"", layout().tensor(tensor).name, "\" of group \"", spec().name,
+        "\": to contribute nothing, "
+        "call Skip"));
+  }
+  return rounds_->Push(tensor, absl::MakeConstSpan(static_cast<const std::byte*>(values), bytes),
+                       ResultOf(tensor, result));
+}
+
+absl::Status RegisteredGroup::Skip(TensorId tensor, void* result) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckBegun());
+  SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
+  return rounds_->Skip(tensor, ResultOf(tensor, result));
+}
+
+absl::StatusOr<Contributors> RegisteredGroup::Wait(TensorId tensor, absl::Duration timeout) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
+  const GroupRounds::Chunks chunks = rounds_->ChunksOf(tensor);
+  SYNCGRADS_RETURN_IF_ERROR(rounds_->CheckSent(chunks));
+  SYNCGRADS_RETURN_IF_ERROR(AwaitAnswers(*rounds_, chunks, timeout, *session_.data_plane()));
+  return rounds_->CountContributors(tensor);
+}
+
+std::vector<Contributors> RegisteredGroup::Count() {
+  std::vector<Contributors> contributors;
+  contributors.reserve(spec().tensors.size());
+  for (uint32_t t = 0; t < spec().tensors.size(); ++t) {
+    contributors.push_back(rounds_->CountContributors(TensorId{t}));
+  }
+  return contributors;
+}
+
+absl::StatusOr<std::vector<Contributors>> RegisteredGroup::WaitStep(absl::Duration timeout) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckBegun());
+  const GroupRounds::Chunks chunks = rounds_->AllChunks();
+  SYNCGRADS_RETURN_IF_ERROR(rounds_->CheckSent(chunks));
+  SYNCGRADS_RETURN_IF_ERROR(AwaitAnswers(*rounds_, chunks, timeout, *session_.data_plane()));
+  std::vector<Contributors> contributors = Count();
+  SYNCGRADS_RETURN_IF_ERROR(rounds_->EndRound());
+  return contributors;
+}
+
+absl::Status RegisteredGroup::End(absl::Duration timeout) {
+  SYNCGRADS_RETURN_IF_ERROR(session_.CheckMember());
+  SYNCGRADS_ASSIGN_OR_RETURN(const Round last_round, rounds_->EndData());
+  return session_.EndGroup(*rounds_, last_round, timeout);
+}
+
+absl::Status RegisteredGroup::SkipAll(absl::Span<void* const> results) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckOneForEach(results.size()));
+  for (uint32_t t = 0; t < results.size(); ++t) {
+    SYNCGRADS_RETURN_IF_ERROR(Skip(TensorId{t}, results[t]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RegisteredGroup::Broadcast(uint32_t root, absl::Span<void* const> tensors,
+                                        absl::Duration timeout) {
+  if (!std::holds_alternative<Optimizer>(spec().rule)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group \"", spec().name,
+                     "\" keeps no parameters on the servers: call Client::BroadcastAll"));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckOneForEach(tensors.size()));
+  if (rounds_->round() != Round{0}) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("group \"", spec().name, "\" has its parameters already"));
+  }
+  if (root >= session_.world_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("root ", root, " of a broadcast among ", session_.world_size(), " members"));
+  }
+  // A call after one whose deadline has passed goes on waiting.
+  if (!rounds_->Progress().has_value()) {
+    for (uint32_t t = 0; t < tensors.size(); ++t) {
+      const absl::Span<std::byte> memory = ResultOf(TensorId{t}, tensors[t]);
+      SYNCGRADS_RETURN_IF_ERROR(session_.rank() == root ? rounds_->Push(TensorId{t}, memory, memory)
+                                                        : rounds_->Skip(TensorId{t}, memory));
+    }
+  }
+  SYNCGRADS_RETURN_IF_ERROR(
+      AwaitAnswers(*rounds_, rounds_->AllChunks(), timeout, *session_.data_plane()));
+  const std::vector<Contributors> contributors = Count();
+  SYNCGRADS_RETURN_IF_ERROR(rounds_->EndRound());
+  for (const Contributors& count : contributors) {
+    if (count.least == 1 && count.most == 1) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("broadcast of group \"", spec().name, "\" from root ", root, ": ", count.most,
+                     " members contributed, and it takes one: do all name the same root?"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace syncgrads::client

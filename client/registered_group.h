@@ -1,0 +1,54 @@
+// A group that the caller has registered, as client.h offers it.
+
+#ifndef SYNCGRADS_CLIENT_REGISTERED_GROUP_H_
+#define SYNCGRADS_CLIENT_REGISTERED_GROUP_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/client.h"
+#include "client/group_rounds.h"
+
+namespace syncgrads::client {
+
+class Session;
+
+// Thread-safe as Group says.
+class RegisteredGroup : public Group {
+ public:
+  // `session` must outlive it.
+  RegisteredGroup(std::shared_ptr<GroupRounds> rounds, Session& session);
+
+  const GroupSpec& spec() const override { return rounds_->plan().spec; }
+  const Layout& layout() const override { return rounds_->plan().layout; }
+  absl::StatusOr<TensorId> Find(absl::string_view name) const override;
+  uint64_t step() const override { return ToNumber(rounds_->round()); }
+  absl::Status SetWeight(double weight) override;
+  absl::Status Push(TensorId tensor, const void* values, size_t bytes, void* result) override;
+  absl::Status Skip(TensorId tensor, void* result) override;
+  absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration timeout) override;
+  absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration timeout) override;
+  absl::Status End(absl::Duration timeout) override;
+  absl::Status SkipAll(absl::Span<void* const> results) override;
+  absl::Status Broadcast(uint32_t root, absl::Span<void* const> tensors,
+                         absl::Duration timeout) override;
+
+ private:
+  // The tensor's memory at `result`, or none.
+  absl::Span<std::byte> ResultOf(TensorId tensor, void* result) const;
+  absl::Status CheckTensor(TensorId tensor) const;
+  // FailedPrecondition in round 0: it is for Broadcast.
+  absl::Status CheckBegun() const;
+  absl::Status CheckOneForEach(size_t pointers) const;
+  std::vector<Contributors> Count();
+
+  const std::shared_ptr<GroupRounds> rounds_;
+  Session& session_;
+  const std::map<std::string, TensorId, std::less<>> by_name_;
+};
+
+}  // namespace syncgrads::client
+
+#endif  // SYNCGRADS_CLIENT_REGISTERED_GROUP_H_

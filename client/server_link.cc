@@ -1,0 +1,274 @@
+#include "client/server_link.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+
+namespace syncgrads::client {
+
+// One attempt at a stream. What is not constant is guarded by the link's lock.
+class ServerLink::Stream : public DataStreamEvents,
+                           public std::enable_shared_from_this<ServerLink::Stream> {
+ public:
+  Stream(std::shared_ptr<ServerLink> link, size_t slot, absl::Time opened)
+      : link(std::move(link)), slot(slot), opened(opened) {}
+
+  void OnWritten() override { link->OnWritten(this); }
+  void OnReceived(ReceivedMessage message) override { link->OnReceived(this, std::move(message)); }
+  void OnClosed(absl::Status status) override { link->OnClosed(this, std::move(status)); }
+
+  const std::shared_ptr<ServerLink> link;
+  const size_t slot;
+  const absl::Time opened;
+  std::shared_ptr<DataStream> data;  // null once closed
+  bool up = false;                   // the hello has been written
+  bool writing = false;
+  bool answered = false;
+  absl::Status malformed;  // why it was cancelled
+};
+
+ServerLink::ServerLink(Options options, Transport& transport, Timers& timers)
+    : options_(std::move(options)),
+      transport_(transport),
+      timers_(timers),
+      slots_(std::max(1, options_.connections)),
+      down_since_(timers.Now()) {}
+
+void ServerLink::Start() {
+  size_t slots;
+  {
+    MutexLock lock(mutex_);
+    slots = slots_.size();
+  }
+  for (size_t slot = 0; slot < slots; ++slot) Connect(slot);
+}
+
+void ServerLink::Connect(size_t slot) {
+  auto stream = std::make_shared<Stream>(shared_from_this(), slot, timers_.Now());
+  std::shared_ptr<DataStream> data = transport_.OpenData(options_.address, stream);
+  {
+    MutexLock lock(mutex_);
+    if (stopped_ || lost_) return;  // it has not been started, and goes away
+    stream->data = data;
+    stream->writing = true;
+    slots_[slot].stream = stream;
+    ++open_streams_;
+  }
+  PushHeader header;
+  header.hello = options_.hello;
+  data->Start();
+  data->Write(
+      std::make_shared<const OutgoingMessage>(EncodeHeader(header, 0), Pieces(), nullptr, nullptr));
+}
+
+void ServerLink::EnqueueLocked(const ChunkKey& key, Entry& entry) {
+  entry.stream = nullptr;
+  queue_.emplace(Place(ToNumber(key.chunk), entry.sequence), key);
+}
+
+void ServerLink::Send(const ChunkKey& key, std::shared_ptr<const OutgoingMessage> message) {
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    Entry& entry = entries_[key];
+    entry.message.swap(message);
+    entry.sequence = next_sequence_++;
+    EnqueueLocked(key, entry);
+  }
+  Pump();
+}
+
+void ServerLink::Forget(const ChunkKey& key) {
+  Entry forgotten;
+  MutexLock lock(mutex_);
+  auto found = entries_.find(key);
+  if (found == entries_.end()) return;
+  forgotten = std::move(found->second);
+  queue_.erase(Place(ToNumber(key.chunk), forgotten.sequence));
+  entries_.erase(found);
+}
+
+void ServerLink::Enqueue(const ChunkKey& key) {
+  {
+    MutexLock lock(mutex_);
+    auto found = entries_.find(key);
+    if (found == entries_.end() || found->second.stream != nullptr) return;
+    EnqueueLocked(key, found->second);
+  }
+  Pump();
+}
+
+void ServerLink::Pump() {
+  while (true) {
+    std::shared_ptr<DataStream> data;
+    std::shared_ptr<const OutgoingMessage> message;
+    {
+      MutexLock lock(mutex_);
+      if (queue_.empty()) return;
+      Stream* idle = nullptr;
+      for (const Slot& slot : slots_) {
+        if (slot.stream != nullptr && slot.stream->up && !slot.stream->writing &&
+            slot.stream->malformed.ok()) {
+          idle = slot.stream.get();
+          break;
+        }
+      }
+      if (idle == nullptr) return;
+      Entry& entry = entries_.at(queue_.begin()->second);
+      queue_.erase(queue_.begin());
+      entry.stream = idle;
+      idle->writing = true;
+      data = idle->data;
+      message = entry.message;
+    }
+    data->Write(std::move(message));
+  }
+}
+
+void ServerLink::OnWritten(Stream* stream) {
+  {
+    MutexLock lock(mutex_);
+    stream->writing = false;
+    if (!stream->up) {
+      stream->up = true;
+      down_since_ = absl::InfiniteFuture();
+      trouble_ = absl::OkStatus();
+    }
+  }
+  Pump();
+}
+
+void ServerLink::OnReceived(Stream* stream, ReceivedMessage message) {
+  absl::StatusOr<UpdateFrame> update = DecodeUpdate(message.bytes);
+  absl::Status status = update.status();
+  std::shared_ptr<DataStream> cancelled;
+  Entry entry;
+  if (status.ok()) {
+    const UpdateHeader& header = update->header;
+    const ChunkKey key{header.group, header.chunk, header.round};
+    {
+      MutexLock lock(mutex_);
+      stream->answered = true;
+      if (!stream->malformed.ok()) return;
+      auto found = entries_.find(key);
+      // Answered before, on this stream or another; or of no interest any more.
+      if (found == entries_.end()) return;
+      if (absl::IsUnavailable(header.error)) {
+        if (found->second.stream == nullptr) return;
+        found->second.stream = nullptr;
+        trouble_ = header.error;
+        timers_.After(slots_[stream->slot].backoff.Next(), [weak = weak_from_this(), key] {
+          if (auto self = weak.lock()) self->Enqueue(key);
+        });
+        return;
+      }
+      slots_[stream->slot].backoff.Reset();
+      queue_.erase(Place(ToNumber(key.chunk), found->second.sequence));
+      entry = std::move(found->second);
+      entries_.erase(found);
+    }
+    status = options_.on_update(*update, std::move(message.memory));
+    if (!status.ok()) {
+      // It goes back to where it was, and out again on another stream.
+      MutexLock lock(mutex_);
+      if (!stopped_) {
+        EnqueueLocked(key, entry);
+        std::swap(entries_[key], entry);
+      }
+    }
+  }
+  if (!status.ok()) {
+    MutexLock lock(mutex_);
+    stream->malformed = absl::UnavailableError(
+        absl::StrCat("server ", ToNumber(options_.server), " at ", options_.address,
+                     " sent what is no answer: ", status.message()));
+    cancelled = stream->data;
+  }
+  if (cancelled != nullptr) cancelled->Cancel();
+  // `entry` goes last: letting go of the contribution completes its chunk.
+}
+
+void ServerLink::OnClosed(Stream* stream, absl::Status status) {
+  std::shared_ptr<Stream> self;  // the last thing to go, outside of the lock
+  std::shared_ptr<DataStream> data;
+  std::optional<absl::Duration> retry;
+  absl::Status lost;
+  {
+    MutexLock lock(mutex_);
+    self = stream->shared_from_this();
+    data = std::move(stream->data);
+    stream->data = nullptr;
+    Slot& slot = slots_[stream->slot];
+    if (slot.stream == self) slot.stream = nullptr;
+    for (auto& [key, entry] : entries_) {
+      if (entry.stream == stream) EnqueueLocked(key, entry);
+    }
+    if (!stream->malformed.ok()) status = stream->malformed;
+    const absl::Time now = timers_.Now();
+    const bool worth_it = IsWorthAnotherAttempt(status);
+    if (!stopped_ && !lost_) {
+      trouble_ = status.ok() ? absl::UnavailableError("the server closed the stream") : status;
+      bool up = false;
+      for (const Slot& other : slots_) up = up || (other.stream != nullptr && other.stream->up);
+      if (!up && down_since_ == absl::InfiniteFuture()) down_since_ = now;
+      const std::string name =
+          absl::StrCat("server ", ToNumber(options_.server), " at ", options_.address);
+      if (!worth_it) {
+        lost = absl::Status(status.code(),
+                            absl::StrCat(name, " refuses this worker: ", status.message()));
+      } else if (!up && now - down_since_ >= options_.lease) {
+        lost = absl::UnavailableError(absl::StrCat(
+            name, " has been out of reach for ",
+            absl::FormatDuration(absl::Trunc(now - down_since_, absl::Milliseconds(1))), ": ",
+            trouble_.message()));
+      } else {
+        if (stream->malformed.ok() && stream->up && now - stream->opened > Backoff::kLongest) {
+          slot.backoff.Reset();
+        }
+        retry = slot.backoff.Next();
+      }
+      lost_ = !lost.ok();
+    }
+  }
+  if (retry.has_value()) {
+    timers_.After(*retry, [weak = weak_from_this(), slot = stream->slot] {
+      if (auto link = weak.lock()) link->Connect(slot);
+    });
+  }
+  if (!lost.ok()) options_.on_lost(lost);
+  // With the stream its connection goes, and with that the messages it holds.
+  data = nullptr;
+  MutexLock lock(mutex_);
+  --open_streams_;
+  changed_.NotifyAll();
+}
+
+void ServerLink::Stop() {
+  std::map<ChunkKey, Entry> entries;
+  std::vector<std::shared_ptr<DataStream>> streams;
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    entries.swap(entries_);
+    queue_.clear();
+    for (const Slot& slot : slots_) {
+      if (slot.stream != nullptr && slot.stream->data != nullptr) {
+        streams.push_back(slot.stream->data);
+      }
+    }
+  }
+  for (const std::shared_ptr<DataStream>& stream : streams) stream->Cancel();
+}
+
+void ServerLink::AwaitStopped() {
+  MutexLock lock(mutex_);
+  while (open_streams_ > 0) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
+}
+
+absl::Status ServerLink::Trouble() const {
+  MutexLock lock(mutex_);
+  return trouble_;
+}
+
+}  // namespace syncgrads::client

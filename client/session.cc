@@ -1,0 +1,318 @@
+#include "client/session.h"
+
+#include <unistd.h>
+
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/collectives.h"
+#include "client/registered_group.h"
+#include "common/group.h"
+#include "common/status_macros.h"
+
+namespace syncgrads::client {
+namespace {
+
+Incarnation DrawIncarnation() {
+  std::random_device source;
+  uint64_t drawn = 0;
+  while (drawn == 0) drawn = (uint64_t{source()} << 32) | source();
+  return Incarnation{drawn};
+}
+
+std::string HostAndProcess() {
+  char host[256] = "";
+  if (gethostname(host, sizeof(host) - 1) != 0) return "";
+  return absl::StrCat(host, ":", getpid());
+}
+
+}  // namespace
+
+Session::Session(ClientOptions options, std::unique_ptr<Transport> transport)
+    : options_(std::move(options)),
+      incarnation_(DrawIncarnation()),
+      transport_(std::move(transport)),
+      collectives_(std::make_unique<Collectives>(*this)) {}
+
+Session::~Session() {
+  Abandon();
+  timers_.Stop();
+}
+
+absl::Status Session::Join(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  std::shared_ptr<Membership> membership;
+  bool start = false;
+  {
+    MutexLock lock(mutex_);
+    switch (state_) {
+      case State::kNew: {
+        Membership::Options membership_options;
+        membership_options.coordinator = options_.coordinator;
+        Hello& hello = membership_options.hello;
+        hello.job = options_.job;
+        hello.token = options_.token;
+        hello.name = options_.name;
+        hello.incarnation = incarnation_;
+        hello.rank = options_.rank;
+        hello.world_size = options_.world_size;
+        hello.host = HostAndProcess();
+        membership_ = std::make_shared<Membership>(std::move(membership_options), *transport_,
+                                                   timers_, *this);
+        state_ = State::kJoining;
+        start = true;
+        break;
+      }
+      case State::kJoining:  // an earlier call's deadline has passed
+        break;
+      case State::kMember:
+        return absl::FailedPreconditionError(
+            absl::StrCat("this client has joined job \"", options_.job, "\" already"));
+      case State::kLeft:
+      case State::kAbandoned:
+        return absl::FailedPreconditionError(
+            absl::StrCat("this client has left job \"", options_.job, "\": make a new one"));
+    }
+    membership = membership_;
+  }
+  if (start) membership->Start();
+  SYNCGRADS_RETURN_IF_ERROR(membership->AwaitEpoch(deadline));
+  MutexLock lock(mutex_);
+  if (state_ == State::kJoining) state_ = State::kMember;
+  return failure_;
+}
+
+absl::Status Session::CheckMember() const {
+  MutexLock lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  switch (state_) {
+    case State::kNew:
+    case State::kJoining:
+      return absl::FailedPreconditionError(absl::StrCat(
+          "this client is not a member of job \"", options_.job, "\": call Client::Join first"));
+    case State::kMember:
+      return absl::OkStatus();
+    case State::kLeft:
+    case State::kAbandoned:
+      break;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("this client has left job \"", options_.job, "\": make a new one and join"));
+}
+
+absl::Status Session::Leave(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  std::shared_ptr<Membership> membership;
+  {
+    MutexLock lock(mutex_);
+    if (state_ == State::kLeft) return absl::OkStatus();
+    membership = membership_;
+  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckMember());
+  DataPlane& plane = *data_plane();
+  SYNCGRADS_RETURN_IF_ERROR(plane.CheckIdle());
+  SYNCGRADS_RETURN_IF_ERROR(membership->Leave(plane.Progress(), deadline));
+  {
+    MutexLock lock(mutex_);
+    state_ = State::kLeft;
+  }
+  Close(absl::FailedPreconditionError(
+      absl::StrCat("this client has left job \"", options_.job, "\"")));
+  return absl::OkStatus();
+}
+
+void Session::Close(const absl::Status& status) {
+  std::shared_ptr<Membership> membership;
+  {
+    MutexLock lock(mutex_);
+    membership = membership_;
+  }
+  if (membership != nullptr) membership->Stop();
+  DataPlane* plane = data_plane();
+  if (plane != nullptr) {
+    plane->Fail(status);
+    plane->Close();
+  }
+}
+
+void Session::Abandon() {
+  std::shared_ptr<Membership> membership;
+  {
+    MutexLock lock(mutex_);
+    if (state_ == State::kNew || state_ == State::kJoining || state_ == State::kMember) {
+      state_ = State::kAbandoned;
+    }
+    membership = membership_;
+  }
+  Close(absl::CancelledError("the client has been abandoned"));
+  if (membership != nullptr) membership->AwaitStopped();
+  DataPlane* plane = data_plane();
+  if (plane == nullptr) return;
+  // A welcome that was on its way may have come after the first time.
+  plane->Fail(absl::CancelledError("the client has been abandoned"));
+  plane->Close();
+  plane->AwaitClosed();
+}
+
+absl::Status Session::status() const {
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
+uint32_t Session::rank() const {
+  MutexLock lock(mutex_);
+  return rank_;
+}
+
+uint32_t Session::world_size() const {
+  MutexLock lock(mutex_);
+  return world_size_;
+}
+
+std::string Session::name() const {
+  MutexLock lock(mutex_);
+  return name_;
+}
+
+DataPlane* Session::data_plane() const {
+  MutexLock lock(mutex_);
+  return data_plane_.get();
+}
+
+void Session::RegisterRounds(GroupSpec spec, RegisterAnswer answer) {
+  std::shared_ptr<Membership> membership;
+  DataPlane* plane;
+  {
+    MutexLock lock(mutex_);
+    membership = membership_;
+    plane = data_plane_.get();
+  }
+  membership->Register(std::move(spec),
+                       [plane, answer = std::move(answer)](absl::StatusOr<GroupPlan> plan) {
+                         if (plan.ok()) {
+                           answer(plane->AddGroup(*std::move(plan)));
+                         } else {
+                           answer(plan.status());
+                         }
+                       });
+}
+
+absl::StatusOr<Group*> Session::Register(const GroupSpec& spec, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  SYNCGRADS_RETURN_IF_ERROR(CheckMember());
+  SYNCGRADS_RETURN_IF_ERROR(Validate(spec));
+  if (std::holds_alternative<Gather>(spec.rule)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "group \"", spec.name, "\" gathers, which Register does not do: call AllGather"));
+  }
+  {
+    MutexLock lock(mutex_);
+    auto found = groups_.find(spec.name);
+    if (found != groups_.end()) {
+      SYNCGRADS_RETURN_IF_ERROR(CheckAgreement(spec, found->second->spec(), "this worker"));
+      return found->second.get();
+    }
+  }
+  struct Answer {
+    Mutex mutex;
+    CondVar arrived;
+    std::optional<absl::StatusOr<std::shared_ptr<GroupRounds>>> rounds ABSL_GUARDED_BY(mutex);
+  };
+  auto answer = std::make_shared<Answer>();
+  RegisterRounds(spec, [answer](absl::StatusOr<std::shared_ptr<GroupRounds>> rounds) {
+    MutexLock lock(answer->mutex);
+    answer->rounds = std::move(rounds);
+    answer->arrived.NotifyAll();
+  });
+  std::shared_ptr<GroupRounds> rounds;
+  {
+    MutexLock lock(answer->mutex);
+    while (!answer->rounds.has_value()) {
+      if (answer->arrived.WaitUntil(answer->mutex, deadline)) continue;
+      if (answer->rounds.has_value()) break;
+      return absl::DeadlineExceededError(
+          absl::StrCat("the coordinator at ", options_.coordinator,
+                       " has not answered the registration of group \"", spec.name, "\" within ",
+                       absl::FormatDuration(timeout)));
+    }
+    SYNCGRADS_ASSIGN_OR_RETURN(rounds, *answer->rounds);
+  }
+  MutexLock lock(mutex_);
+  std::unique_ptr<Group>& group = groups_[spec.name];
+  if (group == nullptr) group = std::make_unique<RegisteredGroup>(std::move(rounds), *this);
+  return group.get();
+}
+
+absl::Status Session::EndGroup(const GroupRounds& rounds, Round last_round,
+                               absl::Duration timeout) {
+  std::shared_ptr<Membership> membership;
+  {
+    MutexLock lock(mutex_);
+    membership = membership_;
+  }
+  return membership->End(rounds.plan().id, last_round, absl::Now() + timeout);
+}
+
+void Session::OnWelcome(Generation generation, const Welcome& welcome) {
+  DataPlane::Options plane;
+  plane.servers = welcome.servers;
+  // The coordinator does not know by which address it is reached.
+  if (plane.servers[0].empty()) plane.servers[0] = options_.coordinator;
+  plane.connections_per_server = options_.connections_per_server;
+  plane.hello.protocol_version = welcome.protocol_version;
+  plane.hello.job = options_.job;
+  plane.hello.token = options_.token;
+  plane.hello.member = welcome.member;
+  plane.hello.incarnation = incarnation_;
+  plane.generation = generation;
+  plane.lease = welcome.lease;
+  plane.on_lost = [this](absl::Status status) { OnLost(status); };
+  MutexLock lock(mutex_);
+  name_ = welcome.name;
+  member_ = welcome.member;
+  data_plane_ = std::make_unique<DataPlane>(std::move(plane), *transport_, timers_);
+}
+
+void Session::OnEpoch(const Epoch& epoch) {
+  bool first;
+  DataPlane* plane;
+  {
+    MutexLock lock(mutex_);
+    first = !has_epoch_;
+    has_epoch_ = true;
+    plane = data_plane_.get();
+    world_size_ = static_cast<uint32_t>(epoch.members.size());
+    for (uint32_t rank = 0; rank < epoch.members.size(); ++rank) {
+      if (epoch.members[rank].id == member_) rank_ = rank;
+    }
+  }
+  plane->SetEpoch(epoch.number);
+  if (first) plane->Start();
+}
+
+void Session::OnOver(const absl::Status& status) {
+  {
+    MutexLock lock(mutex_);
+    if (failure_.ok()) failure_ = status;
+  }
+  Close(status);
+}
+
+void Session::OnLost(const absl::Status& status) {
+  {
+    MutexLock lock(mutex_);
+    if (state_ == State::kLeft || state_ == State::kAbandoned) return;
+    if (failure_.ok()) failure_ = status;
+  }
+  Close(status);
+}
+
+std::vector<GroupRound> Session::Progress() {
+  DataPlane* plane = data_plane();
+  return plane == nullptr ? std::vector<GroupRound>() : plane->Progress();
+}
+
+}  // namespace syncgrads::client

@@ -1,0 +1,120 @@
+// What the client's state machines need of a network, so that a simulation can
+// stand in for gRPC.
+//
+// Streams report through an events object. Events of one stream come one at a
+// time for each kind, from any thread, none before Start, none from within a call
+// of the stream, and OnClosed is the last. An event may call the stream.
+
+#ifndef SYNCGRADS_CLIENT_TRANSPORT_H_
+#define SYNCGRADS_CLIENT_TRANSPORT_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/signals.h"
+#include "common/wire/frame.h"
+
+namespace syncgrads::client {
+
+// A message to be sent: a header, and behind it a payload that lies in somebody
+// else's memory. Whoever may still read that memory holds the message; when the
+// last holder lets go, `released` is called, once, on that holder's thread. It
+// must not call the transport. Immutable.
+class OutgoingMessage {
+ public:
+  // `small` is memory of the message's own that `payload` may point into.
+  OutgoingMessage(std::string header, Pieces payload, std::unique_ptr<std::byte[]> small,
+                  std::function<void()> released)
+      : header_(std::move(header)),
+        payload_(std::move(payload)),
+        small_(std::move(small)),
+        released_(std::move(released)) {}
+  ~OutgoingMessage() {
+    if (released_) released_();
+  }
+  OutgoingMessage(const OutgoingMessage&) = delete;
+  OutgoingMessage& operator=(const OutgoingMessage&) = delete;
+
+  const std::string& header() const { return header_; }
+  const Pieces& payload() const { return payload_; }
+
+ private:
+  const std::string header_;
+  const Pieces payload_;
+  const std::unique_ptr<std::byte[]> small_;
+  const std::function<void()> released_;
+};
+
+// A message as it was received; its bytes live as long as `memory`.
+struct ReceivedMessage {
+  Pieces bytes;
+  std::shared_ptr<const void> memory;
+};
+
+class DataStreamEvents {
+ public:
+  virtual ~DataStreamEvents() = default;
+  // The transport has accepted the message given to Write.
+  virtual void OnWritten() = 0;
+  virtual void OnReceived(ReceivedMessage message) = 0;
+  // Unavailable if the server cannot be reached or the stream broke.
+  virtual void OnClosed(absl::Status status) = 0;
+};
+
+// One Exchange. Thread-safe.
+class DataStream {
+ public:
+  virtual ~DataStream() = default;
+  virtual void Start() = 0;
+  // One at a time: the next after OnWritten. Ignored when the stream has ended.
+  virtual void Write(std::shared_ptr<const OutgoingMessage> message) = 0;
+  // OnClosed follows if it has not been called. Once that has happened and nobody
+  // refers to the stream, its messages are released before long.
+  virtual void Cancel() = 0;
+};
+
+class ControlStreamEvents {
+ public:
+  virtual ~ControlStreamEvents() = default;
+  virtual void OnWritten() = 0;
+  virtual void OnReceived(JobSignal signal) = 0;
+  virtual void OnClosed(absl::Status status) = 0;
+};
+
+// One Join. Thread-safe; calls as in DataStream.
+class ControlStream {
+ public:
+  virtual ~ControlStream() = default;
+  virtual void Start() = 0;
+  virtual void Write(const WorkerSignal& signal) = 0;
+  virtual void Cancel() = 0;
+};
+
+// Thread-safe.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Each stream has a connection of its own.
+  virtual std::shared_ptr<DataStream> OpenData(const std::string& address,
+                                               std::shared_ptr<DataStreamEvents> events) = 0;
+  virtual std::shared_ptr<ControlStream> OpenControl(
+      const std::string& address, std::shared_ptr<ControlStreamEvents> events) = 0;
+
+  // Asks a server what the rounds of a group wait for. `answer` is called once,
+  // at the latest after `timeout` and on any thread.
+  using ExplainAnswer = std::function<void(absl::StatusOr<std::vector<RoundWait>>)>;
+  virtual void Explain(const std::string& address, const std::string& job, const std::string& token,
+                       GroupId group, absl::Duration timeout, ExplainAnswer answer) = 0;
+};
+
+}  // namespace syncgrads::client
+
+#endif  // SYNCGRADS_CLIENT_TRANSPORT_H_

@@ -1,0 +1,78 @@
+#include "server/service/member_memory.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace syncgrads::server {
+
+void MemberMemory::Add(uint32_t number, std::shared_ptr<const PeerRegion> region) {
+  MutexLock lock(mutex_);
+  if (!closed_) regions_[number] = std::move(region);
+}
+
+void MemberMemory::SetMapped(GroupId group) {
+  MutexLock lock(mutex_);
+  if (!closed_) mapped_.insert(group);
+}
+
+bool MemberMemory::IsMapped(GroupId group) const {
+  MutexLock lock(mutex_);
+  return mapped_.contains(group);
+}
+
+absl::StatusOr<Payload> MemberMemory::Find(const std::vector<SharedPiece>& pieces) const {
+  auto regions = std::make_shared<std::vector<std::shared_ptr<const PeerRegion>>>();
+  Payload payload;
+  MutexLock lock(mutex_);
+  for (const SharedPiece& piece : pieces) {
+    const auto found = regions_.find(piece.region);
+    if (found == regions_.end()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "region ", piece.region, " is not shared with this server; hand it over first"));
+    }
+    const absl::Span<const std::byte> bytes = found->second->bytes();
+    if (piece.offset > bytes.size() || piece.length > bytes.size() - piece.offset) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a payload of ", piece.length, " bytes at ", piece.offset,
+                       " reaches beyond region ", piece.region, " of ", bytes.size(), " bytes"));
+    }
+    payload.pieces.push_back(bytes.subspan(piece.offset, piece.length));
+    if (regions->empty() || regions->back() != found->second) regions->push_back(found->second);
+  }
+  payload.owner = std::move(regions);
+  return payload;
+}
+
+bool MemberMemory::Lend(std::shared_ptr<const RoundResult> result) {
+  MutexLock lock(mutex_);
+  if (closed_) return false;
+  lent_[{result->group, result->chunk}].push_back(std::move(result));
+  return true;
+}
+
+void MemberMemory::TakeBack(GroupId group, ChunkId chunk, Round pushed) {
+  // Results go back to their pools after the lock.
+  std::vector<std::shared_ptr<const RoundResult>> returned;
+  MutexLock lock(mutex_);
+  const auto found = lent_.find({group, chunk});
+  if (found == lent_.end()) return;
+  std::vector<std::shared_ptr<const RoundResult>>& lent = found->second;
+  for (size_t i = 0; i < lent.size();) {
+    if (lent[i]->round < pushed) {
+      returned.push_back(std::move(lent[i]));
+      lent[i] = std::move(lent.back());
+      lent.pop_back();
+    } else {
+      ++i;
+    }
+  }
+}
+
+void MemberMemory::Close() {
+  MutexLock lock(mutex_);
+  closed_ = true;
+  regions_.clear();
+  mapped_.clear();
+  lent_.clear();
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,68 @@
+// The memory of one group's results on one server, shared with workers on the
+// same host.
+//
+// There are two sets, so that a round can be written while the one before is
+// read. Within a set the chunks' values follow each other, then each of the
+// optimizer's slots in the same order:
+//
+//   set 0: values of all chunks | slot 0 of all chunks | slot 1 ... | set 1: ...
+//
+// Every chunk begins at a multiple of 64 bytes.
+
+#ifndef SYNCGRADS_SERVER_STATE_ARENA_H_
+#define SYNCGRADS_SERVER_STATE_ARENA_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/shm/region.h"
+#include "server/state/slot.h"
+
+namespace syncgrads::server {
+
+// Immutable but for the memory.
+class Arena {
+ public:
+  static constexpr size_t kSets = 2;
+
+  // `value_bytes` has the size of each chunk's result. All of the memory is there
+  // when this returns.
+  //
+  // Errors:
+  //   ResourceExhausted  says how much was asked for
+  static absl::StatusOr<std::shared_ptr<Arena>> Create(const std::string& name,
+                                                       absl::Span<const size_t> value_bytes,
+                                                       size_t optimizer_slots);
+
+  // The memory of a chunk, by its position in `value_bytes`, in one of the sets.
+  std::unique_ptr<Slot> MakeSlot(size_t set, size_t position);
+
+  // For a worker to read from.
+  absl::StatusOr<FileDescriptor> ReadOnlyDescriptor() const {
+    return region_->ReadOnlyDescriptor();
+  }
+
+ private:
+  Arena(std::unique_ptr<SharedRegion> region, std::vector<size_t> offsets,
+        std::vector<size_t> sizes, size_t set_bytes, size_t optimizer_slots)
+      : region_(std::move(region)),
+        offsets_(std::move(offsets)),
+        sizes_(std::move(sizes)),
+        array_bytes_(set_bytes),
+        optimizer_slots_(optimizer_slots) {}
+
+  const std::unique_ptr<SharedRegion> region_;
+  // Of each chunk, within an array of all chunks.
+  const std::vector<size_t> offsets_;
+  const std::vector<size_t> sizes_;
+  const size_t array_bytes_;
+  const size_t optimizer_slots_;
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_STATE_ARENA_H_

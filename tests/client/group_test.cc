@@ -1,0 +1,375 @@
+// Registered groups on real servers: steps of averages and sums, skips, ends, and
+// optimizers on the servers.
+
+#include <cstring>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/workers.h"
+#include "tests/testing/cluster.h"
+
+namespace syncgrads::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+GroupSpec OneWeight(UpdateRule rule) {
+  GroupSpec spec;
+  spec.name = "model";
+  spec.tensors = {{"w", DType::kF64, {1}}};
+  spec.rule = rule;
+  return spec;
+}
+
+// The parameter w = 1 after one step with learning rate 0.1 on the gradients -5,
+// 0 and 2 of three workers, the second with or without its part.
+void ExpectStep(UpdateRule rule, bool second_skips, const std::vector<double>& weights,
+                double expected, uint32_t contributors) {
+  Cluster cluster;
+  Workers workers(cluster, 3);
+  const double gradients[] = {-5, 0, 2};
+  workers.Run([&](uint32_t rank, Client& client) {
+    const auto group = client.Register(OneWeight(rule), kTimeout);
+    ASSERT_OK(group);
+    if (!weights.empty()) ASSERT_OK((*group)->SetWeight(weights[rank]));
+    double gradient = gradients[rank];
+    if (second_skips && rank == 1) {
+      ASSERT_OK((*group)->Skip(TensorId{0}, &gradient));
+    } else {
+      ASSERT_OK((*group)->Push(TensorId{0}, &gradient, sizeof(gradient), &gradient));
+    }
+    const auto counts = (*group)->WaitStep(kTimeout);
+    ASSERT_OK(counts);
+    EXPECT_EQ((*counts)[0].least, contributors);
+    EXPECT_EQ((*counts)[0].most, contributors);
+    EXPECT_NEAR(1 - 0.1 * gradient, expected, 1e-6);
+    EXPECT_EQ((*group)->step(), 2u);
+    EXPECT_OK(client.Leave(kTimeout));
+  });
+}
+
+TEST(GroupTest, AveragesOverAllWorkers) { ExpectStep(Reduction::kAverage, false, {}, 1.1, 3); }
+TEST(GroupTest, AveragesOverThoseWhoDoNotSkip) {
+  ExpectStep(Reduction::kAverage, true, {}, 1.15, 2);
+}
+TEST(GroupTest, Sums) { ExpectStep(Reduction::kSum, false, {}, 1.3, 3); }
+TEST(GroupTest, AveragesByNumberOfSamples) {
+  ExpectStep(Reduction::kAverage, false, {2, 1, 3}, 1.0 + 0.4 / 6, 3);
+}
+
+// Tensors of many sizes over several chunks: tiny ones that share a chunk, and
+// one that is split.
+GroupSpec Model(int tensors = 40) {
+  GroupSpec spec;
+  spec.name = "model";
+  for (int t = 0; t < tensors; ++t) {
+    spec.tensors.push_back({absl::StrCat("t", t), DType::kF32, {t == 7 ? 100000 : 1 + 300 * t}});
+  }
+  spec.chunk_bytes = 64 << 10;
+  return spec;
+}
+
+struct Tree {
+  explicit Tree(const GroupSpec& spec) {
+    for (const TensorSpec& tensor : spec.tensors) values.emplace_back(tensor.elements());
+  }
+  std::vector<void*> pointers() {
+    std::vector<void*> pointers;
+    for (std::vector<float>& tensor : values) pointers.push_back(tensor.data());
+    return pointers;
+  }
+  std::vector<std::vector<float>> values;
+};
+
+TEST(GroupTest, PushesTensorsInAnyOrderInPlaceOverSeveralServers) {
+  Cluster cluster(3);
+  Workers workers(cluster, 3);
+  workers.Run([&](uint32_t rank, Client& client) {
+    const auto group = client.Register(Model(), kTimeout);
+    ASSERT_OK(group);
+    Tree tree((*group)->spec());
+    const uint32_t n = tree.values.size();
+    for (uint64_t step = 1; step <= 5; ++step) {
+      ASSERT_EQ((*group)->step(), step);
+      for (uint32_t i = 0; i < n; ++i) {
+        // Forwards on one worker, backwards on another, from the middle on a third.
+        const uint32_t t = rank == 0 ? i : rank == 1 ? n - 1 - i : (i + n / 2) % n;
+        std::vector<float>& values = tree.values[t];
+        for (size_t e = 0; e < values.size(); ++e) {
+          values[e] = static_cast<float>(step * 3 + rank + e % 11 + t);
+        }
+        ASSERT_OK((*group)->Push(TensorId{t}, values.data(), BytesOf(values), values.data()));
+      }
+      const auto counts = (*group)->WaitStep(kTimeout);
+      ASSERT_OK(counts);
+      for (uint32_t t = 0; t < n; ++t) {
+        EXPECT_EQ((*counts)[t].least, 3u);
+        for (size_t e = 0; e < tree.values[t].size(); ++e) {
+          ASSERT_EQ(tree.values[t][e], step * 3 + 1.0f + e % 11 + t) << t << " " << e;
+        }
+      }
+    }
+    EXPECT_OK(client.Leave(kTimeout));
+  });
+}
+
+TEST(GroupTest, LeavesATensorThatNobodyHasAGradientForAsItWas) {
+  Cluster cluster(2);
+  Workers workers(cluster, 3);
+  workers.Run([&](uint32_t rank, Client& client) {
+    const auto group = client.Register(Model(5), kTimeout);
+    ASSERT_OK(group);
+    Tree tree((*group)->spec());
+    for (uint32_t t = 0; t < 5; ++t) {
+      tree.values[t].assign(tree.values[t].size(), 1.0f + rank);
+      // Tensor t has gradients on the workers below t.
+      if (rank < t) {
+        ASSERT_OK((*group)->Push(TensorId{t}, tree.values[t].data(), BytesOf(tree.values[t]),
+                                 tree.values[t].data()));
+      } else {
+        ASSERT_OK((*group)->Skip(TensorId{t}, tree.values[t].data()));
+      }
+    }
+    const auto counts = (*group)->WaitStep(kTimeout);
+    ASSERT_OK(counts);
+    const float averages[] = {1.0f + rank, 1, 1.5, 2, 2};
+    for (uint32_t t = 0; t < 5; ++t) {
+      EXPECT_EQ((*counts)[t].most, std::min(t, 3u));
+      EXPECT_EQ(tree.values[t], std::vector<float>(tree.values[t].size(), averages[t]));
+    }
+  });
+}
+
+TEST(GroupTest, WaitsForOneTensorAndNamesTheOneItSharesAChunkWith) {
+  Cluster cluster;
+  Workers workers(cluster, 1);
+  const auto registered = workers[0].Register(Model(3), kTimeout);
+  ASSERT_OK(registered);
+  Group& group = **registered;
+  Tree tree(group.spec());
+  EXPECT_TRUE(absl::IsFailedPrecondition(group.Wait(TensorId{0}, kTimeout).status()));
+  ASSERT_OK(group.Push(TensorId{0}, tree.values[0].data(), 4, tree.values[0].data()));
+  ASSERT_OK(group.Skip(TensorId{2}, tree.values[2].data()));
+  const absl::Status status = group.Wait(TensorId{0}, kTimeout).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"t1\""));
+  const absl::Status end = group.End(kTimeout);
+  EXPECT_TRUE(absl::IsFailedPrecondition(end)) << end;
+  EXPECT_THAT(std::string(end.message()), HasSubstr("\"t1\""));
+  EXPECT_TRUE(absl::IsFailedPrecondition(workers[0].Leave(kTimeout)));
+  ASSERT_OK(group.Skip(TensorId{1}, tree.values[1].data()));
+  const auto counts = group.Wait(TensorId{0}, kTimeout);
+  ASSERT_OK(counts);
+  EXPECT_EQ(counts->most, 1u);
+  ASSERT_OK(group.WaitStep(kTimeout));
+  EXPECT_OK(workers[0].Leave(kTimeout));
+  EXPECT_OK(workers[0].Leave(kTimeout));
+}
+
+TEST(GroupTest, RefusesWhatDoesNotFit) {
+  Cluster cluster;
+  Workers workers(cluster, 1);
+  const auto registered = workers[0].Register(Model(3), kTimeout);
+  ASSERT_OK(registered);
+  Group& group = **registered;
+  float value = 0;
+  const absl::Status length = group.Push(TensorId{1}, &value, 4, &value);
+  EXPECT_TRUE(absl::IsInvalidArgument(length)) << length;
+  EXPECT_THAT(std::string(length.message()), HasSubstr("\"t1\" has 4 bytes"));
+  EXPECT_THAT(std::string(length.message()), HasSubstr("1204"));
+  EXPECT_TRUE(absl::IsInvalidArgument(group.Push(TensorId{3}, &value, 4, &value)));
+  EXPECT_TRUE(absl::IsInvalidArgument(group.Push(TensorId{0}, nullptr, 4, &value)));
+  EXPECT_TRUE(absl::IsNotFound(group.Find("t3").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(group.SetWeight(0)));
+  ASSERT_OK(group.Push(TensorId{0}, &value, 4, &value));
+  EXPECT_TRUE(absl::IsFailedPrecondition(group.Push(TensorId{0}, &value, 4, &value)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(group.SetWeight(2)));
+  EXPECT_TRUE(absl::IsInvalidArgument(group.Broadcast(0, {}, kTimeout)));
+}
+
+TEST(GroupTest, RefusesATensorWithTwoShapes) {
+  Cluster cluster;
+  Workers workers(cluster, 2);
+  ASSERT_OK(workers[0].Register(Model(3), kTimeout));
+  GroupSpec other = Model(3);
+  other.tensors[1].shape = {301, 2};
+  const absl::Status refused = workers[1].Register(other, kTimeout).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("301,2"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("t1"));
+  EXPECT_OK(workers[1].Register(Model(3), kTimeout));
+  // A second time, with what was registered or something else.
+  EXPECT_OK(workers[1].Register(Model(3), kTimeout));
+  EXPECT_TRUE(absl::IsInvalidArgument(workers[1].Register(other, kTimeout).status()));
+}
+
+TEST(GroupTest, SaysWhomItWaitsForAtTheDeadline) {
+  Cluster cluster(2);
+  Workers workers(cluster, 3);
+  Group* groups[3];
+  workers.Run([&](uint32_t rank, Client& client) {
+    const auto group = client.Register(Model(), kTimeout);
+    ASSERT_OK(group);
+    groups[rank] = *group;
+  });
+  std::vector<Tree> trees(3, Tree(groups[0]->spec()));
+  ASSERT_OK(groups[0]->SkipAll(trees[0].pointers()));
+  ASSERT_OK(groups[2]->SkipAll(trees[2].pointers()));
+  const absl::Time start = absl::Now();
+  const absl::Status status = groups[0]->WaitStep(absl::Milliseconds(500)).status();
+  EXPECT_LT(absl::Now() - start, absl::Milliseconds(700));
+  EXPECT_GE(absl::Now() - start, absl::Milliseconds(500));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("step 1 of group \"model\""));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"w1\""));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"t7\""));
+  ASSERT_OK(groups[1]->SkipAll(trees[1].pointers()));
+  for (Group* group : groups) EXPECT_OK(group->WaitStep(kTimeout));
+}
+
+TEST(GroupTest, EndsWithEqualReplicasThoughWorkersHaveUnevenData) {
+  Cluster cluster(2);
+  Workers workers(cluster, 3);
+  std::vector<std::vector<float>> parameters(3, std::vector<float>(50000, 1.0f));
+  workers.Run([&](uint32_t rank, Client& client) {
+    GroupSpec spec;
+    spec.name = "model";
+    spec.tensors = {{"w", DType::kF32, {50000}}};
+    spec.chunk_bytes = 16 << 10;
+    const auto registered = client.Register(spec, kTimeout);
+    ASSERT_OK(registered);
+    Group& group = **registered;
+    std::vector<float> gradient(50000);
+    const uint64_t steps = rank == 0 ? 2 : rank == 1 ? 9 : 5;
+    uint64_t step = 0;
+    const auto apply = [&](const Contributors& count) {
+      if (count.most == 0) return;
+      for (size_t i = 0; i < gradient.size(); ++i) parameters[rank][i] -= 0.1f * gradient[i];
+    };
+    for (step = 1; step <= steps; ++step) {
+      for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = 0.1f * rank + step + i % 3;
+      ASSERT_OK(group.Push(TensorId{0}, gradient.data(), BytesOf(gradient), gradient.data()));
+      const auto counts = group.WaitStep(kTimeout);
+      ASSERT_OK(counts);
+      EXPECT_EQ((*counts)[0].most, step <= 2 ? 3u : step <= 5 ? 2u : 1u);
+      apply((*counts)[0]);
+    }
+    ASSERT_OK(group.End(kTimeout));
+    EXPECT_TRUE(absl::IsFailedPrecondition(
+        group.Push(TensorId{0}, gradient.data(), BytesOf(gradient), gradient.data())));
+    void* result = gradient.data();
+    uint64_t followed = 0;
+    while (true) {
+      ASSERT_OK(group.SkipAll(absl::MakeConstSpan(&result, 1)));
+      const auto counts = group.WaitStep(kTimeout);
+      if (absl::IsOutOfRange(counts.status())) break;
+      ASSERT_OK(counts);
+      apply((*counts)[0]);
+      ++followed;
+    }
+    EXPECT_EQ(followed, 9 - steps);
+    EXPECT_OK(client.Leave(kTimeout));
+  });
+  EXPECT_EQ(parameters[0], parameters[1]);
+  EXPECT_EQ(parameters[0], parameters[2]);
+}
+
+TEST(GroupTest, LosesNothingOfAWorkerThatEndsWhileItsLastChunksAreOnTheWire) {
+  Cluster cluster(3);
+  Workers workers(cluster, 2);
+  workers.Run([&](uint32_t rank, Client& client) {
+    const auto registered = client.Register(Model(), kTimeout);
+    ASSERT_OK(registered);
+    Group& group = **registered;
+    Tree tree(group.spec());
+    for (uint32_t t = 0; t < tree.values.size(); ++t) {
+      tree.values[t].assign(tree.values[t].size(), rank + 1.0f);
+      ASSERT_OK(group.Push(TensorId{t}, tree.values[t].data(), BytesOf(tree.values[t]),
+                           tree.values[t].data()));
+    }
+    ASSERT_OK(group.End(kTimeout));  // before any wait
+    const auto counts = group.WaitStep(kTimeout);
+    ASSERT_OK(counts);
+    for (uint32_t t = 0; t < tree.values.size(); ++t) {
+      EXPECT_EQ((*counts)[t].least, 2u);
+      EXPECT_EQ(tree.values[t], std::vector<float>(tree.values[t].size(), 1.5f));
+    }
+    EXPECT_OK(client.Leave(kTimeout));
+  });
+}
+
+TEST(GroupTest, KeepsParametersOnTheServers) {
+  Cluster cluster(2);
+  Workers workers(cluster, 3);
+  workers.Run([&](uint32_t rank, Client& client) {
+    GroupSpec spec;
+    spec.name = "model";
+    spec.tensors = {{"w", DType::kF32, {30000}}, {"b", DType::kF64, {3}}};
+    spec.rule = Optimizer(Sgd{.learning_rate = 0.5});
+    spec.chunk_bytes = 32 << 10;
+    const auto registered = client.Register(spec, kTimeout);
+    ASSERT_OK(registered);
+    Group& group = **registered;
+    std::vector<float> w(30000, rank + 1.0f);
+    std::vector<double> b(3, rank + 2.0);
+    const absl::Status early = group.Push(TensorId{0}, w.data(), BytesOf(w), w.data());
+    EXPECT_TRUE(absl::IsFailedPrecondition(early)) << early;
+    EXPECT_THAT(std::string(early.message()), HasSubstr("Group::Broadcast"));
+    void* tensors[] = {w.data(), b.data()};
+    EXPECT_TRUE(absl::IsInvalidArgument(group.Broadcast(3, tensors, kTimeout)));
+    ASSERT_OK(group.Broadcast(1, tensors, kTimeout));
+    EXPECT_EQ(w, std::vector<float>(30000, 2.0f));
+    EXPECT_EQ(b, std::vector<double>(3, 3.0));
+    EXPECT_EQ(group.step(), 1u);
+    const std::vector<float> dw(30000, static_cast<float>(rank));
+    ASSERT_OK(group.Push(TensorId{0}, dw.data(), BytesOf(dw), w.data()));
+    ASSERT_OK(group.Skip(TensorId{1}, b.data()));
+    b.assign(3, -1);
+    const auto counts = group.WaitStep(kTimeout);
+    ASSERT_OK(counts);
+    EXPECT_EQ((*counts)[0].most, 3u);
+    EXPECT_EQ((*counts)[1].most, 0u);
+    EXPECT_EQ(w, std::vector<float>(30000, 1.5f));
+    EXPECT_EQ(b, std::vector<double>(3, 3.0));  // unchanged, and told so
+    EXPECT_TRUE(absl::IsFailedPrecondition(group.Broadcast(1, tensors, kTimeout)));
+    EXPECT_OK(client.Leave(kTimeout));
+  });
+}
+
+TEST(GroupTest, GoesOnWithoutAWorkerThatIsAbandonedInMidStep) {
+  server::ServerOptions options;
+  options.stream_grace = absl::Milliseconds(100);
+  Cluster cluster(2, options);
+  Workers workers(cluster, 3);
+  workers.Run([&](uint32_t rank, Client& client) {
+    const auto registered = client.Register(Model(), kTimeout);
+    ASSERT_OK(registered);
+    Group& group = **registered;
+    Tree tree(group.spec());
+    // The one that goes has contributed what comes first in the layout.
+    const uint32_t pushed = rank == 2 ? 5 : tree.values.size();
+    for (uint32_t t = 0; t < pushed; ++t) {
+      tree.values[t].assign(tree.values[t].size(), rank + 1.0f);
+      ASSERT_OK(group.Push(TensorId{t}, tree.values[t].data(), BytesOf(tree.values[t]),
+                           tree.values[t].data()));
+    }
+    if (rank == 2) {
+      client.Abandon();
+      EXPECT_FALSE(group.WaitStep(kTimeout).ok());
+      return;
+    }
+    const auto counts = group.WaitStep(kTimeout);
+    ASSERT_OK(counts);
+    for (uint32_t t = 5; t < tree.values.size(); ++t) {
+      EXPECT_EQ((*counts)[t].most, 2u);
+      EXPECT_EQ(tree.values[t], std::vector<float>(tree.values[t].size(), 1.5f));
+    }
+    EXPECT_OK(client.Leave(kTimeout));
+  });
+}
+
+}  // namespace
+}  // namespace syncgrads::testing

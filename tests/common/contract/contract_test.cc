@@ -1,0 +1,150 @@
+#include "common/contract/contract.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/common/expect_error.h"
+
+namespace syncgrads {
+namespace {
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+// Every field away from its default.
+std::vector<Optimizer> EveryOptimizer() {
+  return {Sgd{0.5, 0.25},
+          Momentum{0.5, 0.8, 0.25},
+          Nesterov{0.5, 0.8, 0.25},
+          RmsProp{0.5, 0.8, 1e-3},
+          Adagrad{0.5, 1e-3},
+          Adam{0.5, 0.8, 0.99, 1e-3},
+          AdamW{0.5, 0.8, 0.99, 1e-3, 0.25}};
+}
+
+GroupSpec Everything() {
+  GroupSpec spec{"model", {}, Reduction::kSum, 64};
+  for (const DType dtype : kAllDTypes) {
+    spec.tensors.push_back({std::string(NameOf(dtype)), dtype, {3, 5}});
+  }
+  spec.tensors.push_back({"scalar", DType::kF32, {}});
+  return spec;
+}
+
+GroupPlan PlanOf(const GroupSpec& spec, uint32_t servers) {
+  absl::StatusOr<Layout> layout = Layout::Create(spec.tensors, spec.chunk_bytes);
+  EXPECT_THAT(layout, IsOk());
+  std::vector<uint64_t> bytes(servers);
+  std::vector<ServerIndex> placed = PlaceChunks(*layout, bytes);
+  return {GroupId{7}, spec, *std::move(layout), std::move(placed)};
+}
+
+TEST(ContractTest, GroupsComeBackAsTheyWere) {
+  std::vector<UpdateRule> rules = {Reduction::kAverage, Reduction::kSum,     Reduction::kMin,
+                                   Reduction::kMax,     Reduction::kProduct, Gather{}};
+  for (const Optimizer& optimizer : EveryOptimizer()) rules.push_back(optimizer);
+  for (const UpdateRule& rule : rules) {
+    GroupSpec spec = Everything();
+    spec.rule = rule;
+    const absl::StatusOr<GroupSpec> back = FromProto(ToProto(spec));
+    ASSERT_THAT(back, IsOk());
+    EXPECT_EQ(back->name, spec.name);
+    EXPECT_EQ(back->tensors, spec.tensors);
+    EXPECT_TRUE(back->rule == spec.rule) << ToProto(spec).ShortDebugString();
+    EXPECT_EQ(back->chunk_bytes, spec.chunk_bytes);
+  }
+}
+
+TEST(ContractTest, OptimizersComeBackAsTheyWere) {
+  for (const Optimizer& optimizer : EveryOptimizer()) {
+    const absl::StatusOr<Optimizer> back = FromProto(ToProto(optimizer));
+    ASSERT_THAT(back, IsOk());
+    EXPECT_TRUE(*back == optimizer) << ToProto(optimizer).ShortDebugString();
+  }
+}
+
+TEST(ContractTest, AHyperparameterThatIsLeftOutHasItsDefault) {
+  v1::Optimizer proto;
+  proto.mutable_adam()->set_beta1(0.5);
+  EXPECT_TRUE(*FromProto(proto) == Optimizer(Adam{.beta1 = 0.5}));
+  proto.mutable_sgd();
+  EXPECT_TRUE(*FromProto(proto) == Optimizer(Sgd{}));
+  // What is set to 0 is 0.
+  proto.mutable_sgd()->set_learning_rate(0);
+  EXPECT_TRUE(*FromProto(proto) == Optimizer(Sgd{.learning_rate = 0}));
+}
+
+TEST(ContractTest, PlansComeBackAsTheyWere) {
+  const GroupPlan plan = PlanOf(Everything(), 3);
+  const absl::StatusOr<GroupPlan> back = FromProto(ToProto(plan));
+  ASSERT_THAT(back, IsOk());
+  EXPECT_EQ(back->id, plan.id);
+  EXPECT_EQ(back->spec.tensors, plan.spec.tensors);
+  EXPECT_EQ(back->servers, plan.servers);
+  EXPECT_EQ(back->layout.chunks().size(), plan.layout.chunks().size());
+}
+
+TEST(ContractTest, EpochsRoundsAndErrorsComeBackAsTheyWere) {
+  const Epoch epoch{4,
+                    {{MemberId{2}, "w2", Incarnation{~uint64_t{0}}},
+                     {MemberId{0}, "w0", Incarnation{1}}},
+                    {{GroupId{0}, Round{12}}, {GroupId{3}, Round{0}}}};
+  EXPECT_EQ(FromProto(ToProto(epoch)), epoch);
+  const absl::Status error = absl::AbortedError("job \"iris\" is closed");
+  EXPECT_EQ(FromProto(ToProto(error)), error);
+}
+
+TEST(ContractTest, AnErrorIsNeverReadAsSuccess) {
+  v1::Error proto;
+  proto.set_message("odd");
+  for (const int code : {0, -1, 17, 1000}) {
+    proto.set_code(code);
+    EXPECT_EQ(FromProto(proto), absl::UnknownError("odd")) << code;
+  }
+}
+
+TEST(ContractTest, RefusesValuesOfEnumsThatThisVersionDoesNotKnow) {
+  v1::GroupSpec spec = ToProto(Everything());
+  spec.mutable_tensors(2)->set_dtype(static_cast<v1::DType>(99));
+  ExpectError(FromProto(spec), kInvalid, {"dtype", "\"f16\"", "99", "version 1"});
+  spec.mutable_tensors(2)->set_dtype(v1::DTYPE_UNSPECIFIED);
+  ExpectError(FromProto(spec), kInvalid, {"dtype", "\"f16\"", "0"});
+
+  spec = ToProto(Everything());
+  for (const int reduction : {0, 6, -1}) {
+    spec.mutable_rule()->set_reduction(static_cast<v1::Reduction>(reduction));
+    ExpectError(FromProto(spec), kInvalid, {"reduction", std::to_string(reduction)});
+  }
+}
+
+TEST(ContractTest, RefusesAGroupWithoutARuleAndAnOptimizerWithoutAKind) {
+  v1::GroupSpec spec = ToProto(Everything());
+  spec.clear_rule();
+  ExpectError(FromProto(spec), kInvalid, {"no update rule"});
+  spec.mutable_rule()->mutable_optimizer();
+  ExpectError(FromProto(spec), kInvalid, {"no kind"});
+}
+
+TEST(ContractTest, RefusesAPlanThatIsNotTheLayouts) {
+  const v1::GroupPlan plan = ToProto(PlanOf(Everything(), 2));
+  v1::GroupPlan other = plan;
+  other.mutable_chunks()->RemoveLast();
+  ExpectError(FromProto(other), kInvalid,
+              {"\"model\"", std::to_string(plan.chunks_size() - 1),
+               std::to_string(plan.chunks_size())});
+  other = plan;
+  other.mutable_chunks(1)->set_elements(5);
+  ExpectError(FromProto(other), kInvalid, {"chunk 1", "5 elements", "but the layout has"});
+  other = plan;
+  other.mutable_chunks(1)->set_first_element(1000);
+  ExpectError(FromProto(other), kInvalid, {"chunk 1", "from 1000"});
+  other = plan;
+  other.mutable_chunks(0)->set_dtype(v1::BF16);
+  ExpectError(FromProto(other), kInvalid, {"chunk 0"});
+  other = plan;
+  other.mutable_spec()->mutable_tensors(0)->set_shape(0, -3);
+  ExpectError(FromProto(other), kInvalid, {"[-3,5]"});
+}
+
+}  // namespace
+}  // namespace syncgrads

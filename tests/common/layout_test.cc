@@ -1,0 +1,172 @@
+#include "common/layout.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/common/expect_error.h"
+
+namespace syncgrads {
+namespace {
+
+constexpr uint64_t kSeed = 20240612;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+Layout Made(std::vector<TensorSpec> tensors, uint32_t chunk_bytes) {
+  absl::StatusOr<Layout> layout = Layout::Create(std::move(tensors), chunk_bytes);
+  EXPECT_THAT(layout, IsOk());
+  return *std::move(layout);
+}
+
+// "a[0,3)@0 b[0,1)@3": each span's tensor, its part, and where it is in the chunk.
+std::string Spans(const Layout& layout, uint32_t chunk) {
+  std::string text;
+  for (const Span& span : layout.chunk(ChunkId{chunk}).spans) {
+    absl::StrAppend(&text, text.empty() ? "" : " ", layout.tensor(span.tensor).name, "[",
+                    span.tensor_offset, ",", span.tensor_offset + span.elements, ")@",
+                    span.chunk_offset);
+  }
+  return text;
+}
+
+TEST(LayoutTest, GivesEachDTypeARegionInTheOrderOfTheEnum) {
+  const Layout layout = Made({{"i", DType::kI32, {2}},
+                              {"a", DType::kF32, {3}},
+                              {"h", DType::kF16, {5}},
+                              {"d", DType::kF64, {1}},
+                              {"l", DType::kI64, {1}},
+                              {"g", DType::kBF16, {2}},
+                              {"b", DType::kF32, {1}}},
+                             1024);
+  std::vector<DType> dtypes;
+  for (const Chunk& chunk : layout.chunks()) {
+    dtypes.push_back(chunk.dtype);
+    EXPECT_EQ(chunk.first_element, 0u);
+  }
+  EXPECT_EQ(dtypes, std::vector<DType>(std::begin(kAllDTypes), std::end(kAllDTypes)));
+  EXPECT_EQ(Spans(layout, 1), "a[0,3)@0 b[0,1)@3");
+  EXPECT_EQ(layout.total_bytes(), 2 * 4 + 3 * 4 + 5 * 2 + 8 + 8 + 2 * 2 + 4u);
+}
+
+TEST(LayoutTest, LetsSmallTensorsShareAChunkAndSplitsLargeOnes) {
+  const Layout layout =
+      Made({{"a", DType::kF32, {3}}, {"b", DType::kF32, {7}}, {"c", DType::kF32, {2}}}, 16);
+  ASSERT_EQ(layout.chunks().size(), 3u);
+  EXPECT_EQ(Spans(layout, 0), "a[0,3)@0 b[0,1)@3");
+  EXPECT_EQ(Spans(layout, 1), "b[1,5)@0");
+  EXPECT_EQ(Spans(layout, 2), "b[5,7)@0 c[0,2)@2");
+  EXPECT_EQ(layout.chunk(ChunkId{2}).first_element, 8u);
+  EXPECT_EQ(layout.ChunksOf(TensorId{0}).count, 1u);
+  EXPECT_EQ(layout.ChunksOf(TensorId{1}).first, 0u);
+  EXPECT_EQ(layout.ChunksOf(TensorId{1}).count, 3u);
+  EXPECT_EQ(layout.ChunksOf(TensorId{2}).first, 2u);
+}
+
+TEST(LayoutTest, RoundsChunkBytesDownToWholeElements) {
+  const Layout layout =
+      Made({{"d", DType::kF64, {3}}, {"f", DType::kF32, {5}}, {"h", DType::kF16, {10}}}, 19);
+  std::vector<uint64_t> elements;
+  for (const Chunk& chunk : layout.chunks()) elements.push_back(chunk.elements);
+  EXPECT_EQ(elements, (std::vector<uint64_t>{2, 1, 4, 1, 9, 1}));
+}
+
+TEST(LayoutTest, TakesAMebibyteForZeroChunkBytes) {
+  const Layout layout = Made({{"w", DType::kF32, {2, 1 << 18}}}, 0);
+  ASSERT_EQ(layout.chunks().size(), 2u);
+  EXPECT_EQ(layout.chunks()[0].bytes(), kDefaultChunkBytes);
+}
+
+TEST(LayoutTest, CountsAScalarAsOneElement) {
+  const Layout layout = Made({{"epoch", DType::kI64, {}}}, 0);
+  ASSERT_EQ(layout.chunks().size(), 1u);
+  EXPECT_EQ(Spans(layout, 0), "epoch[0,1)@0");
+}
+
+TEST(LayoutTest, CoversEveryElementOnceWithoutGaps) {
+  std::mt19937_64 random(kSeed);
+  for (int round = 0; round < 300; ++round) {
+    SCOPED_TRACE(absl::StrCat("seed ", kSeed, ", layout ", round));
+    std::vector<TensorSpec> tensors;
+    const size_t count = 1 + random() % 12;
+    for (size_t t = 0; t < count; ++t) {
+      TensorSpec tensor{absl::StrCat("t", t), kAllDTypes[random() % 6], {}};
+      for (size_t axes = random() % 3; axes > 0; --axes) {
+        tensor.shape.push_back(1 + static_cast<int64_t>(random() % 20));
+      }
+      tensors.push_back(std::move(tensor));
+    }
+    const auto chunk_bytes = static_cast<uint32_t>(8 + random() % 200);
+    const Layout layout = Made(tensors, chunk_bytes);
+
+    std::vector<uint64_t> covered(count);
+    std::vector<Layout::ChunkRange> seen_in(count, {0, 0});
+    uint64_t position = 0;
+    for (uint32_t c = 0; c < layout.chunks().size(); ++c) {
+      const Chunk& chunk = layout.chunks()[c];
+      if (c > 0 && chunk.dtype != layout.chunks()[c - 1].dtype) {
+        ASSERT_LT(layout.chunks()[c - 1].dtype, chunk.dtype);
+        position = 0;
+      }
+      ASSERT_EQ(chunk.first_element, position);
+      ASSERT_LE(chunk.bytes(), chunk_bytes);
+      ASSERT_GT(chunk.elements, 0u);
+      uint64_t in_chunk = 0;
+      for (const Span& span : chunk.spans) {
+        const size_t t = ToNumber(span.tensor);
+        ASSERT_EQ(tensors[t].dtype, chunk.dtype);
+        ASSERT_EQ(span.chunk_offset, in_chunk);
+        ASSERT_EQ(span.tensor_offset, covered[t]);
+        in_chunk += span.elements;
+        covered[t] += span.elements;
+        if (seen_in[t].count == 0) seen_in[t].first = c;
+        ++seen_in[t].count;
+      }
+      ASSERT_EQ(in_chunk, chunk.elements);
+      position += chunk.elements;
+    }
+    for (uint32_t t = 0; t < count; ++t) {
+      ASSERT_EQ(covered[t], tensors[t].elements());
+      ASSERT_EQ(layout.ChunksOf(TensorId{t}).first, seen_in[t].first);
+      ASSERT_EQ(layout.ChunksOf(TensorId{t}).count, seen_in[t].count);
+    }
+  }
+}
+
+TEST(LayoutTest, RefusesAChunkSizeOutOfItsRangeAndSaysBoth) {
+  const std::vector<TensorSpec> tensors = {{"w", DType::kF32, {2}}};
+  EXPECT_THAT(Layout::Create(tensors, 8), IsOk());
+  EXPECT_THAT(Layout::Create(tensors, kMaxChunkBytes), IsOk());
+  ExpectError(Layout::Create(tensors, 7), kInvalid, {"chunk_bytes is 7", "8 to 4194304"});
+  ExpectError(Layout::Create(tensors, kMaxChunkBytes + 1), kInvalid, {"4194305", "8 to 4194304"});
+}
+
+TEST(LayoutTest, RefusesTensorsThatCannotBeAndNamesThem) {
+  ExpectError(Layout::Create({}, 0), kInvalid, {"no tensors"});
+  ExpectError(Layout::Create({{"", DType::kF32, {2}}}, 0), kInvalid, {"empty name"});
+  ExpectError(Layout::Create({{"w", DType::kF32, {2}}, {"w", DType::kF32, {2}}}, 0), kInvalid,
+              {"\"w\"", "twice"});
+  ExpectError(Layout::Create({{"w", DType{99}, {2}}}, 0), kInvalid, {"\"w\"", "99"});
+  ExpectError(Layout::Create({{"w", DType::kF32, {3, 0, 2}}}, 0), kInvalid, {"\"w\"", "[3,0,2]"});
+  ExpectError(Layout::Create({{"w", DType::kF32, {-4}}}, 0), kInvalid, {"\"w\"", "[-4]"});
+  ExpectError(Layout::Create({{"w", DType::kF32, {int64_t{1} << 32, int64_t{1} << 32}}}, 0),
+              kInvalid, {"\"w\"", "[4294967296,4294967296]", "2^48"});
+  ExpectError(Layout::Create({{"v", DType::kF32, {int64_t{1} << 48}}, {"w", DType::kF32, {}}}, 0),
+              kInvalid, {"\"w\"", "2^48"});
+}
+
+// One such registration would otherwise take all of a server's memory.
+TEST(LayoutTest, RefusesMoreChunksThanCanBeKeptAndSaysHowMany) {
+  ExpectError(Layout::Create({{"w", DType::kF32, {int64_t{1} << 40}}}, 1 << 20), kInvalid,
+              {"4194304 chunks", "1048576"});
+  ExpectError(Layout::Create({{"w", DType::kF64, {int64_t{1} << 48}}}, 8), kInvalid, {"chunks"});
+  ExpectError(Layout::Create({{"v", DType::kF32, {int64_t{1} << 21}},
+                              {"w", DType::kF16, {int64_t{1} << 21}}},
+                             8),
+              kInvalid, {"chunks"});
+}
+
+}  // namespace
+}  // namespace syncgrads

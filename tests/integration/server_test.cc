@@ -1,0 +1,101 @@
+// ps-server as a daemon: how it ends, and the standard services beside its own.
+
+#include <signal.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/cluster.h"
+
+namespace syncgrads::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+Finished Probe(const std::vector<std::string>& args) {
+  std::vector<std::string> all = {"tests/integration/probe.py"};
+  all.insert(all.end(), args.begin(), args.end());
+  const auto run = RunProgram({.program = "/usr/bin/python3", .args = all}, kLongEnough);
+  EXPECT_TRUE(run.ok()) << run.status();
+  return run.value_or(Finished{});
+}
+
+TEST(ServerTest, PicksAPortAndSaysIt) {
+  Cluster cluster(1);
+  EXPECT_THAT(cluster.server(0).output(), HasSubstr("ps-server 0 listening on 127.0.0.1:"));
+  EXPECT_NE(cluster.coordinator(), "127.0.0.1:0");
+}
+
+TEST(ServerTest, SigtermEndsAnIdleServerWithCode0) {
+  Cluster cluster(2);
+  for (int index : {1, 0}) {
+    cluster.server(index).Kill(SIGTERM);
+    EXPECT_EQ(WaitFor(cluster.server(index)), ExitCode(0)) << cluster.server(index).output();
+  }
+}
+
+TEST(ServerTest, SigtermEndsAServerThatServesWithCode0) {
+  Cluster cluster(1);
+  const auto worker = cluster.StartWorker(WriteLongJob("served", 1000000), 0, 1);
+  ASSERT_TRUE(worker->WaitForLine("/1000000", kLongEnough).ok()) << worker->output();
+  cluster.server(0).Kill(SIGTERM);
+  EXPECT_EQ(WaitFor(cluster.server(0)), ExitCode(0)) << cluster.server(0).output();
+}
+
+TEST(ServerTest, ExitsWhenDone) {
+  Cluster cluster(2, {"--exit_when_done"});
+  TrainOn(cluster, WriteLongJob("short", 10), 2);
+  for (int index : {0, 1}) {
+    EXPECT_EQ(WaitFor(cluster.server(index)), ExitCode(0)) << cluster.server(index).output();
+  }
+}
+
+TEST(ServerTest, StaysWithoutThatFlagAndServesTheNextJob) {
+  Cluster cluster(1);
+  TrainOn(cluster, WriteLongJob("first", 10), 1);
+  TrainOn(cluster, WriteLongJob("second", 10), 2);
+  TrainOn(cluster, WriteLongJob("first", 10), 1);
+}
+
+TEST(ServerTest, AnswersHealthChecks) {
+  Cluster cluster(1);
+  const Finished health = Probe({"health", cluster.coordinator()});
+  EXPECT_EQ(health.exit, ExitCode(0)) << health.output;
+  EXPECT_EQ(health.output, "SERVING\n");
+}
+
+TEST(ServerTest, DescribesItsServicesByReflection) {
+  Cluster cluster(1);
+  const Finished services = Probe({"services", cluster.coordinator()});
+  EXPECT_EQ(services.exit, ExitCode(0)) << services.output;
+  for (const char* service : {"syncgrads.v1.Control", "syncgrads.v1.Data", "syncgrads.v1.Admin",
+                              "grpc.health.v1.Health"}) {
+    EXPECT_THAT(services.output, HasSubstr(service));
+  }
+}
+
+TEST(ServerTest, RefusesAnotherProtocolVersionAndNamesBoth) {
+  Cluster cluster(1);
+  const Finished refusal = Probe({"version", cluster.coordinator(), "7"});
+  EXPECT_THAT(refusal.output, HasSubstr("FAILED_PRECONDITION"));
+  EXPECT_THAT(refusal.output, HasSubstr("7"));
+  EXPECT_THAT(refusal.output, HasSubstr("1"));
+  TrainOn(cluster, WriteLongJob("afterwards", 10), 1);
+}
+
+TEST(ServerTest, RefusesAPortInUse) {
+  Cluster cluster(1);
+  const std::string port = cluster.coordinator().substr(cluster.coordinator().rfind(':') + 1);
+  const auto second = RunProgram(
+      {.program = "server/ps-server", .args = {"--bind=127.0.0.1", absl::StrCat("--port=", port)}},
+      kLongEnough);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_NE(second->exit, ExitCode(0)) << second->output;
+  EXPECT_THAT(second->output, HasSubstr(port));
+}
+
+}  // namespace
+}  // namespace syncgrads::testing

@@ -1,0 +1,622 @@
+#include "server/core/coordinator.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/protocol.h"
+#include "gtest/gtest.h"
+#include "server/core/jobs.h"
+#include "tests/server/core/fixtures.h"
+
+namespace syncgrads::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using MemberKey = Coordinator::MemberKey;
+
+constexpr auto kFailed = absl::StatusCode::kFailedPrecondition;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+// One member's Join stream.
+class FakeMember : public MemberLink {
+ public:
+  void Send(Generation generation, const JobSignal& signal) override {
+    generations.push_back(generation);
+    signals.push_back(signal);
+  }
+  template <typename Kind>
+  std::vector<Kind> All() const {
+    std::vector<Kind> all;
+    for (const JobSignal& signal : signals) {
+      if (const auto* kind = std::get_if<Kind>(&signal)) all.push_back(*kind);
+    }
+    return all;
+  }
+  template <typename Kind>
+  Kind Last() const {
+    const std::vector<Kind> all = All<Kind>();
+    EXPECT_FALSE(all.empty());
+    return all.empty() ? Kind{} : all.back();
+  }
+  template <typename Kind>
+  size_t Count() const {
+    return All<Kind>().size();
+  }
+
+  std::vector<Generation> generations;
+  std::vector<JobSignal> signals;
+};
+
+// Another server: keeps what it is sent until it is told to apply it.
+class FakeServer : public ServerLink {
+ public:
+  FakeServer(uint32_t index, uint64_t incarnation, const Clock& clock)
+      : identity{ServerIndex{index}, "10.0.0." + std::to_string(index) + ":7000",
+                 Incarnation{incarnation}, 0},
+        jobs(ServerIndex{index}, clock) {}
+
+  void Send(const PlanChange& change) override { waiting.push_back(change); }
+
+  // Applies everything and says so.
+  void Apply(Coordinator& coordinator) {
+    while (!waiting.empty()) ApplyOne(coordinator);
+  }
+  void ApplyOne(Coordinator& coordinator) {
+    const PlanChange change = waiting.front();
+    waiting.erase(waiting.begin());
+    const std::vector<GroupRound> open = jobs.Apply(change);
+    if (std::holds_alternative<EpochProposed>(change.kind)) {
+      coordinator.OpenRounds(identity.index, change.sequence, open);
+    }
+    coordinator.Applied(identity.index, this, change.sequence);
+  }
+
+  ServerIdentity identity;
+  Jobs jobs;
+  std::vector<PlanChange> waiting;
+};
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  explicit CoordinatorTest(uint32_t servers = 1)
+      : own_(ServerIndex{0}, clock_),
+        coordinator_({absl::Seconds(2), absl::Seconds(30), absl::Seconds(5)},
+                     PlanLog(servers, "10.0.0.0:7000"), own_, clock_, journal_) {}
+
+  struct Joined {
+    std::shared_ptr<FakeMember> link = std::make_shared<FakeMember>();
+    absl::StatusOr<MemberKey> key;
+    Introduction introduction;
+  };
+
+  static Introduction Hello(const std::string& name, uint32_t world_size) {
+    static uint64_t next_incarnation = 100;
+    Introduction hello;
+    hello.protocol_version = kProtocolVersion;
+    hello.job = "iris";
+    hello.token = "secret";
+    hello.name = name;
+    hello.incarnation = Incarnation{next_incarnation++};
+    hello.world_size = world_size;
+    hello.host = "host-of-" + name;
+    return hello;
+  }
+
+  Joined Join(const Introduction& hello) {
+    Joined joined;
+    joined.introduction = hello;
+    joined.key = coordinator_.Admit(hello, joined.link);
+    return joined;
+  }
+  Joined Join(const std::string& name, uint32_t world_size,
+              std::optional<uint32_t> rank = std::nullopt) {
+    Introduction hello = Hello(name, world_size);
+    hello.rank = rank;
+    return Join(hello);
+  }
+  // The same process on a new stream.
+  Joined Rejoin(const Joined& before) {
+    Introduction hello = before.introduction;
+    hello.generation = before.link->generations.back();
+    return Join(hello);
+  }
+
+  static GroupSpec Model() {
+    return {"model", {{"kernel", DType::kF32, {4}}}, Reduction::kSum, 0};
+  }
+  // Of server 0, as a worker would.
+  std::shared_ptr<RecordingSink> Push(const Joined& joined, uint64_t round) {
+    PushHeader header;
+    header.generation = own_.Find("iris")->generation();
+    header.round = Round{round};
+    header.member = joined.key->member;
+    header.incarnation = joined.introduction.incarnation;
+    auto sink = std::make_shared<RecordingSink>();
+    own_.Find("iris")->Push(header, PayloadOf(std::string(16, '\0')), sink);
+    return sink;
+  }
+
+  static std::vector<std::string> NamesOf(const Epoch& epoch) {
+    std::vector<std::string> names;
+    for (const Member& member : epoch.members) names.push_back(member.name);
+    return names;
+  }
+  std::string Journal() const {
+    std::string text;
+    for (const std::string& line : journal_.lines()) text += line + "\n";
+    return text;
+  }
+
+  FakeClock clock_;
+  LineJournal journal_;
+  Jobs own_;
+  Coordinator coordinator_;
+};
+
+TEST_F(CoordinatorTest, BeginsWhenEverybodyIsThereRankedByAskedRankThenName) {
+  const Joined b = Join("b", 4), a = Join("a", 4), d = Join("d", 4, 1);
+  EXPECT_EQ(b.link->Count<Epoch>(), 0u);
+  EXPECT_THAT(b.link->Last<Waiting>().reason, HasSubstr("3 of 4 workers have joined"));
+  EXPECT_THAT(b.link->Last<Waiting>().reason, HasSubstr("\"a\""));
+  const Joined c = Join("c", 4, 0);
+  for (const Joined* joined : {&a, &b, &c, &d}) {
+    ASSERT_THAT(joined->key, IsOk());
+    EXPECT_THAT(NamesOf(joined->link->Last<Epoch>()), ElementsAre("c", "d", "a", "b"));
+    EXPECT_EQ(joined->link->Last<Epoch>().number, 1u);
+    EXPECT_EQ(joined->link->generations.back(), Generation{1});
+  }
+  const Welcome welcome = c.link->Last<Welcome>();
+  EXPECT_TRUE(std::holds_alternative<Welcome>(c.link->signals.front()));
+  EXPECT_EQ(welcome.name, "c");
+  EXPECT_THAT(welcome.servers, ElementsAre("10.0.0.0:7000"));
+  EXPECT_EQ(welcome.lease, absl::Seconds(30));
+  EXPECT_EQ(own_.Find("iris")->epoch(), c.link->Last<Epoch>());
+}
+
+TEST_F(CoordinatorTest, AssignsANameThatNobodyHas) {
+  const Joined with_rank = Join("", 4, 2), asked = Join("worker-1", 4), without = Join("", 4),
+               with_taken_rank = Join("", 4, 1);
+  EXPECT_EQ(with_rank.link->Last<Welcome>().name, "worker-2");
+  std::vector<std::string> names;
+  for (const Joined* joined : {&with_rank, &asked, &without, &with_taken_rank}) {
+    ASSERT_THAT(joined->key, IsOk());
+    names.push_back(joined->link->Last<Welcome>().name);
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::unique(names.begin(), names.end()), names.end())
+      << testing::PrintToString(names);
+}
+
+TEST_F(CoordinatorTest, RefusesAnotherProtocolVersionAndNamesBoth) {
+  Introduction hello = Hello("a", 1);
+  hello.protocol_version = 9;
+  ExpectError(Join(hello).key, kFailed, {"version 9", "speaks 1"});
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+}
+
+TEST_F(CoordinatorTest, RefusesAnIntroductionThatIsIncomplete) {
+  Introduction hello = Hello("a", 2);
+  hello.job = "";
+  ExpectError(Join(hello).key, kInvalid, {"no job"});
+  hello = Hello("a", 2);
+  hello.incarnation = Incarnation{};
+  ExpectError(Join(hello).key, kInvalid, {"incarnation"});
+  ExpectError(Join(Hello("a", 0)).key, kInvalid, {"world_size"});
+  ExpectError(Join("a", 2, 2).key, kInvalid, {"rank 2", "2 workers"});
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+}
+
+TEST_F(CoordinatorTest, RefusesAnotherTokenAndAnotherWorldSize) {
+  Join("a", 2);
+  Introduction hello = Hello("b", 2);
+  hello.token = "guess";
+  ExpectError(Join(hello).key, absl::StatusCode::kPermissionDenied, {"\"iris\""});
+  ExpectError(Join("b", 3).key, kFailed, {"\"iris\"", "2 workers", "for 3"});
+  EXPECT_THAT(Join("b", 2).key, IsOk());
+}
+
+TEST_F(CoordinatorTest, RefusesTheNameAndTheRankOfALiveWorkerAndSaysWhoHasIt) {
+  const Joined a = Join("a", 3, 1);
+  clock_.Advance(absl::Seconds(3));
+  ExpectError(Join("a", 3).key, absl::StatusCode::kAlreadyExists,
+              {"name \"a\"", "\"iris\"", "host-of-a", "3.0s ago"});
+  ExpectError(Join("b", 3, 1).key, absl::StatusCode::kAlreadyExists, {"rank 1", "\"a\""});
+  EXPECT_EQ(a.link->Count<Expelled>(), 0u);
+  EXPECT_THAT(Join("b", 3, 0).key, IsOk());
+}
+
+TEST_F(CoordinatorTest, TakesNoMoreMembersThanTheJobHas) {
+  const Joined a = Join("a", 1);
+  ExpectError(Join("b", 1).key, absl::StatusCode::kResourceExhausted, {"\"iris\"", "begun"});
+}
+
+TEST_F(CoordinatorTest, TakesAMemberBackOnANewStream) {
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  coordinator_.LinkBroken(*a.key, a.link.get());
+  clock_.Advance(absl::Seconds(4));
+  coordinator_.Heartbeat(*b.key);
+  const Joined again = Rejoin(a);
+  ASSERT_THAT(again.key, IsOk());
+  EXPECT_EQ(again.key->member, a.key->member);
+  EXPECT_EQ(again.link->Last<Welcome>().member, a.key->member);
+  EXPECT_EQ(again.link->Last<Epoch>().number, 1u);
+  // The break of the old stream, heard of late, is nothing to the new one.
+  coordinator_.LinkBroken(*a.key, a.link.get());
+  clock_.Advance(absl::Seconds(20));
+  coordinator_.Tick();
+  EXPECT_EQ(b.link->Last<Epoch>().number, 1u);
+}
+
+TEST_F(CoordinatorTest, AWorkerThatDiedBeforeTheStartIsSuperseded) {
+  const Joined first = Join("a", 2);
+  coordinator_.LinkBroken(*first.key, first.link.get());
+  const Joined second = Join("a", 2);
+  ASSERT_THAT(second.key, IsOk());
+  EXPECT_NE(second.key->member, first.key->member);
+  const Joined b = Join("b", 2);
+  EXPECT_THAT(NamesOf(b.link->Last<Epoch>()), ElementsAre("a", "b"));
+}
+
+TEST_F(CoordinatorTest, DropsAMemberWhoseLeaseHasEndedAndGoesOnWithoutIt) {
+  const Joined a = Join("a", 3), b = Join("b", 3), c = Join("c", 3);
+  coordinator_.Register(*a.key, 1, Model());
+  clock_.Advance(absl::Seconds(20));
+  coordinator_.Heartbeat(*a.key);
+  coordinator_.Heartbeat(*b.key);
+  coordinator_.Tick();
+  EXPECT_EQ(c.link->Count<Expelled>(), 0u);
+  clock_.Advance(absl::Seconds(11));
+  coordinator_.Tick();
+  const absl::Status reason = c.link->Last<Expelled>().reason;
+  ExpectError(reason, kFailed, {"\"c\"", "lease of 30.0s", "31.0s ago"});
+  for (const Joined* joined : {&a, &b}) {
+    const Epoch epoch = joined->link->Last<Epoch>();
+    EXPECT_EQ(epoch.number, 2u);
+    EXPECT_THAT(NamesOf(epoch), ElementsAre("a", "b"));
+    EXPECT_THAT(epoch.first_rounds, ElementsAre(GroupRound{GroupId{0}, Round{1}}));
+  }
+  EXPECT_EQ(own_.Find("iris")->epoch()->number, 2u);
+  EXPECT_THAT(Journal(), HasSubstr("worker \"c\" on host-of-c is dropped"));
+  // It is told so when it comes back.
+  ExpectError(Rejoin(c).key, kFailed, {"no member", "rejoin"});
+}
+
+TEST_F(CoordinatorTest, DropsAMemberWhoseStreamBrokeAfterTheGrace) {
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  coordinator_.LinkBroken(*b.key, b.link.get());
+  clock_.Advance(absl::Seconds(5));
+  coordinator_.Tick();
+  EXPECT_EQ(a.link->Last<Epoch>().number, 1u);
+  clock_.Advance(absl::Seconds(1));
+  coordinator_.Tick();
+  EXPECT_EQ(a.link->Last<Epoch>().number, 2u);
+  EXPECT_THAT(NamesOf(a.link->Last<Epoch>()), ElementsAre("a"));
+  EXPECT_THAT(Journal(), HasSubstr("stream broke 6.0s ago, grace is 5.0s"));
+}
+
+TEST_F(CoordinatorTest, ClosesAJobWhoseLastMemberIsDropped) {
+  const Joined a = Join("a", 1);
+  clock_.Advance(absl::Seconds(31));
+  coordinator_.Tick();
+  EXPECT_EQ(own_.Find("iris"), nullptr);
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+  EXPECT_TRUE(own_.all_done());
+}
+
+TEST_F(CoordinatorTest, AJobThatNeverBeganIsNoReasonToThinkThatAllIsDone) {
+  const Joined a = Join("a", 2);
+  clock_.Advance(absl::Seconds(31));
+  coordinator_.Tick();
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+  EXPECT_FALSE(own_.all_done());
+}
+
+TEST_F(CoordinatorTest, GivesEveryMemberTheSamePlanOfAGroup) {
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  coordinator_.Register(*a.key, 7, Model());
+  coordinator_.Register(*b.key, 9, Model());
+  EXPECT_EQ(a.link->Last<Registered>().request, 7u);
+  EXPECT_EQ(b.link->Last<Registered>().request, 9u);
+  EXPECT_EQ(a.link->Last<Registered>().plan, b.link->Last<Registered>().plan);
+  GroupSpec other = Model();
+  other.name = "other";
+  coordinator_.Register(*b.key, 10, other);
+  EXPECT_EQ(b.link->Last<Registered>().plan->id, GroupId{1});
+  EXPECT_THAT(own_.Find("iris")->Progress(), SizeIs(2));
+}
+
+TEST_F(CoordinatorTest, RefusesAGroupThatIsNotTheOthersAndNamesBothValues) {
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  coordinator_.Register(*a.key, 1, Model());
+  GroupSpec other = Model();
+  other.tensors[0].shape = {5};
+  coordinator_.Register(*b.key, 2, other);
+  EXPECT_EQ(b.link->Last<Refused>().request, 2u);
+  ExpectError(b.link->Last<Refused>().error, kInvalid,
+              {"\"kernel\"", "f32[5]", "f32[4]", "worker \"a\""});
+  EXPECT_EQ(b.link->Count<Registered>(), 0u);
+  EXPECT_EQ(a.link->Count<Refused>(), 0u);
+}
+
+TEST_F(CoordinatorTest, RefusesAGroupThatCannotBeServed) {
+  const Joined a = Join("a", 1);
+  GroupSpec spec = Model();
+  spec.rule = Reduction::kAverage;
+  spec.tensors[0].dtype = DType::kI32;
+  coordinator_.Register(*a.key, 1, spec);
+  ExpectError(a.link->Last<Refused>().error, kInvalid, {"\"kernel\"", "i32", "average"});
+  EXPECT_THAT(own_.Find("iris")->Progress(), IsEmpty());
+}
+
+TEST_F(CoordinatorTest, RefusesOnBehalfOfWhoeverCouldNotReadTheRequest) {
+  const Joined a = Join("a", 1);
+  coordinator_.Refuse(*a.key, 4, absl::InvalidArgumentError("unknown dtype 99"));
+  EXPECT_EQ(a.link->Last<Refused>().request, 4u);
+  EXPECT_EQ(a.link->generations.back(), Generation{1});
+}
+
+TEST_F(CoordinatorTest, AnEndIsAnsweredAndRefusedForAGroupThatThereIsNot) {
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  coordinator_.Register(*a.key, 1, Model());
+  coordinator_.End(*a.key, 2, GroupId{0}, Round{0}, false);
+  EXPECT_EQ(a.link->Last<Done>().request, 2u);
+  EXPECT_THAT(Push(b, 1)->error(), IsOk());
+  coordinator_.End(*a.key, 3, GroupId{4}, Round{0}, false);
+  EXPECT_EQ(a.link->Last<Refused>().request, 3u);
+  ExpectError(a.link->Last<Refused>().error, kInvalid, {"group 4", "\"iris\"", "1 groups"});
+}
+
+TEST_F(CoordinatorTest, AMemberThatLeavesIsWaitedForUpToItsLastRound) {
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  coordinator_.Register(*a.key, 1, Model());
+  coordinator_.Leave(*a.key, 5, {{GroupId{0}, Round{1}}});
+  EXPECT_EQ(a.link->Last<Farewell>().request, 5u);
+  const auto waiting = Push(b, 1);
+  EXPECT_EQ(waiting->count(), 0u);
+  Push(a, 1);
+  EXPECT_EQ(waiting->count(), 1u);
+  EXPECT_EQ(Push(b, 2)->count(), 1u);
+}
+
+TEST_F(CoordinatorTest, AWorkerMayLeaveBeforeTheStartAndAnotherTakeItsPlace) {
+  const Joined a = Join("a", 2), b = Join("b", 3);
+  EXPECT_FALSE(b.key.ok());
+  coordinator_.Leave(*a.key, 1, {});
+  EXPECT_EQ(a.link->Count<Farewell>(), 1u);
+  // The job was closed with its only worker; it may be of another size now.
+  EXPECT_THAT(Join("b", 3).key, IsOk());
+}
+
+TEST_F(CoordinatorTest, TheLastToLeaveClosesTheJobAndTheNameIsFreeForANewGeneration) {
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  coordinator_.Leave(*a.key, 1, {});
+  EXPECT_EQ(coordinator_.open_jobs(), 1u);
+  coordinator_.Leave(*b.key, 1, {});
+  EXPECT_EQ(b.link->Count<Farewell>(), 1u);
+  EXPECT_EQ(b.link->Count<Expelled>(), 0u);
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+  EXPECT_TRUE(own_.all_done());
+  const Joined again = Join("a", 1);
+  ASSERT_THAT(again.key, IsOk());
+  EXPECT_EQ(again.link->generations.back(), Generation{2});
+  EXPECT_EQ(own_.Find("iris")->generation(), Generation{2});
+  // A worker of the old one is told so.
+  ExpectError(Rejoin(b).key, kFailed, {"generation 1", "2", "rejoin"});
+}
+
+TEST_F(CoordinatorTest, OnlyTheLastOfSeveralJobsEndsEverything) {
+  const Joined a = Join("a", 1);
+  Introduction hello = Hello("a", 1);
+  hello.job = "mnist";
+  const Joined other = Join(hello);
+  coordinator_.Leave(*a.key, 1, {});
+  EXPECT_FALSE(own_.all_done());
+  coordinator_.Leave(*other.key, 1, {});
+  EXPECT_TRUE(own_.all_done());
+}
+
+TEST_F(CoordinatorTest, DrainingItTakesNoNewJobsAndGoesOnWithTheOld) {
+  const Joined a = Join("a", 2);
+  coordinator_.Drain();
+  Introduction hello = Hello("a", 1);
+  hello.job = "mnist";
+  ExpectError(Join(hello).key, absl::StatusCode::kUnavailable, {"draining"});
+  EXPECT_THAT(Join("b", 2).key, IsOk());
+  EXPECT_EQ(a.link->Count<Epoch>(), 1u);
+}
+
+TEST_F(CoordinatorTest, ClosesEveryJobForAReason) {
+  const Joined a = Join("a", 1);
+  coordinator_.CloseAll("the server is shutting down");
+  ExpectError(a.link->Last<Expelled>().reason, absl::StatusCode::kAborted,
+              {"\"iris\"", "shutting down"});
+  EXPECT_EQ(own_.Find("iris"), nullptr);
+}
+
+TEST_F(CoordinatorTest, IgnoresMembersThatItDoesNotKnow) {
+  const MemberKey stranger{"iris", MemberId{5}};
+  coordinator_.Heartbeat(stranger);
+  coordinator_.Register(stranger, 1, Model());
+  coordinator_.End(stranger, 1, GroupId{0}, Round{0}, true);
+  coordinator_.Leave(stranger, 1, {});
+  coordinator_.LinkBroken(stranger, nullptr);
+  coordinator_.Refuse(stranger, 1, absl::InternalError(""));
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+}
+
+// With a second server.
+class TwoServersTest : public CoordinatorTest {
+ protected:
+  TwoServersTest() : CoordinatorTest(2) {}
+
+  std::shared_ptr<FakeServer> Attach(uint64_t incarnation) {
+    auto server = std::make_shared<FakeServer>(1, incarnation, clock_);
+    EXPECT_THAT(coordinator_.AttachServer(server->identity, server), IsOk());
+    return server;
+  }
+};
+
+TEST_F(TwoServersTest, BeginsWhenTheOtherServerIsThereToo) {
+  const Joined a = Join("a", 1);
+  EXPECT_EQ(a.link->Count<Welcome>(), 0u);
+  EXPECT_THAT(a.link->Last<Waiting>().reason, HasSubstr("server 1 has not started"));
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  EXPECT_THAT(a.link->Last<Welcome>().servers, ElementsAre("10.0.0.0:7000", "10.0.0.1:7000"));
+  EXPECT_EQ(a.link->Count<Epoch>(), 0u) << "server 1 does not know of it yet";
+  server->Apply(coordinator_);
+  EXPECT_EQ(a.link->Count<Epoch>(), 1u);
+  ASSERT_NE(server->jobs.Find("iris"), nullptr) << "a job that was opened before it came";
+  EXPECT_EQ(server->jobs.Find("iris")->epoch()->number, 1u);
+}
+
+TEST_F(TwoServersTest, AnswersOnlyWhenEveryServerHasApplied) {
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  server->Apply(coordinator_);
+  coordinator_.Register(*a.key, 1, Model());
+  coordinator_.Register(*b.key, 1, Model());
+  EXPECT_EQ(a.link->Count<Registered>() + b.link->Count<Registered>(), 0u);
+  server->Apply(coordinator_);
+  EXPECT_EQ(a.link->Count<Registered>(), 1u);
+  EXPECT_EQ(b.link->Count<Registered>(), 1u);
+  coordinator_.End(*a.key, 2, GroupId{0}, Round{0}, true);
+  EXPECT_EQ(a.link->Count<Done>(), 0u);
+  server->Apply(coordinator_);
+  EXPECT_EQ(a.link->Last<Done>().request, 2u);
+  coordinator_.Leave(*a.key, 3, {});
+  EXPECT_EQ(a.link->Count<Farewell>(), 0u);
+  server->Apply(coordinator_);
+  EXPECT_EQ(a.link->Count<Farewell>(), 1u);
+}
+
+TEST_F(TwoServersTest, TheNewEpochBeginsWhereNoServerHasAContribution) {
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  GroupSpec spec = Model();
+  spec.chunk_bytes = 8;  // a chunk on each server
+  coordinator_.Register(*a.key, 1, spec);
+  server->Apply(coordinator_);
+  // On the other server, round 1 has begun.
+  PushHeader header;
+  header.generation = Generation{1};
+  header.chunk = ChunkId{1};
+  header.round = Round{1};
+  header.member = a.key->member;
+  header.incarnation = a.introduction.incarnation;
+  const auto sink = std::make_shared<RecordingSink>();
+  server->jobs.Find("iris")->Push(header, PayloadOf(std::string(8, '\0')), sink);
+  coordinator_.LinkBroken(*b.key, b.link.get());
+  clock_.Advance(absl::Seconds(6));
+  coordinator_.Tick();
+  EXPECT_EQ(a.link->Last<Epoch>().number, 1u) << "server 1 has not said how far it is";
+  server->Apply(coordinator_);
+  EXPECT_EQ(a.link->Last<Epoch>().number, 2u);
+  EXPECT_THAT(a.link->Last<Epoch>().first_rounds, ElementsAre(GroupRound{GroupId{0}, Round{2}}));
+  EXPECT_EQ(server->jobs.Find("iris")->epoch(), a.link->Last<Epoch>());
+  EXPECT_EQ(sink->count(), 1u);
+}
+
+TEST_F(TwoServersTest, WhoGoesDuringAChangeOfTheEpochIsLeftOutAtItsEnd) {
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 3), b = Join("b", 3), c = Join("c", 3);
+  server->Apply(coordinator_);
+  coordinator_.LinkBroken(*b.key, b.link.get());
+  clock_.Advance(absl::Seconds(6));
+  coordinator_.Tick();
+  coordinator_.LinkBroken(*c.key, c.link.get());
+  clock_.Advance(absl::Seconds(6));
+  coordinator_.Heartbeat(*a.key);
+  coordinator_.Tick();
+  server->Apply(coordinator_);
+  EXPECT_THAT(NamesOf(a.link->Last<Epoch>()), ElementsAre("a"));
+  EXPECT_EQ(a.link->Last<Epoch>().number, 2u);
+}
+
+// Its rounds would otherwise belong to one epoch on one server and to the next on
+// another.
+TEST_F(TwoServersTest, AGroupThatIsRegisteredDuringAChangeOfTheEpochBeginsAfterIt) {
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  server->Apply(coordinator_);
+  coordinator_.LinkBroken(*b.key, b.link.get());
+  clock_.Advance(absl::Seconds(6));
+  coordinator_.Tick();
+  coordinator_.Register(*a.key, 1, Model());
+  EXPECT_THAT(own_.Find("iris")->Progress(), IsEmpty());
+  server->Apply(coordinator_);
+  ASSERT_EQ(a.link->Count<Registered>(), 1u);
+  EXPECT_EQ(own_.Find("iris")->epoch()->number, 2u);
+  EXPECT_THAT(own_.Find("iris")->Progress(), SizeIs(1));
+  EXPECT_THAT(server->jobs.Find("iris")->Progress(), SizeIs(1));
+}
+
+TEST_F(TwoServersTest, AServerThatComesBackIsSentWhatItMissed) {
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 1);
+  server->Apply(coordinator_);
+  coordinator_.DetachServer(ServerIndex{1}, server.get());
+  coordinator_.Register(*a.key, 1, Model());
+  EXPECT_THAT(server->waiting, IsEmpty());
+  server->identity.applied = server->jobs.applied();
+  ASSERT_THAT(coordinator_.AttachServer(server->identity, server), IsOk());
+  server->Apply(coordinator_);
+  EXPECT_EQ(a.link->Count<Registered>(), 1u);
+}
+
+TEST_F(TwoServersTest, AServerThatRestartsWithoutItsStateEndsTheJob) {
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 1);
+  server->Apply(coordinator_);
+  coordinator_.DetachServer(ServerIndex{1}, server.get());
+  const std::shared_ptr<FakeServer> successor = Attach(12);
+  ExpectError(a.link->Last<Expelled>().reason, absl::StatusCode::kAborted,
+              {"\"iris\"", "server 1", "restarted"});
+  successor->Apply(coordinator_);
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+  const Joined again = Join("a", 1);
+  successor->Apply(coordinator_);
+  EXPECT_EQ(again.link->Count<Epoch>(), 1u);
+  EXPECT_EQ(successor->jobs.Find("iris")->generation(), Generation{2});
+}
+
+TEST_F(TwoServersTest, AServerThatIsGoneForGoodDoesNotKeepAClosedJobFromItsEnd) {
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 1);
+  server->Apply(coordinator_);
+  coordinator_.DetachServer(ServerIndex{1}, server.get());
+  coordinator_.Leave(*a.key, 1, {});
+  EXPECT_EQ(a.link->Count<Farewell>(), 1u);
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+  // The same if it goes while the job waits for it.
+  ASSERT_THAT(coordinator_.AttachServer(server->identity, server), IsOk());
+  server->Apply(coordinator_);
+  const Joined b = Join("b", 1);
+  server->Apply(coordinator_);
+  coordinator_.Leave(*b.key, 1, {});
+  EXPECT_EQ(b.link->Count<Farewell>(), 0u);
+  coordinator_.DetachServer(ServerIndex{1}, server.get());
+  EXPECT_EQ(b.link->Count<Farewell>(), 1u);
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+}
+
+TEST_F(TwoServersTest, NothingMoreHappensToAClosedJob) {
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 3), b = Join("b", 3), c = Join("c", 3);
+  server->Apply(coordinator_);
+  coordinator_.LinkBroken(*a.key, a.link.get());
+  clock_.Advance(absl::Seconds(3));
+  coordinator_.LinkBroken(*b.key, b.link.get());
+  coordinator_.CloseAll("it is told to");
+  clock_.Advance(absl::Seconds(3));
+  coordinator_.Tick();
+  EXPECT_THAT(Journal(), testing::Not(HasSubstr("is dropped")));
+  server->Apply(coordinator_);
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+}
+
+}  // namespace
+}  // namespace syncgrads::server

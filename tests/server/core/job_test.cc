@@ -1,0 +1,191 @@
+#include "server/core/job.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/core/round_wait.h"
+#include "tests/server/core/fixtures.h"
+
+namespace syncgrads::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kFailed = absl::StatusCode::kFailedPrecondition;
+
+// Server 0 of two: chunk 0 of the group ("kernel") is here, chunk 1 ("bias" and
+// "scale") is on the other.
+class JobTest : public testing::Test {
+ protected:
+  JobTest() : job_("iris", "secret", Generation{3}, ServerIndex{0}, clock_) {}
+
+  void AddModel() {
+    job_.AddGroup(std::make_shared<GroupPlan>(PlanOf(
+        {"model",
+         {{"kernel", DType::kF32, {32}}, {"bias", DType::kF32, {4}}, {"scale", DType::kF32, {4}}},
+         Reduction::kSum,
+         128},
+        {ServerIndex{0}, ServerIndex{1}})));
+  }
+
+  static PushHeader Header(uint32_t member, uint64_t round, uint32_t chunk = 0) {
+    PushHeader header = PushOf(member, round, chunk);
+    header.generation = Generation{3};
+    return header;
+  }
+
+  // Of a push with so many f32 values.
+  std::shared_ptr<RecordingSink> Push(const PushHeader& header, size_t values = 32) {
+    auto sink = std::make_shared<RecordingSink>();
+    job_.Push(header, PayloadOf(std::string(values * 4, '\0')), sink);
+    return sink;
+  }
+
+  FakeClock clock_;
+  Job job_;
+};
+
+TEST_F(JobTest, RefusesAPushThatItCannotPlaceAndNamesBoth) {
+  job_.AddEpoch(EpochOfSize(2));
+  AddModel();
+  const auto refused = [&](const PushHeader& header, absl::StatusCode code,
+                           std::initializer_list<std::string> parts, size_t values = 32) {
+    const auto sink = Push(header, values);
+    ASSERT_EQ(sink->count(), 1u);
+    ExpectError(sink->error(), code, parts);
+    EXPECT_EQ(sink->last().header.round, header.round);
+    EXPECT_EQ(sink->last().header.chunk, header.chunk);
+    EXPECT_EQ(sink->last().header.group, header.group);
+  };
+  PushHeader header = Header(0, 1);
+  header.generation = Generation{2};
+  refused(header, kFailed, {"generation 2", "\"iris\"", "3", "rejoin"});
+  header = Header(0, 1);
+  header.group = GroupId{4};
+  refused(header, kInvalid, {"\"iris\"", "no group 4", "register"});
+  refused(Header(0, 1, 7), kInvalid, {"\"model\"", "2 chunks", "no chunk 7"});
+  refused(Header(0, 1, 1), kInvalid, {"chunk 1", "\"model\"", "server 1, not on 0"}, 8);
+  refused(Header(0, 1), kInvalid,
+          {"gradient \"kernel\" of group \"model\" has 31 values from member 0, layout has 32"}, 31);
+}
+
+TEST_F(JobTest, ABadPushOfOneMemberHindersNobody) {
+  job_.AddEpoch(EpochOfSize(2));
+  AddModel();
+  Push(Header(0, 1), 31);
+  const auto first = Push(Header(0, 1)), second = Push(Header(1, 1));
+  EXPECT_THAT(first->error(), IsOk());
+  EXPECT_EQ(second->values<float>(), std::vector<float>(32));
+}
+
+TEST_F(JobTest, AdmitsAMemberThatAnEpochHasAndNobodyElse) {
+  DataHello hello{1, "iris", "secret", MemberId{1}, IncarnationOf(1), ""};
+  ExpectError(job_.Admit(hello), absl::StatusCode::kUnavailable, {"member 1", "\"iris\"", "yet"});
+  job_.AddEpoch(EpochOfSize(2));
+  EXPECT_THAT(job_.Admit(hello), IsOk());
+  hello.token = "guess";
+  ExpectError(job_.Admit(hello), absl::StatusCode::kPermissionDenied, {"\"iris\""});
+  hello.token = "secret";
+  hello.incarnation = Incarnation{5};
+  ExpectError(job_.Admit(hello), kFailed, {"incarnation 5", "\"w1\"", "1001", "rejoin"});
+}
+
+TEST_F(JobTest, ShowsEveryChangeToGroupsOldAndNew) {
+  job_.AddEpoch(EpochOfSize(2));
+  AddModel();
+  const auto sink = Push(Header(0, 1));
+  job_.End({MemberId{1}, GroupId{0}, Round{0}, false});
+  EXPECT_EQ(sink->count(), 1u);
+  GroupPlan late = OneTensor(DType::kF32, 32, Reduction::kSum);
+  late.id = GroupId{1};
+  job_.AddGroup(std::make_shared<GroupPlan>(std::move(late)));
+  PushHeader header = Header(0, 1);
+  header.group = GroupId{1};
+  const auto other = Push(header);
+  EXPECT_EQ(other->count(), 0u);
+  job_.Remove({MemberId{1}, IncarnationOf(1), "lease of 30s ended", false, {}});
+  EXPECT_EQ(other->count(), 1u);
+}
+
+TEST_F(JobTest, HoldsEveryGroupAtTheOldestRoundThatNoChunkHasAContributionTo) {
+  job_.AddEpoch(EpochOfSize(2));
+  AddModel();
+  EXPECT_THAT(job_.Hold(), ElementsAre(GroupRound{GroupId{0}, Round{1}}));
+  Push(Header(0, 1));
+  Push(Header(1, 1));
+  EXPECT_EQ(job_.Progress()[0].open, Round{1});
+  Epoch epoch = EpochOfSize(2);
+  epoch.number = 2;
+  epoch.first_rounds = {{GroupId{0}, Round{1}}};
+  job_.AddEpoch(epoch);
+  EXPECT_EQ(job_.Progress()[0].open, Round{2});
+  Push(Header(0, 2));
+  EXPECT_THAT(job_.Hold(), ElementsAre(GroupRound{GroupId{0}, Round{3}}));
+}
+
+TEST_F(JobTest, HasTheFirstRoundToHoldOfAGroupThatIsElsewhere) {
+  GroupPlan plan = PlanOf({"model", {{"w", DType::kF32, {4}}}, Optimizer(Sgd{}), 0},
+                          {ServerIndex{1}});
+  job_.AddEpoch(EpochOfSize(1));
+  job_.AddGroup(std::make_shared<GroupPlan>(std::move(plan)));
+  EXPECT_THAT(job_.Hold(), ElementsAre(GroupRound{GroupId{0}, Round{0}}));
+  EXPECT_EQ(job_.Progress()[0].chunks, 0u);
+}
+
+TEST_F(JobTest, ExplainsWhomItWaitsForWhichTensorsAndSinceWhen) {
+  job_.AddEpoch(EpochOfSize(3));
+  AddModel();
+  EXPECT_THAT(job_.Explain(std::nullopt), IsEmpty());
+  job_.Heard(MemberId{1}, clock_.Now());
+  clock_.Advance(absl::Seconds(2));
+  Push(Header(0, 1));
+  clock_.Advance(absl::Seconds(5));
+  const std::vector<RoundWait> waits = job_.Explain(std::nullopt);
+  ASSERT_THAT(waits, SizeIs(1));
+  EXPECT_EQ(waits[0].round, Round{1});
+  EXPECT_EQ(waits[0].open_chunks, 1u);
+  EXPECT_EQ(waits[0].open_for, absl::Seconds(5));
+  EXPECT_THAT(waits[0].tensors, ElementsAre("kernel"));
+  ASSERT_THAT(waits[0].missing, SizeIs(2));
+  EXPECT_EQ(waits[0].missing[0].name, "w1");
+  EXPECT_EQ(waits[0].missing[0].silent, absl::Seconds(7));
+  EXPECT_EQ(waits[0].missing[1].name, "w2");
+  EXPECT_EQ(ToString(waits[0]),
+            "step 1 of group \"model\" has waited 5.0s for workers \"w1\" (last heard of 7.0s ago), "
+            "\"w2\" (last heard of 5.0s ago) to contribute tensor \"kernel\"");
+  EXPECT_THAT(job_.Explain(GroupId{0}), SizeIs(1));
+  EXPECT_THAT(job_.Explain(GroupId{1}), IsEmpty());
+}
+
+TEST_F(JobTest, NamesAtMostTenTensorsAndCountsAll) {
+  GroupSpec spec{"many", {}, Reduction::kSum, 64};
+  for (int t = 0; t < 25; ++t) spec.tensors.push_back({absl::StrCat("t", t), DType::kF32, {4}});
+  job_.AddEpoch(EpochOfSize(2));
+  job_.AddGroup(std::make_shared<GroupPlan>(PlanOf(spec)));
+  for (uint32_t chunk = 0; chunk < 7; ++chunk) Push(Header(0, 1, chunk), chunk < 6 ? 16 : 4);
+  const std::vector<RoundWait> waits = job_.Explain(std::nullopt);
+  ASSERT_THAT(waits, SizeIs(1));
+  EXPECT_EQ(waits[0].open_chunks, 7u);
+  EXPECT_THAT(waits[0].tensors, SizeIs(10));
+  EXPECT_EQ(waits[0].tensor_count, 25u);
+  EXPECT_THAT(ToString(waits[0]), testing::HasSubstr("\"t9\" and 15 more"));
+}
+
+TEST_F(JobTest, KnowsItsEpochAndItsProgress) {
+  EXPECT_EQ(job_.epoch(), std::nullopt);
+  job_.AddEpoch(EpochOfSize(2));
+  EXPECT_EQ(job_.epoch(), EpochOfSize(2));
+  AddModel();
+  ASSERT_THAT(job_.Progress(), SizeIs(1));
+  EXPECT_EQ(job_.Progress()[0].name, "model");
+  EXPECT_EQ(job_.Progress()[0].chunks, 1u);
+  EXPECT_EQ(job_.Progress()[0].open, Round{1});
+}
+
+}  // namespace
+}  // namespace syncgrads::server

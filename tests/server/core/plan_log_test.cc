@@ -1,0 +1,176 @@
+#include "server/core/plan_log.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/server/core/fixtures.h"
+
+namespace syncgrads::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Keeps the sequence numbers of what it is sent.
+class FakeLink : public ServerLink {
+ public:
+  void Send(const PlanChange& change) override { sent.push_back(change.sequence); }
+  std::vector<uint64_t> sent;
+};
+
+class PlanLogTest : public testing::Test {
+ protected:
+  absl::Status Attach(uint32_t index, uint64_t incarnation, uint64_t applied,
+                      const std::shared_ptr<FakeLink>& link) {
+    return log_.Attach({ServerIndex{index}, "10.0.0." + std::to_string(index) + ":7000",
+                        Incarnation{incarnation}, applied},
+                       link, state_lost_);
+  }
+  uint64_t Append() {
+    PlanChange change{0, "iris", Generation{1}, EpochProposed{2}};
+    return log_.Append(change);
+  }
+
+  PlanLog log_{3, "10.0.0.0:7000"};
+  std::shared_ptr<FakeLink> one_ = std::make_shared<FakeLink>();
+  std::shared_ptr<FakeLink> two_ = std::make_shared<FakeLink>();
+  bool state_lost_ = false;
+};
+
+TEST_F(PlanLogTest, NumbersChangesAndSendsThemToEveryServer) {
+  ASSERT_THAT(Attach(1, 11, 0, one_), IsOk());
+  EXPECT_FALSE(log_.complete());
+  ASSERT_THAT(Attach(2, 22, 0, two_), IsOk());
+  EXPECT_TRUE(log_.complete());
+  EXPECT_EQ(Append(), 1u);
+  EXPECT_EQ(Append(), 2u);
+  EXPECT_THAT(one_->sent, ElementsAre(1, 2));
+  EXPECT_THAT(two_->sent, ElementsAre(1, 2));
+  EXPECT_THAT(log_.addresses(), ElementsAre("10.0.0.0:7000", "10.0.0.1:7000", "10.0.0.2:7000"));
+}
+
+TEST_F(PlanLogTest, AServerThatStartsLateIsSentEverything) {
+  ASSERT_THAT(Attach(1, 11, 0, one_), IsOk());
+  Append();
+  Append();
+  ASSERT_THAT(Attach(2, 22, 0, two_), IsOk());
+  EXPECT_FALSE(state_lost_);
+  EXPECT_THAT(two_->sent, ElementsAre(1, 2));
+  EXPECT_EQ(log_.applied_by_all(), 0u);
+}
+
+TEST_F(PlanLogTest, KnowsWhatAllHaveApplied) {
+  ASSERT_THAT(Attach(1, 11, 0, one_), IsOk());
+  ASSERT_THAT(Attach(2, 22, 0, two_), IsOk());
+  for (int i = 0; i < 3; ++i) Append();
+  EXPECT_TRUE(log_.Applied(ServerIndex{1}, one_.get(), 3));
+  EXPECT_EQ(log_.applied_by_all(), 0u);
+  EXPECT_TRUE(log_.Applied(ServerIndex{2}, two_.get(), 2));
+  EXPECT_EQ(log_.applied_by_all(), 2u);
+  // What a server claims beyond what there is, is nothing to build on.
+  EXPECT_TRUE(log_.Applied(ServerIndex{2}, two_.get(), 1000));
+  EXPECT_EQ(log_.applied_by_all(), 3u);
+  Append();
+  EXPECT_EQ(log_.applied_by_all(), 3u);
+}
+
+TEST_F(PlanLogTest, SendsAgainFromWhereAServerWas) {
+  ASSERT_THAT(Attach(1, 11, 0, one_), IsOk());
+  ASSERT_THAT(Attach(2, 22, 0, two_), IsOk());
+  for (int i = 0; i < 4; ++i) Append();
+  log_.Applied(ServerIndex{1}, one_.get(), 1);
+  log_.Detach(ServerIndex{1}, one_.get());
+  Append();
+  // It had applied one more than it could say.
+  const auto again = std::make_shared<FakeLink>();
+  ASSERT_THAT(Attach(1, 11, 2, again), IsOk());
+  EXPECT_FALSE(state_lost_);
+  EXPECT_THAT(again->sent, ElementsAre(3, 4, 5));
+}
+
+TEST_F(PlanLogTest, SendsNothingAgainThatWasAppliedEvenIfTheServerForgets) {
+  ASSERT_THAT(Attach(1, 11, 0, one_), IsOk());
+  Append();
+  Append();
+  log_.Applied(ServerIndex{1}, one_.get(), 2);
+  const auto again = std::make_shared<FakeLink>();
+  ASSERT_THAT(Attach(1, 11, 0, again), IsOk());
+  EXPECT_THAT(again->sent, IsEmpty());
+}
+
+TEST_F(PlanLogTest, AnotherProcessHasLostTheStateAndGetsOnlyWhatIsNew) {
+  ASSERT_THAT(Attach(1, 11, 0, one_), IsOk());
+  ASSERT_THAT(Attach(2, 22, 0, two_), IsOk());
+  Append();
+  log_.Detach(ServerIndex{1}, one_.get());
+  const auto successor = std::make_shared<FakeLink>();
+  ASSERT_THAT(Attach(1, 111, 0, successor), IsOk());
+  EXPECT_TRUE(state_lost_);
+  EXPECT_THAT(successor->sent, IsEmpty());
+  Append();
+  EXPECT_THAT(successor->sent, ElementsAre(2));
+}
+
+TEST_F(PlanLogTest, RefusesASecondProcessWhileTheFirstIsConnected) {
+  ASSERT_THAT(Attach(1, 11, 0, one_), IsOk());
+  const absl::Status refused =
+      log_.Attach({ServerIndex{1}, "10.0.0.9:1", Incarnation{5}, 0}, two_, state_lost_);
+  ExpectError(refused, absl::StatusCode::kAlreadyExists,
+              {"server 1", "10.0.0.1:7000", "10.0.0.9:1"});
+  Append();
+  EXPECT_THAT(one_->sent, ElementsAre(1));
+  EXPECT_THAT(two_->sent, IsEmpty());
+}
+
+TEST_F(PlanLogTest, RefusesServersThatThereAreNot) {
+  ExpectError(Attach(0, 5, 0, one_), absl::StatusCode::kInvalidArgument, {"index 0", "3 servers"});
+  ExpectError(Attach(3, 5, 0, one_), absl::StatusCode::kInvalidArgument, {"index 3", "3 servers"});
+}
+
+// Its numbers are those of another coordinator's changes: it would take ours for
+// applied.
+TEST_F(PlanLogTest, RefusesAServerThatHasFollowedAnotherCoordinator) {
+  Append();
+  ExpectError(Attach(1, 11, 40, one_), absl::StatusCode::kFailedPrecondition,
+              {"server 1", "10.0.0.1:7000", "40", "restart"});
+  EXPECT_THAT(one_->sent, IsEmpty());
+}
+
+TEST_F(PlanLogTest, IgnoresALinkThatIsNotTheServersPresentOne) {
+  ASSERT_THAT(Attach(1, 11, 0, one_), IsOk());
+  const auto again = std::make_shared<FakeLink>();
+  ASSERT_THAT(Attach(1, 11, 0, again), IsOk());
+  Append();
+  EXPECT_FALSE(log_.Applied(ServerIndex{1}, one_.get(), 1));
+  log_.Detach(ServerIndex{1}, one_.get());
+  Append();
+  EXPECT_THAT(again->sent, ElementsAre(1, 2));
+  EXPECT_EQ(log_.Absent(), "2");
+}
+
+TEST_F(PlanLogTest, CountsOnlyConnectedServersWhereAsked) {
+  ASSERT_THAT(Attach(1, 11, 0, one_), IsOk());
+  ASSERT_THAT(Attach(2, 22, 0, two_), IsOk());
+  Append();
+  log_.Applied(ServerIndex{1}, one_.get(), 1);
+  EXPECT_EQ(log_.applied_by_connected(), 0u);
+  log_.Detach(ServerIndex{2}, two_.get());
+  EXPECT_EQ(log_.applied_by_connected(), 1u);
+  EXPECT_EQ(log_.applied_by_all(), 0u);
+  EXPECT_EQ(log_.Absent(), "2 (10.0.0.2:7000)");
+  EXPECT_TRUE(log_.complete());
+}
+
+TEST(PlanLogOfOneServerTest, HasAppliedWhatItAppends) {
+  PlanLog log(1, "");
+  PlanChange change{0, "iris", Generation{1}, JobOpened{}};
+  EXPECT_EQ(log.Append(change), 1u);
+  EXPECT_EQ(change.sequence, 1u);
+  EXPECT_EQ(log.applied_by_all(), 1u);
+  EXPECT_TRUE(log.complete());
+}
+
+}  // namespace
+}  // namespace syncgrads::server

@@ -1,0 +1,61 @@
+#include "worker/base/file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
+
+namespace syncgrads {
+namespace {
+
+TEST(FileTest, WhatIsWrittenIsRead) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/file";
+  SYNCGRADS_ASSERT_OK(WriteFileAtomically(path, {"old and long"}));
+  SYNCGRADS_ASSERT_OK(WriteFileAtomically(path, {"one, ", "two"}));
+  const auto contents = ReadFile(path, 100);
+  SYNCGRADS_ASSERT_OK(contents);
+  EXPECT_EQ(*contents, "one, two");
+}
+
+TEST(FileTest, WritingLeavesNothingElseBehind) {
+  const TemporaryDirectory directory;
+  SYNCGRADS_ASSERT_OK(WriteFileAtomically(directory.path() + "/file", {"text"}));
+  // A directory cannot be replaced by a file.
+  std::filesystem::create_directory(directory.path() + "/taken");
+  EXPECT_FALSE(WriteFileAtomically(directory.path() + "/taken", {"text"}).ok());
+  int entries = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory.path())) {
+    ++entries;
+  }
+  EXPECT_EQ(entries, 2);
+}
+
+TEST(FileTest, ErrorsNameThePath) {
+  const TemporaryDirectory directory;
+  ExpectError(ReadFile(directory.path() + "/none", 10), absl::StatusCode::kNotFound, {"/none"});
+  ExpectError(ReadFile(directory.path(), 10), absl::StatusCode::kInvalidArgument,
+              {directory.path()});
+  ExpectError(WriteFileAtomically(directory.path() + "/none/file", {"text"}),
+              absl::StatusCode::kNotFound, {"/none/file"});
+}
+
+TEST(FileTest, AFileThatIsTooLongIsRefused) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Write("file", "12345");
+  SYNCGRADS_EXPECT_OK(ReadFile(path, 5));
+  ExpectError(ReadFile(path, 4), absl::StatusCode::kInvalidArgument, {path, "4 bytes"});
+}
+
+TEST(FileTest, RelativePathsAreTakenFromTheDirectory) {
+  EXPECT_EQ(PathFrom("/jobs", "a.csv"), "/jobs/a.csv");
+  EXPECT_EQ(PathFrom("/jobs", "/data/a.csv"), "/data/a.csv");
+  EXPECT_EQ(DirectoryOf("/jobs/iris.job"), "/jobs");
+  EXPECT_EQ(DirectoryOf("iris.job"), ".");
+  EXPECT_EQ(DirectoryOf("/iris.job"), "/");
+}
+
+}  // namespace
+}  // namespace syncgrads

@@ -1,0 +1,173 @@
+#include "worker/data/shards.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
+
+namespace syncgrads {
+namespace {
+
+std::vector<uint64_t> Sizes(uint64_t rows, uint32_t shards, v1::DataSpec::Split split) {
+  std::vector<uint64_t> sizes;
+  uint64_t next = 0;
+  for (const RowRange& range : SplitRows(rows, shards, split)) {
+    EXPECT_EQ(range.begin, next);
+    next = range.end;
+    sizes.push_back(range.rows());
+  }
+  return sizes;
+}
+
+using Numbers = std::vector<uint64_t>;
+
+TEST(SplitRowsTest, CeilMakesTheLastOnesShort) {
+  EXPECT_EQ(Sizes(10, 3, v1::DataSpec::CEIL), (Numbers{4, 4, 2}));
+  EXPECT_EQ(Sizes(9, 3, v1::DataSpec::CEIL), (Numbers{3, 3, 3}));
+}
+
+TEST(SplitRowsTest, FloorDropsTheTail) {
+  EXPECT_EQ(Sizes(10, 3, v1::DataSpec::FLOOR), (Numbers{3, 3, 3}));
+}
+
+TEST(SplitRowsTest, MoreShardsThanRowsLeavesSomeEmpty) {
+  EXPECT_EQ(Sizes(2, 4, v1::DataSpec::CEIL), (Numbers{1, 1, 0, 0}));
+  EXPECT_EQ(Sizes(5, 4, v1::DataSpec::CEIL), (Numbers{2, 2, 1, 0}));
+  EXPECT_EQ(Sizes(2, 4, v1::DataSpec::FLOOR), (Numbers{0, 0, 0, 0}));
+  EXPECT_EQ(Sizes(0, 2, v1::DataSpec::CEIL), (Numbers{0, 0}));
+}
+
+TEST(ShardsOfTest, DealsShardsToWorkersInTurn) {
+  EXPECT_EQ(ShardsOf(7, 1, 3), (std::vector<uint32_t>{1, 4}));
+  EXPECT_EQ(ShardsOf(3, 2, 3), (std::vector<uint32_t>{2}));
+}
+
+v1::DataSpec FileSpec(const std::string& path, uint32_t shards) {
+  v1::DataSpec spec;
+  spec.mutable_table()->set_path(path);
+  spec.set_target("y");
+  spec.set_shards(shards);
+  return spec;
+}
+
+constexpr const char* kFiveRows = "x,y\n0,0\n1,1\n2,2\n3,3\n4,4\n";
+
+TEST(LoadShardsTest, AFileIsCutIntoRanges) {
+  const TemporaryDirectory directory;
+  directory.Write("t.csv", kFiveRows);
+  const auto data = LoadShards(FileSpec("t.csv", 3), directory.path(), TargetKind::kNumber,
+                               /*rank=*/0, /*world_size=*/2);
+  SYNCGRADS_ASSERT_OK(data);
+  EXPECT_EQ(data->total_shards, 3u);
+  ASSERT_EQ(data->shards.size(), 2u);
+  EXPECT_EQ(data->shards[0].table.features, (std::vector<double>{0, 1}));
+  EXPECT_EQ(data->shards[1].number, 2u);
+  EXPECT_EQ(data->shards[1].table.features, (std::vector<double>{4}));
+}
+
+TEST(LoadShardsTest, WithoutANumberThereIsAShardForEachWorker) {
+  const TemporaryDirectory directory;
+  directory.Write("t.csv", kFiveRows);
+  const auto data = LoadShards(FileSpec("t.csv", 0), directory.path(), TargetKind::kNumber, 7, 8);
+  SYNCGRADS_ASSERT_OK(data);
+  EXPECT_EQ(data->total_shards, 8u);
+  EXPECT_EQ(data->shards[0].table.rows, 0u);
+}
+
+TEST(LoadShardsTest, MoreWorkersThanShardsIsAnErrorWithBothNumbers) {
+  const TemporaryDirectory directory;
+  directory.Write("t.csv", kFiveRows);
+  ExpectError(LoadShards(FileSpec("t.csv", 3), directory.path(), TargetKind::kNumber, 0, 4),
+              absl::StatusCode::kInvalidArgument, {"4 workers", "data.shards is 3"});
+}
+
+v1::DataSpec DirectorySpec(uint32_t shards) {
+  v1::DataSpec spec = FileSpec("data", shards);
+  spec.mutable_table()->set_file("t.tsv");
+  return spec;
+}
+
+TEST(LoadShardsTest, ADirectoryHasAShardInEachOfItsShardDirectories) {
+  const TemporaryDirectory directory;
+  directory.Write("data/shard0/t.tsv", "x\ty\n0\t0\n");
+  directory.Write("data/shard1/t.tsv", "y\tx\n9\t1\n");
+  directory.Write("data/other/t.tsv", "nonsense");
+  const auto data = LoadShards(DirectorySpec(0), directory.path(), TargetKind::kNumber, 0, 1);
+  SYNCGRADS_ASSERT_OK(data);
+  ASSERT_EQ(data->shards.size(), 2u);
+  EXPECT_EQ(data->shards[1].table.features, (std::vector<double>{1}));
+  EXPECT_EQ(data->shards[1].table.targets, (std::vector<double>{9}));
+}
+
+TEST(LoadShardsTest, MoreWorkersThanShardDirectoriesIsAnErrorWithBothNumbers) {
+  const TemporaryDirectory directory;
+  directory.Write("data/shard0/t.tsv", "x\ty\n");
+  directory.Write("data/shard1/t.tsv", "x\ty\n");
+  ExpectError(LoadShards(DirectorySpec(0), directory.path(), TargetKind::kNumber, 0, 3),
+              absl::StatusCode::kInvalidArgument,
+              {"3 workers", "shard directories in " + directory.path() + "/data is 2"});
+}
+
+TEST(LoadShardsTest, AnotherNumberOfShardDirectoriesIsAnErrorWithBothNumbers) {
+  const TemporaryDirectory directory;
+  directory.Write("data/shard0/t.tsv", "x\ty\n");
+  ExpectError(LoadShards(DirectorySpec(2), directory.path(), TargetKind::kNumber, 0, 1),
+              absl::StatusCode::kInvalidArgument, {"data.shards is 2", "has 1 shard"});
+}
+
+TEST(LoadShardsTest, MissingShardsAndFilesAreNamed) {
+  const TemporaryDirectory directory;
+  directory.Write("data/shard0/t.tsv", "x\ty\n");
+  directory.Write("data/shard2/t.tsv", "x\ty\n");
+  ExpectError(LoadShards(DirectorySpec(0), directory.path(), TargetKind::kNumber, 0, 1),
+              absl::StatusCode::kNotFound, {"has shard2 but no shard1"});
+  directory.Write("data/shard1/other.tsv", "x\ty\n");
+  ExpectError(LoadShards(DirectorySpec(0), directory.path(), TargetKind::kNumber, 0, 1),
+              absl::StatusCode::kNotFound, {"shard1/t.tsv"});
+  ExpectError(LoadShards(FileSpec("none.csv", 0), directory.path(), TargetKind::kNumber, 0, 1),
+              absl::StatusCode::kNotFound, {"none.csv"});
+}
+
+TEST(LoadShardsTest, AFileAndADirectoryAreNotMistakenForEachOther) {
+  const TemporaryDirectory directory;
+  directory.Write("data/shard0/t.tsv", "x\ty\n");
+  ExpectError(LoadShards(FileSpec("data", 0), directory.path(), TargetKind::kNumber, 0, 1),
+              absl::StatusCode::kInvalidArgument, {"data.table.file is not given"});
+  v1::DataSpec spec = FileSpec("data/shard0/t.tsv", 0);
+  spec.mutable_table()->set_file("t.tsv");
+  ExpectError(LoadShards(spec, directory.path(), TargetKind::kNumber, 0, 1),
+              absl::StatusCode::kInvalidArgument, {"is not a directory"});
+}
+
+TEST(GeneratedShardsTest, DoNotDependOnHowManyShardsThereAre) {
+  v1::DataSpec spec;
+  spec.mutable_generated()->set_rows(1000);
+  spec.mutable_generated()->set_seed(3);
+  const auto whole = LoadShards(spec, ".", TargetKind::kClass, 0, 1);
+  SYNCGRADS_ASSERT_OK(whole);
+  const auto half = LoadShards(spec, ".", TargetKind::kClass, 1, 2);
+  SYNCGRADS_ASSERT_OK(half);
+  const Table& all = whole->shards[0].table;
+  const Table& rest = half->shards[0].table;
+  ASSERT_EQ(rest.rows, 500u);
+  EXPECT_EQ(rest.features, all.Slice(500, 1000).features);
+  EXPECT_EQ(rest.targets, all.Slice(500, 1000).targets);
+  double above = 0;
+  for (size_t row = 0; row < all.rows; ++row) {
+    const auto point = all.FeaturesOf(row);
+    EXPECT_EQ(all.targets[row], point[1] > point[0] * point[0] * point[0] ? 1 : 0);
+    above += all.targets[row];
+  }
+  EXPECT_NEAR(above, 500, 60);
+}
+
+TEST(GeneratedShardsTest, AnUnknownColumnIsNamed) {
+  v1::DataSpec spec;
+  spec.mutable_generated()->set_rows(10);
+  spec.add_features("z");
+  ExpectError(LoadShards(spec, ".", TargetKind::kClass, 0, 1), absl::StatusCode::kInvalidArgument,
+              {"\"z\"", "x, y, above"});
+}
+
+}  // namespace
+}  // namespace syncgrads

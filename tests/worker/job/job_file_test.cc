@@ -1,0 +1,121 @@
+#include "worker/job/job_file.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_replace.h"
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
+
+namespace syncgrads {
+namespace {
+
+// Line by line, so that the tests can say where an error is.
+constexpr const char* kJob =
+    "name: \"iris\"\n"                                      // 1
+    "batch_size: 8\n"                                       // 2
+    "epochs: 50\n"                                          // 3
+    "data {\n"                                              // 4
+    "  table { path: \"iris.csv\" }\n"                      // 5
+    "  target: \"class\"\n"                                 // 6
+    "  shards: 3\n"                                         // 7
+    "}\n"                                                   // 8
+    "model {\n"                                             // 9
+    "  layers { dense { outputs: 8 activation: TANH } }\n"  // 10
+    "  layers { dense { outputs: 3 } }\n"                   // 11
+    "}\n"                                                   // 12
+    "loss { logit_cross_entropy {} }\n"                     // 13
+    "optimizer { adam { learning_rate: 0.001 } }\n";        // 14
+
+// The job with one text replaced by another.
+absl::StatusOr<Job> ParseWith(const std::string& from, const std::string& to) {
+  const std::string text = absl::StrReplaceAll(kJob, {{from, to}});
+  EXPECT_NE(text, kJob) << "there is no " << from;
+  return ParseJobFile(text, "dir/x.job");
+}
+
+void ExpectRefused(const std::string& from, const std::string& to,
+                   std::initializer_list<std::string> texts) {
+  SCOPED_TRACE(to);
+  ExpectError(ParseWith(from, to), absl::StatusCode::kInvalidArgument, texts);
+}
+
+TEST(JobFileTest, FillsInWhatIsLeftOut) {
+  const auto job = ParseJobFile(kJob, "dir/x.job");
+  SYNCGRADS_ASSERT_OK(job);
+  EXPECT_EQ(job->directory, "dir");
+  EXPECT_EQ(job->file.dtype(), v1::F32);
+  EXPECT_EQ(job->file.place(), v1::WORKERS);
+  EXPECT_EQ(job->file.model().layers(0).dense().name(), "dense1");
+  EXPECT_EQ(job->file.model().layers(1).dense().name(), "dense2");
+}
+
+TEST(JobFileTest, AnUnknownFieldIsNamedWithItsLine) {
+  ExpectRefused("  shards: 3", "  shard: 3", {"dir/x.job:7:", "\"shard\""});
+  ExpectRefused("TANH", "TAN", {"dir/x.job:10:", "TAN"});
+}
+
+TEST(JobFileTest, AWrongTypeIsNamedWithItsLine) {
+  ExpectRefused("batch_size: 8", "batch_size: \"eight\"", {"dir/x.job:2:", "eight"});
+  ExpectRefused("batch_size: 8", "batch_size: -8", {"dir/x.job:2:", "-"});
+  ExpectRefused("epochs: 50", "epochs: 5000000000", {"dir/x.job:3:", "5000000000"});
+}
+
+TEST(JobFileTest, MissingValuesAreNamed) {
+  ExpectRefused("name: \"iris\"\n", "", {"dir/x.job:1:1: name: is missing"});
+  ExpectRefused("batch_size: 8\n", "", {"batch_size: is 0 or missing"});
+  ExpectRefused("epochs: 50\n", "", {"epochs or steps is missing"});
+  ExpectRefused("  target: \"class\"\n", "", {"dir/x.job:4:1: data.target: is missing"});
+  ExpectRefused("path: \"iris.csv\"", "", {"dir/x.job:5:3: data.table.path: is missing"});
+  ExpectRefused("  table { path: \"iris.csv\" }\n", "", {"dir/x.job:4:1: data: has no source"});
+  ExpectRefused("loss { logit_cross_entropy {} }\n", "", {"loss: is missing"});
+  ExpectRefused("logit_cross_entropy {}", "", {"dir/x.job:13:1: loss: has no kind"});
+  ExpectRefused("adam { learning_rate: 0.001 }", "", {"dir/x.job:14:1: optimizer: "});
+  ExpectRefused("dense { outputs: 3 }", "", {"dir/x.job:11:3: model.layers[1]: has no kind"});
+}
+
+TEST(JobFileTest, ValuesOutOfRangeAreNamedWithTheirLine) {
+  ExpectRefused("learning_rate: 0.001", "learning_rate: -1",
+                {"dir/x.job:14:20: optimizer.adam.learning_rate: ", "-1"});
+  ExpectRefused("learning_rate: 0.001", "beta1: 1", {"dir/x.job:14:20: optimizer.adam.beta1: "});
+  ExpectRefused("outputs: 8", "outputs: 0",
+                {"dir/x.job:10:20: model.layers[0].dense.outputs: is 0"});
+  ExpectRefused("shards: 3", "holdout_every: 1", {"dir/x.job:7:3: data.holdout_every: is 1"});
+  ExpectRefused("{} }", "{} l2: -0.5 }", {"dir/x.job:13:", "loss.l2: is -0.5"});
+  ExpectRefused("{} }", "{} l2: nan }", {"dir/x.job:13:", "loss.l2: is nan"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 chunk_bytes: 7",
+                {"dir/x.job:2:15: chunk_bytes: is 7", "4194304"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 dtype: I32", {"dir/x.job:2:15: dtype: is I32"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 dtype: 77", {"dir/x.job:2:"});
+  ExpectRefused("\"iris.csv\"", "\"iris.csv\" delimiter: \"ab\"",
+                {"dir/x.job:5:", "data.table.delimiter: \"ab\" has 2 bytes"});
+}
+
+TEST(JobFileTest, ContradictionsAreNamed) {
+  ExpectRefused("epochs: 50", "epochs: 50 steps: 9",
+                {"dir/x.job:3:12: steps: is 9 and epochs is 50"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 workers: 4",
+                {"dir/x.job:2:15: workers: is 4, but data.shards is 3"});
+  ExpectRefused("outputs: 3", "outputs: 1", {"dir/x.job:11:20:", "outputs: is 1", "at least 2"});
+  ExpectRefused("logit_cross_entropy", "squared_error", {"dir/x.job:11:20:", "is 3", "needs 1"});
+  ExpectRefused("target: \"class\"", "target: \"class\" features: \"a\" features: \"class\"",
+                {"dir/x.job:6:", "data.features[1]: \"class\" is the target"});
+  ExpectRefused("target: \"class\"", "target: \"class\" features: \"a\" features: \"a\"",
+                {"data.features[1]: \"a\" is named twice"});
+  ExpectRefused("outputs: 3", "outputs: 3 name: \"dense1\"", {"dir/x.job:11:", "\"dense1\""});
+  ExpectRefused("outputs: 3", "outputs: 3 name: \"a/b\"", {"dir/x.job:11:", "slash"});
+  ExpectRefused("dense { outputs: 8 activation: TANH }",
+                "dense { outputs: 8 } } layers { window_input {}",
+                {"dir/x.job:10:", "must be the first layer"});
+}
+
+TEST(JobFileTest, AFileThatIsMissingIsNamed) {
+  ExpectError(LoadJobFile("/nowhere/x.job"), absl::StatusCode::kNotFound, {"/nowhere/x.job"});
+}
+
+TEST(JobFileTest, TheExamplesAreValid) {
+  SYNCGRADS_EXPECT_OK(LoadJobFile("examples/iris/iris.job"));
+  SYNCGRADS_EXPECT_OK(LoadJobFile("examples/tflon/tflon.job"));
+}
+
+}  // namespace
+}  // namespace syncgrads

@@ -1,0 +1,257 @@
+// ps-launch itself, with programs that stand in for ps-server and ps-worker.
+
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/process/process.h"
+
+namespace syncgrads {
+namespace {
+
+using ::testing::AllOf;
+using testing::Exit;
+using testing::ExitCode;
+using ::testing::HasSubstr;
+using testing::KilledBy;
+using ::testing::Not;
+using testing::Process;
+using testing::ProcessOptions;
+
+constexpr absl::Duration kLongEnough = absl::Seconds(60);
+constexpr char kLaunch[] = "worker/launch/ps-launch";
+constexpr char kStandIn[] = "tests/worker/launch/stand_in";
+
+std::vector<std::string> Args(const std::vector<std::string>& flags,
+                              const std::vector<std::string>& worker_flags) {
+  std::vector<std::string> args = {"--job=tests/worker/launch/two_servers_three_workers.job",
+                                   absl::StrCat("--server_program=", kStandIn),
+                                   absl::StrCat("--worker_program=", kStandIn)};
+  args.insert(args.end(), flags.begin(), flags.end());
+  args.push_back("--");
+  args.insert(args.end(), worker_flags.begin(), worker_flags.end());
+  return args;
+}
+
+std::unique_ptr<Process> Start(const std::vector<std::string>& flags,
+                               const std::vector<std::string>& worker_flags) {
+  auto process = Process::Start({.program = kLaunch, .args = Args(flags, worker_flags)});
+  EXPECT_TRUE(process.ok()) << process.status();
+  return *std::move(process);
+}
+
+// Runs a group to its end and returns all it printed.
+std::string RunGroup(const std::vector<std::string>& flags,
+                     const std::vector<std::string>& worker_flags, Exit expected) {
+  const std::unique_ptr<Process> launch = Start(flags, worker_flags);
+  const absl::StatusOr<Exit> exit = launch->Wait(kLongEnough);
+  EXPECT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(exit.value_or(ExitCode(-1)), expected) << launch->output();
+  return launch->output();
+}
+
+// Waits for "[WHO] waits, pid N" and returns N.
+pid_t PidOf(Process& launch, const std::string& who) {
+  const std::string start = absl::StrCat("[", who, "] waits, pid ");
+  const absl::StatusOr<std::string> line = launch.WaitForLine(start, kLongEnough);
+  int pid = -1;
+  if (!line.ok() || !absl::SimpleAtoi(line->substr(start.size()), &pid)) {
+    ADD_FAILURE() << who << " has not said its pid: " << launch.output();
+  }
+  return pid;
+}
+
+TEST(LaunchTest, StartsServersAndWorkersOfTheJobFile) {
+  const std::string output = RunGroup({}, {}, ExitCode(0));
+  EXPECT_THAT(output, AllOf(HasSubstr("[server 0] arguments: --index=0 --port=0"),
+                            HasSubstr("[server 1] arguments: --index=1 --port=0"),
+                            Not(HasSubstr("[server 2]"))));
+  EXPECT_THAT(output, AllOf(HasSubstr("[worker 0] arguments:"), HasSubstr("[worker 1] arguments:"),
+                            HasSubstr("[worker 2] arguments:"), Not(HasSubstr("[worker 3]"))));
+}
+
+TEST(LaunchTest, FlagsOverruleTheJobFile) {
+  const std::string output = RunGroup({"--servers=1", "--workers=4"}, {}, ExitCode(0));
+  EXPECT_THAT(output, AllOf(HasSubstr("[server 0]"), Not(HasSubstr("[server 1]")),
+                            HasSubstr("[worker 3] "), Not(HasSubstr("[worker 4]"))));
+}
+
+TEST(LaunchTest, TellsServersAndWorkersWhereTheCoordinatorListens) {
+  const std::string output = RunGroup({}, {}, ExitCode(0));
+  EXPECT_THAT(output,
+              HasSubstr("--index=0 --port=0 --bind=127.0.0.1 --exit_when_done --servers=2\n"));
+  EXPECT_THAT(output, HasSubstr("--coordinator=127.0.0.1:4000\n"));
+  EXPECT_THAT(output, HasSubstr("--server=127.0.0.1:4000 --rank=2 --world_size=3\n"));
+}
+
+TEST(LaunchTest, FlagsAfterTheDashesGoToEveryWorker) {
+  const std::string output = RunGroup({}, {"--seed=7", "--", "x"}, ExitCode(0));
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(output,
+                HasSubstr(absl::StrCat("--rank=", rank, " --world_size=3 --seed=7 -- x\n")));
+  }
+}
+
+TEST(LaunchTest, ServerArgsGoToEveryServer) {
+  const std::string output = RunGroup({"--server_args=--lease=3s,--heartbeat=1s"}, {}, ExitCode(0));
+  EXPECT_THAT(output, HasSubstr("--servers=2 --lease=3s --heartbeat=1s\n"));
+  EXPECT_THAT(output, HasSubstr("--coordinator=127.0.0.1:4000 --lease=3s --heartbeat=1s\n"));
+}
+
+TEST(LaunchTest, ALastLineWithoutAnEndIsPrinted) {
+  EXPECT_THAT(RunGroup({}, {"--act=w1:unfinished"}, ExitCode(0)),
+              HasSubstr("[worker 1] no line end\n"));
+}
+
+TEST(LaunchTest, AWorkerThatFailsForGoodEndsTheGroup) {
+  const std::string output =
+      RunGroup({}, {"--act=w0:wait", "--act=w1:exit:3", "--act=w2:wait"}, ExitCode(3));
+  EXPECT_THAT(output, HasSubstr("[launch] worker 1 ended with exit code 3; ending the group\n"));
+}
+
+TEST(LaunchTest, WhatTheOthersExitWithAfterAFailureDoesNotCount) {
+  RunGroup({}, {"--act=w0:wait_for:5", "--act=w1:exit:3", "--act=w2:wait_for:6"}, ExitCode(3));
+}
+
+TEST(LaunchTest, AKilledWorkerIsReportedAndTheOthersFinish) {
+  const std::string output = RunGroup({}, {"--act=w1:raise:9"}, ExitCode(0));
+  EXPECT_THAT(output, HasSubstr("[launch] worker 1 was killed by signal 9 (Killed); the others "));
+}
+
+TEST(LaunchTest, ARetryableExitCodeCountsAsADeath) {
+  const std::string output = RunGroup({}, {"--act=w1:exit:200"}, ExitCode(0));
+  EXPECT_THAT(output, HasSubstr("[launch] worker 1 ended with exit code 200; the others "));
+}
+
+TEST(LaunchTest, AKilledWorkerCanEndTheGroup) {
+  RunGroup({"--on_worker_death=end"}, {"--act=w0:wait", "--act=w1:raise:9", "--act=w2:wait"},
+           ExitCode(128 + 9));
+}
+
+TEST(LaunchTest, AGroupWhoseWorkersHaveAllBeenKilledHasFailed) {
+  RunGroup({}, {"--act=w0:raise:9", "--act=w1:raise:9", "--act=w2:raise:9"}, ExitCode(128 + 9));
+}
+
+TEST(LaunchTest, AServerThatIsKilledEndsTheGroup) {
+  const std::unique_ptr<Process> launch =
+      Start({}, {"--act=w0:wait", "--act=w1:wait", "--act=w2:wait"});
+  PidOf(*launch, "worker 2");
+  kill(PidOf(*launch, "server 1"), SIGKILL);
+  const absl::StatusOr<Exit> exit = launch->Wait(kLongEnough);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(*exit, ExitCode(128 + 9));
+  EXPECT_THAT(launch->output(), HasSubstr("[launch] server 1 was killed by signal 9 (Killed); "
+                                          "ending the group\n"));
+}
+
+TEST(LaunchTest, AServerThatDoesNotListenIsAnError) {
+  const std::string output = RunGroup({"--server_args=--act=s1:exit:4"}, {}, ExitCode(1));
+  EXPECT_THAT(output, HasSubstr("[launch] server 1 ended with exit code 4 before it listened\n"));
+  EXPECT_THAT(output, Not(HasSubstr("[worker")));
+}
+
+TEST(LaunchTest, HandsOnSigterm) {
+  const std::unique_ptr<Process> launch =
+      Start({}, {"--act=w0:wait", "--act=w1:wait", "--act=w2:wait"});
+  for (const char* who : {"worker 0", "worker 1", "worker 2"}) PidOf(*launch, who);
+  launch->Kill(SIGTERM);
+  const absl::StatusOr<Exit> exit = launch->Wait(kLongEnough);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(*exit, ExitCode(128 + SIGTERM));
+  EXPECT_THAT(launch->output(), HasSubstr("[launch] signal 15 (Terminated): handed on to all\n"));
+}
+
+TEST(LaunchTest, KillsWhatIgnoresSigterm) {
+  const std::string output =
+      RunGroup({"--grace=100ms"}, {"--act=w0:stubborn", "--act=w1:exit:3"}, ExitCode(3));
+  EXPECT_THAT(output, HasSubstr("[launch] killing what still runs after 100ms\n"));
+}
+
+TEST(LaunchTest, ASecondSignalKillsAtOnce) {
+  const std::unique_ptr<Process> launch =
+      Start({"--grace=1h"}, {"--act=w0:stubborn", "--act=w1:stubborn", "--act=w2:stubborn"});
+  for (const char* who : {"worker 0", "worker 1", "worker 2"}) PidOf(*launch, who);
+  launch->Kill(SIGTERM);
+  ASSERT_TRUE(launch->WaitForLine("handed on", kLongEnough).ok());
+  launch->Kill(SIGTERM);
+  const absl::StatusOr<Exit> exit = launch->Wait(kLongEnough);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(*exit, ExitCode(128 + SIGTERM));
+}
+
+TEST(LaunchTest, NothingOutlivesAKilledLauncher) {
+  const std::unique_ptr<Process> launch =
+      Start({}, {"--act=w0:wait", "--act=w1:stubborn", "--act=w2:wait"});
+  std::vector<pollfd> programs;
+  for (const char* who : {"server 0", "server 1", "worker 0", "worker 1", "worker 2"}) {
+    programs.push_back(
+        {.fd = testing::OpenPidfd(PidOf(*launch, who)), .events = POLLIN, .revents = 0});
+  }
+  launch->Kill(SIGKILL);
+  for (pollfd& program : programs) {
+    EXPECT_EQ(poll(&program, 1, 20000), 1);  // a pidfd is readable when its program has ended
+    close(program.fd);
+  }
+}
+
+TEST(LaunchTest, SaysWhichProgramIsMissing) {
+  const std::string output = RunGroup({"--worker_program=/no/such/worker"}, {}, ExitCode(1));
+  EXPECT_THAT(output, HasSubstr("[launch] /no/such/worker: No such file or directory\n"));
+}
+
+TEST(LaunchTest, RefusesWhatIsNoFlag) {
+  EXPECT_THAT(
+      RunGroup({"3"}, {}, ExitCode(1)),
+      HasSubstr("ps-launch: \"3\" is no flag of ps-launch; flags of the workers come after --"));
+  EXPECT_THAT(RunGroup({"--on_worker_death=cry"}, {}, ExitCode(1)),
+              HasSubstr("--on_worker_death is \"cry\", neither \"continue\" nor \"end\""));
+  EXPECT_THAT(RunGroup({"--job=/no/such/file"}, {}, ExitCode(1)), HasSubstr("/no/such/file"));
+}
+
+TEST(LaunchTest, WithoutATerminalABarBecomesALine) {
+  EXPECT_THAT(RunGroup({}, {"--act=w0:draw"}, ExitCode(0)),
+              AllOf(HasSubstr("[worker 0] pipe step 3\n"), Not(HasSubstr("step 1"))));
+}
+
+// What a program prints on a terminal of its own.
+std::string OutputOnATerminal(std::vector<std::string> command) {
+  std::vector<char*> args;
+  for (std::string& word : command) args.push_back(word.data());
+  args.push_back(nullptr);
+  winsize size = {.ws_row = 24, .ws_col = 60, .ws_xpixel = 0, .ws_ypixel = 0};
+  int terminal;
+  const pid_t pid = forkpty(&terminal, nullptr, nullptr, &size);
+  if (pid == 0) {
+    execv(args[0], args.data());
+    _exit(127);
+  }
+  std::string output;
+  char buffer[4096];
+  for (ssize_t length; (length = read(terminal, buffer, sizeof(buffer))) > 0;) {
+    output.append(buffer, length);
+  }
+  close(terminal);
+  waitpid(pid, nullptr, 0);
+  return output;
+}
+
+TEST(LaunchTest, OnATerminalTheFirstWorkerDrawsItsBar) {
+  std::vector<std::string> command = {kLaunch};
+  for (const std::string& arg : Args({}, {"--act=w0:draw"})) command.push_back(arg);
+  const std::string output = OutputOnATerminal(command);
+  EXPECT_THAT(output, HasSubstr("[worker 0] bar step 3"));
+  EXPECT_THAT(output, HasSubstr("[worker 1] arguments:"));
+}
+
+}  // namespace
+}  // namespace syncgrads

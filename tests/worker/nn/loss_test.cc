@@ -1,0 +1,131 @@
+#include "worker/nn/loss.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace syncgrads {
+namespace {
+
+template <typename T>
+class LossTest : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(LossTest, Types);
+
+template <typename T>
+Matrix<T> Rows(std::initializer_list<std::initializer_list<T>> rows) {
+  return Matrix<T>(rows);
+}
+
+TYPED_TEST(LossTest, LogitCrossEntropyOfTheWorkedNumbers) {
+  const auto logits = Rows<TypeParam>({{1, 2, 3}, {0, 0, 0}});
+  const std::vector<double> targets = {2, 0};
+  const Loss loss;
+  const double sum = SumOfLosses(loss, logits, targets);
+  EXPECT_NEAR(sum, 1.5062182531, 1e-10);
+  EXPECT_NEAR(sum / loss.Divisor(2, 4), 0.7531091266, 1e-10);
+}
+
+TEST(LossDivisorTest, FollowsTheNormalisation) {
+  Loss loss;
+  EXPECT_EQ(loss.Divisor(8, 4), 8);
+  loss.normalisation = Loss::Normalisation::kSum;
+  EXPECT_EQ(loss.Divisor(8, 4), 1);
+  loss.normalisation = Loss::Normalisation::kPerElement;
+  EXPECT_EQ(loss.Divisor(8, 4), 32);
+}
+
+// w = 1 and y' = w x: the gradient by w of the loss, by the chain rule by hand.
+double SlopeOf(const std::vector<double>& x, const std::vector<double>& y) {
+  Matrix<double> outputs(x.size(), 1);
+  for (size_t i = 0; i < x.size(); ++i) outputs(i, 0) = x[i];
+  Loss loss;
+  loss.kind = Loss::Kind::kSquaredError;
+  loss.normalisation = Loss::Normalisation::kPerElement;
+  Matrix<double> gradient;
+  LossGradient(loss, outputs, y, loss.Divisor(x.size(), 1), gradient);
+  double slope = 0;
+  for (size_t i = 0; i < x.size(); ++i) slope += gradient(i, 0) * x[i];
+  return slope;
+}
+
+TEST(SquaredErrorTest, GradientsOfTheWorkedNumbers) {
+  EXPECT_DOUBLE_EQ(SlopeOf({1, 2}, {2, 4}), -5);
+  EXPECT_DOUBLE_EQ(SlopeOf({3}, {3}), 0);
+  EXPECT_DOUBLE_EQ(SlopeOf({1, 1, 1}, {0, 0, 0}), 2);
+}
+
+TYPED_TEST(LossTest, SigmoidCrossEntropyAgreesWithItsDefinition) {
+  Loss loss;
+  loss.kind = Loss::Kind::kSigmoidCrossEntropy;
+  for (const double x : {-3.0, -0.5, 0.0, 0.5, 3.0}) {
+    const double p = 1 / (1 + std::exp(-x));
+    const auto outputs = Rows<TypeParam>({{static_cast<TypeParam>(x)}});
+    EXPECT_NEAR(SumOfLosses(loss, outputs, std::vector<double>{1}), -std::log(p), 1e-12);
+    EXPECT_NEAR(SumOfLosses(loss, outputs, std::vector<double>{0}), -std::log(1 - p), 1e-12);
+  }
+}
+
+TYPED_TEST(LossTest, LargeOutputsDoNotOverflow) {
+  const TypeParam huge = std::numeric_limits<TypeParam>::max() / 4;
+  Loss loss;
+  Matrix<TypeParam> gradient;
+  const auto logits = Rows<TypeParam>({{huge, 0}});
+  EXPECT_EQ(SumOfLosses(loss, logits, std::vector<double>{0}), 0);
+  LossGradient(loss, logits, std::vector<double>{1}, 1, gradient);
+  EXPECT_EQ(gradient(0, 0), 1);
+  EXPECT_EQ(gradient(0, 1), -1);
+  loss.kind = Loss::Kind::kSigmoidCrossEntropy;
+  const auto output = Rows<TypeParam>({{-huge}});
+  EXPECT_EQ(SumOfLosses(loss, output, std::vector<double>{0}), 0);
+  LossGradient(loss, output, std::vector<double>{1}, 1, gradient);
+  EXPECT_EQ(gradient(0, 0), -1);
+}
+
+// Every kind's gradient against differences of its value.
+TEST(LossGradientTest, IsTheDerivativeOfTheLoss) {
+  const double h = 1e-6;
+  for (const Loss::Kind kind : {Loss::Kind::kLogitCrossEntropy, Loss::Kind::kSquaredError,
+                                Loss::Kind::kSigmoidCrossEntropy}) {
+    Loss loss;
+    loss.kind = kind;
+    Matrix<double> outputs = kind == Loss::Kind::kLogitCrossEntropy
+                                 ? Rows<double>({{0.3, -1.2, 2}, {1, 0.5, -0.1}})
+                                 : Rows<double>({{0.3}, {-1.2}});
+    const std::vector<double> targets = {1, 0};
+    Matrix<double> gradient;
+    LossGradient(loss, outputs, targets, 2, gradient);
+    for (Eigen::Index i = 0; i < outputs.size(); ++i) {
+      double& output = outputs.data()[i];
+      const double kept = output;
+      output = kept + h;
+      const double above = SumOfLosses(loss, outputs, targets) / 2;
+      output = kept - h;
+      const double below = SumOfLosses(loss, outputs, targets) / 2;
+      output = kept;
+      EXPECT_NEAR(gradient.data()[i], (above - below) / (2 * h), 1e-8)
+          << "kind " << static_cast<int>(kind) << ", output " << i;
+    }
+  }
+}
+
+TYPED_TEST(LossTest, ThePenaltyCountsKernelsOnly) {
+  Loss loss;
+  loss.l2 = 0.5;
+  Parameter<TypeParam> parameter;
+  parameter.values = Rows<TypeParam>({{1, -2}});
+  parameter.gradient = Rows<TypeParam>({{10, 10}});
+  EXPECT_EQ(Penalty(loss, parameter), 0);
+  AddPenaltyGradient(loss, parameter);
+  EXPECT_EQ(parameter.gradient(0, 1), 10);
+  parameter.penalised = true;
+  EXPECT_EQ(Penalty(loss, parameter), 1.25);
+  AddPenaltyGradient(loss, parameter);
+  EXPECT_EQ(parameter.gradient(0, 0), 10.5);
+  EXPECT_EQ(parameter.gradient(0, 1), 9);
+}
+
+}  // namespace
+}  // namespace syncgrads

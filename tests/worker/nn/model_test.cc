@@ -1,0 +1,200 @@
+#include "worker/nn/model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tests/worker/testing/status.h"
+#include "worker/base/random.h"
+#include "worker/nn/dense.h"
+#include "worker/nn/loss.h"
+#include "worker/nn/window_input.h"
+
+namespace syncgrads {
+namespace {
+
+constexpr int kRows = 7;
+constexpr int kFeatures = 4;
+constexpr int kClasses = 3;
+
+// A layer with each activation.
+template <typename T>
+std::unique_ptr<Model<T>> MakeModel(uint64_t seed) {
+  auto window = std::make_unique<WindowInput<T>>(kFeatures);
+  window->SetRanges({-1, -2, -1, 0}, {1, 2, 0.5, 0});
+  std::vector<std::unique_ptr<Layer<T>>> layers;
+  layers.push_back(std::move(window));
+  layers.push_back(std::make_unique<Dense<T>>("dense1", kFeatures, 6, Activation::kTanh));
+  layers.push_back(std::make_unique<Dense<T>>("dense2", 6, 5, Activation::kSigmoid));
+  layers.push_back(std::make_unique<Dense<T>>("dense3", 5, 5, Activation::kRelu));
+  layers.push_back(std::make_unique<Dense<T>>("dense4", 5, kClasses, Activation::kIdentity));
+  auto model = std::make_unique<Model<T>>(std::move(layers));
+  model->Initialise(seed);
+  return model;
+}
+
+template <typename T>
+Matrix<T> MakeInput() {
+  Matrix<T> input(kRows, kFeatures);
+  RandomStream random(5, {});
+  for (int i = 0; i < input.size(); ++i) {
+    input.data()[i] = static_cast<T>(2 * random.NextUniform() - 1);
+  }
+  return input;
+}
+
+const std::vector<double>& Targets() {
+  static const auto& targets = *new std::vector<double>{0, 1, 2, 0, 1, 2, 1};
+  return targets;
+}
+
+// Sets all gradients for the mean loss of the rows given.
+template <typename T>
+void ComputeGradients(Model<T>& model, const Matrix<T>& input, absl::Span<const double> targets) {
+  const Loss loss;
+  const Matrix<T>& outputs = model.Forward(input);
+  Matrix<T> gradient;
+  LossGradient(loss, outputs, targets, static_cast<double>(input.rows()), gradient);
+  SYNCGRADS_ASSERT_OK(model.Backward(gradient, [](size_t) { return absl::OkStatus(); }));
+}
+
+TEST(ModelTest, GradientsAgreeWithFiniteDifferences) {
+  const auto model = MakeModel<double>(3);
+  const Matrix<double> input = MakeInput<double>();
+  ComputeGradients(*model, input, Targets());
+  const double h = 1e-6;
+  for (Parameter<double>* parameter : model->parameters()) {
+    for (Eigen::Index i = 0; i < parameter->values.size(); ++i) {
+      double& value = parameter->values.data()[i];
+      const double kept = value;
+      value = kept + h;
+      const double above = SumOfLosses(Loss(), model->Forward(input), Targets()) / kRows;
+      value = kept - h;
+      const double below = SumOfLosses(Loss(), model->Forward(input), Targets()) / kRows;
+      value = kept;
+      EXPECT_NEAR(parameter->gradient.data()[i], (above - below) / (2 * h), 1e-8)
+          << parameter->name << "[" << i << "]";
+    }
+  }
+}
+
+template <typename T>
+class TypedModelTest : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(TypedModelTest, Types);
+
+TYPED_TEST(TypedModelTest, GradientOfABatchIsTheMeanOfTheGradientsOfItsSamples) {
+  const auto model = MakeModel<TypeParam>(3);
+  const Matrix<TypeParam> input = MakeInput<TypeParam>();
+  std::vector<Matrix<TypeParam>> means;
+  for (Parameter<TypeParam>* parameter : model->parameters()) {
+    means.push_back(Matrix<TypeParam>::Zero(parameter->values.rows(), parameter->values.cols()));
+  }
+  for (int row = 0; row < kRows; ++row) {
+    const Matrix<TypeParam> sample = input.row(row);
+    ComputeGradients(*model, sample, absl::MakeConstSpan(Targets()).subspan(row, 1));
+    for (size_t i = 0; i < means.size(); ++i) means[i] += model->parameters()[i]->gradient / kRows;
+  }
+  ComputeGradients(*model, input, Targets());
+  for (size_t i = 0; i < means.size(); ++i) {
+    const auto difference = (means[i] - model->parameters()[i]->gradient).cwiseAbs().maxCoeff();
+    EXPECT_LT(difference, sizeof(TypeParam) == 8 ? 1e-15 : 1e-7) << model->parameters()[i]->name;
+  }
+}
+
+TYPED_TEST(TypedModelTest, TheSameSeedGivesTheSameBits) {
+  const auto model = MakeModel<TypeParam>(3);
+  const auto again = MakeModel<TypeParam>(3);
+  const auto other = MakeModel<TypeParam>(4);
+  const Matrix<TypeParam> input = MakeInput<TypeParam>();
+  for (const auto& one : {model.get(), again.get()}) ComputeGradients(*one, input, Targets());
+  for (size_t i = 0; i < model->parameters().size(); ++i) {
+    EXPECT_EQ(model->parameters()[i]->values, again->parameters()[i]->values);
+    EXPECT_EQ(model->parameters()[i]->gradient, again->parameters()[i]->gradient);
+  }
+  EXPECT_NE(model->parameters()[0]->values, other->parameters()[0]->values);
+}
+
+TEST(ModelInitialisationTest, KernelsAreGlorotUniformAndBiasesZero) {
+  Dense<double> dense("dense1", 200, 100, Activation::kIdentity);
+  dense.Initialise(9);
+  const Matrix<double>& kernel = dense.parameters()[0]->values;
+  const double limit = std::sqrt(6.0 / 300);
+  EXPECT_LE(kernel.cwiseAbs().maxCoeff(), limit);
+  EXPECT_GT(kernel.cwiseAbs().maxCoeff(), 0.99 * limit);
+  EXPECT_NEAR(kernel.mean(), 0, 0.01 * limit);
+  // The variance of a uniform distribution is a third of the square of its limit.
+  EXPECT_NEAR(kernel.squaredNorm() / static_cast<double>(kernel.size()), limit * limit / 3,
+              0.02 * limit * limit);
+  EXPECT_EQ(dense.parameters()[1]->values.cwiseAbs().maxCoeff(), 0);
+}
+
+TEST(ModelTest, ParametersAreNamedAndShapedByTheirLayers) {
+  const auto model = MakeModel<float>(3);
+  ASSERT_EQ(model->parameters().size(), 8u);
+  EXPECT_EQ(ToString(model->parameters()[0]->spec()), "f32[4,6]");
+  EXPECT_EQ(model->parameters()[0]->name, "dense1/kernel");
+  EXPECT_EQ(model->parameters()[7]->name, "dense4/bias");
+  EXPECT_EQ(ToString(model->parameters()[7]->spec()), "f32[3]");
+  ASSERT_EQ(model->states().size(), 2u);
+  EXPECT_EQ(model->states()[0]->name, "window_input/minimum");
+}
+
+TEST(ModelTest, BackwardReportsTheLastLayerFirst) {
+  const auto model = MakeModel<double>(3);
+  const Matrix<double> input = MakeInput<double>();
+  Matrix<double> gradient = model->Forward(input);
+  std::vector<size_t> order;
+  SYNCGRADS_ASSERT_OK(model->Backward(gradient, [&](size_t i) {
+    order.push_back(i);
+    return absl::OkStatus();
+  }));
+  EXPECT_EQ(order, (std::vector<size_t>{6, 7, 4, 5, 2, 3, 0, 1}));
+}
+
+TEST(ModelTest, BackwardDoesNotLookAtALayerThatIsReady) {
+  const Matrix<double> input = MakeInput<double>();
+  const auto model = MakeModel<double>(3);
+  ComputeGradients(*model, input, Targets());
+  const auto overwritten = MakeModel<double>(3);
+  Matrix<double> gradient;
+  LossGradient(Loss(), overwritten->Forward(input), Targets(), kRows, gradient);
+  std::vector<Matrix<double>> seen(overwritten->parameters().size());
+  SYNCGRADS_ASSERT_OK(overwritten->Backward(gradient, [&](size_t i) {
+    Parameter<double>& parameter = *overwritten->parameters()[i];
+    seen[i] = parameter.gradient;
+    parameter.values.setConstant(1e9);
+    parameter.gradient.setConstant(1e9);
+    return absl::OkStatus();
+  }));
+  for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], model->parameters()[i]->gradient);
+}
+
+TEST(ModelTest, BackwardStopsAtTheFirstError) {
+  const auto model = MakeModel<double>(3);
+  const Matrix<double> input = MakeInput<double>();
+  Matrix<double> gradient = model->Forward(input);
+  int calls = 0;
+  ExpectError(model->Backward(gradient,
+                              [&](size_t) {
+                                ++calls;
+                                return absl::UnavailableError("gone");
+                              }),
+              absl::StatusCode::kUnavailable, {"gone"});
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(WindowInputTest, ScalesRangesToMinusOneToOneAndConstantsToZero) {
+  WindowInput<double> window(3);
+  window.SetRanges({0, -10, 5}, {4, 10, 5});
+  Matrix<double> input{{0, 10, 5}, {4, -10, 5}, {1, 0, 5}};
+  const Matrix<double> expected{{-1, 1, 0}, {1, -1, 0}, {-0.5, 0, 0}};
+  EXPECT_EQ(window.Forward(input), expected);
+}
+
+}  // namespace
+}  // namespace syncgrads

@@ -1,0 +1,45 @@
+#include "worker/run/stop_signal.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "absl/time/clock.h"
+
+namespace syncgrads {
+namespace {
+
+// Signals come when they come: wait for what must follow, up to a generous bound.
+template <typename Condition>
+bool Eventually(Condition condition) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!condition()) {
+    if (absl::Now() > deadline) return false;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return true;
+}
+
+TEST(StopSignalTest, ASignalIsARequestAndThenTheLastResort) {
+  StopSignal stop;
+  EXPECT_FALSE(stop.requested());
+  std::atomic<int> calls{0};
+  stop.SetLastResort([&] { ++calls; }, absl::ZeroDuration());
+  kill(getpid(), SIGTERM);
+  EXPECT_TRUE(Eventually([&] { return stop.requested(); }));
+  EXPECT_TRUE(Eventually([&] { return calls == 1; }));
+  stop.SetLastResort(nullptr, absl::ZeroDuration());
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(StopSignalTest, WithoutASignalNothingHappens) {
+  std::atomic<int> calls{0};
+  {
+    StopSignal stop;
+    stop.SetLastResort([&] { ++calls; }, absl::ZeroDuration());
+  }
+  EXPECT_EQ(calls, 0);
+}
+
+}  // namespace
+}  // namespace syncgrads

@@ -1,0 +1,110 @@
+// What ps-worker refuses, and what it does without a server.
+
+#include "worker/run/worker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <sstream>
+
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
+#include "worker/job/job_file.h"
+#include "worker/nn/build.h"
+#include "worker/train/model_file.h"
+
+namespace syncgrads {
+namespace {
+
+class WorkerTest : public testing::Test {
+ protected:
+  WorkerTest() { options_.job = "examples/iris/iris.job"; }
+
+  absl::Status Run() {
+    return RunWorker(options_, {out_, /*out_is_terminal=*/false, stop_, Clock::Real(),
+                                [this](const char* name) -> const char* {
+                                  const auto it = environment_.find(name);
+                                  return it == environment_.end() ? nullptr : it->second.c_str();
+                                }})
+        .status;
+  }
+
+  // An untrained model of the Iris job.
+  std::string WriteModel() {
+    const auto job = LoadJobFile(options_.job);
+    const auto model = BuildModel<float>(job->file.model(), 4);
+    model->Initialise(1);
+    const std::string path = directory_.path() + "/m.safetensors";
+    const Classes classes = Classes::Named({"Iris-setosa", "Iris-versicolor", "Iris-virginica"});
+    SYNCGRADS_EXPECT_OK(SaveModel(*model, std::optional<Classes>(classes), "iris", path));
+    return path;
+  }
+
+  StopSignal stop_;
+  TemporaryDirectory directory_;
+  WorkerOptions options_;
+  std::map<std::string, std::string> environment_;
+  std::ostringstream out_;
+};
+
+TEST_F(WorkerTest, RefusesFlagsThatMakeNoSense) {
+  options_.device = "cuda:0";
+  ExpectError(Run(), absl::StatusCode::kUnimplemented, {"cuda:0", "no CUDA devices"});
+  options_.device = "abacus";
+  ExpectError(Run(), absl::StatusCode::kInvalidArgument, {"abacus"});
+  options_.device = "cpu";
+  options_.batch_size = 0;
+  ExpectError(Run(), absl::StatusCode::kInvalidArgument, {"--batch_size is 0"});
+  options_.batch_size.reset();
+  options_.world_size = 0;
+  ExpectError(Run(), absl::StatusCode::kInvalidArgument, {"--world_size is 0"});
+  options_.world_size.reset();
+  options_.predict = "m";
+  ExpectError(Run(), absl::StatusCode::kInvalidArgument, {"--predictions"});
+  options_.job = "";
+  options_.predict = "";
+  ExpectError(Run(), absl::StatusCode::kInvalidArgument, {"--job is missing"});
+}
+
+TEST_F(WorkerTest, RefusesABadJobFileWithItsPlace) {
+  options_.job = directory_.Write("bad.job", "name: \"x\"\nbatches: 3\n");
+  ExpectError(Run(), absl::StatusCode::kInvalidArgument, {"bad.job:2:", "batches"});
+}
+
+TEST_F(WorkerTest, TrainingNeedsAServer) {
+  ExpectError(Run(), absl::StatusCode::kInvalidArgument, {"--server is missing"});
+}
+
+TEST_F(WorkerTest, EvaluatesAloneWithoutAServer) {
+  options_.evaluate = WriteModel();
+  SYNCGRADS_ASSERT_OK(Run());
+  EXPECT_THAT(out_.str(), testing::HasSubstr("of 150 rows"));
+  EXPECT_THAT(out_.str(), testing::HasSubstr("of 30 rows"));
+}
+
+TEST_F(WorkerTest, PredictsAloneWithoutAServer) {
+  options_.predict = WriteModel();
+  options_.predictions = directory_.path() + "/p.csv";
+  SYNCGRADS_ASSERT_OK(Run());
+  EXPECT_THAT(out_.str(), testing::HasSubstr("p.csv"));
+}
+
+TEST_F(WorkerTest, SeveralWorkersThatEvaluateNeedAServer) {
+  options_.evaluate = WriteModel();
+  environment_ = {{"RANK", "1"}, {"WORLD_SIZE", "3"}};
+  ExpectError(Run(), absl::StatusCode::kInvalidArgument, {"--server is missing", "3 workers"});
+}
+
+TEST_F(WorkerTest, ADamagedModelIsRefused) {
+  options_.evaluate = directory_.Write("m", "nonsense");
+  ExpectError(Run(), absl::StatusCode::kDataLoss, {"/m"});
+}
+
+TEST(OutputOfRankTest, PutsTheRankBeforeTheExtension) {
+  EXPECT_EQ(OutputOfRank("a/out.safetensors", 2), "a/out.rank2.safetensors");
+  EXPECT_EQ(OutputOfRank("a.b/out", 2), "a.b/out.rank2");
+}
+
+}  // namespace
+}  // namespace syncgrads

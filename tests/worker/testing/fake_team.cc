@@ -1,0 +1,285 @@
+#include "tests/worker/testing/fake_team.h"
+
+#include <cstring>
+#include <thread>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/kernels/reduce.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(60);
+
+std::string Bytes(const void* data, size_t size) {
+  return std::string(static_cast<const char*>(data), size);
+}
+
+// Reduces what was contributed, in rank order; returns how many contributed.
+uint32_t ReduceAll(DType dtype, Reduction reduction, const std::vector<FakeContribution>& all,
+                   std::string& result) {
+  std::vector<WeightedSource> sources;
+  for (const FakeContribution& one : all) {
+    if (!one.bytes.has_value()) continue;
+    sources.push_back({reinterpret_cast<const std::byte*>(one.bytes->data()), one.weight});
+    result.resize(one.bytes->size());
+  }
+  if (!sources.empty()) {
+    Reduce(dtype, reduction, sources, result.size() / SizeOf(dtype),
+           reinterpret_cast<std::byte*>(result.data()));
+  }
+  return static_cast<uint32_t>(sources.size());
+}
+
+}  // namespace
+
+class FakeGroup : public Group {
+ public:
+  FakeGroup(FakeJob& job, uint32_t rank, GroupSpec spec, Layout layout)
+      : job_(job), rank_(rank), spec_(std::move(spec)), layout_(std::move(layout)) {
+    results_.resize(spec_.tensors.size());
+  }
+
+  const GroupSpec& spec() const override { return spec_; }
+  const Layout& layout() const override { return layout_; }
+  uint64_t step() const override { return step_; }
+
+  absl::StatusOr<TensorId> Find(absl::string_view name) const override {
+    for (uint32_t i = 0; i < spec_.tensors.size(); ++i) {
+      if (spec_.tensors[i].name == name) return TensorId{i};
+    }
+    return absl::NotFoundError(name);
+  }
+
+  absl::Status SetWeight(double weight) override {
+    weight_ = weight;
+    return absl::OkStatus();
+  }
+
+  absl::Status Push(TensorId tensor, const void* values, size_t bytes, void* result) override {
+    Put(tensor, {Bytes(values, bytes), weight_}, result);
+    return absl::OkStatus();
+  }
+
+  absl::Status Skip(TensorId tensor, void* result) override {
+    Put(tensor, {}, result);
+    return absl::OkStatus();
+  }
+
+  absl::Status SkipAll(absl::Span<void* const> results) override {
+    for (uint32_t i = 0; i < results.size(); ++i) Put(TensorId{i}, {}, results[i]);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Contributors> Wait(TensorId, absl::Duration) override {
+    return absl::UnimplementedError("the fake waits for whole steps");
+  }
+
+  absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration) override {
+    MutexLock lock(job_.mutex_);
+    const absl::Time deadline = absl::Now() + kTimeout;
+    while (!job_.IsCompleteLocked(step_)) {
+      if (!job_.changed_.WaitUntil(job_.mutex_, deadline)) {
+        return absl::DeadlineExceededError(absl::StrCat("step ", step_));
+      }
+    }
+    FakeJob::Step& step = job_.StepLocked(step_);
+    if (!step.closed) job_.CloseLocked(step);
+    uint32_t most = 0;
+    for (const uint32_t count : step.contributors) most = std::max(most, count);
+    bool all_ended = true;
+    for (const bool ended : job_.ended_) all_ended = all_ended && ended;
+    if (most == 0 && all_ended) return absl::OutOfRangeError("all have ended");
+    std::vector<Contributors> contributors;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      contributors.push_back({step.contributors[i], step.contributors[i]});
+      std::memcpy(results_[i], step.results[i].data(), step.results[i].size());
+      if (job_.corrupted_ == rank_ && !step.results[i].empty()) {
+        static_cast<char*>(results_[i])[2] ^= 0x40;
+      }
+    }
+    ++step_;
+    weight_ = 1;
+    return contributors;
+  }
+
+  absl::Status End(absl::Duration) override {
+    MutexLock lock(job_.mutex_);
+    job_.ended_[rank_] = true;
+    job_.changed_.NotifyAll();
+    return absl::OkStatus();
+  }
+
+  absl::Status Broadcast(uint32_t root, absl::Span<void* const> tensors, absl::Duration) override {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const size_t size = spec_.tensors[i].bytes();
+      SYNCGRADS_ASSIGN_OR_RETURN(
+          const std::vector<FakeContribution> all,
+          job_.All(rank_, absl::StrCat("round 0 of ", i), {Bytes(tensors[i], size)}));
+      std::memcpy(tensors[i], all[root].bytes->data(), size);
+      MutexLock lock(job_.mutex_);
+      job_.parameters_.resize(tensors.size());
+      job_.parameters_[i] = *all[root].bytes;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Put(TensorId tensor, FakeContribution contribution, void* result) {
+    results_[ToNumber(tensor)] = result;
+    MutexLock lock(job_.mutex_);
+    job_.StepLocked(step_).from[ToNumber(tensor)][rank_] = std::move(contribution);
+    job_.changed_.NotifyAll();
+  }
+
+  FakeJob& job_;
+  const uint32_t rank_;
+  const GroupSpec spec_;
+  const Layout layout_;
+  uint64_t step_ = 1;
+  double weight_ = 1;
+  std::vector<void*> results_;
+};
+
+class FakeTeamMember : public Team {
+ public:
+  FakeTeamMember(FakeJob& job, uint32_t rank) : job_(job), rank_(rank) {}
+
+  uint32_t rank() const override { return rank_; }
+  uint32_t world_size() const override { return job_.world_size_; }
+
+  absl::StatusOr<uint32_t> AllReduce(absl::string_view name, absl::Span<double> values,
+                                     Reduction reduction, bool contribute) override {
+    const size_t size = values.size() * sizeof(double);
+    FakeContribution ours;
+    if (contribute) ours.bytes = Bytes(values.data(), size);
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<FakeContribution> all,
+                               job_.All(rank_, std::string(name), ours));
+    std::string result;
+    const uint32_t count = ReduceAll(DType::kF64, reduction, all, result);
+    std::memcpy(values.data(), result.data(), result.size());
+    return count;
+  }
+
+  absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
+                                                  absl::string_view bytes) override {
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<FakeContribution> all,
+                               job_.All(rank_, std::string(name), {std::string(bytes)}));
+    std::vector<std::string> gathered;
+    for (const FakeContribution& one : all) gathered.push_back(*one.bytes);
+    return gathered;
+  }
+
+  absl::Status BroadcastAll(absl::string_view name,
+                            absl::Span<const NamedTensor> tensors) override {
+    for (const NamedTensor& tensor : tensors) {
+      SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<FakeContribution> all,
+                                 job_.All(rank_, absl::StrCat(name, "/", tensor.spec.name),
+                                          {Bytes(tensor.data, tensor.spec.bytes())}));
+      std::memcpy(tensor.data, all[0].bytes->data(), all[0].bytes->size());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Group*> Register(const GroupSpec& spec) override {
+    SYNCGRADS_ASSIGN_OR_RETURN(Layout layout, Layout::Create(spec.tensors, spec.chunk_bytes));
+    {
+      MutexLock lock(job_.mutex_);
+      job_.spec_ = spec;
+      if (const auto* optimizer = std::get_if<Optimizer>(&spec.rule); optimizer != nullptr) {
+        if (!job_.optimizer_.has_value()) {
+          SYNCGRADS_ASSIGN_OR_RETURN(job_.optimizer_,
+                                     LocalOptimizer::Create(*optimizer, spec.tensors));
+        }
+      }
+    }
+    group_ = std::make_unique<FakeGroup>(job_, rank_, spec, std::move(layout));
+    return group_.get();
+  }
+
+ private:
+  FakeJob& job_;
+  const uint32_t rank_;
+  std::unique_ptr<FakeGroup> group_;
+};
+
+FakeJob::FakeJob(uint32_t world_size) : world_size_(world_size), ended_(world_size, false) {
+  for (uint32_t rank = 0; rank < world_size; ++rank) {
+    teams_.push_back(std::make_unique<FakeTeamMember>(*this, rank));
+  }
+}
+
+FakeJob::~FakeJob() = default;
+
+Team& FakeJob::team(uint32_t rank) { return *teams_[rank]; }
+
+void FakeJob::Run(const std::function<void(Team&)>& work) {
+  std::vector<std::thread> threads;
+  for (const std::unique_ptr<Team>& team : teams_) {
+    threads.emplace_back([&work, &team] { work(*team); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+absl::StatusOr<std::vector<FakeContribution>> FakeJob::All(uint32_t rank, const std::string& name,
+                                                           FakeContribution ours) {
+  MutexLock lock(mutex_);
+  const int call = calls_[{rank, name}]++;
+  Exchange& exchange = exchanges_[absl::StrCat(name, "#", call)];
+  exchange.from.resize(world_size_);
+  exchange.from[rank] = std::move(ours);
+  ++exchange.arrived;
+  changed_.NotifyAll();
+  const absl::Time deadline = absl::Now() + kTimeout;
+  while (exchange.arrived < world_size_) {
+    if (!changed_.WaitUntil(mutex_, deadline)) return absl::DeadlineExceededError(name);
+  }
+  std::vector<FakeContribution> all;
+  for (const auto& one : exchange.from) all.push_back(*one);
+  return all;
+}
+
+FakeJob::Step& FakeJob::StepLocked(uint64_t number) {
+  Step& step = steps_[number];
+  if (step.from.empty()) {
+    step.from.assign(spec_->tensors.size(), {});
+    for (auto& ranks : step.from) ranks.resize(world_size_);
+  }
+  return step;
+}
+
+bool FakeJob::IsCompleteLocked(uint64_t number) {
+  Step& step = StepLocked(number);
+  if (step.closed) return true;
+  for (const auto& ranks : step.from) {
+    for (uint32_t rank = 0; rank < world_size_; ++rank) {
+      if (!ranks[rank].has_value() && !ended_[rank]) return false;
+    }
+  }
+  return true;
+}
+
+void FakeJob::CloseLocked(Step& step) {
+  step.closed = true;
+  const auto* reduction = std::get_if<Reduction>(&spec_->rule);
+  for (uint32_t i = 0; i < step.from.size(); ++i) {
+    std::vector<FakeContribution> all;
+    for (const auto& one : step.from[i]) all.push_back(one.value_or(FakeContribution{}));
+    std::string& result = step.results.emplace_back();
+    step.contributors.push_back(ReduceAll(spec_->tensors[i].dtype,
+                                          reduction != nullptr ? *reduction : Reduction::kAverage,
+                                          all, result));
+    if (reduction != nullptr || step.contributors.back() == 0) continue;
+    const absl::Status applied = optimizer_->Apply(
+        TensorId{i},
+        absl::MakeConstSpan(reinterpret_cast<const std::byte*>(result.data()), result.size()),
+        absl::MakeSpan(reinterpret_cast<std::byte*>(parameters_[i].data()), parameters_[i].size()));
+    if (!applied.ok()) std::abort();
+    result = parameters_[i];
+  }
+}
+
+}  // namespace syncgrads

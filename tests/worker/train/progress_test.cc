@@ -1,0 +1,65 @@
+#include "worker/train/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace syncgrads {
+namespace {
+
+class SetClock : public Clock {
+ public:
+  absl::Time Now() const override { return now; }
+  absl::Time now = absl::UnixEpoch();
+};
+
+const TrainingPlan kPlan = {"iris", 3, 3, 120, 30, 235, 8, 250};
+
+TEST(ProgressTest, ShowsThePlanBeforeTheFirstStep) {
+  std::ostringstream out;
+  const SetClock clock;
+  ConsoleProgress progress(out, /*is_terminal=*/false, clock);
+  progress.Started(kPlan);
+  EXPECT_EQ(out.str(),
+            "iris: 120 rows in 3 shards, 30 held out; 3 workers, batches of 8; 235 parameters; "
+            "250 steps\n"
+            "loss: the mean over this worker's own batches since the last one shown\n");
+}
+
+TEST(ProgressTest, ElsewhereThanOnATerminalThereAreAboutTwentyPlainLines) {
+  std::ostringstream out;
+  SetClock clock;
+  ConsoleProgress progress(out, /*is_terminal=*/false, clock);
+  progress.Started(kPlan);
+  for (uint64_t step = 1; step <= 250; ++step) {
+    clock.now += absl::Milliseconds(100);
+    progress.Stepped(step, step % 2 == 0 ? 1.0 : 2.0);
+  }
+  progress.Finished();
+  const std::string text = out.str();
+  EXPECT_THAT(text, testing::HasSubstr("step 12/250  loss 1.500000  10.0 steps/s\n"));
+  EXPECT_THAT(text, testing::HasSubstr("step 250/250"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("\r")));
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 24);
+}
+
+TEST(ProgressTest, OnATerminalThereIsABarThatIsDrawnAtMostTenTimesASecond) {
+  std::ostringstream out;
+  SetClock clock;
+  ConsoleProgress progress(out, /*is_terminal=*/true, clock);
+  progress.Started(kPlan);
+  for (uint64_t step = 1; step <= 250; ++step) {
+    clock.now += absl::Milliseconds(10);
+    progress.Stepped(step, std::nullopt);
+  }
+  progress.Finished();
+  const std::string text = out.str();
+  EXPECT_LE(std::count(text.begin(), text.end(), '\r'), 27);
+  EXPECT_THAT(text, testing::HasSubstr("[==============================] step 250/250  loss -"));
+  EXPECT_EQ(text.back(), '\n');
+}
+
+}  // namespace
+}  // namespace syncgrads

@@ -1,0 +1,206 @@
+#include "worker/train/run.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/worker/testing/fake_team.h"
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
+#include "worker/base/file.h"
+#include "worker/io/safetensors.h"
+
+namespace syncgrads {
+namespace {
+
+Job Iris() {
+  auto job = LoadJobFile("examples/iris/iris.job");
+  EXPECT_TRUE(job.ok()) << job.status();
+  return *job;
+}
+
+TrainingResult TrainTo(const Job& job, uint32_t world_size, const std::string& output) {
+  FakeJob workers(world_size);
+  TrainingResult result;
+  workers.Run([&](Team& team) {
+    NoProgress progress;
+    TrainerOptions options;
+    options.progress = &progress;
+    const auto trained = RunTraining(job, team, options, team.is_master() ? output : "");
+    SYNCGRADS_ASSERT_OK(trained);
+    if (team.is_master()) result = *trained;
+  });
+  return result;
+}
+
+std::vector<std::string> LinesOf(const std::string& path) {
+  const auto contents = ReadFile(path, 1 << 20);
+  EXPECT_TRUE(contents.ok()) << contents.status();
+  return absl::StrSplit(*contents, '\n', absl::SkipEmpty());
+}
+
+TEST(RunTest, AModelThatIsWrittenEvaluatesAsItDidWhenTrained) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/iris.safetensors";
+  const TrainingResult trained = TrainTo(Iris(), 3, path);
+  ASSERT_TRUE(trained.held_out.has_value());
+  SoleWorker alone;
+  Job job = Iris();
+  const auto evaluated = RunEvaluation(job, alone, path);
+  SYNCGRADS_ASSERT_OK(evaluated);
+  EXPECT_EQ(evaluated->held_out->correct, trained.held_out->correct);
+  EXPECT_NEAR(evaluated->held_out->loss, trained.held_out->loss, 1e-6);
+  EXPECT_EQ(evaluated->all.rows, 150u);
+  EXPECT_EQ(evaluated->all.correct, *trained.held_out->correct + *trained.trained_on.correct);
+}
+
+TEST(RunTest, PredictionsAreInTheOrderOfTheRowsHoweverManyWorkersThereAre) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/iris.safetensors";
+  const TrainingResult trained = TrainTo(Iris(), 3, path);
+  SoleWorker alone;
+  SYNCGRADS_ASSERT_OK(RunPrediction(Iris(), alone, path, directory.path() + "/one.csv"));
+  FakeJob workers(2);
+  workers.Run([&](Team& team) {
+    SYNCGRADS_EXPECT_OK(RunPrediction(Iris(), team, path, directory.path() + "/two.csv"));
+  });
+  const auto lines = LinesOf(directory.path() + "/one.csv");
+  EXPECT_EQ(LinesOf(directory.path() + "/two.csv"), lines);
+  ASSERT_EQ(lines.size(), 151u);
+  EXPECT_EQ(lines[0], "class,Iris-setosa,Iris-versicolor,Iris-virginica");
+  const auto rows = LinesOf("examples/iris/iris.csv");
+  uint64_t correct = 0;
+  for (size_t i = 1; i < rows.size(); ++i) {
+    const std::vector<std::string> cells = absl::StrSplit(rows[i], ',');
+    if (absl::StartsWith(lines[i], cells.back() + ",")) ++correct;
+  }
+  EXPECT_EQ(correct, *trained.held_out->correct + *trained.trained_on.correct);
+}
+
+TEST(RunTest, PredictionNeedsNoTarget) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/iris.safetensors";
+  Job job = Iris();
+  job.file.set_epochs(1);
+  TrainTo(job, 1, path);
+  directory.Write("new.csv", "petal_w,sepal_l,sepal_w,petal_l\n0.2,5.1,3.5,1.4\n");
+  Job job_of_new = job;
+  job_of_new.directory = directory.path();
+  job_of_new.file.mutable_data()->mutable_table()->set_path("new.csv");
+  for (const char* feature : {"sepal_l", "sepal_w", "petal_l", "petal_w"}) {
+    job_of_new.file.mutable_data()->add_features(feature);
+  }
+  SoleWorker alone;
+  SYNCGRADS_ASSERT_OK(RunPrediction(job_of_new, alone, path, directory.path() + "/out.csv"));
+  EXPECT_EQ(LinesOf(directory.path() + "/out.csv").size(), 2u);
+}
+
+TEST(RunTest, WindowRangesAreThoseOfAllWorkersAndAreWritten) {
+  const TemporaryDirectory directory;
+  Job job = Iris();
+  job.file.set_epochs(1);
+  job.file.mutable_data()->set_holdout_every(0);
+  v1::ModelSpec model = job.file.model();
+  job.file.mutable_model()->clear_layers();
+  job.file.mutable_model()->add_layers()->mutable_window_input();
+  for (const v1::LayerSpec& layer : model.layers()) *job.file.mutable_model()->add_layers() = layer;
+  const std::string path = directory.path() + "/w.safetensors";
+  TrainTo(job, 3, path);
+  const auto file = Safetensors::Read(path);
+  SYNCGRADS_ASSERT_OK(file);
+  const auto bytes = file->Find({"window_input/maximum", DType::kF32, {4}});
+  SYNCGRADS_ASSERT_OK(bytes);
+  const auto* maximum = reinterpret_cast<const float*>(bytes->data());
+  EXPECT_EQ(std::vector<float>(maximum, maximum + 4), (std::vector<float>{7.9f, 4.4f, 6.9f, 2.5f}));
+}
+
+// Each class in a shard directory of its own: no worker sees the names of all.
+TEST(RunTest, ClassesOfShardDirectoriesAreNumberedOverTheWholeTable) {
+  const TemporaryDirectory directory;
+  const auto rows = LinesOf("examples/iris/iris.csv");
+  for (int shard = 0; shard < 3; ++shard) {
+    std::string text = rows[0] + "\n";
+    // In another order than that of the names.
+    for (int i = 0; i < 50; ++i) absl::StrAppend(&text, rows[1 + 50 * (2 - shard) + i], "\n");
+    directory.Write(absl::StrCat("shard", shard, "/iris.csv"), text);
+  }
+  Job job = Iris();
+  job.directory = directory.path();
+  job.file.mutable_data()->mutable_table()->set_path(".");
+  job.file.mutable_data()->mutable_table()->set_file("iris.csv");
+  const std::string path = directory.path() + "/iris.safetensors";
+  const TrainingResult trained = TrainTo(job, 3, path);
+  EXPECT_GE(*trained.held_out->correct, 24u);
+  SoleWorker alone;
+  const auto evaluated = RunEvaluation(Iris(), alone, path);
+  SYNCGRADS_ASSERT_OK(evaluated);
+  EXPECT_GE(*evaluated->all.correct, 120u);
+}
+
+TEST(RunTest, ShardsWithOtherColumnsAreRefusedWithBoth) {
+  const TemporaryDirectory directory;
+  directory.Write("shard0/t.csv", "a,b,class\n1,2,0\n");
+  directory.Write("shard1/t.csv", "a,c,class\n1,2,0\n");
+  Job job = Iris();
+  job.directory = directory.path();
+  job.file.mutable_data()->clear_shards();
+  job.file.mutable_data()->mutable_table()->set_path(".");
+  job.file.mutable_data()->mutable_table()->set_file("t.csv");
+  FakeJob workers(2);
+  workers.Run([&](Team& team) {
+    ExpectError(LoadDataSet(job, DataSetOptions(), team), absl::StatusCode::kInvalidArgument,
+                {"a, b", "a, c"});
+  });
+  SoleWorker alone;
+  ExpectError(LoadDataSet(job, DataSetOptions(), alone), absl::StatusCode::kInvalidArgument,
+              {"shard 0 are a, b", "shard 1 are a, c"});
+}
+
+TEST(RunTest, AModelOfAnotherShapeIsRefusedWithBoth) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/iris.safetensors";
+  Job job = Iris();
+  job.file.set_epochs(1);
+  TrainTo(job, 1, path);
+  job.file.mutable_model()->mutable_layers(0)->mutable_dense()->set_outputs(9);
+  SoleWorker alone;
+  ExpectError(RunEvaluation(job, alone, path), absl::StatusCode::kInvalidArgument,
+              {"dense1/kernel", "f32[4,8]", "f32[4,9]"});
+  Job wider = Iris();
+  wider.file.set_dtype(v1::F64);
+  ExpectError(RunEvaluation(wider, alone, path), absl::StatusCode::kInvalidArgument,
+              {"f32[4,8]", "f64[4,8]"});
+  ExpectError(RunEvaluation(job, alone, directory.path() + "/none"), absl::StatusCode::kNotFound,
+              {"/none"});
+}
+
+TEST(RunTest, TrainingAloneWithoutAServerIsRefused) {
+  SoleWorker alone;
+  NoProgress progress;
+  TrainerOptions options;
+  options.progress = &progress;
+  ExpectError(RunTraining(Iris(), alone, options, ""), absl::StatusCode::kFailedPrecondition,
+              {"server"});
+}
+
+TEST(RunTest, NoRowToTrainOnIsAnError) {
+  const TemporaryDirectory directory;
+  directory.Write("t.csv", "a,class\n");
+  Job job = Iris();
+  job.directory = directory.path();
+  job.file.mutable_data()->mutable_table()->set_path("t.csv");
+  FakeJob workers(3);
+  workers.Run([&](Team& team) {
+    NoProgress progress;
+    TrainerOptions options;
+    options.progress = &progress;
+    ExpectError(RunTraining(job, team, options, ""), absl::StatusCode::kFailedPrecondition,
+                {"no worker has a row to train on"});
+  });
+}
+
+}  // namespace
+}  // namespace syncgrads

@@ -1,0 +1,132 @@
+// Training through the real service: servers in this process, a client for each
+// worker.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "tests/testing/cluster.h"
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/training.h"
+#include "worker/job/job_file.h"
+#include "worker/train/client_team.h"
+
+namespace syncgrads {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(30);
+
+Job Iris() {
+  auto job = LoadJobFile("examples/iris/iris.job");
+  EXPECT_TRUE(job.ok()) << job.status();
+  return *job;
+}
+
+void Work(const Job& job, const std::string& coordinator, uint32_t rank, uint32_t world_size,
+          Trained& trained) {
+  ClientOptions options;
+  options.coordinator = coordinator;
+  options.job = job.file.name();
+  options.rank = rank;
+  options.world_size = world_size;
+  Client client(options);
+  SYNCGRADS_ASSERT_OK(client.Join(kTimeout));
+  ASSERT_EQ(client.rank(), rank);
+  ClientTeam team(client, kTimeout);
+  TrainOne(job, team, nullptr, trained);
+  SYNCGRADS_EXPECT_OK(client.Leave(kTimeout));
+}
+
+// Checks that all replicas are equal.
+Trained TrainAll(const Job& job, uint32_t world_size, uint32_t servers) {
+  testing::Cluster cluster(servers);
+  Trained trained(world_size);
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back(
+        [&, rank] { Work(job, cluster.coordinator(), rank, world_size, trained); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : trained.statuses) EXPECT_TRUE(status.ok()) << status;
+  for (const auto& parameters : trained.parameters) EXPECT_EQ(parameters, trained.parameters[0]);
+  EXPECT_TRUE(trained.replicas.identical()) << ToString(trained.replicas);
+  return trained;
+}
+
+TEST(ServiceTest, IrisEndsWithTheSameBitsOnAllWorkersWithAnyNumberOfServersInAnyRun) {
+  Job job = Iris();
+  // Chunks small enough for every server to have some.
+  job.file.set_chunk_bytes(64);
+  const Trained one = TrainAll(job, 3, 1);
+  EXPECT_EQ(one.steps[0], 250u);
+  EXPECT_GE(*one.held_out.correct, 24u);
+  for (const uint32_t servers : {1, 2, 3}) {
+    EXPECT_EQ(TrainAll(job, 3, servers).parameters[0], one.parameters[0]) << servers << " servers";
+  }
+}
+
+TEST(ServiceTest, TheOptimizerDoesTheSameOnWorkersAndOnServers) {
+  Job job = Iris();
+  job.file.set_chunk_bytes(64);
+  job.file.set_epochs(5);
+  const Trained on_workers = TrainAll(job, 3, 2);
+  job.file.set_place(v1::SERVERS);
+  EXPECT_EQ(TrainAll(job, 3, 2).parameters, on_workers.parameters);
+}
+
+TEST(ServiceTest, ThreeWorkersEqualOneWorkerWithThreeTimesTheBatch) {
+  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+    Job job = Iris();
+    job.file.set_place(place);
+    job.file.set_dtype(v1::F64);
+    Job whole = job;
+    whole.file.set_batch_size(24);
+    EXPECT_LT(
+        LargestDifference(TrainAll(job, 3, 2).parameters[0], TrainAll(whole, 1, 1).parameters[0]),
+        1e-9);
+    job.file.set_dtype(v1::F32);
+    whole.file.set_dtype(v1::F32);
+    job.file.set_epochs(1);
+    whole.file.set_epochs(1);
+    EXPECT_LT(
+        LargestDifference(TrainAll(job, 3, 2).parameters[0], TrainAll(whole, 1, 1).parameters[0]),
+        1e-4);
+  }
+}
+
+// 38, 38, 38 and 36 rows in batches of 37: the last worker ends first.
+TEST(ServiceTest, WorkersWhoseRowsEndFirstFollowTheOthersAndEndEqual) {
+  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+    Job job = Iris();
+    job.file.set_place(place);
+    job.file.mutable_data()->set_shards(4);
+    job.file.mutable_data()->set_holdout_every(0);
+    job.file.set_epochs(10);
+    job.file.set_batch_size(37);
+    EXPECT_EQ(TrainAll(job, 4, 2).steps[3], 20u);
+  }
+}
+
+TEST(ServiceTest, WeightedBySamplesUnevenBatchesEqualOneWorker) {
+  Job job = Iris();
+  job.file.set_dtype(v1::F64);
+  job.file.set_weight_by_samples(true);
+  job.file.mutable_data()->set_shards(4);
+  job.file.mutable_data()->set_holdout_every(0);
+  job.file.set_epochs(3);
+  job.file.set_batch_size(7);
+  Job whole = job;
+  whole.file.set_batch_size(28);
+  EXPECT_LT(
+      LargestDifference(TrainAll(job, 4, 2).parameters[0], TrainAll(whole, 1, 1).parameters[0]),
+      1e-9);
+}
+
+}  // namespace
+}  // namespace syncgrads

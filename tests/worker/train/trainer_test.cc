@@ -1,0 +1,154 @@
+// Training without the service: workers are threads, and what the servers do is
+// done by a fake.
+
+#include "worker/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <iostream>
+
+#include "tests/worker/testing/fake_team.h"
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/training.h"
+#include "worker/job/job_file.h"
+
+namespace syncgrads {
+namespace {
+
+Job Iris() {
+  auto job = LoadJobFile("examples/iris/iris.job");
+  EXPECT_TRUE(job.ok()) << job.status();
+  return *job;
+}
+
+Trained TrainIn(FakeJob& workers, const Job& job, uint32_t world_size,
+                const std::function<bool(uint64_t)>& should_stop = nullptr) {
+  Trained trained(world_size);
+  workers.Run([&](Team& team) { TrainOne(job, team, should_stop, trained); });
+  return trained;
+}
+
+Trained TrainAll(const Job& job, uint32_t world_size) {
+  FakeJob workers(world_size);
+  Trained trained = TrainIn(workers, job, world_size);
+  for (const absl::Status& status : trained.statuses) EXPECT_TRUE(status.ok()) << status;
+  for (uint32_t rank = 1; rank < world_size; ++rank) {
+    EXPECT_EQ(trained.parameters[rank], trained.parameters[0]) << "rank " << rank;
+    EXPECT_EQ(trained.steps[rank], trained.steps[0]) << "rank " << rank;
+  }
+  EXPECT_TRUE(trained.replicas.identical()) << ToString(trained.replicas);
+  return trained;
+}
+
+TEST(TrainerTest, IrisOnShardsSortedByClassLearnsToTellRowsItHasNotSeen) {
+  const Trained trained = TrainAll(Iris(), 3);
+  EXPECT_EQ(trained.steps[0], 250u);
+  EXPECT_EQ(trained.held_out.rows, 30u);
+  std::cout << "held out: " << ToString(trained.held_out) << "\n";
+  EXPECT_GE(*trained.held_out.correct, 24u);
+}
+
+TEST(TrainerTest, TwoRunsWithTheSameSeedAreBitIdentical) {
+  Job job = Iris();
+  job.file.set_epochs(5);
+  EXPECT_EQ(TrainAll(job, 3).parameters, TrainAll(job, 3).parameters);
+  Job other = job;
+  other.file.set_seed(job.file.seed() + 1);
+  EXPECT_NE(TrainAll(job, 3).parameters, TrainAll(other, 3).parameters);
+}
+
+TEST(TrainerTest, ThreeWorkersEqualOneWorkerWithThreeTimesTheBatch) {
+  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+    Job job = Iris();
+    job.file.set_place(place);
+    job.file.set_dtype(v1::F64);
+    Job whole = job;
+    whole.file.set_batch_size(24);
+    EXPECT_LT(LargestDifference(TrainAll(job, 3).parameters[0], TrainAll(whole, 1).parameters[0]),
+              1e-9);
+    job.file.set_dtype(v1::F32);
+    whole.file.set_dtype(v1::F32);
+    job.file.set_epochs(1);
+    whole.file.set_epochs(1);
+    EXPECT_LT(LargestDifference(TrainAll(job, 3).parameters[0], TrainAll(whole, 1).parameters[0]),
+              1e-4);
+  }
+}
+
+TEST(TrainerTest, TheOptimizerDoesTheSameOnWorkersAndOnServers) {
+  Job job = Iris();
+  job.file.set_epochs(5);
+  const Trained on_workers = TrainAll(job, 3);
+  job.file.set_place(v1::SERVERS);
+  EXPECT_EQ(TrainAll(job, 3).parameters, on_workers.parameters);
+}
+
+// Shards of 38, 38, 38 and 36 rows.
+Job Uneven() {
+  Job job = Iris();
+  job.file.mutable_data()->set_shards(4);
+  job.file.mutable_data()->set_holdout_every(0);
+  job.file.set_epochs(3);
+  return job;
+}
+
+TEST(TrainerTest, WorkersWhoseRowsEndFirstFollowTheOthersAndEndEqual) {
+  // In batches of 37 the last worker has one step a pass and the others have two.
+  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+    Job job = Uneven();
+    job.file.set_place(place);
+    job.file.set_batch_size(37);
+    EXPECT_EQ(TrainAll(job, 4).steps[3], 6u);
+  }
+}
+
+TEST(TrainerTest, EmptyShardsTakePartAndEndEqual) {
+  Job job = Uneven();
+  job.file.mutable_data()->clear_table();
+  job.file.mutable_data()->mutable_generated()->set_rows(5);
+  job.file.mutable_data()->clear_target();
+  job.file.mutable_model()->mutable_layers(2)->mutable_dense()->set_outputs(2);
+  EXPECT_EQ(TrainAll(job, 4).steps[3], 3u);
+}
+
+TEST(TrainerTest, WeightedBySamplesUnevenBatchesEqualOneWorker) {
+  Job job = Uneven();
+  job.file.set_dtype(v1::F64);
+  job.file.set_weight_by_samples(true);
+  job.file.set_batch_size(7);
+  Job whole = job;
+  whole.file.set_batch_size(28);
+  const auto reference = TrainAll(whole, 1).parameters[0];
+  EXPECT_LT(LargestDifference(TrainAll(job, 4).parameters[0], reference), 1e-9);
+  job.file.set_weight_by_samples(false);
+  EXPECT_GT(LargestDifference(TrainAll(job, 4).parameters[0], reference), 1e-6);
+}
+
+TEST(TrainerTest, AReplicaThatDiffersIsNamed) {
+  Job job = Iris();
+  job.file.set_epochs(1);
+  FakeJob workers(3);
+  workers.CorruptResultsOf(1);
+  const Trained trained = TrainIn(workers, job, 3);
+  ASSERT_FALSE(trained.replicas.identical());
+  EXPECT_EQ(trained.replicas.differences[0].rank, 1u);
+}
+
+TEST(TrainerTest, StopsBetweenStepsWhenTold) {
+  FakeJob workers(1);
+  const Trained trained = TrainIn(workers, Iris(), 1, [](uint64_t steps) { return steps == 7; });
+  ExpectError(trained.statuses[0], absl::StatusCode::kCancelled, {"after step 7"});
+}
+
+TEST(TrainerTest, TheTflonNetworkLearnsTheCurve) {
+  auto job = LoadJobFile("examples/tflon/tflon.job");
+  SYNCGRADS_ASSERT_OK(job);
+  const Trained trained = TrainAll(*job, 2);
+  EXPECT_EQ(trained.steps[0], 1000u);
+  std::cout << "held out: " << ToString(trained.held_out) << "\n";
+  EXPECT_GT(trained.held_out.area_under_curve.value_or(0), 0.98);
+}
+
+}  // namespace
+}  // namespace syncgrads

@@ -1,0 +1,124 @@
+#include "worker/base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+namespace {
+
+absl::Status SystemError(absl::string_view what, absl::string_view path, int error) {
+  const std::string message = absl::StrCat(what, " ", path, ": ", std::strerror(error));
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::NotFoundError(message);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::PermissionDeniedError(message);
+    case ENOSPC:
+    case EDQUOT:
+      return absl::ResourceExhaustedError(message);
+    case EISDIR:
+      return absl::InvalidArgumentError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return SystemError("cannot write", path, errno);
+    }
+    bytes.remove_prefix(written);
+  }
+  return absl::OkStatus();
+}
+
+// Makes a rename in `directory` outlast a crash of the machine.
+absl::Status SyncDirectory(const std::string& directory) {
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return SystemError("cannot open", directory, errno);
+  const int result = fsync(fd);
+  const int error = errno;
+  close(fd);
+  // Some file systems do not sync directories.
+  if (result != 0 && error != EINVAL) return SystemError("cannot sync", directory, error);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string PathFrom(absl::string_view directory, absl::string_view path) {
+  if (absl::StartsWith(path, "/") || directory.empty()) return std::string(path);
+  return absl::StrCat(directory, "/", path);
+}
+
+std::string DirectoryOf(absl::string_view path) {
+  const size_t slash = path.rfind('/');
+  if (slash == absl::string_view::npos) return ".";
+  return slash == 0 ? "/" : std::string(path.substr(0, slash));
+}
+
+bool IsDirectory(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return SystemError("cannot open", path, errno);
+  const absl::Cleanup closer = [fd] { close(fd); };
+  std::string contents;
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t count = read(fd, buffer, sizeof(buffer));
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      return SystemError("cannot read", path, errno);
+    }
+    if (count == 0) return contents;
+    if (contents.size() + count > max_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " is longer than the ", max_bytes, " bytes that are allowed"));
+    }
+    contents.append(buffer, count);
+  }
+}
+
+absl::Status WriteFileAtomically(const std::string& path,
+                                 absl::Span<const absl::string_view> pieces) {
+  std::string temporary = absl::StrCat(path, ".XXXXXX");
+  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return SystemError("cannot create", temporary, errno);
+  bool renamed = false;
+  const absl::Cleanup remover = [&] {
+    close(fd);
+    if (!renamed) unlink(temporary.c_str());
+  };
+  for (const absl::string_view piece : pieces) {
+    SYNCGRADS_RETURN_IF_ERROR(WriteAll(fd, piece, temporary));
+  }
+  // mkostemp makes files that only their owner can read.
+  if (fchmod(fd, 0644) != 0) return SystemError("cannot set the mode of", temporary, errno);
+  if (fsync(fd) != 0) return SystemError("cannot sync", temporary, errno);
+  if (rename(temporary.c_str(), path.c_str()) != 0) {
+    return SystemError("cannot rename to", path, errno);
+  }
+  renamed = true;
+  return SyncDirectory(DirectoryOf(path));
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,52 @@
+// Random numbers that are the same bits on every machine, compiler and standard
+// library.
+
+#ifndef SYNCGRADS_WORKER_BASE_RANDOM_H_
+#define SYNCGRADS_WORKER_BASE_RANDOM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace syncgrads {
+
+// A 64-bit hash of bytes (FNV-1a), the same on every machine. Not for secrets.
+uint64_t HashBytes(absl::string_view bytes);
+
+// A stream of random numbers: SplitMix64 (Steele, Lea and Flood, "Fast
+// splittable pseudorandom number generators", 2014), whose i-th value is a
+// function of the key and i alone.
+//
+// Not thread-safe. Not for secrets.
+class RandomStream {
+ public:
+  // Streams whose `seed` or `names` differ are independent of each other.
+  RandomStream(uint64_t seed, std::initializer_list<uint64_t> names);
+
+  uint64_t Next();
+
+  // Uniform in [0, 1), a multiple of 2^-53.
+  double NextUniform();
+
+  // Uniform in [0, bound), without bias. `bound` is not 0.
+  uint64_t NextBelow(uint64_t bound);
+
+  // Every order is as likely as any other (Fisher and Yates).
+  template <typename T>
+  void Shuffle(std::vector<T>& values) {
+    for (size_t i = values.size(); i > 1; --i) {
+      std::swap(values[i - 1], values[NextBelow(i)]);
+    }
+  }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_BASE_RANDOM_H_

@@ -1,0 +1,101 @@
+#include "worker/data/loader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "worker/base/random.h"
+
+namespace syncgrads {
+namespace {
+
+// Keeps the order of the data apart from other uses of the job's seed.
+constexpr uint64_t kOrderStream = 1;
+
+}  // namespace
+
+std::vector<RowId> RowsOf(const WorkerData& data, uint32_t holdout_every, bool held_out) {
+  std::vector<RowId> rows;
+  for (size_t shard = 0; shard < data.shards.size(); ++shard) {
+    for (size_t row = 0; row < data.shards[shard].table.rows; ++row) {
+      if (IsHeldOut(row, holdout_every) == held_out) rows.push_back({shard, row});
+    }
+  }
+  return rows;
+}
+
+ShardStream::ShardStream(uint64_t seed, uint32_t number, std::vector<size_t> rows,
+                         v1::DataSpec::Order order, uint64_t passes)
+    : seed_(seed), number_(number), rows_(std::move(rows)), order_(order), passes_(passes) {
+  BeginPass();
+}
+
+void ShardStream::BeginPass() {
+  RandomStream random(seed_, {kOrderStream, pass_, number_});
+  current_ = rows_;
+  next_ = 0;
+  if (order_ == v1::DataSpec::SHUFFLED) random.Shuffle(current_);
+  if (order_ == v1::DataSpec::WITH_REPLACEMENT) {
+    for (size_t& row : current_) row = rows_[random.NextBelow(rows_.size())];
+  }
+}
+
+void ShardStream::Draw(size_t count, std::vector<size_t>& rows) {
+  if (next_ == current_.size()) {
+    if (rows_.empty() || (passes_ != 0 && pass_ + 1 >= passes_)) return;
+    ++pass_;
+    BeginPass();
+  }
+  const size_t end = std::min(current_.size(), next_ + count);
+  rows.insert(rows.end(), current_.begin() + next_, current_.begin() + end);
+  next_ = end;
+}
+
+std::optional<uint64_t> ShardStream::DrawsUntilEnd(size_t count) const {
+  if (rows_.empty()) return 0;
+  if (passes_ == 0) return std::nullopt;
+  const auto draws = [&](size_t rows) { return (rows + count - 1) / count; };
+  return draws(current_.size() - next_) + (passes_ - 1 - pass_) * draws(rows_.size());
+}
+
+absl::StatusOr<Loader> Loader::Create(const WorkerData& data, const Options& options) {
+  const size_t shards = data.shards.size();
+  if (options.batch_size < shards) {
+    return absl::InvalidArgumentError(absl::StrCat("batch_size is ", options.batch_size,
+                                                   ", but this worker takes ", shards,
+                                                   " shards, and a batch has rows of each"));
+  }
+  Loader loader;
+  bool endless = false;
+  for (size_t i = 0; i < shards; ++i) {
+    const size_t part = options.batch_size / shards + (i < options.batch_size % shards ? 1 : 0);
+    std::vector<size_t> rows;
+    for (size_t row = 0; row < data.shards[i].table.rows; ++row) {
+      if (!IsHeldOut(row, options.holdout_every)) rows.push_back(row);
+    }
+    loader.parts_.push_back(part);
+    loader.streams_.emplace_back(options.seed, data.shards[i].number, std::move(rows),
+                                 options.order, options.epochs);
+    const std::optional<uint64_t> draws = loader.streams_.back().DrawsUntilEnd(part);
+    endless = endless || !draws.has_value();
+    loader.steps_ = std::max(loader.steps_, draws.value_or(0));
+  }
+  if (endless) loader.steps_ = options.steps;
+  return loader;
+}
+
+std::vector<RowId> Loader::Next() {
+  std::vector<RowId> batch;
+  if (done_ == steps_) return batch;
+  ++done_;
+  std::vector<size_t> rows;
+  for (size_t shard = 0; shard < streams_.size(); ++shard) {
+    rows.clear();
+    streams_[shard].Draw(parts_[shard], rows);
+    for (const size_t row : rows) batch.push_back({shard, row});
+  }
+  return batch;
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,150 @@
+#include "worker/data/shards.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/status_macros.h"
+#include "worker/base/file.h"
+#include "worker/data/generated.h"
+#include "worker/data/table_reader.h"
+
+namespace syncgrads {
+namespace {
+
+// `what`: where the shards are counted.
+absl::Status CheckEnoughShards(uint32_t shards, uint32_t world_size, absl::string_view what) {
+  if (world_size <= shards) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the job has ", world_size, " workers, but ", what,
+                                                 " ", shards, ": a worker would have no shard"));
+}
+
+char DelimiterOf(const v1::TableSource& table, absl::string_view file) {
+  if (!table.delimiter().empty()) return table.delimiter()[0];
+  return absl::EndsWith(file, ".tsv") ? '\t' : ',';
+}
+
+// How many directories shard0, shard1, ... there are in `path`.
+absl::StatusOr<uint32_t> CountShardDirectories(const std::string& path) {
+  std::vector<uint32_t> numbers;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    absl::string_view digits = name;
+    uint32_t number;
+    if (absl::ConsumePrefix(&digits, "shard") && absl::SimpleAtoi(digits, &number) &&
+        name == absl::StrCat("shard", number) && IsDirectory(it->path().string())) {
+      numbers.push_back(number);
+    }
+  }
+  if (error) {
+    return absl::NotFoundError(absl::StrCat("cannot list ", path, ": ", error.message()));
+  }
+  std::sort(numbers.begin(), numbers.end());
+  for (uint32_t i = 0; i < numbers.size(); ++i) {
+    if (numbers[i] != i) {
+      return absl::NotFoundError(absl::StrCat(path, " has shard", numbers[i], " but no shard", i));
+    }
+  }
+  if (numbers.empty()) return absl::NotFoundError(absl::StrCat(path, " has no directory shard0"));
+  return numbers.size();
+}
+
+// Shards that are ranges of one table, of which `read` gives any range.
+template <typename Read>
+absl::StatusOr<WorkerData> CutRanges(const v1::DataSpec& spec, uint64_t rows, uint32_t rank,
+                                     uint32_t world_size, Read read) {
+  WorkerData data;
+  data.total_shards = spec.shards() > 0 ? spec.shards() : world_size;
+  SYNCGRADS_RETURN_IF_ERROR(CheckEnoughShards(data.total_shards, world_size, "data.shards is"));
+  const std::vector<RowRange> ranges = SplitRows(rows, data.total_shards, spec.split());
+  for (const uint32_t number : ShardsOf(data.total_shards, rank, world_size)) {
+    SYNCGRADS_ASSIGN_OR_RETURN(Table table, read(ranges[number]));
+    data.shards.push_back({number, std::move(table)});
+  }
+  return data;
+}
+
+absl::StatusOr<WorkerData> LoadFile(const v1::DataSpec& spec, const std::string& path,
+                                    const TableColumns& columns, uint32_t rank,
+                                    uint32_t world_size) {
+  if (!spec.table().file().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("data.table.file is \"", spec.table().file(),
+                                                   "\", but ", path, " is not a directory"));
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const Table table,
+                             ReadTable(path, DelimiterOf(spec.table(), path), columns));
+  return CutRanges(spec, table.rows, rank, world_size,
+                   [&](const RowRange& range) -> absl::StatusOr<Table> {
+                     return table.Slice(range.begin, range.end);
+                   });
+}
+
+absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const std::string& path,
+                                         const TableColumns& columns, uint32_t rank,
+                                         uint32_t world_size) {
+  const std::string& file = spec.table().file();
+  if (file.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is a directory, but data.table.file is not given"));
+  }
+  WorkerData data;
+  SYNCGRADS_ASSIGN_OR_RETURN(data.total_shards, CountShardDirectories(path));
+  if (spec.shards() > 0 && spec.shards() != data.total_shards) {
+    return absl::InvalidArgumentError(absl::StrCat("data.shards is ", spec.shards(), ", but ", path,
+                                                   " has ", data.total_shards,
+                                                   " shard directories"));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckEnoughShards(data.total_shards, world_size,
+                        absl::StrCat("the number of shard directories in ", path, " is")));
+  for (const uint32_t number : ShardsOf(data.total_shards, rank, world_size)) {
+    SYNCGRADS_ASSIGN_OR_RETURN(Table table,
+                               ReadTable(absl::StrCat(path, "/shard", number, "/", file),
+                                         DelimiterOf(spec.table(), file), columns));
+    data.shards.push_back({number, std::move(table)});
+  }
+  return data;
+}
+
+}  // namespace
+
+std::vector<RowRange> SplitRows(uint64_t rows, uint32_t shards, v1::DataSpec::Split split) {
+  uint64_t each = rows / shards;
+  if (split == v1::DataSpec::CEIL && rows % shards != 0) ++each;
+  std::vector<RowRange> ranges;
+  for (uint64_t i = 0; i < shards; ++i) {
+    ranges.push_back({std::min(rows, i * each), std::min(rows, (i + 1) * each)});
+  }
+  return ranges;
+}
+
+std::vector<uint32_t> ShardsOf(uint32_t shards, uint32_t rank, uint32_t world_size) {
+  std::vector<uint32_t> numbers;
+  for (uint64_t number = rank; number < shards; number += world_size) {
+    numbers.push_back(static_cast<uint32_t>(number));
+  }
+  return numbers;
+}
+
+absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec, const std::string& directory,
+                                      TargetKind target_kind, uint32_t rank, uint32_t world_size) {
+  const TableColumns columns = {
+      {spec.features().begin(), spec.features().end()}, spec.target(), target_kind};
+  if (spec.has_generated()) {
+    return CutRanges(spec, spec.generated().rows(), rank, world_size, [&](const RowRange& range) {
+      return GeneratePoints(spec.generated().seed(), range.begin, range.end, columns);
+    });
+  }
+  const std::string path = PathFrom(directory, spec.table().path());
+  if (IsDirectory(path)) return LoadDirectory(spec, path, columns, rank, world_size);
+  return LoadFile(spec, path, columns, rank, world_size);
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,20 @@
+#include "worker/data/table.h"
+
+namespace syncgrads {
+
+Table Table::Slice(size_t begin, size_t end) const {
+  Table slice;
+  slice.feature_names = feature_names;
+  slice.target_name = target_name;
+  slice.target_kind = target_kind;
+  slice.classes = classes;
+  slice.rows = end - begin;
+  const size_t columns = feature_names.size();
+  slice.features.assign(features.begin() + begin * columns, features.begin() + end * columns);
+  if (target_kind != TargetKind::kNone) {
+    slice.targets.assign(targets.begin() + begin, targets.begin() + end);
+  }
+  return slice;
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,52 @@
+// Rows of numbers to train on.
+
+#ifndef SYNCGRADS_WORKER_DATA_TABLE_H_
+#define SYNCGRADS_WORKER_DATA_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace syncgrads {
+
+// What a target column holds.
+enum class TargetKind {
+  kNone,    // it is not read
+  kNumber,  // finite numbers
+  kClass,   // names of classes
+};
+
+// A value of a target column.
+struct ClassName {
+  std::string name;
+  // The place where it is first met: "PATH:LINE".
+  std::string place;
+};
+
+// Rows of features and, unless the target's kind is kNone, a target each.
+struct Table {
+  std::vector<std::string> feature_names;
+  std::string target_name;
+  TargetKind target_kind = TargetKind::kNone;
+  // Row-major.
+  std::vector<double> features;
+  // Numbers, or positions in `classes`.
+  std::vector<double> targets;
+  // Sorted by name; of all rows that the table was cut from.
+  std::vector<ClassName> classes;
+  size_t rows = 0;
+
+  absl::Span<const double> FeaturesOf(size_t row) const {
+    return absl::MakeConstSpan(features).subspan(row * feature_names.size(), feature_names.size());
+  }
+
+  // Rows from `begin` to below `end`.
+  Table Slice(size_t begin, size_t end) const;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_DATA_TABLE_H_

@@ -1,0 +1,148 @@
+#include "worker/data/table_reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+#include "worker/base/file.h"
+#include "worker/data/delimited.h"
+
+namespace syncgrads {
+namespace {
+
+// The positions of a table's columns in its file.
+struct Positions {
+  std::vector<size_t> features;
+  size_t target = 0;
+};
+
+absl::StatusOr<size_t> Find(const DelimitedReader& reader, const std::string& column) {
+  const auto& header = reader.header();
+  const auto it = std::find(header.begin(), header.end(), column);
+  if (it == header.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(reader.path(), ":1: there is no column \"",
+                                                   column, "\"; the header has ",
+                                                   absl::StrJoin(header, ", ")));
+  }
+  return it - header.begin();
+}
+
+absl::StatusOr<Positions> Locate(const DelimitedReader& reader, const TableColumns& columns) {
+  Positions positions;
+  if (columns.target_kind != TargetKind::kNone) {
+    SYNCGRADS_ASSIGN_OR_RETURN(positions.target, Find(reader, columns.target));
+  }
+  for (const std::string& feature : columns.features) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const size_t position, Find(reader, feature));
+    positions.features.push_back(position);
+  }
+  if (columns.features.empty()) {
+    for (size_t i = 0; i < reader.header().size(); ++i) {
+      if (reader.header()[i] != columns.target) positions.features.push_back(i);
+    }
+  }
+  if (positions.features.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        reader.path(), ":1: there is no column besides the target \"", columns.target, "\""));
+  }
+  return positions;
+}
+
+absl::Status CellError(const DelimitedReader& reader, size_t column, absl::string_view problem) {
+  return absl::InvalidArgumentError(absl::StrCat(reader.path(), ":", reader.line(), ": column \"",
+                                                 reader.header()[column], "\": ", problem));
+}
+
+absl::StatusOr<double> ParseNumber(const DelimitedReader& reader, size_t column,
+                                   const std::string& cell) {
+  if (cell.empty()) return CellError(reader, column, "the cell is empty");
+  double value;
+  if (!absl::SimpleAtod(cell, &value)) {
+    return CellError(reader, column, absl::StrCat("\"", cell, "\" is not a number"));
+  }
+  if (!std::isfinite(value)) {
+    return CellError(reader, column, absl::StrCat("\"", cell, "\" is not a finite number"));
+  }
+  return value;
+}
+
+// Numbers class names in the order in which they are met.
+class ClassCounter {
+ public:
+  size_t NumberOf(const std::string& name, const DelimitedReader& reader) {
+    const auto [it, is_new] = numbers_.emplace(name, places_.size());
+    if (is_new) places_.push_back(absl::StrCat(reader.path(), ":", reader.line()));
+    return it->second;
+  }
+
+  // Makes `targets` positions in the sorted list of classes, which is returned.
+  std::vector<ClassName> Sort(std::vector<double>& targets) const {
+    std::vector<ClassName> classes;
+    std::vector<size_t> sorted_position(places_.size());
+    for (const auto& [name, number] : numbers_) {
+      sorted_position[number] = classes.size();
+      classes.push_back({name, places_[number]});
+    }
+    for (double& target : targets) {
+      target = static_cast<double>(sorted_position[static_cast<size_t>(target)]);
+    }
+    return classes;
+  }
+
+ private:
+  std::map<std::string, size_t> numbers_;
+  std::vector<std::string> places_;
+};
+
+}  // namespace
+
+absl::StatusOr<Table> ParseTable(absl::string_view text, const std::string& path, char delimiter,
+                                 const TableColumns& columns) {
+  SYNCGRADS_ASSIGN_OR_RETURN(DelimitedReader reader,
+                             DelimitedReader::Create(text, path, delimiter));
+  SYNCGRADS_ASSIGN_OR_RETURN(const Positions positions, Locate(reader, columns));
+  Table table;
+  table.target_name = columns.target;
+  table.target_kind = columns.target_kind;
+  for (const size_t position : positions.features) {
+    table.feature_names.push_back(reader.header()[position]);
+  }
+  ClassCounter classes;
+  std::vector<std::string> cells;
+  while (true) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const bool more, reader.NextRow(cells));
+    if (!more) break;
+    for (const size_t position : positions.features) {
+      SYNCGRADS_ASSIGN_OR_RETURN(const double value,
+                                 ParseNumber(reader, position, cells[position]));
+      table.features.push_back(value);
+    }
+    if (columns.target_kind == TargetKind::kNumber) {
+      SYNCGRADS_ASSIGN_OR_RETURN(const double value,
+                                 ParseNumber(reader, positions.target, cells[positions.target]));
+      table.targets.push_back(value);
+    } else if (columns.target_kind == TargetKind::kClass) {
+      const std::string& name = cells[positions.target];
+      if (name.empty()) return CellError(reader, positions.target, "the cell is empty");
+      table.targets.push_back(static_cast<double>(classes.NumberOf(name, reader)));
+    }
+    ++table.rows;
+  }
+  if (columns.target_kind == TargetKind::kClass) table.classes = classes.Sort(table.targets);
+  return table;
+}
+
+absl::StatusOr<Table> ReadTable(const std::string& path, char delimiter,
+                                const TableColumns& columns) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text,
+                             ReadFile(path, std::numeric_limits<size_t>::max()));
+  return ParseTable(text, path, delimiter, columns);
+}
+
+}  // namespace syncgrads

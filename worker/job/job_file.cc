@@ -1,0 +1,74 @@
+#include "worker/job/job_file.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/status_macros.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/text_format.h"
+#include "worker/base/file.h"
+#include "worker/job/check.h"
+
+namespace syncgrads {
+namespace {
+
+using google::protobuf::TextFormat;
+
+constexpr size_t kMaxJobFileBytes = 1 << 20;
+
+// Keeps the first error and counts the rest.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  explicit FirstError(const std::string& path) : path_(path) {}
+
+  // Lines and columns count from 0; -1 stands for the file as a whole.
+  void AddError(int line, google::protobuf::io::ColumnNumber column,
+                const std::string& message) override {
+    if (++count_ > 1) return;
+    first_ = absl::StrCat(path_, ":", line < 0 ? 1 : line + 1, ":", column < 0 ? 1 : column + 1,
+                          ": ", message);
+  }
+
+  absl::Status ToStatus() const {
+    return absl::InvalidArgumentError(
+        count_ > 1 ? absl::StrCat(first_, " (and ", count_ - 1, " more)") : first_);
+  }
+
+ private:
+  const std::string& path_;
+  std::string first_;
+  int count_ = 0;
+};
+
+void FillIn(v1::JobFile& file) {
+  if (file.dtype() == v1::DTYPE_UNSPECIFIED) file.set_dtype(v1::F32);
+  if (file.place() == v1::PLACE_UNSPECIFIED) file.set_place(v1::WORKERS);
+  int dense = 0;
+  for (v1::LayerSpec& layer : *file.mutable_model()->mutable_layers()) {
+    if (!layer.has_dense()) continue;
+    ++dense;
+    if (layer.dense().name().empty()) layer.mutable_dense()->set_name(absl::StrCat("dense", dense));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Job> ParseJobFile(absl::string_view text, const std::string& path) {
+  Job job;
+  job.directory = DirectoryOf(path);
+  FirstError errors(path);
+  TextFormat::ParseInfoTree locations;
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  parser.WriteLocationsTo(&locations);
+  if (!parser.ParseFromString(std::string(text), &job.file)) return errors.ToStatus();
+  FillIn(job.file);
+  SYNCGRADS_RETURN_IF_ERROR(CheckJobFile(job.file, Field(path, job.file, locations)));
+  return job;
+}
+
+absl::StatusOr<Job> LoadJobFile(const std::string& path) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxJobFileBytes));
+  return ParseJobFile(text, path);
+}
+
+}  // namespace syncgrads

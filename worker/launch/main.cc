@@ -1,0 +1,135 @@
+// ps-launch: starts the servers and workers of a job file on this machine.
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/status_macros.h"
+#include "worker/job/job_file.h"
+#include "worker/launch/console.h"
+#include "worker/launch/launch.h"
+
+ABSL_FLAG(std::string, job, "", "the job file; required");
+ABSL_FLAG(int, servers, 0, "ps-servers to start; 0: as many as the job file says, or 1");
+ABSL_FLAG(int, workers, 0, "ps-workers to start; 0: as many as the job file says, or 1");
+ABSL_FLAG(std::string, server_program, "", "path of ps-server; empty: found beside ps-launch");
+ABSL_FLAG(std::string, worker_program, "", "path of ps-worker; empty: found beside ps-launch");
+ABSL_FLAG(std::vector<std::string>, server_args, {},
+          "flags for every ps-server, separated by commas, such as --lease=10s,--heartbeat=1s");
+ABSL_FLAG(std::string, on_worker_death, "continue",
+          "when a worker is killed or exits with 128 to 255: \"continue\" lets the others finish, "
+          "\"end\" ends the group");
+ABSL_FLAG(absl::Duration, grace, absl::Seconds(15),
+          "how long a program that was asked to end may take before it is killed");
+ABSL_FLAG(absl::Duration, start_timeout, absl::Seconds(60), "in which all servers must listen");
+
+namespace syncgrads {
+namespace {
+
+// In an installation the programs lie side by side; in the build's output each
+// lies in its folder.
+absl::StatusOr<std::string> FindProgram(const std::string& flag, const std::string& name,
+                                        const std::string& folder) {
+  if (!flag.empty()) return flag;
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::filesystem::path beside = here / name;
+  const std::filesystem::path built = (here / "../.." / folder / name).lexically_normal();
+  for (const std::filesystem::path& path : {beside, built}) {
+    if (access(path.c_str(), X_OK) == 0) return path.string();
+  }
+  return absl::NotFoundError(
+      absl::StrCat(name, " is neither ", beside.string(), " nor ", built.string()));
+}
+
+absl::StatusOr<int> Count(int flag, uint32_t in_job_file, const char* what) {
+  if (flag < 0) return absl::InvalidArgumentError(absl::StrCat("--", what, " is ", flag));
+  if (flag > 0) return flag;
+  return in_job_file > 0 ? static_cast<int>(in_job_file) : 1;
+}
+
+absl::StatusOr<OnWorkerDeath> ParseOnWorkerDeath(const std::string& flag) {
+  if (flag == "continue") return OnWorkerDeath::kContinue;
+  if (flag == "end") return OnWorkerDeath::kEndGroup;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--on_worker_death is \"", flag, "\", neither \"continue\" nor \"end\""));
+}
+
+absl::StatusOr<LaunchPlan> PlanFromFlags() {
+  LaunchPlan plan;
+  plan.job_path = absl::GetFlag(FLAGS_job);
+  if (plan.job_path.empty()) return absl::InvalidArgumentError("--job=FILE is missing");
+  SYNCGRADS_ASSIGN_OR_RETURN(const Job job, LoadJobFile(plan.job_path));
+  SYNCGRADS_ASSIGN_OR_RETURN(plan.servers,
+                             Count(absl::GetFlag(FLAGS_servers), job.file.servers(), "servers"));
+  SYNCGRADS_ASSIGN_OR_RETURN(plan.workers,
+                             Count(absl::GetFlag(FLAGS_workers), job.file.workers(), "workers"));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      plan.server_program, FindProgram(absl::GetFlag(FLAGS_server_program), "ps-server", "server"));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      plan.worker_program, FindProgram(absl::GetFlag(FLAGS_worker_program), "ps-worker", "worker"));
+  SYNCGRADS_ASSIGN_OR_RETURN(plan.on_worker_death,
+                             ParseOnWorkerDeath(absl::GetFlag(FLAGS_on_worker_death)));
+  plan.server_args = absl::GetFlag(FLAGS_server_args);
+  plan.grace = absl::GetFlag(FLAGS_grace);
+  plan.start_timeout = absl::GetFlag(FLAGS_start_timeout);
+  return plan;
+}
+
+Console::Sink SinkTo(int fd) {
+  Console::Sink sink;
+  sink.write = [fd](absl::string_view text) {
+    while (!text.empty()) {
+      const ssize_t written = write(fd, text.data(), text.size());
+      if (written < 0 && errno != EINTR) return;  // there is nobody left to tell
+      text.remove_prefix(std::max<ssize_t>(written, 0));
+    }
+  };
+  winsize size;
+  if (isatty(fd) && ioctl(fd, TIOCGWINSZ, &size) == 0) sink.columns = size.ws_col;
+  return sink;
+}
+
+int Main(std::vector<char*> args, std::vector<std::string> worker_args) {
+  absl::SetProgramUsageMessage(
+      "starts the servers and workers of a job on this machine.\n\n"
+      "  ps-launch --job=FILE [--servers=N] [--workers=N] [-- FLAGS OF EVERY WORKER]");
+  const std::vector<char*> rest = absl::ParseCommandLine(args.size(), args.data());
+  absl::StatusOr<LaunchPlan> plan = PlanFromFlags();
+  if (rest.size() > 1) {
+    plan = absl::InvalidArgumentError(absl::StrCat(
+        "\"", rest[1], "\" is no flag of ps-launch; flags of the workers come after --"));
+  }
+  if (!plan.ok()) {
+    fprintf(stderr, "ps-launch: %s\n", std::string(plan.status().message()).c_str());
+    return 1;
+  }
+  plan->worker_args = std::move(worker_args);
+  Console console(SinkTo(STDOUT_FILENO), SinkTo(STDERR_FILENO));
+  return Launch(*std::move(plan), console).Run();
+}
+
+}  // namespace
+}  // namespace syncgrads
+
+int main(int argc, char** argv) {
+  std::vector<char*> args(argv, argv + argc);
+  std::vector<std::string> worker_args;
+  for (size_t i = 1; i < args.size(); ++i) {
+    if (absl::string_view(args[i]) != "--") continue;
+    worker_args.assign(args.begin() + i + 1, args.end());
+    args.resize(i);
+  }
+  return syncgrads::Main(std::move(args), std::move(worker_args));
+}

@@ -1,0 +1,48 @@
+// Scales each feature so that its range becomes [-1, 1].
+
+#ifndef SYNCGRADS_WORKER_NN_WINDOW_INPUT_H_
+#define SYNCGRADS_WORKER_NN_WINDOW_INPUT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "worker/nn/layer.h"
+
+namespace syncgrads {
+
+// 2 (x - minimum) / (maximum - minimum) - 1, or 0 where the two are equal. The
+// ranges are the states window_input/minimum and window_input/maximum, of shape
+// [features]; they are zeros until they are set.
+template <typename T>
+class WindowInput : public Layer<T> {
+ public:
+  explicit WindowInput(int64_t features);
+
+  int64_t inputs() const override { return minimum_.values.cols(); }
+  int64_t outputs() const override { return minimum_.values.cols(); }
+  std::vector<Parameter<T>*> parameters() override { return {}; }
+  std::vector<Parameter<T>*> states() override { return {&minimum_, &maximum_}; }
+  void Initialise(uint64_t) override {}
+  const Matrix<T>& Forward(const Matrix<T>& input) override;
+  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+                Matrix<T>* input_gradient) override;
+
+  // One number for each feature.
+  void SetRanges(absl::Span<const double> minimum, absl::Span<const double> maximum);
+
+ private:
+  // 2 / (maximum - minimum), or 0.
+  T ScaleOf(int64_t feature) const;
+
+  Parameter<T> minimum_;
+  Parameter<T> maximum_;
+  Matrix<T> output_;
+};
+
+extern template class WindowInput<float>;
+extern template class WindowInput<double>;
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_NN_WINDOW_INPUT_H_

@@ -1,0 +1,98 @@
+// ps-worker: one worker of a training job. Its exit codes are in
+// worker/run/exit_code.h.
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "common/clock.h"
+#include "worker/run/exit_code.h"
+#include "worker/run/stop_signal.h"
+#include "worker/run/worker.h"
+
+ABSL_FLAG(std::string, job, "", "The job file: what to train (see proto/job.proto).");
+ABSL_FLAG(std::string, server, "",
+          "HOST:PORT of the job's first server; the others are learnt from it. Not needed by "
+          "--evaluate and --predict with one worker.");
+ABSL_FLAG(std::string, token, "", "The job's secret; its first worker sets it.");
+ABSL_FLAG(std::string, name, "", "The name to be known by. Empty: one is assigned.");
+ABSL_FLAG(absl::optional<uint32_t>, rank, absl::nullopt,
+          "This worker's rank, from 0. Default: what the launcher says, or assigned.");
+ABSL_FLAG(absl::optional<uint32_t>, world_size, absl::nullopt,
+          "Workers of the job. Default: what the launcher says, or else the job file.");
+ABSL_FLAG(int, connections_per_server, 1, "Connections for gradients to each server.");
+ABSL_FLAG(std::string, device, "cpu", "Where to compute: cpu.");
+ABSL_FLAG(absl::optional<uint64_t>, seed, absl::nullopt, "In place of the job file's seed.");
+ABSL_FLAG(absl::optional<uint32_t>, batch_size, absl::nullopt,
+          "In place of the job file's batch_size.");
+ABSL_FLAG(absl::Duration, timeout, absl::Minutes(5),
+          "How long to wait for the servers, and for other workers in each step.");
+ABSL_FLAG(std::string, output, "",
+          "Where to write the trained model, as safetensors. Rank 0 does.");
+ABSL_FLAG(bool, output_per_rank, false,
+          "Every rank writes its own: out.safetensors becomes out.rank0.safetensors, ...");
+ABSL_FLAG(std::string, evaluate, "",
+          "A model that --output wrote: evaluates it on the job's data, and does not train.");
+ABSL_FLAG(std::string, predict, "",
+          "A model that --output wrote: writes its --predictions, and does not train.");
+ABSL_FLAG(std::string, predictions, "",
+          "With --predict: the CSV file of predictions, in the order of the rows.");
+
+namespace {
+
+// Flags know Abseil's optional only, which is not the standard one in every build.
+template <typename T>
+std::optional<T> ToStd(const absl::optional<T>& value) {
+  return value.has_value() ? std::optional<T>(*value) : std::nullopt;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(
+      "trains the model of a job file, in step with the job's other workers.\n"
+      "  ps-worker --job=iris.job --server=HOST:PORT");
+  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  if (rest.size() > 1) {
+    std::cerr << "ps-worker: \"" << rest[1] << "\" is no flag; all options are flags\n";
+    return 2;
+  }
+  // Before any other thread is started.
+  syncgrads::StopSignal stop;
+
+  syncgrads::WorkerOptions options;
+  options.job = absl::GetFlag(FLAGS_job);
+  options.server = absl::GetFlag(FLAGS_server);
+  options.token = absl::GetFlag(FLAGS_token);
+  options.name = absl::GetFlag(FLAGS_name);
+  options.rank = ToStd(absl::GetFlag(FLAGS_rank));
+  options.world_size = ToStd(absl::GetFlag(FLAGS_world_size));
+  options.connections_per_server = absl::GetFlag(FLAGS_connections_per_server);
+  options.device = absl::GetFlag(FLAGS_device);
+  options.seed = ToStd(absl::GetFlag(FLAGS_seed));
+  options.batch_size = ToStd(absl::GetFlag(FLAGS_batch_size));
+  options.timeout = absl::GetFlag(FLAGS_timeout);
+  options.output = absl::GetFlag(FLAGS_output);
+  options.output_per_rank = absl::GetFlag(FLAGS_output_per_rank);
+  options.evaluate = absl::GetFlag(FLAGS_evaluate);
+  options.predict = absl::GetFlag(FLAGS_predict);
+  options.predictions = absl::GetFlag(FLAGS_predictions);
+
+  const syncgrads::WorkerOutcome outcome = syncgrads::RunWorker(
+      options, {std::cout, isatty(STDOUT_FILENO) != 0, stop, syncgrads::Clock::Real(),
+                [](const char* name) -> const char* { return std::getenv(name); }});
+  if (!outcome.status.ok()) std::cerr << "ps-worker: " << outcome.status << "\n";
+  if (!outcome.membership.ok()) std::cerr << "ps-worker: " << outcome.membership << "\n";
+  return syncgrads::ExitCodeOf(outcome.status, outcome.membership);
+}

@@ -1,0 +1,64 @@
+// ps-worker, from its options to its exit.
+
+#ifndef SYNCGRADS_WORKER_RUN_WORKER_H_
+#define SYNCGRADS_WORKER_RUN_WORKER_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "worker/run/stop_signal.h"
+
+namespace syncgrads {
+
+// Named as the flags of ps-worker, which say what they mean.
+struct WorkerOptions {
+  std::string job;
+  std::string server;
+  std::string token;
+  std::string name;
+  std::optional<uint32_t> rank;
+  std::optional<uint32_t> world_size;
+  int connections_per_server = 1;
+  std::string device = "cpu";
+  std::optional<uint64_t> seed;
+  std::optional<uint32_t> batch_size;
+  absl::Duration timeout = absl::Minutes(5);
+  std::string output;
+  bool output_per_rank = false;
+  std::string evaluate;
+  std::string predict;
+  std::string predictions;
+};
+
+// What the process gives its worker; all outlive the call.
+struct WorkerSurroundings {
+  std::ostream& out;
+  bool out_is_terminal;
+  StopSignal& stop;
+  const Clock& clock;
+  // The environment, for what launchers say.
+  std::function<const char*(const char*)> getenv;
+};
+
+// What became of a worker.
+struct WorkerOutcome {
+  absl::Status status;
+  // Not OK if the servers have ended this worker's membership.
+  absl::Status membership;
+};
+
+// Trains, evaluates or predicts. Returns when it has left the job.
+WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& surroundings);
+
+// "out.safetensors" becomes "out.rank2.safetensors".
+std::string OutputOfRank(const std::string& output, uint32_t rank);
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_RUN_WORKER_H_

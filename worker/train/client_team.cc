@@ -1,0 +1,57 @@
+#include "worker/train/client_team.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+
+absl::StatusOr<uint32_t> ClientTeam::AllReduce(absl::string_view name, absl::Span<double> values,
+                                               Reduction reduction, bool contribute) {
+  const Array array = MutableArrayOf(values);
+  if (!contribute) return client_.AllReduceSkip(name, array, reduction, timeout_);
+  return client_.AllReduce(name, array, array, reduction, timeout_);
+}
+
+// Contributions to a gather have equal lengths: the longest is found first, and
+// each is sent as its own length, its bytes, and zeros.
+absl::StatusOr<std::vector<std::string>> ClientTeam::Gather(absl::string_view name,
+                                                            absl::string_view bytes) {
+  int64_t longest = static_cast<int64_t>(bytes.size());
+  const Array length = MutableArrayOf(absl::MakeSpan(&longest, 1));
+  SYNCGRADS_RETURN_IF_ERROR(
+      client_.AllReduce(absl::StrCat(name, "/length"), length, length, Reduction::kMax, timeout_)
+          .status());
+  const size_t words = 1 + (static_cast<size_t>(longest) + 7) / 8;
+  std::vector<int64_t> sent(words, 0);
+  sent[0] = static_cast<int64_t>(bytes.size());
+  if (!bytes.empty()) std::memcpy(&sent[1], bytes.data(), bytes.size());
+  std::vector<int64_t> received(words * world_size());
+  // A name stands for one length.
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const uint32_t count,
+      client_.AllGather(absl::StrCat(name, "/", words), ArrayOf(absl::MakeConstSpan(sent)),
+                        MutableArrayOf(absl::MakeSpan(received)), timeout_));
+  std::vector<std::string> gathered;
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t* one = &received[i * words];
+    if (one[0] < 0 || one[0] > longest) {
+      return absl::DataLossError(absl::StrCat("\"", name, "\": a contribution says it has ", one[0],
+                                              " bytes, the longest has ", longest));
+    }
+    gathered.emplace_back(reinterpret_cast<const char*>(one + 1), static_cast<size_t>(one[0]));
+  }
+  return gathered;
+}
+
+absl::Status ClientTeam::BroadcastAll(absl::string_view name,
+                                      absl::Span<const NamedTensor> tensors) {
+  return client_.BroadcastAll(name, tensors, /*root=*/0, timeout_);
+}
+
+absl::StatusOr<Group*> ClientTeam::Register(const GroupSpec& spec) {
+  return client_.Register(spec, timeout_);
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,38 @@
+// The workers of a job, reached through a Client.
+
+#ifndef SYNCGRADS_WORKER_TRAIN_CLIENT_TEAM_H_
+#define SYNCGRADS_WORKER_TRAIN_CLIENT_TEAM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "worker/train/team.h"
+
+namespace syncgrads {
+
+// Thread-compatible.
+class ClientTeam : public Team {
+ public:
+  // `client` has joined, and outlives this object. `timeout` is for each call.
+  ClientTeam(Client& client, absl::Duration timeout) : client_(client), timeout_(timeout) {}
+
+  uint32_t rank() const override { return client_.rank(); }
+  uint32_t world_size() const override { return client_.world_size(); }
+  absl::StatusOr<uint32_t> AllReduce(absl::string_view name, absl::Span<double> values,
+                                     Reduction reduction, bool contribute) override;
+  absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
+                                                  absl::string_view bytes) override;
+  absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors) override;
+  absl::StatusOr<Group*> Register(const GroupSpec& spec) override;
+
+ private:
+  Client& client_;
+  const absl::Duration timeout_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_TRAIN_CLIENT_TEAM_H_

@@ -1,0 +1,172 @@
+#include "worker/train/data_set.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+#include "worker/base/string_list.h"
+
+namespace syncgrads {
+namespace {
+
+absl::Status CheckFeatures(const std::vector<std::string>& ours, absl::string_view our_place,
+                           const std::vector<std::string>& theirs, absl::string_view their_place) {
+  if (ours == theirs) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the features of ", our_place, " are ", absl::StrJoin(ours, ", "), "; those of ",
+                   their_place, " are ", absl::StrJoin(theirs, ", ")));
+}
+
+// What the tables of one worker's shards hold.
+struct Contents {
+  std::vector<std::string> features;
+  std::vector<ClassName> classes;
+};
+
+absl::StatusOr<Contents> ContentsOf(const WorkerData& data) {
+  Contents contents;
+  const Shard& first = data.shards.front();
+  contents.features = first.table.feature_names;
+  for (const Shard& shard : data.shards) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckFeatures(contents.features, absl::StrCat("shard ", first.number),
+                                            shard.table.feature_names,
+                                            absl::StrCat("shard ", shard.number)));
+    contents.classes.insert(contents.classes.end(), shard.table.classes.begin(),
+                            shard.table.classes.end());
+  }
+  return contents;
+}
+
+std::string Encode(const Contents& contents) {
+  std::vector<std::string> classes;
+  for (const ClassName& one : contents.classes) {
+    classes.push_back(one.name);
+    classes.push_back(one.place);
+  }
+  const std::string parts[] = {EncodeStrings(contents.features), EncodeStrings(classes)};
+  return EncodeStrings(parts);
+}
+
+absl::StatusOr<Contents> Decode(absl::string_view bytes) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> parts, DecodeStrings(bytes));
+  if (parts.size() != 2)
+    return absl::DataLossError("another worker's columns are not in two parts");
+  Contents contents;
+  SYNCGRADS_ASSIGN_OR_RETURN(contents.features, DecodeStrings(parts[0]));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> classes, DecodeStrings(parts[1]));
+  if (classes.size() % 2 != 0) return absl::DataLossError("another worker's class has no place");
+  for (size_t i = 0; i < classes.size(); i += 2) {
+    contents.classes.push_back({classes[i], classes[i + 1]});
+  }
+  return contents;
+}
+
+// What all workers' shards hold, as the first of them in rank order has it.
+absl::StatusOr<Contents> Agree(const Contents& ours, Team& team) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> gathered,
+                             team.Gather("data/columns", Encode(ours)));
+  Contents all;
+  all.features = ours.features;
+  for (size_t i = 0; i < gathered.size(); ++i) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const Contents theirs, Decode(gathered[i]));
+    SYNCGRADS_RETURN_IF_ERROR(
+        CheckFeatures(ours.features, "this worker", theirs.features, absl::StrCat("worker ", i)));
+    all.classes.insert(all.classes.end(), theirs.classes.begin(), theirs.classes.end());
+  }
+  return all;
+}
+
+// Makes targets, which are positions in the table's own list, class numbers.
+absl::Status Number(const Classes& classes, uint32_t outputs, Table& table) {
+  std::vector<double> numbers;
+  for (const ClassName& one : table.classes) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t number, classes.NumberOf(one, outputs));
+    numbers.push_back(number);
+  }
+  for (double& target : table.targets) target = numbers[static_cast<size_t>(target)];
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+TargetKind TargetKindOf(const v1::LossSpec& loss) {
+  return loss.has_squared_error() ? TargetKind::kNumber : TargetKind::kClass;
+}
+
+uint32_t ClassCount(const v1::JobFile& job) {
+  if (job.loss().has_squared_error()) return 0;
+  if (job.loss().has_sigmoid_cross_entropy()) return 2;
+  return job.model().layers(job.model().layers_size() - 1).dense().outputs();
+}
+
+absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& options, Team& team) {
+  const TargetKind kind = options.with_targets ? TargetKindOf(job.file.loss()) : TargetKind::kNone;
+  DataSet set;
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      set.data, LoadShards(job.file.data(), job.directory, kind, team.rank(), team.world_size()));
+  SYNCGRADS_ASSIGN_OR_RETURN(const Contents ours, ContentsOf(set.data));
+  SYNCGRADS_ASSIGN_OR_RETURN(const Contents all, Agree(ours, team));
+  set.features = ours.features;
+  set.classes = options.classes;
+  if (kind != TargetKind::kClass) return set;
+  const uint32_t count = ClassCount(job.file);
+  if (!set.classes.has_value()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(set.classes, Classes::Find(all.classes, count));
+  }
+  for (Shard& shard : set.data.shards) {
+    SYNCGRADS_RETURN_IF_ERROR(Number(*set.classes, count, shard.table));
+  }
+  return set;
+}
+
+absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, Team& team) {
+  Ranges ranges;
+  const size_t columns = data.features.size();
+  ranges.minimum.assign(columns, std::numeric_limits<double>::infinity());
+  ranges.maximum.assign(columns, -std::numeric_limits<double>::infinity());
+  const std::vector<RowId> rows = RowsOf(data.data, holdout_every, /*held_out=*/false);
+  for (const RowId& id : rows) {
+    const absl::Span<const double> row = data.data.shards[id.shard].table.FeaturesOf(id.row);
+    for (size_t i = 0; i < columns; ++i) {
+      ranges.minimum[i] = std::min(ranges.minimum[i], row[i]);
+      ranges.maximum[i] = std::max(ranges.maximum[i], row[i]);
+    }
+  }
+  // A worker without rows opts out: infinities are no ranges.
+  SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t contributors,
+                             team.AllReduce("data/minimum", absl::MakeSpan(ranges.minimum),
+                                            Reduction::kMin, !rows.empty()));
+  SYNCGRADS_RETURN_IF_ERROR(
+      team.AllReduce("data/maximum", absl::MakeSpan(ranges.maximum), Reduction::kMax, !rows.empty())
+          .status());
+  if (contributors == 0) {
+    return absl::FailedPreconditionError("no worker has a row to train on");
+  }
+  return ranges;
+}
+
+template <typename T>
+void FillBatch(const DataSet& data, absl::Span<const RowId> rows, Matrix<T>& features,
+               std::vector<double>& targets) {
+  features.resize(static_cast<Eigen::Index>(rows.size()),
+                  static_cast<Eigen::Index>(data.features.size()));
+  targets.clear();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Table& table = data.data.shards[rows[i].shard].table;
+    const absl::Span<const double> row = table.FeaturesOf(rows[i].row);
+    for (size_t j = 0; j < row.size(); ++j) {
+      features(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) = static_cast<T>(row[j]);
+    }
+    if (table.target_kind != TargetKind::kNone) targets.push_back(table.targets[rows[i].row]);
+  }
+}
+
+template void FillBatch(const DataSet&, absl::Span<const RowId>, Matrix<float>&,
+                        std::vector<double>&);
+template void FillBatch(const DataSet&, absl::Span<const RowId>, Matrix<double>&,
+                        std::vector<double>&);
+
+}  // namespace syncgrads

@@ -1,0 +1,70 @@
+// A worker's rows, ready for a model.
+
+#ifndef SYNCGRADS_WORKER_TRAIN_DATA_SET_H_
+#define SYNCGRADS_WORKER_TRAIN_DATA_SET_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/data/loader.h"
+#include "worker/data/shards.h"
+#include "worker/job/job_file.h"
+#include "worker/nn/matrix.h"
+#include "worker/train/classes.h"
+#include "worker/train/team.h"
+
+namespace syncgrads {
+
+// A worker's shards; targets of classes are class numbers.
+struct DataSet {
+  WorkerData data;
+  std::vector<std::string> features;
+  // With the cross-entropies.
+  std::optional<Classes> classes;
+};
+
+struct DataSetOptions {
+  // Whether targets are read; prediction does without.
+  bool with_targets = true;
+  // The classes of the model that is to be evaluated; without them they are found
+  // in the data of all workers.
+  std::optional<Classes> classes;
+};
+
+// What the job's loss needs its target to be.
+TargetKind TargetKindOf(const v1::LossSpec& loss);
+
+// How many classes the job's model tells apart; 0 with squared error.
+uint32_t ClassCount(const v1::JobFile& job);
+
+// Loads this worker's shards, and agrees with the others on features and classes.
+// A collective; a worker that cannot read its data does not take part in it.
+//
+// Errors:
+//   InvalidArgument  shards with different features (names both), or as
+//                    Classes::Find
+//   others           as LoadShards, or as the team
+absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& options, Team& team);
+
+// The least and the greatest value of each feature over the training rows of all
+// workers. A collective.
+struct Ranges {
+  std::vector<double> minimum;
+  std::vector<double> maximum;
+};
+// FailedPrecondition if no worker has a training row.
+absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, Team& team);
+
+// Sets `features` to a row for each of `rows`, and `targets` to their targets if
+// the data has them.
+template <typename T>
+void FillBatch(const DataSet& data, absl::Span<const RowId> rows, Matrix<T>& features,
+               std::vector<double>& targets);
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_TRAIN_DATA_SET_H_

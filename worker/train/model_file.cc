@@ -1,0 +1,79 @@
+#include "worker/train/model_file.h"
+
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+namespace {
+
+// Names in a line each, escaped as in C, so that any bytes pass.
+constexpr const char* kClasses = "classes";
+constexpr const char* kJob = "job";
+
+template <typename T>
+std::vector<Parameter<T>*> TensorsOf(const Model<T>& model) {
+  std::vector<Parameter<T>*> tensors(model.states().begin(), model.states().end());
+  tensors.insert(tensors.end(), model.parameters().begin(), model.parameters().end());
+  return tensors;
+}
+
+}  // namespace
+
+template <typename T>
+absl::Status SaveModel(const Model<T>& model, const std::optional<Classes>& classes,
+                       const std::string& job, const std::string& path) {
+  std::vector<StoredTensor> tensors;
+  for (const Parameter<T>* parameter : TensorsOf(model)) {
+    tensors.push_back({parameter->spec(),
+                       absl::string_view(reinterpret_cast<const char*>(parameter->values.data()),
+                                         parameter->bytes())});
+  }
+  std::map<std::string, std::string> metadata = {{kJob, job}};
+  if (classes.has_value()) {
+    std::vector<std::string> lines;
+    for (const std::string& name : classes->names()) lines.push_back(absl::CHexEscape(name));
+    metadata[kClasses] = absl::StrJoin(lines, "\n");
+  }
+  return WriteSafetensors(path, tensors, metadata);
+}
+
+template <typename T>
+absl::Status LoadModel(const Safetensors& file, Model<T>& model) {
+  for (Parameter<T>* parameter : TensorsOf(model)) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const absl::string_view bytes, file.Find(parameter->spec()));
+    std::memcpy(parameter->values.data(), bytes.data(), bytes.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<Classes>> LoadClasses(const Safetensors& file) {
+  const auto it = file.metadata().find(kClasses);
+  if (it == file.metadata().end()) return std::optional<Classes>();
+  std::vector<std::string> names;
+  for (const absl::string_view line : absl::StrSplit(it->second, '\n', absl::SkipEmpty())) {
+    std::string name;
+    if (!absl::CUnescape(line, &name)) {
+      return absl::DataLossError(
+          absl::StrCat("the classes in the file have a damaged name: ", line));
+    }
+    names.push_back(std::move(name));
+  }
+  return std::optional<Classes>(Classes::Named(std::move(names)));
+}
+
+template absl::Status SaveModel(const Model<float>&, const std::optional<Classes>&,
+                                const std::string&, const std::string&);
+template absl::Status SaveModel(const Model<double>&, const std::optional<Classes>&,
+                                const std::string&, const std::string&);
+template absl::Status LoadModel(const Safetensors&, Model<float>&);
+template absl::Status LoadModel(const Safetensors&, Model<double>&);
+
+}  // namespace syncgrads

@@ -1,0 +1,124 @@
+#include "worker/train/prediction.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "common/status_macros.h"
+#include "worker/base/string_list.h"
+#include "worker/train/evaluation.h"
+
+namespace syncgrads {
+namespace {
+
+std::string Cell(const std::string& text) {
+  if (!absl::StrContains(text, ',') && !absl::StrContains(text, '"')) return text;
+  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
+}
+
+// Enough digits to tell any two numbers of the type apart.
+template <typename T>
+std::string Number(T value) {
+  return absl::StrFormat("%.*g", std::numeric_limits<T>::max_digits10, value);
+}
+
+std::string NameOf(const DataSet& data, uint32_t number) {
+  return Cell(data.classes.has_value() ? data.classes->NameOf(number) : absl::StrCat(number));
+}
+
+template <typename T>
+void AppendClassRow(const Matrix<T>& outputs, Eigen::Index row, const DataSet& data,
+                    std::string& table) {
+  Eigen::Index best = 0;
+  for (Eigen::Index i = 1; i < outputs.cols(); ++i) {
+    if (outputs(row, i) > outputs(row, best)) best = i;
+  }
+  double sum = 0;
+  for (Eigen::Index i = 0; i < outputs.cols(); ++i) {
+    sum += std::exp(static_cast<double>(outputs(row, i)) - outputs(row, best));
+  }
+  absl::StrAppend(&table, NameOf(data, static_cast<uint32_t>(best)));
+  for (Eigen::Index i = 0; i < outputs.cols(); ++i) {
+    const double probability =
+        std::exp(static_cast<double>(outputs(row, i)) - outputs(row, best)) / sum;
+    absl::StrAppend(&table, ",", Number(static_cast<T>(probability)));
+  }
+}
+
+template <typename T>
+void AppendRow(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row, const DataSet& data,
+               std::string& table) {
+  switch (loss.kind) {
+    case Loss::Kind::kLogitCrossEntropy:
+      AppendClassRow(outputs, row, data, table);
+      break;
+    case Loss::Kind::kSigmoidCrossEntropy:
+      absl::StrAppend(&table, NameOf(data, outputs(row, 0) > 0 ? 1 : 0), ",",
+                      Number(static_cast<T>(1 / (1 + std::exp(-outputs(row, 0))))));
+      break;
+    case Loss::Kind::kSquaredError:
+      absl::StrAppend(&table, Number(outputs(row, 0)));
+      break;
+  }
+  table.push_back('\n');
+}
+
+std::string Header(const Loss& loss, const DataSet& data, int64_t outputs) {
+  if (loss.kind == Loss::Kind::kSquaredError) return "prediction\n";
+  if (loss.kind == Loss::Kind::kSigmoidCrossEntropy) return "class,probability\n";
+  std::string header = "class";
+  for (int64_t i = 0; i < outputs; ++i) {
+    absl::StrAppend(&header, ",", NameOf(data, static_cast<uint32_t>(i)));
+  }
+  return header + "\n";
+}
+
+}  // namespace
+
+template <typename T>
+absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const DataSet& data,
+                                    Team& team) {
+  std::vector<std::string> ours;  // a shard's number and its rows, by turns
+  Matrix<T> features;
+  std::vector<double> targets;
+  for (size_t shard = 0; shard < data.data.shards.size(); ++shard) {
+    std::string rows;
+    std::vector<RowId> batch;
+    const size_t count = data.data.shards[shard].table.rows;
+    for (size_t row = 0; row < count; ++row) {
+      batch.push_back({shard, row});
+      if (batch.size() < kRowsAtATime && row + 1 < count) continue;
+      FillBatch(data, batch, features, targets);
+      const Matrix<T>& outputs = model.Forward(features);
+      for (Eigen::Index i = 0; i < outputs.rows(); ++i) AppendRow(loss, outputs, i, data, rows);
+      batch.clear();
+    }
+    ours.push_back(EncodeNumber(data.data.shards[shard].number));
+    ours.push_back(std::move(rows));
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> gathered,
+                             team.Gather("predictions", EncodeStrings(ours)));
+  std::map<uint64_t, std::string> by_shard;
+  for (const std::string& bytes : gathered) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> theirs, DecodeStrings(bytes));
+    for (size_t i = 0; i + 1 < theirs.size(); i += 2) {
+      if (theirs[i].size() != sizeof(uint64_t)) {
+        return absl::DataLossError("another worker's predictions are not by shard");
+      }
+      by_shard[DecodeNumber(theirs[i])] = theirs[i + 1];
+    }
+  }
+  std::string table = Header(loss, data, model.outputs());
+  for (const auto& [number, rows] : by_shard) absl::StrAppend(&table, rows);
+  return table;
+}
+
+template absl::StatusOr<std::string> Predict(Model<float>&, const Loss&, const DataSet&, Team&);
+template absl::StatusOr<std::string> Predict(Model<double>&, const Loss&, const DataSet&, Team&);
+
+}  // namespace syncgrads

@@ -1,0 +1,31 @@
+// What a model says of each row, as a table.
+
+#ifndef SYNCGRADS_WORKER_TRAIN_PREDICTION_H_
+#define SYNCGRADS_WORKER_TRAIN_PREDICTION_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/nn/loss.h"
+#include "worker/nn/model.h"
+#include "worker/train/data_set.h"
+#include "worker/train/team.h"
+
+namespace syncgrads {
+
+// The predictions for all rows of all shards of the job, in the order of the
+// shards and of the rows within them, as CSV with a header:
+//
+//   logit cross-entropy    class,then a column for each class's probability
+//   sigmoid cross-entropy  class,probability  (of class 1)
+//   squared error          prediction
+//
+// Every worker gets the whole table. A collective. DataLoss if another worker's
+// part is not what this function makes.
+template <typename T>
+absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const DataSet& data,
+                                    Team& team);
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_TRAIN_PREDICTION_H_

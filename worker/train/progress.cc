@@ -1,0 +1,88 @@
+#include "worker/train/progress.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace syncgrads {
+namespace {
+
+constexpr uint64_t kLines = 20;
+constexpr uint64_t kBarCells = 30;
+constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
+
+std::string Count(uint64_t number, absl::string_view noun) {
+  return absl::StrCat(number, " ", noun, number == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::string ToString(const TrainingPlan& plan) {
+  return absl::StrCat(plan.job, ": ", Count(plan.training_rows, "row"), " in ",
+                      Count(plan.shards, "shard"), ", ", plan.held_out_rows, " held out; ",
+                      Count(plan.workers, "worker"), ", batches of ", plan.batch_size, "; ",
+                      Count(plan.parameters, "parameter"), "; ", Count(plan.steps, "step"));
+}
+
+ConsoleProgress::ConsoleProgress(std::ostream& out, bool is_terminal, const Clock& clock)
+    : out_(out), is_terminal_(is_terminal), clock_(clock) {}
+
+void ConsoleProgress::Started(const TrainingPlan& plan) {
+  plan_ = plan;
+  started_ = clock_.Now();
+  out_ << ToString(plan) << "\n"
+       << "loss: the mean over this worker's own batches since the last one shown" << std::endl;
+}
+
+void ConsoleProgress::Stepped(uint64_t step, std::optional<double> loss) {
+  if (loss.has_value()) {
+    loss_sum_ += *loss;
+    ++losses_;
+  }
+  const absl::Time now = clock_.Now();
+  const bool is_last = step >= plan_.steps;
+  if (is_terminal_) {
+    if (is_last || now - shown_ >= kRedrawInterval) ShowBar(step, now);
+  } else {
+    const uint64_t interval = std::max<uint64_t>(1, plan_.steps / kLines);
+    if (is_last || step % interval == 0) ShowLine(step, now);
+  }
+}
+
+void ConsoleProgress::Finished() {
+  if (is_terminal_) out_ << std::endl;
+}
+
+void ConsoleProgress::ShowBar(uint64_t step, absl::Time now) {
+  shown_ = now;
+  TakeLoss();
+  const uint64_t steps = std::max(step, plan_.steps);
+  const uint64_t cells = kBarCells * step / steps;
+  // The end of the line is cleared: the text may have been longer.
+  out_ << "\r[" << std::string(cells, '=') << std::string(kBarCells - cells, ' ') << "] step "
+       << step << "/" << steps << "  loss " << loss_ << "  " << SpeedAt(step, now) << "\x1b[K"
+       << std::flush;
+}
+
+void ConsoleProgress::ShowLine(uint64_t step, absl::Time now) {
+  TakeLoss();
+  out_ << "step " << step << "/" << std::max(step, plan_.steps) << "  loss " << loss_ << "  "
+       << SpeedAt(step, now) << std::endl;
+}
+
+void ConsoleProgress::TakeLoss() {
+  if (losses_ > 0) {
+    loss_ = absl::StrFormat("%.6f", loss_sum_ / static_cast<double>(losses_));
+  }
+  loss_sum_ = 0;
+  losses_ = 0;
+}
+
+std::string ConsoleProgress::SpeedAt(uint64_t step, absl::Time now) const {
+  const double seconds = absl::ToDoubleSeconds(now - started_);
+  if (seconds <= 0) return "- steps/s";
+  return absl::StrFormat("%.1f steps/s", static_cast<double>(step) / seconds);
+}
+
+}  // namespace syncgrads

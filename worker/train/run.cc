@@ -1,0 +1,122 @@
+#include "worker/train/run.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/status_macros.h"
+#include "worker/base/file.h"
+#include "worker/nn/build.h"
+#include "worker/train/model_file.h"
+#include "worker/train/prediction.h"
+
+namespace syncgrads {
+namespace {
+
+std::vector<RowId> AllRows(const WorkerData& data) {
+  return RowsOf(data, /*holdout_every=*/0, /*held_out=*/false);
+}
+
+// Held-out rows of all workers, if the job holds out any.
+template <typename T>
+absl::StatusOr<std::optional<Evaluation>> EvaluateHeldOut(const v1::JobFile& job, Model<T>& model,
+                                                          const Loss& loss, const DataSet& data,
+                                                          Team& team) {
+  if (job.data().holdout_every() == 0) return std::optional<Evaluation>();
+  const std::vector<RowId> rows = RowsOf(data.data, job.data().holdout_every(), /*held_out=*/true);
+  SYNCGRADS_ASSIGN_OR_RETURN(const Evaluation evaluation,
+                             Evaluate("evaluation/held_out", model, loss, data, rows, team));
+  return std::optional<Evaluation>(evaluation);
+}
+
+template <typename T>
+absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team& team,
+                                       const TrainerOptions& options, const std::string& output) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer<T>> trainer,
+                             Trainer<T>::Create(job.file, data, team, options));
+  SYNCGRADS_RETURN_IF_ERROR(trainer->Train());
+  Model<T>& model = trainer->model();
+  TrainingResult result;
+  result.steps = trainer->steps();
+  const std::vector<RowId> rows =
+      RowsOf(data.data, job.file.data().holdout_every(), /*held_out=*/false);
+  SYNCGRADS_ASSIGN_OR_RETURN(result.trained_on, Evaluate("evaluation/trained_on", model,
+                                                         trainer->loss(), data, rows, team));
+  SYNCGRADS_ASSIGN_OR_RETURN(result.held_out,
+                             EvaluateHeldOut(job.file, model, trainer->loss(), data, team));
+  SYNCGRADS_ASSIGN_OR_RETURN(result.replicas, CompareReplicas(model.parameters(), team));
+  if (!output.empty()) {
+    SYNCGRADS_RETURN_IF_ERROR(SaveModel(model, data.classes, job.file.name(), output));
+  }
+  return result;
+}
+
+// A trained model, and data to use it on.
+template <typename T>
+struct Loaded {
+  DataSet data;
+  std::unique_ptr<Model<T>> model;
+};
+
+template <typename T>
+absl::StatusOr<Loaded<T>> Load(const Job& job, Team& team, const std::string& parameters,
+                               bool with_targets) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const Safetensors file, Safetensors::Read(parameters));
+  DataSetOptions options;
+  options.with_targets = with_targets;
+  SYNCGRADS_ASSIGN_OR_RETURN(options.classes, LoadClasses(file));
+  Loaded<T> loaded;
+  SYNCGRADS_ASSIGN_OR_RETURN(loaded.data, LoadDataSet(job, options, team));
+  loaded.model = BuildModel<T>(job.file.model(), static_cast<int64_t>(loaded.data.features.size()));
+  SYNCGRADS_RETURN_IF_ERROR(LoadModel(file, *loaded.model));
+  return loaded;
+}
+
+template <typename T>
+absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
+                                            const std::string& parameters) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded,
+                             Load<T>(job, team, parameters, /*with_targets=*/true));
+  const Loss loss = BuildLoss(job.file.loss());
+  EvaluationResult result;
+  SYNCGRADS_ASSIGN_OR_RETURN(result.all, Evaluate("evaluation/all", *loaded.model, loss,
+                                                  loaded.data, AllRows(loaded.data.data), team));
+  SYNCGRADS_ASSIGN_OR_RETURN(result.held_out,
+                             EvaluateHeldOut(job.file, *loaded.model, loss, loaded.data, team));
+  return result;
+}
+
+template <typename T>
+absl::Status PredictAs(const Job& job, Team& team, const std::string& parameters,
+                       const std::string& output) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded,
+                             Load<T>(job, team, parameters, /*with_targets=*/false));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string table,
+                             Predict(*loaded.model, BuildLoss(job.file.loss()), loaded.data, team));
+  if (!team.is_master()) return absl::OkStatus();
+  return WriteFileAtomically(output, {table});
+}
+
+}  // namespace
+
+absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,
+                                           const TrainerOptions& options,
+                                           const std::string& output) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const DataSet data, LoadDataSet(job, DataSetOptions(), team));
+  return job.file.dtype() == v1::F64 ? TrainAs<double>(job, data, team, options, output)
+                                     : TrainAs<float>(job, data, team, options, output);
+}
+
+absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
+                                               const std::string& parameters) {
+  return job.file.dtype() == v1::F64 ? EvaluateAs<double>(job, team, parameters)
+                                     : EvaluateAs<float>(job, team, parameters);
+}
+
+absl::Status RunPrediction(const Job& job, Team& team, const std::string& parameters,
+                           const std::string& output) {
+  return job.file.dtype() == v1::F64 ? PredictAs<double>(job, team, parameters, output)
+                                     : PredictAs<float>(job, team, parameters, output);
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,115 @@
+// One worker's training: batches, gradients, the service, updates.
+
+#ifndef SYNCGRADS_WORKER_TRAIN_TRAINER_H_
+#define SYNCGRADS_WORKER_TRAIN_TRAINER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "client/local_optimizer.h"
+#include "proto/job.pb.h"
+#include "worker/data/loader.h"
+#include "worker/nn/loss.h"
+#include "worker/nn/model.h"
+#include "worker/train/data_set.h"
+#include "worker/train/progress.h"
+#include "worker/train/team.h"
+
+namespace syncgrads {
+
+struct TrainerOptions {
+  // For the other workers to finish a step.
+  absl::Duration step_timeout = absl::Minutes(5);
+  // Asked before each step; may be empty.
+  std::function<bool()> should_stop;
+  // Outlives the trainer.
+  Progress* progress = nullptr;
+};
+
+// Trains the job's model on this worker's rows, in step with the others:
+//
+//   created   the model has its initial parameters, those of rank 0 everywhere
+//   training  a step for each batch: each layer's gradient is pushed when the
+//             backward pass has produced it, last layer first; when all results
+//             are there, the parameters are updated
+//   following this worker's rows are used up, others' are not: it contributes
+//             nothing and updates as they do, so that all end equal
+//   trained   all workers' rows are used up
+//
+// Not thread-safe.
+template <typename T>
+class Trainer {
+ public:
+  // Agrees with the others on the plan, registers the model's parameters and gives
+  // them their initial values. A collective. `job` is one that ParseJobFile has
+  // let pass; `data` and `team` outlive the trainer.
+  //
+  // Errors:
+  //   FailedPrecondition  no worker has a row to train on
+  //   others              as Loader::Create, or as the team
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const v1::JobFile& job,
+                                                         const DataSet& data, Team& team,
+                                                         const TrainerOptions& options);
+
+  // Errors:
+  //   Cancelled  should_stop said so, before a step
+  //   others     as the group
+  absl::Status Train();
+
+  Model<T>& model() { return *model_; }
+  const Loss& loss() const { return loss_; }
+  const TrainingPlan& plan() const { return plan_; }
+  // Steps that have been done.
+  uint64_t steps() const { return steps_; }
+
+ private:
+  Trainer(const v1::JobFile& job, const DataSet& data, Team& team, const TrainerOptions& options,
+          Loader loader);
+
+  bool optimizes_on_servers() const { return job_.place() == v1::SERVERS; }
+  absl::Status MakePlan();
+  absl::Status Register();
+  absl::Status ShareInitialParameters();
+
+  // Where the service writes parameter i's result.
+  void* ResultOf(size_t i);
+
+  // Each returns the loss of this worker's batch, if it has one.
+  absl::StatusOr<double> PushBatch(const std::vector<RowId>& rows);
+  // Contributes nothing. False if all workers have ended.
+  absl::StatusOr<bool> FollowStep();
+  // Waits for the step's results and applies them.
+  absl::Status FinishStep(std::optional<double> loss);
+
+  const v1::JobFile& job_;
+  const DataSet& data_;
+  Team& team_;
+  const TrainerOptions options_;
+  const Loss loss_;
+  Loader loader_;
+  std::unique_ptr<Model<T>> model_;
+  TrainingPlan plan_;
+  Group* group_ = nullptr;
+  std::vector<TensorId> tensors_;  // of model_->parameters()
+  // Unless the servers optimize.
+  std::optional<LocalOptimizer> optimizer_;
+  uint64_t steps_ = 0;
+
+  Matrix<T> features_;
+  std::vector<double> targets_;
+  Matrix<T> output_gradient_;
+};
+
+extern template class Trainer<float>;
+extern template class Trainer<double>;
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_TRAIN_TRAINER_H_
