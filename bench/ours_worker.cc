@@ -15,6 +15,7 @@
 #include "bench/conducted.h"
 #include "client/client.h"
 #include "common/group.h"
+#include "common/keep_memory.h"
 
 ABSL_FLAG(std::string, conductor, "", "the conductor's socket");
 ABSL_FLAG(std::string, coordinator, "", "host:port of server 0");
@@ -91,6 +92,7 @@ int Main() {
 }  // namespace syncgrads::bench
 
 int main(int argc, char** argv) {
+  syncgrads::KeepFreedMemory();
   absl::ParseCommandLine(argc, argv);
   return syncgrads::bench::Main();
 }

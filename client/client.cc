@@ -48,6 +48,10 @@ absl::StatusOr<Group*> Client::Register(const GroupSpec& spec, absl::Duration ti
   return session_->Register(spec, timeout);
 }
 
+absl::StatusOr<void*> Client::AllocateGradients(size_t bytes) {
+  return session_->AllocateGradients(bytes);
+}
+
 absl::StatusOr<uint32_t> Client::AllReduce(absl::string_view name, ConstArray input, Array output,
                                            Reduction reduction, absl::Duration timeout) {
   return Await(session_->collectives().AllReduce(name, input, output, reduction), timeout);

@@ -55,6 +55,11 @@ struct ClientOptions {
   uint32_t world_size = 1;
   // Data streams to each server, each on a connection of its own.
   int connections_per_server = 1;
+  // Whether payloads go through shared memory to servers on this host.
+  bool shared_memory = true;
+  // Is told once for each server how payloads go to it, and why. May be called on
+  // any thread; must not call the client.
+  std::function<void(const std::string&)> on_path;
 };
 
 // How many members contributed to each element of a tensor. The two differ only
@@ -233,6 +238,14 @@ class Client {
   //   InvalidArgument  the group cannot be served, or another worker registered
   //                    it differently; the message has both values
   absl::StatusOr<Group*> Register(const GroupSpec& spec, absl::Duration timeout);
+
+  // Memory for gradients that servers on this host read where it lies: pushing from
+  // it costs no copy. Aligned to a page; zeros at first; lives as long as the
+  // client. Other memory is copied once.
+  //
+  // Errors:
+  //   ResourceExhausted  there is not so much memory
+  absl::StatusOr<void*> AllocateGradients(size_t bytes);
 
   // Collectives. All members call them with the same name, dtype, and length;
   // a name can be used again once its operation is complete, and calls with

@@ -2,13 +2,33 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace syncgrads::client {
 
+namespace {
+
+std::optional<OutgoingMessage::ByReference> Refer(PushHeader header, const Pieces& runs,
+                                                  const SharedBuffers& shared) {
+  OutgoingMessage::ByReference reference;
+  for (const absl::Span<const std::byte>& run : runs) {
+    const std::optional<SharedPiece> piece = shared.Find(run);
+    if (!piece.has_value()) return std::nullopt;
+    header.shared.push_back(*piece);
+    if (reference.regions.empty() || reference.regions.back() != piece->region) {
+      reference.regions.push_back(piece->region);
+    }
+  }
+  reference.header = EncodeHeader(header, 0);
+  return reference;
+}
+
+}  // namespace
+
 std::shared_ptr<const OutgoingMessage> MakeContribution(
     const PushHeader& header, absl::Span<const absl::Span<const std::byte>> spans,
-    std::function<void()> released) {
+    std::function<void()> released, const SharedBuffers* shared) {
   // Spans that are neighbours in memory (one flat gradient buffer) are one piece,
   // however short each of them is.
   Pieces runs;
@@ -25,6 +45,8 @@ std::shared_ptr<const OutgoingMessage> MakeContribution(
   for (const absl::Span<const std::byte>& run : runs) {
     if (run.size() < kCopiedSpanBytes) copied += run.size();
   }
+  std::optional<OutgoingMessage::ByReference> by_reference;
+  if (shared != nullptr && !runs.empty()) by_reference = Refer(header, runs, *shared);
   std::unique_ptr<std::byte[]> small;
   if (copied > 0) small.reset(new std::byte[copied]);
   std::byte* end = small.get();
@@ -47,7 +69,8 @@ std::shared_ptr<const OutgoingMessage> MakeContribution(
     end += run.size();
   }
   return std::make_shared<const OutgoingMessage>(EncodeHeader(header, total), std::move(payload),
-                                                 std::move(small), std::move(released));
+                                                 std::move(small), std::move(released),
+                                                 std::move(by_reference));
 }
 
 void Scatter(const Pieces& payload, absl::Span<const Target> targets) {

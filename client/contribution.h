@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "absl/types/span.h"
+#include "client/shared_buffers.h"
 #include "client/transport.h"
 #include "common/wire/frame.h"
 
@@ -20,10 +21,11 @@ inline constexpr size_t kCopiedSpanBytes = 4096;
 
 // The message of `header` with the elements of the present spans behind it, in
 // order. Long spans, and neighbours in memory, stay where they are: `spans` must
-// stay as they are until `released` is called.
+// stay as they are until `released` is called. If all of it lies in `shared`, the
+// message can also be sent by reference.
 std::shared_ptr<const OutgoingMessage> MakeContribution(
     const PushHeader& header, absl::Span<const absl::Span<const std::byte>> spans,
-    std::function<void()> released);
+    std::function<void()> released, const SharedBuffers* shared = nullptr);
 
 // Where the next `bytes` of a payload go; null: nowhere.
 struct Target {

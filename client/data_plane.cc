@@ -1,6 +1,7 @@
 #include "client/data_plane.h"
 
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,17 @@ DataPlane::DataPlane(Options options, Transport& transport, Timers& timers)
       return OnUpdate(update, std::move(memory));
     };
     link.on_lost = options_.on_lost;
+    if (options_.shared != nullptr) {
+      std::function<void(const std::string&)> on_path;
+      if (options_.on_path) {
+        on_path = [say = options_.on_path, server = s](const std::string& path) {
+          say(absl::StrCat("server ", server, ": ", path));
+        };
+      }
+      link.memory =
+          std::make_shared<MemoryLink>(options_.hello, *options_.shared, std::move(on_path));
+      memory_.push_back(link.memory);
+    }
     links_.push_back(std::make_shared<ServerLink>(std::move(link), transport, timers));
   }
 }
@@ -35,6 +47,11 @@ absl::StatusOr<std::shared_ptr<GroupRounds>> DataPlane::AddGroup(GroupPlan plan)
       return absl::InvalidArgumentError(absl::StrCat("the plan of group \"", plan.spec.name,
                                                      "\" names server ", ToNumber(server),
                                                      ", and the job has ", links_.size()));
+    }
+  }
+  if (!memory_.empty()) {
+    for (ServerIndex server : std::set<ServerIndex>(plan.servers.begin(), plan.servers.end())) {
+      memory_[ToNumber(server)]->Want(plan.id);
     }
   }
   std::shared_ptr<GroupRounds> rounds;
@@ -150,6 +167,19 @@ void DataPlane::Send(ServerIndex server, const ChunkKey& key,
 
 void DataPlane::Forget(ServerIndex server, const ChunkKey& key) {
   links_[ToNumber(server)]->Forget(key);
+}
+
+SharedBuffers* DataPlane::SharedWith(ServerIndex server) {
+  if (memory_.empty() || !memory_[ToNumber(server)]->is_shared()) return nullptr;
+  return options_.shared;
+}
+
+void DataPlane::OfferShared() {
+  for (const std::shared_ptr<MemoryLink>& memory : memory_) memory->Offer();
+}
+
+void DataPlane::AwaitShared(absl::Time deadline) const {
+  for (const std::shared_ptr<MemoryLink>& memory : memory_) memory->AwaitSettled(deadline);
 }
 
 }  // namespace syncgrads::client

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/group_rounds.h"
+#include "client/memory_link.h"
 #include "client/server_link.h"
 #include "client/timers.h"
 #include "client/transport.h"
@@ -36,6 +37,11 @@ class DataPlane : public Outbox {
     DataHello hello;
     Generation generation{};
     absl::Duration lease;
+    // Memory to share with servers on this host; null: none is shared. Outlives the
+    // data plane.
+    SharedBuffers* shared = nullptr;
+    // Is told how payloads go to each server, and why.
+    std::function<void(const std::string&)> on_path;
     // A server refuses this worker or is out of reach. Called without locks.
     std::function<void(absl::Status)> on_lost;
   };
@@ -73,6 +79,12 @@ class DataPlane : public Outbox {
   void Send(ServerIndex server, const ChunkKey& key,
             std::shared_ptr<const OutgoingMessage> message) override;
   void Forget(ServerIndex server, const ChunkKey& key) override;
+  SharedBuffers* SharedWith(ServerIndex server) override;
+
+  // Hands new regions over to the servers on this host.
+  void OfferShared();
+  // Waits until what is to be shared with the servers is, or will not be.
+  void AwaitShared(absl::Time deadline) const;
 
  private:
   std::vector<std::shared_ptr<GroupRounds>> Groups() const;
@@ -82,6 +94,8 @@ class DataPlane : public Outbox {
   Transport& transport_;
   std::atomic<uint64_t> epoch_{0};
   std::vector<std::shared_ptr<ServerLink>> links_;
+  // One for each server; empty if nothing is shared.
+  std::vector<std::shared_ptr<MemoryLink>> memory_;
 
   mutable Mutex mutex_;
   std::map<GroupId, std::shared_ptr<GroupRounds>> groups_ ABSL_GUARDED_BY(mutex_);

@@ -18,6 +18,7 @@ GroupRounds::GroupRounds(std::shared_ptr<const GroupPlan> plan, Identity identit
       identity_(identity),
       epoch_(epoch),
       outbox_(outbox),
+      staging_(plan_->layout),
       round_(FirstRound(plan_->spec.rule)),
       tensors_(plan_->layout.tensors().size()),
       chunks_(plan_->layout.chunks().size()) {
@@ -100,16 +101,27 @@ absl::Status GroupRounds::Contribute(TensorId tensor, TensorState state,
     const Chunks range = plan_->layout.ChunksOf(tensor);
     for (uint32_t c = range.first; c < range.first + range.count; ++c) {
       if (--chunks_[c].tensors_awaited > 0) continue;
-      departures.push_back(EncodeLocked(c));
+      departures.push_back(CompleteLocked(c));
     }
   }
-  for (Departure& departure : departures) {
-    outbox_.Send(departure.server, departure.key, std::move(departure.message));
-  }
+  for (Departure& departure : departures) Depart(std::move(departure));
   return absl::OkStatus();
 }
 
-GroupRounds::Departure GroupRounds::EncodeLocked(uint32_t c) {
+void GroupRounds::Depart(Departure departure) {
+  SharedBuffers* const shared = outbox_.SharedWith(departure.server);
+  if (shared != nullptr && Staging::IsWorthwhile(departure.spans, *shared)) {
+    departure.spans =
+        staging_.Copy(*shared, departure.key.chunk, std::move(departure.spans));
+  }
+  const uint32_t c = ToNumber(departure.key.chunk);
+  outbox_.Send(departure.server, departure.key,
+               MakeContribution(
+                   departure.header, departure.spans,
+                   [self = shared_from_this(), c] { self->OnReleased(c); }, shared));
+}
+
+GroupRounds::Departure GroupRounds::CompleteLocked(uint32_t c) {
   ChunkRound& state = chunks_[c];
   const Chunk& chunk = plan_->layout.chunk(ChunkId{c});
   const size_t element = SizeOf(chunk.dtype);
@@ -144,10 +156,8 @@ GroupRounds::Departure GroupRounds::EncodeLocked(uint32_t c) {
   state.without_result = header.without_result;
   state.in_use = true;
   ++in_use_;
-  return {
-      plan_->servers[c],
-      {plan_->id, ChunkId{c}, round_},
-      MakeContribution(header, present, [self = shared_from_this(), c] { self->OnReleased(c); })};
+  return {plan_->servers[c], {plan_->id, ChunkId{c}, round_}, std::move(header),
+          std::move(present)};
 }
 
 absl::Status GroupRounds::CheckUpdateLocked(const Chunk& chunk, const ChunkRound& state,

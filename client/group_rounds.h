@@ -33,6 +33,8 @@
 #include "absl/types/span.h"
 #include "client/client.h"
 #include "client/contribution.h"
+#include "client/shared_buffers.h"
+#include "client/staging.h"
 #include "client/transport.h"
 #include "common/group.h"
 #include "common/ids.h"
@@ -58,6 +60,8 @@ class Outbox {
                     std::shared_ptr<const OutgoingMessage> message) = 0;
   // Lets go of the message; its answer is of no interest.
   virtual void Forget(ServerIndex server, const ChunkKey& key) = 0;
+  // Memory that the server can map; null if it is not on this host.
+  virtual SharedBuffers* SharedWith(ServerIndex) { return nullptr; }
 };
 
 // Who a worker is on the wire.
@@ -166,15 +170,18 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     std::vector<uint32_t> contributors;
     absl::Status error;
   };
+  // A contribution that is complete and not yet encoded.
   struct Departure {
     ServerIndex server;
     ChunkKey key;
-    std::shared_ptr<const OutgoingMessage> message;
+    PushHeader header;
+    std::vector<absl::Span<const std::byte>> spans;
   };
 
   absl::Status Contribute(TensorId tensor, TensorState state, absl::Span<const std::byte> values,
                           absl::Span<std::byte> result);
-  Departure EncodeLocked(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Departure CompleteLocked(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Depart(Departure departure);
   absl::Status CheckUpdateLocked(const Chunk& chunk, const ChunkRound& state,
                                  const UpdateFrame& update) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -193,6 +200,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   const Identity identity_;
   const std::atomic<uint64_t>& epoch_;
   Outbox& outbox_;
+  Staging staging_;
 
   mutable Mutex mutex_;
   mutable CondVar changed_;

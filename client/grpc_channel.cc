@@ -7,6 +7,12 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
   // Channels with equal arguments would share one connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(-1);
+  // Probing for the window's size costs a third of the sender's time where
+  // messages are small beside the link's speed (docs/performance.md); a fixed one
+  // does, and bounds what lies in buffers.
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20);
   // A call that can be retried keeps what it has sent; the session resends by
   // itself, and must get its buffers back.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);

@@ -122,8 +122,39 @@ void ServerLink::Pump() {
       data = idle->data;
       message = entry.message;
     }
-    data->Write(std::move(message));
+    data->Write(FormOf(std::move(message)));
   }
+}
+
+std::shared_ptr<const OutgoingMessage> ServerLink::FormOf(
+    std::shared_ptr<const OutgoingMessage> message) const {
+  const std::optional<OutgoingMessage::ByReference>& reference = message->by_reference();
+  if (options_.memory == nullptr || !reference.has_value()) return message;
+  for (uint32_t region : reference->regions) {
+    if (!options_.memory->Has(region)) return message;
+  }
+  // Holds the message as long as the transport holds the reference to it.
+  return std::make_shared<const OutgoingMessage>(reference->header, Pieces(), nullptr,
+                                                 [message] { (void)message; });
+}
+
+absl::Status ServerLink::Resolve(UpdateFrame& update, std::shared_ptr<const void>& memory) const {
+  const SharedPiece& piece = *update.header.shared;
+  std::shared_ptr<const PeerRegion> results;
+  if (options_.memory != nullptr) results = options_.memory->Results(GroupId{piece.region});
+  if (results == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a result of group ", piece.region, " in shared memory, which is not mapped"));
+  }
+  const size_t size = results->bytes().size();
+  if (piece.offset > size || piece.length > size - piece.offset) {
+    return absl::InvalidArgumentError(absl::StrCat("a result of ", piece.length, " bytes at ",
+                                                   piece.offset, " of ", size, " shared bytes"));
+  }
+  update.payload.clear();
+  update.payload.push_back(results->bytes().subspan(piece.offset, piece.length));
+  memory = std::move(results);
+  return absl::OkStatus();
 }
 
 void ServerLink::OnWritten(Stream* stream) {
@@ -142,6 +173,13 @@ void ServerLink::OnWritten(Stream* stream) {
 void ServerLink::OnReceived(Stream* stream, ReceivedMessage message) {
   absl::StatusOr<UpdateFrame> update = DecodeUpdate(message.bytes);
   absl::Status status = update.status();
+  if (status.ok() && update->header.welcome.has_value()) {
+    if (options_.memory != nullptr) options_.memory->OnWelcome(*update->header.welcome);
+    return;
+  }
+  if (status.ok() && update->header.shared.has_value()) {
+    status = Resolve(*update, message.memory);
+  }
   std::shared_ptr<DataStream> cancelled;
   Entry entry;
   if (status.ok()) {

@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "client/backoff.h"
 #include "client/group_rounds.h"
+#include "client/memory_link.h"
 #include "client/timers.h"
 #include "client/transport.h"
 #include "common/ids.h"
@@ -44,6 +45,8 @@ class ServerLink : public std::enable_shared_from_this<ServerLink> {
     std::string address;
     int connections = 1;
     DataHello hello;
+    // Memory shared with the server; null: never.
+    std::shared_ptr<MemoryLink> memory;
     // How long the server may be out of reach.
     absl::Duration lease = absl::Seconds(30);
     // Takes an answer. InvalidArgument: it is malformed, and is an error of the
@@ -82,6 +85,11 @@ class ServerLink : public std::enable_shared_from_this<ServerLink> {
   using Place = std::pair<uint32_t, uint64_t>;
 
   void Connect(size_t slot);
+  // The form in which a contribution goes to this server: whole, or by reference.
+  std::shared_ptr<const OutgoingMessage> FormOf(
+      std::shared_ptr<const OutgoingMessage> message) const;
+  // Finds the payload of an answer that is in shared memory.
+  absl::Status Resolve(UpdateFrame& update, std::shared_ptr<const void>& memory) const;
   void Pump();
   void OnWritten(Stream* stream);
   void OnReceived(Stream* stream, ReceivedMessage message);

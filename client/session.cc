@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <random>
 #include <utility>
@@ -11,10 +12,15 @@
 #include "client/collectives.h"
 #include "client/registered_group.h"
 #include "common/group.h"
+#include "common/shm/host.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::client {
 namespace {
+
+// How long it may take to share memory with the servers on this host, before
+// payloads go over the streams in the meantime.
+constexpr absl::Duration kSharingPatience = absl::Seconds(1);
 
 Incarnation DrawIncarnation() {
   std::random_device source;
@@ -240,10 +246,20 @@ absl::StatusOr<Group*> Session::Register(const GroupSpec& spec, absl::Duration t
     }
     SYNCGRADS_ASSIGN_OR_RETURN(rounds, *answer->rounds);
   }
+  // So that the first step goes the way of all others.
+  data_plane()->AwaitShared(std::min(deadline, absl::Now() + kSharingPatience));
   MutexLock lock(mutex_);
   std::unique_ptr<Group>& group = groups_[spec.name];
   if (group == nullptr) group = std::make_unique<RegisteredGroup>(std::move(rounds), *this);
   return group.get();
+}
+
+absl::StatusOr<void*> Session::AllocateGradients(size_t bytes) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckMember());
+  SYNCGRADS_ASSIGN_OR_RETURN(const SharedBuffers::Region* region, shared_.Allocate(bytes));
+  data_plane()->OfferShared();
+  data_plane()->AwaitShared(absl::Now() + kSharingPatience);
+  return region->memory->data();
 }
 
 absl::Status Session::EndGroup(const GroupRounds& rounds, Round last_round,
@@ -269,6 +285,11 @@ void Session::OnWelcome(Generation generation, const Welcome& welcome) {
   plane.hello.incarnation = incarnation_;
   plane.generation = generation;
   plane.lease = welcome.lease;
+  if (options_.shared_memory) {
+    plane.hello.host_id = HostId();
+    plane.shared = &shared_;
+    plane.on_path = options_.on_path;
+  }
   plane.on_lost = [this](absl::Status status) { OnLost(status); };
   MutexLock lock(mutex_);
   name_ = welcome.name;

@@ -19,6 +19,7 @@
 #include "client/data_plane.h"
 #include "client/group_rounds.h"
 #include "client/membership.h"
+#include "client/shared_buffers.h"
 #include "client/signals.h"
 #include "client/timers.h"
 #include "client/transport.h"
@@ -42,6 +43,8 @@ class Session : public MembershipEvents {
   uint32_t world_size() const;
   std::string name() const;
   absl::StatusOr<Group*> Register(const GroupSpec& spec, absl::Duration timeout);
+
+  absl::StatusOr<void*> AllocateGradients(size_t bytes);
 
   Collectives& collectives() { return *collectives_; }
 
@@ -72,6 +75,7 @@ class Session : public MembershipEvents {
   const ClientOptions options_;
   const Incarnation incarnation_;
   const std::unique_ptr<Transport> transport_;
+  SharedBuffers shared_;
   ThreadTimers timers_;
   std::unique_ptr<Collectives> collectives_;
 

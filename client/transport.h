@@ -9,8 +9,10 @@
 #define SYNCGRADS_CLIENT_TRANSPORT_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,13 +31,22 @@ namespace syncgrads::client {
 // must not call the transport. Immutable.
 class OutgoingMessage {
  public:
+  // What to send instead to a server that has mapped where the payload lies.
+  struct ByReference {
+    std::string header;
+    // The regions that the payload lies in.
+    std::vector<uint32_t> regions;
+  };
+
   // `small` is memory of the message's own that `payload` may point into.
   OutgoingMessage(std::string header, Pieces payload, std::unique_ptr<std::byte[]> small,
-                  std::function<void()> released)
+                  std::function<void()> released,
+                  std::optional<ByReference> by_reference = std::nullopt)
       : header_(std::move(header)),
         payload_(std::move(payload)),
         small_(std::move(small)),
-        released_(std::move(released)) {}
+        released_(std::move(released)),
+        by_reference_(std::move(by_reference)) {}
   ~OutgoingMessage() {
     if (released_) released_();
   }
@@ -44,12 +55,14 @@ class OutgoingMessage {
 
   const std::string& header() const { return header_; }
   const Pieces& payload() const { return payload_; }
+  const std::optional<ByReference>& by_reference() const { return by_reference_; }
 
  private:
   const std::string header_;
   const Pieces payload_;
   const std::unique_ptr<std::byte[]> small_;
   const std::function<void()> released_;
+  const std::optional<ByReference> by_reference_;
 };
 
 // A message as it was received; its bytes live as long as `memory`.

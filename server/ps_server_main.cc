@@ -15,6 +15,7 @@
 #include "absl/flags/usage.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/keep_memory.h"
 #include "server/server.h"
 
 ABSL_FLAG(uint16_t, port, 7000, "port to listen on; 0 picks one and prints it");
@@ -119,6 +120,7 @@ int Main() {
 }  // namespace syncgrads::server
 
 int main(int argc, char** argv) {
+  syncgrads::KeepFreedMemory();
   absl::SetProgramUsageMessage("A gradient-sync server of syncgrads.");
   if (absl::ParseCommandLine(argc, argv).size() > 1) {
     std::cerr << "ps-server takes flags only; see --help" << std::endl;

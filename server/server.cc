@@ -107,6 +107,10 @@ class GrpcServer : public Server {
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
     builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
+    // As the client does, and for the same reason: a fixed window.
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20);
     // Two servers on one port would share its connections between them.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     // Members and followers send pings to notice a dead link; they may.

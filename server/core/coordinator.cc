@@ -72,9 +72,7 @@ absl::StatusOr<Coordinator::MemberKey> Coordinator::Admit(const Introduction& in
   member.member.id = id;
   member.member.incarnation = introduction.incarnation;
   member.member.name =
-      !introduction.name.empty() ? introduction.name
-      : introduction.rank.has_value() ? absl::StrCat("worker-", *introduction.rank)
-                                      : absl::StrCat("worker-", ToNumber(id));
+      !introduction.name.empty() ? introduction.name : NameForLocked(*job, introduction.rank, id);
   member.asked_rank = introduction.rank;
   member.host = introduction.host;
   member.link = std::move(link);
@@ -119,15 +117,15 @@ absl::StatusOr<Coordinator::JobState*> Coordinator::JobForLocked(
       return absl::PermissionDeniedError(
           absl::StrCat("the token is not that of job \"", job.name, "\""));
     }
-    if (introduction.world_size != job.world_size) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("job \"", job.name, "\" has ", job.world_size,
-                       " workers, this one was started for ", introduction.world_size));
-    }
     if (introduction.generation != Generation{} && introduction.generation != job.generation) {
       return absl::FailedPreconditionError(absl::StrCat(
           "generation ", ToNumber(introduction.generation), " of job \"", job.name,
           "\" is not the present one, ", ToNumber(job.generation), "; rejoin"));
+    }
+    if (introduction.world_size != job.world_size) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job \"", job.name, "\" has ", job.world_size,
+                       " workers, this one was started for ", introduction.world_size));
     }
     return &job;
   }
@@ -150,6 +148,19 @@ absl::StatusOr<Coordinator::JobState*> Coordinator::JobForLocked(
                              " workers, generation ", ToNumber(job.generation)));
   AppendLocked(job, JobOpened{job.token});
   return &job;
+}
+
+std::string Coordinator::NameForLocked(const JobState& job, std::optional<uint32_t> rank,
+                                       MemberId id) const {
+  const auto taken = [&job](const std::string& name) {
+    return std::any_of(job.members.begin(), job.members.end(), [&name](const auto& entry) {
+      return entry.second.member.name == name;
+    });
+  };
+  const std::string name = absl::StrCat("worker-", rank.value_or(ToNumber(id)));
+  std::string free = name;
+  for (int number = 2; taken(free); ++number) free = absl::StrCat(name, "-", number);
+  return free;
 }
 
 absl::StatusOr<Coordinator::MemberKey> Coordinator::ReturnLocked(
@@ -233,7 +244,9 @@ void Coordinator::TellWhenAppliedLocked(JobState& job, uint64_t sequence, Member
 }
 
 void Coordinator::TellAppliedLocked(JobState& job) {
-  const uint64_t applied = log_.applied_by_all();
+  // Once the job is closed, a server that is gone has nothing to do with it.
+  const uint64_t applied =
+      job.closed_by != 0 ? log_.applied_by_connected() : log_.applied_by_all();
   size_t told = 0;
   for (; told < job.pending.size() && job.pending[told].sequence <= applied; ++told) {
     const Pending& pending = job.pending[told];
@@ -268,6 +281,10 @@ void Coordinator::Heartbeat(const MemberKey& key) {
 
 void Coordinator::Register(const MemberKey& key, uint64_t request, const GroupSpec& spec) {
   MutexLock lock(mutex_);
+  RegisterLocked(key, request, spec);
+}
+
+void Coordinator::RegisterLocked(const MemberKey& key, uint64_t request, const GroupSpec& spec) {
   JobState* job = nullptr;
   MemberState* member = FindLocked(key, job);
   if (member == nullptr) return;
@@ -285,6 +302,10 @@ void Coordinator::Register(const MemberKey& key, uint64_t request, const GroupSp
                                  Registered{request, registration.plan});
   }
   if (absl::Status valid = Validate(spec); !valid.ok()) return refuse(valid);
+  if (job->proposal.has_value()) {
+    job->postponed.push_back({key, request, spec});
+    return;
+  }
   absl::StatusOr<Layout> layout = Layout::Create(spec.tensors, spec.chunk_bytes);
   std::vector<ServerIndex> servers = PlaceChunks(*layout, job->bytes_per_server);
   auto plan = std::make_shared<const GroupPlan>(
@@ -297,6 +318,15 @@ void Coordinator::Register(const MemberKey& key, uint64_t request, const GroupSp
   const uint64_t sequence = AppendLocked(*job, plan);
   job->groups[spec.name] = {plan, member->member.name, sequence};
   TellWhenAppliedLocked(*job, sequence, key.member, Registered{request, plan});
+}
+
+void Coordinator::Refuse(const MemberKey& key, uint64_t request, const absl::Status& error) {
+  MutexLock lock(mutex_);
+  JobState* job = nullptr;
+  MemberState* member = FindLocked(key, job);
+  if (member == nullptr) return;
+  member->last_heard = clock_.Now();
+  if (member->link != nullptr) member->link->Send(job->generation, Refused{request, error});
 }
 
 void Coordinator::End(const MemberKey& key, uint64_t request, GroupId group, Round last_round,
@@ -385,6 +415,8 @@ void Coordinator::DetachServer(ServerIndex server, const ServerLink* link) {
   MutexLock lock(mutex_);
   log_.Detach(server, link);
   journal_.Warn(absl::StrCat("server ", ToNumber(server), " is out of reach"));
+  for (auto& [name, job] : jobs_) TellAppliedLocked(job);
+  ForgetClosedLocked();
 }
 
 void Coordinator::Applied(ServerIndex server, const ServerLink* link, uint64_t sequence) {
@@ -412,6 +444,7 @@ void Coordinator::Tick() {
   MutexLock lock(mutex_);
   const absl::Time now = clock_.Now();
   for (auto& [name, job] : jobs_) {
+    if (job.closed_by != 0) continue;
     std::vector<MemberId> lost;
     for (auto& [id, member] : job.members) {
       if (member.gone) continue;
@@ -483,6 +516,9 @@ void Coordinator::FinishProposalLocked(JobState& job) {
   }
   job.proposal.reset();
   BeginEpochLocked(job, std::move(epoch));
+  for (const RegistrationRequest& late : std::exchange(job.postponed, {})) {
+    RegisterLocked(late.member, late.request, late.spec);
+  }
 }
 
 bool Coordinator::AllGoneLocked(const JobState& job) const {
@@ -494,8 +530,7 @@ void Coordinator::CloseLocked(JobState& job, const std::string& reason) {
   if (job.closed_by != 0) return;
   journal_.Note(absl::StrCat("job \"", job.name, "\" is closed: ", reason));
   for (auto& [id, member] : job.members) {
-    if (member.gone || member.link == nullptr) continue;
-    member.gone = true;
+    if (std::exchange(member.gone, true) || member.link == nullptr) continue;
     member.link->Send(job.generation,
                       Expelled{absl::AbortedError(
                           absl::StrCat("job \"", job.name, "\" is closed: ", reason))});
@@ -507,6 +542,8 @@ void Coordinator::CloseLocked(JobState& job, const std::string& reason) {
       std::all_of(jobs_.begin(), jobs_.end(), [&job](const auto& entry) {
         return &entry.second == &job || entry.second.closed_by != 0;
       });
+  job.proposal.reset();
+  job.postponed.clear();
   job.closed_by = AppendLocked(job, JobClosed{reason, last});
   TellAppliedLocked(job);
 }

@@ -88,6 +88,8 @@ class Coordinator {
   // What members say. Answers go to the member's link.
   void Heartbeat(const MemberKey& member);
   void Register(const MemberKey& member, uint64_t request, const GroupSpec& spec);
+  // Of a request that could not be read.
+  void Refuse(const MemberKey& member, uint64_t request, const absl::Status& error);
   void End(const MemberKey& member, uint64_t request, GroupId group, Round last_round,
            bool follows);
   void Leave(const MemberKey& member, uint64_t request, std::vector<GroupRound> last_rounds);
@@ -125,6 +127,12 @@ class Coordinator {
     std::string by;
     uint64_t sequence;
   };
+  // For a group that nobody has registered yet.
+  struct RegistrationRequest {
+    MemberKey member;
+    uint64_t request;
+    GroupSpec spec;
+  };
   // Something to tell a member when all servers have applied a change.
   struct Pending {
     uint64_t sequence;
@@ -148,6 +156,8 @@ class Coordinator {
     bool epoch_told = false;
     std::optional<Proposal> proposal;
     std::map<std::string, Registration> groups;
+    // What came while an epoch was proposed: a new group begins in the next.
+    std::vector<RegistrationRequest> postponed;
     std::vector<uint64_t> bytes_per_server;
     std::vector<Pending> pending;
     // The change that closed it; 0 while it is open.
@@ -158,11 +168,16 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<JobState*> JobForLocked(const Introduction& introduction)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What a member is called that did not ask for a name.
+  std::string NameForLocked(const JobState& job, std::optional<uint32_t> rank, MemberId id) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<MemberKey> ReturnLocked(JobState& job, MemberState& member,
                                          std::shared_ptr<MemberLink> link)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null unless the member is there and has not gone.
   MemberState* FindLocked(const MemberKey& key, JobState*& job)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RegisterLocked(const MemberKey& key, uint64_t request, const GroupSpec& spec)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WelcomeLocked(const JobState& job, const MemberState& member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

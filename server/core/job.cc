@@ -245,8 +245,10 @@ std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
                          [id](const RoundWait::Missing& missing) { return missing.member == id; });
         if (listed != wait.missing.end()) continue;
         const auto heard = presence.find(id);
+        // The chunk may have heard of an epoch since the roster was copied.
+        const Roster::Entry* known = roster->Find(id);
         wait.missing.push_back(
-            {id, roster->Find(id)->member.name,
+            {id, known == nullptr ? absl::StrCat("member ", ToNumber(id)) : known->member.name,
              heard == presence.end() ? wait.open_for : now - heard->second->last_heard()});
       }
     }

@@ -28,6 +28,11 @@ absl::Status PlanLog::Attach(const ServerIdentity& server, std::shared_ptr<Serve
                                                    ", which is connected; ", server.address,
                                                    " wants its place"));
     }
+    if (server.applied != 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("server ", index, " at ", server.address, " has applied ", server.applied,
+                       " changes of another coordinator; restart it"));
+    }
     state_lost = known.incarnation != Incarnation{};
     known.incarnation = server.incarnation;
     // Its first start: it lacks everything so far. What is forgotten is what a

@@ -45,8 +45,10 @@ class PlanLog {
   // what its predecessor had applied, and is sent only what is new from now on.
   //
   // Errors:
-  //   InvalidArgument  there is no such server
-  //   AlreadyExists    another process, connected, has this index
+  //   InvalidArgument     there is no such server
+  //   AlreadyExists       another process, connected, has this index
+  //   FailedPrecondition  it has followed another coordinator, whose changes it
+  //                       would take for ours
   absl::Status Attach(const ServerIdentity& server, std::shared_ptr<ServerLink> link,
                       bool& state_lost);
   // The link broke; of no effect if the server has another by now.

@@ -73,10 +73,7 @@ class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public 
   void OnRegister(const v1::RegisterGroup& request) {
     absl::StatusOr<GroupSpec> spec = syncgrads::FromProto(request.spec());
     if (spec.ok()) return coordinator_.Register(*member_, request.request(), *spec);
-    v1::JobSignal refusal;
-    refusal.mutable_refused()->set_request(request.request());
-    *refusal.mutable_refused()->mutable_error() = syncgrads::ToProto(spec.status());
-    Enqueue(std::move(refusal));
+    coordinator_.Refuse(*member_, request.request(), spec.status());
   }
 
   void OnOver() override {

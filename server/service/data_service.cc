@@ -99,8 +99,9 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>,
 
   // What the member has shared by now; null if nothing.
   std::shared_ptr<MemberMemory> Memory() {
-    if (exchange_ == nullptr || hello_.host_id.empty()) return nullptr;
+    if (exchange_ == nullptr) return nullptr;
     MutexLock lock(memory_mutex_);
+    if (job_ == nullptr || hello_.host_id.empty()) return nullptr;
     if (memory_ == nullptr || memory_->closed()) memory_ = exchange_->MemoryOf(*job_, hello_);
     return memory_;
   }
@@ -117,6 +118,10 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>,
   }
 
   void OnHello(const DataHello& hello) {
+    if (job_ != nullptr) {
+      return FinishAfterSending(
+          {grpc::StatusCode::FAILED_PRECONDITION, "a second hello on one Exchange stream"});
+    }
     if (hello.protocol_version != kProtocolVersion) {
       return FinishAfterSending(
           {grpc::StatusCode::FAILED_PRECONDITION,
@@ -130,9 +135,12 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>,
     }
     absl::StatusOr<std::shared_ptr<Presence>> presence = job->Admit(hello);
     if (!presence.ok()) return FinishAfterSending(ToGrpc(presence.status()));
-    hello_ = hello;
     presence_ = *std::move(presence);
-    job_ = std::move(job);
+    {
+      MutexLock lock(memory_mutex_);
+      hello_ = hello;
+      job_ = std::move(job);
+    }
     if (!hello.host_id.empty()) Welcome(hello.host_id);
   }
 
@@ -145,7 +153,12 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>,
     Enqueue(grpc::ByteBuffer(&slice, 1));
   }
 
-  void OnOver() override {}
+  void OnOver() override {
+    // An open round of the job may hold this stream.
+    MutexLock lock(memory_mutex_);
+    job_ = nullptr;
+    memory_ = nullptr;
+  }
 
   const Jobs& jobs_;
   const MemoryExchange* const exchange_;
@@ -153,6 +166,8 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>,
   DataHello hello_;
   std::shared_ptr<Job> job_;
   std::shared_ptr<Presence> presence_;
+  // Guards what Send reads while messages come in: `job_`, `hello_` and `memory_`
+  // are only written by the thread that messages come on.
   Mutex memory_mutex_;
   std::shared_ptr<MemberMemory> memory_ ABSL_GUARDED_BY(memory_mutex_);
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/contract/contract.h"
@@ -50,10 +51,11 @@ class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::Pl
  public:
   explicit Stream(Follower& follower) : follower_(follower) {}
 
-  void Start(const v1::ServerSignal& hello) {
+  // What is to be sent first, in order.
+  void Start(const std::vector<v1::ServerSignal>& first) {
     follower_.stub_->async()->Follow(&context_, this);
     StartRead(&incoming_);
-    Send(hello);
+    for (const v1::ServerSignal& signal : first) Send(signal);
     StartCall();
   }
 
@@ -106,6 +108,7 @@ Follower::~Follower() {
 
 void Follower::Tick() {
   Stream* started = nullptr;
+  std::vector<v1::ServerSignal> first(1);
   {
     MutexLock lock(mutex_);
     spent_ = nullptr;
@@ -113,16 +116,16 @@ void Follower::Tick() {
     if (clock_.Now() < next_attempt_) return;
     stream_ = std::make_unique<Stream>(*this);
     started = stream_.get();
+    for (const auto& [job, rounds] : open_rounds_) first.push_back(rounds);
   }
-  v1::ServerSignal signal;
-  v1::ServerHello& hello = *signal.mutable_hello();
+  v1::ServerHello& hello = *first.front().mutable_hello();
   hello.set_protocol_version(kProtocolVersion);
   hello.set_index(ToNumber(options_.index));
   hello.set_address(options_.address);
   hello.set_incarnation(ToNumber(options_.incarnation));
   hello.set_applied(jobs_.applied());
   hello.set_token(options_.server_token);
-  started->Start(signal);
+  started->Start(first);
 }
 
 absl::Status Follower::status() const {
@@ -147,7 +150,15 @@ void Follower::OnSignal(Stream& stream, const v1::PlanSignal& signal) {
     v1::OpenRounds& rounds = *reply.mutable_open_rounds();
     rounds.set_sequence(change->sequence);
     for (const GroupRound& round : open) *rounds.add_rounds() = syncgrads::ToProto(round);
+    {
+      MutexLock lock(mutex_);
+      open_rounds_[change->job] = reply;
+    }
     stream.Send(reply);
+  } else if (std::holds_alternative<Epoch>(change->kind) ||
+             std::holds_alternative<JobClosed>(change->kind)) {
+    MutexLock lock(mutex_);
+    open_rounds_.erase(change->job);
   }
   reply.set_applied(change->sequence);
   stream.Send(std::move(reply));

@@ -4,6 +4,7 @@
 #ifndef SYNCGRADS_SERVER_SERVICE_FOLLOWER_H_
 #define SYNCGRADS_SERVER_SERVICE_FOLLOWER_H_
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -60,6 +61,9 @@ class Follower {
   absl::Duration backoff_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_attempt_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // The answers to proposals whose epochs have not come, by job: said again on a
+  // new stream, since the last may have broken before they arrived.
+  std::map<std::string, v1::ServerSignal> open_rounds_ ABSL_GUARDED_BY(mutex_);
   // The stream before, which gRPC is done with.
   std::unique_ptr<Stream> spent_ ABSL_GUARDED_BY(mutex_);
 };

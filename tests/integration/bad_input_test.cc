@@ -20,12 +20,15 @@ using ::testing::HasSubstr;
 
 class BadInputTest : public ::testing::Test {
  protected:
-  // What a worker says that has to fail, and fail for good.
-  std::string FailureOf(const std::string& job, int world_size = 1,
-                        const std::vector<std::string>& flags = {}) {
-    const auto worker = cluster_.StartWorker(job, world_size - 1, world_size, flags);
-    const Exit exit = WaitFor(*worker);
-    EXPECT_TRUE(exit.code >= 1 && exit.code <= 127) << exit << "\n" << worker->output();
+  static void ExpectToFailForGood(Process& worker) {
+    const Exit exit = WaitFor(worker);
+    EXPECT_TRUE(exit.code >= 1 && exit.code <= 127) << exit << "\n" << worker.output();
+  }
+
+  // What a worker of its own says that has to fail.
+  std::string FailureOf(const std::string& job) {
+    const auto worker = cluster_.StartWorker(job, 0, 1);
+    ExpectToFailForGood(*worker);
     return worker->output();
   }
 
@@ -94,7 +97,13 @@ TEST_F(BadInputTest, MoreWorkersThanShardDirectories) {
     file.mutable_data()->clear_shards();
     file.mutable_data()->set_target("kind");
   });
-  EXPECT_THAT(FailureOf(job, /*world_size=*/3), AllOf(HasSubstr("2"), HasSubstr("3")));
+  // Each finds out by itself, once it knows how many they are.
+  std::vector<std::unique_ptr<Process>> workers;
+  for (int rank : {0, 1, 2}) workers.push_back(cluster_.StartWorker(job, rank, 3));
+  for (const std::unique_ptr<Process>& worker : workers) {
+    ExpectToFailForGood(*worker);
+    EXPECT_THAT(worker->output(), AllOf(HasSubstr("3 workers"), HasSubstr(" is 2")));
+  }
 }
 
 TEST_F(BadInputTest, ANameThatALiveWorkerHas) {

@@ -35,8 +35,8 @@ uint64_t Work(Job& job, uint32_t member, uint64_t last, std::vector<double>* sum
       const uint32_t chunk = member % 2 == 0 ? i : kChunks - 1 - i;
       sinks[chunk] = std::make_shared<RecordingSink>();
       job.Push(PushOf(member, round, chunk), ValueOf(1 << member), sinks[chunk]);
-      // A retry, on another stream.
-      if ((round + i) % 3 == 0) {
+      // A retry, on another stream; of the last round, its result may be gone by then.
+      if ((round + i) % 3 == 0 && round < last) {
         sinks[chunk] = std::make_shared<RecordingSink>();
         job.Push(PushOf(member, round, chunk), ValueOf(1000), sinks[chunk]);
       }

@@ -618,5 +618,20 @@ TEST_F(TwoServersTest, NothingMoreHappensToAClosedJob) {
   EXPECT_EQ(coordinator_.open_jobs(), 0u);
 }
 
+TEST_F(TwoServersTest, AChangeOfTheEpochOfAJobThatIsClosedMeanwhileIsForgotten) {
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  server->Apply(coordinator_);
+  coordinator_.LinkBroken(*b.key, b.link.get());
+  clock_.Advance(absl::Seconds(6));
+  coordinator_.Tick();
+  coordinator_.Register(*a.key, 1, Model());
+  coordinator_.Leave(*a.key, 2, {});
+  server->Apply(coordinator_);
+  EXPECT_EQ(a.link->Count<Farewell>(), 1u);
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+  EXPECT_THAT(Journal(), testing::Not(HasSubstr("epoch 2")));
+}
+
 }  // namespace
 }  // namespace syncgrads::server

@@ -1,0 +1,52 @@
+#include "client/staging.h"
+
+#include <cstring>
+
+#include "common/wire/frame.h"
+
+namespace syncgrads::client {
+namespace {
+
+// Below this, a payload costs less to send than to describe.
+constexpr size_t kMinSharedBytes = 16 << 10;
+
+}  // namespace
+
+Staging::Staging(const Layout& layout) : layout_(layout) {
+  for (const Chunk& chunk : layout_.chunks()) {
+    offsets_.push_back(bytes_);
+    bytes_ += (chunk.bytes() + 63) / 64 * 64;
+  }
+}
+
+bool Staging::IsWorthwhile(absl::Span<const absl::Span<const std::byte>> spans,
+                           const SharedBuffers& buffers) {
+  if (TotalBytes(spans) < kMinSharedBytes) return false;
+  for (absl::Span<const std::byte> span : spans) {
+    if (!buffers.Find(span).has_value()) return true;
+  }
+  return false;
+}
+
+std::vector<absl::Span<const std::byte>> Staging::Copy(
+    SharedBuffers& buffers, ChunkId chunk, std::vector<absl::Span<const std::byte>> spans) {
+  std::byte* to = nullptr;
+  {
+    MutexLock lock(mutex_);
+    if (memory_ == nullptr && !refused_) {
+      absl::StatusOr<const SharedBuffers::Region*> region = buffers.Allocate(bytes_);
+      refused_ = !region.ok();
+      if (region.ok()) memory_ = (*region)->memory->data();
+    }
+    if (memory_ == nullptr) return spans;
+    to = memory_ + offsets_[ToNumber(chunk)];
+  }
+  for (absl::Span<const std::byte>& span : spans) {
+    std::memcpy(to, span.data(), span.size());
+    span = {to, span.size()};
+    to += span.size();
+  }
+  return spans;
+}
+
+}  // namespace syncgrads::client

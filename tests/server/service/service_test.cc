@@ -1,0 +1,611 @@
+// A real server, spoken to as any gRPC client would: with the stubs that protoc
+// generates, or with bytes that no stub would send.
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/impl/codegen/client_unary_call.h>
+#include <grpcpp/impl/rpc_method.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/protocol.h"
+#include "gtest/gtest.h"
+#include "gmock/gmock.h"
+#include "proto/admin.grpc.pb.h"
+#include "proto/control.grpc.pb.h"
+#include "proto/data.grpc.pb.h"
+#include "tests/testing/cluster.h"
+
+namespace syncgrads::server {
+namespace {
+
+using ::syncgrads::testing::Cluster;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
+std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
+  return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+}
+
+void ExpectStatus(const grpc::Status& status, grpc::StatusCode code,
+                  std::initializer_list<std::string> parts) {
+  EXPECT_EQ(status.error_code(), code) << status.error_message();
+  for (const std::string& part : parts) EXPECT_THAT(status.error_message(), HasSubstr(part));
+}
+
+// A call of any kind with a deadline, so that a test never hangs.
+std::unique_ptr<grpc::ClientContext> Context() {
+  auto context = std::make_unique<grpc::ClientContext>();
+  context->set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+  return context;
+}
+
+// A stream of this kind that is over when it goes out of scope.
+template <typename Out, typename In>
+class Stream {
+ public:
+  using Opened = std::unique_ptr<grpc::ClientReaderWriterInterface<Out, In>>;
+
+  template <typename Open>
+  explicit Stream(Open open) : context_(Context()), stream_(open(context_.get())) {}
+  ~Stream() {
+    if (stream_ == nullptr || finished_) return;
+    context_->TryCancel();
+    In in;
+    while (stream_->Read(&in)) {
+    }
+    stream_->Finish();
+  }
+
+  bool Write(const Out& out) { return stream_->Write(out); }
+  bool Read(In& in) { return stream_->Read(&in); }
+  In MustRead() {
+    In in;
+    EXPECT_TRUE(Read(in)) << "the stream is over";
+    return in;
+  }
+  // Reads whatever still comes.
+  grpc::Status Finish() {
+    In in;
+    while (stream_->Read(&in)) {
+    }
+    finished_ = true;
+    return stream_->Finish();
+  }
+  void Break() { context_->TryCancel(); }
+
+ private:
+  std::unique_ptr<grpc::ClientContext> context_;
+  Opened stream_;
+  bool finished_ = false;
+};
+
+class JoinStream : public Stream<v1::WorkerSignal, v1::JobSignal> {
+ public:
+  explicit JoinStream(const std::string& address)
+      : JoinStream(v1::Control::NewStub(ChannelTo(address))) {}
+
+  // The first of this kind; those before it are passed over.
+  v1::JobSignal Await(v1::JobSignal::KindCase kind) {
+    v1::JobSignal signal;
+    while (Read(signal)) {
+      if (signal.kind_case() == kind) return signal;
+    }
+    ADD_FAILURE() << "the stream ended before a signal of kind " << kind;
+    return {};
+  }
+
+ private:
+  explicit JoinStream(std::unique_ptr<v1::Control::Stub> stub)
+      : Stream([&stub](grpc::ClientContext* context) { return stub->Join(context); }) {}
+};
+
+class DataStream : public Stream<v1::PushChunk, v1::UpdateChunk> {
+ public:
+  explicit DataStream(const std::string& address)
+      : DataStream(v1::Data::NewStub(ChannelTo(address))) {}
+
+ private:
+  explicit DataStream(std::unique_ptr<v1::Data::Stub> stub)
+      : Stream([&stub](grpc::ClientContext* context) { return stub->Exchange(context); }) {}
+};
+
+v1::WorkerSignal HelloOf(const std::string& name, uint32_t world_size) {
+  static uint64_t next_incarnation = 1000;
+  v1::WorkerSignal signal;
+  v1::Hello& hello = *signal.mutable_hello();
+  hello.set_protocol_version(kProtocolVersion);
+  hello.set_job("iris");
+  hello.set_token("secret");
+  hello.set_name(name);
+  hello.set_incarnation(next_incarnation++);
+  hello.set_world_size(world_size);
+  return signal;
+}
+
+// "model": one tensor, "w", of four f32 values, averaged.
+v1::WorkerSignal RegisterModel(v1::DType dtype = v1::F32) {
+  v1::WorkerSignal signal;
+  signal.mutable_register_group()->set_request(1);
+  v1::GroupSpec& spec = *signal.mutable_register_group()->mutable_spec();
+  spec.set_name("model");
+  v1::TensorSpec& tensor = *spec.add_tensors();
+  tensor.set_name("w");
+  tensor.set_dtype(dtype);
+  tensor.add_shape(4);
+  spec.mutable_rule()->set_reduction(v1::AVERAGE);
+  return signal;
+}
+
+std::string FourOf(float value) {
+  const std::vector<float> values(4, value);
+  return std::string(reinterpret_cast<const char*>(values.data()), 16);
+}
+
+// One worker with both its streams. Members of a job are begun together.
+class Worker {
+ public:
+  Worker(const std::string& address, const std::string& name, uint32_t world_size)
+      : address_(address), hello_(HelloOf(name, world_size)), join_(address) {
+    join_.Write(hello_);
+  }
+
+  // Waits for the first epoch and registers "model".
+  void Begin() {
+    const v1::JobSignal welcome = join_.Await(v1::JobSignal::kWelcome);
+    member_ = welcome.welcome().member();
+    generation_ = welcome.generation();
+    join_.Await(v1::JobSignal::kEpoch);
+    join_.Write(RegisterModel());
+    join_.Await(v1::JobSignal::kRegistered);
+  }
+
+  v1::PushChunk DataHello() const {
+    v1::PushChunk push;
+    v1::DataHello& hello = *push.mutable_hello();
+    hello.set_protocol_version(kProtocolVersion);
+    hello.set_job("iris");
+    hello.set_token("secret");
+    hello.set_member(member_);
+    hello.set_incarnation(hello_.hello().incarnation());
+    return push;
+  }
+  v1::PushChunk Push(uint64_t round, float value) const {
+    v1::PushChunk push;
+    push.set_generation(generation_);
+    push.set_round(round);
+    push.set_member(member_);
+    push.set_incarnation(hello_.hello().incarnation());
+    push.set_payload(FourOf(value));
+    return push;
+  }
+  // A data stream that has said its hello.
+  std::unique_ptr<DataStream> Exchange() const {
+    auto stream = std::make_unique<DataStream>(address_);
+    stream->Write(DataHello());
+    return stream;
+  }
+
+  JoinStream& join() { return join_; }
+  uint32_t member() const { return member_; }
+
+ private:
+  const std::string address_;
+  v1::WorkerSignal hello_;
+  JoinStream join_;
+  uint32_t member_ = 0;
+  uint64_t generation_ = 0;
+};
+
+// One server and two workers, "a" and "b", that have begun.
+class ServiceTest : public ::testing::Test {
+ protected:
+  explicit ServiceTest(ServerOptions options = {}) : cluster_(1, options) {
+    a_.emplace(cluster_.coordinator(), "a", 2);
+    b_.emplace(cluster_.coordinator(), "b", 2);
+    a_->Begin();
+    b_->Begin();
+  }
+
+  // Both push the round on streams of their own and get its average.
+  void ExpectRoundWorks(uint64_t round) {
+    const auto a = a_->Exchange(), b = b_->Exchange();
+    a->Write(a_->Push(round, 1));
+    b->Write(b_->Push(round, 3));
+    for (DataStream* stream : {a.get(), b.get()}) {
+      const v1::UpdateChunk update = stream->MustRead();
+      EXPECT_EQ(update.error().message(), "");
+      EXPECT_EQ(update.round(), round);
+      EXPECT_EQ(update.payload(), FourOf(2));
+    }
+  }
+
+  Cluster cluster_;
+  std::optional<Worker> a_, b_;
+};
+
+// A stream of bytes to the data service.
+using ByteStream = Stream<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+ByteStream RawExchange(const std::string& address) {
+  const std::shared_ptr<grpc::Channel> channel = ChannelTo(address);
+  return ByteStream([&channel](grpc::ClientContext* context) {
+    const grpc::internal::RpcMethod method("/syncgrads.v1.Data/Exchange",
+                                           grpc::internal::RpcMethod::BIDI_STREAMING, channel);
+    return ByteStream::Opened(
+        grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
+            channel.get(), method, context));
+  });
+}
+
+grpc::ByteBuffer BufferOf(const std::string& bytes) {
+  grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+std::string BytesOf(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  std::string bytes;
+  if (!buffer.Dump(&slices).ok()) return bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return bytes;
+}
+
+TEST_F(ServiceTest, AClientOfGeneratedStubsTakesPart) {
+  for (uint64_t round : {1, 2, 3}) ExpectRoundWorks(round);
+}
+
+TEST_F(ServiceTest, TheFirstMessageOfADataStreamMustBeAHello) {
+  DataStream stream(cluster_.coordinator());
+  stream.Write(a_->Push(1, 1));
+  ExpectStatus(stream.Finish(), grpc::StatusCode::FAILED_PRECONDITION, {"first", "hello"});
+  ExpectRoundWorks(1);
+}
+
+TEST_F(ServiceTest, ThereIsOneHelloToAStream) {
+  const auto stream = a_->Exchange();
+  stream->Write(a_->DataHello());
+  ExpectStatus(stream->Finish(), grpc::StatusCode::FAILED_PRECONDITION, {"second hello"});
+  JoinStream join(cluster_.coordinator());
+  v1::WorkerSignal hello = HelloOf("c", 1);
+  hello.mutable_hello()->set_job("mnist");
+  join.Write(hello);
+  join.Write(hello);
+  ExpectStatus(join.Finish(), grpc::StatusCode::FAILED_PRECONDITION, {"second hello"});
+}
+
+TEST_F(ServiceTest, ADataStreamIsRefusedForAWrongTokenJobIncarnationOrVersion) {
+  const auto refused = [&](const v1::PushChunk& hello, grpc::StatusCode code,
+                           std::initializer_list<std::string> parts) {
+    DataStream stream(cluster_.coordinator());
+    stream.Write(hello);
+    ExpectStatus(stream.Finish(), code, parts);
+  };
+  v1::PushChunk hello = a_->DataHello();
+  hello.mutable_hello()->set_token("guess");
+  refused(hello, grpc::StatusCode::PERMISSION_DENIED, {"token", "\"iris\""});
+  hello = a_->DataHello();
+  hello.mutable_hello()->set_job("mnist");
+  refused(hello, grpc::StatusCode::UNAVAILABLE, {"\"mnist\""});
+  hello = a_->DataHello();
+  hello.mutable_hello()->set_incarnation(7);
+  refused(hello, grpc::StatusCode::FAILED_PRECONDITION, {"incarnation 7", "\"a\""});
+  hello = a_->DataHello();
+  hello.mutable_hello()->set_protocol_version(9);
+  refused(hello, grpc::StatusCode::FAILED_PRECONDITION, {"version 9", "speaks 1"});
+  ExpectRoundWorks(1);
+}
+
+TEST_F(ServiceTest, BytesThatAreNoMessageEndTheirStreamAndNothingElse) {
+  const auto b = b_->Exchange();
+  b->Write(b_->Push(1, 3));
+  for (const std::string& bytes : {std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+                                   std::string("\x0a\x7f"), std::string(1, '\0'),
+                                   std::string("\x7b")}) {
+    ByteStream stream = RawExchange(cluster_.coordinator());
+    stream.Write(BufferOf(a_->DataHello().SerializeAsString()));
+    stream.Write(BufferOf(bytes));
+    ExpectStatus(stream.Finish(), grpc::StatusCode::INVALID_ARGUMENT, {"malformed", "at byte"});
+  }
+  const auto a = a_->Exchange();
+  a->Write(a_->Push(1, 1));
+  EXPECT_EQ(a->MustRead().payload(), FourOf(2));
+  EXPECT_EQ(b->MustRead().payload(), FourOf(2));
+}
+
+TEST_F(ServiceTest, TakesAPushWithItsPayloadInFront) {
+  ByteStream stream = RawExchange(cluster_.coordinator());
+  stream.Write(BufferOf(a_->DataHello().SerializeAsString()));
+  v1::PushChunk push = a_->Push(1, 1);
+  push.clear_payload();
+  stream.Write(BufferOf("\x7a\x10" + FourOf(1) + push.SerializeAsString()));
+  const auto b = b_->Exchange();
+  b->Write(b_->Push(1, 3));
+  EXPECT_EQ(b->MustRead().payload(), FourOf(2));
+}
+
+TEST_F(ServiceTest, NobodyPushesAsAnother) {
+  const auto stream = a_->Exchange();
+  stream->Write(b_->Push(1, 100));
+  ExpectStatus(stream->Finish(), grpc::StatusCode::INVALID_ARGUMENT,
+               {absl::StrCat("member ", b_->member()), absl::StrCat("member ", a_->member())});
+  ExpectRoundWorks(1);
+}
+
+TEST_F(ServiceTest, ABadPushIsAnsweredAndTheStreamGoesOn) {
+  const auto a = a_->Exchange();
+  v1::PushChunk push = a_->Push(1, 1);
+  push.set_payload(std::string(12, '\0'));
+  a->Write(push);
+  const v1::UpdateChunk refusal = a->MustRead();
+  EXPECT_EQ(refusal.error().code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refusal.error().message(), HasSubstr("\"w\" of group \"model\" has 3 values"));
+  EXPECT_THAT(refusal.error().message(), HasSubstr("layout has 4"));
+  const auto b = b_->Exchange();
+  a->Write(a_->Push(1, 1));
+  b->Write(b_->Push(1, 3));
+  EXPECT_EQ(a->MustRead().payload(), FourOf(2));
+}
+
+TEST_F(ServiceTest, APushThatIsRepeatedOnANewStreamIsAnsweredThereAndCountsOnce) {
+  {
+    const auto broken = a_->Exchange();
+    broken->Write(a_->Push(1, 1));
+    v1::ExplainRequest request;
+    request.set_job("iris");
+    request.set_token("secret");
+    const auto admin = v1::Admin::NewStub(ChannelTo(cluster_.coordinator()));
+    for (v1::ExplainReply reply; reply.waits().empty();) {  // until it has a seat
+      ASSERT_TRUE(admin->Explain(Context().get(), request, &reply).ok());
+    }
+  }
+  ExpectRoundWorks(1);
+}
+
+TEST_F(ServiceTest, ExplainsWhomARoundWaitsFor) {
+  const auto admin = v1::Admin::NewStub(ChannelTo(cluster_.coordinator()));
+  v1::ExplainRequest request;
+  request.set_job("iris");
+  request.set_token("secret");
+  v1::ExplainReply reply;
+  ASSERT_TRUE(admin->Explain(Context().get(), request, &reply).ok());
+  EXPECT_EQ(reply.waits_size(), 0);
+  const auto a = a_->Exchange();
+  a->Write(a_->Push(1, 1));
+  while (reply.waits().empty()) {
+    ASSERT_TRUE(admin->Explain(Context().get(), request, &reply).ok());
+  }
+  const v1::RoundWait& wait = reply.waits(0);
+  EXPECT_EQ(wait.group_name(), "model");
+  EXPECT_EQ(wait.round(), 1u);
+  ASSERT_EQ(wait.missing_size(), 1);
+  EXPECT_EQ(wait.missing(0).name(), "b");
+  EXPECT_EQ(wait.missing(0).member(), b_->member());
+  EXPECT_THAT(wait.text(), HasSubstr("step 1 of group \"model\""));
+  EXPECT_THAT(wait.text(), HasSubstr("\"b\""));
+  EXPECT_THAT(wait.text(), HasSubstr("tensor \"w\""));
+
+  request.set_token("guess");
+  ExpectStatus(admin->Explain(Context().get(), request, &reply),
+               grpc::StatusCode::PERMISSION_DENIED, {"\"iris\""});
+  request.set_job("mnist");
+  ExpectStatus(admin->Explain(Context().get(), request, &reply), grpc::StatusCode::NOT_FOUND,
+               {"\"mnist\""});
+}
+
+TEST_F(ServiceTest, SaysWhichJobsThereAreAndHowFarTheyAre) {
+  ExpectRoundWorks(1);
+  v1::GetStatusReply reply;
+  const auto admin = v1::Admin::NewStub(ChannelTo(cluster_.coordinator()));
+  ASSERT_TRUE(admin->GetStatus(Context().get(), {}, &reply).ok());
+  EXPECT_EQ(reply.protocol_version(), kProtocolVersion);
+  EXPECT_EQ(reply.server_index(), 0u);
+  ASSERT_EQ(reply.jobs_size(), 1);
+  EXPECT_EQ(reply.jobs(0).job(), "iris");
+  EXPECT_EQ(reply.jobs(0).epoch().members_size(), 2);
+  EXPECT_EQ(reply.jobs(0).epoch().members(0).name(), "a");
+  ASSERT_EQ(reply.jobs(0).groups_size(), 1);
+  EXPECT_EQ(reply.jobs(0).groups(0).name(), "model");
+  EXPECT_EQ(reply.jobs(0).groups(0).chunks(), 1u);
+  EXPECT_EQ(reply.jobs(0).groups(0).open_round(), 2u);
+}
+
+TEST_F(ServiceTest, AGroupOfADTypeThatIsUnknownIsRefusedAndTheMembershipGoesOn) {
+  v1::WorkerSignal request = RegisterModel(static_cast<v1::DType>(99));
+  request.mutable_register_group()->mutable_spec()->set_name("odd");
+  request.mutable_register_group()->set_request(17);
+  a_->join().Write(request);
+  const v1::JobSignal refusal = a_->join().Await(v1::JobSignal::kRefused);
+  EXPECT_EQ(refusal.refused().request(), 17u);
+  EXPECT_THAT(refusal.refused().error().message(), HasSubstr("99"));
+  EXPECT_EQ(refusal.generation(), 1u) << "a worker takes another for the end of its membership";
+  ExpectRoundWorks(1);
+}
+
+TEST_F(ServiceTest, ASignalOfNoKindEndsTheStreamOfWhoSentIt) {
+  a_->join().Write(v1::WorkerSignal());
+  ExpectStatus(a_->join().Finish(), grpc::StatusCode::INVALID_ARGUMENT, {"no kind"});
+  ExpectRoundWorks(1);
+}
+
+TEST_F(ServiceTest, LeavingIsAnsweredAndTheStreamEndsWell) {
+  v1::WorkerSignal leave;
+  leave.mutable_leave()->set_request(5);
+  for (std::optional<Worker>* worker : {&a_, &b_}) {
+    (*worker)->join().Write(leave);
+    EXPECT_EQ((*worker)->join().Await(v1::JobSignal::kDone).done().request(), 5u);
+    EXPECT_TRUE((*worker)->join().Finish().ok());
+  }
+  EXPECT_FALSE(cluster_.server(0).has_open_jobs());
+  EXPECT_TRUE(cluster_.server(0).all_jobs_done());
+}
+
+TEST(JoinTest, IsRefusedForAnotherVersionOrTokenOrNoHello) {
+  Cluster cluster;
+  const auto refused = [&](const v1::WorkerSignal& signal, grpc::StatusCode code,
+                           std::initializer_list<std::string> parts) {
+    JoinStream stream(cluster.coordinator());
+    stream.Write(signal);
+    ExpectStatus(stream.Finish(), code, parts);
+  };
+  v1::WorkerSignal hello = HelloOf("a", 2);
+  hello.mutable_hello()->set_protocol_version(2);
+  refused(hello, grpc::StatusCode::FAILED_PRECONDITION, {"version 2", "speaks 1"});
+  v1::WorkerSignal heartbeat;
+  heartbeat.mutable_heartbeat();
+  refused(heartbeat, grpc::StatusCode::FAILED_PRECONDITION, {"first", "hello"});
+  JoinStream first(cluster.coordinator());
+  first.Write(HelloOf("a", 2));
+  first.Await(v1::JobSignal::kWelcome);
+  hello = HelloOf("b", 2);
+  hello.mutable_hello()->set_token("guess");
+  refused(hello, grpc::StatusCode::PERMISSION_DENIED, {"\"iris\""});
+  refused(HelloOf("a", 2), grpc::StatusCode::ALREADY_EXISTS, {"\"a\"", "live"});
+  EXPECT_THAT(first.Await(v1::JobSignal::kWaiting).waiting().reason(), HasSubstr("1 of 2"));
+}
+
+ServerOptions ShortGrace() {
+  ServerOptions options;
+  options.stream_grace = absl::Milliseconds(100);
+  return options;
+}
+
+class ShortGraceTest : public ServiceTest {
+ protected:
+  ShortGraceTest() : ServiceTest(ShortGrace()) {}
+};
+
+TEST_F(ShortGraceTest, AWorkerThatIsGoneIsDroppedAndTheOthersGoOn) {
+  const auto a = a_->Exchange();
+  a->Write(a_->Push(1, 1));
+  b_->join().Break();
+  const v1::UpdateChunk update = a->MustRead();
+  EXPECT_EQ(update.payload(), FourOf(1));
+  EXPECT_EQ(update.counts(0), 1u);
+  const v1::JobSignal epoch = a_->join().Await(v1::JobSignal::kEpoch);
+  EXPECT_EQ(epoch.epoch().number(), 2u);
+  EXPECT_EQ(epoch.epoch().members_size(), 1);
+  EXPECT_NE(cluster_.journal().WaitForLine({"\"b\"", "is dropped", "stream broke"}, kPatience), "");
+}
+
+TEST(ShutdownTest, TellsMembersThatTheJobIsOver) {
+  auto cluster = std::make_unique<Cluster>();
+  Worker a(cluster->coordinator(), "a", 1);
+  a.Begin();
+  cluster = nullptr;
+  EXPECT_THAT(a.join().Await(v1::JobSignal::kExpelled).expelled().message(),
+              HasSubstr("shutting down"));
+  ExpectStatus(a.join().Finish(), grpc::StatusCode::ABORTED, {"\"iris\"", "shutting down"});
+}
+
+TEST(FollowerServiceTest, SaysWhereTheCoordinatorIs) {
+  Cluster cluster(2);
+  const std::string follower = absl::StrCat("127.0.0.1:", cluster.server(1).port());
+  JoinStream join(follower);
+  join.Write(HelloOf("a", 1));
+  ExpectStatus(join.Finish(), grpc::StatusCode::FAILED_PRECONDITION,
+               {"not the coordinator", cluster.coordinator()});
+  const auto stub = v1::Control::NewStub(ChannelTo(follower));
+  Stream<v1::ServerSignal, v1::PlanSignal> follow(
+      [&stub](grpc::ClientContext* context) { return stub->Follow(context); });
+  ExpectStatus(follow.Finish(), grpc::StatusCode::FAILED_PRECONDITION, {cluster.coordinator()});
+}
+
+TEST(FollowServiceTest, RefusesServersThatCannotBelong) {
+  ServerOptions options;
+  options.server_token = "servers";
+  Cluster cluster(2, options);
+  const auto stub = v1::Control::NewStub(ChannelTo(cluster.coordinator()));
+  const auto refused = [&](uint32_t version, uint32_t index, const std::string& token,
+                           grpc::StatusCode code, std::initializer_list<std::string> parts) {
+    Stream<v1::ServerSignal, v1::PlanSignal> stream(
+        [&stub](grpc::ClientContext* context) { return stub->Follow(context); });
+    v1::ServerSignal signal;
+    signal.mutable_hello()->set_protocol_version(version);
+    signal.mutable_hello()->set_index(index);
+    signal.mutable_hello()->set_token(token);
+    signal.mutable_hello()->set_incarnation(5);
+    stream.Write(signal);
+    ExpectStatus(stream.Finish(), code, parts);
+  };
+  refused(9, 1, "servers", grpc::StatusCode::FAILED_PRECONDITION, {"version 9", "speaks 1"});
+  refused(1, 1, "guess", grpc::StatusCode::PERMISSION_DENIED, {"token"});
+  refused(1, 2, "servers", grpc::StatusCode::INVALID_ARGUMENT, {"index 2", "2 servers"});
+  refused(1, 0, "servers", grpc::StatusCode::INVALID_ARGUMENT, {"index 0"});
+}
+
+TEST(TwoServersServiceTest, EachServerTakesItsOwnChunksAndRefusesTheOthers) {
+  Cluster cluster(2);
+  Worker a(cluster.coordinator(), "a", 1);
+  a.join().Await(v1::JobSignal::kEpoch);
+  v1::WorkerSignal request = RegisterModel();
+  request.mutable_register_group()->mutable_spec()->set_chunk_bytes(8);
+  a.join().Write(request);
+  const v1::JobSignal registered = a.join().Await(v1::JobSignal::kRegistered);
+  const v1::GroupPlan& plan = registered.registered().plan();
+  ASSERT_EQ(plan.chunks_size(), 2);
+  ASSERT_NE(plan.chunks(0).server(), plan.chunks(1).server());
+  for (uint32_t server : {0, 1}) {
+    DataStream stream(absl::StrCat("127.0.0.1:", cluster.server(server).port()));
+    stream.Write(a.DataHello());
+    for (uint32_t chunk : {0, 1}) {
+      v1::PushChunk push = a.Push(1, 5);
+      push.set_generation(1);
+      push.set_chunk(chunk);
+      push.set_payload(FourOf(5).substr(0, 8));
+      stream.Write(push);
+      const v1::UpdateChunk update = stream.MustRead();
+      if (plan.chunks(chunk).server() == server) {
+        EXPECT_EQ(update.payload(), FourOf(5).substr(0, 8)) << update.error().message();
+      } else {
+        EXPECT_THAT(update.error().message(),
+                    HasSubstr(absl::StrCat("on server ", 1 - server, ", not on ", server)));
+      }
+    }
+  }
+}
+
+TEST(StandardServicesTest, HealthAnswers) {
+  Cluster cluster;
+  const std::shared_ptr<grpc::Channel> channel = ChannelTo(cluster.coordinator());
+  const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
+                                         grpc::internal::RpcMethod::NORMAL_RPC, channel);
+  const auto check = [&] {
+    grpc::ByteBuffer request = BufferOf(""), reply;
+    EXPECT_TRUE(grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
+                    channel.get(), method, Context().get(), request, &reply)
+                    .ok());
+    return BytesOf(reply);
+  };
+  EXPECT_EQ(check(), "\x08\x01");  // SERVING
+  cluster.server(0).Drain();
+  EXPECT_EQ(check(), "\x08\x02");  // NOT_SERVING
+}
+
+TEST(StandardServicesTest, ReflectionListsTheServices) {
+  Cluster cluster;
+  const std::shared_ptr<grpc::Channel> channel = ChannelTo(cluster.coordinator());
+  ByteStream stream([&channel](grpc::ClientContext* context) {
+    const grpc::internal::RpcMethod method(
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        grpc::internal::RpcMethod::BIDI_STREAMING, channel);
+    return ByteStream::Opened(
+        grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
+            channel.get(), method, context));
+  });
+  stream.Write(BufferOf(std::string("\x3a\0", 2)));  // list_services
+  const std::string reply = BytesOf(stream.MustRead());
+  for (const char* service : {"Control", "Data", "Admin"}) {
+    EXPECT_THAT(reply, HasSubstr(absl::StrCat("syncgrads.v1.", service)));
+  }
+}
+
+}  // namespace
+}  // namespace syncgrads::server
