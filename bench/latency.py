@@ -21,7 +21,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", default="*", help="only sizes like this, as 4KiB or *KiB")
     parser.add_argument("--quick", action="store_true", help="for a short time")
-    parser.add_argument("--ours", default="tcp", type=lambda text: text.split(","),
+    parser.add_argument("--ours", default="shared,shared-ordinary,tcp", type=lambda text: text.split(","),
                         help="paths with settings, as tcp,tcp+connections=2 (systems.Ours)")
     parser.add_argument("--peers", default="grpc-stream,tcp-echo",
                         type=lambda text: text.split(","))

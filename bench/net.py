@@ -33,8 +33,8 @@ def measure(case, n, options, comparisons):
     peers = options.peers
     with network.Network(2 * n, options.rate) as cluster:
         workers, servers = cluster.hosts[:n], cluster.hosts[n:]
-        apart = systems.Work(n, size, workers, servers)
-        together = systems.Work(n, size, workers, workers)
+        apart = systems.Work(n, size, workers, servers, options.congestion)
+        together = systems.Work(n, size, workers, workers, options.congestion)
         starters, where = [], []
         for variant in options.ours:
             for place, work in (("servers", apart), ("workers", together)):
@@ -81,6 +81,8 @@ def main():
                         help="paths with settings, as tcp,tcp+connections=2 (systems.Ours)")
     parser.add_argument("--peers", default="gloo-ring,openmpi-tcp,tcp-send",
                         type=lambda text: text.split(","))
+    parser.add_argument("--congestion", default="",
+                        help="TCP congestion control for all; empty: the kernel's default")
     parser.add_argument("--seconds", type=float, help="how long a case takes")
     options = parser.parse_args()
     options.size = options.size or ("4MiB" if options.quick else "16MiB")

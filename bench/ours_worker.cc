@@ -26,6 +26,8 @@ ABSL_FLAG(uint64_t, bytes, 1 << 20, "S: bytes of float32 of one contribution");
 ABSL_FLAG(uint32_t, tensors, 1, "the contribution is cut into so many tensors");
 ABSL_FLAG(uint32_t, chunk_bytes, 0, "0: the default");
 ABSL_FLAG(int, connections, 1, "connections to each server");
+ABSL_FLAG(bool, shared_memory, true, "where worker and server share a host");
+ABSL_FLAG(bool, allocate, false, "the contribution lies in memory that AllocateGradients gave");
 ABSL_FLAG(bool, separate, false, "the result goes to other memory than the contribution");
 
 namespace syncgrads::bench {
@@ -43,16 +45,23 @@ int Work(uint32_t rank) {
   const uint32_t world_size = absl::GetFlag(FLAGS_world_size);
   const uint32_t tensors = absl::GetFlag(FLAGS_tensors);
   const size_t elements = absl::GetFlag(FLAGS_bytes) / sizeof(float);
-  std::vector<float> contribution(elements);
-  std::vector<float> separate(absl::GetFlag(FLAGS_separate) ? elements : 0);
-  float* const result = separate.empty() ? contribution.data() : separate.data();
-
   Client client({.coordinator = absl::GetFlag(FLAGS_coordinator),
                  .job = "bench",
                  .rank = rank,
                  .world_size = world_size,
-                 .connections_per_server = absl::GetFlag(FLAGS_connections)});
+                 .connections_per_server = absl::GetFlag(FLAGS_connections),
+                 .shared_memory = absl::GetFlag(FLAGS_shared_memory)});
   Require(client.Join(kTimeout));
+
+  std::vector<float> ordinary(absl::GetFlag(FLAGS_allocate) ? 0 : elements);
+  std::vector<float> separate(absl::GetFlag(FLAGS_separate) ? elements : 0);
+  float* contribution = ordinary.data();
+  if (ordinary.empty()) {
+    absl::StatusOr<void*> allocated = client.AllocateGradients(elements * sizeof(float));
+    Require(allocated.status());
+    contribution = static_cast<float*>(*allocated);
+  }
+  float* const result = separate.empty() ? contribution : separate.data();
 
   GroupSpec spec{.name = "model", .chunk_bytes = absl::GetFlag(FLAGS_chunk_bytes)};
   std::vector<size_t> first(tensors + 1);
@@ -64,11 +73,11 @@ int Work(uint32_t rank) {
   auto group = client.Register(spec, kTimeout);
   Require(group.status());
 
-  Values values(contribution.data(), result, elements, rank, world_size);
+  Values values(contribution, result, elements, rank, world_size);
   const int code = FollowConductor(absl::GetFlag(FLAGS_conductor), rank, values, [&] {
     // As a backward pass does: the last tensor first.
     for (uint32_t t = tensors; t-- > 0;) {
-      Require((*group)->Push(TensorId{t}, contribution.data() + first[t],
+      Require((*group)->Push(TensorId{t}, contribution + first[t],
                              (first[t + 1] - first[t]) * sizeof(float), result + first[t]));
     }
     Require((*group)->WaitStep(kTimeout).status());

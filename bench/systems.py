@@ -56,7 +56,11 @@ class Work:
 
 # The paths that ours can take from worker to server: flags for each.
 PATHS = {
-    "tcp": {"worker": [], "server": []},
+    "tcp": {"worker": ["--shared_memory=false"], "server": ["--shared_memory=false"]},
+    # Contributions in AllocateGradients memory, results copied to the caller.
+    "shared": {"worker": ["--allocate"], "server": []},
+    # Ordinary memory both ways.
+    "shared-ordinary": {"worker": [], "server": []},
 }
 
 

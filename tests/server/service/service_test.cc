@@ -6,15 +6,16 @@
 #include <grpcpp/impl/rpc_method.h>
 #include <grpcpp/support/sync_stream.h>
 
-#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/protocol.h"
-#include "gtest/gtest.h"
 #include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/data.grpc.pb.h"
@@ -579,9 +580,10 @@ TEST(StandardServicesTest, HealthAnswers) {
                                          grpc::internal::RpcMethod::NORMAL_RPC, channel);
   const auto check = [&] {
     grpc::ByteBuffer request = BufferOf(""), reply;
-    EXPECT_TRUE(grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
-                    channel.get(), method, Context().get(), request, &reply)
-                    .ok());
+    const grpc::Status status =
+        grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
+            channel.get(), method, Context().get(), request, &reply);
+    EXPECT_TRUE(status.ok()) << status.error_message();
     return BytesOf(reply);
   };
   EXPECT_EQ(check(), "\x08\x01");  // SERVING
