@@ -35,6 +35,11 @@ DataPlane::DataPlane(Options options, Transport& transport, Timers& timers)
     }
     links_.push_back(std::make_shared<ServerLink>(std::move(link), transport, timers));
   }
+  if (options_.shared != nullptr) options_.shared->SetListener([this] { OfferShared(); });
+}
+
+DataPlane::~DataPlane() {
+  if (options_.shared != nullptr) options_.shared->SetListener(nullptr);
 }
 
 void DataPlane::Start() {

@@ -49,7 +49,7 @@ class DataPlane : public Outbox {
   // `transport` and `timers` must outlive it.
   DataPlane(Options options, Transport& transport, Timers& timers);
   // After AwaitClosed.
-  ~DataPlane() override = default;
+  ~DataPlane() override;
 
   void Start();
   // The newest epoch's number, for the contributions from now on.
@@ -81,12 +81,12 @@ class DataPlane : public Outbox {
   void Forget(ServerIndex server, const ChunkKey& key) override;
   SharedBuffers* SharedWith(ServerIndex server) override;
 
-  // Hands new regions over to the servers on this host.
-  void OfferShared();
   // Waits until what is to be shared with the servers is, or will not be.
   void AwaitShared(absl::Time deadline) const;
 
  private:
+  // Hands new regions over to the servers on this host.
+  void OfferShared();
   std::vector<std::shared_ptr<GroupRounds>> Groups() const;
   absl::Status OnUpdate(const UpdateFrame& update, std::shared_ptr<const void> memory);
 

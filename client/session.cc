@@ -257,7 +257,6 @@ absl::StatusOr<Group*> Session::Register(const GroupSpec& spec, absl::Duration t
 absl::StatusOr<void*> Session::AllocateGradients(size_t bytes) {
   SYNCGRADS_RETURN_IF_ERROR(CheckMember());
   SYNCGRADS_ASSIGN_OR_RETURN(const SharedBuffers::Region* region, shared_.Allocate(bytes));
-  data_plane()->OfferShared();
   data_plane()->AwaitShared(absl::Now() + kSharingPatience);
   return region->memory->data();
 }

@@ -12,8 +12,20 @@ absl::StatusOr<const SharedBuffers::Region*> SharedBuffers::Allocate(size_t byte
   SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<SharedRegion> memory,
                              SharedRegion::Create("syncgrads-gradients", bytes));
   const std::byte* const begin = memory->data();
+  const Region* region = nullptr;
+  std::function<void()> listener;
+  {
+    MutexLock lock(mutex_);
+    region = &regions_.emplace(begin, Region{next_++, std::move(memory)}).first->second;
+    listener = listener_;
+  }
+  if (listener) listener();
+  return region;
+}
+
+void SharedBuffers::SetListener(std::function<void()> listener) {
   MutexLock lock(mutex_);
-  return &regions_.emplace(begin, Region{next_++, std::move(memory)}).first->second;
+  listener_ = std::move(listener);
 }
 
 std::optional<SharedPiece> SharedBuffers::Find(absl::Span<const std::byte> bytes) const {

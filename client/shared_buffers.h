@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,6 +28,9 @@ class SharedBuffers {
     std::unique_ptr<SharedRegion> memory;
   };
 
+  // `listener` is called, without locks, after each allocation; null: nobody is.
+  void SetListener(std::function<void()> listener);
+
   // Errors: ResourceExhausted.
   absl::StatusOr<const Region*> Allocate(size_t bytes);
 
@@ -38,6 +42,7 @@ class SharedBuffers {
 
  private:
   mutable Mutex mutex_;
+  std::function<void()> listener_ ABSL_GUARDED_BY(mutex_);
   uint32_t next_ ABSL_GUARDED_BY(mutex_) = 0;
   // By their first byte.
   std::map<const std::byte*, Region> regions_ ABSL_GUARDED_BY(mutex_);

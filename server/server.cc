@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/layout.h"
+#include "common/memory_limit.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #include "server/core/coordinator.h"
@@ -81,7 +82,8 @@ class GrpcServer : public Server {
     SYNCGRADS_RETURN_IF_ERROR(Check(options_));
     if (options_.index == 0) {
       coordinator_ = std::make_unique<Coordinator>(
-          CoordinatorOptions{options_.heartbeat, options_.lease, options_.stream_grace},
+          CoordinatorOptions{options_.heartbeat, options_.lease, options_.stream_grace,
+                             [] { return AvailableMemory(); }},
           PlanLog(options_.servers, options_.advertise), jobs_, clock_, journal_);
     }
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator,

@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "common/keep_memory.h"
 #include "common/clock.h"
 #include "worker/run/exit_code.h"
 #include "worker/run/stop_signal.h"
@@ -68,7 +69,8 @@ int main(int argc, char** argv) {
     std::cerr << "ps-worker: \"" << rest[1] << "\" is no flag; all options are flags\n";
     return 2;
   }
-  // Before any other thread is started.
+  // Both before any other thread is started.
+  syncgrads::KeepFreedMemory();
   syncgrads::StopSignal stop;
 
   syncgrads::WorkerOptions options;

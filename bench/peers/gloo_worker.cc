@@ -32,8 +32,8 @@ int main(int argc, char** argv) {
     gloo::AllreduceOptions options(context);
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
     options.setOutput(data.data(), data.size());
-    options.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, size_t)>(
-        &gloo::sum<float>));
+    options.setReduceFunction(
+        static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
     gloo::allreduce(options);
     for (float& value : data) value *= scale;
   });

@@ -113,8 +113,7 @@ int Call(const std::string& address, const std::string& conductor, size_t bytes)
   arguments.SetMaxReceiveMessageSize(-1);
   std::vector<float> data(bytes / sizeof(float));
   Values values(data.data(), data.data(), data.size(), /*rank=*/0, /*world_size=*/1);
-  Caller caller(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  Caller caller(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
   const int code = FollowConductor(conductor, 0, values, [&] { caller.RoundTrip(data); });
   caller.HangUp();
   return code;

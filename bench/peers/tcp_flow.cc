@@ -101,8 +101,7 @@ int Call(char** argv) {
   Require(fd >= 0, "socket");
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  Require(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
-          "connect");
+  Require(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "connect");
   Values values(data.data(), data.data(), data.size(), /*rank=*/0, /*world_size=*/1);
   const auto send_all = [&] {
     SendAll(fd, reinterpret_cast<const char*>(&bytes), sizeof bytes);

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/memory_limit.h"
 
 namespace syncgrads {
 namespace {
@@ -30,6 +31,12 @@ absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Create(const std::st
     return absl::ResourceExhaustedError(
         absl::StrCat("no shared memory of ", bytes, " bytes for ", name, ": ", step, ": ", Reason()));
   };
+  // Asked for first: what fallocate takes too much of, it takes from everybody.
+  const uint64_t available = AvailableMemory();
+  if (bytes > available) {
+    return absl::ResourceExhaustedError(absl::StrCat("no shared memory of ", bytes, " bytes for ",
+                                                     name, ": ", available, " are available"));
+  }
   FileDescriptor descriptor(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!descriptor.valid()) return refused("memfd_create");
   if (ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) return refused("ftruncate");

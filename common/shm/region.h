@@ -43,7 +43,7 @@ class SharedRegion {
   // at /proc.
   //
   // Errors:
-  //   ResourceExhausted  there is not so much memory; says how much was asked for
+  //   ResourceExhausted  there is not so much memory; has both numbers
   static absl::StatusOr<std::unique_ptr<SharedRegion>> Create(const std::string& name,
                                                               size_t bytes);
   ~SharedRegion();

@@ -6,8 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/optim/optimizer.h"
 #include "common/protocol.h"
 #include "common/status_macros.h"
+#include "server/state/arena.h"
 
 namespace syncgrads::server {
 namespace {
@@ -307,10 +309,13 @@ void Coordinator::RegisterLocked(const MemberKey& key, uint64_t request, const G
     return;
   }
   absl::StatusOr<Layout> layout = Layout::Create(spec.tensors, spec.chunk_bytes);
-  std::vector<ServerIndex> servers = PlaceChunks(*layout, job->bytes_per_server);
+  std::vector<uint64_t> bytes_per_server = job->bytes_per_server;
+  std::vector<ServerIndex> servers = PlaceChunks(*layout, bytes_per_server);
   auto plan = std::make_shared<const GroupPlan>(
       GroupPlan{GroupId{static_cast<uint32_t>(job->groups.size())}, spec, *std::move(layout),
                 std::move(servers)});
+  if (absl::Status fits = CheckMemoryLocked(*job, *plan); !fits.ok()) return refuse(fits);
+  job->bytes_per_server = std::move(bytes_per_server);
   journal_.Note(absl::StrCat("job \"", job->name, "\": group ", ToNumber(plan->id), " \"",
                              spec.name, "\" of ", spec.tensors.size(), " tensors, ",
                              plan->layout.total_bytes(), " bytes in ",
@@ -318,6 +323,29 @@ void Coordinator::RegisterLocked(const MemberKey& key, uint64_t request, const G
   const uint64_t sequence = AppendLocked(*job, plan);
   job->groups[spec.name] = {plan, member->member.name, sequence};
   TellWhenAppliedLocked(*job, sequence, key.member, Registered{request, plan});
+}
+
+absl::Status Coordinator::CheckMemoryLocked(const JobState& job, const GroupPlan& plan) const {
+  if (!options_.available_memory) return absl::OkStatus();
+  std::vector<uint64_t> bytes(log_.size());
+  for (size_t c = 0; c < plan.servers.size(); ++c) {
+    bytes[ToNumber(plan.servers[c])] += plan.layout.chunks()[c].bytes();
+  }
+  const uint64_t largest_share = *std::max_element(bytes.begin(), bytes.end());
+  const uint64_t members = job.world_size;
+  uint64_t arrays_of_results = 1;
+  if (std::holds_alternative<Gather>(plan.spec.rule)) arrays_of_results = members;
+  if (const auto* optimizer = std::get_if<Optimizer>(&plan.spec.rule)) {
+    arrays_of_results += static_cast<uint64_t>(SlotCount(*optimizer));
+  }
+  const uint64_t arrays = members + Arena::kSets * arrays_of_results;
+  const uint64_t available = options_.available_memory();
+  // Divided, since the product may not fit a number.
+  if (largest_share <= available / arrays) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "group \"", plan.spec.name, "\" needs ", arrays, " times its ", largest_share,
+      " bytes on each of ", log_.size(), " servers, for ", members,
+      " members' contributions and the results; ", available, " bytes are available"));
 }
 
 void Coordinator::Refuse(const MemberKey& key, uint64_t request, const absl::Status& error) {

@@ -18,6 +18,7 @@
 #define SYNCGRADS_SERVER_CORE_COORDINATOR_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,6 +44,8 @@ struct CoordinatorOptions {
   absl::Duration lease = absl::Seconds(30);
   // A member whose stream broke is dropped after so long.
   absl::Duration stream_grace = absl::Seconds(5);
+  // Bytes of memory that this server may still take; null: any number.
+  std::function<uint64_t()> available_memory;
 };
 
 // What a worker says of itself to be admitted.
@@ -173,6 +176,11 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<MemberKey> ReturnLocked(JobState& job, MemberState& member,
                                          std::shared_ptr<MemberLink> link)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // ResourceExhausted, with both numbers, if this server's share of a group does
+  // not fit its memory: contributions of all members, and two sets of results.
+  // Servers are taken to have equal memory.
+  absl::Status CheckMemoryLocked(const JobState& job, const GroupPlan& plan) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null unless the member is there and has not gone.
   MemberState* FindLocked(const MemberKey& key, JobState*& job)

@@ -162,10 +162,10 @@ TEST(LayoutTest, RefusesMoreChunksThanCanBeKeptAndSaysHowMany) {
   ExpectError(Layout::Create({{"w", DType::kF32, {int64_t{1} << 40}}}, 1 << 20), kInvalid,
               {"4194304 chunks", "1048576"});
   ExpectError(Layout::Create({{"w", DType::kF64, {int64_t{1} << 48}}}, 8), kInvalid, {"chunks"});
-  ExpectError(Layout::Create({{"v", DType::kF32, {int64_t{1} << 21}},
-                              {"w", DType::kF16, {int64_t{1} << 21}}},
-                             8),
-              kInvalid, {"chunks"});
+  ExpectError(
+      Layout::Create(
+          {{"v", DType::kF32, {int64_t{1} << 21}}, {"w", DType::kF16, {int64_t{1} << 21}}}, 8),
+      kInvalid, {"chunks"});
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // bytes say. Nothing may crash, and what protobuf reads is read, with the same
 // meaning, wherever the cuts are.
 
+#include <google/protobuf/stubs/logging.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +14,6 @@
 #include <string>
 #include <type_traits>
 #include <vector>
-
-#include <google/protobuf/stubs/logging.h>
 
 #include "absl/strings/match.h"
 #include "common/wire/frame.h"

@@ -139,7 +139,8 @@ WorkerOutcome RunAsMember(const Job& job, const WorkerOptions& options, const Pl
     surroundings.stop.SetLastResort(nullptr, absl::ZeroDuration());
   };
   absl::Status status = client.Join(options.timeout);
-  if (status.ok()) {
+  const bool joined = status.ok();
+  if (joined) {
     ClientTeam team(client, options.timeout);
     status = RunJob(job, options, team, surroundings);
     const absl::Status left = client.Leave(status.ok() ? options.timeout : kLeaveTimeout);
@@ -148,7 +149,8 @@ WorkerOutcome RunAsMember(const Job& job, const WorkerOptions& options, const Pl
   if (!status.ok() && surroundings.stop.requested()) {
     return {absl::CancelledError(status.message()), absl::OkStatus()};
   }
-  return {status, client.status()};
+  // A worker that was not admitted has no membership that could have ended.
+  return {status, joined ? client.status() : absl::OkStatus()};
 }
 
 }  // namespace

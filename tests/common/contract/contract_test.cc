@@ -85,10 +85,10 @@ TEST(ContractTest, PlansComeBackAsTheyWere) {
 }
 
 TEST(ContractTest, EpochsRoundsAndErrorsComeBackAsTheyWere) {
-  const Epoch epoch{4,
-                    {{MemberId{2}, "w2", Incarnation{~uint64_t{0}}},
-                     {MemberId{0}, "w0", Incarnation{1}}},
-                    {{GroupId{0}, Round{12}}, {GroupId{3}, Round{0}}}};
+  const Epoch epoch{
+      4,
+      {{MemberId{2}, "w2", Incarnation{~uint64_t{0}}}, {MemberId{0}, "w0", Incarnation{1}}},
+      {{GroupId{0}, Round{12}}, {GroupId{3}, Round{0}}}};
   EXPECT_EQ(FromProto(ToProto(epoch)), epoch);
   const absl::Status error = absl::AbortedError("job \"iris\" is closed");
   EXPECT_EQ(FromProto(ToProto(error)), error);
@@ -129,9 +129,9 @@ TEST(ContractTest, RefusesAPlanThatIsNotTheLayouts) {
   const v1::GroupPlan plan = ToProto(PlanOf(Everything(), 2));
   v1::GroupPlan other = plan;
   other.mutable_chunks()->RemoveLast();
-  ExpectError(FromProto(other), kInvalid,
-              {"\"model\"", std::to_string(plan.chunks_size() - 1),
-               std::to_string(plan.chunks_size())});
+  ExpectError(
+      FromProto(other), kInvalid,
+      {"\"model\"", std::to_string(plan.chunks_size() - 1), std::to_string(plan.chunks_size())});
   other = plan;
   other.mutable_chunks(1)->set_elements(5);
   ExpectError(FromProto(other), kInvalid, {"chunk 1", "5 elements", "but the layout has"});

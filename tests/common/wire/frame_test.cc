@@ -198,7 +198,9 @@ TEST(PushFrameTest, PointsIntoTheMessageForThePayload) {
 }
 
 TEST(PushFrameTest, IsReadWithThePayloadAnywhere) {
-  const std::string payload = Field(15, 2, "\x03" "abc");
+  const std::string payload = Field(15, 2,
+                                    "\x03"
+                                    "abc");
   const absl::StatusOr<PushFrame> decoded =
       DecodedPush(payload + Field(4, 0, "\x09") + Field(5, 0, "\x02"));
   ASSERT_THAT(decoded, IsOk());
@@ -207,8 +209,14 @@ TEST(PushFrameTest, IsReadWithThePayloadAnywhere) {
 }
 
 TEST(PushFrameTest, TakesTheLastOfAFieldThatIsRepeated) {
-  const std::string bytes = Field(4, 0, "\x09") + Field(15, 2, "\x01" "a") + Field(4, 0, "\x05") +
-                            Field(15, 2, "\x02" "bc");
+  const std::string bytes = Field(4, 0, "\x09") +
+                            Field(15, 2,
+                                  "\x01"
+                                  "a") +
+                            Field(4, 0, "\x05") +
+                            Field(15, 2,
+                                  "\x02"
+                                  "bc");
   const absl::StatusOr<PushFrame> decoded = DecodedPush(bytes);
   ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->header.chunk, ChunkId{5});
@@ -217,10 +225,11 @@ TEST(PushFrameTest, TakesTheLastOfAFieldThatIsRepeated) {
 
 TEST(PushFrameTest, SkipsFieldsThatItDoesNotKnow) {
   // Field 1000, of every kind.
-  const std::string unknown = "\xc0\x3e\xff\x01"               // a varint
-                              "\xc1\x3ezzzzzzzz"               // 64 bits
-                              "\xc5\x3ezzzz"                   // 32 bits
-                              "\xc2\x3e\x03zzz";               // bytes
+  const std::string unknown =
+      "\xc0\x3e\xff\x01"  // a varint
+      "\xc1\x3ezzzzzzzz"  // 64 bits
+      "\xc5\x3ezzzz"      // 32 bits
+      "\xc2\x3e\x03zzz";  // bytes
   const std::string bytes = unknown + SomePush() + unknown;
   const absl::StatusOr<PushFrame> decoded = DecodedPush(bytes);
   ASSERT_THAT(decoded, IsOk());
@@ -281,12 +290,20 @@ TEST(PushFrameTest, RefusesANumberLongerThan64Bits) {
 }
 
 TEST(PushFrameTest, RefusesALengthBeyondTheMessageAndSaysBoth) {
-  ExpectError(DecodedPush(Field(15, 2, "\x05" "abc")), kInvalid, {"5 bytes", "3 left"});
+  ExpectError(DecodedPush(Field(15, 2,
+                                "\x05"
+                                "abc")),
+              kInvalid, {"5 bytes", "3 left"});
   ExpectError(DecodedPush(Field(15, 2, std::string(9, '\xff') + "\x01")), kInvalid,
               {"18446744073709551615 bytes", "0 left"});
   // In a message within it: the outer one has the bytes, the inner does not.
-  ExpectError(DecodedPush(Field(1, 2, "\x03\x12\x7f" "a") + Field(15, 2, "\x03" "abc")), kInvalid,
-              {"127 bytes", "1 left"});
+  ExpectError(DecodedPush(Field(1, 2,
+                                "\x03\x12\x7f"
+                                "a") +
+                          Field(15, 2,
+                                "\x03"
+                                "abc")),
+              kInvalid, {"127 bytes", "1 left"});
 }
 
 TEST(PushFrameTest, RefusesFieldNumbersAndKindsThatCannotBe) {
@@ -315,7 +332,9 @@ TEST(UpdateFrameTest, ReadsAnErrorWithoutACodeAsOneAllTheSame) {
 }
 
 TEST(UpdateFrameTest, ReadsAnErrorOfACodeThatDoesNotExistAsUnknown) {
-  const std::string bytes = Field(9, 2, "\x05\x08\x63\x12\x01" "a");
+  const std::string bytes = Field(9, 2,
+                                  "\x05\x08\x63\x12\x01"
+                                  "a");
   const absl::StatusOr<UpdateFrame> decoded = DecodeUpdate({BytesOf(bytes)});
   ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->header.error, absl::UnknownError("a"));

@@ -57,8 +57,8 @@ class Rounds {
   }
   void Leave(uint32_t member, uint64_t last_round) {
     Tell([&](Roster& roster) {
-      roster.Remove({MemberId{member}, IncarnationOf(member), "left", true,
-                     {{plan_.id, Round{last_round}}}});
+      roster.Remove(
+          {MemberId{member}, IncarnationOf(member), "left", true, {{plan_.id, Round{last_round}}}});
     });
   }
   // The epoch without these members, from `first` on.
@@ -225,7 +225,8 @@ TEST(ChunkRoundsTest, LeavesThePayloadOutWhereItIsNotWanted) {
 TEST(ChunkRoundsTest, RefusesARoundThatIsNotOpenYetAndNamesBoth) {
   Rounds rounds(2);
   rounds.Push(0, 3, 1);
-  ExpectError(rounds.sink(0).error(), kFailed, {"round 3", "\"model\"", "round 1 is"});
+  ExpectError(rounds.sink(0).error(), kFailed,
+              {"round 3", "\"model\"", "not open yet", "round 1 is"});
   EXPECT_EQ(rounds->open_round(), Round{1});
 }
 
@@ -244,8 +245,7 @@ TEST(ChunkRoundsTest, FencesAnotherIncarnationAndStrangers) {
   ExpectError(rounds.sink(0).error(), kFailed, {"incarnation 77", "\"w0\"", "1000"});
   header = PushOf(0, 1);
   header.member = MemberId{9};
-  rounds->Push(header, PayloadOf(BytesOf<double>({1})),
-               std::make_shared<RecordingSink>());
+  rounds->Push(header, PayloadOf(BytesOf<double>({1})), std::make_shared<RecordingSink>());
   EXPECT_EQ(rounds->Explain(), std::nullopt);
 }
 

@@ -113,8 +113,7 @@ TEST(CloseReductionTest, DoesNotDependOnWherePayloadsAreCut) {
       const std::vector<Contribution> contributions = {Of(PayloadOf(first, {cut}), 3),
                                                        Of(PayloadOf(second, {other, other}), 5)};
       const auto slot = SlotFor(chunk);
-      const Closed closed =
-          CloseReduction(chunk, plan.spec.rule, SeatedOf(contributions), *slot);
+      const Closed closed = CloseReduction(chunk, plan.spec.rule, SeatedOf(contributions), *slot);
       ASSERT_EQ(TextOf(slot->values, chunk.bytes()), want);
       ASSERT_EQ(closed.counts, (std::vector<uint32_t>{2, 2, 2}));
       ASSERT_EQ(closed.value_bytes, chunk.bytes());
@@ -161,8 +160,8 @@ TEST(CloseReductionTest, ReducesEachSpanOverThoseWhoContributedToIt) {
         if ((absent_bits >> s & 1) != 0) {
           if (!contribution.skip) contribution.absent_spans.push_back(s);
         } else {
-          payload += whole.back().substr(span.chunk_offset * element_bytes,
-                                         span.elements * element_bytes);
+          payload +=
+              whole.back().substr(span.chunk_offset * element_bytes, span.elements * element_bytes);
         }
       }
       contribution.payload = PayloadOf(payload, RandomCuts(payload.size(), random));
@@ -209,8 +208,7 @@ TEST(CloseReductionTest, GathersPayloadsInRankOrderAndLeavesOutSkips) {
   EXPECT_EQ(closed.contributors, (std::vector<uint32_t>{0, 2}));
   EXPECT_EQ(closed.counts, (std::vector<uint32_t>{2, 2, 2}));
   EXPECT_EQ(closed.value_bytes, 24u);
-  EXPECT_EQ(ValuesOf<int32_t>(TextOf(slot->values, 24)),
-            (std::vector<int32_t>{1, 2, 3, 7, 8, 9}));
+  EXPECT_EQ(ValuesOf<int32_t>(TextOf(slot->values, 24)), (std::vector<int32_t>{1, 2, 3, 7, 8, 9}));
 }
 
 TEST(CloseInitialTest, TakesWhatTheLowestRankThatHasEverythingPushed) {
@@ -303,12 +301,11 @@ TEST(CloseUpdateTest, IsApplyUpdateOfTheAverageOverSeveralBlocksAndRounds) {
         std::vector<Contribution> contributions;
         for (int member = 0; member < 3; ++member) {
           gradients.push_back(RandomElements(dtype, chunk.elements, random));
-          contributions.push_back(Of(
-              PayloadOf(gradients.back(), RandomCuts(gradients.back().size(), random))));
+          contributions.push_back(
+              Of(PayloadOf(gradients.back(), RandomCuts(gradients.back().size(), random))));
         }
         std::unique_ptr<Slot> next = SlotFor(chunk, SlotCount(optimizer));
-        const Closed closed =
-            CloseUpdate(chunk, optimizer, SeatedOf(contributions), *slot, *next);
+        const Closed closed = CloseUpdate(chunk, optimizer, SeatedOf(contributions), *slot, *next);
         for (uint32_t s = 0; s < 3; ++s) UpdateSpan(chunk, optimizer, s, gradients, want);
         EXPECT_EQ(closed.counts, (std::vector<uint32_t>{3, 3, 3}));
         EXPECT_EQ(closed.value_bytes, chunk.bytes());

@@ -12,11 +12,11 @@ namespace {
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 GroupPlan Plan(UpdateRule rule = Reduction::kAverage) {
-  return PlanOf({"model",
-                 {{"kernel", DType::kF32, {32}}, {"bias", DType::kF32, {4}},
-                  {"scale", DType::kF32, {4}}},
-                 std::move(rule),
-                 128});
+  return PlanOf(
+      {"model",
+       {{"kernel", DType::kF32, {32}}, {"bias", DType::kF32, {4}}, {"scale", DType::kF32, {4}}},
+       std::move(rule),
+       128});
 }
 
 absl::Status Check(const PushHeader& header, size_t bytes, UpdateRule rule = Reduction::kAverage) {
@@ -25,8 +25,9 @@ absl::Status Check(const PushHeader& header, size_t bytes, UpdateRule rule = Red
 
 TEST(CheckPushTest, NamesTheTensorAndBothLengths) {
   EXPECT_THAT(Check(PushOf(2, 1), 128), IsOk());
-  ExpectError(Check(PushOf(2, 1), 31 * 4), kInvalid,
-              {"gradient \"kernel\" of group \"model\" has 31 values from member 2, layout has 32"});
+  ExpectError(
+      Check(PushOf(2, 1), 31 * 4), kInvalid,
+      {"gradient \"kernel\" of group \"model\" has 31 values from member 2, layout has 32"});
   ExpectError(Check(PushOf(2, 1), 33 * 4), kInvalid, {"has 33 values", "layout has 32"});
   ExpectError(Check(PushOf(2, 1), 0), kInvalid, {"has 0 values", "layout has 32"});
 }

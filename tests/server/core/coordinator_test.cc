@@ -125,9 +125,7 @@ class CoordinatorTest : public testing::Test {
     return Join(hello);
   }
 
-  static GroupSpec Model() {
-    return {"model", {{"kernel", DType::kF32, {4}}}, Reduction::kSum, 0};
-  }
+  static GroupSpec Model() { return {"model", {{"kernel", DType::kF32, {4}}}, Reduction::kSum, 0}; }
   // Of server 0, as a worker would.
   std::shared_ptr<RecordingSink> Push(const Joined& joined, uint64_t round) {
     PushHeader header;
@@ -187,8 +185,7 @@ TEST_F(CoordinatorTest, AssignsANameThatNobodyHas) {
     names.push_back(joined->link->Last<Welcome>().name);
   }
   std::sort(names.begin(), names.end());
-  EXPECT_EQ(std::unique(names.begin(), names.end()), names.end())
-      << testing::PrintToString(names);
+  EXPECT_EQ(std::unique(names.begin(), names.end()), names.end()) << testing::PrintToString(names);
 }
 
 TEST_F(CoordinatorTest, RefusesAnotherProtocolVersionAndNamesBoth) {
@@ -350,6 +347,37 @@ TEST_F(CoordinatorTest, RefusesAGroupThatCannotBeServed) {
   coordinator_.Register(*a.key, 1, spec);
   ExpectError(a.link->Last<Refused>().error, kInvalid, {"\"kernel\"", "i32", "average"});
   EXPECT_THAT(own_.Find("iris")->Progress(), IsEmpty());
+}
+
+TEST(CoordinatorMemoryTest, AGroupThatDoesNotFitIsRefusedWithBothNumbers) {
+  FakeClock clock;
+  LineJournal journal;
+  Jobs own(ServerIndex{0}, clock);
+  CoordinatorOptions options;
+  options.available_memory = [] { return uint64_t{3'000}; };
+  Coordinator coordinator(options, PlanLog(1, ""), own, clock, journal);
+  auto link = std::make_shared<FakeMember>();
+  Introduction hello;
+  hello.protocol_version = kProtocolVersion;
+  hello.job = "big";
+  hello.incarnation = Incarnation{1};
+  hello.world_size = 1;
+  const absl::StatusOr<MemberKey> member = coordinator.Admit(hello, link);
+  ASSERT_TRUE(member.ok());
+
+  // One contribution and two results, of 1000 bytes each: it fits, just.
+  coordinator.Register(*member, 1, {"fits", {{"t", DType::kF32, {250}}}, Reduction::kSum, 0});
+  EXPECT_EQ(link->Last<Registered>().request, 1u);
+  coordinator.Register(*member, 2, {"big", {{"t", DType::kF32, {251}}}, Reduction::kSum, 0});
+  EXPECT_EQ(link->Last<Refused>().request, 2u);
+  ExpectError(link->Last<Refused>().error, absl::StatusCode::kResourceExhausted,
+              {"\"big\"", "3 times its 1004 bytes", "3000 bytes are available"});
+  // An optimizer's slots count as well.
+  coordinator.Register(*member, 3,
+                       {"adam", {{"t", DType::kF32, {200}}}, Optimizer(Adam{}), 0});
+  EXPECT_EQ(link->Last<Refused>().request, 3u);
+  ExpectError(link->Last<Refused>().error, absl::StatusCode::kResourceExhausted,
+              {"7 times its 800 bytes"});
 }
 
 TEST_F(CoordinatorTest, RefusesOnBehalfOfWhoeverCouldNotReadTheRequest) {

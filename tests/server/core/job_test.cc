@@ -71,7 +71,8 @@ TEST_F(JobTest, RefusesAPushThatItCannotPlaceAndNamesBoth) {
   refused(Header(0, 1, 7), kInvalid, {"\"model\"", "2 chunks", "no chunk 7"});
   refused(Header(0, 1, 1), kInvalid, {"chunk 1", "\"model\"", "server 1, not on 0"}, 8);
   refused(Header(0, 1), kInvalid,
-          {"gradient \"kernel\" of group \"model\" has 31 values from member 0, layout has 32"}, 31);
+          {"gradient \"kernel\" of group \"model\" has 31 values from member 0, layout has 32"},
+          31);
 }
 
 TEST_F(JobTest, ABadPushOfOneMemberHindersNobody) {
@@ -129,8 +130,8 @@ TEST_F(JobTest, HoldsEveryGroupAtTheOldestRoundThatNoChunkHasAContributionTo) {
 }
 
 TEST_F(JobTest, HasTheFirstRoundToHoldOfAGroupThatIsElsewhere) {
-  GroupPlan plan = PlanOf({"model", {{"w", DType::kF32, {4}}}, Optimizer(Sgd{}), 0},
-                          {ServerIndex{1}});
+  GroupPlan plan =
+      PlanOf({"model", {{"w", DType::kF32, {4}}}, Optimizer(Sgd{}), 0}, {ServerIndex{1}});
   job_.AddEpoch(EpochOfSize(1));
   job_.AddGroup(std::make_shared<GroupPlan>(std::move(plan)));
   EXPECT_THAT(job_.Hold(), ElementsAre(GroupRound{GroupId{0}, Round{0}}));
@@ -155,9 +156,10 @@ TEST_F(JobTest, ExplainsWhomItWaitsForWhichTensorsAndSinceWhen) {
   EXPECT_EQ(waits[0].missing[0].name, "w1");
   EXPECT_EQ(waits[0].missing[0].silent, absl::Seconds(7));
   EXPECT_EQ(waits[0].missing[1].name, "w2");
-  EXPECT_EQ(ToString(waits[0]),
-            "step 1 of group \"model\" has waited 5.0s for workers \"w1\" (last heard of 7.0s ago), "
-            "\"w2\" (last heard of 5.0s ago) to contribute tensor \"kernel\"");
+  EXPECT_EQ(
+      ToString(waits[0]),
+      "step 1 of group \"model\" has waited 5.0s for workers \"w1\" (last heard of 7.0s ago), "
+      "\"w2\" (last heard of 5.0s ago) to contribute tensor \"kernel\"");
   EXPECT_THAT(job_.Explain(GroupId{0}), SizeIs(1));
   EXPECT_THAT(job_.Explain(GroupId{1}), IsEmpty());
 }

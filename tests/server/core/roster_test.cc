@@ -103,7 +103,9 @@ TEST(RosterTest, TheEarlierOfAnEndAndALeaveCounts) {
 // News of different members, and of an epoch, may overtake each other.
 TEST(RosterTest, DoesNotDependOnTheOrderOfNews) {
   const std::vector<std::function<void(Roster&)>> news = {
-      [](Roster& roster) { roster.End({MemberId{0}, kGroup, Round{5}, true}); },
+      [](Roster& roster) {
+        roster.End({MemberId{0}, kGroup, Round{5}, true});
+      },
       [](Roster& roster) { roster.Remove(Dropped(1)); },
       [](Roster& roster) { roster.Remove(Left(2, 6)); },
       [](Roster& roster) { roster.Add(WithoutMember(1, 4)); },

@@ -140,32 +140,32 @@ TEST_F(FollowerTest, ComesBackAndSaysWhereItWas) {
 
 TEST_F(FollowerTest, SaysAgainHowFarItIsWhenTheStreamBreaksInAChangeOfTheEpoch) {
   Jobs& jobs = jobs_;
-  FakeCoordinator coordinator(
-      {[&jobs](FollowStream& stream) {
-         Read(stream);
-         stream.Write(Opened(1));
-         v1::PlanSignal proposal = Signal(2);
-         proposal.mutable_proposal()->set_number(2);
-         stream.Write(proposal);
-         // It has applied the proposal, and nobody reads what it says.
-         while (jobs.applied() < 2) absl::SleepFor(absl::Milliseconds(1));
-         return grpc::Status(grpc::StatusCode::UNAVAILABLE, "goes away");
-       },
-       [](FollowStream& stream) {
-         EXPECT_EQ(Read(stream).hello().applied(), 2u);
-         EXPECT_EQ(Read(stream).open_rounds().sequence(), 2u);
-         v1::PlanSignal epoch = Signal(3);
-         epoch.mutable_epoch()->set_number(2);
-         stream.Write(epoch);
-         EXPECT_EQ(Read(stream).applied(), 3u);
-         return grpc::Status(grpc::StatusCode::UNAVAILABLE, "goes away");
-       },
-       [](FollowStream& stream) {
-         EXPECT_EQ(Read(stream).hello().applied(), 3u);
-         stream.Write(Opened(4));
-         EXPECT_EQ(Read(stream).applied(), 4u) << "the epoch has come; it says nothing of rounds";
-         return grpc::Status::OK;
-       }});
+  FakeCoordinator coordinator({[&jobs](FollowStream& stream) {
+                                 Read(stream);
+                                 stream.Write(Opened(1));
+                                 v1::PlanSignal proposal = Signal(2);
+                                 proposal.mutable_proposal()->set_number(2);
+                                 stream.Write(proposal);
+                                 // It has applied the proposal, and nobody reads what it says.
+                                 while (jobs.applied() < 2) absl::SleepFor(absl::Milliseconds(1));
+                                 return grpc::Status(grpc::StatusCode::UNAVAILABLE, "goes away");
+                               },
+                               [](FollowStream& stream) {
+                                 EXPECT_EQ(Read(stream).hello().applied(), 2u);
+                                 EXPECT_EQ(Read(stream).open_rounds().sequence(), 2u);
+                                 v1::PlanSignal epoch = Signal(3);
+                                 epoch.mutable_epoch()->set_number(2);
+                                 stream.Write(epoch);
+                                 EXPECT_EQ(Read(stream).applied(), 3u);
+                                 return grpc::Status(grpc::StatusCode::UNAVAILABLE, "goes away");
+                               },
+                               [](FollowStream& stream) {
+                                 EXPECT_EQ(Read(stream).hello().applied(), 3u);
+                                 stream.Write(Opened(4));
+                                 EXPECT_EQ(Read(stream).applied(), 4u)
+                                     << "the epoch has come; it says nothing of rounds";
+                                 return grpc::Status::OK;
+                               }});
   Follower follower(Options(coordinator), jobs_, Clock::Real(), journal_);
   RunUntil(follower, [&] { return coordinator.done(); });
 }
@@ -189,7 +189,8 @@ TEST_F(FollowerTest, GivesUpOnAChangeThatItDoesNotUnderstand) {
   }});
   Follower follower(Options(coordinator), jobs_, Clock::Real(), journal_);
   RunUntil(follower, [&] { return !follower.status().ok(); });
-  ExpectError(follower.status(), absl::StatusCode::kInvalidArgument, {"plan signal 1", "version 1"});
+  ExpectError(follower.status(), absl::StatusCode::kInvalidArgument,
+              {"plan signal 1", "version 1"});
 }
 
 }  // namespace

@@ -307,9 +307,9 @@ TEST_F(ServiceTest, ADataStreamIsRefusedForAWrongTokenJobIncarnationOrVersion) {
 TEST_F(ServiceTest, BytesThatAreNoMessageEndTheirStreamAndNothingElse) {
   const auto b = b_->Exchange();
   b->Write(b_->Push(1, 3));
-  for (const std::string& bytes : {std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
-                                   std::string("\x0a\x7f"), std::string(1, '\0'),
-                                   std::string("\x7b")}) {
+  for (const std::string& bytes :
+       {std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), std::string("\x0a\x7f"),
+        std::string(1, '\0'), std::string("\x7b")}) {
     ByteStream stream = RawExchange(cluster_.coordinator());
     stream.Write(BufferOf(a_->DataHello().SerializeAsString()));
     stream.Write(BufferOf(bytes));

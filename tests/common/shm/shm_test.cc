@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/shm/fd_socket.h"
+#include "common/shm/handover.h"
+#include "common/shm/host.h"
+#include "common/shm/region.h"
+#include "tests/common/expect_error.h"
+
+namespace syncgrads {
+namespace {
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+
+std::string Address() {
+  return absl::StrCat("syncgrads-test-", getpid(), "-",
+                      testing::UnitTest::GetInstance()->current_test_info()->name());
+}
+
+TEST(SharedRegionTest, APeerSeesWhatIsWritten) {
+  auto region = SharedRegion::Create("test", 10'000);
+  ASSERT_TRUE(region.ok()) << region.status();
+  auto descriptor = (*region)->ReadOnlyDescriptor();
+  ASSERT_TRUE(descriptor.ok()) << descriptor.status();
+  auto peer = PeerRegion::Map(*descriptor);
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  ASSERT_EQ((*peer)->bytes().size(), 10'000u);
+  std::memcpy((*region)->data() + 9'000, "here", 4);
+  EXPECT_EQ(std::memcmp((*peer)->bytes().data() + 9'000, "here", 4), 0);
+}
+
+TEST(SharedRegionTest, APeerCannotWriteOrResize) {
+  auto region = SharedRegion::Create("test", 4096);
+  ASSERT_TRUE(region.ok());
+  auto descriptor = (*region)->ReadOnlyDescriptor();
+  ASSERT_TRUE(descriptor.ok());
+  EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor->get(), 0),
+            MAP_FAILED);
+  EXPECT_NE(ftruncate(descriptor->get(), 0), 0);
+}
+
+TEST(SharedRegionTest, MoreThanThereIsIsRefusedBeforeAnythingIsTaken) {
+  ExpectError(SharedRegion::Create("test", size_t{1} << 60), absl::StatusCode::kResourceExhausted,
+              {absl::StrCat(size_t{1} << 60), "are available"});
+}
+
+TEST(PeerRegionTest, RefusesMemoryThatCouldShrink) {
+  const FileDescriptor unsealed(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(unsealed.get(), 4096), 0);
+  ExpectError(PeerRegion::Map(unsealed), absl::StatusCode::kInvalidArgument, {"seals 0"});
+}
+
+TEST(PeerRegionTest, RefusesWhatIsNoMemory) {
+  const FileDescriptor file(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ExpectError(PeerRegion::Map(file), absl::StatusCode::kInvalidArgument, {"no sealable memory"});
+}
+
+TEST(FdSocketTest, HandsDescriptorsOver) {
+  auto listener = FdListener::Listen(Address());
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  std::thread owner([&] {
+    auto socket = listener->Accept();
+    ASSERT_TRUE(socket.ok());
+    auto region = SharedRegion::Create("test", 4096);
+    std::memcpy((*region)->data(), "shared", 6);
+    auto descriptor = (*region)->ReadOnlyDescriptor();
+    EXPECT_TRUE(socket->Send("take this", &*descriptor, Soon()).ok());
+    EXPECT_EQ(socket->Receive(Soon())->text, "thanks");
+  });
+  auto socket = FdSocket::Connect(Address());
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  EXPECT_EQ(*socket->PeerUser(), geteuid());
+  auto message = socket->Receive(Soon());
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->text, "take this");
+  auto peer = PeerRegion::Map(message->descriptor);
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  EXPECT_TRUE(socket->Send("thanks", nullptr, Soon()).ok());
+  owner.join();
+  // The owner has gone, and its memory is still there.
+  EXPECT_EQ(std::memcmp((*peer)->bytes().data(), "shared", 6), 0);
+  ExpectError(socket->Receive(Soon()), absl::StatusCode::kUnavailable, {"closed"});
+}
+
+TEST(FdSocketTest, APeerThatSaysNothingIsNotWaitedForLongerThanTheDeadline) {
+  auto listener = FdListener::Listen(Address());
+  auto socket = FdSocket::Connect(Address());
+  ASSERT_TRUE(socket.ok());
+  ExpectError(socket->Receive(absl::Now() + absl::Milliseconds(20)),
+              absl::StatusCode::kDeadlineExceeded, {});
+}
+
+TEST(FdSocketTest, NobodyListeningIsUnavailable) {
+  ExpectError(FdSocket::Connect(Address()), absl::StatusCode::kUnavailable, {Address()});
+}
+
+TEST(FdListenerTest, OneListenerAnAddress) {
+  auto first = FdListener::Listen(Address());
+  ASSERT_TRUE(first.ok());
+  ExpectError(FdListener::Listen(Address()), absl::StatusCode::kAlreadyExists, {Address()});
+}
+
+TEST(FdListenerTest, ShutdownEndsAnAccept) {
+  auto listener = FdListener::Listen(Address());
+  std::thread acceptor([&] {
+    ExpectError(listener->Accept(), absl::StatusCode::kCancelled, {});
+  });
+  listener->Shutdown();
+  acceptor.join();
+}
+
+TEST(HandoverTest, RequestsComeBackAsTheyWere) {
+  using Kind = HandoverRequest::Kind;
+  for (Kind kind : {Kind::kOffer, Kind::kResults}) {
+    const auto parsed = ParseHandover(ToText({kind, 4'000'000'000}));
+    ASSERT_TRUE(parsed.has_value());
+    EXPECT_EQ(parsed->kind, kind);
+    EXPECT_EQ(parsed->number, 4'000'000'000);
+  }
+}
+
+TEST(HandoverTest, AnythingElseIsNoRequest) {
+  for (const char* text : {"", "offer", "offer ", "offer -1", "offer 5000000000", "results x",
+                           "take 1", "offer 1 2"}) {
+    EXPECT_FALSE(ParseHandover(text).has_value()) << text;
+  }
+}
+
+TEST(HostTest, TheBootIdIsTheSameTwice) {
+  EXPECT_EQ(HostId(), HostId());
+}
+
+}  // namespace
+}  // namespace syncgrads
