@@ -4,26 +4,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/reduction_name.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::client {
 namespace {
-
-absl::string_view NameOf(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kAverage:
-      return "average";
-    case Reduction::kSum:
-      return "sum";
-    case Reduction::kMin:
-      return "min";
-    case Reduction::kMax:
-      return "max";
-    case Reduction::kProduct:
-      return "product";
-  }
-  return "unknown";
-}
 
 // A group of one tensor.
 GroupSpec OneTensor(std::string name, DType dtype, size_t elements, UpdateRule rule) {

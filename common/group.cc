@@ -5,29 +5,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/optim/optimizer.h"
+#include "common/reduction_name.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
 namespace {
 
-std::string ToString(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kAverage:
-      return "average";
-    case Reduction::kSum:
-      return "sum";
-    case Reduction::kMin:
-      return "min";
-    case Reduction::kMax:
-      return "max";
-    case Reduction::kProduct:
-      return "product";
-  }
-  return absl::StrCat("unknown reduction ", static_cast<int>(reduction));
-}
-
 std::string ToString(const UpdateRule& rule) {
-  if (const auto* reduction = std::get_if<Reduction>(&rule)) return ToString(*reduction);
+  if (const auto* reduction = std::get_if<Reduction>(&rule)) {
+    return std::string(NameOf(*reduction));
+  }
   if (std::holds_alternative<Gather>(rule)) return "gather";
   return ::syncgrads::ToString(std::get<Optimizer>(rule));
 }
