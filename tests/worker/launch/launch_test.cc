@@ -173,9 +173,14 @@ TEST(LaunchTest, HandsOnSigterm) {
 }
 
 TEST(LaunchTest, KillsWhatIgnoresSigterm) {
-  const std::string output =
-      RunGroup({"--grace=100ms"}, {"--act=w0:stubborn", "--act=w1:exit:3"}, ExitCode(3));
-  EXPECT_THAT(output, HasSubstr("[launch] killing what still runs after 100ms\n"));
+  const std::unique_ptr<Process> launch =
+      Start({"--grace=100ms", "--on_worker_death=end"}, {"--act=w0:stubborn", "--act=w1:wait"});
+  PidOf(*launch, "worker 0");  // says so once it ignores SIGTERM
+  kill(PidOf(*launch, "worker 1"), SIGKILL);
+  const absl::StatusOr<Exit> exit = launch->Wait(kLongEnough);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(*exit, ExitCode(128 + SIGKILL));
+  EXPECT_THAT(launch->output(), HasSubstr("[launch] killing what still runs after 100ms\n"));
 }
 
 TEST(LaunchTest, ASecondSignalKillsAtOnce) {
