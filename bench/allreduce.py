@@ -67,7 +67,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", default="*", help="only cases like this, as n4-97.5MiB or n2-*")
     parser.add_argument("--quick", action="store_true", help="small cases, for a short time")
-    parser.add_argument("--ours", default="shared,shared-ordinary,tcp", type=lambda text: text.split(","),
+    parser.add_argument("--ours", default="shared-in-place,shared,shared-ordinary,tcp", type=lambda text: text.split(","),
                         help="paths with settings, as tcp,tcp+connections=2 (systems.Ours)")
     parser.add_argument("--peers", default="openmpi-shm,openmpi-tcp,gloo-ring",
                         type=lambda text: text.split(",") if text else [])

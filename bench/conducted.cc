@@ -86,7 +86,7 @@ class Conductor {
 Values::Values(float* contribution, const float* result, size_t elements, uint32_t rank,
                uint32_t world_size)
     : contribution_(contribution),
-      result_(result),
+      result_({absl::MakeConstSpan(result, elements)}),
       elements_(elements),
       stride_(std::max<size_t>(1, elements / kTouched)),
       rank_(rank),
@@ -104,14 +104,22 @@ void Values::Touch(uint64_t step) {
   }
 }
 
+float Values::Result(size_t i) const {
+  for (const absl::Span<const float> piece : result_) {
+    if (i < piece.size()) return piece[i];
+    i -= piece.size();
+  }
+  return std::nanf("");
+}
+
 bool Values::IsRight(size_t i, uint64_t step) const {
   const float expected = Base(i, step) + static_cast<float>(world_size_ - 1) / 2;
-  return std::abs(result_[i] - expected) <= 1e-4f;
+  return std::abs(Result(i) - expected) <= 1e-4f;
 }
 
 std::string Values::Describe(size_t i, uint64_t step) const {
   return "step " + std::to_string(step) + ": element " + std::to_string(i) + " of " +
-         std::to_string(elements_) + " is " + std::to_string(result_[i]) + ", the mean is " +
+         std::to_string(elements_) + " is " + std::to_string(Result(i)) + ", the mean is " +
          std::to_string(Base(i, step) + static_cast<float>(world_size_ - 1) / 2);
 }
 
@@ -124,8 +132,9 @@ std::string Values::CheckTouched(uint64_t step) const {
 
 std::string Values::CheckAll(uint64_t last_step) const {
   if (std::string wrong = CheckTouched(last_step); !wrong.empty()) return wrong;
-  // In place, what was not touched has been the mean since the first step after
-  // Fill, and the mean of equal values is that value.
+  // What was not touched has been contributed as Fill wrote it, or, where the result
+  // replaces the contribution, has been the mean since the first step after Fill; and
+  // the mean of equal values is that value.
   for (size_t i = 0; i < elements_; i += stride_) {
     for (size_t k = i + 1; k < std::min(elements_, i + stride_); ++k) {
       if (!IsRight(k, 0)) return Describe(k, 0);

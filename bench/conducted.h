@@ -23,6 +23,10 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
 
 namespace syncgrads::bench {
 
@@ -34,6 +38,9 @@ class Values {
   Values(float* contribution, const float* result, size_t elements, uint32_t rank,
          uint32_t world_size);
 
+  // The result lies in these pieces from now on, in order.
+  void SetResult(std::vector<absl::Span<const float>> pieces) { result_ = std::move(pieces); }
+
   void Fill();
   void Touch(uint64_t step);
   // Empty, or says which element is wrong.
@@ -43,9 +50,10 @@ class Values {
  private:
   bool IsRight(size_t i, uint64_t step) const;
   std::string Describe(size_t i, uint64_t step) const;
+  float Result(size_t i) const;
 
   float* const contribution_;
-  const float* const result_;
+  std::vector<absl::Span<const float>> result_;
   const size_t elements_;
   const size_t stride_;
   const uint32_t rank_;

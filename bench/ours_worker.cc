@@ -28,6 +28,7 @@ ABSL_FLAG(uint32_t, chunk_bytes, 0, "0: the default");
 ABSL_FLAG(int, connections, 1, "connections to each server");
 ABSL_FLAG(bool, shared_memory, true, "where worker and server share a host");
 ABSL_FLAG(bool, allocate, false, "the contribution lies in memory that AllocateGradients gave");
+ABSL_FLAG(bool, in_place, false, "the result is used where it arrives");
 ABSL_FLAG(bool, separate, false, "the result goes to other memory than the contribution");
 
 namespace syncgrads::bench {
@@ -39,6 +40,21 @@ void Require(const absl::Status& status) {
   if (status.ok()) return;
   std::cerr << status << std::endl;
   std::_Exit(1);
+}
+
+// Of all tensors, in order.
+std::vector<absl::Span<const float>> InPlaceResults(const Group& group) {
+  std::vector<absl::Span<const float>> results;
+  for (uint32_t t = 0; t < group.spec().tensors.size(); ++t) {
+    const auto pieces = group.InPlaceResult(TensorId{t});
+    Require(pieces.status());
+    for (const absl::Span<const std::byte> piece : *pieces) {
+      // No element is cut: the path that is measured in place is shared memory.
+      results.push_back(
+          {reinterpret_cast<const float*>(piece.data()), piece.size() / sizeof(float)});
+    }
+  }
+  return results;
 }
 
 int Work(uint32_t rank) {
@@ -61,6 +77,7 @@ int Work(uint32_t rank) {
     Require(allocated.status());
     contribution = static_cast<float*>(*allocated);
   }
+  const bool in_place = absl::GetFlag(FLAGS_in_place);
   float* const result = separate.empty() ? contribution : separate.data();
 
   GroupSpec spec{.name = "model", .chunk_bytes = absl::GetFlag(FLAGS_chunk_bytes)};
@@ -77,10 +94,13 @@ int Work(uint32_t rank) {
   const int code = FollowConductor(absl::GetFlag(FLAGS_conductor), rank, values, [&] {
     // As a backward pass does: the last tensor first.
     for (uint32_t t = tensors; t-- > 0;) {
-      Require((*group)->Push(TensorId{t}, contribution + first[t],
-                             (first[t + 1] - first[t]) * sizeof(float), result + first[t]));
+      const float* const tensor = contribution + first[t];
+      const size_t bytes = (first[t + 1] - first[t]) * sizeof(float);
+      Require(in_place ? (*group)->Push(TensorId{t}, tensor, bytes, Group::InPlace())
+                       : (*group)->Push(TensorId{t}, tensor, bytes, result + first[t]));
     }
     Require((*group)->WaitStep(kTimeout).status());
+    if (in_place) values.SetResult(InPlaceResults(**group));
   });
   Require(client.Leave(kTimeout));
   return code;

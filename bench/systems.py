@@ -57,6 +57,8 @@ class Work:
 # The paths that ours can take from worker to server: flags for each.
 PATHS = {
     "tcp": {"worker": ["--shared_memory=false"], "server": ["--shared_memory=false"]},
+    # Contributions in AllocateGradients memory, results used where they lie.
+    "shared-in-place": {"worker": ["--allocate", "--in_place"], "server": []},
     # Contributions in AllocateGradients memory, results copied to the caller.
     "shared": {"worker": ["--allocate"], "server": []},
     # Ordinary memory both ways.

@@ -81,6 +81,11 @@ struct Contributors {
 // Thread-safe, except that one step's calls for one tensor come from one thread.
 class Group {
  public:
+  // In place of a buffer for a result: it stays where it arrives, in memory shared
+  // with a server of this host or in what the network delivered, and is not
+  // copied. InPlaceResult says where that is.
+  struct InPlace {};
+
   virtual ~Group() = default;
 
   virtual const GroupSpec& spec() const = 0;
@@ -106,10 +111,12 @@ class Group {
   //                       this worker has ended its data, or (optimizer on the
   //                       servers) Broadcast has not been called
   virtual absl::Status Push(TensorId tensor, const void* values, size_t bytes, void* result) = 0;
+  virtual absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace) = 0;
 
   // Contributes nothing to this step and asks for the result. If nobody
   // contributes, `result` is not written.
   virtual absl::Status Skip(TensorId tensor, void* result) = 0;
+  virtual absl::Status Skip(TensorId tensor, InPlace) = 0;
 
   // Waits for the tensor's result to be in its buffer.
   //
@@ -125,6 +132,16 @@ class Group {
   // next step. Errors as Wait; after an error the step has not ended.
   // OutOfRange, only after End: no member has data left, there is no such step.
   virtual absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration timeout) = 0;
+
+  // The newest result of a tensor that was pushed or skipped InPlace, after the
+  // wait for it has returned OK and until the tensor is pushed or skipped again:
+  // its elements in order, in one or more pieces. Empty if nobody contributed.
+  //
+  // Errors:
+  //   InvalidArgument     unknown tensor
+  //   FailedPrecondition  it has no result in place
+  virtual absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlaceResult(
+      TensorId tensor) const = 0;
 
   // No more data on this worker: the others no longer wait for its contributions.
   // Not between a step's first push and its last. Returns when every server

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "common/kernels/copy.h"
+
 namespace syncgrads::client {
 
 namespace {
@@ -84,8 +86,7 @@ void Scatter(const Pieces& payload, absl::Span<const Target> targets) {
         offset = 0;
       }
       const size_t bytes = std::min(target.bytes - done, payload[piece].size() - offset);
-      if (target.to != nullptr)
-        std::memcpy(target.to + done, payload[piece].data() + offset, bytes);
+      if (target.to != nullptr) CopyFar(target.to + done, payload[piece].data() + offset, bytes);
       done += bytes;
       offset += bytes;
     }

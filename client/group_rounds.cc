@@ -21,7 +21,8 @@ GroupRounds::GroupRounds(std::shared_ptr<const GroupPlan> plan, Identity identit
       staging_(plan_->layout),
       round_(FirstRound(plan_->spec.rule)),
       tensors_(plan_->layout.tensors().size()),
-      chunks_(plan_->layout.chunks().size()) {
+      chunks_(plan_->layout.chunks().size()),
+      kept_(chunks_.size()) {
   MutexLock lock(mutex_);
   BeginRoundLocked();
 }
@@ -57,17 +58,16 @@ absl::Status GroupRounds::SetWeight(double weight) {
 }
 
 absl::Status GroupRounds::Push(TensorId tensor, absl::Span<const std::byte> values,
-                               absl::Span<std::byte> result) {
+                               Destination result) {
   return Contribute(tensor, TensorState::kPushed, values, result);
 }
 
-absl::Status GroupRounds::Skip(TensorId tensor, absl::Span<std::byte> result) {
+absl::Status GroupRounds::Skip(TensorId tensor, Destination result) {
   return Contribute(tensor, TensorState::kSkipped, {}, result);
 }
 
 absl::Status GroupRounds::Contribute(TensorId tensor, TensorState state,
-                                     absl::Span<const std::byte> values,
-                                     absl::Span<std::byte> result) {
+                                     absl::Span<const std::byte> values, Destination result) {
   const GroupSpec& spec = plan_->spec;
   if (ToNumber(tensor) >= spec.tensors.size()) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", ToNumber(tensor), " of group \"",
@@ -111,8 +111,7 @@ absl::Status GroupRounds::Contribute(TensorId tensor, TensorState state,
 void GroupRounds::Depart(Departure departure) {
   SharedBuffers* const shared = outbox_.SharedWith(departure.server);
   if (shared != nullptr && Staging::IsWorthwhile(departure.spans, *shared)) {
-    departure.spans =
-        staging_.Copy(*shared, departure.key.chunk, std::move(departure.spans));
+    departure.spans = staging_.Copy(*shared, departure.key.chunk, std::move(departure.spans));
   }
   const uint32_t c = ToNumber(departure.key.chunk);
   outbox_.Send(departure.server, departure.key,
@@ -145,7 +144,7 @@ GroupRounds::Departure GroupRounds::CompleteLocked(uint32_t c) {
     } else {
       header.absent_spans.push_back(s);
     }
-    if (!tensor.result.empty()) header.without_result = false;
+    if (!tensor.result.buffer.empty() || tensor.result.in_place) header.without_result = false;
   }
   if (present.empty()) {
     header.skip = true;
@@ -156,8 +155,11 @@ GroupRounds::Departure GroupRounds::CompleteLocked(uint32_t c) {
   state.without_result = header.without_result;
   state.in_use = true;
   ++in_use_;
-  return {plan_->servers[c], {plan_->id, ChunkId{c}, round_}, std::move(header),
-          std::move(present)};
+  return {plan_->servers[c],
+          {plan_->id, ChunkId{c}, round_},
+          std::move(header),
+          std::move(present),
+          std::exchange(kept_[c], std::nullopt)};
 }
 
 absl::Status GroupRounds::CheckUpdateLocked(const Chunk& chunk, const ChunkRound& state,
@@ -216,7 +218,7 @@ absl::Status GroupRounds::OnUpdate(const UpdateFrame& update, std::shared_ptr<co
   if (gathers() && TotalBytes(update.payload) > 0) {
     for (const Span& span : chunk.spans) {
       const TensorSpec& tensor = plan_->layout.tensor(span.tensor);
-      const size_t room = tensors_[ToNumber(span.tensor)].result.size();
+      const size_t room = tensors_[ToNumber(span.tensor)].result.buffer.size();
       if (room > 0 && room / tensor.bytes() < update.header.contributors.size()) {
         FailChunkLocked(c, absl::InvalidArgumentError(absl::StrCat(
                                "output of gather \"", plan_->spec.name, "\" has room for ",
@@ -246,19 +248,28 @@ std::vector<Target> GroupRounds::TargetsLocked(uint32_t c) {
       const Span& span = chunk.spans[s];
       const TensorRound& tensor = tensors_[ToNumber(span.tensor)];
       const bool wanted =
-          !tensor.result.empty() && (answer.header.counts[s] > 0 || holds_parameters());
+          !tensor.result.buffer.empty() && (answer.header.counts[s] > 0 || holds_parameters());
       const size_t begin =
           copy * plan_->layout.tensor(span.tensor).bytes() + span.tensor_offset * element;
-      targets.push_back({wanted ? tensor.result.data() + begin : nullptr, span.elements * element});
+      targets.push_back(
+          {wanted ? tensor.result.buffer.data() + begin : nullptr, span.elements * element});
     }
   }
   return targets;
+}
+
+bool GroupRounds::IsKeptLocked(uint32_t c) const {
+  const std::vector<Span>& spans = plan_->layout.chunk(ChunkId{c}).spans;
+  return std::any_of(spans.begin(), spans.end(), [this](const Span& span) {
+    return tensors_[ToNumber(span.tensor)].result.in_place;
+  });
 }
 
 void GroupRounds::OnReleased(uint32_t c) {
   std::vector<Target> targets;
   UpdateFrame answer;
   std::shared_ptr<const void> memory;
+  bool kept = false;
   {
     MutexLock lock(mutex_);
     ChunkRound& state = chunks_[c];
@@ -270,6 +281,7 @@ void GroupRounds::OnReleased(uint32_t c) {
       return;
     }
     targets = TargetsLocked(c);
+    kept = IsKeptLocked(c);
     answer = *std::move(state.answer);
     memory = std::move(state.answer_memory);
     state.answer.reset();
@@ -277,13 +289,14 @@ void GroupRounds::OnReleased(uint32_t c) {
   }
   if (!targets.empty()) Scatter(answer.payload, targets);
   // The received buffers go back before anybody hears of the result.
-  memory.reset();
+  if (!kept) memory.reset();
   MutexLock lock(mutex_);
   ChunkRound& state = chunks_[c];
   state.in_use = false;
   --in_use_;
   if (state.state == ChunkState::kCopying) {
     state.state = ChunkState::kDone;
+    if (kept) kept_[c] = {std::move(answer.payload), std::move(memory), answer.header.counts};
     state.counts = std::move(answer.header.counts);
     state.contributors = std::move(answer.header.contributors);
   }

@@ -87,11 +87,26 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   // As Group::SetWeight.
   absl::Status SetWeight(double weight);
 
-  // As Group::Push and Group::Skip. `result` is as long as the tensor (in a
-  // gather: as many times as there is room for), or empty if it is not wanted.
-  absl::Status Push(TensorId tensor, absl::Span<const std::byte> values,
-                    absl::Span<std::byte> result);
-  absl::Status Skip(TensorId tensor, absl::Span<std::byte> result);
+  // Where a tensor's result goes; a buffer is one as it is.
+  struct Destination {
+    Destination() = default;
+    Destination(absl::Span<std::byte> buffer) : buffer(buffer) {}
+    static Destination InPlace() {
+      Destination destination;
+      destination.in_place = true;
+      return destination;
+    }
+
+    // As long as the tensor (in a gather: as many times as there is room for);
+    // empty if it is not wanted.
+    absl::Span<std::byte> buffer;
+    // It stays where it arrives; there is no buffer. Not for gathers.
+    bool in_place = false;
+  };
+
+  // As Group::Push and Group::Skip.
+  absl::Status Push(TensorId tensor, absl::Span<const std::byte> values, Destination result);
+  absl::Status Skip(TensorId tensor, Destination result);
 
   using Chunks = Layout::ChunkRange;
   Chunks AllChunks() const;
@@ -119,6 +134,8 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   // but somebody to another, the part is set to zeros, so that all workers have
   // the same.
   Contributors CountContributors(TensorId tensor);
+  // As Group::InPlaceResult.
+  absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlaceResult(TensorId tensor);
   // Of a gather whose chunks are done: the ranks. Aborted if they are not the
   // same in all chunks.
   absl::StatusOr<std::vector<uint32_t>> GatheredRanks() const;
@@ -156,7 +173,13 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   struct TensorRound {
     TensorState state = TensorState::kAwaited;
     absl::Span<const std::byte> values;
-    absl::Span<std::byte> result;
+    Destination result;
+  };
+  // A result in place: what Targets were not copied from.
+  struct Kept {
+    Pieces payload;
+    std::shared_ptr<const void> memory;  // that the payload lies in
+    std::vector<uint32_t> counts;
   };
   enum class ChunkState { kCollecting, kSent, kCopying, kDone, kFailed };
   struct ChunkRound {
@@ -176,10 +199,12 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     ChunkKey key;
     PushHeader header;
     std::vector<absl::Span<const std::byte>> spans;
+    // The result of the round before, which nobody reads any more.
+    std::optional<Kept> returned;
   };
 
   absl::Status Contribute(TensorId tensor, TensorState state, absl::Span<const std::byte> values,
-                          absl::Span<std::byte> result);
+                          Destination result);
   Departure CompleteLocked(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Depart(Departure departure);
   absl::Status CheckUpdateLocked(const Chunk& chunk, const ChunkRound& state,
@@ -187,6 +212,9 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Where the pieces of an answer's payload go.
   std::vector<Target> TargetsLocked(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // As many zeros as the largest chunk has bytes.
+  const std::byte* ZerosLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsKeptLocked(uint32_t chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnReleased(uint32_t chunk);
   void FailChunkLocked(uint32_t chunk, absl::Status error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The first of the chunk's tensors that is not in.
@@ -208,6 +236,11 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   double weight_ ABSL_GUARDED_BY(mutex_) = 1;
   std::vector<TensorRound> tensors_ ABSL_GUARDED_BY(mutex_);
   std::vector<ChunkRound> chunks_ ABSL_GUARDED_BY(mutex_);
+  // Results in place, by chunk: of this round where it is done, else of the one
+  // before until the chunk's contribution is sent.
+  std::vector<std::optional<Kept>> kept_ ABSL_GUARDED_BY(mutex_);
+  // For parts of results in place that nobody contributed to.
+  std::vector<std::byte> zeros_ ABSL_GUARDED_BY(mutex_);
   size_t tensors_in_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t in_use_ ABSL_GUARDED_BY(mutex_) = 0;

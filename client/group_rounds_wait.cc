@@ -10,6 +10,26 @@
 #include "client/group_rounds.h"
 
 namespace syncgrads::client {
+namespace {
+
+// Appends `bytes` of `from`, from `offset` on; neighbours in memory become one.
+void AppendRange(const Pieces& from, size_t offset, size_t bytes,
+                 std::vector<absl::Span<const std::byte>>& to) {
+  for (absl::Span<const std::byte> piece : from) {
+    const size_t skipped = std::min(offset, piece.size());
+    offset -= skipped;
+    piece = piece.subspan(skipped, bytes);
+    bytes -= piece.size();
+    if (piece.empty()) continue;
+    if (!to.empty() && to.back().data() + to.back().size() == piece.data()) {
+      to.back() = absl::MakeConstSpan(to.back().data(), to.back().size() + piece.size());
+    } else {
+      to.push_back(piece);
+    }
+  }
+}
+
+}  // namespace
 
 GroupRounds::Chunks GroupRounds::AllChunks() const {
   return {0, static_cast<uint32_t>(plan_->layout.chunks().size())};
@@ -99,7 +119,7 @@ Contributors GroupRounds::CountContributors(TensorId tensor) {
           contributors.most = std::max(contributors.most, count);
           continue;
         }
-        const absl::Span<std::byte> result = tensors_[ToNumber(tensor)].result;
+        const absl::Span<std::byte> result = tensors_[ToNumber(tensor)].result.buffer;
         if (count > 0 || result.empty()) continue;
         const size_t element = SizeOf(chunk.dtype);
         std::memset(result.data() + span.tensor_offset * element, 0, span.elements * element);
@@ -110,6 +130,46 @@ Contributors GroupRounds::CountContributors(TensorId tensor) {
     if (!in_part || holds_parameters() || gathers()) break;
   }
   return contributors;
+}
+
+const std::byte* GroupRounds::ZerosLocked() {
+  if (zeros_.empty()) {
+    for (const Chunk& chunk : plan_->layout.chunks()) {
+      if (chunk.bytes() > zeros_.size()) zeros_.resize(chunk.bytes());
+    }
+  }
+  return zeros_.data();
+}
+
+absl::StatusOr<std::vector<absl::Span<const std::byte>>> GroupRounds::InPlaceResult(
+    TensorId tensor) {
+  MutexLock lock(mutex_);
+  std::vector<absl::Span<const std::byte>> pieces;
+  bool anybody = false;
+  const Chunks range = plan_->layout.ChunksOf(tensor);
+  for (uint32_t c = range.first; c < range.first + range.count; ++c) {
+    if (!kept_[c].has_value()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "tensor \"", plan_->layout.tensor(tensor).name, "\" of group \"", plan_->spec.name,
+          "\" has no result in place: push it with InPlace, and wait for it"));
+    }
+    const Chunk& chunk = plan_->layout.chunk(ChunkId{c});
+    const size_t element = SizeOf(chunk.dtype);
+    for (size_t s = 0; s < chunk.spans.size(); ++s) {
+      const Span& span = chunk.spans[s];
+      if (span.tensor != tensor) continue;
+      const size_t bytes = span.elements * element;
+      const bool present = kept_[c]->counts[s] > 0 || holds_parameters();
+      anybody = anybody || present;
+      if (present) {
+        AppendRange(kept_[c]->payload, span.chunk_offset * element, bytes, pieces);
+      } else {
+        pieces.push_back(absl::MakeConstSpan(ZerosLocked(), bytes));
+      }
+    }
+  }
+  if (!anybody) pieces.clear();
+  return pieces;
 }
 
 absl::StatusOr<std::vector<uint32_t>> GroupRounds::GatheredRanks() const {

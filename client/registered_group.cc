@@ -62,24 +62,44 @@ absl::Status RegisteredGroup::SetWeight(double weight) {
   return rounds_->SetWeight(weight);
 }
 
-absl::Status RegisteredGroup::Push(TensorId tensor, const void* values, size_t bytes,
-                                   void* result) {
+absl::Status RegisteredGroup::CheckPush(TensorId tensor, const void* values) const {
   SYNCGRADS_RETURN_IF_ERROR(CheckBegun());
   SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
-  if (values == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "null values for tensor \"", layout().tensor(tensor).name, "\" of group \"", spec().name,
-        "\": to contribute nothing, "
-        "call Skip"));
-  }
+  if (values != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("null values for tensor \"", layout().tensor(tensor).name, "\" of group \"",
+                   spec().name, "\": to contribute nothing, call Skip"));
+}
+
+absl::Status RegisteredGroup::Push(TensorId tensor, const void* values, size_t bytes,
+                                   void* result) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckPush(tensor, values));
   return rounds_->Push(tensor, absl::MakeConstSpan(static_cast<const std::byte*>(values), bytes),
                        ResultOf(tensor, result));
+}
+
+absl::Status RegisteredGroup::Push(TensorId tensor, const void* values, size_t bytes, InPlace) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckPush(tensor, values));
+  return rounds_->Push(tensor, absl::MakeConstSpan(static_cast<const std::byte*>(values), bytes),
+                       GroupRounds::Destination::InPlace());
 }
 
 absl::Status RegisteredGroup::Skip(TensorId tensor, void* result) {
   SYNCGRADS_RETURN_IF_ERROR(CheckBegun());
   SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
   return rounds_->Skip(tensor, ResultOf(tensor, result));
+}
+
+absl::Status RegisteredGroup::Skip(TensorId tensor, InPlace) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckBegun());
+  SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
+  return rounds_->Skip(tensor, GroupRounds::Destination::InPlace());
+}
+
+absl::StatusOr<std::vector<absl::Span<const std::byte>>> RegisteredGroup::InPlaceResult(
+    TensorId tensor) const {
+  SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
+  return rounds_->InPlaceResult(tensor);
 }
 
 absl::StatusOr<Contributors> RegisteredGroup::Wait(TensorId tensor, absl::Duration timeout) {

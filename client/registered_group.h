@@ -27,9 +27,13 @@ class RegisteredGroup : public Group {
   uint64_t step() const override { return ToNumber(rounds_->round()); }
   absl::Status SetWeight(double weight) override;
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, void* result) override;
+  absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace) override;
   absl::Status Skip(TensorId tensor, void* result) override;
+  absl::Status Skip(TensorId tensor, InPlace) override;
   absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration timeout) override;
   absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration timeout) override;
+  absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlaceResult(
+      TensorId tensor) const override;
   absl::Status End(absl::Duration timeout) override;
   absl::Status SkipAll(absl::Span<void* const> results) override;
   absl::Status Broadcast(uint32_t root, absl::Span<void* const> tensors,
@@ -38,6 +42,7 @@ class RegisteredGroup : public Group {
  private:
   // The tensor's memory at `result`, or none.
   absl::Span<std::byte> ResultOf(TensorId tensor, void* result) const;
+  absl::Status CheckPush(TensorId tensor, const void* values) const;
   absl::Status CheckTensor(TensorId tensor) const;
   // FailedPrecondition in round 0: it is for Broadcast.
   absl::Status CheckBegun() const;

@@ -143,8 +143,8 @@ absl::Status ServerLink::Resolve(UpdateFrame& update, std::shared_ptr<const void
   std::shared_ptr<const PeerRegion> results;
   if (options_.memory != nullptr) results = options_.memory->Results(GroupId{piece.region});
   if (results == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a result of group ", piece.region, " in shared memory, which is not mapped"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a result of group ", piece.region, " in shared memory, which is not mapped"));
   }
   const size_t size = results->bytes().size();
   if (piece.offset > size || piece.length > size - piece.offset) {

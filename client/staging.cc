@@ -1,7 +1,6 @@
 #include "client/staging.h"
 
-#include <cstring>
-
+#include "common/kernels/copy.h"
 #include "common/wire/frame.h"
 
 namespace syncgrads::client {
@@ -42,7 +41,7 @@ std::vector<absl::Span<const std::byte>> Staging::Copy(
     to = memory_ + offsets_[ToNumber(chunk)];
   }
   for (absl::Span<const std::byte>& span : spans) {
-    std::memcpy(to, span.data(), span.size());
+    CopyFar(to, span.data(), span.size());
     span = {to, span.size()};
     to += span.size();
   }

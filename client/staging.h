@@ -29,9 +29,8 @@ class Staging {
 
   // Copies the spans of a chunk to memory from `buffers`, where they stay until
   // the chunk's next round. The spans as they are if there is no memory for it.
-  std::vector<absl::Span<const std::byte>> Copy(
-      SharedBuffers& buffers, ChunkId chunk,
-      std::vector<absl::Span<const std::byte>> spans);
+  std::vector<absl::Span<const std::byte>> Copy(SharedBuffers& buffers, ChunkId chunk,
+                                                std::vector<absl::Span<const std::byte>> spans);
 
  private:
   const Layout& layout_;

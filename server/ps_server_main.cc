@@ -28,13 +28,13 @@ ABSL_FLAG(std::string, advertise, "",
           "this server is seen from");
 ABSL_FLAG(std::string, server_token, "", "what servers say to each other; the same on all");
 ABSL_FLAG(absl::Duration, heartbeat, absl::Seconds(2), "how often workers show that they live");
-ABSL_FLAG(absl::Duration, lease, absl::Seconds(30),
-          "a worker not heard of for so long is dropped");
+ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "a worker not heard of for so long is dropped");
 ABSL_FLAG(absl::Duration, stream_grace, absl::Seconds(5),
           "a worker whose stream broke is dropped after so long");
 ABSL_FLAG(absl::Duration, stall_warning, absl::Seconds(10),
           "a round that waits for so long is reported, with whom it waits for");
 ABSL_FLAG(bool, shared_memory, true, "take payloads of workers on this host from shared memory");
+ABSL_FLAG(int, closing_threads, 0, "threads that reduce large chunks; 0: one for each processor");
 ABSL_FLAG(bool, exit_when_done, false, "exit when the last job has ended");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(10),
           "after SIGTERM: how long open jobs may go on");
@@ -82,6 +82,7 @@ int Main() {
   options.lease = absl::GetFlag(FLAGS_lease);
   options.stream_grace = absl::GetFlag(FLAGS_stream_grace);
   options.stall_warning = absl::GetFlag(FLAGS_stall_warning);
+  options.closing_threads = absl::GetFlag(FLAGS_closing_threads);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
 
   LogJournal journal(options.index);

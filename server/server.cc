@@ -5,6 +5,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
 #include <random>
 #include <thread>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "common/memory_limit.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
+#include "server/core/closers.h"
 #include "server/core/coordinator.h"
 #include "server/core/jobs.h"
 #include "server/service/admin_service.h"
@@ -37,14 +39,15 @@ Incarnation DrawIncarnation() {
   return Incarnation{(uint64_t{device()} << 32 | device()) | 1};
 }
 
+int DefaultClosers() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
 absl::Status Check(const ServerOptions& options) {
   if (options.index == 0 && options.servers == 0) {
     return absl::InvalidArgumentError("servers is 0; there is at least this one");
   }
   if (options.index == 0 && !options.coordinator.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("server 0 is the coordinator itself, and was told to follow ",
-                     options.coordinator));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "server 0 is the coordinator itself, and was told to follow ", options.coordinator));
   }
   if (options.index > 0 && options.coordinator.empty()) {
     return absl::InvalidArgumentError(
@@ -59,7 +62,8 @@ class GrpcServer : public Server {
       : options_(options),
         journal_(journal),
         clock_(clock),
-        jobs_(ServerIndex{options.index}, clock, &journal),
+        closers_(options.closing_threads > 0 ? options.closing_threads : DefaultClosers()),
+        jobs_(ServerIndex{options.index}, clock, &journal, &closers_),
         stall_watch_(options.stall_warning, jobs_, clock, journal) {}
 
   ~GrpcServer() override {
@@ -127,10 +131,10 @@ class GrpcServer : public Server {
     }
     if (options_.index > 0) {
       follower_ = std::make_unique<Follower>(
-          FollowerOptions{options_.coordinator, ServerIndex{options_.index},
-                          options_.advertise.empty() ? absl::StrCat(":", port_)
-                                                     : options_.advertise,
-                          DrawIncarnation(), options_.server_token},
+          FollowerOptions{
+              options_.coordinator, ServerIndex{options_.index},
+              options_.advertise.empty() ? absl::StrCat(":", port_) : options_.advertise,
+              DrawIncarnation(), options_.server_token},
           jobs_, clock_, journal_);
     }
     ticker_ = std::thread([this] { Tick(); });
@@ -171,6 +175,7 @@ class GrpcServer : public Server {
   const ServerOptions options_;
   Journal& journal_;
   const Clock& clock_;
+  Closers closers_;
   Jobs jobs_;
   StallWatch stall_watch_;
   std::unique_ptr<Coordinator> coordinator_;

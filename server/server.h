@@ -35,6 +35,8 @@ struct ServerOptions {
   absl::Duration lease = absl::Seconds(30);
   absl::Duration stream_grace = absl::Seconds(5);
   absl::Duration stall_warning = absl::Seconds(10);
+  // Threads that close large rounds; 0: one for each processor.
+  int closing_threads = 0;
   // Whether workers on this host may hand payloads over in shared memory.
   bool shared_memory = true;
 };

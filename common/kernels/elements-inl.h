@@ -47,6 +47,18 @@ HWY_INLINE void StoreBytes(D d, hn::Vec<D> v, std::byte* to) {
 #endif
 }
 
+// The same past the caches, to where a vector is aligned: memory that is not read
+// again soon need not be read before it is written. hwy::FlushStream ends it.
+template <class D>
+HWY_INLINE void StreamBytes(D d, hn::Vec<D> v, std::byte* to) {
+#if HWY_TARGET == HWY_SCALAR
+  StoreBytes(d, v, to);
+#else
+  const hn::Repartition<uint8_t, decltype(d)> bytes;
+  hn::Stream(hn::BitCast(bytes, v), bytes, reinterpret_cast<uint8_t*>(to));
+#endif
+}
+
 // Replaces every NaN by the quiet one without sign and payload. Processors and
 // compilers differ in which operand's payload an operation passes on. (IsNaN,
 // because Highway's Ne(v, v) is false for a NaN on some targets.)
@@ -71,6 +83,10 @@ struct Native {
   template <class D>
   static HWY_INLINE void Store(D d, hn::Vec<D> v, std::byte* to) {
     StoreBytes(d, v, to);
+  }
+  template <class D>
+  static HWY_INLINE void Stream(D d, hn::Vec<D> v, std::byte* to) {
+    StreamBytes(d, v, to);
   }
 };
 

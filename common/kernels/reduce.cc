@@ -11,6 +11,7 @@
 // clang-format on
 // first of all, so that what follows is seen anew by each.
 #include "common/kernels/elements-inl.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 // A block of elements is reduced over all sources before the next, a few sources
@@ -28,6 +29,11 @@ namespace HWY_NAMESPACE {
 constexpr size_t kBlockBytes = 8192;
 constexpr size_t kTogether = 8;
 constexpr size_t kVectors = 4;
+
+// Results of this many bytes and more go past the caches: with what they are made
+// of they do not fit the second level anyway, and a third less goes to and from
+// memory.
+constexpr size_t kStreamedBytes = 256 << 10;
 
 // The operations: Enter makes an accumulator of the first source, Add takes in
 // another, and Leave makes the result. `weight` and `divisor` are of averages.
@@ -132,6 +138,7 @@ template <typename Lane>
 struct Pass {
   bool first;
   bool last;
+  bool stream;
   Lane divisor;
   size_t sources;
   const std::byte* data[kTogether];
@@ -177,6 +184,9 @@ HWY_INLINE void RunPass(const Pass<typename Element::Lane>& pass, size_t count,
       const auto store = [&](auto accumulator, std::byte* to) HWY_ATTR {
         auto result = Operation::Leave(d, accumulator, pass.divisor);
         if constexpr (hwy::IsFloat<Lane>()) result = OneNaN(d, result);
+        if constexpr (requires { Element::Stream(d, result, to); }) {
+          if (pass.stream) return Element::Stream(d, result, to);
+        }
         Element::Store(d, result, to);
       };
       std::byte* const to = out + at;
@@ -210,7 +220,10 @@ void ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, siz
   HWY_ALIGN std::byte rest_data[kTogether][kMaxStep * kBytes] = {};
   HWY_ALIGN std::byte rest_out[kMaxStep * kBytes];
 
+  const bool stream = count * kBytes >= kStreamedBytes &&
+                      reinterpret_cast<uintptr_t>(out) % (hn::Lanes(d) * kBytes) == 0;
   Pass<Lane> pass, rest_pass;
+  pass.stream = stream;
   pass.divisor = static_cast<Lane>(total_weight);
   for (size_t begin = 0; begin < count; begin += kBlock) {
     const size_t block = std::min(kBlock, count - begin);
@@ -228,6 +241,7 @@ void ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, siz
       if (rest == 0) continue;
 
       rest_pass = pass;
+      rest_pass.stream = false;
       for (size_t k = 0; k < pass.sources; ++k) {
         std::memcpy(rest_data[k], pass.data[k] + whole * kBytes, rest);
         rest_pass.data[k] = rest_data[k];
@@ -236,6 +250,7 @@ void ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, siz
       if (pass.last) std::memcpy(out + (begin + whole) * kBytes, rest_out, rest);
     }
   }
+  if (stream) hwy::FlushStream();
 }
 
 template <class Element>

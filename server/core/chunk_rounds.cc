@@ -37,8 +37,34 @@ void ChunkRounds::Push(const PushHeader& header, Payload payload,
   Answers answers;
   {
     MutexLock lock(mutex_);
-    PushLocked(header, std::move(payload), std::move(sink), answers);
+    if (PushLocked(header, std::move(payload), std::move(sink), answers)) TryCloseLocked(answers);
   }
+  Send(std::move(answers));
+}
+
+bool ChunkRounds::Seat(const PushHeader& header, Payload payload,
+                       std::shared_ptr<AnswerSink> sink) {
+  Answers answers;
+  bool can_close = false;
+  {
+    MutexLock lock(mutex_);
+    can_close =
+        PushLocked(header, std::move(payload), std::move(sink), answers) && CanCloseLocked();
+  }
+  Send(std::move(answers));
+  return can_close;
+}
+
+void ChunkRounds::Close() {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    TryCloseLocked(answers);
+  }
+  Send(std::move(answers));
+}
+
+void ChunkRounds::Send(Answers answers) {
   for (Answer& answer : answers) answer.sink->Send(std::move(answer.result), answer.with_payload);
 }
 
@@ -50,7 +76,7 @@ void ChunkRounds::SetRoster(std::shared_ptr<const Roster> roster) {
     UnseatOutsidersLocked(answers);
     TryCloseLocked(answers);
   }
-  for (Answer& answer : answers) answer.sink->Send(std::move(answer.result), answer.with_payload);
+  Send(std::move(answers));
 }
 
 Round ChunkRounds::Hold() {
@@ -66,7 +92,7 @@ void ChunkRounds::Release() {
     held_from_.reset();
     TryCloseLocked(answers);
   }
-  for (Answer& answer : answers) answer.sink->Send(std::move(answer.result), answer.with_payload);
+  Send(std::move(answers));
 }
 
 std::optional<ChunkWait> ChunkRounds::Explain() const {
@@ -80,43 +106,43 @@ Round ChunkRounds::open_round() const {
   return open_;
 }
 
-void ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
+bool ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
                              std::shared_ptr<AnswerSink> sink, Answers& answers) {
   const auto refuse = [&](const absl::Status& error) {
     answers.push_back({std::move(sink), Refusal(header.round, error), false});
+    return false;
   };
   const Roster::Entry* sender = roster_->Find(header.member);
   if (absl::Status status = CheckSenderLocked(header, sender); !status.ok()) {
     return refuse(status);
   }
   if (header.round > open_) {
-    return refuse(absl::FailedPreconditionError(absl::StrCat(
-        "round ", ToNumber(header.round), " of chunk ", ToNumber(id_), " of group \"",
-        plan_.spec.name, "\" is not open yet; round ", ToNumber(open_), " is")));
+    return refuse(absl::FailedPreconditionError(
+        absl::StrCat("round ", ToNumber(header.round), " of chunk ", ToNumber(id_), " of group \"",
+                     plan_.spec.name, "\" is not open yet; round ", ToNumber(open_), " is")));
   }
   Round& asked = asked_[header.member];
   asked = std::max(asked, header.round);
   if (header.round < open_) {
     AnswerClosedLocked(header, std::move(sink), answers);
     // A follower that was waited for may have caught up.
-    return TryCloseLocked(answers);
+    return true;
   }
   if (absl::Status status = CheckSeatLocked(header.member); !status.ok()) return refuse(status);
   if (!header.skip && sender->HasEnded(plan_.id, open_)) {
-    return refuse(absl::FailedPreconditionError(
-        absl::StrCat("worker \"", sender->member.name, "\" contributes to round ",
-                     ToNumber(header.round), " of group \"", plan_.spec.name,
-                     "\", but ended its data before it")));
+    return refuse(absl::FailedPreconditionError(absl::StrCat(
+        "worker \"", sender->member.name, "\" contributes to round ", ToNumber(header.round),
+        " of group \"", plan_.spec.name, "\", but ended its data before it")));
   }
   if (seats_.empty()) open_since_ = clock_.Now();
   const auto [entry, taken_now] = seats_.try_emplace(header.member);
-  Seat& seat = entry->second;
+  Taken& seat = entry->second;
   seat.sink = std::move(sink);
   seat.without_result = header.without_result;
-  if (!taken_now) return;  // counted already; only the answer goes elsewhere
+  if (!taken_now) return false;  // counted already; only the answer goes elsewhere
   seat.contribution = {header.skip, header.weight == 0 ? 1.0 : header.weight, header.absent_spans,
                        std::move(payload)};
-  TryCloseLocked(answers);
+  return true;
 }
 
 absl::Status ChunkRounds::CheckSeatLocked(MemberId member) const {
@@ -125,10 +151,9 @@ absl::Status ChunkRounds::CheckSeatLocked(MemberId member) const {
                   [member](const Member& listed) { return listed.id == member; })) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("member ", ToNumber(member), " (\"", roster_->Find(member)->member.name,
-                   "\") is not in epoch ", epoch.number, ", which round ", ToNumber(open_),
-                   " belongs to"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "member ", ToNumber(member), " (\"", roster_->Find(member)->member.name,
+      "\") is not in epoch ", epoch.number, ", which round ", ToNumber(open_), " belongs to"));
 }
 
 void ChunkRounds::UnseatOutsidersLocked(Answers& answers) {
@@ -170,14 +195,13 @@ void ChunkRounds::AnswerClosedLocked(const PushHeader& header, std::shared_ptr<A
       return;
     }
   }
-  answers.push_back(
-      {std::move(sink),
-       Refusal(header.round,
-               absl::FailedPreconditionError(absl::StrCat(
-                   "the result of round ", ToNumber(header.round), " of chunk ", ToNumber(id_),
-                   " of group \"", plan_.spec.name, "\" is no longer kept; round ",
-                   ToNumber(open_), " is open: rejoin"))),
-       false});
+  answers.push_back({std::move(sink),
+                     Refusal(header.round, absl::FailedPreconditionError(absl::StrCat(
+                                               "the result of round ", ToNumber(header.round),
+                                               " of chunk ", ToNumber(id_), " of group \"",
+                                               plan_.spec.name, "\" is no longer kept; round ",
+                                               ToNumber(open_), " is open: rejoin"))),
+                     false});
 }
 
 bool ChunkRounds::WaitsForLocked(MemberId member) const {
@@ -210,10 +234,14 @@ bool ChunkRounds::AnybodyFollowsLocked(const Epoch& epoch) const {
   });
 }
 
+bool ChunkRounds::CanCloseLocked() const {
+  if (seats_.empty()) return false;
+  if (held_from_.has_value() && open_ >= *held_from_) return false;
+  return MissingLocked().empty();
+}
+
 void ChunkRounds::TryCloseLocked(Answers& answers) {
-  if (seats_.empty()) return;  // nobody waits for it
-  if (held_from_.has_value() && open_ >= *held_from_) return;
-  if (!MissingLocked().empty()) return;
+  if (!CanCloseLocked()) return;
   const Epoch& epoch = *roster_->EpochOf(plan_.id, open_);
   if (!AnyDataLocked()) {
     AnswerSeatsLocked(Refusal(open_, absl::OutOfRangeError(absl::StrCat(

@@ -62,6 +62,12 @@ class ChunkRounds {
   //                       sender has ended and contributes values
   //   OutOfRange          all members that had data have ended or gone
   void Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink);
+  // The same, but leaves it to the caller to call Close, on any thread, if it
+  // returns true: nothing else keeps the round open.
+  [[nodiscard]] bool Seat(const PushHeader& header, Payload payload,
+                          std::shared_ptr<AnswerSink> sink);
+  // Closes the open round unless it waits for somebody.
+  void Close();
 
   // Takes note of a change of membership, which may close the open round.
   void SetRoster(std::shared_ptr<const Roster> roster);
@@ -78,7 +84,7 @@ class ChunkRounds {
   Round open_round() const;
 
  private:
-  struct Seat {
+  struct Taken {
     Contribution contribution;
     std::shared_ptr<AnswerSink> sink;
     bool without_result = false;
@@ -90,7 +96,8 @@ class ChunkRounds {
   };
   using Answers = std::vector<Answer>;
 
-  void PushLocked(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink,
+  // Whether the push has to be followed by an attempt to close.
+  bool PushLocked(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink,
                   Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Why `member` has no seat in the open round; OK if it is of the round's epoch.
   absl::Status CheckSeatLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -101,6 +108,8 @@ class ChunkRounds {
   // Answers from what is kept of the rounds before the open one.
   void AnswerClosedLocked(const PushHeader& header, std::shared_ptr<AnswerSink> sink,
                           Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the open round waits for nobody, and somebody for it.
+  bool CanCloseLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TryCloseLocked(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the open round waits for this member: for its contribution, or, if it
   // follows, for it to have asked for a result that closing would drop.
@@ -111,6 +120,7 @@ class ChunkRounds {
   // Makes the open round's result, or says why there is none.
   absl::StatusOr<std::shared_ptr<const RoundResult>> CloseLocked(const Epoch& epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Send(Answers answers);
   void AnswerSeatsLocked(std::shared_ptr<const RoundResult> result, Answers& answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The members of the open round's epoch that keep it from closing.
@@ -130,7 +140,7 @@ class ChunkRounds {
   Round open_ ABSL_GUARDED_BY(mutex_);
   // Of those who have pushed to the open round, all of them members of its epoch.
   // By member, not by rank: while the round is held, its epoch may change.
-  std::map<MemberId, Seat> seats_ ABSL_GUARDED_BY(mutex_);
+  std::map<MemberId, Taken> seats_ ABSL_GUARDED_BY(mutex_);
   absl::Time open_since_ ABSL_GUARDED_BY(mutex_);
   std::optional<Round> held_from_ ABSL_GUARDED_BY(mutex_);
   // The newest round that each member has asked for.

@@ -64,9 +64,9 @@ absl::Status WrongLength(const GroupPlan& plan, const PushHeader& header, size_t
 absl::Status CheckPush(const GroupPlan& plan, const PushHeader& header, size_t payload_bytes,
                        const std::string& sender) {
   const auto with_place = [&](const absl::Status& status) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk ", ToNumber(header.chunk), " of group \"", plan.spec.name, "\" from ",
-                     sender, ": ", status.message()));
+    return absl::InvalidArgumentError(absl::StrCat("chunk ", ToNumber(header.chunk), " of group \"",
+                                                   plan.spec.name, "\" from ", sender, ": ",
+                                                   status.message()));
   };
   if (header.codec != Codec::kRaw) {
     return with_place(absl::InvalidArgumentError(

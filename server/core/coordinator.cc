@@ -44,12 +44,12 @@ absl::StatusOr<Coordinator::MemberKey> Coordinator::Admit(const Introduction& in
       continue;
     }
     if (same_name || same_rank) {
-      return absl::AlreadyExistsError(absl::StrCat(
-          same_name ? absl::StrCat("name \"", introduction.name, "\"")
-                    : absl::StrCat("rank ", *introduction.rank),
-          " of ", quoted_job, " is held by a live worker: \"", member.member.name, "\" on ",
-          member.host, ", incarnation ", ToNumber(member.member.incarnation), ", last heard of ",
-          Seconds(clock_.Now() - member.last_heard), " ago"));
+      return absl::AlreadyExistsError(
+          absl::StrCat(same_name ? absl::StrCat("name \"", introduction.name, "\"")
+                                 : absl::StrCat("rank ", *introduction.rank),
+                       " of ", quoted_job, " is held by a live worker: \"", member.member.name,
+                       "\" on ", member.host, ", incarnation ", ToNumber(member.member.incarnation),
+                       ", last heard of ", Seconds(clock_.Now() - member.last_heard), " ago"));
     }
     ++present;
   }
@@ -59,9 +59,8 @@ absl::StatusOr<Coordinator::MemberKey> Coordinator::Admit(const Introduction& in
                      quoted_job, " any more; rejoin"));
   }
   if (job->epoch.number != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(quoted_job, " has begun with its ", job->world_size,
-                     " members; no more are admitted"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        quoted_job, " has begun with its ", job->world_size, " members; no more are admitted"));
   }
   if (present >= job->world_size) {
     return absl::ResourceExhaustedError(
@@ -89,9 +88,9 @@ absl::StatusOr<Coordinator::MemberKey> Coordinator::Admit(const Introduction& in
 
 absl::Status Coordinator::CheckLocked(const Introduction& introduction) const {
   if (introduction.protocol_version != kProtocolVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the worker speaks protocol version ", introduction.protocol_version,
-                     ", this server speaks ", kProtocolVersion));
+    return absl::FailedPreconditionError(absl::StrCat("the worker speaks protocol version ",
+                                                      introduction.protocol_version,
+                                                      ", this server speaks ", kProtocolVersion));
   }
   if (introduction.job.empty()) return absl::InvalidArgumentError("a worker names no job");
   if (introduction.incarnation == Incarnation{}) {
@@ -107,8 +106,7 @@ absl::Status Coordinator::CheckLocked(const Introduction& introduction) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Coordinator::JobState*> Coordinator::JobForLocked(
-    const Introduction& introduction) {
+absl::StatusOr<Coordinator::JobState*> Coordinator::JobForLocked(const Introduction& introduction) {
   const auto found = jobs_.find(introduction.job);
   if (found != jobs_.end()) {
     JobState& job = found->second;
@@ -120,9 +118,9 @@ absl::StatusOr<Coordinator::JobState*> Coordinator::JobForLocked(
           absl::StrCat("the token is not that of job \"", job.name, "\""));
     }
     if (introduction.generation != Generation{} && introduction.generation != job.generation) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "generation ", ToNumber(introduction.generation), " of job \"", job.name,
-          "\" is not the present one, ", ToNumber(job.generation), "; rejoin"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("generation ", ToNumber(introduction.generation), " of job \"", job.name,
+                       "\" is not the present one, ", ToNumber(job.generation), "; rejoin"));
     }
     if (introduction.world_size != job.world_size) {
       return absl::FailedPreconditionError(
@@ -132,8 +130,7 @@ absl::StatusOr<Coordinator::JobState*> Coordinator::JobForLocked(
     return &job;
   }
   if (introduction.generation != Generation{}) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", introduction.job, "\" is over"));
+    return absl::FailedPreconditionError(absl::StrCat("job \"", introduction.job, "\" is over"));
   }
   if (draining_) {
     return absl::UnavailableError("this server is draining and takes no new jobs");
@@ -155,9 +152,8 @@ absl::StatusOr<Coordinator::JobState*> Coordinator::JobForLocked(
 std::string Coordinator::NameForLocked(const JobState& job, std::optional<uint32_t> rank,
                                        MemberId id) const {
   const auto taken = [&job](const std::string& name) {
-    return std::any_of(job.members.begin(), job.members.end(), [&name](const auto& entry) {
-      return entry.second.member.name == name;
-    });
+    return std::any_of(job.members.begin(), job.members.end(),
+                       [&name](const auto& entry) { return entry.second.member.name == name; });
   };
   const std::string name = absl::StrCat("worker-", rank.value_or(ToNumber(id)));
   std::string free = name;
@@ -165,8 +161,8 @@ std::string Coordinator::NameForLocked(const JobState& job, std::optional<uint32
   return free;
 }
 
-absl::StatusOr<Coordinator::MemberKey> Coordinator::ReturnLocked(
-    JobState& job, MemberState& member, std::shared_ptr<MemberLink> link) {
+absl::StatusOr<Coordinator::MemberKey> Coordinator::ReturnLocked(JobState& job, MemberState& member,
+                                                                 std::shared_ptr<MemberLink> link) {
   journal_.Note(absl::StrCat("job \"", job.name, "\": worker \"", member.member.name,
                              "\" is back on a new stream"));
   member.link = std::move(link);
@@ -221,9 +217,10 @@ void Coordinator::TryStartLocked(JobState& job) {
 
 void Coordinator::BeginEpochLocked(JobState& job, Epoch epoch) {
   journal_.Note(absl::StrCat(
-      "job \"", job.name, "\": epoch ", epoch.number, " of ", epoch.members.size(), " workers: ",
-      absl::StrJoin(epoch.members, ", ",
-                    [](std::string* out, const Member& member) { *out += member.name; })));
+      "job \"", job.name, "\": epoch ", epoch.number, " of ", epoch.members.size(),
+      " workers: ", absl::StrJoin(epoch.members, ", ", [](std::string* out, const Member& member) {
+        *out += member.name;
+      })));
   job.epoch = std::move(epoch);
   job.epoch_told = false;
   const uint64_t sequence = AppendLocked(job, job.epoch);
@@ -247,8 +244,7 @@ void Coordinator::TellWhenAppliedLocked(JobState& job, uint64_t sequence, Member
 
 void Coordinator::TellAppliedLocked(JobState& job) {
   // Once the job is closed, a server that is gone has nothing to do with it.
-  const uint64_t applied =
-      job.closed_by != 0 ? log_.applied_by_connected() : log_.applied_by_all();
+  const uint64_t applied = job.closed_by != 0 ? log_.applied_by_connected() : log_.applied_by_all();
   size_t told = 0;
   for (; told < job.pending.size() && job.pending[told].sequence <= applied; ++told) {
     const Pending& pending = job.pending[told];
@@ -297,8 +293,7 @@ void Coordinator::RegisterLocked(const MemberKey& key, uint64_t request, const G
   const auto known = job->groups.find(spec.name);
   if (known != job->groups.end()) {
     const Registration& registration = known->second;
-    const absl::Status agreement =
-        CheckAgreement(spec, registration.plan->spec, registration.by);
+    const absl::Status agreement = CheckAgreement(spec, registration.plan->spec, registration.by);
     if (!agreement.ok()) return refuse(agreement);
     return TellWhenAppliedLocked(*job, registration.sequence, key.member,
                                  Registered{request, registration.plan});
@@ -318,8 +313,8 @@ void Coordinator::RegisterLocked(const MemberKey& key, uint64_t request, const G
   job->bytes_per_server = std::move(bytes_per_server);
   journal_.Note(absl::StrCat("job \"", job->name, "\": group ", ToNumber(plan->id), " \"",
                              spec.name, "\" of ", spec.tensors.size(), " tensors, ",
-                             plan->layout.total_bytes(), " bytes in ",
-                             plan->layout.chunks().size(), " chunks"));
+                             plan->layout.total_bytes(), " bytes in ", plan->layout.chunks().size(),
+                             " chunks"));
   const uint64_t sequence = AppendLocked(*job, plan);
   job->groups[spec.name] = {plan, member->member.name, sequence};
   TellWhenAppliedLocked(*job, sequence, key.member, Registered{request, plan});
@@ -342,10 +337,10 @@ absl::Status Coordinator::CheckMemoryLocked(const JobState& job, const GroupPlan
   const uint64_t available = options_.available_memory();
   // Divided, since the product may not fit a number.
   if (largest_share <= available / arrays) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "group \"", plan.spec.name, "\" needs ", arrays, " times its ", largest_share,
-      " bytes on each of ", log_.size(), " servers, for ", members,
-      " members' contributions and the results; ", available, " bytes are available"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("group \"", plan.spec.name, "\" needs ", arrays, " times its ", largest_share,
+                   " bytes on each of ", log_.size(), " servers, for ", members,
+                   " members' contributions and the results; ", available, " bytes are available"));
 }
 
 void Coordinator::Refuse(const MemberKey& key, uint64_t request, const absl::Status& error) {
@@ -375,8 +370,7 @@ void Coordinator::End(const MemberKey& key, uint64_t request, GroupId group, Rou
   journal_.Note(absl::StrCat("job \"", job->name, "\": worker \"", member->member.name,
                              "\" ends group ", ToNumber(group), " after round ",
                              ToNumber(last_round)));
-  const uint64_t sequence =
-      AppendLocked(*job, MemberEnded{key.member, group, last_round, follows});
+  const uint64_t sequence = AppendLocked(*job, MemberEnded{key.member, group, last_round, follows});
   TellWhenAppliedLocked(*job, sequence, key.member, Done{request});
 }
 
@@ -393,9 +387,8 @@ void Coordinator::Leave(const MemberKey& key, uint64_t request,
     job->members.erase(key.member);
   } else {
     member->gone = true;
-    const uint64_t sequence =
-        AppendLocked(*job, MemberGone{key.member, member->member.incarnation, "left", true,
-                                      std::move(last_rounds)});
+    const uint64_t sequence = AppendLocked(*job, MemberGone{key.member, member->member.incarnation,
+                                                            "left", true, std::move(last_rounds)});
     TellWhenAppliedLocked(*job, sequence, key.member, Farewell{request});
   }
   if (AllGoneLocked(*job)) CloseLocked(*job, "every worker has left");
@@ -420,8 +413,8 @@ absl::Status Coordinator::AttachServer(const ServerIdentity& server,
   const bool complete_before = log_.complete();
   bool state_lost = false;
   SYNCGRADS_RETURN_IF_ERROR(log_.Attach(server, std::move(link), state_lost));
-  journal_.Note(absl::StrCat("server ", ToNumber(server.index), " at ", server.address,
-                             " follows"));
+  journal_.Note(
+      absl::StrCat("server ", ToNumber(server.index), " at ", server.address, " follows"));
   if (state_lost) {
     for (auto& [name, job] : jobs_) {
       CloseLocked(job, absl::StrCat("server ", ToNumber(server.index), " at ", server.address,
@@ -508,8 +501,7 @@ void Coordinator::DropLocked(JobState& job, MemberState& member, const std::stri
                              member.host, " is dropped: ", reason));
   member.gone = true;
   if (job.epoch.number != 0) {
-    AppendLocked(job,
-                 MemberGone{member.member.id, member.member.incarnation, reason, false, {}});
+    AppendLocked(job, MemberGone{member.member.id, member.member.incarnation, reason, false, {}});
   }
   if (member.link != nullptr) {
     member.link->Send(job.generation,
@@ -559,15 +551,14 @@ void Coordinator::CloseLocked(JobState& job, const std::string& reason) {
   journal_.Note(absl::StrCat("job \"", job.name, "\" is closed: ", reason));
   for (auto& [id, member] : job.members) {
     if (std::exchange(member.gone, true) || member.link == nullptr) continue;
-    member.link->Send(job.generation,
-                      Expelled{absl::AbortedError(
-                          absl::StrCat("job \"", job.name, "\" is closed: ", reason))});
+    member.link->Send(
+        job.generation,
+        Expelled{absl::AbortedError(absl::StrCat("job \"", job.name, "\" is closed: ", reason))});
     member.link = nullptr;
   }
   // A job that never began is no reason for servers to think that all is done.
   const bool last =
-      job.epoch.number != 0 &&
-      std::all_of(jobs_.begin(), jobs_.end(), [&job](const auto& entry) {
+      job.epoch.number != 0 && std::all_of(jobs_.begin(), jobs_.end(), [&job](const auto& entry) {
         return &entry.second == &job || entry.second.closed_by != 0;
       });
   job.proposal.reset();

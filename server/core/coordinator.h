@@ -204,8 +204,7 @@ class Coordinator {
   void FinishProposalLocked(JobState& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginEpochLocked(JobState& job, Epoch epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AllGoneLocked(const JobState& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CloseLocked(JobState& job, const std::string& reason)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CloseLocked(JobState& job, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetClosedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CoordinatorOptions options_;

@@ -15,6 +15,9 @@ constexpr size_t kMaxNamedTensors = 10;
 // Below this, a result costs less to send than to share.
 constexpr size_t kMinSharedBytes = 16 << 10;
 
+// Below this, a reduction takes less time than waking another thread for it.
+constexpr size_t kMinHandedOnBytes = 64 << 10;
+
 // The results of a group's chunks on server `self`.
 std::shared_ptr<Arena> ArenaOf(const GroupPlan& plan, ServerIndex self, size_t members) {
   std::vector<size_t> bytes;
@@ -36,12 +39,13 @@ std::shared_ptr<Arena> ArenaOf(const GroupPlan& plan, ServerIndex self, size_t m
 }  // namespace
 
 Job::Job(std::string name, std::string token, Generation generation, ServerIndex self,
-         const Clock& clock)
+         const Clock& clock, Closers* closers)
     : name_(std::move(name)),
       token_(std::move(token)),
       generation_(generation),
       self_(self),
       clock_(clock),
+      closers_(closers),
       roster_(std::make_shared<Roster>()) {}
 
 void Job::AddGroup(std::shared_ptr<const GroupPlan> plan) {
@@ -53,11 +57,10 @@ void Job::AddGroup(std::shared_ptr<const GroupPlan> plan) {
   group->arena = ArenaOf(*plan, self_, epoch == nullptr ? 1 : epoch->members.size());
   size_t position = 0;  // among the chunks of this server
   for (uint32_t c = 0; c < plan->servers.size(); ++c) {
-    group->chunks.push_back(
-        plan->servers[c] == self_
-            ? std::make_unique<ChunkRounds>(*plan, ChunkId{c}, generation_, roster_, clock_,
-                                            group->arena, position++)
-            : nullptr);
+    group->chunks.push_back(plan->servers[c] == self_ ? std::make_unique<ChunkRounds>(
+                                                            *plan, ChunkId{c}, generation_, roster_,
+                                                            clock_, group->arena, position++)
+                                                      : nullptr);
   }
   groups_.emplace(plan->id, std::move(group));
 }
@@ -111,7 +114,8 @@ std::vector<GroupRound> Job::Hold() {
 
 absl::StatusOr<std::shared_ptr<Presence>> Job::Admit(const DataHello& hello) {
   if (hello.token != token_) {
-    return absl::PermissionDeniedError(absl::StrCat("the token is not that of job \"", name_, "\""));
+    return absl::PermissionDeniedError(
+        absl::StrCat("the token is not that of job \"", name_, "\""));
   }
   {
     MutexLock lock(mutex_);
@@ -121,10 +125,9 @@ absl::StatusOr<std::shared_ptr<Presence>> Job::Admit(const DataHello& hello) {
                                                  name_, "\" is not known here yet"));
     }
     if (entry->member.incarnation != hello.incarnation) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("incarnation ", ToNumber(hello.incarnation), " of worker \"",
-                       entry->member.name, "\" is not the present one, ",
-                       ToNumber(entry->member.incarnation), "; rejoin"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "incarnation ", ToNumber(hello.incarnation), " of worker \"", entry->member.name,
+          "\" is not the present one, ", ToNumber(entry->member.incarnation), "; rejoin"));
     }
   }
   std::shared_ptr<Presence> presence = PresenceOf(hello.member);
@@ -145,8 +148,16 @@ std::shared_ptr<Presence> Job::PresenceOf(MemberId member) {
 }
 
 void Job::Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink) {
-  absl::StatusOr<ChunkRounds*> chunk = Route(header, payload);
-  if (chunk.ok()) return (*chunk)->Push(header, std::move(payload), std::move(sink));
+  absl::StatusOr<std::shared_ptr<ChunkRounds>> chunk = Route(header, payload);
+  if (chunk.ok()) {
+    if (closers_ == nullptr || TotalBytes(payload.pieces) < kMinHandedOnBytes) {
+      return (*chunk)->Push(header, std::move(payload), std::move(sink));
+    }
+    if ((*chunk)->Seat(header, std::move(payload), std::move(sink))) {
+      closers_->Run([chunk = *std::move(chunk)] { chunk->Close(); });
+    }
+    return;
+  }
   UpdateHeader refusal;
   refusal.generation = generation_;
   refusal.group = header.group;
@@ -159,7 +170,8 @@ void Job::Push(const PushHeader& header, Payload payload, std::shared_ptr<Answer
   sink->Send(std::move(result), false);
 }
 
-absl::StatusOr<ChunkRounds*> Job::Route(const PushHeader& header, const Payload& payload) const {
+absl::StatusOr<std::shared_ptr<ChunkRounds>> Job::Route(const PushHeader& header,
+                                                        const Payload& payload) const {
   if (header.generation != generation_) {
     return absl::FailedPreconditionError(
         absl::StrCat("generation ", ToNumber(header.generation), " of job \"", name_,
@@ -173,8 +185,8 @@ absl::StatusOr<ChunkRounds*> Job::Route(const PushHeader& header, const Payload&
   const size_t c = ToNumber(header.chunk);
   if (c >= group->chunks.size()) {
     return absl::InvalidArgumentError(absl::StrCat("group \"", group->plan->spec.name, "\" has ",
-                                                   group->chunks.size(), " chunks; there is no chunk ",
-                                                   c));
+                                                   group->chunks.size(),
+                                                   " chunks; there is no chunk ", c));
   }
   if (group->chunks[c] == nullptr) {
     return absl::InvalidArgumentError(
@@ -182,10 +194,8 @@ absl::StatusOr<ChunkRounds*> Job::Route(const PushHeader& header, const Payload&
                      ToNumber(group->plan->servers[c]), ", not on ", ToNumber(self_)));
   }
   std::string sender = absl::StrCat("member ", ToNumber(header.member));
-  SYNCGRADS_RETURN_IF_ERROR(
-      CheckPush(*group->plan, header, TotalBytes(payload.pieces), sender));
-  // The group, and with it the chunk, lives as long as the job.
-  return group->chunks[c].get();
+  SYNCGRADS_RETURN_IF_ERROR(CheckPush(*group->plan, header, TotalBytes(payload.pieces), sender));
+  return std::shared_ptr<ChunkRounds>(group, group->chunks[c].get());
 }
 
 std::shared_ptr<const Job::Group> Job::FindGroup(GroupId id) const {
@@ -204,8 +214,8 @@ std::vector<std::shared_ptr<const Job::Group>> Job::Groups() const {
 absl::StatusOr<FileDescriptor> Job::ShareResults(GroupId id) const {
   const std::shared_ptr<const Group> group = FindGroup(id);
   if (group == nullptr || group->arena == nullptr) {
-    return absl::NotFoundError(absl::StrCat("group ", ToNumber(id), " of job \"", name_,
-                                            "\" has no shared results"));
+    return absl::NotFoundError(
+        absl::StrCat("group ", ToNumber(id), " of job \"", name_, "\" has no shared results"));
   }
   return group->arena->ReadOnlyDescriptor();
 }

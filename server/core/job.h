@@ -18,6 +18,7 @@
 #include "common/shm/region.h"
 #include "common/wire/frame.h"
 #include "server/core/chunk_rounds.h"
+#include "server/core/closers.h"
 #include "server/core/plan_change.h"
 #include "server/core/roster.h"
 #include "server/core/round_wait.h"
@@ -49,9 +50,10 @@ struct GroupProgress {
 // Thread-safe.
 class Job {
  public:
-  // `clock` must outlive this object.
+  // `clock` must outlive this object. `closers` close large rounds; null: the
+  // thread that brings the last contribution does. It must outlive the pushes.
   Job(std::string name, std::string token, Generation generation, ServerIndex self,
-      const Clock& clock);
+      const Clock& clock, Closers* closers = nullptr);
 
   const std::string& name() const { return name_; }
   const std::string& token() const { return token_; }
@@ -100,7 +102,8 @@ class Job {
   std::shared_ptr<const Group> FindGroup(GroupId id) const;
   std::vector<std::shared_ptr<const Group>> Groups() const;
   // The chunk that a push is for, or why there is none.
-  absl::StatusOr<ChunkRounds*> Route(const PushHeader& header, const Payload& payload) const;
+  absl::StatusOr<std::shared_ptr<ChunkRounds>> Route(const PushHeader& header,
+                                                     const Payload& payload) const;
   // Changes the roster and shows it to every chunk.
   template <typename Change>
   void ChangeRoster(Change change);
@@ -111,6 +114,7 @@ class Job {
   const Generation generation_;
   const ServerIndex self_;
   const Clock& clock_;
+  Closers* const closers_;
 
   mutable Mutex mutex_;
   // Held over a whole change, so that chunks see changes in order.

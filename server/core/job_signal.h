@@ -47,8 +47,8 @@ struct Farewell {
   uint64_t request = 0;
 };
 
-using JobSignal = std::variant<Welcome, Epoch, Registered, Done, Refused, Waiting, Expelled,
-                               Farewell>;
+using JobSignal =
+    std::variant<Welcome, Epoch, Registered, Done, Refused, Waiting, Expelled, Farewell>;
 
 // Where signals for one member go: its Join stream. Send only queues; it never
 // blocks or calls back.

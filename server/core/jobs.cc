@@ -15,8 +15,8 @@ std::vector<GroupRound> Jobs::Apply(const PlanChange& change) {
     if (change.sequence <= applied_) return {};
     applied_ = change.sequence;
     if (const auto* opened = std::get_if<JobOpened>(&change.kind)) {
-      jobs_[change.job] =
-          std::make_shared<Job>(change.job, opened->token, change.generation, self_, clock_);
+      jobs_[change.job] = std::make_shared<Job>(change.job, opened->token, change.generation, self_,
+                                                clock_, closers_);
       all_done_ = false;
       return {};
     }
@@ -52,9 +52,9 @@ void Jobs::NoteDrop(const Job& job, const MemberGone& gone) const {
         std::any_of(wait.missing.begin(), wait.missing.end(),
                     [&gone](const RoundWait::Missing& one) { return one.member == gone.member; });
     if (!missing) continue;
-    journal_->Warn(absl::StrCat("job \"", job.name(), "\": ", ToString(wait),
-                                "; the round goes on without a worker that was dropped: ",
-                                gone.reason));
+    journal_->Warn(
+        absl::StrCat("job \"", job.name(), "\": ", ToString(wait),
+                     "; the round goes on without a worker that was dropped: ", gone.reason));
   }
 }
 

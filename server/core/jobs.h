@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "server/core/closers.h"
 #include "server/core/job.h"
 #include "server/core/journal.h"
 #include "server/core/plan_change.h"
@@ -22,8 +23,9 @@ class Jobs {
  public:
   // `clock` must outlive this object, and so must `journal`, which is told which
   // rounds a dropped member had kept waiting; it may be null.
-  Jobs(ServerIndex self, const Clock& clock, Journal* journal = nullptr)
-      : self_(self), clock_(clock), journal_(journal) {}
+  // `closers` is as for Job.
+  Jobs(ServerIndex self, const Clock& clock, Journal* journal = nullptr, Closers* closers = nullptr)
+      : self_(self), clock_(clock), journal_(journal), closers_(closers) {}
 
   // Applies a change that follows the last one; one that was applied before is
   // ignored. For an EpochProposed, returns the oldest rounds that nobody here has
@@ -47,6 +49,7 @@ class Jobs {
   const ServerIndex self_;
   const Clock& clock_;
   Journal* const journal_;
+  Closers* const closers_;
 
   mutable Mutex mutex_;
   std::map<std::string, std::shared_ptr<Job>, std::less<>> jobs_ ABSL_GUARDED_BY(mutex_);

@@ -17,8 +17,7 @@ absl::Status PlanLog::Attach(const ServerIdentity& server, std::shared_ptr<Serve
                              bool& state_lost) {
   const uint32_t index = ToNumber(server.index);
   if (index == 0 || index >= servers_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("server index ", index, " of ",
-                                                   servers_.size(),
+    return absl::InvalidArgumentError(absl::StrCat("server index ", index, " of ", servers_.size(),
                                                    " servers; followers are 1 and up"));
   }
   Server& known = servers_[index];

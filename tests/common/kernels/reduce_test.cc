@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/aligned_buffer.h"
 #include "common/dtype.h"
 #include "common/kernels/reference.h"
 #include "common/update_rule.h"
@@ -70,6 +72,30 @@ TEST(ReduceTest, HasTheBitsOfThePlainLoopOnEveryTarget) {
             if (HasFailure()) return;
           }
         }
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, HasTheBitsOfThePlainLoopWhereResultsGoPastTheCaches) {
+  std::mt19937_64 random(kSeed);
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32, DType::kBF16}) {
+    for (const size_t count : {size_t{65'536}, size_t{150'007}}) {
+      const Contributions inputs(dtype, 3, count, false, random);
+      Bytes want(count * SizeOf(dtype), 0);
+      reference::Reduce(dtype, Reduction::kSum, inputs.sources, count, want.data());
+      for (const size_t misaligned : {0, 4}) {
+        SCOPED_TRACE(
+            absl::StrCat(NameOf(dtype), " x ", count, " to ", misaligned, ", seed ", kSeed));
+        OnEveryTarget([&] {
+          AlignedBuffer out(want.size() + 64);
+          std::memset(out.data(), 3, out.size());
+          Reduce(dtype, Reduction::kSum, inputs.sources, count, out.data() + misaligned);
+          EXPECT_TRUE(SameBits(dtype, out.data() + misaligned, want.data(), count));
+          for (size_t i = misaligned + want.size(); i < out.size(); ++i) {
+            ASSERT_EQ(out.data()[i], std::byte{3}) << "written beyond the end, at " << i;
+          }
+        });
       }
     }
   }

@@ -373,8 +373,7 @@ TEST(CoordinatorMemoryTest, AGroupThatDoesNotFitIsRefusedWithBothNumbers) {
   ExpectError(link->Last<Refused>().error, absl::StatusCode::kResourceExhausted,
               {"\"big\"", "3 times its 1004 bytes", "3000 bytes are available"});
   // An optimizer's slots count as well.
-  coordinator.Register(*member, 3,
-                       {"adam", {{"t", DType::kF32, {200}}}, Optimizer(Adam{}), 0});
+  coordinator.Register(*member, 3, {"adam", {{"t", DType::kF32, {200}}}, Optimizer(Adam{}), 0});
   EXPECT_EQ(link->Last<Refused>().request, 3u);
   ExpectError(link->Last<Refused>().error, absl::StatusCode::kResourceExhausted,
               {"7 times its 800 bytes"});

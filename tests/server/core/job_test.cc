@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "server/core/closers.h"
 #include "server/core/round_wait.h"
 #include "tests/server/core/fixtures.h"
 
@@ -73,6 +75,36 @@ TEST_F(JobTest, RefusesAPushThatItCannotPlaceAndNamesBoth) {
   refused(Header(0, 1), kInvalid,
           {"gradient \"kernel\" of group \"model\" has 31 values from member 0, layout has 32"},
           31);
+}
+
+TEST_F(JobTest, AnotherThreadClosesTheRoundsOfLargeChunks) {
+  Closers closers(2);
+  Job job("iris", "secret", Generation{3}, ServerIndex{0}, clock_, &closers);
+  job.AddEpoch(EpochOfSize(2));
+  constexpr size_t kElements = 100'000;
+  constexpr uint32_t kChunks = 4;
+  std::vector<TensorSpec> tensors;
+  for (uint32_t c = 0; c < kChunks; ++c) {
+    tensors.push_back({absl::StrCat("t", c), DType::kF32, {int64_t{kElements}}});
+  }
+  job.AddGroup(std::make_shared<GroupPlan>(
+      PlanOf({"model", tensors, Reduction::kSum, kElements * sizeof(float)})));
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (uint64_t round = 1; round <= 3; ++round) {
+    for (uint32_t member = 0; member < 2; ++member) {
+      for (uint32_t c = 0; c < kChunks; ++c) {
+        sinks.push_back(std::make_shared<RecordingSink>());
+        const std::vector<float> values(kElements, static_cast<float>(member + c + round));
+        job.Push(Header(member, round, c), PayloadOf(BytesOf(values)), sinks.back());
+      }
+    }
+    for (uint32_t c = 0; c < kChunks; ++c) {
+      EXPECT_EQ(ValuesOf<float>(sinks[c]->Wait(0).payload),
+                std::vector<float>(kElements, static_cast<float>(2 * (c + round) + 1)));
+    }
+    for (const std::shared_ptr<RecordingSink>& sink : sinks) sink->Wait(0);
+    sinks.clear();
+  }
 }
 
 TEST_F(JobTest, ABadPushOfOneMemberHindersNobody) {

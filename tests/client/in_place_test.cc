@@ -1,0 +1,144 @@
+// Results that are used where they arrive, over both paths.
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "client/client.h"
+#include "common/group.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/workers.h"
+#include "tests/testing/cluster.h"
+
+namespace syncgrads {
+namespace {
+
+using testing::Cluster;
+using testing::kTimeout;
+using testing::Workers;
+
+using InPlace = Group::InPlace;
+
+constexpr int64_t kBig = 700'000;  // three chunks, of which the last has "small", too
+
+// Whether the servers share memory.
+class InPlaceTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static server::ServerOptions Options() {
+    server::ServerOptions options;
+    options.shared_memory = GetParam();
+    return options;
+  }
+  static GroupSpec Spec() {
+    GroupSpec spec;
+    spec.name = "model";
+    spec.tensors = {{"big", DType::kF32, {kBig}}, {"small", DType::kF32, {3}}};
+    spec.chunk_bytes = 1 << 20;
+    return spec;
+  }
+  static std::vector<float> Read(const Group& group, uint32_t tensor) {
+    const auto pieces = group.InPlaceResult(TensorId{tensor});
+    EXPECT_OK(pieces);
+    std::string bytes;
+    if (pieces.ok()) {
+      for (const absl::Span<const std::byte> piece : *pieces) {
+        bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      }
+    }
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+  static absl::Status PushAll(Group& group, const std::vector<float>& values, uint32_t tensor) {
+    return group.Push(TensorId{tensor}, values.data(), values.size() * sizeof(float), InPlace());
+  }
+
+  Cluster cluster_{2, Options()};
+};
+
+TEST_P(InPlaceTest, IsTheMeanAndStaysWhileOthersGoOn) {
+  Workers workers(cluster_, 3);
+  workers.Run([](uint32_t rank, Client& client) {
+    const auto group = client.Register(Spec(), kTimeout);
+    ASSERT_OK(group);
+    std::vector<float> big(kBig);
+    std::vector<float> small(3);
+    for (int step = 1; step <= 6; ++step) {
+      for (size_t i = 0; i < big.size(); ++i) big[i] = static_cast<float>(i % 977) * step + rank;
+      small.assign(3, static_cast<float>(step * rank));
+      ASSERT_OK(PushAll(**group, big, 0));
+      ASSERT_OK(PushAll(**group, small, 1));
+      ASSERT_OK((*group)->WaitStep(kTimeout));
+      const std::vector<float> mean = Read(**group, 0);
+      ASSERT_EQ(mean.size(), big.size());
+      for (size_t i = 0; i < big.size(); ++i) {
+        ASSERT_EQ(mean[i], static_cast<float>(i % 977) * step + 1) << "element " << i;
+      }
+      // The others are in their next steps by now, or about to be.
+      ASSERT_OK(client.Barrier("read", kTimeout));
+      ASSERT_EQ(Read(**group, 0), mean);
+      ASSERT_EQ(Read(**group, 1), std::vector<float>(3, static_cast<float>(step)));
+    }
+    ASSERT_OK((*group)->End(kTimeout));
+    ASSERT_OK(client.Leave(kTimeout));
+  });
+}
+
+TEST_P(InPlaceTest, ASkipGetsTheResultToo) {
+  Workers workers(cluster_, 2);
+  workers.Run([](uint32_t rank, Client& client) {
+    const auto group = client.Register(Spec(), kTimeout);
+    ASSERT_OK(group);
+    const std::vector<float> big(kBig, 2.5f);
+    if (rank == 0) {
+      ASSERT_OK(PushAll(**group, big, 0));
+    } else {
+      ASSERT_OK((*group)->Skip(TensorId{0}, InPlace()));
+    }
+    ASSERT_OK((*group)->Skip(TensorId{1}, InPlace()));
+    ASSERT_OK((*group)->WaitStep(kTimeout));
+    EXPECT_EQ(Read(**group, 0), big);
+    EXPECT_TRUE(Read(**group, 1).empty()) << "nobody contributed to it";
+    ASSERT_OK(client.Leave(kTimeout));
+  });
+}
+
+TEST_P(InPlaceTest, OneTensorInPlaceAndOneInABuffer) {
+  Workers workers(cluster_, 2);
+  workers.Run([](uint32_t rank, Client& client) {
+    const auto group = client.Register(Spec(), kTimeout);
+    ASSERT_OK(group);
+    const std::vector<float> big(kBig, static_cast<float>(rank));
+    const float small[3] = {1, 2, 3};
+    float result[3] = {};
+    ASSERT_OK(PushAll(**group, big, 0));
+    ASSERT_OK((*group)->Push(TensorId{1}, small, sizeof small, result));
+    ASSERT_OK((*group)->WaitStep(kTimeout));
+    EXPECT_EQ(Read(**group, 0), std::vector<float>(kBig, 0.5f));
+    EXPECT_THAT(result, ::testing::ElementsAre(1, 2, 3));
+    ASSERT_OK(client.Leave(kTimeout));
+  });
+}
+
+TEST_P(InPlaceTest, WithoutOneSaysWhatToDo) {
+  Workers workers(cluster_, 1);
+  workers.Run([](uint32_t, Client& client) {
+    const auto group = client.Register(Spec(), kTimeout);
+    ASSERT_OK(group);
+    const absl::Status none = (*group)->InPlaceResult(TensorId{1}).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(none)) << none;
+    EXPECT_THAT(none.message(), ::testing::HasSubstr("\"small\" of group \"model\""));
+    EXPECT_THAT(none.message(), ::testing::HasSubstr("push it with InPlace"));
+    EXPECT_TRUE(absl::IsInvalidArgument((*group)->InPlaceResult(TensorId{2}).status()));
+    ASSERT_OK(client.Leave(kTimeout));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, InPlaceTest, ::testing::Bool(), [](const auto& path) {
+  return path.param ? std::string("SharedMemory") : std::string("Stream");
+});
+
+}  // namespace
+}  // namespace syncgrads
