@@ -110,20 +110,19 @@ Contributors GroupRounds::CountContributors(TensorId tensor) {
   for (int pass = 0; pass < 2; ++pass) {
     for (uint32_t c = range.first; c < range.first + range.count; ++c) {
       const Chunk& chunk = plan_->layout.chunk(ChunkId{c});
-      for (size_t s = 0; s < chunk.spans.size(); ++s) {
-        const Span& span = chunk.spans[s];
-        if (span.tensor != tensor || s >= chunks_[c].counts.size()) continue;
-        const uint32_t count = chunks_[c].counts[s];
-        if (pass == 0) {
-          contributors.least = std::min(contributors.least, count);
-          contributors.most = std::max(contributors.most, count);
-          continue;
-        }
-        const absl::Span<std::byte> result = tensors_[ToNumber(tensor)].result.buffer;
-        if (count > 0 || result.empty()) continue;
-        const size_t element = SizeOf(chunk.dtype);
-        std::memset(result.data() + span.tensor_offset * element, 0, span.elements * element);
+      const size_t s = chunk.SpanOf(tensor);
+      if (s >= chunks_[c].counts.size()) continue;
+      const uint32_t count = chunks_[c].counts[s];
+      if (pass == 0) {
+        contributors.least = std::min(contributors.least, count);
+        contributors.most = std::max(contributors.most, count);
+        continue;
       }
+      const absl::Span<std::byte> result = tensors_[ToNumber(tensor)].result.buffer;
+      if (count > 0 || result.empty()) continue;
+      const Span& span = chunk.spans[s];
+      const size_t element = SizeOf(chunk.dtype);
+      std::memset(result.data() + span.tensor_offset * element, 0, span.elements * element);
     }
     if (contributors.least > contributors.most) return {};
     const bool in_part = contributors.least == 0 && contributors.most > 0;
@@ -155,17 +154,15 @@ absl::StatusOr<std::vector<absl::Span<const std::byte>>> GroupRounds::InPlaceRes
     }
     const Chunk& chunk = plan_->layout.chunk(ChunkId{c});
     const size_t element = SizeOf(chunk.dtype);
-    for (size_t s = 0; s < chunk.spans.size(); ++s) {
-      const Span& span = chunk.spans[s];
-      if (span.tensor != tensor) continue;
-      const size_t bytes = span.elements * element;
-      const bool present = kept_[c]->counts[s] > 0 || holds_parameters();
-      anybody = anybody || present;
-      if (present) {
-        AppendRange(kept_[c]->payload, span.chunk_offset * element, bytes, pieces);
-      } else {
-        pieces.push_back(absl::MakeConstSpan(ZerosLocked(), bytes));
-      }
+    const size_t s = chunk.SpanOf(tensor);
+    const Span& span = chunk.spans[s];
+    const size_t bytes = span.elements * element;
+    const bool present = kept_[c]->counts[s] > 0 || holds_parameters();
+    anybody = anybody || present;
+    if (present) {
+      AppendRange(kept_[c]->payload, span.chunk_offset * element, bytes, pieces);
+    } else {
+      pieces.push_back(absl::MakeConstSpan(ZerosLocked(), bytes));
     }
   }
   if (!anybody) pieces.clear();

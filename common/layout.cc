@@ -61,6 +61,13 @@ std::string ToString(const TensorSpec& tensor) {
   return absl::StrCat(NameOf(tensor.dtype), "[", absl::StrJoin(tensor.shape, ","), "]");
 }
 
+size_t Chunk::SpanOf(TensorId tensor) const {
+  const auto span =
+      std::lower_bound(spans.begin(), spans.end(), tensor,
+                       [](const Span& span, TensorId wanted) { return span.tensor < wanted; });
+  return span != spans.end() && span->tensor == tensor ? span - spans.begin() : spans.size();
+}
+
 absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes) {
   if (chunk_bytes == 0) chunk_bytes = kDefaultChunkBytes;
   if (chunk_bytes < 8 || chunk_bytes > kMaxChunkBytes) {

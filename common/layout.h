@@ -57,10 +57,13 @@ struct Chunk {
   // Among all elements of this dtype.
   uint64_t first_element;
   uint64_t elements;
-  // In the order of the layout; they cover the chunk without gaps.
+  // In the order of the layout, which is that of the tensors' ids; they cover the
+  // chunk without gaps. A tensor has one at most.
   std::vector<Span> spans;
 
   uint64_t bytes() const { return elements * SizeOf(dtype); }
+  // The position of a tensor's span; the number of spans if it has none here.
+  size_t SpanOf(TensorId tensor) const;
 };
 
 // Immutable once created; safe to share between threads.

@@ -51,6 +51,23 @@ TEST(LayoutTest, GivesEachDTypeARegionInTheOrderOfTheEnum) {
   EXPECT_EQ(layout.total_bytes(), 2 * 4 + 3 * 4 + 5 * 2 + 8 + 8 + 2 * 2 + 4u);
 }
 
+TEST(LayoutTest, FindsTheSpanOfATensorInAChunk) {
+  const Layout layout = Made({{"a", DType::kF32, {3}},
+                              {"i", DType::kI32, {1}},
+                              {"b", DType::kF32, {7}},
+                              {"c", DType::kF32, {2}}},
+                             16);
+  for (const Chunk& chunk : layout.chunks()) {
+    for (uint32_t tensor = 0; tensor < 4; ++tensor) {
+      size_t expected = chunk.spans.size();
+      for (size_t s = 0; s < chunk.spans.size(); ++s) {
+        if (chunk.spans[s].tensor == TensorId{tensor}) expected = s;
+      }
+      EXPECT_EQ(chunk.SpanOf(TensorId{tensor}), expected);
+    }
+  }
+}
+
 TEST(LayoutTest, LetsSmallTensorsShareAChunkAndSplitsLargeOnes) {
   const Layout layout =
       Made({{"a", DType::kF32, {3}}, {"b", DType::kF32, {7}}, {"c", DType::kF32, {2}}}, 16);
