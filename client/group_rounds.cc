@@ -11,6 +11,12 @@
 #include "common/status_macros.h"
 
 namespace syncgrads::client {
+namespace {
+
+// Below this, a payload costs less to send than to describe.
+constexpr size_t kMinSharedBytes = 16 << 10;
+
+}  // namespace
 
 GroupRounds::GroupRounds(std::shared_ptr<const GroupPlan> plan, Identity identity,
                          const std::atomic<uint64_t>& epoch, Outbox& outbox)
@@ -109,8 +115,9 @@ absl::Status GroupRounds::Contribute(TensorId tensor, TensorState state,
 }
 
 void GroupRounds::Depart(Departure departure) {
-  SharedBuffers* const shared = outbox_.SharedWith(departure.server);
-  if (shared != nullptr && Staging::IsWorthwhile(departure.spans, *shared)) {
+  SharedBuffers* shared = outbox_.SharedWith(departure.server);
+  if (TotalBytes(departure.spans) < kMinSharedBytes) shared = nullptr;
+  if (shared != nullptr && Staging::IsNeeded(departure.spans, *shared)) {
     departure.spans = staging_.Copy(*shared, departure.key.chunk, std::move(departure.spans));
   }
   const uint32_t c = ToNumber(departure.key.chunk);

@@ -4,13 +4,6 @@
 #include "common/wire/frame.h"
 
 namespace syncgrads::client {
-namespace {
-
-// Below this, a payload costs less to send than to describe.
-constexpr size_t kMinSharedBytes = 16 << 10;
-
-}  // namespace
-
 Staging::Staging(const Layout& layout) : layout_(layout) {
   for (const Chunk& chunk : layout_.chunks()) {
     offsets_.push_back(bytes_);
@@ -18,9 +11,8 @@ Staging::Staging(const Layout& layout) : layout_(layout) {
   }
 }
 
-bool Staging::IsWorthwhile(absl::Span<const absl::Span<const std::byte>> spans,
-                           const SharedBuffers& buffers) {
-  if (TotalBytes(spans) < kMinSharedBytes) return false;
+bool Staging::IsNeeded(absl::Span<const absl::Span<const std::byte>> spans,
+                       const SharedBuffers& buffers) {
   for (absl::Span<const std::byte> span : spans) {
     if (!buffers.Find(span).has_value()) return true;
   }

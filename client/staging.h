@@ -23,9 +23,9 @@ class Staging {
   // `layout` must outlive this object.
   explicit Staging(const Layout& layout);
 
-  // Whether it is worth it: some of a payload of this size is not shared yet.
-  static bool IsWorthwhile(absl::Span<const absl::Span<const std::byte>> spans,
-                           const SharedBuffers& buffers);
+  // Whether some of the spans is not shared yet.
+  static bool IsNeeded(absl::Span<const absl::Span<const std::byte>> spans,
+                       const SharedBuffers& buffers);
 
   // Copies the spans of a chunk to memory from `buffers`, where they stay until
   // the chunk's next round. The spans as they are if there is no memory for it.
