@@ -1,0 +1,204 @@
+#include "server/core/coordinated_job.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "server/core/seconds.h"
+
+namespace syncgrads::server {
+
+CoordinatedJob::CoordinatedJob(const Introduction& first, Generation generation,
+                               const JobSurroundings& surroundings)
+    : with_(surroundings),
+      name_(first.job),
+      token_(first.token),
+      generation_(generation),
+      world_size_(first.world_size),
+      groups_(surroundings.log.size(), surroundings.options.available_memory) {
+  with_.journal.Note(absl::StrCat(Quoted(), " opens for ", world_size_, " workers, generation ",
+                                  ToNumber(generation_)));
+  Append(JobOpened{token_});
+}
+
+std::string CoordinatedJob::Quoted() const { return absl::StrCat("job \"", name_, "\""); }
+
+bool CoordinatedJob::AllGone() const {
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const auto& entry) { return entry.second.gone; });
+}
+
+uint64_t CoordinatedJob::Append(decltype(PlanChange::kind) kind) {
+  PlanChange change{0, name_, generation_, std::move(kind)};
+  with_.log.Append(change);
+  with_.own.Apply(change);
+  return change.sequence;
+}
+
+void CoordinatedJob::Send(const MemberState& member, const JobSignal& signal) const {
+  if (member.link != nullptr) member.link->Send(generation_, signal);
+}
+
+void CoordinatedJob::TellWhenApplied(uint64_t sequence, MemberId member, JobSignal signal) {
+  announcements_.Add({sequence, member, std::move(signal)});
+  TellApplied();
+}
+
+void CoordinatedJob::TellApplied() {
+  // Once the job is closed, a server that is gone has nothing to do with it.
+  const uint64_t applied = closed() ? with_.log.applied_by_connected() : with_.log.applied_by_all();
+  for (const Announcement& told : announcements_.TakeUpTo(applied)) {
+    if (std::holds_alternative<Epoch>(told.signal)) epoch_told_ = true;
+    const auto member = members_.find(told.member);
+    // A member whose stream is broken asks again on its next.
+    if (member == members_.end() || member->second.link == nullptr) continue;
+    Send(member->second, told.signal);
+    if (std::holds_alternative<Farewell>(told.signal)) member->second.link = nullptr;
+  }
+}
+
+CoordinatedJob::MemberState* CoordinatedJob::Find(MemberId id) {
+  const auto member = members_.find(id);
+  return member == members_.end() || member->second.gone ? nullptr : &member->second;
+}
+
+void CoordinatedJob::Heartbeat(MemberId id) {
+  MemberState* member = Find(id);
+  if (member == nullptr) return;
+  member->last_heard = with_.clock.Now();
+  if (const std::shared_ptr<Job> here = with_.own.Find(name_)) here->Heard(id, member->last_heard);
+}
+
+void CoordinatedJob::Register(MemberId id, uint64_t request, const GroupSpec& spec) {
+  MemberState* member = Find(id);
+  if (member == nullptr) return;
+  member->last_heard = with_.clock.Now();
+  const auto known = groups_.Find(spec);
+  if (!known.ok()) return Send(*member, Refused{request, known.status()});
+  if (*known != nullptr) {
+    return TellWhenApplied((*known)->sequence, id, Registered{request, (*known)->plan});
+  }
+  if (absl::Status valid = Validate(spec); !valid.ok()) {
+    return Send(*member, Refused{request, valid});
+  }
+  if (proposal_.has_value()) {
+    postponed_.push_back({id, request, spec});
+    return;
+  }
+  const auto plan = groups_.Plan(spec, world_size_);
+  if (!plan.ok()) return Send(*member, Refused{request, plan.status()});
+  with_.journal.Note(absl::StrCat(Quoted(), ": group ", ToNumber((*plan)->id), " \"", spec.name,
+                                  "\" of ", spec.tensors.size(), " tensors, ",
+                                  (*plan)->layout.total_bytes(), " bytes in ",
+                                  (*plan)->layout.chunks().size(), " chunks"));
+  const uint64_t sequence = Append(*plan);
+  groups_.Add({*plan, member->member.name, sequence});
+  TellWhenApplied(sequence, id, Registered{request, *plan});
+}
+
+void CoordinatedJob::Refuse(MemberId id, uint64_t request, const absl::Status& error) {
+  MemberState* member = Find(id);
+  if (member == nullptr) return;
+  member->last_heard = with_.clock.Now();
+  Send(*member, Refused{request, error});
+}
+
+void CoordinatedJob::End(MemberId id, uint64_t request, GroupId group, Round last_round,
+                         bool follows) {
+  MemberState* member = Find(id);
+  if (member == nullptr) return;
+  member->last_heard = with_.clock.Now();
+  if (ToNumber(group) >= groups_.size()) {
+    return Send(*member, Refused{request, absl::InvalidArgumentError(absl::StrCat(
+                                              "an end of group ", ToNumber(group), ", but ",
+                                              Quoted(), " has ", groups_.size(), " groups"))});
+  }
+  with_.journal.Note(absl::StrCat(Quoted(), ": worker \"", member->member.name, "\" ends group ",
+                                  ToNumber(group), " after round ", ToNumber(last_round)));
+  TellWhenApplied(Append(MemberEnded{id, group, last_round, follows}), id, Done{request});
+}
+
+void CoordinatedJob::Leave(MemberId id, uint64_t request, std::vector<GroupRound> last_rounds) {
+  MemberState* member = Find(id);
+  if (member == nullptr) return;
+  with_.journal.Note(absl::StrCat(Quoted(), ": worker \"", member->member.name, "\" leaves"));
+  if (!has_begun()) {
+    Send(*member, Farewell{request});
+    members_.erase(id);
+    return;
+  }
+  member->gone = true;
+  const uint64_t sequence =
+      Append(MemberGone{id, member->member.incarnation, "left", true, std::move(last_rounds)});
+  TellWhenApplied(sequence, id, Farewell{request});
+}
+
+void CoordinatedJob::LinkBroken(MemberId id, const MemberLink* link) {
+  MemberState* member = Find(id);
+  if (member == nullptr || member->link.get() != link) return;
+  member->link = nullptr;
+  member->link_broken = with_.clock.Now();
+  with_.journal.Note(absl::StrCat(Quoted(), ": the stream of worker \"", member->member.name,
+                                  "\" broke; it has ", Seconds(with_.options.stream_grace),
+                                  " to come back"));
+}
+
+bool CoordinatedJob::DropLost() {
+  const absl::Time now = with_.clock.Now();
+  std::vector<MemberId> lost;
+  for (auto& [id, member] : members_) {
+    if (member.gone) continue;
+    if (now - member.last_heard > with_.options.lease) {
+      Drop(member, absl::StrCat("lease of ", Seconds(with_.options.lease), " ended, last heard of ",
+                                Seconds(now - member.last_heard), " ago"));
+      lost.push_back(id);
+    } else if (now - member.link_broken > with_.options.stream_grace) {
+      Drop(member, absl::StrCat("stream broke ", Seconds(now - member.link_broken),
+                                " ago, grace is ", Seconds(with_.options.stream_grace)));
+      lost.push_back(id);
+    }
+  }
+  if (lost.empty()) return false;
+  if (!has_begun()) {
+    for (MemberId id : lost) members_.erase(id);
+  }
+  if (AllGone()) return true;
+  if (has_begun()) {
+    ProposeEpoch();
+  } else {
+    TryStart();
+  }
+  return true;
+}
+
+void CoordinatedJob::Drop(MemberState& member, const std::string& reason) {
+  with_.journal.Warn(absl::StrCat(Quoted(), ": worker \"", member.member.name, "\" on ",
+                                  member.host, " is dropped: ", reason));
+  member.gone = true;
+  if (has_begun()) {
+    Append(MemberGone{member.member.id, member.member.incarnation, reason, false, {}});
+  }
+  Send(member, Expelled{absl::FailedPreconditionError(
+                   absl::StrCat("worker \"", member.member.name, "\" was dropped: ", reason))});
+  member.link = nullptr;
+}
+
+void CoordinatedJob::Close(const std::string& reason, bool last) {
+  with_.journal.Note(absl::StrCat(Quoted(), " is closed: ", reason));
+  for (auto& [id, member] : members_) {
+    if (std::exchange(member.gone, true) || member.link == nullptr) continue;
+    Send(member, Expelled{absl::AbortedError(absl::StrCat(Quoted(), " is closed: ", reason))});
+    member.link = nullptr;
+  }
+  proposal_.reset();
+  postponed_.clear();
+  closed_by_ = Append(JobClosed{reason, last});
+  TellApplied();
+}
+
+bool CoordinatedJob::CanBeForgotten() const {
+  return closed() && announcements_.empty() && closed_by_ <= with_.log.applied_by_connected();
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,148 @@
+// One job as its coordinator holds it: who was admitted, the epochs, the groups,
+// and how it ends.
+//
+//   admitted ── all members are there ──▶ in an epoch ──┬─ Leave ──────────▶ gone
+//                                                       └─ lease ends, or ─▶ gone,
+//                                                          stream and grace   and a
+//                                                                         new epoch
+
+#ifndef SYNCGRADS_SERVER_CORE_COORDINATED_JOB_H_
+#define SYNCGRADS_SERVER_CORE_COORDINATED_JOB_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/group.h"
+#include "server/core/announcements.h"
+#include "server/core/coordinator_options.h"
+#include "server/core/epoch_proposal.h"
+#include "server/core/group_registry.h"
+#include "server/core/introduction.h"
+#include "server/core/job_signal.h"
+#include "server/core/jobs.h"
+#include "server/core/journal.h"
+#include "server/core/plan_log.h"
+
+namespace syncgrads::server {
+
+// What all jobs of a coordinator share. All of it outlives them.
+struct JobSurroundings {
+  const CoordinatorOptions& options;
+  PlanLog& log;
+  // Of this server.
+  Jobs& own;
+  const Clock& clock;
+  Journal& journal;
+};
+
+// Not thread-safe; the Coordinator that owns it holds the lock. Links are sent to
+// in its methods; they only queue.
+class CoordinatedJob {
+ public:
+  // Opens a job at all servers, for its first worker.
+  CoordinatedJob(const Introduction& first, Generation generation,
+                 const JobSurroundings& surroundings);
+
+  const std::string& name() const { return name_; }
+  bool has_begun() const { return epoch_.number != 0; }
+  bool closed() const { return closed_by_ != 0; }
+  // Every member has left or was dropped.
+  bool AllGone() const;
+
+  // As Coordinator::Admit, of an introduction that CheckIntroduction has passed.
+  absl::StatusOr<MemberId> Admit(const Introduction& introduction,
+                                 std::shared_ptr<MemberLink> link);
+
+  // What members say. Of one that is not there, or has gone, nothing is heard.
+  void Heartbeat(MemberId member);
+  void Register(MemberId member, uint64_t request, const GroupSpec& spec);
+  void Refuse(MemberId member, uint64_t request, const absl::Status& error);
+  void End(MemberId member, uint64_t request, GroupId group, Round last_round, bool follows);
+  void Leave(MemberId member, uint64_t request, std::vector<GroupRound> last_rounds);
+  void LinkBroken(MemberId member, const MemberLink* link);
+
+  // All servers are there now, some for the first time.
+  void ServersComplete();
+  // Servers have come, gone, or applied changes: tells members what waited for it,
+  // and begins the first epoch if it can begin.
+  void TellApplied();
+  void TryStart();
+  // A server's answer to the epoch that is proposed; others are ignored.
+  void OpenRounds(ServerIndex server, uint64_t sequence, const std::vector<GroupRound>& rounds);
+
+  // Drops members whose lease or grace has ended; whether there were any. If
+  // others are left, an epoch without those is on its way.
+  bool DropLost();
+
+  // Tells everybody who is left. `last`: no other job is open.
+  void Close(const std::string& reason, bool last);
+  // Whether it is closed and nobody must still hear of that.
+  bool CanBeForgotten() const;
+
+ private:
+  struct MemberState {
+    Member member;
+    std::optional<uint32_t> asked_rank;
+    std::string host;
+    std::shared_ptr<MemberLink> link;
+    absl::Time last_heard;
+    absl::Time link_broken = absl::InfiniteFuture();
+    bool gone = false;
+  };
+  // For a group that nobody has registered yet.
+  struct RegistrationRequest {
+    MemberId member{};
+    uint64_t request = 0;
+    GroupSpec spec;
+  };
+
+  absl::Status CheckBelongs(const Introduction& introduction) const;
+  // What a member is called that did not ask for a name.
+  std::string NameFor(std::optional<uint32_t> rank, MemberId id) const;
+  MemberId Return(MemberState& member, std::shared_ptr<MemberLink> link);
+  void Welcome(const MemberState& member);
+  std::string WaitingFor() const;
+  // Null unless the member is there and has not gone.
+  MemberState* Find(MemberId id);
+  void Send(const MemberState& member, const JobSignal& signal) const;
+  std::string Quoted() const;
+
+  uint64_t Append(decltype(PlanChange::kind) kind);
+  void TellWhenApplied(uint64_t sequence, MemberId member, JobSignal signal);
+
+  void Drop(MemberState& member, const std::string& reason);
+  // Begins the change to an epoch without those who have gone.
+  void ProposeEpoch();
+  void FinishProposal();
+  void BeginEpoch(Epoch epoch);
+
+  const JobSurroundings with_;
+  const std::string name_;
+  const std::string token_;
+  const Generation generation_;
+  const uint32_t world_size_;
+  uint32_t next_member_ = 0;
+  std::map<MemberId, MemberState> members_;
+  // Empty until all members are there.
+  Epoch epoch_;
+  bool epoch_told_ = false;
+  std::optional<EpochProposal> proposal_;
+  GroupRegistry groups_;
+  // What came while an epoch was proposed: a new group begins in the next.
+  std::vector<RegistrationRequest> postponed_;
+  Announcements announcements_;
+  // The change that closed it; 0 while it is open.
+  uint64_t closed_by_ = 0;
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_CORE_COORDINATED_JOB_H_

@@ -1,0 +1,67 @@
+#include "server/core/group_registry.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/optim/optimizer.h"
+#include "common/status_macros.h"
+#include "server/state/arena.h"
+
+namespace syncgrads::server {
+
+absl::StatusOr<const GroupRegistry::Registration*> GroupRegistry::Find(
+    const GroupSpec& spec) const {
+  const auto known = by_name_.find(spec.name);
+  if (known == by_name_.end()) return nullptr;
+  const Registration& registration = known->second;
+  SYNCGRADS_RETURN_IF_ERROR(CheckAgreement(spec, registration.plan->spec, registration.by));
+  return &registration;
+}
+
+absl::StatusOr<std::shared_ptr<const GroupPlan>> GroupRegistry::Plan(const GroupSpec& spec,
+                                                                     uint32_t members) const {
+  SYNCGRADS_RETURN_IF_ERROR(Validate(spec));
+  SYNCGRADS_ASSIGN_OR_RETURN(Layout layout, Layout::Create(spec.tensors, spec.chunk_bytes));
+  std::vector<uint64_t> bytes_per_server = bytes_per_server_;
+  std::vector<ServerIndex> servers = PlaceChunks(layout, bytes_per_server);
+  auto plan =
+      std::make_shared<const GroupPlan>(GroupPlan{GroupId{static_cast<uint32_t>(by_name_.size())},
+                                                  spec, std::move(layout), std::move(servers)});
+  SYNCGRADS_RETURN_IF_ERROR(CheckMemory(*plan, members));
+  return plan;
+}
+
+void GroupRegistry::Add(Registration registration) {
+  const GroupPlan& plan = *registration.plan;
+  for (size_t c = 0; c < plan.servers.size(); ++c) {
+    bytes_per_server_[ToNumber(plan.servers[c])] += plan.layout.chunks()[c].bytes();
+  }
+  by_name_[plan.spec.name] = std::move(registration);
+}
+
+absl::Status GroupRegistry::CheckMemory(const GroupPlan& plan, uint64_t members) const {
+  if (!available_memory_) return absl::OkStatus();
+  const size_t servers = bytes_per_server_.size();
+  std::vector<uint64_t> bytes(servers);
+  for (size_t c = 0; c < plan.servers.size(); ++c) {
+    bytes[ToNumber(plan.servers[c])] += plan.layout.chunks()[c].bytes();
+  }
+  const uint64_t largest_share = *std::max_element(bytes.begin(), bytes.end());
+  uint64_t arrays_of_results = 1;
+  if (std::holds_alternative<Gather>(plan.spec.rule)) arrays_of_results = members;
+  if (const auto* optimizer = std::get_if<Optimizer>(&plan.spec.rule)) {
+    arrays_of_results += static_cast<uint64_t>(SlotCount(*optimizer));
+  }
+  const uint64_t arrays = members + Arena::kSets * arrays_of_results;
+  const uint64_t available = available_memory_();
+  // Divided, since the product may not fit a number.
+  if (largest_share <= available / arrays) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("group \"", plan.spec.name, "\" needs ", arrays, " times its ", largest_share,
+                   " bytes on each of ", servers, " servers, for ", members,
+                   " members' contributions and the results; ", available, " bytes are available"));
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,67 @@
+// The groups of one job: each is planned once, for whoever asks first, and is the
+// same for all who ask later.
+
+#ifndef SYNCGRADS_SERVER_CORE_GROUP_REGISTRY_H_
+#define SYNCGRADS_SERVER_CORE_GROUP_REGISTRY_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/group.h"
+
+namespace syncgrads::server {
+
+// Not thread-safe.
+class GroupRegistry {
+ public:
+  struct Registration {
+    std::shared_ptr<const GroupPlan> plan;
+    // The worker that asked for it.
+    std::string by;
+    // The change that told the servers of it.
+    uint64_t sequence = 0;
+  };
+
+  // `available_memory` is the bytes that each server may still take; null: any
+  // number.
+  GroupRegistry(uint32_t servers, std::function<uint64_t()> available_memory)
+      : available_memory_(std::move(available_memory)), bytes_per_server_(servers) {}
+
+  size_t size() const { return by_name_.size(); }
+
+  // Null if nobody has asked for this name.
+  //
+  // Errors:
+  //   InvalidArgument  the group is registered differently; names both values
+  absl::StatusOr<const Registration*> Find(const GroupSpec& spec) const;
+
+  // Plans a group that is not registered, for at most `members` workers.
+  //
+  // Errors:
+  //   InvalidArgument    it cannot be served
+  //   ResourceExhausted  a server's share of it does not fit its memory:
+  //                      contributions of all members, and two sets of results.
+  //                      Servers are taken to have equal memory
+  absl::StatusOr<std::shared_ptr<const GroupPlan>> Plan(const GroupSpec& spec,
+                                                        uint32_t members) const;
+
+  // Takes a group in that Plan has just planned.
+  void Add(Registration registration);
+
+ private:
+  absl::Status CheckMemory(const GroupPlan& plan, uint64_t members) const;
+
+  const std::function<uint64_t()> available_memory_;
+  std::map<std::string, Registration> by_name_;
+  // Of all groups' layouts.
+  std::vector<uint64_t> bytes_per_server_;
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_CORE_GROUP_REGISTRY_H_
