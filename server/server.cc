@@ -42,9 +42,8 @@ absl::Status Check(const ServerOptions& options) {
     return absl::InvalidArgumentError("servers is 0; there is at least this one");
   }
   if (options.index == 0 && !options.coordinator.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("server 0 is the coordinator itself, and was told to follow ",
-                     options.coordinator));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "server 0 is the coordinator itself, and was told to follow ", options.coordinator));
   }
   if (options.index > 0 && options.coordinator.empty()) {
     return absl::InvalidArgumentError(
@@ -83,7 +82,7 @@ class GrpcServer : public Server {
     if (options_.index == 0) {
       coordinator_ = std::make_unique<Coordinator>(
           CoordinatorOptions{options_.heartbeat, options_.lease, options_.stream_grace,
-                             [] { return AvailableMemory(); }},
+                             options_.join_timeout, [] { return AvailableMemory(); }},
           PlanLog(options_.servers, options_.advertise), jobs_, clock_, journal_);
     }
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator,
@@ -98,7 +97,7 @@ class GrpcServer : public Server {
       }
     }
     data_ = std::make_unique<DataService>(jobs_, exchange_.get(), clock_);
-    admin_ = std::make_unique<AdminService>(jobs_, ServerIndex{options_.index});
+    admin_ = std::make_unique<AdminService>(jobs_, coordinator_.get(), ServerIndex{options_.index});
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -127,10 +126,10 @@ class GrpcServer : public Server {
     }
     if (options_.index > 0) {
       follower_ = std::make_unique<Follower>(
-          FollowerOptions{options_.coordinator, ServerIndex{options_.index},
-                          options_.advertise.empty() ? absl::StrCat(":", port_)
-                                                     : options_.advertise,
-                          DrawIncarnation(), options_.server_token},
+          FollowerOptions{
+              options_.coordinator, ServerIndex{options_.index},
+              options_.advertise.empty() ? absl::StrCat(":", port_) : options_.advertise,
+              DrawIncarnation(), options_.server_token},
           jobs_, clock_, journal_);
     }
     ticker_ = std::thread([this] { Tick(); });

@@ -53,11 +53,10 @@ void Job::AddGroup(std::shared_ptr<const GroupPlan> plan) {
   group->arena = ArenaOf(*plan, self_, epoch == nullptr ? 1 : epoch->members.size());
   size_t position = 0;  // among the chunks of this server
   for (uint32_t c = 0; c < plan->servers.size(); ++c) {
-    group->chunks.push_back(
-        plan->servers[c] == self_
-            ? std::make_unique<ChunkRounds>(*plan, ChunkId{c}, generation_, roster_, clock_,
-                                            group->arena, position++)
-            : nullptr);
+    group->chunks.push_back(plan->servers[c] == self_ ? std::make_unique<ChunkRounds>(
+                                                            *plan, ChunkId{c}, generation_, roster_,
+                                                            clock_, group->arena, position++)
+                                                      : nullptr);
   }
   groups_.emplace(plan->id, std::move(group));
 }
@@ -81,6 +80,10 @@ void Job::ChangeRoster(Change change) {
 }
 
 void Job::AddEpoch(const Epoch& epoch) {
+  {
+    MutexLock lock(mutex_);
+    held_for_.clear();
+  }
   ChangeRoster([&epoch](Roster& roster) { roster.Add(epoch); });
   for (const std::shared_ptr<const Group>& group : Groups()) {
     for (const std::unique_ptr<ChunkRounds>& chunk : group->chunks) {
@@ -97,7 +100,11 @@ void Job::Remove(const MemberGone& gone) {
   ChangeRoster([&gone](Roster& roster) { roster.Remove(gone); });
 }
 
-std::vector<GroupRound> Job::Hold() {
+std::vector<GroupRound> Job::Hold(const std::string& held_for) {
+  {
+    MutexLock lock(mutex_);
+    held_for_ = held_for;
+  }
   std::vector<GroupRound> rounds;
   for (const std::shared_ptr<const Group>& group : Groups()) {
     GroupRound oldest{group->plan->id, FirstRound(group->plan->spec.rule)};
@@ -111,7 +118,8 @@ std::vector<GroupRound> Job::Hold() {
 
 absl::StatusOr<std::shared_ptr<Presence>> Job::Admit(const DataHello& hello) {
   if (hello.token != token_) {
-    return absl::PermissionDeniedError(absl::StrCat("the token is not that of job \"", name_, "\""));
+    return absl::PermissionDeniedError(
+        absl::StrCat("the token is not that of job \"", name_, "\""));
   }
   {
     MutexLock lock(mutex_);
@@ -121,10 +129,9 @@ absl::StatusOr<std::shared_ptr<Presence>> Job::Admit(const DataHello& hello) {
                                                  name_, "\" is not known here yet"));
     }
     if (entry->member.incarnation != hello.incarnation) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("incarnation ", ToNumber(hello.incarnation), " of worker \"",
-                       entry->member.name, "\" is not the present one, ",
-                       ToNumber(entry->member.incarnation), "; rejoin"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "incarnation ", ToNumber(hello.incarnation), " of worker \"", entry->member.name,
+          "\" is not the present one, ", ToNumber(entry->member.incarnation), "; rejoin"));
     }
   }
   std::shared_ptr<Presence> presence = PresenceOf(hello.member);
@@ -173,8 +180,8 @@ absl::StatusOr<ChunkRounds*> Job::Route(const PushHeader& header, const Payload&
   const size_t c = ToNumber(header.chunk);
   if (c >= group->chunks.size()) {
     return absl::InvalidArgumentError(absl::StrCat("group \"", group->plan->spec.name, "\" has ",
-                                                   group->chunks.size(), " chunks; there is no chunk ",
-                                                   c));
+                                                   group->chunks.size(),
+                                                   " chunks; there is no chunk ", c));
   }
   if (group->chunks[c] == nullptr) {
     return absl::InvalidArgumentError(
@@ -182,8 +189,7 @@ absl::StatusOr<ChunkRounds*> Job::Route(const PushHeader& header, const Payload&
                      ToNumber(group->plan->servers[c]), ", not on ", ToNumber(self_)));
   }
   std::string sender = absl::StrCat("member ", ToNumber(header.member));
-  SYNCGRADS_RETURN_IF_ERROR(
-      CheckPush(*group->plan, header, TotalBytes(payload.pieces), sender));
+  SYNCGRADS_RETURN_IF_ERROR(CheckPush(*group->plan, header, TotalBytes(payload.pieces), sender));
   // The group, and with it the chunk, lives as long as the job.
   return group->chunks[c].get();
 }
@@ -204,8 +210,8 @@ std::vector<std::shared_ptr<const Job::Group>> Job::Groups() const {
 absl::StatusOr<FileDescriptor> Job::ShareResults(GroupId id) const {
   const std::shared_ptr<const Group> group = FindGroup(id);
   if (group == nullptr || group->arena == nullptr) {
-    return absl::NotFoundError(absl::StrCat("group ", ToNumber(id), " of job \"", name_,
-                                            "\" has no shared results"));
+    return absl::NotFoundError(
+        absl::StrCat("group ", ToNumber(id), " of job \"", name_, "\" has no shared results"));
   }
   return group->arena->ReadOnlyDescriptor();
 }
@@ -213,10 +219,12 @@ absl::StatusOr<FileDescriptor> Job::ShareResults(GroupId id) const {
 std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
   std::shared_ptr<const Roster> roster;
   std::map<MemberId, std::shared_ptr<Presence>> presence;
+  std::string held_for;
   {
     MutexLock lock(mutex_);
     roster = roster_;
     presence = presence_;
+    held_for = held_for_;
   }
   const absl::Time now = clock_.Now();
   std::vector<RoundWait> waits;
@@ -233,6 +241,7 @@ std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
       wait.group = plan.id;
       wait.group_name = plan.spec.name;
       wait.round = open->round;
+      wait.held_for = held_for;
       ++wait.open_chunks;
       wait.open_for = std::max(wait.open_for, now - open->since);
       for (const Span& span : plan.layout.chunk(ChunkId{c}).spans) {

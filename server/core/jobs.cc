@@ -39,8 +39,8 @@ std::vector<GroupRound> Jobs::Apply(const PlanChange& change) {
   } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
     if (!gone->in_order) NoteDrop(*job, *gone);
     job->Remove(*gone);
-  } else if (std::holds_alternative<EpochProposed>(change.kind)) {
-    return job->Hold();
+  } else if (const auto* proposed = std::get_if<EpochProposed>(&change.kind)) {
+    return job->Hold(proposed->held_for);
   }
   return {};
 }
@@ -52,9 +52,9 @@ void Jobs::NoteDrop(const Job& job, const MemberGone& gone) const {
         std::any_of(wait.missing.begin(), wait.missing.end(),
                     [&gone](const RoundWait::Missing& one) { return one.member == gone.member; });
     if (!missing) continue;
-    journal_->Warn(absl::StrCat("job \"", job.name(), "\": ", ToString(wait),
-                                "; the round goes on without a worker that was dropped: ",
-                                gone.reason));
+    journal_->Warn(
+        absl::StrCat("job \"", job.name(), "\": ", ToString(wait),
+                     "; the round goes on without a worker that was dropped: ", gone.reason));
   }
 }
 
