@@ -337,7 +337,7 @@ absl::Status Membership::AwaitEpoch(absl::Time deadline) {
     }
     return absl::DeadlineExceededError(
         absl::StrCat("admitted as \"", welcome_->name, "\" to job \"", options_.hello.job,
-                     "\", which has not begun: ",
+                     "\", which it takes no part in yet: ",
                      waiting_for_.empty() ? "the coordinator has not said why" : waiting_for_));
   }
   return over_;
