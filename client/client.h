@@ -205,8 +205,9 @@ class Group {
   // pushed, when its members are known.
   virtual absl::Status RestartStep(absl::Duration timeout) = 0;
 
-  // The step that WaitStep ended last.
-  virtual StepOutcome last_step() const = 0;
+  // The step that WaitStep ended last. DeadlineExceeded if this worker has not heard
+  // of its epoch yet.
+  virtual absl::StatusOr<StepOutcome> LastStep(absl::Duration timeout) const = 0;
 
   // Optimizer on the servers: round 0. The root's `tensors` (in registration
   // order) become the parameters on the servers and in everybody's `tensors`.

@@ -1,7 +1,8 @@
 // How a round of GroupRounds is looked back on, and given up.
 
 #include <algorithm>
-#include <set>
+#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/group_rounds.h"
@@ -11,15 +12,17 @@ namespace syncgrads::client {
 GroupRounds::Closing GroupRounds::FindClosing() const {
   MutexLock lock(mutex_);
   Closing closing;
-  std::set<uint32_t> all;
+  closing.contributors = chunks_.front().contributors;
   for (const ChunkRound& chunk : chunks_) {
     closing.epoch = std::max(closing.epoch, chunk.epoch);
-    all.insert(chunk.contributors.begin(), chunk.contributors.end());
+    if (chunk.contributors == closing.contributors) continue;
+    closing.whole = false;
+    std::vector<uint32_t> all;
+    std::set_union(chunk.contributors.begin(), chunk.contributors.end(),
+                   closing.contributors.begin(), closing.contributors.end(),
+                   std::back_inserter(all));
+    closing.contributors = std::move(all);
   }
-  closing.contributors.assign(all.begin(), all.end());
-  closing.whole = std::all_of(chunks_.begin(), chunks_.end(), [&](const ChunkRound& chunk) {
-    return chunk.contributors == closing.contributors;
-  });
   return closing;
 }
 

@@ -113,23 +113,23 @@ absl::Status RegisteredGroup::RestartStep(absl::Duration timeout) {
   return rounds_->BeginAgain(rounds_->round(), deadline);
 }
 
-absl::Status RegisteredGroup::NoteOutcome(absl::Time deadline) {
-  GroupRounds::Closing closing = rounds_->FindClosing();
-  SYNCGRADS_ASSIGN_OR_RETURN(const Epoch epoch, session_.AwaitEpoch(closing.epoch, deadline));
+absl::StatusOr<StepOutcome> RegisteredGroup::LastStep(absl::Duration timeout) const {
   StepOutcome outcome;
-  outcome.step = ToNumber(rounds_->round());
-  outcome.epoch = closing.epoch;
+  {
+    MutexLock lock(mutex_);
+    outcome.step = ToNumber(last_step_);
+    outcome.epoch = last_closing_.epoch;
+    outcome.contributors = last_closing_.contributors;
+    outcome.whole = last_closing_.whole;
+  }
+  if (outcome.epoch == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no step of group \"", spec().name, "\" has ended"));
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const Epoch epoch,
+                             session_.AwaitEpoch(outcome.epoch, absl::Now() + timeout));
   for (const Member& member : epoch.members) outcome.members.push_back(member.name);
-  outcome.contributors = std::move(closing.contributors);
-  outcome.whole = closing.whole;
-  MutexLock lock(mutex_);
-  last_step_ = std::move(outcome);
-  return absl::OkStatus();
-}
-
-StepOutcome RegisteredGroup::last_step() const {
-  MutexLock lock(mutex_);
-  return last_step_;
+  return outcome;
 }
 
 }  // namespace syncgrads::client

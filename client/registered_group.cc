@@ -114,11 +114,13 @@ absl::StatusOr<std::vector<Contributors>> RegisteredGroup::WaitStep(absl::Durati
     if (status.ok()) status = closed;
   }
   SYNCGRADS_RETURN_IF_ERROR(status);
-  if (state != nullptr) {
-    SYNCGRADS_RETURN_IF_ERROR(NoteOutcome(deadline));
-  }
   std::vector<Contributors> contributors = Count();
+  const Round ended = rounds_->round();
+  GroupRounds::Closing closing = rounds_->FindClosing();
   SYNCGRADS_RETURN_IF_ERROR(rounds_->EndRound());
+  MutexLock lock(mutex_);
+  last_step_ = ended;
+  last_closing_ = std::move(closing);
   return contributors;
 }
 

@@ -39,7 +39,7 @@ class RegisteredGroup : public Group {
                                      absl::Duration timeout) override;
   absl::StatusOr<StepMembers> BeginStep() override;
   absl::Status RestartStep(absl::Duration timeout) override;
-  StepOutcome last_step() const override;
+  absl::StatusOr<StepOutcome> LastStep(absl::Duration timeout) const override;
   absl::Status Broadcast(uint32_t root, absl::Span<void* const> tensors,
                          absl::Duration timeout) override;
 
@@ -56,7 +56,6 @@ class RegisteredGroup : public Group {
                          absl::Time deadline);
   // Fills the tensors of the group with what the servers hold before `step`.
   absl::Status PullParameters(absl::Span<const NamedTensor> state, Round step, absl::Time deadline);
-  absl::Status NoteOutcome(absl::Time deadline);
   std::shared_ptr<StateHandover> handover() const;
 
   const std::shared_ptr<GroupRounds> rounds_;
@@ -66,7 +65,8 @@ class RegisteredGroup : public Group {
   mutable Mutex mutex_;
   // Set when the state is registered.
   std::shared_ptr<StateHandover> handover_ ABSL_GUARDED_BY(mutex_);
-  StepOutcome last_step_ ABSL_GUARDED_BY(mutex_);
+  Round last_step_ ABSL_GUARDED_BY(mutex_){};
+  GroupRounds::Closing last_closing_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace syncgrads::client
