@@ -91,7 +91,9 @@ absl::Status GroupRounds::Contribute(TensorId tensor, TensorState state,
           absl::StrCat("this worker has ended its data for group \"", spec.name, "\": tensor \"",
                        described.name, "\" can only be skipped"));
     }
-    if (spec.one_epoch && !pinned_epoch_.has_value()) {
+    // A skip is nobody's, and neither are the first parameters.
+    if (spec.one_epoch && state == TensorState::kPushed && round_ > Round{0} &&
+        !pinned_epoch_.has_value()) {
       return absl::FailedPreconditionError(
           absl::StrCat("a contribution to step ", ToNumber(round_), " of group \"", spec.name,
                        "\" depends on its members: call BeginStep first"));
@@ -118,8 +120,7 @@ absl::Status GroupRounds::Contribute(TensorId tensor, TensorState state,
 void GroupRounds::Depart(Departure departure) {
   SharedBuffers* const shared = outbox_.SharedWith(departure.server);
   if (shared != nullptr && Staging::IsWorthwhile(departure.spans, *shared)) {
-    departure.spans =
-        staging_.Copy(*shared, departure.key.chunk, std::move(departure.spans));
+    departure.spans = staging_.Copy(*shared, departure.key.chunk, std::move(departure.spans));
   }
   const uint32_t c = ToNumber(departure.key.chunk);
   outbox_.Send(departure.server, departure.key,
@@ -163,8 +164,8 @@ GroupRounds::Departure GroupRounds::CompleteLocked(uint32_t c) {
   state.without_result = header.without_result;
   state.in_use = true;
   ++in_use_;
-  return {plan_->servers[c], {plan_->id, ChunkId{c}, round_}, std::move(header),
-          std::move(present)};
+  return {
+      plan_->servers[c], {plan_->id, ChunkId{c}, round_}, std::move(header), std::move(present)};
 }
 
 absl::Status GroupRounds::CheckUpdateLocked(const Chunk& chunk, const ChunkRound& state,
