@@ -172,8 +172,14 @@ void Session::Abandon() {
 }
 
 absl::Status Session::status() const {
-  MutexLock lock(mutex_);
-  return failure_;
+  std::shared_ptr<Membership> membership;
+  {
+    MutexLock lock(mutex_);
+    if (!failure_.ok() || membership_ == nullptr) return failure_;
+    membership = membership_;
+  }
+  // It knows before it has said so.
+  return membership->status();
 }
 
 uint32_t Session::rank() const {

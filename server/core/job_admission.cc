@@ -13,13 +13,20 @@ namespace syncgrads::server {
 absl::StatusOr<MemberId> CoordinatedJob::Admit(const Introduction& introduction,
                                                std::shared_ptr<MemberLink> link) {
   SYNCGRADS_RETURN_IF_ERROR(CheckBelongs(introduction));
+  for (auto& [id, member] : members_) {
+    if (!member.gone && member.member.incarnation == introduction.incarnation) {
+      return Return(member, std::move(link));
+    }
+  }
+  if (introduction.generation != Generation{}) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("incarnation ", ToNumber(introduction.incarnation), " is no member of ",
+                     Quoted(), " any more; rejoin"));
+  }
   std::vector<MemberId> superseded;
   size_t present = 0;
   for (auto& [id, member] : members_) {
     if (member.gone) continue;
-    if (member.member.incarnation == introduction.incarnation) {
-      return Return(member, std::move(link));
-    }
     const bool same_name = !introduction.name.empty() && member.member.name == introduction.name;
     const bool same_rank = introduction.rank.has_value() && member.asked_rank == introduction.rank;
     // It died, and this is its successor; of a job that is not elastic only before
@@ -37,11 +44,6 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Introduction& introduction,
                        ", last heard of ", Seconds(with_.clock.Now() - member.last_heard), " ago"));
     }
     ++present;
-  }
-  if (introduction.generation != Generation{}) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("incarnation ", ToNumber(introduction.incarnation), " is no member of ",
-                     Quoted(), " any more; rejoin"));
   }
   SYNCGRADS_RETURN_IF_ERROR(CheckRoom(present));
   for (MemberId id : superseded) {
