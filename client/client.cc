@@ -40,6 +40,7 @@ absl::Status Client::Join(absl::Duration timeout) { return session_->Join(timeou
 absl::Status Client::Leave(absl::Duration timeout) { return session_->Leave(timeout); }
 void Client::Abandon() { session_->Abandon(); }
 absl::Status Client::status() const { return session_->status(); }
+bool Client::is_newcomer() const { return session_->is_newcomer(); }
 uint32_t Client::rank() const { return session_->rank(); }
 uint32_t Client::world_size() const { return session_->world_size(); }
 std::string Client::name() const { return session_->name(); }

@@ -53,6 +53,16 @@ struct ClientOptions {
   std::optional<uint32_t> rank;
   // Members that the job starts with.
   uint32_t world_size = 1;
+  // With max_workers the job is elastic: workers may join while it runs, up to so
+  // many. See Group::RegisterState. All workers of a job agree on these.
+  uint32_t max_workers = 0;
+  // Of an elastic job: with fewer members no step is closed.
+  uint32_t min_workers = 0;
+  // Of an elastic job: a worker that has been behind the others' steps for so long
+  // is dropped. Zero: never.
+  absl::Duration step_timeout;
+  // Join fails if no such job is running, and does not begin one.
+  bool only_running = false;
   // Data streams to each server, each on a connection of its own.
   int connections_per_server = 1;
   // Whether payloads go through shared memory to servers on this host.
@@ -69,6 +79,33 @@ struct ClientOptions {
 struct Contributors {
   uint32_t least = 0;
   uint32_t most = 0;
+};
+
+// A tensor of a tree that is broadcast, or handed over, as a whole. An empty shape is a scalar.
+struct NamedTensor {
+  TensorSpec spec;
+  void* data;
+};
+
+// Who takes part in a step. A rank is a position in an epoch's list, and changes
+// only between epochs.
+struct StepMembers {
+  uint64_t epoch = 0;
+  uint32_t rank = 0;
+  uint32_t world_size = 0;
+};
+
+// A step that has ended.
+struct StepOutcome {
+  uint64_t step = 0;
+  // The epoch whose members it was a step of, with their names in rank order.
+  uint64_t epoch = 0;
+  std::vector<std::string> members;
+  // The ranks whose contributions were counted.
+  std::vector<uint32_t> contributors;
+  // Every one of these was counted in all of its parts. A worker that died in the
+  // middle may have been counted in some.
+  bool whole = true;
 };
 
 // The training group, or any other registered set of tensors that goes through
@@ -131,6 +168,7 @@ class Group {
   // Waits for every tensor of this step, in registration order, and begins the
   // next step. Errors as Wait; after an error the step has not ended.
   // OutOfRange, only after End: no member has data left, there is no such step.
+  // Aborted, only in a group of one epoch: see BeginStep.
   virtual absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration timeout) = 0;
 
   // The newest result of a tensor that was pushed or skipped InPlace, after the
@@ -153,6 +191,40 @@ class Group {
 
   // Skips every tensor; `results` in registration order.
   virtual absl::Status SkipAll(absl::Span<void* const> results) = 0;
+
+  // Of an elastic job: says what a worker that joins later needs to go on from where
+  // the others are, and gets it if this worker is one that joins. Called once, by
+  // every worker, before its first step (after Broadcast, if the group has one, and
+  // whatever else the workers that began the job do together: a newcomer does none
+  // of that). `state` is everything that a step changes: parameters, optimizer
+  // slots, counters, the position in the data; it stays where it is and is read
+  // only during WaitStep, in which the caller must not change it. All workers
+  // register the same names and shapes.
+  //
+  // False: this worker began the job, and nothing has changed. True: it has joined,
+  // `state` is that of the others before the step that step() now says. With an
+  // optimizer on the servers, tensors of the group come from there.
+  //
+  // Errors:
+  //   DeadlineExceeded    says what was waited for
+  //   FailedPrecondition  it has been called; or as the membership ended
+  //   InvalidArgument     another worker registered another state
+  virtual absl::StatusOr<bool> RegisterState(absl::Span<const NamedTensor> state,
+                                             absl::Duration timeout) = 0;
+
+  // Who takes part in the step that pushes go to, as far as is known now. In a
+  // group of one epoch (GroupSpec::one_epoch) it has to be called before the step's
+  // first push; if it turns out that the members are others, WaitStep returns
+  // Aborted.
+  virtual absl::StatusOr<StepMembers> BeginStep() = 0;
+
+  // After WaitStep has returned Aborted: begins the same step again, with nothing
+  // pushed, when its members are known.
+  virtual absl::Status RestartStep(absl::Duration timeout) = 0;
+
+  // The step that WaitStep ended last. DeadlineExceeded if this worker has not heard
+  // of its epoch yet.
+  virtual absl::StatusOr<StepOutcome> LastStep(absl::Duration timeout) const = 0;
 
   // Optimizer on the servers: round 0. The root's `tensors` (in registration
   // order) become the parameters on the servers and in everybody's `tensors`.
@@ -180,12 +252,6 @@ template <typename T>
 Array MutableArrayOf(absl::Span<T> values) {
   return {DTypeOf<T>::value, values.data(), values.size()};
 }
-
-// A tensor of a tree that is broadcast as a whole. An empty shape is a scalar.
-struct NamedTensor {
-  TensorSpec spec;
-  void* data;
-};
 
 // An operation under way. Its buffers belong to the library until Wait returns
 // anything but DeadlineExceeded; if it is destroyed without that, until
@@ -228,7 +294,7 @@ class Client {
   //   PermissionDenied    another token
   //   FailedPrecondition  another protocol version (both named), another
   //                       world_size than the job's, or this client has joined
-  //   ResourceExhausted   the job has its members
+  //   ResourceExhausted   the job has its members, or has come to its end
   absl::Status Join(absl::Duration timeout);
 
   // Tells the servers that this worker takes no further part. FailedPrecondition
@@ -243,7 +309,11 @@ class Client {
   // reach for longer than the lease.
   absl::Status status() const;
 
-  // After Join; 0, 0 and "" before.
+  // Whether this worker joined an elastic job that was running.
+  bool is_newcomer() const;
+
+  // In the newest epoch, after Join; 0, 0 and "" before. In an elastic job they
+  // change between steps: Group::BeginStep has those of a step.
   uint32_t rank() const;
   uint32_t world_size() const;
   std::string name() const;

@@ -46,7 +46,8 @@ void DataPlane::Start() {
   for (const std::shared_ptr<ServerLink>& link : links_) link->Start();
 }
 
-absl::StatusOr<std::shared_ptr<GroupRounds>> DataPlane::AddGroup(GroupPlan plan) {
+absl::StatusOr<std::shared_ptr<GroupRounds>> DataPlane::AddGroup(GroupPlan plan,
+                                                                 std::optional<Round> first) {
   for (ServerIndex server : plan.servers) {
     if (ToNumber(server) >= links_.size()) {
       return absl::InvalidArgumentError(absl::StrCat("the plan of group \"", plan.spec.name,
@@ -69,6 +70,10 @@ absl::StatusOr<std::shared_ptr<GroupRounds>> DataPlane::AddGroup(GroupPlan plan)
           std::make_shared<const GroupPlan>(std::move(plan)),
           Identity{options_.generation, options_.hello.member, options_.hello.incarnation}, epoch_,
           *this);
+      if (first.has_value()) {
+        absl::Status begun = found->BeginAgain(*first, absl::InfinitePast());
+        if (!begun.ok()) return begun;
+      }
     }
     rounds = found;
     failure = failure_;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,9 +56,11 @@ class DataPlane : public Outbox {
   // The newest epoch's number, for the contributions from now on.
   void SetEpoch(uint64_t number) { epoch_.store(number); }
 
-  // The rounds of a registered group; the same ones if they exist.
+  // The rounds of a registered group; the same ones if they exist. They begin at
+  // `first`, or where the group does.
   // InvalidArgument if the plan names a server that there is not.
-  absl::StatusOr<std::shared_ptr<GroupRounds>> AddGroup(GroupPlan plan);
+  absl::StatusOr<std::shared_ptr<GroupRounds>> AddGroup(GroupPlan plan,
+                                                        std::optional<Round> first = std::nullopt);
 
   // FailedPrecondition if a group is in the middle of a round.
   absl::Status CheckIdle() const;

@@ -35,6 +35,8 @@ GroupRounds::GroupRounds(std::shared_ptr<const GroupPlan> plan, Identity identit
 
 void GroupRounds::BeginRoundLocked() {
   weight_ = 1;
+  pinned_epoch_.reset();
+  failures_ = 0;
   tensors_in_ = 0;
   tensors_ = std::vector<TensorRound>(tensors_.size());
   chunks_ = std::vector<ChunkRound>(chunks_.size());
@@ -95,6 +97,13 @@ absl::Status GroupRounds::Contribute(TensorId tensor, TensorState state,
           absl::StrCat("this worker has ended its data for group \"", spec.name, "\": tensor \"",
                        described.name, "\" can only be skipped"));
     }
+    // A skip is nobody's, and neither are the first parameters.
+    if (spec.one_epoch && state == TensorState::kPushed && round_ > Round{0} &&
+        !pinned_epoch_.has_value()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("a contribution to step ", ToNumber(round_), " of group \"", spec.name,
+                       "\" depends on its members: call BeginStep first"));
+    }
     TensorRound& mine = tensors_[ToNumber(tensor)];
     if (mine.state != TensorState::kAwaited) {
       return absl::FailedPreconditionError(absl::StrCat(
@@ -138,7 +147,7 @@ GroupRounds::Departure GroupRounds::CompleteLocked(uint32_t c) {
   header.round = round_;
   header.member = identity_.member;
   header.incarnation = identity_.incarnation;
-  header.epoch = epoch_.load();
+  header.epoch = pinned_epoch_.value_or(epoch_.load());
   header.weight = weight_ == 1 ? 0 : weight_;
   header.without_result = true;
   std::vector<absl::Span<const std::byte>> present;
@@ -306,6 +315,7 @@ void GroupRounds::OnReleased(uint32_t c) {
     if (kept) kept_[c] = {std::move(answer.payload), std::move(memory), answer.header.counts};
     state.counts = std::move(answer.header.counts);
     state.contributors = std::move(answer.header.contributors);
+    state.epoch = answer.header.epoch;
   }
   changed_.NotifyAll();
 }

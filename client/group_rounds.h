@@ -143,6 +143,31 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   // Begins the next round. FailedPrecondition unless every chunk is done.
   absl::Status EndRound();
 
+  // Who contributed to a round that is done, and the epoch it belonged to.
+  struct Closing {
+    uint64_t epoch = 0;
+    // Ranks, ascending: those who contributed to any chunk.
+    std::vector<uint32_t> contributors;
+    // Each of them contributed to every chunk.
+    bool whole = true;
+  };
+  Closing FindClosing() const;
+
+  // This round's contributions from now on are made in epoch `number`.
+  void PinEpoch(uint64_t number);
+  std::optional<uint64_t> pinned_epoch() const;
+
+  // Waits until no contribution of this round waits for its answer; false if
+  // `deadline` passed first.
+  bool AwaitAnswered(absl::Time deadline);
+  // Gives up this round and begins `round`, the same one or another. What is under
+  // way is forgotten.
+  //
+  // Errors:
+  //   DeadlineExceeded  buffers are still being sent; it can be repeated
+  //   others            as everything failed
+  absl::Status BeginAgain(Round round, absl::Time deadline);
+
   // No more pushes, only skips. Returns the last round contributed to on every
   // chunk: this one if every tensor is in, else the one before.
   // FailedPrecondition, naming a tensor, if only some are in, and in round 0.
@@ -191,6 +216,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     std::shared_ptr<const void> answer_memory;
     std::vector<uint32_t> counts;
     std::vector<uint32_t> contributors;
+    uint64_t epoch = 0;
     absl::Status error;
   };
   // A contribution that is complete and not yet encoded.
@@ -233,6 +259,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   mutable Mutex mutex_;
   mutable CondVar changed_;
   Round round_ ABSL_GUARDED_BY(mutex_);
+  std::optional<uint64_t> pinned_epoch_ ABSL_GUARDED_BY(mutex_);
   double weight_ ABSL_GUARDED_BY(mutex_) = 1;
   std::vector<TensorRound> tensors_ ABSL_GUARDED_BY(mutex_);
   std::vector<ChunkRound> chunks_ ABSL_GUARDED_BY(mutex_);

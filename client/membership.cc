@@ -308,6 +308,11 @@ absl::Status Membership::End(GroupId group, Round last_round, absl::Time deadlin
   return AskAndWait(request, EndGroup{request, group, last_round}, deadline, "the end of the data");
 }
 
+absl::Status Membership::Ready(GroupId group, absl::Time deadline) {
+  const uint64_t request = NextRequest();
+  return AskAndWait(request, client::Ready{request, group}, deadline, "that it is ready");
+}
+
 absl::Status Membership::Leave(std::vector<GroupRound> last_rounds, absl::Time deadline) {
   const uint64_t request = NextRequest();
   {
@@ -332,7 +337,7 @@ absl::Status Membership::AwaitEpoch(absl::Time deadline) {
     }
     return absl::DeadlineExceededError(
         absl::StrCat("admitted as \"", welcome_->name, "\" to job \"", options_.hello.job,
-                     "\", which has not begun: ",
+                     "\", which it takes no part in yet: ",
                      waiting_for_.empty() ? "the coordinator has not said why" : waiting_for_));
   }
   return over_;

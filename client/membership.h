@@ -77,6 +77,7 @@ class Membership : public std::enable_shared_from_this<Membership> {
   // Errors: DeadlineExceeded (the request goes on); others as refused, or why the
   // membership is over.
   absl::Status End(GroupId group, Round last_round, absl::Time deadline);
+  absl::Status Ready(GroupId group, absl::Time deadline);
   // Repeated, it waits for the same answer.
   absl::Status Leave(std::vector<GroupRound> last_rounds, absl::Time deadline);
 

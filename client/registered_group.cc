@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/session.h"
 #include "client/wait.h"
 #include "common/status_macros.h"
@@ -120,12 +121,26 @@ std::vector<Contributors> RegisteredGroup::Count() {
 }
 
 absl::StatusOr<std::vector<Contributors>> RegisteredGroup::WaitStep(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
   SYNCGRADS_RETURN_IF_ERROR(CheckBegun());
   const GroupRounds::Chunks chunks = rounds_->AllChunks();
   SYNCGRADS_RETURN_IF_ERROR(rounds_->CheckSent(chunks));
-  SYNCGRADS_RETURN_IF_ERROR(AwaitAnswers(*rounds_, chunks, timeout, *session_.data_plane()));
+  const std::shared_ptr<StateHandover> state = handover();
+  if (state != nullptr) state->Open(rounds_->round());
+  absl::Status status = AwaitAnswers(*rounds_, chunks, timeout, *session_.data_plane());
+  // The caller may change the state when this returns.
+  if (state != nullptr) {
+    const absl::Status closed = state->Close(deadline);
+    if (status.ok()) status = closed;
+  }
+  SYNCGRADS_RETURN_IF_ERROR(status);
   std::vector<Contributors> contributors = Count();
+  const Round ended = rounds_->round();
+  GroupRounds::Closing closing = rounds_->FindClosing();
   SYNCGRADS_RETURN_IF_ERROR(rounds_->EndRound());
+  MutexLock lock(mutex_);
+  last_step_ = ended;
+  last_closing_ = std::move(closing);
   return contributors;
 }
 

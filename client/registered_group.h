@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_CLIENT_REGISTERED_GROUP_H_
 #define SYNCGRADS_CLIENT_REGISTERED_GROUP_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,6 +11,8 @@
 
 #include "client/client.h"
 #include "client/group_rounds.h"
+#include "client/state_handover.h"
+#include "common/mutex.h"
 
 namespace syncgrads::client {
 
@@ -36,6 +39,11 @@ class RegisteredGroup : public Group {
       TensorId tensor) const override;
   absl::Status End(absl::Duration timeout) override;
   absl::Status SkipAll(absl::Span<void* const> results) override;
+  absl::StatusOr<bool> RegisterState(absl::Span<const NamedTensor> state,
+                                     absl::Duration timeout) override;
+  absl::StatusOr<StepMembers> BeginStep() override;
+  absl::Status RestartStep(absl::Duration timeout) override;
+  absl::StatusOr<StepOutcome> LastStep(absl::Duration timeout) const override;
   absl::Status Broadcast(uint32_t root, absl::Span<void* const> tensors,
                          absl::Duration timeout) override;
 
@@ -48,10 +56,22 @@ class RegisteredGroup : public Group {
   absl::Status CheckBegun() const;
   absl::Status CheckOneForEach(size_t pointers) const;
   std::vector<Contributors> Count();
+  // Brings this newcomer's state up to date.
+  absl::Status TakeState(StateHandover& handover, absl::Span<const NamedTensor> state,
+                         absl::Time deadline);
+  // Fills the tensors of the group with what the servers hold before `step`.
+  absl::Status PullParameters(absl::Span<const NamedTensor> state, Round step, absl::Time deadline);
+  std::shared_ptr<StateHandover> handover() const;
 
   const std::shared_ptr<GroupRounds> rounds_;
   Session& session_;
   const std::map<std::string, TensorId, std::less<>> by_name_;
+
+  mutable Mutex mutex_;
+  // Set when the state is registered.
+  std::shared_ptr<StateHandover> handover_ ABSL_GUARDED_BY(mutex_);
+  Round last_step_ ABSL_GUARDED_BY(mutex_){};
+  GroupRounds::Closing last_closing_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace syncgrads::client

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "client/collectives.h"
 #include "client/registered_group.h"
+#include "client/state_handover.h"
 #include "common/group.h"
 #include "common/shm/host.h"
 #include "common/status_macros.h"
@@ -21,6 +22,9 @@ namespace {
 // How long it may take to share memory with the servers on this host, before
 // payloads go over the streams in the meantime.
 constexpr absl::Duration kSharingPatience = absl::Seconds(1);
+
+// A step whose epoch is older than these has ended long ago.
+constexpr size_t kKeptEpochs = 64;
 
 Incarnation DrawIncarnation() {
   std::random_device source;
@@ -66,6 +70,10 @@ absl::Status Session::Join(absl::Duration timeout) {
         hello.rank = options_.rank;
         hello.world_size = options_.world_size;
         hello.host = HostAndProcess();
+        hello.max_workers = options_.max_workers;
+        hello.min_workers = options_.min_workers;
+        hello.step_timeout = options_.step_timeout;
+        hello.only_running = options_.only_running;
         membership_ = std::make_shared<Membership>(std::move(membership_options), *transport_,
                                                    timers_, *this);
         state_ = State::kJoining;
@@ -164,8 +172,14 @@ void Session::Abandon() {
 }
 
 absl::Status Session::status() const {
-  MutexLock lock(mutex_);
-  return failure_;
+  std::shared_ptr<Membership> membership;
+  {
+    MutexLock lock(mutex_);
+    if (!failure_.ok() || membership_ == nullptr) return failure_;
+    membership = membership_;
+  }
+  // It knows before it has said so.
+  return membership->status();
 }
 
 uint32_t Session::rank() const {
@@ -197,13 +211,39 @@ void Session::RegisterRounds(GroupSpec spec, RegisterAnswer answer) {
     plane = data_plane_.get();
   }
   membership->Register(std::move(spec),
-                       [plane, answer = std::move(answer)](absl::StatusOr<GroupPlan> plan) {
+                       [this, plane, answer = std::move(answer)](absl::StatusOr<GroupPlan> plan) {
                          if (plan.ok()) {
-                           answer(plane->AddGroup(*std::move(plan)));
+                           const std::optional<Round> first = FirstRoundOf(plan->id);
+                           answer(plane->AddGroup(*std::move(plan), first));
                          } else {
                            answer(plan.status());
                          }
                        });
+}
+
+absl::StatusOr<std::shared_ptr<GroupRounds>> Session::AwaitRounds(GroupSpec spec,
+                                                                  absl::Time deadline) {
+  const std::string name = spec.name;
+  struct Answer {
+    Mutex mutex;
+    CondVar arrived;
+    std::optional<absl::StatusOr<std::shared_ptr<GroupRounds>>> rounds ABSL_GUARDED_BY(mutex);
+  };
+  auto answer = std::make_shared<Answer>();
+  RegisterRounds(std::move(spec), [answer](absl::StatusOr<std::shared_ptr<GroupRounds>> rounds) {
+    MutexLock lock(answer->mutex);
+    answer->rounds = std::move(rounds);
+    answer->arrived.NotifyAll();
+  });
+  MutexLock lock(answer->mutex);
+  while (!answer->rounds.has_value()) {
+    if (answer->arrived.WaitUntil(answer->mutex, deadline)) continue;
+    if (answer->rounds.has_value()) break;
+    return absl::DeadlineExceededError(
+        absl::StrCat("the coordinator at ", options_.coordinator,
+                     " has not answered the registration of group \"", name, "\""));
+  }
+  return *answer->rounds;
 }
 
 absl::StatusOr<Group*> Session::Register(const GroupSpec& spec, absl::Duration timeout) {
@@ -222,30 +262,7 @@ absl::StatusOr<Group*> Session::Register(const GroupSpec& spec, absl::Duration t
       return found->second.get();
     }
   }
-  struct Answer {
-    Mutex mutex;
-    CondVar arrived;
-    std::optional<absl::StatusOr<std::shared_ptr<GroupRounds>>> rounds ABSL_GUARDED_BY(mutex);
-  };
-  auto answer = std::make_shared<Answer>();
-  RegisterRounds(spec, [answer](absl::StatusOr<std::shared_ptr<GroupRounds>> rounds) {
-    MutexLock lock(answer->mutex);
-    answer->rounds = std::move(rounds);
-    answer->arrived.NotifyAll();
-  });
-  std::shared_ptr<GroupRounds> rounds;
-  {
-    MutexLock lock(answer->mutex);
-    while (!answer->rounds.has_value()) {
-      if (answer->arrived.WaitUntil(answer->mutex, deadline)) continue;
-      if (answer->rounds.has_value()) break;
-      return absl::DeadlineExceededError(
-          absl::StrCat("the coordinator at ", options_.coordinator,
-                       " has not answered the registration of group \"", spec.name, "\" within ",
-                       absl::FormatDuration(timeout)));
-    }
-    SYNCGRADS_ASSIGN_OR_RETURN(rounds, *answer->rounds);
-  }
+  SYNCGRADS_ASSIGN_OR_RETURN(std::shared_ptr<GroupRounds> rounds, AwaitRounds(spec, deadline));
   // So that the first step goes the way of all others.
   data_plane()->AwaitShared(std::min(deadline, absl::Now() + kSharingPatience));
   MutexLock lock(mutex_);
@@ -299,24 +316,97 @@ void Session::OnWelcome(Generation generation, const Welcome& welcome) {
 void Session::OnEpoch(const Epoch& epoch) {
   bool first;
   DataPlane* plane;
+  std::vector<std::shared_ptr<StateHandover>> handovers;
   {
     MutexLock lock(mutex_);
-    first = !has_epoch_;
-    has_epoch_ = true;
+    if (!epochs_.empty() && epoch.number <= epochs_.back().number) return;
+    first = !first_epoch_.has_value();
+    if (first) first_epoch_ = epoch;
+    epochs_.push_back(epoch);
+    if (epochs_.size() > kKeptEpochs) epochs_.erase(epochs_.begin());
     plane = data_plane_.get();
+    handovers = handovers_;
     world_size_ = static_cast<uint32_t>(epoch.members.size());
     for (uint32_t rank = 0; rank < epoch.members.size(); ++rank) {
       if (epoch.members[rank].id == member_) rank_ = rank;
     }
+    epoch_changed_.NotifyAll();
   }
   plane->SetEpoch(epoch.number);
   if (first) plane->Start();
+  for (const std::shared_ptr<StateHandover>& handover : handovers) handover->OnEpoch(epoch);
+}
+
+bool Session::is_newcomer() const {
+  MutexLock lock(mutex_);
+  if (!first_epoch_.has_value() || !first_epoch_->handover.has_value()) return false;
+  const std::vector<MemberId>& newcomers = first_epoch_->handover->to;
+  return std::find(newcomers.begin(), newcomers.end(), member_) != newcomers.end();
+}
+
+std::optional<Round> Session::FirstRoundOf(GroupId group) const {
+  if (!is_newcomer()) return std::nullopt;
+  MutexLock lock(mutex_);
+  return FindRound(first_epoch_->handover->rounds, group);
+}
+
+MemberId Session::member() const {
+  MutexLock lock(mutex_);
+  return member_;
+}
+
+Epoch Session::newest_epoch() const {
+  MutexLock lock(mutex_);
+  return epochs_.empty() ? Epoch() : epochs_.back();
+}
+
+absl::StatusOr<Epoch> Session::EpochOf(GroupId group, Round round) const {
+  MutexLock lock(mutex_);
+  const Epoch* epoch = FindEpoch(epochs_, group, round);
+  if (epoch != nullptr) return *epoch;
+  return absl::NotFoundError(absl::StrCat("the epoch of step ", ToNumber(round), " of group ",
+                                          ToNumber(group), " is no longer known"));
+}
+
+absl::StatusOr<Epoch> Session::AwaitEpoch(uint64_t number, absl::Time deadline) const {
+  MutexLock lock(mutex_);
+  while (true) {
+    for (const Epoch& epoch : epochs_) {
+      if (epoch.number >= number) return epoch;
+    }
+    if (!failure_.ok()) return failure_;
+    if (epoch_changed_.WaitUntil(mutex_, deadline)) continue;
+    if (!epochs_.empty() && epochs_.back().number >= number) continue;
+    return absl::DeadlineExceededError(absl::StrCat("the coordinator at ", options_.coordinator,
+                                                    " has not told of epoch ", number, " of job \"",
+                                                    options_.job, "\""));
+  }
+}
+
+void Session::AddHandover(std::shared_ptr<StateHandover> handover) {
+  Epoch newest;
+  {
+    MutexLock lock(mutex_);
+    handovers_.push_back(handover);
+    newest = epochs_.back();
+  }
+  handover->OnEpoch(newest);
+}
+
+absl::Status Session::SayReady(GroupId group, absl::Time deadline) {
+  std::shared_ptr<Membership> membership;
+  {
+    MutexLock lock(mutex_);
+    membership = membership_;
+  }
+  return membership->Ready(group, deadline);
 }
 
 void Session::OnOver(const absl::Status& status) {
   {
     MutexLock lock(mutex_);
     if (failure_.ok()) failure_ = status;
+    epoch_changed_.NotifyAll();
   }
   Close(status);
 }
@@ -326,6 +416,7 @@ void Session::OnLost(const absl::Status& status) {
     MutexLock lock(mutex_);
     if (state_ == State::kLeft || state_ == State::kAbandoned) return;
     if (failure_.ok()) failure_ = status;
+    epoch_changed_.NotifyAll();
   }
   Close(status);
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,11 +24,13 @@
 #include "client/signals.h"
 #include "client/timers.h"
 #include "client/transport.h"
+#include "common/membership.h"
 #include "common/mutex.h"
 
 namespace syncgrads::client {
 
 class Collectives;
+class StateHandover;
 
 // Thread-safe. The methods of the same name do what client.h says.
 class Session : public MembershipEvents {
@@ -48,12 +51,36 @@ class Session : public MembershipEvents {
 
   Collectives& collectives() { return *collectives_; }
 
+  bool is_newcomer() const;
+  MemberId member() const;
+  Timers& timers() { return timers_; }
+
+  // Epochs as this worker has heard of them. The last ones are kept.
+  Epoch newest_epoch() const;
+  // The one that a round belongs to, as far as is known.
+  //
+  // Errors:
+  //   NotFound  it was before those that are kept
+  absl::StatusOr<Epoch> EpochOf(GroupId group, Round round) const;
+  // The epoch of this number, or the oldest after it that is kept.
+  //
+  // Errors:
+  //   DeadlineExceeded  it has not been told of
+  //   others            why the membership is over
+  absl::StatusOr<Epoch> AwaitEpoch(uint64_t number, absl::Time deadline) const;
+
+  // Is told of every epoch from now on, and of the newest.
+  void AddHandover(std::shared_ptr<StateHandover> handover);
+  absl::Status SayReady(GroupId group, absl::Time deadline);
+
   // FailedPrecondition, with what to call, unless this client is a member.
   absl::Status CheckMember() const;
   // Registers a group, or finds it. `answer` is called once, without locks, on
   // any thread, possibly before this returns.
   using RegisterAnswer = std::function<void(absl::StatusOr<std::shared_ptr<GroupRounds>>)>;
   void RegisterRounds(GroupSpec spec, RegisterAnswer answer);
+  // The same, and waits for it. DeadlineExceeded: the coordinator has not answered.
+  absl::StatusOr<std::shared_ptr<GroupRounds>> AwaitRounds(GroupSpec spec, absl::Time deadline);
   absl::Status EndGroup(const GroupRounds& rounds, Round last_round, absl::Duration timeout);
   // Not null once this client has been a member.
   DataPlane* data_plane() const;
@@ -71,6 +98,8 @@ class Session : public MembershipEvents {
   // Everything fails, now and later; no server waits for this worker any longer
   // than its grace.
   void Close(const absl::Status& status);
+  // Where a group begins for this worker, if that is not where it begins for all.
+  std::optional<Round> FirstRoundOf(GroupId group) const;
 
   const ClientOptions options_;
   const Incarnation incarnation_;
@@ -80,6 +109,7 @@ class Session : public MembershipEvents {
   std::unique_ptr<Collectives> collectives_;
 
   mutable Mutex mutex_;
+  mutable CondVar epoch_changed_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kNew;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Membership> membership_ ABSL_GUARDED_BY(mutex_);
@@ -88,7 +118,10 @@ class Session : public MembershipEvents {
   MemberId member_ ABSL_GUARDED_BY(mutex_){};
   uint32_t rank_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t world_size_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool has_epoch_ ABSL_GUARDED_BY(mutex_) = false;
+  // The first that this worker heard of.
+  std::optional<Epoch> first_epoch_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Epoch> epochs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<StateHandover>> handovers_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::unique_ptr<Group>> groups_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -29,6 +29,10 @@ struct Hello {
   uint32_t world_size = 0;
   std::string host;
   Generation generation{};
+  uint32_t max_workers = 0;
+  uint32_t min_workers = 0;
+  absl::Duration step_timeout;
+  bool only_running = false;
 };
 struct Heartbeat {
   std::vector<GroupRound> progress;
@@ -46,7 +50,11 @@ struct Leave {
   uint64_t request = 0;
   std::vector<GroupRound> last_rounds;
 };
-using WorkerSignal = std::variant<Hello, Heartbeat, RegisterGroup, EndGroup, Leave>;
+struct Ready {
+  uint64_t request = 0;
+  GroupId group{};
+};
+using WorkerSignal = std::variant<Hello, Heartbeat, RegisterGroup, EndGroup, Leave, Ready>;
 
 // Coordinator to worker.
 struct Welcome {

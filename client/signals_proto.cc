@@ -29,6 +29,10 @@ struct Fill {
     hello.set_world_size(signal.world_size);
     hello.set_host(signal.host);
     hello.set_generation(ToNumber(signal.generation));
+    hello.set_max_workers(signal.max_workers);
+    hello.set_min_workers(signal.min_workers);
+    hello.set_step_timeout_ms(absl::ToInt64Milliseconds(signal.step_timeout));
+    hello.set_only_running(signal.only_running);
   }
   void operator()(const Heartbeat& signal) {
     v1::Heartbeat& heartbeat = *proto.mutable_heartbeat();
@@ -49,6 +53,11 @@ struct Fill {
     v1::Leave& leave = *proto.mutable_leave();
     leave.set_request(signal.request);
     for (const GroupRound& round : signal.last_rounds) Set(round, leave.add_last_rounds());
+  }
+  void operator()(const Ready& signal) {
+    v1::Ready& ready = *proto.mutable_ready();
+    ready.set_request(signal.request);
+    ready.set_group(ToNumber(signal.group));
   }
 };
 

@@ -44,6 +44,11 @@ absl::Status Validate(const GroupSpec& spec) {
   for (const TensorSpec& tensor : spec.tensors) {
     SYNCGRADS_RETURN_IF_ERROR(CheckRule(spec, tensor));
   }
+  if (spec.policy == Policy::kFirst && !(spec.rule == UpdateRule(Reduction::kSum))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group \"", spec.name, "\" has the policy first and the rule ",
+                     ToString(spec.rule), "; what one worker contributes is its own sum"));
+  }
   if (const auto* optimizer = std::get_if<Optimizer>(&spec.rule)) return Validate(*optimizer);
   return absl::OkStatus();
 }
@@ -60,6 +65,15 @@ absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
     return absl::InvalidArgumentError(absl::StrCat(group, " has chunk_bytes ", ours.chunk_bytes,
                                                    " here, but worker \"", theirs_owner,
                                                    "\" registered ", theirs.chunk_bytes));
+  }
+  if (ours.one_epoch != theirs.one_epoch || ours.policy != theirs.policy) {
+    const auto terms = [](const GroupSpec& spec) {
+      return absl::StrCat(spec.policy == Policy::kFirst ? "the policy first" : "the policy sync",
+                          spec.one_epoch ? ", contributions of one epoch" : "");
+    };
+    return absl::InvalidArgumentError(absl::StrCat(group, " has ", terms(ours),
+                                                   " here, but worker \"", theirs_owner,
+                                                   "\" registered ", terms(theirs)));
   }
   const size_t common = std::min(ours.tensors.size(), theirs.tensors.size());
   for (size_t t = 0; t < common; ++t) {

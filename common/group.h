@@ -15,6 +15,12 @@
 
 namespace syncgrads {
 
+// When a round closes.
+enum class Policy {
+  kSync,   // when every member has contributed, skipped, ended, or gone
+  kFirst,  // with the first contribution that is not a skip
+};
+
 // A named set of tensors with an update rule and a round counter of its own.
 struct GroupSpec {
   std::string name;
@@ -22,6 +28,10 @@ struct GroupSpec {
   UpdateRule rule = Reduction::kAverage;
   // 0 stands for kDefaultChunkBytes.
   uint32_t chunk_bytes = 0;
+  // Contributions made in another epoch than their round's are refused: for those
+  // that depend on who is a member.
+  bool one_epoch = false;
+  Policy policy = Policy::kSync;
 };
 
 // InvalidArgument, naming the thing and its value, if the group cannot be

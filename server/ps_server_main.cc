@@ -28,7 +28,11 @@ ABSL_FLAG(std::string, advertise, "",
           "this server is seen from");
 ABSL_FLAG(std::string, server_token, "", "what servers say to each other; the same on all");
 ABSL_FLAG(absl::Duration, heartbeat, absl::Seconds(2), "how often workers show that they live");
-ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "a worker not heard of for so long is dropped");
+ABSL_FLAG(absl::Duration, lease, absl::Seconds(30),
+          "a worker not heard of for so long is dropped");
+ABSL_FLAG(absl::Duration, join_timeout, absl::Minutes(1),
+          "A worker that joins a running job and has not been brought up to date for so long is "
+          "dropped.");
 ABSL_FLAG(absl::Duration, stream_grace, absl::Seconds(5),
           "a worker whose stream broke is dropped after so long");
 ABSL_FLAG(absl::Duration, stall_warning, absl::Seconds(10),
@@ -81,6 +85,7 @@ int Main() {
   options.heartbeat = absl::GetFlag(FLAGS_heartbeat);
   options.lease = absl::GetFlag(FLAGS_lease);
   options.stream_grace = absl::GetFlag(FLAGS_stream_grace);
+  options.join_timeout = absl::GetFlag(FLAGS_join_timeout);
   options.stall_warning = absl::GetFlag(FLAGS_stall_warning);
   options.closing_threads = absl::GetFlag(FLAGS_closing_threads);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);

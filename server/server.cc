@@ -87,7 +87,7 @@ class GrpcServer : public Server {
     if (options_.index == 0) {
       coordinator_ = std::make_unique<Coordinator>(
           CoordinatorOptions{options_.heartbeat, options_.lease, options_.stream_grace,
-                             [] { return AvailableMemory(); }},
+                             options_.join_timeout, [] { return AvailableMemory(); }},
           PlanLog(options_.servers, options_.advertise), jobs_, clock_, journal_);
     }
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator,
@@ -102,7 +102,7 @@ class GrpcServer : public Server {
       }
     }
     data_ = std::make_unique<DataService>(jobs_, exchange_.get(), clock_);
-    admin_ = std::make_unique<AdminService>(jobs_, ServerIndex{options_.index});
+    admin_ = std::make_unique<AdminService>(jobs_, coordinator_.get(), ServerIndex{options_.index});
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();

@@ -34,6 +34,7 @@ struct ServerOptions {
   absl::Duration heartbeat = absl::Seconds(2);
   absl::Duration lease = absl::Seconds(30);
   absl::Duration stream_grace = absl::Seconds(5);
+  absl::Duration join_timeout = absl::Minutes(1);
   absl::Duration stall_warning = absl::Seconds(10);
   // Threads that close large rounds; 0: one for each processor.
   int closing_threads = 0;

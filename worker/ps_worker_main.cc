@@ -39,6 +39,14 @@ ABSL_FLAG(absl::optional<uint32_t>, batch_size, absl::nullopt,
           "In place of the job file's batch_size.");
 ABSL_FLAG(absl::Duration, timeout, absl::Minutes(5),
           "How long to wait for the servers, and for other workers in each step.");
+ABSL_FLAG(absl::Duration, stop_grace, absl::Seconds(5),
+          "How long the step under way may take to end after SIGTERM, before this worker leaves "
+          "without it.");
+ABSL_FLAG(bool, only_running, false,
+          "Join the job only if it is running, and do not begin it: for a worker that is started "
+          "again.");
+ABSL_FLAG(std::string, event_log, "",
+          "A file that gets a line of JSON for each step: who contributed, and on which rows.");
 ABSL_FLAG(std::string, output, "",
           "Where to write the trained model, as safetensors. Rank 0 does.");
 ABSL_FLAG(bool, output_per_rank, false,
@@ -85,6 +93,9 @@ int main(int argc, char** argv) {
   options.seed = ToStd(absl::GetFlag(FLAGS_seed));
   options.batch_size = ToStd(absl::GetFlag(FLAGS_batch_size));
   options.timeout = absl::GetFlag(FLAGS_timeout);
+  options.stop_grace = absl::GetFlag(FLAGS_stop_grace);
+  options.only_running = absl::GetFlag(FLAGS_only_running);
+  options.event_log = absl::GetFlag(FLAGS_event_log);
   options.output = absl::GetFlag(FLAGS_output);
   options.output_per_rank = absl::GetFlag(FLAGS_output_per_rank);
   options.evaluate = absl::GetFlag(FLAGS_evaluate);

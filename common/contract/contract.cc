@@ -175,7 +175,12 @@ v1::GroupSpec ToProto(const GroupSpec& spec) {
     out.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
   }
   SetRule(spec.rule, *proto.mutable_rule());
-  proto.mutable_policy()->mutable_sync();
+  if (spec.policy == Policy::kFirst) {
+    proto.mutable_policy()->mutable_first();
+  } else {
+    proto.mutable_policy()->mutable_sync();
+  }
+  proto.set_one_epoch(spec.one_epoch);
   proto.set_chunk_bytes(spec.chunk_bytes);
   return proto;
 }
@@ -192,6 +197,8 @@ absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto) {
   }
   SYNCGRADS_ASSIGN_OR_RETURN(spec.rule, FromProto(proto.rule()));
   spec.chunk_bytes = proto.chunk_bytes();
+  spec.one_epoch = proto.one_epoch();
+  if (proto.policy().has_first()) spec.policy = Policy::kFirst;
   return spec;
 }
 
@@ -245,6 +252,12 @@ v1::Epoch ToProto(const Epoch& epoch) {
     out.set_incarnation(ToNumber(member.incarnation));
   }
   for (const GroupRound& first : epoch.first_rounds) *proto.add_first_rounds() = ToProto(first);
+  if (epoch.handover.has_value()) {
+    v1::Handover& handover = *proto.mutable_handover();
+    handover.set_donor(ToNumber(epoch.handover->donor));
+    for (MemberId member : epoch.handover->to) handover.add_to(ToNumber(member));
+    for (const GroupRound& round : epoch.handover->rounds) *handover.add_rounds() = ToProto(round);
+  }
   return proto;
 }
 
@@ -257,6 +270,14 @@ Epoch FromProto(const v1::Epoch& proto) {
   }
   for (const v1::GroupRound& first : proto.first_rounds()) {
     epoch.first_rounds.push_back(FromProto(first));
+  }
+  if (proto.has_handover()) {
+    Handover& handover = epoch.handover.emplace();
+    handover.donor = MemberId{proto.handover().donor()};
+    for (uint32_t member : proto.handover().to()) handover.to.push_back(MemberId{member});
+    for (const v1::GroupRound& round : proto.handover().rounds()) {
+      handover.rounds.push_back(FromProto(round));
+    }
   }
   return epoch;
 }

@@ -116,7 +116,16 @@ bool ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
   if (absl::Status status = CheckSenderLocked(header, sender); !status.ok()) {
     return refuse(status);
   }
+  if (header.round > open_ && plan_.spec.policy == Policy::kFirst &&
+      FindRound(roster_->newest_epoch()->first_rounds, plan_.id) == header.round) {
+    SkipToLocked(header.round, answers);
+  }
   if (header.round > open_) {
+    if (IsAheadLocked(header.member)) {
+      return refuse(absl::UnavailableError(absl::StrCat(
+          "round ", ToNumber(header.round), " of chunk ", ToNumber(id_), " of group \"",
+          plan_.spec.name, "\" waits for round ", ToNumber(open_), " of the epoch before")));
+    }
     return refuse(absl::FailedPreconditionError(
         absl::StrCat("round ", ToNumber(header.round), " of chunk ", ToNumber(id_), " of group \"",
                      plan_.spec.name, "\" is not open yet; round ", ToNumber(open_), " is")));
@@ -128,7 +137,10 @@ bool ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
     // A follower that was waited for may have caught up.
     return true;
   }
-  if (absl::Status status = CheckSeatLocked(header.member); !status.ok()) return refuse(status);
+  if (absl::Status status = CheckSeatLocked(header.member, header.epoch, header.skip);
+      !status.ok()) {
+    return refuse(status);
+  }
   if (!header.skip && sender->HasEnded(plan_.id, open_)) {
     return refuse(absl::FailedPreconditionError(absl::StrCat(
         "worker \"", sender->member.name, "\" contributes to round ", ToNumber(header.round),
@@ -140,25 +152,50 @@ bool ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
   seat.sink = std::move(sink);
   seat.without_result = header.without_result;
   if (!taken_now) return false;  // counted already; only the answer goes elsewhere
+  seat.made_in = header.epoch;
   seat.contribution = {header.skip, header.weight == 0 ? 1.0 : header.weight, header.absent_spans,
                        std::move(payload)};
   return true;
 }
 
-absl::Status ChunkRounds::CheckSeatLocked(MemberId member) const {
+absl::Status ChunkRounds::CheckSeatLocked(MemberId member, uint64_t made_in, bool skip) const {
   const Epoch& epoch = *roster_->EpochOf(plan_.id, open_);
-  if (std::any_of(epoch.members.begin(), epoch.members.end(),
-                  [member](const Member& listed) { return listed.id == member; })) {
-    return absl::OkStatus();
+  if (epoch.Has(member)) {
+    if (!plan_.spec.one_epoch || skip || made_in == epoch.number) return absl::OkStatus();
+    return absl::AbortedError(absl::StrCat("a contribution to round ", ToNumber(open_),
+                                           " of group \"", plan_.spec.name, "\" was made in epoch ",
+                                           made_in, ", and the round belongs to epoch ",
+                                           epoch.number, ": make it again"));
+  }
+  if (IsAheadLocked(member)) {
+    // Its result is what a newcomer may ask for, once there is one.
+    return absl::UnavailableError(absl::StrCat("round ", ToNumber(open_), " of chunk ",
+                                               ToNumber(id_), " of group \"", plan_.spec.name,
+                                               "\" has not closed yet"));
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "member ", ToNumber(member), " (\"", roster_->Find(member)->member.name,
       "\") is not in epoch ", epoch.number, ", which round ", ToNumber(open_), " belongs to"));
 }
 
+bool ChunkRounds::IsAheadLocked(MemberId member) const {
+  const Epoch* epoch = roster_->EpochOf(plan_.id, open_);
+  return !epoch->Has(member) && roster_->newest_epoch()->number > epoch->number &&
+         roster_->newest_epoch()->Has(member);
+}
+
+void ChunkRounds::SkipToLocked(Round round, Answers& answers) {
+  AnswerSeatsLocked(Refusal(open_, absl::AbortedError(absl::StrCat(
+                                       "round ", ToNumber(open_), " of group \"", plan_.spec.name,
+                                       "\" was given up for round ", ToNumber(round)))),
+                    answers);
+  open_ = round;
+}
+
 void ChunkRounds::UnseatOutsidersLocked(Answers& answers) {
   for (auto seat = seats_.begin(); seat != seats_.end();) {
-    const absl::Status status = CheckSeatLocked(seat->first);
+    const absl::Status status =
+        CheckSeatLocked(seat->first, seat->second.made_in, seat->second.contribution.skip);
     if (status.ok()) {
       ++seat;
       continue;
@@ -216,6 +253,7 @@ std::vector<MemberId> ChunkRounds::MissingLocked() const {
   std::vector<MemberId> missing;
   const Epoch* epoch = roster_->EpochOf(plan_.id, open_);
   if (epoch == nullptr) return missing;
+  if (plan_.spec.policy == Policy::kFirst && AnyDataLocked()) return missing;
   for (const Member& member : epoch->members) {
     if (WaitsForLocked(member.id)) missing.push_back(member.id);
   }
@@ -223,6 +261,10 @@ std::vector<MemberId> ChunkRounds::MissingLocked() const {
 }
 
 bool ChunkRounds::AnyDataLocked() const {
+  if (plan_.spec.policy == Policy::kFirst) {
+    return std::any_of(seats_.begin(), seats_.end(),
+                       [](const auto& seat) { return !seat.second.contribution.skip; });
+  }
   return std::any_of(seats_.begin(), seats_.end(), [this](const auto& seat) {
     return !roster_->Find(seat.first)->HasEnded(plan_.id, open_);
   });
@@ -237,7 +279,8 @@ bool ChunkRounds::AnybodyFollowsLocked(const Epoch& epoch) const {
 bool ChunkRounds::CanCloseLocked() const {
   if (seats_.empty()) return false;
   if (held_from_.has_value() && open_ >= *held_from_) return false;
-  return MissingLocked().empty();
+  if (!MissingLocked().empty()) return false;
+  return plan_.spec.policy != Policy::kFirst || AnyDataLocked();
 }
 
 void ChunkRounds::TryCloseLocked(Answers& answers) {
@@ -286,6 +329,11 @@ absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(cons
   header.epoch = epoch.number;
   header.counts = std::move(closed.counts);
   header.contributors = std::move(closed.contributors);
+  if (!std::holds_alternative<Gather>(rule)) {
+    for (const Seated& seated : contributions) {
+      if (!seated.contribution->skip) header.contributors.push_back(seated.rank);
+    }
+  }
   auto result = std::make_shared<RoundResult>();
   result->group = plan_.id;
   result->chunk = id_;

@@ -60,6 +60,10 @@ class ChunkRounds {
   //   FailedPrecondition  the sender is gone, or of another incarnation or epoch;
   //                       the round is not open yet, or no longer kept; or the
   //                       sender has ended and contributes values
+  //   Unavailable         a newcomer is ahead of those before it: try again
+  //   Aborted             of a group of one epoch: it was made in another than its
+  //                       round's. Of one that closes with the first: its round
+  //                       was given up
   //   OutOfRange          all members that had data have ended or gone
   void Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink);
   // The same, but leaves it to the caller to call Close, on any thread, if it
@@ -86,6 +90,7 @@ class ChunkRounds {
  private:
   struct Taken {
     Contribution contribution;
+    uint64_t made_in = 0;  // the epoch
     std::shared_ptr<AnswerSink> sink;
     bool without_result = false;
   };
@@ -99,8 +104,14 @@ class ChunkRounds {
   // Whether the push has to be followed by an attempt to close.
   bool PushLocked(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink,
                   Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Why `member` has no seat in the open round; OK if it is of the round's epoch.
-  absl::Status CheckSeatLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Why a contribution of `member`, made in epoch `made_in`, has no seat in the open
+  // round.
+  absl::Status CheckSeatLocked(MemberId member, uint64_t made_in, bool skip) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the member's epochs all begin after the open round.
+  bool IsAheadLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives up the open round and those up to `round`.
+  void SkipToLocked(Round round, Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the seats of those whom a new epoch leaves out.
   void UnseatOutsidersLocked(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckSenderLocked(const PushHeader& header, const Roster::Entry* sender) const

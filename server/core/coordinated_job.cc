@@ -15,10 +15,13 @@ CoordinatedJob::CoordinatedJob(const Introduction& first, Generation generation,
       name_(first.job),
       token_(first.token),
       generation_(generation),
-      world_size_(first.world_size),
+      terms_{first.world_size, first.max_workers, first.min_workers, first.step_timeout},
       groups_(surroundings.log.size(), surroundings.options.available_memory) {
-  with_.journal.Note(absl::StrCat(Quoted(), " opens for ", world_size_, " workers, generation ",
-                                  ToNumber(generation_)));
+  with_.journal.Note(absl::StrCat(Quoted(), " opens for ", terms_.world_size, " workers",
+                                  is_elastic() ? absl::StrCat(", at least ", terms_.min_workers,
+                                                              " and at most ", terms_.max_workers)
+                                               : "",
+                                  ", generation ", ToNumber(generation_)));
   Append(JobOpened{token_});
 }
 
@@ -63,10 +66,17 @@ CoordinatedJob::MemberState* CoordinatedJob::Find(MemberId id) {
   return member == members_.end() || member->second.gone ? nullptr : &member->second;
 }
 
-void CoordinatedJob::Heartbeat(MemberId id) {
+void CoordinatedJob::Heartbeat(MemberId id, const std::vector<GroupRound>& progress) {
   MemberState* member = Find(id);
   if (member == nullptr) return;
   member->last_heard = with_.clock.Now();
+  if (state_group_.has_value()) {
+    const Round reached = FindRound(progress, *state_group_).value_or(Round{});
+    if (reached > member->progress) {
+      member->progress = reached;
+      member->behind_since = absl::InfiniteFuture();
+    }
+  }
   if (const std::shared_ptr<Job> here = with_.own.Find(name_)) here->Heard(id, member->last_heard);
 }
 
@@ -86,7 +96,7 @@ void CoordinatedJob::Register(MemberId id, uint64_t request, const GroupSpec& sp
     postponed_.push_back({id, request, spec});
     return;
   }
-  const auto plan = groups_.Plan(spec, world_size_);
+  const auto plan = groups_.Plan(spec, most_workers());
   if (!plan.ok()) return Send(*member, Refused{request, plan.status()});
   with_.journal.Note(absl::StrCat(Quoted(), ": group ", ToNumber((*plan)->id), " \"", spec.name,
                                   "\" of ", spec.tensors.size(), " tensors, ",
@@ -116,6 +126,7 @@ void CoordinatedJob::End(MemberId id, uint64_t request, GroupId group, Round las
   }
   with_.journal.Note(absl::StrCat(Quoted(), ": worker \"", member->member.name, "\" ends group ",
                                   ToNumber(group), " after round ", ToNumber(last_round)));
+  if (group == state_group_) member->ended = true;
   TellWhenApplied(Append(MemberEnded{id, group, last_round, follows}), id, Done{request});
 }
 
@@ -132,6 +143,50 @@ void CoordinatedJob::Leave(MemberId id, uint64_t request, std::vector<GroupRound
   const uint64_t sequence =
       Append(MemberGone{id, member->member.incarnation, "left", true, std::move(last_rounds)});
   TellWhenApplied(sequence, id, Farewell{request});
+  // Whoever is left of an elastic job knows that it has become smaller.
+  if (is_elastic() && !AllGone() && !IsOver()) GoOnWithout();
+}
+
+void CoordinatedJob::Ready(MemberId id, uint64_t request, GroupId group) {
+  MemberState* member = Find(id);
+  if (member == nullptr) return;
+  member->last_heard = with_.clock.Now();
+  if (IsNewcomer(*member)) {
+    return Send(
+        *member,
+        Refused{request, absl::FailedPreconditionError(absl::StrCat(
+                             "worker \"", member->member.name, "\" is ready, but in no epoch"))});
+  }
+  if (!state_group_.has_value()) state_group_ = group;
+  if (group != *state_group_) {
+    return Send(*member, Refused{request, absl::InvalidArgumentError(absl::StrCat(
+                                              "worker \"", member->member.name,
+                                              "\" has its state in group ", ToNumber(group),
+                                              ", the others in group ", ToNumber(*state_group_)))});
+  }
+  member->ready = true;
+  if (std::exchange(member->behind, false)) {
+    with_.journal.Note(
+        absl::StrCat(Quoted(), ": worker \"", member->member.name, "\" is up to date"));
+  }
+  Send(*member, Done{request});
+  TryGrow();
+}
+
+absl::Status CoordinatedJob::Evict(const std::string& token, const std::string& worker,
+                                   const std::string& reason) {
+  if (token != token_) {
+    return absl::PermissionDeniedError(absl::StrCat("the token is not that of ", Quoted()));
+  }
+  const auto found = std::find_if(members_.begin(), members_.end(), [&worker](const auto& entry) {
+    return !entry.second.gone && entry.second.member.name == worker;
+  });
+  if (found == members_.end()) {
+    return absl::NotFoundError(absl::StrCat(Quoted(), " has no worker \"", worker, "\""));
+  }
+  Drop(found->second, absl::AbortedError(absl::StrCat("evicted: ", reason)));
+  if (!AllGone()) GoOnWithout();
+  return absl::OkStatus();
 }
 
 void CoordinatedJob::LinkBroken(MemberId id, const MemberLink* link) {
@@ -144,43 +199,76 @@ void CoordinatedJob::LinkBroken(MemberId id, const MemberLink* link) {
                                   " to come back"));
 }
 
-bool CoordinatedJob::DropLost() {
-  const absl::Time now = with_.clock.Now();
-  std::vector<MemberId> lost;
+void CoordinatedJob::WatchProgress(absl::Time now) {
+  if (terms_.step_timeout == absl::ZeroDuration()) return;
+  Round furthest{};
+  for (const auto& [id, member] : members_) {
+    if (!member.gone) furthest = std::max(furthest, member.progress);
+  }
   for (auto& [id, member] : members_) {
-    if (member.gone) continue;
-    if (now - member.last_heard > with_.options.lease) {
-      Drop(member, absl::StrCat("lease of ", Seconds(with_.options.lease), " ended, last heard of ",
-                                Seconds(now - member.last_heard), " ago"));
-      lost.push_back(id);
-    } else if (now - member.link_broken > with_.options.stream_grace) {
-      Drop(member, absl::StrCat("stream broke ", Seconds(now - member.link_broken),
-                                " ago, grace is ", Seconds(with_.options.stream_grace)));
-      lost.push_back(id);
+    if (!member.ready || member.progress == furthest) {
+      member.behind_since = absl::InfiniteFuture();
+    } else {
+      member.behind_since = std::min(member.behind_since, now);
     }
   }
-  if (lost.empty()) return false;
-  if (!has_begun()) {
-    for (MemberId id : lost) members_.erase(id);
-  }
-  if (AllGone()) return true;
-  if (has_begun()) {
-    ProposeEpoch();
-  } else {
-    TryStart();
-  }
-  return true;
 }
 
-void CoordinatedJob::Drop(MemberState& member, const std::string& reason) {
+absl::Status CoordinatedJob::CheckAlive(MemberState& member, absl::Time now) const {
+  const CoordinatorOptions& options = with_.options;
+  std::string why;
+  if (now - member.last_heard > options.lease) {
+    why = absl::StrCat("lease of ", Seconds(options.lease), " ended, last heard of ",
+                       Seconds(now - member.last_heard), " ago");
+  } else if (now - member.link_broken > options.stream_grace) {
+    why = absl::StrCat("stream broke ", Seconds(now - member.link_broken), " ago, grace is ",
+                       Seconds(options.stream_grace));
+  } else if (terms_.step_timeout > absl::ZeroDuration() &&
+             now - member.behind_since > terms_.step_timeout) {
+    why = absl::StrCat("it is there, but has been behind the others, in step ",
+                       ToNumber(member.progress), ", for ", Seconds(now - member.behind_since),
+                       "; step_timeout is ", Seconds(terms_.step_timeout));
+  } else if (member.behind && now - newcomers_since_ > options.join_timeout) {
+    why = absl::StrCat("it was not brought up to date within ", Seconds(options.join_timeout));
+  }
+  return why.empty() ? absl::OkStatus() : absl::FailedPreconditionError(why);
+}
+
+void CoordinatedJob::DropLost() {
+  const absl::Time now = with_.clock.Now();
+  WatchProgress(now);
+  bool lost = false;
+  for (auto& [id, member] : members_) {
+    if (member.gone) continue;
+    const absl::Status alive = CheckAlive(member, now);
+    if (alive.ok()) continue;
+    Drop(member, alive);
+    lost = true;
+  }
+  if (lost && !AllGone()) GoOnWithout();
+}
+
+void CoordinatedJob::GoOnWithout() {
+  if (!has_begun()) {
+    std::erase_if(members_, [](const auto& entry) { return entry.second.gone; });
+    return TryStart();
+  }
+  const bool smaller =
+      std::any_of(epoch_.members.begin(), epoch_.members.end(),
+                  [this](const Member& member) { return Find(member.id) == nullptr; });
+  if (smaller) ProposeEpoch();
+}
+
+void CoordinatedJob::Drop(MemberState& member, const absl::Status& why) {
   with_.journal.Warn(absl::StrCat(Quoted(), ": worker \"", member.member.name, "\" on ",
-                                  member.host, " is dropped: ", reason));
+                                  member.host, " is dropped: ", why.message()));
   member.gone = true;
   if (has_begun()) {
-    Append(MemberGone{member.member.id, member.member.incarnation, reason, false, {}});
+    Append(MemberGone{
+        member.member.id, member.member.incarnation, std::string(why.message()), false, {}});
   }
-  Send(member, Expelled{absl::FailedPreconditionError(
-                   absl::StrCat("worker \"", member.member.name, "\" was dropped: ", reason))});
+  Send(member, Expelled{absl::Status(why.code(), absl::StrCat("worker \"", member.member.name,
+                                                              "\" was dropped: ", why.message()))});
   member.link = nullptr;
 }
 

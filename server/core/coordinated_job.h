@@ -2,9 +2,16 @@
 // and how it ends.
 //
 //   admitted ── all members are there ──▶ in an epoch ──┬─ Leave ──────────▶ gone
-//                                                       └─ lease ends, or ─▶ gone,
-//                                                          stream and grace   and a
-//                                                                         new epoch
+//      ▲                                     ▲          └─ lease ends, or ─▶ gone,
+//      │                                     │             stream and grace   and a
+//      │                                     │                            new epoch
+//   newcomer of an elastic job ── all ───────┘
+//                              members ready;
+//                              a new epoch
+//
+// In an elastic job members say when they are ready: they have their state, and
+// could give it. Newcomers enter an epoch together; until all of them are ready no
+// further newcomer does, so that they all begin at the same rounds.
 
 #ifndef SYNCGRADS_SERVER_CORE_COORDINATED_JOB_H_
 #define SYNCGRADS_SERVER_CORE_COORDINATED_JOB_H_
@@ -32,6 +39,16 @@
 #include "server/core/plan_log.h"
 
 namespace syncgrads::server {
+
+// What all workers of a job agree on.
+struct JobTerms {
+  uint32_t world_size = 0;
+  uint32_t max_workers = 0;
+  uint32_t min_workers = 0;
+  absl::Duration step_timeout;
+
+  friend bool operator==(const JobTerms&, const JobTerms&) = default;
+};
 
 // What all jobs of a coordinator share. All of it outlives them.
 struct JobSurroundings {
@@ -62,11 +79,12 @@ class CoordinatedJob {
                                  std::shared_ptr<MemberLink> link);
 
   // What members say. Of one that is not there, or has gone, nothing is heard.
-  void Heartbeat(MemberId member);
+  void Heartbeat(MemberId member, const std::vector<GroupRound>& progress);
   void Register(MemberId member, uint64_t request, const GroupSpec& spec);
   void Refuse(MemberId member, uint64_t request, const absl::Status& error);
   void End(MemberId member, uint64_t request, GroupId group, Round last_round, bool follows);
   void Leave(MemberId member, uint64_t request, std::vector<GroupRound> last_rounds);
+  void Ready(MemberId member, uint64_t request, GroupId group);
   void LinkBroken(MemberId member, const MemberLink* link);
 
   // All servers are there now, some for the first time.
@@ -78,9 +96,14 @@ class CoordinatedJob {
   // A server's answer to the epoch that is proposed; others are ignored.
   void OpenRounds(ServerIndex server, uint64_t sequence, const std::vector<GroupRound>& rounds);
 
-  // Drops members whose lease or grace has ended; whether there were any. If
-  // others are left, an epoch without those is on its way.
-  bool DropLost();
+  // As Coordinator::Evict.
+  absl::Status Evict(const std::string& token, const std::string& worker,
+                     const std::string& reason);
+
+  // Drops members whose lease or grace has ended, and those who are behind or not
+  // up to date for too long. If others are left, an epoch without those is on its
+  // way.
+  void DropLost();
 
   // Tells everybody who is left. `last`: no other job is open.
   void Close(const std::string& reason, bool last);
@@ -96,6 +119,16 @@ class CoordinatedJob {
     absl::Time last_heard;
     absl::Time link_broken = absl::InfiniteFuture();
     bool gone = false;
+    // It has said so.
+    bool ready = false;
+    // It came into an epoch as a newcomer, and is not ready yet.
+    bool behind = false;
+    // Has no more data for the group that its state belongs to.
+    bool ended = false;
+    // Of that group, as its heartbeats say.
+    Round progress{};
+    // Since when others have been further; the future if they have not.
+    absl::Time behind_since = absl::InfiniteFuture();
   };
   // For a group that nobody has registered yet.
   struct RegistrationRequest {
@@ -104,6 +137,10 @@ class CoordinatedJob {
     GroupSpec spec;
   };
 
+  bool is_elastic() const { return terms_.max_workers > 0; }
+  uint32_t most_workers() const { return is_elastic() ? terms_.max_workers : terms_.world_size; }
+  // ResourceExhausted if there is no place for one more beside `present` others.
+  absl::Status CheckRoom(size_t present) const;
   absl::Status CheckBelongs(const Introduction& introduction) const;
   // What a member is called that did not ask for a name.
   std::string NameFor(std::optional<uint32_t> rank, MemberId id) const;
@@ -118,21 +155,53 @@ class CoordinatedJob {
   uint64_t Append(decltype(PlanChange::kind) kind);
   void TellWhenApplied(uint64_t sequence, MemberId member, JobSignal signal);
 
-  void Drop(MemberState& member, const std::string& reason);
-  // Begins the change to an epoch without those who have gone.
+  // Drops a member, who may rejoin if `why` is FailedPrecondition. The epoch stays.
+  void Drop(MemberState& member, const absl::Status& why);
+  // Why a member has to be dropped; OK if it has not.
+  absl::Status CheckAlive(MemberState& member, absl::Time now) const;
+  void WatchProgress(absl::Time now);
+  // After members have gone: begins without them what can begin.
+  void GoOnWithout();
+
+  // Begins the change to an epoch without those who have gone, and with newcomers.
   void ProposeEpoch();
   void FinishProposal();
+  // The members of the epoch that is proposed, as they are ranked.
+  std::vector<const MemberState*> Next() const;
+  // Who brings up to date those of `members` who need it. False if nobody can.
+  bool PlanHandover(const std::vector<const MemberState*>& members,
+                    const std::vector<GroupRound>& first_rounds, Handover& handover);
+  void BeginEpochOf(const std::vector<const MemberState*>& members,
+                    std::vector<GroupRound> first_rounds, Handover handover);
   void BeginEpoch(Epoch epoch);
+  // Members who have not gone, as they are ranked.
+  std::vector<const MemberState*> Ranked() const;
+  bool IsNewcomer(const MemberState& member) const { return !epoch_.Has(member.member.id); }
+  // Why no newcomer can enter the next epoch, in words; empty if they can.
+  std::string WhyNoNewcomers() const;
+  // Brings newcomers in, or tells them what they wait for.
+  void TryGrow();
+  // The members that the next epoch needs, in words, if there are too few.
+  std::string WhatIsMissing(size_t members) const;
+  // Whether the group that states belong to has come to its end.
+  bool IsOver() const;
 
   const JobSurroundings with_;
   const std::string name_;
   const std::string token_;
   const Generation generation_;
-  const uint32_t world_size_;
+  const JobTerms terms_;
   uint32_t next_member_ = 0;
   std::map<MemberId, MemberState> members_;
   // Empty until all members are there.
   Epoch epoch_;
+  // The first rounds of the newcomers in it, and when they came.
+  std::vector<GroupRound> newcomers_first_rounds_;
+  absl::Time newcomers_since_;
+  // What the next epoch waits for, if it has been said.
+  std::string held_for_;
+  // That members' states belong to; as the first to be ready said.
+  std::optional<GroupId> state_group_;
   bool epoch_told_ = false;
   std::optional<EpochProposal> proposal_;
   GroupRegistry groups_;

@@ -37,6 +37,10 @@ absl::StatusOr<CoordinatedJob*> Coordinator::OpenLocked(const Introduction& intr
   if (introduction.generation != Generation{}) {
     return absl::FailedPreconditionError(absl::StrCat("job \"", introduction.job, "\" is over"));
   }
+  if (introduction.only_running) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no job \"", introduction.job, "\" is running"));
+  }
   if (draining_) {
     return absl::UnavailableError("this server is draining and takes no new jobs");
   }
@@ -48,9 +52,26 @@ absl::StatusOr<CoordinatedJob*> Coordinator::OpenLocked(const Introduction& intr
   return job.get();
 }
 
-void Coordinator::Heartbeat(const MemberKey& member) {
+void Coordinator::Heartbeat(const MemberKey& member, const std::vector<GroupRound>& progress) {
   MutexLock lock(mutex_);
-  if (CoordinatedJob* job = FindLocked(member.job)) job->Heartbeat(member.member);
+  if (CoordinatedJob* job = FindLocked(member.job)) job->Heartbeat(member.member, progress);
+}
+
+void Coordinator::Ready(const MemberKey& member, uint64_t request, GroupId group) {
+  MutexLock lock(mutex_);
+  if (CoordinatedJob* job = FindLocked(member.job)) job->Ready(member.member, request, group);
+}
+
+absl::Status Coordinator::Evict(const std::string& job, const std::string& token,
+                                const std::string& worker, const std::string& reason) {
+  MutexLock lock(mutex_);
+  CoordinatedJob* const found = FindLocked(job);
+  if (found == nullptr || found->closed()) {
+    return absl::NotFoundError(absl::StrCat("no job \"", job, "\" is open here"));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(found->Evict(token, worker, reason));
+  if (found->AllGone()) CloseLocked(*found, "no worker is left");
+  return absl::OkStatus();
 }
 
 void Coordinator::Register(const MemberKey& member, uint64_t request, const GroupSpec& spec) {
@@ -133,7 +154,8 @@ void Coordinator::Tick() {
   MutexLock lock(mutex_);
   for (auto& [name, job] : jobs_) {
     if (job->closed()) continue;
-    if (job->DropLost() && job->AllGone()) CloseLocked(*job, "no worker is left");
+    job->DropLost();
+    if (job->AllGone()) CloseLocked(*job, "no worker is left");
   }
   ForgetClosedLocked();
 }

@@ -50,23 +50,26 @@ class Coordinator {
   // Errors:
   //   InvalidArgument     no job name, no incarnation, no world size, or a rank
   //                       beyond it
-  //   FailedPrecondition  another protocol version or world size; the membership
-  //                       is over; or the job has begun without this worker
+  //   FailedPrecondition  another protocol version or other terms than the job's;
+  //                       the membership is over; or there is no job, and the
+  //                       worker does not begin one
   //   PermissionDenied    another token than the job's
   //   AlreadyExists       a live worker has the name or the rank
-  //   ResourceExhausted   the job has its members
+  //   ResourceExhausted   the job has its members, or has come to its end
   //   Unavailable         the server is draining
   absl::StatusOr<MemberKey> Admit(const Introduction& introduction,
                                   std::shared_ptr<MemberLink> link);
 
-  // What members say. Answers go to the member's link.
-  void Heartbeat(const MemberKey& member);
+  // What members say. Answers go to the member's link. `progress` is the newest
+  // round of each group that the member has pushed a part of.
+  void Heartbeat(const MemberKey& member, const std::vector<GroupRound>& progress = {});
   void Register(const MemberKey& member, uint64_t request, const GroupSpec& spec);
   // Of a request that could not be read.
   void Refuse(const MemberKey& member, uint64_t request, const absl::Status& error);
   void End(const MemberKey& member, uint64_t request, GroupId group, Round last_round,
            bool follows);
   void Leave(const MemberKey& member, uint64_t request, std::vector<GroupRound> last_rounds);
+  void Ready(const MemberKey& member, uint64_t request, GroupId group);
   void LinkBroken(const MemberKey& member, const MemberLink* link);
 
   // What servers say.
@@ -75,6 +78,14 @@ class Coordinator {
   void Applied(ServerIndex server, const ServerLink* link, uint64_t sequence);
   // The answer to EpochProposed.
   void OpenRounds(ServerIndex server, uint64_t sequence, const std::vector<GroupRound>& rounds);
+
+  // Drops the worker of this name, for good.
+  //
+  // Errors:
+  //   NotFound          no such job, or no such worker in it
+  //   PermissionDenied  another token than the job's
+  absl::Status Evict(const std::string& job, const std::string& token, const std::string& worker,
+                     const std::string& reason);
 
   // Drops members whose lease or grace has ended. To be called often.
   void Tick();

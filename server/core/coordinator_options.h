@@ -16,6 +16,8 @@ struct CoordinatorOptions {
   absl::Duration lease = absl::Seconds(30);
   // A member whose stream broke is dropped after so long.
   absl::Duration stream_grace = absl::Seconds(5);
+  // A newcomer that has not been brought up to date for so long is dropped.
+  absl::Duration join_timeout = absl::Minutes(1);
   // Bytes of memory that this server may still take; null: any number.
   std::function<uint64_t()> available_memory;
 };

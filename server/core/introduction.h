@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/ids.h"
 
 namespace syncgrads::server {
@@ -23,13 +24,22 @@ struct Introduction {
   std::string host;
   // 0 on the first stream.
   Generation generation{};
+  // The worker does not begin a job.
+  bool only_running = false;
+  // With `max_workers` the job is elastic; without, its members are those that it
+  // starts with.
+  uint32_t max_workers = 0;
+  uint32_t min_workers = 0;
+  // How long a member may be behind the others; zero: for ever.
+  absl::Duration step_timeout;
 };
 
 // What can be wrong with it whatever the job.
 //
 // Errors:
-//   InvalidArgument     no job name, no incarnation, no world size, or a rank
-//                       beyond it
+//   InvalidArgument     no job name, no incarnation, no world size, a rank
+//                       beyond it, or terms of an elastic job that contradict each
+//                       other
 //   FailedPrecondition  another protocol version
 absl::Status CheckIntroduction(const Introduction& introduction);
 

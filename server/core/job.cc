@@ -84,6 +84,10 @@ void Job::ChangeRoster(Change change) {
 }
 
 void Job::AddEpoch(const Epoch& epoch) {
+  {
+    MutexLock lock(mutex_);
+    held_for_.clear();
+  }
   ChangeRoster([&epoch](Roster& roster) { roster.Add(epoch); });
   for (const std::shared_ptr<const Group>& group : Groups()) {
     for (const std::unique_ptr<ChunkRounds>& chunk : group->chunks) {
@@ -100,7 +104,11 @@ void Job::Remove(const MemberGone& gone) {
   ChangeRoster([&gone](Roster& roster) { roster.Remove(gone); });
 }
 
-std::vector<GroupRound> Job::Hold() {
+std::vector<GroupRound> Job::Hold(const std::string& held_for) {
+  {
+    MutexLock lock(mutex_);
+    held_for_ = held_for;
+  }
   std::vector<GroupRound> rounds;
   for (const std::shared_ptr<const Group>& group : Groups()) {
     GroupRound oldest{group->plan->id, FirstRound(group->plan->spec.rule)};
@@ -223,10 +231,12 @@ absl::StatusOr<FileDescriptor> Job::ShareResults(GroupId id) const {
 std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
   std::shared_ptr<const Roster> roster;
   std::map<MemberId, std::shared_ptr<Presence>> presence;
+  std::string held_for;
   {
     MutexLock lock(mutex_);
     roster = roster_;
     presence = presence_;
+    held_for = held_for_;
   }
   const absl::Time now = clock_.Now();
   std::vector<RoundWait> waits;
@@ -243,6 +253,7 @@ std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
       wait.group = plan.id;
       wait.group_name = plan.spec.name;
       wait.round = open->round;
+      wait.held_for = held_for;
       ++wait.open_chunks;
       wait.open_for = std::max(wait.open_for, now - open->since);
       for (const Span& span : plan.layout.chunk(ChunkId{c}).spans) {

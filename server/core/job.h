@@ -65,8 +65,9 @@ class Job {
   void End(const MemberEnded& ended);
   void Remove(const MemberGone& gone);
   // Closes no round that nobody here has contributed to, until the next epoch.
-  // Returns the oldest such round of each group.
-  std::vector<GroupRound> Hold();
+  // Returns the oldest such round of each group. `held_for` is what the job waits
+  // for, if it is more than a moment.
+  std::vector<GroupRound> Hold(const std::string& held_for = "");
 
   // Whether a data stream may speak for this member. Unavailable while no epoch
   // here has it: the news may be on the way.
@@ -120,6 +121,7 @@ class Job {
   // Held over a whole change, so that chunks see changes in order.
   Mutex change_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   std::shared_ptr<const Roster> roster_ ABSL_GUARDED_BY(mutex_);
+  std::string held_for_ ABSL_GUARDED_BY(mutex_);
   std::map<GroupId, std::shared_ptr<const Group>> groups_ ABSL_GUARDED_BY(mutex_);
   std::map<MemberId, std::shared_ptr<Presence>> presence_ ABSL_GUARDED_BY(mutex_);
 };

@@ -13,17 +13,26 @@ namespace syncgrads::server {
 absl::StatusOr<MemberId> CoordinatedJob::Admit(const Introduction& introduction,
                                                std::shared_ptr<MemberLink> link) {
   SYNCGRADS_RETURN_IF_ERROR(CheckBelongs(introduction));
+  for (auto& [id, member] : members_) {
+    if (!member.gone && member.member.incarnation == introduction.incarnation) {
+      return Return(member, std::move(link));
+    }
+  }
+  if (introduction.generation != Generation{}) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("incarnation ", ToNumber(introduction.incarnation), " is no member of ",
+                     Quoted(), " any more; rejoin"));
+  }
   std::vector<MemberId> superseded;
   size_t present = 0;
   for (auto& [id, member] : members_) {
     if (member.gone) continue;
-    if (member.member.incarnation == introduction.incarnation) {
-      return Return(member, std::move(link));
-    }
     const bool same_name = !introduction.name.empty() && member.member.name == introduction.name;
     const bool same_rank = introduction.rank.has_value() && member.asked_rank == introduction.rank;
-    if ((same_name || same_rank) && member.link == nullptr && !has_begun()) {
-      superseded.push_back(id);  // it died before the start, and this is its successor
+    // It died, and this is its successor; of a job that is not elastic only before
+    // the start.
+    if ((same_name || same_rank) && member.link == nullptr && (!has_begun() || is_elastic())) {
+      superseded.push_back(id);
       continue;
     }
     if (same_name || same_rank) {
@@ -36,20 +45,16 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Introduction& introduction,
     }
     ++present;
   }
-  if (introduction.generation != Generation{}) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("incarnation ", ToNumber(introduction.incarnation), " is no member of ",
-                     Quoted(), " any more; rejoin"));
+  SYNCGRADS_RETURN_IF_ERROR(CheckRoom(present));
+  for (MemberId id : superseded) {
+    if (has_begun()) {
+      Drop(members_.at(id), absl::FailedPreconditionError(absl::StrCat(
+                                "superseded by incarnation ", ToNumber(introduction.incarnation),
+                                " on ", introduction.host)));
+    } else {
+      members_.erase(id);
+    }
   }
-  if (has_begun()) {
-    return absl::ResourceExhaustedError(absl::StrCat(Quoted(), " has begun with its ", world_size_,
-                                                     " members; no more are admitted"));
-  }
-  if (present >= world_size_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(Quoted(), " has ", present, " of ", world_size_, " members"));
-  }
-  for (MemberId id : superseded) members_.erase(id);
 
   const MemberId id{next_member_++};
   MemberState& member = members_[id];
@@ -63,10 +68,27 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Introduction& introduction,
   member.last_heard = with_.clock.Now();
   with_.journal.Note(absl::StrCat(Quoted(), ": worker \"", member.member.name, "\" on ",
                                   member.host, " joins as member ", ToNumber(id), ", ", present + 1,
-                                  " of ", world_size_));
+                                  " of ", most_workers()));
   if (with_.log.complete()) Welcome(member);
+  if (has_begun() && !superseded.empty()) GoOnWithout();
   TryStart();
+  TryGrow();
   return id;
+}
+
+absl::Status CoordinatedJob::CheckRoom(size_t present) const {
+  if (has_begun() && !is_elastic()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        Quoted(), " has begun with its ", terms_.world_size, " members; no more are admitted"));
+  }
+  if (has_begun() && IsOver()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(Quoted(), " has come to the end of its data; no more are admitted"));
+  }
+  const uint32_t most = has_begun() ? most_workers() : terms_.world_size;
+  if (present < most) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(Quoted(), " has ", present, " of ", most, " members"));
 }
 
 absl::Status CoordinatedJob::CheckBelongs(const Introduction& introduction) const {
@@ -79,10 +101,20 @@ absl::Status CoordinatedJob::CheckBelongs(const Introduction& introduction) cons
         absl::StrCat("generation ", ToNumber(introduction.generation), " of ", Quoted(),
                      " is not the present one, ", ToNumber(generation_), "; rejoin"));
   }
-  if (introduction.world_size != world_size_) {
-    return absl::FailedPreconditionError(absl::StrCat(Quoted(), " has ", world_size_,
+  if (introduction.world_size != terms_.world_size) {
+    return absl::FailedPreconditionError(absl::StrCat(Quoted(), " has ", terms_.world_size,
                                                       " workers, this one was started for ",
                                                       introduction.world_size));
+  }
+  const JobTerms terms = {introduction.world_size, introduction.max_workers,
+                          introduction.min_workers, introduction.step_timeout};
+  if (!(terms == terms_)) {
+    const auto said = [](const JobTerms& terms) {
+      return absl::StrCat("min_workers ", terms.min_workers, ", max_workers ", terms.max_workers,
+                          " and step_timeout ", Seconds(terms.step_timeout));
+    };
+    return absl::FailedPreconditionError(absl::StrCat(
+        Quoted(), " has ", said(terms_), ", this worker was started with ", said(terms)));
   }
   return absl::OkStatus();
 }
@@ -105,11 +137,12 @@ MemberId CoordinatedJob::Return(MemberState& member, std::shared_ptr<MemberLink>
   member.link_broken = absl::InfiniteFuture();
   member.last_heard = with_.clock.Now();
   if (with_.log.complete()) Welcome(member);
-  if (epoch_told_) {
+  if (epoch_told_ && epoch_.Has(member.member.id)) {
     Send(member, epoch_);
   } else {
     TryStart();
   }
+  TryGrow();
   return member.member.id;
 }
 

@@ -39,8 +39,8 @@ std::vector<GroupRound> Jobs::Apply(const PlanChange& change) {
   } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
     if (!gone->in_order) NoteDrop(*job, *gone);
     job->Remove(*gone);
-  } else if (std::holds_alternative<EpochProposed>(change.kind)) {
-    return job->Hold();
+  } else if (const auto* proposed = std::get_if<EpochProposed>(&change.kind)) {
+    return job->Hold(proposed->held_for);
   }
   return {};
 }

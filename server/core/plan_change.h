@@ -20,6 +20,8 @@ struct JobOpened {
 // A new epoch is to come: hold rounds that nobody has contributed to.
 struct EpochProposed {
   uint64_t number = 0;
+  // What the job waits for meanwhile, in words, if it is more than the answers.
+  std::string held_for;
 };
 struct JobClosed {
   std::string reason;

@@ -50,14 +50,7 @@ const Roster::Entry* Roster::Find(MemberId id) const {
 }
 
 const Epoch* Roster::EpochOf(GroupId group, Round round) const {
-  for (auto epoch = epochs_.rbegin(); epoch != epochs_.rend(); ++epoch) {
-    const auto first =
-        std::find_if(epoch->first_rounds.begin(), epoch->first_rounds.end(),
-                     [group](const GroupRound& listed) { return listed.group == group; });
-    // Not listed: the group came into being in this epoch, or in the first.
-    if (first == epoch->first_rounds.end() || round >= first->round) return &*epoch;
-  }
-  return nullptr;
+  return FindEpoch(epochs_, group, round);
 }
 
 }  // namespace syncgrads::server

@@ -14,6 +14,10 @@ std::string Seconds(absl::Duration duration) {
 }  // namespace
 
 std::string ToString(const RoundWait& wait) {
+  if (wait.missing.empty() && !wait.held_for.empty()) {
+    return absl::StrCat("step ", ToNumber(wait.round), " of group \"", wait.group_name,
+                        "\" has waited ", Seconds(wait.open_for), ": ", wait.held_for);
+  }
   const std::string workers =
       absl::StrJoin(wait.missing, ", ", [](std::string* out, const RoundWait::Missing& missing) {
         absl::StrAppend(out, "\"", missing.name, "\" (last heard of ", Seconds(missing.silent),

@@ -28,10 +28,13 @@ struct RoundWait {
   uint32_t tensor_count = 0;
   std::vector<Missing> missing;
   absl::Duration open_for;
+  // What the whole job waits for; empty if it is for these members only.
+  std::string held_for;
 };
 
 // 'step 12 of group "model" has waited 10.2s for worker "w2" (last heard of 3s
-// ago) to contribute tensors "dense1/kernel", "dense1/bias"'.
+// ago) to contribute tensors "dense1/kernel", "dense1/bias"'; or, where the whole
+// job waits, 'step 12 of group "model" has waited 10.2s: ' and what for.
 std::string ToString(const RoundWait& wait);
 
 }  // namespace syncgrads::server

@@ -7,6 +7,7 @@
 #include "common/contract/contract.h"
 #include "common/protocol.h"
 #include "server/service/signals.h"
+#include "server/service/status.h"
 
 namespace syncgrads::server {
 namespace {
@@ -35,6 +36,19 @@ grpc::ServerUnaryReactor* AdminService::Explain(grpc::CallbackServerContext* con
                                                 v1::ExplainReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(Explained(jobs_, *request, *reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Evict(grpc::CallbackServerContext* context,
+                                              const v1::EvictRequest* request, v1::EvictReply*) {
+  absl::Status evicted = absl::FailedPreconditionError(
+      absl::StrCat("server ", ToNumber(self_), " is not the coordinator, which is server 0"));
+  if (coordinator_ != nullptr) {
+    evicted =
+        coordinator_->Evict(request->job(), request->token(), request->worker(), request->reason());
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(evicted));
   return reactor;
 }
 

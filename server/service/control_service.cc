@@ -39,7 +39,10 @@ class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public 
     }
     switch (signal.kind_case()) {
       case v1::WorkerSignal::kHeartbeat:
-        return coordinator_.Heartbeat(*member_);
+        return coordinator_.Heartbeat(*member_, RoundsFromProto(signal.heartbeat().progress()));
+      case v1::WorkerSignal::kReady:
+        return coordinator_.Ready(*member_, signal.ready().request(),
+                                  GroupId{signal.ready().group()});
       case v1::WorkerSignal::kRegisterGroup:
         return OnRegister(signal.register_group());
       case v1::WorkerSignal::kEndGroup: {
@@ -54,9 +57,9 @@ class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public 
       case v1::WorkerSignal::KIND_NOT_SET:
         break;
     }
-    FinishAfterSending({grpc::StatusCode::INVALID_ARGUMENT,
-                        absl::StrCat("a signal of no kind that protocol version ",
-                                     kProtocolVersion, " knows")});
+    FinishAfterSending(
+        {grpc::StatusCode::INVALID_ARGUMENT,
+         absl::StrCat("a signal of no kind that protocol version ", kProtocolVersion, " knows")});
   }
 
   void OnHello(const v1::Hello& hello) {
@@ -120,9 +123,9 @@ class FollowStream : public DuplexStream<v1::ServerSignal, v1::PlanSignal>, publ
       case v1::ServerSignal::KIND_NOT_SET:
         break;
     }
-    FinishAfterSending({grpc::StatusCode::INVALID_ARGUMENT,
-                        absl::StrCat("a signal of no kind that protocol version ",
-                                     kProtocolVersion, " knows")});
+    FinishAfterSending(
+        {grpc::StatusCode::INVALID_ARGUMENT,
+         absl::StrCat("a signal of no kind that protocol version ", kProtocolVersion, " knows")});
   }
 
   void OnHello(const v1::ServerHello& hello) {

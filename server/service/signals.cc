@@ -54,6 +54,7 @@ struct PlanChangeWriter {
   }
   void operator()(const EpochProposed& proposed) const {
     out.mutable_proposal()->set_number(proposed.number);
+    out.mutable_proposal()->set_held_for(proposed.held_for);
   }
   void operator()(const Epoch& epoch) const { *out.mutable_epoch() = syncgrads::ToProto(epoch); }
   void operator()(const MemberEnded& ended) const {
@@ -88,7 +89,7 @@ absl::StatusOr<decltype(PlanChange::kind)> KindOf(const v1::PlanSignal& signal) 
       return std::make_shared<const GroupPlan>(std::move(plan));
     }
     case v1::PlanSignal::kProposal:
-      return EpochProposed{signal.proposal().number()};
+      return EpochProposed{signal.proposal().number(), signal.proposal().held_for()};
     case v1::PlanSignal::kEpoch:
       return syncgrads::FromProto(signal.epoch());
     case v1::PlanSignal::kEnded:
@@ -128,6 +129,10 @@ Introduction FromProto(const v1::Hello& hello) {
   introduction.world_size = hello.world_size();
   introduction.host = hello.host();
   introduction.generation = Generation{hello.generation()};
+  introduction.only_running = hello.only_running();
+  introduction.max_workers = hello.max_workers();
+  introduction.min_workers = hello.min_workers();
+  introduction.step_timeout = absl::Milliseconds(hello.step_timeout_ms());
   return introduction;
 }
 
@@ -169,6 +174,7 @@ v1::RoundWait ToProto(const RoundWait& wait) {
   }
   out.set_open_ms(absl::ToInt64Milliseconds(wait.open_for));
   out.set_text(ToString(wait));
+  out.set_held_for(wait.held_for);
   return out;
 }
 

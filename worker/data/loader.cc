@@ -60,23 +60,28 @@ std::optional<uint64_t> ShardStream::DrawsUntilEnd(size_t count) const {
 }
 
 absl::StatusOr<Loader> Loader::Create(const WorkerData& data, const Options& options) {
-  const size_t shards = data.shards.size();
+  Loader loader;
+  loader.shards_ = options.shards;
+  for (size_t i = 0; options.shards.empty() && i < data.shards.size(); ++i) {
+    loader.shards_.push_back(i);
+  }
+  const size_t shards = loader.shards_.size();
   if (options.batch_size < shards) {
     return absl::InvalidArgumentError(absl::StrCat("batch_size is ", options.batch_size,
                                                    ", but this worker takes ", shards,
                                                    " shards, and a batch has rows of each"));
   }
-  Loader loader;
   bool endless = false;
   for (size_t i = 0; i < shards; ++i) {
     const size_t part = options.batch_size / shards + (i < options.batch_size % shards ? 1 : 0);
     std::vector<size_t> rows;
-    for (size_t row = 0; row < data.shards[i].table.rows; ++row) {
+    const Shard& shard = data.shards[loader.shards_[i]];
+    for (size_t row = 0; row < shard.table.rows; ++row) {
       if (!IsHeldOut(row, options.holdout_every)) rows.push_back(row);
     }
     loader.parts_.push_back(part);
-    loader.streams_.emplace_back(options.seed, data.shards[i].number, std::move(rows),
-                                 options.order, options.epochs);
+    loader.streams_.emplace_back(options.seed, shard.number, std::move(rows), options.order,
+                                 options.epochs);
     const std::optional<uint64_t> draws = loader.streams_.back().DrawsUntilEnd(part);
     endless = endless || !draws.has_value();
     loader.steps_ = std::max(loader.steps_, draws.value_or(0));
@@ -93,7 +98,7 @@ std::vector<RowId> Loader::Next() {
   for (size_t shard = 0; shard < streams_.size(); ++shard) {
     rows.clear();
     streams_[shard].Draw(parts_[shard], rows);
-    for (const size_t row : rows) batch.push_back({shard, row});
+    for (const size_t row : rows) batch.push_back({shards_[shard], row});
   }
   return batch;
 }

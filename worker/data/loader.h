@@ -73,6 +73,8 @@ class Loader {
     uint32_t batch_size = 0;
     uint32_t holdout_every = 0;
     v1::DataSpec::Order order = v1::DataSpec::SHUFFLED;
+    // The shards to take from, as positions in WorkerData::shards; empty: all.
+    std::vector<size_t> shards;
     // One of the two is not 0: passes over the data, or steps.
     uint64_t epochs = 0;
     uint64_t steps = 0;
@@ -90,6 +92,8 @@ class Loader {
  private:
   Loader() = default;
 
+  // Positions in WorkerData::shards.
+  std::vector<size_t> shards_;
   std::vector<ShardStream> streams_;
   // Rows that a batch takes from each shard.
   std::vector<size_t> parts_;

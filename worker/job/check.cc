@@ -181,6 +181,34 @@ absl::Status CheckOptimizer(const v1::Optimizer& proto, const Field& field) {
   return valid.ok() ? valid : OptimizerError(proto, field, valid);
 }
 
+absl::Status CheckElastic(const v1::JobFile& file, const Field& root) {
+  const Field mode = root.Member("data").Member("mode");
+  SYNCGRADS_RETURN_IF_ERROR(CheckEnum(root.Member("data"), "mode", file.data().mode(),
+                                      v1::DataSpec::Mode_IsValid(file.data().mode())));
+  if (file.data().mode() == v1::DataSpec::DEALT) {
+    if (!file.has_elastic()) {
+      return mode.Error("is DEALT, but the job is not elastic: its workers do not change");
+    }
+    if (file.data().order() == v1::DataSpec::WITH_REPLACEMENT) {
+      return mode.Error("is DEALT, and order is WITH_REPLACEMENT: rows that are dealt count once");
+    }
+  }
+  const uint32_t workers = file.workers();
+  const v1::Elastic& elastic = file.elastic();
+  if (workers == 0) return absl::OkStatus();  // a flag says
+  if (elastic.min_workers() > workers) {
+    return root.Member("elastic")
+        .Member("min_workers")
+        .Error(absl::StrCat("is ", elastic.min_workers(), ", and workers is ", workers));
+  }
+  if (elastic.max_workers() != 0 && elastic.max_workers() < workers) {
+    return root.Member("elastic")
+        .Member("max_workers")
+        .Error(absl::StrCat("is ", elastic.max_workers(), ", and workers is ", workers));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
@@ -197,6 +225,7 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
                                                      file.data().shards(),
                                                      ": a worker would have none"));
   }
+  SYNCGRADS_RETURN_IF_ERROR(CheckElastic(file, root));
   if (!file.has_model()) return root.Member("model").Error("is missing");
   SYNCGRADS_RETURN_IF_ERROR(CheckModel(file.model(), root.Member("model")));
   if (!file.has_loss()) return root.Member("loss").Error("is missing");

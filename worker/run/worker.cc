@@ -1,17 +1,22 @@
 #include "worker/run/worker.h"
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/client.h"
 #include "client/placement/placement.h"
 #include "common/status_macros.h"
 #include "worker/job/job_file.h"
 #include "worker/train/client_team.h"
+#include "worker/train/data_set.h"
+#include "worker/train/event_log.h"
 #include "worker/train/progress.h"
 #include "worker/train/run.h"
 #include "worker/train/team.h"
@@ -19,10 +24,10 @@
 namespace syncgrads {
 namespace {
 
-// After a signal, for the step under way to end.
-constexpr absl::Duration kStopGrace = absl::Seconds(5);
 // For leaving a job when something has gone wrong.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
+// Until the coordinator knows that this worker's predecessor is gone.
+constexpr absl::Duration kRetryInterval = absl::Milliseconds(500);
 
 absl::Status CheckOptions(const WorkerOptions& options) {
   if (options.job.empty()) return absl::InvalidArgumentError("--job is missing: the job file");
@@ -69,8 +74,16 @@ absl::StatusOr<Placement> FindPlacement(const WorkerOptions& options,
   return placement;
 }
 
-absl::Status Train(const Job& job, const WorkerOptions& options, Team& team,
-                   const WorkerSurroundings& surroundings) {
+// What a worker of an elastic job has before it joins.
+struct Elastic {
+  DataSet data;
+  // Whose shards are this worker's; absent where rows are dealt.
+  std::optional<uint32_t> rank;
+  uint32_t owners = 0;
+};
+
+absl::Status Train(const Job& job, const WorkerOptions& options, const Elastic* elastic,
+                   const std::string& name, Team& team, const WorkerSurroundings& surroundings) {
   NoProgress no_progress;
   ConsoleProgress console(surroundings.out, surroundings.out_is_terminal, surroundings.clock);
   TrainerOptions trainer;
@@ -78,13 +91,27 @@ absl::Status Train(const Job& job, const WorkerOptions& options, Team& team,
   trainer.should_stop = [&] { return surroundings.stop.requested(); };
   trainer.progress = &no_progress;
   if (team.is_master()) trainer.progress = &console;
+  std::unique_ptr<EventLog> event_log;
+  if (!options.event_log.empty()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(event_log, EventLog::Open(options.event_log, name));
+    trainer.event_log = event_log.get();
+  }
   std::string output;
   if (options.output_per_rank) {
     output = OutputOfRank(options.output, team.rank());
   } else if (team.is_master()) {
     output = options.output;
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(const TrainingResult result, RunTraining(job, team, trainer, output));
+  absl::StatusOr<TrainingResult> trained;
+  if (elastic == nullptr) {
+    trained = RunTraining(job, team, trainer, output);
+  } else {
+    trainer.rank = elastic->rank;
+    trainer.owners = elastic->owners;
+    trained = RunElasticTraining(job, elastic->data, team, trainer, output);
+  }
+  SYNCGRADS_RETURN_IF_ERROR(trained.status());
+  const TrainingResult& result = *trained;
   if (team.is_master()) {
     surroundings.out << "trained on: " << ToString(result.trained_on) << "\n";
     if (result.held_out.has_value()) {
@@ -98,8 +125,9 @@ absl::Status Train(const Job& job, const WorkerOptions& options, Team& team,
   return absl::OkStatus();
 }
 
-absl::Status RunJob(const Job& job, const WorkerOptions& options, Team& team,
-                    const WorkerSurroundings& surroundings) {
+// Evaluates or predicts, which a worker can do alone.
+absl::Status UseModel(const Job& job, const WorkerOptions& options, Team& team,
+                      const WorkerSurroundings& surroundings) {
   if (!options.evaluate.empty()) {
     SYNCGRADS_ASSIGN_OR_RETURN(const EvaluationResult result,
                                RunEvaluation(job, team, options.evaluate));
@@ -111,30 +139,44 @@ absl::Status RunJob(const Job& job, const WorkerOptions& options, Team& team,
     surroundings.out << std::flush;
     return absl::OkStatus();
   }
-  if (!options.predict.empty()) {
-    SYNCGRADS_RETURN_IF_ERROR(RunPrediction(job, team, options.predict, options.predictions));
-    if (team.is_master()) {
-      surroundings.out << "predictions written to " << options.predictions << std::endl;
-    }
-    return absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(RunPrediction(job, team, options.predict, options.predictions));
+  if (team.is_master()) {
+    surroundings.out << "predictions written to " << options.predictions << std::endl;
   }
-  return Train(job, options, team, surroundings);
+  return absl::OkStatus();
 }
 
-// With servers: joins, runs, and leaves in every case.
-WorkerOutcome RunAsMember(const Job& job, const WorkerOptions& options, const Placement& placement,
-                          const WorkerSurroundings& surroundings) {
-  ClientOptions client_options;
-  client_options.coordinator = options.server;
-  client_options.job = job.file.name();
-  client_options.token = options.token;
-  client_options.name = options.name;
-  client_options.rank = placement.rank;
-  client_options.world_size =
+bool Trains(const WorkerOptions& options) {
+  return options.evaluate.empty() && options.predict.empty();
+}
+
+ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
+                              const Placement& placement) {
+  ClientOptions client;
+  client.coordinator = options.server;
+  client.job = job.file.name();
+  client.token = options.token;
+  client.name = options.name;
+  client.rank = placement.rank;
+  client.world_size =
       placement.world_size.value_or(job.file.workers() > 0 ? job.file.workers() : 1);
-  client_options.connections_per_server = options.connections_per_server;
+  client.connections_per_server = options.connections_per_server;
+  if (job.file.has_elastic() && Trains(options)) {
+    const v1::Elastic& elastic = job.file.elastic();
+    client.max_workers = std::max(elastic.max_workers(), client.world_size);
+    client.min_workers = std::max(elastic.min_workers(), 1u);
+    client.step_timeout = absl::Seconds(elastic.step_timeout_s());
+    client.only_running = options.only_running;
+  }
+  return client;
+}
+
+// Joins, runs, and leaves in every case.
+WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options,
+                      const ClientOptions& client_options, const Elastic* elastic,
+                      const WorkerSurroundings& surroundings) {
   Client client(client_options);
-  surroundings.stop.SetLastResort([&client] { client.Abandon(); }, kStopGrace);
+  surroundings.stop.SetLastResort([&client] { client.Abandon(); }, options.stop_grace);
   const absl::Cleanup take_back = [&] {
     surroundings.stop.SetLastResort(nullptr, absl::ZeroDuration());
   };
@@ -142,7 +184,8 @@ WorkerOutcome RunAsMember(const Job& job, const WorkerOptions& options, const Pl
   const bool joined = status.ok();
   if (joined) {
     ClientTeam team(client, options.timeout);
-    status = RunJob(job, options, team, surroundings);
+    status = Trains(options) ? Train(job, options, elastic, client.name(), team, surroundings)
+                             : UseModel(job, options, team, surroundings);
     const absl::Status left = client.Leave(status.ok() ? options.timeout : kLeaveTimeout);
     if (status.ok()) status = left;
   }
@@ -151,6 +194,43 @@ WorkerOutcome RunAsMember(const Job& job, const WorkerOptions& options, const Pl
   }
   // A worker that was not admitted has no membership that could have ended.
   return {status, joined ? client.status() : absl::OkStatus()};
+}
+
+absl::StatusOr<Elastic> PrepareElastic(const Job& job, const ClientOptions& client) {
+  Elastic elastic;
+  elastic.owners = client.max_workers;
+  if (job.file.data().mode() == v1::DataSpec::SHARDS) {
+    elastic.rank = client.rank;
+    if (!elastic.rank.has_value()) {
+      return absl::InvalidArgumentError(
+          "--rank is missing: in an elastic job with data.mode SHARDS it says which are this "
+          "worker's");
+    }
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(elastic.data, LoadWholeDataSet(job, elastic.owners));
+  return elastic;
+}
+
+// In an elastic job a worker that was taken for dead comes back as a new one, and
+// one that is started while its predecessor is not yet taken for dead waits for
+// that.
+WorkerOutcome RunElastic(const Job& job, const WorkerOptions& options, ClientOptions client,
+                         const WorkerSurroundings& surroundings) {
+  const absl::StatusOr<Elastic> elastic = PrepareElastic(job, client);
+  if (!elastic.ok()) return {elastic.status(), absl::OkStatus()};
+  const absl::Time deadline = absl::Now() + options.timeout;
+  while (true) {
+    const WorkerOutcome outcome = RunOnce(job, options, client, &*elastic, surroundings);
+    if (outcome.status.ok() || surroundings.stop.requested()) return outcome;
+    if (absl::IsFailedPrecondition(outcome.membership)) {
+      surroundings.out << outcome.membership.message() << "; joins again" << std::endl;
+      client.only_running = true;
+    } else if (absl::IsAlreadyExists(outcome.status) && absl::Now() < deadline) {
+      absl::SleepFor(kRetryInterval);
+    } else {
+      return outcome;
+    }
+  }
 }
 
 }  // namespace
@@ -162,9 +242,13 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
   if (!job.ok()) return {job.status(), absl::OkStatus()};
   const absl::StatusOr<Placement> placement = FindPlacement(options, surroundings);
   if (!placement.ok()) return {placement.status(), absl::OkStatus()};
-  if (!options.server.empty()) return RunAsMember(*job, options, *placement, surroundings);
+  if (!options.server.empty()) {
+    const ClientOptions client = ClientOptionsOf(*job, options, *placement);
+    if (client.max_workers > 0) return RunElastic(*job, options, client, surroundings);
+    return RunOnce(*job, options, client, nullptr, surroundings);
+  }
 
-  const bool needs_server = options.evaluate.empty() && options.predict.empty();
+  const bool needs_server = Trains(options);
   const uint32_t world_size = placement->world_size.value_or(1);
   if (needs_server || world_size > 1) {
     return {
@@ -174,7 +258,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
         absl::OkStatus()};
   }
   SoleWorker team;
-  return {RunJob(*job, options, team, surroundings), absl::OkStatus()};
+  return {UseModel(*job, options, team, surroundings), absl::OkStatus()};
 }
 
 std::string OutputOfRank(const std::string& output, uint32_t rank) {

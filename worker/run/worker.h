@@ -29,6 +29,9 @@ struct WorkerOptions {
   std::optional<uint64_t> seed;
   std::optional<uint32_t> batch_size;
   absl::Duration timeout = absl::Minutes(5);
+  absl::Duration stop_grace = absl::Seconds(5);
+  bool only_running = false;
+  std::string event_log;
   std::string output;
   bool output_per_rank = false;
   std::string evaluate;

@@ -21,6 +21,7 @@ class ClientTeam : public Team {
 
   uint32_t rank() const override { return client_.rank(); }
   uint32_t world_size() const override { return client_.world_size(); }
+  bool is_newcomer() const override { return client_.is_newcomer(); }
   absl::StatusOr<uint32_t> AllReduce(absl::string_view name, absl::Span<double> values,
                                      Reduction reduction, bool contribute) override;
   absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,

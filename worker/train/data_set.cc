@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
+#include "worker/base/file.h"
 #include "worker/base/string_list.h"
 
 namespace syncgrads {
@@ -120,6 +121,16 @@ absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& option
     SYNCGRADS_RETURN_IF_ERROR(Number(*set.classes, count, shard.table));
   }
   return set;
+}
+
+absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners) {
+  Job whole = job;
+  v1::DataSpec& data = *whole.file.mutable_data();
+  const bool has_shards =
+      data.has_table() && IsDirectory(PathFrom(job.directory, data.table().path()));
+  if (data.shards() == 0 && !has_shards) data.set_shards(owners);
+  SoleWorker nobody_else;
+  return LoadDataSet(whole, DataSetOptions(), nobody_else);
 }
 
 absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, Team& team) {

@@ -50,6 +50,11 @@ uint32_t ClassCount(const v1::JobFile& job);
 //   others           as LoadShards, or as the team
 absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& options, Team& team);
 
+// Loads all shards, as every worker of an elastic job does, who may have to take
+// anybody's place. `owners`: how many workers the rows are cut for, if the job or
+// the source does not say. Errors as LoadDataSet.
+absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners);
+
 // The least and the greatest value of each feature over the training rows of all
 // workers. A collective.
 struct Ranges {

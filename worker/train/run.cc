@@ -17,13 +17,24 @@ std::vector<RowId> AllRows(const WorkerData& data) {
   return RowsOf(data, /*holdout_every=*/0, /*held_out=*/false);
 }
 
+// This worker's part of the rows that all evaluate together: its own, or, where
+// every worker has all of them, every n-th.
+std::vector<RowId> RowsToEvaluate(const v1::JobFile& job, const DataSet& data, bool held_out,
+                                  const Team& team) {
+  std::vector<RowId> rows = RowsOf(data.data, job.data().holdout_every(), held_out);
+  if (!job.has_elastic()) return rows;
+  std::vector<RowId> part;
+  for (size_t i = team.rank(); i < rows.size(); i += team.world_size()) part.push_back(rows[i]);
+  return part;
+}
+
 // Held-out rows of all workers, if the job holds out any.
 template <typename T>
 absl::StatusOr<std::optional<Evaluation>> EvaluateHeldOut(const v1::JobFile& job, Model<T>& model,
                                                           const Loss& loss, const DataSet& data,
                                                           Team& team) {
   if (job.data().holdout_every() == 0) return std::optional<Evaluation>();
-  const std::vector<RowId> rows = RowsOf(data.data, job.data().holdout_every(), /*held_out=*/true);
+  const std::vector<RowId> rows = RowsToEvaluate(job, data, /*held_out=*/true, team);
   SYNCGRADS_ASSIGN_OR_RETURN(const Evaluation evaluation,
                              Evaluate("evaluation/held_out", model, loss, data, rows, team));
   return std::optional<Evaluation>(evaluation);
@@ -38,8 +49,7 @@ absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team
   Model<T>& model = trainer->model();
   TrainingResult result;
   result.steps = trainer->steps();
-  const std::vector<RowId> rows =
-      RowsOf(data.data, job.file.data().holdout_every(), /*held_out=*/false);
+  const std::vector<RowId> rows = RowsToEvaluate(job.file, data, /*held_out=*/false, team);
   SYNCGRADS_ASSIGN_OR_RETURN(result.trained_on, Evaluate("evaluation/trained_on", model,
                                                          trainer->loss(), data, rows, team));
   SYNCGRADS_ASSIGN_OR_RETURN(result.held_out,
@@ -103,6 +113,13 @@ absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,
                                            const TrainerOptions& options,
                                            const std::string& output) {
   SYNCGRADS_ASSIGN_OR_RETURN(const DataSet data, LoadDataSet(job, DataSetOptions(), team));
+  return job.file.dtype() == v1::F64 ? TrainAs<double>(job, data, team, options, output)
+                                     : TrainAs<float>(job, data, team, options, output);
+}
+
+absl::StatusOr<TrainingResult> RunElasticTraining(const Job& job, const DataSet& data, Team& team,
+                                                  const TrainerOptions& options,
+                                                  const std::string& output) {
   return job.file.dtype() == v1::F64 ? TrainAs<double>(job, data, team, options, output)
                                      : TrainAs<float>(job, data, team, options, output);
 }

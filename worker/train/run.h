@@ -32,6 +32,13 @@ absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,
                                            const TrainerOptions& options,
                                            const std::string& output);
 
+// The same of an elastic job, with all of its data. A worker reads that before it
+// joins, so that the others do not wait for it. The evaluation is over all rows,
+// which the workers that are there share out.
+absl::StatusOr<TrainingResult> RunElasticTraining(const Job& job, const DataSet& data, Team& team,
+                                                  const TrainerOptions& options,
+                                                  const std::string& output);
+
 struct EvaluationResult {
   Evaluation all;
   // Of the rows that the job holds out, if it holds out any.

@@ -28,6 +28,8 @@ class Team {
 
   virtual uint32_t rank() const = 0;
   virtual uint32_t world_size() const = 0;
+  // It joined while the others were training.
+  virtual bool is_newcomer() const { return false; }
   bool is_master() const { return rank() == 0; }
 
   // Everybody's `values` become the reduction of those of the workers that

@@ -18,7 +18,9 @@
 #include "worker/data/loader.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/model.h"
+#include "worker/train/batches.h"
 #include "worker/train/data_set.h"
+#include "worker/train/event_log.h"
 #include "worker/train/progress.h"
 #include "worker/train/team.h"
 
@@ -31,6 +33,12 @@ struct TrainerOptions {
   std::function<bool()> should_stop;
   // Outlives the trainer.
   Progress* progress = nullptr;
+  // Outlives the trainer; null: none is kept.
+  EventLog* event_log = nullptr;
+  // Of an elastic job whose workers own shards: whose shards are this worker's.
+  std::optional<uint32_t> rank;
+  // Of an elastic job: how many workers may own shards.
+  uint32_t owners = 0;
 };
 
 // Trains the job's model on this worker's rows, in step with the others:
@@ -43,12 +51,16 @@ struct TrainerOptions {
 //             nothing and updates as they do, so that all end equal
 //   trained   all workers' rows are used up
 //
+// In an elastic job a worker may be created while the others train: it then gets
+// their parameters, optimizer and position in the data, and goes on with them.
+//
 // Not thread-safe.
 template <typename T>
 class Trainer {
  public:
   // Agrees with the others on the plan, registers the model's parameters and gives
-  // them their initial values. A collective. `job` is one that ParseJobFile has
+  // them their initial values, or what a newcomer is given. A collective. In an
+  // elastic job `data` is all of it, as from LoadWholeDataSet. `job` is one that ParseJobFile has
   // let pass; `data` and `team` outlive the trainer.
   //
   // Errors:
@@ -71,36 +83,52 @@ class Trainer {
 
  private:
   Trainer(const v1::JobFile& job, const DataSet& data, Team& team, const TrainerOptions& options,
-          Loader loader);
+          std::unique_ptr<Batches> batches);
 
   bool optimizes_on_servers() const { return job_.place() == v1::SERVERS; }
-  absl::Status MakePlan();
+  // What the others have too: the team, or in an elastic job this worker alone, who
+  // has all of the data.
+  absl::Status MakePlan(Team& team);
   absl::Status Register();
   absl::Status ShareInitialParameters();
+  // Of an elastic job: gives or gets what a newcomer needs.
+  absl::Status ShareState();
+  // Between what the optimizer and the trainer count, and counters_.
+  void SaveCounters();
+  void RestoreCounters();
 
   // Where the service writes parameter i's result.
   void* ResultOf(size_t i);
 
-  // Each returns the loss of this worker's batch, if it has one.
-  absl::StatusOr<double> PushBatch(const std::vector<RowId>& rows);
+  absl::Status CheckStop() const;
+  // A step with this worker's next rows, made again if the members turn out to be
+  // others.
+  absl::Status TrainStep();
+  // Contributes the gradient of `rows`, or nothing if there are none. Returns the
+  // loss, if there is one.
+  absl::StatusOr<std::optional<double>> PushBatch(const std::vector<RowId>& rows);
+  absl::Status SkipBatch();
   // Contributes nothing. False if all workers have ended.
   absl::StatusOr<bool> FollowStep();
   // Waits for the step's results and applies them.
-  absl::Status FinishStep(std::optional<double> loss);
+  absl::Status FinishStep(const std::vector<RowId>& rows, std::optional<double> loss);
 
   const v1::JobFile& job_;
   const DataSet& data_;
   Team& team_;
   const TrainerOptions options_;
   const Loss loss_;
-  Loader loader_;
+  const std::unique_ptr<Batches> batches_;
   std::unique_ptr<Model<T>> model_;
   TrainingPlan plan_;
   Group* group_ = nullptr;
   std::vector<TensorId> tensors_;  // of model_->parameters()
   // Unless the servers optimize.
   std::optional<LocalOptimizer> optimizer_;
+  int slots_ = 0;  // of each tensor
   uint64_t steps_ = 0;
+  // For newcomers: steps, and updates of each tensor.
+  std::vector<int64_t> counters_;
 
   Matrix<T> features_;
   std::vector<double> targets_;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -20,8 +21,11 @@ namespace {
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
 
+// The same within one test, and no other program's: process ids repeat between
+// containers that share a network.
 std::string Address() {
-  return absl::StrCat("syncgrads-test-", getpid(), "-",
+  static const uint64_t drawn = uint64_t{std::random_device{}()} << 32 | std::random_device{}();
+  return absl::StrCat("syncgrads-test-", absl::Hex(drawn), "-",
                       testing::UnitTest::GetInstance()->current_test_info()->name());
 }
 

@@ -40,6 +40,9 @@ class Rounds {
     Push(PushOf(member, round), BytesOf<double>({value}));
   }
   void Skip(uint32_t member, uint64_t round) { Push(SkipOf(member, round), ""); }
+  void PushTo(std::shared_ptr<RecordingSink> sink, const PushHeader& header, double value) {
+    rounds_->Push(header, PayloadOf(header.skip ? "" : BytesOf<double>({value})), std::move(sink));
+  }
 
   // Changes the roster as a server would.
   template <typename Change>
@@ -457,6 +460,97 @@ TEST(ChunkRoundsTest, CountsUpdatesOnlyOfStepsThatSomebodyContributedTo) {
   rounds.Skip(0, 2);
   rounds.Push(0, 3, 1000);
   EXPECT_NEAR(rounds.value(0), 8 - 0.125, 1e-9);
+}
+
+TEST(ChunkRoundsTest, NamesWhoContributedToAReduction) {
+  Rounds rounds(3);
+  rounds.Push(2, 1, 3);
+  rounds.Skip(1, 1);
+  rounds.Push(0, 1, 1);
+  EXPECT_THAT(rounds.sink(1).last().header.contributors, ElementsAre(0, 2));
+}
+
+// Three members, of whom the third is of the second epoch only, from round 2 on.
+class GrowingRounds : public Rounds {
+ public:
+  explicit GrowingRounds(GroupPlan plan = OneTensor(DType::kF64, 1, Reduction::kSum))
+      : Rounds(2, std::move(plan)) {}
+  void Grow(uint64_t first_round) {
+    Epoch epoch = EpochOfSize(3);
+    epoch.number = 2;
+    epoch.first_rounds = {{GroupId{0}, Round{first_round}}};
+    Tell([&](Roster& roster) { roster.Add(epoch); });
+  }
+};
+
+TEST(ChunkRoundsTest, ANewcomerThatIsAheadIsToldToTryAgain) {
+  GrowingRounds rounds;
+  rounds.Push(0, 1, 1);
+  rounds.Grow(2);
+  auto newcomer = std::make_shared<RecordingSink>();
+  rounds.PushTo(newcomer, PushOf(2, 2), 5);
+  ExpectError(newcomer->last().header.error, absl::StatusCode::kUnavailable,
+              {"round 2", "waits for round 1"});
+  // The round before its first: what it asks for is the result.
+  rounds.PushTo(newcomer, SkipOf(2, 1), 0);
+  ExpectError(newcomer->last().header.error, absl::StatusCode::kUnavailable,
+              {"round 1", "has not closed yet"});
+  rounds.Push(1, 1, 2);
+  rounds.PushTo(newcomer, SkipOf(2, 1), 0);
+  EXPECT_EQ(newcomer->values<double>(), (std::vector<double>{3}));
+  rounds.PushTo(newcomer, PushOf(2, 2), 5);
+  rounds.Push(0, 2, 1);
+  rounds.Push(1, 2, 1);
+  EXPECT_EQ(newcomer->values<double>(), (std::vector<double>{7}));
+}
+
+TEST(ChunkRoundsTest, AGroupOfOneEpochRefusesWhatWasMadeInAnother) {
+  GroupPlan plan = OneTensor(DType::kF64, 1, Reduction::kSum);
+  plan.spec.one_epoch = true;
+  GrowingRounds rounds(std::move(plan));
+  const auto made_in = [](PushHeader header, uint64_t epoch) {
+    header.epoch = epoch;
+    return header;
+  };
+  auto early = std::make_shared<RecordingSink>(), late = std::make_shared<RecordingSink>();
+  rounds.PushTo(early, made_in(PushOf(0, 1), 1), 1);
+  EXPECT_EQ(early->count(), 0u);
+  rounds.Grow(1);
+  ExpectError(early->last().header.error, absl::StatusCode::kAborted, {"epoch 1", "epoch 2"});
+  rounds.PushTo(late, made_in(PushOf(1, 1), 1), 1);
+  ExpectError(late->last().header.error, absl::StatusCode::kAborted, {"make it again"});
+  rounds.PushTo(early, made_in(PushOf(0, 1), 2), 10);
+  rounds.PushTo(late, made_in(PushOf(1, 1), 2), 20);
+  auto newcomer = std::make_shared<RecordingSink>();
+  rounds.PushTo(newcomer, made_in(SkipOf(2, 1), 1), 0);  // a skip is nobody's
+  EXPECT_EQ(newcomer->values<double>(), (std::vector<double>{30}));
+}
+
+TEST(ChunkRoundsTest, AGroupThatClosesWithTheFirstWaitsForNobodyElse) {
+  GroupPlan plan = OneTensor(DType::kF64, 1, Reduction::kSum);
+  plan.spec.policy = Policy::kFirst;
+  Rounds rounds(3, std::move(plan));
+  rounds.Skip(2, 1);
+  EXPECT_EQ(rounds.sink(2).count(), 0u);
+  rounds.Push(0, 1, 5);
+  EXPECT_EQ(rounds.sink(2).values<double>(), (std::vector<double>{5}));
+  rounds.Skip(1, 1);  // late, and answered all the same
+  EXPECT_EQ(rounds.sink(1).values<double>(), (std::vector<double>{5}));
+}
+
+TEST(ChunkRoundsTest, AGroupThatClosesWithTheFirstGivesUpARoundForThatOfANewEpoch) {
+  GroupPlan plan = OneTensor(DType::kF64, 1, Reduction::kSum);
+  plan.spec.policy = Policy::kFirst;
+  GrowingRounds rounds(std::move(plan));
+  rounds.Skip(1, 1);
+  rounds.Push(0, 7, 5);  // nobody's first round
+  ExpectError(rounds.sink(0).last().header.error, kFailed, {"round 7", "not open"});
+  rounds.Grow(3);
+  rounds.Push(0, 3, 5);
+  ExpectError(rounds.sink(1).last().header.error, absl::StatusCode::kAborted,
+              {"round 1", "given up for round 3"});
+  rounds.Skip(1, 3);
+  EXPECT_EQ(rounds.sink(1).values<double>(), (std::vector<double>{5}));
 }
 
 TEST(ChunkRoundsTest, GathersPayloadsOfManyInRankOrder) {

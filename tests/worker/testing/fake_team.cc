@@ -139,6 +139,30 @@ class FakeGroup : public Group {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<bool> RegisterState(absl::Span<const NamedTensor>, absl::Duration) override {
+    return false;
+  }
+
+  absl::StatusOr<StepMembers> BeginStep() override {
+    return StepMembers{1, rank_, job_.world_size_};
+  }
+
+  absl::Status RestartStep(absl::Duration) override {
+    return absl::UnimplementedError("the fake's members do not change");
+  }
+
+  absl::StatusOr<StepOutcome> LastStep(absl::Duration) const override {
+    StepOutcome outcome{step_ - 1, 1, {}, {}, true};
+    MutexLock lock(job_.mutex_);
+    const FakeJob::Step& step = job_.StepLocked(step_ - 1);
+    for (uint32_t rank = 0; rank < job_.world_size_; ++rank) {
+      outcome.members.push_back(absl::StrCat("worker-", rank));
+      if (step.from[0][rank].has_value() && step.from[0][rank]->bytes.has_value())
+        outcome.contributors.push_back(rank);
+    }
+    return outcome;
+  }
+
  private:
   void Put(TensorId tensor, FakeContribution contribution, void* result) {
     results_[ToNumber(tensor)] = result;

@@ -1,0 +1,75 @@
+// How a round of GroupRounds is looked back on, and given up.
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/group_rounds.h"
+
+namespace syncgrads::client {
+
+GroupRounds::Closing GroupRounds::FindClosing() const {
+  MutexLock lock(mutex_);
+  Closing closing;
+  closing.contributors = chunks_.front().contributors;
+  for (const ChunkRound& chunk : chunks_) {
+    closing.epoch = std::max(closing.epoch, chunk.epoch);
+    if (chunk.contributors == closing.contributors) continue;
+    closing.whole = false;
+    std::vector<uint32_t> all;
+    std::set_union(chunk.contributors.begin(), chunk.contributors.end(),
+                   closing.contributors.begin(), closing.contributors.end(),
+                   std::back_inserter(all));
+    closing.contributors = std::move(all);
+  }
+  return closing;
+}
+
+void GroupRounds::PinEpoch(uint64_t number) {
+  MutexLock lock(mutex_);
+  pinned_epoch_ = number;
+}
+
+std::optional<uint64_t> GroupRounds::pinned_epoch() const {
+  MutexLock lock(mutex_);
+  return pinned_epoch_;
+}
+
+bool GroupRounds::AwaitAnswered(absl::Time deadline) {
+  MutexLock lock(mutex_);
+  const auto under_way = [](const ChunkRound& chunk) {
+    return chunk.state == ChunkState::kSent || chunk.state == ChunkState::kCopying;
+  };
+  while (std::any_of(chunks_.begin(), chunks_.end(), under_way)) {
+    if (changed_.WaitUntil(mutex_, deadline)) continue;
+    return std::none_of(chunks_.begin(), chunks_.end(), under_way);
+  }
+  return true;
+}
+
+absl::Status GroupRounds::BeginAgain(Round round, absl::Time deadline) {
+  std::vector<uint32_t> forgotten;
+  Round given_up;
+  {
+    MutexLock lock(mutex_);
+    if (!failure_.ok()) return failure_;
+    given_up = round_;
+    for (uint32_t c = 0; c < chunks_.size(); ++c) {
+      if (chunks_[c].state == ChunkState::kSent) forgotten.push_back(c);
+    }
+  }
+  ForgetAll(forgotten, given_up);
+  if (!AwaitReleased(deadline)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("step ", ToNumber(given_up), " of group \"", plan_->spec.name,
+                     "\" was given up, and its buffers are still being sent"));
+  }
+  MutexLock lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  round_ = round;
+  BeginRoundLocked();
+  return absl::OkStatus();
+}
+
+}  // namespace syncgrads::client

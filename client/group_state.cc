@@ -1,0 +1,135 @@
+// RegisteredGroup: what elastic jobs need of it.
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/registered_group.h"
+#include "client/session.h"
+#include "client/wait.h"
+#include "common/status_macros.h"
+
+namespace syncgrads::client {
+
+std::shared_ptr<StateHandover> RegisteredGroup::handover() const {
+  MutexLock lock(mutex_);
+  return handover_;
+}
+
+absl::StatusOr<bool> RegisteredGroup::RegisterState(absl::Span<const NamedTensor> state,
+                                                    absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  SYNCGRADS_RETURN_IF_ERROR(session_.CheckMember());
+  if (handover() != nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("group \"", spec().name, "\" has its state already"));
+  }
+  const bool on_servers = std::holds_alternative<Optimizer>(spec().rule);
+  std::vector<NamedTensor> ours;
+  for (const NamedTensor& tensor : state) {
+    if (tensor.data == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("null data for tensor \"", tensor.spec.name,
+                                                     "\" of the state of group \"", spec().name,
+                                                     "\""));
+    }
+    if (!on_servers || !by_name_.contains(tensor.spec.name)) ours.push_back(tensor);
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(std::shared_ptr<GroupRounds> rounds,
+                             session_.AwaitRounds(StateSpec(spec(), ours), deadline));
+  auto handover = std::make_shared<StateHandover>(rounds_->plan().id, std::move(rounds), ours,
+                                                  session_.member(), session_.timers());
+  const bool newcomer = session_.is_newcomer();
+  if (newcomer) {
+    SYNCGRADS_RETURN_IF_ERROR(TakeState(*handover, state, deadline));
+  }
+  {
+    MutexLock lock(mutex_);
+    handover_ = handover;
+  }
+  session_.AddHandover(std::move(handover));
+  SYNCGRADS_RETURN_IF_ERROR(session_.SayReady(rounds_->plan().id, deadline));
+  return newcomer;
+}
+
+absl::Status RegisteredGroup::TakeState(StateHandover& handover,
+                                        absl::Span<const NamedTensor> state, absl::Time deadline) {
+  const Round step = rounds_->round();
+  if (std::holds_alternative<Optimizer>(spec().rule)) {
+    SYNCGRADS_RETURN_IF_ERROR(PullParameters(state, step, deadline));
+  }
+  return handover.Take(step, deadline, session_);
+}
+
+absl::Status RegisteredGroup::PullParameters(absl::Span<const NamedTensor> state, Round step,
+                                             absl::Time deadline) {
+  // A skip of the round before is answered with its result.
+  SYNCGRADS_RETURN_IF_ERROR(rounds_->BeginAgain(Previous(step), deadline));
+  for (uint32_t t = 0; t < spec().tensors.size(); ++t) {
+    const auto found = std::find_if(state.begin(), state.end(), [&](const NamedTensor& tensor) {
+      return tensor.spec.name == spec().tensors[t].name;
+    });
+    if (found != state.end() && !(found->spec == spec().tensors[t])) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor \"", found->spec.name, "\" is ", ToString(found->spec), " in the state, and ",
+          ToString(spec().tensors[t]), " in group \"", spec().name, "\""));
+    }
+    void* const memory = found == state.end() ? nullptr : found->data;
+    SYNCGRADS_RETURN_IF_ERROR(rounds_->Skip(TensorId{t}, ResultOf(TensorId{t}, memory)));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(
+      AwaitAnswers(*rounds_, rounds_->AllChunks(), deadline - absl::Now(), *session_.data_plane()));
+  return rounds_->EndRound();
+}
+
+absl::StatusOr<StepMembers> RegisteredGroup::BeginStep() {
+  SYNCGRADS_RETURN_IF_ERROR(session_.CheckMember());
+  SYNCGRADS_ASSIGN_OR_RETURN(const Epoch epoch,
+                             session_.EpochOf(rounds_->plan().id, rounds_->round()));
+  StepMembers members;
+  members.epoch = epoch.number;
+  members.world_size = static_cast<uint32_t>(epoch.members.size());
+  for (uint32_t rank = 0; rank < epoch.members.size(); ++rank) {
+    if (epoch.members[rank].id == session_.member()) members.rank = rank;
+  }
+  rounds_->PinEpoch(epoch.number);
+  return members;
+}
+
+absl::Status RegisteredGroup::RestartStep(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  const std::optional<uint64_t> made_in = rounds_->pinned_epoch();
+  if (!made_in.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", step(), " of group \"", spec().name, "\" has not been begun"));
+  }
+  // A refusal that comes later would be taken for one of the next attempt.
+  if (!rounds_->AwaitAnswered(deadline)) {
+    return absl::DeadlineExceededError(absl::StrCat("step ", step(), " of group \"", spec().name,
+                                                    "\" has parts without an answer"));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(session_.AwaitEpoch(*made_in + 1, deadline).status());
+  return rounds_->BeginAgain(rounds_->round(), deadline);
+}
+
+absl::StatusOr<StepOutcome> RegisteredGroup::LastStep(absl::Duration timeout) const {
+  StepOutcome outcome;
+  {
+    MutexLock lock(mutex_);
+    outcome.step = ToNumber(last_step_);
+    outcome.epoch = last_closing_.epoch;
+    outcome.contributors = last_closing_.contributors;
+    outcome.whole = last_closing_.whole;
+  }
+  if (outcome.epoch == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no step of group \"", spec().name, "\" has ended"));
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const Epoch epoch,
+                             session_.AwaitEpoch(outcome.epoch, absl::Now() + timeout));
+  for (const Member& member : epoch.members) outcome.members.push_back(member.name);
+  return outcome;
+}
+
+}  // namespace syncgrads::client

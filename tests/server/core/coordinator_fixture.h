@@ -1,0 +1,156 @@
+// A coordinator whose members, servers and clock the test plays.
+
+#ifndef SYNCGRADS_TESTS_SERVER_CORE_COORDINATOR_FIXTURE_H_
+#define SYNCGRADS_TESTS_SERVER_CORE_COORDINATOR_FIXTURE_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/protocol.h"
+#include "gtest/gtest.h"
+#include "server/core/coordinator.h"
+#include "server/core/jobs.h"
+#include "tests/server/core/fixtures.h"
+
+namespace syncgrads::server {
+
+// One member's Join stream.
+class FakeMember : public MemberLink {
+ public:
+  void Send(Generation generation, const JobSignal& signal) override {
+    generations.push_back(generation);
+    signals.push_back(signal);
+  }
+  template <typename Kind>
+  std::vector<Kind> All() const {
+    std::vector<Kind> all;
+    for (const JobSignal& signal : signals) {
+      if (const auto* kind = std::get_if<Kind>(&signal)) all.push_back(*kind);
+    }
+    return all;
+  }
+  template <typename Kind>
+  Kind Last() const {
+    const std::vector<Kind> all = All<Kind>();
+    EXPECT_FALSE(all.empty());
+    return all.empty() ? Kind{} : all.back();
+  }
+  template <typename Kind>
+  size_t Count() const {
+    return All<Kind>().size();
+  }
+
+  std::vector<Generation> generations;
+  std::vector<JobSignal> signals;
+};
+
+// Another server: keeps what it is sent until it is told to apply it.
+class FakeServer : public ServerLink {
+ public:
+  FakeServer(uint32_t index, uint64_t incarnation, const Clock& clock)
+      : identity{ServerIndex{index}, "10.0.0." + std::to_string(index) + ":7000",
+                 Incarnation{incarnation}, 0},
+        jobs(ServerIndex{index}, clock) {}
+
+  void Send(const PlanChange& change) override { waiting.push_back(change); }
+
+  // Applies everything and says so.
+  void Apply(Coordinator& coordinator) {
+    while (!waiting.empty()) ApplyOne(coordinator);
+  }
+  void ApplyOne(Coordinator& coordinator) {
+    const PlanChange change = waiting.front();
+    waiting.erase(waiting.begin());
+    const std::vector<GroupRound> open = jobs.Apply(change);
+    if (std::holds_alternative<EpochProposed>(change.kind)) {
+      coordinator.OpenRounds(identity.index, change.sequence, open);
+    }
+    coordinator.Applied(identity.index, this, change.sequence);
+  }
+
+  ServerIdentity identity;
+  Jobs jobs;
+  std::vector<PlanChange> waiting;
+};
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  explicit CoordinatorTest(uint32_t servers = 1)
+      : own_(ServerIndex{0}, clock_),
+        coordinator_({absl::Seconds(2), absl::Seconds(30), absl::Seconds(5)},
+                     PlanLog(servers, "10.0.0.0:7000"), own_, clock_, journal_) {}
+
+  struct Joined {
+    std::shared_ptr<FakeMember> link = std::make_shared<FakeMember>();
+    absl::StatusOr<Coordinator::MemberKey> key;
+    Introduction introduction;
+  };
+
+  static Introduction Hello(const std::string& name, uint32_t world_size) {
+    static uint64_t next_incarnation = 100;
+    Introduction hello;
+    hello.protocol_version = kProtocolVersion;
+    hello.job = "iris";
+    hello.token = "secret";
+    hello.name = name;
+    hello.incarnation = Incarnation{next_incarnation++};
+    hello.world_size = world_size;
+    hello.host = "host-of-" + name;
+    return hello;
+  }
+
+  Joined Join(const Introduction& hello) {
+    Joined joined;
+    joined.introduction = hello;
+    joined.key = coordinator_.Admit(hello, joined.link);
+    return joined;
+  }
+  Joined Join(const std::string& name, uint32_t world_size,
+              std::optional<uint32_t> rank = std::nullopt) {
+    Introduction hello = Hello(name, world_size);
+    hello.rank = rank;
+    return Join(hello);
+  }
+  // The same process on a new stream.
+  Joined Rejoin(const Joined& before) {
+    Introduction hello = before.introduction;
+    hello.generation = before.link->generations.back();
+    return Join(hello);
+  }
+
+  static GroupSpec Model() { return {"model", {{"kernel", DType::kF32, {4}}}, Reduction::kSum, 0}; }
+  // Of server 0, as a worker would.
+  std::shared_ptr<RecordingSink> Push(const Joined& joined, uint64_t round) {
+    PushHeader header;
+    header.generation = own_.Find("iris")->generation();
+    header.round = Round{round};
+    header.member = joined.key->member;
+    header.incarnation = joined.introduction.incarnation;
+    auto sink = std::make_shared<RecordingSink>();
+    own_.Find("iris")->Push(header, PayloadOf(std::string(16, '\0')), sink);
+    return sink;
+  }
+
+  static std::vector<std::string> NamesOf(const Epoch& epoch) {
+    std::vector<std::string> names;
+    for (const Member& member : epoch.members) names.push_back(member.name);
+    return names;
+  }
+  std::string Journal() const {
+    std::string text;
+    for (const std::string& line : journal_.lines()) text += line + "\n";
+    return text;
+  }
+
+  FakeClock clock_;
+  LineJournal journal_;
+  Jobs own_;
+  Coordinator coordinator_;
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_TESTS_SERVER_CORE_COORDINATOR_FIXTURE_H_

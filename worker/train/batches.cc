@@ -1,0 +1,117 @@
+#include "worker/train/batches.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "worker/data/dealer.h"
+
+namespace syncgrads {
+namespace {
+
+// Each worker its own shards, whoever else is there.
+class ShardBatches : public Batches {
+ public:
+  explicit ShardBatches(Loader loader) : loader_(std::move(loader)), next_(loader_.Next()) {}
+
+  bool ended() const override { return next_.empty(); }
+  std::vector<RowId> RowsFor(const StepMembers&) override { return next_; }
+  void Advance(const StepOutcome&) override { next_ = loader_.Next(); }
+  uint64_t StepsWith(uint32_t) const override { return loader_.steps(); }
+  bool depends_on_members() const override { return false; }
+  std::vector<NamedTensor> state() override { return {}; }
+  void GoOnAfter(uint64_t steps) override {
+    // As if it had been there all the time.
+    for (uint64_t step = 0; step < steps && !ended(); ++step) next_ = loader_.Next();
+  }
+
+ private:
+  Loader loader_;
+  std::vector<RowId> next_;
+};
+
+// All rows to whoever is there.
+class DealtBatches : public Batches {
+ public:
+  DealtBatches(const v1::JobFile& job, std::vector<RowId> rows)
+      : steps_(job.steps()),
+        epochs_(job.epochs()),
+        batch_size_(job.batch_size()),
+        rows_(std::move(rows)),
+        dealer_({.seed = job.seed(),
+                 .rows = rows_.size(),
+                 .batch_size = job.batch_size(),
+                 .order = job.data().order(),
+                 .epochs = job.epochs()}) {}
+
+  bool ended() const override { return dealer_.ended() || (steps_ != 0 && done_ >= steps_); }
+  std::vector<RowId> RowsFor(const StepMembers& members) override {
+    std::vector<RowId> rows;
+    for (const size_t row : dealer_.RowsOf(members.rank)) rows.push_back(rows_[row]);
+    return rows;
+  }
+  void Advance(const StepOutcome& outcome) override {
+    ++done_;
+    dealer_.Advance(static_cast<uint32_t>(outcome.members.size()), outcome.contributors);
+  }
+  uint64_t StepsWith(uint32_t workers) const override {
+    const uint64_t each = uint64_t{workers} * batch_size_;
+    return steps_ != 0 ? steps_ : epochs_ * ((rows_.size() + each - 1) / each);
+  }
+  bool depends_on_members() const override { return true; }
+  std::vector<NamedTensor> state() override {
+    const auto tensor = [](const char* name, absl::Span<int64_t> values) {
+      return NamedTensor{{name, DType::kI64, {static_cast<int64_t>(values.size())}}, values.data()};
+    };
+    std::vector<NamedTensor> state = {tensor("data/position", dealer_.position())};
+    if (!rows_.empty()) state.push_back(tensor("data/order", dealer_.order()));
+    return state;
+  }
+  void GoOnAfter(uint64_t steps) override { done_ = steps; }
+
+ private:
+  const uint64_t steps_;
+  const uint64_t epochs_;
+  const uint64_t batch_size_;
+  const std::vector<RowId> rows_;
+  Dealer dealer_;
+  uint64_t done_ = 0;
+};
+
+// The positions in `data` of the shards of `rank` of `owners`.
+std::vector<size_t> OwnShards(const WorkerData& data, uint32_t rank, uint32_t owners) {
+  std::vector<size_t> own;
+  for (const uint32_t number : ShardsOf(data.total_shards, rank, owners)) own.push_back(number);
+  return own;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Batches>> MakeBatches(const v1::JobFile& job, const DataSet& data,
+                                                     std::optional<uint32_t> rank,
+                                                     uint32_t owners) {
+  const uint32_t holdout_every = job.data().holdout_every();
+  if (job.data().mode() == v1::DataSpec::DEALT) {
+    return std::make_unique<DealtBatches>(job,
+                                          RowsOf(data.data, holdout_every, /*held_out=*/false));
+  }
+  Loader::Options options{.seed = job.seed(),
+                          .batch_size = job.batch_size(),
+                          .holdout_every = holdout_every,
+                          .order = job.data().order(),
+                          .shards = {},
+                          .epochs = job.epochs(),
+                          .steps = job.steps()};
+  if (rank.has_value()) {
+    options.shards = OwnShards(data.data, *rank, owners);
+    if (options.shards.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("worker ", *rank, " of ", owners,
+                                                     " has none of the ", data.data.total_shards,
+                                                     " shards"));
+    }
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(Loader loader, Loader::Create(data.data, options));
+  return std::make_unique<ShardBatches>(std::move(loader));
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,77 @@
+#include "worker/train/event_log.h"
+
+#include "absl/memory/memory.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace syncgrads {
+namespace {
+
+std::string Quoted(absl::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      absl::StrAppend(&quoted, "\\", absl::string_view(&c, 1));
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      absl::StrAppendFormat(&quoted, "\\u%04x", c);
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+std::string Names(const std::vector<std::string>& names) {
+  return absl::StrCat(
+      "[",
+      absl::StrJoin(names, ",",
+                    [](std::string* out, const std::string& name) { *out += Quoted(name); }),
+      "]");
+}
+
+}  // namespace
+
+EventLog::EventLog(const std::string& worker) : worker_(Quoted(worker)) {}
+
+absl::StatusOr<std::unique_ptr<EventLog>> EventLog::Open(const std::string& path,
+                                                         const std::string& worker) {
+  auto log = absl::WrapUnique(new EventLog(worker));
+  log->file_.open(path, std::ios::app);
+  if (!log->file_) {
+    return absl::PermissionDeniedError(absl::StrCat("cannot write the event log ", path));
+  }
+  return log;
+}
+
+void EventLog::Write(absl::string_view line) {
+  file_.write(line.data(), static_cast<std::streamsize>(line.size()));
+  file_.flush();
+}
+
+void EventLog::Begins(uint64_t step, bool newcomer) {
+  Write(absl::StrCat("{\"event\":\"begins\",\"worker\":", worker_, ",\"step\":", step,
+                     ",\"newcomer\":", newcomer ? "true" : "false", "}\n"));
+}
+
+void EventLog::Stepped(const StepOutcome& outcome, const std::vector<RowId>& rows,
+                       const WorkerData& data) {
+  std::vector<std::string> contributors;
+  for (const uint32_t rank : outcome.contributors) {
+    if (rank < outcome.members.size()) contributors.push_back(outcome.members[rank]);
+  }
+  const std::string used = absl::StrJoin(rows, ",", [&data](std::string* out, const RowId& row) {
+    absl::StrAppend(out, "[", data.shards[row.shard].number, ",", row.row, "]");
+  });
+  Write(absl::StrCat("{\"event\":\"step\",\"worker\":", worker_, ",\"step\":", outcome.step,
+                     ",\"epoch\":", outcome.epoch, ",\"members\":", Names(outcome.members),
+                     ",\"contributors\":", Names(contributors),
+                     ",\"whole\":", outcome.whole ? "true" : "false", ",\"rows\":[", used, "]}\n"));
+}
+
+void EventLog::Ends(uint64_t step) {
+  Write(absl::StrCat("{\"event\":\"ends\",\"worker\":", worker_, ",\"step\":", step, "}\n"));
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,186 @@
+// Trainer: what comes before the first step.
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/contract/contract.h"
+#include "common/optim/optimizer.h"
+#include "common/status_macros.h"
+#include "worker/nn/build.h"
+#include "worker/train/trainer.h"
+
+namespace syncgrads {
+
+template <typename T>
+absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const v1::JobFile& job,
+                                                               const DataSet& data, Team& team,
+                                                               const TrainerOptions& options) {
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Batches> batches,
+                             MakeBatches(job, data, options.rank, options.owners));
+  std::unique_ptr<Trainer> trainer(new Trainer(job, data, team, options, std::move(batches)));
+  SoleWorker nobody_else;
+  Team& informed = job.has_elastic() ? nobody_else : team;
+  SYNCGRADS_RETURN_IF_ERROR(trainer->MakePlan(informed));
+  if (WindowInput<T>* window = FindWindowInput(*trainer->model_); window != nullptr) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const Ranges ranges,
+                               FindRanges(data, job.data().holdout_every(), informed));
+    window->SetRanges(ranges.minimum, ranges.maximum);
+  }
+  SYNCGRADS_RETURN_IF_ERROR(trainer->Register());
+  if (!team.is_newcomer()) {
+    SYNCGRADS_RETURN_IF_ERROR(trainer->ShareInitialParameters());
+  }
+  if (job.has_elastic()) {
+    SYNCGRADS_RETURN_IF_ERROR(trainer->ShareState());
+  }
+  if (options.event_log != nullptr) {
+    options.event_log->Begins(trainer->group_->step(), team.is_newcomer());
+  }
+  return trainer;
+}
+
+template <typename T>
+Trainer<T>::Trainer(const v1::JobFile& job, const DataSet& data, Team& team,
+                    const TrainerOptions& options, std::unique_ptr<Batches> batches)
+    : job_(job),
+      data_(data),
+      team_(team),
+      options_(options),
+      loss_(BuildLoss(job.loss())),
+      batches_(std::move(batches)),
+      model_(BuildModel<T>(job.model(), static_cast<int64_t>(data.features.size()))) {
+  model_->Initialise(job.seed());
+}
+
+template <typename T>
+absl::Status Trainer<T>::MakePlan(Team& team) {
+  const uint32_t every = job_.data().holdout_every();
+  double rows[] = {static_cast<double>(RowsOf(data_.data, every, /*held_out=*/false).size()),
+                   static_cast<double>(RowsOf(data_.data, every, /*held_out=*/true).size())};
+  double steps = static_cast<double>(batches_->StepsWith(team_.world_size()));
+  SYNCGRADS_RETURN_IF_ERROR(
+      team.AllReduce("plan/rows", absl::MakeSpan(rows), Reduction::kSum).status());
+  SYNCGRADS_RETURN_IF_ERROR(
+      team.AllReduce("plan/steps", absl::MakeSpan(&steps, 1), Reduction::kMax).status());
+  plan_.job = job_.name();
+  plan_.workers = team_.world_size();
+  plan_.shards = data_.data.total_shards;
+  plan_.training_rows = static_cast<uint64_t>(rows[0]);
+  plan_.held_out_rows = static_cast<uint64_t>(rows[1]);
+  plan_.batch_size = job_.batch_size();
+  plan_.steps = static_cast<uint64_t>(steps);
+  for (const Parameter<T>* parameter : model_->parameters()) {
+    plan_.parameters += static_cast<uint64_t>(parameter->values.size());
+  }
+  if (plan_.training_rows == 0) {
+    return absl::FailedPreconditionError("no worker has a row to train on");
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status Trainer<T>::Register() {
+  SYNCGRADS_ASSIGN_OR_RETURN(const Optimizer optimizer, FromProto(job_.optimizer()));
+  GroupSpec spec;
+  spec.name = "model";
+  spec.chunk_bytes = job_.chunk_bytes();
+  spec.one_epoch = batches_->depends_on_members();
+  if (optimizes_on_servers()) {
+    spec.rule = optimizer;
+  } else {
+    spec.rule = Reduction::kAverage;
+  }
+  for (const Parameter<T>* parameter : model_->parameters()) {
+    spec.tensors.push_back(parameter->spec());
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(group_, team_.Register(spec));
+  for (const TensorSpec& tensor : spec.tensors) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const TensorId id, group_->Find(tensor.name));
+    tensors_.push_back(id);
+  }
+  if (optimizes_on_servers()) return absl::OkStatus();
+  slots_ = SlotCount(optimizer);
+  SYNCGRADS_ASSIGN_OR_RETURN(optimizer_,
+                             LocalOptimizer::Create(optimizer, group_->layout().tensors()));
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status Trainer<T>::ShareInitialParameters() {
+  if (optimizes_on_servers()) {
+    std::vector<void*> values;
+    for (Parameter<T>* parameter : model_->parameters()) values.push_back(parameter->values.data());
+    return group_->Broadcast(/*root=*/0, values, options_.step_timeout);
+  }
+  std::vector<NamedTensor> tensors;
+  for (Parameter<T>* parameter : model_->parameters()) {
+    tensors.push_back({parameter->spec(), parameter->values.data()});
+  }
+  return team_.BroadcastAll("model/initial", tensors);
+}
+
+template <typename T>
+absl::Status Trainer<T>::ShareState() {
+  std::vector<NamedTensor> state = batches_->state();
+  counters_.resize(1 + tensors_.size());
+  SaveCounters();
+  state.push_back({{"trainer/counters", DType::kI64, {static_cast<int64_t>(counters_.size())}},
+                   counters_.data()});
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    Parameter<T>& parameter = *model_->parameters()[i];
+    state.push_back({parameter.spec(), parameter.values.data()});
+    for (int slot = 0; optimizer_.has_value() && slot < slots_; ++slot) {
+      TensorSpec spec = parameter.spec();
+      spec.name = absl::StrCat("optimizer/", slot, "/", spec.name);
+      state.push_back({std::move(spec), optimizer_->slot(tensors_[i], slot).data()});
+    }
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const bool newcomer,
+                             group_->RegisterState(state, options_.step_timeout));
+  if (!newcomer) return absl::OkStatus();
+  RestoreCounters();
+  batches_->GoOnAfter(steps_);
+  return absl::OkStatus();
+}
+
+template <typename T>
+void Trainer<T>::SaveCounters() {
+  if (counters_.empty()) return;
+  counters_[0] = static_cast<int64_t>(steps_);
+  for (size_t i = 0; optimizer_.has_value() && i < tensors_.size(); ++i) {
+    counters_[1 + i] = static_cast<int64_t>(optimizer_->updates(tensors_[i]));
+  }
+}
+
+template <typename T>
+void Trainer<T>::RestoreCounters() {
+  steps_ = static_cast<uint64_t>(counters_[0]);
+  for (size_t i = 0; optimizer_.has_value() && i < tensors_.size(); ++i) {
+    optimizer_->set_updates(tensors_[i], static_cast<uint64_t>(counters_[1 + i]));
+  }
+}
+
+// The members that are defined here; trainer.cc has the others.
+template absl::StatusOr<std::unique_ptr<Trainer<float>>> Trainer<float>::Create(
+    const v1::JobFile&, const DataSet&, Team&, const TrainerOptions&);
+template Trainer<float>::Trainer(const v1::JobFile&, const DataSet&, Team&, const TrainerOptions&,
+                                 std::unique_ptr<Batches>);
+template absl::Status Trainer<float>::MakePlan(Team&);
+template absl::Status Trainer<float>::Register();
+template absl::Status Trainer<float>::ShareInitialParameters();
+template absl::Status Trainer<float>::ShareState();
+template void Trainer<float>::SaveCounters();
+template void Trainer<float>::RestoreCounters();
+
+template absl::StatusOr<std::unique_ptr<Trainer<double>>> Trainer<double>::Create(
+    const v1::JobFile&, const DataSet&, Team&, const TrainerOptions&);
+template Trainer<double>::Trainer(const v1::JobFile&, const DataSet&, Team&, const TrainerOptions&,
+                                  std::unique_ptr<Batches>);
+template absl::Status Trainer<double>::MakePlan(Team&);
+template absl::Status Trainer<double>::Register();
+template absl::Status Trainer<double>::ShareInitialParameters();
+template absl::Status Trainer<double>::ShareState();
+template void Trainer<double>::SaveCounters();
+template void Trainer<double>::RestoreCounters();
+
+}  // namespace syncgrads
