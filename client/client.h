@@ -64,7 +64,7 @@ struct ClientOptions {
   // Join fails if no such job is running, and does not begin one.
   bool only_running = false;
   // Data streams to each server, each on a connection of its own.
-  int connections_per_server = 1;
+  int connections_per_server = 2;
   // Whether payloads go through shared memory to servers on this host.
   bool shared_memory = true;
   // Is told once for each server how payloads go to it, and why. May be called on

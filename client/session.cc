@@ -74,6 +74,7 @@ absl::Status Session::Join(absl::Duration timeout) {
         hello.min_workers = options_.min_workers;
         hello.step_timeout = options_.step_timeout;
         hello.only_running = options_.only_running;
+        if (options_.shared_memory) hello.host_id = HostId();
         membership_ = std::make_shared<Membership>(std::move(membership_options), *transport_,
                                                    timers_, *this);
         state_ = State::kJoining;

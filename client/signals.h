@@ -33,6 +33,7 @@ struct Hello {
   uint32_t min_workers = 0;
   absl::Duration step_timeout;
   bool only_running = false;
+  std::string host_id;
 };
 struct Heartbeat {
   std::vector<GroupRound> progress;

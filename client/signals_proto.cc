@@ -33,6 +33,7 @@ struct Fill {
     hello.set_min_workers(signal.min_workers);
     hello.set_step_timeout_ms(absl::ToInt64Milliseconds(signal.step_timeout));
     hello.set_only_running(signal.only_running);
+    hello.set_host_id(signal.host_id);
   }
   void operator()(const Heartbeat& signal) {
     v1::Heartbeat& heartbeat = *proto.mutable_heartbeat();

@@ -61,7 +61,7 @@ absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
                                                    " here, but worker \"", theirs_owner,
                                                    "\" registered ", ToString(theirs.rule)));
   }
-  if (ours.chunk_bytes != theirs.chunk_bytes) {
+  if (ours.chunk_bytes != 0 && ours.chunk_bytes != theirs.chunk_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(group, " has chunk_bytes ", ours.chunk_bytes,
                                                    " here, but worker \"", theirs_owner,
                                                    "\" registered ", theirs.chunk_bytes));

@@ -26,7 +26,7 @@ struct GroupSpec {
   std::string name;
   std::vector<TensorSpec> tensors;
   UpdateRule rule = Reduction::kAverage;
-  // 0 stands for kDefaultChunkBytes.
+  // 0: whatever the others ask for; if nobody does, the coordinator chooses.
   uint32_t chunk_bytes = 0;
   // Contributions made in another epoch than their round's are refused: for those
   // that depend on who is a member.

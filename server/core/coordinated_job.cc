@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/core/seconds.h"
 
@@ -96,7 +97,7 @@ void CoordinatedJob::Register(MemberId id, uint64_t request, const GroupSpec& sp
     postponed_.push_back({id, request, spec});
     return;
   }
-  const auto plan = groups_.Plan(spec, most_workers());
+  const auto plan = groups_.Plan(spec, most_workers(), SharesMemory());
   if (!plan.ok()) return Send(*member, Refused{request, plan.status()});
   with_.journal.Note(absl::StrCat(Quoted(), ": group ", ToNumber((*plan)->id), " \"", spec.name,
                                   "\" of ", spec.tensors.size(), " tensors, ",
@@ -105,6 +106,16 @@ void CoordinatedJob::Register(MemberId id, uint64_t request, const GroupSpec& sp
   const uint64_t sequence = Append(*plan);
   groups_.Add({*plan, member->member.name, sequence});
   TellWhenApplied(sequence, id, Registered{request, *plan});
+}
+
+bool CoordinatedJob::SharesMemory() const {
+  const std::vector<std::string> servers = with_.log.addresses();
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const auto& entry) { return entry.second.shares_memory; }) &&
+         // The first is this one, and has none if it is not told what to advertise.
+         std::all_of(servers.begin() + 1, servers.end(), [](const std::string& server) {
+           return absl::StartsWith(server, "127.") || absl::StartsWith(server, "[::1]");
+         });
 }
 
 void CoordinatedJob::Refuse(MemberId id, uint64_t request, const absl::Status& error) {

@@ -115,6 +115,7 @@ class CoordinatedJob {
     Member member;
     std::optional<uint32_t> asked_rank;
     std::string host;
+    bool shares_memory = false;
     std::shared_ptr<MemberLink> link;
     absl::Time last_heard;
     absl::Time link_broken = absl::InfiniteFuture();
@@ -137,6 +138,8 @@ class CoordinatedJob {
     GroupSpec spec;
   };
 
+  // Whether payloads of all members and servers go through shared memory.
+  bool SharesMemory() const;
   bool is_elastic() const { return terms_.max_workers > 0; }
   uint32_t most_workers() const { return is_elastic() ? terms_.max_workers : terms_.world_size; }
   // ResourceExhausted if there is no place for one more beside `present` others.

@@ -10,6 +10,23 @@
 #include "server/state/arena.h"
 
 namespace syncgrads::server {
+namespace {
+
+// A message costs the same whatever it carries, and a step is over when the last
+// chunk has gone through all stages: chunks are as large as leaves a server enough
+// of them to overlap those. In shared memory messages carry no payload, so that
+// few large chunks are best.
+uint32_t ChunkBytesFor(const GroupSpec& spec, size_t servers, bool shares_memory) {
+  constexpr uint64_t kUnit = 64 << 10;
+  uint64_t total = 0;
+  for (const TensorSpec& tensor : spec.tensors) total += tensor.bytes();
+  const uint64_t bytes = shares_memory
+                             ? std::clamp<uint64_t>(total / servers / 4, 1 << 20, kMaxChunkBytes)
+                             : std::clamp<uint64_t>(total / servers / 16, 128 << 10, 512 << 10);
+  return static_cast<uint32_t>(bytes / kUnit * kUnit);
+}
+
+}  // namespace
 
 absl::StatusOr<const GroupRegistry::Registration*> GroupRegistry::Find(
     const GroupSpec& spec) const {
@@ -20,15 +37,20 @@ absl::StatusOr<const GroupRegistry::Registration*> GroupRegistry::Find(
   return &registration;
 }
 
-absl::StatusOr<std::shared_ptr<const GroupPlan>> GroupRegistry::Plan(const GroupSpec& spec,
-                                                                     uint32_t members) const {
-  SYNCGRADS_RETURN_IF_ERROR(Validate(spec));
+absl::StatusOr<std::shared_ptr<const GroupPlan>> GroupRegistry::Plan(const GroupSpec& asked,
+                                                                     uint32_t members,
+                                                                     bool shares_memory) const {
+  SYNCGRADS_RETURN_IF_ERROR(Validate(asked));
+  GroupSpec spec = asked;
+  if (spec.chunk_bytes == 0) {
+    spec.chunk_bytes = ChunkBytesFor(spec, bytes_per_server_.size(), shares_memory);
+  }
   SYNCGRADS_ASSIGN_OR_RETURN(Layout layout, Layout::Create(spec.tensors, spec.chunk_bytes));
   std::vector<uint64_t> bytes_per_server = bytes_per_server_;
   std::vector<ServerIndex> servers = PlaceChunks(layout, bytes_per_server);
-  auto plan =
-      std::make_shared<const GroupPlan>(GroupPlan{GroupId{static_cast<uint32_t>(by_name_.size())},
-                                                  spec, std::move(layout), std::move(servers)});
+  auto plan = std::make_shared<const GroupPlan>(
+      GroupPlan{GroupId{static_cast<uint32_t>(by_name_.size())}, std::move(spec), std::move(layout),
+                std::move(servers)});
   SYNCGRADS_RETURN_IF_ERROR(CheckMemory(*plan, members));
   return plan;
 }

@@ -40,7 +40,9 @@ class GroupRegistry {
   //   InvalidArgument  the group is registered differently; names both values
   absl::StatusOr<const Registration*> Find(const GroupSpec& spec) const;
 
-  // Plans a group that is not registered, for at most `members` workers.
+  // Plans a group that is not registered, for at most `members` workers. Unless the
+  // spec does, the size of chunks is chosen for payloads that go through memory
+  // shared on one host, or else for the network; see docs/performance.md.
   //
   // Errors:
   //   InvalidArgument    it cannot be served
@@ -48,7 +50,8 @@ class GroupRegistry {
   //                      contributions of all members, and two sets of results.
   //                      Servers are taken to have equal memory
   absl::StatusOr<std::shared_ptr<const GroupPlan>> Plan(const GroupSpec& spec,
-                                                        uint32_t members) const;
+                                                        uint32_t members,
+                                                        bool shares_memory) const;
 
   // Takes a group in that Plan has just planned.
   void Add(Registration registration);

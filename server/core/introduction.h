@@ -22,6 +22,8 @@ struct Introduction {
   std::optional<uint32_t> rank;
   uint32_t world_size = 0;
   std::string host;
+  // It is on the coordinator's host and would share memory with servers there.
+  bool shares_memory = false;
   // 0 on the first stream.
   Generation generation{};
   // The worker does not begin a job.

@@ -64,6 +64,7 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Introduction& introduction,
       !introduction.name.empty() ? introduction.name : NameFor(introduction.rank, id);
   member.asked_rank = introduction.rank;
   member.host = introduction.host;
+  member.shares_memory = introduction.shares_memory;
   member.link = std::move(link);
   member.last_heard = with_.clock.Now();
   with_.journal.Note(absl::StrCat(Quoted(), ": worker \"", member.member.name, "\" on ",

@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/contract/contract.h"
 #include "common/protocol.h"
+#include "common/shm/host.h"
 #include "server/service/duplex_stream.h"
 #include "server/service/signals.h"
 #include "server/service/status.h"
@@ -16,10 +17,22 @@
 namespace syncgrads::server {
 namespace {
 
+// The host part of gRPC's name for a peer, e.g. of "ipv4:10.0.0.1:5000" or
+// "ipv6:%5B::1%5D:5000". Peers without one (unix sockets) are on this machine.
+std::string HostOfPeer(const std::string& peer) {
+  const std::string decoded = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
+  const size_t begin = decoded.find(':');
+  const size_t end = decoded.rfind(':');
+  const bool internet = absl::StartsWith(decoded, "ipv4:") || absl::StartsWith(decoded, "ipv6:");
+  if (!internet || end <= begin) return "127.0.0.1";
+  return decoded.substr(begin + 1, end - begin - 1);
+}
+
 // One worker's Join stream.
 class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public MemberLink {
  public:
-  explicit JoinStream(Coordinator& coordinator) : coordinator_(coordinator) {}
+  JoinStream(Coordinator& coordinator, std::string peer_host)
+      : coordinator_(coordinator), peer_host_(std::move(peer_host)) {}
 
   void Send(Generation generation, const JobSignal& signal) override {
     Enqueue(ToProto(generation, signal));
@@ -67,8 +80,13 @@ class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public 
       return FinishAfterSending(
           {grpc::StatusCode::FAILED_PRECONDITION, "a second hello on one Join stream"});
     }
-    absl::StatusOr<Coordinator::MemberKey> member = coordinator_.Admit(
-        FromProto(hello), std::static_pointer_cast<JoinStream>(shared_from_this()));
+    Introduction introduction = FromProto(hello);
+    // A container has its host's id, and another network, over which no memory is
+    // handed over.
+    introduction.shares_memory = !hello.host_id().empty() && hello.host_id() == HostId() &&
+                                 (absl::StartsWith(peer_host_, "127.") || peer_host_ == "[::1]");
+    absl::StatusOr<Coordinator::MemberKey> member =
+        coordinator_.Admit(introduction, std::static_pointer_cast<JoinStream>(shared_from_this()));
     if (!member.ok()) return FinishAfterSending(ToGrpc(member.status()));
     member_ = *std::move(member);
   }
@@ -84,19 +102,9 @@ class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public 
   }
 
   Coordinator& coordinator_;
+  const std::string peer_host_;
   std::optional<Coordinator::MemberKey> member_;
 };
-
-// The host part of gRPC's name for a peer, e.g. of "ipv4:10.0.0.1:5000" or
-// "ipv6:%5B::1%5D:5000". Peers without one (unix sockets) are on this machine.
-std::string HostOfPeer(const std::string& peer) {
-  const std::string decoded = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
-  const size_t begin = decoded.find(':');
-  const size_t end = decoded.rfind(':');
-  const bool internet = absl::StartsWith(decoded, "ipv4:") || absl::StartsWith(decoded, "ipv6:");
-  if (!internet || end <= begin) return "127.0.0.1";
-  return decoded.substr(begin + 1, end - begin - 1);
-}
 
 // One server's Follow stream.
 class FollowStream : public DuplexStream<v1::ServerSignal, v1::PlanSignal>, public ServerLink {
@@ -177,13 +185,13 @@ ControlService::ControlService(Coordinator* coordinator, std::string coordinator
       server_token_(std::move(server_token)) {}
 
 grpc::ServerBidiReactor<v1::WorkerSignal, v1::JobSignal>* ControlService::Join(
-    grpc::CallbackServerContext*) {
+    grpc::CallbackServerContext* context) {
   if (coordinator_ == nullptr) {
     return new RefusedStream<v1::WorkerSignal, v1::JobSignal>(
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; join at ", coordinator_address_)});
   }
-  auto stream = std::make_shared<JoinStream>(*coordinator_);
+  auto stream = std::make_shared<JoinStream>(*coordinator_, HostOfPeer(context->peer()));
   stream->Start();
   return stream.get();
 }

@@ -291,10 +291,11 @@ TEST(ElasticTest, AWorkerThatIsThereButDoesNotContributeIsDropped) {
   Replica a(cluster, "a", options), b(cluster, "b", options);
   Together({[&] { a.Begin(), a.StepTo(2, 1); }, [&] { b.Begin(), b.StepTo(2, 10); }});
   a.StepTo(4, 1);  // goes on without "b", whose heartbeats come all the while
-  const auto told = b.client->status();
+  // "b" may hear of it a moment later; what it has begun by then fails.
+  absl::Status told = b.Push(10);
+  if (told.ok()) told = b.Finish();
   EXPECT_EQ(told.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(told.message()), HasSubstr("behind the others"));
-  EXPECT_EQ(b.Push(10).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace
