@@ -295,6 +295,7 @@ class Client {
   //   FailedPrecondition  another protocol version (both named), another
   //                       world_size than the job's, or this client has joined
   //   ResourceExhausted   the job has its members, or has come to its end
+  //   Aborted             only_running: there is no such job
   absl::Status Join(absl::Duration timeout);
 
   // Tells the servers that this worker takes no further part. FailedPrecondition

@@ -22,7 +22,6 @@ GroupSpec StateSpec(const GroupSpec& of, absl::Span<const NamedTensor> state) {
   spec.name = absl::StrCat("state/", of.name);
   spec.rule = Reduction::kSum;  // of one contribution, which is that one, bit by bit
   spec.policy = Policy::kFirst;
-  spec.chunk_bytes = of.chunk_bytes;
   for (const NamedTensor& tensor : state) spec.tensors.push_back(tensor.spec);
   spec.tensors.push_back({"state/step", DType::kI64, {}});
   return spec;

@@ -38,8 +38,7 @@ absl::StatusOr<CoordinatedJob*> Coordinator::OpenLocked(const Introduction& intr
     return absl::FailedPreconditionError(absl::StrCat("job \"", introduction.job, "\" is over"));
   }
   if (introduction.only_running) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("no job \"", introduction.job, "\" is running"));
+    return absl::AbortedError(absl::StrCat("no job \"", introduction.job, "\" is running"));
   }
   if (draining_) {
     return absl::UnavailableError("this server is draining and takes no new jobs");

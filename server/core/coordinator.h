@@ -51,8 +51,8 @@ class Coordinator {
   //   InvalidArgument     no job name, no incarnation, no world size, or a rank
   //                       beyond it
   //   FailedPrecondition  another protocol version or other terms than the job's;
-  //                       the membership is over; or there is no job, and the
-  //                       worker does not begin one
+  //                       or the membership is over
+  //   Aborted             there is no job, and the worker does not begin one
   //   PermissionDenied    another token than the job's
   //   AlreadyExists       a live worker has the name or the rank
   //   ResourceExhausted   the job has its members, or has come to its end

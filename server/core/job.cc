@@ -28,6 +28,9 @@ std::shared_ptr<Arena> ArenaOf(const GroupPlan& plan, ServerIndex self, size_t m
     total += bytes.back();
   }
   if (total < kMinSharedBytes) return nullptr;
+  // Its rounds do not wait until the result of the one before has been read, which
+  // is what makes two sets enough.
+  if (plan.spec.policy == Policy::kFirst) return nullptr;
   const auto* optimizer = std::get_if<Optimizer>(&plan.spec.rule);
   absl::StatusOr<std::shared_ptr<Arena>> arena =
       Arena::Create("syncgrads-results", bytes, optimizer == nullptr ? 0 : SlotCount(*optimizer));

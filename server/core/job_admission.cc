@@ -122,8 +122,10 @@ absl::Status CoordinatedJob::CheckBelongs(const Introduction& introduction) cons
 
 std::string CoordinatedJob::NameFor(std::optional<uint32_t> rank, MemberId id) const {
   const auto taken = [this](const std::string& name) {
-    return std::any_of(members_.begin(), members_.end(),
-                       [&name](const auto& entry) { return entry.second.member.name == name; });
+    // A worker that has gone leaves its name to its successor.
+    return std::any_of(members_.begin(), members_.end(), [&name](const auto& entry) {
+      return !entry.second.gone && entry.second.member.name == name;
+    });
   };
   const std::string name = absl::StrCat("worker-", rank.value_or(ToNumber(id)));
   std::string free = name;

@@ -158,6 +158,33 @@ TEST_F(ElasticTest, AWorkerThatIsToldToStopLeavesInOrder) {
   EXPECT_THAT(workers_[0]->output(), HasSubstr(absl::StrCat("the 2 ", kIdentical)));
 }
 
+// The process that `launcher` has started with `argument`; -1 if there is none.
+pid_t ChildWith(pid_t launcher, const std::string& argument) {
+  std::ifstream children(absl::StrCat("/proc/", launcher, "/task/", launcher, "/children"));
+  for (pid_t child; children >> child;) {
+    std::ifstream file(absl::StrCat("/proc/", child, "/cmdline"));
+    for (std::string one; std::getline(file, one, '\0');) {
+      if (one == argument) return child;
+    }
+  }
+  return -1;
+}
+
+TEST_F(ElasticTest, TheLauncherStartsAKilledWorkerAgain) {
+  const auto launch = Process::Start(
+      {.program = "worker/launch/ps-launch",
+       .args = {absl::StrCat("--job=", WriteJob(kLong)), "--servers=2", "--on_worker_death=restart",
+                "--server_program=server/ps-server", "--worker_program=worker/ps-worker"}});
+  ASSERT_TRUE(launch.ok()) << launch.status();
+  ASSERT_TRUE((*launch)->WaitForLine("step ", kLongEnough).ok());
+  const pid_t worker = ChildWith((*launch)->pid(), "--rank=1");
+  ASSERT_GT(worker, 0);
+  kill(worker, SIGKILL);
+  ExpectToFinish(**launch);
+  EXPECT_THAT((*launch)->output(), HasSubstr("it is started again"));
+  EXPECT_THAT((*launch)->output(), HasSubstr(absl::StrCat("the 3 ", kIdentical)));
+}
+
 // What the event logs of all workers say of each row in two passes, one of which
 // has deaths in it.
 TEST_F(ElasticTest, DealtRowsAreCountedOnceInEachPassWhoeverDies) {

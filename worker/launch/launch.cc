@@ -60,10 +60,15 @@ void Launch::StartServer(int index) {
   Start(std::move(options));
 }
 
-void Launch::StartWorker(int rank) {
+void Launch::StartWorker(int rank, bool again) {
   ChildOptions options = {.role = Role::kWorker, .rank = rank, .program = plan_.worker_program};
   options.args = {absl::StrCat("--job=", plan_.job_path), absl::StrCat("--server=", coordinator_),
                   absl::StrCat("--rank=", rank), absl::StrCat("--world_size=", plan_.workers)};
+  if (plan_.on_worker_death == OnWorkerDeath::kRestart) {
+    // The name that it comes back under.
+    options.args.push_back(absl::StrCat("--name=worker-", rank));
+  }
+  if (again) options.args.push_back("--only_running");
   options.args.insert(options.args.end(), plan_.worker_args.begin(), plan_.worker_args.end());
   // The first worker draws the progress bar; its line is ours but for the prefix.
   constexpr size_t prefix_columns = sizeof("[worker 0] ");
@@ -172,6 +177,11 @@ void Launch::TakeEnd(Program& program, const End& end) {
   if (end.role == Role::kServer && !program.listening) {
     return FailToStart(absl::StrCat(Describe(end), " before it listened"));
   }
+  if (tally_.Restarts(end)) {
+    Say(absl::StrCat(Describe(end), "; it is started again"));
+    restarts_.push_back(end.rank);
+    return;
+  }
   tally_.Add(end);
   switch (tally_.verdict()) {
     case Tally::Verdict::kRunning:
@@ -190,6 +200,9 @@ void Launch::TakeEnd(Program& program, const End& end) {
 }
 
 void Launch::StartWhatCanBeStarted() {
+  for (const int rank : std::exchange(restarts_, {})) {
+    if (phase_ == Phase::kRunning) StartWorker(rank, /*again=*/true);
+  }
   if (phase_ != Phase::kStarting || coordinator_.empty()) return;
   while (phase_ == Phase::kStarting && ServersStarted() < plan_.servers) {
     StartServer(ServersStarted());
@@ -197,7 +210,9 @@ void Launch::StartWhatCanBeStarted() {
   if (phase_ != Phase::kStarting || !AllServersListen()) return;
   phase_ = Phase::kRunning;
   deadline_ = absl::InfiniteFuture();
-  for (int rank = 0; rank < plan_.workers && phase_ == Phase::kRunning; ++rank) StartWorker(rank);
+  for (int rank = 0; rank < plan_.workers && phase_ == Phase::kRunning; ++rank) {
+    StartWorker(rank, /*again=*/false);
+  }
 }
 
 void Launch::KeepDeadline() {

@@ -70,7 +70,8 @@ class Launch {
   };
 
   void StartServer(int index);
-  void StartWorker(int rank);
+  // `again`: it takes the place of one that has died.
+  void StartWorker(int rank, bool again);
   void Start(ChildOptions options);
 
   void PollOnce(int signals);
@@ -100,6 +101,8 @@ class Launch {
   std::vector<Program> programs_;
   Tally tally_;
   Phase phase_ = Phase::kStarting;
+  // Workers that have died and are to be started again.
+  std::vector<int> restarts_;
   // When the phase ends, whatever happens.
   absl::Time deadline_ = absl::InfiniteFuture();
   // host:port of server 0, once it has said so.

@@ -30,7 +30,7 @@ ABSL_FLAG(std::vector<std::string>, server_args, {},
           "flags for every ps-server, separated by commas, such as --lease=10s,--heartbeat=1s");
 ABSL_FLAG(std::string, on_worker_death, "continue",
           "when a worker is killed or exits with 128 to 255: \"continue\" lets the others finish, "
-          "\"end\" ends the group");
+          "\"restart\" starts it again (in an elastic job), \"end\" ends the group");
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(15),
           "how long a program that was asked to end may take before it is killed");
 ABSL_FLAG(absl::Duration, start_timeout, absl::Seconds(60), "in which all servers must listen");
@@ -62,8 +62,9 @@ absl::StatusOr<int> Count(int flag, uint32_t in_job_file, const char* what) {
 absl::StatusOr<OnWorkerDeath> ParseOnWorkerDeath(const std::string& flag) {
   if (flag == "continue") return OnWorkerDeath::kContinue;
   if (flag == "end") return OnWorkerDeath::kEndGroup;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--on_worker_death is \"", flag, "\", neither \"continue\" nor \"end\""));
+  if (flag == "restart") return OnWorkerDeath::kRestart;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--on_worker_death is \"", flag, "\", none of \"continue\", \"restart\" and \"end\""));
 }
 
 absl::StatusOr<LaunchPlan> PlanFromFlags() {
@@ -81,6 +82,11 @@ absl::StatusOr<LaunchPlan> PlanFromFlags() {
       plan.worker_program, FindProgram(absl::GetFlag(FLAGS_worker_program), "ps-worker", "worker"));
   SYNCGRADS_ASSIGN_OR_RETURN(plan.on_worker_death,
                              ParseOnWorkerDeath(absl::GetFlag(FLAGS_on_worker_death)));
+  if (plan.on_worker_death == OnWorkerDeath::kRestart && !job.file.has_elastic()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--on_worker_death is \"restart\", but job \"", job.file.name(),
+                     "\" takes no workers in while it runs: it has no elastic { }"));
+  }
   plan.server_args = absl::GetFlag(FLAGS_server_args);
   plan.grace = absl::GetFlag(FLAGS_grace);
   plan.start_timeout = absl::GetFlag(FLAGS_start_timeout);

@@ -36,6 +36,12 @@ void Tally::Add(const End& end) {
   }
 }
 
+bool Tally::Restarts(const End& end) {
+  if (on_worker_death_ != OnWorkerDeath::kRestart || verdict_ != Verdict::kRunning) return false;
+  if (end.role != Role::kWorker || !Died(end) || any_worker_finished_) return false;
+  return ++restarts_[end.rank] <= kMaxRestarts;
+}
+
 void Tally::AddServer(const End& end) {
   if (!Finished(end)) Fail(end);
 }

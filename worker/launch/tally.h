@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_WORKER_LAUNCH_TALLY_H_
 #define SYNCGRADS_WORKER_LAUNCH_TALLY_H_
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,7 @@ std::string Describe(const End& end);
 enum class OnWorkerDeath {
   kContinue,  // the others finish without it
   kEndGroup,
+  kRestart,  // it is started again, until one has finished
 };
 
 // Follows a group to its end.
@@ -48,6 +50,11 @@ class Tally {
 
   void Add(const End& end);
 
+  // Whether a program that has ended so is to be started again; it is then not
+  // added. A worker is started again at most kMaxRestarts times.
+  bool Restarts(const End& end);
+  static constexpr int kMaxRestarts = 10;
+
   Verdict verdict() const { return verdict_; }
   // 0 unless the group has failed.
   int exit_code() const { return exit_code_; }
@@ -59,6 +66,7 @@ class Tally {
 
   const OnWorkerDeath on_worker_death_;
   int workers_running_;
+  std::map<int, int> restarts_;  // by rank
   bool any_worker_finished_ = false;
   Verdict verdict_ = Verdict::kRunning;
   int exit_code_ = 0;

@@ -192,8 +192,10 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options,
   if (!status.ok() && surroundings.stop.requested()) {
     return {absl::CancelledError(status.message()), absl::OkStatus()};
   }
-  // A worker that was not admitted has no membership that could have ended.
-  return {status, joined ? client.status() : absl::OkStatus()};
+  // A worker that was not admitted has no membership that could have ended. A
+  // newcomer's can end before it has taken part.
+  const bool admitted = joined || (elastic != nullptr && !client.name().empty());
+  return {status, admitted ? client.status() : absl::OkStatus()};
 }
 
 absl::StatusOr<Elastic> PrepareElastic(const Job& job, const ClientOptions& client) {

@@ -418,6 +418,26 @@ TEST_F(ServiceTest, SaysWhichJobsThereAreAndHowFarTheyAre) {
   EXPECT_EQ(reply.jobs(0).groups(0).open_round(), 2u);
 }
 
+TEST_F(ServiceTest, EvictsAWorkerAndTellsItWhy) {
+  const auto admin = v1::Admin::NewStub(ChannelTo(cluster_.coordinator()));
+  v1::EvictRequest request;
+  request.set_job("iris");
+  request.set_token("guess");
+  request.set_worker("b");
+  request.set_reason("its disk is full");
+  v1::EvictReply reply;
+  ExpectStatus(admin->Evict(Context().get(), request, &reply),
+               grpc::StatusCode::PERMISSION_DENIED, {"\"iris\""});
+  request.set_token("secret");
+  request.set_worker("nobody");
+  ExpectStatus(admin->Evict(Context().get(), request, &reply), grpc::StatusCode::NOT_FOUND,
+               {"\"nobody\""});
+  request.set_worker("b");
+  EXPECT_TRUE(admin->Evict(Context().get(), request, &reply).ok());
+  const v1::JobSignal told = b_->join().Await(v1::JobSignal::kExpelled);
+  EXPECT_THAT(told.expelled().message(), HasSubstr("evicted: its disk is full"));
+}
+
 TEST_F(ServiceTest, AGroupOfADTypeThatIsUnknownIsRefusedAndTheMembershipGoesOn) {
   v1::WorkerSignal request = RegisterModel(static_cast<v1::DType>(99));
   request.mutable_register_group()->mutable_spec()->set_name("odd");

@@ -220,7 +220,7 @@ TEST(LaunchTest, RefusesWhatIsNoFlag) {
       RunGroup({"3"}, {}, ExitCode(1)),
       HasSubstr("ps-launch: \"3\" is no flag of ps-launch; flags of the workers come after --"));
   EXPECT_THAT(RunGroup({"--on_worker_death=cry"}, {}, ExitCode(1)),
-              HasSubstr("--on_worker_death is \"cry\", neither \"continue\" nor \"end\""));
+              HasSubstr("--on_worker_death is \"cry\", none of"));
   EXPECT_THAT(RunGroup({"--job=/no/such/file"}, {}, ExitCode(1)), HasSubstr("/no/such/file"));
 }
 
@@ -260,6 +260,20 @@ TEST(LaunchTest, OnATerminalTheFirstWorkerDrawsItsBar) {
   if (!output.has_value()) GTEST_SKIP() << "no pseudo-terminal can be opened here";
   EXPECT_THAT(*output, HasSubstr("[worker 0] bar step 3"));
   EXPECT_THAT(*output, HasSubstr("[worker 1] arguments:"));
+}
+
+TEST(LaunchTest, StartsAWorkerAgainThatHasDied) {
+  const std::string output = RunGroup(
+      {"--on_worker_death=restart", "--job=tests/worker/launch/elastic.job", "--workers=1"},
+      {"--act=w0:raise_once:9"}, ExitCode(0));
+  EXPECT_THAT(output,
+              AllOf(HasSubstr("worker 0 was killed by signal 9"), HasSubstr("it is started again"),
+                    HasSubstr("--only_running"), HasSubstr("--name=worker-0")));
+}
+
+TEST(LaunchTest, StartsNoWorkerAgainInAJobThatTakesNobodyIn) {
+  EXPECT_THAT(RunGroup({"--on_worker_death=restart"}, {}, ExitCode(1)),
+              HasSubstr("it has no elastic"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 //   --act=WHO:ACTION[:NUMBER], for the server "sK" or the worker "wR", instead:
 //     exit:N         ends with exit code N
 //     raise:N        kills itself by signal N
+//     raise_once:N   the same, unless it was started again
 //     wait           waits for a signal
 //     wait_for:N     waits for a signal, and ends with exit code N on SIGTERM
 //     stubborn       waits, and ignores SIGTERM
@@ -76,6 +77,12 @@ int main(int argc, char** argv) {
   if (act.empty()) {
     if (!index.empty()) WaitForSignal();
     return 0;
+  }
+  if (act.rfind("raise_once", 0) == 0) {
+    bool again = false;
+    for (int i = 1; i < argc; ++i) again = again || argv[i] == std::string("--only_running");
+    if (again) return 0;
+    raise(atoi(act.substr(act.find(':') + 1).c_str()));
   }
   const size_t colon = act.find(':');
   return Act(act.substr(0, colon),

@@ -79,5 +79,22 @@ TEST(TallyTest, DescribesEndsInWords) {
   EXPECT_EQ(Describe(Killed(Role::kServer, 0, 9)), "server 0 was killed by signal 9 (Killed)");
 }
 
+TEST(TallyTest, AWorkerThatDiesIsStartedAgainUntilOneHasFinished) {
+  Tally tally(2, OnWorkerDeath::kRestart);
+  const End died = {.role = Role::kWorker, .rank = 0, .signal = 9};
+  EXPECT_TRUE(tally.Restarts(died));
+  EXPECT_FALSE(tally.Restarts({.role = Role::kWorker, .rank = 1, .code = 2}));
+  EXPECT_FALSE(tally.Restarts({.role = Role::kServer, .rank = 0, .signal = 9}));
+  tally.Add({.role = Role::kWorker, .rank = 1, .code = 0});
+  EXPECT_FALSE(tally.Restarts(died));
+}
+
+TEST(TallyTest, AWorkerThatKeepsDyingIsGivenUp) {
+  Tally tally(2, OnWorkerDeath::kRestart);
+  const End died = {.role = Role::kWorker, .rank = 0, .code = 204};
+  for (int i = 0; i < Tally::kMaxRestarts; ++i) EXPECT_TRUE(tally.Restarts(died));
+  EXPECT_FALSE(tally.Restarts(died));
+}
+
 }  // namespace
 }  // namespace syncgrads
