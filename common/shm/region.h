@@ -46,6 +46,11 @@ class SharedRegion {
   //   ResourceExhausted  there is not so much memory; has both numbers
   static absl::StatusOr<std::unique_ptr<SharedRegion>> Create(const std::string& name,
                                                               size_t bytes);
+  // A file of this process that has been allocated whole, and keeps its size.
+  //
+  // Errors:
+  //   ResourceExhausted  it cannot be mapped
+  static absl::StatusOr<std::unique_ptr<SharedRegion>> Map(FileDescriptor file);
   ~SharedRegion();
   SharedRegion(const SharedRegion&) = delete;
   SharedRegion& operator=(const SharedRegion&) = delete;
@@ -73,6 +78,13 @@ class PeerRegion {
   //   InvalidArgument    it is no sealed memfd
   //   ResourceExhausted  it cannot be mapped
   static absl::StatusOr<std::shared_ptr<const PeerRegion>> Map(const FileDescriptor& descriptor);
+  // The same for what a server of this process's own user hands out: its results
+  // may lie in a file, which it never cuts. Seals are not asked for.
+  //
+  // Errors:
+  //   InvalidArgument    it is no file of this user
+  //   ResourceExhausted  it cannot be mapped
+  static absl::StatusOr<std::shared_ptr<const PeerRegion>> MapOwn(const FileDescriptor& descriptor);
   ~PeerRegion();
   PeerRegion(const PeerRegion&) = delete;
   PeerRegion& operator=(const PeerRegion&) = delete;

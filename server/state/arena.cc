@@ -36,4 +36,12 @@ std::unique_ptr<Slot> Arena::MakeSlot(size_t set, size_t position) {
   return slot;
 }
 
+std::vector<StoredSlot> Arena::SlotsOf(size_t position) {
+  std::vector<StoredSlot> slots;
+  for (size_t set = 0; set < kSets; ++set) {
+    slots.push_back({MakeSlot(set, position), std::nullopt});
+  }
+  return slots;
+}
+
 }  // namespace syncgrads::server

@@ -1,5 +1,5 @@
 // The memory of one group's results on one server, shared with workers on the
-// same host.
+// same host, where results are not kept over a crash.
 //
 // There are two sets, so that a round can be written while the one before is
 // read. Within a set the chunks' values follow each other, then each of the
@@ -20,12 +20,12 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/shm/region.h"
-#include "server/state/slot.h"
+#include "server/state/slot_source.h"
 
 namespace syncgrads::server {
 
 // Immutable but for the memory.
-class Arena {
+class Arena : public SlotSource {
  public:
   static constexpr size_t kSets = 2;
 
@@ -41,8 +41,9 @@ class Arena {
   // The memory of a chunk, by its position in `value_bytes`, in one of the sets.
   std::unique_ptr<Slot> MakeSlot(size_t set, size_t position);
 
-  // For a worker to read from.
-  absl::StatusOr<FileDescriptor> ReadOnlyDescriptor() const {
+  std::vector<StoredSlot> SlotsOf(size_t position) override;
+  absl::StatusOr<std::unique_ptr<Slot>> Another(size_t, size_t) override { return nullptr; }
+  absl::StatusOr<FileDescriptor> ReadOnlyDescriptor() const override {
     return region_->ReadOnlyDescriptor();
   }
 

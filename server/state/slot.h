@@ -3,22 +3,31 @@
 #ifndef SYNCGRADS_SERVER_STATE_SLOT_H_
 #define SYNCGRADS_SERVER_STATE_SLOT_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "common/aligned_buffer.h"
 
 namespace syncgrads::server {
 
 struct Slot {
   AlignedBuffer values;
-  // Where the values lie in the group's arena; none if they lie elsewhere.
+  // Where the values lie in the group's shared memory; none if they lie
+  // elsewhere.
   std::optional<uint64_t> arena_offset;
   // As many as the optimizer has; each as long as the values.
   std::vector<AlignedBuffer> optimizer;
   // Per span, how often the optimizer has updated it.
   std::vector<uint64_t> updates;
+  // Where the slot is published, in the file that it lies in; empty if it dies
+  // with the process. See slot_record.h.
+  absl::Span<std::byte> record;
+  // The word of the file that has the chunk's newest round; null without a record.
+  uint64_t* newest = nullptr;
 };
 
 }  // namespace syncgrads::server

@@ -1,43 +1,79 @@
 #include "server/state/slots.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "common/status_macros.h"
 
 namespace syncgrads::server {
 
-SlotPool::SlotPool(SlotShape shape, std::shared_ptr<Arena> arena, size_t position)
-    : shape_(shape), free_(std::make_shared<FreeList>()) {
-  free_->arena = std::move(arena);
-  if (free_->arena == nullptr) return;
+SlotPool::SlotPool(SlotShape shape, std::shared_ptr<SlotSource> source, size_t position)
+    : shape_(shape), position_(position), free_(std::make_shared<FreeList>()) {
+  free_->source = std::move(source);
+  if (free_->source == nullptr) return;
+  std::vector<StoredSlot> stored = free_->source->SlotsOf(position);
+  // Newest first; vacant ones last.
+  std::stable_sort(stored.begin(), stored.end(), [](const StoredSlot& a, const StoredSlot& b) {
+    if (!a.published.has_value() || !b.published.has_value()) return a.published.has_value();
+    return a.published->round > b.published->round;
+  });
+  const auto keeps = [this](const StoredSlot& one) {
+    if (!one.published.has_value() || kept_.size() == 2) return false;
+    return kept_.empty() || Next(one.published->round) == kept_.front().record.round;
+  };
+  std::vector<std::unique_ptr<Slot>> free;
+  for (StoredSlot& one : stored) {
+    if (keeps(one)) {
+      kept_.push_back({*std::move(one.published), Share(std::move(one.slot))});
+    } else {
+      free.push_back(std::move(one.slot));
+    }
+  }
   MutexLock lock(free_->mutex);
-  // The last is taken first: the one that begins the arena.
-  for (size_t set = Arena::kSets; set-- > 0;) {
-    free_->in_arena.push_back(free_->arena->MakeSlot(set, position));
-    free_->in_arena.back()->updates.resize(shape_.spans);
+  for (auto slot = free.rbegin(); slot != free.rend(); ++slot) {
+    // Where the slot has counted no updates, the shape says how many spans have.
+    if ((*slot)->record.empty()) (*slot)->updates.resize(shape_.spans);
+    // The last is taken first: the one that begins the memory.
+    free_->slots.push_back(std::move(*slot));
   }
 }
 
-std::shared_ptr<Slot> SlotPool::Acquire(size_t value_bytes) {
-  return std::shared_ptr<Slot>(Take(value_bytes).release(), [free = free_](Slot* released) {
+std::vector<SlotPool::Kept> SlotPool::TakeKept() { return std::exchange(kept_, {}); }
+
+std::shared_ptr<Slot> SlotPool::Share(std::unique_ptr<Slot> slot) const {
+  return std::shared_ptr<Slot>(slot.release(), [free = free_](Slot* released) {
     std::unique_ptr<Slot> slot(released);
     MutexLock lock(free->mutex);
-    if (slot->arena_offset.has_value()) {
-      free->in_arena.push_back(std::move(slot));
+    if (slot->arena_offset.has_value() || !slot->record.empty()) {
+      free->slots.push_back(std::move(slot));
     } else {
       free->spare.swap(slot);
     }
   });
 }
 
-std::unique_ptr<Slot> SlotPool::Take(size_t value_bytes) {
+absl::StatusOr<std::shared_ptr<Slot>> SlotPool::Acquire(size_t value_bytes) {
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Slot> slot, Take(value_bytes));
+  if (!slot->record.empty()) MakeVacant(*slot);
+  return Share(std::move(slot));
+}
+
+absl::StatusOr<std::unique_ptr<Slot>> SlotPool::Take(size_t value_bytes) {
   std::unique_ptr<Slot> slot;
   {
     MutexLock lock(free_->mutex);
-    if (!free_->in_arena.empty() && free_->in_arena.back()->values.size() >= value_bytes) {
-      slot = std::move(free_->in_arena.back());
-      free_->in_arena.pop_back();
+    // The one that was let go of last: it may still be in the cache.
+    for (size_t i = free_->slots.size(); i-- > 0;) {
+      if (free_->slots[i]->values.size() < value_bytes) continue;
+      slot = std::move(free_->slots[i]);
+      free_->slots.erase(free_->slots.begin() + static_cast<ptrdiff_t>(i));
       return slot;
     }
     slot = std::move(free_->spare);
+  }
+  if (slot == nullptr && free_->source != nullptr) {
+    SYNCGRADS_ASSIGN_OR_RETURN(slot, free_->source->Another(position_, value_bytes));
+    if (slot != nullptr) return slot;
   }
   if (slot == nullptr) {
     slot = std::make_unique<Slot>();

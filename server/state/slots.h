@@ -1,4 +1,4 @@
-// The memory that a chunk's results live in.
+// The memory that a chunk's results live in, the process's own or a file's.
 //
 // A slot holds one closed round of one chunk: the result, and where an optimizer
 // runs on the server its slots and counts of updates. It is written once, before
@@ -14,9 +14,11 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/mutex.h"
-#include "server/state/arena.h"
 #include "server/state/slot.h"
+#include "server/state/slot_record.h"
+#include "server/state/slot_source.h"
 
 namespace syncgrads::server {
 
@@ -30,30 +32,45 @@ struct SlotShape {
 // Thread-safe. Slots may outlive the pool.
 class SlotPool {
  public:
-  // Slots come from `arena` as long as it has free ones; it may be null.
-  explicit SlotPool(SlotShape shape, std::shared_ptr<Arena> arena = nullptr,
+  // Slots come from `source` as long as it has free ones; it may be null.
+  explicit SlotPool(SlotShape shape, std::shared_ptr<SlotSource> source = nullptr,
                     size_t position = 0);
 
   // A slot whose contents are anything. `value_bytes` may be more than the
-  // shape's: a gather's result grows with the membership. Past what the arena has
-  // room for, a slot has memory of its own.
-  std::shared_ptr<Slot> Acquire(size_t value_bytes);
-  std::shared_ptr<Slot> Acquire() { return Acquire(shape_.value_bytes); }
+  // shape's: a gather's result grows with the membership. Past what the source has
+  // room for, a slot is what it has to give instead, or has memory of its own.
+  //
+  // Errors: as SlotSource::Another
+  absl::StatusOr<std::shared_ptr<Slot>> Acquire(size_t value_bytes);
+  absl::StatusOr<std::shared_ptr<Slot>> Acquire() { return Acquire(shape_.value_bytes); }
+
+  // The newest rounds that were in the source from the start and follow each
+  // other, at most two of them, newest first.
+  struct Kept {
+    RoundRecord record;
+    std::shared_ptr<Slot> slot;
+  };
+  std::vector<Kept> TakeKept();
 
  private:
   struct FreeList {
     // Outlives the slots that lie in it.
-    std::shared_ptr<Arena> arena;
+    std::shared_ptr<SlotSource> source;
     Mutex mutex;
-    std::vector<std::unique_ptr<Slot>> in_arena ABSL_GUARDED_BY(mutex);
-    // At most one of these is kept.
+    // Those of the source.
+    std::vector<std::unique_ptr<Slot>> slots ABSL_GUARDED_BY(mutex);
+    // One of the process's own memory, at most one of which is kept.
     std::unique_ptr<Slot> spare ABSL_GUARDED_BY(mutex);
   };
 
-  std::unique_ptr<Slot> Take(size_t value_bytes);
+  // Shares a slot that goes back to the free list.
+  std::shared_ptr<Slot> Share(std::unique_ptr<Slot> slot) const;
+  absl::StatusOr<std::unique_ptr<Slot>> Take(size_t value_bytes);
 
   const SlotShape shape_;
+  const size_t position_;
   const std::shared_ptr<FreeList> free_;
+  std::vector<Kept> kept_;
 };
 
 }  // namespace syncgrads::server

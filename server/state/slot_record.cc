@@ -1,0 +1,159 @@
+#include "server/state/slot_record.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "server/state/checksum.h"
+
+// A record, in the machine's own byte order:
+//
+//   u64 state      0, or kPublished
+//   u64 checksum   of all that follows, then of the values, then of each of the
+//                  optimizer's arrays
+//   Fixed
+//   u64 updates[updates]
+//   u32 counts[counts]
+//   u32 contributors[contributors]
+
+namespace syncgrads::server {
+namespace {
+
+constexpr uint64_t kVacant = 0;
+constexpr uint64_t kPublished = 0x64656c6961746e65;  // no few flipped bits make it kVacant
+
+struct Fixed {
+  uint64_t generation;
+  uint64_t round;
+  uint64_t epoch;
+  uint64_t value_bytes;
+  uint32_t group;
+  uint32_t chunk;
+  uint32_t updates;
+  uint32_t counts;
+  uint32_t contributors;
+  uint32_t reserved;
+};
+static_assert(sizeof(Fixed) == 56);
+
+constexpr size_t kFixedAt = 16;
+constexpr size_t kListsAt = kFixedAt + sizeof(Fixed);
+
+// A newest round's word: a check of 16 bits, then the round and one in 48.
+constexpr int kRoundBits = 48;
+constexpr uint64_t kRoundMask = (uint64_t{1} << kRoundBits) - 1;
+
+uint64_t& Word(const Slot& slot, size_t index) {
+  return reinterpret_cast<uint64_t*>(slot.record.data())[index];
+}
+
+uint64_t ChecksumOf(const Slot& slot, size_t record_bytes, size_t value_bytes) {
+  uint64_t sum = Checksum(slot.record.data() + kFixedAt, record_bytes - kFixedAt);
+  sum = Checksum(slot.values.data(), value_bytes, sum);
+  for (const AlignedBuffer& array : slot.optimizer) {
+    sum = Checksum(array.data(), array.size(), sum);
+  }
+  return sum;
+}
+
+uint64_t WordOf(Round round) {
+  const uint64_t number = (ToNumber(round) + 1) & kRoundMask;
+  return Checksum(&number, sizeof(number)) << kRoundBits | number;
+}
+
+size_t BytesOf(const Fixed& fixed) {
+  return kListsAt + size_t{8} * fixed.updates + size_t{4} * fixed.counts +
+         size_t{4} * fixed.contributors;
+}
+
+}  // namespace
+
+size_t RecordBytes(size_t spans, size_t contributors) {
+  const size_t bytes = kListsAt + 12 * spans + 4 * contributors;
+  return (bytes + 63) / 64 * 64;
+}
+
+void MakeVacant(Slot& slot) {
+  std::atomic_ref<uint64_t>(Word(slot, 0)).store(kVacant, std::memory_order_relaxed);
+  // Before any of the new contents.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void Publish(const RoundRecord& record, Slot& slot) {
+  Fixed fixed = {};
+  fixed.generation = ToNumber(record.generation);
+  fixed.round = ToNumber(record.round);
+  fixed.epoch = record.epoch;
+  fixed.value_bytes = record.value_bytes;
+  fixed.group = ToNumber(record.group);
+  fixed.chunk = ToNumber(record.chunk);
+  fixed.updates = static_cast<uint32_t>(slot.updates.size());
+  fixed.counts = static_cast<uint32_t>(record.counts.size());
+  fixed.contributors = static_cast<uint32_t>(record.contributors.size());
+  std::memcpy(slot.record.data() + kFixedAt, &fixed, sizeof(fixed));
+  std::byte* out = slot.record.data() + kListsAt;
+  const auto write = [&out](const auto& list) {
+    if (list.empty()) return;
+    std::memcpy(out, list.data(), list.size() * sizeof(list[0]));
+    out += list.size() * sizeof(list[0]);
+  };
+  write(slot.updates);
+  write(record.counts);
+  write(record.contributors);
+  Word(slot, 1) = ChecksumOf(slot, BytesOf(fixed), record.value_bytes);
+  std::atomic_ref<uint64_t>(Word(slot, 0)).store(kPublished, std::memory_order_release);
+  std::atomic_ref<uint64_t>(*slot.newest).store(WordOf(record.round), std::memory_order_release);
+}
+
+absl::StatusOr<std::optional<RoundRecord>> ReadPublished(Slot& slot) {
+  const uint64_t state = Word(slot, 0);
+  if (state == kVacant) return std::optional<RoundRecord>();
+  if (state != kPublished) {
+    return absl::DataLossError(
+        absl::StrCat("a record is neither vacant nor published, but ", absl::Hex(state)));
+  }
+  Fixed fixed;
+  std::memcpy(&fixed, slot.record.data() + kFixedAt, sizeof(fixed));
+  const size_t bytes = BytesOf(fixed);
+  if (bytes > slot.record.size() || fixed.value_bytes > slot.values.size()) {
+    return absl::DataLossError(absl::StrCat("a record of ", bytes, " bytes and values of ",
+                                            fixed.value_bytes, " where there is room for ",
+                                            slot.record.size(), " and ", slot.values.size()));
+  }
+  const uint64_t found = ChecksumOf(slot, bytes, fixed.value_bytes);
+  if (found != Word(slot, 1)) {
+    return absl::DataLossError(
+        absl::StrCat("round ", fixed.round, " has checksum ", absl::Hex(found, absl::kZeroPad16),
+                     ", its record says ", absl::Hex(Word(slot, 1), absl::kZeroPad16)));
+  }
+  RoundRecord record;
+  record.generation = Generation{fixed.generation};
+  record.group = GroupId{fixed.group};
+  record.chunk = ChunkId{fixed.chunk};
+  record.round = Round{fixed.round};
+  record.epoch = fixed.epoch;
+  record.value_bytes = fixed.value_bytes;
+  const std::byte* in = slot.record.data() + kListsAt;
+  const auto read = [&in](auto& list, size_t size) {
+    list.resize(size);
+    if (size == 0) return;
+    std::memcpy(list.data(), in, size * sizeof(list[0]));
+    in += size * sizeof(list[0]);
+  };
+  read(slot.updates, fixed.updates);
+  read(record.counts, fixed.counts);
+  read(record.contributors, fixed.contributors);
+  return std::optional<RoundRecord>(std::move(record));
+}
+
+absl::StatusOr<std::optional<Round>> NewestPublished(const uint64_t& word) {
+  if (word == 0) return std::optional<Round>();
+  const Round round{(word & kRoundMask) - 1};
+  if ((word & kRoundMask) == 0 || WordOf(round) != word) {
+    return absl::DataLossError(
+        absl::StrCat("the newest round is said to be ", absl::Hex(word), ", which it cannot be"));
+  }
+  return std::optional<Round>(round);
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,118 @@
+#include "server/state/state_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/status_macros.h"
+#include "server/state/mapped_file.h"
+#include "server/state/record_log.h"
+
+namespace syncgrads::server {
+namespace {
+
+constexpr char kGroupPrefix[] = "group-";
+
+std::string Reason() { return std::strerror(errno); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Own(
+    const std::string& path, std::function<uint64_t()> room) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("state directory ", path, " cannot be made: ", error.message()));
+  }
+  // Gradients and tokens are nobody else's.
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
+  const std::string lock_path = path + "/lock";
+  FileDescriptor lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock.valid()) {
+    return absl::UnavailableError(absl::StrCat(lock_path, " cannot be opened: ", Reason()));
+  }
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    char owner[32] = "";
+    const ssize_t length = pread(lock.get(), owner, sizeof(owner) - 1, 0);
+    return absl::FailedPreconditionError(
+        absl::StrCat("state directory ", path, " is in use by process ",
+                     length > 0 ? owner : "(unknown)", "; this is process ", getpid(),
+                     ". Give each server a directory of its own with --state=DIR"));
+  }
+  const std::string self = absl::StrCat(getpid());
+  if (ftruncate(lock.get(), 0) != 0 ||
+      pwrite(lock.get(), self.data(), self.size(), 0) != static_cast<ssize_t>(self.size())) {
+    return absl::UnavailableError(absl::StrCat(lock_path, " cannot be written: ", Reason()));
+  }
+  if (room == nullptr) room = [path] { return RoomIn(path); };
+  std::unique_ptr<StateDirectory> directory(
+      new StateDirectory(path, std::move(room), std::move(lock)));
+  SYNCGRADS_RETURN_IF_ERROR(directory->ReadServer());
+  return directory;
+}
+
+std::string StateDirectory::group_path(uint64_t sequence) const {
+  return absl::StrCat(path_, "/", kGroupPrefix, sequence);
+}
+
+absl::Status StateDirectory::ReadServer() {
+  std::vector<std::string> records;
+  const auto log = RecordLog::Open(path_ + "/server", records);
+  if (absl::IsNotFound(log.status())) return absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(log.status());
+  const std::vector<std::string> fields = absl::StrSplit(records[0], ' ');
+  uint64_t starts = 0;
+  uint32_t port = 0;
+  if (fields.size() != 2 || !absl::SimpleAtoi(fields[0], &starts) ||
+      !absl::SimpleAtoi(fields[1], &port) || port > 65535) {
+    return absl::DataLossError(absl::StrCat(path_, "/server is not what a server has written"));
+  }
+  start_ = starts + 1;
+  last_port_ = static_cast<uint16_t>(port);
+  return absl::OkStatus();
+}
+
+absl::Status StateDirectory::KeepPort(uint16_t port) const {
+  return RecordLog::Create(path_ + "/server", absl::StrCat(start_, " ", port)).status();
+}
+
+absl::Status StateDirectory::SetAside() const {
+  const std::filesystem::path aside = std::filesystem::path(path_) / "unusable";
+  std::error_code error;
+  std::filesystem::remove_all(aside, error);
+  std::filesystem::create_directory(aside, error);
+  for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "plan" && !absl::StartsWith(name, kGroupPrefix)) continue;
+    std::filesystem::rename(entry.path(), aside / name, error);
+    if (error) break;
+  }
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("what is in ", path_, " cannot be set aside: ", error.message()));
+}
+
+void StateDirectory::RemoveGroups() const {
+  std::error_code ignored;
+  std::vector<std::filesystem::path> groups;
+  for (const auto& entry : std::filesystem::directory_iterator(path_, ignored)) {
+    if (absl::StartsWith(entry.path().filename().string(), kGroupPrefix)) {
+      groups.push_back(entry.path());
+    }
+  }
+  for (const std::filesystem::path& group : groups) std::filesystem::remove(group, ignored);
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,351 @@
+#include "server/state/state_file.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/status_macros.h"
+#include "server/state/checksum.h"
+#include "server/state/mapped_file.h"
+
+// A file, in the machine's own byte order:
+//
+//   Header
+//   u64 newest[chunks]          see slot_record.h
+//   records                     of all chunks in set 0, then in set 1
+//   values, optimizer's arrays  of all chunks in set 0, then in set 1
+//
+// Records and arrays begin at multiples of 64 bytes, the first array at one of
+// a page. A further slot's file is the same with one chunk and one set.
+
+namespace syncgrads::server {
+namespace {
+
+constexpr uint64_t kMagic = 0x3174616473637953;  // "Sycsdat1"
+
+struct Header {
+  uint64_t magic;
+  uint64_t file_bytes;
+  uint64_t sequence;
+  uint64_t generation;
+  uint64_t group;
+  // Of what the layout has for each chunk, and so of where everything lies.
+  uint64_t layout;
+  uint64_t checksum;  // of all before it
+};
+
+constexpr size_t kHeaderBytes = 64;
+constexpr size_t kPage = 4096;
+
+size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+size_t ArrayBytes(const StateLayout::Chunk& chunk) {
+  return RoundUp(chunk.value_bytes, AlignedBuffer::kAlignment);
+}
+
+uint64_t LayoutChecksum(const StateLayout& layout, size_t sets) {
+  std::vector<uint64_t> numbers = {sets, layout.optimizer_slots, layout.contributors};
+  for (const StateLayout::Chunk& chunk : layout.chunks) {
+    numbers.insert(numbers.end(), {ToNumber(chunk.id), chunk.value_bytes, chunk.spans});
+  }
+  return Checksum(numbers.data(), numbers.size() * sizeof(numbers[0]));
+}
+
+// Where everything lies in a file.
+struct FileMap {
+  FileMap(const StateLayout& layout, size_t sets) {
+    size_t at = kHeaderBytes;
+    newest_at = at;
+    at = RoundUp(at + 8 * layout.chunks.size(), 64);
+    for (size_t set = 0; set < sets; ++set) {
+      for (const StateLayout::Chunk& chunk : layout.chunks) {
+        records.push_back(at);
+        at += RecordBytes(chunk.spans, layout.contributors);
+      }
+    }
+    at = RoundUp(at, kPage);
+    for (size_t set = 0; set < sets; ++set) {
+      for (const StateLayout::Chunk& chunk : layout.chunks) {
+        arrays.push_back(at);
+        at += (1 + layout.optimizer_slots) * ArrayBytes(chunk);
+      }
+    }
+    bytes = at;
+  }
+
+  size_t newest_at;
+  // By set, then by chunk.
+  std::vector<size_t> records;
+  std::vector<size_t> arrays;
+  size_t bytes;
+};
+
+Header HeaderOf(const StateLayout& layout, size_t sets, size_t bytes) {
+  Header header = {kMagic,
+                   bytes,
+                   layout.sequence,
+                   ToNumber(layout.generation),
+                   ToNumber(layout.group),
+                   LayoutChecksum(layout, sets),
+                   0};
+  header.checksum = Checksum(&header, offsetof(Header, checksum));
+  return header;
+}
+
+// Which of a header's fields differ, both values given; empty if none does.
+std::string Difference(const Header& found, const Header& wanted) {
+  const std::pair<const char*, uint64_t Header::*> fields[] = {
+      {"magic", &Header::magic},
+      {"size", &Header::file_bytes},
+      {"sequence", &Header::sequence},
+      {"generation", &Header::generation},
+      {"group", &Header::group},
+      {"layout", &Header::layout},
+      {"header's checksum", &Header::checksum}};
+  for (const auto& [name, field] : fields) {
+    if (found.*field == wanted.*field) continue;
+    return absl::StrCat("its ", name, " is ", absl::Hex(found.*field), ", it should be ",
+                        absl::Hex(wanted.*field));
+  }
+  return "";
+}
+
+absl::Status CheckHeader(const std::string& path, const SharedRegion& region,
+                         const StateLayout& layout, size_t sets, size_t bytes) {
+  if (region.size() != bytes) {
+    return absl::DataLossError(absl::StrCat("state file ", path, " has ", region.size(),
+                                            " bytes, it should have ", bytes));
+  }
+  Header found;
+  std::memcpy(&found, region.data(), sizeof(found));
+  const std::string difference = Difference(found, HeaderOf(layout, sets, bytes));
+  if (difference.empty()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("state file ", path, ": ", difference));
+}
+
+// What a slot has beside its record: `updates` is as long as the chunk has spans.
+StoredSlot SlotAt(const SharedRegion& region, const FileMap& map, const StateLayout& layout,
+                  size_t set, size_t position) {
+  const StateLayout::Chunk& chunk = layout.chunks[position];
+  const size_t index = set * layout.chunks.size() + position;
+  auto slot = std::make_unique<Slot>();
+  std::byte* array = region.data() + map.arrays[index];
+  slot->values = AlignedBuffer::Borrow(array, chunk.value_bytes);
+  for (size_t i = 0; i < layout.optimizer_slots; ++i) {
+    array += ArrayBytes(chunk);
+    slot->optimizer.push_back(AlignedBuffer::Borrow(array, chunk.value_bytes));
+  }
+  if (layout.optimizer_slots > 0) slot->updates.resize(chunk.spans);
+  slot->record = {region.data() + map.records[index],
+                  RecordBytes(chunk.spans, layout.contributors)};
+  slot->newest = reinterpret_cast<uint64_t*>(region.data() + map.newest_at) + position;
+  return {std::move(slot), std::nullopt};
+}
+
+StateLayout OneChunk(const StateLayout& layout, size_t position, size_t value_bytes) {
+  StateLayout one = layout;
+  one.chunks = {layout.chunks[position]};
+  // A longer result has more contributors.
+  const size_t usual = one.chunks[0].value_bytes;
+  one.contributors *= (std::max(value_bytes, usual) + usual - 1) / usual;
+  one.chunks[0].value_bytes = value_bytes;
+  return one;
+}
+
+}  // namespace
+
+StateFile::StateFile(std::string path, StateLayout layout)
+    : path_(std::move(path)),
+      layout_(std::move(layout)),
+      slots_(layout_.chunks.size()),
+      further_(layout_.chunks.size()) {}
+
+uint64_t StateFile::BytesFor(const StateLayout& layout) { return FileMap(layout, kSets).bytes; }
+
+absl::StatusOr<std::shared_ptr<StateFile>> StateFile::Create(const std::string& path,
+                                                             const StateLayout& layout,
+                                                             uint64_t room) {
+  Remove(path);  // of a plan that never came to be stored
+  std::shared_ptr<StateFile> file(new StateFile(path, layout));
+  SYNCGRADS_RETURN_IF_ERROR(file->CreateFile(room));
+  return file;
+}
+
+absl::Status StateFile::CreateFile(uint64_t room) {
+  const FileMap map(layout_, kSets);
+  SYNCGRADS_ASSIGN_OR_RETURN(region_, CreateMappedFile(path_, map.bytes, room));
+  const Header header = HeaderOf(layout_, kSets, map.bytes);
+  std::memcpy(region_->data(), &header, sizeof(header));
+  MutexLock lock(mutex_);
+  for (size_t position = 0; position < layout_.chunks.size(); ++position) {
+    for (size_t set = 0; set < kSets; ++set) {
+      StoredSlot stored = SlotAt(*region_, map, layout_, set, position);
+      stored.slot->arena_offset = stored.slot->values.data() - region_->data();
+      slots_[position].push_back(std::move(stored));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<StateFile>> StateFile::Open(const std::string& path,
+                                                           const StateLayout& layout) {
+  std::shared_ptr<StateFile> file(new StateFile(path, layout));
+  SYNCGRADS_RETURN_IF_ERROR(file->OpenFiles());
+  return file;
+}
+
+absl::Status StateFile::OpenFiles() {
+  const FileMap map(layout_, kSets);
+  SYNCGRADS_ASSIGN_OR_RETURN(region_, OpenMappedFile(path_));
+  SYNCGRADS_RETURN_IF_ERROR(CheckHeader(path_, *region_, layout_, kSets, map.bytes));
+  MutexLock lock(mutex_);
+  for (size_t position = 0; position < layout_.chunks.size(); ++position) {
+    for (size_t set = 0; set < kSets; ++set) {
+      StoredSlot stored = SlotAt(*region_, map, layout_, set, position);
+      stored.slot->arena_offset = stored.slot->values.data() - region_->data();
+      slots_[position].push_back(std::move(stored));
+    }
+  }
+  const std::filesystem::path main(path_);
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(main.parent_path(), error)) {
+    const std::string name = entry.path().filename().string();
+    if (!absl::StartsWith(name, main.filename().string() + ".")) continue;
+    const std::vector<std::string> numbers =
+        absl::StrSplit(name.substr(main.filename().string().size() + 1), '.');
+    size_t position, number;
+    if (numbers.size() != 2 || !absl::SimpleAtoi(numbers[0], &position) ||
+        !absl::SimpleAtoi(numbers[1], &number) || position >= layout_.chunks.size()) {
+      return absl::DataLossError(
+          absl::StrCat("state file ", entry.path().string(), " belongs to no chunk"));
+    }
+    SYNCGRADS_RETURN_IF_ERROR(OpenFurther(entry.path().string(), position));
+    further_[position] = std::max(further_[position], number + 1);
+  }
+  for (size_t position = 0; position < layout_.chunks.size(); ++position) {
+    SYNCGRADS_RETURN_IF_ERROR(Verify(position));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StateFile::OpenFurther(const std::string& path, size_t position) {
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<SharedRegion> region, OpenMappedFile(path));
+  Header header = {};
+  if (region->size() >= kHeaderBytes) std::memcpy(&header, region->data(), sizeof(header));
+  // It was being made when the server died: nothing can lie in it.
+  if (header.magic == 0) {
+    unlink(path.c_str());
+    return absl::OkStatus();
+  }
+  // A gather's result may be longer than the group's file has room for; its size
+  // is the one thing that the file alone knows.
+  uint64_t value_bytes = 0;
+  std::memcpy(&value_bytes, region->data() + sizeof(Header), sizeof(value_bytes));
+  if (value_bytes > region->size()) {
+    return absl::DataLossError(absl::StrCat("state file ", path, " of ", region->size(),
+                                            " bytes says that it is for values of ", value_bytes));
+  }
+  const StateLayout one = OneChunk(layout_, position, value_bytes);
+  const FileMap map(one, 1);
+  SYNCGRADS_RETURN_IF_ERROR(CheckHeader(path, *region, one, 1, map.bytes));
+  StoredSlot stored = SlotAt(*region, map, one, 0, 0);
+  stored.slot->newest =
+      reinterpret_cast<uint64_t*>(region_->data() + FileMap(layout_, kSets).newest_at) + position;
+  slots_[position].push_back(std::move(stored));
+  further_regions_.push_back(std::move(region));
+  return absl::OkStatus();
+}
+
+absl::Status StateFile::Verify(size_t position) {
+  const std::string where =
+      absl::StrCat("state file ", path_, ", chunk ", ToNumber(layout_.chunks[position].id), ": ");
+  std::optional<Round> newest;
+  for (StoredSlot& stored : slots_[position]) {
+    absl::StatusOr<std::optional<RoundRecord>> published = ReadPublished(*stored.slot);
+    if (!published.ok()) {
+      return absl::DataLossError(absl::StrCat(where, published.status().message()));
+    }
+    if (!published->has_value()) continue;
+    const RoundRecord& record = **published;
+    if (record.generation != layout_.generation || record.group != layout_.group ||
+        record.chunk != layout_.chunks[position].id) {
+      return absl::DataLossError(absl::StrCat(where, "has round ", ToNumber(record.round),
+                                              " of generation ", ToNumber(record.generation),
+                                              ", group ", ToNumber(record.group), ", chunk ",
+                                              ToNumber(record.chunk)));
+    }
+    newest = std::max(newest, std::optional<Round>(record.round));
+    stored.published = *std::move(published);
+  }
+  const absl::StatusOr<std::optional<Round>> said =
+      NewestPublished(*slots_[position].front().slot->newest);
+  if (!said.ok()) return absl::DataLossError(absl::StrCat(where, said.status().message()));
+  // The word follows the record: a server may have died between the two.
+  if (newest == *said || (newest.has_value() && said->has_value() && *newest == Next(**said)) ||
+      (newest.has_value() && !said->has_value() && ToNumber(*newest) <= 1)) {
+    return absl::OkStatus();
+  }
+  const auto name = [](const std::optional<Round>& round) {
+    return round.has_value() ? absl::StrCat("round ", ToNumber(*round)) : std::string("no round");
+  };
+  return absl::DataLossError(absl::StrCat(where, name(newest), " is the newest that is there, ",
+                                          name(*said), " was published"));
+}
+
+void StateFile::Remove(const std::string& path) {
+  const std::filesystem::path main(path);
+  std::error_code ignored;
+  std::vector<std::filesystem::path> files = {main};
+  for (const auto& entry : std::filesystem::directory_iterator(main.parent_path(), ignored)) {
+    if (absl::StartsWith(entry.path().filename().string(), main.filename().string() + ".")) {
+      files.push_back(entry.path());
+    }
+  }
+  for (const std::filesystem::path& file : files) std::filesystem::remove(file, ignored);
+}
+
+std::vector<StoredSlot> StateFile::SlotsOf(size_t position) {
+  MutexLock lock(mutex_);
+  return std::move(slots_[position]);
+}
+
+absl::StatusOr<std::unique_ptr<Slot>> StateFile::Another(size_t position, size_t value_bytes) {
+  MutexLock lock(mutex_);
+  const StateLayout one =
+      OneChunk(layout_, position, std::max(value_bytes, layout_.chunks[position].value_bytes));
+  const FileMap map(one, 1);
+  const std::string path = absl::StrCat(path_, ".", position, ".", further_[position]);
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      std::unique_ptr<SharedRegion> region,
+      CreateMappedFile(path, map.bytes,
+                       RoomIn(std::filesystem::path(path_).parent_path().string())));
+  ++further_[position];
+  const uint64_t size = one.chunks[0].value_bytes;
+  std::memcpy(region->data() + sizeof(Header), &size, sizeof(size));
+  const Header header = HeaderOf(one, 1, map.bytes);
+  std::memcpy(region->data() + sizeof(kMagic), &header.file_bytes, sizeof(header) - sizeof(kMagic));
+  // Last: without it, the file was still being made.
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(region->data()))
+      .store(kMagic, std::memory_order_release);
+  StoredSlot stored = SlotAt(*region, map, one, 0, 0);
+  stored.slot->newest =
+      reinterpret_cast<uint64_t*>(region_->data() + FileMap(layout_, kSets).newest_at) + position;
+  further_regions_.push_back(std::move(region));
+  return std::move(stored.slot);
+}
+
+absl::StatusOr<FileDescriptor> StateFile::ReadOnlyDescriptor() const {
+  return region_->ReadOnlyDescriptor();
+}
+
+}  // namespace syncgrads::server
