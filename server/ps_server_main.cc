@@ -1,10 +1,12 @@
 // ps-server: one of a job's gradient-sync servers.
 //
 // Exit codes: 0, stopped or (with --exit_when_done) done; 1, a flag is wrong;
-// 2, the coordinator will not have this server; 128, the port is taken.
+// 2, the coordinator will not have this server; 3, another server keeps its state in
+// the same directory; 128, the port is taken; 129, state cannot be kept.
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <iostream>
@@ -13,6 +15,8 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/keep_memory.h"
@@ -39,6 +43,10 @@ ABSL_FLAG(absl::Duration, stall_warning, absl::Seconds(10),
           "a round that waits for so long is reported, with whom it waits for");
 ABSL_FLAG(bool, shared_memory, true, "take payloads of workers on this host from shared memory");
 ABSL_FLAG(int, closing_threads, 0, "threads that reduce large chunks; 0: one for each processor");
+ABSL_FLAG(std::string, state, "",
+          "directory in which state is kept over a crash, one for each server; \"none\": it is not "
+          "kept; by default one in memory, /dev/shm/syncgrads-UID/..., that a server with the "
+          "same arguments finds again");
 ABSL_FLAG(bool, exit_when_done, false, "exit when the last job has ended");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(10),
           "after SIGTERM: how long open jobs may go on");
@@ -66,6 +74,29 @@ bool StopAskedWithin(const sigset_t& signals, absl::Duration timeout) {
   return sigtimedwait(&signals, nullptr, &wait) > 0;
 }
 
+// The same for the same arguments, and another for any that serve something else.
+std::string DefaultState(const ServerOptions& options) {
+  std::string name = absl::StrCat("server-", options.index, "-", options.bind, "-", options.port);
+  if (!options.coordinator.empty()) absl::StrAppend(&name, "-of-", options.coordinator);
+  for (char& c : name) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-') c = '_';
+  }
+  return absl::StrCat("/dev/shm/syncgrads-", geteuid(), "/", name);
+}
+
+int ExitCodeOf(const absl::Status& start) {
+  switch (start.code()) {
+    case absl::StatusCode::kFailedPrecondition:
+      return 3;
+    case absl::StatusCode::kUnavailable:
+      return 128;
+    case absl::StatusCode::kResourceExhausted:
+      return 129;
+    default:
+      return 1;
+  }
+}
+
 int Main() {
   // Blocked before any thread starts, so that only this one takes them.
   sigset_t signals;
@@ -90,11 +121,18 @@ int Main() {
   options.closing_threads = absl::GetFlag(FLAGS_closing_threads);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
 
+  options.state = absl::GetFlag(FLAGS_state);
+  if (options.state.empty()) {
+    options.state = DefaultState(options);
+  } else if (options.state == "none") {
+    options.state.clear();
+  }
+
   LogJournal journal(options.index);
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, journal);
   if (!server.ok()) {
     journal.Warn(server.status().ToString());
-    return absl::IsUnavailable(server.status()) ? 128 : 1;
+    return ExitCodeOf(server.status());
   }
   std::cout << "ps-server " << options.index << " listening on " << options.bind << ":"
             << (*server)->port() << std::endl;
@@ -105,9 +143,10 @@ int Main() {
       journal.Note("the last job has ended; exits");
       return 0;
     }
-    if (!(*server)->status().ok()) {
-      journal.Warn((*server)->status().ToString());
-      return 2;
+    if (const absl::Status status = (*server)->status(); !status.ok()) {
+      journal.Warn(status.ToString());
+      // Its own disk is what can get better.
+      return absl::IsResourceExhausted(status) || absl::IsUnavailable(status) ? 129 : 2;
     }
   }
   const absl::Duration patience = absl::GetFlag(FLAGS_drain_timeout);

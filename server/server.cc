@@ -9,8 +9,10 @@
 #include <random>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/layout.h"
 #include "common/memory_limit.h"
 #include "common/mutex.h"
@@ -23,7 +25,9 @@
 #include "server/service/data_service.h"
 #include "server/service/follower.h"
 #include "server/service/memory_exchange.h"
+#include "server/service/plan_store.h"
 #include "server/service/stall_watch.h"
+#include "server/state/state_directory.h"
 
 namespace syncgrads::server {
 namespace {
@@ -34,12 +38,14 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 // Of a push: a chunk, and a header that may list many absent spans.
 constexpr int kMaxReceivedBytes = kMaxChunkBytes + (8 << 20);
 
-Incarnation DrawIncarnation() {
+uint64_t Draw() {
   std::random_device device;
-  return Incarnation{(uint64_t{device()} << 32 | device()) | 1};
+  return (uint64_t{device()} << 32 | device()) | 1;
 }
 
 int DefaultClosers() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+Incarnation DrawIncarnation() { return Incarnation{Draw()}; }
 
 absl::Status Check(const ServerOptions& options) {
   if (options.index == 0 && options.servers == 0) {
@@ -75,6 +81,7 @@ class GrpcServer : public Server {
     if (ticker_.joinable()) ticker_.join();
     if (coordinator_ != nullptr) coordinator_->CloseAll("the server is shutting down");
     follower_ = nullptr;
+    ForgetWhatIsDone();
     // Streams that are still open are cancelled after this moment.
     if (server_ != nullptr) {
       server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
@@ -84,11 +91,14 @@ class GrpcServer : public Server {
 
   absl::Status Listen() {
     SYNCGRADS_RETURN_IF_ERROR(Check(options_));
+    SYNCGRADS_RETURN_IF_ERROR(OpenState());
     if (options_.index == 0) {
       coordinator_ = std::make_unique<Coordinator>(
           CoordinatorOptions{options_.heartbeat, options_.lease, options_.stream_grace,
-                             options_.join_timeout, [] { return AvailableMemory(); }},
-          PlanLog(options_.servers, options_.advertise), jobs_, clock_, journal_);
+                             options_.join_timeout, [this] { return Available(); },
+                             Generation{static_cast<uint64_t>(absl::ToUnixSeconds(absl::Now()))}},
+          PlanLog(options_.servers, options_.advertise, plan_.start.plan), jobs_, clock_, journal_);
+      if (store_ != nullptr) coordinator_->Restore(*store_, plan_.start, plan_.records, held_);
     }
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator,
                                                 options_.server_token);
@@ -107,7 +117,10 @@ class GrpcServer : public Server {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    const std::string address = absl::StrCat(options_.bind, ":", options_.port);
+    // Where workers and servers look for it after a crash.
+    const uint16_t kept_port = state_ == nullptr ? 0 : state_->last_port();
+    const std::string address =
+        absl::StrCat(options_.bind, ":", options_.port != 0 ? options_.port : kept_port);
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(control_.get());
     builder.RegisterService(data_.get());
@@ -129,12 +142,15 @@ class GrpcServer : public Server {
     if (server_ == nullptr || port_ == 0) {
       return absl::UnavailableError(absl::StrCat("cannot listen on ", address));
     }
+    if (state_ != nullptr) {
+      SYNCGRADS_RETURN_IF_ERROR(state_->KeepPort(static_cast<uint16_t>(port_)));
+    }
     if (options_.index > 0) {
       follower_ = std::make_unique<Follower>(
           FollowerOptions{
               options_.coordinator, ServerIndex{options_.index},
               options_.advertise.empty() ? absl::StrCat(":", port_) : options_.advertise,
-              DrawIncarnation(), options_.server_token},
+              plan_.start.incarnation, options_.server_token, held_, DrawIncarnation},
           jobs_, clock_, journal_);
     }
     ticker_ = std::thread([this] { Tick(); });
@@ -155,10 +171,72 @@ class GrpcServer : public Server {
   }
 
   absl::Status status() const override {
+    if (absl::Status stored = jobs_.status(); !stored.ok()) return stored;
     return follower_ == nullptr ? absl::OkStatus() : follower_->status();
   }
 
  private:
+  // Takes back what is in the state directory, or begins with nothing.
+  absl::Status OpenState() {
+    plan_.start.plan = Draw();
+    plan_.start.incarnation = DrawIncarnation();
+    if (options_.state.empty()) return absl::OkStatus();
+    SYNCGRADS_ASSIGN_OR_RETURN(state_, StateDirectory::Own(options_.state));
+    StoredPlan stored;
+    absl::StatusOr<std::unique_ptr<PlanStore>> store = PlanStore::Open(state_->plan_path(), stored);
+    absl::Status damage = store.status();
+    if (store.ok()) {
+      std::vector<PlanChange> changes;
+      for (const Stored& record : stored.records) {
+        if (const auto* change = std::get_if<PlanChange>(&record)) changes.push_back(*change);
+      }
+      absl::StatusOr<std::vector<HeldRounds>> held =
+          jobs_.Restore({state_.get(), store->get()}, stored.start, changes);
+      damage = held.status();
+      if (held.ok()) {
+        held_ = *std::move(held);
+        plan_ = std::move(stored);
+        store_ = *std::move(store);
+        journal_.Note(absl::StrCat("start ", state_->start(), " on the state in ", state_->path(),
+                                   ": ", plan_.records.size(), " records, ", jobs_.All().size(),
+                                   " open jobs"));
+        return absl::OkStatus();
+      }
+    }
+    if (!absl::IsNotFound(damage) && !absl::IsDataLoss(damage)) return damage;
+    if (absl::IsDataLoss(damage)) {
+      journal_.Warn(
+          absl::StrCat("the state is damaged, and nothing of it is used: ", damage.message(),
+                       "; it is set aside in ", state_->path(), "/unusable"));
+      SYNCGRADS_RETURN_IF_ERROR(state_->SetAside());
+    }
+    state_->RemoveGroups();
+    SYNCGRADS_ASSIGN_OR_RETURN(store_, PlanStore::Create(state_->plan_path(), plan_.start));
+    SYNCGRADS_ASSIGN_OR_RETURN(held_, jobs_.Restore({state_.get(), store_.get()}, plan_.start, {}));
+    return absl::OkStatus();
+  }
+
+  // A server that ends in order is not done when it starts again.
+  void ForgetWhatIsDone() {
+    if (store_ == nullptr || !jobs_.All().empty()) return;
+    PlanStart start = plan_.start;
+    if (coordinator_ != nullptr) {
+      start = coordinator_->Position();
+    } else {
+      start.plan = jobs_.plan();
+      start.applied = jobs_.applied();
+      start.incarnation = store_->incarnation();
+    }
+    start.all_done = false;
+    jobs_.StartAfresh(start);
+  }
+
+  // Bytes that a group may take: its results are in the state directory, if there
+  // is one.
+  uint64_t Available() const {
+    return state_ == nullptr ? AvailableMemory() : std::min(AvailableMemory(), state_->room());
+  }
+
   void Tick() {
     MutexLock lock(mutex_);
     while (!stopping_) {
@@ -176,6 +254,11 @@ class GrpcServer : public Server {
   Journal& journal_;
   const Clock& clock_;
   Closers closers_;
+  std::unique_ptr<StateDirectory> state_;
+  std::unique_ptr<PlanStore> store_;
+  // As it was at the start.
+  StoredPlan plan_;
+  std::vector<HeldRounds> held_;
   Jobs jobs_;
   StallWatch stall_watch_;
   std::unique_ptr<Coordinator> coordinator_;

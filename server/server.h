@@ -40,6 +40,8 @@ struct ServerOptions {
   int closing_threads = 0;
   // Whether workers on this host may hand payloads over in shared memory.
   bool shared_memory = true;
+  // The directory in which state is kept over a crash; empty: it is not.
+  std::string state;
 };
 
 // Thread-safe.
@@ -49,12 +51,15 @@ class Server {
   // outlive the server.
   //
   // Errors:
-  //   InvalidArgument  options that do not go together
-  //   Unavailable      the address cannot be listened on
+  //   InvalidArgument     options that do not go together
+  //   FailedPrecondition  another server keeps its state in this directory
+  //   Unavailable         the address cannot be listened on, or the state
+  //   ResourceExhausted   cannot be written
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        Journal& journal,
                                                        const Clock& clock = Clock::Real());
-  // Ends all jobs and streams.
+  // Ends all jobs and streams; a server that follows leaves those that are open to
+  // its next start.
   virtual ~Server() = default;
 
   virtual uint16_t port() const = 0;

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/optim/update.h"
+#include "common/status_macros.h"
+#include "server/state/slot_record.h"
 
 namespace syncgrads::server {
 namespace {
@@ -22,15 +24,22 @@ SlotShape ShapeOf(const Chunk& chunk, const UpdateRule& rule) {
 
 ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
                          std::shared_ptr<const Roster> roster, const Clock& clock,
-                         std::shared_ptr<Arena> arena, size_t position)
+                         std::shared_ptr<SlotSource> source, size_t position)
     : plan_(plan),
       id_(chunk),
       chunk_(plan.layout.chunk(chunk)),
       generation_(generation),
       clock_(clock),
-      pool_(ShapeOf(chunk_, plan.spec.rule), std::move(arena), position),
+      pool_(ShapeOf(chunk_, plan.spec.rule), std::move(source), position),
       roster_(std::move(roster)),
-      open_(FirstRound(plan.spec.rule)) {}
+      open_(FirstRound(plan.spec.rule)) {
+  MutexLock lock(mutex_);
+  for (SlotPool::Kept& kept : pool_.TakeKept()) {
+    std::shared_ptr<const RoundResult>& result = newest_ == nullptr ? newest_ : before_newest_;
+    result = ResultOf(std::move(kept.record), std::move(kept.slot));
+  }
+  if (newest_ != nullptr) open_ = Next(newest_->round);
+}
 
 void ChunkRounds::Push(const PushHeader& header, Payload payload,
                        std::shared_ptr<AnswerSink> sink) {
@@ -293,6 +302,8 @@ void ChunkRounds::TryCloseLocked(Answers& answers) {
                       answers);
     return;
   }
+  // Nobody can still ask for it, and its slot is the one to be written now.
+  before_newest_ = nullptr;
   absl::StatusOr<std::shared_ptr<const RoundResult>> result = CloseLocked(epoch);
   if (!result.ok()) return AnswerSeatsLocked(Refusal(open_, result.status()), answers);
   AnswerSeatsLocked(*result, answers);
@@ -310,7 +321,9 @@ absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(cons
     if (seat != seats_.end()) contributions.push_back({rank, &seat->second.contribution});
   }
   const UpdateRule& rule = plan_.spec.rule;
-  std::shared_ptr<Slot> slot = pool_.Acquire(ResultBytes(chunk_, rule, contributions.size()));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      std::shared_ptr<Slot> slot,
+      pool_.Acquire(ResultBytes(chunk_, rule, contributions.size()), contributions.size()));
   Closed closed;
   const auto* optimizer = std::get_if<Optimizer>(&rule);
   if (optimizer == nullptr) {
@@ -325,26 +338,41 @@ absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(cons
   } else {
     closed = CloseUpdate(chunk_, *optimizer, contributions, *newest_->slot, *slot);
   }
-  UpdateHeader header = HeaderOf(open_);
-  header.epoch = epoch.number;
-  header.counts = std::move(closed.counts);
-  header.contributors = std::move(closed.contributors);
   if (!std::holds_alternative<Gather>(rule)) {
     for (const Seated& seated : contributions) {
-      if (!seated.contribution->skip) header.contributors.push_back(seated.rank);
+      if (!seated.contribution->skip) closed.contributors.push_back(seated.rank);
     }
   }
+  RoundRecord record{generation_,
+                     plan_.id,
+                     id_,
+                     open_,
+                     epoch.number,
+                     closed.value_bytes,
+                     std::move(closed.counts),
+                     std::move(closed.contributors)};
+  // Nothing is sent that a restart could have forgotten.
+  if (!slot->record.empty()) Publish(record, *slot);
+  return ResultOf(std::move(record), std::move(slot));
+}
+
+std::shared_ptr<const RoundResult> ChunkRounds::ResultOf(RoundRecord record,
+                                                         std::shared_ptr<const Slot> slot) const {
+  UpdateHeader header = HeaderOf(record.round);
+  header.epoch = record.epoch;
+  header.counts = std::move(record.counts);
+  header.contributors = std::move(record.contributors);
   auto result = std::make_shared<RoundResult>();
   result->group = plan_.id;
   result->chunk = id_;
-  result->round = open_;
-  result->header = EncodeHeader(header, closed.value_bytes);
+  result->round = record.round;
+  result->header = EncodeHeader(header, record.value_bytes);
   result->bare_header = EncodeHeader(header, 0);
-  if (slot->arena_offset.has_value() && closed.value_bytes > 0) {
-    header.shared = {ToNumber(plan_.id), *slot->arena_offset, closed.value_bytes};
+  if (slot->arena_offset.has_value() && record.value_bytes > 0) {
+    header.shared = {ToNumber(plan_.id), *slot->arena_offset, record.value_bytes};
     result->shared_header = EncodeHeader(header, 0);
   }
-  result->payload = slot->values.span().first(closed.value_bytes);
+  result->payload = slot->values.span().first(record.value_bytes);
   result->slot = std::move(slot);
   return result;
 }

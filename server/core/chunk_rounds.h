@@ -48,11 +48,12 @@ struct ChunkWait {
 
 class ChunkRounds {
  public:
-  // `plan` and `clock` must outlive this object. Results lie in `arena`, at this
-  // chunk's `position` in it, unless it is null.
+  // `plan` and `clock` must outlive this object. Results lie in `source`, at this
+  // chunk's `position` in it, unless it is null. Where a server that died has left
+  // closed rounds in it, they are kept and the next is open.
   ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
               std::shared_ptr<const Roster> roster, const Clock& clock,
-              std::shared_ptr<Arena> arena = nullptr, size_t position = 0);
+              std::shared_ptr<SlotSource> source = nullptr, size_t position = 0);
 
   // Seats a contribution, or answers it. The header has passed CheckPush.
   //
@@ -132,6 +133,9 @@ class ChunkRounds {
   absl::StatusOr<std::shared_ptr<const RoundResult>> CloseLocked(const Epoch& epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Send(Answers answers);
+  // What is sent of a closed round.
+  std::shared_ptr<const RoundResult> ResultOf(RoundRecord record,
+                                              std::shared_ptr<const Slot> slot) const;
   void AnswerSeatsLocked(std::shared_ptr<const RoundResult> result, Answers& answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The members of the open round's epoch that keep it from closing.

@@ -11,13 +11,14 @@
 namespace syncgrads::server {
 
 CoordinatedJob::CoordinatedJob(const Introduction& first, Generation generation,
-                               const JobSurroundings& surroundings)
+                               const JobSurroundings& surroundings, bool restored)
     : with_(surroundings),
       name_(first.job),
       token_(first.token),
       generation_(generation),
       terms_{first.world_size, first.max_workers, first.min_workers, first.step_timeout},
       groups_(surroundings.log.size(), surroundings.options.available_memory) {
+  if (restored) return;
   with_.journal.Note(absl::StrCat(Quoted(), " opens for ", terms_.world_size, " workers",
                                   is_elastic() ? absl::StrCat(", at least ", terms_.min_workers,
                                                               " and at most ", terms_.max_workers)
@@ -33,10 +34,13 @@ bool CoordinatedJob::AllGone() const {
                      [](const auto& entry) { return entry.second.gone; });
 }
 
-uint64_t CoordinatedJob::Append(decltype(PlanChange::kind) kind) {
+uint64_t CoordinatedJob::Append(decltype(PlanChange::kind) kind, std::vector<GroupRound>* held) {
   PlanChange change{0, name_, generation_, std::move(kind)};
-  with_.log.Append(change);
-  with_.own.Apply(change);
+  with_.log.Number(change);
+  std::vector<GroupRound> rounds = with_.own.Apply(change);
+  if (held != nullptr) *held = std::move(rounds);
+  // What could not be stored is not spoken of: this server ends, and is told so.
+  if (with_.own.status().ok()) with_.log.Send(change);
   return change.sequence;
 }
 
@@ -58,7 +62,10 @@ void CoordinatedJob::TellApplied() {
     // A member whose stream is broken asks again on its next.
     if (member == members_.end() || member->second.link == nullptr) continue;
     Send(member->second, told.signal);
-    if (std::holds_alternative<Farewell>(told.signal)) member->second.link = nullptr;
+    if (std::holds_alternative<Farewell>(told.signal)) {
+      member->second.link = nullptr;
+      member->second.awaits_farewell = false;
+    }
   }
 }
 
@@ -143,14 +150,18 @@ void CoordinatedJob::End(MemberId id, uint64_t request, GroupId group, Round las
 
 void CoordinatedJob::Leave(MemberId id, uint64_t request, std::vector<GroupRound> last_rounds) {
   MemberState* member = Find(id);
+  if (const auto left = members_.find(id);
+      left != members_.end() && left->second.awaits_farewell && left->second.link != nullptr) {
+    return TellWhenApplied(0, id, Farewell{request});  // it has come back to ask
+  }
   if (member == nullptr) return;
   with_.journal.Note(absl::StrCat(Quoted(), ": worker \"", member->member.name, "\" leaves"));
   if (!has_begun()) {
     Send(*member, Farewell{request});
-    members_.erase(id);
-    return;
+    return Withdraw(id);
   }
   member->gone = true;
+  member->awaits_farewell = true;
   const uint64_t sequence =
       Append(MemberGone{id, member->member.incarnation, "left", true, std::move(last_rounds)});
   TellWhenApplied(sequence, id, Farewell{request});
@@ -174,6 +185,10 @@ void CoordinatedJob::Ready(MemberId id, uint64_t request, GroupId group) {
                                               "worker \"", member->member.name,
                                               "\" has its state in group ", ToNumber(group),
                                               ", the others in group ", ToNumber(*state_group_)))});
+  }
+  if (!member->ready) {
+    const absl::Status kept = Keep(MemberReady{name_, generation_, id, group});
+    if (!kept.ok()) return Send(*member, Refused{request, kept});
   }
   member->ready = true;
   if (std::exchange(member->behind, false)) {
@@ -201,6 +216,11 @@ absl::Status CoordinatedJob::Evict(const std::string& token, const std::string& 
 }
 
 void CoordinatedJob::LinkBroken(MemberId id, const MemberLink* link) {
+  if (const auto left = members_.find(id);
+      left != members_.end() && left->second.gone && left->second.link.get() == link) {
+    left->second.link = nullptr;
+    return;
+  }
   MemberState* member = Find(id);
   if (member == nullptr || member->link.get() != link) return;
   member->link = nullptr;
@@ -261,7 +281,11 @@ void CoordinatedJob::DropLost() {
 
 void CoordinatedJob::GoOnWithout() {
   if (!has_begun()) {
-    std::erase_if(members_, [](const auto& entry) { return entry.second.gone; });
+    std::vector<MemberId> gone;
+    for (const auto& [id, member] : members_) {
+      if (member.gone) gone.push_back(id);
+    }
+    for (MemberId id : gone) Withdraw(id);
     return TryStart();
   }
   const bool smaller =
@@ -292,12 +316,19 @@ void CoordinatedJob::Close(const std::string& reason, bool last) {
   }
   proposal_.reset();
   postponed_.clear();
+  closed_at_ = with_.clock.Now();
   closed_by_ = Append(JobClosed{reason, last});
   TellApplied();
 }
 
 bool CoordinatedJob::CanBeForgotten() const {
-  return closed() && announcements_.empty() && closed_by_ <= with_.log.applied_by_connected();
+  if (!closed() || !announcements_.empty()) return false;
+  const bool awaited = std::any_of(members_.begin(), members_.end(),
+                                   [](const auto& entry) { return entry.second.awaits_farewell; });
+  if (!awaited && closed_by_ <= with_.log.applied_by_all()) return true;
+  // Who is out of reach may come back to hear of it, as long as any member may.
+  return closed_by_ <= with_.log.applied_by_connected() &&
+         with_.clock.Now() - closed_at_ > with_.options.stream_grace;
 }
 
 }  // namespace syncgrads::server

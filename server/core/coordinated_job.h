@@ -37,6 +37,7 @@
 #include "server/core/jobs.h"
 #include "server/core/journal.h"
 #include "server/core/plan_log.h"
+#include "server/core/store.h"
 
 namespace syncgrads::server {
 
@@ -58,15 +59,26 @@ struct JobSurroundings {
   Jobs& own;
   const Clock& clock;
   Journal& journal;
+  // Null: nothing is kept over a crash.
+  Store* store = nullptr;
 };
 
 // Not thread-safe; the Coordinator that owns it holds the lock. Links are sent to
 // in its methods; they only queue.
 class CoordinatedJob {
  public:
-  // Opens a job at all servers, for its first worker.
+  // Opens a job at all servers, for its first worker; one that is `restored` has
+  // been opened.
   CoordinatedJob(const Introduction& first, Generation generation,
-                 const JobSurroundings& surroundings);
+                 const JobSurroundings& surroundings, bool restored = false);
+
+  // Of a job that is restored: what was stored, in order. The job goes on with
+  // FinishRestore; `held` is as in Coordinator::Restore.
+  void Restore(const MemberAdmitted& admitted);
+  void Restore(const MemberWithdrawn& withdrawn);
+  void Restore(const MemberReady& ready);
+  void Restore(const PlanChange& change);
+  void FinishRestore(const std::vector<HeldRounds>& held);
 
   const std::string& name() const { return name_; }
   bool has_begun() const { return epoch_.number != 0; }
@@ -130,6 +142,8 @@ class CoordinatedJob {
     Round progress{};
     // Since when others have been further; the future if they have not.
     absl::Time behind_since = absl::InfiniteFuture();
+    // It has left, and may not have heard that it has.
+    bool awaits_farewell = false;
   };
   // For a group that nobody has registered yet.
   struct RegistrationRequest {
@@ -155,7 +169,14 @@ class CoordinatedJob {
   void Send(const MemberState& member, const JobSignal& signal) const;
   std::string Quoted() const;
 
-  uint64_t Append(decltype(PlanChange::kind) kind);
+  // Stores a change, applies it, and sends it to the other servers. Returns its
+  // sequence; `held` gets what applying it returned.
+  uint64_t Append(decltype(PlanChange::kind) kind, std::vector<GroupRound>* held = nullptr);
+  absl::Status Keep(const Stored& record) const;
+  // Of a member that no epoch has had.
+  void Withdraw(MemberId id);
+  // Whether it is a member that has left and may not have heard that it has.
+  bool IsLeaving(const Introduction& introduction) const;
   void TellWhenApplied(uint64_t sequence, MemberId member, JobSignal signal);
 
   // Drops a member, who may rejoin if `why` is FailedPrecondition. The epoch stays.
@@ -205,6 +226,7 @@ class CoordinatedJob {
   std::string held_for_;
   // That members' states belong to; as the first to be ready said.
   std::optional<GroupId> state_group_;
+  uint64_t epoch_sequence_ = 0;
   bool epoch_told_ = false;
   std::optional<EpochProposal> proposal_;
   GroupRegistry groups_;
@@ -213,6 +235,7 @@ class CoordinatedJob {
   Announcements announcements_;
   // The change that closed it; 0 while it is open.
   uint64_t closed_by_ = 0;
+  absl::Time closed_at_;
 };
 
 }  // namespace syncgrads::server

@@ -44,10 +44,9 @@ absl::StatusOr<CoordinatedJob*> Coordinator::OpenLocked(const Introduction& intr
     return absl::UnavailableError("this server is draining and takes no new jobs");
   }
   Generation& generation = generations_[introduction.job];
-  generation = Generation{ToNumber(generation) + 1};
+  generation = std::max(Generation{ToNumber(generation) + 1}, options_.first_generation);
   auto& job = jobs_[introduction.job];
-  job = std::make_unique<CoordinatedJob>(introduction, generation,
-                                         JobSurroundings{options_, log_, own_, clock_, journal_});
+  job = std::make_unique<CoordinatedJob>(introduction, generation, SurroundingsLocked());
   return job.get();
 }
 
@@ -111,6 +110,10 @@ absl::Status Coordinator::AttachServer(const ServerIdentity& server,
   const bool complete_before = log_.complete();
   bool state_lost = false;
   SYNCGRADS_RETURN_IF_ERROR(log_.Attach(server, std::move(link), state_lost));
+  if (store_ != nullptr) {
+    SYNCGRADS_RETURN_IF_ERROR(
+        store_->Append(ServerSeen{server.index, server.address, server.incarnation}));
+  }
   journal_.Note(
       absl::StrCat("server ", ToNumber(server.index), " at ", server.address, " follows"));
   if (state_lost) {
@@ -170,9 +173,11 @@ void Coordinator::CloseLocked(CoordinatedJob& job, const std::string& reason) {
 }
 
 void Coordinator::ForgetClosedLocked() {
+  const size_t before = jobs_.size();
   for (auto job = jobs_.begin(); job != jobs_.end();) {
     job = job->second->CanBeForgotten() ? jobs_.erase(job) : std::next(job);
   }
+  if (jobs_.size() < before) ForgetStoredLocked();
 }
 
 void Coordinator::Drain() {

@@ -30,6 +30,7 @@
 #include "server/core/jobs.h"
 #include "server/core/journal.h"
 #include "server/core/plan_log.h"
+#include "server/core/store.h"
 
 namespace syncgrads::server {
 
@@ -44,6 +45,12 @@ class Coordinator {
   // object.
   Coordinator(CoordinatorOptions options, PlanLog log, Jobs& own, const Clock& clock,
               Journal& journal);
+
+  // Takes back what was stored, and stores what is said from now on. To be called
+  // first, if at all, after `own` was restored: `held` is what that returned.
+  // Members have a whole lease to come back.
+  void Restore(Store& store, const PlanStart& start, const std::vector<Stored>& records,
+               const std::vector<HeldRounds>& held);
 
   // Admits a worker, or takes it back on a new stream.
   //
@@ -97,6 +104,9 @@ class Coordinator {
 
   uint64_t open_jobs() const;
 
+  // Where the plan stands, for a coordinator that starts when all jobs have ended.
+  PlanStart Position() const;
+
  private:
   // Null if there is no such job.
   CoordinatedJob* FindLocked(const std::string& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -104,6 +114,12 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CloseLocked(CoordinatedJob& job, const std::string& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  JobSurroundings SurroundingsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return {options_, log_, own_, clock_, journal_, store_};
+  }
+  PlanStart PositionLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Once no job is left, what was stored of them need not be.
+  void ForgetStoredLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetClosedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CoordinatorOptions options_;
@@ -112,6 +128,7 @@ class Coordinator {
   Journal& journal_;
 
   mutable Mutex mutex_;
+  Store* store_ ABSL_GUARDED_BY(mutex_) = nullptr;
   PlanLog log_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::unique_ptr<CoordinatedJob>> jobs_ ABSL_GUARDED_BY(mutex_);
   // The newest generation of each job's name, so that a later job of the same

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "absl/time/time.h"
+#include "common/ids.h"
 
 namespace syncgrads::server {
 
@@ -20,6 +21,9 @@ struct CoordinatorOptions {
   absl::Duration join_timeout = absl::Minutes(1);
   // Bytes of memory that this server may still take; null: any number.
   std::function<uint64_t()> available_memory;
+  // Of a job whose name is not known yet: larger than any that a coordinator that
+  // has been forgotten can have given.
+  Generation first_generation{1};
 };
 
 }  // namespace syncgrads::server

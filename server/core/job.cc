@@ -4,68 +4,71 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/optim/optimizer.h"
 #include "common/status_macros.h"
+#include "server/state/state_file.h"
 
 namespace syncgrads::server {
 namespace {
 
 constexpr size_t kMaxNamedTensors = 10;
 
-// Below this, a result costs less to send than to share.
-constexpr size_t kMinSharedBytes = 16 << 10;
-
 // Below this, a reduction takes less time than waking another thread for it.
 constexpr size_t kMinHandedOnBytes = 64 << 10;
-
-// The results of a group's chunks on server `self`.
-std::shared_ptr<Arena> ArenaOf(const GroupPlan& plan, ServerIndex self, size_t members) {
-  std::vector<size_t> bytes;
-  size_t total = 0;
-  for (size_t c = 0; c < plan.servers.size(); ++c) {
-    if (plan.servers[c] != self) continue;
-    bytes.push_back(ResultBytes(plan.layout.chunks()[c], plan.spec.rule, members));
-    total += bytes.back();
-  }
-  if (total < kMinSharedBytes) return nullptr;
-  // Its rounds do not wait until the result of the one before has been read, which
-  // is what makes two sets enough.
-  if (plan.spec.policy == Policy::kFirst) return nullptr;
-  const auto* optimizer = std::get_if<Optimizer>(&plan.spec.rule);
-  absl::StatusOr<std::shared_ptr<Arena>> arena =
-      Arena::Create("syncgrads-results", bytes, optimizer == nullptr ? 0 : SlotCount(*optimizer));
-  // Without shared memory (a small /dev/shm has no part in this, a memory limit
-  // has), results lie in the server's own and are sent.
-  return arena.ok() ? *std::move(arena) : nullptr;
-}
 
 }  // namespace
 
 Job::Job(std::string name, std::string token, Generation generation, ServerIndex self,
-         const Clock& clock, Closers* closers)
+         const Clock& clock, Closers* closers, const StateDirectory* state)
     : name_(std::move(name)),
       token_(std::move(token)),
       generation_(generation),
       self_(self),
       clock_(clock),
       closers_(closers),
+      state_(state),
       roster_(std::make_shared<Roster>()) {}
 
-void Job::AddGroup(std::shared_ptr<const GroupPlan> plan) {
-  MutexLock change(change_mutex_);
-  auto group = std::make_shared<Group>();
-  group->plan = plan;
+size_t Job::MemberCount() const {
   MutexLock lock(mutex_);
   const Epoch* epoch = roster_->newest_epoch();
-  group->arena = ArenaOf(*plan, self_, epoch == nullptr ? 1 : epoch->members.size());
+  return epoch == nullptr ? 1 : epoch->members.size();
+}
+
+absl::StatusOr<GroupResults> Job::MakeResults(const GroupPlan& plan, uint64_t sequence) const {
+  return MakeGroupResults(plan, self_, generation_, sequence, MemberCount(), state_);
+}
+
+absl::StatusOr<GroupResults> Job::OpenResults(const GroupPlan& plan, uint64_t sequence) const {
+  return OpenGroupResults(plan, self_, generation_, sequence, MemberCount(), *state_);
+}
+
+void Job::AddGroup(std::shared_ptr<const GroupPlan> plan, uint64_t sequence,
+                   absl::StatusOr<GroupResults> results) {
+  MutexLock change(change_mutex_);
+  auto group = std::make_shared<Group>(Group{plan, sequence, std::move(results), {}});
+  MutexLock lock(mutex_);
   size_t position = 0;  // among the chunks of this server
   for (uint32_t c = 0; c < plan->servers.size(); ++c) {
-    group->chunks.push_back(plan->servers[c] == self_ ? std::make_unique<ChunkRounds>(
-                                                            *plan, ChunkId{c}, generation_, roster_,
-                                                            clock_, group->arena, position++)
-                                                      : nullptr);
+    const bool here = plan->servers[c] == self_ && group->results.ok();
+    group->chunks.push_back(here ? std::make_unique<ChunkRounds>(*plan, ChunkId{c}, generation_,
+                                                                 roster_, clock_,
+                                                                 group->results->source, position++)
+                                 : nullptr);
   }
   groups_.emplace(plan->id, std::move(group));
+}
+
+std::vector<std::string> Job::StatePaths() const {
+  std::vector<std::string> paths;
+  if (state_ == nullptr) return paths;
+  for (const std::shared_ptr<const Group>& group : Groups()) {
+    paths.push_back(state_->group_path(group->sequence));
+  }
+  return paths;
+}
+
+void Job::RemoveState() const {
+  for (const std::string& path : StatePaths()) StateFile::Remove(path);
 }
 
 template <typename Change>
@@ -199,6 +202,7 @@ absl::StatusOr<std::shared_ptr<ChunkRounds>> Job::Route(const PushHeader& header
                                                    group->chunks.size(),
                                                    " chunks; there is no chunk ", c));
   }
+  if (!group->results.ok()) return group->results.status();
   if (group->chunks[c] == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk ", c, " of group \"", group->plan->spec.name, "\" is on server ",
@@ -224,11 +228,11 @@ std::vector<std::shared_ptr<const Job::Group>> Job::Groups() const {
 
 absl::StatusOr<FileDescriptor> Job::ShareResults(GroupId id) const {
   const std::shared_ptr<const Group> group = FindGroup(id);
-  if (group == nullptr || group->arena == nullptr) {
+  if (group == nullptr || !group->results.ok() || !group->results->shared) {
     return absl::NotFoundError(
         absl::StrCat("group ", ToNumber(id), " of job \"", name_, "\" has no shared results"));
   }
-  return group->arena->ReadOnlyDescriptor();
+  return group->results->source->ReadOnlyDescriptor();
 }
 
 std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {

@@ -19,10 +19,11 @@
 #include "common/wire/frame.h"
 #include "server/core/chunk_rounds.h"
 #include "server/core/closers.h"
+#include "server/core/group_results.h"
 #include "server/core/plan_change.h"
 #include "server/core/roster.h"
 #include "server/core/round_wait.h"
-#include "server/state/arena.h"
+#include "server/state/state_directory.h"
 
 namespace syncgrads::server {
 
@@ -52,14 +53,30 @@ class Job {
  public:
   // `clock` must outlive this object. `closers` close large rounds; null: the
   // thread that brings the last contribution does. It must outlive the pushes.
+  // Closed rounds are kept over a crash in `state`, which must outlive this object;
+  // null: they are not.
   Job(std::string name, std::string token, Generation generation, ServerIndex self,
-      const Clock& clock, Closers* closers = nullptr);
+      const Clock& clock, Closers* closers = nullptr, const StateDirectory* state = nullptr);
 
   const std::string& name() const { return name_; }
   const std::string& token() const { return token_; }
   Generation generation() const { return generation_; }
 
-  void AddGroup(std::shared_ptr<const GroupPlan> plan);
+  // Makes room for a group's results: those that pushes to it will close, for a
+  // group that change `sequence` has registered. Without room, every push to the
+  // group is answered with the error.
+  absl::StatusOr<GroupResults> MakeResults(const GroupPlan& plan, uint64_t sequence) const;
+  // The same of what a server that died has left.
+  absl::StatusOr<GroupResults> OpenResults(const GroupPlan& plan, uint64_t sequence) const;
+  void AddGroup(std::shared_ptr<const GroupPlan> plan, uint64_t sequence = 0) {
+    AddGroup(plan, sequence, MakeResults(*plan, sequence));
+  }
+  void AddGroup(std::shared_ptr<const GroupPlan> plan, uint64_t sequence,
+                absl::StatusOr<GroupResults> results);
+  // Deletes what is kept of the job, which is over.
+  void RemoveState() const;
+  // The files that the job's results are kept in.
+  std::vector<std::string> StatePaths() const;
   // The first rounds of `epoch` are no earlier than what Hold returned.
   void AddEpoch(const Epoch& epoch);
   void End(const MemberEnded& ended);
@@ -94,12 +111,14 @@ class Job {
  private:
   struct Group {
     std::shared_ptr<const GroupPlan> plan;
-    // Where results lie; null if they are too small to be worth sharing.
-    std::shared_ptr<Arena> arena;
-    // Null for chunks of other servers.
+    // The change that registered it.
+    uint64_t sequence = 0;
+    absl::StatusOr<GroupResults> results;
+    // Null for chunks of other servers, and for all if there are no results.
     std::vector<std::unique_ptr<ChunkRounds>> chunks;
   };
 
+  size_t MemberCount() const;
   std::shared_ptr<const Group> FindGroup(GroupId id) const;
   std::vector<std::shared_ptr<const Group>> Groups() const;
   // The chunk that a push is for, or why there is none.
@@ -116,6 +135,7 @@ class Job {
   const ServerIndex self_;
   const Clock& clock_;
   Closers* const closers_;
+  const StateDirectory* const state_;
 
   mutable Mutex mutex_;
   // Held over a whole change, so that chunks see changes in order.

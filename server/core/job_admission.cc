@@ -14,7 +14,8 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Introduction& introduction,
                                                std::shared_ptr<MemberLink> link) {
   SYNCGRADS_RETURN_IF_ERROR(CheckBelongs(introduction));
   for (auto& [id, member] : members_) {
-    if (!member.gone && member.member.incarnation == introduction.incarnation) {
+    if (member.gone && !member.awaits_farewell) continue;
+    if (member.member.incarnation == introduction.incarnation) {
       return Return(member, std::move(link));
     }
   }
@@ -52,7 +53,7 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Introduction& introduction,
                                 "superseded by incarnation ", ToNumber(introduction.incarnation),
                                 " on ", introduction.host)));
     } else {
-      members_.erase(id);
+      Withdraw(id);
     }
   }
 
@@ -65,6 +66,11 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Introduction& introduction,
   member.asked_rank = introduction.rank;
   member.host = introduction.host;
   member.shares_memory = introduction.shares_memory;
+  if (absl::Status kept = Keep(MemberAdmitted{introduction, generation_, id, member.member.name});
+      !kept.ok()) {
+    members_.erase(id);
+    return kept;
+  }
   member.link = std::move(link);
   member.last_heard = with_.clock.Now();
   with_.journal.Note(absl::StrCat(Quoted(), ": worker \"", member.member.name, "\" on ",
@@ -93,7 +99,8 @@ absl::Status CoordinatedJob::CheckRoom(size_t present) const {
 }
 
 absl::Status CoordinatedJob::CheckBelongs(const Introduction& introduction) const {
-  if (closed()) return absl::UnavailableError(absl::StrCat(Quoted(), " is being closed"));
+  if (closed() && !IsLeaving(introduction))
+    return absl::UnavailableError(absl::StrCat(Quoted(), " is being closed"));
   if (introduction.token != token_) {
     return absl::PermissionDeniedError(absl::StrCat("the token is not that of ", Quoted()));
   }

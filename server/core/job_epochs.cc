@@ -96,10 +96,11 @@ std::vector<const CoordinatedJob::MemberState*> CoordinatedJob::Next() const {
 void CoordinatedJob::ProposeEpoch() {
   // Those who go while an epoch is proposed are left out at its end.
   if (proposal_.has_value()) return FinishProposal();
-  PlanChange change{0, name_, generation_,
-                    EpochProposed{epoch_.number + 1, WhatIsMissing(Next().size())}};
-  proposal_.emplace(with_.log.Append(change), with_.log.size());
-  proposal_->Answer(ServerIndex{0}, with_.own.Apply(change));
+  std::vector<GroupRound> held;
+  const uint64_t sequence =
+      Append(EpochProposed{epoch_.number + 1, WhatIsMissing(Next().size())}, &held);
+  proposal_.emplace(sequence, with_.log.size());
+  proposal_->Answer(ServerIndex{0}, held);
   FinishProposal();
 }
 
@@ -182,11 +183,13 @@ void CoordinatedJob::BeginEpoch(Epoch epoch) {
       })));
   epoch_ = std::move(epoch);
   epoch_told_ = false;
-  const uint64_t sequence = Append(epoch_);
-  for (const Member& member : epoch_.members) TellWhenApplied(sequence, member.id, epoch_);
+  epoch_sequence_ = Append(epoch_);
+  for (const Member& member : epoch_.members) TellWhenApplied(epoch_sequence_, member.id, epoch_);
   // Whoever has gone is nobody's affair any more, once that has been said.
   std::erase_if(members_, [this](const auto& entry) {
-    return entry.second.gone && entry.second.link == nullptr && !epoch_.Has(entry.first);
+    const MemberState& member = entry.second;
+    return member.gone && member.link == nullptr && !member.awaits_farewell &&
+           !epoch_.Has(entry.first);
   });
 }
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "server/core/round_wait.h"
 
 namespace syncgrads::server {
@@ -12,37 +15,155 @@ std::vector<GroupRound> Jobs::Apply(const PlanChange& change) {
   std::shared_ptr<Job> job;
   {
     MutexLock lock(mutex_);
-    if (change.sequence <= applied_) return {};
+    if (change.sequence <= applied_ || !failure_.ok()) return {};
+    const auto found = jobs_.find(change.job);
+    // None: of a job that was opened before this server started.
+    if (found != jobs_.end()) job = found->second;
+  }
+  const auto* plan = std::get_if<std::shared_ptr<const GroupPlan>>(&change.kind);
+  // Before the change is stored, so that what is stored has all its files.
+  absl::StatusOr<GroupResults> results = GroupResults();
+  if (job != nullptr && plan != nullptr) results = job->MakeResults(**plan, change.sequence);
+  if (state_.store != nullptr) {
+    const absl::Status stored = state_.store->Append(change);
+    if (!stored.ok()) {
+      MutexLock lock(mutex_);
+      failure_ = stored;
+      return {};
+    }
+  }
+  bool idle;
+  {
+    MutexLock lock(mutex_);
     applied_ = change.sequence;
+    plan_ = change.plan;
     if (const auto* opened = std::get_if<JobOpened>(&change.kind)) {
       jobs_[change.job] = std::make_shared<Job>(change.job, opened->token, change.generation, self_,
-                                                clock_, closers_);
+                                                clock_, closers_, state_.directory);
       all_done_ = false;
       return {};
     }
     if (const auto* closed = std::get_if<JobClosed>(&change.kind)) {
       jobs_.erase(change.job);
       all_done_ = closed->last;
-      return {};
     }
-    const auto found = jobs_.find(change.job);
-    // Of a job that was opened before this server started.
-    if (found == jobs_.end()) return {};
-    job = found->second;
+    idle = jobs_.empty();
   }
-  if (const auto* plan = std::get_if<std::shared_ptr<const GroupPlan>>(&change.kind)) {
-    job->AddGroup(*plan);
-  } else if (const auto* epoch = std::get_if<Epoch>(&change.kind)) {
-    job->AddEpoch(*epoch);
+  if (job == nullptr) return {};
+  if (std::holds_alternative<JobClosed>(change.kind)) {
+    job->RemoveState();
+    // The coordinator has more to remember.
+    if (idle && self_ != ServerIndex{0}) ForgetClosed();
+    return {};
+  }
+  if (plan != nullptr) {
+    if (!results.ok() && journal_ != nullptr) {
+      journal_->Warn(absl::StrCat("job \"", job->name(), "\": group \"", (*plan)->spec.name,
+                                  "\" has no place for its results: ", results.status().message()));
+    }
+    job->AddGroup(*plan, change.sequence, std::move(results));
+    return {};
+  }
+  return ApplyTo(*job, change);
+}
+
+std::vector<GroupRound> Jobs::ApplyTo(Job& job, const PlanChange& change) const {
+  if (const auto* epoch = std::get_if<Epoch>(&change.kind)) {
+    job.AddEpoch(*epoch);
   } else if (const auto* ended = std::get_if<MemberEnded>(&change.kind)) {
-    job->End(*ended);
+    job.End(*ended);
   } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
-    if (!gone->in_order) NoteDrop(*job, *gone);
-    job->Remove(*gone);
+    if (!gone->in_order) NoteDrop(job, *gone);
+    job.Remove(*gone);
   } else if (const auto* proposed = std::get_if<EpochProposed>(&change.kind)) {
-    return job->Hold(proposed->held_for);
+    return job.Hold(proposed->held_for);
   }
   return {};
+}
+
+void Jobs::ForgetClosed() {
+  PlanStart start;
+  {
+    MutexLock lock(mutex_);
+    start.plan = plan_;
+    start.applied = applied_;
+    start.all_done = all_done_;
+  }
+  if (state_.store == nullptr) return;
+  const absl::Status stored = state_.store->StartAfresh(start);
+  if (stored.ok()) return;
+  MutexLock lock(mutex_);
+  failure_ = stored;
+}
+
+absl::StatusOr<std::vector<HeldRounds>> Jobs::Restore(State state, const PlanStart& start,
+                                                      const std::vector<PlanChange>& changes) {
+  // What is left of jobs that were closed does not matter, nor is it all there.
+  std::set<std::pair<std::string, Generation>> closed;
+  for (const PlanChange& change : changes) {
+    if (std::holds_alternative<JobClosed>(change.kind)) {
+      closed.insert({change.job, change.generation});
+    }
+  }
+  std::map<std::string, std::shared_ptr<Job>, std::less<>> jobs;
+  std::map<std::string, HeldRounds> held;
+  uint64_t plan = start.plan, applied = start.applied;
+  bool all_done = start.all_done;
+  for (const PlanChange& change : changes) {
+    plan = change.plan;
+    applied = change.sequence;
+    const bool opens = std::holds_alternative<JobOpened>(change.kind);
+    if (opens) all_done = false;
+    if (const auto* end = std::get_if<JobClosed>(&change.kind)) all_done = end->last;
+    if (closed.contains({change.job, change.generation})) continue;
+    if (opens) {
+      jobs[change.job] = std::make_shared<Job>(change.job, std::get<JobOpened>(change.kind).token,
+                                               change.generation, self_, clock_, closers_, state.directory);
+      continue;
+    }
+    const auto job = jobs.find(change.job);
+    if (job == jobs.end()) continue;
+    if (const auto* group = std::get_if<std::shared_ptr<const GroupPlan>>(&change.kind)) {
+      absl::StatusOr<GroupResults> results = job->second->OpenResults(**group, change.sequence);
+      if (absl::IsNotFound(results.status()))
+        return absl::DataLossError(results.status().message());
+      SYNCGRADS_RETURN_IF_ERROR(results.status());
+      job->second->AddGroup(*group, change.sequence, std::move(results));
+      continue;
+    }
+    std::vector<GroupRound> rounds = ApplyTo(*job->second, change);
+    if (std::holds_alternative<EpochProposed>(change.kind)) {
+      held[change.job] = {change.job, change.sequence, std::move(rounds)};
+    } else if (std::holds_alternative<Epoch>(change.kind)) {
+      held.erase(change.job);
+    }
+  }
+  std::vector<HeldRounds> proposals;
+  for (auto& [job, rounds] : held) proposals.push_back(std::move(rounds));
+  state_ = state;
+  MutexLock lock(mutex_);
+  jobs_ = std::move(jobs);
+  plan_ = plan;
+  applied_ = applied;
+  all_done_ = all_done;
+  return proposals;
+}
+
+void Jobs::StartAfresh(const PlanStart& start) {
+  std::vector<std::shared_ptr<Job>> dropped = All();
+  {
+    MutexLock lock(mutex_);
+    jobs_.clear();
+    plan_ = start.plan;
+    applied_ = start.applied;
+    all_done_ = start.all_done;
+  }
+  if (state_.store != nullptr) {
+    const absl::Status stored = state_.store->StartAfresh(start);
+    MutexLock lock(mutex_);
+    if (!stored.ok()) failure_ = stored;
+  }
+  for (const std::shared_ptr<Job>& job : dropped) job->RemoveState();
 }
 
 void Jobs::NoteDrop(const Job& job, const MemberGone& gone) const {
@@ -61,6 +182,16 @@ void Jobs::NoteDrop(const Job& job, const MemberGone& gone) const {
 uint64_t Jobs::applied() const {
   MutexLock lock(mutex_);
   return applied_;
+}
+
+uint64_t Jobs::plan() const {
+  MutexLock lock(mutex_);
+  return plan_;
+}
+
+absl::Status Jobs::status() const {
+  MutexLock lock(mutex_);
+  return failure_;
 }
 
 std::shared_ptr<Job> Jobs::Find(absl::string_view name) const {

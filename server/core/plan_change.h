@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "common/group.h"
 #include "common/membership.h"
@@ -30,13 +31,24 @@ struct JobClosed {
 };
 
 struct PlanChange {
-  // Counts from 1 over all jobs, without gaps.
+  // Counts from 1 over all jobs of a plan, without gaps.
   uint64_t sequence = 0;
   std::string job;
   Generation generation{};
   std::variant<JobOpened, std::shared_ptr<const GroupPlan>, EpochProposed, Epoch, MemberEnded,
                MemberGone, JobClosed>
       kind;
+  // Which plan the sequence belongs to; see PlanStart.
+  uint64_t plan = 0;
+};
+
+// What a server holds for an epoch that was proposed: of each group the oldest
+// round that nobody there has contributed to, and those after it.
+struct HeldRounds {
+  std::string job;
+  // Of the proposal.
+  uint64_t sequence = 0;
+  std::vector<GroupRound> rounds;
 };
 
 }  // namespace syncgrads::server

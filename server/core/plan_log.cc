@@ -8,9 +8,43 @@
 
 namespace syncgrads::server {
 
-PlanLog::PlanLog(uint32_t servers, std::string own_address) : servers_(servers) {
+PlanLog::PlanLog(uint32_t servers, std::string own_address, uint64_t plan)
+    : plan_(plan), servers_(servers) {
   servers_[0].address = std::move(own_address);
   servers_[0].incarnation = Incarnation{1};
+}
+
+void PlanLog::Restore(const PlanStart& start, const std::vector<PlanChange>& changes,
+                      const std::vector<ServerSeen>& servers) {
+  plan_ = start.plan;
+  newest_ = start.applied;
+  for (const PlanChange& change : changes) {
+    newest_ = change.sequence;
+    if (servers_.size() > 1) changes_.push_back(change);
+  }
+  servers_[0].applied = newest_;
+  const auto see = [this](const ServerSeen& seen) {
+    const uint32_t index = ToNumber(seen.server);
+    if (index == 0 || index >= servers_.size()) return;
+    servers_[index].address = seen.address;
+    servers_[index].incarnation = seen.incarnation;
+  };
+  std::for_each(start.servers.begin(), start.servers.end(), see);
+  std::for_each(servers.begin(), servers.end(), see);
+  // What came before the start, all had applied.
+  for (Server& server : servers_) server.applied = std::max(server.applied, start.applied);
+}
+
+PlanStart PlanLog::Start() const {
+  PlanStart start;
+  start.plan = plan_;
+  start.applied = newest_;
+  for (uint32_t index = 1; index < servers_.size(); ++index) {
+    const Server& server = servers_[index];
+    if (server.incarnation == Incarnation{}) continue;
+    start.servers.push_back({ServerIndex{index}, server.address, server.incarnation});
+  }
+  return start;
 }
 
 absl::Status PlanLog::Attach(const ServerIdentity& server, std::shared_ptr<ServerLink> link,
@@ -20,6 +54,12 @@ absl::Status PlanLog::Attach(const ServerIdentity& server, std::shared_ptr<Serve
     return absl::InvalidArgumentError(absl::StrCat("server index ", index, " of ", servers_.size(),
                                                    " servers; followers are 1 and up"));
   }
+  const bool follows_us = server.plan == plan_ && server.applied <= newest_;
+  if (server.applied != 0 && !follows_us) {
+    return absl::DataLossError(absl::StrCat(
+        "server ", index, " at ", server.address, " has applied ", server.applied,
+        " changes of plan ", server.plan, "; this is plan ", plan_, " of ", newest_, " changes"));
+  }
   Server& known = servers_[index];
   if (known.incarnation != server.incarnation) {
     if (known.link != nullptr) {
@@ -27,16 +67,11 @@ absl::Status PlanLog::Attach(const ServerIdentity& server, std::shared_ptr<Serve
                                                    ", which is connected; ", server.address,
                                                    " wants its place"));
     }
-    if (server.applied != 0) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("server ", index, " at ", server.address, " has applied ", server.applied,
-                       " changes of another coordinator; restart it"));
-    }
-    state_lost = known.incarnation != Incarnation{};
+    state_lost = known.incarnation != Incarnation{} && server.applied == 0;
     known.incarnation = server.incarnation;
     // Its first start: it lacks everything so far. What is forgotten is what a
     // predecessor had applied.
-    known.applied = state_lost ? newest_ : 0;
+    known.applied = state_lost ? newest_ : server.applied;
   } else {
     state_lost = false;
     known.applied = std::max(known.applied, server.applied);
@@ -46,6 +81,7 @@ absl::Status PlanLog::Attach(const ServerIdentity& server, std::shared_ptr<Serve
   for (const PlanChange& change : changes_) {
     if (change.sequence > known.applied) known.link->Send(change);
   }
+  ForgetApplied();
   return absl::OkStatus();
 }
 
@@ -59,19 +95,27 @@ bool PlanLog::Applied(ServerIndex index, const ServerLink* link, uint64_t sequen
   if (server.link.get() != link) return false;
   // What it claims beyond what was sent is nothing to build on.
   server.applied = std::max(server.applied, std::min(sequence, newest_));
-  const uint64_t all = applied_by_all();
-  while (!changes_.empty() && changes_.front().sequence <= all) changes_.pop_front();
+  ForgetApplied();
   return true;
 }
 
-uint64_t PlanLog::Append(PlanChange& change) {
-  change.sequence = ++newest_;
+void PlanLog::ForgetApplied() {
+  const uint64_t all = applied_by_all();
+  while (!changes_.empty() && changes_.front().sequence <= all) changes_.pop_front();
+}
+
+void PlanLog::Number(PlanChange& change) const {
+  change.sequence = newest_ + 1;
+  change.plan = plan_;
+}
+
+void PlanLog::Send(const PlanChange& change) {
+  newest_ = change.sequence;
   if (servers_.size() > 1) changes_.push_back(change);
   for (const Server& server : servers_) {
     if (server.link != nullptr) server.link->Send(change);
   }
   servers_[0].applied = newest_;
-  return newest_;
 }
 
 uint64_t PlanLog::applied_by_all() const {

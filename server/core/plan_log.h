@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "common/ids.h"
 #include "server/core/plan_change.h"
+#include "server/core/store.h"
 
 namespace syncgrads::server {
 
@@ -31,24 +32,31 @@ struct ServerIdentity {
   ServerIndex index{};
   std::string address;
   Incarnation incarnation{};
-  // The newest change it has applied.
+  // The newest change it has applied, and of which plan.
   uint64_t applied = 0;
+  uint64_t plan = 0;
 };
 
 // Not thread-safe; the Coordinator that owns it holds the lock.
 class PlanLog {
  public:
-  PlanLog(uint32_t servers, std::string own_address);
+  // `plan` tells its changes from those of any other.
+  PlanLog(uint32_t servers, std::string own_address, uint64_t plan = 1);
+
+  // Takes back what was stored: where the plan stood, the changes since then, and
+  // the servers that were seen. To be called first.
+  void Restore(const PlanStart& start, const std::vector<PlanChange>& changes,
+               const std::vector<ServerSeen>& servers);
 
   // A server has connected, for the first time or again; sends it what it lacks.
-  // Sets `state_lost` if it is another process than before: it knows nothing of
-  // what its predecessor had applied, and is sent only what is new from now on.
+  // Sets `state_lost` if it has forgotten what it had applied: it is then sent only
+  // what is new from now on.
   //
   // Errors:
   //   InvalidArgument     there is no such server
   //   AlreadyExists       another process, connected, has this index
-  //   FailedPrecondition  it has followed another coordinator, whose changes it
-  //                       would take for ours
+  //   DataLoss            it has applied changes of another plan, or more of this
+  //                       one than there are: it must forget them
   absl::Status Attach(const ServerIdentity& server, std::shared_ptr<ServerLink> link,
                       bool& state_lost);
   // The link broke; of no effect if the server has another by now.
@@ -56,12 +64,19 @@ class PlanLog {
   // False if the link is not the server's present one.
   bool Applied(ServerIndex index, const ServerLink* link, uint64_t sequence);
 
-  // Numbers the change, and sends it to all others.
-  uint64_t Append(PlanChange& change);
+  // Gives the change the next number. It is stored, then Sent, before another one
+  // is numbered.
+  void Number(PlanChange& change) const;
+  // Sends it to all others; this server has applied it.
+  void Send(const PlanChange& change);
 
   uint64_t applied_by_all() const;
   // The same of those that are connected now.
   uint64_t applied_by_connected() const;
+  // All of its changes have been applied everywhere.
+  bool settled() const { return applied_by_all() == newest_; }
+  // Where it stands.
+  PlanStart Start() const;
   // All servers have connected at least once.
   bool complete() const;
   // The servers that are not connected, in words; empty if all are.
@@ -77,6 +92,9 @@ class PlanLog {
     std::shared_ptr<ServerLink> link;
   };
 
+  void ForgetApplied();
+
+  uint64_t plan_;
   std::vector<Server> servers_;
   std::deque<PlanChange> changes_;  // not yet applied by all
   uint64_t newest_ = 0;

@@ -148,7 +148,7 @@ class FollowStream : public DuplexStream<v1::ServerSignal, v1::PlanSignal>, publ
           {grpc::StatusCode::PERMISSION_DENIED, "the servers' token is another"});
     }
     ServerIdentity identity{ServerIndex{hello.index()}, hello.address(),
-                            Incarnation{hello.incarnation()}, hello.applied()};
+                            Incarnation{hello.incarnation()}, hello.applied(), hello.plan()};
     if (absl::StartsWith(identity.address, ":")) {
       identity.address = HostOfPeer(peer_) + identity.address;
     }

@@ -45,6 +45,14 @@ bool IsPassing(const absl::Status& status) {
   }
 }
 
+v1::ServerSignal AnswerTo(uint64_t proposal, const std::vector<GroupRound>& open) {
+  v1::ServerSignal answer;
+  v1::OpenRounds& rounds = *answer.mutable_open_rounds();
+  rounds.set_sequence(proposal);
+  for (const GroupRound& round : open) *rounds.add_rounds() = syncgrads::ToProto(round);
+  return answer;
+}
+
 }  // namespace
 
 class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::PlanSignal> {
@@ -97,7 +105,13 @@ Follower::Follower(FollowerOptions options, Jobs& jobs, const Clock& clock, Jour
       clock_(clock),
       journal_(journal),
       stub_(v1::Control::NewStub(ChannelTo(options_.coordinator))),
-      backoff_(kFirstBackoff) {}
+      incarnation_(options_.incarnation),
+      backoff_(kFirstBackoff) {
+  MutexLock lock(mutex_);
+  for (const HeldRounds& held : options_.held) {
+    open_rounds_[held.job] = AnswerTo(held.sequence, held.rounds);
+  }
+}
 
 Follower::~Follower() {
   MutexLock lock(mutex_);
@@ -117,13 +131,14 @@ void Follower::Tick() {
     stream_ = std::make_unique<Stream>(*this);
     started = stream_.get();
     for (const auto& [job, rounds] : open_rounds_) first.push_back(rounds);
+    first.front().mutable_hello()->set_incarnation(ToNumber(incarnation_));
   }
   v1::ServerHello& hello = *first.front().mutable_hello();
   hello.set_protocol_version(kProtocolVersion);
   hello.set_index(ToNumber(options_.index));
   hello.set_address(options_.address);
-  hello.set_incarnation(ToNumber(options_.incarnation));
   hello.set_applied(jobs_.applied());
+  hello.set_plan(jobs_.plan());
   hello.set_token(options_.server_token);
   started->Start(first);
 }
@@ -145,16 +160,19 @@ void Follower::OnSignal(Stream& stream, const v1::PlanSignal& signal) {
     backoff_ = kFirstBackoff;
   }
   const std::vector<GroupRound> open = jobs_.Apply(*change);
+  if (const absl::Status stored = jobs_.status(); !stored.ok()) {
+    MutexLock lock(mutex_);
+    if (status_.ok()) status_ = stored;
+    return stream.Cancel();
+  }
   v1::ServerSignal reply;
   if (std::holds_alternative<EpochProposed>(change->kind)) {
-    v1::OpenRounds& rounds = *reply.mutable_open_rounds();
-    rounds.set_sequence(change->sequence);
-    for (const GroupRound& round : open) *rounds.add_rounds() = syncgrads::ToProto(round);
+    const v1::ServerSignal answer = AnswerTo(change->sequence, open);
     {
       MutexLock lock(mutex_);
-      open_rounds_[change->job] = reply;
+      open_rounds_[change->job] = answer;
     }
-    stream.Send(reply);
+    stream.Send(answer);
   } else if (std::holds_alternative<Epoch>(change->kind) ||
              std::holds_alternative<JobClosed>(change->kind)) {
     MutexLock lock(mutex_);
@@ -171,9 +189,12 @@ void Follower::OnDone(const absl::Status& status) {
   next_attempt_ = clock_.Now() + backoff_;
   backoff_ = std::min(backoff_ * 2, kLongestBackoff);
   if (!stopping_) {
-    const std::string line = absl::StrCat("the stream to the coordinator at ",
-                                          options_.coordinator, " ended: ", status.ToString());
-    if (IsPassing(status)) {
+    const std::string line = absl::StrCat("the stream to the coordinator at ", options_.coordinator,
+                                          " ended: ", status.ToString());
+    if (absl::IsDataLoss(status)) {
+      journal_.Warn(absl::StrCat(line, "; begins with nothing"));
+      ForgetPlan();
+    } else if (IsPassing(status)) {
       journal_.Note(line);
     } else {
       journal_.Warn(line);
@@ -181,6 +202,14 @@ void Follower::OnDone(const absl::Status& status) {
     }
   }
   ended_.NotifyAll();
+}
+
+void Follower::ForgetPlan() {
+  open_rounds_.clear();
+  incarnation_ = options_.draw_incarnation();
+  PlanStart start;
+  start.incarnation = incarnation_;
+  jobs_.StartAfresh(start);
 }
 
 }  // namespace syncgrads::server

@@ -4,9 +4,12 @@
 #ifndef SYNCGRADS_SERVER_SERVICE_FOLLOWER_H_
 #define SYNCGRADS_SERVER_SERVICE_FOLLOWER_H_
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -24,8 +27,13 @@ struct FollowerOptions {
   ServerIndex index{};
   // What workers reach this server at; ":port" for the host it is seen from.
   std::string address;
+  // As which the coordinator knows this server; see PlanStart.
   Incarnation incarnation{};
   std::string server_token;
+  // What is held since before a restart.
+  std::vector<HeldRounds> held;
+  // Draws an incarnation.
+  std::function<Incarnation()> draw_incarnation;
 };
 
 // Thread-safe.
@@ -47,6 +55,8 @@ class Follower {
 
   void OnSignal(Stream& stream, const v1::PlanSignal& signal);
   void OnDone(const absl::Status& status);
+  // The coordinator has forgotten what this server has of it: so does this one.
+  void ForgetPlan() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const FollowerOptions options_;
   Jobs& jobs_;
@@ -56,6 +66,7 @@ class Follower {
 
   mutable Mutex mutex_;
   CondVar ended_;
+  Incarnation incarnation_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   absl::Duration backoff_ ABSL_GUARDED_BY(mutex_);

@@ -136,9 +136,28 @@ Introduction FromProto(const v1::Hello& hello) {
   return introduction;
 }
 
+v1::Hello ToProto(const Introduction& introduction) {
+  v1::Hello hello;
+  hello.set_protocol_version(introduction.protocol_version);
+  hello.set_job(introduction.job);
+  hello.set_token(introduction.token);
+  hello.set_name(introduction.name);
+  hello.set_incarnation(ToNumber(introduction.incarnation));
+  if (introduction.rank.has_value()) hello.set_rank(*introduction.rank);
+  hello.set_world_size(introduction.world_size);
+  hello.set_host(introduction.host);
+  hello.set_generation(ToNumber(introduction.generation));
+  hello.set_only_running(introduction.only_running);
+  hello.set_max_workers(introduction.max_workers);
+  hello.set_min_workers(introduction.min_workers);
+  hello.set_step_timeout_ms(absl::ToInt64Milliseconds(introduction.step_timeout));
+  return hello;
+}
+
 v1::PlanSignal ToProto(const PlanChange& change) {
   v1::PlanSignal out;
   out.set_sequence(change.sequence);
+  out.set_plan(change.plan);
   out.set_job(change.job);
   out.set_generation(ToNumber(change.generation));
   std::visit(PlanChangeWriter{out}, change.kind);
@@ -146,7 +165,8 @@ v1::PlanSignal ToProto(const PlanChange& change) {
 }
 
 absl::StatusOr<PlanChange> FromProto(const v1::PlanSignal& signal) {
-  PlanChange change{signal.sequence(), signal.job(), Generation{signal.generation()}, {}};
+  PlanChange change{
+      signal.sequence(), signal.job(), Generation{signal.generation()}, {}, signal.plan()};
   SYNCGRADS_ASSIGN_OR_RETURN(change.kind, KindOf(signal));
   return change;
 }

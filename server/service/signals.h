@@ -18,6 +18,7 @@ namespace syncgrads::server {
 
 v1::JobSignal ToProto(Generation generation, const JobSignal& signal);
 Introduction FromProto(const v1::Hello& hello);
+v1::Hello ToProto(const Introduction& introduction);
 
 v1::PlanSignal ToProto(const PlanChange& change);
 // InvalidArgument if the change is of a kind, or has a plan, that this version does

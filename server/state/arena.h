@@ -42,7 +42,7 @@ class Arena : public SlotSource {
   std::unique_ptr<Slot> MakeSlot(size_t set, size_t position);
 
   std::vector<StoredSlot> SlotsOf(size_t position) override;
-  absl::StatusOr<std::unique_ptr<Slot>> Another(size_t, size_t) override { return nullptr; }
+  absl::StatusOr<std::unique_ptr<Slot>> Another(size_t, size_t, size_t) override { return nullptr; }
   absl::StatusOr<FileDescriptor> ReadOnlyDescriptor() const override {
     return region_->ReadOnlyDescriptor();
   }

@@ -26,6 +26,8 @@ struct Slot {
   // Where the slot is published, in the file that it lies in; empty if it dies
   // with the process. See slot_record.h.
   absl::Span<std::byte> record;
+  // How many contributors the record has room for.
+  size_t contributors = 0;
   // The word of the file that has the chunk's newest round; null without a record.
   uint64_t* newest = nullptr;
 };

@@ -35,7 +35,8 @@ class SlotSource {
   //
   // Errors:
   //   ResourceExhausted, Unavailable  as CreateMappedFile
-  virtual absl::StatusOr<std::unique_ptr<Slot>> Another(size_t position, size_t value_bytes) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Slot>> Another(size_t position, size_t value_bytes,
+                                                        size_t contributors) = 0;
 
   // For a worker to read results from.
   virtual absl::StatusOr<FileDescriptor> ReadOnlyDescriptor() const = 0;

@@ -52,19 +52,21 @@ std::shared_ptr<Slot> SlotPool::Share(std::unique_ptr<Slot> slot) const {
   });
 }
 
-absl::StatusOr<std::shared_ptr<Slot>> SlotPool::Acquire(size_t value_bytes) {
-  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Slot> slot, Take(value_bytes));
+absl::StatusOr<std::shared_ptr<Slot>> SlotPool::Acquire(size_t value_bytes, size_t contributors) {
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Slot> slot, Take(value_bytes, contributors));
   if (!slot->record.empty()) MakeVacant(*slot);
   return Share(std::move(slot));
 }
 
-absl::StatusOr<std::unique_ptr<Slot>> SlotPool::Take(size_t value_bytes) {
+absl::StatusOr<std::unique_ptr<Slot>> SlotPool::Take(size_t value_bytes, size_t contributors) {
   std::unique_ptr<Slot> slot;
   {
     MutexLock lock(free_->mutex);
     // The one that was let go of last: it may still be in the cache.
     for (size_t i = free_->slots.size(); i-- > 0;) {
-      if (free_->slots[i]->values.size() < value_bytes) continue;
+      const Slot& one = *free_->slots[i];
+      if (one.values.size() < value_bytes) continue;
+      if (!one.record.empty() && one.contributors < contributors) continue;
       slot = std::move(free_->slots[i]);
       free_->slots.erase(free_->slots.begin() + static_cast<ptrdiff_t>(i));
       return slot;
@@ -72,7 +74,7 @@ absl::StatusOr<std::unique_ptr<Slot>> SlotPool::Take(size_t value_bytes) {
     slot = std::move(free_->spare);
   }
   if (slot == nullptr && free_->source != nullptr) {
-    SYNCGRADS_ASSIGN_OR_RETURN(slot, free_->source->Another(position_, value_bytes));
+    SYNCGRADS_ASSIGN_OR_RETURN(slot, free_->source->Another(position_, value_bytes, contributors));
     if (slot != nullptr) return slot;
   }
   if (slot == nullptr) {

@@ -39,9 +39,10 @@ class SlotPool {
   // A slot whose contents are anything. `value_bytes` may be more than the
   // shape's: a gather's result grows with the membership. Past what the source has
   // room for, a slot is what it has to give instead, or has memory of its own.
+  // `contributors` is how many the round may have.
   //
   // Errors: as SlotSource::Another
-  absl::StatusOr<std::shared_ptr<Slot>> Acquire(size_t value_bytes);
+  absl::StatusOr<std::shared_ptr<Slot>> Acquire(size_t value_bytes, size_t contributors = 0);
   absl::StatusOr<std::shared_ptr<Slot>> Acquire() { return Acquire(shape_.value_bytes); }
 
   // The newest rounds that were in the source from the start and follow each
@@ -65,7 +66,7 @@ class SlotPool {
 
   // Shares a slot that goes back to the free list.
   std::shared_ptr<Slot> Share(std::unique_ptr<Slot> slot) const;
-  absl::StatusOr<std::unique_ptr<Slot>> Take(size_t value_bytes);
+  absl::StatusOr<std::unique_ptr<Slot>> Take(size_t value_bytes, size_t contributors);
 
   const SlotShape shape_;
   const size_t position_;

@@ -20,7 +20,7 @@
 
 // A file, in the machine's own byte order:
 //
-//   Header
+//   Header                      and FurtherRoom, in a further slot's file
 //   u64 newest[chunks]          see slot_record.h
 //   records                     of all chunks in set 0, then in set 1
 //   values, optimizer's arrays  of all chunks in set 0, then in set 1
@@ -44,7 +44,7 @@ struct Header {
   uint64_t checksum;  // of all before it
 };
 
-constexpr size_t kHeaderBytes = 64;
+constexpr size_t kHeaderBytes = 128;
 constexpr size_t kPage = 4096;
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -148,17 +148,22 @@ StoredSlot SlotAt(const SharedRegion& region, const FileMap& map, const StateLay
   if (layout.optimizer_slots > 0) slot->updates.resize(chunk.spans);
   slot->record = {region.data() + map.records[index],
                   RecordBytes(chunk.spans, layout.contributors)};
+  slot->contributors = layout.contributors;
   slot->newest = reinterpret_cast<uint64_t*>(region.data() + map.newest_at) + position;
   return {std::move(slot), std::nullopt};
 }
 
-StateLayout OneChunk(const StateLayout& layout, size_t position, size_t value_bytes) {
+// What a further slot has room for: its file alone knows.
+struct FurtherRoom {
+  uint64_t value_bytes;
+  uint64_t contributors;
+};
+
+StateLayout OneChunk(const StateLayout& layout, size_t position, const FurtherRoom& room) {
   StateLayout one = layout;
   one.chunks = {layout.chunks[position]};
-  // A longer result has more contributors.
-  const size_t usual = one.chunks[0].value_bytes;
-  one.contributors *= (std::max(value_bytes, usual) + usual - 1) / usual;
-  one.chunks[0].value_bytes = value_bytes;
+  one.chunks[0].value_bytes = room.value_bytes;
+  one.contributors = room.contributors;
   return one;
 }
 
@@ -247,15 +252,14 @@ absl::Status StateFile::OpenFurther(const std::string& path, size_t position) {
     unlink(path.c_str());
     return absl::OkStatus();
   }
-  // A gather's result may be longer than the group's file has room for; its size
-  // is the one thing that the file alone knows.
-  uint64_t value_bytes = 0;
-  std::memcpy(&value_bytes, region->data() + sizeof(Header), sizeof(value_bytes));
-  if (value_bytes > region->size()) {
+  FurtherRoom room;
+  std::memcpy(&room, region->data() + sizeof(Header), sizeof(room));
+  if (room.value_bytes > region->size() || room.contributors > region->size()) {
     return absl::DataLossError(absl::StrCat("state file ", path, " of ", region->size(),
-                                            " bytes says that it is for values of ", value_bytes));
+                                            " bytes says that it is for ", room.value_bytes,
+                                            " bytes of ", room.contributors, " contributors"));
   }
-  const StateLayout one = OneChunk(layout_, position, value_bytes);
+  const StateLayout one = OneChunk(layout_, position, room);
   const FileMap map(one, 1);
   SYNCGRADS_RETURN_IF_ERROR(CheckHeader(path, *region, one, 1, map.bytes));
   StoredSlot stored = SlotAt(*region, map, one, 0, 0);
@@ -291,10 +295,7 @@ absl::Status StateFile::Verify(size_t position) {
       NewestPublished(*slots_[position].front().slot->newest);
   if (!said.ok()) return absl::DataLossError(absl::StrCat(where, said.status().message()));
   // The word follows the record: a server may have died between the two.
-  if (newest == *said || (newest.has_value() && said->has_value() && *newest == Next(**said)) ||
-      (newest.has_value() && !said->has_value() && ToNumber(*newest) <= 1)) {
-    return absl::OkStatus();
-  }
+  if (newest >= *said) return absl::OkStatus();
   const auto name = [](const std::optional<Round>& round) {
     return round.has_value() ? absl::StrCat("round ", ToNumber(*round)) : std::string("no round");
   };
@@ -319,10 +320,12 @@ std::vector<StoredSlot> StateFile::SlotsOf(size_t position) {
   return std::move(slots_[position]);
 }
 
-absl::StatusOr<std::unique_ptr<Slot>> StateFile::Another(size_t position, size_t value_bytes) {
+absl::StatusOr<std::unique_ptr<Slot>> StateFile::Another(size_t position, size_t value_bytes,
+                                                         size_t contributors) {
   MutexLock lock(mutex_);
-  const StateLayout one =
-      OneChunk(layout_, position, std::max(value_bytes, layout_.chunks[position].value_bytes));
+  const FurtherRoom room = {std::max(value_bytes, layout_.chunks[position].value_bytes),
+                            std::max(contributors, layout_.contributors)};
+  const StateLayout one = OneChunk(layout_, position, room);
   const FileMap map(one, 1);
   const std::string path = absl::StrCat(path_, ".", position, ".", further_[position]);
   SYNCGRADS_ASSIGN_OR_RETURN(
@@ -330,8 +333,7 @@ absl::StatusOr<std::unique_ptr<Slot>> StateFile::Another(size_t position, size_t
       CreateMappedFile(path, map.bytes,
                        RoomIn(std::filesystem::path(path_).parent_path().string())));
   ++further_[position];
-  const uint64_t size = one.chunks[0].value_bytes;
-  std::memcpy(region->data() + sizeof(Header), &size, sizeof(size));
+  std::memcpy(region->data() + sizeof(Header), &room, sizeof(room));
   const Header header = HeaderOf(one, 1, map.bytes);
   std::memcpy(region->data() + sizeof(kMagic), &header.file_bytes, sizeof(header) - sizeof(kMagic));
   // Last: without it, the file was still being made.

@@ -38,7 +38,7 @@ struct StateLayout {
   Generation generation{};
   GroupId group{};
   size_t optimizer_slots = 0;
-  // Of a result, at most.
+  // That a result is expected to have at most.
   size_t contributors = 0;
   // Those of this server.
   std::vector<Chunk> chunks;
@@ -74,7 +74,8 @@ class StateFile : public SlotSource {
   static void Remove(const std::string& path);
 
   std::vector<StoredSlot> SlotsOf(size_t position) override;
-  absl::StatusOr<std::unique_ptr<Slot>> Another(size_t position, size_t value_bytes) override;
+  absl::StatusOr<std::unique_ptr<Slot>> Another(size_t position, size_t value_bytes,
+                                                size_t contributors) override;
   absl::StatusOr<FileDescriptor> ReadOnlyDescriptor() const override;
 
  private:

@@ -1,5 +1,7 @@
 #include "tests/integration/cluster.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -45,23 +47,35 @@ std::string WriteJob(const std::string& name, const v1::JobFile& job) {
 }  // namespace
 
 Cluster::Cluster(int servers, const std::vector<std::string>& flags) {
+  static int clusters = 0;
+  const std::string root = TemporaryPath(absl::StrCat("state-", getpid(), "-", clusters++));
   for (int index = 0; index < servers; ++index) {
-    std::vector<std::string> all = {absl::StrCat("--index=", index), "--port=0",
-                                    "--bind=127.0.0.1"};
+    states_.push_back(absl::StrCat(root, "-", index));
+    std::vector<std::string> all = {absl::StrCat("--index=", index), "--port=0", "--bind=127.0.0.1",
+                                    absl::StrCat("--state=", states_.back())};
     all.push_back(index == 0 ? absl::StrCat("--servers=", servers)
                              : absl::StrCat("--coordinator=", coordinator()));
     all.insert(all.end(), flags.begin(), flags.end());
-    StartServer(std::move(all));
+    flags_.push_back(std::move(all));
+    servers_.emplace_back();
+    addresses_.push_back(StartServer(index));
   }
 }
 
-void Cluster::StartServer(std::vector<std::string> flags) {
-  servers_.push_back(StartOrDie(kServer, std::move(flags)));
-  const auto line = servers_.back()->WaitForLine(
-      absl::StrCat("ps-server ", servers_.size() - 1, " listening on "), kLongEnough);
+Cluster::~Cluster() {
+  servers_.clear();
+  for (const std::string& state : states_) std::filesystem::remove_all(state);
+}
+
+void Cluster::Restart(int index) { EXPECT_EQ(StartServer(index), address(index)); }
+
+std::string Cluster::StartServer(int index) {
+  servers_[index] = StartOrDie(kServer, flags_[index]);
+  const auto line = servers_[index]->WaitForLine(
+      absl::StrCat("ps-server ", index, " listening on "), kLongEnough);
   EXPECT_TRUE(line.ok()) << line.status();
   const std::string port = line.ok() ? line->substr(line->rfind(':') + 1) : "0";
-  addresses_.push_back(absl::StrCat("127.0.0.1:", port));
+  return absl::StrCat("127.0.0.1:", port);
 }
 
 std::unique_ptr<Process> Cluster::StartWorker(const std::string& job, int rank, int world_size,

@@ -17,26 +17,37 @@ namespace syncgrads::testing {
 // Of every wait for a process. Instrumented programs on a busy machine are slow.
 inline constexpr absl::Duration kLongEnough = absl::Minutes(3);
 
-// Running ps-servers on ports that they picked.
+// Running ps-servers on ports that they picked, each with its state in a directory
+// of the cluster's own.
 class Cluster {
  public:
   // Starts them and waits until all listen; a test failure if they do not.
   // `flags` go to every server.
   explicit Cluster(int servers, const std::vector<std::string>& flags = {});
+  // Ends the servers, and removes their state.
+  ~Cluster();
 
   Process& server(int index) { return *servers_.at(index); }
   // host:port of server 0.
   const std::string& coordinator() const { return addresses_.at(0); }
   const std::string& address(int index) const { return addresses_.at(index); }
+  const std::string& state(int index) const { return states_.at(index); }
+
+  // Starts a server that has ended again, with the same arguments. It listens where
+  // it did; a test failure if it does not.
+  void Restart(int index);
 
   // Starts a ps-worker of the job in the file `job`.
   std::unique_ptr<Process> StartWorker(const std::string& job, int rank, int world_size,
                                        const std::vector<std::string>& flags = {}) const;
 
  private:
-  void StartServer(std::vector<std::string> flags);
+  // Returns the address that the server listens on.
+  std::string StartServer(int index);
 
   std::vector<std::unique_ptr<Process>> servers_;
+  std::vector<std::vector<std::string>> flags_;
+  std::vector<std::string> states_;
   std::vector<std::string> addresses_;
 };
 

@@ -89,9 +89,10 @@ TEST(ServerTest, RefusesAnotherProtocolVersionAndNamesBoth) {
 TEST(ServerTest, RefusesAPortInUse) {
   Cluster cluster(1);
   const std::string port = cluster.coordinator().substr(cluster.coordinator().rfind(':') + 1);
-  const auto second = RunProgram(
-      {.program = "server/ps-server", .args = {"--bind=127.0.0.1", absl::StrCat("--port=", port)}},
-      kLongEnough);
+  const auto second =
+      RunProgram({.program = "server/ps-server",
+                  .args = {"--bind=127.0.0.1", "--state=none", absl::StrCat("--port=", port)}},
+                 kLongEnough);
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_NE(second->exit, ExitCode(0)) << second->output;
   EXPECT_THAT(second->output, HasSubstr(port));

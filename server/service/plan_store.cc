@@ -1,0 +1,155 @@
+#include "server/service/plan_store.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "server/service/signals.h"
+#include "server/service/stored.pb.h"
+
+namespace syncgrads::server {
+namespace {
+
+v1::StoredServer ServerToProto(const ServerSeen& seen) {
+  v1::StoredServer out;
+  out.set_index(ToNumber(seen.server));
+  out.set_address(seen.address);
+  out.set_incarnation(ToNumber(seen.incarnation));
+  return out;
+}
+
+ServerSeen ServerFromProto(const v1::StoredServer& seen) {
+  return {ServerIndex{seen.index()}, seen.address(), Incarnation{seen.incarnation()}};
+}
+
+std::string Encode(const PlanStart& start) {
+  v1::StoredRecord record;
+  v1::StoredStart& out = *record.mutable_start();
+  out.set_plan(start.plan);
+  out.set_incarnation(ToNumber(start.incarnation));
+  out.set_applied(start.applied);
+  out.set_all_done(start.all_done);
+  for (const auto& [job, generation] : start.generations) {
+    (*out.mutable_generations())[job] = ToNumber(generation);
+  }
+  for (const ServerSeen& seen : start.servers) *out.add_servers() = ServerToProto(seen);
+  return record.SerializeAsString();
+}
+
+struct RecordWriter {
+  v1::StoredRecord& out;
+
+  void operator()(const PlanChange& change) const { *out.mutable_change() = ToProto(change); }
+  void operator()(const MemberAdmitted& admitted) const {
+    v1::StoredMember& proto = *out.mutable_admitted();
+    *proto.mutable_introduction() = ToProto(admitted.introduction);
+    proto.set_generation(ToNumber(admitted.generation));
+    proto.set_member(ToNumber(admitted.member));
+    proto.set_name(admitted.name);
+  }
+  void operator()(const MemberWithdrawn& withdrawn) const {
+    v1::StoredWithdrawal& proto = *out.mutable_withdrawn();
+    proto.set_job(withdrawn.job);
+    proto.set_generation(ToNumber(withdrawn.generation));
+    proto.set_member(ToNumber(withdrawn.member));
+  }
+  void operator()(const MemberReady& ready) const {
+    v1::StoredReady& proto = *out.mutable_ready();
+    proto.set_job(ready.job);
+    proto.set_generation(ToNumber(ready.generation));
+    proto.set_member(ToNumber(ready.member));
+    proto.set_group(ToNumber(ready.group));
+  }
+  void operator()(const ServerSeen& seen) const { *out.mutable_seen() = ServerToProto(seen); }
+};
+
+PlanStart StartFromProto(const v1::StoredStart& start) {
+  PlanStart out;
+  out.plan = start.plan();
+  out.incarnation = Incarnation{start.incarnation()};
+  out.applied = start.applied();
+  out.all_done = start.all_done();
+  for (const auto& [job, generation] : start.generations()) {
+    out.generations[job] = Generation{generation};
+  }
+  for (const v1::StoredServer& seen : start.servers()) {
+    out.servers.push_back(ServerFromProto(seen));
+  }
+  return out;
+}
+
+absl::StatusOr<Stored> RecordFromProto(const v1::StoredRecord& record) {
+  switch (record.kind_case()) {
+    case v1::StoredRecord::kChange:
+      return FromProto(record.change());
+    case v1::StoredRecord::kAdmitted: {
+      const v1::StoredMember& admitted = record.admitted();
+      return MemberAdmitted{FromProto(admitted.introduction()), Generation{admitted.generation()},
+                            MemberId{admitted.member()}, admitted.name()};
+    }
+    case v1::StoredRecord::kWithdrawn: {
+      const v1::StoredWithdrawal& withdrawn = record.withdrawn();
+      return MemberWithdrawn{withdrawn.job(), Generation{withdrawn.generation()},
+                             MemberId{withdrawn.member()}};
+    }
+    case v1::StoredRecord::kReady: {
+      const v1::StoredReady& ready = record.ready();
+      return MemberReady{ready.job(), Generation{ready.generation()}, MemberId{ready.member()},
+                         GroupId{ready.group()}};
+    }
+    case v1::StoredRecord::kSeen:
+      return ServerFromProto(record.seen());
+    case v1::StoredRecord::kStart:
+    case v1::StoredRecord::KIND_NOT_SET:
+      break;
+  }
+  return absl::DataLossError("a record of no kind that this version has written");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PlanStore>> PlanStore::Create(const std::string& path,
+                                                             const PlanStart& start) {
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<RecordLog> log,
+                             RecordLog::Create(path, Encode(start)));
+  return std::unique_ptr<PlanStore>(new PlanStore(path, std::move(log), start.incarnation));
+}
+
+absl::StatusOr<std::unique_ptr<PlanStore>> PlanStore::Open(const std::string& path,
+                                                           StoredPlan& plan) {
+  std::vector<std::string> records;
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<RecordLog> log, RecordLog::Open(path, records));
+  for (size_t i = 0; i < records.size(); ++i) {
+    v1::StoredRecord record;
+    if (!record.ParseFromString(records[i]) || record.has_start() != (i == 0)) {
+      return absl::DataLossError(absl::StrCat(path, ": record ", i, " is not what it should be"));
+    }
+    if (i == 0) {
+      plan.start = StartFromProto(record.start());
+      continue;
+    }
+    absl::StatusOr<Stored> stored = RecordFromProto(record);
+    if (!stored.ok()) {
+      return absl::DataLossError(
+          absl::StrCat(path, ": record ", i, ": ", stored.status().message()));
+    }
+    plan.records.push_back(*std::move(stored));
+  }
+  return std::unique_ptr<PlanStore>(new PlanStore(path, std::move(log), plan.start.incarnation));
+}
+
+absl::Status PlanStore::Append(const Stored& record) {
+  v1::StoredRecord out;
+  std::visit(RecordWriter{out}, record);
+  return log_->Append(out.SerializeAsString());
+}
+
+absl::Status PlanStore::StartAfresh(const PlanStart& start) {
+  PlanStart with_incarnation = start;
+  if (start.incarnation == Incarnation{}) with_incarnation.incarnation = incarnation_;
+  SYNCGRADS_ASSIGN_OR_RETURN(log_, RecordLog::Create(path_, Encode(with_incarnation)));
+  incarnation_ = with_incarnation.incarnation;
+  return absl::OkStatus();
+}
+
+}  // namespace syncgrads::server

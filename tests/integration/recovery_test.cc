@@ -1,0 +1,270 @@
+// Servers are killed in mid-run and started again with the same arguments: the
+// workers go on, and end with the parameters of a run that nothing happened to.
+
+#include <grpcpp/create_channel.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/admin.grpc.pb.h"
+#include "tests/integration/cluster.h"
+
+namespace syncgrads::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kServers = 2;
+constexpr int kWorkers = 3;
+constexpr absl::Duration kPoll = absl::Milliseconds(2);
+
+// The Iris job, long enough to be disturbed, over both servers.
+std::string WriteJob(const std::string& name, v1::Place place) {
+  return WriteIrisJob(name, [place](v1::JobFile& job) {
+    job.set_epochs(300);
+    job.set_chunk_bytes(128);
+    job.set_place(place);
+  });
+}
+
+// How far a server's rounds are, over all groups; nothing if it does not answer.
+std::optional<uint64_t> Progress(const std::string& address) {
+  const auto stub =
+      v1::Admin::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
+  v1::GetStatusReply reply;
+  if (!stub->GetStatus(&context, {}, &reply).ok()) return std::nullopt;
+  uint64_t rounds = 0;
+  for (const v1::JobStatus& job : reply.jobs()) {
+    for (const v1::GroupStatus& group : job.groups()) rounds += group.open_round();
+  }
+  return rounds;
+}
+
+// A job on servers that are killed while it runs.
+class DisturbedJob {
+ public:
+  explicit DisturbedJob(const std::string& job, const std::vector<std::string>& server_flags = {}) {
+    std::vector<std::string> flags = {"--exit_when_done"};
+    flags.insert(flags.end(), server_flags.begin(), server_flags.end());
+    cluster_ = std::make_unique<Cluster>(kServers, flags);
+    for (int rank = 0; rank < kWorkers; ++rank) {
+      std::filesystem::remove(OutputOf(rank));
+      workers_.push_back(cluster_->StartWorker(
+          job, rank, kWorkers,
+          {absl::StrCat("--output=", TemporaryPath("recovery.safetensors")), "--output_per_rank"}));
+    }
+  }
+
+  Cluster& cluster() { return *cluster_; }
+  Process& worker(int rank) { return *workers_[rank]; }
+
+  // Waits until rounds of the job have closed on server 0; false if it is over.
+  bool AwaitProgress(uint64_t beyond) {
+    while (absl::Now() < deadline_) {
+      const std::optional<uint64_t> progress = Progress(cluster_->coordinator());
+      if (progress.value_or(0) > beyond) return true;
+      if (workers_[0]->Wait(absl::ZeroDuration()).ok()) return false;
+      absl::SleepFor(kPoll);
+    }
+    ADD_FAILURE() << "no round has closed:\n" << Outputs();
+    return false;
+  }
+
+  // Kills the servers `which` at once and starts them again. Returns how long it
+  // took from then until they had all closed a round, and how long of that the
+  // starts took; nothing if the job was over before.
+  struct Outage {
+    absl::Duration total;
+    absl::Duration restart;
+  };
+  std::optional<Outage> KillAndRestart(const std::vector<int>& which) {
+    uint64_t before = 0;
+    if (const auto progress = Progress(cluster_->address(which[0]))) before = *progress;
+    const absl::Time killed = absl::Now();
+    for (int server : which) cluster_->server(server).Kill(SIGKILL);
+    for (int server : which) {
+      const Exit exit = WaitFor(cluster_->server(server));
+      // It had been done, and had ended by itself.
+      if (exit == ExitCode(0)) ended_.push_back(server);
+    }
+    for (int server : which) {
+      if (std::find(ended_.begin(), ended_.end(), server) == ended_.end()) {
+        cluster_->Restart(server);
+      }
+    }
+    const absl::Time restarted = absl::Now();
+    if (!ended_.empty()) return std::nullopt;
+    while (absl::Now() < deadline_) {
+      const std::optional<uint64_t> progress = Progress(cluster_->address(which[0]));
+      if (progress.value_or(0) > before) return Outage{absl::Now() - killed, restarted - killed};
+      if (workers_[0]->Wait(absl::ZeroDuration()).ok()) return std::nullopt;
+      absl::SleepFor(kPoll);
+    }
+    ADD_FAILURE() << "no round has closed since the restart:\n" << Outputs();
+    return std::nullopt;
+  }
+
+  // Waits for all programs, which must succeed; the workers' parameters.
+  std::vector<std::string> Finish() {
+    std::vector<std::string> outputs;
+    for (int rank = 0; rank < kWorkers; ++rank) {
+      EXPECT_EQ(WaitFor(*workers_[rank]), ExitCode(0)) << Outputs();
+      outputs.push_back(ReadFileOrDie(OutputOf(rank)));
+    }
+    for (int server = 0; server < kServers; ++server) {
+      EXPECT_EQ(WaitFor(cluster_->server(server)), ExitCode(0)) << Outputs();
+    }
+    return outputs;
+  }
+
+  std::string Outputs() const {
+    std::string all;
+    for (int server = 0; server < kServers; ++server) {
+      absl::StrAppend(&all, "server ", server, ":\n", cluster_->server(server).output());
+    }
+    for (int rank = 0; rank < kWorkers; ++rank) {
+      absl::StrAppend(&all, "worker ", rank, ":\n", workers_[rank]->output());
+    }
+    return all;
+  }
+
+ private:
+  static std::string OutputOf(int rank) {
+    return TemporaryPath(absl::StrCat("recovery.rank", rank, ".safetensors"));
+  }
+
+  const absl::Time deadline_ = absl::Now() + kLongEnough;
+  std::unique_ptr<Cluster> cluster_;
+  std::vector<std::unique_ptr<Process>> workers_;
+  std::vector<int> ended_;
+};
+
+class RecoveryTest : public ::testing::TestWithParam<v1::Place> {
+ protected:
+  // Kills again and again, at instants that the seed draws, and compares with the
+  // undisturbed run.
+  void KillAtManyInstants(const std::vector<std::vector<int>>& victims, int runs) {
+    const std::string job = WriteJob("recovery", GetParam());
+    const std::vector<std::string> undisturbed = DisturbedJob(job).Finish();
+    const uint64_t seed = std::random_device()();
+    std::cerr << "seed " << seed << std::endl;
+    std::mt19937_64 random(seed);
+    std::vector<absl::Duration> outages;
+    int kills = 0;
+    for (int number = 0; number < runs; ++number) {
+      DisturbedJob run(job);
+      // From before the first worker is let in to after the last has left.
+      absl::SleepFor(absl::Milliseconds(random() % 300));
+      for (int kill = 0; kill < 6; ++kill) {
+        const auto outage = run.KillAndRestart(victims[random() % victims.size()]);
+        ++kills;
+        if (!outage.has_value()) break;
+        outages.push_back(outage->total - outage->restart);
+        absl::SleepFor(absl::Milliseconds(random() % 150));
+      }
+      EXPECT_EQ(run.Finish(), undisturbed) << "run " << number << ", seed " << seed;
+      if (HasFailure()) return;
+    }
+    std::sort(outages.begin(), outages.end());
+    ASSERT_FALSE(outages.empty());
+    std::cerr << kills
+              << " kills; from death to the next closed round, without the restart itself: "
+              << "median " << outages[outages.size() / 2] << ", worst " << outages.back()
+              << std::endl;
+    EXPECT_LT(outages[outages.size() / 2], absl::Seconds(1));
+    EXPECT_LT(outages.back(), absl::Seconds(5));
+  }
+};
+
+TEST_P(RecoveryTest, TheCoordinatorIsKilledAndNobodyNoticesInTheParameters) {
+  KillAtManyInstants({{0}}, 4);
+}
+
+TEST_P(RecoveryTest, AFollowerIsKilledAndNobodyNoticesInTheParameters) {
+  KillAtManyInstants({{1}}, 4);
+}
+
+TEST_P(RecoveryTest, BothServersAreKilledAtOnceAndNobodyNoticesInTheParameters) {
+  KillAtManyInstants({{0, 1}, {0}, {1}}, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, RecoveryTest, ::testing::Values(v1::WORKERS, v1::SERVERS),
+                         [](const auto& place) { return v1::Place_Name(place.param); });
+
+// Flips a bit in the middle of the largest file of results in `state`.
+void Damage(const std::string& state) {
+  std::filesystem::path largest;
+  for (const auto& entry : std::filesystem::directory_iterator(state)) {
+    if (entry.path().filename().string().rfind("group-", 0) != 0) continue;
+    if (largest.empty() || entry.file_size() > std::filesystem::file_size(largest)) {
+      largest = entry.path();
+    }
+  }
+  ASSERT_FALSE(largest.empty());
+  std::fstream file(largest, std::ios::in | std::ios::out | std::ios::binary);
+  // Of the values that the first chunk's slots begin with: one of them is published.
+  for (const auto at : {4096, 4096 + 3 * 128}) {
+    file.seekg(at);
+    const char byte = static_cast<char>(file.get());
+    file.seekp(at);
+    file.put(static_cast<char>(byte ^ 1));
+  }
+}
+
+class DamageTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(DamageTest, DamagedStateIsNamedAndNotUsedAndWorkersAreToldToStartAgain) {
+  const int server = GetParam();
+  DisturbedJob job(WriteJob("damaged", v1::SERVERS));
+  ASSERT_TRUE(job.AwaitProgress(50));
+  job.cluster().server(server).Kill(SIGKILL);
+  EXPECT_EQ(WaitFor(job.cluster().server(server)), KilledBy(SIGKILL));
+  Damage(job.cluster().state(server));
+  job.cluster().Restart(server);
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    const Exit exit = WaitFor(job.worker(rank));
+    EXPECT_GE(exit.code.value_or(0), 128) << job.Outputs();
+  }
+  EXPECT_THAT(job.cluster().server(server).output(), HasSubstr("has checksum"));
+  EXPECT_THAT(job.cluster().server(server).output(),
+              HasSubstr(absl::StrCat("state file ", job.cluster().state(server), "/group-")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Servers, DamageTest, ::testing::Values(0, 1));
+
+TEST(StateTest, ASecondServerIsRefusedAndToldWhoHasTheState) {
+  Cluster cluster(1);
+  const auto second = RunProgram(
+      {.program = "server/ps-server",
+       .args = {"--bind=127.0.0.1", "--port=0", absl::StrCat("--state=", cluster.state(0))}},
+      kLongEnough);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->exit, ExitCode(3)) << second->output;
+  EXPECT_THAT(second->output, HasSubstr(absl::StrCat("process ", cluster.server(0).pid())));
+}
+
+TEST(StateTest, AServerThatStartsAfterTheEndIsDone) {
+  DisturbedJob job(WriteJob("ended", v1::WORKERS));
+  // Killed at the moment that it hears of the end, if that can be met.
+  const auto ends = job.cluster().server(0).WaitForLine("is closed", kLongEnough);
+  ASSERT_TRUE(ends.ok()) << ends.status();
+  job.KillAndRestart({0, 1});
+  job.Finish();
+}
+
+}  // namespace
+}  // namespace syncgrads::testing
