@@ -39,14 +39,15 @@ MemoryLink::~MemoryLink() {
 void MemoryLink::OnWelcome(const DataWelcome& welcome) {
   if (welcome.socket.empty()) return Refuse(welcome.refusal);
   MutexLock lock(mutex_);
-  // What another process has, this link has not; payloads to it go over the stream.
-  if (state_ != State::kUnknown || stopping_) {
-    if (welcome.socket != address_ && socket_ != nullptr) socket_->Shutdown();
-    return;
-  }
+  if (stopping_ || welcome.socket == address_) return;
   state_ = State::kConnecting;
   address_ = welcome.socket;
-  thread_ = std::thread([this] { Run(); });
+  // What another process has had, this one has not.
+  offered_ = 0;
+  wanted_.merge(asked_for_);
+  if (socket_ != nullptr) socket_->Shutdown();
+  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  changed_.NotifyAll();
 }
 
 void MemoryLink::Offer() {
@@ -56,7 +57,7 @@ void MemoryLink::Offer() {
 
 void MemoryLink::Want(GroupId group) {
   MutexLock lock(mutex_);
-  if (results_.contains(group)) return;
+  if (asked_for_.contains(group)) return;
   wanted_.insert(group);
   changed_.NotifyAll();
 }
@@ -91,32 +92,50 @@ bool MemoryLink::SettledLocked() const {
 
 void MemoryLink::Run() {
   std::string address;
-  {
-    MutexLock lock(mutex_);
-    address = address_;
+  while (true) {
+    {
+      MutexLock lock(mutex_);
+      while (!stopping_ && address_ == address) {
+        changed_.WaitUntil(mutex_, absl::InfiniteFuture());
+      }
+      if (stopping_) return;
+      address = address_;
+    }
+    const absl::Status status = ShareWith(address);
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) return;
+      if (address_ != address) continue;
+    }
+    Refuse(std::string(status.message()));
   }
-  absl::StatusOr<FdSocket> connected = FdSocket::Connect(address);
-  if (!connected.ok()) return Refuse(std::string(connected.status().message()));
+}
+
+absl::Status MemoryLink::ShareWith(const std::string& address) {
+  SYNCGRADS_ASSIGN_OR_RETURN(FdSocket connected, FdSocket::Connect(address));
   FdSocket* socket = nullptr;
   {
     MutexLock lock(mutex_);
-    if (stopping_) return;
-    socket_ = std::make_unique<FdSocket>(*std::move(connected));
+    if (stopping_ || address_ != address) return absl::OkStatus();
+    socket_ = std::make_unique<FdSocket>(std::move(connected));
     socket = socket_.get();
   }
-  absl::Status status = Greet(*socket);
-  if (status.ok() && on_path_) {
+  SYNCGRADS_RETURN_IF_ERROR(Greet(*socket));
+  if (on_path_) {
     on_path_(absl::StrCat("payloads go through shared memory (socket @", address, ")"));
   }
-  while (status.ok()) {
+  while (true) {
     const SharedBuffers::Region* region = nullptr;
     std::optional<GroupId> group;
     {
       MutexLock lock(mutex_);
+      if (address_ != address) return absl::OkStatus();
       state_ = State::kConnected;
       changed_.NotifyAll();
-      while (!stopping_ && SettledLocked()) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
-      if (stopping_) return;
+      while (!stopping_ && address_ == address && SettledLocked()) {
+        changed_.WaitUntil(mutex_, absl::InfiniteFuture());
+      }
+      if (stopping_ || address_ != address) return absl::OkStatus();
       const std::vector<const SharedBuffers::Region*> regions = buffers_.From(offered_);
       if (!regions.empty()) {
         region = regions.front();
@@ -124,9 +143,9 @@ void MemoryLink::Run() {
         group = *wanted_.begin();
       }
     }
-    status = region != nullptr ? OfferTo(*socket, *region) : Fetch(*socket, *group);
+    SYNCGRADS_RETURN_IF_ERROR(region != nullptr ? OfferTo(address, *socket, *region)
+                                                : Fetch(address, *socket, *group));
   }
-  Refuse(std::string(status.message()));
 }
 
 absl::Status MemoryLink::Greet(FdSocket& socket) {
@@ -137,29 +156,32 @@ absl::Status MemoryLink::Greet(FdSocket& socket) {
   return answer.text == kHandoverOk ? absl::OkStatus() : absl::UnavailableError(answer.text);
 }
 
-absl::Status MemoryLink::OfferTo(FdSocket& socket, const SharedBuffers::Region& region) {
+absl::Status MemoryLink::OfferTo(const std::string& address, FdSocket& socket,
+                                 const SharedBuffers::Region& region) {
   SYNCGRADS_ASSIGN_OR_RETURN(const FileDescriptor descriptor, region.memory->ReadOnlyDescriptor());
   SYNCGRADS_ASSIGN_OR_RETURN(
       const FdSocket::Message answer,
       Ask(socket, ToText({HandoverRequest::Kind::kOffer, region.number}), &descriptor));
   if (answer.text != kHandoverOk) return absl::UnavailableError(answer.text);
   MutexLock lock(mutex_);
-  offered_ = region.number + 1;
+  if (address_ == address) offered_ = region.number + 1;
   return absl::OkStatus();
 }
 
-absl::Status MemoryLink::Fetch(FdSocket& socket, GroupId group) {
+absl::Status MemoryLink::Fetch(const std::string& address, FdSocket& socket, GroupId group) {
   SYNCGRADS_ASSIGN_OR_RETURN(
       const FdSocket::Message answer,
       Ask(socket, ToText({HandoverRequest::Kind::kResults, ToNumber(group)}), nullptr));
   std::shared_ptr<const PeerRegion> results;
   // Refused where the results are too small to be shared; they are then sent.
   if (answer.text == kHandoverOk) {
-    SYNCGRADS_ASSIGN_OR_RETURN(results, PeerRegion::Map(answer.descriptor));
+    SYNCGRADS_ASSIGN_OR_RETURN(results, PeerRegion::MapOwn(answer.descriptor));
   }
   MutexLock lock(mutex_);
+  if (address_ != address) return absl::OkStatus();
   if (results != nullptr) results_[group] = std::move(results);
   wanted_.erase(group);
+  asked_for_.insert(group);
   return absl::OkStatus();
 }
 

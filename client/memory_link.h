@@ -6,7 +6,9 @@
 // payloads go over the stream:
 //
 //   unknown ── welcome with a socket ──▶ connecting ──▶ connected
-//      └────── welcome with a refusal ──▶ refused ◀── any error
+//      │                                  ▲    │           │
+//      │              another process's ──┘    ▼ any error ▼
+//      └────── welcome with a refusal ──────▶ refused
 
 #ifndef SYNCGRADS_CLIENT_MEMORY_LINK_H_
 #define SYNCGRADS_CLIENT_MEMORY_LINK_H_
@@ -44,7 +46,8 @@ class MemoryLink {
   ~MemoryLink();
 
   // The server's answer to the hello of a data stream. Of a second answer, to a
-  // stream that was opened again, only a new socket counts: another process.
+  // stream that was opened again, only a new socket counts: it is another process,
+  // to which everything is offered anew.
   void OnWelcome(const DataWelcome& welcome);
 
   // There is a new region, or the results of `group` are wanted.
@@ -65,11 +68,15 @@ class MemoryLink {
   enum class State { kUnknown, kConnecting, kConnected, kRefused };
 
   void Run();
+  // Shares memory with the process behind `address`, until there is an error or
+  // another one.
+  absl::Status ShareWith(const std::string& address);
   // Whether there is nothing to do for the thread.
   bool SettledLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Greet(FdSocket& socket);
-  absl::Status OfferTo(FdSocket& socket, const SharedBuffers::Region& region);
-  absl::Status Fetch(FdSocket& socket, GroupId group);
+  absl::Status OfferTo(const std::string& address, FdSocket& socket,
+                       const SharedBuffers::Region& region);
+  absl::Status Fetch(const std::string& address, FdSocket& socket, GroupId group);
   void Refuse(const std::string& reason);
 
   const DataHello hello_;
@@ -85,6 +92,7 @@ class MemoryLink {
   // Regions below this number have been taken.
   uint32_t offered_ ABSL_GUARDED_BY(mutex_) = 0;
   std::set<GroupId> wanted_ ABSL_GUARDED_BY(mutex_);  // and not asked for yet
+  std::set<GroupId> asked_for_ ABSL_GUARDED_BY(mutex_);
   std::map<GroupId, std::shared_ptr<const PeerRegion>> results_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

@@ -91,9 +91,8 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>,
       return absl::InvalidArgumentError("a push has a payload, and shared pieces as well");
     }
     const std::shared_ptr<MemberMemory> memory = Memory();
-    if (memory == nullptr) {
-      return absl::FailedPreconditionError("no memory is shared with this server");
-    }
+    // Of a server that has started again, too: the memory is on its way.
+    if (memory == nullptr) return absl::UnavailableError("no memory is shared with this server");
     return memory->Find(header.shared);
   }
 

@@ -26,7 +26,7 @@ absl::StatusOr<Payload> MemberMemory::Find(const std::vector<SharedPiece>& piece
   for (const SharedPiece& piece : pieces) {
     const auto found = regions_.find(piece.region);
     if (found == regions_.end()) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return absl::UnavailableError(absl::StrCat(
           "region ", piece.region, " is not shared with this server; hand it over first"));
     }
     const absl::Span<const std::byte> bytes = found->second->bytes();
