@@ -189,19 +189,26 @@ void Membership::OnClosed(Stream* stream, absl::Status status) {
 }
 
 void Membership::Over(absl::Status status) {
+  uint64_t leave = 0;
   std::map<uint64_t, Request> requests;
   std::shared_ptr<ControlStream> control;
   {
     MutexLock lock(mutex_);
     if (!over_.ok() || left_) return;
-    over_ = status;
+    // Who has asked to leave, and is no member, has left: the answer may have been
+    // lost with a coordinator that died.
+    leave = leave_request_;
+    left_ = leave != 0;
+    if (!left_) over_ = status;
     requests.swap(requests_);
     if (stream_ != nullptr) control = stream_->control;
     changed_.NotifyAll();
   }
   if (control != nullptr) control->Cancel();
-  for (auto& [id, request] : requests) request.answer(status);
-  events_.OnOver(status);
+  for (auto& [id, request] : requests) {
+    request.answer(leave != 0 && id == leave ? Result(std::nullopt) : Result(status));
+  }
+  if (leave == 0) events_.OnOver(status);
 }
 
 void Membership::Beat() {

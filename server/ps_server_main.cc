@@ -121,6 +121,7 @@ int Main() {
   options.closing_threads = absl::GetFlag(FLAGS_closing_threads);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
 
+  options.first_generation = static_cast<uint64_t>(absl::ToUnixSeconds(absl::Now()));
   options.state = absl::GetFlag(FLAGS_state);
   if (options.state.empty()) {
     options.state = DefaultState(options);

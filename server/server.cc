@@ -96,7 +96,7 @@ class GrpcServer : public Server {
       coordinator_ = std::make_unique<Coordinator>(
           CoordinatorOptions{options_.heartbeat, options_.lease, options_.stream_grace,
                              options_.join_timeout, [this] { return Available(); },
-                             Generation{static_cast<uint64_t>(absl::ToUnixSeconds(absl::Now()))}},
+                             Generation{options_.first_generation}},
           PlanLog(options_.servers, options_.advertise, plan_.start.plan), jobs_, clock_, journal_);
       if (store_ != nullptr) coordinator_->Restore(*store_, plan_.start, plan_.records, held_);
     }

@@ -42,6 +42,9 @@ struct ServerOptions {
   bool shared_memory = true;
   // The directory in which state is kept over a crash; empty: it is not.
   std::string state;
+  // On server 0: the least generation of a job that its state does not know. Where
+  // it grows from start to start, so do generations whose state was lost.
+  uint64_t first_generation = 1;
 };
 
 // Thread-safe.

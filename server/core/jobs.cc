@@ -117,8 +117,9 @@ absl::StatusOr<std::vector<HeldRounds>> Jobs::Restore(State state, const PlanSta
     if (const auto* end = std::get_if<JobClosed>(&change.kind)) all_done = end->last;
     if (closed.contains({change.job, change.generation})) continue;
     if (opens) {
-      jobs[change.job] = std::make_shared<Job>(change.job, std::get<JobOpened>(change.kind).token,
-                                               change.generation, self_, clock_, closers_, state.directory);
+      jobs[change.job] =
+          std::make_shared<Job>(change.job, std::get<JobOpened>(change.kind).token,
+                                change.generation, self_, clock_, closers_, state.directory);
       continue;
     }
     const auto job = jobs.find(change.job);

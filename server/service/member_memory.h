@@ -33,8 +33,8 @@ class MemberMemory {
   // What a push says lies in the worker's regions.
   //
   // Errors:
-  //   FailedPrecondition  a region was not handed over, or has been given up
-  //   InvalidArgument     a piece reaches beyond its region; both are named
+  //   Unavailable      a region was not handed over yet, or has been given up
+  //   InvalidArgument  a piece reaches beyond its region; both are named
   absl::StatusOr<Payload> Find(const std::vector<SharedPiece>& pieces) const;
 
   // The worker reads `result` where it lies, until it pushes a later round of the

@@ -92,8 +92,6 @@ class DisturbedJob {
     absl::Duration restart;
   };
   std::optional<Outage> KillAndRestart(const std::vector<int>& which) {
-    uint64_t before = 0;
-    if (const auto progress = Progress(cluster_->address(which[0]))) before = *progress;
     const absl::Time killed = absl::Now();
     for (int server : which) cluster_->server(server).Kill(SIGKILL);
     for (int server : which) {
@@ -108,9 +106,12 @@ class DisturbedJob {
     }
     const absl::Time restarted = absl::Now();
     if (!ended_.empty()) return std::nullopt;
+    // What it had closed before, it says at once.
+    std::optional<uint64_t> before;
     while (absl::Now() < deadline_) {
       const std::optional<uint64_t> progress = Progress(cluster_->address(which[0]));
-      if (progress.value_or(0) > before) return Outage{absl::Now() - killed, restarted - killed};
+      if (!before.has_value()) before = progress;
+      if (progress > before) return Outage{absl::Now() - killed, restarted - killed};
       if (workers_[0]->Wait(absl::ZeroDuration()).ok()) return std::nullopt;
       absl::SleepFor(kPoll);
     }

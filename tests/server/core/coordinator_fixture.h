@@ -68,6 +68,7 @@ class FakeServer : public ServerLink {
     if (std::holds_alternative<EpochProposed>(change.kind)) {
       coordinator.OpenRounds(identity.index, change.sequence, open);
     }
+    identity.plan = change.plan;
     coordinator.Applied(identity.index, this, change.sequence);
   }
 

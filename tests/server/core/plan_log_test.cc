@@ -23,17 +23,21 @@ class FakeLink : public ServerLink {
 class PlanLogTest : public testing::Test {
  protected:
   absl::Status Attach(uint32_t index, uint64_t incarnation, uint64_t applied,
-                      const std::shared_ptr<FakeLink>& link) {
+                      const std::shared_ptr<FakeLink>& link, uint64_t plan = kPlan) {
     return log_.Attach({ServerIndex{index}, "10.0.0." + std::to_string(index) + ":7000",
-                        Incarnation{incarnation}, applied},
+                        Incarnation{incarnation}, applied, plan},
                        link, state_lost_);
   }
+  static constexpr uint64_t kPlan = 77;
+
   uint64_t Append() {
     PlanChange change{0, "iris", Generation{1}, EpochProposed{2}};
-    return log_.Append(change);
+    log_.Number(change);
+    log_.Send(change);
+    return change.sequence;
   }
 
-  PlanLog log_{3, "10.0.0.0:7000"};
+  PlanLog log_{3, "10.0.0.0:7000", kPlan};
   std::shared_ptr<FakeLink> one_ = std::make_shared<FakeLink>();
   std::shared_ptr<FakeLink> two_ = std::make_shared<FakeLink>();
   bool state_lost_ = false;
@@ -129,12 +133,44 @@ TEST_F(PlanLogTest, RefusesServersThatThereAreNot) {
   ExpectError(Attach(3, 5, 0, one_), absl::StatusCode::kInvalidArgument, {"index 3", "3 servers"});
 }
 
-// Its numbers are those of another coordinator's changes: it would take ours for
-// applied.
-TEST_F(PlanLogTest, RefusesAServerThatHasFollowedAnotherCoordinator) {
+// Its numbers are those of another plan's changes: it would take ours for applied.
+TEST_F(PlanLogTest, AServerThatHasFollowedAnotherPlanMustForgetIt) {
   Append();
-  ExpectError(Attach(1, 11, 40, one_), absl::StatusCode::kFailedPrecondition,
-              {"server 1", "10.0.0.1:7000", "40", "restart"});
+  ExpectError(Attach(1, 11, 1, one_, 78), absl::StatusCode::kDataLoss,
+              {"server 1", "10.0.0.1:7000", "78", "77"});
+  EXPECT_THAT(one_->sent, IsEmpty());
+}
+
+// The coordinator's state is older than the server's: one of the two is lost.
+TEST_F(PlanLogTest, AServerThatHasAppliedMoreThanThereIsMustForgetIt) {
+  Append();
+  ExpectError(Attach(1, 11, 40, one_), absl::StatusCode::kDataLoss, {"40", "of 1 changes"});
+}
+
+TEST_F(PlanLogTest, ARestoredLogGoesOnWhereItWas) {
+  std::vector<PlanChange> changes;
+  for (uint64_t sequence : {5, 6, 7}) {
+    changes.push_back({sequence, "iris", Generation{1}, EpochProposed{2}, kPlan});
+  }
+  PlanStart start;
+  start.plan = kPlan;
+  start.applied = 4;
+  start.servers = {{ServerIndex{1}, "10.0.0.1:7000", Incarnation{11}}};
+  log_.Restore(start, changes, {{ServerIndex{2}, "10.0.0.2:7000", Incarnation{22}}});
+  EXPECT_TRUE(log_.complete());
+  EXPECT_EQ(log_.applied_by_all(), 4u);
+  ASSERT_THAT(Attach(1, 11, 6, one_), IsOk());
+  EXPECT_FALSE(state_lost_);
+  EXPECT_THAT(one_->sent, ElementsAre(7));
+  ASSERT_THAT(Attach(2, 23, 0, two_), IsOk());
+  EXPECT_TRUE(state_lost_) << "another incarnation has nothing of what was said before";
+  EXPECT_EQ(Append(), 8u);
+}
+
+TEST_F(PlanLogTest, AServerThatHasMoreToSayThanTheRestoredLogOfItIsNoNews) {
+  log_.Restore({.plan = kPlan}, {{1, "iris", Generation{1}, JobOpened{}, kPlan}}, {});
+  ASSERT_THAT(Attach(1, 11, 1, one_), IsOk());
+  EXPECT_FALSE(state_lost_);
   EXPECT_THAT(one_->sent, IsEmpty());
 }
 
@@ -166,8 +202,10 @@ TEST_F(PlanLogTest, CountsOnlyConnectedServersWhereAsked) {
 TEST(PlanLogOfOneServerTest, HasAppliedWhatItAppends) {
   PlanLog log(1, "");
   PlanChange change{0, "iris", Generation{1}, JobOpened{}};
-  EXPECT_EQ(log.Append(change), 1u);
+  log.Number(change);
   EXPECT_EQ(change.sequence, 1u);
+  EXPECT_EQ(log.applied_by_all(), 0u) << "it has to be stored first";
+  log.Send(change);
   EXPECT_EQ(log.applied_by_all(), 1u);
   EXPECT_TRUE(log.complete());
 }

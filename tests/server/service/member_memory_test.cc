@@ -39,7 +39,7 @@ TEST_F(MemberMemoryTest, FindsWhatAPushNames) {
 }
 
 TEST_F(MemberMemoryTest, AnUnknownRegionIsNamed) {
-  ExpectError(memory_.Find({{8, 0, 1}}), absl::StatusCode::kFailedPrecondition, {"region 8"});
+  ExpectError(memory_.Find({{8, 0, 1}}), absl::StatusCode::kUnavailable, {"region 8"});
 }
 
 TEST_F(MemberMemoryTest, NothingBeyondARegionIsRead) {
@@ -71,7 +71,7 @@ TEST_F(MemberMemoryTest, AWorkerThatHasGoneHoldsNothing) {
   EXPECT_EQ(result.use_count(), 1);
   EXPECT_FALSE(memory_.Lend(result));
   EXPECT_FALSE(memory_.IsMapped(GroupId{0}));
-  ExpectError(memory_.Find({{7, 0, 1}}), absl::StatusCode::kFailedPrecondition, {"region 7"});
+  ExpectError(memory_.Find({{7, 0, 1}}), absl::StatusCode::kUnavailable, {"region 7"});
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 TEST(SlotPoolTest, MakesSlotsOfItsShape) {
   SlotPool pool({100, 2, 3});
-  const std::shared_ptr<Slot> slot = pool.Acquire();
+  const std::shared_ptr<Slot> slot = *pool.Acquire();
   EXPECT_EQ(slot->values.size(), 100u);
   ASSERT_EQ(slot->optimizer.size(), 2u);
   EXPECT_EQ(slot->optimizer[1].size(), 100u);
@@ -25,34 +25,34 @@ TEST(SlotPoolTest, MakesSlotsOfItsShape) {
 
 TEST(SlotPoolTest, WritesNoSlotAgainThatSomebodyHolds) {
   SlotPool pool({8, 0, 0});
-  const std::shared_ptr<Slot> newest = pool.Acquire();
-  std::shared_ptr<Slot> before = pool.Acquire();
+  const std::shared_ptr<Slot> newest = *pool.Acquire();
+  std::shared_ptr<Slot> before = *pool.Acquire();
   EXPECT_NE(newest->values.data(), before->values.data());
   const std::byte* const memory = before->values.data();
   const std::shared_ptr<Slot> in_flight = before;
   before = nullptr;
-  EXPECT_NE(pool.Acquire()->values.data(), memory);
+  EXPECT_NE((*pool.Acquire())->values.data(), memory);
 }
 
 TEST(SlotPoolTest, UsesASlotAgainThatEverybodyHasLetGoOf) {
   SlotPool pool({1 << 20, 1, 0});
-  std::shared_ptr<Slot> slot = pool.Acquire();
+  std::shared_ptr<Slot> slot = *pool.Acquire();
   const std::byte* const memory = slot->values.data();
   slot = nullptr;
-  EXPECT_EQ(pool.Acquire()->values.data(), memory);
+  EXPECT_EQ((*pool.Acquire())->values.data(), memory);
 }
 
 TEST(SlotPoolTest, GrowsWithTheResult) {
   SlotPool pool({8, 0, 0});
-  EXPECT_EQ(pool.Acquire(40)->values.size(), 40u);
-  EXPECT_GE(pool.Acquire(16)->values.size(), 16u);
+  EXPECT_EQ((*pool.Acquire(40))->values.size(), 40u);
+  EXPECT_GE((*pool.Acquire(16))->values.size(), 16u);
 }
 
 TEST(SlotPoolTest, SlotsMayOutliveThePool) {
   std::shared_ptr<Slot> slot;
   {
     SlotPool pool({8, 0, 0});
-    slot = pool.Acquire();
+    slot = *pool.Acquire();
   }
   std::memset(slot->values.data(), 1, 8);
 }
@@ -62,7 +62,7 @@ TEST(SlotPoolTest, TakesSlotsOfTheArenaWhileThereAreSome) {
   absl::StatusOr<std::shared_ptr<Arena>> arena = Arena::Create("test", bytes, 1);
   ASSERT_THAT(arena, IsOk());
   SlotPool pool({30, 1, 2}, *arena, 1);
-  std::shared_ptr<Slot> first = pool.Acquire(), second = pool.Acquire(), third = pool.Acquire();
+  std::shared_ptr<Slot> first = *pool.Acquire(), second = *pool.Acquire(), third = *pool.Acquire();
   ASSERT_TRUE(first->arena_offset.has_value());
   ASSERT_TRUE(second->arena_offset.has_value());
   EXPECT_FALSE(third->arena_offset.has_value());
@@ -70,8 +70,8 @@ TEST(SlotPoolTest, TakesSlotsOfTheArenaWhileThereAreSome) {
   EXPECT_EQ(first->updates.size(), 2u);
   const uint64_t offset = *first->arena_offset;
   first = nullptr;
-  EXPECT_EQ(pool.Acquire()->arena_offset, offset);
-  EXPECT_FALSE(pool.Acquire(31)->arena_offset.has_value()) << "there is room for 30";
+  EXPECT_EQ((*pool.Acquire())->arena_offset, offset);
+  EXPECT_FALSE((*pool.Acquire(31))->arena_offset.has_value()) << "there is room for 30";
 }
 
 TEST(ArenaTest, GivesEveryChunkMemoryOfItsOwn) {
@@ -107,7 +107,7 @@ TEST(SlotPoolTest, IsUsedByManyThreadsAtOnce) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&pool, t] {
       for (int i = 0; i < 500; ++i) {
-        const std::shared_ptr<Slot> slot = pool.Acquire();
+        const std::shared_ptr<Slot> slot = *pool.Acquire();
         std::memset(slot->values.data(), t, 64);
         for (std::byte byte : slot->values.span()) ASSERT_EQ(byte, static_cast<std::byte>(t));
       }
