@@ -3,7 +3,9 @@
 import dataclasses
 import os
 import re
+import shutil
 import sys
+import tempfile
 
 import conductor
 
@@ -71,10 +73,16 @@ class Ours(conductor.System):
 
     `variant` is a path and settings to try, "tcp+connections=2+servers=2":
     FLAG=VALUE for the worker, server.FLAG=VALUE for ps-server, env.NAME=VALUE
-    for both, servers=K, processes=P (default: one for each worker)."""
+    for both, servers=K, processes=P (default: one for each worker). Servers keep
+    their state in memory, as they do by default; server.state=none: they do not."""
 
     def __init__(self, variant, work, scratch):
+        self.state = tempfile.mkdtemp(prefix="syncgrads-bench-", dir="/dev/shm")
         super().__init__(variant, scratch, variant, work)
+
+    def stop(self):
+        super().stop()
+        shutil.rmtree(self.state)
 
     def start(self, variant, work):
         path, *settings = variant.split("+")
@@ -103,7 +111,7 @@ class Ours(conductor.System):
             host = work.server_hosts[index] if work.server_hosts else LOOPBACK
             # A namespace has all ports to itself; on one machine the server picks one.
             command = [program("server/ps-server"), f"--bind={host.address}", "--port=0",
-                       f"--index={index}"] + server_flags
+                       f"--index={index}", f"--state={self.state}/{index}"] + server_flags
             command += [f"--coordinator={coordinator}"] if index else [f"--servers={servers}"]
             says = self.launch_server(host.command(command), "listening on ", environment)
             if index == 0:

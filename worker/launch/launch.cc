@@ -19,6 +19,9 @@ namespace {
 
 constexpr absl::string_view kLoopback = "127.0.0.1";
 
+// Of all servers of a group together: what dies more often has a reason to.
+constexpr int kMaxRestarts = 20;
+
 int BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -55,6 +58,9 @@ void Launch::StartServer(int index) {
     options.args.push_back(absl::StrCat("--servers=", plan_.servers));
   } else {
     options.args.push_back(absl::StrCat("--coordinator=", coordinator_));
+  }
+  if (!plan_.state.empty()) {
+    options.args.push_back(absl::StrCat("--state=", plan_.state, "/server-", index));
   }
   options.args.insert(options.args.end(), plan_.server_args.begin(), plan_.server_args.end());
   Start(std::move(options));
@@ -177,6 +183,11 @@ void Launch::TakeEnd(Program& program, const End& end) {
   if (end.role == Role::kServer && !program.listening) {
     return FailToStart(absl::StrCat(Describe(end), " before it listened"));
   }
+  if (CanRestart(program, end)) {
+    ++server_restarts_;
+    dead_servers_.push_back(end.rank);
+    return Say(absl::StrCat(Describe(end), "; it is started again"));
+  }
   if (tally_.Restarts(end)) {
     Say(absl::StrCat(Describe(end), "; it is started again"));
     restarts_.push_back(end.rank);
@@ -199,9 +210,18 @@ void Launch::TakeEnd(Program& program, const End& end) {
   }
 }
 
+bool Launch::CanRestart(const Program& program, const End& end) const {
+  return end.role == Role::kServer && plan_.restart_servers && phase_ == Phase::kRunning &&
+         program.listening && server_restarts_ < kMaxRestarts &&
+         (end.signal.has_value() || end.code >= 128);
+}
+
 void Launch::StartWhatCanBeStarted() {
   for (const int rank : std::exchange(restarts_, {})) {
     if (phase_ == Phase::kRunning) StartWorker(rank, /*again=*/true);
+  }
+  if (phase_ == Phase::kRunning) {
+    for (int index : std::exchange(dead_servers_, {})) StartServer(index);
   }
   if (phase_ != Phase::kStarting || coordinator_.empty()) return;
   while (phase_ == Phase::kStarting && ServersStarted() < plan_.servers) {

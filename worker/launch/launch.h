@@ -27,6 +27,11 @@ struct LaunchPlan {
   std::vector<std::string> server_args;
   std::vector<std::string> worker_args;
   OnWorkerDeath on_worker_death = OnWorkerDeath::kContinue;
+  // A server that is killed, or whose exit code says that the same could succeed
+  // another time, is started again, or ends the group.
+  bool restart_servers = true;
+  // Under which each server has a folder for its state; empty: they keep none.
+  std::string state;
   // From asking a program to end until it is killed.
   absl::Duration grace = absl::Seconds(15);
   // In which all servers must listen.
@@ -83,6 +88,8 @@ class Launch {
   void ReapPrograms();
   void TakeEnd(Program& program, const End& end);
 
+  // Whether a server that has ended so is to be started again.
+  bool CanRestart(const Program& program, const End& end) const;
   void StartWhatCanBeStarted();
   void KeepDeadline();
   // Sends `signal` to all that run, and kills them after the grace.
@@ -105,6 +112,9 @@ class Launch {
   std::vector<int> restarts_;
   // When the phase ends, whatever happens.
   absl::Time deadline_ = absl::InfiniteFuture();
+  // Servers that have died and are to be started again, and how many were.
+  std::vector<int> dead_servers_;
+  int server_restarts_ = 0;
   // host:port of server 0, once it has said so.
   std::string coordinator_;
   // Set by a signal or a failed start: what to exit with whatever the tally says.

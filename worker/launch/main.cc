@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,14 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/status_macros.h"
 #include "worker/job/job_file.h"
 #include "worker/launch/console.h"
 #include "worker/launch/launch.h"
+#include "worker/launch/state_folder.h"
 
 ABSL_FLAG(std::string, job, "", "the job file; required");
 ABSL_FLAG(int, servers, 0, "ps-servers to start; 0: as many as the job file says, or 1");
@@ -31,6 +34,9 @@ ABSL_FLAG(std::vector<std::string>, server_args, {},
 ABSL_FLAG(std::string, on_worker_death, "continue",
           "when a worker is killed or exits with 128 to 255: \"continue\" lets the others finish, "
           "\"restart\" starts it again (in an elastic job), \"end\" ends the group");
+ABSL_FLAG(std::string, on_server_death, "restart",
+          "when a server is killed or exits with 128 to 255: \"restart\" starts it again, and the "
+          "job goes on from its state; \"end\" ends the group");
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(15),
           "how long a program that was asked to end may take before it is killed");
 ABSL_FLAG(absl::Duration, start_timeout, absl::Seconds(60), "in which all servers must listen");
@@ -67,6 +73,13 @@ absl::StatusOr<OnWorkerDeath> ParseOnWorkerDeath(const std::string& flag) {
       "--on_worker_death is \"", flag, "\", none of \"continue\", \"restart\" and \"end\""));
 }
 
+absl::StatusOr<bool> ParseOnServerDeath(const std::string& flag) {
+  if (flag == "restart") return true;
+  if (flag == "end") return false;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--on_server_death is \"", flag, "\", neither \"restart\" nor \"end\""));
+}
+
 absl::StatusOr<LaunchPlan> PlanFromFlags() {
   LaunchPlan plan;
   plan.job_path = absl::GetFlag(FLAGS_job);
@@ -87,6 +100,8 @@ absl::StatusOr<LaunchPlan> PlanFromFlags() {
         absl::StrCat("--on_worker_death is \"restart\", but job \"", job.file.name(),
                      "\" takes no workers in while it runs: it has no elastic { }"));
   }
+  SYNCGRADS_ASSIGN_OR_RETURN(plan.restart_servers,
+                             ParseOnServerDeath(absl::GetFlag(FLAGS_on_server_death)));
   plan.server_args = absl::GetFlag(FLAGS_server_args);
   plan.grace = absl::GetFlag(FLAGS_grace);
   plan.start_timeout = absl::GetFlag(FLAGS_start_timeout);
@@ -122,6 +137,18 @@ int Main(std::vector<char*> args, std::vector<std::string> worker_args) {
     return 1;
   }
   plan->worker_args = std::move(worker_args);
+  std::optional<StateFolder> folder;
+  // Who says where state is, or that there is none, is taken at their word.
+  if (std::none_of(plan->server_args.begin(), plan->server_args.end(),
+                   [](const std::string& arg) { return absl::StartsWith(arg, "--state="); })) {
+    absl::StatusOr<StateFolder> made = StateFolder::Make();
+    if (!made.ok()) {
+      fprintf(stderr, "ps-launch: %s\n", std::string(made.status().message()).c_str());
+      return 1;
+    }
+    folder.emplace(*std::move(made));
+    plan->state = folder->path();
+  }
   Console console(SinkTo(STDOUT_FILENO), SinkTo(STDERR_FILENO));
   return Launch(*std::move(plan), console).Run();
 }

@@ -34,7 +34,8 @@ enum class OnWorkerDeath {
 //
 // A group succeeds when all its workers have ended and at least one of them with
 // exit code 0; it then leaves 0. It fails when
-//   - a server ends with another code than 0, or is killed,
+//   - a server ends with another code than 0, or is killed, and is not started
+//     again,
 //   - a worker ends with a code of 1 to 127: it failed for good,
 //   - a worker dies and the policy is kEndGroup,
 //   - the last worker has ended and all of them have died;

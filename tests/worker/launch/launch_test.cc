@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process/process.h"
@@ -143,9 +146,38 @@ TEST(LaunchTest, AGroupWhoseWorkersHaveAllBeenKilledHasFailed) {
   RunGroup({}, {"--act=w0:raise:9", "--act=w1:raise:9", "--act=w2:raise:9"}, ExitCode(128 + 9));
 }
 
-TEST(LaunchTest, AServerThatIsKilledEndsTheGroup) {
+TEST(LaunchTest, AServerThatIsKilledIsStartedAgainOnItsState) {
   const std::unique_ptr<Process> launch =
       Start({}, {"--act=w0:wait", "--act=w1:wait", "--act=w2:wait"});
+  PidOf(*launch, "worker 2");
+  const std::string folder =
+      absl::StrCat("/dev/shm/syncgrads-", geteuid(), "/launch-", launch->pid());
+  EXPECT_TRUE(std::filesystem::exists(folder));
+  kill(PidOf(*launch, "server 1"), SIGKILL);
+  ASSERT_TRUE(launch
+                  ->WaitForLine("[launch] server 1 was killed by signal 9 (Killed); it is started "
+                                "again",
+                                kLongEnough)
+                  .ok());
+  const std::string arguments = absl::StrCat("--state=", folder, "/server-1");
+  const auto starts = [&] {
+    const std::string output = launch->output();
+    const size_t first = output.find(arguments);
+    return first != std::string::npos && output.find(arguments, first + 1) != std::string::npos;
+  };
+  const absl::Time deadline = absl::Now() + kLongEnough;
+  while (!starts() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_TRUE(starts()) << launch->output();
+  launch->Kill(SIGTERM);
+  const absl::StatusOr<Exit> exit = launch->Wait(kLongEnough);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(*exit, ExitCode(128 + SIGTERM));
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
+TEST(LaunchTest, AServerThatIsKilledCanEndTheGroup) {
+  const std::unique_ptr<Process> launch =
+      Start({"--on_server_death=end"}, {"--act=w0:wait", "--act=w1:wait", "--act=w2:wait"});
   PidOf(*launch, "worker 2");
   kill(PidOf(*launch, "server 1"), SIGKILL);
   const absl::StatusOr<Exit> exit = launch->Wait(kLongEnough);
