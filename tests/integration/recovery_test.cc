@@ -39,6 +39,16 @@ std::string WriteJob(const std::string& name, v1::Place place) {
   });
 }
 
+// The same with a layer that makes results worth sharing.
+std::string WriteWideJob(const std::string& name, v1::Place place) {
+  return WriteIrisJob(name, [place](v1::JobFile& job) {
+    job.set_epochs(150);
+    job.set_chunk_bytes(16 << 10);
+    job.set_place(place);
+    job.mutable_model()->mutable_layers(1)->mutable_dense()->set_outputs(2000);
+  });
+}
+
 // How far a server's rounds are, over all groups; nothing if it does not answer.
 std::optional<uint64_t> Progress(const std::string& address) {
   const auto stub =
@@ -158,8 +168,8 @@ class RecoveryTest : public ::testing::TestWithParam<v1::Place> {
  protected:
   // Kills again and again, at instants that the seed draws, and compares with the
   // undisturbed run.
-  void KillAtManyInstants(const std::vector<std::vector<int>>& victims, int runs) {
-    const std::string job = WriteJob("recovery", GetParam());
+  void KillAtManyInstants(const std::string& job, const std::vector<std::vector<int>>& victims,
+                          int runs) {
     const std::vector<std::string> undisturbed = DisturbedJob(job).Finish();
     const uint64_t seed = std::random_device()();
     std::cerr << "seed " << seed << std::endl;
@@ -192,19 +202,42 @@ class RecoveryTest : public ::testing::TestWithParam<v1::Place> {
 };
 
 TEST_P(RecoveryTest, TheCoordinatorIsKilledAndNobodyNoticesInTheParameters) {
-  KillAtManyInstants({{0}}, 4);
+  KillAtManyInstants(WriteJob("recovery", GetParam()), {{0}}, 4);
 }
 
 TEST_P(RecoveryTest, AFollowerIsKilledAndNobodyNoticesInTheParameters) {
-  KillAtManyInstants({{1}}, 4);
+  KillAtManyInstants(WriteJob("recovery", GetParam()), {{1}}, 4);
 }
 
 TEST_P(RecoveryTest, BothServersAreKilledAtOnceAndNobodyNoticesInTheParameters) {
-  KillAtManyInstants({{0, 1}, {0}, {1}}, 4);
+  KillAtManyInstants(WriteJob("recovery", GetParam()), {{0, 1}, {0}, {1}}, 4);
+}
+
+TEST_P(RecoveryTest, MemoryIsSharedAnewWithAServerThatIsKilled) {
+  KillAtManyInstants(WriteWideJob("shared", GetParam()), {{0, 1}, {0}, {1}}, 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Places, RecoveryTest, ::testing::Values(v1::WORKERS, v1::SERVERS),
                          [](const auto& place) { return v1::Place_Name(place.param); });
+
+// Whether a server has mapped memory of workers.
+bool HasMappedWorkers(const Process& server) {
+  std::ifstream maps(absl::StrCat("/proc/", server.pid(), "/maps"));
+  const std::string text{std::istreambuf_iterator<char>(maps), {}};
+  return text.find("/memfd:") != std::string::npos;
+}
+
+TEST(StateTest, ARestartedServerMapsTheMemoryOfItsWorkersAgain) {
+  DisturbedJob job(WriteWideJob("mapped", v1::WORKERS));
+  ASSERT_TRUE(job.AwaitProgress(20));
+  ASSERT_TRUE(job.KillAndRestart({0}).has_value());
+  const absl::Time deadline = absl::Now() + kLongEnough;
+  while (!HasMappedWorkers(job.cluster().server(0)) && absl::Now() < deadline) {
+    absl::SleepFor(kPoll);
+  }
+  EXPECT_TRUE(HasMappedWorkers(job.cluster().server(0))) << job.Outputs();
+  job.Finish();
+}
 
 // Flips a bit in the middle of the largest file of results in `state`.
 void Damage(const std::string& state) {

@@ -1,0 +1,204 @@
+// What a server has after it was killed: the same answers.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "server/core/jobs.h"
+#include "tests/server/core/fixtures.h"
+
+namespace syncgrads::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// Keeps records as long as it lives, unless it is full.
+class FakeStore : public Store {
+ public:
+  absl::Status Append(const Stored& record) override {
+    if (full) return absl::ResourceExhaustedError("the disk is full");
+    if (const auto* change = std::get_if<PlanChange>(&record)) changes.push_back(*change);
+    return absl::OkStatus();
+  }
+  absl::Status StartAfresh(const PlanStart& afresh) override {
+    start = afresh;
+    changes.clear();
+    return absl::OkStatus();
+  }
+
+  bool full = false;
+  PlanStart start;
+  std::vector<PlanChange> changes;
+};
+
+class JobsRestoreTest : public testing::Test {
+ protected:
+  JobsRestoreTest() {
+    std::filesystem::remove_all(path_);
+    directory_ = *StateDirectory::Own(path_);
+    Restart();
+  }
+  ~JobsRestoreTest() override { std::filesystem::remove_all(path_); }
+
+  // As if the process had been killed and started again.
+  void Restart() {
+    jobs_ = std::make_unique<Jobs>(ServerIndex{1}, clock_);
+    restored_ = jobs_->Restore({directory_.get(), &store_}, store_.start, store_.changes);
+  }
+
+  std::vector<GroupRound> Apply(decltype(PlanChange::kind) kind) {
+    return jobs_->Apply({++sequence_, "iris", Generation{1}, std::move(kind), 77});
+  }
+  // Two chunks on server 1, and one on another.
+  static std::shared_ptr<const GroupPlan> Model(UpdateRule rule) {
+    GroupSpec spec{"model", {{"w", DType::kF32, {5}}}, std::move(rule), 8};
+    return std::make_shared<GroupPlan>(
+        PlanOf(std::move(spec), {ServerIndex{1}, ServerIndex{0}, ServerIndex{1}}));
+  }
+  void Open(UpdateRule rule) {
+    Apply(JobOpened{"secret"});
+    Apply(EpochOfSize(2));
+    Apply(Model(std::move(rule)));
+  }
+
+  std::shared_ptr<RecordingSink> Push(uint32_t member, uint64_t round, float value) {
+    auto sink = std::make_shared<RecordingSink>();
+    jobs_->Find("iris")->Push(PushOf(member, round), PayloadOf(BytesOf<float>({value, -value})),
+                              sink);
+    return sink;
+  }
+  static std::vector<float> ValuesOf(const RecordingSink& sink) {
+    EXPECT_THAT(sink.answers(), SizeIs(1));
+    if (sink.answers().empty()) return {};
+    EXPECT_THAT(sink.answers()[0].header.error, IsOk());
+    return syncgrads::server::ValuesOf<float>(sink.answers()[0].payload);
+  }
+
+  const std::string path_ = absl::StrCat(::testing::TempDir(), "/jobs_restore_test");
+  FakeClock clock_;
+  std::unique_ptr<StateDirectory> directory_;
+  FakeStore store_;
+  uint64_t sequence_ = 0;
+  std::unique_ptr<Jobs> jobs_;
+  absl::StatusOr<std::vector<HeldRounds>> restored_;
+};
+
+TEST_F(JobsRestoreTest, APushToAClosedRoundIsAnsweredWithItsResult) {
+  Open(Reduction::kSum);
+  Push(0, 1, 1);
+  const auto answer = Push(1, 1, 2);
+  EXPECT_THAT(ValuesOf(*answer), ElementsAre(3, -3));
+  Restart();
+  ASSERT_THAT(restored_, IsOk());
+  const auto again = Push(0, 1, 1);
+  EXPECT_THAT(ValuesOf(*again), ElementsAre(3, -3));
+  EXPECT_EQ(again->answers()[0].header.counts, std::vector<uint32_t>{2});
+  EXPECT_EQ(again->answers()[0].header.epoch, 1u);
+  EXPECT_EQ(jobs_->applied(), 3u);
+  EXPECT_EQ(jobs_->plan(), 77u);
+}
+
+TEST_F(JobsRestoreTest, ARoundThatHadNotClosedIsPushedAgainAndCountedOnce) {
+  Open(Reduction::kSum);
+  for (uint64_t round = 1; round <= 3; ++round) {
+    Push(0, round, static_cast<float>(round));
+    Restart();
+    ASSERT_THAT(restored_, IsOk());
+    EXPECT_THAT(Push(1, round, 10)->answers(), IsEmpty());
+    EXPECT_THAT(ValuesOf(*Push(0, round, static_cast<float>(round))),
+                ElementsAre(10 + static_cast<float>(round), -10 - static_cast<float>(round)));
+  }
+}
+
+TEST_F(JobsRestoreTest, AnOptimizerGoesOnWhereItWas) {
+  const auto train = [this](bool killed) {
+    Apply(JobOpened{"secret"});
+    Apply(EpochOfSize(2));
+    Apply(Model(Optimizer{Adam{}}));
+    Push(0, 0, 1);
+    std::vector<float> values;
+    Push(1, 0, 1);
+    for (uint64_t round = 1; round <= 5; ++round) {
+      if (killed) Restart();
+      Push(0, round, 0.5F * static_cast<float>(round));
+      values = ValuesOf(*Push(1, round, 0.25F));
+    }
+    Apply(JobClosed{"the test says so", true});
+    return values;
+  };
+  EXPECT_EQ(train(true), train(false));
+}
+
+TEST_F(JobsRestoreTest, RoundsAreHeldThatWereHeld) {
+  Open(Reduction::kSum);
+  Push(0, 1, 1);
+  Push(1, 1, 1);
+  const std::vector<GroupRound> held = Apply(EpochProposed{2});
+  EXPECT_THAT(held, ElementsAre(GroupRound{GroupId{0}, Round{2}}));
+  Restart();
+  ASSERT_THAT(restored_, IsOk());
+  ASSERT_THAT(*restored_, SizeIs(1));
+  EXPECT_EQ((*restored_)[0].sequence, sequence_);
+  EXPECT_EQ((*restored_)[0].rounds, held);
+  EXPECT_THAT(Push(0, 2, 1)->answers(), IsEmpty());
+  EXPECT_THAT(Push(1, 2, 1)->answers(), IsEmpty()) << "it is held";
+  Epoch epoch = EpochOfSize(2);
+  epoch.number = 2;
+  epoch.first_rounds = held;
+  Apply(epoch);
+  Restart();
+  EXPECT_THAT(*restored_, IsEmpty());
+  Push(0, 2, 1);
+  EXPECT_THAT(ValuesOf(*Push(1, 2, 1)), ElementsAre(2, -2));
+}
+
+TEST_F(JobsRestoreTest, WhatIsClosedLeavesNothing) {
+  Open(Reduction::kSum);
+  Push(0, 1, 1);
+  EXPECT_TRUE(std::filesystem::exists(directory_->group_path(3)));
+  Apply(JobClosed{"every worker has left", true});
+  EXPECT_FALSE(std::filesystem::exists(directory_->group_path(3)));
+  EXPECT_THAT(store_.changes, IsEmpty());
+  Restart();
+  ASSERT_THAT(restored_, IsOk());
+  EXPECT_EQ(jobs_->Find("iris"), nullptr);
+  EXPECT_TRUE(jobs_->all_done());
+  EXPECT_EQ(jobs_->applied(), 4u);
+}
+
+TEST_F(JobsRestoreTest, AFileThatIsMissingIsDamage) {
+  Open(Reduction::kSum);
+  std::filesystem::remove(directory_->group_path(3));
+  Restart();
+  ExpectError(restored_.status(), absl::StatusCode::kDataLoss, {directory_->group_path(3)});
+}
+
+TEST_F(JobsRestoreTest, WhatCannotBeStoredIsNotDone) {
+  Open(Reduction::kSum);
+  store_.full = true;
+  Epoch epoch = EpochOfSize(1);
+  epoch.number = 2;
+  Apply(epoch);
+  EXPECT_EQ(jobs_->applied(), 3u);
+  EXPECT_EQ(jobs_->Find("iris")->epoch()->number, 1u);
+  ExpectError(jobs_->status(), absl::StatusCode::kResourceExhausted, {"full"});
+}
+
+TEST_F(JobsRestoreTest, AGroupWithoutRoomAnswersEveryPushWithBothNumbers) {
+  directory_ = nullptr;
+  directory_ = *StateDirectory::Own(path_, [] { return uint64_t{100}; });
+  Restart();
+  Open(Reduction::kSum);
+  const auto sink = Push(0, 1, 1);
+  ASSERT_THAT(sink->answers(), SizeIs(1));
+  ExpectError(sink->answers()[0].header.error, absl::StatusCode::kResourceExhausted,
+              {directory_->group_path(3), "100"});
+}
+
+}  // namespace
+}  // namespace syncgrads::server
