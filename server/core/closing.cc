@@ -4,10 +4,13 @@
 #include <cstring>
 
 #include "absl/container/inlined_vector.h"
+#include "common/aligned_buffer.h"
+#include "common/kernels/copy.h"
 #include "common/kernels/reduce.h"
 #include "common/optim/optimizer.h"
 #include "common/optim/update.h"
 #include "server/core/segments.h"
+#include "server/state/checksum.h"
 
 namespace syncgrads::server {
 namespace {
@@ -17,6 +20,43 @@ namespace {
 constexpr uint64_t kUpdateBlock = 2048;
 
 constexpr uint64_t kNoLimit = ~uint64_t{0};
+
+// Makes a result in a block that stays in the cache, where its checksum is taken,
+// before it goes past the caches to where it is kept.
+class SummedResult {
+ public:
+  explicit SummedResult(std::byte* out) : out_(out), block_(kChecksumBlock) {}
+
+  // Where the next bytes are to be written, and how many at most.
+  std::byte* next() { return block_.data() + filled_; }
+  size_t room() const { return std::min(kChecksumBlock - filled_, kTogether); }
+  void Add(size_t bytes) {
+    filled_ += bytes;
+    if (filled_ == kChecksumBlock) Flush();
+  }
+
+  // BlocksChecksum of all of it.
+  uint64_t Finish() {
+    if (filled_ > 0) Flush();
+    return sum_;
+  }
+
+ private:
+  // A reduction of so many bytes does not go past the caches by itself.
+  static constexpr size_t kTogether = 64 << 10;
+
+  void Flush() {
+    sum_ = Checksum(block_.data(), filled_, sum_);
+    CopyFar(out_, block_.data(), filled_);
+    out_ += filled_;
+    filled_ = 0;
+  }
+
+  std::byte* out_;
+  AlignedBuffer block_;
+  size_t filled_ = 0;
+  uint64_t sum_ = 0;
+};
 
 // Payloads one after the other. A gather has no absent spans.
 Closed CloseGather(const Chunk& chunk, absl::Span<const Seated> contributions, Slot& out) {
@@ -49,6 +89,30 @@ Closed CloseReduction(const Chunk& chunk, const UpdateRule& rule,
   const size_t element_bytes = SizeOf(chunk.dtype);
   const Reduction reduction = std::get<Reduction>(rule);
   Closed closed;
+  if (!out.record.empty() && chunk.bytes() >= kChecksumBlock) {
+    SummedResult result(out.values.data());
+    absl::InlinedVector<WeightedSource, 8> rest;
+    closed.counts = ForEachSegment(
+        chunk, contributions, kNoLimit,
+        [&](absl::Span<const WeightedSource> sources, uint64_t, uint64_t elements) {
+          rest.assign(sources.begin(), sources.end());
+          for (uint64_t left = elements; left > 0;) {
+            const uint64_t part = std::min<uint64_t>(left, result.room() / element_bytes);
+            if (rest.empty()) {
+              std::memset(result.next(), 0, part * element_bytes);
+            } else {
+              Reduce(chunk.dtype, reduction, rest, part, result.next());
+            }
+            for (WeightedSource& source : rest) source.data += part * element_bytes;
+            result.Add(part * element_bytes);
+            left -= part;
+          }
+        });
+    out.values_checksum = result.Finish();
+    if (AnybodyContributed(closed.counts)) closed.value_bytes = chunk.bytes();
+    if (closed.value_bytes == 0) out.values_checksum.reset();
+    return closed;
+  }
   closed.counts = ForEachSegment(
       chunk, contributions, kNoLimit,
       [&](absl::Span<const WeightedSource> sources, uint64_t first, uint64_t elements) {

@@ -9,8 +9,8 @@
 // A record, in the machine's own byte order:
 //
 //   u64 state      0, or kPublished
-//   u64 checksum   of all that follows, then of the values, then of each of the
-//                  optimizer's arrays
+//   u64 checksum   of the values, by blocks, then of all that follows, then of each
+//                  of the optimizer's arrays
 //   Fixed
 //   u64 updates[updates]
 //   u32 counts[counts]
@@ -47,9 +47,8 @@ uint64_t& Word(const Slot& slot, size_t index) {
   return reinterpret_cast<uint64_t*>(slot.record.data())[index];
 }
 
-uint64_t ChecksumOf(const Slot& slot, size_t record_bytes, size_t value_bytes) {
-  uint64_t sum = Checksum(slot.record.data() + kFixedAt, record_bytes - kFixedAt);
-  sum = Checksum(slot.values.data(), value_bytes, sum);
+uint64_t ChecksumOf(const Slot& slot, size_t record_bytes, uint64_t values) {
+  uint64_t sum = Checksum(slot.record.data() + kFixedAt, record_bytes - kFixedAt, values);
   for (const AlignedBuffer& array : slot.optimizer) {
     sum = Checksum(array.data(), array.size(), sum);
   }
@@ -74,6 +73,7 @@ size_t RecordBytes(size_t spans, size_t contributors) {
 }
 
 void MakeVacant(Slot& slot) {
+  slot.values_checksum.reset();
   std::atomic_ref<uint64_t>(Word(slot, 0)).store(kVacant, std::memory_order_relaxed);
   // Before any of the new contents.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -100,7 +100,10 @@ void Publish(const RoundRecord& record, Slot& slot) {
   write(slot.updates);
   write(record.counts);
   write(record.contributors);
-  Word(slot, 1) = ChecksumOf(slot, BytesOf(fixed), record.value_bytes);
+  const uint64_t values = slot.values_checksum.has_value()
+                              ? *slot.values_checksum
+                              : BlocksChecksum(slot.values.data(), record.value_bytes);
+  Word(slot, 1) = ChecksumOf(slot, BytesOf(fixed), values);
   std::atomic_ref<uint64_t>(Word(slot, 0)).store(kPublished, std::memory_order_release);
   std::atomic_ref<uint64_t>(*slot.newest).store(WordOf(record.round), std::memory_order_release);
 }
@@ -120,7 +123,8 @@ absl::StatusOr<std::optional<RoundRecord>> ReadPublished(Slot& slot) {
                                             fixed.value_bytes, " where there is room for ",
                                             slot.record.size(), " and ", slot.values.size()));
   }
-  const uint64_t found = ChecksumOf(slot, bytes, fixed.value_bytes);
+  const uint64_t found =
+      ChecksumOf(slot, bytes, BlocksChecksum(slot.values.data(), fixed.value_bytes));
   if (found != Word(slot, 1)) {
     return absl::DataLossError(
         absl::StrCat("round ", fixed.round, " has checksum ", absl::Hex(found, absl::kZeroPad16),

@@ -171,6 +171,30 @@ TEST_F(JobsRestoreTest, WhatIsClosedLeavesNothing) {
   EXPECT_EQ(jobs_->applied(), 4u);
 }
 
+// Its checksum is taken while it is made, block by block.
+TEST_F(JobsRestoreTest, ALargeResultIsKept) {
+  constexpr int64_t kElements = (1 << 17) + 12345;
+  Apply(JobOpened{"secret"});
+  Apply(EpochOfSize(2));
+  GroupSpec spec{"model", {{"w", DType::kF32, {kElements}}}, Reduction::kSum, 4 << 20};
+  Apply(std::make_shared<const GroupPlan>(PlanOf(std::move(spec), {ServerIndex{1}})));
+  std::vector<float> values(kElements), sums(kElements);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i % 977);
+    sums[i] = 2 * values[i];
+  }
+  const auto push = [&](uint32_t member, std::vector<size_t> cuts) {
+    auto sink = std::make_shared<RecordingSink>();
+    jobs_->Find("iris")->Push(PushOf(member, 1), PayloadOf(BytesOf(values), std::move(cuts)), sink);
+    return sink;
+  };
+  push(0, {});
+  EXPECT_EQ(ValuesOf(*push(1, {5, 262146, 300000})), sums);
+  Restart();
+  ASSERT_THAT(restored_, IsOk());
+  EXPECT_EQ(ValuesOf(*push(0, {})), sums);
+}
+
 TEST_F(JobsRestoreTest, AFileThatIsMissingIsDamage) {
   Open(Reduction::kSum);
   std::filesystem::remove(directory_->group_path(3));
