@@ -60,7 +60,8 @@ void Launch::StartServer(int index) {
     options.args.push_back(absl::StrCat("--coordinator=", coordinator_));
   }
   if (!plan_.state.empty()) {
-    options.args.push_back(absl::StrCat("--state=", plan_.state, "/server-", index));
+    options.args.insert(options.args.begin(),
+                        absl::StrCat("--state=", plan_.state, "/server-", index));
   }
   options.args.insert(options.args.end(), plan_.server_args.begin(), plan_.server_args.end());
   Start(std::move(options));

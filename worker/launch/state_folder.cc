@@ -1,7 +1,10 @@
 #include "worker/launch/state_folder.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -9,27 +12,37 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 
 namespace syncgrads {
 namespace {
 
 constexpr char kPrefix[] = "launch-";
 
-// Of launchers that are no more.
-std::vector<std::filesystem::path> LeftBehind(const std::filesystem::path& root) {
-  std::vector<std::filesystem::path> left;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-    const std::string name = entry.path().filename().string();
-    absl::string_view number = name;
-    pid_t pid = 0;
-    if (!absl::ConsumePrefix(&number, kPrefix) || !absl::SimpleAtoi(number, &pid)) continue;
-    if (pid == getpid() || (kill(pid, 0) != 0 && errno == ESRCH)) left.push_back(entry.path());
+// -1 if somebody else has it.
+int Lock(const std::string& folder) {
+  const int lock = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0) return lock;
+  if (lock >= 0) close(lock);
+  return -1;
+}
+
+// By locks, not by process ids: those of another container say nothing here.
+void RemoveLeftBehind(const std::filesystem::path& root) {
+  std::error_code ignored;
+  std::vector<std::filesystem::path> folders;
+  for (const auto& entry : std::filesystem::directory_iterator(root, ignored)) {
+    if (absl::StartsWith(entry.path().filename().string(), kPrefix)) {
+      folders.push_back(entry.path());
+    }
   }
-  return left;
+  for (const std::filesystem::path& folder : folders) {
+    const int lock = Lock(folder.string());
+    if (lock < 0) continue;
+    std::filesystem::remove_all(folder, ignored);
+    close(lock);
+  }
 }
 
 }  // namespace
@@ -37,26 +50,30 @@ std::vector<std::filesystem::path> LeftBehind(const std::filesystem::path& root)
 absl::StatusOr<StateFolder> StateFolder::Make(const std::string& memory) {
   const std::filesystem::path root =
       std::filesystem::path(memory) / absl::StrCat("syncgrads-", geteuid());
-  const std::filesystem::path own = root / absl::StrCat(kPrefix, getpid());
   std::error_code error;
-  for (const std::filesystem::path& left : LeftBehind(root)) {
-    std::filesystem::remove_all(left, error);
+  std::filesystem::create_directories(root, error);
+  RemoveLeftBehind(root);
+  // It gets the name under which others look for it once it is locked.
+  std::string making = (root / "making-XXXXXX").string();
+  if (mkdtemp(making.data()) != nullptr) {
+    const std::string path = (root / (kPrefix + making.substr(making.size() - 6))).string();
+    const int lock = Lock(making);
+    if (lock >= 0 && rename(making.c_str(), path.c_str()) == 0) return StateFolder(path, lock);
+    if (lock >= 0) close(lock);
   }
-  error.clear();
-  std::filesystem::create_directories(own, error);
-  if (!error) std::filesystem::permissions(own, std::filesystem::perms::owner_all, error);
-  if (!error) return StateFolder(own.string());
   return absl::UnavailableError(absl::StrCat(
-      "the folder ", own.string(), " for the servers' state cannot be made: ", error.message(),
+      "a folder in ", root.string(), " for the servers' state cannot be made: ", strerror(errno),
       "; --server_args=--state=none does without"));
 }
 
-StateFolder::StateFolder(StateFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+StateFolder::StateFolder(StateFolder&& other) noexcept
+    : path_(std::exchange(other.path_, "")), lock_(other.lock_) {}
 
 StateFolder::~StateFolder() {
   if (path_.empty()) return;
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
+  close(lock_);
 }
 
 }  // namespace syncgrads

@@ -4,6 +4,7 @@
 #define SYNCGRADS_WORKER_LAUNCH_STATE_FOLDER_H_
 
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -25,9 +26,11 @@ class StateFolder {
   const std::string& path() const { return path_; }
 
  private:
-  explicit StateFolder(std::string path) : path_(std::move(path)) {}
+  StateFolder(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
 
   std::string path_;  // empty once it has been moved from
+  // The folder, locked: no launcher takes it for left behind.
+  int lock_;
 };
 
 }  // namespace syncgrads

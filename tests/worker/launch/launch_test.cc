@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,8 +78,8 @@ pid_t PidOf(Process& launch, const std::string& who) {
 
 TEST(LaunchTest, StartsServersAndWorkersOfTheJobFile) {
   const std::string output = RunGroup({}, {}, ExitCode(0));
-  EXPECT_THAT(output, AllOf(HasSubstr("[server 0] arguments: --index=0 --port=0"),
-                            HasSubstr("[server 1] arguments: --index=1 --port=0"),
+  EXPECT_THAT(output, AllOf(HasSubstr("/server-0 --index=0 --port=0"),
+                            HasSubstr("/server-1 --index=1 --port=0"),
                             Not(HasSubstr("[server 2]"))));
   EXPECT_THAT(output, AllOf(HasSubstr("[worker 0] arguments:"), HasSubstr("[worker 1] arguments:"),
                             HasSubstr("[worker 2] arguments:"), Not(HasSubstr("[worker 3]"))));
@@ -150,16 +151,18 @@ TEST(LaunchTest, AServerThatIsKilledIsStartedAgainOnItsState) {
   const std::unique_ptr<Process> launch =
       Start({}, {"--act=w0:wait", "--act=w1:wait", "--act=w2:wait"});
   PidOf(*launch, "worker 2");
-  const std::string folder =
-      absl::StrCat("/dev/shm/syncgrads-", geteuid(), "/launch-", launch->pid());
-  EXPECT_TRUE(std::filesystem::exists(folder));
+  const absl::StatusOr<std::string> line = launch->WaitForLine("/server-1 ", kLongEnough);
+  ASSERT_TRUE(line.ok()) << line.status();
+  const size_t begin = line->find("--state=") + strlen("--state=");
+  const std::string folder = line->substr(begin, line->find("/server-1 ") - begin);
+  EXPECT_TRUE(std::filesystem::exists(folder)) << folder;
   kill(PidOf(*launch, "server 1"), SIGKILL);
   ASSERT_TRUE(launch
                   ->WaitForLine("[launch] server 1 was killed by signal 9 (Killed); it is started "
                                 "again",
                                 kLongEnough)
                   .ok());
-  const std::string arguments = absl::StrCat("--state=", folder, "/server-1");
+  const std::string arguments = absl::StrCat("--state=", folder, "/server-1 ");
   const auto starts = [&] {
     const std::string output = launch->output();
     const size_t first = output.find(arguments);
