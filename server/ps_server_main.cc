@@ -32,8 +32,7 @@ ABSL_FLAG(std::string, advertise, "",
           "this server is seen from");
 ABSL_FLAG(std::string, server_token, "", "what servers say to each other; the same on all");
 ABSL_FLAG(absl::Duration, heartbeat, absl::Seconds(2), "how often workers show that they live");
-ABSL_FLAG(absl::Duration, lease, absl::Seconds(30),
-          "a worker not heard of for so long is dropped");
+ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "a worker not heard of for so long is dropped");
 ABSL_FLAG(absl::Duration, join_timeout, absl::Minutes(1),
           "A worker that joins a running job and has not been brought up to date for so long is "
           "dropped.");

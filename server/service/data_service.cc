@@ -23,8 +23,7 @@ grpc::Slice PayloadSlice(std::shared_ptr<const RoundResult> result) {
 }
 
 // One member's Exchange stream.
-class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>,
-                       public AnswerSink {
+class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, public AnswerSink {
  public:
   ExchangeStream(const Jobs& jobs, const MemoryExchange* exchange, const Clock& clock)
       : jobs_(jobs), exchange_(exchange), clock_(clock) {}
@@ -129,8 +128,8 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>,
     }
     std::shared_ptr<Job> job = jobs_.Find(hello.job);
     if (job == nullptr) {
-      return FinishAfterSending({grpc::StatusCode::UNAVAILABLE,
-                                 absl::StrCat("no job \"", hello.job, "\" is open here")});
+      return FinishAfterSending(
+          {grpc::StatusCode::UNAVAILABLE, absl::StrCat("no job \"", hello.job, "\" is open here")});
     }
     absl::StatusOr<std::shared_ptr<Presence>> presence = job->Admit(hello);
     if (!presence.ok()) return FinishAfterSending(ToGrpc(presence.status()));

@@ -31,9 +31,9 @@ absl::StatusOr<Payload> MemberMemory::Find(const std::vector<SharedPiece>& piece
     }
     const absl::Span<const std::byte> bytes = found->second->bytes();
     if (piece.offset > bytes.size() || piece.length > bytes.size() - piece.offset) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a payload of ", piece.length, " bytes at ", piece.offset,
-                       " reaches beyond region ", piece.region, " of ", bytes.size(), " bytes"));
+      return absl::InvalidArgumentError(absl::StrCat("a payload of ", piece.length, " bytes at ",
+                                                     piece.offset, " reaches beyond region ",
+                                                     piece.region, " of ", bytes.size(), " bytes"));
     }
     payload.pieces.push_back(bytes.subspan(piece.offset, piece.length));
     if (regions->empty() || regions->back() != found->second) regions->push_back(found->second);

@@ -96,7 +96,7 @@ class FollowerTest : public testing::Test {
     EXPECT_TRUE(until());
   }
   FollowerOptions Options(const FakeCoordinator& coordinator) {
-    return {coordinator.address(), ServerIndex{1}, ":7001", Incarnation{5}, "servers", {},
+    return {coordinator.address(),        ServerIndex{1}, ":7001", Incarnation{5}, "servers", {},
             [] { return Incarnation{6}; }};
   }
 

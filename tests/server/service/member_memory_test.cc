@@ -44,9 +44,8 @@ TEST_F(MemberMemoryTest, AnUnknownRegionIsNamed) {
 
 TEST_F(MemberMemoryTest, NothingBeyondARegionIsRead) {
   constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
-  for (const SharedPiece& piece :
-       {SharedPiece{7, 90, 11}, SharedPiece{7, 101, 0}, SharedPiece{7, kMost, 2},
-        SharedPiece{7, 2, kMost}}) {
+  for (const SharedPiece& piece : {SharedPiece{7, 90, 11}, SharedPiece{7, 101, 0},
+                                   SharedPiece{7, kMost, 2}, SharedPiece{7, 2, kMost}}) {
     ExpectError(memory_.Find({piece}), absl::StatusCode::kInvalidArgument,
                 {"region 7 of 100 bytes"});
   }

@@ -78,9 +78,9 @@ pid_t PidOf(Process& launch, const std::string& who) {
 
 TEST(LaunchTest, StartsServersAndWorkersOfTheJobFile) {
   const std::string output = RunGroup({}, {}, ExitCode(0));
-  EXPECT_THAT(output, AllOf(HasSubstr("/server-0 --index=0 --port=0"),
-                            HasSubstr("/server-1 --index=1 --port=0"),
-                            Not(HasSubstr("[server 2]"))));
+  EXPECT_THAT(output,
+              AllOf(HasSubstr("/server-0 --index=0 --port=0"),
+                    HasSubstr("/server-1 --index=1 --port=0"), Not(HasSubstr("[server 2]"))));
   EXPECT_THAT(output, AllOf(HasSubstr("[worker 0] arguments:"), HasSubstr("[worker 1] arguments:"),
                             HasSubstr("[worker 2] arguments:"), Not(HasSubstr("[worker 3]"))));
 }
