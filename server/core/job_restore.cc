@@ -28,6 +28,7 @@ void CoordinatedJob::Restore(const MemberAdmitted& admitted) {
   member.member = {admitted.member, admitted.name, admitted.introduction.incarnation};
   member.asked_rank = admitted.introduction.rank;
   member.host = admitted.introduction.host;
+  member.shares_memory = admitted.introduction.shares_memory;
   // Nobody could renew its lease while there was no coordinator.
   member.last_heard = with_.clock.Now();
   next_member_ = std::max(next_member_, ToNumber(admitted.member) + 1);

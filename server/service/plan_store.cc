@@ -46,6 +46,7 @@ struct RecordWriter {
     proto.set_generation(ToNumber(admitted.generation));
     proto.set_member(ToNumber(admitted.member));
     proto.set_name(admitted.name);
+    proto.set_shares_memory(admitted.introduction.shares_memory);
   }
   void operator()(const MemberWithdrawn& withdrawn) const {
     v1::StoredWithdrawal& proto = *out.mutable_withdrawn();
@@ -84,7 +85,9 @@ absl::StatusOr<Stored> RecordFromProto(const v1::StoredRecord& record) {
       return FromProto(record.change());
     case v1::StoredRecord::kAdmitted: {
       const v1::StoredMember& admitted = record.admitted();
-      return MemberAdmitted{FromProto(admitted.introduction()), Generation{admitted.generation()},
+      Introduction introduction = FromProto(admitted.introduction());
+      introduction.shares_memory = admitted.shares_memory();
+      return MemberAdmitted{std::move(introduction), Generation{admitted.generation()},
                             MemberId{admitted.member()}, admitted.name()};
     }
     case v1::StoredRecord::kWithdrawn: {
