@@ -260,9 +260,10 @@ TEST(ElasticMemoryTest, WhatIsHandedOverIsHeldOnceHoweverManyMembersThereAre) {
   GroupSpec state{"state/model", {{"w", DType::kF32, {100}}}, Reduction::kSum};
   state.policy = Policy::kFirst;
   const GroupRegistry groups(1, [] { return uint64_t{1'200}; });
-  EXPECT_THAT(groups.Plan(state, 1000).status(), IsOk());
+  EXPECT_THAT(groups.Plan(state, 1000, /*shares_memory=*/false).status(), IsOk());
   state.policy = Policy::kSync;
-  ExpectError(groups.Plan(state, 1000).status(), kExhausted, {"1002 times its 400"});
+  ExpectError(groups.Plan(state, 1000, /*shares_memory=*/false).status(), kExhausted,
+              {"1002 times its 400"});
 }
 
 class ElasticFollowedTest : public ElasticCoordinatorTest {
