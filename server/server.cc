@@ -167,7 +167,8 @@ class GrpcServer : public Server {
   bool has_open_jobs() const override { return !jobs_.All().empty(); }
 
   bool all_jobs_done() const override {
-    return jobs_.all_done() && (coordinator_ == nullptr || coordinator_->open_jobs() == 0);
+    // In this order: what a member was told of is over when the coordinator answers.
+    return (coordinator_ == nullptr || coordinator_->open_jobs() == 0) && jobs_.all_done();
   }
 
   absl::Status status() const override {

@@ -232,12 +232,14 @@ void CoordinatedJob::LinkBroken(MemberId id, const MemberLink* link) {
 
 void CoordinatedJob::WatchProgress(absl::Time now) {
   if (terms_.step_timeout == absl::ZeroDuration()) return;
+  const bool over = IsOver();
   Round furthest{};
   for (const auto& [id, member] : members_) {
     if (!member.gone) furthest = std::max(furthest, member.progress);
   }
   for (auto& [id, member] : members_) {
-    if (!member.ready || member.progress == furthest) {
+    // At the end nobody waits for steps any more.
+    if (!member.ready || member.progress == furthest || over) {
       member.behind_since = absl::InfiniteFuture();
     } else {
       member.behind_since = std::min(member.behind_since, now);

@@ -76,13 +76,15 @@ absl::Status GroupRegistry::CheckMemory(const GroupPlan& plan, uint64_t members)
   if (const auto* optimizer = std::get_if<Optimizer>(&plan.spec.rule)) {
     arrays_of_results += static_cast<uint64_t>(SlotCount(*optimizer));
   }
-  const uint64_t arrays = members + Arena::kSets * arrays_of_results;
+  // Of a group that closes with the first, that is the only one.
+  const uint64_t contributors = plan.spec.policy == Policy::kFirst ? 1 : members;
+  const uint64_t arrays = contributors + Arena::kSets * arrays_of_results;
   const uint64_t available = available_memory_();
   // Divided, since the product may not fit a number.
   if (largest_share <= available / arrays) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("group \"", plan.spec.name, "\" needs ", arrays, " times its ", largest_share,
-                   " bytes on each of ", servers, " servers, for ", members,
+                   " bytes on each of ", servers, " servers, for ", contributors,
                    " members' contributions and the results; ", available, " bytes are available"));
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/core/group_registry.h"
 #include "tests/server/core/coordinator_fixture.h"
 #include "tests/server/core/fixtures.h"
 
@@ -223,6 +224,24 @@ TEST_F(ElasticCoordinatorTest, AMemberThatIsBehindForTooLongIsDroppedAndToldSo) 
   EXPECT_THAT(NamesOf(a.link->Last<Epoch>()), ElementsAre("a"));
 }
 
+TEST_F(ElasticCoordinatorTest, WhenItsDataHasEndedNobodyIsBehind) {
+  Introduction hello_a = ElasticHello("a", 2, 2), hello_b = ElasticHello("b", 2, 2);
+  hello_a.step_timeout = hello_b.step_timeout = absl::Seconds(10);
+  const Joined a = Join(hello_a), b = Join(hello_b);
+  coordinator_.Register(*a.key, 1, Model());
+  for (const Joined* joined : {&a, &b}) {
+    Ready(*joined);
+    coordinator_.End(*joined->key, 2, GroupId{0}, Round{4}, true);
+  }
+  for (int i = 0; i < 4; ++i) {
+    coordinator_.Heartbeat(*a.key, {First(5)});  // it has asked for a step that will not be
+    coordinator_.Heartbeat(*b.key, {First(4)});
+    coordinator_.Tick();
+    clock_.Advance(absl::Seconds(9));
+  }
+  EXPECT_EQ(b.link->Count<Expelled>(), 0u);
+}
+
 TEST_F(ElasticCoordinatorTest, AnEvictedWorkerIsToldWhy) {
   const Joined a = JoinElastic("a", 2, 2), b = JoinElastic("b", 2, 2);
   ExpectError(coordinator_.Evict("iris", "guess", "b", "slow"), absl::StatusCode::kPermissionDenied,
@@ -235,6 +254,16 @@ TEST_F(ElasticCoordinatorTest, AnEvictedWorkerIsToldWhy) {
   ExpectError(b.link->Last<Expelled>().reason, absl::StatusCode::kAborted,
               {"evicted: its disk is full"});
   EXPECT_THAT(NamesOf(a.link->Last<Epoch>()), ElementsAre("a"));
+}
+
+TEST(ElasticMemoryTest, WhatIsHandedOverIsHeldOnceHoweverManyMembersThereAre) {
+  GroupSpec state{"state/model", {{"w", DType::kF32, {100}}}, Reduction::kSum};
+  state.policy = Policy::kFirst;
+  const GroupRegistry groups(1, [] { return uint64_t{1'200}; });
+  EXPECT_THAT(groups.Plan(state, 1000, /*shares_memory=*/false).status(), IsOk());
+  state.policy = Policy::kSync;
+  ExpectError(groups.Plan(state, 1000, /*shares_memory=*/false).status(), kExhausted,
+              {"1002 times its 400"});
 }
 
 class ElasticFollowedTest : public ElasticCoordinatorTest {

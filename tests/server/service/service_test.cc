@@ -464,8 +464,8 @@ TEST_F(ServiceTest, LeavingIsAnsweredAndTheStreamEndsWell) {
     EXPECT_EQ((*worker)->join().Await(v1::JobSignal::kDone).done().request(), 5u);
     EXPECT_TRUE((*worker)->join().Finish().ok());
   }
-  EXPECT_FALSE(cluster_.server(0).has_open_jobs());
   EXPECT_TRUE(cluster_.server(0).all_jobs_done());
+  EXPECT_FALSE(cluster_.server(0).has_open_jobs());
 }
 
 TEST(JoinTest, IsRefusedForAnotherVersionOrTokenOrNoHello) {

@@ -126,6 +126,13 @@ TEST(LoaderTest, WithReplacementARowMayComeTwiceInAPass) {
   EXPECT_NE(batches[0], batches[1]);
 }
 
+TEST(LoaderTest, AWorkerThatHasAllShardsCanTakeFromItsOwn) {
+  const Loader::Options options = {.seed = 5, .batch_size = 4, .epochs = 2};
+  Loader::Options own = options;
+  own.shards = {1};
+  EXPECT_EQ(AllBatches(DataOf({9, 7, 8}, 0, 1), own), AllBatches(DataOf({9, 7, 8}, 1, 3), options));
+}
+
 TEST(LoaderTest, ABatchSmallerThanTheNumberOfShardsIsAnError) {
   ExpectError(Loader::Create(DataOf({9, 9, 9}, 0, 1), {.batch_size = 2, .epochs = 1}),
               absl::StatusCode::kInvalidArgument, {"batch_size is 2", "3 shards"});

@@ -108,6 +108,21 @@ TEST(JobFileTest, ContradictionsAreNamed) {
                 {"dir/x.job:10:", "must be the first layer"});
 }
 
+TEST(JobFileTest, TermsOfAnElasticJobThatCannotBeAreNamed) {
+  ExpectRefused("batch_size: 8", "batch_size: 8 workers: 2 elastic { min_workers: 3 }",
+                {"dir/x.job:2:", "elastic.min_workers: is 3, and workers is 2"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 workers: 2 elastic { max_workers: 1 }",
+                {"elastic.max_workers: is 1, and workers is 2"});
+  ExpectRefused("shards: 3", "mode: DEALT", {"dir/x.job:7:", "data.mode: is DEALT", "elastic"});
+  const std::string replaced =
+      absl::StrReplaceAll(kJob, {{"shards: 3", "mode: DEALT order: WITH_REPLACEMENT"},
+                                 {"epochs: 50", "epochs: 50 elastic {}"}});
+  ExpectError(ParseJobFile(replaced, "dir/x.job"), absl::StatusCode::kInvalidArgument,
+              {"data.mode: is DEALT, and order is WITH_REPLACEMENT"});
+  SYNCGRADS_EXPECT_OK(
+      ParseWith("batch_size: 8", "batch_size: 8 elastic { min_workers: 2 step_timeout_s: 9 }"));
+}
+
 TEST(JobFileTest, AFileThatIsMissingIsNamed) {
   ExpectError(LoadJobFile("/nowhere/x.job"), absl::StatusCode::kNotFound, {"/nowhere/x.job"});
 }
