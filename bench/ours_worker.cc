@@ -49,7 +49,6 @@ std::vector<absl::Span<const float>> InPlaceResults(const Group& group) {
     const auto pieces = group.InPlaceResult(TensorId{t});
     Require(pieces.status());
     for (const absl::Span<const std::byte> piece : *pieces) {
-      // No element is cut: the path that is measured in place is shared memory.
       results.push_back(
           {reinterpret_cast<const float*>(piece.data()), piece.size() / sizeof(float)});
     }

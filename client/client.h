@@ -120,7 +120,8 @@ class Group {
  public:
   // In place of a buffer for a result: it stays where it arrives, in memory shared
   // with a server of this host or in what the network delivered, and is not
-  // copied. InPlaceResult says where that is.
+  // copied (but where the network has cut elements, or not aligned them).
+  // InPlaceResult says where that is.
   struct InPlace {};
 
   virtual ~Group() = default;
@@ -173,7 +174,8 @@ class Group {
 
   // The newest result of a tensor that was pushed or skipped InPlace, after the
   // wait for it has returned OK and until the tensor is pushed or skipped again:
-  // its elements in order, in one or more pieces. Empty if nobody contributed.
+  // its elements in order, in one or more pieces of whole elements that are aligned
+  // to their type. Empty if nobody contributed.
   //
   // Errors:
   //   InvalidArgument     unknown tensor

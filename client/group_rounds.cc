@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/contribution.h"
+#include "common/aligned_buffer.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::client {
@@ -15,6 +17,19 @@ namespace {
 
 // Below this, a payload costs less to send than to describe.
 constexpr size_t kMinSharedBytes = 16 << 10;
+
+// Copies a payload that has cut elements, or such as are not aligned, to memory
+// where they are whole.
+void MakeWhole(size_t element, Pieces& payload, std::shared_ptr<const void>& memory) {
+  const auto is_whole = [element](absl::Span<const std::byte> piece) {
+    return reinterpret_cast<uintptr_t>(piece.data()) % element == 0 && piece.size() % element == 0;
+  };
+  if (std::all_of(payload.begin(), payload.end(), is_whole)) return;
+  auto whole = std::make_shared<AlignedBuffer>(TotalBytes(payload));
+  Scatter(payload, {{whole->data(), whole->size()}});
+  payload = {absl::MakeConstSpan(whole->data(), whole->size())};
+  memory = std::move(whole);
+}
 
 }  // namespace
 
@@ -304,6 +319,7 @@ void GroupRounds::OnReleased(uint32_t c) {
     state.state = ChunkState::kCopying;
   }
   if (!targets.empty()) Scatter(answer.payload, targets);
+  if (kept) MakeWhole(SizeOf(plan_->layout.chunk(ChunkId{c}).dtype), answer.payload, memory);
   // The received buffers go back before anybody hears of the result.
   if (!kept) memory.reset();
   MutexLock lock(mutex_);

@@ -1,5 +1,6 @@
 #include "common/kernels/copy.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -17,10 +18,10 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-void CopyPastCaches(uint8_t* to, const uint8_t* from, size_t bytes) {
+void StreamBytes(uint8_t* to, const uint8_t* from, size_t bytes) {
   const hn::ScalableTag<uint8_t> d;
   const size_t lanes = hn::Lanes(d);
-  const size_t head = (lanes - reinterpret_cast<uintptr_t>(to) % lanes) % lanes;
+  const size_t head = std::min((lanes - reinterpret_cast<uintptr_t>(to) % lanes) % lanes, bytes);
   std::memcpy(to, from, head);
   size_t at = head;
   for (; at + 4 * lanes <= bytes; at += 4 * lanes) {
@@ -52,14 +53,18 @@ constexpr size_t kFarBytes = 256 << 10;
 
 }  // namespace
 
-HWY_EXPORT(CopyPastCaches);
+HWY_EXPORT(StreamBytes);
+
+void CopyPastCaches(std::byte* to, const std::byte* from, size_t bytes) {
+  HWY_DYNAMIC_DISPATCH(StreamBytes)
+  (reinterpret_cast<uint8_t*>(to), reinterpret_cast<const uint8_t*>(from), bytes);
+}
 
 void CopyFar(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes < kFarBytes) {
     std::memcpy(to, from, bytes);
   } else {
-    HWY_DYNAMIC_DISPATCH(CopyPastCaches)
-    (reinterpret_cast<uint8_t*>(to), reinterpret_cast<const uint8_t*>(from), bytes);
+    CopyPastCaches(to, from, bytes);
   }
 }
 

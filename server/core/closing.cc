@@ -21,15 +21,18 @@ constexpr uint64_t kUpdateBlock = 2048;
 
 constexpr uint64_t kNoLimit = ~uint64_t{0};
 
+// Shorter results are still in the cache when their slot is published.
+constexpr uint64_t kSummedBytes = 256 << 10;
+
 // Makes a result in a block that stays in the cache, where its checksum is taken,
 // before it goes past the caches to where it is kept.
 class SummedResult {
  public:
-  explicit SummedResult(std::byte* out) : out_(out), block_(kChecksumBlock) {}
+  explicit SummedResult(std::byte* out) : out_(out) {}
 
   // Where the next bytes are to be written, and how many at most.
-  std::byte* next() { return block_.data() + filled_; }
-  size_t room() const { return std::min(kChecksumBlock - filled_, kTogether); }
+  std::byte* next() { return block_ + filled_; }
+  size_t room() const { return kChecksumBlock - filled_; }
   void Add(size_t bytes) {
     filled_ += bytes;
     if (filled_ == kChecksumBlock) Flush();
@@ -42,18 +45,15 @@ class SummedResult {
   }
 
  private:
-  // A reduction of so many bytes does not go past the caches by itself.
-  static constexpr size_t kTogether = 64 << 10;
-
   void Flush() {
-    sum_ = Checksum(block_.data(), filled_, sum_);
-    CopyFar(out_, block_.data(), filled_);
+    sum_ = Checksum(block_, filled_, sum_);
+    CopyPastCaches(out_, block_, filled_);
     out_ += filled_;
     filled_ = 0;
   }
 
   std::byte* out_;
-  AlignedBuffer block_;
+  alignas(64) std::byte block_[kChecksumBlock];
   size_t filled_ = 0;
   uint64_t sum_ = 0;
 };
@@ -89,7 +89,7 @@ Closed CloseReduction(const Chunk& chunk, const UpdateRule& rule,
   const size_t element_bytes = SizeOf(chunk.dtype);
   const Reduction reduction = std::get<Reduction>(rule);
   Closed closed;
-  if (!out.record.empty() && chunk.bytes() >= kChecksumBlock) {
+  if (!out.record.empty() && chunk.bytes() >= kSummedBytes) {
     SummedResult result(out.values.data());
     absl::InlinedVector<WeightedSource, 8> rest;
     closed.counts = ForEachSegment(

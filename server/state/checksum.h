@@ -14,7 +14,7 @@ uint64_t Checksum(const void* data, size_t bytes, uint64_t before = 0);
 
 // Of a long array: of one block of it after the other, so that it can be taken
 // while the array is made.
-inline constexpr size_t kChecksumBlock = 256 << 10;
+inline constexpr size_t kChecksumBlock = 16 << 10;
 uint64_t BlocksChecksum(const void* data, size_t bytes);
 
 }  // namespace syncgrads::server

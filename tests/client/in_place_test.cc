@@ -1,5 +1,6 @@
 // Results that are used where they arrive, over both paths.
 
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -44,6 +45,8 @@ class InPlaceTest : public ::testing::TestWithParam<bool> {
     std::string bytes;
     if (pieces.ok()) {
       for (const absl::Span<const std::byte> piece : *pieces) {
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(piece.data()) % sizeof(float), 0u);
+        EXPECT_EQ(piece.size() % sizeof(float), 0u);
         bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
       }
     }

@@ -78,7 +78,8 @@ std::vector<float> Run(Client& client, bool own) {
     }
     EXPECT_TRUE((*group)->Push(TensorId{0}, gradients, 12, results.data()).ok());
     EXPECT_TRUE(
-        (*group)->Push(TensorId{1}, gradients + 3, kElements * sizeof(float), results.data() + 3)
+        (*group)
+            ->Push(TensorId{1}, gradients + 3, kElements * sizeof(float), results.data() + 3)
             .ok());
     const auto waited = (*group)->WaitStep(kTimeout);
     EXPECT_TRUE(waited.ok()) << waited.status();
@@ -139,8 +140,9 @@ TEST(SharedMemoryTest, AServerThatSharesNothingIsSentEverything) {
   options.shared_memory = false;
   Paths paths;
   ExpectMeans({{true, true}, {true, false}, {true, true}}, 1, options, &paths);
-  EXPECT_THAT(paths.lines(), ::testing::Each(::testing::HasSubstr(
-                                 "over the stream: the server shares no memory")));
+  EXPECT_THAT(
+      paths.lines(),
+      ::testing::Each(::testing::HasSubstr("over the stream: the server shares no memory")));
 }
 
 TEST(SharedMemoryTest, AllocationBeforeJoiningSaysWhatToCall) {

@@ -11,7 +11,10 @@
 namespace syncgrads {
 namespace {
 
-TEST(CopyTest, CopiesEveryByteAndNoOtherOnEveryTarget) {
+class CopyTest : public testing::TestWithParam<void (*)(std::byte*, const std::byte*, size_t)> {};
+
+TEST_P(CopyTest, CopiesEveryByteAndNoOtherOnEveryTarget) {
+  const auto copy = GetParam();
   constexpr size_t kFar = 256 << 10;
   std::vector<std::byte> from(kFar + 1000);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
@@ -20,7 +23,7 @@ TEST(CopyTest, CopiesEveryByteAndNoOtherOnEveryTarget) {
       SCOPED_TRACE(absl::StrCat(bytes, " bytes, shifted by ", shift));
       OnEveryTarget([&] {
         std::vector<std::byte> to(bytes + 200, std::byte{0xee});
-        CopyFar(to.data() + shift, from.data() + shift / 2, bytes);
+        copy(to.data() + shift, from.data() + shift / 2, bytes);
         EXPECT_EQ(bytes == 0 ? 0 : std::memcmp(to.data() + shift, from.data() + shift / 2, bytes),
                   0);
         for (size_t i = 0; i < to.size(); ++i) {
@@ -31,6 +34,8 @@ TEST(CopyTest, CopiesEveryByteAndNoOtherOnEveryTarget) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Copies, CopyTest, testing::Values(CopyFar, CopyPastCaches));
 
 }  // namespace
 }  // namespace syncgrads
