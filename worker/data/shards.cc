@@ -26,7 +26,7 @@ absl::Status CheckEnoughShards(uint32_t shards, uint32_t world_size, absl::strin
 
 char DelimiterOf(const v1::TableSource& table, absl::string_view file) {
   if (!table.delimiter().empty()) return table.delimiter()[0];
-  return absl::EndsWith(file, ".tsv") ? '\t' : ',';
+  return absl::EndsWith(absl::StripSuffix(file, ".gz"), ".tsv") ? '\t' : ',';
 }
 
 // How many directories shard0, shard1, ... there are in `path`.

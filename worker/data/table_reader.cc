@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
-#include "worker/base/file.h"
+#include "worker/base/gzip.h"
 #include "worker/data/delimited.h"
 
 namespace syncgrads {
@@ -141,7 +141,7 @@ absl::StatusOr<Table> ParseTable(absl::string_view text, const std::string& path
 absl::StatusOr<Table> ReadTable(const std::string& path, char delimiter,
                                 const TableColumns& columns) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::string text,
-                             ReadFile(path, std::numeric_limits<size_t>::max()));
+                             ReadFileOrGzip(path, std::numeric_limits<size_t>::max()));
   return ParseTable(text, path, delimiter, columns);
 }
 

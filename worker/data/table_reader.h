@@ -31,7 +31,7 @@ struct TableColumns {
 absl::StatusOr<Table> ParseTable(absl::string_view text, const std::string& path, char delimiter,
                                  const TableColumns& columns);
 
-// Errors: as ParseTable, and as ReadFile if the file cannot be read.
+// Errors: as ParseTable, and as ReadFileOrGzip if the file cannot be read.
 absl::StatusOr<Table> ReadTable(const std::string& path, char delimiter,
                                 const TableColumns& columns);
 

@@ -1,5 +1,7 @@
 #include "worker/job/job_file.h"
 
+#include <map>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/status_macros.h"
@@ -7,6 +9,7 @@
 #include "google/protobuf/text_format.h"
 #include "worker/base/file.h"
 #include "worker/job/check.h"
+#include "worker/nn/named_model.h"
 
 namespace syncgrads {
 namespace {
@@ -39,15 +42,34 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   int count_ = 0;
 };
 
+// What a layer is called that has no name of its own.
+std::string KindOf(const v1::LayerSpec& layer) {
+  if (layer.has_conv2d()) return "conv";
+  if (layer.has_custom()) return layer.custom().kind();
+  const auto* kinds = layer.GetDescriptor()->oneof_decl(0);
+  const auto* kind = layer.GetReflection()->GetOneofFieldDescriptor(layer, kinds);
+  return kind == nullptr ? "" : kind->name();
+}
+
+void NameLayers(google::protobuf::RepeatedPtrField<v1::LayerSpec>& layers,
+                std::map<std::string, int>& counts) {
+  for (v1::LayerSpec& layer : layers) {
+    const std::string kind = KindOf(layer);
+    if (kind.empty()) continue;
+    const int number = ++counts[kind];
+    if (layer.name().empty()) layer.set_name(absl::StrCat(kind, number));
+    if (!layer.has_residual()) continue;
+    NameLayers(*layer.mutable_residual()->mutable_body(), counts);
+    NameLayers(*layer.mutable_residual()->mutable_shortcut(), counts);
+  }
+}
+
 void FillIn(v1::JobFile& file) {
   if (file.dtype() == v1::DTYPE_UNSPECIFIED) file.set_dtype(v1::F32);
   if (file.place() == v1::PLACE_UNSPECIFIED) file.set_place(v1::WORKERS);
-  int dense = 0;
-  for (v1::LayerSpec& layer : *file.mutable_model()->mutable_layers()) {
-    if (!layer.has_dense()) continue;
-    ++dense;
-    if (layer.dense().name().empty()) layer.mutable_dense()->set_name(absl::StrCat("dense", dense));
-  }
+  if (!file.has_model()) return;
+  std::map<std::string, int> counts;
+  NameLayers(*file.mutable_model()->mutable_layers(), counts);
 }
 
 }  // namespace
@@ -63,6 +85,11 @@ absl::StatusOr<Job> ParseJobFile(absl::string_view text, const std::string& path
   if (!parser.ParseFromString(std::string(text), &job.file)) return errors.ToStatus();
   FillIn(job.file);
   SYNCGRADS_RETURN_IF_ERROR(CheckJobFile(job.file, Field(path, job.file, locations)));
+  if (job.file.model().has_named()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const v1::ModelSpec model,
+                               ExpandNamedModel(job.file.model().named()));
+    *job.file.mutable_model()->mutable_layers() = model.layers();
+  }
   return job;
 }
 

@@ -11,8 +11,8 @@
 
 namespace syncgrads {
 
-// A job that has passed every check that needs no data. dtype, place and the
-// names of the dense layers are filled in.
+// A job that has passed every check that needs no data. dtype, place, the names of
+// the layers and the layers of a named model are filled in.
 struct Job {
   v1::JobFile file;
   // Paths in the file are relative to it.

@@ -3,7 +3,7 @@
 #ifndef SYNCGRADS_WORKER_NN_ACTIVATION_H_
 #define SYNCGRADS_WORKER_NN_ACTIVATION_H_
 
-#include "worker/nn/matrix.h"
+#include <cstdint>
 
 namespace syncgrads {
 
@@ -14,15 +14,15 @@ enum class Activation {
   kSigmoid,  // 1 / (1 + exp(-x))
 };
 
-// Replaces each number x by f(x). A number's result does not depend on where in
-// the matrix it is.
+// Replaces each of `count` numbers x by f(x). A number's result does not depend on
+// where it is.
 template <typename T>
-void Activate(Activation activation, Matrix<T>& values);
+void Activate(Activation activation, int64_t count, T* values);
 
 // Multiplies each number of `gradient` by the derivative f'(x), given `outputs` =
-// f(x); of the same size. The derivative of relu at 0 is 0.
+// f(x). The derivative of relu at 0 is 0.
 template <typename T>
-void MultiplyByDerivative(Activation activation, const Matrix<T>& outputs, Matrix<T>& gradient);
+void MultiplyByDerivative(Activation activation, int64_t count, const T* outputs, T* gradient);
 
 }  // namespace syncgrads
 

@@ -3,41 +3,180 @@
 #include <utility>
 #include <vector>
 
+#include "common/status_macros.h"
+#include "worker/nn/batch_norm.h"
+#include "worker/nn/conv2d.h"
 #include "worker/nn/dense.h"
+#include "worker/nn/dropout.h"
+#include "worker/nn/flatten.h"
+#include "worker/nn/pool.h"
+#include "worker/nn/residual.h"
 
 namespace syncgrads {
 namespace {
 
-Activation ActivationOf(v1::DenseSpec::Activation activation) {
+constexpr double kMomentum = 0.1;
+constexpr double kEpsilon = 1e-5;
+
+Activation ActivationOf(v1::Activation activation) {
   switch (activation) {
-    case v1::DenseSpec::TANH:
+    case v1::TANH:
       return Activation::kTanh;
-    case v1::DenseSpec::RELU:
+    case v1::RELU:
       return Activation::kRelu;
-    case v1::DenseSpec::SIGMOID:
+    case v1::SIGMOID:
       return Activation::kSigmoid;
     default:
       return Activation::kIdentity;
   }
 }
 
+Initialisation InitialisationOf(v1::Initialisation initialisation, Initialisation usual) {
+  switch (initialisation) {
+    case v1::GLOROT_UNIFORM:
+      return Initialisation::kGlorotUniform;
+    case v1::GLOROT_NORMAL:
+      return Initialisation::kGlorotNormal;
+    case v1::HE_UNIFORM:
+      return Initialisation::kHeUniform;
+    case v1::HE_NORMAL:
+      return Initialisation::kHeNormal;
+    case v1::HE_NORMAL_OUT:
+      return Initialisation::kHeNormalOut;
+    case v1::LECUN_UNIFORM:
+      return Initialisation::kLecunUniform;
+    case v1::LECUN_NORMAL:
+      return Initialisation::kLecunNormal;
+    case v1::ZEROS:
+      return Initialisation::kZeros;
+    default:
+      return usual;
+  }
+}
+
+using Layers = google::protobuf::RepeatedPtrField<v1::LayerSpec>;
+
+template <typename T>
+class Builder {
+ public:
+  Builder(const CustomLayers& custom, Device<T>& device) : custom_(custom), device_(device) {}
+
+  absl::StatusOr<std::unique_ptr<Chain<T>>> BuildChain(const std::string& name, const Layers& specs,
+                                                       const Shape& input) {
+    std::vector<std::unique_ptr<Layer<T>>> layers;
+    Shape shape = input;
+    for (const v1::LayerSpec& spec : specs) {
+      SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Layer<T>> layer, BuildLayer(spec, shape));
+      shape = layer->output_shape();
+      layers.push_back(std::move(layer));
+    }
+    return std::make_unique<Chain<T>>(name, device_, input, std::move(layers));
+  }
+
+ private:
+  using Result = absl::StatusOr<std::unique_ptr<Layer<T>>>;
+
+  Result BuildLayer(const v1::LayerSpec& spec, const Shape& input) {
+    switch (spec.kind_case()) {
+      case v1::LayerSpec::kDense:
+        return BuildDense(spec, input);
+      case v1::LayerSpec::kConv2D:
+        return BuildConv2d(spec, input);
+      case v1::LayerSpec::kBatchNorm:
+        return BuildBatchNorm(spec, input);
+      case v1::LayerSpec::kMaxPool: {
+        SYNCGRADS_ASSIGN_OR_RETURN(const Window window,
+                                   WindowOf(spec.name(), spec.max_pool(), input));
+        return std::make_unique<MaxPool<T>>(spec.name(), device_, window);
+      }
+      case v1::LayerSpec::kAveragePool: {
+        SYNCGRADS_ASSIGN_OR_RETURN(const Window window,
+                                   WindowOf(spec.name(), spec.average_pool(), input));
+        return std::make_unique<AveragePool<T>>(spec.name(), device_, window);
+      }
+      case v1::LayerSpec::kGlobalAveragePool: {
+        SYNCGRADS_ASSIGN_OR_RETURN(
+            const Window window,
+            Window::Create(spec.name(), input, input.height, input.width, 1, 0));
+        return std::make_unique<AveragePool<T>>(spec.name(), device_, window, /*flat=*/true);
+      }
+      case v1::LayerSpec::kFlatten:
+        return std::make_unique<Flatten<T>>(spec.name(), device_, input);
+      case v1::LayerSpec::kDropout:
+        return std::make_unique<Dropout<T>>(spec.name(), device_, input, spec.dropout().rate());
+      case v1::LayerSpec::kResidual:
+        return BuildResidual(spec, input);
+      case v1::LayerSpec::kCustom: {
+        CustomLayerOptions options = {spec.name(), input, {}};
+        options.settings.insert(spec.custom().settings().begin(), spec.custom().settings().end());
+        return custom_.Create(spec.custom().kind(), options, device_);
+      }
+      case v1::LayerSpec::kWindowInput:
+      case v1::LayerSpec::KIND_NOT_SET:
+        break;
+    }
+    return std::make_unique<WindowInput<T>>(device_, input);
+  }
+
+  Result BuildDense(const v1::LayerSpec& spec, const Shape& input) {
+    DenseOptions options;
+    options.outputs = spec.dense().outputs();
+    options.activation = ActivationOf(spec.dense().activation());
+    options.initialisation =
+        InitialisationOf(spec.dense().initialisation(), Initialisation::kGlorotUniform);
+    options.torch_names = spec.dense().torch_names();
+    return Dense<T>::Create(spec.name(), device_, input, options);
+  }
+
+  Result BuildConv2d(const v1::LayerSpec& spec, const Shape& input) {
+    const v1::Conv2dSpec& conv = spec.conv2d();
+    Conv2dOptions options;
+    options.outputs = conv.outputs();
+    options.height = options.width = conv.window();
+    options.stride = conv.stride() == 0 ? 1 : conv.stride();
+    options.padding = conv.padding();
+    options.bias = !conv.no_bias();
+    options.activation = ActivationOf(conv.activation());
+    options.initialisation = InitialisationOf(conv.initialisation(), Initialisation::kHeNormal);
+    return Conv2d<T>::Create(spec.name(), device_, input, options);
+  }
+
+  Result BuildBatchNorm(const v1::LayerSpec& spec, const Shape& input) {
+    const v1::BatchNormSpec& norm = spec.batch_norm();
+    BatchNormOptions options;
+    options.momentum = norm.momentum() == 0 ? kMomentum : norm.momentum();
+    options.epsilon = norm.epsilon() == 0 ? kEpsilon : norm.epsilon();
+    options.activation = ActivationOf(norm.activation());
+    return std::make_unique<BatchNorm<T>>(spec.name(), device_, input, options);
+  }
+
+  Result BuildResidual(const v1::LayerSpec& spec, const Shape& input) {
+    const v1::ResidualSpec& residual = spec.residual();
+    SYNCGRADS_ASSIGN_OR_RETURN(auto body, BuildChain(spec.name(), residual.body(), input));
+    SYNCGRADS_ASSIGN_OR_RETURN(auto shortcut, BuildChain(spec.name(), residual.shortcut(), input));
+    return Residual<T>::Create(spec.name(), device_, std::move(body), std::move(shortcut),
+                               ActivationOf(residual.activation()));
+  }
+
+  static absl::StatusOr<Window> WindowOf(const std::string& name, const v1::PoolSpec& pool,
+                                         const Shape& input) {
+    return Window::Create(name, input, pool.window(), pool.window(),
+                          pool.stride() == 0 ? pool.window() : pool.stride(), pool.padding());
+  }
+
+  const CustomLayers& custom_;
+  Device<T>& device_;
+};
+
 }  // namespace
 
 template <typename T>
-std::unique_ptr<Model<T>> BuildModel(const v1::ModelSpec& spec, int64_t features) {
-  std::vector<std::unique_ptr<Layer<T>>> layers;
-  int64_t inputs = features;
-  for (const v1::LayerSpec& layer : spec.layers()) {
-    if (layer.has_dense()) {
-      const v1::DenseSpec& dense = layer.dense();
-      layers.push_back(std::make_unique<Dense<T>>(dense.name(), inputs, dense.outputs(),
-                                                  ActivationOf(dense.activation())));
-    } else {
-      layers.push_back(std::make_unique<WindowInput<T>>(inputs));
-    }
-    inputs = layers.back()->outputs();
-  }
-  return std::make_unique<Model<T>>(std::move(layers));
+absl::StatusOr<std::unique_ptr<Model<T>>> BuildModel(const v1::ModelSpec& spec, const Shape& input,
+                                                     const CustomLayers& custom,
+                                                     Device<T>& device) {
+  SYNCGRADS_ASSIGN_OR_RETURN(auto chain,
+                             Builder<T>(custom, device).BuildChain("model", spec.layers(), input));
+  return std::make_unique<Model<T>>(std::move(chain));
 }
 
 template <typename T>
@@ -65,8 +204,13 @@ Loss BuildLoss(const v1::LossSpec& spec) {
   return loss;
 }
 
-template std::unique_ptr<Model<float>> BuildModel(const v1::ModelSpec&, int64_t);
-template std::unique_ptr<Model<double>> BuildModel(const v1::ModelSpec&, int64_t);
+template absl::StatusOr<std::unique_ptr<Model<float>>> BuildModel(const v1::ModelSpec&,
+                                                                  const Shape&, const CustomLayers&,
+                                                                  Device<float>&);
+template absl::StatusOr<std::unique_ptr<Model<double>>> BuildModel(const v1::ModelSpec&,
+                                                                   const Shape&,
+                                                                   const CustomLayers&,
+                                                                   Device<double>&);
 template WindowInput<float>* FindWindowInput(const Model<float>&);
 template WindowInput<double>* FindWindowInput(const Model<double>&);
 

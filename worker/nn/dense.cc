@@ -1,56 +1,98 @@
 #include "worker/nn/dense.h"
 
-#include <cmath>
-
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "worker/base/random.h"
 
 namespace syncgrads {
 
 template <typename T>
-Dense<T>::Dense(const std::string& name, int64_t inputs, int64_t outputs, Activation activation)
-    : activation_(activation) {
-  kernel_.name = absl::StrCat(name, "/kernel");
-  kernel_.shape = {inputs, outputs};
-  kernel_.values = Matrix<T>::Zero(inputs, outputs);
-  kernel_.gradient = Matrix<T>::Zero(inputs, outputs);
-  kernel_.penalised = true;
-  bias_.name = absl::StrCat(name, "/bias");
-  bias_.shape = {outputs};
-  bias_.values = Matrix<T>::Zero(1, outputs);
-  bias_.gradient = Matrix<T>::Zero(1, outputs);
+absl::StatusOr<std::unique_ptr<Dense<T>>> Dense<T>::Create(const std::string& name,
+                                                           Device<T>& device, const Shape& input,
+                                                           const DenseOptions& options) {
+  if (input.is_image) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer \"", name, "\" makes ", options.outputs,
+                     " numbers of a list of numbers, but its input has shape ", ToString(input),
+                     ": flatten or global_average_pool makes a list of an image"));
+  }
+  return absl::WrapUnique(new Dense(name, device, input, options));
+}
+
+template <typename T>
+Dense<T>::Dense(const std::string& name, Device<T>& device, const Shape& input,
+                const DenseOptions& options)
+    : Layer<T>(name, device, input, Shape::Flat(options.outputs)), options_(options) {
+  if (options_.torch_names) {
+    kernel_ = Parameter<T>::Array(absl::StrCat(name, ".weight"), {outputs(), inputs()});
+    bias_ = Parameter<T>::Vector(absl::StrCat(name, ".bias"), outputs());
+  } else {
+    kernel_ = Parameter<T>::Array(absl::StrCat(name, "/kernel"), {inputs(), outputs()});
+    bias_ = Parameter<T>::Vector(absl::StrCat(name, "/bias"), outputs());
+  }
 }
 
 template <typename T>
 void Dense<T>::Initialise(uint64_t seed) {
-  const double limit = std::sqrt(6.0 / static_cast<double>(inputs() + outputs()));
-  RandomStream random(seed, {HashBytes(kernel_.name)});
-  for (Eigen::Index i = 0; i < kernel_.values.size(); ++i) {
-    kernel_.values.data()[i] = static_cast<T>(limit * (2 * random.NextUniform() - 1));
-  }
+  InitialiseWeights(options_.initialisation, inputs(), outputs(), seed, kernel_);
   bias_.values.setZero();
 }
 
 template <typename T>
-const Matrix<T>& Dense<T>::Forward(const Matrix<T>& input) {
-  output_.noalias() = input * kernel_.values;
-  output_.rowwise() += bias_.values.row(0);
-  Activate(activation_, output_);
+const Matrix<T>& Dense<T>::Forward(const Pass&, const Matrix<T>& input) {
+  output_.resize(input.rows(), outputs());
+  MatrixProduct<T> product;
+  product.rows = input.rows();
+  product.columns = outputs();
+  product.inner = inputs();
+  product.a = input.data();
+  product.a_stride = inputs();
+  product.b = kernel_.values.data();
+  product.b_stride = kernel_.values.cols();
+  product.transpose_b = options_.torch_names;
+  product.c = output_.data();
+  product.c_stride = outputs();
+  this->device_.Multiply(product);
+  this->device_.AddToRows(input.rows(), outputs(), bias_.values.data(), output_.data());
+  this->device_.Activate(options_.activation, output_.size(), output_.data());
   return output_;
 }
 
 template <typename T>
 void Dense<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
                         Matrix<T>* input_gradient) {
-  MultiplyByDerivative(activation_, output_, output_gradient);
-  kernel_.gradient.noalias() = input.transpose() * output_gradient;
-  bias_.gradient.setZero();
-  for (Eigen::Index row = 0; row < output_gradient.rows(); ++row) {
-    bias_.gradient.row(0) += output_gradient.row(row);
-  }
-  if (input_gradient != nullptr) {
-    input_gradient->noalias() = output_gradient * kernel_.values.transpose();
-  }
+  this->device_.MultiplyByDerivative(options_.activation, output_.size(), output_.data(),
+                                     output_gradient.data());
+  // The kernel's gradient is one of the two matrices, transposed, times the other.
+  const Matrix<T>& left = options_.torch_names ? output_gradient : input;
+  const Matrix<T>& right = options_.torch_names ? input : output_gradient;
+  MatrixProduct<T> by_kernel;
+  by_kernel.rows = left.cols();
+  by_kernel.columns = right.cols();
+  by_kernel.inner = input.rows();
+  by_kernel.a = left.data();
+  by_kernel.a_stride = left.cols();
+  by_kernel.transpose_a = true;
+  by_kernel.b = right.data();
+  by_kernel.b_stride = right.cols();
+  by_kernel.c = kernel_.gradient.data();
+  by_kernel.c_stride = right.cols();
+  this->device_.Multiply(by_kernel);
+  this->device_.SumRows(output_gradient.rows(), outputs(), output_gradient.data(),
+                        bias_.gradient.data());
+  if (input_gradient == nullptr) return;
+  input_gradient->resize(input.rows(), inputs());
+  MatrixProduct<T> by_input;
+  by_input.rows = input.rows();
+  by_input.columns = inputs();
+  by_input.inner = outputs();
+  by_input.a = output_gradient.data();
+  by_input.a_stride = outputs();
+  by_input.b = kernel_.values.data();
+  by_input.b_stride = kernel_.values.cols();
+  by_input.transpose_b = !options_.torch_names;
+  by_input.c = input_gradient->data();
+  by_input.c_stride = inputs();
+  this->device_.Multiply(by_input);
 }
 
 template class Dense<float>;

@@ -4,36 +4,51 @@
 #define SYNCGRADS_WORKER_NN_DENSE_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "worker/nn/activation.h"
+#include "worker/nn/initialise.h"
 #include "worker/nn/layer.h"
 
 namespace syncgrads {
 
+struct DenseOptions {
+  int64_t outputs = 0;
+  Activation activation = Activation::kIdentity;
+  Initialisation initialisation = Initialisation::kGlorotUniform;
+  // The parameters are NAME.weight of shape [outputs, inputs] and NAME.bias, as
+  // those of PyTorch's Linear.
+  bool torch_names = false;
+};
+
 // A fully connected layer with parameters NAME/kernel of shape [inputs, outputs]
-// and NAME/bias of shape [outputs].
-//
-// The kernel starts uniform in +-sqrt(6 / (inputs + outputs)) (Glorot and Bengio,
-// "Understanding the difficulty of training deep feedforward neural networks",
-// 2010), the bias as zeros.
+// and NAME/bias of shape [outputs], or as torch_names says. The bias starts as
+// zeros.
 template <typename T>
 class Dense : public Layer<T> {
  public:
-  Dense(const std::string& name, int64_t inputs, int64_t outputs, Activation activation);
+  // InvalidArgument if `input` is an image; names the layer and the shape.
+  static absl::StatusOr<std::unique_ptr<Dense>> Create(const std::string& name, Device<T>& device,
+                                                       const Shape& input,
+                                                       const DenseOptions& options);
 
-  int64_t inputs() const override { return kernel_.values.rows(); }
-  int64_t outputs() const override { return kernel_.values.cols(); }
   std::vector<Parameter<T>*> parameters() override { return {&kernel_, &bias_}; }
-  std::vector<Parameter<T>*> states() override { return {}; }
   void Initialise(uint64_t seed) override;
-  const Matrix<T>& Forward(const Matrix<T>& input) override;
+  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
   void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
                 Matrix<T>* input_gradient) override;
 
  private:
-  const Activation activation_;
+  Dense(const std::string& name, Device<T>& device, const Shape& input,
+        const DenseOptions& options);
+
+  int64_t inputs() const { return this->input_shape().size(); }
+  int64_t outputs() const { return this->output_shape().size(); }
+
+  const DenseOptions options_;
   Parameter<T> kernel_;
   Parameter<T> bias_;
   Matrix<T> output_;

@@ -4,44 +4,94 @@
 #define SYNCGRADS_WORKER_NN_LAYER_H_
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "worker/nn/device.h"
 #include "worker/nn/matrix.h"
 #include "worker/nn/parameter.h"
+#include "worker/nn/shape.h"
 
 namespace syncgrads {
 
-// A differentiable function of a batch of rows, with parameters.
+// What a batch goes through a model for.
+struct Pass {
+  // Whether the layers that do something else in training do that.
+  bool training = false;
+  // What random choices depend on, besides the layer's name: the same four give
+  // the same choices.
+  uint64_t seed = 0;
+  uint64_t step = 0;
+  uint64_t member = 0;
+};
+
+// Called when a parameter's gradient is set, and neither it nor the values are
+// looked at again in this pass.
+template <typename T>
+using Ready = absl::FunctionRef<absl::Status(Parameter<T>& parameter)>;
+
+// A differentiable function of a batch, with parameters. A batch is a matrix with
+// a row for each sample, which is as the shapes say. Layers compute with their
+// device's operations only.
 //
 // The same inputs and parameters give the same bits on the same machine.
 // Not thread-safe.
 template <typename T>
 class Layer {
  public:
+  // `device` outlives the layer.
+  Layer(std::string name, Device<T>& device, const Shape& input, const Shape& output)
+      : device_(device), name_(std::move(name)), input_shape_(input), output_shape_(output) {}
   virtual ~Layer() = default;
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
 
-  // Columns of what goes in and of what comes out.
-  virtual int64_t inputs() const = 0;
-  virtual int64_t outputs() const = 0;
+  const std::string& name() const { return name_; }
+  const Shape& input_shape() const { return input_shape_; }
+  const Shape& output_shape() const { return output_shape_; }
 
   // What training changes; the pointers live as long as the layer.
-  virtual std::vector<Parameter<T>*> parameters() = 0;
-  // What belongs to the model but is not trained by gradients.
-  virtual std::vector<Parameter<T>*> states() = 0;
+  virtual std::vector<Parameter<T>*> parameters() { return {}; }
+  // What belongs to the model but is not trained by gradients. It is each
+  // worker's own.
+  virtual std::vector<Parameter<T>*> states() { return {}; }
 
   // Sets the parameters to their initial values, a function of `seed` and each
   // one's name.
-  virtual void Initialise(uint64_t seed) = 0;
+  virtual void Initialise(uint64_t /*seed*/) {}
 
   // The result stays valid until the next call.
-  virtual const Matrix<T>& Forward(const Matrix<T>& input) = 0;
+  virtual const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) = 0;
 
   // The derivatives of a loss for the batch of the last Forward, whose `input` is
-  // given again. `output_gradient` is the loss's derivative by the outputs; it is
-  // overwritten. Sets each parameter's gradient and, unless it is null,
-  // `input_gradient`.
+  // given again and may be what the layer returned there. `output_gradient` is the
+  // loss's derivative by the outputs; it may be overwritten. Sets each parameter's
+  // gradient and, unless it is null, `input_gradient`.
   virtual void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
                         Matrix<T>* input_gradient) = 0;
+
+  // As Backward, and calls `ready` for each parameter. Layers made of layers do so
+  // as soon as each is done. Returns the first error of `ready`, at once.
+  virtual absl::Status BackwardEach(const Matrix<T>& input, Matrix<T>& output_gradient,
+                                    Matrix<T>* input_gradient, Ready<T> ready) {
+    Backward(input, output_gradient, input_gradient);
+    for (Parameter<T>* parameter : parameters()) {
+      const absl::Status status = ready(*parameter);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+ protected:
+  Device<T>& device_;
+
+ private:
+  const std::string name_;
+  const Shape input_shape_;
+  const Shape output_shape_;
 };
 
 }  // namespace syncgrads

@@ -3,14 +3,10 @@
 namespace syncgrads {
 
 template <typename T>
-WindowInput<T>::WindowInput(int64_t features) {
-  minimum_.name = "window_input/minimum";
-  maximum_.name = "window_input/maximum";
-  for (Parameter<T>* range : {&minimum_, &maximum_}) {
-    range->shape = {features};
-    range->values = Matrix<T>::Zero(1, features);
-  }
-}
+WindowInput<T>::WindowInput(Device<T>& device, const Shape& input)
+    : Layer<T>("window_input", device, input, input),
+      minimum_(Parameter<T>::Vector("window_input/minimum", input.size(), /*trained=*/false)),
+      maximum_(Parameter<T>::Vector("window_input/maximum", input.size(), /*trained=*/false)) {}
 
 template <typename T>
 T WindowInput<T>::ScaleOf(int64_t feature) const {
@@ -19,7 +15,7 @@ T WindowInput<T>::ScaleOf(int64_t feature) const {
 }
 
 template <typename T>
-const Matrix<T>& WindowInput<T>::Forward(const Matrix<T>& input) {
+const Matrix<T>& WindowInput<T>::Forward(const Pass&, const Matrix<T>& input) {
   output_.resize(input.rows(), input.cols());
   for (Eigen::Index column = 0; column < input.cols(); ++column) {
     const T scale = ScaleOf(column);
@@ -43,7 +39,7 @@ void WindowInput<T>::Backward(const Matrix<T>&, Matrix<T>& output_gradient,
 
 template <typename T>
 void WindowInput<T>::SetRanges(absl::Span<const double> minimum, absl::Span<const double> maximum) {
-  for (int64_t i = 0; i < inputs(); ++i) {
+  for (int64_t i = 0; i < minimum_.values.cols(); ++i) {
     minimum_.values(0, i) = static_cast<T>(minimum[i]);
     maximum_.values(0, i) = static_cast<T>(maximum[i]);
   }

@@ -17,14 +17,10 @@ namespace syncgrads {
 template <typename T>
 class WindowInput : public Layer<T> {
  public:
-  explicit WindowInput(int64_t features);
+  WindowInput(Device<T>& device, const Shape& input);
 
-  int64_t inputs() const override { return minimum_.values.cols(); }
-  int64_t outputs() const override { return minimum_.values.cols(); }
-  std::vector<Parameter<T>*> parameters() override { return {}; }
   std::vector<Parameter<T>*> states() override { return {&minimum_, &maximum_}; }
-  void Initialise(uint64_t) override {}
-  const Matrix<T>& Forward(const Matrix<T>& input) override;
+  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
   void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
                 Matrix<T>* input_gradient) override;
 

@@ -91,6 +91,48 @@ absl::Status Number(const Classes& classes, uint32_t outputs, Table& table) {
   return absl::OkStatus();
 }
 
+// Of a list with a number for all channels or one for each, or of none.
+double OfChannel(const google::protobuf::RepeatedField<double>& values, int channel, double usual) {
+  if (values.empty()) return usual;
+  return values.size() == 1 ? values[0] : values[channel];
+}
+
+absl::Status SetShape(const v1::DataSpec& spec, DataSet& set) {
+  const auto features = static_cast<int64_t>(set.features.size());
+  if (!spec.has_image()) {
+    set.shape = Shape::Flat(features);
+    return absl::OkStatus();
+  }
+  const v1::ImageSpec& image = spec.image();
+  set.shape = Shape::Image(image.channels(), image.height(), image.width());
+  if (set.shape.size() != features) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.image is ", ToString(set.shape), ", which is ", set.shape.size(),
+                     " numbers, but a row has ", features, " features"));
+  }
+  for (int i = 0; i < set.shape.channels; ++i) {
+    const double factor = 1 / OfChannel(image.deviation(), i, 1);
+    set.factor.push_back(factor);
+    set.addend.push_back(-OfChannel(image.mean(), i, 0) * factor);
+  }
+  return absl::OkStatus();
+}
+
+// A row of an image's numbers, channel by channel, as Shape wants it.
+template <typename T>
+void FillImage(const DataSet& data, absl::Span<const double> row, T* pixels) {
+  const size_t positions = static_cast<size_t>(data.shape.positions());
+  const size_t channels = static_cast<size_t>(data.shape.channels);
+  for (size_t channel = 0; channel < channels; ++channel) {
+    const double* plane = row.data() + channel * positions;
+    const double factor = data.factor[channel];
+    const double addend = data.addend[channel];
+    for (size_t i = 0; i < positions; ++i) {
+      pixels[i * channels + channel] = static_cast<T>(plane[i] * factor + addend);
+    }
+  }
+}
+
 }  // namespace
 
 TargetKind TargetKindOf(const v1::LossSpec& loss) {
@@ -111,6 +153,7 @@ absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& option
   SYNCGRADS_ASSIGN_OR_RETURN(const Contents ours, ContentsOf(set.data));
   SYNCGRADS_ASSIGN_OR_RETURN(const Contents all, Agree(ours, team));
   set.features = ours.features;
+  SYNCGRADS_RETURN_IF_ERROR(SetShape(job.file.data(), set));
   set.classes = options.classes;
   if (kind != TargetKind::kClass) return set;
   const uint32_t count = ClassCount(job.file);
@@ -139,11 +182,13 @@ absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, T
   ranges.minimum.assign(columns, std::numeric_limits<double>::infinity());
   ranges.maximum.assign(columns, -std::numeric_limits<double>::infinity());
   const std::vector<RowId> rows = RowsOf(data.data, holdout_every, /*held_out=*/false);
+  Matrix<double> features;
+  std::vector<double> targets;
   for (const RowId& id : rows) {
-    const absl::Span<const double> row = data.data.shards[id.shard].table.FeaturesOf(id.row);
+    FillBatch(data, {id}, features, targets);
     for (size_t i = 0; i < columns; ++i) {
-      ranges.minimum[i] = std::min(ranges.minimum[i], row[i]);
-      ranges.maximum[i] = std::max(ranges.maximum[i], row[i]);
+      ranges.minimum[i] = std::min(ranges.minimum[i], features(0, static_cast<Eigen::Index>(i)));
+      ranges.maximum[i] = std::max(ranges.maximum[i], features(0, static_cast<Eigen::Index>(i)));
     }
   }
   // A worker without rows opts out: infinities are no ranges.
@@ -168,8 +213,11 @@ void FillBatch(const DataSet& data, absl::Span<const RowId> rows, Matrix<T>& fea
   for (size_t i = 0; i < rows.size(); ++i) {
     const Table& table = data.data.shards[rows[i].shard].table;
     const absl::Span<const double> row = table.FeaturesOf(rows[i].row);
-    for (size_t j = 0; j < row.size(); ++j) {
-      features(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) = static_cast<T>(row[j]);
+    T* to = features.data() + static_cast<Eigen::Index>(i) * features.cols();
+    if (data.shape.is_image) {
+      FillImage(data, row, to);
+    } else {
+      for (size_t j = 0; j < row.size(); ++j) to[j] = static_cast<T>(row[j]);
     }
     if (table.target_kind != TargetKind::kNone) targets.push_back(table.targets[rows[i].row]);
   }

@@ -14,6 +14,7 @@
 #include "worker/data/shards.h"
 #include "worker/job/job_file.h"
 #include "worker/nn/matrix.h"
+#include "worker/nn/shape.h"
 #include "worker/train/classes.h"
 #include "worker/train/team.h"
 
@@ -23,6 +24,11 @@ namespace syncgrads {
 struct DataSet {
   WorkerData data;
   std::vector<std::string> features;
+  // What a row looks like to the model.
+  Shape shape;
+  // For each channel of an image: a number x becomes x * factor + addend.
+  std::vector<double> factor;
+  std::vector<double> addend;
   // With the cross-entropies.
   std::optional<Classes> classes;
 };
@@ -45,7 +51,8 @@ uint32_t ClassCount(const v1::JobFile& job);
 // A collective; a worker that cannot read its data does not take part in it.
 //
 // Errors:
-//   InvalidArgument  shards with different features (names both), or as
+//   InvalidArgument  shards with different features (names both); an image whose
+//                    size is not the number of features (with both); or as
 //                    Classes::Find
 //   others           as LoadShards, or as the team
 absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& options, Team& team);
@@ -55,8 +62,8 @@ absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& option
 // the source does not say. Errors as LoadDataSet.
 absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners);
 
-// The least and the greatest value of each feature over the training rows of all
-// workers. A collective.
+// The least and the greatest value of each number that FillBatch makes, over the
+// training rows of all workers. A collective.
 struct Ranges {
   std::vector<double> minimum;
   std::vector<double> maximum;

@@ -78,7 +78,7 @@ absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, con
   std::vector<double> targets;
   for (size_t begin = 0; begin < rows.size(); begin += kRowsAtATime) {
     FillBatch(data, rows.subspan(begin, kRowsAtATime), features, targets);
-    const Matrix<T>& outputs = model.Forward(features);
+    const Matrix<T>& outputs = model.Forward(Pass(), features);
     loss_sum += SumOfLosses(loss, outputs, targets);
     if (has_classes) correct += CountCorrect(loss, outputs, targets);
     if (!has_curve) continue;

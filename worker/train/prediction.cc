@@ -94,7 +94,7 @@ absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const Dat
       batch.push_back({shard, row});
       if (batch.size() < kRowsAtATime && row + 1 < count) continue;
       FillBatch(data, batch, features, targets);
-      const Matrix<T>& outputs = model.Forward(features);
+      const Matrix<T>& outputs = model.Forward(Pass(), features);
       for (Eigen::Index i = 0; i < outputs.rows(); ++i) AppendRow(loss, outputs, i, data, rows);
       batch.clear();
     }

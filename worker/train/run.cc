@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/nn/build.h"
+#include "worker/train/compute.h"
 #include "worker/train/model_file.h"
 #include "worker/train/prediction.h"
 
@@ -44,7 +45,7 @@ template <typename T>
 absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team& team,
                                        const TrainerOptions& options, const std::string& output) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer<T>> trainer,
-                             Trainer<T>::Create(job.file, data, team, options));
+                             Trainer<T>::Create(job, data, team, options));
   SYNCGRADS_RETURN_IF_ERROR(trainer->Train());
   Model<T>& model = trainer->model();
   TrainingResult result;
@@ -65,28 +66,32 @@ absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team
 template <typename T>
 struct Loaded {
   DataSet data;
+  std::unique_ptr<Device<T>> device;
   std::unique_ptr<Model<T>> model;
 };
 
 template <typename T>
 absl::StatusOr<Loaded<T>> Load(const Job& job, Team& team, const std::string& parameters,
-                               bool with_targets) {
+                               const CustomLayers& custom, bool with_targets) {
   SYNCGRADS_ASSIGN_OR_RETURN(const Safetensors file, Safetensors::Read(parameters));
   DataSetOptions options;
   options.with_targets = with_targets;
   SYNCGRADS_ASSIGN_OR_RETURN(options.classes, LoadClasses(file));
   Loaded<T> loaded;
   SYNCGRADS_ASSIGN_OR_RETURN(loaded.data, LoadDataSet(job, options, team));
-  loaded.model = BuildModel<T>(job.file.model(), static_cast<int64_t>(loaded.data.features.size()));
+  loaded.device = MakeDevice<T>(job.file, team.world_size());
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      loaded.model, BuildModel<T>(job.file.model(), loaded.data.shape, custom, *loaded.device));
   SYNCGRADS_RETURN_IF_ERROR(LoadModel(file, *loaded.model));
   return loaded;
 }
 
 template <typename T>
 absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
-                                            const std::string& parameters) {
+                                            const std::string& parameters,
+                                            const CustomLayers& custom) {
   SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded,
-                             Load<T>(job, team, parameters, /*with_targets=*/true));
+                             Load<T>(job, team, parameters, custom, /*with_targets=*/true));
   const Loss loss = BuildLoss(job.file.loss());
   EvaluationResult result;
   SYNCGRADS_ASSIGN_OR_RETURN(result.all, Evaluate("evaluation/all", *loaded.model, loss,
@@ -98,9 +103,9 @@ absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
 
 template <typename T>
 absl::Status PredictAs(const Job& job, Team& team, const std::string& parameters,
-                       const std::string& output) {
+                       const std::string& output, const CustomLayers& custom) {
   SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded,
-                             Load<T>(job, team, parameters, /*with_targets=*/false));
+                             Load<T>(job, team, parameters, custom, /*with_targets=*/false));
   SYNCGRADS_ASSIGN_OR_RETURN(const std::string table,
                              Predict(*loaded.model, BuildLoss(job.file.loss()), loaded.data, team));
   if (!team.is_master()) return absl::OkStatus();
@@ -125,15 +130,16 @@ absl::StatusOr<TrainingResult> RunElasticTraining(const Job& job, const DataSet&
 }
 
 absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
-                                               const std::string& parameters) {
-  return job.file.dtype() == v1::F64 ? EvaluateAs<double>(job, team, parameters)
-                                     : EvaluateAs<float>(job, team, parameters);
+                                               const std::string& parameters,
+                                               const CustomLayers& custom) {
+  return job.file.dtype() == v1::F64 ? EvaluateAs<double>(job, team, parameters, custom)
+                                     : EvaluateAs<float>(job, team, parameters, custom);
 }
 
 absl::Status RunPrediction(const Job& job, Team& team, const std::string& parameters,
-                           const std::string& output) {
-  return job.file.dtype() == v1::F64 ? PredictAs<double>(job, team, parameters, output)
-                                     : PredictAs<float>(job, team, parameters, output);
+                           const std::string& output, const CustomLayers& custom) {
+  return job.file.dtype() == v1::F64 ? PredictAs<double>(job, team, parameters, output, custom)
+                                     : PredictAs<float>(job, team, parameters, output, custom);
 }
 
 }  // namespace syncgrads

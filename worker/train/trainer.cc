@@ -69,18 +69,20 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
   }
   FillBatch(data_, rows, features_, targets_);
   const double divisor = loss_.Divisor(features_.rows(), features_.cols());
-  const Matrix<T>& outputs = model_->Forward(features_);
+  const Pass pass = {/*training=*/true, job_.seed(), steps_, team_.rank()};
+  const Matrix<T>& outputs = model_->Forward(pass, features_);
   double loss = SumOfLosses(loss_, outputs, targets_) / divisor;
   for (const Parameter<T>* parameter : model_->parameters()) loss += Penalty(loss_, *parameter);
   if (job_.weight_by_samples()) {
     SYNCGRADS_RETURN_IF_ERROR(group_->SetWeight(static_cast<double>(rows.size())));
   }
   LossGradient(loss_, outputs, targets_, divisor, output_gradient_);
-  SYNCGRADS_RETURN_IF_ERROR(model_->Backward(output_gradient_, [this](size_t i) -> absl::Status {
-    Parameter<T>& parameter = *model_->parameters()[i];
-    AddPenaltyGradient(loss_, parameter);
-    return group_->Push(tensors_[i], parameter.gradient.data(), parameter.bytes(), ResultOf(i));
-  }));
+  SYNCGRADS_RETURN_IF_ERROR(
+      model_->Backward(features_, output_gradient_, [this](size_t i) -> absl::Status {
+        Parameter<T>& parameter = *model_->parameters()[i];
+        AddPenaltyGradient(loss_, parameter);
+        return group_->Push(tensors_[i], parameter.gradient.data(), parameter.bytes(), ResultOf(i));
+      }));
   return std::optional<double>(loss);
 }
 

@@ -16,6 +16,8 @@
 #include "client/local_optimizer.h"
 #include "proto/job.pb.h"
 #include "worker/data/loader.h"
+#include "worker/job/job_file.h"
+#include "worker/nn/custom_layers.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/model.h"
 #include "worker/train/batches.h"
@@ -39,6 +41,8 @@ struct TrainerOptions {
   std::optional<uint32_t> rank;
   // Of an elastic job: how many workers may own shards.
   uint32_t owners = 0;
+  // Outlives the trainer; null: there are none.
+  const CustomLayers* custom_layers = nullptr;
 };
 
 // Trains the job's model on this worker's rows, in step with the others:
@@ -60,15 +64,15 @@ class Trainer {
  public:
   // Agrees with the others on the plan, registers the model's parameters and gives
   // them their initial values, or what a newcomer is given. A collective. In an
-  // elastic job `data` is all of it, as from LoadWholeDataSet. `job` is one that ParseJobFile has
-  // let pass; `data` and `team` outlive the trainer.
+  // elastic job `data` is all of it, as from LoadWholeDataSet. `job`, `data` and
+  // `team` outlive the trainer.
   //
   // Errors:
   //   FailedPrecondition  no worker has a row to train on
-  //   others              as Loader::Create, or as the team
-  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const v1::JobFile& job,
-                                                         const DataSet& data, Team& team,
-                                                         const TrainerOptions& options);
+  //   others              as BuildModel, Safetensors::Read, LoadModel,
+  //                       Loader::Create, or as the team
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const Job& job, const DataSet& data,
+                                                         Team& team, const TrainerOptions& options);
 
   // Errors:
   //   Cancelled  should_stop said so, before a step
@@ -83,7 +87,8 @@ class Trainer {
 
  private:
   Trainer(const v1::JobFile& job, const DataSet& data, Team& team, const TrainerOptions& options,
-          std::unique_ptr<Batches> batches);
+          std::unique_ptr<Batches> batches, std::unique_ptr<Device<T>> device,
+          std::unique_ptr<Model<T>> model);
 
   bool optimizes_on_servers() const { return job_.place() == v1::SERVERS; }
   // What the others have too: the team, or in an elastic job this worker alone, who
@@ -119,7 +124,8 @@ class Trainer {
   const TrainerOptions options_;
   const Loss loss_;
   const std::unique_ptr<Batches> batches_;
-  std::unique_ptr<Model<T>> model_;
+  const std::unique_ptr<Device<T>> device_;
+  const std::unique_ptr<Model<T>> model_;
   TrainingPlan plan_;
   Group* group_ = nullptr;
   std::vector<TensorId> tensors_;  // of model_->parameters()

@@ -6,31 +6,49 @@
 #include "common/contract/contract.h"
 #include "common/optim/optimizer.h"
 #include "common/status_macros.h"
+#include "worker/base/file.h"
+#include "worker/io/safetensors.h"
 #include "worker/nn/build.h"
+#include "worker/train/compute.h"
+#include "worker/train/model_file.h"
 #include "worker/train/trainer.h"
 
 namespace syncgrads {
 
 template <typename T>
-absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const v1::JobFile& job,
-                                                               const DataSet& data, Team& team,
+absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, const DataSet& data,
+                                                               Team& team,
                                                                const TrainerOptions& options) {
+  const v1::JobFile& file = job.file;
   SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Batches> batches,
-                             MakeBatches(job, data, options.rank, options.owners));
-  std::unique_ptr<Trainer> trainer(new Trainer(job, data, team, options, std::move(batches)));
+                             MakeBatches(file, data, options.rank, options.owners));
+  std::unique_ptr<Device<T>> device = MakeDevice<T>(file, team.world_size());
+  const CustomLayers none;
+  const CustomLayers& custom = options.custom_layers == nullptr ? none : *options.custom_layers;
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Model<T>> model,
+                             BuildModel<T>(file.model(), data.shape, custom, *device));
+  model->Initialise(file.seed());
+  std::unique_ptr<Trainer> trainer(new Trainer(file, data, team, options, std::move(batches),
+                                               std::move(device), std::move(model)));
   SoleWorker nobody_else;
-  Team& informed = job.has_elastic() ? nobody_else : team;
+  Team& informed = file.has_elastic() ? nobody_else : team;
   SYNCGRADS_RETURN_IF_ERROR(trainer->MakePlan(informed));
   if (WindowInput<T>* window = FindWindowInput(*trainer->model_); window != nullptr) {
     SYNCGRADS_ASSIGN_OR_RETURN(const Ranges ranges,
-                               FindRanges(data, job.data().holdout_every(), informed));
+                               FindRanges(data, file.data().holdout_every(), informed));
     window->SetRanges(ranges.minimum, ranges.maximum);
+  }
+  if (!file.model().init_from().empty()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        const Safetensors begin,
+        Safetensors::Read(PathFrom(job.directory, file.model().init_from())));
+    SYNCGRADS_RETURN_IF_ERROR(LoadModel(begin, *trainer->model_));
   }
   SYNCGRADS_RETURN_IF_ERROR(trainer->Register());
   if (!team.is_newcomer()) {
     SYNCGRADS_RETURN_IF_ERROR(trainer->ShareInitialParameters());
   }
-  if (job.has_elastic()) {
+  if (file.has_elastic()) {
     SYNCGRADS_RETURN_IF_ERROR(trainer->ShareState());
   }
   if (options.event_log != nullptr) {
@@ -41,16 +59,16 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const v1::JobFile
 
 template <typename T>
 Trainer<T>::Trainer(const v1::JobFile& job, const DataSet& data, Team& team,
-                    const TrainerOptions& options, std::unique_ptr<Batches> batches)
+                    const TrainerOptions& options, std::unique_ptr<Batches> batches,
+                    std::unique_ptr<Device<T>> device, std::unique_ptr<Model<T>> model)
     : job_(job),
       data_(data),
       team_(team),
       options_(options),
       loss_(BuildLoss(job.loss())),
       batches_(std::move(batches)),
-      model_(BuildModel<T>(job.model(), static_cast<int64_t>(data.features.size()))) {
-  model_->Initialise(job.seed());
-}
+      device_(std::move(device)),
+      model_(std::move(model)) {}
 
 template <typename T>
 absl::Status Trainer<T>::MakePlan(Team& team) {
@@ -162,9 +180,10 @@ void Trainer<T>::RestoreCounters() {
 
 // The members that are defined here; trainer.cc has the others.
 template absl::StatusOr<std::unique_ptr<Trainer<float>>> Trainer<float>::Create(
-    const v1::JobFile&, const DataSet&, Team&, const TrainerOptions&);
+    const Job&, const DataSet&, Team&, const TrainerOptions&);
 template Trainer<float>::Trainer(const v1::JobFile&, const DataSet&, Team&, const TrainerOptions&,
-                                 std::unique_ptr<Batches>);
+                                 std::unique_ptr<Batches>, std::unique_ptr<Device<float>>,
+                                 std::unique_ptr<Model<float>>);
 template absl::Status Trainer<float>::MakePlan(Team&);
 template absl::Status Trainer<float>::Register();
 template absl::Status Trainer<float>::ShareInitialParameters();
@@ -173,9 +192,10 @@ template void Trainer<float>::SaveCounters();
 template void Trainer<float>::RestoreCounters();
 
 template absl::StatusOr<std::unique_ptr<Trainer<double>>> Trainer<double>::Create(
-    const v1::JobFile&, const DataSet&, Team&, const TrainerOptions&);
+    const Job&, const DataSet&, Team&, const TrainerOptions&);
 template Trainer<double>::Trainer(const v1::JobFile&, const DataSet&, Team&, const TrainerOptions&,
-                                  std::unique_ptr<Batches>);
+                                  std::unique_ptr<Batches>, std::unique_ptr<Device<double>>,
+                                  std::unique_ptr<Model<double>>);
 template absl::Status Trainer<double>::MakePlan(Team&);
 template absl::Status Trainer<double>::Register();
 template absl::Status Trainer<double>::ShareInitialParameters();

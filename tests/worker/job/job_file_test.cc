@@ -45,8 +45,8 @@ TEST(JobFileTest, FillsInWhatIsLeftOut) {
   EXPECT_EQ(job->directory, "dir");
   EXPECT_EQ(job->file.dtype(), v1::F32);
   EXPECT_EQ(job->file.place(), v1::WORKERS);
-  EXPECT_EQ(job->file.model().layers(0).dense().name(), "dense1");
-  EXPECT_EQ(job->file.model().layers(1).dense().name(), "dense2");
+  EXPECT_EQ(job->file.model().layers(0).name(), "dense1");
+  EXPECT_EQ(job->file.model().layers(1).name(), "dense2");
 }
 
 TEST(JobFileTest, AnUnknownFieldIsNamedWithItsLine) {
@@ -101,8 +101,8 @@ TEST(JobFileTest, ContradictionsAreNamed) {
                 {"dir/x.job:6:", "data.features[1]: \"class\" is the target"});
   ExpectRefused("target: \"class\"", "target: \"class\" features: \"a\" features: \"a\"",
                 {"data.features[1]: \"a\" is named twice"});
-  ExpectRefused("outputs: 3", "outputs: 3 name: \"dense1\"", {"dir/x.job:11:", "\"dense1\""});
-  ExpectRefused("outputs: 3", "outputs: 3 name: \"a/b\"", {"dir/x.job:11:", "slash"});
+  ExpectRefused("outputs: 3 }", "outputs: 3 } name: \"dense1\"", {"dir/x.job:11:", "\"dense1\""});
+  ExpectRefused("outputs: 3 }", "outputs: 3 } name: \"a/b\"", {"dir/x.job:11:", "slash"});
   ExpectRefused("dense { outputs: 8 activation: TANH }",
                 "dense { outputs: 8 } } layers { window_input {}",
                 {"dir/x.job:10:", "must be the first layer"});
@@ -123,11 +123,42 @@ TEST(JobFileTest, TermsOfAnElasticJobThatCannotBeAreNamed) {
       ParseWith("batch_size: 8", "batch_size: 8 elastic { min_workers: 2 step_timeout_s: 9 }"));
 }
 
+TEST(JobFileTest, ANamedModelHasItsLayersFilledIn) {
+  const std::string layers =
+      "  layers { dense { outputs: 8 activation: TANH } }\n  layers { dense { outputs: 3 } }\n";
+  const auto named = ParseWith(layers, "named { name: \"mlp\" hidden: 8 outputs: 3 }\n");
+  SYNCGRADS_ASSERT_OK(named);
+  ASSERT_EQ(named->file.model().layers_size(), 2);
+  EXPECT_EQ(named->file.model().layers(0).name(), "dense1");
+  EXPECT_EQ(named->file.model().layers(1).dense().outputs(), 3u);
+}
+
+TEST(JobFileTest, LayersOutOfRangeAreNamedWithTheirLine) {
+  const std::string layer = "dense { outputs: 8 activation: TANH }";
+  ExpectRefused(layer, "conv2d { outputs: 4 }", {"dir/x.job:10:12: ", "conv2d.window: is 0"});
+  ExpectRefused(layer, "dropout { rate: 1 }",
+                {"dir/x.job:10:22: model.layers[0].dropout.rate: is 1"});
+  ExpectRefused(layer, "batch_norm { momentum: 2 }", {"batch_norm.momentum: is 2"});
+  ExpectRefused(layer, "residual { }", {"model.layers[0].residual: has no body"});
+  ExpectRefused(layer, "residual { body { max_pool { } } }",
+                {"model.layers[0].residual.body[0].max_pool.window: is 0"});
+  ExpectRefused(layer, "dnse { }", {"dir/x.job:10:", "dnse"});
+  const std::string layers =
+      "  layers { dense { outputs: 8 activation: TANH } }\n  layers { dense { outputs: 3 } }\n";
+  ExpectRefused(layers, "named { name: \"alexnet\" outputs: 3 }\n",
+                {"dir/x.job:10:9: model.named.name: ", "\"alexnet\"", "lenet", "resnet50"});
+  ExpectRefused(layers, "named { name: \"lenet\" outputs: 1 }\n",
+                {"model.named.outputs: is 1", "at least 2"});
+  ExpectRefused("shards: 3", "image { channels: 1 height: 2 width: 2 mean: 0 mean: 1 }",
+                {"dir/x.job:7:", "data.image.mean[0]: is one of 2 numbers, there are 1 channels"});
+}
+
 TEST(JobFileTest, AFileThatIsMissingIsNamed) {
   ExpectError(LoadJobFile("/nowhere/x.job"), absl::StatusCode::kNotFound, {"/nowhere/x.job"});
 }
 
 TEST(JobFileTest, TheExamplesAreValid) {
+  SYNCGRADS_EXPECT_OK(LoadJobFile("examples/digits/digits.job"));
   SYNCGRADS_EXPECT_OK(LoadJobFile("examples/iris/iris.job"));
   SYNCGRADS_EXPECT_OK(LoadJobFile("examples/tflon/tflon.job"));
 }

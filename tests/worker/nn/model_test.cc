@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "tests/worker/testing/status.h"
 #include "worker/base/random.h"
+#include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/dense.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/window_input.h"
@@ -21,18 +22,34 @@ constexpr int kRows = 7;
 constexpr int kFeatures = 4;
 constexpr int kClasses = 3;
 
+template <typename T>
+CpuDevice<T>& OneThread() {
+  static auto& device = *new CpuDevice<T>(1);
+  return device;
+}
+
+template <typename T>
+std::unique_ptr<Layer<T>> MakeDense(const std::string& name, int64_t inputs, int64_t outputs,
+                                    Activation activation) {
+  DenseOptions options;
+  options.outputs = outputs;
+  options.activation = activation;
+  return *Dense<T>::Create(name, OneThread<T>(), Shape::Flat(inputs), options);
+}
+
 // A layer with each activation.
 template <typename T>
 std::unique_ptr<Model<T>> MakeModel(uint64_t seed) {
-  auto window = std::make_unique<WindowInput<T>>(kFeatures);
+  auto window = std::make_unique<WindowInput<T>>(OneThread<T>(), Shape::Flat(kFeatures));
   window->SetRanges({-1, -2, -1, 0}, {1, 2, 0.5, 0});
   std::vector<std::unique_ptr<Layer<T>>> layers;
   layers.push_back(std::move(window));
-  layers.push_back(std::make_unique<Dense<T>>("dense1", kFeatures, 6, Activation::kTanh));
-  layers.push_back(std::make_unique<Dense<T>>("dense2", 6, 5, Activation::kSigmoid));
-  layers.push_back(std::make_unique<Dense<T>>("dense3", 5, 5, Activation::kRelu));
-  layers.push_back(std::make_unique<Dense<T>>("dense4", 5, kClasses, Activation::kIdentity));
-  auto model = std::make_unique<Model<T>>(std::move(layers));
+  layers.push_back(MakeDense<T>("dense1", kFeatures, 6, Activation::kTanh));
+  layers.push_back(MakeDense<T>("dense2", 6, 5, Activation::kSigmoid));
+  layers.push_back(MakeDense<T>("dense3", 5, 5, Activation::kRelu));
+  layers.push_back(MakeDense<T>("dense4", 5, kClasses, Activation::kIdentity));
+  auto model = std::make_unique<Model<T>>(std::make_unique<Chain<T>>(
+      "model", OneThread<T>(), Shape::Flat(kFeatures), std::move(layers)));
   model->Initialise(seed);
   return model;
 }
@@ -56,10 +73,10 @@ const std::vector<double>& Targets() {
 template <typename T>
 void ComputeGradients(Model<T>& model, const Matrix<T>& input, absl::Span<const double> targets) {
   const Loss loss;
-  const Matrix<T>& outputs = model.Forward(input);
+  const Matrix<T>& outputs = model.Forward(Pass(), input);
   Matrix<T> gradient;
   LossGradient(loss, outputs, targets, static_cast<double>(input.rows()), gradient);
-  SYNCGRADS_ASSERT_OK(model.Backward(gradient, [](size_t) { return absl::OkStatus(); }));
+  SYNCGRADS_ASSERT_OK(model.Backward(input, gradient, [](size_t) { return absl::OkStatus(); }));
 }
 
 TEST(ModelTest, GradientsAgreeWithFiniteDifferences) {
@@ -72,9 +89,9 @@ TEST(ModelTest, GradientsAgreeWithFiniteDifferences) {
       double& value = parameter->values.data()[i];
       const double kept = value;
       value = kept + h;
-      const double above = SumOfLosses(Loss(), model->Forward(input), Targets()) / kRows;
+      const double above = SumOfLosses(Loss(), model->Forward(Pass(), input), Targets()) / kRows;
       value = kept - h;
-      const double below = SumOfLosses(Loss(), model->Forward(input), Targets()) / kRows;
+      const double below = SumOfLosses(Loss(), model->Forward(Pass(), input), Targets()) / kRows;
       value = kept;
       EXPECT_NEAR(parameter->gradient.data()[i], (above - below) / (2 * h), 1e-8)
           << parameter->name << "[" << i << "]";
@@ -120,9 +137,9 @@ TYPED_TEST(TypedModelTest, TheSameSeedGivesTheSameBits) {
 }
 
 TEST(ModelInitialisationTest, KernelsAreGlorotUniformAndBiasesZero) {
-  Dense<double> dense("dense1", 200, 100, Activation::kIdentity);
-  dense.Initialise(9);
-  const Matrix<double>& kernel = dense.parameters()[0]->values;
+  const auto dense = MakeDense<double>("dense1", 200, 100, Activation::kIdentity);
+  dense->Initialise(9);
+  const Matrix<double>& kernel = dense->parameters()[0]->values;
   const double limit = std::sqrt(6.0 / 300);
   EXPECT_LE(kernel.cwiseAbs().maxCoeff(), limit);
   EXPECT_GT(kernel.cwiseAbs().maxCoeff(), 0.99 * limit);
@@ -130,7 +147,7 @@ TEST(ModelInitialisationTest, KernelsAreGlorotUniformAndBiasesZero) {
   // The variance of a uniform distribution is a third of the square of its limit.
   EXPECT_NEAR(kernel.squaredNorm() / static_cast<double>(kernel.size()), limit * limit / 3,
               0.02 * limit * limit);
-  EXPECT_EQ(dense.parameters()[1]->values.cwiseAbs().maxCoeff(), 0);
+  EXPECT_EQ(dense->parameters()[1]->values.cwiseAbs().maxCoeff(), 0);
 }
 
 TEST(ModelTest, ParametersAreNamedAndShapedByTheirLayers) {
@@ -147,9 +164,9 @@ TEST(ModelTest, ParametersAreNamedAndShapedByTheirLayers) {
 TEST(ModelTest, BackwardReportsTheLastLayerFirst) {
   const auto model = MakeModel<double>(3);
   const Matrix<double> input = MakeInput<double>();
-  Matrix<double> gradient = model->Forward(input);
+  Matrix<double> gradient = model->Forward(Pass(), input);
   std::vector<size_t> order;
-  SYNCGRADS_ASSERT_OK(model->Backward(gradient, [&](size_t i) {
+  SYNCGRADS_ASSERT_OK(model->Backward(input, gradient, [&](size_t i) {
     order.push_back(i);
     return absl::OkStatus();
   }));
@@ -162,9 +179,9 @@ TEST(ModelTest, BackwardDoesNotLookAtALayerThatIsReady) {
   ComputeGradients(*model, input, Targets());
   const auto overwritten = MakeModel<double>(3);
   Matrix<double> gradient;
-  LossGradient(Loss(), overwritten->Forward(input), Targets(), kRows, gradient);
+  LossGradient(Loss(), overwritten->Forward(Pass(), input), Targets(), kRows, gradient);
   std::vector<Matrix<double>> seen(overwritten->parameters().size());
-  SYNCGRADS_ASSERT_OK(overwritten->Backward(gradient, [&](size_t i) {
+  SYNCGRADS_ASSERT_OK(overwritten->Backward(input, gradient, [&](size_t i) {
     Parameter<double>& parameter = *overwritten->parameters()[i];
     seen[i] = parameter.gradient;
     parameter.values.setConstant(1e9);
@@ -177,9 +194,9 @@ TEST(ModelTest, BackwardDoesNotLookAtALayerThatIsReady) {
 TEST(ModelTest, BackwardStopsAtTheFirstError) {
   const auto model = MakeModel<double>(3);
   const Matrix<double> input = MakeInput<double>();
-  Matrix<double> gradient = model->Forward(input);
+  Matrix<double> gradient = model->Forward(Pass(), input);
   int calls = 0;
-  ExpectError(model->Backward(gradient,
+  ExpectError(model->Backward(input, gradient,
                               [&](size_t) {
                                 ++calls;
                                 return absl::UnavailableError("gone");
@@ -189,11 +206,11 @@ TEST(ModelTest, BackwardStopsAtTheFirstError) {
 }
 
 TEST(WindowInputTest, ScalesRangesToMinusOneToOneAndConstantsToZero) {
-  WindowInput<double> window(3);
+  WindowInput<double> window(OneThread<double>(), Shape::Flat(3));
   window.SetRanges({0, -10, 5}, {4, 10, 5});
   Matrix<double> input{{0, 10, 5}, {4, -10, 5}, {1, 0, 5}};
   const Matrix<double> expected{{-1, 1, 0}, {1, -1, 0}, {-0.5, 0, 0}};
-  EXPECT_EQ(window.Forward(input), expected);
+  EXPECT_EQ(window.Forward(Pass(), input), expected);
 }
 
 }  // namespace

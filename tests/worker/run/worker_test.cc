@@ -12,6 +12,7 @@
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/job/job_file.h"
 #include "worker/nn/build.h"
+#include "worker/nn/cpu/cpu_device.h"
 #include "worker/train/model_file.h"
 
 namespace syncgrads {
@@ -33,7 +34,10 @@ class WorkerTest : public testing::Test {
   // An untrained model of the Iris job.
   std::string WriteModel() {
     const auto job = LoadJobFile(options_.job);
-    const auto model = BuildModel<float>(job->file.model(), 4);
+    CpuDevice<float> device(1);
+    const auto built = BuildModel<float>(job->file.model(), Shape::Flat(4), CustomLayers(), device);
+    SYNCGRADS_EXPECT_OK(built);
+    const auto& model = *built;
     model->Initialise(1);
     const std::string path = directory_.path() + "/m.safetensors";
     const Classes classes = Classes::Named({"Iris-setosa", "Iris-versicolor", "Iris-virginica"});

@@ -20,7 +20,7 @@ absl::Status TrainAs(const Job& job, Team& team, const std::function<bool(uint64
   options.progress = &progress;
   Trainer<T>* running = nullptr;
   options.should_stop = [&] { return should_stop && should_stop(running->steps()); };
-  const auto trainer = Trainer<T>::Create(job.file, *data, team, options);
+  const auto trainer = Trainer<T>::Create(job, *data, team, options);
   if (!trainer.ok()) return trainer.status();
   running = trainer->get();
   const absl::Status status = (*trainer)->Train();

@@ -1,0 +1,80 @@
+#include "worker/base/thread_pool.h"
+
+#include "absl/time/time.h"
+
+namespace syncgrads {
+namespace {
+
+// A step is many short loops, one soon after the other: to go to sleep between
+// them costs more than most of them take.
+constexpr int kSpins = 4000;
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+  for (int i = 1; i < threads; ++i) {
+    helpers_.emplace_back([this, i] { Help(i); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    MutexLock lock(mutex_);
+    ending_ = true;
+    ++loop_;
+  }
+  changed_.NotifyAll();
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+void ThreadPool::Run(int parts, absl::FunctionRef<void(int part)> part) {
+  if (helpers_.empty() || parts <= 1) {
+    for (int i = 0; i < parts; ++i) part(i);
+    return;
+  }
+  part_ = &part;
+  parts_ = parts;
+  pending_ = static_cast<int>(helpers_.size());
+  {
+    // Under the lock, so that a helper cannot miss it on its way to sleep.
+    MutexLock lock(mutex_);
+    ++loop_;
+  }
+  changed_.NotifyAll();
+  part(0);
+  // The parts are even: the others are about to be done as well.
+  for (int spins = 0; pending_.load(std::memory_order_acquire) > 0; ++spins) {
+    if (spins < kSpins) {
+      Pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+void ThreadPool::Help(int index) {
+  uint64_t seen = 0;
+  while (true) {
+    for (int spins = 0; spins < kSpins && loop_.load(std::memory_order_acquire) == seen; ++spins) {
+      Pause();
+    }
+    if (loop_.load(std::memory_order_acquire) == seen) {
+      MutexLock lock(mutex_);
+      while (loop_.load(std::memory_order_acquire) == seen) {
+        changed_.WaitUntil(mutex_, absl::InfiniteFuture());
+      }
+    }
+    seen = loop_.load(std::memory_order_acquire);
+    if (ending_) return;
+    if (index < parts_) (*part_)(index);
+    pending_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,67 @@
+// Batch normalisation (Ioffe and Szegedy 2015).
+
+#ifndef SYNCGRADS_WORKER_NN_BATCH_NORM_H_
+#define SYNCGRADS_WORKER_NN_BATCH_NORM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/nn/activation.h"
+#include "worker/nn/layer.h"
+
+namespace syncgrads {
+
+struct BatchNormOptions {
+  double epsilon = 1e-5;
+  // How far the running statistics move towards each batch's.
+  double momentum = 0.1;
+  Activation activation = Activation::kIdentity;
+};
+
+// activation((x - mean) / sqrt(variance + epsilon) * weight + bias) for each
+// channel of an image, or each number of a list. Mean and variance are the
+// batch's in training, and the running statistics otherwise; those move with each
+// batch of training, the variance counted without bias. As PyTorch's BatchNorm:
+// parameters NAME.weight and NAME.bias, states NAME.running_mean and
+// NAME.running_var. They start as 1, 0, 0 and 1.
+template <typename T>
+class BatchNorm : public Layer<T> {
+ public:
+  BatchNorm(const std::string& name, Device<T>& device, const Shape& input,
+            const BatchNormOptions& options);
+
+  std::vector<Parameter<T>*> parameters() override { return {&weight_, &bias_}; }
+  std::vector<Parameter<T>*> states() override { return {&running_mean_, &running_variance_}; }
+  void Initialise(uint64_t seed) override;
+  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
+  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+                Matrix<T>* input_gradient) override;
+
+ private:
+  int64_t channels() const { return this->input_shape().channels; }
+  // Samples times places of an image.
+  int64_t RowsOf(const Matrix<T>& input) const {
+    return input.rows() * this->input_shape().positions();
+  }
+  void MoveStatistics(int64_t rows);
+
+  const BatchNormOptions options_;
+  Parameter<T> weight_;
+  Parameter<T> bias_;
+  Parameter<T> running_mean_;
+  Parameter<T> running_variance_;
+  // Of the last Forward.
+  bool of_batch_ = false;
+  Matrix<T> mean_;
+  Matrix<T> inverse_deviation_;
+  Matrix<T> variance_;
+  Matrix<T> output_;
+};
+
+extern template class BatchNorm<float>;
+extern template class BatchNorm<double>;
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_NN_BATCH_NORM_H_

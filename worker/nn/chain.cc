@@ -1,0 +1,85 @@
+#include "worker/nn/chain.h"
+
+#include <utility>
+
+#include "common/status_macros.h"
+
+namespace syncgrads {
+
+template <typename T>
+Chain<T>::Chain(const std::string& name, Device<T>& device, const Shape& input,
+                std::vector<std::unique_ptr<Layer<T>>> layers)
+    : Layer<T>(name, device, input, layers.empty() ? input : layers.back()->output_shape()),
+      layers_(std::move(layers)),
+      layer_inputs_(layers_.size()) {
+  bool trained = false;
+  for (const auto& layer : layers_) {
+    trained = trained || !layer->parameters().empty();
+    trained_up_to_.push_back(trained);
+  }
+}
+
+template <typename T>
+std::vector<Parameter<T>*> Chain<T>::parameters() {
+  std::vector<Parameter<T>*> all;
+  for (const auto& layer : layers_) {
+    for (Parameter<T>* parameter : layer->parameters()) all.push_back(parameter);
+  }
+  return all;
+}
+
+template <typename T>
+std::vector<Parameter<T>*> Chain<T>::states() {
+  std::vector<Parameter<T>*> all;
+  for (const auto& layer : layers_) {
+    for (Parameter<T>* state : layer->states()) all.push_back(state);
+  }
+  return all;
+}
+
+template <typename T>
+void Chain<T>::Initialise(uint64_t seed) {
+  for (const auto& layer : layers_) layer->Initialise(seed);
+}
+
+template <typename T>
+const Matrix<T>& Chain<T>::Forward(const Pass& pass, const Matrix<T>& input) {
+  const Matrix<T>* values = &input;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    layer_inputs_[i] = values;
+    values = &layers_[i]->Forward(pass, *values);
+  }
+  return *values;
+}
+
+template <typename T>
+void Chain<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+                        Matrix<T>* input_gradient) {
+  BackwardEach(input, output_gradient, input_gradient, [](Parameter<T>&) {
+    return absl::OkStatus();
+  }).IgnoreError();  // there is none
+}
+
+template <typename T>
+absl::Status Chain<T>::BackwardEach(const Matrix<T>&, Matrix<T>& output_gradient,
+                                    Matrix<T>* input_gradient, Ready<T> ready) {
+  Matrix<T>* gradient = &output_gradient;
+  for (size_t i = layers_.size(); i-- > 0;) {
+    Matrix<T>* next = &gradients_[i % 2];
+    if (i == 0) {
+      next = input_gradient;
+    } else if (input_gradient == nullptr && !trained_up_to_[i - 1]) {
+      next = nullptr;  // layers before the first parameter need no gradients
+    }
+    SYNCGRADS_RETURN_IF_ERROR(layers_[i]->BackwardEach(*layer_inputs_[i], *gradient, next, ready));
+    if (next == nullptr) return absl::OkStatus();
+    gradient = next;
+  }
+  if (layers_.empty() && input_gradient != nullptr) *input_gradient = output_gradient;
+  return absl::OkStatus();
+}
+
+template class Chain<float>;
+template class Chain<double>;
+
+}  // namespace syncgrads

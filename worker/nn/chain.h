@@ -1,0 +1,50 @@
+// Layers one after the other.
+
+#ifndef SYNCGRADS_WORKER_NN_CHAIN_H_
+#define SYNCGRADS_WORKER_NN_CHAIN_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "worker/nn/layer.h"
+
+namespace syncgrads {
+
+template <typename T>
+class Chain : public Layer<T> {
+ public:
+  // Each layer takes the shape that the one before makes. Without layers, it
+  // passes on what it is given.
+  Chain(const std::string& name, Device<T>& device, const Shape& input,
+        std::vector<std::unique_ptr<Layer<T>>> layers);
+
+  absl::Span<const std::unique_ptr<Layer<T>>> layers() const { return layers_; }
+
+  std::vector<Parameter<T>*> parameters() override;
+  std::vector<Parameter<T>*> states() override;
+  void Initialise(uint64_t seed) override;
+  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
+  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+                Matrix<T>* input_gradient) override;
+  // From the last layer to the first.
+  absl::Status BackwardEach(const Matrix<T>& input, Matrix<T>& output_gradient,
+                            Matrix<T>* input_gradient, Ready<T> ready) override;
+
+ private:
+  std::vector<std::unique_ptr<Layer<T>>> layers_;
+  // Whether the layer or one before it has parameters.
+  std::vector<bool> trained_up_to_;
+  // What went into each layer in the last Forward.
+  std::vector<const Matrix<T>*> layer_inputs_;
+  Matrix<T> gradients_[2];
+};
+
+extern template class Chain<float>;
+extern template class Chain<double>;
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_NN_CHAIN_H_

@@ -1,0 +1,77 @@
+#include "worker/nn/conv2d.h"
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+
+template <typename T>
+absl::StatusOr<std::unique_ptr<Conv2d<T>>> Conv2d<T>::Create(const std::string& name,
+                                                             Device<T>& device, const Shape& input,
+                                                             const Conv2dOptions& options) {
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const Window window,
+      Window::Create(name, input, options.height, options.width, options.stride, options.padding));
+  return absl::WrapUnique(new Conv2d(name, device, window, options));
+}
+
+template <typename T>
+Conv2d<T>::Conv2d(const std::string& name, Device<T>& device, const Window& window,
+                  const Conv2dOptions& options)
+    : Layer<T>(name, device, window.input,
+               Shape::Image(options.outputs, window.output_height, window.output_width)),
+      options_(options),
+      window_(window),
+      weight_(Parameter<T>::Array(
+          absl::StrCat(name, ".weight"),
+          {options.outputs, window.input.channels, window.height, window.width})) {
+  if (options_.bias) bias_ = Parameter<T>::Vector(absl::StrCat(name, ".bias"), options.outputs);
+}
+
+template <typename T>
+std::vector<Parameter<T>*> Conv2d<T>::parameters() {
+  if (options_.bias) return {&weight_, &bias_};
+  return {&weight_};
+}
+
+template <typename T>
+void Conv2d<T>::Initialise(uint64_t seed) {
+  InitialiseWeights(options_.initialisation, window_.size(),
+                    options_.outputs * window_.height * window_.width, seed, weight_);
+  bias_.values.setZero();
+}
+
+template <typename T>
+const Matrix<T>& Conv2d<T>::Forward(const Pass&, const Matrix<T>& input) {
+  output_.resize(input.rows(), this->output_shape().size());
+  this->device_.Convolve(window_, input.rows(), options_.outputs, input.data(),
+                         weight_.values.data(), output_.data());
+  if (options_.bias) {
+    this->device_.AddToRows(input.rows() * window_.positions(), options_.outputs,
+                            bias_.values.data(), output_.data());
+  }
+  this->device_.Activate(options_.activation, output_.size(), output_.data());
+  return output_;
+}
+
+template <typename T>
+void Conv2d<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+                         Matrix<T>* input_gradient) {
+  this->device_.MultiplyByDerivative(options_.activation, output_.size(), output_.data(),
+                                     output_gradient.data());
+  if (options_.bias) {
+    this->device_.SumRows(input.rows() * window_.positions(), options_.outputs,
+                          output_gradient.data(), bias_.gradient.data());
+  }
+  if (input_gradient != nullptr) input_gradient->resize(input.rows(), input.cols());
+  this->device_.ConvolveBackward(window_, input.rows(), options_.outputs, input.data(),
+                                 weight_.values.data(), output_gradient.data(),
+                                 weight_.gradient.data(),
+                                 input_gradient == nullptr ? nullptr : input_gradient->data());
+}
+
+template class Conv2d<float>;
+template class Conv2d<double>;
+
+}  // namespace syncgrads

@@ -1,0 +1,92 @@
+// The processor: Eigen's matrix products, on as many threads as it is given.
+
+#ifndef SYNCGRADS_WORKER_NN_CPU_CPU_DEVICE_H_
+#define SYNCGRADS_WORKER_NN_CPU_CPU_DEVICE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "worker/base/thread_pool.h"
+#include "worker/nn/cpu/kernels.h"
+#include "worker/nn/device.h"
+
+namespace syncgrads {
+
+// Results have the same bits in every run with the same number of threads on
+// processors with the same instructions; with others they differ by rounding.
+//
+// Not thread-safe.
+template <typename T>
+class CpuDevice : public Device<T> {
+ public:
+  // `threads` is at least 1. `kernels` outlives the device.
+  explicit CpuDevice(int threads, const CpuKernels<T>& kernels = ChooseCpuKernels<T>());
+
+  void Multiply(const MatrixProduct<T>& product) override;
+  void AddToRows(int64_t rows, int64_t columns, const T* addend, T* values) override;
+  void SumRows(int64_t rows, int64_t columns, const T* values, T* sums) override;
+  void Add(int64_t count, const T* a, const T* b, T* sum) override;
+  void MultiplyEach(int64_t count, const T* a, const T* b, T* product) override;
+  void Activate(Activation activation, int64_t count, T* values) override;
+  void MultiplyByDerivative(Activation activation, int64_t count, const T* outputs,
+                            T* gradient) override;
+  void Convolve(const Window& window, int64_t samples, int64_t outputs, const T* input,
+                const T* weights, T* output) override;
+  void ConvolveBackward(const Window& window, int64_t samples, int64_t outputs, const T* input,
+                        const T* weights, const T* output_gradient, T* weights_gradient,
+                        T* input_gradient) override;
+  void MaxPool(const Window& window, int64_t samples, const T* input, T* output,
+               int32_t* chosen) override;
+  void MaxPoolBackward(const Window& window, int64_t samples, const int32_t* chosen,
+                       const T* output_gradient, T* input_gradient) override;
+  void AveragePool(const Window& window, int64_t samples, const T* input, T* output) override;
+  void AveragePoolBackward(const Window& window, int64_t samples, const T* output_gradient,
+                           T* input_gradient) override;
+  void FindMoments(int64_t rows, int64_t channels, T epsilon, const T* input,
+                   const BatchMoments<T>& moments, T* variance) override;
+  void Normalise(int64_t rows, int64_t channels, const BatchMoments<T>& moments, const T* scale,
+                 const T* shift, const T* input, T* output) override;
+  void NormaliseBackward(int64_t rows, int64_t channels, const BatchMoments<T>& moments,
+                         bool of_batch, const T* scale, const T* input, const T* output_gradient,
+                         T* scale_gradient, T* shift_gradient, T* input_gradient) override;
+  void PixelsToPlanes(const Shape& shape, int64_t samples, const T* pixels, T* planes) override;
+  void PlanesToPixels(const Shape& shape, int64_t samples, const T* planes, T* pixels) override;
+
+ private:
+  // Cuts `items` into even ranges, one for each thread, but fewer where a range
+  // would have less than `least` operations to do. `range(part, begin, end)`.
+  void For(int64_t items, int64_t operations_each,
+           absl::FunctionRef<void(int part, int64_t begin, int64_t end)> range);
+
+  // Adds up over all rows, cut into ranges, what `sum(begin, end, sums)` adds.
+  void SumColumns(int64_t rows, int64_t columns,
+                  absl::FunctionRef<void(int64_t begin, int64_t end, double* sums)> sum,
+                  double* sums);
+
+  // The weights as [outputs, window.size()], in the order of WindowsToRows; the
+  // result stays valid until the next call.
+  const T* PackWeights(const Window& window, int64_t outputs, const T* weights);
+  void UnpackWeights(const Window& window, int64_t outputs, const T* packed, T* weights);
+
+  // All windows of all samples as rows, in rows_; or the input itself where that
+  // is the same.
+  const T* AllRows(const Window& window, int64_t samples, const T* input);
+
+  ThreadPool pool_;
+  const CpuKernels<T>& kernels_;
+  std::vector<std::vector<T>> part_rows_;       // windows, by part
+  std::vector<std::vector<T>> part_gradients_;  // of the weights, by part
+  std::vector<std::vector<double>> part_sums_;
+  std::vector<T> rows_;
+  std::vector<T> row_gradients_;
+  std::vector<T> packed_;
+  std::vector<T> packed_gradient_;
+};
+
+extern template class CpuDevice<float>;
+extern template class CpuDevice<double>;
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_NN_CPU_CPU_DEVICE_H_

@@ -1,0 +1,38 @@
+// Dropout (Srivastava et al. 2014).
+
+#ifndef SYNCGRADS_WORKER_NN_DROPOUT_H_
+#define SYNCGRADS_WORKER_NN_DROPOUT_H_
+
+#include <string>
+
+#include "worker/nn/layer.h"
+
+namespace syncgrads {
+
+// In training, each number is 0 with probability `rate` and is divided by 1 - rate
+// otherwise; which ones is a function of the pass and the layer's name. Else the
+// input.
+template <typename T>
+class Dropout : public Layer<T> {
+ public:
+  // `rate` is from 0 to below 1.
+  Dropout(const std::string& name, Device<T>& device, const Shape& input, double rate)
+      : Layer<T>(name, device, input, input), rate_(rate) {}
+
+  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
+  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+                Matrix<T>* input_gradient) override;
+
+ private:
+  const double rate_;
+  bool drops_ = false;  // in the last Forward
+  Matrix<T> factors_;
+  Matrix<T> output_;
+};
+
+extern template class Dropout<float>;
+extern template class Dropout<double>;
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_NN_DROPOUT_H_

@@ -1,0 +1,32 @@
+// How parameters begin.
+
+#ifndef SYNCGRADS_WORKER_NN_INITIALISE_H_
+#define SYNCGRADS_WORKER_NN_INITIALISE_H_
+
+#include <cstdint>
+
+#include "worker/nn/parameter.h"
+
+namespace syncgrads {
+
+// With i inputs and o outputs of each number of a weight array (for convolutions,
+// channels times the window's area):
+enum class Initialisation {
+  kGlorotUniform,  // uniform in +-sqrt(6 / (i + o)) (Glorot and Bengio 2010)
+  kGlorotNormal,   // normal, variance 2 / (i + o)
+  kHeUniform,      // uniform in +-sqrt(6 / i) (He et al. 2015)
+  kHeNormal,       // normal, variance 2 / i
+  kHeNormalOut,    // normal, variance 2 / o: ResNet's
+  kLecunUniform,   // uniform in +-sqrt(3 / i) (LeCun et al. 1998)
+  kLecunNormal,    // normal, variance 1 / i
+  kZeros,
+};
+
+// Sets `parameter` as a function of `seed` and its name.
+template <typename T>
+void InitialiseWeights(Initialisation initialisation, int64_t inputs, int64_t outputs,
+                       uint64_t seed, Parameter<T>& parameter);
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_NN_INITIALISE_H_

@@ -1,0 +1,61 @@
+#include "worker/nn/pool.h"
+
+namespace syncgrads {
+namespace {
+
+Shape OutputOf(const Window& window) {
+  return Shape::Image(window.input.channels, window.output_height, window.output_width);
+}
+
+}  // namespace
+
+template <typename T>
+MaxPool<T>::MaxPool(const std::string& name, Device<T>& device, const Window& window)
+    : Layer<T>(name, device, window.input, OutputOf(window)), window_(window) {}
+
+template <typename T>
+const Matrix<T>& MaxPool<T>::Forward(const Pass&, const Matrix<T>& input) {
+  output_.resize(input.rows(), this->output_shape().size());
+  chosen_.resize(output_.rows(), output_.cols());
+  this->device_.MaxPool(window_, input.rows(), input.data(), output_.data(), chosen_.data());
+  return output_;
+}
+
+template <typename T>
+void MaxPool<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+                          Matrix<T>* input_gradient) {
+  if (input_gradient == nullptr) return;
+  input_gradient->resize(input.rows(), input.cols());
+  this->device_.MaxPoolBackward(window_, input.rows(), chosen_.data(), output_gradient.data(),
+                                input_gradient->data());
+}
+
+template <typename T>
+AveragePool<T>::AveragePool(const std::string& name, Device<T>& device, const Window& window,
+                            bool flat)
+    : Layer<T>(name, device, window.input,
+               flat ? Shape::Flat(OutputOf(window).size()) : OutputOf(window)),
+      window_(window) {}
+
+template <typename T>
+const Matrix<T>& AveragePool<T>::Forward(const Pass&, const Matrix<T>& input) {
+  output_.resize(input.rows(), this->output_shape().size());
+  this->device_.AveragePool(window_, input.rows(), input.data(), output_.data());
+  return output_;
+}
+
+template <typename T>
+void AveragePool<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+                              Matrix<T>* input_gradient) {
+  if (input_gradient == nullptr) return;
+  input_gradient->resize(input.rows(), input.cols());
+  this->device_.AveragePoolBackward(window_, input.rows(), output_gradient.data(),
+                                    input_gradient->data());
+}
+
+template class MaxPool<float>;
+template class MaxPool<double>;
+template class AveragePool<float>;
+template class AveragePool<double>;
+
+}  // namespace syncgrads

@@ -1,0 +1,92 @@
+#include "worker/nn/residual.h"
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+
+template <typename T>
+absl::StatusOr<std::unique_ptr<Residual<T>>> Residual<T>::Create(const std::string& name,
+                                                                 Device<T>& device,
+                                                                 std::unique_ptr<Chain<T>> body,
+                                                                 std::unique_ptr<Chain<T>> shortcut,
+                                                                 Activation activation) {
+  if (body->output_shape() != shortcut->output_shape()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layer \"", name, "\": its body makes shape ", ToString(body->output_shape()),
+        ", its shortcut ", ToString(shortcut->output_shape()), ": they cannot be added"));
+  }
+  return absl::WrapUnique(
+      new Residual(name, device, std::move(body), std::move(shortcut), activation));
+}
+
+template <typename T>
+Residual<T>::Residual(const std::string& name, Device<T>& device, std::unique_ptr<Chain<T>> body,
+                      std::unique_ptr<Chain<T>> shortcut, Activation activation)
+    : Layer<T>(name, device, body->input_shape(), body->output_shape()),
+      body_(std::move(body)),
+      shortcut_(std::move(shortcut)),
+      activation_(activation) {}
+
+template <typename T>
+std::vector<Parameter<T>*> Residual<T>::parameters() {
+  std::vector<Parameter<T>*> all = body_->parameters();
+  for (Parameter<T>* parameter : shortcut_->parameters()) all.push_back(parameter);
+  return all;
+}
+
+template <typename T>
+std::vector<Parameter<T>*> Residual<T>::states() {
+  std::vector<Parameter<T>*> all = body_->states();
+  for (Parameter<T>* state : shortcut_->states()) all.push_back(state);
+  return all;
+}
+
+template <typename T>
+void Residual<T>::Initialise(uint64_t seed) {
+  body_->Initialise(seed);
+  shortcut_->Initialise(seed);
+}
+
+template <typename T>
+const Matrix<T>& Residual<T>::Forward(const Pass& pass, const Matrix<T>& input) {
+  const Matrix<T>& body = body_->Forward(pass, input);
+  const Matrix<T>& shortcut = shortcut_->Forward(pass, input);
+  output_.resize(body.rows(), body.cols());
+  this->device_.Add(output_.size(), body.data(), shortcut.data(), output_.data());
+  this->device_.Activate(activation_, output_.size(), output_.data());
+  return output_;
+}
+
+template <typename T>
+void Residual<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+                           Matrix<T>* input_gradient) {
+  BackwardEach(input, output_gradient, input_gradient, [](Parameter<T>&) {
+    return absl::OkStatus();
+  }).IgnoreError();  // there is none
+}
+
+template <typename T>
+absl::Status Residual<T>::BackwardEach(const Matrix<T>& input, Matrix<T>& output_gradient,
+                                       Matrix<T>* input_gradient, Ready<T> ready) {
+  this->device_.MultiplyByDerivative(activation_, output_.size(), output_.data(),
+                                     output_gradient.data());
+  // The first of the two may overwrite what it is given.
+  shortcut_gradient_ = output_gradient;
+  SYNCGRADS_RETURN_IF_ERROR(body_->BackwardEach(input, output_gradient, input_gradient, ready));
+  SYNCGRADS_RETURN_IF_ERROR(shortcut_->BackwardEach(
+      input, shortcut_gradient_, input_gradient == nullptr ? nullptr : &shortcut_input_gradient_,
+      ready));
+  if (input_gradient == nullptr) return absl::OkStatus();
+  this->device_.Add(input_gradient->size(), input_gradient->data(), shortcut_input_gradient_.data(),
+                    input_gradient->data());
+  return absl::OkStatus();
+}
+
+template class Residual<float>;
+template class Residual<double>;
+
+}  // namespace syncgrads

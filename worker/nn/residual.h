@@ -1,0 +1,54 @@
+// A residual block (He et al. 2016): activation(body(x) + shortcut(x)).
+
+#ifndef SYNCGRADS_WORKER_NN_RESIDUAL_H_
+#define SYNCGRADS_WORKER_NN_RESIDUAL_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/nn/activation.h"
+#include "worker/nn/chain.h"
+
+namespace syncgrads {
+
+template <typename T>
+class Residual : public Layer<T> {
+ public:
+  // A shortcut without layers passes on its input. InvalidArgument if the two make
+  // different shapes; names the layer and both.
+  static absl::StatusOr<std::unique_ptr<Residual>> Create(const std::string& name,
+                                                          Device<T>& device,
+                                                          std::unique_ptr<Chain<T>> body,
+                                                          std::unique_ptr<Chain<T>> shortcut,
+                                                          Activation activation);
+
+  std::vector<Parameter<T>*> parameters() override;
+  std::vector<Parameter<T>*> states() override;
+  void Initialise(uint64_t seed) override;
+  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
+  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+                Matrix<T>* input_gradient) override;
+  absl::Status BackwardEach(const Matrix<T>& input, Matrix<T>& output_gradient,
+                            Matrix<T>* input_gradient, Ready<T> ready) override;
+
+ private:
+  Residual(const std::string& name, Device<T>& device, std::unique_ptr<Chain<T>> body,
+           std::unique_ptr<Chain<T>> shortcut, Activation activation);
+
+  const std::unique_ptr<Chain<T>> body_;
+  const std::unique_ptr<Chain<T>> shortcut_;
+  const Activation activation_;
+  Matrix<T> output_;
+  Matrix<T> shortcut_gradient_;
+  Matrix<T> shortcut_input_gradient_;
+};
+
+extern template class Residual<float>;
+extern template class Residual<double>;
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_NN_RESIDUAL_H_
