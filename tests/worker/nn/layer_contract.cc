@@ -1,0 +1,180 @@
+#include "tests/worker/nn/layer_contract.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "worker/base/random.h"
+
+namespace syncgrads {
+namespace {
+
+constexpr int64_t kSamples = 5;
+constexpr uint64_t kSeed = 11;
+
+Pass PassOf(const LayerCase& layer) {
+  return {layer.training, /*seed=*/kSeed, /*step=*/2, /*member=*/1};
+}
+
+// In (-1, 1), no two of them equal, so that windows have one largest number.
+template <typename T>
+Matrix<T> RandomMatrix(int64_t rows, int64_t columns, uint64_t name) {
+  RandomStream random(kSeed, {name});
+  Matrix<T> values(rows, columns);
+  for (Eigen::Index i = 0; i < values.size(); ++i) {
+    values.data()[i] = static_cast<T>(static_cast<float>(2 * random.NextUniform() - 1));
+  }
+  return values;
+}
+
+// Biases and weights away from their initial zeros and ones.
+template <typename T>
+void Stir(Layer<T>& layer) {
+  layer.Initialise(kSeed);
+  for (Parameter<T>* parameter : layer.parameters()) {
+    parameter->values += static_cast<T>(0.25) *
+                         RandomMatrix<T>(parameter->values.rows(), parameter->values.cols(), 7);
+  }
+  for (Parameter<T>* state : layer.states()) {
+    // Variances stay positive.
+    state->values +=
+        static_cast<T>(0.25) * RandomMatrix<T>(state->values.rows(), state->values.cols(), 8);
+  }
+}
+
+// All that a layer gives back for a batch, and for sum(weights * outputs) as the
+// loss.
+template <typename T>
+struct Results {
+  Matrix<T> output;
+  Matrix<T> input_gradient;
+  std::vector<Matrix<T>> gradients;
+};
+
+template <typename T>
+Results<T> Try(const LayerCase& layer, Layer<T>& made, const Matrix<T>& input,
+               Matrix<T> output_gradient) {
+  Results<T> results;
+  results.output = made.Forward(PassOf(layer), input);
+  made.Backward(input, output_gradient, &results.input_gradient);
+  for (Parameter<T>* parameter : made.parameters())
+    results.gradients.push_back(parameter->gradient);
+  return results;
+}
+
+std::unique_ptr<Layer<float>> Make(const LayerCase& layer, Device<float>& device) {
+  auto made = layer.make_float(device, layer.input);
+  Stir(*made);
+  return made;
+}
+
+std::unique_ptr<Layer<double>> Make(const LayerCase& layer, Device<double>& device) {
+  auto made = layer.make_double(device, layer.input);
+  Stir(*made);
+  return made;
+}
+
+void ExpectNear(const Matrix<float>& actual, const Matrix<double>& expected,
+                const std::string& what) {
+  ASSERT_EQ(actual.rows(), expected.rows()) << what;
+  ASSERT_EQ(actual.cols(), expected.cols()) << what;
+  if (actual.size() == 0) return;
+  // Some hundred additions of numbers of the size of the largest, each within
+  // half a unit in the last place.
+  const double scale = std::max(1.0, expected.cwiseAbs().maxCoeff());
+  EXPECT_LT((actual.cast<double>() - expected).cwiseAbs().maxCoeff(), scale * 1e-5) << what;
+}
+
+}  // namespace
+
+void ExpectGradientsOfFiniteDifferences(const LayerCase& layer, Device<double>& device) {
+  SCOPED_TRACE(layer.name);
+  const auto made = Make(layer, device);
+  Matrix<double> input = RandomMatrix<double>(kSamples, layer.input.size(), 1);
+  const Matrix<double> weights = RandomMatrix<double>(kSamples, made->output_shape().size(), 2);
+  const Results<double> results = Try(layer, *made, input, weights);
+  const auto loss = [&] { return made->Forward(PassOf(layer), input).cwiseProduct(weights).sum(); };
+  // The error of the quotient is about h^2 and 1e-16 / h.
+  constexpr double kStep = 1e-5;
+  const auto expect_derivative = [&](double& value, double derivative, const std::string& what) {
+    const double kept = value;
+    value = kept + kStep;
+    const double above = loss();
+    value = kept - kStep;
+    const double below = loss();
+    value = kept;
+    EXPECT_NEAR(derivative, (above - below) / (2 * kStep), 1e-7) << what;
+  };
+  for (Eigen::Index i = 0; i < input.size(); ++i) {
+    expect_derivative(input.data()[i], results.input_gradient.data()[i],
+                      "input " + std::to_string(i));
+  }
+  const auto parameters = made->parameters();
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    for (Eigen::Index i = 0; i < parameters[p]->values.size(); ++i) {
+      expect_derivative(parameters[p]->values.data()[i], results.gradients[p].data()[i],
+                        parameters[p]->name + " " + std::to_string(i));
+    }
+  }
+}
+
+void ExpectFloatAgreesWithDouble(const LayerCase& layer, Device<float>& device,
+                                 Device<double>& reference) {
+  SCOPED_TRACE(layer.name);
+  const auto made = Make(layer, device);
+  const auto expected_layer = Make(layer, reference);
+  const auto input = RandomMatrix<float>(kSamples, layer.input.size(), 1);
+  const auto weights = RandomMatrix<float>(kSamples, made->output_shape().size(), 2);
+  const Results<float> actual = Try(layer, *made, input, weights);
+  const Results<double> expected =
+      Try<double>(layer, *expected_layer, input.cast<double>(), weights.cast<double>());
+  ExpectNear(actual.output, expected.output, "output");
+  ExpectNear(actual.input_gradient, expected.input_gradient, "input's gradient");
+  ASSERT_EQ(actual.gradients.size(), expected.gradients.size());
+  for (size_t i = 0; i < actual.gradients.size(); ++i) {
+    ExpectNear(actual.gradients[i], expected.gradients[i], made->parameters()[i]->name);
+  }
+  const auto states = made->states();
+  for (size_t i = 0; i < states.size(); ++i) {
+    ExpectNear(states[i]->values, expected_layer->states()[i]->values, states[i]->name);
+  }
+}
+
+void ExpectGradientIsTheMeanOverSamples(const LayerCase& layer, Device<float>& device) {
+  if (!layer.samples_are_independent) return;
+  SCOPED_TRACE(layer.name);
+  const auto made = Make(layer, device);
+  const auto input = RandomMatrix<float>(kSamples, layer.input.size(), 1);
+  const auto weights = RandomMatrix<float>(kSamples, made->output_shape().size(), 2);
+  const Results<float> batch = Try<float>(layer, *made, input, weights / float{kSamples});
+  std::vector<Matrix<float>> means;
+  for (const Matrix<float>& gradient : batch.gradients) {
+    means.push_back(Matrix<float>::Zero(gradient.rows(), gradient.cols()));
+  }
+  for (int64_t sample = 0; sample < kSamples; ++sample) {
+    const Results<float> one = Try<float>(layer, *made, input.row(sample), weights.row(sample));
+    EXPECT_LT((one.output - batch.output.row(sample)).cwiseAbs().maxCoeff(), 1e-5);
+    for (size_t i = 0; i < means.size(); ++i) means[i] += one.gradients[i] / float{kSamples};
+  }
+  for (size_t i = 0; i < means.size(); ++i) {
+    EXPECT_LT((means[i] - batch.gradients[i]).cwiseAbs().maxCoeff(), 1e-4)
+        << made->parameters()[i]->name;
+  }
+}
+
+void ExpectTheSameBits(const LayerCase& layer, Device<float>& device) {
+  SCOPED_TRACE(layer.name);
+  const auto input = RandomMatrix<float>(kSamples, layer.input.size(), 1);
+  const auto first_layer = Make(layer, device);
+  const auto weights = RandomMatrix<float>(kSamples, first_layer->output_shape().size(), 2);
+  const Results<float> first = Try(layer, *first_layer, input, weights);
+  const std::vector<char> in_between(40);  // moves what is allocated next
+  const auto again_layer = Make(layer, device);
+  const Results<float> again = Try<float>(layer, *again_layer, Matrix<float>(input), weights);
+  EXPECT_EQ(first.output, again.output);
+  EXPECT_EQ(first.input_gradient, again.input_gradient);
+  EXPECT_EQ(first.gradients, again.gradients);
+}
+
+}  // namespace syncgrads
