@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -175,6 +176,72 @@ TEST(RunTest, AModelOfAnotherShapeIsRefusedWithBoth) {
               {"f32[4,8]", "f64[4,8]"});
   ExpectError(RunEvaluation(job, alone, directory.path() + "/none"), absl::StatusCode::kNotFound,
               {"/none"});
+}
+
+TEST(RunTest, TrainingCanBeginWithTheParametersOfAFile) {
+  const TemporaryDirectory directory;
+  const std::string first = directory.path() + "/first.safetensors";
+  const std::string again = directory.path() + "/again.safetensors";
+  Job job = Iris();
+  job.file.set_epochs(2);
+  TrainTo(job, 3, first);
+  // It stays what it was, whatever the seed.
+  job.file.mutable_optimizer()->mutable_adam()->set_learning_rate(0);
+  job.file.set_seed(99);
+  job.file.mutable_model()->set_init_from(first);
+  TrainTo(job, 3, again);
+  EXPECT_EQ(ReadFile(first, 1 << 20).value(), ReadFile(again, 1 << 20).value());
+  // A path is taken from the job file's directory; shapes have to fit.
+  job.directory = directory.path();
+  job.file.mutable_model()->set_init_from("first.safetensors");
+  job.file.mutable_model()->mutable_layers(0)->mutable_dense()->set_outputs(9);
+  job.file.mutable_data()->mutable_table()->set_path(
+      std::filesystem::absolute("examples/iris/iris.csv"));
+  FakeJob workers(1);
+  workers.Run([&](Team& team) {
+    NoProgress progress;
+    TrainerOptions options;
+    options.progress = &progress;
+    ExpectError(RunTraining(job, team, options, ""), absl::StatusCode::kInvalidArgument,
+                {"first.safetensors", "dense1/kernel", "f32[4,8]", "f32[4,9]"});
+  });
+}
+
+// Batch norm trains with the batch's moments and is evaluated with its running
+// ones, which are in the file.
+TEST(RunTest, RunningStatisticsAreWrittenAndEvaluatedWith) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/m.safetensors";
+  Job job = Iris();
+  const v1::ModelSpec model = job.file.model();
+  job.file.mutable_model()->clear_layers();
+  v1::LayerSpec& norm = *job.file.mutable_model()->add_layers();
+  norm.set_name("norm");
+  norm.mutable_batch_norm();
+  for (const v1::LayerSpec& layer : model.layers()) *job.file.mutable_model()->add_layers() = layer;
+  job.file.mutable_data()->set_shards(1);
+  const TrainingResult trained = TrainTo(job, 1, path);
+  const auto file = Safetensors::Read(path);
+  SYNCGRADS_ASSERT_OK(file);
+  const auto mean = file->Find({"norm.running_mean", DType::kF32, {4}});
+  SYNCGRADS_ASSERT_OK(mean);
+  // The mean sepal length is 5.84 cm.
+  EXPECT_NEAR(reinterpret_cast<const float*>(mean->data())[0], 5.84, 0.3);
+  SoleWorker alone;
+  const auto evaluated = RunEvaluation(job, alone, path);
+  SYNCGRADS_ASSERT_OK(evaluated);
+  EXPECT_NEAR(evaluated->held_out->loss, trained.held_out->loss, 1e-6);
+  EXPECT_GE(*evaluated->held_out->correct, 24u);
+}
+
+TEST(RunTest, AnImageOfAnotherSizeThanTheRowsIsRefusedWithBoth) {
+  Job job = Iris();
+  job.file.mutable_data()->mutable_image()->set_channels(1);
+  job.file.mutable_data()->mutable_image()->set_height(3);
+  job.file.mutable_data()->mutable_image()->set_width(3);
+  SoleWorker alone;
+  ExpectError(LoadDataSet(job, DataSetOptions(), alone), absl::StatusCode::kInvalidArgument,
+              {"data.image is 1x3x3, which is 9 numbers", "4 features"});
 }
 
 TEST(RunTest, TrainingAloneWithoutAServerIsRefused) {

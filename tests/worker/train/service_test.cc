@@ -13,7 +13,9 @@
 #include "client/client.h"
 #include "tests/testing/cluster.h"
 #include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
 #include "tests/worker/testing/training.h"
+#include "worker/base/random.h"
 #include "worker/job/job_file.h"
 #include "worker/train/client_team.h"
 
@@ -126,6 +128,58 @@ TEST(ServiceTest, WeightedBySamplesUnevenBatchesEqualOneWorker) {
   EXPECT_LT(
       LargestDifference(TrainAll(job, 4, 2).parameters[0], TrainAll(whole, 1, 1).parameters[0]),
       1e-9);
+}
+
+// Three images of 3x32x32, one for each of three shards.
+Job ThreeImages(const TemporaryDirectory& directory) {
+  constexpr int kNumbers = 3 * 32 * 32;
+  std::string table;
+  for (int i = 0; i < kNumbers; ++i) absl::StrAppend(&table, "x", i, ",");
+  absl::StrAppend(&table, "class\n");
+  RandomStream random(17, {});
+  for (const int label : {3, 1, 8}) {
+    for (int i = 0; i < kNumbers; ++i) absl::StrAppend(&table, 2 * random.NextUniform() - 1, ",");
+    absl::StrAppend(&table, label, "\n");
+  }
+  directory.Write("images.csv", table);
+  const auto job = ParseJobFile(R"(
+      name: "images" seed: 5 batch_size: 1 steps: 3
+      data {
+        table { path: "images.csv" }
+        target: "class"
+        shards: 3
+        image { channels: 3 height: 32 width: 32 }
+      }
+      model {
+        layers { conv2d { outputs: 3 window: 7 } }
+        layers { flatten {} }
+        layers { dense { outputs: 10 } }
+      }
+      loss { logit_cross_entropy {} }
+      optimizer { momentum { learning_rate: 0.01 momentum: 0.9 } }
+  )",
+                                directory.path() + "/images.job");
+  EXPECT_TRUE(job.ok()) << job.status();
+  return *job;
+}
+
+TEST(ServiceTest, ThreeReplicasOfAConvolutionalNetworkWithASampleEachEqualTheFullBatch) {
+  const TemporaryDirectory directory;
+  Job job = ThreeImages(directory);
+  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+    job.file.set_place(place);
+    Job whole = job;
+    whole.file.set_batch_size(3);
+    const auto replicas = TrainAll(job, 3, 2).parameters[0];
+    const auto full_batch = TrainAll(whole, 1, 1).parameters[0];
+    // 7x7 from 3 to 3 channels; 26 * 26 * 3 numbers to 10.
+    ASSERT_EQ(replicas.size(), 3u * 3 * 49 + 3 + 2028 * 10 + 10);
+    EXPECT_LT(LargestDifference(replicas, full_batch), 1e-4);
+    Job still = whole;
+    still.file.mutable_optimizer()->mutable_momentum()->set_learning_rate(0);
+    EXPECT_GT(LargestDifference(full_batch, TrainAll(still, 1, 1).parameters[0]), 1e-2)
+        << "nothing was trained";
+  }
 }
 
 }  // namespace

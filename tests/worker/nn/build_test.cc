@@ -1,0 +1,225 @@
+// Models as a job file describes them.
+
+#include "worker/nn/build.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/worker/testing/status.h"
+#include "worker/base/random.h"
+#include "worker/nn/cpu/cpu_device.h"
+#include "worker/nn/named_model.h"
+
+namespace syncgrads {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Model<float>>> Build(const std::string& name, const Shape& input,
+                                                    Device<float>& device) {
+  v1::NamedModel named;
+  named.set_name(name);
+  named.set_outputs(10);
+  const auto spec = ExpandNamedModel(named);
+  if (!spec.ok()) return spec.status();
+  return BuildModel<float>(*spec, input, CustomLayers(), device);
+}
+
+Matrix<float> RandomImages(int64_t samples, const Shape& shape) {
+  RandomStream random(3, {});
+  Matrix<float> images(samples, shape.size());
+  for (Eigen::Index i = 0; i < images.size(); ++i) {
+    images.data()[i] = static_cast<float>(2 * random.NextUniform() - 1);
+  }
+  return images;
+}
+
+int64_t CountParameters(const Model<float>& model) {
+  int64_t count = 0;
+  for (const Parameter<float>* parameter : model.parameters()) count += parameter->values.size();
+  return count;
+}
+
+TEST(NamedModelTest, HaveAsManyParametersAsElsewhere) {
+  CpuDevice<float> device(1);
+  // torchvision's counts, with 10 classes in place of 1000.
+  const Shape shape = Shape::Image(3, 32, 32);
+  EXPECT_EQ(CountParameters(**Build("resnet18", shape, device)), 11689512 - 990 * 513);
+  EXPECT_EQ(CountParameters(**Build("resnet34", shape, device)), 21797672 - 990 * 513);
+  EXPECT_EQ(CountParameters(**Build("resnet50", shape, device)), 25557032 - 990 * 2049);
+  EXPECT_EQ(CountParameters(**Build("lenet", Shape::Image(1, 28, 28), device)),
+            (25 + 1) * 6 + (6 * 25 + 1) * 16 + (784 + 1) * 120 + 121 * 84 + 85 * 10);
+}
+
+TEST(NamedModelTest, ResNetsNameTheirParametersAsTorchvision) {
+  CpuDevice<float> device(1);
+  const auto model = Build("resnet18", Shape::Image(3, 32, 32), device);
+  SYNCGRADS_ASSERT_OK(model);
+  std::vector<std::string> names;
+  for (const Parameter<float>* one : (*model)->parameters()) {
+    names.push_back(one->name + " " + ToString(one->spec()));
+  }
+  for (const Parameter<float>* one : (*model)->states()) {
+    names.push_back(one->name + " " + ToString(one->spec()));
+  }
+  for (const char* name :
+       {"conv1.weight f32[64,3,7,7]", "bn1.weight f32[64]", "bn1.running_mean f32[64]",
+        "layer1.0.conv1.weight f32[64,64,3,3]", "layer2.0.downsample.0.weight f32[128,64,1,1]",
+        "layer2.0.downsample.1.running_var f32[128]", "layer4.1.bn2.bias f32[512]",
+        "fc.weight f32[10,512]", "fc.bias f32[10]"}) {
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  }
+  // 20 convolutions; 20 batch norms with two parameters and two states; fc.
+  EXPECT_EQ(names.size(), 20u + 20u * 4u + 2u);
+}
+
+TEST(NamedModelTest, AnImageThatIsNoneIsRefusedWithItsShape) {
+  CpuDevice<float> device(1);
+  ExpectError(Build("resnet18", Shape::Flat(64), device), absl::StatusCode::kInvalidArgument,
+              {"layer \"conv1\"", "shape 64"});
+  ExpectError(Build("mlp", Shape::Image(3, 8, 8), device), absl::StatusCode::kInvalidArgument,
+              {"layer \"dense1\"", "3x8x8", "flatten"});
+}
+
+TEST(BuildTest, ShapesThatDoNotFitAreNamedWithTheirLayer) {
+  CpuDevice<float> device(1);
+  v1::ModelSpec spec;
+  v1::LayerSpec& conv = *spec.add_layers();
+  conv.set_name("large");
+  conv.mutable_conv2d()->set_outputs(4);
+  conv.mutable_conv2d()->set_window(5);
+  const auto build = [&](const Shape& shape) {
+    return BuildModel<float>(spec, shape, CustomLayers(), device).status();
+  };
+  ExpectError(build(Shape::Image(1, 4, 8)), absl::StatusCode::kInvalidArgument,
+              {"layer \"large\"", "window of 5x5", "1x4x8", "padding 0"});
+  conv.mutable_conv2d()->set_padding(5);
+  ExpectError(build(Shape::Image(1, 8, 8)), absl::StatusCode::kInvalidArgument,
+              {"layer \"large\"", "padding is 5", "5x5"});
+  conv.mutable_conv2d()->set_padding(0);
+  SYNCGRADS_EXPECT_OK(build(Shape::Image(1, 5, 5)));
+  v1::LayerSpec& residual = *spec.add_layers();
+  residual.set_name("sum");
+  *residual.mutable_residual()->add_body() = conv;
+  ExpectError(build(Shape::Image(1, 12, 11)), absl::StatusCode::kInvalidArgument,
+              {"layer \"sum\"", "body makes shape 4x4x3", "shortcut 4x8x7"});
+  spec.mutable_layers(1)->mutable_custom()->set_kind("swish");
+  ExpectError(build(Shape::Image(1, 8, 8)), absl::StatusCode::kInvalidArgument,
+              {"layer \"sum\"", "no layer \"swish\""});
+}
+
+// Sets all gradients for the mean loss of the rows given, in test mode.
+void ComputeGradients(Model<float>& model, const Matrix<float>& input,
+                      absl::Span<const double> targets) {
+  Matrix<float> gradient;
+  LossGradient(Loss(), model.Forward(Pass(), input), targets, static_cast<double>(input.rows()),
+               gradient);
+  SYNCGRADS_ASSERT_OK(model.Backward(input, gradient, [](size_t) { return absl::OkStatus(); }));
+}
+
+TEST(ResNetTest, GradientOfABatchIsTheMeanOfItsSamplesGradientsInTestMode) {
+  CpuDevice<float> device(2);
+  const Shape shape = Shape::Image(3, 64, 64);
+  const auto built = Build("resnet34", shape, device);
+  SYNCGRADS_ASSERT_OK(built);
+  Model<float>& model = **built;
+  model.Initialise(1);
+  const Matrix<float> images = RandomImages(3, shape);
+  const std::vector<double> targets = {1, 7, 4};
+  // Statistics of its own, as after training: with those it starts with, numbers
+  // grow from block to block.
+  Pass training;
+  training.training = true;
+  for (int i = 0; i < 30; ++i) model.Forward(training, images);
+  ComputeGradients(model, images, targets);
+  std::vector<Matrix<float>> batch, means;
+  for (const Parameter<float>* parameter : model.parameters()) {
+    batch.push_back(parameter->gradient);
+    means.push_back(Matrix<float>::Zero(parameter->gradient.rows(), parameter->gradient.cols()));
+  }
+  for (int sample = 0; sample < 3; ++sample) {
+    ComputeGradients(model, images.row(sample), absl::MakeConstSpan(targets).subspan(sample, 1));
+    for (size_t i = 0; i < means.size(); ++i) means[i] += model.parameters()[i]->gradient / 3;
+  }
+  for (size_t i = 0; i < means.size(); ++i) {
+    EXPECT_GT(batch[i].cwiseAbs().maxCoeff(), 0) << model.parameters()[i]->name;
+    EXPECT_LT((batch[i] - means[i]).cwiseAbs().maxCoeff(),
+              1e-4f * std::max(1.0f, batch[i].cwiseAbs().maxCoeff()))
+        << model.parameters()[i]->name;
+  }
+}
+
+TEST(ResNetTest, BackwardHandsOutEachParameterOnceFromTheLastLayerToTheFirst) {
+  CpuDevice<float> device(1);
+  const Shape shape = Shape::Image(3, 32, 32);
+  const auto built = Build("resnet18", shape, device);
+  SYNCGRADS_ASSERT_OK(built);
+  Model<float>& model = **built;
+  model.Initialise(1);
+  const Matrix<float> images = RandomImages(1, shape);
+  Matrix<float> gradient = model.Forward(Pass(), images);
+  std::vector<std::string> order;
+  SYNCGRADS_ASSERT_OK(model.Backward(images, gradient, [&](size_t i) {
+    order.push_back(model.parameters()[i]->name);
+    return absl::OkStatus();
+  }));
+  ASSERT_EQ(order.size(), model.parameters().size());
+  EXPECT_EQ(order[0], "fc.weight");
+  // Within a block as well: what is ready can be sent.
+  EXPECT_EQ(order[2], "layer4.1.bn2.weight");
+  EXPECT_EQ(order[4], "layer4.1.conv2.weight");
+  EXPECT_EQ(order.back(), "conv1.weight");
+  std::sort(order.begin(), order.end());
+  EXPECT_EQ(std::unique(order.begin(), order.end()), order.end());
+}
+
+// A layer of one's own: x * x.
+template <typename T>
+class Square : public Layer<T> {
+ public:
+  static absl::StatusOr<std::unique_ptr<Layer<T>>> Create(const CustomLayerOptions& options,
+                                                          Device<T>& device) {
+    return std::make_unique<Square>(options, device);
+  }
+  Square(const CustomLayerOptions& options, Device<T>& device)
+      : Layer<T>(options.name, device, options.input, options.input),
+        factor_(static_cast<T>(options.settings.at("factor"))) {}
+
+  const Matrix<T>& Forward(const Pass&, const Matrix<T>& input) override {
+    output_ = factor_ * input.cwiseProduct(input);
+    return output_;
+  }
+  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+                Matrix<T>* input_gradient) override {
+    if (input_gradient != nullptr) {
+      *input_gradient = 2 * factor_ * input.cwiseProduct(output_gradient);
+    }
+  }
+
+ private:
+  const T factor_;
+  Matrix<T> output_;
+};
+
+TEST(CustomLayersTest, ALayerOfOnesOwnTakesItsPlaceInAChain) {
+  CustomLayers custom;
+  custom.Add<Square>("square");
+  v1::ModelSpec spec;
+  v1::LayerSpec& layer = *spec.add_layers();
+  layer.set_name("square1");
+  layer.mutable_custom()->set_kind("square");
+  (*layer.mutable_custom()->mutable_settings())["factor"] = 3;
+  CpuDevice<float> device(1);
+  const auto model = BuildModel<float>(spec, Shape::Flat(2), custom, device);
+  SYNCGRADS_ASSERT_OK(model);
+  const Matrix<float> input{{1, 2}};
+  EXPECT_EQ((*model)->Forward(Pass(), input), (Matrix<float>{{3, 12}}));
+  spec.mutable_layers(0)->mutable_custom()->set_kind("cube");
+  ExpectError(BuildModel<float>(spec, Shape::Flat(2), custom, device),
+              absl::StatusCode::kInvalidArgument, {"\"square1\"", "\"cube\"", "it has square"});
+}
+
+}  // namespace
+}  // namespace syncgrads
