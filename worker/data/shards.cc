@@ -135,8 +135,10 @@ std::vector<uint32_t> ShardsOf(uint32_t shards, uint32_t rank, uint32_t world_si
 
 absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec, const std::string& directory,
                                       TargetKind target_kind, uint32_t rank, uint32_t world_size) {
-  const TableColumns columns = {
-      {spec.features().begin(), spec.features().end()}, spec.target(), target_kind};
+  const TableColumns columns = {{spec.features().begin(), spec.features().end()},
+                                spec.target(),
+                                target_kind,
+                                spec.weight_column()};
   if (spec.has_generated()) {
     return CutRanges(spec, spec.generated().rows(), rank, world_size, [&](const RowRange& range) {
       return GeneratePoints(spec.generated().seed(), range.begin, range.end, columns);

@@ -14,6 +14,7 @@ Table Table::Slice(size_t begin, size_t end) const {
   if (target_kind != TargetKind::kNone) {
     slice.targets.assign(targets.begin() + begin, targets.begin() + end);
   }
+  if (!weights.empty()) slice.weights.assign(weights.begin() + begin, weights.begin() + end);
   return slice;
 }
 

@@ -35,6 +35,8 @@ struct Table {
   std::vector<double> features;
   // Numbers, or positions in `classes`.
   std::vector<double> targets;
+  // Of the column that the loss is divided by, if there is one.
+  std::vector<double> weights;
   // Sorted by name; of all rows that the table was cut from.
   std::vector<ClassName> classes;
   size_t rows = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -20,6 +21,7 @@ namespace {
 struct Positions {
   std::vector<size_t> features;
   size_t target = 0;
+  std::optional<size_t> weight;
 };
 
 absl::StatusOr<size_t> Find(const DelimitedReader& reader, const std::string& column) {
@@ -38,13 +40,19 @@ absl::StatusOr<Positions> Locate(const DelimitedReader& reader, const TableColum
   if (columns.target_kind != TargetKind::kNone) {
     SYNCGRADS_ASSIGN_OR_RETURN(positions.target, Find(reader, columns.target));
   }
+  if (!columns.weight.empty() && columns.target_kind != TargetKind::kNone) {
+    SYNCGRADS_ASSIGN_OR_RETURN(positions.weight, Find(reader, columns.weight));
+  }
   for (const std::string& feature : columns.features) {
     SYNCGRADS_ASSIGN_OR_RETURN(const size_t position, Find(reader, feature));
     positions.features.push_back(position);
   }
   if (columns.features.empty()) {
     for (size_t i = 0; i < reader.header().size(); ++i) {
-      if (reader.header()[i] != columns.target) positions.features.push_back(i);
+      const std::string& name = reader.header()[i];
+      if (name != columns.target && (columns.weight.empty() || name != columns.weight)) {
+        positions.features.push_back(i);
+      }
     }
   }
   if (positions.features.empty()) {
@@ -131,6 +139,11 @@ absl::StatusOr<Table> ParseTable(absl::string_view text, const std::string& path
       const std::string& name = cells[positions.target];
       if (name.empty()) return CellError(reader, positions.target, "the cell is empty");
       table.targets.push_back(static_cast<double>(classes.NumberOf(name, reader)));
+    }
+    if (positions.weight.has_value()) {
+      SYNCGRADS_ASSIGN_OR_RETURN(const double value,
+                                 ParseNumber(reader, *positions.weight, cells[*positions.weight]));
+      table.weights.push_back(value);
     }
     ++table.rows;
   }

@@ -19,6 +19,8 @@ struct TableColumns {
   std::string target;
   // With kNone, the file need not have the column.
   TargetKind target_kind = TargetKind::kNone;
+  // Read with the target. Empty: none.
+  std::string weight;
 };
 
 // Reads the contents of the file `path`.

@@ -308,6 +308,51 @@ absl::Status CheckOptimizer(const v1::Optimizer& proto, const Field& field) {
   return valid.ok() ? valid : OptimizerError(proto, field, valid);
 }
 
+absl::Status CheckSchedule(const v1::JobFile& file, const Field& root) {
+  if (!file.has_schedule()) return absl::OkStatus();
+  const v1::Schedule& schedule = file.schedule();
+  const Field field = root.Member("schedule");
+  if (file.place() == v1::SERVERS) {
+    return field.Error("is given, and place is SERVERS: servers keep the learning rate as it is");
+  }
+  if (schedule.has_step()) {
+    const double factor = schedule.step().factor();
+    if (std::isfinite(factor) && factor > 0) return absl::OkStatus();
+    return field.Member("step").Member("factor").Error(
+        absl::StrCat("is ", factor, ", must be a positive finite number"));
+  }
+  if (!schedule.has_cosine()) return absl::OkStatus();
+  const v1::CosineSchedule& cosine = schedule.cosine();
+  const Field cosine_field = field.Member("cosine");
+  if (cosine.cycle_steps() == 0) return cosine_field.Member("cycle_steps").Error("is 0 or missing");
+  if (!(cosine.minimum() >= 0 && cosine.minimum() <= 1)) {
+    return cosine_field.Member("minimum").Error(
+        absl::StrCat("is ", cosine.minimum(), ", must be from 0 to 1"));
+  }
+  if (!(cosine.dampening() >= 0 && cosine.dampening() <= 1)) {
+    return cosine_field.Member("dampening")
+        .Error(absl::StrCat("is ", cosine.dampening(), ", must be from 0 to 1"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWeightColumn(const v1::JobFile& file, const Field& root) {
+  const bool needed = file.loss().normalisation() == v1::LossSpec::BY_COLUMN;
+  const Field column = root.Member("data").Member("weight_column");
+  const std::string& name = file.data().weight_column();
+  if (needed && name.empty()) return column.Error("is missing: loss.normalisation is BY_COLUMN");
+  if (!needed && !name.empty()) {
+    return column.Error(absl::StrCat("is \"", name, "\", but loss.normalisation is not BY_COLUMN"));
+  }
+  if (needed && !file.data().has_table()) {
+    return column.Error(absl::StrCat("is \"", name, "\", and only tables have such columns"));
+  }
+  for (const std::string& feature : file.data().features()) {
+    if (needed && feature == name) return column.Error(absl::StrCat("\"", name, "\" is a feature"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckElastic(const v1::JobFile& file, const Field& root) {
   const Field mode = root.Member("data").Member("mode");
   SYNCGRADS_RETURN_IF_ERROR(CheckEnum(root.Member("data"), "mode", file.data().mode(),
@@ -362,6 +407,8 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
   SYNCGRADS_RETURN_IF_ERROR(CheckOptimizer(file.optimizer(), root.Member("optimizer")));
   SYNCGRADS_RETURN_IF_ERROR(
       CheckEnum(root, "place", file.place(), v1::Place_IsValid(file.place())));
+  SYNCGRADS_RETURN_IF_ERROR(CheckSchedule(file, root));
+  SYNCGRADS_RETURN_IF_ERROR(CheckWeightColumn(file, root));
   if (file.batch_size() == 0) {
     return root.Member("batch_size").Error("is 0 or missing, must be at least 1");
   }

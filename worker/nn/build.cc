@@ -198,6 +198,8 @@ Loss BuildLoss(const v1::LossSpec& spec) {
     loss.normalisation = Loss::Normalisation::kSum;
   } else if (spec.normalisation() == v1::LossSpec::PER_ELEMENT) {
     loss.normalisation = Loss::Normalisation::kPerElement;
+  } else if (spec.normalisation() == v1::LossSpec::BY_COLUMN) {
+    loss.normalisation = Loss::Normalisation::kByColumn;
   } else {
     loss.normalisation = Loss::Normalisation::kMean;
   }

@@ -40,7 +40,7 @@ double RowLoss(Loss::Kind kind, const Matrix<T>& outputs, Eigen::Index row, doub
 
 }  // namespace
 
-double Loss::Divisor(int64_t rows, int64_t features) const {
+double Loss::Divisor(int64_t rows, int64_t features, double weights) const {
   switch (normalisation) {
     case Normalisation::kMean:
       return static_cast<double>(rows);
@@ -48,6 +48,8 @@ double Loss::Divisor(int64_t rows, int64_t features) const {
       return 1;
     case Normalisation::kPerElement:
       return static_cast<double>(rows) * static_cast<double>(features);
+    case Normalisation::kByColumn:
+      return weights;
   }
   return 1;
 }

@@ -23,13 +23,14 @@ struct Loss {
     kMean,        // by the rows
     kSum,         // by nothing
     kPerElement,  // by the numbers in the batch's input
+    kByColumn,    // by the sum of the rows' weights
   };
   Kind kind = Kind::kLogitCrossEntropy;
   Normalisation normalisation = Normalisation::kMean;
   double l2 = 0;
 
-  // What the sum over a batch is divided by.
-  double Divisor(int64_t rows, int64_t features) const;
+  // What the sum over a batch is divided by; `weights` is the sum of its rows'.
+  double Divisor(int64_t rows, int64_t features, double weights) const;
 };
 
 // The sum of the rows' losses, before it is divided. `outputs` and `targets` have

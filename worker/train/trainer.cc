@@ -1,16 +1,18 @@
 #include "worker/train/trainer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "worker/train/schedule.h"
 
 namespace syncgrads {
 namespace {
 
 template <typename T>
-absl::Span<std::byte> BytesOf(Matrix<T>& values) {
-  return absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(T));
+std::byte* BytesOf(Matrix<T>& values) {
+  return reinterpret_cast<std::byte*>(values.data());
 }
 
 }  // namespace
@@ -67,23 +69,54 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
     SYNCGRADS_RETURN_IF_ERROR(SkipBatch());
     return std::optional<double>();
   }
-  FillBatch(data_, rows, features_, targets_);
-  const double divisor = loss_.Divisor(features_.rows(), features_.cols());
-  const Pass pass = {/*training=*/true, job_.seed(), steps_, team_.rank()};
-  const Matrix<T>& outputs = model_->Forward(pass, features_);
-  double loss = SumOfLosses(loss_, outputs, targets_) / divisor;
+  SYNCGRADS_ASSIGN_OR_RETURN(const double divisor, DivisorOf(rows));
+  double loss = 0;
   for (const Parameter<T>* parameter : model_->parameters()) loss += Penalty(loss_, *parameter);
   if (job_.weight_by_samples()) {
     SYNCGRADS_RETURN_IF_ERROR(group_->SetWeight(static_cast<double>(rows.size())));
   }
-  LossGradient(loss_, outputs, targets_, divisor, output_gradient_);
-  SYNCGRADS_RETURN_IF_ERROR(
-      model_->Backward(features_, output_gradient_, [this](size_t i) -> absl::Status {
-        Parameter<T>& parameter = *model_->parameters()[i];
-        AddPenaltyGradient(loss_, parameter);
-        return group_->Push(tensors_[i], parameter.gradient.data(), parameter.bytes(), ResultOf(i));
-      }));
+  const size_t parts = std::min<size_t>(std::max(job_.accumulate(), 1u), rows.size());
+  for (size_t part = 0; part < parts; ++part) {
+    const size_t begin = rows.size() * part / parts;
+    const size_t end = rows.size() * (part + 1) / parts;
+    FillBatch(data_, absl::MakeConstSpan(rows).subspan(begin, end - begin), features_, targets_);
+    // Parts differ in what they choose at random.
+    const Pass pass = {/*training=*/true, job_.seed(), steps_ * parts + part, team_.rank()};
+    const Matrix<T>& outputs = model_->Forward(pass, features_);
+    loss += SumOfLosses(loss_, outputs, targets_) / divisor;
+    LossGradient(loss_, outputs, targets_, divisor, output_gradient_);
+    SYNCGRADS_RETURN_IF_ERROR(model_->Backward(features_, output_gradient_, [&](size_t i) {
+      return TakeGradient(i, /*first=*/part == 0, /*last=*/part + 1 == parts);
+    }));
+  }
   return std::optional<double>(loss);
+}
+
+template <typename T>
+absl::StatusOr<double> Trainer<T>::DivisorOf(const std::vector<RowId>& rows) const {
+  double weights = 0;
+  if (loss_.normalisation == Loss::Normalisation::kByColumn) {
+    for (const RowId& id : rows) weights += data_.data.shards[id.shard].table.weights[id.row];
+    if (!(weights > 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the ", rows.size(), " rows of step ", steps_, " have ", weights, " in column \"",
+          job_.data().weight_column(), "\" together, which the loss cannot be divided by"));
+    }
+  }
+  return loss_.Divisor(static_cast<int64_t>(rows.size()), data_.shape.size(), weights);
+}
+
+template <typename T>
+absl::Status Trainer<T>::TakeGradient(size_t i, bool first, bool last) {
+  Parameter<T>& parameter = *model_->parameters()[i];
+  if (!first) parameter.gradient += accumulated_[i];
+  if (!last) {
+    accumulated_.resize(model_->parameters().size());
+    accumulated_[i] = parameter.gradient;
+    return absl::OkStatus();
+  }
+  AddPenaltyGradient(loss_, parameter);
+  return group_->Push(tensors_[i], parameter.gradient.data(), parameter.bytes(), ResultOf(i));
 }
 
 template <typename T>
@@ -106,13 +139,15 @@ template <typename T>
 absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optional<double> loss) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Contributors> contributors,
                              group_->WaitStep(options_.step_timeout));
+  if (optimizer_.has_value()) {
+    optimizer_->SetRateFactor(RateFactor(job_.schedule(), steps_, team_.world_size()));
+  }
   ++steps_;
   for (size_t i = 0; optimizer_.has_value() && i < tensors_.size(); ++i) {
     // What nobody had a gradient for stays as it is.
     if (contributors[ToNumber(tensors_[i])].most == 0) continue;
     Parameter<T>& parameter = *model_->parameters()[i];
-    SYNCGRADS_RETURN_IF_ERROR(
-        optimizer_->Apply(tensors_[i], BytesOf(parameter.gradient), BytesOf(parameter.values)));
+    optimizer_->Apply(i, BytesOf(parameter.gradient), BytesOf(parameter.values));
   }
   SaveCounters();
   StepOutcome outcome;

@@ -13,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/client.h"
-#include "client/local_optimizer.h"
 #include "proto/job.pb.h"
 #include "worker/data/loader.h"
 #include "worker/job/job_file.h"
@@ -25,6 +24,7 @@
 #include "worker/train/event_log.h"
 #include "worker/train/progress.h"
 #include "worker/train/team.h"
+#include "worker/train/worker_optimizer.h"
 
 namespace syncgrads {
 
@@ -112,6 +112,11 @@ class Trainer {
   // Contributes the gradient of `rows`, or nothing if there are none. Returns the
   // loss, if there is one.
   absl::StatusOr<std::optional<double>> PushBatch(const std::vector<RowId>& rows);
+  // What the rows' losses are divided by.
+  absl::StatusOr<double> DivisorOf(const std::vector<RowId>& rows) const;
+  // The gradient of parameter i is there, of one of the batch's parts: it is added
+  // to those before, or with the last one pushed.
+  absl::Status TakeGradient(size_t i, bool first, bool last);
   absl::Status SkipBatch();
   // Contributes nothing. False if all workers have ended.
   absl::StatusOr<bool> FollowStep();
@@ -130,8 +135,7 @@ class Trainer {
   Group* group_ = nullptr;
   std::vector<TensorId> tensors_;  // of model_->parameters()
   // Unless the servers optimize.
-  std::optional<LocalOptimizer> optimizer_;
-  int slots_ = 0;  // of each tensor
+  std::optional<WorkerOptimizer> optimizer_;
   uint64_t steps_ = 0;
   // For newcomers: steps, and updates of each tensor.
   std::vector<int64_t> counters_;
@@ -139,6 +143,8 @@ class Trainer {
   Matrix<T> features_;
   std::vector<double> targets_;
   Matrix<T> output_gradient_;
+  // Of the parts so far; by parameter.
+  std::vector<Matrix<T>> accumulated_;
 };
 
 extern template class Trainer<float>;

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/contract/contract.h"
-#include "common/optim/optimizer.h"
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/io/safetensors.h"
@@ -117,9 +116,7 @@ absl::Status Trainer<T>::Register() {
     tensors_.push_back(id);
   }
   if (optimizes_on_servers()) return absl::OkStatus();
-  slots_ = SlotCount(optimizer);
-  SYNCGRADS_ASSIGN_OR_RETURN(optimizer_,
-                             LocalOptimizer::Create(optimizer, group_->layout().tensors()));
+  SYNCGRADS_ASSIGN_OR_RETURN(optimizer_, WorkerOptimizer::Create(optimizer, spec.tensors));
   return absl::OkStatus();
 }
 
@@ -147,10 +144,10 @@ absl::Status Trainer<T>::ShareState() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     Parameter<T>& parameter = *model_->parameters()[i];
     state.push_back({parameter.spec(), parameter.values.data()});
-    for (int slot = 0; optimizer_.has_value() && slot < slots_; ++slot) {
+    for (int slot = 0; optimizer_.has_value() && slot < optimizer_->slots(); ++slot) {
       TensorSpec spec = parameter.spec();
       spec.name = absl::StrCat("optimizer/", slot, "/", spec.name);
-      state.push_back({std::move(spec), optimizer_->slot(tensors_[i], slot).data()});
+      state.push_back({std::move(spec), optimizer_->slot(i, slot).data()});
     }
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const bool newcomer,
@@ -166,7 +163,7 @@ void Trainer<T>::SaveCounters() {
   if (counters_.empty()) return;
   counters_[0] = static_cast<int64_t>(steps_);
   for (size_t i = 0; optimizer_.has_value() && i < tensors_.size(); ++i) {
-    counters_[1 + i] = static_cast<int64_t>(optimizer_->updates(tensors_[i]));
+    counters_[1 + i] = static_cast<int64_t>(optimizer_->updates(i));
   }
 }
 
@@ -174,7 +171,7 @@ template <typename T>
 void Trainer<T>::RestoreCounters() {
   steps_ = static_cast<uint64_t>(counters_[0]);
   for (size_t i = 0; optimizer_.has_value() && i < tensors_.size(); ++i) {
-    optimizer_->set_updates(tensors_[i], static_cast<uint64_t>(counters_[1 + i]));
+    optimizer_->set_updates(i, static_cast<uint64_t>(counters_[1 + i]));
   }
 }
 

@@ -153,6 +153,21 @@ TEST(JobFileTest, LayersOutOfRangeAreNamedWithTheirLine) {
                 {"dir/x.job:7:", "data.image.mean[0]: is one of 2 numbers, there are 1 channels"});
 }
 
+TEST(JobFileTest, SchedulesAndColumnsThatCannotBeAreNamed) {
+  ExpectRefused("batch_size: 8", "batch_size: 8 schedule { step { at: 3 } }",
+                {"dir/x.job:2:26: schedule.step.factor: is 0"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 schedule { cosine { } }",
+                {"schedule.cosine.cycle_steps: is 0 or missing"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 schedule { cosine { cycle_steps: 5 minimum: 2 } }",
+                {"schedule.cosine.minimum: is 2"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 place: SERVERS schedule { warmup_steps: 5 }",
+                {"dir/x.job:2:30: schedule: ", "place is SERVERS"});
+  ExpectRefused("{} }", "{} normalisation: BY_COLUMN }",
+                {"data.weight_column: is missing", "BY_COLUMN"});
+  ExpectRefused("shards: 3", "weight_column: \"s\"",
+                {"dir/x.job:7:3: data.weight_column: ", "\"s\""});
+}
+
 TEST(JobFileTest, AFileThatIsMissingIsNamed) {
   ExpectError(LoadJobFile("/nowhere/x.job"), absl::StatusCode::kNotFound, {"/nowhere/x.job"});
 }

@@ -25,16 +25,18 @@ TYPED_TEST(LossTest, LogitCrossEntropyOfTheWorkedNumbers) {
   const Loss loss;
   const double sum = SumOfLosses(loss, logits, targets);
   EXPECT_NEAR(sum, 1.5062182531, 1e-10);
-  EXPECT_NEAR(sum / loss.Divisor(2, 4), 0.7531091266, 1e-10);
+  EXPECT_NEAR(sum / loss.Divisor(2, 4, 0), 0.7531091266, 1e-10);
 }
 
 TEST(LossDivisorTest, FollowsTheNormalisation) {
   Loss loss;
-  EXPECT_EQ(loss.Divisor(8, 4), 8);
+  EXPECT_EQ(loss.Divisor(8, 4, 0.5), 8);
   loss.normalisation = Loss::Normalisation::kSum;
-  EXPECT_EQ(loss.Divisor(8, 4), 1);
+  EXPECT_EQ(loss.Divisor(8, 4, 0.5), 1);
   loss.normalisation = Loss::Normalisation::kPerElement;
-  EXPECT_EQ(loss.Divisor(8, 4), 32);
+  EXPECT_EQ(loss.Divisor(8, 4, 0.5), 32);
+  loss.normalisation = Loss::Normalisation::kByColumn;
+  EXPECT_EQ(loss.Divisor(8, 4, 0.5), 0.5);
 }
 
 // w = 1 and y' = w x: the gradient by w of the loss, by the chain rule by hand.
@@ -45,7 +47,7 @@ double SlopeOf(const std::vector<double>& x, const std::vector<double>& y) {
   loss.kind = Loss::Kind::kSquaredError;
   loss.normalisation = Loss::Normalisation::kPerElement;
   Matrix<double> gradient;
-  LossGradient(loss, outputs, y, loss.Divisor(x.size(), 1), gradient);
+  LossGradient(loss, outputs, y, loss.Divisor(x.size(), 1, 0), gradient);
   double slope = 0;
   for (size_t i = 0; i < x.size(); ++i) slope += gradient(i, 0) * x[i];
   return slope;

@@ -10,6 +10,7 @@
 
 #include "tests/worker/testing/fake_team.h"
 #include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
 #include "tests/worker/testing/training.h"
 #include "worker/job/job_file.h"
 
@@ -123,6 +124,61 @@ TEST(TrainerTest, WeightedBySamplesUnevenBatchesEqualOneWorker) {
   EXPECT_LT(LargestDifference(TrainAll(job, 4).parameters[0], reference), 1e-9);
   job.file.set_weight_by_samples(false);
   EXPECT_GT(LargestDifference(TrainAll(job, 4).parameters[0], reference), 1e-6);
+}
+
+TEST(TrainerTest, ABatchInPartsEqualsTheWholeBatch) {
+  Job job = Iris();
+  job.file.set_dtype(v1::F64);
+  job.file.set_epochs(3);
+  job.file.mutable_loss()->set_l2(0.1);
+  const auto whole = TrainAll(job, 3).parameters[0];
+  for (const uint32_t parts : {2, 3, 100}) {
+    job.file.set_accumulate(parts);
+    EXPECT_LT(LargestDifference(TrainAll(job, 3).parameters[0], whole), 1e-9) << parts;
+  }
+}
+
+TEST(TrainerTest, TheScheduleChangesTheLearningRate) {
+  Job job = Iris();
+  job.file.set_epochs(2);
+  Job faster = job;
+  faster.file.mutable_optimizer()->mutable_adam()->set_learning_rate(
+      3 * job.file.optimizer().adam().learning_rate());
+  job.file.mutable_schedule()->set_times_workers(true);
+  EXPECT_EQ(TrainAll(job, 3).parameters, TrainAll(faster, 3).parameters);
+  // Nothing changes after the first step.
+  v1::StepSchedule& step = *job.file.mutable_schedule()->mutable_step();
+  step.add_at(1);
+  step.set_factor(1e-60);
+  Job once = faster;
+  once.file.clear_epochs();
+  once.file.set_steps(1);
+  EXPECT_EQ(TrainAll(job, 3).parameters, TrainAll(once, 3).parameters);
+}
+
+// f(x) = w x + b on rows (x, s, y), the squared errors of a batch divided by the sum
+// of its s: the loss of a batch is what the worker makes of its columns.
+TEST(TrainerTest, TheLossCanBeDividedByAColumnOfTheBatch) {
+  const TemporaryDirectory directory;
+  directory.Write("t.csv", "x,s,y\n1,0.5,2\n2,1.5,4\n");
+  auto job = ParseJobFile(R"(
+      name: "column" dtype: F64 batch_size: 2 steps: 1
+      data { table { path: "t.csv" } target: "y" weight_column: "s" order: AS_IN_SOURCE }
+      model { layers { dense { outputs: 1 initialisation: ZEROS } } }
+      loss { squared_error {} normalisation: BY_COLUMN }
+      optimizer { sgd { learning_rate: 0.1 } }
+  )",
+                          directory.path() + "/x.job");
+  SYNCGRADS_ASSERT_OK(job);
+  // Gradients by w: -2 (1 * 2 + 2 * 4) / (0.5 + 1.5) = -10; by b: -2 (2 + 4) / 2 = -6.
+  const auto parameters = TrainAll(*job, 1).parameters[0];
+  ASSERT_EQ(parameters.size(), 2u);
+  EXPECT_NEAR(parameters[0], 1, 1e-12);
+  EXPECT_NEAR(parameters[1], 0.6, 1e-12);
+  directory.Write("t.csv", "x,s,y\n1,-1,2\n2,1,4\n");
+  FakeJob workers(1);
+  ExpectError(TrainIn(workers, *job, 1).statuses[0], absl::StatusCode::kInvalidArgument,
+              {"2 rows of step 0", "column \"s\""});
 }
 
 TEST(TrainerTest, AReplicaThatDiffersIsNamed) {
