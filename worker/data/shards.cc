@@ -11,7 +11,11 @@
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
 #include "worker/base/file.h"
+#include "worker/data/cifar10_reader.h"
 #include "worker/data/generated.h"
+#include "worker/data/idx_reader.h"
+#include "worker/data/imagenet_reader.h"
+#include "worker/data/numpy_reader.h"
 #include "worker/data/table_reader.h"
 
 namespace syncgrads {
@@ -71,6 +75,14 @@ absl::StatusOr<WorkerData> CutRanges(const v1::DataSpec& spec, uint64_t rows, ui
   return data;
 }
 
+absl::StatusOr<WorkerData> CutTable(const v1::DataSpec& spec, const Table& table, uint32_t rank,
+                                    uint32_t world_size) {
+  return CutRanges(spec, table.rows, rank, world_size,
+                   [&](const RowRange& range) -> absl::StatusOr<Table> {
+                     return table.Slice(range.begin, range.end);
+                   });
+}
+
 absl::StatusOr<WorkerData> LoadFile(const v1::DataSpec& spec, const std::string& path,
                                     const TableColumns& columns, uint32_t rank,
                                     uint32_t world_size) {
@@ -80,10 +92,26 @@ absl::StatusOr<WorkerData> LoadFile(const v1::DataSpec& spec, const std::string&
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const Table table,
                              ReadTable(path, DelimiterOf(spec.table(), path), columns));
-  return CutRanges(spec, table.rows, rank, world_size,
-                   [&](const RowRange& range) -> absl::StatusOr<Table> {
-                     return table.Slice(range.begin, range.end);
-                   });
+  return CutTable(spec, table, rank, world_size);
+}
+
+// The table of a source that is neither text nor made up.
+absl::StatusOr<Table> ReadBinary(const v1::DataSpec& spec, const std::string& directory,
+                                 TargetKind target_kind) {
+  if (spec.has_idx()) {
+    return ReadIdx(PathFrom(directory, spec.idx().images()),
+                   PathFrom(directory, spec.idx().labels()), target_kind);
+  }
+  if (spec.has_numpy()) {
+    return ReadNumpy(PathFrom(directory, spec.numpy().features()),
+                     PathFrom(directory, spec.numpy().targets()), target_kind);
+  }
+  if (spec.has_imagenet()) {
+    return ReadImageNet(spec.imagenet(), PathFrom(directory, spec.imagenet().path()), target_kind);
+  }
+  std::vector<std::string> files;
+  for (const std::string& file : spec.cifar10().files()) files.push_back(PathFrom(directory, file));
+  return ReadCifar10(files, target_kind);
 }
 
 absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const std::string& path,
@@ -143,6 +171,10 @@ absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec, const std::strin
     return CutRanges(spec, spec.generated().rows(), rank, world_size, [&](const RowRange& range) {
       return GeneratePoints(spec.generated().seed(), range.begin, range.end, columns);
     });
+  }
+  if (!spec.has_table()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const Table table, ReadBinary(spec, directory, target_kind));
+    return CutTable(spec, table, rank, world_size);
   }
   const std::string path = PathFrom(directory, spec.table().path());
   if (IsDirectory(path)) return LoadDirectory(spec, path, columns, rank, world_size);

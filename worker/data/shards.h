@@ -52,9 +52,9 @@ struct WorkerData {
 //   InvalidArgument  more workers than shards, or another number of shards than
 //                    there are shard directories (with both numbers); a source
 //                    that is a directory without `file`, or a file with one; or as
-//                    ReadTable and GeneratePoints
+//                    the reader of the source
 //   NotFound         a file or a shard directory is missing
-//   others           as ReadFile
+//   others           as the reader
 absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec, const std::string& directory,
                                       TargetKind target_kind, uint32_t rank, uint32_t world_size);
 

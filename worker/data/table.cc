@@ -9,6 +9,8 @@ Table Table::Slice(size_t begin, size_t end) const {
   slice.target_kind = target_kind;
   slice.classes = classes;
   slice.rows = end - begin;
+  slice.images = images;
+  slice.first_image = first_image + begin;
   const size_t columns = feature_names.size();
   slice.features.assign(features.begin() + begin * columns, features.begin() + end * columns);
   if (target_kind != TargetKind::kNone) {

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "worker/data/image_source.h"
 
 namespace syncgrads {
 
@@ -33,6 +35,9 @@ struct Table {
   TargetKind target_kind = TargetKind::kNone;
   // Row-major.
   std::vector<double> features;
+  // If it is set, rows are images instead: row i is image first_image + i.
+  std::shared_ptr<const ImageSource> images;
+  size_t first_image = 0;
   // Numbers, or positions in `classes`.
   std::vector<double> targets;
   // Of the column that the loss is divided by, if there is one.

@@ -69,12 +69,25 @@ absl::Status CheckColumns(const v1::DataSpec& data, const Field& field) {
   return absl::OkStatus();
 }
 
-absl::Status CheckImage(const v1::ImageSpec& image, const Field& field) {
-  SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "channels", image.channels(), kMaxImage));
-  SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "height", image.height(), kMaxImage));
-  SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "width", image.width(), kMaxImage));
+absl::Status CheckPath(const std::string& path, const Field& field, absl::string_view name) {
+  return path.empty() ? field.Member(name).Error("is missing: a file") : absl::OkStatus();
+}
+
+// `known`: the source says how large its images are.
+absl::Status CheckImage(const v1::ImageSpec& image, bool known, const Field& field) {
+  const bool given = image.channels() != 0 || image.height() != 0 || image.width() != 0;
+  if (known && given) {
+    return field.Error("has a size, but the source's images have their own");
+  }
+  if (!known) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "channels", image.channels(), kMaxImage));
+    SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "height", image.height(), kMaxImage));
+    SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "width", image.width(), kMaxImage));
+  }
   const auto check_length = [&](const char* name, int length) {
-    if (length <= 1 || static_cast<uint32_t>(length) == image.channels()) return absl::OkStatus();
+    if (length <= 1 || known || static_cast<uint32_t>(length) == image.channels()) {
+      return absl::OkStatus();
+    }
     return field.Member(name, 0).Error(absl::StrCat("is one of ", length, " numbers, there are ",
                                                     image.channels(),
                                                     " channels: give none, one, or one for each"));
@@ -93,6 +106,25 @@ absl::Status CheckImage(const v1::ImageSpec& image, const Field& field) {
   return absl::OkStatus();
 }
 
+absl::Status CheckImageNet(const v1::ImageNetSource& imagenet, const Field& field) {
+  if (imagenet.path().empty()) return field.Member("path").Error("is missing: a folder");
+  constexpr uint32_t kUsualSide = 256, kUsualSize = 224;
+  const uint32_t side = imagenet.smallest_side() == 0 ? kUsualSide : imagenet.smallest_side();
+  const uint32_t size = imagenet.size() == 0 ? kUsualSize : imagenet.size();
+  if (side > kMaxImage) {
+    return field.Member("smallest_side")
+        .Error(absl::StrCat("is ", side, ", must be at most ", kMaxImage));
+  }
+  if (size > side) {
+    return field.Member("size").Error(
+        absl::StrCat("is ", size, ", which is more than smallest_side, ", side));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckEnum(field, "part", imagenet.part(), v1::ImageNetSource::Part_IsValid(imagenet.part())));
+  return CheckEnum(field, "damaged", imagenet.damaged(),
+                   v1::ImageNetSource::Damaged_IsValid(imagenet.damaged()));
+}
+
 absl::Status CheckData(const v1::DataSpec& data, const Field& field) {
   switch (data.source_case()) {
     case v1::DataSpec::kTable:
@@ -108,12 +140,34 @@ absl::Status CheckData(const v1::DataSpec& data, const Field& field) {
             .Error("is 0 or missing, must be at least 1");
       }
       break;
+    case v1::DataSpec::kNumpy:
+      SYNCGRADS_RETURN_IF_ERROR(
+          CheckPath(data.numpy().features(), field.Member("numpy"), "features"));
+      SYNCGRADS_RETURN_IF_ERROR(
+          CheckPath(data.numpy().targets(), field.Member("numpy"), "targets"));
+      break;
+    case v1::DataSpec::kIdx:
+      SYNCGRADS_RETURN_IF_ERROR(CheckPath(data.idx().images(), field.Member("idx"), "images"));
+      SYNCGRADS_RETURN_IF_ERROR(CheckPath(data.idx().labels(), field.Member("idx"), "labels"));
+      break;
+    case v1::DataSpec::kCifar10:
+      if (data.cifar10().files().empty()) return field.Member("cifar10").Error("has no files");
+      break;
+    case v1::DataSpec::kImagenet:
+      SYNCGRADS_RETURN_IF_ERROR(CheckImageNet(data.imagenet(), field.Member("imagenet")));
+      break;
     case v1::DataSpec::SOURCE_NOT_SET:
-      return field.Error("has no source: give table or generated");
+      return field.Error(
+          "has no source: give table, generated, or another that proto/job.proto "
+          "names");
+  }
+  if (!data.features().empty() && !data.has_table() && !data.has_generated()) {
+    return field.Member("features", 0).Error("is given, but the source has no named columns");
   }
   SYNCGRADS_RETURN_IF_ERROR(CheckColumns(data, field));
   if (data.has_image()) {
-    SYNCGRADS_RETURN_IF_ERROR(CheckImage(data.image(), field.Member("image")));
+    const bool is_image = data.has_idx() || data.has_cifar10() || data.has_imagenet();
+    SYNCGRADS_RETURN_IF_ERROR(CheckImage(data.image(), is_image, field.Member("image")));
   }
   if (data.holdout_every() == 1) {
     return field.Member("holdout_every")

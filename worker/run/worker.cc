@@ -112,6 +112,13 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const Elastic* 
   }
   SYNCGRADS_RETURN_IF_ERROR(trained.status());
   const TrainingResult& result = *trained;
+  for (const std::string& message : result.damaged.messages()) {
+    surroundings.out << "skipped: " << message << "\n";
+  }
+  if (result.damaged.count() > 0) {
+    surroundings.out << "images skipped, each time that they were due: " << result.damaged.count()
+                     << std::endl;
+  }
   if (team.is_master()) {
     surroundings.out << "trained on: " << ToString(result.trained_on) << "\n";
     if (result.held_out.has_value()) {

@@ -91,36 +91,51 @@ absl::Status Number(const Classes& classes, uint32_t outputs, Table& table) {
   return absl::OkStatus();
 }
 
-// Of a list with a number for all channels or one for each, or of none.
-double OfChannel(const google::protobuf::RepeatedField<double>& values, int channel, double usual) {
-  if (values.empty()) return usual;
-  return values.size() == 1 ? values[0] : values[channel];
+// The numbers of a list that has none, one, or one for each channel.
+absl::StatusOr<std::vector<double>> OfChannels(const google::protobuf::RepeatedField<double>& given,
+                                               absl::string_view name, int64_t channels,
+                                               double usual) {
+  if (given.size() == channels) return std::vector<double>(given.begin(), given.end());
+  if (given.size() <= 1) {
+    return std::vector<double>(static_cast<size_t>(channels), given.empty() ? usual : given[0]);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("data.image.", name, " has ", given.size(),
+                                                 " numbers, the images have ", channels,
+                                                 " channels"));
 }
 
 absl::Status SetShape(const v1::DataSpec& spec, DataSet& set) {
   const auto features = static_cast<int64_t>(set.features.size());
-  if (!spec.has_image()) {
+  const std::shared_ptr<const ImageSource>& images = set.data.shards.front().table.images;
+  if (images == nullptr && !spec.has_image()) {
     set.shape = Shape::Flat(features);
     return absl::OkStatus();
   }
   const v1::ImageSpec& image = spec.image();
-  set.shape = Shape::Image(image.channels(), image.height(), image.width());
-  if (set.shape.size() != features) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.image is ", ToString(set.shape), ", which is ", set.shape.size(),
-                     " numbers, but a row has ", features, " features"));
+  if (images != nullptr) {
+    set.shape = images->shape();
+  } else {
+    set.shape = Shape::Image(image.channels(), image.height(), image.width());
+    if (set.shape.size() != features) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("data.image is ", ToString(set.shape), ", which is ", set.shape.size(),
+                       " numbers, but a row has ", features, " features"));
+    }
   }
-  for (int i = 0; i < set.shape.channels; ++i) {
-    const double factor = 1 / OfChannel(image.deviation(), i, 1);
-    set.factor.push_back(factor);
-    set.addend.push_back(-OfChannel(image.mean(), i, 0) * factor);
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<double> mean,
+                             OfChannels(image.mean(), "mean", set.shape.channels, 0));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<double> deviation,
+                             OfChannels(image.deviation(), "deviation", set.shape.channels, 1));
+  for (size_t i = 0; i < mean.size(); ++i) {
+    set.factor.push_back(1 / deviation[i]);
+    set.addend.push_back(-mean[i] / deviation[i]);
   }
   return absl::OkStatus();
 }
 
 // A row of an image's numbers, channel by channel, as Shape wants it.
 template <typename T>
-void FillImage(const DataSet& data, absl::Span<const double> row, T* pixels) {
+void FillPlanes(const DataSet& data, absl::Span<const double> row, T* pixels) {
   const size_t positions = static_cast<size_t>(data.shape.positions());
   const size_t channels = static_cast<size_t>(data.shape.channels);
   for (size_t channel = 0; channel < channels; ++channel) {
@@ -178,17 +193,16 @@ absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners) {
 
 absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, Team& team) {
   Ranges ranges;
-  const size_t columns = data.features.size();
+  const size_t columns = static_cast<size_t>(data.shape.size());
   ranges.minimum.assign(columns, std::numeric_limits<double>::infinity());
   ranges.maximum.assign(columns, -std::numeric_limits<double>::infinity());
   const std::vector<RowId> rows = RowsOf(data.data, holdout_every, /*held_out=*/false);
-  Matrix<double> features;
-  std::vector<double> targets;
+  std::vector<double> features(columns);
   for (const RowId& id : rows) {
-    FillBatch(data, {id}, features, targets);
+    SYNCGRADS_RETURN_IF_ERROR(FillRow(data, id, ImageUse(), features.data()));
     for (size_t i = 0; i < columns; ++i) {
-      ranges.minimum[i] = std::min(ranges.minimum[i], features(0, static_cast<Eigen::Index>(i)));
-      ranges.maximum[i] = std::max(ranges.maximum[i], features(0, static_cast<Eigen::Index>(i)));
+      ranges.minimum[i] = std::min(ranges.minimum[i], features[i]);
+      ranges.maximum[i] = std::max(ranges.maximum[i], features[i]);
     }
   }
   // A worker without rows opts out: infinities are no ranges.
@@ -205,27 +219,66 @@ absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, T
 }
 
 template <typename T>
-void FillBatch(const DataSet& data, absl::Span<const RowId> rows, Matrix<T>& features,
-               std::vector<double>& targets) {
-  features.resize(static_cast<Eigen::Index>(rows.size()),
-                  static_cast<Eigen::Index>(data.features.size()));
-  targets.clear();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Table& table = data.data.shards[rows[i].shard].table;
-    const absl::Span<const double> row = table.FeaturesOf(rows[i].row);
-    T* to = features.data() + static_cast<Eigen::Index>(i) * features.cols();
+absl::Status FillRow(const DataSet& data, const RowId& id, const ImageUse& use, T* to) {
+  const Table& table = data.data.shards[id.shard].table;
+  if (table.images == nullptr) {
+    const absl::Span<const double> row = table.FeaturesOf(id.row);
     if (data.shape.is_image) {
-      FillImage(data, row, to);
+      FillPlanes(data, row, to);
     } else {
-      for (size_t j = 0; j < row.size(); ++j) to[j] = static_cast<T>(row[j]);
+      for (size_t i = 0; i < row.size(); ++i) to[i] = static_cast<T>(row[i]);
     }
-    if (table.target_kind != TargetKind::kNone) targets.push_back(table.targets[rows[i].row]);
+    return absl::OkStatus();
   }
+  std::vector<float> pixels(static_cast<size_t>(data.shape.size()));
+  SYNCGRADS_RETURN_IF_ERROR(
+      table.images->Read(table.first_image + id.row, use, absl::MakeSpan(pixels)));
+  const size_t channels = data.factor.size();
+  for (size_t i = 0; i < pixels.size(); i += channels) {
+    for (size_t channel = 0; channel < channels; ++channel) {
+      to[i + channel] =
+          static_cast<T>(pixels[i + channel] * data.factor[channel] + data.addend[channel]);
+    }
+  }
+  return absl::OkStatus();
 }
 
-template void FillBatch(const DataSet&, absl::Span<const RowId>, Matrix<float>&,
-                        std::vector<double>&);
-template void FillBatch(const DataSet&, absl::Span<const RowId>, Matrix<double>&,
-                        std::vector<double>&);
+void DamagedImages::Add(absl::string_view message) {
+  constexpr size_t kMaxMessages = 20;
+  ++count_;
+  if (messages_.size() < kMaxMessages) messages_.emplace(message);
+}
+
+bool IsDamagedImage(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsPermissionDenied(status);
+}
+
+template <typename T>
+absl::Status FillBatch(const DataSet& data, absl::Span<const RowId> rows, const ImageUse& use,
+                       Matrix<T>& features, std::vector<double>& targets, DamagedImages* damaged) {
+  features.resize(static_cast<Eigen::Index>(rows.size()), data.shape.size());
+  targets.clear();
+  Eigen::Index filled = 0;
+  for (const RowId& id : rows) {
+    const absl::Status status = FillRow(data, id, use, features.data() + filled * features.cols());
+    if (!status.ok()) {
+      if (damaged == nullptr || !IsDamagedImage(status)) return status;
+      damaged->Add(status.message());
+      continue;
+    }
+    ++filled;
+    const Table& table = data.data.shards[id.shard].table;
+    if (table.target_kind != TargetKind::kNone) targets.push_back(table.targets[id.row]);
+  }
+  if (filled < features.rows()) features.conservativeResize(filled, features.cols());
+  return absl::OkStatus();
+}
+
+template absl::Status FillRow(const DataSet&, const RowId&, const ImageUse&, float*);
+template absl::Status FillRow(const DataSet&, const RowId&, const ImageUse&, double*);
+template absl::Status FillBatch(const DataSet&, absl::Span<const RowId>, const ImageUse&,
+                                Matrix<float>&, std::vector<double>&, DamagedImages*);
+template absl::Status FillBatch(const DataSet&, absl::Span<const RowId>, const ImageUse&,
+                                Matrix<double>&, std::vector<double>&, DamagedImages*);
 
 }  // namespace syncgrads

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "worker/data/image_source.h"
 #include "worker/data/loader.h"
 #include "worker/data/shards.h"
 #include "worker/job/job_file.h"
@@ -62,7 +64,7 @@ absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& option
 // the source does not say. Errors as LoadDataSet.
 absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners);
 
-// The least and the greatest value of each number that FillBatch makes, over the
+// The least and the greatest value of each number that FillRow makes, over the
 // training rows of all workers. A collective.
 struct Ranges {
   std::vector<double> minimum;
@@ -71,11 +73,37 @@ struct Ranges {
 // FailedPrecondition if no worker has a training row.
 absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, Team& team);
 
-// Sets `features` to a row for each of `rows`, and `targets` to their targets if
-// the data has them.
+// Sets the shape.size() numbers at `to` to the row's, as the model takes them.
+// Errors: as ImageSource::Read.
 template <typename T>
-void FillBatch(const DataSet& data, absl::Span<const RowId> rows, Matrix<T>& features,
-               std::vector<double>& targets);
+absl::Status FillRow(const DataSet& data, const RowId& row, const ImageUse& use, T* to);
+
+// Images that could not be read. Not thread-safe.
+class DamagedImages {
+ public:
+  // `message` names the image.
+  void Add(absl::string_view message);
+
+  uint64_t count() const { return count_; }
+  // Of the first so many; each once.
+  const std::set<std::string>& messages() const { return messages_; }
+
+ private:
+  uint64_t count_ = 0;
+  std::set<std::string> messages_;
+};
+
+// Sets `features` to a row for each of `rows`, and `targets` to their targets if
+// the data has them. Images that cannot be read are left out, with their targets,
+// and added to `damaged`; if that is null, the first is the error.
+//
+// Errors: as FillRow.
+template <typename T>
+absl::Status FillBatch(const DataSet& data, absl::Span<const RowId> rows, const ImageUse& use,
+                       Matrix<T>& features, std::vector<double>& targets, DamagedImages* damaged);
+
+// Whether an error of FillRow is the image's own.
+bool IsDamagedImage(const absl::Status& status);
 
 }  // namespace syncgrads
 

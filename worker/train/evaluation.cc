@@ -68,16 +68,21 @@ std::string ToString(const Evaluation& evaluation) {
 
 template <typename T>
 absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, const Loss& loss,
-                                    const DataSet& data, absl::Span<const RowId> rows, Team& team) {
+                                    const DataSet& data, absl::Span<const RowId> rows, Team& team,
+                                    DamagedImages* damaged) {
   const bool has_classes = loss.kind != Loss::Kind::kSquaredError;
   const bool has_curve = loss.kind == Loss::Kind::kSigmoidCrossEntropy;
   double loss_sum = 0;
+  uint64_t read = 0;
   uint64_t correct = 0;
   std::vector<ScoredLabel> scores;
   Matrix<T> features;
   std::vector<double> targets;
   for (size_t begin = 0; begin < rows.size(); begin += kRowsAtATime) {
-    FillBatch(data, rows.subspan(begin, kRowsAtATime), features, targets);
+    SYNCGRADS_RETURN_IF_ERROR(
+        FillBatch(data, rows.subspan(begin, kRowsAtATime), ImageUse(), features, targets, damaged));
+    if (targets.empty()) continue;
+    read += targets.size();
     const Matrix<T>& outputs = model.Forward(Pass(), features);
     loss_sum += SumOfLosses(loss, outputs, targets);
     if (has_classes) correct += CountCorrect(loss, outputs, targets);
@@ -87,7 +92,7 @@ absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, con
           {static_cast<double>(outputs(static_cast<Eigen::Index>(i), 0)), targets[i] > 0.5});
     }
   }
-  double sums[] = {static_cast<double>(rows.size()), static_cast<double>(correct), loss_sum};
+  double sums[] = {static_cast<double>(read), static_cast<double>(correct), loss_sum};
   SYNCGRADS_RETURN_IF_ERROR(
       team.AllReduce(absl::StrCat(name, "/sums"), absl::MakeSpan(sums), Reduction::kSum).status());
   Evaluation evaluation;
@@ -102,8 +107,10 @@ absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, con
 }
 
 template absl::StatusOr<Evaluation> Evaluate(absl::string_view, Model<float>&, const Loss&,
-                                             const DataSet&, absl::Span<const RowId>, Team&);
+                                             const DataSet&, absl::Span<const RowId>, Team&,
+                                             DamagedImages*);
 template absl::StatusOr<Evaluation> Evaluate(absl::string_view, Model<double>&, const Loss&,
-                                             const DataSet&, absl::Span<const RowId>, Team&);
+                                             const DataSet&, absl::Span<const RowId>, Team&,
+                                             DamagedImages*);
 
 }  // namespace syncgrads

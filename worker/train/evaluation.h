@@ -34,13 +34,15 @@ struct Evaluation {
 std::string ToString(const Evaluation& evaluation);
 
 // Rows that go through a model at a time.
-inline constexpr size_t kRowsAtATime = 1024;
+inline constexpr size_t kRowsAtATime = 256;
 
 // Evaluates each worker's `rows` of `data`. A collective; `name` tells it from
-// others that are under way.
+// others that are under way. Images that cannot be read are left out and added to
+// `damaged`; if that is null, they are an error.
 template <typename T>
 absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, const Loss& loss,
-                                    const DataSet& data, absl::Span<const RowId> rows, Team& team);
+                                    const DataSet& data, absl::Span<const RowId> rows, Team& team,
+                                    DamagedImages* damaged = nullptr);
 
 }  // namespace syncgrads
 

@@ -93,7 +93,8 @@ absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const Dat
     for (size_t row = 0; row < count; ++row) {
       batch.push_back({shard, row});
       if (batch.size() < kRowsAtATime && row + 1 < count) continue;
-      FillBatch(data, batch, features, targets);
+      SYNCGRADS_RETURN_IF_ERROR(
+          FillBatch(data, batch, ImageUse(), features, targets, /*damaged=*/nullptr));
       const Matrix<T>& outputs = model.Forward(Pass(), features);
       for (Eigen::Index i = 0; i < outputs.rows(); ++i) AppendRow(loss, outputs, i, data, rows);
       batch.clear();

@@ -33,11 +33,13 @@ std::vector<RowId> RowsToEvaluate(const v1::JobFile& job, const DataSet& data, b
 template <typename T>
 absl::StatusOr<std::optional<Evaluation>> EvaluateHeldOut(const v1::JobFile& job, Model<T>& model,
                                                           const Loss& loss, const DataSet& data,
-                                                          Team& team) {
+                                                          Team& team,
+                                                          DamagedImages* damaged = nullptr) {
   if (job.data().holdout_every() == 0) return std::optional<Evaluation>();
   const std::vector<RowId> rows = RowsToEvaluate(job, data, /*held_out=*/true, team);
-  SYNCGRADS_ASSIGN_OR_RETURN(const Evaluation evaluation,
-                             Evaluate("evaluation/held_out", model, loss, data, rows, team));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const Evaluation evaluation,
+      Evaluate("evaluation/held_out", model, loss, data, rows, team, damaged));
   return std::optional<Evaluation>(evaluation);
 }
 
@@ -51,10 +53,13 @@ absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team
   TrainingResult result;
   result.steps = trainer->steps();
   const std::vector<RowId> rows = RowsToEvaluate(job.file, data, /*held_out=*/false, team);
-  SYNCGRADS_ASSIGN_OR_RETURN(result.trained_on, Evaluate("evaluation/trained_on", model,
-                                                         trainer->loss(), data, rows, team));
-  SYNCGRADS_ASSIGN_OR_RETURN(result.held_out,
-                             EvaluateHeldOut(job.file, model, trainer->loss(), data, team));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      result.trained_on, Evaluate("evaluation/trained_on", model, trainer->loss(), data, rows, team,
+                                  trainer->SkippedImages()));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      result.held_out,
+      EvaluateHeldOut(job.file, model, trainer->loss(), data, team, trainer->SkippedImages()));
+  result.damaged = trainer->damaged();
   SYNCGRADS_ASSIGN_OR_RETURN(result.replicas, CompareReplicas(model.parameters(), team));
   if (!output.empty()) {
     SYNCGRADS_RETURN_IF_ERROR(SaveModel(model, data.classes, job.file.name(), output));

@@ -22,6 +22,8 @@ struct TrainingResult {
   Evaluation trained_on;
   std::optional<Evaluation> held_out;
   ReplicaCheck replicas;
+  // Of this worker.
+  DamagedImages damaged;
 };
 
 // Trains the job's model, evaluates it, compares the workers' replicas, and, if

@@ -79,15 +79,24 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
   for (size_t part = 0; part < parts; ++part) {
     const size_t begin = rows.size() * part / parts;
     const size_t end = rows.size() * (part + 1) / parts;
-    FillBatch(data_, absl::MakeConstSpan(rows).subspan(begin, end - begin), features_, targets_);
+    const ImageUse use = {/*training=*/true, job_.seed(), steps_};
+    SYNCGRADS_RETURN_IF_ERROR(FillBatch(data_,
+                                        absl::MakeConstSpan(rows).subspan(begin, end - begin), use,
+                                        features_, targets_, SkippedImages()));
+    const bool is_first = part == 0;
+    const bool is_last = part + 1 == parts;
+    if (targets_.empty()) {
+      // Not one of the part's images could be read.
+      SYNCGRADS_RETURN_IF_ERROR(TakeZeros(is_first, is_last));
+      continue;
+    }
     // Parts differ in what they choose at random.
     const Pass pass = {/*training=*/true, job_.seed(), steps_ * parts + part, team_.rank()};
     const Matrix<T>& outputs = model_->Forward(pass, features_);
     loss += SumOfLosses(loss_, outputs, targets_) / divisor;
     LossGradient(loss_, outputs, targets_, divisor, output_gradient_);
-    SYNCGRADS_RETURN_IF_ERROR(model_->Backward(features_, output_gradient_, [&](size_t i) {
-      return TakeGradient(i, /*first=*/part == 0, /*last=*/part + 1 == parts);
-    }));
+    SYNCGRADS_RETURN_IF_ERROR(model_->Backward(
+        features_, output_gradient_, [&](size_t i) { return TakeGradient(i, is_first, is_last); }));
   }
   return std::optional<double>(loss);
 }
@@ -117,6 +126,20 @@ absl::Status Trainer<T>::TakeGradient(size_t i, bool first, bool last) {
   }
   AddPenaltyGradient(loss_, parameter);
   return group_->Push(tensors_[i], parameter.gradient.data(), parameter.bytes(), ResultOf(i));
+}
+
+template <typename T>
+absl::Status Trainer<T>::TakeZeros(bool first, bool last) {
+  for (size_t i = model_->parameters().size(); i-- > 0;) {
+    model_->parameters()[i]->gradient.setZero();
+    SYNCGRADS_RETURN_IF_ERROR(TakeGradient(i, first, last));
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+DamagedImages* Trainer<T>::SkippedImages() {
+  return job_.data().imagenet().damaged() == v1::ImageNetSource::SKIPPED ? &damaged_ : nullptr;
 }
 
 template <typename T>

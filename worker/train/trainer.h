@@ -82,6 +82,10 @@ class Trainer {
   Model<T>& model() { return *model_; }
   const Loss& loss() const { return loss_; }
   const TrainingPlan& plan() const { return plan_; }
+  // Where this worker's images are noted that could not be read; null if the job
+  // does not let them be skipped.
+  DamagedImages* SkippedImages();
+  const DamagedImages& damaged() const { return damaged_; }
   // Steps that have been done.
   uint64_t steps() const { return steps_; }
 
@@ -117,6 +121,8 @@ class Trainer {
   // The gradient of parameter i is there, of one of the batch's parts: it is added
   // to those before, or with the last one pushed.
   absl::Status TakeGradient(size_t i, bool first, bool last);
+  // As TakeGradient, for all parameters, of a part without a row.
+  absl::Status TakeZeros(bool first, bool last);
   absl::Status SkipBatch();
   // Contributes nothing. False if all workers have ended.
   absl::StatusOr<bool> FollowStep();
@@ -145,6 +151,7 @@ class Trainer {
   Matrix<T> output_gradient_;
   // Of the parts so far; by parameter.
   std::vector<Matrix<T>> accumulated_;
+  DamagedImages damaged_;
 };
 
 extern template class Trainer<float>;

@@ -174,6 +174,8 @@ TEST(JobFileTest, AFileThatIsMissingIsNamed) {
 
 TEST(JobFileTest, TheExamplesAreValid) {
   SYNCGRADS_EXPECT_OK(LoadJobFile("examples/digits/digits.job"));
+  SYNCGRADS_EXPECT_OK(LoadJobFile("examples/imagenet/digits.job"));
+  SYNCGRADS_EXPECT_OK(LoadJobFile("examples/imagenet/resnet34.job"));
   SYNCGRADS_EXPECT_OK(LoadJobFile("examples/iris/iris.job"));
   SYNCGRADS_EXPECT_OK(LoadJobFile("examples/tflon/tflon.job"));
 }

@@ -234,6 +234,38 @@ TEST(RunTest, RunningStatisticsAreWrittenAndEvaluatedWith) {
   EXPECT_GE(*evaluated->held_out->correct, 24u);
 }
 
+TEST(RunTest, ImagesOfAFileOfBytesAreTrainedOnWithTheirOwnShape) {
+  const TemporaryDirectory directory;
+  std::string images("\0\0\x08\x03\0\0\0\x14\0\0\0\x06\0\0\0\x06", 16);
+  std::string labels("\0\0\x08\x01\0\0\0\x14", 8);
+  // Half of them light, half of them dark.
+  for (int image = 0; image < 20; ++image) {
+    images += std::string(36, static_cast<char>(image % 2 == 0 ? 40 : 200));
+    labels += static_cast<char>(image % 2);
+  }
+  directory.Write("images", images);
+  directory.Write("labels", labels);
+  const auto job = ParseJobFile(R"(
+      name: "bytes" batch_size: 4 epochs: 20
+      data {
+        idx { images: "images" labels: "labels" }
+        image { mean: 0.5 deviation: 0.25 }
+        holdout_every: 5
+      }
+      model { named { name: "lenet" outputs: 2 } }
+      loss { logit_cross_entropy {} }
+      optimizer { adam { learning_rate: 0.01 } }
+  )",
+                                directory.path() + "/x.job");
+  SYNCGRADS_ASSERT_OK(job);
+  const std::string path = directory.path() + "/m.safetensors";
+  const TrainingResult trained = TrainTo(*job, 2, path);
+  EXPECT_EQ(trained.held_out->correct, trained.held_out->rows);
+  SoleWorker alone;
+  SYNCGRADS_ASSERT_OK(RunPrediction(*job, alone, path, directory.path() + "/p.csv"));
+  EXPECT_EQ(LinesOf(directory.path() + "/p.csv").size(), 21u);
+}
+
 TEST(RunTest, AnImageOfAnotherSizeThanTheRowsIsRefusedWithBoth) {
   Job job = Iris();
   job.file.mutable_data()->mutable_image()->set_channels(1);

@@ -1,0 +1,228 @@
+// ImageNet's files, and the JPEG images in them.
+
+#include "worker/data/imagenet_reader.h"
+
+#include <gtest/gtest.h>
+#include <turbojpeg.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
+#include "worker/data/jpeg.h"
+
+namespace syncgrads {
+namespace {
+
+using absl::StatusCode;
+
+struct Colour {
+  int red, green, blue;
+};
+
+// An image whose pixels are colour(x, y).
+template <typename Function>
+std::string MakeJpeg(int width, int height, bool grey, Function colour) {
+  std::vector<unsigned char> pixels;
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) {
+      const Colour one = colour(x, y);
+      pixels.push_back(static_cast<unsigned char>(one.red));
+      if (grey) continue;
+      pixels.push_back(static_cast<unsigned char>(one.green));
+      pixels.push_back(static_cast<unsigned char>(one.blue));
+    }
+  }
+  void* encoder = tjInitCompress();
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;  // NOLINT: the library's type
+  EXPECT_EQ(tjCompress2(encoder, pixels.data(), width, 0, height, grey ? TJPF_GRAY : TJPF_RGB,
+                        &bytes, &size, grey ? TJSAMP_GRAY : TJSAMP_444, 98, 0),
+            0);
+  const std::string jpeg(bytes, bytes + size);
+  tjFree(bytes);
+  tjDestroy(encoder);
+  return jpeg;
+}
+
+// Red grows to the right, green downwards.
+std::string Gradient(int width, int height) {
+  return MakeJpeg(width, height, /*grey=*/false, [&](int x, int y) {
+    return Colour{255 * x / (width - 1), 255 * y / (height - 1), 100};
+  });
+}
+
+std::vector<float> Decode(const std::string& jpeg, const JpegCrop& crop) {
+  std::vector<float> pixels(static_cast<size_t>(3 * crop.size * crop.size));
+  SYNCGRADS_EXPECT_OK(DecodeJpeg(jpeg, crop, absl::MakeSpan(pixels)));
+  return pixels;
+}
+
+float At(const std::vector<float>& pixels, const JpegCrop& crop, int64_t x, int64_t y,
+         int channel) {
+  return pixels[static_cast<size_t>((y * crop.size + x) * 3 + channel)];
+}
+
+TEST(JpegTest, TheCentreOfAScaledImageIsCutOut) {
+  JpegCrop crop;
+  crop.smallest_side = 64;
+  crop.size = 32;
+  // Decoded at its own size, at a reduced one, and enlarged.
+  for (const int height : {64, 300, 40}) {
+    const int width = 2 * height;
+    const std::vector<float> pixels = Decode(Gradient(width, height), crop);
+    // In an image of 128x64, the square from (48, 16) on.
+    EXPECT_NEAR(At(pixels, crop, 0, 0, 0), 48.5 / 128, 0.02) << height;
+    EXPECT_NEAR(At(pixels, crop, 31, 0, 0), 79.5 / 128, 0.02) << height;
+    EXPECT_NEAR(At(pixels, crop, 0, 0, 1), 16.5 / 64, 0.02) << height;
+    EXPECT_NEAR(At(pixels, crop, 0, 31, 1), 47.5 / 64, 0.02) << height;
+    EXPECT_NEAR(At(pixels, crop, 9, 9, 2), 100.0 / 255, 0.02) << height;
+  }
+}
+
+TEST(JpegTest, ACropLiesWhereItIsToldAndMayBeMirrored) {
+  JpegCrop crop;
+  crop.smallest_side = 64;
+  crop.size = 32;
+  crop.left = 1;
+  crop.top = 0;
+  const std::string jpeg = Gradient(64, 64);
+  const std::vector<float> pixels = Decode(jpeg, crop);
+  EXPECT_NEAR(At(pixels, crop, 0, 0, 0), 32.0 / 64, 0.02);
+  EXPECT_NEAR(At(pixels, crop, 0, 0, 1), 0, 0.02);
+  crop.mirrored = true;
+  const std::vector<float> mirrored = Decode(jpeg, crop);
+  for (int64_t x = 0; x < 32; ++x) {
+    EXPECT_EQ(At(mirrored, crop, x, 5, 0), At(pixels, crop, 31 - x, 5, 0));
+  }
+}
+
+TEST(JpegTest, GreyImagesHaveThreeEqualChannels) {
+  JpegCrop crop;
+  crop.smallest_side = 16;
+  crop.size = 16;
+  const std::vector<float> pixels = Decode(MakeJpeg(16, 16, /*grey=*/true,
+                                                    [](int x, int) {
+                                                      return Colour{16 * x, 0, 0};
+                                                    }),
+                                           crop);
+  for (int64_t x = 0; x < 16; ++x) {
+    EXPECT_NEAR(At(pixels, crop, x, 3, 0), 16.0 * x / 255, 0.02);
+    EXPECT_EQ(At(pixels, crop, x, 3, 0), At(pixels, crop, x, 3, 2));
+  }
+}
+
+TEST(JpegTest, WhatIsCutShortAtAnyByteIsDamaged) {
+  const std::string jpeg = Gradient(40, 40);
+  JpegCrop crop;
+  crop.smallest_side = crop.size = 32;
+  std::vector<float> pixels(3 * 32 * 32);
+  for (size_t size = 0; size + 2 < jpeg.size(); size += 7) {
+    EXPECT_EQ(DecodeJpeg(jpeg.substr(0, size), crop, absl::MakeSpan(pixels)).code(),
+              StatusCode::kDataLoss)
+        << size;
+  }
+  EXPECT_EQ(DecodeJpeg("no image", crop, absl::MakeSpan(pixels)).code(), StatusCode::kDataLoss);
+}
+
+class ImageNetTest : public testing::Test {
+ protected:
+  ImageNetTest() {
+    directory_.Write("LOC_synset_mapping.txt",
+                     "n01440764 tench, Tinca tinca\nn01443537 goldfish\nn02006656 spoonbill\n");
+    WriteTable("train",
+               "a_1,n02006656 1 2 3 4 \n"
+               "a_2,n01440764 1 2 3 4 n01440764 5 6 7 8\n"
+               "a_3,n01440764 1 2 3 4 n01443537 5 6 7 8\n"  // two classes
+               "a_4,n01443537 1 2 3 4\n");
+    WriteTable("val", "v_1,n01443537 1 2 3 4\n");
+    directory_.Write("ILSVRC/Data/CLS-LOC/train/n02006656/a_1.JPEG", Gradient(30, 20));
+    directory_.Write("ILSVRC/Data/CLS-LOC/val/v_1.JPEG", Gradient(30, 20));
+    directory_.Write("ILSVRC/Data/CLS-LOC/train/n01440764/a_2.JPEG",
+                     Gradient(30, 20).substr(0, 500));
+    spec_.set_smallest_side(16);
+    spec_.set_size(12);
+  }
+
+  void WriteTable(const std::string& part, const std::string& rows) {
+    directory_.Write("LOC_" + part + "_solution.csv", "ImageId,PredictionString\n" + rows);
+  }
+
+  absl::StatusOr<Table> Read(TargetKind kind = TargetKind::kClass) {
+    return ReadImageNet(spec_, directory_.path(), kind);
+  }
+
+  TemporaryDirectory directory_;
+  v1::ImageNetSource spec_;
+};
+
+TEST_F(ImageNetTest, ClassesAreTheLinesOfTheMappingAndImagesOfSeveralAreLeftOut) {
+  const auto table = Read();
+  SYNCGRADS_ASSERT_OK(table);
+  ASSERT_EQ(table->rows, 3u);
+  const std::vector<std::string> expected = {"2", "0", "1"};
+  for (size_t row = 0; row < 3; ++row) {
+    EXPECT_EQ(table->classes[static_cast<size_t>(table->targets[row])].name, expected[row]);
+  }
+  EXPECT_EQ(table->images->NameOf(0),
+            directory_.path() + "/ILSVRC/Data/CLS-LOC/train/n02006656/a_1.JPEG");
+  spec_.set_part(v1::ImageNetSource::VALIDATION);
+  const auto validation = Read();
+  SYNCGRADS_ASSERT_OK(validation);
+  ASSERT_EQ(validation->rows, 1u);
+  EXPECT_EQ(validation->images->NameOf(0), directory_.path() + "/ILSVRC/Data/CLS-LOC/val/v_1.JPEG");
+}
+
+TEST_F(ImageNetTest, OnlyTheClassesThatAreAskedForAreThereUnderTheirNumbers) {
+  spec_.add_classes("n02006656");
+  const auto table = Read();
+  SYNCGRADS_ASSERT_OK(table);
+  ASSERT_EQ(table->rows, 1u);
+  EXPECT_EQ(table->classes[0].name, "2");
+  spec_.add_classes("n09999999");
+  ExpectError(Read(), StatusCode::kInvalidArgument, {"n09999999", "LOC_synset_mapping.txt"});
+}
+
+TEST_F(ImageNetTest, CropsAreCentredToEvaluateAndRandomToTrain) {
+  const auto table = Read();
+  SYNCGRADS_ASSERT_OK(table);
+  const auto read = [&](const ImageUse& use) {
+    std::vector<float> pixels(3 * 12 * 12);
+    SYNCGRADS_EXPECT_OK(table->images->Read(0, use, absl::MakeSpan(pixels)));
+    return pixels;
+  };
+  EXPECT_EQ(read({}), read({false, 4, 9}));
+  EXPECT_EQ(read({true, 4, 9}), read({true, 4, 9}));
+  EXPECT_NE(read({true, 4, 9}), read({true, 4, 10}));
+  EXPECT_NE(read({true, 4, 9}), read({true, 5, 9}));
+}
+
+TEST_F(ImageNetTest, DamagedAndMissingImagesAreNamed) {
+  const auto table = Read();
+  SYNCGRADS_ASSERT_OK(table);
+  std::vector<float> pixels(3 * 12 * 12);
+  ExpectError(table->images->Read(1, {}, absl::MakeSpan(pixels)), StatusCode::kDataLoss,
+              {"n01440764/a_2.JPEG: "});
+  ExpectError(table->images->Read(2, {}, absl::MakeSpan(pixels)), StatusCode::kNotFound,
+              {"n01443537/a_4.JPEG"});
+}
+
+TEST_F(ImageNetTest, RowsThatMakeNoSenseAreNamedWithTheirLine) {
+  WriteTable("train", "a_1,n02006656 1 2 3 4\na_2,n02006656 1 2 3\n");
+  ExpectError(Read(), StatusCode::kInvalidArgument,
+              {"LOC_train_solution.csv:3: ", "has 4 parts", "has 5"});
+  WriteTable("train", "a_1,n07777777 1 2 3 4\n");
+  ExpectError(Read(), StatusCode::kInvalidArgument,
+              {"LOC_train_solution.csv:2: class \"n07777777\"", "LOC_synset_mapping.txt"});
+  WriteTable("train", "a_1\n");
+  ExpectError(Read(), StatusCode::kInvalidArgument, {"LOC_train_solution.csv:2: "});
+  directory_.Write("LOC_train_solution.csv", "Id,Prediction\n");
+  ExpectError(Read(), StatusCode::kInvalidArgument, {"no column \"ImageId\""});
+  directory_.Write("LOC_synset_mapping.txt", "n01440764 tench\nn01440764 tench again\n");
+  ExpectError(Read(), StatusCode::kInvalidArgument, {"LOC_synset_mapping.txt:2: n01440764"});
+}
+
+}  // namespace
+}  // namespace syncgrads

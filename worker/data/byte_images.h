@@ -1,0 +1,41 @@
+// Images in memory, a byte for each number.
+
+#ifndef SYNCGRADS_WORKER_DATA_BYTE_IMAGES_H_
+#define SYNCGRADS_WORKER_DATA_BYTE_IMAGES_H_
+
+#include <string>
+#include <utility>
+
+#include "worker/data/image_source.h"
+
+namespace syncgrads {
+
+// Records of equal length, each with an image: channel by channel, line by line.
+// Immutable.
+class ByteImages : public ImageSource {
+ public:
+  // The image begins `offset` bytes into each of the records of `stride` bytes.
+  ByteImages(const Shape& shape, std::string records, size_t stride, size_t offset,
+             std::string path)
+      : shape_(shape),
+        records_(std::move(records)),
+        stride_(stride),
+        offset_(offset),
+        path_(std::move(path)) {}
+
+  const Shape& shape() const override { return shape_; }
+  std::string NameOf(size_t image) const override;
+  absl::Status Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const override;
+  bool is_slow() const override { return false; }
+
+ private:
+  const Shape shape_;
+  const std::string records_;
+  const size_t stride_;
+  const size_t offset_;
+  const std::string path_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_DATA_BYTE_IMAGES_H_

@@ -1,0 +1,92 @@
+#include "worker/data/idx_reader.h"
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "worker/base/gzip.h"
+#include "worker/data/byte_images.h"
+#include "worker/data/labels.h"
+
+namespace syncgrads {
+namespace {
+
+constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
+constexpr unsigned char kUnsignedBytes = 8;
+
+struct Idx {
+  std::vector<uint64_t> sizes;
+  std::string numbers;
+};
+
+absl::StatusOr<Idx> Parse(std::string contents, const std::string& path, size_t dimensions) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(contents[i]); };
+  const size_t header = 4 + 4 * dimensions;
+  if (contents.size() < 4 || byte(0) != 0 || byte(1) != 0) {
+    return absl::DataLossError(absl::StrCat(path, " is no IDX file"));
+  }
+  if (byte(2) != kUnsignedBytes || byte(3) != dimensions) {
+    return absl::DataLossError(absl::StrCat(path, " has numbers of type ", byte(2), " in ", byte(3),
+                                            " dimensions, and must have bytes (type 8) in ",
+                                            dimensions));
+  }
+  if (contents.size() < header) {
+    return absl::DataLossError(
+        absl::StrCat(path, " is cut short in its header of ", header, " bytes"));
+  }
+  Idx idx;
+  uint64_t count = 1;
+  for (size_t i = 0; i < dimensions; ++i) {
+    uint64_t size = 0;
+    for (size_t b = 0; b < 4; ++b) size = size << 8 | byte(4 + 4 * i + b);
+    idx.sizes.push_back(size);
+    // Three factors below 2^32 do not fit; a file of that size does not exist.
+    if (size != 0 && count > std::numeric_limits<uint64_t>::max() / size)
+      count = kAnySize;
+    else
+      count *= size;
+  }
+  if (contents.size() - header != count) {
+    return absl::DataLossError(absl::StrCat(
+        path, " says it has ", count, " bytes of numbers, and has ", contents.size() - header));
+  }
+  contents.erase(0, header);
+  idx.numbers = std::move(contents);
+  return idx;
+}
+
+}  // namespace
+
+absl::StatusOr<Table> ReadIdx(const std::string& images, const std::string& labels,
+                              TargetKind target_kind) {
+  SYNCGRADS_ASSIGN_OR_RETURN(std::string contents, ReadFileOrGzip(images, kAnySize));
+  SYNCGRADS_ASSIGN_OR_RETURN(Idx pixels, Parse(std::move(contents), images, 3));
+  Table table;
+  table.rows = pixels.sizes[0];
+  const Shape shape =
+      Shape::Image(1, static_cast<int64_t>(pixels.sizes[1]), static_cast<int64_t>(pixels.sizes[2]));
+  if (shape.size() == 0) {
+    return absl::DataLossError(absl::StrCat(images, " has images of shape ", ToString(shape)));
+  }
+  table.images = std::make_shared<ByteImages>(shape, std::move(pixels.numbers), shape.size(),
+                                              /*offset=*/0, images);
+  if (target_kind == TargetKind::kNone) return table;
+  SYNCGRADS_ASSIGN_OR_RETURN(contents, ReadFileOrGzip(labels, kAnySize));
+  SYNCGRADS_ASSIGN_OR_RETURN(const Idx classes, Parse(std::move(contents), labels, 1));
+  if (classes.sizes[0] != table.rows) {
+    return absl::InvalidArgumentError(absl::StrCat(labels, " has ", classes.sizes[0], " labels, ",
+                                                   images, " has ", table.rows, " images"));
+  }
+  std::vector<uint32_t> numbers;
+  for (const char label : classes.numbers) numbers.push_back(static_cast<unsigned char>(label));
+  SetLabels(
+      numbers, target_kind, [&](size_t row) { return absl::StrCat(labels, ": label ", row); },
+      table);
+  return table;
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,37 @@
+// Images in JPEG files.
+
+#ifndef SYNCGRADS_WORKER_DATA_JPEG_IMAGES_H_
+#define SYNCGRADS_WORKER_DATA_JPEG_IMAGES_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/data/image_source.h"
+
+namespace syncgrads {
+
+// Files of any size become squares: scaled and cut out of the centre, or, for
+// training, out of a random place and mirrored half of the time. Immutable.
+class JpegImages : public ImageSource {
+ public:
+  // `size` is at most `smallest_side`; see JpegCrop.
+  JpegImages(std::vector<std::string> files, int64_t smallest_side, int64_t size)
+      : files_(std::move(files)),
+        smallest_side_(smallest_side),
+        shape_(Shape::Image(3, size, size)) {}
+
+  const Shape& shape() const override { return shape_; }
+  std::string NameOf(size_t image) const override { return files_[image]; }
+  absl::Status Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const override;
+  bool is_slow() const override { return true; }
+
+ private:
+  const std::vector<std::string> files_;
+  const int64_t smallest_side_;
+  const Shape shape_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_DATA_JPEG_IMAGES_H_
