@@ -31,6 +31,11 @@ absl::StatusOr<std::unique_ptr<Layer<T>>> CustomLayers::Create(const std::string
                    known.empty() ? "none has been added to it" : absl::StrCat("it has ", known)));
 }
 
+const CustomLayers& NoCustomLayers() {
+  static const auto& none = *new CustomLayers();
+  return none;
+}
+
 template absl::StatusOr<std::unique_ptr<Layer<float>>> CustomLayers::Create(
     const std::string&, const CustomLayerOptions&, Device<float>&) const;
 template absl::StatusOr<std::unique_ptr<Layer<double>>> CustomLayers::Create(

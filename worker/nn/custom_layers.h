@@ -53,6 +53,9 @@ class CustomLayers {
   std::map<std::string, Factory<double>> doubles_;
 };
 
+// Those of a program that adds none.
+const CustomLayers& NoCustomLayers();
+
 }  // namespace syncgrads
 
 #endif  // SYNCGRADS_WORKER_NN_CUSTOM_LAYERS_H_

@@ -88,6 +88,7 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const Elastic* 
   ConsoleProgress console(surroundings.out, surroundings.out_is_terminal, surroundings.clock);
   TrainerOptions trainer;
   trainer.step_timeout = options.timeout;
+  trainer.custom_layers = &surroundings.custom_layers;
   trainer.should_stop = [&] { return surroundings.stop.requested(); };
   trainer.progress = &no_progress;
   if (team.is_master()) trainer.progress = &console;
@@ -136,8 +137,9 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const Elastic* 
 absl::Status UseModel(const Job& job, const WorkerOptions& options, Team& team,
                       const WorkerSurroundings& surroundings) {
   if (!options.evaluate.empty()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const EvaluationResult result,
-                               RunEvaluation(job, team, options.evaluate));
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        const EvaluationResult result,
+        RunEvaluation(job, team, options.evaluate, surroundings.custom_layers));
     if (!team.is_master()) return absl::OkStatus();
     surroundings.out << "all rows: " << ToString(result.all) << "\n";
     if (result.held_out.has_value()) {
@@ -146,7 +148,8 @@ absl::Status UseModel(const Job& job, const WorkerOptions& options, Team& team,
     surroundings.out << std::flush;
     return absl::OkStatus();
   }
-  SYNCGRADS_RETURN_IF_ERROR(RunPrediction(job, team, options.predict, options.predictions));
+  SYNCGRADS_RETURN_IF_ERROR(
+      RunPrediction(job, team, options.predict, options.predictions, surroundings.custom_layers));
   if (team.is_master()) {
     surroundings.out << "predictions written to " << options.predictions << std::endl;
   }

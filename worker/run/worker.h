@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "worker/nn/custom_layers.h"
 #include "worker/run/stop_signal.h"
 
 namespace syncgrads {
@@ -47,6 +48,8 @@ struct WorkerSurroundings {
   const Clock& clock;
   // The environment, for what launchers say.
   std::function<const char*(const char*)> getenv;
+  // Layers of one's own that job files can name: see docs/extending.md.
+  const CustomLayers& custom_layers = NoCustomLayers();
 };
 
 // What became of a worker.

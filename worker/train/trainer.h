@@ -41,8 +41,8 @@ struct TrainerOptions {
   std::optional<uint32_t> rank;
   // Of an elastic job: how many workers may own shards.
   uint32_t owners = 0;
-  // Outlives the trainer; null: there are none.
-  const CustomLayers* custom_layers = nullptr;
+  // Outlives the trainer.
+  const CustomLayers* custom_layers = &NoCustomLayers();
 };
 
 // Trains the job's model on this worker's rows, in step with the others:

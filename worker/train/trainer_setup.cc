@@ -22,10 +22,9 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
   SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Batches> batches,
                              MakeBatches(file, data, options.rank, options.owners));
   std::unique_ptr<Device<T>> device = MakeDevice<T>(file, team.world_size());
-  const CustomLayers none;
-  const CustomLayers& custom = options.custom_layers == nullptr ? none : *options.custom_layers;
-  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Model<T>> model,
-                             BuildModel<T>(file.model(), data.shape, custom, *device));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      std::unique_ptr<Model<T>> model,
+      BuildModel<T>(file.model(), data.shape, *options.custom_layers, *device));
   model->Initialise(file.seed());
   std::unique_ptr<Trainer> trainer(new Trainer(file, data, team, options, std::move(batches),
                                                std::move(device), std::move(model)));

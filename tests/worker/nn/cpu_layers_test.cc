@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/own_layer/swish.h"
 #include "tests/worker/nn/layer_contract.h"
 #include "worker/nn/batch_norm.h"
 #include "worker/nn/conv2d.h"
@@ -137,6 +138,12 @@ std::vector<LayerCase> AllCases() {
       PoolCase<MaxPool>("overlapping max pooling", Shape::Image(2, 7, 7), 3, 2, 1),
       PoolCase<AveragePool>("average pooling", Shape::Image(3, 6, 4), 2, 2, 0),
       PoolCase<AveragePool>("overlapping average pooling", Shape::Image(2, 5, 7), 3, 2, 1),
+      Case("a layer of one's own", Shape::Image(2, 3, 2),
+           []<typename T>(Device<T>& device, const Shape& shape) -> std::unique_ptr<Layer<T>> {
+             CustomLayers custom;
+             custom.Add<Swish>("swish");
+             return *custom.Create<T>("swish", {"swish1", shape, {{"slope", 1.5}}}, device);
+           }),
       Case("flatten", Shape::Image(3, 2, 4), flatten),
       Case("flatten of one channel", Shape::Image(1, 2, 4), flatten),
       Case("dropout", Shape::Flat(9), dropout),

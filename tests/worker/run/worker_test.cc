@@ -8,8 +8,11 @@
 #include <map>
 #include <sstream>
 
+#include "absl/strings/str_replace.h"
+#include "examples/own_layer/swish.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
+#include "worker/base/file.h"
 #include "worker/job/job_file.h"
 #include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
@@ -27,7 +30,8 @@ class WorkerTest : public testing::Test {
                                 [this](const char* name) -> const char* {
                                   const auto it = environment_.find(name);
                                   return it == environment_.end() ? nullptr : it->second.c_str();
-                                }})
+                                },
+                                custom_layers_})
         .status;
   }
 
@@ -50,7 +54,25 @@ class WorkerTest : public testing::Test {
   WorkerOptions options_;
   std::map<std::string, std::string> environment_;
   std::ostringstream out_;
+  CustomLayers custom_layers_;
 };
+
+TEST_F(WorkerTest, AJobCanNameALayerThatTheProgramAdds) {
+  const auto text = ReadFile(options_.job, 1 << 20);
+  SYNCGRADS_ASSERT_OK(text);
+  options_.evaluate = WriteModel();
+  directory_.Write("iris.csv", *ReadFile("examples/iris/iris.csv", 1 << 20));
+  options_.job = directory_.Write(
+      "own.job", absl::StrReplaceAll(*text, {{"  layers { dense { outputs: 16 } }",
+                                              "  layers { dense { outputs: 16 } }\n"
+                                              "  layers { custom { kind: \"swish\" settings "
+                                              "{ key: \"slope\" value: 1 } } }"}}));
+  ExpectError(Run(), absl::StatusCode::kInvalidArgument,
+              {"layer \"swish1\"", "this program has no layer \"swish\"", "none has been added"});
+  custom_layers_.Add<Swish>("swish");
+  SYNCGRADS_EXPECT_OK(Run());
+  EXPECT_THAT(out_.str(), testing::HasSubstr("150 rows"));
+}
 
 TEST_F(WorkerTest, RefusesFlagsThatMakeNoSense) {
   options_.device = "cuda:0";

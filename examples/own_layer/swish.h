@@ -1,0 +1,54 @@
+// A layer of one's own: x * sigmoid(slope * x) (Ramachandran, Zoph and Le 2017).
+
+#ifndef SYNCGRADS_EXAMPLES_OWN_LAYER_SWISH_H_
+#define SYNCGRADS_EXAMPLES_OWN_LAYER_SWISH_H_
+
+#include <cmath>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "worker/nn/custom_layers.h"
+
+namespace syncgrads {
+
+// Job files say `custom { kind: "swish" settings { key: "slope" value: 1 } }`.
+template <typename T>
+class Swish : public Layer<T> {
+ public:
+  static absl::StatusOr<std::unique_ptr<Layer<T>>> Create(const CustomLayerOptions& options,
+                                                          Device<T>& device) {
+    const auto slope = options.settings.find("slope");
+    if (slope == options.settings.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("layer \"", options.name, "\" has no setting \"slope\""));
+    }
+    return std::make_unique<Swish>(options, static_cast<T>(slope->second), device);
+  }
+
+  Swish(const CustomLayerOptions& options, T slope, Device<T>& device)
+      : Layer<T>(options.name, device, options.input, options.input), slope_(slope) {}
+
+  const Matrix<T>& Forward(const Pass&, const Matrix<T>& input) override {
+    output_ = input.unaryExpr([this](T x) { return x * Sigmoid(x); });
+    return output_;
+  }
+
+  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+                Matrix<T>* input_gradient) override {
+    if (input_gradient == nullptr) return;
+    *input_gradient = output_gradient.cwiseProduct(input.unaryExpr([this](T x) {
+      const T sigmoid = Sigmoid(x);
+      return sigmoid + slope_ * x * sigmoid * (1 - sigmoid);
+    }));
+  }
+
+ private:
+  T Sigmoid(T x) const { return 1 / (1 + std::exp(-slope_ * x)); }
+
+  const T slope_;
+  Matrix<T> output_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_EXAMPLES_OWN_LAYER_SWISH_H_
