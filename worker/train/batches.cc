@@ -1,5 +1,6 @@
 #include "worker/train/batches.h"
 
+#include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,22 +13,32 @@ namespace {
 // Each worker its own shards, whoever else is there.
 class ShardBatches : public Batches {
  public:
-  explicit ShardBatches(Loader loader) : loader_(std::move(loader)), next_(loader_.Next()) {}
+  explicit ShardBatches(Loader loader)
+      : loader_(std::move(loader)), steps_(loader_.steps()), next_({loader_.Next()}) {}
 
-  bool ended() const override { return next_.empty(); }
-  std::vector<RowId> RowsFor(const StepMembers&) override { return next_; }
-  void Advance(const StepOutcome&) override { next_ = loader_.Next(); }
-  uint64_t StepsWith(uint32_t) const override { return loader_.steps(); }
+  bool ended() const override { return next_.front().empty(); }
+  std::vector<RowId> RowsFor(const StepMembers&) override { return next_.front(); }
+  std::vector<RowId> RowsAhead(size_t steps) override {
+    while (next_.size() <= steps) next_.push_back(loader_.Next());
+    return next_[steps];
+  }
+  void Advance(const StepOutcome&) override {
+    next_.pop_front();
+    if (next_.empty()) next_.push_back(loader_.Next());
+  }
+  uint64_t StepsWith(uint32_t) const override { return steps_; }
   bool depends_on_members() const override { return false; }
   std::vector<NamedTensor> state() override { return {}; }
   void GoOnAfter(uint64_t steps) override {
     // As if it had been there all the time.
-    for (uint64_t step = 0; step < steps && !ended(); ++step) next_ = loader_.Next();
+    for (uint64_t step = 0; step < steps && !ended(); ++step) Advance(StepOutcome());
   }
 
  private:
   Loader loader_;
-  std::vector<RowId> next_;
+  const uint64_t steps_;
+  // The next step's rows, and of those after it as many as have been asked for.
+  std::deque<std::vector<RowId>> next_;
 };
 
 // All rows to whoever is there.
@@ -50,6 +61,8 @@ class DealtBatches : public Batches {
     for (const size_t row : dealer_.RowsOf(members.rank)) rows.push_back(rows_[row]);
     return rows;
   }
+  // Whose rows they will be is not known before the step.
+  std::vector<RowId> RowsAhead(size_t) override { return {}; }
   void Advance(const StepOutcome& outcome) override {
     ++done_;
     dealer_.Advance(static_cast<uint32_t>(outcome.members.size()), outcome.contributors);

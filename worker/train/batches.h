@@ -26,6 +26,9 @@ class Batches {
   // This worker's rows of the next step, which is one of `members`; may be empty.
   // Asked again, the same for the same members.
   virtual std::vector<RowId> RowsFor(const StepMembers& members) = 0;
+  // Those of the step `steps` (at least 1) after the next, if they are known: for
+  // reading ahead.
+  virtual std::vector<RowId> RowsAhead(size_t steps) = 0;
   // That step has been made.
   virtual void Advance(const StepOutcome& outcome) = 0;
   // How many steps there are, or about as many, with so many workers.

@@ -11,6 +11,9 @@
 
 namespace syncgrads {
 
+// How many threads each worker computes with.
+int ThreadsOf(const v1::JobFile& job, uint32_t world_size);
+
 // The processor, with the job's threads; see proto/job.proto.
 template <typename T>
 std::unique_ptr<Device<T>> MakeDevice(const v1::JobFile& job, uint32_t world_size);

@@ -219,6 +219,17 @@ absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, T
 }
 
 template <typename T>
+void ScalePixels(const DataSet& data, absl::Span<const float> pixels, T* to) {
+  const size_t channels = data.factor.size();
+  for (size_t i = 0; i < pixels.size(); i += channels) {
+    for (size_t channel = 0; channel < channels; ++channel) {
+      to[i + channel] =
+          static_cast<T>(pixels[i + channel] * data.factor[channel] + data.addend[channel]);
+    }
+  }
+}
+
+template <typename T>
 absl::Status FillRow(const DataSet& data, const RowId& id, const ImageUse& use, T* to) {
   const Table& table = data.data.shards[id.shard].table;
   if (table.images == nullptr) {
@@ -233,13 +244,7 @@ absl::Status FillRow(const DataSet& data, const RowId& id, const ImageUse& use, 
   std::vector<float> pixels(static_cast<size_t>(data.shape.size()));
   SYNCGRADS_RETURN_IF_ERROR(
       table.images->Read(table.first_image + id.row, use, absl::MakeSpan(pixels)));
-  const size_t channels = data.factor.size();
-  for (size_t i = 0; i < pixels.size(); i += channels) {
-    for (size_t channel = 0; channel < channels; ++channel) {
-      to[i + channel] =
-          static_cast<T>(pixels[i + channel] * data.factor[channel] + data.addend[channel]);
-    }
-  }
+  ScalePixels(data, pixels, to);
   return absl::OkStatus();
 }
 
@@ -274,6 +279,8 @@ absl::Status FillBatch(const DataSet& data, absl::Span<const RowId> rows, const 
   return absl::OkStatus();
 }
 
+template void ScalePixels(const DataSet&, absl::Span<const float>, float*);
+template void ScalePixels(const DataSet&, absl::Span<const float>, double*);
 template absl::Status FillRow(const DataSet&, const RowId&, const ImageUse&, float*);
 template absl::Status FillRow(const DataSet&, const RowId&, const ImageUse&, double*);
 template absl::Status FillBatch(const DataSet&, absl::Span<const RowId>, const ImageUse&,

@@ -78,6 +78,11 @@ absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, T
 template <typename T>
 absl::Status FillRow(const DataSet& data, const RowId& row, const ImageUse& use, T* to);
 
+// Sets the numbers at `to` to an image's pixels, as ImageSource::Read gives them,
+// as the model takes them.
+template <typename T>
+void ScalePixels(const DataSet& data, absl::Span<const float> pixels, T* to);
+
 // Images that could not be read. Not thread-safe.
 class DamagedImages {
  public:

@@ -15,6 +15,24 @@ std::byte* BytesOf(Matrix<T>& values) {
   return reinterpret_cast<std::byte*>(values.data());
 }
 
+// More than any batch has parts: numbers the parts of all steps.
+constexpr uint64_t kMaxParts = uint64_t{1} << 32;
+
+size_t PartsOf(const v1::JobFile& job, const std::vector<RowId>& rows) {
+  return std::min<size_t>(std::max(job.accumulate(), 1u), rows.size());
+}
+
+absl::Span<const RowId> PartOf(const std::vector<RowId>& rows, size_t part, size_t parts) {
+  const size_t begin = rows.size() * part / parts;
+  const size_t end = rows.size() * (part + 1) / parts;
+  return absl::MakeConstSpan(rows).subspan(begin, end - begin);
+}
+
+size_t BatchesAhead(const v1::JobFile& job) {
+  constexpr size_t kUsual = 2;
+  return job.data().imagenet().ahead() == 0 ? kUsual : job.data().imagenet().ahead();
+}
+
 }  // namespace
 
 template <typename T>
@@ -75,14 +93,10 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
   if (job_.weight_by_samples()) {
     SYNCGRADS_RETURN_IF_ERROR(group_->SetWeight(static_cast<double>(rows.size())));
   }
-  const size_t parts = std::min<size_t>(std::max(job_.accumulate(), 1u), rows.size());
+  const size_t parts = PartsOf(job_, rows);
+  ReadAhead(rows);
   for (size_t part = 0; part < parts; ++part) {
-    const size_t begin = rows.size() * part / parts;
-    const size_t end = rows.size() * (part + 1) / parts;
-    const ImageUse use = {/*training=*/true, job_.seed(), steps_};
-    SYNCGRADS_RETURN_IF_ERROR(FillBatch(data_,
-                                        absl::MakeConstSpan(rows).subspan(begin, end - begin), use,
-                                        features_, targets_, SkippedImages()));
+    SYNCGRADS_RETURN_IF_ERROR(ReadPart(rows, part, parts));
     const bool is_first = part == 0;
     const bool is_last = part + 1 == parts;
     if (targets_.empty()) {
@@ -99,6 +113,34 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
         features_, output_gradient_, [&](size_t i) { return TakeGradient(i, is_first, is_last); }));
   }
   return std::optional<double>(loss);
+}
+
+template <typename T>
+absl::Status Trainer<T>::ReadPart(const std::vector<RowId>& rows, size_t part, size_t parts) {
+  if (reader_ != nullptr) {
+    return reader_->Take(steps_ * kMaxParts + part, features_, targets_, SkippedImages());
+  }
+  const ImageUse use = {/*training=*/true, job_.seed(), steps_};
+  return FillBatch(data_, PartOf(rows, part, parts), use, features_, targets_, SkippedImages());
+}
+
+template <typename T>
+void Trainer<T>::ReadAhead(const std::vector<RowId>& rows) {
+  if (reader_ == nullptr) return;
+  BeginParts(steps_, rows);
+  for (size_t ahead = 1; ahead <= BatchesAhead(job_); ++ahead) {
+    BeginParts(steps_ + ahead, batches_->RowsAhead(ahead));
+  }
+}
+
+template <typename T>
+void Trainer<T>::BeginParts(uint64_t step, const std::vector<RowId>& rows) {
+  const size_t parts = PartsOf(job_, rows);
+  for (size_t part = 0; part < parts; ++part) {
+    const absl::Span<const RowId> own = PartOf(rows, part, parts);
+    reader_->Begin(step * kMaxParts + part, {own.begin(), own.end()},
+                   {/*training=*/true, job_.seed(), step});
+  }
 }
 
 template <typename T>

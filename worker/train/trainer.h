@@ -19,6 +19,7 @@
 #include "worker/nn/custom_layers.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/model.h"
+#include "worker/train/batch_reader.h"
 #include "worker/train/batches.h"
 #include "worker/train/data_set.h"
 #include "worker/train/event_log.h"
@@ -116,6 +117,11 @@ class Trainer {
   // Contributes the gradient of `rows`, or nothing if there are none. Returns the
   // loss, if there is one.
   absl::StatusOr<std::optional<double>> PushBatch(const std::vector<RowId>& rows);
+  // Sets features_ and targets_ to those of one of `parts` parts of the batch.
+  absl::Status ReadPart(const std::vector<RowId>& rows, size_t part, size_t parts);
+  // Begins to read this batch, and those after it, where that takes long.
+  void ReadAhead(const std::vector<RowId>& rows);
+  void BeginParts(uint64_t step, const std::vector<RowId>& rows);
   // What the rows' losses are divided by.
   absl::StatusOr<double> DivisorOf(const std::vector<RowId>& rows) const;
   // The gradient of parameter i is there, of one of the batch's parts: it is added
@@ -135,6 +141,7 @@ class Trainer {
   const TrainerOptions options_;
   const Loss loss_;
   const std::unique_ptr<Batches> batches_;
+  std::unique_ptr<BatchReader> reader_;  // of images that take long to read
   const std::unique_ptr<Device<T>> device_;
   const std::unique_ptr<Model<T>> model_;
   TrainingPlan plan_;

@@ -13,6 +13,22 @@
 #include "worker/train/trainer.h"
 
 namespace syncgrads {
+namespace {
+
+// Null where rows are read in no time.
+std::unique_ptr<BatchReader> MakeReader(const v1::JobFile& job, const DataSet& data,
+                                        uint32_t world_size) {
+  const std::shared_ptr<const ImageSource>& images = data.data.shards.front().table.images;
+  if (images == nullptr || !images->is_slow()) return nullptr;
+  const v1::ImageNetSource& source = job.data().imagenet();
+  BatchReader::Options options;
+  options.threads =
+      source.readers() == 0 ? ThreadsOf(job, world_size) : static_cast<int>(source.readers());
+  if (source.timeout_s() != 0) options.timeout = absl::Seconds(source.timeout_s());
+  return std::make_unique<BatchReader>(data, options);
+}
+
+}  // namespace
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, const DataSet& data,
@@ -28,6 +44,7 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
   model->Initialise(file.seed());
   std::unique_ptr<Trainer> trainer(new Trainer(file, data, team, options, std::move(batches),
                                                std::move(device), std::move(model)));
+  trainer->reader_ = MakeReader(file, data, team.world_size());
   SoleWorker nobody_else;
   Team& informed = file.has_elastic() ? nobody_else : team;
   SYNCGRADS_RETURN_IF_ERROR(trainer->MakePlan(informed));

@@ -1,0 +1,124 @@
+#include "worker/train/batch_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/mutex.h"
+#include "tests/worker/testing/status.h"
+
+namespace syncgrads {
+namespace {
+
+// Images whose pixels are their number and the step; some are damaged, and one can
+// be made to hang.
+class TestImages : public ImageSource {
+ public:
+  ~TestImages() override { Release(); }
+
+  const Shape& shape() const override { return shape_; }
+  std::string NameOf(size_t image) const override { return absl::StrCat("image ", image); }
+  bool is_slow() const override { return true; }
+  absl::Status Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const override {
+    if (image == 13) return absl::DataLossError("image 13: damaged");
+    if (image == 14) return absl::InternalError("image 14: the disk is broken");
+    MutexLock lock(mutex_);
+    while (image == hanging_) released_.WaitUntil(mutex_, absl::InfiniteFuture());
+    pixels[0] = static_cast<float>(image);
+    pixels[1] = static_cast<float>(use.step);
+    return absl::OkStatus();
+  }
+
+  void Hang(size_t image) {
+    MutexLock lock(mutex_);
+    hanging_ = image;
+  }
+  void Release() {
+    MutexLock lock(mutex_);
+    hanging_ = kNone;
+    released_.NotifyAll();
+  }
+
+ private:
+  static constexpr size_t kNone = 1000;
+  const Shape shape_ = Shape::Image(1, 1, 2);
+  mutable Mutex mutex_;
+  mutable CondVar released_;
+  size_t hanging_ ABSL_GUARDED_BY(mutex_) = kNone;
+};
+
+class BatchReaderTest : public testing::Test {
+ protected:
+  BatchReaderTest() {
+    Shard shard;
+    shard.table.images = images_;
+    shard.table.rows = 20;
+    shard.table.target_kind = TargetKind::kClass;
+    for (int i = 0; i < 20; ++i) shard.table.targets.push_back(100 + i);
+    data_.data.shards.push_back(shard);
+    data_.shape = images_->shape();
+    data_.factor = {2};
+    data_.addend = {1};
+  }
+
+  const std::shared_ptr<TestImages> images_ = std::make_shared<TestImages>();
+  DataSet data_;
+  Matrix<float> features_;
+  std::vector<double> targets_;
+};
+
+std::vector<RowId> Rows(std::initializer_list<size_t> rows) {
+  std::vector<RowId> ids;
+  for (const size_t row : rows) ids.push_back({0, row});
+  return ids;
+}
+
+TEST_F(BatchReaderTest, BatchesThatWereBegunAreTakenInAnyOrderAsTheyAreRead) {
+  BatchReader reader(data_, {.threads = 3});
+  for (uint64_t step = 0; step < 5; ++step) {
+    reader.Begin(step, Rows({step, 9, step + 1}), {true, 0, step});
+  }
+  reader.Begin(3, Rows({1}), {});  // goes on as it was
+  for (const uint64_t step : {3, 0, 4, 1, 2}) {
+    SYNCGRADS_ASSERT_OK(reader.Take(step, features_, targets_, nullptr));
+    const float n = static_cast<float>(step);
+    EXPECT_EQ(features_,
+              (Matrix<float>{{2 * n + 1, 2 * n + 1}, {19, 2 * n + 1}, {2 * n + 3, 2 * n + 1}}));
+    EXPECT_EQ(targets_, (std::vector<double>{100.0 + n, 109, 101.0 + n}));
+  }
+}
+
+TEST_F(BatchReaderTest, DamagedImagesAreLeftOutAndNamedOrRefused) {
+  BatchReader reader(data_, {.threads = 2});
+  DamagedImages damaged;
+  reader.Begin(0, Rows({3, 13, 4}), {});
+  SYNCGRADS_ASSERT_OK(reader.Take(0, features_, targets_, &damaged));
+  EXPECT_EQ(features_.rows(), 2);
+  EXPECT_EQ(targets_, (std::vector<double>{103, 104}));
+  EXPECT_EQ(damaged.count(), 1u);
+  EXPECT_EQ(damaged.messages(), (std::set<std::string>{"image 13: damaged"}));
+  reader.Begin(1, Rows({3, 13, 4}), {});
+  ExpectError(reader.Take(1, features_, targets_, nullptr), absl::StatusCode::kDataLoss,
+              {"image 13"});
+  // A broken disk is no damaged image.
+  reader.Begin(2, Rows({14}), {});
+  ExpectError(reader.Take(2, features_, targets_, &damaged), absl::StatusCode::kInternal,
+              {"image 14"});
+}
+
+TEST_F(BatchReaderTest, AnInputThatHangsIsNamedAfterItsTime) {
+  images_->Hang(7);
+  BatchReader reader(data_, {.threads = 2, .timeout = absl::Seconds(1)});
+  reader.Begin(0, Rows({6, 7, 8}), {});
+  ExpectError(reader.Take(0, features_, targets_, nullptr), absl::StatusCode::kDeadlineExceeded,
+              {"image 7 was not read within 1s", "batch of 3"});
+  images_->Release();
+  reader.Begin(1, Rows({7}), {});
+  SYNCGRADS_EXPECT_OK(reader.Take(1, features_, targets_, nullptr));
+}
+
+}  // namespace
+}  // namespace syncgrads
