@@ -25,7 +25,7 @@ ABSL_FLAG(uint32_t, world_size, 1, "ranks in all");
 ABSL_FLAG(uint64_t, bytes, 1 << 20, "S: bytes of float32 of one contribution");
 ABSL_FLAG(uint32_t, tensors, 1, "the contribution is cut into so many tensors");
 ABSL_FLAG(uint32_t, chunk_bytes, 0, "0: the default");
-ABSL_FLAG(int, connections, 1, "connections to each server");
+ABSL_FLAG(int, connections, 2, "connections to each server");
 ABSL_FLAG(bool, shared_memory, true, "where worker and server share a host");
 ABSL_FLAG(bool, allocate, false, "the contribution lies in memory that AllocateGradients gave");
 ABSL_FLAG(bool, in_place, false, "the result is used where it arrives");
