@@ -51,7 +51,7 @@ class InPlaceTest : public ::testing::TestWithParam<bool> {
       }
     }
     std::vector<float> values(bytes.size() / sizeof(float));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   }
   static absl::Status PushAll(Group& group, const std::vector<float>& values, uint32_t tensor) {

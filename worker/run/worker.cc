@@ -28,6 +28,8 @@ namespace {
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
 // Until the coordinator knows that this worker's predecessor is gone.
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(500);
+// A worker that has been taken for dead more often had better be looked at.
+constexpr int kMostReturns = 100;
 
 absl::Status CheckOptions(const WorkerOptions& options) {
   if (options.job.empty()) return absl::InvalidArgumentError("--job is missing: the job file");
@@ -205,7 +207,13 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options,
   // A worker that was not admitted has no membership that could have ended. A
   // newcomer's can end before it has taken part.
   const bool admitted = joined || (elastic != nullptr && !client.name().empty());
-  return {status, admitted ? client.status() : absl::OkStatus()};
+  absl::Status membership = admitted ? client.status() : absl::OkStatus();
+  // A server can refuse a step of a worker that was taken for dead before the
+  // coordinator's word of it has come; whoever has left by then does not hear it.
+  if (joined && elastic != nullptr && membership.ok() && absl::IsFailedPrecondition(status)) {
+    membership = status;
+  }
+  return {status, membership};
 }
 
 absl::StatusOr<Elastic> PrepareElastic(const Job& job, const ClientOptions& client) {
@@ -231,10 +239,11 @@ WorkerOutcome RunElastic(const Job& job, const WorkerOptions& options, ClientOpt
   const absl::StatusOr<Elastic> elastic = PrepareElastic(job, client);
   if (!elastic.ok()) return {elastic.status(), absl::OkStatus()};
   const absl::Time deadline = absl::Now() + options.timeout;
+  int returns = 0;
   while (true) {
     const WorkerOutcome outcome = RunOnce(job, options, client, &*elastic, surroundings);
     if (outcome.status.ok() || surroundings.stop.requested()) return outcome;
-    if (absl::IsFailedPrecondition(outcome.membership)) {
+    if (absl::IsFailedPrecondition(outcome.membership) && returns++ < kMostReturns) {
       surroundings.out << outcome.membership.message() << "; joins again" << std::endl;
       client.only_running = true;
     } else if (absl::IsAlreadyExists(outcome.status) && absl::Now() < deadline) {
