@@ -74,9 +74,8 @@ size_t RecordBytes(size_t spans, size_t contributors) {
 
 void MakeVacant(Slot& slot) {
   slot.values_checksum.reset();
-  std::atomic_ref<uint64_t>(Word(slot, 0)).store(kVacant, std::memory_order_relaxed);
-  // Before any of the new contents.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Before any of the new contents: nothing that follows moves ahead of an exchange.
+  std::atomic_ref<uint64_t>(Word(slot, 0)).exchange(kVacant, std::memory_order_seq_cst);
 }
 
 void Publish(const RoundRecord& record, Slot& slot) {
