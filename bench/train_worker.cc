@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "client/local_optimizer.h"
 #include "common/status_macros.h"
 #include "worker/base/random.h"
 #include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/named_model.h"
-#include "worker/train/worker_optimizer.h"
 
 namespace syncgrads {
 namespace {
@@ -43,7 +43,7 @@ absl::StatusOr<double> ImagesPerSecond(const Case& wanted) {
   for (const Parameter<float>* parameter : model->parameters()) {
     tensors.push_back(parameter->spec());
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(WorkerOptimizer optimizer, WorkerOptimizer::Create(Adam(), tensors));
+  SYNCGRADS_ASSIGN_OR_RETURN(LocalOptimizer optimizer, LocalOptimizer::Create(Adam(), tensors));
 
   RandomStream random(1, {});
   Matrix<float> images(wanted.batch, wanted.shape.size());
@@ -61,9 +61,12 @@ absl::StatusOr<double> ImagesPerSecond(const Case& wanted) {
     LossGradient(Loss(), model->Forward(pass, images), targets, wanted.batch, gradient);
     SYNCGRADS_RETURN_IF_ERROR(model->Backward(images, gradient, [&](size_t i) {
       Parameter<float>& parameter = *model->parameters()[i];
-      optimizer.Apply(i, reinterpret_cast<const std::byte*>(parameter.gradient.data()),
-                      reinterpret_cast<std::byte*>(parameter.values.data()));
-      return absl::OkStatus();
+      const auto bytes = [](Matrix<float>& values) {
+        return absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()),
+                              values.size() * sizeof(float));
+      };
+      return optimizer.Apply(TensorId{static_cast<uint32_t>(i)}, bytes(parameter.gradient),
+                             bytes(parameter.values));
     }));
     return absl::OkStatus();
   };

@@ -1,5 +1,8 @@
 #include "client/local_optimizer.h"
 
+#include <limits>
+#include <variant>
+
 #include "absl/strings/str_cat.h"
 #include "common/optim/optimizer.h"
 #include "common/optim/update.h"
@@ -20,10 +23,24 @@ absl::StatusOr<LocalOptimizer> LocalOptimizer::Create(const Optimizer& rule,
 }
 
 LocalOptimizer::LocalOptimizer(const Optimizer& rule, absl::Span<const TensorSpec> tensors)
-    : rule_(rule), tensors_(tensors.begin(), tensors.end()), states_(tensors.size()) {
+    : rule_(rule),
+      current_(rule),
+      tensors_(tensors.begin(), tensors.end()),
+      states_(tensors.size()) {
   for (size_t t = 0; t < tensors.size(); ++t) {
     states_[t].slots.assign(SlotCount(rule), std::vector<std::byte>(tensors[t].bytes()));
   }
+}
+
+void LocalOptimizer::SetRateFactor(double factor) {
+  current_ = rule_;
+  std::visit(
+      [factor](auto& rule) {
+        rule.learning_rate *= factor;
+        // Optimizers take normal numbers and 0.
+        if (rule.learning_rate < std::numeric_limits<float>::min()) rule.learning_rate = 0;
+      },
+      current_);
 }
 
 absl::Status LocalOptimizer::Apply(TensorId tensor, absl::Span<const std::byte> gradient,
@@ -45,10 +62,12 @@ absl::Status LocalOptimizer::Apply(TensorId tensor, absl::Span<const std::byte> 
     old_slots.push_back(slot.data());
     new_slots.push_back(slot.data());
   }
-  ApplyUpdate(rule_, spec.dtype, ++state.updates, gradient.data(), spec.elements(),
+  ApplyUpdate(current_, spec.dtype, ++state.updates, gradient.data(), spec.elements(),
               parameters.data(), parameters.data(), old_slots, new_slots);
   return absl::OkStatus();
 }
+
+int LocalOptimizer::slots() const { return SlotCount(rule_); }
 
 absl::Span<std::byte> LocalOptimizer::slot(TensorId tensor, int slot) {
   return absl::MakeSpan(states_[ToNumber(tensor)].slots[slot]);

@@ -29,6 +29,10 @@ class LocalOptimizer {
   static absl::StatusOr<LocalOptimizer> Create(const Optimizer& rule,
                                                absl::Span<const TensorSpec> tensors);
 
+  // From now on the learning rate is the rule's times `factor`, which is finite and
+  // not negative.
+  void SetRateFactor(double factor);
+
   // Both as long as the tensor. InvalidArgument for any other length, and for an
   // unknown tensor.
   absl::Status Apply(TensorId tensor, absl::Span<const std::byte> gradient,
@@ -36,6 +40,8 @@ class LocalOptimizer {
 
   // Slot `slot` (0..SlotCount-1) of a tensor, to be saved or broadcast.
   absl::Span<std::byte> slot(TensorId tensor, int slot);
+  // SlotCount of the rule.
+  int slots() const;
   uint64_t updates(TensorId tensor) const { return states_[ToNumber(tensor)].updates; }
   void set_updates(TensorId tensor, uint64_t updates) {
     states_[ToNumber(tensor)].updates = updates;
@@ -50,6 +56,7 @@ class LocalOptimizer {
   LocalOptimizer(const Optimizer& rule, absl::Span<const TensorSpec> tensors);
 
   Optimizer rule_;
+  Optimizer current_;  // with the learning rate of now
   std::vector<TensorSpec> tensors_;
   std::vector<State> states_;
 };

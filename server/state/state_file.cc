@@ -186,12 +186,8 @@ absl::StatusOr<std::shared_ptr<StateFile>> StateFile::Create(const std::string& 
   return file;
 }
 
-absl::Status StateFile::CreateFile(uint64_t room) {
+void StateFile::AddSlotsLocked() {
   const FileMap map(layout_, kSets);
-  SYNCGRADS_ASSIGN_OR_RETURN(region_, CreateMappedFile(path_, map.bytes, room));
-  const Header header = HeaderOf(layout_, kSets, map.bytes);
-  std::memcpy(region_->data(), &header, sizeof(header));
-  MutexLock lock(mutex_);
   for (size_t position = 0; position < layout_.chunks.size(); ++position) {
     for (size_t set = 0; set < kSets; ++set) {
       StoredSlot stored = SlotAt(*region_, map, layout_, set, position);
@@ -199,6 +195,15 @@ absl::Status StateFile::CreateFile(uint64_t room) {
       slots_[position].push_back(std::move(stored));
     }
   }
+}
+
+absl::Status StateFile::CreateFile(uint64_t room) {
+  const FileMap map(layout_, kSets);
+  SYNCGRADS_ASSIGN_OR_RETURN(region_, CreateMappedFile(path_, map.bytes, room));
+  const Header header = HeaderOf(layout_, kSets, map.bytes);
+  std::memcpy(region_->data(), &header, sizeof(header));
+  MutexLock lock(mutex_);
+  AddSlotsLocked();
   return absl::OkStatus();
 }
 
@@ -214,13 +219,7 @@ absl::Status StateFile::OpenFiles() {
   SYNCGRADS_ASSIGN_OR_RETURN(region_, OpenMappedFile(path_));
   SYNCGRADS_RETURN_IF_ERROR(CheckHeader(path_, *region_, layout_, kSets, map.bytes));
   MutexLock lock(mutex_);
-  for (size_t position = 0; position < layout_.chunks.size(); ++position) {
-    for (size_t set = 0; set < kSets; ++set) {
-      StoredSlot stored = SlotAt(*region_, map, layout_, set, position);
-      stored.slot->arena_offset = stored.slot->values.data() - region_->data();
-      slots_[position].push_back(std::move(stored));
-    }
-  }
+  AddSlotsLocked();
   const std::filesystem::path main(path_);
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(main.parent_path(), error)) {

@@ -83,6 +83,8 @@ class StateFile : public SlotSource {
 
   absl::Status CreateFile(uint64_t room);
   absl::Status OpenFiles();
+  // The slots that lie in the file itself.
+  void AddSlotsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status OpenFurther(const std::string& path, size_t position)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Reads what the chunk's slots hold, of which the newest is the one that was

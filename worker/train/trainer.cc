@@ -11,8 +11,8 @@ namespace syncgrads {
 namespace {
 
 template <typename T>
-std::byte* BytesOf(Matrix<T>& values) {
-  return reinterpret_cast<std::byte*>(values.data());
+absl::Span<std::byte> BytesOf(Matrix<T>& values) {
+  return absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(T));
 }
 
 // More than any batch has parts: numbers the parts of all steps.
@@ -212,7 +212,8 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
     // What nobody had a gradient for stays as it is.
     if (contributors[ToNumber(tensors_[i])].most == 0) continue;
     Parameter<T>& parameter = *model_->parameters()[i];
-    optimizer_->Apply(i, BytesOf(parameter.gradient), BytesOf(parameter.values));
+    SYNCGRADS_RETURN_IF_ERROR(
+        optimizer_->Apply(tensors_[i], BytesOf(parameter.gradient), BytesOf(parameter.values)));
   }
   SaveCounters();
   StepOutcome outcome;

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/client.h"
+#include "client/local_optimizer.h"
 #include "proto/job.pb.h"
 #include "worker/data/loader.h"
 #include "worker/job/job_file.h"
@@ -25,7 +26,6 @@
 #include "worker/train/event_log.h"
 #include "worker/train/progress.h"
 #include "worker/train/team.h"
-#include "worker/train/worker_optimizer.h"
 
 namespace syncgrads {
 
@@ -148,7 +148,7 @@ class Trainer {
   Group* group_ = nullptr;
   std::vector<TensorId> tensors_;  // of model_->parameters()
   // Unless the servers optimize.
-  std::optional<WorkerOptimizer> optimizer_;
+  std::optional<LocalOptimizer> optimizer_;
   uint64_t steps_ = 0;
   // For newcomers: steps, and updates of each tensor.
   std::vector<int64_t> counters_;

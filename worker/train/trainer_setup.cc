@@ -132,7 +132,7 @@ absl::Status Trainer<T>::Register() {
     tensors_.push_back(id);
   }
   if (optimizes_on_servers()) return absl::OkStatus();
-  SYNCGRADS_ASSIGN_OR_RETURN(optimizer_, WorkerOptimizer::Create(optimizer, spec.tensors));
+  SYNCGRADS_ASSIGN_OR_RETURN(optimizer_, LocalOptimizer::Create(optimizer, spec.tensors));
   return absl::OkStatus();
 }
 
@@ -163,7 +163,7 @@ absl::Status Trainer<T>::ShareState() {
     for (int slot = 0; optimizer_.has_value() && slot < optimizer_->slots(); ++slot) {
       TensorSpec spec = parameter.spec();
       spec.name = absl::StrCat("optimizer/", slot, "/", spec.name);
-      state.push_back({std::move(spec), optimizer_->slot(i, slot).data()});
+      state.push_back({std::move(spec), optimizer_->slot(tensors_[i], slot).data()});
     }
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const bool newcomer,
@@ -179,7 +179,7 @@ void Trainer<T>::SaveCounters() {
   if (counters_.empty()) return;
   counters_[0] = static_cast<int64_t>(steps_);
   for (size_t i = 0; optimizer_.has_value() && i < tensors_.size(); ++i) {
-    counters_[1 + i] = static_cast<int64_t>(optimizer_->updates(i));
+    counters_[1 + i] = static_cast<int64_t>(optimizer_->updates(tensors_[i]));
   }
 }
 
@@ -187,7 +187,7 @@ template <typename T>
 void Trainer<T>::RestoreCounters() {
   steps_ = static_cast<uint64_t>(counters_[0]);
   for (size_t i = 0; optimizer_.has_value() && i < tensors_.size(); ++i) {
-    optimizer_->set_updates(i, static_cast<uint64_t>(counters_[1 + i]));
+    optimizer_->set_updates(tensors_[i], static_cast<uint64_t>(counters_[1 + i]));
   }
 }
 
