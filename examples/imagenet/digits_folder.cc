@@ -19,6 +19,7 @@
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/data/table_reader.h"
+#include "worker/storage/file_storage.h"
 
 namespace syncgrads {
 namespace {
@@ -68,7 +69,7 @@ absl::Status MakeFolder(const std::string& digits, const std::string& folder) {
   TableColumns columns;
   columns.target = "digit";
   columns.target_kind = TargetKind::kNumber;
-  SYNCGRADS_ASSIGN_OR_RETURN(const Table table, ReadTable(digits, ',', columns));
+  SYNCGRADS_ASSIGN_OR_RETURN(const Table table, ReadTable(FileStorage(), digits, ',', columns));
   const std::string images = folder + "/ILSVRC/Data/CLS-LOC/";
   std::string mapping, train = "ImageId,PredictionString\n", validation = train;
   std::error_code error;

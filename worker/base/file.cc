@@ -59,6 +59,33 @@ absl::Status SyncDirectory(const std::string& directory) {
   return absl::OkStatus();
 }
 
+enum class Durability { kProcess, kMachine };
+
+absl::Status Write(const std::string& path, absl::Span<const absl::string_view> pieces,
+                   Durability durability) {
+  std::string temporary = absl::StrCat(path, ".XXXXXX");
+  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return SystemError("cannot create", temporary, errno);
+  bool renamed = false;
+  const absl::Cleanup remover = [&] {
+    close(fd);
+    if (!renamed) unlink(temporary.c_str());
+  };
+  for (const absl::string_view piece : pieces) {
+    SYNCGRADS_RETURN_IF_ERROR(WriteAll(fd, piece, temporary));
+  }
+  // mkostemp makes files that only their owner can read.
+  if (fchmod(fd, 0644) != 0) return SystemError("cannot set the mode of", temporary, errno);
+  if (durability == Durability::kMachine && fsync(fd) != 0) {
+    return SystemError("cannot sync", temporary, errno);
+  }
+  if (rename(temporary.c_str(), path.c_str()) != 0) {
+    return SystemError("cannot rename to", path, errno);
+  }
+  renamed = true;
+  return durability == Durability::kMachine ? SyncDirectory(DirectoryOf(path)) : absl::OkStatus();
+}
+
 }  // namespace
 
 std::string PathFrom(absl::string_view directory, absl::string_view path) {
@@ -100,25 +127,11 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) 
 
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::Span<const absl::string_view> pieces) {
-  std::string temporary = absl::StrCat(path, ".XXXXXX");
-  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) return SystemError("cannot create", temporary, errno);
-  bool renamed = false;
-  const absl::Cleanup remover = [&] {
-    close(fd);
-    if (!renamed) unlink(temporary.c_str());
-  };
-  for (const absl::string_view piece : pieces) {
-    SYNCGRADS_RETURN_IF_ERROR(WriteAll(fd, piece, temporary));
-  }
-  // mkostemp makes files that only their owner can read.
-  if (fchmod(fd, 0644) != 0) return SystemError("cannot set the mode of", temporary, errno);
-  if (fsync(fd) != 0) return SystemError("cannot sync", temporary, errno);
-  if (rename(temporary.c_str(), path.c_str()) != 0) {
-    return SystemError("cannot rename to", path, errno);
-  }
-  renamed = true;
-  return SyncDirectory(DirectoryOf(path));
+  return Write(path, pieces, Durability::kMachine);
+}
+
+absl::Status ReplaceFile(const std::string& path, absl::Span<const absl::string_view> pieces) {
+  return Write(path, pieces, Durability::kProcess);
 }
 
 }  // namespace syncgrads

@@ -39,6 +39,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::Span<const absl::string_view> pieces);
 
+// The same, but a crash of the machine may leave the file damaged; it is quicker.
+absl::Status ReplaceFile(const std::string& path, absl::Span<const absl::string_view> pieces);
+
 }  // namespace syncgrads
 
 #endif  // SYNCGRADS_WORKER_BASE_FILE_H_

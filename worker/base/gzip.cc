@@ -7,10 +7,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
-#include "worker/base/file.h"
 
 namespace syncgrads {
 namespace {
@@ -69,12 +66,6 @@ absl::StatusOr<std::string> Gunzip(absl::string_view compressed, const std::stri
         absl::StrCat(path, " is cut short after ", contents.size(), " decompressed bytes"));
   }
   return contents;
-}
-
-absl::StatusOr<std::string> ReadFileOrGzip(const std::string& path, size_t max_bytes) {
-  SYNCGRADS_ASSIGN_OR_RETURN(std::string contents, ReadFile(path, max_bytes));
-  if (!absl::EndsWith(path, ".gz")) return contents;
-  return Gunzip(contents, path, max_bytes);
 }
 
 }  // namespace syncgrads

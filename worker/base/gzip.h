@@ -19,10 +19,6 @@ namespace syncgrads {
 absl::StatusOr<std::string> Gunzip(absl::string_view compressed, const std::string& path,
                                    size_t max_bytes);
 
-// As ReadFile; a file whose name ends in .gz is decompressed, and `max_bytes` is
-// the limit of both. Errors: as ReadFile and Gunzip.
-absl::StatusOr<std::string> ReadFileOrGzip(const std::string& path, size_t max_bytes);
-
 }  // namespace syncgrads
 
 #endif  // SYNCGRADS_WORKER_BASE_GZIP_H_

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
-#include "worker/base/gzip.h"
 #include "worker/data/byte_images.h"
 #include "worker/data/labels.h"
 
@@ -20,13 +19,16 @@ constexpr uint32_t kClasses = 10;
 
 }  // namespace
 
-absl::StatusOr<Table> ReadCifar10(const std::vector<std::string>& files, TargetKind target_kind) {
+absl::StatusOr<Table> ReadCifar10(const Storage& storage, const std::vector<std::string>& files,
+                                  TargetKind target_kind) {
   std::string records;
   std::vector<uint32_t> labels;
   std::vector<std::string> places;
-  for (const std::string& path : files) {
+  std::vector<std::string> names;
+  for (const std::string& file : files) {
     SYNCGRADS_ASSIGN_OR_RETURN(const std::string contents,
-                               ReadFileOrGzip(path, std::numeric_limits<size_t>::max()));
+                               ReadDecompressed(storage, file, std::numeric_limits<size_t>::max()));
+    const std::string& path = names.emplace_back(storage.NameOf(file));
     if (contents.size() % kRecordBytes != 0) {
       return absl::DataLossError(absl::StrCat(path, " has ", contents.size(),
                                               " bytes, which is no multiple of a record's ",
@@ -47,7 +49,7 @@ absl::StatusOr<Table> ReadCifar10(const std::vector<std::string>& files, TargetK
   table.rows = labels.size();
   table.images =
       std::make_shared<ByteImages>(Shape::Image(3, 32, 32), std::move(records), kRecordBytes,
-                                   /*offset=*/1, absl::StrJoin(files, "+"));
+                                   /*offset=*/1, absl::StrJoin(names, "+"));
   if (target_kind != TargetKind::kNone) {
     SetLabels(
         labels, target_kind, [&](size_t row) { return places[row]; }, table);

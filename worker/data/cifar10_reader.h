@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/data/table.h"
+#include "worker/storage/storage.h"
 
 namespace syncgrads {
 
@@ -17,8 +18,9 @@ namespace syncgrads {
 // Errors:
 //   DataLoss  a file's length is no multiple of a record's (with both), or a label
 //             is out of range (with its record)
-//   others    as ReadFileOrGzip
-absl::StatusOr<Table> ReadCifar10(const std::vector<std::string>& files, TargetKind target_kind);
+//   others    as ReadDecompressed
+absl::StatusOr<Table> ReadCifar10(const Storage& storage, const std::vector<std::string>& files,
+                                  TargetKind target_kind);
 
 }  // namespace syncgrads
 

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "worker/base/gzip.h"
 #include "worker/data/byte_images.h"
 #include "worker/data/labels.h"
 
@@ -61,9 +60,10 @@ absl::StatusOr<Idx> Parse(std::string contents, const std::string& path, size_t 
 
 }  // namespace
 
-absl::StatusOr<Table> ReadIdx(const std::string& images, const std::string& labels,
-                              TargetKind target_kind) {
-  SYNCGRADS_ASSIGN_OR_RETURN(std::string contents, ReadFileOrGzip(images, kAnySize));
+absl::StatusOr<Table> ReadIdx(const Storage& storage, const std::string& image_path,
+                              const std::string& label_path, TargetKind target_kind) {
+  SYNCGRADS_ASSIGN_OR_RETURN(std::string contents, ReadDecompressed(storage, image_path, kAnySize));
+  const std::string images = storage.NameOf(image_path);
   SYNCGRADS_ASSIGN_OR_RETURN(Idx pixels, Parse(std::move(contents), images, 3));
   Table table;
   table.rows = pixels.sizes[0];
@@ -75,7 +75,8 @@ absl::StatusOr<Table> ReadIdx(const std::string& images, const std::string& labe
   table.images = std::make_shared<ByteImages>(shape, std::move(pixels.numbers), shape.size(),
                                               /*offset=*/0, images);
   if (target_kind == TargetKind::kNone) return table;
-  SYNCGRADS_ASSIGN_OR_RETURN(contents, ReadFileOrGzip(labels, kAnySize));
+  SYNCGRADS_ASSIGN_OR_RETURN(contents, ReadDecompressed(storage, label_path, kAnySize));
+  const std::string labels = storage.NameOf(label_path);
   SYNCGRADS_ASSIGN_OR_RETURN(const Idx classes, Parse(std::move(contents), labels, 1));
   if (classes.sizes[0] != table.rows) {
     return absl::InvalidArgumentError(absl::StrCat(labels, " has ", classes.sizes[0], " labels, ",

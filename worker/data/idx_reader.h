@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/data/table.h"
+#include "worker/storage/storage.h"
 
 namespace syncgrads {
 
@@ -22,9 +23,9 @@ namespace syncgrads {
 //   DataLoss         a file is no IDX file of bytes with so many dimensions, or not
 //                    as long as it says (with both)
 //   InvalidArgument  there are not as many labels as images (with both)
-//   others           as ReadFileOrGzip
-absl::StatusOr<Table> ReadIdx(const std::string& images, const std::string& labels,
-                              TargetKind target_kind);
+//   others           as ReadDecompressed
+absl::StatusOr<Table> ReadIdx(const Storage& storage, const std::string& images,
+                              const std::string& labels, TargetKind target_kind);
 
 }  // namespace syncgrads
 

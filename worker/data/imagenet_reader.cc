@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/status_macros.h"
-#include "worker/base/file.h"
 #include "worker/data/delimited.h"
 #include "worker/data/jpeg_images.h"
 #include "worker/data/labels.h"
@@ -28,8 +27,10 @@ constexpr uint32_t kSmallestSide = 256;
 constexpr uint32_t kSize = 224;
 
 // The class of each WordNet id.
-absl::StatusOr<std::map<std::string, uint32_t>> ReadMapping(const std::string& path) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kAnySize));
+absl::StatusOr<std::map<std::string, uint32_t>> ReadMapping(const Storage& storage,
+                                                            const std::string& file) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, storage.Read(file, kAnySize));
+  const std::string path = storage.NameOf(file);
   std::map<std::string, uint32_t> classes;
   uint32_t line = 0;
   for (const absl::string_view entry : absl::StrSplit(text, '\n', absl::SkipWhitespace())) {
@@ -67,20 +68,23 @@ absl::StatusOr<std::optional<std::string>> WnidOf(const DelimitedReader& reader,
 
 }  // namespace
 
-absl::StatusOr<Table> ReadImageNet(const v1::ImageNetSource& spec, const std::string& path,
-                                   TargetKind target_kind) {
+absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage,
+                                   const v1::ImageNetSource& spec, TargetKind target_kind) {
+  const std::string& path = spec.path();
   const bool validation = spec.part() == v1::ImageNetSource::VALIDATION;
-  const std::string mapping_path = absl::StrCat(path, "/LOC_synset_mapping.txt");
-  SYNCGRADS_ASSIGN_OR_RETURN(const auto classes, ReadMapping(mapping_path));
+  const std::string mapping = absl::StrCat(path, "/LOC_synset_mapping.txt");
+  const std::string mapping_path = storage->NameOf(mapping);
+  SYNCGRADS_ASSIGN_OR_RETURN(const auto classes, ReadMapping(*storage, mapping));
   const std::set<std::string> wanted(spec.classes().begin(), spec.classes().end());
   for (const std::string& wnid : wanted) {
     if (classes.contains(wnid)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("data.imagenet.classes has \"", wnid, "\", which ", mapping_path, " has not"));
   }
-  const std::string table_path =
+  const std::string solution =
       absl::StrCat(path, "/LOC_", validation ? "val" : "train", "_solution.csv");
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, ReadFile(table_path, kAnySize));
+  const std::string table_path = storage->NameOf(solution);
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, storage->Read(solution, kAnySize));
   SYNCGRADS_ASSIGN_OR_RETURN(DelimitedReader reader,
                              DelimitedReader::Create(text, table_path, ','));
   SYNCGRADS_ASSIGN_OR_RETURN(const size_t id, ColumnOf(reader, "ImageId"));
@@ -111,7 +115,7 @@ absl::StatusOr<Table> ReadImageNet(const v1::ImageNetSource& spec, const std::st
   Table table;
   table.rows = files.size();
   table.images = std::make_shared<JpegImages>(
-      std::move(files), spec.smallest_side() == 0 ? kSmallestSide : spec.smallest_side(),
+      storage, std::move(files), spec.smallest_side() == 0 ? kSmallestSide : spec.smallest_side(),
       spec.size() == 0 ? kSize : spec.size());
   if (target_kind != TargetKind::kNone) {
     SetLabels(

@@ -10,15 +10,17 @@
 #ifndef SYNCGRADS_WORKER_DATA_IMAGENET_READER_H_
 #define SYNCGRADS_WORKER_DATA_IMAGENET_READER_H_
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "worker/data/table.h"
+#include "worker/storage/storage.h"
 
 namespace syncgrads {
 
-// A row for each image of the folder `path` whose objects are all of one class, and
+// A row for each image of the folder `spec.path` whose objects are all of one class, and
 // of `spec.classes` if there are any, in the order of the CSV file. Images are read
 // when they are needed.
 //
@@ -26,9 +28,9 @@ namespace syncgrads {
 //   InvalidArgument  "FILE:LINE: ...": a row whose objects are not of five parts, or
 //                    of a class that the mapping does not have; a class in
 //                    `spec.classes` that it does not have; as DelimitedReader's
-//   others           as ReadFile
-absl::StatusOr<Table> ReadImageNet(const v1::ImageNetSource& spec, const std::string& path,
-                                   TargetKind target_kind);
+//   others           as Storage::Read
+absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage,
+                                   const v1::ImageNetSource& spec, TargetKind target_kind);
 
 }  // namespace syncgrads
 

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "worker/base/file.h"
 #include "worker/base/random.h"
 #include "worker/data/jpeg.h"
 
@@ -16,7 +15,7 @@ constexpr size_t kMaxFileBytes = size_t{1} << 30;
 }  // namespace
 
 absl::Status JpegImages::Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const {
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(files_[image], kMaxFileBytes));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string bytes, storage_->Read(files_[image], kMaxFileBytes));
   JpegCrop crop;
   crop.smallest_side = smallest_side_;
   crop.size = shape_.width;
@@ -28,7 +27,7 @@ absl::Status JpegImages::Read(size_t image, const ImageUse& use, absl::Span<floa
   }
   const absl::Status decoded = DecodeJpeg(bytes, crop, pixels);
   if (decoded.ok()) return decoded;
-  return absl::Status(decoded.code(), absl::StrCat(files_[image], ": ", decoded.message()));
+  return absl::Status(decoded.code(), absl::StrCat(NameOf(image), ": ", decoded.message()));
 }
 
 }  // namespace syncgrads

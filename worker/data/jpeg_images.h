@@ -3,11 +3,13 @@
 #ifndef SYNCGRADS_WORKER_DATA_JPEG_IMAGES_H_
 #define SYNCGRADS_WORKER_DATA_JPEG_IMAGES_H_
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "worker/data/image_source.h"
+#include "worker/storage/storage.h"
 
 namespace syncgrads {
 
@@ -16,17 +18,20 @@ namespace syncgrads {
 class JpegImages : public ImageSource {
  public:
   // `size` is at most `smallest_side`; see JpegCrop.
-  JpegImages(std::vector<std::string> files, int64_t smallest_side, int64_t size)
-      : files_(std::move(files)),
+  JpegImages(std::shared_ptr<const Storage> storage, std::vector<std::string> files,
+             int64_t smallest_side, int64_t size)
+      : storage_(std::move(storage)),
+        files_(std::move(files)),
         smallest_side_(smallest_side),
         shape_(Shape::Image(3, size, size)) {}
 
   const Shape& shape() const override { return shape_; }
-  std::string NameOf(size_t image) const override { return files_[image]; }
+  std::string NameOf(size_t image) const override { return storage_->NameOf(files_[image]); }
   absl::Status Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const override;
   bool is_slow() const override { return true; }
 
  private:
+  const std::shared_ptr<const Storage> storage_;
   const std::vector<std::string> files_;
   const int64_t smallest_side_;
   const Shape shape_;

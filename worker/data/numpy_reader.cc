@@ -12,7 +12,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
-#include "worker/base/gzip.h"
 #include "worker/data/labels.h"
 
 namespace syncgrads {
@@ -134,10 +133,12 @@ absl::StatusOr<NumpyArray> ParseNumpy(absl::string_view contents, const std::str
   return array;
 }
 
-absl::StatusOr<Table> ReadNumpy(const std::string& features, const std::string& targets,
-                                TargetKind target_kind) {
+absl::StatusOr<Table> ReadNumpy(const Storage& storage, const std::string& feature_path,
+                                const std::string& target_path, TargetKind target_kind) {
   constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
-  SYNCGRADS_ASSIGN_OR_RETURN(std::string contents, ReadFileOrGzip(features, kAnySize));
+  SYNCGRADS_ASSIGN_OR_RETURN(std::string contents,
+                             ReadDecompressed(storage, feature_path, kAnySize));
+  const std::string features = storage.NameOf(feature_path);
   SYNCGRADS_ASSIGN_OR_RETURN(NumpyArray array, ParseNumpy(contents, features));
   if (array.shape.size() < 2 || (array.shape[0] > 0 && array.numbers.empty())) {
     return absl::InvalidArgumentError(
@@ -158,7 +159,8 @@ absl::StatusOr<Table> ReadNumpy(const std::string& features, const std::string& 
   }
   if (target_kind == TargetKind::kNone) return table;
 
-  SYNCGRADS_ASSIGN_OR_RETURN(contents, ReadFileOrGzip(targets, kAnySize));
+  SYNCGRADS_ASSIGN_OR_RETURN(contents, ReadDecompressed(storage, target_path, kAnySize));
+  const std::string targets = storage.NameOf(target_path);
   SYNCGRADS_ASSIGN_OR_RETURN(const NumpyArray labels, ParseNumpy(contents, targets));
   if (labels.shape.size() != 1 || labels.shape[0] != table.rows) {
     return absl::InvalidArgumentError(

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "worker/data/table.h"
+#include "worker/storage/storage.h"
 
 namespace syncgrads {
 
@@ -32,9 +33,9 @@ absl::StatusOr<NumpyArray> ParseNumpy(absl::string_view contents, const std::str
 // Errors:
 //   InvalidArgument  there are not as many targets as rows (with both); a class
 //                    that is no whole number from 0; a number that is not finite
-//   others           as ParseNumpy and ReadFileOrGzip
-absl::StatusOr<Table> ReadNumpy(const std::string& features, const std::string& targets,
-                                TargetKind target_kind);
+//   others           as ParseNumpy and ReadDecompressed
+absl::StatusOr<Table> ReadNumpy(const Storage& storage, const std::string& features,
+                                const std::string& targets, TargetKind target_kind);
 
 }  // namespace syncgrads
 

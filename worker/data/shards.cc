@@ -1,8 +1,6 @@
 #include "worker/data/shards.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -10,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
-#include "worker/base/file.h"
 #include "worker/data/cifar10_reader.h"
 #include "worker/data/generated.h"
 #include "worker/data/idx_reader.h"
@@ -34,21 +31,19 @@ char DelimiterOf(const v1::TableSource& table, absl::string_view file) {
 }
 
 // How many directories shard0, shard1, ... there are in `path`.
-absl::StatusOr<uint32_t> CountShardDirectories(const std::string& path) {
+absl::StatusOr<uint32_t> CountShardDirectories(const Storage& storage,
+                                               const std::string& directory) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                             storage.ListDirectories(directory));
+  const std::string path = storage.NameOf(directory);
   std::vector<uint32_t> numbers;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end;
-       it.increment(error)) {
-    const std::string name = it->path().filename().string();
+  for (const std::string& name : names) {
     absl::string_view digits = name;
     uint32_t number;
     if (absl::ConsumePrefix(&digits, "shard") && absl::SimpleAtoi(digits, &number) &&
-        name == absl::StrCat("shard", number) && IsDirectory(it->path().string())) {
+        name == absl::StrCat("shard", number)) {
       numbers.push_back(number);
     }
-  }
-  if (error) {
-    return absl::NotFoundError(absl::StrCat("cannot list ", path, ": ", error.message()));
   }
   std::sort(numbers.begin(), numbers.end());
   for (uint32_t i = 0; i < numbers.size(); ++i) {
@@ -83,47 +78,47 @@ absl::StatusOr<WorkerData> CutTable(const v1::DataSpec& spec, const Table& table
                    });
 }
 
-absl::StatusOr<WorkerData> LoadFile(const v1::DataSpec& spec, const std::string& path,
+absl::StatusOr<WorkerData> LoadFile(const v1::DataSpec& spec, const Storage& storage,
                                     const TableColumns& columns, uint32_t rank,
                                     uint32_t world_size) {
+  const std::string& path = spec.table().path();
   if (!spec.table().file().empty()) {
     return absl::InvalidArgumentError(absl::StrCat("data.table.file is \"", spec.table().file(),
-                                                   "\", but ", path, " is not a directory"));
+                                                   "\", but ", storage.NameOf(path),
+                                                   " is not a directory"));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const Table table,
-                             ReadTable(path, DelimiterOf(spec.table(), path), columns));
+                             ReadTable(storage, path, DelimiterOf(spec.table(), path), columns));
   return CutTable(spec, table, rank, world_size);
 }
 
 // The table of a source that is neither text nor made up.
-absl::StatusOr<Table> ReadBinary(const v1::DataSpec& spec, const std::string& directory,
+absl::StatusOr<Table> ReadBinary(const v1::DataSpec& spec,
+                                 const std::shared_ptr<const Storage>& storage,
                                  TargetKind target_kind) {
   if (spec.has_idx()) {
-    return ReadIdx(PathFrom(directory, spec.idx().images()),
-                   PathFrom(directory, spec.idx().labels()), target_kind);
+    return ReadIdx(*storage, spec.idx().images(), spec.idx().labels(), target_kind);
   }
   if (spec.has_numpy()) {
-    return ReadNumpy(PathFrom(directory, spec.numpy().features()),
-                     PathFrom(directory, spec.numpy().targets()), target_kind);
+    return ReadNumpy(*storage, spec.numpy().features(), spec.numpy().targets(), target_kind);
   }
-  if (spec.has_imagenet()) {
-    return ReadImageNet(spec.imagenet(), PathFrom(directory, spec.imagenet().path()), target_kind);
-  }
-  std::vector<std::string> files;
-  for (const std::string& file : spec.cifar10().files()) files.push_back(PathFrom(directory, file));
-  return ReadCifar10(files, target_kind);
+  if (spec.has_imagenet()) return ReadImageNet(storage, spec.imagenet(), target_kind);
+  return ReadCifar10(*storage, {spec.cifar10().files().begin(), spec.cifar10().files().end()},
+                     target_kind);
 }
 
-absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const std::string& path,
+absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const Storage& storage,
                                          const TableColumns& columns, uint32_t rank,
                                          uint32_t world_size) {
+  const std::string& directory = spec.table().path();
+  const std::string path = storage.NameOf(directory);
   const std::string& file = spec.table().file();
   if (file.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is a directory, but data.table.file is not given"));
   }
   WorkerData data;
-  SYNCGRADS_ASSIGN_OR_RETURN(data.total_shards, CountShardDirectories(path));
+  SYNCGRADS_ASSIGN_OR_RETURN(data.total_shards, CountShardDirectories(storage, directory));
   if (spec.shards() > 0 && spec.shards() != data.total_shards) {
     return absl::InvalidArgumentError(absl::StrCat("data.shards is ", spec.shards(), ", but ", path,
                                                    " has ", data.total_shards,
@@ -133,9 +128,9 @@ absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const std::st
       CheckEnoughShards(data.total_shards, world_size,
                         absl::StrCat("the number of shard directories in ", path, " is")));
   for (const uint32_t number : ShardsOf(data.total_shards, rank, world_size)) {
-    SYNCGRADS_ASSIGN_OR_RETURN(Table table,
-                               ReadTable(absl::StrCat(path, "/shard", number, "/", file),
-                                         DelimiterOf(spec.table(), file), columns));
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        Table table, ReadTable(storage, absl::StrCat(directory, "/shard", number, "/", file),
+                               DelimiterOf(spec.table(), file), columns));
     data.shards.push_back({number, std::move(table)});
   }
   return data;
@@ -161,7 +156,8 @@ std::vector<uint32_t> ShardsOf(uint32_t shards, uint32_t rank, uint32_t world_si
   return numbers;
 }
 
-absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec, const std::string& directory,
+absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec,
+                                      const std::shared_ptr<const Storage>& storage,
                                       TargetKind target_kind, uint32_t rank, uint32_t world_size) {
   const TableColumns columns = {{spec.features().begin(), spec.features().end()},
                                 spec.target(),
@@ -173,12 +169,12 @@ absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec, const std::strin
     });
   }
   if (!spec.has_table()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const Table table, ReadBinary(spec, directory, target_kind));
+    SYNCGRADS_ASSIGN_OR_RETURN(const Table table, ReadBinary(spec, storage, target_kind));
     return CutTable(spec, table, rank, world_size);
   }
-  const std::string path = PathFrom(directory, spec.table().path());
-  if (IsDirectory(path)) return LoadDirectory(spec, path, columns, rank, world_size);
-  return LoadFile(spec, path, columns, rank, world_size);
+  SYNCGRADS_ASSIGN_OR_RETURN(const bool is_directory, storage->IsDirectory(spec.table().path()));
+  if (is_directory) return LoadDirectory(spec, *storage, columns, rank, world_size);
+  return LoadFile(spec, *storage, columns, rank, world_size);
 }
 
 }  // namespace syncgrads

@@ -5,12 +5,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "worker/data/table.h"
+#include "worker/storage/storage.h"
 
 namespace syncgrads {
 
@@ -46,7 +48,7 @@ struct WorkerData {
 };
 
 // Reads the shards of worker `rank` of `world_size`. `spec` is one that
-// ParseJobFile has let pass; paths are relative to `directory`.
+// ParseJobFile has let pass; its paths are in `storage`.
 //
 // Errors:
 //   InvalidArgument  more workers than shards, or another number of shards than
@@ -55,7 +57,8 @@ struct WorkerData {
 //                    the reader of the source
 //   NotFound         a file or a shard directory is missing
 //   others           as the reader
-absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec, const std::string& directory,
+absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec,
+                                      const std::shared_ptr<const Storage>& storage,
                                       TargetKind target_kind, uint32_t rank, uint32_t world_size);
 
 }  // namespace syncgrads

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
-#include "worker/base/gzip.h"
 #include "worker/data/delimited.h"
 
 namespace syncgrads {
@@ -151,11 +150,11 @@ absl::StatusOr<Table> ParseTable(absl::string_view text, const std::string& path
   return table;
 }
 
-absl::StatusOr<Table> ReadTable(const std::string& path, char delimiter,
+absl::StatusOr<Table> ReadTable(const Storage& storage, const std::string& path, char delimiter,
                                 const TableColumns& columns) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::string text,
-                             ReadFileOrGzip(path, std::numeric_limits<size_t>::max()));
-  return ParseTable(text, path, delimiter, columns);
+                             ReadDecompressed(storage, path, std::numeric_limits<size_t>::max()));
+  return ParseTable(text, storage.NameOf(path), delimiter, columns);
 }
 
 }  // namespace syncgrads

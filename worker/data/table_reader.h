@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "worker/data/table.h"
+#include "worker/storage/storage.h"
 
 namespace syncgrads {
 
@@ -33,8 +34,8 @@ struct TableColumns {
 absl::StatusOr<Table> ParseTable(absl::string_view text, const std::string& path, char delimiter,
                                  const TableColumns& columns);
 
-// Errors: as ParseTable, and as ReadFileOrGzip if the file cannot be read.
-absl::StatusOr<Table> ReadTable(const std::string& path, char delimiter,
+// Errors: as ParseTable, and as ReadDecompressed if the file cannot be read.
+absl::StatusOr<Table> ReadTable(const Storage& storage, const std::string& path, char delimiter,
                                 const TableColumns& columns);
 
 }  // namespace syncgrads

@@ -10,6 +10,7 @@
 #include "common/layout.h"
 #include "common/optim/optimizer.h"
 #include "common/status_macros.h"
+#include "worker/job/check_data_sets.h"
 #include "worker/nn/named_model.h"
 
 namespace syncgrads {
@@ -446,6 +447,7 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
   }
   if (!file.has_data()) return root.Member("data").Error("is missing");
   SYNCGRADS_RETURN_IF_ERROR(CheckData(file.data(), root.Member("data")));
+  SYNCGRADS_RETURN_IF_ERROR(CheckDataSets(file, root));
   if (file.data().shards() > 0 && file.workers() > file.data().shards()) {
     return root.Member("workers").Error(absl::StrCat("is ", file.workers(), ", but data.shards is ",
                                                      file.data().shards(),

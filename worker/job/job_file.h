@@ -3,11 +3,13 @@
 #ifndef SYNCGRADS_WORKER_JOB_JOB_FILE_H_
 #define SYNCGRADS_WORKER_JOB_JOB_FILE_H_
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
+#include "worker/storage/storage.h"
 
 namespace syncgrads {
 
@@ -17,6 +19,8 @@ struct Job {
   v1::JobFile file;
   // Paths in the file are relative to it.
   std::string directory;
+  // Where the files of the data lie, if that is not `directory`.
+  std::shared_ptr<const Storage> storage;
 };
 
 // Reads `text` as a job file; `path` is what errors call it.

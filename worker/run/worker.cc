@@ -14,6 +14,7 @@
 #include "client/placement/placement.h"
 #include "common/status_macros.h"
 #include "worker/job/job_file.h"
+#include "worker/storage/open_storage.h"
 #include "worker/train/client_team.h"
 #include "worker/train/data_set.h"
 #include "worker/train/event_log.h"
@@ -54,10 +55,12 @@ absl::Status CheckOptions(const WorkerOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Job> LoadJob(const WorkerOptions& options) {
+absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerSurroundings& surroundings) {
   SYNCGRADS_ASSIGN_OR_RETURN(Job job, LoadJobFile(options.job));
   if (options.seed.has_value()) job.file.set_seed(*options.seed);
   if (options.batch_size.has_value()) job.file.set_batch_size(*options.batch_size);
+  SYNCGRADS_ASSIGN_OR_RETURN(job.storage,
+                             OpenStorage(job.file, job.directory, surroundings.getenv));
   return job;
 }
 
@@ -259,7 +262,7 @@ WorkerOutcome RunElastic(const Job& job, const WorkerOptions& options, ClientOpt
 WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& surroundings) {
   const absl::Status valid = CheckOptions(options);
   if (!valid.ok()) return {valid, absl::OkStatus()};
-  const absl::StatusOr<Job> job = LoadJob(options);
+  const absl::StatusOr<Job> job = LoadJob(options, surroundings);
   if (!job.ok()) return {job.status(), absl::OkStatus()};
   const absl::StatusOr<Placement> placement = FindPlacement(options, surroundings);
   if (!placement.ok()) return {placement.status(), absl::OkStatus()};

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
-#include "worker/base/file.h"
 #include "worker/base/string_list.h"
+#include "worker/storage/file_storage.h"
 
 namespace syncgrads {
 namespace {
@@ -148,6 +149,10 @@ void FillPlanes(const DataSet& data, absl::Span<const double> row, T* pixels) {
   }
 }
 
+std::shared_ptr<const Storage> StorageOf(const Job& job) {
+  return job.storage != nullptr ? job.storage : std::make_shared<FileStorage>(job.directory);
+}
+
 }  // namespace
 
 TargetKind TargetKindOf(const v1::LossSpec& loss) {
@@ -164,7 +169,7 @@ absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& option
   const TargetKind kind = options.with_targets ? TargetKindOf(job.file.loss()) : TargetKind::kNone;
   DataSet set;
   SYNCGRADS_ASSIGN_OR_RETURN(
-      set.data, LoadShards(job.file.data(), job.directory, kind, team.rank(), team.world_size()));
+      set.data, LoadShards(job.file.data(), StorageOf(job), kind, team.rank(), team.world_size()));
   SYNCGRADS_ASSIGN_OR_RETURN(const Contents ours, ContentsOf(set.data));
   SYNCGRADS_ASSIGN_OR_RETURN(const Contents all, Agree(ours, team));
   set.features = ours.features;
@@ -184,8 +189,10 @@ absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& option
 absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners) {
   Job whole = job;
   v1::DataSpec& data = *whole.file.mutable_data();
-  const bool has_shards =
-      data.has_table() && IsDirectory(PathFrom(job.directory, data.table().path()));
+  bool has_shards = false;
+  if (data.has_table()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(has_shards, StorageOf(job)->IsDirectory(data.table().path()));
+  }
   if (data.shards() == 0 && !has_shards) data.set_shards(owners);
   SoleWorker nobody_else;
   return LoadDataSet(whole, DataSetOptions(), nobody_else);

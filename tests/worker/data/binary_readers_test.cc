@@ -12,6 +12,7 @@
 #include "worker/data/cifar10_reader.h"
 #include "worker/data/idx_reader.h"
 #include "worker/data/numpy_reader.h"
+#include "worker/storage/file_storage.h"
 
 namespace syncgrads {
 namespace {
@@ -60,7 +61,7 @@ TEST(IdxReaderTest, ReadsImagesAndLabelsAlsoCompressed) {
   const TemporaryDirectory directory;
   const std::string images = directory.Write("images.gz", Gzip(IdxImages()));
   const std::string labels = directory.Write("labels", IdxLabels());
-  const auto table = ReadIdx(images, labels, TargetKind::kClass);
+  const auto table = ReadIdx(FileStorage(), images, labels, TargetKind::kClass);
   SYNCGRADS_ASSERT_OK(table);
   EXPECT_EQ(table->rows, 3u);
   EXPECT_EQ(ToString(table->images->shape()), "1x2x2");
@@ -71,7 +72,7 @@ TEST(IdxReaderTest, ReadsImagesAndLabelsAlsoCompressed) {
   EXPECT_EQ(table->classes[1].place, labels + ": label 0");
   const Table rest = table->Slice(1, 3);
   EXPECT_EQ(Pixels(rest, 1), Pixels(*table, 2));
-  EXPECT_EQ(ReadIdx(images, "", TargetKind::kNone)->rows, 3u);
+  EXPECT_EQ(ReadIdx(FileStorage(), images, "", TargetKind::kNone)->rows, 3u);
 }
 
 TEST(IdxReaderTest, FilesThatAreNoneAreRefusedWithWhatIsWrong) {
@@ -79,7 +80,7 @@ TEST(IdxReaderTest, FilesThatAreNoneAreRefusedWithWhatIsWrong) {
   const std::string images = directory.Write("images", IdxImages());
   const std::string labels = directory.Write("labels", IdxLabels());
   const auto read = [&](const std::string& a, const std::string& b) {
-    return ReadIdx(a, b, TargetKind::kClass);
+    return ReadIdx(FileStorage(), a, b, TargetKind::kClass);
   };
   ExpectError(read(labels, labels), StatusCode::kDataLoss, {labels, "1 dimensions", "3"});
   const std::string cut = directory.Write("cut", IdxImages().substr(0, 25));
@@ -114,7 +115,7 @@ TEST(Cifar10ReaderTest, ReadsTheRecordsOfAllFilesPlaneByPlane) {
   std::string other(3073, '\0');
   other[0] = 3;
   const auto files = {directory.Write("a.bin", record + other), directory.Write("b.bin", other)};
-  const auto table = ReadCifar10(files, TargetKind::kClass);
+  const auto table = ReadCifar10(FileStorage(), files, TargetKind::kClass);
   SYNCGRADS_ASSERT_OK(table);
   EXPECT_EQ(table->rows, 3u);
   EXPECT_EQ(table->targets, (std::vector<double>{1, 0, 0}));
@@ -127,10 +128,11 @@ TEST(Cifar10ReaderTest, WrongLengthsAndLabelsAreNamed) {
   const TemporaryDirectory directory;
   std::string record(3073, '\0');
   const std::string cut = directory.Write("cut.bin", record + record.substr(1));
-  ExpectError(ReadCifar10({cut}, TargetKind::kClass), StatusCode::kDataLoss, {cut, "6145", "3073"});
+  ExpectError(ReadCifar10(FileStorage(), {cut}, TargetKind::kClass), StatusCode::kDataLoss,
+              {cut, "6145", "3073"});
   record[0] = 10;
   const std::string wrong = directory.Write("wrong.bin", std::string(3073, '\0') + record);
-  ExpectError(ReadCifar10({wrong}, TargetKind::kClass), StatusCode::kDataLoss,
+  ExpectError(ReadCifar10(FileStorage(), {wrong}, TargetKind::kClass), StatusCode::kDataLoss,
               {wrong + ": record 1", "label 10", "0 to 9"});
 }
 
@@ -154,7 +156,7 @@ TEST(NumpyReaderTest, ReadsRowsOfAnyTypeAndDimensions) {
   const std::string features =
       directory.Write("x.npy", Npy("<f4", "(2, 2, 2)", Raw<float>({1, 2, 3, 4, 5, 6, 7, 8.5f})));
   const std::string classes = directory.Write("y.npy", Npy("<i8", "(2,)", Raw<int64_t>({10, 9})));
-  const auto table = ReadNumpy(features, classes, TargetKind::kClass);
+  const auto table = ReadNumpy(FileStorage(), features, classes, TargetKind::kClass);
   SYNCGRADS_ASSERT_OK(table);
   EXPECT_EQ(table->feature_names, (std::vector<std::string>{"x0", "x1", "x2", "x3"}));
   EXPECT_EQ(table->features, (std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8.5}));
@@ -164,10 +166,10 @@ TEST(NumpyReaderTest, ReadsRowsOfAnyTypeAndDimensions) {
   EXPECT_EQ(bytes->numbers, (std::vector<double>{1, 2, 255}));
   const std::string numbers =
       directory.Write("n.npy", Npy("<f8", "(2,)", Raw<double>({-0.5, 1e9})));
-  EXPECT_EQ(ReadNumpy(features, numbers, TargetKind::kNumber)->targets,
+  EXPECT_EQ(ReadNumpy(FileStorage(), features, numbers, TargetKind::kNumber)->targets,
             (std::vector<double>{-0.5, 1e9}));
-  ExpectError(ReadNumpy(features, numbers, TargetKind::kClass), StatusCode::kInvalidArgument,
-              {"n.npy: target 0 is -0.5"});
+  ExpectError(ReadNumpy(FileStorage(), features, numbers, TargetKind::kClass),
+              StatusCode::kInvalidArgument, {"n.npy: target 0 is -0.5"});
 }
 
 TEST(NumpyReaderTest, FilesThatAreNoneAreRefusedWithWhatIsWrong) {
@@ -186,11 +188,11 @@ TEST(NumpyReaderTest, FilesThatAreNoneAreRefusedWithWhatIsWrong) {
   const TemporaryDirectory directory;
   const std::string features = directory.Write("x.npy", good);
   const std::string three = directory.Write("y.npy", Npy("|u1", "(3,)", Bytes({1, 2, 3})));
-  ExpectError(ReadNumpy(features, three, TargetKind::kClass), StatusCode::kInvalidArgument,
-              {"has 3 numbers", "has 2 rows"});
+  ExpectError(ReadNumpy(FileStorage(), features, three, TargetKind::kClass),
+              StatusCode::kInvalidArgument, {"has 3 numbers", "has 2 rows"});
   const std::string nan =
       directory.Write("nan.npy", Npy("<f8", "(1, 2)", Raw<double>({1, 0.0 / 0.0})));
-  ExpectError(ReadNumpy(nan, "", TargetKind::kNone), StatusCode::kInvalidArgument,
+  ExpectError(ReadNumpy(FileStorage(), nan, "", TargetKind::kNone), StatusCode::kInvalidArgument,
               {"row 0, feature x1", "not finite"});
 }
 

@@ -6,12 +6,14 @@
 #include <turbojpeg.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/data/jpeg.h"
+#include "worker/storage/file_storage.h"
 
 namespace syncgrads {
 namespace {
@@ -144,6 +146,7 @@ class ImageNetTest : public testing::Test {
                      Gradient(30, 20).substr(0, 500));
     spec_.set_smallest_side(16);
     spec_.set_size(12);
+    spec_.set_path(directory_.path());
   }
 
   void WriteTable(const std::string& part, const std::string& rows) {
@@ -151,7 +154,7 @@ class ImageNetTest : public testing::Test {
   }
 
   absl::StatusOr<Table> Read(TargetKind kind = TargetKind::kClass) {
-    return ReadImageNet(spec_, directory_.path(), kind);
+    return ReadImageNet(std::make_shared<FileStorage>(), spec_, kind);
   }
 
   TemporaryDirectory directory_;

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
+#include "worker/storage/file_storage.h"
 
 namespace syncgrads {
 namespace {
@@ -50,12 +53,16 @@ v1::DataSpec FileSpec(const std::string& path, uint32_t shards) {
   return spec;
 }
 
+std::shared_ptr<const Storage> FilesIn(const std::string& directory) {
+  return std::make_shared<FileStorage>(directory);
+}
+
 constexpr const char* kFiveRows = "x,y\n0,0\n1,1\n2,2\n3,3\n4,4\n";
 
 TEST(LoadShardsTest, AFileIsCutIntoRanges) {
   const TemporaryDirectory directory;
   directory.Write("t.csv", kFiveRows);
-  const auto data = LoadShards(FileSpec("t.csv", 3), directory.path(), TargetKind::kNumber,
+  const auto data = LoadShards(FileSpec("t.csv", 3), FilesIn(directory.path()), TargetKind::kNumber,
                                /*rank=*/0, /*world_size=*/2);
   SYNCGRADS_ASSERT_OK(data);
   EXPECT_EQ(data->total_shards, 3u);
@@ -68,7 +75,8 @@ TEST(LoadShardsTest, AFileIsCutIntoRanges) {
 TEST(LoadShardsTest, WithoutANumberThereIsAShardForEachWorker) {
   const TemporaryDirectory directory;
   directory.Write("t.csv", kFiveRows);
-  const auto data = LoadShards(FileSpec("t.csv", 0), directory.path(), TargetKind::kNumber, 7, 8);
+  const auto data =
+      LoadShards(FileSpec("t.csv", 0), FilesIn(directory.path()), TargetKind::kNumber, 7, 8);
   SYNCGRADS_ASSERT_OK(data);
   EXPECT_EQ(data->total_shards, 8u);
   EXPECT_EQ(data->shards[0].table.rows, 0u);
@@ -77,8 +85,9 @@ TEST(LoadShardsTest, WithoutANumberThereIsAShardForEachWorker) {
 TEST(LoadShardsTest, MoreWorkersThanShardsIsAnErrorWithBothNumbers) {
   const TemporaryDirectory directory;
   directory.Write("t.csv", kFiveRows);
-  ExpectError(LoadShards(FileSpec("t.csv", 3), directory.path(), TargetKind::kNumber, 0, 4),
-              absl::StatusCode::kInvalidArgument, {"4 workers", "data.shards is 3"});
+  ExpectError(
+      LoadShards(FileSpec("t.csv", 3), FilesIn(directory.path()), TargetKind::kNumber, 0, 4),
+      absl::StatusCode::kInvalidArgument, {"4 workers", "data.shards is 3"});
 }
 
 v1::DataSpec DirectorySpec(uint32_t shards) {
@@ -92,7 +101,8 @@ TEST(LoadShardsTest, ADirectoryHasAShardInEachOfItsShardDirectories) {
   directory.Write("data/shard0/t.tsv", "x\ty\n0\t0\n");
   directory.Write("data/shard1/t.tsv", "y\tx\n9\t1\n");
   directory.Write("data/other/t.tsv", "nonsense");
-  const auto data = LoadShards(DirectorySpec(0), directory.path(), TargetKind::kNumber, 0, 1);
+  const auto data =
+      LoadShards(DirectorySpec(0), FilesIn(directory.path()), TargetKind::kNumber, 0, 1);
   SYNCGRADS_ASSERT_OK(data);
   ASSERT_EQ(data->shards.size(), 2u);
   EXPECT_EQ(data->shards[1].table.features, (std::vector<double>{1}));
@@ -103,7 +113,7 @@ TEST(LoadShardsTest, MoreWorkersThanShardDirectoriesIsAnErrorWithBothNumbers) {
   const TemporaryDirectory directory;
   directory.Write("data/shard0/t.tsv", "x\ty\n");
   directory.Write("data/shard1/t.tsv", "x\ty\n");
-  ExpectError(LoadShards(DirectorySpec(0), directory.path(), TargetKind::kNumber, 0, 3),
+  ExpectError(LoadShards(DirectorySpec(0), FilesIn(directory.path()), TargetKind::kNumber, 0, 3),
               absl::StatusCode::kInvalidArgument,
               {"3 workers", "shard directories in " + directory.path() + "/data is 2"});
 }
@@ -111,7 +121,7 @@ TEST(LoadShardsTest, MoreWorkersThanShardDirectoriesIsAnErrorWithBothNumbers) {
 TEST(LoadShardsTest, AnotherNumberOfShardDirectoriesIsAnErrorWithBothNumbers) {
   const TemporaryDirectory directory;
   directory.Write("data/shard0/t.tsv", "x\ty\n");
-  ExpectError(LoadShards(DirectorySpec(2), directory.path(), TargetKind::kNumber, 0, 1),
+  ExpectError(LoadShards(DirectorySpec(2), FilesIn(directory.path()), TargetKind::kNumber, 0, 1),
               absl::StatusCode::kInvalidArgument, {"data.shards is 2", "has 1 shard"});
 }
 
@@ -119,23 +129,24 @@ TEST(LoadShardsTest, MissingShardsAndFilesAreNamed) {
   const TemporaryDirectory directory;
   directory.Write("data/shard0/t.tsv", "x\ty\n");
   directory.Write("data/shard2/t.tsv", "x\ty\n");
-  ExpectError(LoadShards(DirectorySpec(0), directory.path(), TargetKind::kNumber, 0, 1),
+  ExpectError(LoadShards(DirectorySpec(0), FilesIn(directory.path()), TargetKind::kNumber, 0, 1),
               absl::StatusCode::kNotFound, {"has shard2 but no shard1"});
   directory.Write("data/shard1/other.tsv", "x\ty\n");
-  ExpectError(LoadShards(DirectorySpec(0), directory.path(), TargetKind::kNumber, 0, 1),
+  ExpectError(LoadShards(DirectorySpec(0), FilesIn(directory.path()), TargetKind::kNumber, 0, 1),
               absl::StatusCode::kNotFound, {"shard1/t.tsv"});
-  ExpectError(LoadShards(FileSpec("none.csv", 0), directory.path(), TargetKind::kNumber, 0, 1),
-              absl::StatusCode::kNotFound, {"none.csv"});
+  ExpectError(
+      LoadShards(FileSpec("none.csv", 0), FilesIn(directory.path()), TargetKind::kNumber, 0, 1),
+      absl::StatusCode::kNotFound, {"none.csv"});
 }
 
 TEST(LoadShardsTest, AFileAndADirectoryAreNotMistakenForEachOther) {
   const TemporaryDirectory directory;
   directory.Write("data/shard0/t.tsv", "x\ty\n");
-  ExpectError(LoadShards(FileSpec("data", 0), directory.path(), TargetKind::kNumber, 0, 1),
+  ExpectError(LoadShards(FileSpec("data", 0), FilesIn(directory.path()), TargetKind::kNumber, 0, 1),
               absl::StatusCode::kInvalidArgument, {"data.table.file is not given"});
   v1::DataSpec spec = FileSpec("data/shard0/t.tsv", 0);
   spec.mutable_table()->set_file("t.tsv");
-  ExpectError(LoadShards(spec, directory.path(), TargetKind::kNumber, 0, 1),
+  ExpectError(LoadShards(spec, FilesIn(directory.path()), TargetKind::kNumber, 0, 1),
               absl::StatusCode::kInvalidArgument, {"is not a directory"});
 }
 
@@ -143,9 +154,9 @@ TEST(GeneratedShardsTest, DoNotDependOnHowManyShardsThereAre) {
   v1::DataSpec spec;
   spec.mutable_generated()->set_rows(1000);
   spec.mutable_generated()->set_seed(3);
-  const auto whole = LoadShards(spec, ".", TargetKind::kClass, 0, 1);
+  const auto whole = LoadShards(spec, FilesIn("."), TargetKind::kClass, 0, 1);
   SYNCGRADS_ASSERT_OK(whole);
-  const auto half = LoadShards(spec, ".", TargetKind::kClass, 1, 2);
+  const auto half = LoadShards(spec, FilesIn("."), TargetKind::kClass, 1, 2);
   SYNCGRADS_ASSERT_OK(half);
   const Table& all = whole->shards[0].table;
   const Table& rest = half->shards[0].table;
@@ -165,8 +176,8 @@ TEST(GeneratedShardsTest, AnUnknownColumnIsNamed) {
   v1::DataSpec spec;
   spec.mutable_generated()->set_rows(10);
   spec.add_features("z");
-  ExpectError(LoadShards(spec, ".", TargetKind::kClass, 0, 1), absl::StatusCode::kInvalidArgument,
-              {"\"z\"", "x, y, above"});
+  ExpectError(LoadShards(spec, FilesIn("."), TargetKind::kClass, 0, 1),
+              absl::StatusCode::kInvalidArgument, {"\"z\"", "x, y, above"});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/testing/status.h"
+#include "worker/storage/file_storage.h"
 
 namespace syncgrads {
 namespace {
@@ -101,8 +102,8 @@ TEST(TableReaderTest, AQuoteThatDoesNotEndIsNamed) {
 }
 
 TEST(TableReaderTest, AMissingFileIsNamed) {
-  ExpectError(ReadTable("/nowhere/t.csv", ',', kNumbers), absl::StatusCode::kNotFound,
-              {"/nowhere/t.csv"});
+  ExpectError(ReadTable(FileStorage(), "/nowhere/t.csv", ',', kNumbers),
+              absl::StatusCode::kNotFound, {"/nowhere/t.csv"});
 }
 
 }  // namespace

@@ -123,6 +123,23 @@ TEST(JobFileTest, TermsOfAnElasticJobThatCannotBeAreNamed) {
       ParseWith("batch_size: 8", "batch_size: 8 elastic { min_workers: 2 step_timeout_s: 9 }"));
 }
 
+TEST(JobFileTest, DataSetsThatCannotBeAreNamed) {
+  const std::string epochs = "epochs: 50";
+  const auto expect = [&](const std::string& sets, const std::string& problem) {
+    ExpectRefused(epochs, epochs + " " + sets, {"dir/x.job:3:", "data_sets[0", problem});
+  };
+  expect("data_sets { directory: \"d\" }", "].name: is missing");
+  expect("data_sets { name: \"a\" }", "]: has no place");
+  expect("data_sets { name: \"a\" s3 { prefix: \"p\" } }", "].s3.bucket: is missing");
+  ExpectRefused(epochs,
+                epochs + " data_sets { name: \"a\" s3 { bucket: \"b\" endpoint: \"host:1\" } }",
+                {"data_sets[0].s3.endpoint: \"host:1\" begins neither"});
+  const std::string twice = " data_sets { name: \"a\" directory: \"d\" }";
+  ExpectRefused(epochs, epochs + twice + twice, {"data_sets[1].name: \"a\" is there twice"});
+  ExpectRefused("shards: 3", "shards: 3 set: \"none\"",
+                {"dir/x.job:7:", "data.set: \"none\" is not among the data_sets"});
+}
+
 TEST(JobFileTest, ANamedModelHasItsLayersFilledIn) {
   const std::string layers =
       "  layers { dense { outputs: 8 activation: TANH } }\n  layers { dense { outputs: 3 } }\n";

@@ -1,0 +1,51 @@
+#include "worker/job/check_data_sets.h"
+
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+namespace {
+
+absl::Status CheckBucket(const v1::S3Bucket& bucket, const Field& field) {
+  if (bucket.bucket().empty()) return field.Member("bucket").Error("is missing: its name");
+  const std::string& endpoint = bucket.endpoint();
+  if (!endpoint.empty() && !absl::StartsWith(endpoint, "http://") &&
+      !absl::StartsWith(endpoint, "https://")) {
+    return field.Member("endpoint")
+        .Error(absl::StrCat("\"", endpoint, "\" begins neither with http:// nor with https://"));
+  }
+  if (bucket.anonymous() && !bucket.profile().empty()) {
+    return field.Member("profile").Error(
+        absl::StrCat("is \"", bucket.profile(), "\", but anonymous needs none"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckDataSets(const v1::JobFile& file, const Field& root) {
+  std::set<std::string> names;
+  for (int i = 0; i < file.data_sets_size(); ++i) {
+    const v1::NamedDataSet& set = file.data_sets(i);
+    const Field field = root.Member("data_sets", i);
+    if (set.name().empty()) return field.Member("name").Error("is missing");
+    if (!names.insert(set.name()).second) {
+      return field.Member("name").Error(absl::StrCat("\"", set.name(), "\" is there twice"));
+    }
+    if (set.place_case() == v1::NamedDataSet::PLACE_NOT_SET) {
+      return field.Error("has no place: directory or s3");
+    }
+    if (set.has_s3()) SYNCGRADS_RETURN_IF_ERROR(CheckBucket(set.s3(), field.Member("s3")));
+  }
+  const std::string& used = file.data().set();
+  if (used.empty() || names.contains(used)) return absl::OkStatus();
+  return root.Member("data").Member("set").Error(
+      absl::StrCat("\"", used, "\" is not among the data_sets: ", absl::StrJoin(names, ", ")));
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,31 @@
+// Data sets in the file system.
+
+#ifndef SYNCGRADS_WORKER_STORAGE_FILE_STORAGE_H_
+#define SYNCGRADS_WORKER_STORAGE_FILE_STORAGE_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/storage/storage.h"
+
+namespace syncgrads {
+
+// Immutable.
+class FileStorage : public Storage {
+ public:
+  // Absolute paths stay as they are; so do all if `root` is empty.
+  explicit FileStorage(std::string root = "") : root_(std::move(root)) {}
+
+  absl::StatusOr<std::string> Read(const std::string& path, size_t max_bytes) const override;
+  absl::StatusOr<bool> IsDirectory(const std::string& path) const override;
+  absl::StatusOr<std::vector<std::string>> ListDirectories(const std::string& path) const override;
+  std::string NameOf(const std::string& path) const override;
+
+ private:
+  const std::string root_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_STORAGE_FILE_STORAGE_H_
