@@ -22,13 +22,16 @@ struct Receiver {
   HttpAnswer& answer;
   size_t max_body_bytes;
   bool too_long = false;
+  bool headers_ended = false;
 };
 
 size_t ReceiveHeader(char* bytes, size_t size, size_t count, void* user) {
-  auto& headers = static_cast<Receiver*>(user)->answer.headers;
+  auto& receiver = *static_cast<Receiver*>(user);
+  auto& headers = receiver.answer.headers;
   const absl::string_view line(bytes, size * count);
   // The first line of an answer; the ones before were "100 Continue" and the like.
   if (absl::StartsWith(line, "HTTP/")) headers.clear();
+  receiver.headers_ended = line == "\r\n";
   const size_t colon = line.find(':');
   if (colon != absl::string_view::npos) {
     headers[absl::AsciiStrToLower(line.substr(0, colon))] =
@@ -162,6 +165,9 @@ HttpAnswer HttpClient::Get(const std::string& url, std::vector<std::string> head
     const std::string message = *error != '\0' ? error : curl_easy_strerror(result);
     answer.transport =
         IsPassing(result) ? absl::UnavailableError(message) : absl::InternalError(message);
+  } else if (!receiver.headers_ended) {
+    // libcurl takes a connection that ends there for an answer without a body.
+    answer.transport = absl::UnavailableError("the connection has ended in the answer's header");
   }
   return answer;
 }

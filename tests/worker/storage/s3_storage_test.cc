@@ -104,6 +104,15 @@ TEST_F(S3Test, AfterACutReadingGoesOnWhereItWas) {
   EXPECT_EQ(proxy_->connections(), before + 4);
 }
 
+TEST_F(S3Test, AnAnswerThatIsCutInItsHeaderIsNone) {
+  const std::string bytes = Bytes(5'000);
+  Put("a", bytes);
+  for (size_t length = 1; length < 300; length += 13) {
+    proxy_->Inject({{Fault::kCut, length}});
+    EXPECT_EQ(*S3Storage(Options()).Read("a", kAnySize), bytes) << length;
+  }
+}
+
 TEST_F(S3Test, AStoreThatStaysBusyIsGivenUpAndItsWordsAreShown) {
   Put("a", "x");
   proxy_->Inject(std::deque<Fault>(100, Fault{Fault::kBusy}));
