@@ -24,14 +24,16 @@ struct JpegCrop {
   bool mirrored = false;
 };
 
-// Sets `pixels`, 3 x size x size as Shape says, to numbers from 0 to 1. The image
-// is decoded at the smallest scale that still has smallest_side pixels, and scaled
-// the rest of the way linearly. Grey images get three equal channels.
+// Sets `pixels`, 3 x size x size as Shape says, to numbers from 0 to 1. Of the image
+// only what the crop needs is decoded, at the smallest of the scales 1, 1/2, 1/4 and
+// 1/8 that still has smallest_side pixels, and scaled the rest of the way linearly.
+// Grey images get three equal channels.
 //
 // Thread-safe.
 //
 // Errors:
-//   DataLoss  it is no JPEG, or damaged, or cut short; in the decoder's words
+//   DataLoss  it is no JPEG, or damaged, or cut short, before the end of what the
+//             crop needs; in the decoder's words
 absl::Status DecodeJpeg(absl::string_view bytes, const JpegCrop& crop, absl::Span<float> pixels);
 
 }  // namespace syncgrads

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <turbojpeg.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -26,7 +28,8 @@ struct Colour {
 
 // An image whose pixels are colour(x, y).
 template <typename Function>
-std::string MakeJpeg(int width, int height, bool grey, Function colour) {
+std::string MakeJpeg(int width, int height, bool grey, Function colour,
+                     TJSAMP sampling = TJSAMP_444) {
   std::vector<unsigned char> pixels;
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x) {
@@ -41,7 +44,7 @@ std::string MakeJpeg(int width, int height, bool grey, Function colour) {
   unsigned char* bytes = nullptr;
   unsigned long size = 0;  // NOLINT: the library's type
   EXPECT_EQ(tjCompress2(encoder, pixels.data(), width, 0, height, grey ? TJPF_GRAY : TJPF_RGB,
-                        &bytes, &size, grey ? TJSAMP_GRAY : TJSAMP_444, 98, 0),
+                        &bytes, &size, grey ? TJSAMP_GRAY : sampling, 98, 0),
             0);
   const std::string jpeg(bytes, bytes + size);
   tjFree(bytes);
@@ -98,6 +101,85 @@ TEST(JpegTest, ACropLiesWhereItIsToldAndMayBeMirrored) {
   const std::vector<float> mirrored = Decode(jpeg, crop);
   for (int64_t x = 0; x < 32; ++x) {
     EXPECT_EQ(At(mirrored, crop, x, 5, 0), At(pixels, crop, 31 - x, 5, 0));
+  }
+}
+
+// What a crop is of an image that was decoded whole, at its own size.
+std::vector<float> Reference(const std::string& jpeg, int width, int height, const JpegCrop& crop) {
+  std::vector<unsigned char> whole(static_cast<size_t>(width) * height * 3);
+  void* decoder = tjInitDecompress();
+  EXPECT_EQ(tjDecompress2(decoder, reinterpret_cast<const unsigned char*>(jpeg.data()), jpeg.size(),
+                          whole.data(), width, 0, height, TJPF_RGB, 0),
+            0);
+  tjDestroy(decoder);
+  const double ratio = static_cast<double>(crop.smallest_side) / std::min(width, height);
+  const auto place = [&](int64_t i, int given, double share, double& at) {
+    const double scaled = std::round(given * ratio);
+    const double begin = std::floor((scaled - static_cast<double>(crop.size)) * share);
+    at =
+        std::clamp((begin + static_cast<double>(i) + 0.5) * given / scaled - 0.5, 0.0, given - 1.0);
+  };
+  std::vector<float> pixels;
+  for (int64_t y = 0; y < crop.size; ++y) {
+    for (int64_t x = 0; x < crop.size; ++x) {
+      double down, across;
+      place(y, height, crop.top, down);
+      place(crop.mirrored ? crop.size - 1 - x : x, width, crop.left, across);
+      const int top = static_cast<int>(down), left = static_cast<int>(across);
+      const auto at = [&](int line, int column, int channel) -> double {
+        return whole[static_cast<size_t>(
+            (std::min(line, height - 1) * width + std::min(column, width - 1)) * 3 + channel)];
+      };
+      for (int c = 0; c < 3; ++c) {
+        const double upper =
+            at(top, left, c) * (1 - across + left) + at(top, left + 1, c) * (across - left);
+        const double lower =
+            at(top + 1, left, c) * (1 - across + left) + at(top + 1, left + 1, c) * (across - left);
+        pixels.push_back(
+            static_cast<float>((upper * (1 - down + top) + lower * (down - top)) / 255));
+      }
+    }
+  }
+  return pixels;
+}
+
+TEST(JpegTest, ACropIsWhatTheWholeImageHasThere) {
+  constexpr int kWidth = 173, kHeight = 131;
+  const std::string jpeg = MakeJpeg(
+      kWidth, kHeight, /*grey=*/false,
+      [](int x, int y) {
+        return Colour{x * 255 / kWidth, (x * y / 7) % 200, (y * 13) % 256};
+      },
+      TJSAMP_420);
+  JpegCrop crop;
+  crop.smallest_side = 100;
+  crop.size = 48;
+  for (const double left : {0.0, 0.3, 0.5, 1.0}) {
+    for (const double top : {0.0, 0.7, 1.0}) {
+      crop.left = left;
+      crop.top = top;
+      crop.mirrored = !crop.mirrored;
+      const std::vector<float> pixels = Decode(jpeg, crop);
+      const std::vector<float> expected = Reference(jpeg, kWidth, kHeight, crop);
+      ASSERT_EQ(pixels.size(), expected.size());
+      for (size_t i = 0; i < pixels.size(); ++i) {
+        ASSERT_NEAR(pixels[i], expected[i], 1e-5) << left << " " << top << " " << i;
+      }
+    }
+  }
+}
+
+TEST(JpegTest, DamagedBytesAreAnErrorOrAnotherImage) {
+  const std::string jpeg = Gradient(64, 48);
+  JpegCrop crop;
+  crop.smallest_side = crop.size = 32;
+  std::vector<float> pixels(3 * 32 * 32);
+  std::minstd_rand random(1);
+  for (int i = 0; i < 2000; ++i) {
+    std::string damaged = jpeg;
+    for (int j = 0; j < 3; ++j) damaged[random() % damaged.size()] = static_cast<char>(random());
+    const absl::Status status = DecodeJpeg(damaged, crop, absl::MakeSpan(pixels));
+    EXPECT_TRUE(status.ok() || absl::IsDataLoss(status)) << status;
   }
 }
 

@@ -1,0 +1,92 @@
+#include "worker/data/jpeg_decoder.h"
+
+#include <jerror.h>
+
+#include <algorithm>
+
+namespace syncgrads {
+
+JpegDecoder::JpegDecoder() {
+  image_.err = jpeg_std_error(&errors_);
+  errors_.error_exit = &OnError;
+  errors_.emit_message = &OnMessage;
+  image_.client_data = this;
+  jpeg_create_decompress(&image_);
+}
+
+JpegDecoder::~JpegDecoder() { jpeg_destroy_decompress(&image_); }
+
+JpegDecoder& JpegDecoder::Of(j_common_ptr image) {
+  return *static_cast<JpegDecoder*>(image->client_data);
+}
+
+void JpegDecoder::OnError(j_common_ptr image) {
+  JpegDecoder& self = Of(image);
+  self.errors_.format_message(image, self.message_);
+  std::longjmp(self.jump_, 1);
+}
+
+void JpegDecoder::OnMessage(j_common_ptr image, int level) {
+  constexpr int kWarning = -1;
+  if (level != kWarning) return;
+  // There are warnings that do not hurt, such as bytes between two markers.
+  switch (image->err->msg_code) {
+    case JWRN_JPEG_EOF:
+    case JWRN_HIT_MARKER:
+    case JWRN_HUFF_BAD_CODE:
+    case JWRN_BOGUS_PROGRESSION:
+    case JWRN_MUST_RESYNC:
+    case JWRN_ARITH_BAD_CODE:
+      OnError(image);
+    default:
+      return;
+  }
+}
+
+bool JpegDecoder::TryHeader(absl::string_view bytes) {
+  if (setjmp(jump_) != 0) return false;
+  jpeg_mem_src(&image_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  jpeg_read_header(&image_, TRUE);
+  return true;
+}
+
+bool JpegDecoder::TryStart(int denominator, PixelRegion& region) {
+  if (setjmp(jump_) != 0) return false;
+  image_.scale_num = 1;
+  image_.scale_denom = static_cast<unsigned>(denominator);
+  image_.out_color_space = JCS_RGB;
+  jpeg_start_decompress(&image_);
+  // Colours are interpolated between neighbours, so that the outermost pixels of what
+  // is decoded are not what they would be in the whole image.
+  const int right = std::min(region.left + region.width + 1, static_cast<int>(image_.output_width));
+  JDIMENSION left = static_cast<JDIMENSION>(std::max(region.left - 1, 0));
+  JDIMENSION width = static_cast<JDIMENSION>(right) - left;
+  jpeg_crop_scanline(&image_, &left, &width);
+  region.left = static_cast<int>(left);
+  region.width = static_cast<int>(width);
+  jpeg_skip_scanlines(&image_, static_cast<JDIMENSION>(region.top));
+  return true;
+}
+
+bool JpegDecoder::TryLines(PixelRegion& region) {
+  if (setjmp(jump_) != 0) return false;
+  for (int read = 0; read < region.height;) {
+    JSAMPROW line = region.bytes.data() + static_cast<size_t>(read) * region.width * 3;
+    read += static_cast<int>(jpeg_read_scanlines(&image_, &line, 1));
+  }
+  jpeg_abort_decompress(&image_);
+  return true;
+}
+
+absl::Status JpegDecoder::ReadHeader(absl::string_view bytes) {
+  jpeg_abort_decompress(&image_);
+  return TryHeader(bytes) ? absl::OkStatus() : absl::DataLossError(message_);
+}
+
+absl::Status JpegDecoder::ReadRegion(int denominator, PixelRegion& region) {
+  if (!TryStart(denominator, region)) return absl::DataLossError(message_);
+  region.bytes.resize(static_cast<size_t>(region.width) * region.height * 3);
+  return TryLines(region) ? absl::OkStatus() : absl::DataLossError(message_);
+}
+
+}  // namespace syncgrads
