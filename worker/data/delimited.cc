@@ -40,6 +40,10 @@ DelimitedReader::DelimitedReader(absl::string_view text, std::string path, char 
   }
 }
 
+std::string DelimitedReader::HeaderPlace() const { return absl::StrCat(path_, ":1"); }
+
+std::string DelimitedReader::PlaceOf(size_t) const { return absl::StrCat(path_, ":", line_); }
+
 absl::StatusOr<bool> DelimitedReader::NextRow(std::vector<std::string>& cells) {
   if (rest_.empty()) return false;
   SYNCGRADS_RETURN_IF_ERROR(SplitLine(cells));

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "worker/data/rows.h"
 
 namespace syncgrads {
 
@@ -19,7 +20,7 @@ namespace syncgrads {
 // skipped.
 //
 // Not thread-safe.
-class DelimitedReader {
+class DelimitedReader : public Rows {
  public:
   // `text` is the contents of `path`, which is for errors; it must outlive the
   // reader.
@@ -30,19 +31,18 @@ class DelimitedReader {
   static absl::StatusOr<DelimitedReader> Create(absl::string_view text, std::string path,
                                                 char delimiter);
 
-  const std::vector<std::string>& header() const { return header_; }
+  const std::vector<std::string>& header() const override { return header_; }
+  std::string HeaderPlace() const override;
+  std::string PlaceOf(size_t column) const override;
   const std::string& path() const { return path_; }
   // Of the row that was read last; the header is line 1.
   size_t line() const { return line_; }
 
-  // Reads the next row into `cells`, as many as the header has. Returns false
-  // when there is none.
-  //
   // Errors:
   //   InvalidArgument  "PATH:LINE: what is wrong": fewer cells than the header has
   //                    (names the first column without one), or more; a quote
   //                    that does not end
-  absl::StatusOr<bool> NextRow(std::vector<std::string>& cells);
+  absl::StatusOr<bool> NextRow(std::vector<std::string>& cells) override;
 
  private:
   DelimitedReader(absl::string_view text, std::string path, char delimiter);

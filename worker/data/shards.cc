@@ -30,7 +30,7 @@ char DelimiterOf(const v1::TableSource& table, absl::string_view file) {
   return absl::EndsWith(absl::StripSuffix(file, ".gz"), ".tsv") ? '\t' : ',';
 }
 
-// How many directories shard0, shard1, ... there are in `path`.
+// How many directories shard0, shard1, ... there are in `directory`.
 absl::StatusOr<uint32_t> CountShardDirectories(const Storage& storage,
                                                const std::string& directory) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
@@ -51,7 +51,6 @@ absl::StatusOr<uint32_t> CountShardDirectories(const Storage& storage,
       return absl::NotFoundError(absl::StrCat(path, " has shard", numbers[i], " but no shard", i));
     }
   }
-  if (numbers.empty()) return absl::NotFoundError(absl::StrCat(path, " has no directory shard0"));
   return numbers.size();
 }
 
@@ -78,14 +77,38 @@ absl::StatusOr<WorkerData> CutTable(const v1::DataSpec& spec, const Table& table
                    });
 }
 
+// The tables of a source that are joined, the master first.
+std::vector<TableFile> TablesIn(const std::string& directory, const v1::TableSource& source) {
+  std::vector<TableFile> files;
+  for (const v1::JoinedTable& table : source.tables()) {
+    const TableFile file = {absl::StrCat(directory, "/", table.file()),
+                            DelimiterOf(source, table.file()),
+                            table.id().empty() ? "ID" : table.id()};
+    const bool is_master = table.file() == source.master_table();
+    files.insert(is_master ? files.begin() : files.end(), file);
+  }
+  return files;
+}
+
+// The table of a directory, which may be a shard.
+absl::StatusOr<Table> ReadDirectory(const Storage& storage, const std::string& directory,
+                                    const v1::TableSource& source, const TableColumns& columns) {
+  if (source.tables_size() > 0) {
+    return ReadJoinedTable(storage, TablesIn(directory, source), columns);
+  }
+  return ReadTable(storage, absl::StrCat(directory, "/", source.file()),
+                   DelimiterOf(source, source.file()), columns);
+}
+
 absl::StatusOr<WorkerData> LoadFile(const v1::DataSpec& spec, const Storage& storage,
                                     const TableColumns& columns, uint32_t rank,
                                     uint32_t world_size) {
   const std::string& path = spec.table().path();
-  if (!spec.table().file().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("data.table.file is \"", spec.table().file(),
-                                                   "\", but ", storage.NameOf(path),
-                                                   " is not a directory"));
+  const bool joined = spec.table().tables_size() > 0;
+  if (joined || !spec.table().file().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        joined ? "data.table.tables are given" : "data.table.file is \"", spec.table().file(),
+        joined ? "" : "\"", ", but ", storage.NameOf(path), " is not a directory"));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const Table table,
                              ReadTable(storage, path, DelimiterOf(spec.table(), path), columns));
@@ -112,25 +135,30 @@ absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const Storage
                                          uint32_t world_size) {
   const std::string& directory = spec.table().path();
   const std::string path = storage.NameOf(directory);
-  const std::string& file = spec.table().file();
-  if (file.empty()) {
+  const bool joined = spec.table().tables_size() > 0;
+  if (!joined && spec.table().file().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is a directory, but data.table.file is not given"));
   }
-  WorkerData data;
-  SYNCGRADS_ASSIGN_OR_RETURN(data.total_shards, CountShardDirectories(storage, directory));
-  if (spec.shards() > 0 && spec.shards() != data.total_shards) {
-    return absl::InvalidArgumentError(absl::StrCat("data.shards is ", spec.shards(), ", but ", path,
-                                                   " has ", data.total_shards,
-                                                   " shard directories"));
+  SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t shards, CountShardDirectories(storage, directory));
+  if (shards == 0 && joined) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const Table table,
+                               ReadDirectory(storage, directory, spec.table(), columns));
+    return CutTable(spec, table, rank, world_size);
   }
-  SYNCGRADS_RETURN_IF_ERROR(
-      CheckEnoughShards(data.total_shards, world_size,
-                        absl::StrCat("the number of shard directories in ", path, " is")));
-  for (const uint32_t number : ShardsOf(data.total_shards, rank, world_size)) {
+  if (shards == 0) return absl::NotFoundError(absl::StrCat(path, " has no directory shard0"));
+  WorkerData data;
+  data.total_shards = shards;
+  if (spec.shards() > 0 && spec.shards() != shards) {
+    return absl::InvalidArgumentError(absl::StrCat("data.shards is ", spec.shards(), ", but ", path,
+                                                   " has ", shards, " shard directories"));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckEnoughShards(
+      shards, world_size, absl::StrCat("the number of shard directories in ", path, " is")));
+  for (const uint32_t number : ShardsOf(shards, rank, world_size)) {
     SYNCGRADS_ASSIGN_OR_RETURN(
-        Table table, ReadTable(storage, absl::StrCat(directory, "/shard", number, "/", file),
-                               DelimiterOf(spec.table(), file), columns));
+        Table table,
+        ReadDirectory(storage, absl::StrCat(directory, "/shard", number), spec.table(), columns));
     data.shards.push_back({number, std::move(table)});
   }
   return data;
@@ -154,6 +182,15 @@ std::vector<uint32_t> ShardsOf(uint32_t shards, uint32_t rank, uint32_t world_si
     numbers.push_back(static_cast<uint32_t>(number));
   }
   return numbers;
+}
+
+absl::StatusOr<bool> HasShardDirectories(const v1::DataSpec& spec, const Storage& storage) {
+  if (!spec.has_table()) return false;
+  const std::string& path = spec.table().path();
+  SYNCGRADS_ASSIGN_OR_RETURN(const bool is_directory, storage.IsDirectory(path));
+  if (!is_directory) return false;
+  SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t shards, CountShardDirectories(storage, path));
+  return shards > 0;
 }
 
 absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec,

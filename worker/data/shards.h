@@ -47,6 +47,10 @@ struct WorkerData {
   uint32_t total_shards = 0;
 };
 
+// Whether the source has shards of its own: directories shard0, shard1, ... . Errors:
+// as LoadShards.
+absl::StatusOr<bool> HasShardDirectories(const v1::DataSpec& spec, const Storage& storage);
+
 // Reads the shards of worker `rank` of `world_size`. `spec` is one that
 // ParseJobFile has let pass; its paths are in `storage`.
 //

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "worker/data/delimited.h"
+#include "worker/data/joined_rows.h"
 
 namespace syncgrads {
 namespace {
@@ -23,32 +24,32 @@ struct Positions {
   std::optional<size_t> weight;
 };
 
-absl::StatusOr<size_t> Find(const DelimitedReader& reader, const std::string& column) {
-  const auto& header = reader.header();
+absl::StatusOr<size_t> Find(const Rows& rows, const std::string& column) {
+  const auto& header = rows.header();
   const auto it = std::find(header.begin(), header.end(), column);
   if (it == header.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(reader.path(), ":1: there is no column \"",
+    return absl::InvalidArgumentError(absl::StrCat(rows.HeaderPlace(), ": there is no column \"",
                                                    column, "\"; the header has ",
                                                    absl::StrJoin(header, ", ")));
   }
   return it - header.begin();
 }
 
-absl::StatusOr<Positions> Locate(const DelimitedReader& reader, const TableColumns& columns) {
+absl::StatusOr<Positions> Locate(const Rows& rows, const TableColumns& columns) {
   Positions positions;
   if (columns.target_kind != TargetKind::kNone) {
-    SYNCGRADS_ASSIGN_OR_RETURN(positions.target, Find(reader, columns.target));
+    SYNCGRADS_ASSIGN_OR_RETURN(positions.target, Find(rows, columns.target));
   }
   if (!columns.weight.empty() && columns.target_kind != TargetKind::kNone) {
-    SYNCGRADS_ASSIGN_OR_RETURN(positions.weight, Find(reader, columns.weight));
+    SYNCGRADS_ASSIGN_OR_RETURN(positions.weight, Find(rows, columns.weight));
   }
   for (const std::string& feature : columns.features) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const size_t position, Find(reader, feature));
+    SYNCGRADS_ASSIGN_OR_RETURN(const size_t position, Find(rows, feature));
     positions.features.push_back(position);
   }
   if (columns.features.empty()) {
-    for (size_t i = 0; i < reader.header().size(); ++i) {
-      const std::string& name = reader.header()[i];
+    for (size_t i = 0; i < rows.header().size(); ++i) {
+      const std::string& name = rows.header()[i];
       if (name != columns.target && (columns.weight.empty() || name != columns.weight)) {
         positions.features.push_back(i);
       }
@@ -56,25 +57,24 @@ absl::StatusOr<Positions> Locate(const DelimitedReader& reader, const TableColum
   }
   if (positions.features.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        reader.path(), ":1: there is no column besides the target \"", columns.target, "\""));
+        rows.HeaderPlace(), ": there is no column besides the target \"", columns.target, "\""));
   }
   return positions;
 }
 
-absl::Status CellError(const DelimitedReader& reader, size_t column, absl::string_view problem) {
-  return absl::InvalidArgumentError(absl::StrCat(reader.path(), ":", reader.line(), ": column \"",
-                                                 reader.header()[column], "\": ", problem));
+absl::Status CellError(const Rows& rows, size_t column, absl::string_view problem) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(rows.PlaceOf(column), ": column \"", rows.header()[column], "\": ", problem));
 }
 
-absl::StatusOr<double> ParseNumber(const DelimitedReader& reader, size_t column,
-                                   const std::string& cell) {
-  if (cell.empty()) return CellError(reader, column, "the cell is empty");
+absl::StatusOr<double> ParseNumber(const Rows& rows, size_t column, const std::string& cell) {
+  if (cell.empty()) return CellError(rows, column, "the cell is empty");
   double value;
   if (!absl::SimpleAtod(cell, &value)) {
-    return CellError(reader, column, absl::StrCat("\"", cell, "\" is not a number"));
+    return CellError(rows, column, absl::StrCat("\"", cell, "\" is not a number"));
   }
   if (!std::isfinite(value)) {
-    return CellError(reader, column, absl::StrCat("\"", cell, "\" is not a finite number"));
+    return CellError(rows, column, absl::StrCat("\"", cell, "\" is not a finite number"));
   }
   return value;
 }
@@ -82,9 +82,9 @@ absl::StatusOr<double> ParseNumber(const DelimitedReader& reader, size_t column,
 // Numbers class names in the order in which they are met.
 class ClassCounter {
  public:
-  size_t NumberOf(const std::string& name, const DelimitedReader& reader) {
+  size_t NumberOf(const std::string& name, const std::string& place) {
     const auto [it, is_new] = numbers_.emplace(name, places_.size());
-    if (is_new) places_.push_back(absl::StrCat(reader.path(), ":", reader.line()));
+    if (is_new) places_.push_back(place);
     return it->second;
   }
 
@@ -109,39 +109,36 @@ class ClassCounter {
 
 }  // namespace
 
-absl::StatusOr<Table> ParseTable(absl::string_view text, const std::string& path, char delimiter,
-                                 const TableColumns& columns) {
-  SYNCGRADS_ASSIGN_OR_RETURN(DelimitedReader reader,
-                             DelimitedReader::Create(text, path, delimiter));
-  SYNCGRADS_ASSIGN_OR_RETURN(const Positions positions, Locate(reader, columns));
+absl::StatusOr<Table> ParseTable(Rows& rows, const TableColumns& columns) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const Positions positions, Locate(rows, columns));
   Table table;
   table.target_name = columns.target;
   table.target_kind = columns.target_kind;
   for (const size_t position : positions.features) {
-    table.feature_names.push_back(reader.header()[position]);
+    table.feature_names.push_back(rows.header()[position]);
   }
   ClassCounter classes;
   std::vector<std::string> cells;
   while (true) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const bool more, reader.NextRow(cells));
+    SYNCGRADS_ASSIGN_OR_RETURN(const bool more, rows.NextRow(cells));
     if (!more) break;
     for (const size_t position : positions.features) {
-      SYNCGRADS_ASSIGN_OR_RETURN(const double value,
-                                 ParseNumber(reader, position, cells[position]));
+      SYNCGRADS_ASSIGN_OR_RETURN(const double value, ParseNumber(rows, position, cells[position]));
       table.features.push_back(value);
     }
     if (columns.target_kind == TargetKind::kNumber) {
       SYNCGRADS_ASSIGN_OR_RETURN(const double value,
-                                 ParseNumber(reader, positions.target, cells[positions.target]));
+                                 ParseNumber(rows, positions.target, cells[positions.target]));
       table.targets.push_back(value);
     } else if (columns.target_kind == TargetKind::kClass) {
       const std::string& name = cells[positions.target];
-      if (name.empty()) return CellError(reader, positions.target, "the cell is empty");
-      table.targets.push_back(static_cast<double>(classes.NumberOf(name, reader)));
+      if (name.empty()) return CellError(rows, positions.target, "the cell is empty");
+      table.targets.push_back(
+          static_cast<double>(classes.NumberOf(name, rows.PlaceOf(positions.target))));
     }
     if (positions.weight.has_value()) {
       SYNCGRADS_ASSIGN_OR_RETURN(const double value,
-                                 ParseNumber(reader, *positions.weight, cells[*positions.weight]));
+                                 ParseNumber(rows, *positions.weight, cells[*positions.weight]));
       table.weights.push_back(value);
     }
     ++table.rows;
@@ -154,7 +151,26 @@ absl::StatusOr<Table> ReadTable(const Storage& storage, const std::string& path,
                                 const TableColumns& columns) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::string text,
                              ReadDecompressed(storage, path, std::numeric_limits<size_t>::max()));
-  return ParseTable(text, storage.NameOf(path), delimiter, columns);
+  SYNCGRADS_ASSIGN_OR_RETURN(DelimitedReader rows,
+                             DelimitedReader::Create(text, storage.NameOf(path), delimiter));
+  return ParseTable(rows, columns);
+}
+
+absl::StatusOr<Table> ReadJoinedTable(const Storage& storage, absl::Span<const TableFile> files,
+                                      const TableColumns& columns) {
+  // The texts stay where they are: the readers refer to them.
+  std::vector<std::string> texts(files.size());
+  std::vector<RowsWithId> tables;
+  for (size_t i = 0; i < files.size(); ++i) {
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        texts[i], ReadDecompressed(storage, files[i].path, std::numeric_limits<size_t>::max()));
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        DelimitedReader rows,
+        DelimitedReader::Create(texts[i], storage.NameOf(files[i].path), files[i].delimiter));
+    tables.push_back({std::move(rows), files[i].id});
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(JoinedRows rows, JoinedRows::Create(std::move(tables)));
+  return ParseTable(rows, columns);
 }
 
 }  // namespace syncgrads

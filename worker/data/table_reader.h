@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "worker/data/rows.h"
 #include "worker/data/table.h"
 #include "worker/storage/storage.h"
 
@@ -24,19 +25,31 @@ struct TableColumns {
   std::string weight;
 };
 
-// Reads the contents of the file `path`.
+// Reads all rows.
 //
 // Errors:
-//   InvalidArgument  as DelimitedReader's; a column that the header does not have
-//                    (names those it has); no feature left; or "PATH:LINE: column
-//                    "NAME": what is wrong with the cell": it is empty, or not a
-//                    finite number
-absl::StatusOr<Table> ParseTable(absl::string_view text, const std::string& path, char delimiter,
-                                 const TableColumns& columns);
+//   InvalidArgument  as NextRow's; a column that the header does not have (names
+//                    those it has); no feature left; or "PATH:LINE: column "NAME":
+//                    what is wrong with the cell": it is empty, or not a finite
+//                    number
+absl::StatusOr<Table> ParseTable(Rows& rows, const TableColumns& columns);
 
-// Errors: as ParseTable, and as ReadDecompressed if the file cannot be read.
+// Errors: as DelimitedReader and ParseTable, and as ReadDecompressed if the file
+// cannot be read.
 absl::StatusOr<Table> ReadTable(const Storage& storage, const std::string& path, char delimiter,
                                 const TableColumns& columns);
+
+struct TableFile {
+  std::string path;
+  char delimiter = ',';
+  // The column that says which rows belong together.
+  std::string id;
+};
+
+// The rows of the first of `files` with those of the others, by ID, which is no
+// feature. Errors: as JoinedRows, ParseTable and ReadTable.
+absl::StatusOr<Table> ReadJoinedTable(const Storage& storage, absl::Span<const TableFile> files,
+                                      const TableColumns& columns);
 
 }  // namespace syncgrads
 

@@ -37,6 +37,27 @@ absl::Status CheckCount(const Field& field, absl::string_view name, uint32_t val
   return field.Member(name).Error(absl::StrCat("is ", value, ", must be from 1 to ", largest));
 }
 
+absl::Status CheckJoinedTables(const v1::TableSource& table, const Field& field) {
+  std::set<std::string> files;
+  for (int i = 0; i < table.tables_size(); ++i) {
+    const std::string& file = table.tables(i).file();
+    const Field member = field.Member("tables", i).Member("file");
+    if (file.empty()) return member.Error("is missing: the table's file");
+    if (!files.insert(file).second) {
+      return member.Error(absl::StrCat("\"", file, "\" is there twice"));
+    }
+  }
+  if (!files.empty() && !table.file().empty()) {
+    return field.Member("file").Error(
+        absl::StrCat("is \"", table.file(), "\", and there are tables: give one of them"));
+  }
+  if (table.master_table().empty() || files.contains(table.master_table())) {
+    return absl::OkStatus();
+  }
+  return field.Member("master_table")
+      .Error(absl::StrCat("\"", table.master_table(), "\" is not among the tables' files"));
+}
+
 absl::Status CheckTable(const v1::TableSource& table, const Field& field) {
   if (table.path().empty()) return field.Member("path").Error("is missing: the table's file");
   if (table.delimiter().size() > 1) {
@@ -51,7 +72,7 @@ absl::Status CheckTable(const v1::TableSource& table, const Field& field) {
     return field.Member("file").Error(
         absl::StrCat("\"", table.file(), "\" is a path, and must be a name within a shard"));
   }
-  return absl::OkStatus();
+  return CheckJoinedTables(table, field);
 }
 
 absl::Status CheckColumns(const v1::DataSpec& data, const Field& field) {

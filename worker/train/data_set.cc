@@ -189,10 +189,7 @@ absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& option
 absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners) {
   Job whole = job;
   v1::DataSpec& data = *whole.file.mutable_data();
-  bool has_shards = false;
-  if (data.has_table()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(has_shards, StorageOf(job)->IsDirectory(data.table().path()));
-  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const bool has_shards, HasShardDirectories(data, *StorageOf(job)));
   if (data.shards() == 0 && !has_shards) data.set_shards(owners);
   SoleWorker nobody_else;
   return LoadDataSet(whole, DataSetOptions(), nobody_else);

@@ -109,6 +109,67 @@ TEST(LoadShardsTest, ADirectoryHasAShardInEachOfItsShardDirectories) {
   EXPECT_EQ(data->shards[1].table.targets, (std::vector<double>{9}));
 }
 
+v1::DataSpec JoinedSpec() {
+  v1::DataSpec spec;
+  spec.mutable_table()->set_path("data");
+  spec.mutable_table()->add_tables()->set_file("features.tsv");
+  v1::JoinedTable& targets = *spec.mutable_table()->add_tables();
+  targets.set_file("targets.csv");
+  targets.set_id("name");
+  spec.mutable_table()->set_master_table("targets.csv");
+  spec.set_target("y");
+  return spec;
+}
+
+TEST(LoadShardsTest, TablesAreJoinedByIdInTheMastersOrder) {
+  const TemporaryDirectory directory;
+  directory.Write("data/shard0/features.tsv", "a\tID\tb\n1\tone\t10\n2\ttwo\t20\n3\tthree\t30\n");
+  directory.Write("data/shard0/targets.csv", "name,y\nthree,0.3\none,0.1\n");
+  directory.Write("data/shard1/features.tsv", "ID\tb\ta\n1\t50\t5\n");
+  directory.Write("data/shard1/targets.csv", "y,name\n0.5,1\n");
+  const auto data = LoadShards(JoinedSpec(), FilesIn(directory.path()), TargetKind::kNumber, 0, 1);
+  SYNCGRADS_ASSERT_OK(data);
+  ASSERT_EQ(data->shards.size(), 2u);
+  EXPECT_EQ(data->shards[0].table.feature_names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(data->shards[0].table.features, (std::vector<double>{3, 30, 1, 10}));
+  EXPECT_EQ(data->shards[0].table.targets, (std::vector<double>{0.3, 0.1}));
+  EXPECT_EQ(data->shards[1].table.targets, (std::vector<double>{0.5}));
+}
+
+TEST(LoadShardsTest, JoinedTablesWithoutShardsAreCutIntoRanges) {
+  const TemporaryDirectory directory;
+  directory.Write("data/features.tsv", "ID\ta\nx\t1\ny\t2\nz\t3\n");
+  directory.Write("data/targets.csv", "name,y\nx,7\ny,8\nz,9\n");
+  const auto storage = FilesIn(directory.path());
+  const auto second = LoadShards(JoinedSpec(), storage, TargetKind::kNumber, 1, 2);
+  SYNCGRADS_ASSERT_OK(second);
+  ASSERT_EQ(second->shards.size(), 1u);
+  EXPECT_EQ(second->shards[0].table.targets, (std::vector<double>{9}));
+  EXPECT_FALSE(*HasShardDirectories(JoinedSpec(), *storage));
+}
+
+TEST(LoadShardsTest, WhatCannotBeJoinedIsNamedWithItsPlaces) {
+  const TemporaryDirectory directory;
+  const auto expect = [&](const std::string& features, const std::string& targets,
+                          const std::vector<std::string>& texts) {
+    directory.Write("data/features.tsv", features);
+    directory.Write("data/targets.csv", targets);
+    const auto data =
+        LoadShards(JoinedSpec(), FilesIn(directory.path()), TargetKind::kNumber, 0, 1);
+    for (const std::string& text : texts) {
+      ExpectError(data, absl::StatusCode::kInvalidArgument, {text});
+    }
+  };
+  expect("ID\ta\nx\t1\n", "name,y\nx,1\nq,2\n",
+         {"targets.csv:3: the ID \"q\" is not in ", "features.tsv"});
+  expect("ID\ta\nx\t1\nx\t2\n", "name,y\nx,1\n",
+         {"features.tsv:3: the ID \"x\" is at ", "features.tsv:2 too"});
+  expect("ID\ty\nx\t1\n", "name,y\nx,1\n", {"features.tsv:1: column \"y\""});
+  expect("id\ta\nx\t1\n", "name,y\nx,1\n", {"features.tsv:1: there is no column \"ID\""});
+  expect("ID\ta\nx\tmany\n", "name,y\nx,1\n",
+         {"features.tsv:2: column \"a\": \"many\" is not a number"});
+}
+
 TEST(LoadShardsTest, MoreWorkersThanShardDirectoriesIsAnErrorWithBothNumbers) {
   const TemporaryDirectory directory;
   directory.Write("data/shard0/t.tsv", "x\ty\n");

@@ -3,16 +3,24 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/testing/status.h"
+#include "worker/data/delimited.h"
 #include "worker/storage/file_storage.h"
 
 namespace syncgrads {
 namespace {
 
+absl::StatusOr<Table> Parse(const std::string& text, const std::string& path, char delimiter,
+                            const TableColumns& columns) {
+  absl::StatusOr<DelimitedReader> rows = DelimitedReader::Create(text, path, delimiter);
+  if (!rows.ok()) return rows.status();
+  return ParseTable(*rows, columns);
+}
+
 const TableColumns kNumbers = {{}, "y", TargetKind::kNumber};
 const TableColumns kClasses = {{}, "kind", TargetKind::kClass};
 
 absl::StatusOr<Table> Parse(const std::string& text, const TableColumns& columns = kNumbers) {
-  return ParseTable(text, "t.csv", ',', columns);
+  return Parse(text, "t.csv", ',', columns);
 }
 
 void ExpectRefused(const std::string& text, std::initializer_list<std::string> texts) {
@@ -36,7 +44,7 @@ TEST(TableReaderTest, ReadsFeaturesInTheOrderAskedFor) {
 }
 
 TEST(TableReaderTest, ReadsTabsQuotesCarriageReturnsAndAByteOrderMark) {
-  const auto tabs = ParseTable("a\ty\n1\t2\n", "t.tsv", '\t', kNumbers);
+  const auto tabs = Parse("a\ty\n1\t2\n", "t.tsv", '\t', kNumbers);
   SYNCGRADS_ASSERT_OK(tabs);
   EXPECT_EQ(tabs->features, (std::vector<double>{1}));
   const auto quotes = Parse(

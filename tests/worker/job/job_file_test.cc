@@ -123,6 +123,17 @@ TEST(JobFileTest, TermsOfAnElasticJobThatCannotBeAreNamed) {
       ParseWith("batch_size: 8", "batch_size: 8 elastic { min_workers: 2 step_timeout_s: 9 }"));
 }
 
+TEST(JobFileTest, JoinedTablesThatCannotBeAreNamed) {
+  const std::string path = "path: \"iris.csv\"";
+  const auto expect = [&](const std::string& tables, const std::string& problem) {
+    ExpectRefused(path, path + " " + tables, {"dir/x.job:5:", "data.table." + problem});
+  };
+  expect("tables { id: \"a\" }", "tables[0].file: is missing");
+  expect("tables { file: \"a\" } tables { file: \"a\" }", "tables[1].file: \"a\" is there twice");
+  expect("file: \"b\" tables { file: \"a\" }", "file: is \"b\", and there are tables");
+  expect("tables { file: \"a\" } master_table: \"b\"", "master_table: \"b\" is not among");
+}
+
 TEST(JobFileTest, DataSetsThatCannotBeAreNamed) {
   const std::string epochs = "epochs: 50";
   const auto expect = [&](const std::string& sets, const std::string& problem) {
