@@ -1,0 +1,29 @@
+// The largest elements of a block; see codec.h for the bytes.
+
+#ifndef SYNCGRADS_COMMON_CODEC_TOP_K_H_
+#define SYNCGRADS_COMMON_CODEC_TOP_K_H_
+
+#include "common/codec/codec.h"
+
+namespace syncgrads {
+
+class TopKCodec : public BlockCodec {
+ public:
+  // Above 0, at most 0.5.
+  explicit TopKCodec(double fraction) : fraction_(fraction) {}
+
+  // How many elements of `count` are sent; at least one.
+  size_t Kept(size_t count) const;
+
+  size_t EncodedBytes(size_t count) const override;
+  void Encode(const float* values, size_t count, std::byte* out) const override;
+  absl::Status Check(const std::byte* encoded, size_t count) const override;
+  void Decode(const std::byte* encoded, size_t count, float* values) const override;
+
+ private:
+  const double fraction_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_COMMON_CODEC_TOP_K_H_
