@@ -70,6 +70,9 @@ struct ClientOptions {
   // Is told once for each server how payloads go to it, and why. May be called on
   // any thread; must not call the client.
   std::function<void(const std::string&)> on_path;
+  // Is told when a codec of a group loses too much and a milder one is used from then on
+  // (GroupSpec::compression). As on_path.
+  std::function<void(const std::string&)> on_codec_replaced;
 };
 
 // How many members contributed to each element of a tensor. The two differ only

@@ -75,6 +75,15 @@ std::shared_ptr<const OutgoingMessage> MakeContribution(
                                                  std::move(by_reference));
 }
 
+std::shared_ptr<const OutgoingMessage> MakeEncodedContribution(const PushHeader& header,
+                                                               std::unique_ptr<std::byte[]> payload,
+                                                               size_t bytes,
+                                                               std::function<void()> released) {
+  Pieces pieces = {absl::MakeConstSpan(payload.get(), bytes)};
+  return std::make_shared<const OutgoingMessage>(EncodeHeader(header, bytes), std::move(pieces),
+                                                 std::move(payload), std::move(released));
+}
+
 void Scatter(const Pieces& payload, absl::Span<const Target> targets) {
   size_t piece = 0;
   size_t offset = 0;

@@ -27,6 +27,12 @@ std::shared_ptr<const OutgoingMessage> MakeContribution(
     const PushHeader& header, absl::Span<const absl::Span<const std::byte>> spans,
     std::function<void()> released, const SharedBuffers* shared = nullptr);
 
+// The same with a payload that has been encoded, which is memory of the message's own.
+std::shared_ptr<const OutgoingMessage> MakeEncodedContribution(const PushHeader& header,
+                                                               std::unique_ptr<std::byte[]> payload,
+                                                               size_t bytes,
+                                                               std::function<void()> released);
+
 // Where the next `bytes` of a payload go; null: nowhere.
 struct Target {
   std::byte* to;

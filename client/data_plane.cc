@@ -184,6 +184,10 @@ SharedBuffers* DataPlane::SharedWith(ServerIndex server) {
   return options_.shared;
 }
 
+void DataPlane::OnCodecReplaced(const std::string& notice) {
+  if (options_.on_codec_replaced) options_.on_codec_replaced(notice);
+}
+
 void DataPlane::OfferShared() {
   for (const std::shared_ptr<MemoryLink>& memory : memory_) memory->Offer();
 }

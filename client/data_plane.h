@@ -43,6 +43,8 @@ class DataPlane : public Outbox {
     SharedBuffers* shared = nullptr;
     // Is told how payloads go to each server, and why.
     std::function<void(const std::string&)> on_path;
+    // Is told when a codec is replaced by a milder one.
+    std::function<void(const std::string&)> on_codec_replaced;
     // A server refuses this worker or is out of reach. Called without locks.
     std::function<void(absl::Status)> on_lost;
   };
@@ -83,6 +85,7 @@ class DataPlane : public Outbox {
             std::shared_ptr<const OutgoingMessage> message) override;
   void Forget(ServerIndex server, const ChunkKey& key) override;
   SharedBuffers* SharedWith(ServerIndex server) override;
+  void OnCodecReplaced(const std::string& notice) override;
 
   // Waits until what is to be shared with the servers is, or will not be.
   void AwaitShared(absl::Time deadline) const;

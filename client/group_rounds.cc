@@ -40,6 +40,7 @@ GroupRounds::GroupRounds(std::shared_ptr<const GroupPlan> plan, Identity identit
       epoch_(epoch),
       outbox_(outbox),
       staging_(plan_->layout),
+      compressor_(*plan_),
       round_(FirstRound(plan_->spec.rule)),
       tensors_(plan_->layout.tensors().size()),
       chunks_(plan_->layout.chunks().size()),
@@ -57,6 +58,7 @@ void GroupRounds::BeginRoundLocked() {
   chunks_ = std::vector<ChunkRound>(chunks_.size());
   for (uint32_t c = 0; c < chunks_.size(); ++c) {
     chunks_[c].tensors_awaited = plan_->layout.chunk(ChunkId{c}).spans.size();
+    compressor_.Discard(ChunkId{c});
   }
 }
 
@@ -138,7 +140,24 @@ absl::Status GroupRounds::Contribute(TensorId tensor, TensorState state,
   return absl::OkStatus();
 }
 
+bool GroupRounds::DepartEncoded(Departure& departure) {
+  // Round 0 is that of the first parameters.
+  if (departure.header.skip || departure.key.round == Round{0}) return false;
+  const ChunkId chunk = departure.key.chunk;
+  std::optional<Compressor::Encoded> encoded =
+      compressor_.Encode(chunk, departure.header.absent_spans, departure.spans);
+  if (!encoded.has_value()) return false;
+  departure.header.codec = encoded->codec;
+  outbox_.Send(departure.server, departure.key,
+               MakeEncodedContribution(
+                   departure.header, std::move(encoded->bytes), encoded->size,
+                   [self = shared_from_this(), c = ToNumber(chunk)] { self->OnReleased(c); }));
+  if (!encoded->notice.empty()) outbox_.OnCodecReplaced(encoded->notice);
+  return true;
+}
+
 void GroupRounds::Depart(Departure departure) {
+  if (DepartEncoded(departure)) return;
   SharedBuffers* shared = outbox_.SharedWith(departure.server);
   if (TotalBytes(departure.spans) < kMinSharedBytes) shared = nullptr;
   if (shared != nullptr && Staging::IsNeeded(departure.spans, *shared)) {
@@ -203,9 +222,6 @@ absl::Status GroupRounds::CheckUpdateLocked(const Chunk& chunk, const ChunkRound
   } else if (header.generation != identity_.generation) {
     what = absl::StrCat("generation ", ToNumber(header.generation), ", and the job's is ",
                         ToNumber(identity_.generation));
-  } else if (header.codec != Codec::kRaw) {
-    what = absl::StrCat("codec ", static_cast<uint32_t>(header.codec),
-                        ", which this client does not know");
   } else if (header.counts.size() != chunk.spans.size()) {
     what = absl::StrCat(header.counts.size(), " counts, and the chunk has ", chunk.spans.size(),
                         " spans");
@@ -214,9 +230,10 @@ absl::Status GroupRounds::CheckUpdateLocked(const Chunk& chunk, const ChunkRound
         !holds_parameters() && std::all_of(header.counts.begin(), header.counts.end(),
                                            [](uint32_t count) { return count == 0; });
     const size_t results = gathers() ? header.contributors.size() : 1;
-    const size_t expected = state.without_result || nothing ? 0 : results * chunk.bytes();
+    const size_t whole = results * compressor_.ResultBytes(header.chunk, header.codec);
+    const size_t expected = state.without_result || nothing ? 0 : whole;
     // What nobody asked for may come all the same; it is not looked at.
-    const bool unasked = expected == 0 && payload == results * chunk.bytes();
+    const bool unasked = expected == 0 && payload == whole;
     if (payload != expected && !unasked) {
       what = absl::StrCat(payload, " bytes of payload, and ", expected, " were expected");
     }
@@ -235,6 +252,12 @@ absl::Status GroupRounds::OnUpdate(const UpdateFrame& update, std::shared_ptr<co
                                                    plan_->layout.chunks().size()));
   }
   const Chunk& chunk = plan_->layout.chunk(ChunkId{c});
+  if (const absl::Status encoded =
+          compressor_.CheckResult(ChunkId{c}, update.header.codec, update.payload);
+      !encoded.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("answer for chunk ", c, " of group \"",
+                                                   plan_->spec.name, "\": ", encoded.message()));
+  }
   MutexLock lock(mutex_);
   ChunkRound& state = chunks_[c];
   if (update.header.round != round_ || state.state != ChunkState::kSent ||
@@ -318,10 +341,26 @@ void GroupRounds::OnReleased(uint32_t c) {
     state.answer.reset();
     state.state = ChunkState::kCopying;
   }
+  if (answer.header.codec != Codec::kRaw && (!targets.empty() || kept)) {
+    auto decoded = std::make_shared<AlignedBuffer>(
+        compressor_.Decode(ChunkId{c}, answer.header.codec, answer.payload));
+    answer.payload = {absl::MakeConstSpan(decoded->data(), decoded->size())};
+    memory = std::move(decoded);
+  }
   if (!targets.empty()) Scatter(answer.payload, targets);
   if (kept) MakeWhole(SizeOf(plan_->layout.chunk(ChunkId{c}).dtype), answer.payload, memory);
   // The received buffers go back before anybody hears of the result.
   if (!kept) memory.reset();
+  std::string notice;
+  {
+    MutexLock lock(mutex_);
+    ChunkRound& state = chunks_[c];
+    if (state.state == ChunkState::kCopying) {
+      compressor_.Commit(ChunkId{c});
+      notice = compressor_.Received(ChunkId{c}, answer.header.codec);
+    }
+  }
+  if (!notice.empty()) outbox_.OnCodecReplaced(notice);
   MutexLock lock(mutex_);
   ChunkRound& state = chunks_[c];
   state.in_use = false;

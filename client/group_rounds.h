@@ -32,6 +32,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/client.h"
+#include "client/compressor.h"
 #include "client/contribution.h"
 #include "client/shared_buffers.h"
 #include "client/staging.h"
@@ -62,6 +63,8 @@ class Outbox {
   virtual void Forget(ServerIndex server, const ChunkKey& key) = 0;
   // Memory that the server can map; null if it is not on this host.
   virtual SharedBuffers* SharedWith(ServerIndex) { return nullptr; }
+  // A codec has been replaced by a milder one; in words, for people to read.
+  virtual void OnCodecReplaced(const std::string&) {}
 };
 
 // Who a worker is on the wire.
@@ -233,6 +236,8 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
                           Destination result);
   Departure CompleteLocked(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Depart(Departure departure);
+  // Sends it encoded; false if it is to be sent as it is.
+  bool DepartEncoded(Departure& departure);
   absl::Status CheckUpdateLocked(const Chunk& chunk, const ChunkRound& state,
                                  const UpdateFrame& update) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -255,6 +260,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   const std::atomic<uint64_t>& epoch_;
   Outbox& outbox_;
   Staging staging_;
+  Compressor compressor_;
 
   mutable Mutex mutex_;
   mutable CondVar changed_;

@@ -307,6 +307,7 @@ void Session::OnWelcome(Generation generation, const Welcome& welcome) {
     plane.shared = &shared_;
     plane.on_path = options_.on_path;
   }
+  plane.on_codec_replaced = options_.on_codec_replaced;
   plane.on_lost = [this](absl::Status status) { OnLost(status); };
   MutexLock lock(mutex_);
   name_ = welcome.name;

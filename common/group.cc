@@ -36,13 +36,54 @@ absl::Status CheckRule(const GroupSpec& spec, const TensorSpec& tensor) {
   return absl::OkStatus();
 }
 
+absl::Status CheckCompression(const GroupSpec& spec, const TensorSpec& tensor,
+                              const Compression& compression) {
+  if (compression == Compression()) return absl::OkStatus();
+  const std::string what =
+      absl::StrCat("the compression of tensor \"", tensor.name, "\" of group \"", spec.name, "\" (",
+                   syncgrads::ToString(compression), ")");
+  for (const Encoding& encoding : {compression.push, compression.result}) {
+    if (const absl::Status status = Validate(encoding); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(what, ": ", status.message()));
+    }
+  }
+  if (tensor.dtype != DType::kF32) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " is of f32 only; the tensor is ", NameOf(tensor.dtype)));
+  }
+  const auto* reduction = std::get_if<Reduction>(&spec.rule);
+  const bool adds =
+      reduction != nullptr && (*reduction == Reduction::kAverage || *reduction == Reduction::kSum);
+  if (!adds && !std::holds_alternative<Optimizer>(spec.rule)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ", where the rule is ", ToString(spec.rule),
+                     ": only averages, sums and gradients for an optimizer can be compressed"));
+  }
+  if (!adds && !compression.result.is_raw()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ", where the rule is ", ToString(spec.rule),
+                     ": its results are parameters, which are sent as they are"));
+  }
+  if (spec.policy == Policy::kFirst) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": a group with the policy first is not compressed"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::StatusOr<Layout> LayoutOf(const GroupSpec& spec) {
+  return Layout::Create(spec.tensors, spec.chunk_bytes, spec.compression);
+}
 
 absl::Status Validate(const GroupSpec& spec) {
   if (spec.name.empty()) return absl::InvalidArgumentError("a group has an empty name");
-  SYNCGRADS_RETURN_IF_ERROR(Layout::Create(spec.tensors, spec.chunk_bytes).status());
-  for (const TensorSpec& tensor : spec.tensors) {
-    SYNCGRADS_RETURN_IF_ERROR(CheckRule(spec, tensor));
+  SYNCGRADS_RETURN_IF_ERROR(LayoutOf(spec).status());
+  for (size_t t = 0; t < spec.tensors.size(); ++t) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckRule(spec, spec.tensors[t]));
+    if (spec.compression.empty()) continue;
+    SYNCGRADS_RETURN_IF_ERROR(CheckCompression(spec, spec.tensors[t], spec.compression[t]));
   }
   if (spec.policy == Policy::kFirst && !(spec.rule == UpdateRule(Reduction::kSum))) {
     return absl::InvalidArgumentError(
@@ -85,15 +126,25 @@ absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
                        theirs_owner, "\" registered \"", their.name, "\""));
     }
     if (!(our == their)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tensor \"", our.name, "\" of ", group, " is ", ToString(our), " here, but worker \"",
-          theirs_owner, "\" registered ", ToString(their)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor \"", our.name, "\" of ", group, " is ", ToString(our),
+                       " here, but worker \"", theirs_owner, "\" registered ", ToString(their)));
     }
   }
   if (ours.tensors.size() != theirs.tensors.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        group, " has ", ours.tensors.size(), " tensors here, but worker \"", theirs_owner,
-        "\" registered ", theirs.tensors.size()));
+    return absl::InvalidArgumentError(absl::StrCat(group, " has ", ours.tensors.size(),
+                                                   " tensors here, but worker \"", theirs_owner,
+                                                   "\" registered ", theirs.tensors.size()));
+  }
+  for (size_t t = 0; t < common; ++t) {
+    const auto compression = [t](const GroupSpec& spec) {
+      return t < spec.compression.size() ? spec.compression[t] : Compression();
+    };
+    if (compression(ours) == compression(theirs)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor \"", ours.tensors[t].name, "\" of ", group, " has the compression ",
+                     ToString(compression(ours)), " here, but worker \"", theirs_owner,
+                     "\" registered ", ToString(compression(theirs))));
   }
   return absl::OkStatus();
 }

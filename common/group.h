@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/codec/encoding.h"
 #include "common/ids.h"
 #include "common/layout.h"
 #include "common/update_rule.h"
@@ -32,12 +34,18 @@ struct GroupSpec {
   // that depend on who is a member.
   bool one_epoch = false;
   Policy policy = Policy::kSync;
+  // One for each tensor, or none: what is sent of it is encoded.
+  std::vector<Compression> compression;
 };
+
+// The layout of the group's tensors. Errors: as Layout::Create.
+absl::StatusOr<Layout> LayoutOf(const GroupSpec& spec);
 
 // InvalidArgument, naming the thing and its value, if the group cannot be
 // served: an empty name, tensors that Layout::Create refuses, an average of
 // integers, an optimizer over anything but f32 and f64 or with hyperparameters
-// out of range.
+// out of range, compression of anything but f32, or of results that are no averages
+// or sums.
 absl::Status Validate(const GroupSpec& spec);
 
 // InvalidArgument, naming the first difference and both values, unless the two

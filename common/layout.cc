@@ -15,8 +15,8 @@ constexpr uint64_t kMaxElements = uint64_t{1} << 48;
 absl::Status CheckTensor(const TensorSpec& tensor) {
   if (tensor.name.empty()) return absl::InvalidArgumentError("a tensor has an empty name");
   if (SizeOf(tensor.dtype) == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\" has the unknown dtype ",
-                                                   static_cast<int>(tensor.dtype)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor \"", tensor.name, "\" has the unknown dtype ", static_cast<int>(tensor.dtype)));
   }
   uint64_t elements = 1;
   for (int64_t axis : tensor.shape) {
@@ -35,15 +35,41 @@ absl::Status CheckTensor(const TensorSpec& tensor) {
   return absl::OkStatus();
 }
 
-// How many chunks the tensors will be cut into.
-uint64_t CountChunks(absl::Span<const TensorSpec> tensors, uint32_t chunk_bytes) {
-  uint64_t chunks = 0;
+// Tensors that are laid end to end, in this order.
+struct Section {
+  DType dtype;
+  Compression compression;
+  std::vector<uint32_t> tensors;
+};
+
+std::vector<Section> SectionsOf(absl::Span<const TensorSpec> tensors,
+                                absl::Span<const Compression> compression) {
+  std::vector<Section> sections;
   for (DType dtype : kAllDTypes) {
-    uint64_t elements = 0;
-    for (const TensorSpec& tensor : tensors) {
-      if (tensor.dtype == dtype) elements += tensor.elements();
+    const size_t first = sections.size();
+    for (uint32_t t = 0; t < tensors.size(); ++t) {
+      if (tensors[t].dtype != dtype) continue;
+      const Compression wanted = compression.empty() ? Compression() : compression[t];
+      auto section =
+          std::find_if(sections.begin() + static_cast<ptrdiff_t>(first), sections.end(),
+                       [&](const Section& section) { return section.compression == wanted; });
+      if (section == sections.end()) {
+        section = sections.insert(sections.end(), {dtype, wanted, {}});
+      }
+      section->tensors.push_back(t);
     }
-    const uint64_t capacity = chunk_bytes / SizeOf(dtype);
+  }
+  return sections;
+}
+
+// How many chunks the tensors will be cut into.
+uint64_t CountChunks(absl::Span<const TensorSpec> tensors, absl::Span<const Section> sections,
+                     uint32_t chunk_bytes) {
+  uint64_t chunks = 0;
+  for (const Section& section : sections) {
+    uint64_t elements = 0;
+    for (const uint32_t t : section.tensors) elements += tensors[t].elements();
+    const uint64_t capacity = chunk_bytes / SizeOf(section.dtype);
     chunks += (elements + capacity - 1) / capacity;
   }
   return chunks;
@@ -68,13 +94,19 @@ size_t Chunk::SpanOf(TensorId tensor) const {
   return span != spans.end() && span->tensor == tensor ? span - spans.begin() : spans.size();
 }
 
-absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes) {
+absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
+                                      absl::Span<const Compression> compression) {
   if (chunk_bytes == 0) chunk_bytes = kDefaultChunkBytes;
   if (chunk_bytes < 8 || chunk_bytes > kMaxChunkBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk_bytes is ", chunk_bytes, "; must be 8 to ", kMaxChunkBytes));
   }
   if (tensors.empty()) return absl::InvalidArgumentError("a group has no tensors");
+  if (!compression.empty() && compression.size() != tensors.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a group has the compression of ",
+                                                   compression.size(), " tensors, and ",
+                                                   tensors.size(), " tensors"));
+  }
   absl::flat_hash_set<std::string> names;
   uint64_t total_elements = 0;
   for (const TensorSpec& tensor : tensors) {
@@ -85,13 +117,13 @@ absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, uint32_t 
     }
     total_elements += tensor.elements();
     if (total_elements > kMaxElements) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the group has more than 2^48 elements, reached at tensor \"", tensor.name,
-                       "\""));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the group has more than 2^48 elements, reached at tensor \"", tensor.name, "\""));
     }
   }
 
-  if (const uint64_t chunks = CountChunks(tensors, chunk_bytes); chunks > kMaxChunks) {
+  const std::vector<Section> sections = SectionsOf(tensors, compression);
+  if (const uint64_t chunks = CountChunks(tensors, sections, chunk_bytes); chunks > kMaxChunks) {
     return absl::InvalidArgumentError(absl::StrCat("the group has ", chunks, " chunks of ",
                                                    chunk_bytes, " bytes; at most ", kMaxChunks,
                                                    ": use larger chunks, or several groups"));
@@ -100,23 +132,25 @@ absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, uint32_t 
   Layout layout;
   layout.tensors_ = std::move(tensors);
   layout.chunks_of_.resize(layout.tensors_.size());
-  for (DType dtype : kAllDTypes) {
-    const uint64_t capacity = chunk_bytes / SizeOf(dtype);
-    uint64_t position = 0;  // among all elements of this dtype
-    bool open = false;      // the last chunk is of this dtype and has room
-    for (size_t t = 0; t < layout.tensors_.size(); ++t) {
-      const TensorSpec& tensor = layout.tensors_[t];
-      if (tensor.dtype != dtype) continue;
-      layout.total_bytes_ += tensor.bytes();
-      const uint64_t elements = tensor.elements();
+  uint64_t position = 0;  // among all elements of a dtype
+  for (size_t i = 0; i < sections.size(); ++i) {
+    const Section& section = sections[i];
+    if (i == 0 || sections[i - 1].dtype != section.dtype) position = 0;
+    const uint64_t capacity = chunk_bytes / SizeOf(section.dtype);
+    bool open = false;  // the last chunk is of this section and has room
+    for (const uint32_t t : section.tensors) {
+      layout.total_bytes_ += layout.tensors_[t].bytes();
+      const uint64_t elements = layout.tensors_[t].elements();
       for (uint64_t offset = 0; offset < elements;) {
-        if (!open) layout.chunks_.push_back({dtype, position, 0, {}});
+        if (!open) {
+          layout.chunks_.push_back({section.dtype, position, 0, {}, section.compression});
+        }
         Chunk& chunk = layout.chunks_.back();
         const uint64_t taken = std::min(elements - offset, capacity - chunk.elements);
         if (offset == 0) {
           layout.chunks_of_[t].first = static_cast<uint32_t>(layout.chunks_.size() - 1);
         }
-        chunk.spans.push_back({TensorId{static_cast<uint32_t>(t)}, offset, chunk.elements, taken});
+        chunk.spans.push_back({TensorId{t}, offset, chunk.elements, taken});
         chunk.elements += taken;
         offset += taken;
         position += taken;

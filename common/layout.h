@@ -2,11 +2,12 @@
 // cut into chunks.
 //
 // All tensors of one dtype are laid end to end in the order of registration,
-// for each dtype in the order of the DType enum. A chunk is a range of at most
-// chunk_bytes of one dtype; a span is the overlap of a tensor and a chunk. Small
-// tensors therefore share a chunk and large ones are split. The layout is a
-// function of the tensors and the chunk size alone, so every process works out
-// the same one.
+// for each dtype in the order of the DType enum; where they are compressed, within
+// a dtype for each compression in the order of its first tensor. A chunk is a range
+// of at most chunk_bytes of one dtype and compression; a span is the overlap of a tensor and a
+// chunk. Small tensors therefore share a chunk and large ones are split. The layout is a function
+// of the tensors, their compression and the chunk size alone, so every process works out the same
+// one.
 
 #ifndef SYNCGRADS_COMMON_LAYOUT_H_
 #define SYNCGRADS_COMMON_LAYOUT_H_
@@ -17,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/codec/encoding.h"
 #include "common/dtype.h"
 #include "common/ids.h"
 
@@ -60,6 +62,8 @@ struct Chunk {
   // In the order of the layout, which is that of the tensors' ids; they cover the
   // chunk without gaps. A tensor has one at most.
   std::vector<Span> spans;
+  // Of each of its tensors.
+  Compression compression = {};
 
   uint64_t bytes() const { return elements * SizeOf(dtype); }
   // The position of a tensor's span; the number of spans if it has none here.
@@ -69,14 +73,17 @@ struct Chunk {
 // Immutable once created; safe to share between threads.
 class Layout {
  public:
-  // `chunk_bytes` 0 stands for kDefaultChunkBytes.
+  // `chunk_bytes` 0 stands for kDefaultChunkBytes. `compression` has one for each
+  // tensor, or none.
   //
   // Errors:
   //   InvalidArgument  no tensors, an empty or repeated name, an unknown dtype,
   //                    an axis that is not positive, more elements than 2^48,
-  //                    chunk_bytes below 8 or above kMaxChunkBytes, or more
-  //                    chunks than kMaxChunks
-  static absl::StatusOr<Layout> Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes);
+  //                    chunk_bytes below 8 or above kMaxChunkBytes, more
+  //                    chunks than kMaxChunks, or compression of another number
+  //                    of tensors
+  static absl::StatusOr<Layout> Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
+                                       absl::Span<const Compression> compression = {});
 
   absl::Span<const TensorSpec> tensors() const { return tensors_; }
   const TensorSpec& tensor(TensorId id) const { return tensors_[ToNumber(id)]; }

@@ -37,7 +37,7 @@ struct Encoding {
   friend bool operator==(const Encoding&, const Encoding&) = default;
 };
 
-inline constexpr double kDefaultTopKFraction = 0.01;
+inline constexpr double kDefaultTopKFraction = 0.02;
 
 // "int8", "top-k 0.01"
 std::string ToString(const Encoding& encoding);

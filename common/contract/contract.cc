@@ -135,7 +135,23 @@ struct OptimizerWriter {
   }
 };
 
+v1::Encoding ToProto(const Encoding& encoding) {
+  v1::Encoding proto;
+  proto.set_codec(static_cast<v1::Codec>(encoding.codec));
+  proto.set_fraction(encoding.fraction);
+  return proto;
+}
+
 }  // namespace
+
+absl::StatusOr<Encoding> FromProto(const v1::Encoding& proto) {
+  if (!v1::Codec_IsValid(proto.codec())) return Unknown("codec", proto.codec());
+  Encoding encoding{static_cast<Codec>(proto.codec()), proto.fraction()};
+  if (encoding.codec == Codec::kTopK && encoding.fraction == 0) {
+    encoding.fraction = kDefaultTopKFraction;
+  }
+  return encoding;
+}
 
 v1::Optimizer ToProto(const Optimizer& optimizer) {
   v1::Optimizer proto;
@@ -182,6 +198,11 @@ v1::GroupSpec ToProto(const GroupSpec& spec) {
   }
   proto.set_one_epoch(spec.one_epoch);
   proto.set_chunk_bytes(spec.chunk_bytes);
+  for (const Compression& compression : spec.compression) {
+    v1::Compression& out = *proto.add_compression();
+    *out.mutable_push() = ToProto(compression.push);
+    *out.mutable_result() = ToProto(compression.result);
+  }
   return proto;
 }
 
@@ -192,13 +213,19 @@ absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto) {
     if (tensor.dtype() < v1::F64 || tensor.dtype() > v1::I32) {
       return Unknown(absl::StrCat("dtype of tensor \"", tensor.name(), "\":"), tensor.dtype());
     }
-    spec.tensors.push_back({tensor.name(), static_cast<DType>(tensor.dtype()),
+    spec.tensors.push_back({tensor.name(),
+                            static_cast<DType>(tensor.dtype()),
                             {tensor.shape().begin(), tensor.shape().end()}});
   }
   SYNCGRADS_ASSIGN_OR_RETURN(spec.rule, FromProto(proto.rule()));
   spec.chunk_bytes = proto.chunk_bytes();
   spec.one_epoch = proto.one_epoch();
   if (proto.policy().has_first()) spec.policy = Policy::kFirst;
+  for (const v1::Compression& compression : proto.compression()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const Encoding push, FromProto(compression.push()));
+    SYNCGRADS_ASSIGN_OR_RETURN(const Encoding result, FromProto(compression.result()));
+    spec.compression.push_back({push, result});
+  }
   return spec;
 }
 
@@ -219,7 +246,7 @@ v1::GroupPlan ToProto(const GroupPlan& plan) {
 
 absl::StatusOr<GroupPlan> FromProto(const v1::GroupPlan& proto) {
   SYNCGRADS_ASSIGN_OR_RETURN(GroupSpec spec, FromProto(proto.spec()));
-  SYNCGRADS_ASSIGN_OR_RETURN(Layout layout, Layout::Create(spec.tensors, spec.chunk_bytes));
+  SYNCGRADS_ASSIGN_OR_RETURN(Layout layout, LayoutOf(spec));
   if (static_cast<size_t>(proto.chunks_size()) != layout.chunks().size()) {
     return absl::InvalidArgumentError(absl::StrCat("the plan of group \"", spec.name, "\" has ",
                                                    proto.chunks_size(), " chunks, its layout has ",
@@ -301,8 +328,8 @@ v1::Error ToProto(const absl::Status& status) {
 }
 
 absl::Status FromProto(const v1::Error& proto) {
-  const bool known = proto.code() > 0 &&
-                     proto.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  const bool known =
+      proto.code() > 0 && proto.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   return absl::Status(
       known ? static_cast<absl::StatusCode>(proto.code()) : absl::StatusCode::kUnknown,
       proto.message());

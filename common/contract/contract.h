@@ -22,6 +22,10 @@ v1::GroupPlan ToProto(const GroupPlan& plan);
 // InvalidArgument also if the chunks are not those of the group's layout.
 absl::StatusOr<GroupPlan> FromProto(const v1::GroupPlan& proto);
 
+// InvalidArgument if the codec is not known. The fraction of top-k that is not given is
+// the default.
+absl::StatusOr<Encoding> FromProto(const v1::Encoding& proto);
+
 v1::Optimizer ToProto(const Optimizer& optimizer);
 // InvalidArgument if no kind is set.
 absl::StatusOr<Optimizer> FromProto(const v1::Optimizer& proto);

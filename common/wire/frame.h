@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/codec/encoding.h"
 #include "common/ids.h"
 
 namespace syncgrads {
@@ -27,9 +28,6 @@ namespace syncgrads {
 using Pieces = absl::InlinedVector<absl::Span<const std::byte>, 4>;
 
 size_t TotalBytes(absl::Span<const absl::Span<const std::byte>> pieces);
-
-// The values are those of syncgrads.v1.Codec. Others than these may arrive.
-enum class Codec : uint32_t { kRaw = 0 };
 
 struct DataHello {
   uint32_t protocol_version = 0;

@@ -6,17 +6,19 @@
 #include "absl/strings/str_cat.h"
 #include "common/optim/update.h"
 #include "common/status_macros.h"
+#include "server/core/encoded_closing.h"
 #include "server/state/slot_record.h"
 
 namespace syncgrads::server {
 namespace {
 
 SlotShape ShapeOf(const Chunk& chunk, const UpdateRule& rule) {
-  SlotShape shape{chunk.bytes(), 0, 0};
+  SlotShape shape{.value_bytes = chunk.bytes()};
   if (const auto* optimizer = std::get_if<Optimizer>(&rule)) {
     shape.optimizer_slots = SlotCount(*optimizer);
     shape.spans = chunk.spans.size();
   }
+  if (!chunk.compression.result.is_raw()) shape.residual_bytes = chunk.bytes();
   return shape;
 }
 
@@ -163,7 +165,7 @@ bool ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
   if (!taken_now) return false;  // counted already; only the answer goes elsewhere
   seat.made_in = header.epoch;
   seat.contribution = {header.skip, header.weight == 0 ? 1.0 : header.weight, header.absent_spans,
-                       std::move(payload)};
+                       std::move(payload), header.codec};
   return true;
 }
 
@@ -326,7 +328,10 @@ absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(cons
       pool_.Acquire(ResultBytes(chunk_, rule, contributions.size()), contributions.size()));
   Closed closed;
   const auto* optimizer = std::get_if<Optimizer>(&rule);
-  if (optimizer == nullptr) {
+  if (!chunk_.compression.result.is_raw()) {
+    closed = CloseEncodedReduction(chunk_, std::get<Reduction>(rule), contributions,
+                                   newest_ == nullptr ? nullptr : newest_->slot.get(), *slot);
+  } else if (optimizer == nullptr) {
     closed = CloseReduction(chunk_, rule, contributions, *slot);
   } else if (newest_ == nullptr) {
     closed = CloseInitial(chunk_, contributions, *slot);
@@ -350,7 +355,8 @@ absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(cons
                      epoch.number,
                      closed.value_bytes,
                      std::move(closed.counts),
-                     std::move(closed.contributors)};
+                     std::move(closed.contributors),
+                     closed.codec};
   // Nothing is sent that a restart could have forgotten.
   if (!slot->record.empty()) Publish(record, *slot);
   return ResultOf(std::move(record), std::move(slot));
@@ -360,6 +366,7 @@ std::shared_ptr<const RoundResult> ChunkRounds::ResultOf(RoundRecord record,
                                                          std::shared_ptr<const Slot> slot) const {
   UpdateHeader header = HeaderOf(record.round);
   header.epoch = record.epoch;
+  header.codec = record.codec;
   header.counts = std::move(record.counts);
   header.contributors = std::move(record.contributors);
   auto result = std::make_shared<RoundResult>();

@@ -5,10 +5,13 @@
 
 #include "absl/container/inlined_vector.h"
 #include "common/aligned_buffer.h"
+#include "common/codec/codec.h"
+#include "common/codec/encoded_chunk.h"
 #include "common/kernels/copy.h"
 #include "common/kernels/reduce.h"
 #include "common/optim/optimizer.h"
 #include "common/optim/update.h"
+#include "server/core/decoded_segments.h"
 #include "server/core/segments.h"
 #include "server/state/checksum.h"
 
@@ -18,6 +21,7 @@ namespace {
 // Elements whose average is kept in the first-level cache between the reduction
 // and the update.
 constexpr uint64_t kUpdateBlock = 2048;
+static_assert(kUpdateBlock >= kCodecBlock);
 
 constexpr uint64_t kNoLimit = ~uint64_t{0};
 
@@ -73,14 +77,25 @@ Closed CloseGather(const Chunk& chunk, absl::Span<const Seated> contributions, S
   return closed;
 }
 
-bool AnybodyContributed(const std::vector<uint32_t>& counts) {
-  return std::any_of(counts.begin(), counts.end(), [](uint32_t count) { return count > 0; });
+// ForEachSegment, or what does its work where contributions are encoded.
+template <typename Segment>
+std::vector<uint32_t> ForEachPart(const Chunk& chunk, absl::Span<const Seated> contributions,
+                                  uint64_t max_elements, Segment segment) {
+  if (chunk.compression.push.is_raw()) {
+    return ForEachSegment(chunk, contributions, max_elements, segment);
+  }
+  return ForEachDecodedBlock(chunk, contributions, segment);
 }
 
 }  // namespace
 
+bool AnybodyContributed(const std::vector<uint32_t>& counts) {
+  return std::any_of(counts.begin(), counts.end(), [](uint32_t count) { return count > 0; });
+}
+
 size_t ResultBytes(const Chunk& chunk, const UpdateRule& rule, size_t contributions) {
-  return std::holds_alternative<Gather>(rule) ? chunk.bytes() * contributions : chunk.bytes();
+  if (std::holds_alternative<Gather>(rule)) return chunk.bytes() * contributions;
+  return MostEncodedBytes(chunk.compression.result, chunk);
 }
 
 Closed CloseReduction(const Chunk& chunk, const UpdateRule& rule,
@@ -92,7 +107,7 @@ Closed CloseReduction(const Chunk& chunk, const UpdateRule& rule,
   if (!out.record.empty() && chunk.bytes() >= kSummedBytes) {
     SummedResult result(out.values.data());
     absl::InlinedVector<WeightedSource, 8> rest;
-    closed.counts = ForEachSegment(
+    closed.counts = ForEachPart(
         chunk, contributions, kNoLimit,
         [&](absl::Span<const WeightedSource> sources, uint64_t, uint64_t elements) {
           rest.assign(sources.begin(), sources.end());
@@ -113,16 +128,16 @@ Closed CloseReduction(const Chunk& chunk, const UpdateRule& rule,
     if (closed.value_bytes == 0) out.values_checksum.reset();
     return closed;
   }
-  closed.counts = ForEachSegment(
-      chunk, contributions, kNoLimit,
-      [&](absl::Span<const WeightedSource> sources, uint64_t first, uint64_t elements) {
-        std::byte* const values = out.values.data() + first * element_bytes;
-        if (sources.empty()) {
-          std::memset(values, 0, elements * element_bytes);
-        } else {
-          Reduce(chunk.dtype, reduction, sources, elements, values);
-        }
-      });
+  closed.counts =
+      ForEachPart(chunk, contributions, kNoLimit,
+                  [&](absl::Span<const WeightedSource> sources, uint64_t first, uint64_t elements) {
+                    std::byte* const values = out.values.data() + first * element_bytes;
+                    if (sources.empty()) {
+                      std::memset(values, 0, elements * element_bytes);
+                    } else {
+                      Reduce(chunk.dtype, reduction, sources, elements, values);
+                    }
+                  });
   if (AnybodyContributed(closed.counts)) closed.value_bytes = chunk.bytes();
   return closed;
 }
@@ -164,7 +179,7 @@ Closed CloseUpdate(const Chunk& chunk, const Optimizer& optimizer,
 
   Closed closed;
   closed.value_bytes = chunk.bytes();
-  closed.counts = ForEachSegment(
+  closed.counts = ForEachPart(
       chunk, contributions, kUpdateBlock,
       [&](absl::Span<const WeightedSource> sources, uint64_t first, uint64_t elements) {
         if (sources.empty()) {

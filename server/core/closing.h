@@ -31,7 +31,12 @@ struct Closed {
   // Bytes of the slot's values that are the result; 0 if nobody contributed and
   // no parameters are held.
   size_t value_bytes = 0;
+  // Of the result.
+  Codec codec = Codec::kRaw;
 };
+
+// Whether anybody did, to any span.
+bool AnybodyContributed(const std::vector<uint32_t>& counts);
 
 // The bytes that a result can have at most.
 size_t ResultBytes(const Chunk& chunk, const UpdateRule& rule, size_t contributions);

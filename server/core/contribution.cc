@@ -1,7 +1,10 @@
 #include "server/core/contribution.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/codec/codec.h"
+#include "common/codec/encoded_chunk.h"
 #include "common/kernels/reduce.h"
+#include "common/status_macros.h"
 
 namespace syncgrads::server {
 namespace {
@@ -59,19 +62,32 @@ absl::Status WrongLength(const GroupPlan& plan, const PushHeader& header, size_t
                                                  has, " from ", sender, ", layout has ", wanted));
 }
 
+absl::Status CheckCodec(const GroupPlan& plan, const PushHeader& header) {
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckUsed(header.codec, plan.layout.chunk(header.chunk).compression.push));
+  if (header.codec == Codec::kRaw) return absl::OkStatus();
+  if (std::holds_alternative<Optimizer>(plan.spec.rule) && header.round == Round{0}) {
+    return absl::InvalidArgumentError("the first parameters are pushed as they are");
+  }
+  // Shared memory may change after it has been checked.
+  if (!header.shared.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a payload in ", NameOf(header.codec), " lies in shared memory"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::Status CheckPush(const GroupPlan& plan, const PushHeader& header, size_t payload_bytes,
+absl::Status CheckPush(const GroupPlan& plan, const PushHeader& header, const Pieces& payload,
                        const std::string& sender) {
+  const size_t payload_bytes = TotalBytes(payload);
   const auto with_place = [&](const absl::Status& status) {
     return absl::InvalidArgumentError(absl::StrCat("chunk ", ToNumber(header.chunk), " of group \"",
                                                    plan.spec.name, "\" from ", sender, ": ",
                                                    status.message()));
   };
-  if (header.codec != Codec::kRaw) {
-    return with_place(absl::InvalidArgumentError(
-        absl::StrCat("payload codec ", static_cast<uint32_t>(header.codec), " is unknown")));
-  }
+  if (absl::Status codec = CheckCodec(plan, header); !codec.ok()) return with_place(codec);
   if (header.weight != 0 && !IsWeight(header.weight)) {
     return with_place(absl::InvalidArgumentError(
         absl::StrCat("weight ", header.weight, " is not between 2^-64 and 2^64")));
@@ -84,6 +100,12 @@ absl::Status CheckPush(const GroupPlan& plan, const PushHeader& header, size_t p
   }
   if (absl::Status spans = CheckAbsentSpans(plan, header); !spans.ok()) return with_place(spans);
   const Chunk& chunk = plan.layout.chunk(header.chunk);
+  if (header.codec != Codec::kRaw) {
+    const auto codec = MakeCodec(EncodingOf(header.codec, chunk.compression.push));
+    const absl::Status encoded =
+        CheckEncodedChunk(*codec, plan.layout, chunk, payload, header.absent_spans);
+    return encoded.ok() ? encoded : with_place(encoded);
+  }
   const uint64_t expected = ExpectedElements(chunk, header.absent_spans);
   if (payload_bytes != expected * SizeOf(chunk.dtype)) {
     return WrongLength(plan, header, payload_bytes, expected, sender);

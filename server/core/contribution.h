@@ -21,14 +21,17 @@ struct Contribution {
   // Ascending; spans that the payload leaves out.
   std::vector<uint32_t> absent_spans;
   Payload payload;
+  // Of the payload.
+  Codec codec = Codec::kRaw;
 };
 
 // Whether a push can be seated at all: its spans, weight, codec, and length fit
-// the chunk. `sender` is for the message, as in 'rank 2 ("worker-2")'.
+// the chunk, and what is encoded can be decoded. `sender` is for the message, as in 'rank 2
+// ("worker-2")'.
 //
 // Errors:
 //   InvalidArgument  says what does not fit, with both values
-absl::Status CheckPush(const GroupPlan& plan, const PushHeader& header, size_t payload_bytes,
+absl::Status CheckPush(const GroupPlan& plan, const PushHeader& header, const Pieces& payload,
                        const std::string& sender);
 
 }  // namespace syncgrads::server

@@ -45,7 +45,7 @@ absl::StatusOr<std::shared_ptr<const GroupPlan>> GroupRegistry::Plan(const Group
   if (spec.chunk_bytes == 0) {
     spec.chunk_bytes = ChunkBytesFor(spec, bytes_per_server_.size(), shares_memory);
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(Layout layout, Layout::Create(spec.tensors, spec.chunk_bytes));
+  SYNCGRADS_ASSIGN_OR_RETURN(Layout layout, LayoutOf(spec));
   std::vector<uint64_t> bytes_per_server = bytes_per_server_;
   std::vector<ServerIndex> servers = PlaceChunks(layout, bytes_per_server);
   auto plan = std::make_shared<const GroupPlan>(
@@ -75,6 +75,11 @@ absl::Status GroupRegistry::CheckMemory(const GroupPlan& plan, uint64_t members)
   if (std::holds_alternative<Gather>(plan.spec.rule)) arrays_of_results = members;
   if (const auto* optimizer = std::get_if<Optimizer>(&plan.spec.rule)) {
     arrays_of_results += static_cast<uint64_t>(SlotCount(*optimizer));
+  }
+  // What results in codecs have lost.
+  if (std::any_of(plan.spec.compression.begin(), plan.spec.compression.end(),
+                  [](const Compression& one) { return !one.result.is_raw(); })) {
+    ++arrays_of_results;
   }
   // Of a group that closes with the first, that is the only one.
   const uint64_t contributors = plan.spec.policy == Policy::kFirst ? 1 : members;

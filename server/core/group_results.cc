@@ -34,8 +34,9 @@ StateLayout LayoutOf(const GroupPlan& plan, ServerIndex self, Generation generat
   for (uint32_t c = 0; c < plan.servers.size(); ++c) {
     if (plan.servers[c] != self) continue;
     const Chunk& chunk = plan.layout.chunk(ChunkId{c});
-    layout.chunks.push_back(
-        {ChunkId{c}, ResultBytes(chunk, plan.spec.rule, members), chunk.spans.size()});
+    layout.chunks.push_back({ChunkId{c}, ResultBytes(chunk, plan.spec.rule, members),
+                             chunk.spans.size(),
+                             chunk.compression.result.is_raw() ? 0 : chunk.bytes()});
   }
   return layout;
 }

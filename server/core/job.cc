@@ -209,7 +209,7 @@ absl::StatusOr<std::shared_ptr<ChunkRounds>> Job::Route(const PushHeader& header
                      ToNumber(group->plan->servers[c]), ", not on ", ToNumber(self_)));
   }
   std::string sender = absl::StrCat("member ", ToNumber(header.member));
-  SYNCGRADS_RETURN_IF_ERROR(CheckPush(*group->plan, header, TotalBytes(payload.pieces), sender));
+  SYNCGRADS_RETURN_IF_ERROR(CheckPush(*group->plan, header, payload.pieces, sender));
   return std::shared_ptr<ChunkRounds>(group, group->chunks[c].get());
 }
 

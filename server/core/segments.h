@@ -18,50 +18,10 @@
 #include "absl/types/span.h"
 #include "common/kernels/reduce.h"
 #include "common/layout.h"
+#include "common/wire/piece_cursor.h"
 #include "server/core/closing.h"
 
 namespace syncgrads::server {
-
-// A position in a payload.
-class PieceCursor {
- public:
-  explicit PieceCursor(const Pieces* pieces) : pieces_(pieces) { SkipEmpty(); }
-
-  // Bytes from here that lie in one place.
-  size_t contiguous() const {
-    return piece_ < pieces_->size() ? (*pieces_)[piece_].size() - offset_ : 0;
-  }
-  const std::byte* data() const { return (*pieces_)[piece_].data() + offset_; }
-
-  // `bytes` is at most contiguous().
-  void Advance(size_t bytes) {
-    offset_ += bytes;
-    SkipEmpty();
-  }
-
-  // Copies the next bytes, from as many pieces as they lie in.
-  void Read(std::byte* out, size_t bytes) {
-    while (bytes > 0) {
-      const size_t part = std::min(bytes, contiguous());
-      std::memcpy(out, data(), part);
-      out += part;
-      bytes -= part;
-      Advance(part);
-    }
-  }
-
- private:
-  void SkipEmpty() {
-    while (piece_ < pieces_->size() && offset_ == (*pieces_)[piece_].size()) {
-      ++piece_;
-      offset_ = 0;
-    }
-  }
-
-  const Pieces* pieces_;
-  size_t piece_ = 0;
-  size_t offset_ = 0;
-};
 
 // One contribution and how far the walk has come in it.
 struct ContributionWalk {

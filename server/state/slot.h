@@ -11,6 +11,7 @@
 
 #include "absl/types/span.h"
 #include "common/aligned_buffer.h"
+#include "common/codec/residual_guard.h"
 
 namespace syncgrads::server {
 
@@ -21,6 +22,10 @@ struct Slot {
   std::optional<uint64_t> arena_offset;
   // As many as the optimizer has; each as long as the values.
   std::vector<AlignedBuffer> optimizer;
+  // What results in codecs have lost, element by element, and what watches it; of a
+  // chunk whose results are encoded.
+  AlignedBuffer residual;
+  ResidualGuard guard;
   // Per span, how often the optimizer has updated it.
   std::vector<uint64_t> updates;
   // Where the slot is published, in the file that it lies in; empty if it dies

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "server/state/checksum.h"
@@ -10,7 +11,7 @@
 //
 //   u64 state      0, or kPublished
 //   u64 checksum   of the values, by blocks, then of all that follows, then of each
-//                  of the optimizer's arrays
+//                  of the optimizer's arrays and of the residual
 //   Fixed
 //   u64 updates[updates]
 //   u32 counts[counts]
@@ -32,9 +33,11 @@ struct Fixed {
   uint32_t updates;
   uint32_t counts;
   uint32_t contributors;
-  uint32_t reserved;
+  uint32_t codec;
+  ResidualGuard guard;
 };
-static_assert(sizeof(Fixed) == 56);
+static_assert(sizeof(Fixed) == 80);
+static_assert(std::is_trivially_copyable_v<ResidualGuard>);
 
 constexpr size_t kFixedAt = 16;
 constexpr size_t kListsAt = kFixedAt + sizeof(Fixed);
@@ -52,6 +55,7 @@ uint64_t ChecksumOf(const Slot& slot, size_t record_bytes, uint64_t values) {
   for (const AlignedBuffer& array : slot.optimizer) {
     sum = Checksum(array.data(), array.size(), sum);
   }
+  if (slot.residual.size() > 0) sum = Checksum(slot.residual.data(), slot.residual.size(), sum);
   return sum;
 }
 
@@ -80,6 +84,8 @@ void MakeVacant(Slot& slot) {
 
 void Publish(const RoundRecord& record, Slot& slot) {
   Fixed fixed = {};
+  fixed.codec = static_cast<uint32_t>(record.codec);
+  fixed.guard = slot.guard;
   fixed.generation = ToNumber(record.generation);
   fixed.round = ToNumber(record.round);
   fixed.epoch = record.epoch;
@@ -136,6 +142,8 @@ absl::StatusOr<std::optional<RoundRecord>> ReadPublished(Slot& slot) {
   record.round = Round{fixed.round};
   record.epoch = fixed.epoch;
   record.value_bytes = fixed.value_bytes;
+  record.codec = Codec{fixed.codec};
+  slot.guard = fixed.guard;
   const std::byte* in = slot.record.data() + kListsAt;
   const auto read = [&in](auto& list, size_t size) {
     list.resize(size);

@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/codec/encoding.h"
 #include "common/ids.h"
 #include "server/state/slot.h"
 
@@ -35,6 +36,8 @@ struct RoundRecord {
   std::vector<uint32_t> counts;
   // Gather: the ranks that the result is made of.
   std::vector<uint32_t> contributors;
+  // Of the result.
+  Codec codec = Codec::kRaw;
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
 };
@@ -48,7 +51,7 @@ void MakeVacant(Slot& slot);
 // The slot has been written, and holds this round from now on. The record fits.
 void Publish(const RoundRecord& record, Slot& slot);
 
-// What the slot holds, its `updates` with it; nothing if it is vacant.
+// What the slot holds, its `updates` and its `guard` with it; nothing if it is vacant.
 //
 // Errors:
 //   DataLoss  the record or an array is damaged; says which round, where known

@@ -31,8 +31,12 @@ SlotPool::SlotPool(SlotShape shape, std::shared_ptr<SlotSource> source, size_t p
   }
   MutexLock lock(free_->mutex);
   for (auto slot = free.rbegin(); slot != free.rend(); ++slot) {
-    // Where the slot has counted no updates, the shape says how many spans have.
-    if ((*slot)->record.empty()) (*slot)->updates.resize(shape_.spans);
+    // A slot that is not kept has only the arrays that are shared; the shape says what
+    // else it needs.
+    if ((*slot)->record.empty()) {
+      (*slot)->updates.resize(shape_.spans);
+      (*slot)->residual = AlignedBuffer(shape_.residual_bytes);
+    }
     // The last is taken first: the one that begins the memory.
     free_->slots.push_back(std::move(*slot));
   }
@@ -83,6 +87,7 @@ absl::StatusOr<std::unique_ptr<Slot>> SlotPool::Take(size_t value_bytes, size_t 
       slot->optimizer.emplace_back(shape_.value_bytes);
     }
     slot->updates.resize(shape_.spans);
+    slot->residual = AlignedBuffer(shape_.residual_bytes);
   }
   if (slot->values.size() < value_bytes) slot->values = AlignedBuffer(value_bytes);
   return slot;

@@ -27,6 +27,7 @@ struct SlotShape {
   size_t value_bytes = 0;
   size_t optimizer_slots = 0;
   size_t spans = 0;
+  size_t residual_bytes = 0;
 };
 
 // Thread-safe. Slots may outlive the pool.

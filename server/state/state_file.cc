@@ -23,7 +23,8 @@
 //   Header                      and FurtherRoom, in a further slot's file
 //   u64 newest[chunks]          see slot_record.h
 //   records                     of all chunks in set 0, then in set 1
-//   values, optimizer's arrays  of all chunks in set 0, then in set 1
+//   values, optimizer's arrays, residual
+//                               of all chunks in set 0, then in set 1
 //
 // Records and arrays begin at multiples of 64 bytes, the first array at one of
 // a page. A further slot's file is the same with one chunk and one set.
@@ -31,7 +32,7 @@
 namespace syncgrads::server {
 namespace {
 
-constexpr uint64_t kMagic = 0x3174616473637953;  // "Sycsdat1"
+constexpr uint64_t kMagic = 0x3274616473637953;  // "Sycsdat2"
 
 struct Header {
   uint64_t magic;
@@ -56,7 +57,8 @@ size_t ArrayBytes(const StateLayout::Chunk& chunk) {
 uint64_t LayoutChecksum(const StateLayout& layout, size_t sets) {
   std::vector<uint64_t> numbers = {sets, layout.optimizer_slots, layout.contributors};
   for (const StateLayout::Chunk& chunk : layout.chunks) {
-    numbers.insert(numbers.end(), {ToNumber(chunk.id), chunk.value_bytes, chunk.spans});
+    numbers.insert(numbers.end(),
+                   {ToNumber(chunk.id), chunk.value_bytes, chunk.spans, chunk.residual_bytes});
   }
   return Checksum(numbers.data(), numbers.size() * sizeof(numbers[0]));
 }
@@ -78,6 +80,7 @@ struct FileMap {
       for (const StateLayout::Chunk& chunk : layout.chunks) {
         arrays.push_back(at);
         at += (1 + layout.optimizer_slots) * ArrayBytes(chunk);
+        at += RoundUp(chunk.residual_bytes, AlignedBuffer::kAlignment);
       }
     }
     bytes = at;
@@ -144,6 +147,9 @@ StoredSlot SlotAt(const SharedRegion& region, const FileMap& map, const StateLay
   for (size_t i = 0; i < layout.optimizer_slots; ++i) {
     array += ArrayBytes(chunk);
     slot->optimizer.push_back(AlignedBuffer::Borrow(array, chunk.value_bytes));
+  }
+  if (chunk.residual_bytes > 0) {
+    slot->residual = AlignedBuffer::Borrow(array + ArrayBytes(chunk), chunk.residual_bytes);
   }
   if (layout.optimizer_slots > 0) slot->updates.resize(chunk.spans);
   slot->record = {region.data() + map.records[index],

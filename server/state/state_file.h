@@ -31,6 +31,8 @@ struct StateLayout {
     ChunkId id{};
     size_t value_bytes = 0;
     size_t spans = 0;
+    // Of what results in codecs have lost; 0: they are as they are.
+    size_t residual_bytes = 0;
   };
 
   // Of the change that registered the group, unique in a plan.

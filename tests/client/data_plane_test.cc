@@ -30,7 +30,7 @@ GroupPlan Plan(const std::vector<int64_t>& lengths, uint32_t chunk_bytes,
   }
   spec.rule = rule;
   spec.chunk_bytes = chunk_bytes;
-  Layout layout = *Layout::Create(spec.tensors, chunk_bytes);
+  Layout layout = *Layout::Create(spec.tensors, chunk_bytes, spec.compression);
   std::vector<uint64_t> bytes(servers);
   std::vector<ServerIndex> placement = PlaceChunks(layout, bytes);
   return {GroupId{3}, std::move(spec), std::move(layout), std::move(placement)};

@@ -77,7 +77,7 @@ TEST(GroupRoundsTest, TakesPushesAndWaitsOfManyThreads) {
   for (uint32_t t = 0; t < kTensors; ++t) {
     spec.tensors.push_back({absl::StrCat("t", t), DType::kF32, {1 + 37 * t}});
   }
-  Layout layout = *Layout::Create(spec.tensors, 1024);
+  Layout layout = *Layout::Create(spec.tensors, 1024, spec.compression);
   std::vector<ServerIndex> servers(layout.chunks().size());
   std::atomic<uint64_t> epoch{1};
   Echo echo;

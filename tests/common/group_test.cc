@@ -56,6 +56,48 @@ TEST(ValidateTest, RefusesAnEmptyNameAndWhatTheLayoutRefuses) {
   ExpectError(Validate(spec), kInvalid, {"chunk_bytes is 3"});
 }
 
+GroupSpec Compressed(Compression compression, UpdateRule rule = Reduction::kAverage) {
+  GroupSpec spec = Model(std::move(rule));
+  spec.compression = {compression, {}};
+  return spec;
+}
+
+TEST(ValidateTest, AcceptsCompressedSumsAndGradientsForAnOptimizer) {
+  const Compression both{{Codec::kTopK, 0.01}, {Codec::kInt8}};
+  EXPECT_THAT(Validate(Compressed(both)), IsOk());
+  EXPECT_THAT(Validate(Compressed(both, Reduction::kSum)), IsOk());
+  EXPECT_THAT(Validate(Compressed({{Codec::kOneBit}, {}}, Optimizer(Adam{}))), IsOk());
+}
+
+TEST(ValidateTest, RefusesCompressionThatCannotBe) {
+  const Compression push{{Codec::kInt8}, {}}, result{{}, {Codec::kInt8}};
+  ExpectError(Validate(Compressed(result, Optimizer(Adam{}))), kInvalid,
+              {"\"kernel\"", "result int8", "parameters"});
+  for (const UpdateRule& rule : {UpdateRule(Reduction::kMax), UpdateRule(Gather{})}) {
+    ExpectError(Validate(Compressed(push, rule)), kInvalid, {"\"kernel\"", "only averages"});
+  }
+  GroupSpec spec = Compressed(push);
+  spec.tensors[0].dtype = DType::kF64;
+  ExpectError(Validate(spec), kInvalid, {"\"kernel\"", "f32 only", "f64"});
+  ExpectError(Validate(Compressed({{Codec{9}}, {}})), kInvalid, {"\"kernel\"", "codec 9"});
+  ExpectError(Validate(Compressed({{Codec::kTopK, 0.9}, {}})), kInvalid, {"\"kernel\"", "0.9"});
+  spec = Compressed(push);
+  spec.compression.pop_back();
+  ExpectError(Validate(spec), kInvalid, {"compression of 1 tensors", "2 tensors"});
+  spec = Compressed(push, Reduction::kSum);
+  spec.policy = Policy::kFirst;
+  ExpectError(Validate(spec), kInvalid, {"\"kernel\"", "policy first"});
+}
+
+TEST(CheckAgreementTest, NamesATensorThatIsCompressedInAnotherWay) {
+  const GroupSpec ours = Compressed({{Codec::kInt8}, {}});
+  ExpectError(CheckAgreement(ours, Model(), "w0"), kInvalid,
+              {"\"kernel\"", "push int8", "w0", "raw"});
+  GroupSpec none = Model();
+  none.compression.resize(2);
+  EXPECT_THAT(CheckAgreement(none, Model(), "w0"), IsOk());
+}
+
 TEST(CheckAgreementTest, AcceptsTheSameGroup) {
   EXPECT_THAT(CheckAgreement(Model(), Model(), "w0"), IsOk());
 }

@@ -82,6 +82,38 @@ TEST(LayoutTest, LetsSmallTensorsShareAChunkAndSplitsLargeOnes) {
   EXPECT_EQ(layout.ChunksOf(TensorId{2}).first, 2u);
 }
 
+// A payload is in one codec.
+TEST(LayoutTest, TensorsOfOneCompressionShareChunksAndNoOthers) {
+  const Compression none, int8{{Codec::kInt8}, {Codec::kInt8}}, push{{Codec::kInt8}, {}};
+  const absl::StatusOr<Layout> layout = Layout::Create({{"a", DType::kF32, {3}},
+                                                        {"b", DType::kF32, {2}},
+                                                        {"c", DType::kF32, {4}},
+                                                        {"d", DType::kF32, {1}},
+                                                        {"e", DType::kF32, {1}},
+                                                        {"f", DType::kF64, {1}}},
+                                                       16, {{int8, none, int8, none, push, none}});
+  ASSERT_THAT(layout, IsOk());
+  ASSERT_EQ(layout->chunks().size(), 5u);
+  EXPECT_EQ(Spans(*layout, 0), "f[0,1)@0");
+  EXPECT_EQ(Spans(*layout, 1), "a[0,3)@0 c[0,1)@3");
+  EXPECT_EQ(Spans(*layout, 2), "c[1,4)@0");
+  EXPECT_EQ(Spans(*layout, 3), "b[0,2)@0 d[0,1)@2");
+  EXPECT_EQ(Spans(*layout, 4), "e[0,1)@0");
+  std::vector<uint64_t> first;
+  std::vector<Compression> compression;
+  for (const Chunk& chunk : layout->chunks()) {
+    first.push_back(chunk.first_element);
+    compression.push_back(chunk.compression);
+  }
+  EXPECT_EQ(first, (std::vector<uint64_t>{0, 0, 4, 7, 10}));
+  EXPECT_EQ(compression, (std::vector<Compression>{none, int8, int8, none, push}));
+  EXPECT_EQ(layout->ChunksOf(TensorId{2}).first, 1u);
+  EXPECT_EQ(layout->ChunksOf(TensorId{2}).count, 2u);
+  EXPECT_EQ(layout->chunk(ChunkId{1}).SpanOf(TensorId{2}), 1u);
+  ExpectError(Layout::Create({{"a", DType::kF32, {3}}}, 0, {{none, none}}), kInvalid,
+              {"compression of 2 tensors", "1 tensors"});
+}
+
 TEST(LayoutTest, RoundsChunkBytesDownToWholeElements) {
   const Layout layout =
       Made({{"d", DType::kF64, {3}}, {"f", DType::kF32, {5}}, {"h", DType::kF16, {10}}}, 19);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/codec/encoding.h"
 #include "common/contract/contract.h"
 #include "common/layout.h"
 #include "common/optim/optimizer.h"
@@ -457,6 +458,32 @@ absl::Status CheckElastic(const v1::JobFile& file, const Field& root) {
   return absl::OkStatus();
 }
 
+absl::Status CheckEncoding(const v1::Encoding& proto, const Field& field) {
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckEnum(field, "codec", proto.codec(), v1::Codec_IsValid(proto.codec())));
+  SYNCGRADS_ASSIGN_OR_RETURN(const Encoding encoding, FromProto(proto));
+  const absl::Status status = Validate(encoding);
+  return status.ok() ? status : field.Error(status.message());
+}
+
+absl::Status CheckCompression(const v1::JobFile& file, const Field& root) {
+  for (int i = 0; i < file.compression_size(); ++i) {
+    const v1::CompressionRule& rule = file.compression(i);
+    const Field field = root.Member("compression", i);
+    if (file.dtype() != v1::F32) return field.Error("is of F32 only, and dtype is F64");
+    for (int p = 0; p < rule.parameters_size(); ++p) {
+      if (rule.parameters(p).empty()) return field.Member("parameters", p).Error("is empty");
+    }
+    SYNCGRADS_RETURN_IF_ERROR(CheckEncoding(rule.push(), field.Member("push")));
+    SYNCGRADS_RETURN_IF_ERROR(CheckEncoding(rule.result(), field.Member("result")));
+    if (file.place() == v1::SERVERS && rule.result().codec() != v1::RAW) {
+      return field.Member("result").Error(
+          "is given, but place is SERVERS: results are parameters, which are sent as they are");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
@@ -486,6 +513,7 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
       CheckEnum(root, "place", file.place(), v1::Place_IsValid(file.place())));
   SYNCGRADS_RETURN_IF_ERROR(CheckSchedule(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckWeightColumn(file, root));
+  SYNCGRADS_RETURN_IF_ERROR(CheckCompression(file, root));
   if (file.batch_size() == 0) {
     return root.Member("batch_size").Error("is 0 or missing, must be at least 1");
   }

@@ -1,6 +1,7 @@
 #include "worker/run/worker.h"
 
 #include <algorithm>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -176,6 +177,8 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
   client.world_size =
       placement.world_size.value_or(job.file.workers() > 0 ? job.file.workers() : 1);
   client.connections_per_server = options.connections_per_server;
+  // From the client's threads, while this one writes to its own output.
+  client.on_codec_replaced = [](const std::string& notice) { std::cerr << notice + "\n"; };
   if (job.file.has_elastic() && Trains(options)) {
     const v1::Elastic& elastic = job.file.elastic();
     client.max_workers = std::max(elastic.max_workers(), client.world_size);

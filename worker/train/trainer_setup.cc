@@ -8,6 +8,7 @@
 #include "worker/base/file.h"
 #include "worker/io/safetensors.h"
 #include "worker/nn/build.h"
+#include "worker/train/compression.h"
 #include "worker/train/compute.h"
 #include "worker/train/model_file.h"
 #include "worker/train/trainer.h"
@@ -126,6 +127,7 @@ absl::Status Trainer<T>::Register() {
   for (const Parameter<T>* parameter : model_->parameters()) {
     spec.tensors.push_back(parameter->spec());
   }
+  SYNCGRADS_ASSIGN_OR_RETURN(spec.compression, CompressionOf(job_, spec.tensors));
   SYNCGRADS_ASSIGN_OR_RETURN(group_, team_.Register(spec));
   for (const TensorSpec& tensor : spec.tensors) {
     SYNCGRADS_ASSIGN_OR_RETURN(const TensorId id, group_->Find(tensor.name));

@@ -32,7 +32,7 @@ GroupSpec Everything() {
 }
 
 GroupPlan PlanOf(const GroupSpec& spec, uint32_t servers) {
-  absl::StatusOr<Layout> layout = Layout::Create(spec.tensors, spec.chunk_bytes);
+  absl::StatusOr<Layout> layout = LayoutOf(spec);
   EXPECT_THAT(layout, IsOk());
   std::vector<uint64_t> bytes(servers);
   std::vector<ServerIndex> placed = PlaceChunks(*layout, bytes);
@@ -52,7 +52,22 @@ TEST(ContractTest, GroupsComeBackAsTheyWere) {
     EXPECT_EQ(back->tensors, spec.tensors);
     EXPECT_TRUE(back->rule == spec.rule) << ToProto(spec).ShortDebugString();
     EXPECT_EQ(back->chunk_bytes, spec.chunk_bytes);
+    EXPECT_EQ(back->compression, spec.compression);
   }
+}
+
+TEST(ContractTest, CompressionComesBackAsItWas) {
+  GroupSpec spec = Everything();
+  spec.compression.resize(spec.tensors.size());
+  spec.compression[1] = {{Codec::kTopK, 0.02}, {Codec::kOneBit}};
+  const absl::StatusOr<GroupSpec> back = FromProto(ToProto(spec));
+  ASSERT_THAT(back, IsOk());
+  EXPECT_EQ(back->compression, spec.compression);
+  v1::GroupSpec proto = ToProto(spec);
+  proto.mutable_compression(1)->mutable_push()->clear_fraction();
+  EXPECT_EQ(FromProto(proto)->compression[1].push, (Encoding{Codec::kTopK, kDefaultTopKFraction}));
+  proto.mutable_compression(0)->mutable_result()->set_codec(static_cast<v1::Codec>(77));
+  ExpectError(FromProto(proto), absl::StatusCode::kInvalidArgument, {"codec 77"});
 }
 
 TEST(ContractTest, OptimizersComeBackAsTheyWere) {

@@ -20,7 +20,8 @@ GroupPlan Plan(UpdateRule rule = Reduction::kAverage) {
 }
 
 absl::Status Check(const PushHeader& header, size_t bytes, UpdateRule rule = Reduction::kAverage) {
-  return CheckPush(Plan(std::move(rule)), header, bytes, "member 2");
+  return CheckPush(Plan(std::move(rule)), header, PayloadOf(std::string(bytes, '\0')).pieces,
+                   "member 2");
 }
 
 TEST(CheckPushTest, NamesTheTensorAndBothLengths) {
@@ -87,8 +88,58 @@ TEST(CheckPushTest, RefusesWeightsThatAnAverageCannotHave) {
 
 TEST(CheckPushTest, RefusesACodecThatItDoesNotKnow) {
   PushHeader header = PushOf(2, 1);
-  header.codec = Codec{3};
-  ExpectError(Check(header, 128), kInvalid, {"codec 3"});
+  header.codec = Codec{9};
+  ExpectError(Check(header, 128), kInvalid, {"codec 9", "raw is expected"});
+  header.codec = Codec::kInt8;
+  ExpectError(Check(header, 128), kInvalid, {"int8", "raw is expected"});
+}
+
+// A kernel of 32 elements whose pushes are encoded, and a bias whose pushes are not.
+GroupPlan EncodedPlan(const Encoding& push, UpdateRule rule = Reduction::kAverage) {
+  GroupSpec spec = {
+      "model", {{"kernel", DType::kF32, {32}}, {"bias", DType::kF32, {4}}}, std::move(rule), 128};
+  spec.compression = {{push, {}}, {}};
+  return PlanOf(spec);
+}
+
+PushHeader In(Codec codec, uint64_t round = 1) {
+  PushHeader header = PushOf(2, round);
+  header.codec = codec;
+  return header;
+}
+
+TEST(CheckPushTest, TakesThePlannedCodecAndMilderOnes) {
+  const GroupPlan plan = EncodedPlan({Codec::kTopK, 0.1});  // 4 of 32
+  const auto check = [&](Codec codec, size_t bytes) {
+    std::string payload(bytes, '\0');
+    if (codec == Codec::kTopK) payload.replace(0, 8, BytesOf<uint16_t>({0, 1, 2, 31}));
+    return CheckPush(plan, In(codec), PayloadOf(payload, {bytes / 3}).pieces, "member 2");
+  };
+  EXPECT_THAT(check(Codec::kTopK, 4 * 6), IsOk());
+  EXPECT_THAT(check(Codec::kInt8, 4 + 32), IsOk());
+  EXPECT_THAT(check(Codec::kRaw, 128), IsOk());
+  ExpectError(check(Codec::kTopK, 4 * 6 + 1), kInvalid, {"member 2", "25 bytes", "24"});
+  ExpectError(check(Codec::kInt8, 35), kInvalid, {"member 2", "35 bytes", "36"});
+  ExpectError(check(Codec::kOneBit, 8), kInvalid, {"member 2", "one-bit", "top-k 0.1"});
+}
+
+TEST(CheckPushTest, NamesTheTensorWhosePayloadCannotBeDecoded) {
+  const GroupPlan plan = EncodedPlan({Codec::kTopK, 0.1});
+  const std::string payload = BytesOf<uint16_t>({0, 1, 2, 32}) + BytesOf<float>({1, 2, 3, 4});
+  ExpectError(CheckPush(plan, In(Codec::kTopK), PayloadOf(payload, {5, 9}).pieces, "member 2"),
+              kInvalid, {"member 2", "\"kernel\"", "position 32", "32 elements"});
+}
+
+TEST(CheckPushTest, RefusesEncodedParametersAndEncodedPayloadsInSharedMemory) {
+  const std::string payload(36, '\0');
+  const GroupPlan plan = EncodedPlan({Codec::kInt8}, Optimizer(Sgd{}));
+  EXPECT_THAT(CheckPush(plan, In(Codec::kInt8, 1), PayloadOf(payload).pieces, "w"), IsOk());
+  ExpectError(CheckPush(plan, In(Codec::kInt8, 0), PayloadOf(payload).pieces, "w"), kInvalid,
+              {"first parameters"});
+  PushHeader header = In(Codec::kInt8);
+  header.shared = {{1, 0, 36}};
+  ExpectError(CheckPush(plan, header, PayloadOf(payload).pieces, "w"), kInvalid,
+              {"int8", "shared memory"});
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ inline Payload PayloadOf(const std::string& bytes, std::vector<size_t> cuts = {}
 }
 
 inline GroupPlan PlanOf(GroupSpec spec, std::vector<ServerIndex> servers = {}) {
-  absl::StatusOr<Layout> layout = Layout::Create(spec.tensors, spec.chunk_bytes);
+  absl::StatusOr<Layout> layout = LayoutOf(spec);
   EXPECT_THAT(layout, IsOk());
   servers.resize(layout->chunks().size());
   return {GroupId{}, std::move(spec), *std::move(layout), std::move(servers)};

@@ -208,5 +208,19 @@ TEST(JobFileTest, TheExamplesAreValid) {
   SYNCGRADS_EXPECT_OK(LoadJobFile("examples/tflon/tflon.job"));
 }
 
+TEST(JobFileTest, CompressionThatCannotBeIsNamedWithItsLine) {
+  const std::string top_k = "batch_size: 8 compression { push { codec: TOP_K";
+  SYNCGRADS_EXPECT_OK(ParseWith("batch_size: 8", top_k + " } }"));
+  ExpectRefused("batch_size: 8", top_k + " fraction: 0.7 } }",
+                {"dir/x.job:2:29: compression[0].push: ", "fraction of top-k is 0.7"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 compression { push { codec: 9 } }",
+                {"dir/x.job:2:36: compression[0].push.codec: ", "no value 9"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 dtype: F64 compression { }",
+                {"dir/x.job:2:26: compression[0]: ", "F32 only"});
+  ExpectRefused("batch_size: 8",
+                "batch_size: 8 place: SERVERS compression { result { codec: INT8 } }",
+                {"dir/x.job:2:44: compression[0].result: ", "place is SERVERS"});
+}
+
 }  // namespace
 }  // namespace syncgrads

@@ -221,7 +221,7 @@ class FakeTeamMember : public Team {
   }
 
   absl::StatusOr<Group*> Register(const GroupSpec& spec) override {
-    SYNCGRADS_ASSIGN_OR_RETURN(Layout layout, Layout::Create(spec.tensors, spec.chunk_bytes));
+    SYNCGRADS_ASSIGN_OR_RETURN(Layout layout, LayoutOf(spec));
     {
       MutexLock lock(job_.mutex_);
       job_.spec_ = spec;

@@ -1,0 +1,62 @@
+#include "worker/train/compression.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/contract/contract.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+namespace {
+
+// Below, a header and a scale are a good part of what is sent.
+constexpr uint64_t kMinElements = 1024;
+
+bool Matches(const std::string& pattern, const TensorSpec& parameter) {
+  return fnmatch(pattern.c_str(), parameter.name.c_str(), 0) == 0;
+}
+
+bool Names(const v1::CompressionRule& rule, const TensorSpec& parameter) {
+  return rule.parameters().empty() ||
+         std::any_of(rule.parameters().begin(), rule.parameters().end(),
+                     [&](const std::string& pattern) { return Matches(pattern, parameter); });
+}
+
+bool IsCompressible(const v1::CompressionRule& rule, const TensorSpec& parameter) {
+  const uint64_t least = rule.min_elements() == 0 ? kMinElements : rule.min_elements();
+  return parameter.shape.size() > 1 && parameter.elements() >= least;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Compression>> CompressionOf(const v1::JobFile& job,
+                                                       absl::Span<const TensorSpec> parameters) {
+  for (const v1::CompressionRule& rule : job.compression()) {
+    for (const std::string& pattern : rule.parameters()) {
+      if (std::any_of(parameters.begin(), parameters.end(),
+                      [&](const TensorSpec& parameter) { return Matches(pattern, parameter); })) {
+        continue;
+      }
+      return absl::InvalidArgumentError(
+          absl::StrCat("a compression is for the parameters \"", pattern,
+                       "\", and the model has none of that name; its first is \"",
+                       parameters.front().name, "\""));
+    }
+  }
+  std::vector<Compression> compression;
+  if (job.compression().empty()) return compression;
+  compression.resize(parameters.size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto rule =
+        std::find_if(job.compression().begin(), job.compression().end(),
+                     [&](const v1::CompressionRule& rule) { return Names(rule, parameters[i]); });
+    if (rule == job.compression().end() || !IsCompressible(*rule, parameters[i])) continue;
+    SYNCGRADS_ASSIGN_OR_RETURN(compression[i].push, FromProto(rule->push()));
+    SYNCGRADS_ASSIGN_OR_RETURN(compression[i].result, FromProto(rule->result()));
+  }
+  return compression;
+}
+
+}  // namespace syncgrads
