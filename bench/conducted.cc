@@ -114,7 +114,7 @@ float Values::Result(size_t i) const {
 
 bool Values::IsRight(size_t i, uint64_t step) const {
   const float expected = Base(i, step) + static_cast<float>(world_size_ - 1) / 2;
-  return std::abs(Result(i) - expected) <= 1e-4f;
+  return std::abs(Result(i) - expected) <= tolerance_;
 }
 
 std::string Values::Describe(size_t i, uint64_t step) const {

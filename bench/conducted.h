@@ -41,6 +41,9 @@ class Values {
   // The result lies in these pieces from now on, in order.
   void SetResult(std::vector<absl::Span<const float>> pieces) { result_ = std::move(pieces); }
 
+  // How far a result may be from the mean; infinite: it is not looked at.
+  void SetTolerance(float tolerance) { tolerance_ = tolerance; }
+
   void Fill();
   void Touch(uint64_t step);
   // Empty, or says which element is wrong.
@@ -58,6 +61,7 @@ class Values {
   const size_t stride_;
   const uint32_t rank_;
   const uint32_t world_size_;
+  float tolerance_ = 1e-4f;
 };
 
 // Follows the conductor at the unix socket `path` until it hangs up. `step`

@@ -28,7 +28,7 @@ def run(name, pattern, quick):
         if entry.get("run_type") != "iteration":
             continue
         numbers = found.setdefault(entry["run_name"], {})
-        for key in ("real_time", "bytes_per_second", "items_per_second"):
+        for key in ("real_time", "bytes_per_second", "items_per_second", "encoded"):
             if key in entry:
                 numbers.setdefault(key, []).append(entry[key])
     return {name: {key: statistics.median(values) for key, values in numbers.items()}

@@ -9,6 +9,7 @@ what the link allows.
 import argparse
 import fnmatch
 import functools
+import re
 import sys
 
 import conductor
@@ -26,6 +27,24 @@ def goal(where, peer, n, size):
     if where == "workers":
         return 1.05 if peer == "gloo-ring" else None
     return {"tcp-send": 1.10, "gloo-ring": {4: 1 / 1.35, 8: 1 / 1.9}.get(n)}.get(peer)
+
+
+# What ours may take at most with a codec both ways, in the times of ours without.
+CODEC_GOALS = {"int8": 1 / 3.5, "top-k": 1 / 15}
+
+
+def compare_codecs(case, systems_of_ours, options, comparisons):
+    """Each variant of ours with a codec beside the same without it."""
+    by_name = {system.name: system for system in systems_of_ours}
+    for name, system in by_name.items():
+        codec = re.search(r"\+codec=([a-z0-9-]+)", name)
+        plain = codec and by_name.get(name.replace(codec.group(0), ""))
+        if not plain:
+            continue
+        a, b = system.samples.median_ms(), plain.samples.median_ms()
+        goal_of_codec = CODEC_GOALS.get(codec.group(1)) if options.rate == "200mbit" else None
+        comparisons.add(f"{case} {options.size} {options.rate}", name, plain.name, a, b, "ms",
+                        a / b, goal_of_codec)
 
 
 def measure(case, n, options, comparisons):
@@ -63,6 +82,7 @@ def measure(case, n, options, comparisons):
                             a.median_ms(), b.median_ms(), "ms", a.median_ms() / b.median_ms(),
                             goal(place, other.name, n, options.size),
                             ours_cpu_ms=a.cpu_ms(), peer_cpu_ms=b.cpu_ms(), bound_ms=bound)
+    compare_codecs(case, ours, options, comparisons)
     print(f"S = {options.size} at {options.rate}: S × 8 / rate = {bound:.0f} ms")
     results.print_table(["case", "system", "median ms", "p10–p90", "CPU ms", "steps", "× bound"]
                         + [f"× {other.name}" for other in others], rows)
@@ -78,9 +98,9 @@ def main():
     parser.add_argument("--size", help="S; 16MiB if not quick")
     parser.add_argument("--rate", default="200mbit", help="of each link, each direction")
     parser.add_argument("--ours", default="tcp", type=lambda text: text.split(","),
-                        help="paths with settings, as tcp,tcp+connections=2 (systems.Ours)")
+                        help="paths with settings, as tcp,tcp+codec=int8 (systems.Ours)")
     parser.add_argument("--peers", default="gloo-ring,openmpi-tcp,tcp-send",
-                        type=lambda text: text.split(","))
+                        type=lambda text: text.split(",") if text else [])
     parser.add_argument("--congestion", default="",
                         help="TCP congestion control for all; empty: the kernel's default")
     parser.add_argument("--seconds", type=float, help="how long a case takes")

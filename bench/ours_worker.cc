@@ -1,6 +1,7 @@
 // Workers of syncgrads as one process of a benchmark: one or several ranks, each
 // a thread with a client of its own.
 
+#include <cmath>
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 #include "bench/conducted.h"
 #include "client/client.h"
+#include "common/codec/encoding.h"
 #include "common/group.h"
 #include "common/keep_memory.h"
 
@@ -30,6 +32,9 @@ ABSL_FLAG(bool, shared_memory, true, "where worker and server share a host");
 ABSL_FLAG(bool, allocate, false, "the contribution lies in memory that AllocateGradients gave");
 ABSL_FLAG(bool, in_place, false, "the result is used where it arrives");
 ABSL_FLAG(bool, separate, false, "the result goes to other memory than the contribution");
+ABSL_FLAG(std::string, codec, "raw",
+          "raw, f16, bf16, int8, top-k or one-bit: of contributions and results, which then go to "
+          "other memory");
 
 namespace syncgrads::bench {
 namespace {
@@ -40,6 +45,29 @@ void Require(const absl::Status& status) {
   if (status.ok()) return;
   std::cerr << status << std::endl;
   std::_Exit(1);
+}
+
+// The codec of this name, top-k with one in a hundred, and how far from the mean of one step a
+// result may be: small integers lose half an int8, or a bf16's last place, on each of the two ways,
+// and what an earlier step has lost comes in addition.
+struct NamedCodec {
+  const char* name;
+  Encoding encoding;
+  float tolerance;
+};
+constexpr NamedCodec kCodecs[] = {{"raw", {}, 1e-4f},
+                                  {"f16", {Codec::kF16}, 0.2f},
+                                  {"bf16", {Codec::kBF16}, 2},
+                                  {"int8", {Codec::kInt8}, 2},
+                                  {"top-k", {Codec::kTopK, 0.01}, INFINITY},
+                                  {"one-bit", {Codec::kOneBit}, INFINITY}};
+
+const NamedCodec& CodecOfFlag() {
+  for (const NamedCodec& codec : kCodecs) {
+    if (absl::GetFlag(FLAGS_codec) == codec.name) return codec;
+  }
+  std::cerr << "there is no codec " << absl::GetFlag(FLAGS_codec) << std::endl;
+  std::_Exit(2);
 }
 
 // Of all tensors, in order.
@@ -69,7 +97,9 @@ int Work(uint32_t rank) {
   Require(client.Join(kTimeout));
 
   std::vector<float> ordinary(absl::GetFlag(FLAGS_allocate) ? 0 : elements);
-  std::vector<float> separate(absl::GetFlag(FLAGS_separate) ? elements : 0);
+  const NamedCodec& codec = CodecOfFlag();
+  std::vector<float> separate(absl::GetFlag(FLAGS_separate) || !codec.encoding.is_raw() ? elements
+                                                                                        : 0);
   float* contribution = ordinary.data();
   if (ordinary.empty()) {
     absl::StatusOr<void*> allocated = client.AllocateGradients(elements * sizeof(float));
@@ -86,10 +116,12 @@ int Work(uint32_t rank) {
     spec.tensors.push_back(
         {absl::StrCat("t", t), DType::kF32, {static_cast<int64_t>(first[t + 1] - first[t])}});
   }
+  if (!codec.encoding.is_raw()) spec.compression.resize(tensors, {codec.encoding, codec.encoding});
   auto group = client.Register(spec, kTimeout);
   Require(group.status());
 
   Values values(contribution, result, elements, rank, world_size);
+  values.SetTolerance(codec.tolerance);
   const int code = FollowConductor(absl::GetFlag(FLAGS_conductor), rank, values, [&] {
     // As a backward pass does: the last tensor first.
     for (uint32_t t = tensors; t-- > 0;) {
