@@ -109,6 +109,8 @@ struct StepOutcome {
   // Every one of these was counted in all of its parts. A worker that died in the
   // middle may have been counted in some.
   bool whole = true;
+  // If not: the ranks counted in each chunk of the group's layout.
+  std::vector<std::vector<uint32_t>> parts;
 };
 
 // The training group, or any other registered set of tensors that goes through

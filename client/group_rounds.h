@@ -153,6 +153,8 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     std::vector<uint32_t> contributors;
     // Each of them contributed to every chunk.
     bool whole = true;
+    // If not: who contributed to each chunk.
+    std::vector<std::vector<uint32_t>> parts;
   };
   Closing FindClosing() const;
 

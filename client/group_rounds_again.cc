@@ -23,6 +23,8 @@ GroupRounds::Closing GroupRounds::FindClosing() const {
                    std::back_inserter(all));
     closing.contributors = std::move(all);
   }
+  if (closing.whole) return closing;
+  for (const ChunkRound& chunk : chunks_) closing.parts.push_back(chunk.contributors);
   return closing;
 }
 

@@ -121,6 +121,7 @@ absl::StatusOr<StepOutcome> RegisteredGroup::LastStep(absl::Duration timeout) co
     outcome.epoch = last_closing_.epoch;
     outcome.contributors = last_closing_.contributors;
     outcome.whole = last_closing_.whole;
+    outcome.parts = last_closing_.parts;
   }
   if (outcome.epoch == 0) {
     return absl::FailedPreconditionError(

@@ -31,6 +31,14 @@ std::string Names(const std::vector<std::string>& names) {
       "]");
 }
 
+std::string NamesOf(const std::vector<uint32_t>& ranks, const std::vector<std::string>& members) {
+  std::vector<std::string> names;
+  for (const uint32_t rank : ranks) {
+    if (rank < members.size()) names.push_back(members[rank]);
+  }
+  return Names(names);
+}
+
 }  // namespace
 
 EventLog::EventLog(const std::string& worker) : worker_(Quoted(worker)) {}
@@ -57,17 +65,24 @@ void EventLog::Begins(uint64_t step, bool newcomer) {
 
 void EventLog::Stepped(const StepOutcome& outcome, const std::vector<RowId>& rows,
                        const WorkerData& data) {
-  std::vector<std::string> contributors;
-  for (const uint32_t rank : outcome.contributors) {
-    if (rank < outcome.members.size()) contributors.push_back(outcome.members[rank]);
+  std::string parts;
+  if (!outcome.whole) {
+    parts = absl::StrCat(
+        ",\"parts\":[",
+        absl::StrJoin(outcome.parts, ",",
+                      [&outcome](std::string* out, const std::vector<uint32_t>& ranks) {
+                        *out += NamesOf(ranks, outcome.members);
+                      }),
+        "]");
   }
   const std::string used = absl::StrJoin(rows, ",", [&data](std::string* out, const RowId& row) {
     absl::StrAppend(out, "[", data.shards[row.shard].number, ",", row.row, "]");
   });
   Write(absl::StrCat("{\"event\":\"step\",\"worker\":", worker_, ",\"step\":", outcome.step,
                      ",\"epoch\":", outcome.epoch, ",\"members\":", Names(outcome.members),
-                     ",\"contributors\":", Names(contributors),
-                     ",\"whole\":", outcome.whole ? "true" : "false", ",\"rows\":[", used, "]}\n"));
+                     ",\"contributors\":", NamesOf(outcome.contributors, outcome.members),
+                     ",\"whole\":", outcome.whole ? "true" : "false", parts, ",\"rows\":[", used,
+                     "]}\n"));
 }
 
 void EventLog::Ends(uint64_t step) {

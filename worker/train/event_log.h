@@ -12,6 +12,8 @@
 // `step` of the first and last is the first and last step that the worker takes
 // part in. `rows` are this worker's in this step, each as its shard's number and
 // the row in the shard; they were counted if the worker is among `contributors`.
+// Where a worker died in the middle of a contribution, a step is not "whole" and has
+// "parts": the contributors of each chunk, [["w0","w1"],["w0"]].
 
 #ifndef SYNCGRADS_WORKER_TRAIN_EVENT_LOG_H_
 #define SYNCGRADS_WORKER_TRAIN_EVENT_LOG_H_

@@ -26,16 +26,25 @@ TEST(EventLogTest, WritesALineForEachEvent) {
     const auto log = EventLog::Open(path, "w\"1");
     ASSERT_TRUE(log.ok()) << log.status();
     (*log)->Begins(7, true);
-    (*log)->Stepped(
-        {.step = 7, .epoch = 3, .members = {"w0", "w\"1"}, .contributors = {1}, .whole = false},
-        {{1, 12}, {0, 3}}, data);
+    (*log)->Stepped({.step = 7, .epoch = 3, .members = {"w0", "w\"1"}, .contributors = {1}},
+                    {{1, 12}, {0, 3}}, data);
+    (*log)->Stepped({.step = 8,
+                     .epoch = 3,
+                     .members = {"w0", "w\"1"},
+                     .contributors = {0, 1},
+                     .whole = false,
+                     .parts = {{0, 1}, {}, {0}}},
+                    {}, data);
     (*log)->Ends(7);
   }
   EXPECT_EQ(Contents(path),
             "{\"event\":\"begins\",\"worker\":\"w\\\"1\",\"step\":7,\"newcomer\":true}\n"
             "{\"event\":\"step\",\"worker\":\"w\\\"1\",\"step\":7,\"epoch\":3,"
-            "\"members\":[\"w0\",\"w\\\"1\"],\"contributors\":[\"w\\\"1\"],\"whole\":false,"
+            "\"members\":[\"w0\",\"w\\\"1\"],\"contributors\":[\"w\\\"1\"],\"whole\":true,"
             "\"rows\":[[4,12],[0,3]]}\n"
+            "{\"event\":\"step\",\"worker\":\"w\\\"1\",\"step\":8,\"epoch\":3,"
+            "\"members\":[\"w0\",\"w\\\"1\"],\"contributors\":[\"w0\",\"w\\\"1\"],"
+            "\"whole\":false,\"parts\":[[\"w0\",\"w\\\"1\"],[],[\"w0\"]],\"rows\":[]}\n"
             "{\"event\":\"ends\",\"worker\":\"w\\\"1\",\"step\":7}\n");
 }
 

@@ -1,0 +1,107 @@
+// A few schedules of each sort, and that the judgement over them is one.
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fault/history.h"
+#include "tests/fault/replay.h"
+#include "tests/fault/run.h"
+#include "tests/fault/schedule.h"
+
+namespace syncgrads::fault {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string ReadAll(const std::string& path) {
+  std::ostringstream contents;
+  contents << std::ifstream(path, std::ios::binary).rdbuf();
+  return contents.str();
+}
+
+RunOptions OptionsOf(const std::string& name) {
+  RunOptions options;
+  options.directory = absl::StrCat(::testing::TempDir(), "/", name);
+  // Instrumented programs on a busy machine are slow.
+  options.deadline = absl::Minutes(4);
+  return options;
+}
+
+class ChaosTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(ChaosTest, EndsAsItHasTo) {
+  const Schedule schedule = DrawSchedule(GetParam());
+  SCOPED_TRACE(ToString(schedule));
+  const auto report = Comparison(OptionsOf("chaos")).Run(schedule);
+  EXPECT_TRUE(report.ok()) << report.status();
+}
+
+// Servers only, with nothing between the processes, with proxies, with relays; workers
+// too, the same.
+INSTANTIATE_TEST_SUITE_P(Seeds, ChaosTest, ::testing::Values(4, 6, 2, 1, 3, 5));
+
+// A run that nothing happened to, and its history.
+class JudgementTest : public ::testing::Test {
+ protected:
+  void Run(const JobKind& job) {
+    const RunOptions options = OptionsOf("judged");
+    const auto report = RunSchedule(Undisturbed(job), options);
+    ASSERT_TRUE(report.ok()) << report.status();
+    model_ = report->model;
+    job_ = options.directory + "/chaos.job";
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      ASSERT_TRUE(
+          AddTo(history_, ReadAll(absl::StrCat(options.directory, "/worker-", worker, ".0.events")))
+              .ok());
+    }
+  }
+  absl::StatusOr<std::string> Replayed() const {
+    const std::string output = absl::StrCat(::testing::TempDir(), "/replayed.safetensors");
+    const absl::Status status = Replay(job_, kWorkers, history_, output);
+    if (!status.ok()) return status;
+    return ReadAll(output);
+  }
+  // Every worker's view of a step.
+  std::vector<Step*> Views(uint64_t step) {
+    std::vector<Step*> views;
+    for (auto& [worker, stints] : history_) views.push_back(&stints[0].steps[step - 1]);
+    return views;
+  }
+
+  std::string model_;
+  std::string job_;
+  History history_;
+};
+
+TEST_F(JudgementTest, AContributionThatWasNotCountedMakesAnotherModel) {
+  Run({});
+  EXPECT_EQ(*Replayed(), model_);
+  for (Step* step : Views(300)) step->contributors.pop_back();
+  EXPECT_NE(*Replayed(), model_);
+}
+
+TEST_F(JudgementTest, APartThatWasNotCountedMakesAnotherModel) {
+  Run({.servers_optimize = true});
+  const std::vector<std::vector<std::string>> all(5, Views(300)[0]->contributors);
+  for (Step* step : Views(300)) step->parts = all;
+  EXPECT_EQ(*Replayed(), model_);
+  for (Step* step : Views(300)) step->parts[3].pop_back();
+  EXPECT_NE(*Replayed(), model_);
+}
+
+TEST_F(JudgementTest, OtherRowsAreFound) {
+  Run({.dealt = true});
+  EXPECT_EQ(*Replayed(), model_);
+  Step& step = *Views(300)[1];
+  std::swap(step.rows[0], step.rows[1]);
+  EXPECT_THAT(std::string(Replayed().status().message()), HasSubstr("worker-1 trained on rows"));
+}
+
+}  // namespace
+}  // namespace syncgrads::fault

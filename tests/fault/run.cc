@@ -1,0 +1,196 @@
+#include "tests/fault/run.h"
+
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/status_macros.h"
+#include "tests/fault/driver.h"
+#include "tests/fault/history.h"
+#include "tests/fault/network.h"
+#include "tests/fault/replay.h"
+
+namespace syncgrads::fault {
+namespace {
+
+std::string ReadAll(const std::string& path) {
+  std::ostringstream contents;
+  contents << std::ifstream(path, std::ios::binary).rdbuf();
+  return contents.str();
+}
+
+std::string Described(const testing::Exit& exit) {
+  std::ostringstream text;
+  text << exit;
+  return text.str();
+}
+
+// Those of ps-worker that say: not with this job any more. See worker/run/exit_code.h.
+bool IsTooLate(const testing::Exit& exit) {
+  return exit == testing::ExitCode(202) || exit == testing::ExitCode(203) ||
+         exit == testing::ExitCode(204);
+}
+
+// Looks at what a run has left.
+class Verdict {
+ public:
+  Verdict(const Schedule& schedule, Cluster& cluster, bool state_may_be_lost)
+      : schedule_(schedule), cluster_(cluster), state_may_be_lost_(state_may_be_lost) {}
+
+  absl::Status Find(const std::string& directory, RunReport& report) {
+    SYNCGRADS_RETURN_IF_ERROR(ReadHistory());
+    SYNCGRADS_RETURN_IF_ERROR(CheckExits(report));
+    const std::vector<const Step*> steps = StepsOf(history_);
+    report.partial_steps = static_cast<int>(
+        absl::c_count_if(steps, [](const Step* step) { return !step->parts.empty(); }));
+    const uint64_t last = report.state_lost ? steps.size() : kSteps;
+    SYNCGRADS_RETURN_IF_ERROR(CheckHistory(history_, last));
+    if (schedule_.servers_only && steps.back()->epoch != steps.front()->epoch) {
+      return absl::DataLossError(
+          absl::StrCat("only servers died, and the last step is of epoch ", steps.back()->epoch));
+    }
+    if (report.state_lost) return absl::OkStatus();
+    return CompareModels(directory, report);
+  }
+
+ private:
+  absl::Status ReadHistory() {
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      for (const auto& life : cluster_.lives(WorkerId(worker))) {
+        SYNCGRADS_RETURN_IF_ERROR(AddTo(history_, ReadAll(life->events)));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // A fault that can have ended a membership was in this worker's way.
+  bool IsDisturbed(int worker) const {
+    for (const Fault& fault : schedule_.faults) {
+      if (fault.targets.front() == WorkerId(worker) && EndsMembership(schedule_, fault)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  absl::Status CheckExits(RunReport& report) {
+    std::vector<std::string> others;
+    bool all_excused = true;
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      for (const auto& life : cluster_.lives(WorkerId(worker))) {
+        const testing::Exit& exit = *life->exit;
+        if (exit == testing::ExitCode(0)) {
+          finished_.push_back(life.get());
+          continue;
+        }
+        // We did it.
+        if (exit == testing::KilledBy(SIGKILL)) continue;
+        const bool stopped = life->told_to_stop && exit == testing::ExitCode(143);
+        if (stopped && !life->found_no_servers) continue;
+        all_excused = all_excused && IsDisturbed(worker) && (stopped || IsTooLate(exit));
+        others.push_back(absl::StrCat("worker ", worker, " ended with ", Described(exit), ":\n",
+                                      life->process->output()));
+      }
+    }
+    if (finished_.empty() && state_may_be_lost_) {
+      report.state_lost = true;
+      return absl::OkStatus();
+    }
+    if (finished_.empty()) {
+      return absl::DataLossError(
+          absl::StrCat("no worker has finished; ", others.empty() ? "" : others.front()));
+    }
+    // Who came back when the job was over was told so.
+    if (others.empty() || all_excused) return absl::OkStatus();
+    return absl::DataLossError(others.front());
+  }
+
+  // The model that a life wrote, whatever its rank was in the end.
+  static absl::StatusOr<std::string> ModelOf(const Life& life) {
+    const std::filesystem::path prefix = absl::StrCat(life.output, ".rank");
+    for (const auto& entry : std::filesystem::directory_iterator(prefix.parent_path())) {
+      if (absl::StartsWith(entry.path().string(), prefix.string())) {
+        return ReadAll(entry.path().string());
+      }
+    }
+    return absl::NotFoundError(
+        absl::StrCat("a worker has ended with 0 and not written ", prefix.string(), "*"));
+  }
+
+  absl::Status CompareModels(const std::string& directory, RunReport& report) {
+    for (const Life* life : finished_) {
+      SYNCGRADS_ASSIGN_OR_RETURN(std::string model, ModelOf(*life));
+      if (life == finished_.front()) report.model = model;
+      if (model == report.model) continue;
+      return absl::DataLossError(
+          absl::StrCat("replicas differ: ", finished_.front()->output, " and ", life->output));
+    }
+    const std::string replayed = absl::StrCat(directory, "/replay.safetensors");
+    SYNCGRADS_RETURN_IF_ERROR(Replay(cluster_.job(), kWorkers, history_, replayed));
+    if (ReadAll(replayed) == report.model) return absl::OkStatus();
+    return absl::DataLossError(
+        absl::StrCat("the model differs from that of the replay, ", replayed));
+  }
+
+  const Schedule& schedule_;
+  Cluster& cluster_;
+  const bool state_may_be_lost_;
+  History history_;
+  std::vector<const Life*> finished_;
+};
+
+}  // namespace
+
+absl::StatusOr<RunReport> RunSchedule(const Schedule& schedule, const RunOptions& options) {
+  const absl::Time deadline = absl::Now() + options.deadline;
+  std::filesystem::remove_all(options.directory);
+  std::filesystem::create_directories(options.directory);
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<FaultyNetwork> network,
+                             FaultyNetwork::Create(schedule));
+  Cluster cluster(schedule, options.programs, options.directory, *network);
+  absl::Status status = cluster.Start(deadline);
+  RunReport report;
+  if (status.ok()) {
+    Driver driver(schedule, cluster, *network);
+    status = driver.RunToEnd(deadline);
+    if (status.ok()) {
+      status =
+          Verdict(schedule, cluster, driver.state_may_be_lost()).Find(options.directory, report);
+    }
+    report.outages = driver.outages();
+  }
+  cluster.WriteOutputs();
+  SYNCGRADS_RETURN_IF_ERROR(status);
+  return report;
+}
+
+std::string Comparison::DirectoryOf(const Schedule& schedule) const {
+  return absl::StrCat(options_.directory, "/seed-", schedule.seed);
+}
+
+absl::StatusOr<RunReport> Comparison::Run(const Schedule& schedule) {
+  RunOptions options = options_;
+  if (schedule.servers_only && undisturbed_.count(schedule.job) == 0) {
+    options.directory = absl::StrCat(options_.directory, "/undisturbed");
+    SYNCGRADS_ASSIGN_OR_RETURN(RunReport undisturbed,
+                               RunSchedule(Undisturbed(schedule.job), options));
+    undisturbed_[schedule.job] = std::move(undisturbed.model);
+  }
+  options.directory = DirectoryOf(schedule);
+  SYNCGRADS_ASSIGN_OR_RETURN(RunReport report, RunSchedule(schedule, options));
+  if (schedule.servers_only && report.model != undisturbed_[schedule.job]) {
+    return absl::DataLossError("the model differs from that of the undisturbed run");
+  }
+  return report;
+}
+
+}  // namespace syncgrads::fault

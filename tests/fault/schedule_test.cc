@@ -1,0 +1,81 @@
+#include "tests/fault/schedule.h"
+
+#include <set>
+#include <string>
+
+#include "absl/algorithm/container.h"
+#include "gtest/gtest.h"
+
+namespace syncgrads::fault {
+namespace {
+
+constexpr uint64_t kSeeds = 400;
+
+TEST(ScheduleTest, ASeedIsOneSchedule) {
+  std::set<std::string> all;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const std::string text = ToString(DrawSchedule(seed));
+    EXPECT_EQ(text, ToString(DrawSchedule(seed)));
+    all.insert(text);
+  }
+  EXPECT_EQ(all.size(), kSeeds);
+}
+
+TEST(ScheduleTest, HalfOfThemLeaveEveryMembershipAlone) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Schedule schedule = DrawSchedule(seed);
+    EXPECT_EQ(schedule.servers_only, seed % 2 == 0);
+    const bool ends = absl::c_any_of(
+        schedule.faults, [&](const Fault& fault) { return EndsMembership(schedule, fault); });
+    const bool kills_a_server = absl::c_any_of(schedule.faults, [](const Fault& fault) {
+      return fault.kind == FaultKind::kKill &&
+             fault.targets.front().role == ProcessId::Role::kServer;
+    });
+    const bool hits_a_worker = absl::c_any_of(schedule.faults, [](const Fault& fault) {
+      return fault.targets.front().role == ProcessId::Role::kWorker;
+    });
+    if (schedule.servers_only) {
+      EXPECT_FALSE(ends) << seed;
+      EXPECT_TRUE(kills_a_server) << seed;
+    } else {
+      EXPECT_TRUE(hits_a_worker) << seed;
+    }
+  }
+}
+
+TEST(ScheduleTest, TheSurvivorSurvives) {
+  int without = 0;
+  for (uint64_t seed = 1; seed < kSeeds; seed += 2) {
+    const Schedule schedule = DrawSchedule(seed);
+    if (schedule.survivor < 0) ++without;
+    for (const Fault& fault : schedule.faults) {
+      if (!EndsMembership(schedule, fault)) continue;
+      EXPECT_NE(fault.targets.front(), WorkerId(schedule.survivor)) << seed;
+    }
+  }
+  EXPECT_GT(without, 0);
+  EXPECT_LT(without, static_cast<int>(kSeeds) / 8);
+}
+
+TEST(ScheduleTest, EverythingIsDrawn) {
+  std::set<FaultKind> kinds;
+  std::set<Network> networks;
+  std::set<JobKind> jobs;
+  std::set<ProcessId> targets;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Schedule schedule = DrawSchedule(seed);
+    networks.insert(schedule.network);
+    jobs.insert(schedule.job);
+    for (const Fault& fault : schedule.faults) {
+      kinds.insert(fault.kind);
+      targets.insert(fault.targets.begin(), fault.targets.end());
+    }
+  }
+  EXPECT_EQ(kinds.size(), 7u);
+  EXPECT_EQ(networks.size(), 3u);
+  EXPECT_EQ(jobs.size(), 8u);
+  EXPECT_EQ(targets.size(), static_cast<size_t>(kServers + kWorkers));
+}
+
+}  // namespace
+}  // namespace syncgrads::fault
