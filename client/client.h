@@ -168,7 +168,8 @@ class Group {
   //                       shares a chunk with it has not been (named): its
   //                       contribution has not been sent
   //   DeadlineExceeded    says who has not contributed; the wait can be repeated
-  //   others              as the server refused the contribution
+  //   others              as the server refused the contribution; another wait
+  //                       sends it again
   virtual absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration timeout) = 0;
 
   // Waits for every tensor of this step, in registration order, and begins the
@@ -225,8 +226,9 @@ class Group {
   // Aborted.
   virtual absl::StatusOr<StepMembers> BeginStep() = 0;
 
-  // After WaitStep has returned Aborted: begins the same step again, with nothing
-  // pushed, when its members are known.
+  // After WaitStep has returned Aborted, when the step's members are known; or after
+  // a server has refused a contribution, for another one: begins the same step
+  // again, with nothing pushed. Of what had been accepted the first push counts.
   virtual absl::Status RestartStep(absl::Duration timeout) = 0;
 
   // The step that WaitStep ended last. DeadlineExceeded if this worker has not heard

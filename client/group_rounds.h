@@ -8,6 +8,8 @@
 //   collecting ──all tensors are in──▶ sent ──answer, released──▶ copying ──▶ done
 //       │                               │
 //       └──────────── gave up ──────────┴──refused, or gave up──▶ failed
+//                                       ▲                          │
+//                                       └── refused: another wait ─┘
 //
 // "Released" means that nobody reads the contribution's memory any more. An
 // answer is copied to the callers' buffers only then: a result may alias its
@@ -123,7 +125,12 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   bool Await(Chunks chunks, absl::Time deadline) const;
   // OK once all are done; the error of the first that has failed; Unavailable
   // while neither.
-  absl::Status Outcome(Chunks chunks) const;
+  absl::Status Outcome(Chunks chunks);
+  // Sends those of `chunks` again that Outcome has said were refused: what was pushed
+  // for them is still there. DeadlineExceeded if it is still in the transport's hands.
+  absl::Status SendRefusedAgain(Chunks chunks, absl::Time deadline);
+  // The error of the first chunk that was refused in this round; OK if none was.
+  absl::Status Refusal() const;
   // Whether Await would return at once.
   bool IsOver(Chunks chunks) const;
   // The servers that have not answered one of `chunks`, and how many chunks.
@@ -217,6 +224,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     size_t tensors_awaited = 0;
     bool in_use = false;  // by a message, or by the copying of a result
     bool without_result = false;
+    bool said = false;  // by Outcome, that it has failed
     std::optional<UpdateFrame> answer;
     std::shared_ptr<const void> answer_memory;
     std::vector<uint32_t> counts;

@@ -28,6 +28,36 @@ GroupRounds::Closing GroupRounds::FindClosing() const {
   return closing;
 }
 
+absl::Status GroupRounds::Refusal() const {
+  MutexLock lock(mutex_);
+  for (const ChunkRound& chunk : chunks_) {
+    if (chunk.state == ChunkState::kFailed) return chunk.error;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupRounds::SendRefusedAgain(Chunks chunks, absl::Time deadline) {
+  std::vector<Departure> departures;
+  {
+    MutexLock lock(mutex_);
+    for (uint32_t c = chunks.first; c < chunks.first + chunks.count; ++c) {
+      if (!failure_.ok()) break;
+      if (chunks_[c].state != ChunkState::kFailed || !chunks_[c].said) continue;
+      while (chunks_[c].in_use) {
+        if (changed_.WaitUntil(mutex_, deadline) || !chunks_[c].in_use) continue;
+        return absl::DeadlineExceededError(absl::StrCat("chunk ", c, " of step ", ToNumber(round_),
+                                                        " of group \"", plan_->spec.name,
+                                                        "\" was refused, and is still being sent"));
+      }
+      chunks_[c] = ChunkRound();
+      --failures_;
+      departures.push_back(CompleteLocked(c));
+    }
+  }
+  for (Departure& departure : departures) Depart(std::move(departure));
+  return absl::OkStatus();
+}
+
 void GroupRounds::PinEpoch(uint64_t number) {
   MutexLock lock(mutex_);
   pinned_epoch_ = number;

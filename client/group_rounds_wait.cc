@@ -77,14 +77,17 @@ bool GroupRounds::Await(Chunks chunks, absl::Time deadline) const {
 
 bool GroupRounds::IsOver(Chunks chunks) const { return Await(chunks, absl::InfinitePast()); }
 
-absl::Status GroupRounds::Outcome(Chunks chunks) const {
+absl::Status GroupRounds::Outcome(Chunks chunks) {
   MutexLock lock(mutex_);
+  absl::Status failure;
   bool done = true;
   for (uint32_t c = chunks.first; c < chunks.first + chunks.count; ++c) {
-    if (chunks_[c].state == ChunkState::kFailed) return chunks_[c].error;
     if (chunks_[c].state != ChunkState::kDone) done = false;
+    if (chunks_[c].state != ChunkState::kFailed) continue;
+    chunks_[c].said = true;
+    failure.Update(chunks_[c].error);
   }
-  if (done) return absl::OkStatus();
+  if (!failure.ok() || done) return failure;
   return absl::UnavailableError("not every chunk has been answered");
 }
 

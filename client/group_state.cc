@@ -100,7 +100,8 @@ absl::StatusOr<StepMembers> RegisteredGroup::BeginStep() {
 absl::Status RegisteredGroup::RestartStep(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   const std::optional<uint64_t> made_in = rounds_->pinned_epoch();
-  if (!made_in.has_value()) {
+  const absl::Status refusal = rounds_->Refusal();
+  if (!made_in.has_value() && refusal.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat("step ", step(), " of group \"", spec().name, "\" has not been begun"));
   }
@@ -109,7 +110,9 @@ absl::Status RegisteredGroup::RestartStep(absl::Duration timeout) {
     return absl::DeadlineExceededError(absl::StrCat("step ", step(), " of group \"", spec().name,
                                                     "\" has parts without an answer"));
   }
-  SYNCGRADS_RETURN_IF_ERROR(session_.AwaitEpoch(*made_in + 1, deadline).status());
+  if (made_in.has_value() && absl::IsAborted(refusal)) {
+    SYNCGRADS_RETURN_IF_ERROR(session_.AwaitEpoch(*made_in + 1, deadline).status());
+  }
   return rounds_->BeginAgain(rounds_->round(), deadline);
 }
 

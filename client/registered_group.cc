@@ -107,6 +107,7 @@ absl::StatusOr<Contributors> RegisteredGroup::Wait(TensorId tensor, absl::Durati
   SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
   const GroupRounds::Chunks chunks = rounds_->ChunksOf(tensor);
   SYNCGRADS_RETURN_IF_ERROR(rounds_->CheckSent(chunks));
+  SYNCGRADS_RETURN_IF_ERROR(rounds_->SendRefusedAgain(chunks, absl::Now() + timeout));
   SYNCGRADS_RETURN_IF_ERROR(AwaitAnswers(*rounds_, chunks, timeout, *session_.data_plane()));
   return rounds_->CountContributors(tensor);
 }
@@ -125,6 +126,7 @@ absl::StatusOr<std::vector<Contributors>> RegisteredGroup::WaitStep(absl::Durati
   SYNCGRADS_RETURN_IF_ERROR(CheckBegun());
   const GroupRounds::Chunks chunks = rounds_->AllChunks();
   SYNCGRADS_RETURN_IF_ERROR(rounds_->CheckSent(chunks));
+  SYNCGRADS_RETURN_IF_ERROR(rounds_->SendRefusedAgain(chunks, deadline));
   const std::shared_ptr<StateHandover> state = handover();
   if (state != nullptr) state->Open(rounds_->round());
   absl::Status status = AwaitAnswers(*rounds_, chunks, timeout, *session_.data_plane());

@@ -359,6 +359,50 @@ TEST_F(DataPlaneTest, FailsTheChunkThatIsRefusedAndNothingElse) {
   EXPECT_FALSE(stream().cancelled);
 }
 
+TEST_F(DataPlaneTest, SendsWhatWasRefusedAgainOnceThatHasBeenSaid) {
+  Connect();
+  auto rounds = Add(Plan({16, 16}, 64));
+  std::vector<float> a(16, 5), b(16);
+  ASSERT_TRUE(rounds->Push(TensorId{0}, In(a), Out(a)).ok());
+  ASSERT_TRUE(rounds->Push(TensorId{1}, In(b), Out(b)).ok());
+  stream().Accept();
+  stream().Accept();
+  const absl::Status no_room = absl::ResourceExhaustedError("no room for another slot");
+  stream().Receive(Refusal(stream().headers[1], no_room));
+  stream().Receive(Answer(stream().headers[2], {1}, std::vector<float>(16, 3)));
+  EXPECT_EQ(rounds->Refusal(), no_room);
+
+  // Nobody has heard of it yet.
+  ASSERT_TRUE(rounds->SendRefusedAgain(rounds->AllChunks(), absl::InfinitePast()).ok());
+  EXPECT_EQ(stream().sent.size(), 3u);
+  EXPECT_EQ(rounds->Outcome(rounds->AllChunks()), no_room);
+
+  ASSERT_TRUE(rounds->SendRefusedAgain(rounds->AllChunks(), absl::InfinitePast()).ok());
+  ASSERT_EQ(stream().sent.size(), 4u);
+  EXPECT_EQ(stream().sent[3], stream().sent[1]);
+  EXPECT_TRUE(rounds->Refusal().ok());
+  stream().Accept();
+  stream().Receive(Answer(stream().headers[3], {1}, std::vector<float>(16, 4)));
+  EXPECT_TRUE(rounds->Outcome(rounds->AllChunks()).ok());
+  EXPECT_EQ(a, std::vector<float>(16, 4));
+  EXPECT_TRUE(rounds->EndRound().ok());
+}
+
+TEST_F(DataPlaneTest, WhatIsStillBeingSentIsNotSentAgain) {
+  Connect();
+  auto rounds = Add(Plan({16}, 64));
+  std::vector<float> a(16);
+  ASSERT_TRUE(rounds->Push(TensorId{0}, In(a), Out(a)).ok());
+  stream().AcceptAndHold();
+  stream().Receive(Refusal(stream().headers[1], absl::ResourceExhaustedError("no room")));
+  EXPECT_FALSE(rounds->Outcome(rounds->AllChunks()).ok());
+  EXPECT_EQ(rounds->SendRefusedAgain(rounds->AllChunks(), absl::InfinitePast()).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  stream().held.clear();
+  EXPECT_TRUE(rounds->SendRefusedAgain(rounds->AllChunks(), absl::InfinitePast()).ok());
+  EXPECT_EQ(stream().sent.size(), 3u);
+}
+
 TEST_F(DataPlaneTest, SendsAgainWhatIsUnavailableForNow) {
   Connect();
   auto rounds = Add(Plan({4}, 1024));

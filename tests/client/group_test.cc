@@ -60,6 +60,35 @@ TEST(GroupTest, AveragesByNumberOfSamples) {
   ExpectStep(Reduction::kAverage, false, {2, 1, 3}, 1.0 + 0.4 / 6, 3);
 }
 
+// What a server refuses is no worker's end.
+TEST(GroupTest, AContributionThatIsRefusedCanBeMadeAnew) {
+  Cluster cluster;
+  Workers workers(cluster, 2);
+  workers.Run([&](uint32_t rank, Client& client) {
+    const auto group = client.Register(OneWeight(Reduction::kAverage), kTimeout);
+    ASSERT_OK(group);
+    double gradient = rank == 0 ? 4 : 1;
+    if (rank == 0) {
+      EXPECT_EQ((*group)->RestartStep(kTimeout).code(), absl::StatusCode::kFailedPrecondition);
+      ASSERT_OK((*group)->SetWeight(1e-30));  // less than servers take
+      ASSERT_OK((*group)->Push(TensorId{0}, &gradient, sizeof(gradient), &gradient));
+      // Again with the same.
+      for (int wait = 0; wait < 2; ++wait) {
+        EXPECT_EQ((*group)->WaitStep(kTimeout).status().code(), absl::StatusCode::kInvalidArgument);
+      }
+      ASSERT_OK((*group)->RestartStep(kTimeout));
+      EXPECT_EQ((*group)->step(), 1u);
+      ASSERT_OK((*group)->SetWeight(2));
+    }
+    ASSERT_OK((*group)->Push(TensorId{0}, &gradient, sizeof(gradient), &gradient));
+    const auto counts = (*group)->WaitStep(kTimeout);
+    ASSERT_OK(counts);
+    EXPECT_EQ((*counts)[0].least, 2u);
+    EXPECT_EQ(gradient, 3);  // (2 * 4 + 1) / 3
+    EXPECT_OK(client.Leave(kTimeout));
+  });
+}
+
 // Tensors of many sizes over several chunks: tiny ones that share a chunk, and
 // one that is split.
 GroupSpec Model(int tensors = 40) {
