@@ -150,7 +150,8 @@ class GrpcServer : public Server {
           FollowerOptions{
               options_.coordinator, ServerIndex{options_.index},
               options_.advertise.empty() ? absl::StrCat(":", port_) : options_.advertise,
-              plan_.start.incarnation, options_.server_token, held_, DrawIncarnation},
+              plan_.start.incarnation, options_.server_token, held_, DrawIncarnation,
+              [this] { return Available(); }},
           jobs_, clock_, journal_);
     }
     ticker_ = std::thread([this] { Tick(); });

@@ -17,7 +17,7 @@ CoordinatedJob::CoordinatedJob(const Introduction& first, Generation generation,
       token_(first.token),
       generation_(generation),
       terms_{first.world_size, first.max_workers, first.min_workers, first.step_timeout},
-      groups_(surroundings.log.size(), surroundings.options.available_memory) {
+      groups_(surroundings.log.size(), [this](ServerIndex server) { return Available(server); }) {
   if (restored) return;
   with_.journal.Note(absl::StrCat(Quoted(), " opens for ", terms_.world_size, " workers",
                                   is_elastic() ? absl::StrCat(", at least ", terms_.min_workers,
@@ -28,6 +28,12 @@ CoordinatedJob::CoordinatedJob(const Introduction& first, Generation generation,
 }
 
 std::string CoordinatedJob::Quoted() const { return absl::StrCat("job \"", name_, "\""); }
+
+std::optional<uint64_t> CoordinatedJob::Available(ServerIndex server) const {
+  if (server != ServerIndex{0}) return with_.log.Available(server);
+  if (!with_.options.available_memory) return std::nullopt;
+  return with_.options.available_memory();
+}
 
 bool CoordinatedJob::AllGone() const {
   return std::all_of(members_.begin(), members_.end(),

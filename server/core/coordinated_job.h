@@ -210,6 +210,9 @@ class CoordinatedJob {
   // Whether the group that states belong to has come to its end.
   bool IsOver() const;
 
+  // Bytes that the server may still take, if that is known.
+  std::optional<uint64_t> Available(ServerIndex server) const;
+
   const JobSurroundings with_;
   const std::string name_;
   const std::string token_;

@@ -133,8 +133,14 @@ absl::Status Coordinator::AttachServer(const ServerIdentity& server,
 
 void Coordinator::DetachServer(ServerIndex server, const ServerLink* link) {
   MutexLock lock(mutex_);
-  log_.Detach(server, link);
-  journal_.Warn(absl::StrCat("server ", ToNumber(server), " is out of reach"));
+  if (!log_.Detach(server, link)) return;
+  const bool is_needed = std::any_of(jobs_.begin(), jobs_.end(),
+                                     [](const auto& entry) { return !entry.second->closed(); });
+  if (is_needed || !log_.settled()) {
+    journal_.Warn(absl::StrCat("server ", ToNumber(server), " is out of reach"));
+  } else {
+    journal_.Note(absl::StrCat("server ", ToNumber(server), " follows no more; no job is open"));
+  }
   for (auto& [name, job] : jobs_) job->TellApplied();
   ForgetClosedLocked();
 }
@@ -144,6 +150,11 @@ void Coordinator::Applied(ServerIndex server, const ServerLink* link, uint64_t s
   if (!log_.Applied(server, link, sequence)) return;
   for (auto& [name, job] : jobs_) job->TellApplied();
   ForgetClosedLocked();
+}
+
+void Coordinator::HasRoom(ServerIndex server, const ServerLink* link, uint64_t bytes) {
+  MutexLock lock(mutex_);
+  log_.SetAvailable(server, link, bytes);
 }
 
 void Coordinator::OpenRounds(ServerIndex server, uint64_t sequence,

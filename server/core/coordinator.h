@@ -83,6 +83,8 @@ class Coordinator {
   absl::Status AttachServer(const ServerIdentity& server, std::shared_ptr<ServerLink> link);
   void DetachServer(ServerIndex server, const ServerLink* link);
   void Applied(ServerIndex server, const ServerLink* link, uint64_t sequence);
+  // It could still take so many bytes.
+  void HasRoom(ServerIndex server, const ServerLink* link, uint64_t bytes);
   // The answer to EpochProposed.
   void OpenRounds(ServerIndex server, uint64_t sequence, const std::vector<GroupRound>& rounds);
 

@@ -64,13 +64,10 @@ void GroupRegistry::Add(Registration registration) {
 }
 
 absl::Status GroupRegistry::CheckMemory(const GroupPlan& plan, uint64_t members) const {
-  if (!available_memory_) return absl::OkStatus();
-  const size_t servers = bytes_per_server_.size();
-  std::vector<uint64_t> bytes(servers);
+  std::vector<uint64_t> bytes(bytes_per_server_.size());
   for (size_t c = 0; c < plan.servers.size(); ++c) {
     bytes[ToNumber(plan.servers[c])] += plan.layout.chunks()[c].bytes();
   }
-  const uint64_t largest_share = *std::max_element(bytes.begin(), bytes.end());
   uint64_t arrays_of_results = 1;
   if (std::holds_alternative<Gather>(plan.spec.rule)) arrays_of_results = members;
   if (const auto* optimizer = std::get_if<Optimizer>(&plan.spec.rule)) {
@@ -84,13 +81,16 @@ absl::Status GroupRegistry::CheckMemory(const GroupPlan& plan, uint64_t members)
   // Of a group that closes with the first, that is the only one.
   const uint64_t contributors = plan.spec.policy == Policy::kFirst ? 1 : members;
   const uint64_t arrays = contributors + Arena::kSets * arrays_of_results;
-  const uint64_t available = available_memory_();
-  // Divided, since the product may not fit a number.
-  if (largest_share <= available / arrays) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("group \"", plan.spec.name, "\" needs ", arrays, " times its ", largest_share,
-                   " bytes on each of ", servers, " servers, for ", contributors,
-                   " members' contributions and the results; ", available, " bytes are available"));
+  for (uint32_t server = 0; server < bytes.size(); ++server) {
+    const std::optional<uint64_t> available = available_(ServerIndex{server});
+    // Divided, since the product may not fit a number.
+    if (!available.has_value() || bytes[server] <= *available / arrays) continue;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "group \"", plan.spec.name, "\" needs ", arrays, " times its ", bytes[server],
+        " bytes on server ", server, ", for ", contributors,
+        " members' contributions and the results; ", *available, " bytes are available there"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace syncgrads::server

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,10 @@ class GroupRegistry {
     uint64_t sequence = 0;
   };
 
-  // `available_memory` is the bytes that each server may still take; null: any
-  // number.
-  GroupRegistry(uint32_t servers, std::function<uint64_t()> available_memory)
-      : available_memory_(std::move(available_memory)), bytes_per_server_(servers) {}
+  // `available` is the bytes that a server may still take, if that is known.
+  using Available = std::function<std::optional<uint64_t>(ServerIndex server)>;
+  GroupRegistry(uint32_t servers, Available available)
+      : available_(std::move(available)), bytes_per_server_(servers) {}
 
   size_t size() const { return by_name_.size(); }
 
@@ -46,11 +47,10 @@ class GroupRegistry {
   //
   // Errors:
   //   InvalidArgument    it cannot be served
-  //   ResourceExhausted  a server's share of it does not fit its memory:
-  //                      contributions of all members, and two sets of results.
-  //                      Servers are taken to have equal memory
-  absl::StatusOr<std::shared_ptr<const GroupPlan>> Plan(const GroupSpec& spec,
-                                                        uint32_t members,
+  //   ResourceExhausted  a server's share of it does not fit there: contributions of
+  //                      all members, and two sets of results. Names the server and
+  //                      both numbers
+  absl::StatusOr<std::shared_ptr<const GroupPlan>> Plan(const GroupSpec& spec, uint32_t members,
                                                         bool shares_memory) const;
 
   // Takes a group in that Plan has just planned.
@@ -59,7 +59,7 @@ class GroupRegistry {
  private:
   absl::Status CheckMemory(const GroupPlan& plan, uint64_t members) const;
 
-  const std::function<uint64_t()> available_memory_;
+  const Available available_;
   std::map<std::string, Registration> by_name_;
   // Of all groups' layouts.
   std::vector<uint64_t> bytes_per_server_;

@@ -85,9 +85,11 @@ absl::Status PlanLog::Attach(const ServerIdentity& server, std::shared_ptr<Serve
   return absl::OkStatus();
 }
 
-void PlanLog::Detach(ServerIndex index, const ServerLink* link) {
+bool PlanLog::Detach(ServerIndex index, const ServerLink* link) {
   Server& server = servers_[ToNumber(index)];
-  if (server.link.get() == link) server.link = nullptr;
+  if (server.link.get() != link) return false;
+  server.link = nullptr;
+  return true;
 }
 
 bool PlanLog::Applied(ServerIndex index, const ServerLink* link, uint64_t sequence) {
@@ -97,6 +99,15 @@ bool PlanLog::Applied(ServerIndex index, const ServerLink* link, uint64_t sequen
   server.applied = std::max(server.applied, std::min(sequence, newest_));
   ForgetApplied();
   return true;
+}
+
+void PlanLog::SetAvailable(ServerIndex index, const ServerLink* link, uint64_t bytes) {
+  Server& server = servers_[ToNumber(index)];
+  if (server.link.get() == link) server.available = bytes;
+}
+
+std::optional<uint64_t> PlanLog::Available(ServerIndex index) const {
+  return servers_[ToNumber(index)].available;
 }
 
 void PlanLog::ForgetApplied() {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,10 +60,16 @@ class PlanLog {
   //                       one than there are: it must forget them
   absl::Status Attach(const ServerIdentity& server, std::shared_ptr<ServerLink> link,
                       bool& state_lost);
-  // The link broke; of no effect if the server has another by now.
-  void Detach(ServerIndex index, const ServerLink* link);
+  // The link broke. False, and of no effect, if the server has another by now.
+  bool Detach(ServerIndex index, const ServerLink* link);
   // False if the link is not the server's present one.
   bool Applied(ServerIndex index, const ServerLink* link, uint64_t sequence);
+
+  // What a server that is connected has said it could still take; of no effect if the
+  // link is not its present one.
+  void SetAvailable(ServerIndex index, const ServerLink* link, uint64_t bytes);
+  // That; nothing if it has not said.
+  std::optional<uint64_t> Available(ServerIndex index) const;
 
   // Gives the change the next number. It is stored, then Sent, before another one
   // is numbered.
@@ -89,6 +96,7 @@ class PlanLog {
     std::string address;
     Incarnation incarnation{};  // 0: has never connected
     uint64_t applied = 0;
+    std::optional<uint64_t> available;  // bytes
     std::shared_ptr<ServerLink> link;
   };
 

@@ -122,8 +122,10 @@ class FollowStream : public DuplexStream<v1::ServerSignal, v1::PlanSignal>, publ
     }
     switch (signal.kind_case()) {
       case v1::ServerSignal::kHello:
-        return OnHello(signal.hello());
+        OnHello(signal.hello());
+        return NoteRoom(signal);
       case v1::ServerSignal::kApplied:
+        NoteRoom(signal);
         return coordinator_.Applied(*server_, this, signal.applied());
       case v1::ServerSignal::kOpenRounds:
         return coordinator_.OpenRounds(*server_, signal.open_rounds().sequence(),
@@ -134,6 +136,11 @@ class FollowStream : public DuplexStream<v1::ServerSignal, v1::PlanSignal>, publ
     FinishAfterSending(
         {grpc::StatusCode::INVALID_ARGUMENT,
          absl::StrCat("a signal of no kind that protocol version ", kProtocolVersion, " knows")});
+  }
+
+  void NoteRoom(const v1::ServerSignal& signal) {
+    if (!server_.has_value() || !signal.has_available_bytes()) return;
+    coordinator_.HasRoom(*server_, this, signal.available_bytes());
   }
 
   void OnHello(const v1::ServerHello& hello) {

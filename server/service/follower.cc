@@ -140,6 +140,7 @@ void Follower::Tick() {
   hello.set_applied(jobs_.applied());
   hello.set_plan(jobs_.plan());
   hello.set_token(options_.server_token);
+  first.front().set_available_bytes(options_.available_memory());
   started->Start(first);
 }
 
@@ -179,6 +180,7 @@ void Follower::OnSignal(Stream& stream, const v1::PlanSignal& signal) {
     open_rounds_.erase(change->job);
   }
   reply.set_applied(change->sequence);
+  reply.set_available_bytes(options_.available_memory());
   stream.Send(std::move(reply));
 }
 

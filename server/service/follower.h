@@ -34,6 +34,8 @@ struct FollowerOptions {
   std::vector<HeldRounds> held;
   // Draws an incarnation.
   std::function<Incarnation()> draw_incarnation;
+  // Bytes that this server may still take.
+  std::function<uint64_t()> available_memory;
 };
 
 // Thread-safe.

@@ -459,6 +459,41 @@ TEST_F(TwoServersTest, AServerThatComesBackIsSentWhatItMissed) {
   EXPECT_EQ(a.link->Count<Registered>(), 1u);
 }
 
+TEST_F(TwoServersTest, AServerThatIsNeededIsMissedAndOneThatIsNotIsNot) {
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 1);
+  server->Apply(coordinator_);
+  const FakeServer stale(1, 11, clock_);
+  coordinator_.DetachServer(ServerIndex{1}, &stale);  // the link before
+  EXPECT_THAT(Journal(), Not(HasSubstr("reach")));
+  coordinator_.DetachServer(ServerIndex{1}, server.get());
+  EXPECT_THAT(Journal(), HasSubstr("warning: server 1 is out of reach"));
+
+  server->identity.applied = server->jobs.applied();
+  ASSERT_THAT(coordinator_.AttachServer(server->identity, server), IsOk());
+  coordinator_.Leave(*a.key, 1, {});
+  server->Apply(coordinator_);
+  coordinator_.DetachServer(ServerIndex{1}, server.get());
+  EXPECT_THAT(Journal(), HasSubstr("note: server 1 follows no more; no job is open"));
+}
+
+TEST_F(TwoServersTest, AGroupThatDoesNotFitAnotherServerIsRefusedWithItsNameAndBothNumbers) {
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 1);
+  server->Apply(coordinator_);
+  // Two chunks, one on each server: of each a contribution and two results.
+  const GroupSpec spec{"big", {{"t", DType::kF32, {500}}}, Reduction::kSum, 1000};
+  coordinator_.HasRoom(ServerIndex{1}, server.get(), 2999);
+  coordinator_.Register(*a.key, 1, spec);
+  ASSERT_EQ(a.link->Count<Refused>(), 1u);
+  ExpectError(a.link->Last<Refused>().error, absl::StatusCode::kResourceExhausted,
+              {"\"big\"", "3 times its 1000 bytes on server 1", "2999 bytes are available"});
+  coordinator_.HasRoom(ServerIndex{1}, server.get(), 3000);
+  coordinator_.Register(*a.key, 2, spec);
+  server->Apply(coordinator_);
+  EXPECT_EQ(a.link->Count<Registered>(), 1u);
+}
+
 TEST_F(TwoServersTest, AServerThatRestartsWithoutItsStateEndsTheJob) {
   const std::shared_ptr<FakeServer> server = Attach(11);
   const Joined a = Join("a", 1);

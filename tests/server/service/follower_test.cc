@@ -82,6 +82,8 @@ v1::PlanSignal Opened(uint64_t sequence) {
   return signal;
 }
 
+constexpr uint64_t kAvailable = 123'456;
+
 class FollowerTest : public testing::Test {
  protected:
   FollowerTest() : jobs_(ServerIndex{1}, Clock::Real()) {}
@@ -96,8 +98,13 @@ class FollowerTest : public testing::Test {
     EXPECT_TRUE(until());
   }
   FollowerOptions Options(const FakeCoordinator& coordinator) {
-    return {coordinator.address(),        ServerIndex{1}, ":7001", Incarnation{5}, "servers", {},
-            [] { return Incarnation{6}; }};
+    return {.coordinator = coordinator.address(),
+            .index = ServerIndex{1},
+            .address = ":7001",
+            .incarnation = Incarnation{5},
+            .server_token = "servers",
+            .draw_incarnation = [] { return Incarnation{6}; },
+            .available_memory = [] { return kAvailable; }};
   }
 
   LineJournal journal_;
@@ -113,8 +120,11 @@ TEST_F(FollowerTest, IntroducesItselfAppliesAndAcknowledges) {
     EXPECT_EQ(hello.hello().incarnation(), 5u);
     EXPECT_EQ(hello.hello().token(), "servers");
     EXPECT_EQ(hello.hello().applied(), 0u);
+    EXPECT_EQ(hello.available_bytes(), kAvailable);
     stream.Write(Opened(1));
-    EXPECT_EQ(Read(stream).applied(), 1u);
+    const v1::ServerSignal applied = Read(stream);
+    EXPECT_EQ(applied.applied(), 1u);
+    EXPECT_EQ(applied.available_bytes(), kAvailable);
     return grpc::Status::OK;
   }});
   Follower follower(Options(coordinator), jobs_, Clock::Real(), journal_);
