@@ -115,6 +115,7 @@ absl::Status Cluster::StartWorker(int worker) {
       absl::StrCat("--name=worker-", worker),
       absl::StrCat("--event_log=", life->events),
       absl::StrCat("--output=", life->output, ".safetensors"),
+      absl::StrCat("--connections_per_server=", schedule_.connections),
       "--output_per_rank",
       "--timeout=1m"};
   if (!workers_[worker].empty()) flags.push_back("--only_running");

@@ -8,6 +8,8 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/status_macros.h"
 
@@ -26,6 +28,14 @@ bool HasOnlyKillsOfServers(const Schedule& schedule) {
            return fault.kind == FaultKind::kKill &&
                   fault.targets.front().role == ProcessId::Role::kServer;
          });
+}
+
+// The end of it, for messages; files have it all.
+std::string LastLines(const std::string& output) {
+  constexpr size_t kLines = 6;
+  const std::vector<std::string> lines = absl::StrSplit(output, '\n');
+  const size_t first = lines.size() - std::min(lines.size(), kLines);
+  return absl::StrJoin(lines.begin() + static_cast<ptrdiff_t>(first), lines.end(), "\n");
 }
 
 bool IsServer(ProcessId process) { return process.role == ProcessId::Role::kServer; }
@@ -98,8 +108,8 @@ absl::Status Driver::WatchServers() {
     if (!cluster_.HasEnded(process)) continue;
     const Life& life = cluster_.life(process);
     if (*life.exit == testing::ExitCode(0)) continue;
-    return absl::UnavailableError(
-        absl::StrCat(ToString(process), " has ended by itself:\n", life.process->output()));
+    return absl::UnavailableError(absl::StrCat(ToString(process), " has ended by itself:\n",
+                                               LastLines(life.process->output())));
   }
   return absl::OkStatus();
 }
@@ -260,7 +270,7 @@ std::string Driver::StillRunning() {
   const auto add = [&](ProcessId process) {
     if (cluster_.HasEnded(process)) return;
     absl::StrAppend(&text, "\n", ToString(process), ":\n",
-                    cluster_.life(process).process->output());
+                    LastLines(cluster_.life(process).process->output()));
   };
   for (int server = 0; server < kServers; ++server) add(ServerId(server));
   for (int worker = 0; worker < kWorkers; ++worker) add(WorkerId(worker));

@@ -142,6 +142,21 @@ Fault DrawAbsenceDuring(Random& random, const Fault& during) {
   return fault;
 }
 
+// All within a moment, so that each comes while others are being recovered from.
+void BunchUp(Random& random, std::vector<Fault>& faults) {
+  const uint64_t step = 1 + random.Below(kSteps - 1);
+  const absl::Duration moment = random.Between(absl::Milliseconds(50), absl::Seconds(1));
+  for (Fault& fault : faults) {
+    fault.step = step;
+    fault.after = random.Between(absl::ZeroDuration(), moment);
+  }
+  // One that comes back is met again.
+  Fault again = faults.front();
+  if (again.kind != FaultKind::kKill || again.lasts == absl::InfiniteDuration()) return;
+  again.after += again.lasts + random.Between(absl::ZeroDuration(), absl::Milliseconds(200));
+  faults.push_back(again);
+}
+
 std::string Lasting(absl::Duration duration) {
   return duration == absl::InfiniteDuration()
              ? "for good"
@@ -156,6 +171,7 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.seed = seed;
   schedule.servers_only = seed % 2 == 0;
   schedule.job = {random.OneIn(2), random.OneIn(2), random.OneIn(2)};
+  schedule.connections = 1 + static_cast<int>(random.Below(3));
   const uint64_t network = random.Below(10);
   if (network < (schedule.servers_only ? 2 : 4)) {
     schedule.network = Network::kProxy;
@@ -179,6 +195,7 @@ Schedule DrawSchedule(uint64_t seed) {
     if (random.OneIn(2)) DrawServerFaults(random, schedule);
     if (random.OneIn(3)) schedule.faults.push_back(DrawAbsenceDuring(random, schedule.faults[0]));
   }
+  if (random.OneIn(3)) BunchUp(random, schedule.faults);
   std::stable_sort(schedule.faults.begin(), schedule.faults.end(),
                    [](const Fault& a, const Fault& b) {
                      return std::tie(a.step, a.after) < std::tie(b.step, b.after);
@@ -260,6 +277,7 @@ std::string ToString(const Fault& fault) {
 std::string ToString(const Schedule& schedule) {
   std::string text = absl::StrCat(schedule.servers_only ? "servers only" : "workers too", ", ",
                                   ToString(schedule.job));
+  if (schedule.connections > 1) absl::StrAppend(&text, ", ", schedule.connections, " connections");
   if (schedule.network == Network::kProxy) text += ", through proxies";
   if (schedule.network == Network::kRelay) text += ", through message relays";
   if (!schedule.servers_only && schedule.survivor < 0) text += ", no survivor";

@@ -78,6 +78,8 @@ struct MessageFaults {
 struct Schedule {
   uint64_t seed = 0;
   JobKind job;
+  // Of each worker to each server.
+  int connections = 1;
   Network network = Network::kDirect;
   MessageFaults messages;
   // By the time of their beginning.
