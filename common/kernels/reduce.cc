@@ -145,14 +145,17 @@ struct Pass {
   Lane weight[kTogether];
 };
 
-// One pass over `count` elements, a multiple of kVectors vectors.
+// One pass over `count` elements, a multiple of kVectors vectors. False: a result
+// is not finite.
 template <class Element, class Operation>
-HWY_INLINE void RunPass(const Pass<typename Element::Lane>& pass, size_t count,
+HWY_INLINE bool RunPass(const Pass<typename Element::Lane>& pass, size_t count,
                         typename Element::Lane* HWY_RESTRICT accumulators, std::byte* out) {
   using Lane = typename Element::Lane;
   const hn::ScalableTag<Lane> d;
   const size_t lanes = hn::Lanes(d);
   const size_t bytes = lanes * Element::kBytes;
+  // Of a finite x, x - x is +0, and of any other NaN, which has bits that stay.
+  auto strange = hn::Zero(d);
   for (size_t i = 0; i < count; i += kVectors * lanes) {
     const size_t at = i * Element::kBytes;
     Lane* const kept = accumulators + i;
@@ -183,7 +186,10 @@ HWY_INLINE void RunPass(const Pass<typename Element::Lane>& pass, size_t count,
     if (pass.last) {
       const auto store = [&](auto accumulator, std::byte* to) HWY_ATTR {
         auto result = Operation::Leave(d, accumulator, pass.divisor);
-        if constexpr (hwy::IsFloat<Lane>()) result = OneNaN(d, result);
+        if constexpr (hwy::IsFloat<Lane>()) {
+          strange = hn::Or(strange, hn::Sub(result, result));
+          result = OneNaN(d, result);
+        }
         if constexpr (requires { Element::Stream(d, result, to); }) {
           if (pass.stream) return Element::Stream(d, result, to);
         }
@@ -201,10 +207,12 @@ HWY_INLINE void RunPass(const Pass<typename Element::Lane>& pass, size_t count,
       hn::Store(a3, d, kept + 3 * lanes);
     }
   }
+  if constexpr (hwy::IsFloat<Lane>()) return hn::AllFalse(d, hn::IsNaN(strange));
+  return true;
 }
 
 template <class Element, class Operation>
-void ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, size_t count,
+bool ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, size_t count,
               std::byte* out) {
   using Lane = typename Element::Lane;
   const hn::ScalableTag<Lane> d;
@@ -225,6 +233,7 @@ void ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, siz
   Pass<Lane> pass, rest_pass;
   pass.stream = stream;
   pass.divisor = static_cast<Lane>(total_weight);
+  bool finite = true;
   for (size_t begin = 0; begin < count; begin += kBlock) {
     const size_t block = std::min(kBlock, count - begin);
     const size_t whole = block / step * step;
@@ -237,7 +246,7 @@ void ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, siz
         pass.data[k] = sources[source + k].data + begin * kBytes;
         pass.weight[k] = static_cast<Lane>(sources[source + k].weight);
       }
-      RunPass<Element, Operation>(pass, whole, accumulators, out + begin * kBytes);
+      finite &= RunPass<Element, Operation>(pass, whole, accumulators, out + begin * kBytes);
       if (rest == 0) continue;
 
       rest_pass = pass;
@@ -246,15 +255,16 @@ void ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, siz
         std::memcpy(rest_data[k], pass.data[k] + whole * kBytes, rest);
         rest_pass.data[k] = rest_data[k];
       }
-      RunPass<Element, Operation>(rest_pass, step, rest_accumulators, rest_out);
+      finite &= RunPass<Element, Operation>(rest_pass, step, rest_accumulators, rest_out);
       if (pass.last) std::memcpy(out + (begin + whole) * kBytes, rest_out, rest);
     }
   }
   if (stream) hwy::FlushStream();
+  return finite;
 }
 
 template <class Element>
-void ReduceElements(Reduction op, bool weighted, absl::Span<const WeightedSource> sources,
+bool ReduceElements(Reduction op, bool weighted, absl::Span<const WeightedSource> sources,
                     double total_weight, size_t count, std::byte* out) {
   switch (op) {
     case Reduction::kAverage:
@@ -262,7 +272,7 @@ void ReduceElements(Reduction op, bool weighted, absl::Span<const WeightedSource
         return weighted ? ReduceAs<Element, AverageOf>(sources, total_weight, count, out)
                         : ReduceAs<Element, UnweightedAverageOf>(sources, total_weight, count, out);
       }
-      return;
+      return true;
     case Reduction::kSum:
       return ReduceAs<Element, SumOf>(sources, 1, count, out);
     case Reduction::kMin:
@@ -272,9 +282,10 @@ void ReduceElements(Reduction op, bool weighted, absl::Span<const WeightedSource
     case Reduction::kProduct:
       return ReduceAs<Element, ProductOf>(sources, 1, count, out);
   }
+  return true;
 }
 
-void ReduceSeveral(DType dtype, Reduction op, bool weighted,
+bool ReduceSeveral(DType dtype, Reduction op, bool weighted,
                    absl::Span<const WeightedSource> sources, double total_weight, size_t count,
                    std::byte* out) {
   switch (dtype) {
@@ -292,6 +303,7 @@ void ReduceSeveral(DType dtype, Reduction op, bool weighted,
     case DType::kI32:
       return ReduceElements<Native<uint32_t>>(op, weighted, sources, total_weight, count, out);
   }
+  return true;
 }
 
 }  // namespace HWY_NAMESPACE
@@ -300,6 +312,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
+#include "common/kernels/finite.h"
 #include "common/kernels/require.h"
 
 namespace syncgrads {
@@ -308,22 +321,48 @@ HWY_EXPORT(ReduceSeveral);
 
 bool IsWeight(double weight) { return weight >= 0x1p-64 && weight <= 0x1p64; }
 
-void Reduce(DType dtype, Reduction op, absl::Span<const WeightedSource> sources, size_t count,
-            std::byte* out) {
-  Require(!sources.empty(), "Reduce of at least one source");
-  Require(op != Reduction::kAverage || !IsInteger(dtype), "an average of floats");
-  if (count == 0) return;
-  if (sources.size() == 1) {
-    if (out != sources[0].data) std::memcpy(out, sources[0].data, count * SizeOf(dtype));
-    return;
-  }
+namespace {
+
+// Of two sources or more.
+bool ReduceAll(DType dtype, Reduction op, absl::Span<const WeightedSource> sources, size_t count,
+               std::byte* out) {
   double total_weight = 0;
   bool weighted = false;
   for (const WeightedSource& source : sources) {
     total_weight += source.weight;
     weighted = weighted || source.weight != 1;
   }
-  HWY_DYNAMIC_DISPATCH(ReduceSeveral)(dtype, op, weighted, sources, total_weight, count, out);
+  return HWY_DYNAMIC_DISPATCH(ReduceSeveral)(dtype, op, weighted, sources, total_weight, count,
+                                             out);
+}
+
+void CheckReduction(DType dtype, Reduction op, absl::Span<const WeightedSource> sources) {
+  Require(!sources.empty(), "Reduce of at least one source");
+  Require(op != Reduction::kAverage || !IsInteger(dtype), "an average of floats");
+}
+
+void Copy(DType dtype, const std::byte* from, size_t count, std::byte* to) {
+  if (to != from) std::memcpy(to, from, count * SizeOf(dtype));
+}
+
+}  // namespace
+
+void Reduce(DType dtype, Reduction op, absl::Span<const WeightedSource> sources, size_t count,
+            std::byte* out) {
+  CheckReduction(dtype, op, sources);
+  if (count == 0) return;
+  if (sources.size() == 1) return Copy(dtype, sources[0].data, count, out);
+  ReduceAll(dtype, op, sources, count, out);
+}
+
+bool ReduceFinite(DType dtype, Reduction op, absl::Span<const WeightedSource> sources, size_t count,
+                  std::byte* out) {
+  CheckReduction(dtype, op, sources);
+  if (count == 0) return true;
+  if (sources.size() > 1) return ReduceAll(dtype, op, sources, count, out);
+  const bool finite = AllFinite(dtype, sources[0].data, count);
+  Copy(dtype, sources[0].data, count, out);
+  return finite;
 }
 
 }  // namespace syncgrads

@@ -58,6 +58,15 @@ bool IsWeight(double weight);
 void Reduce(DType dtype, Reduction op, absl::Span<const WeightedSource> sources, size_t count,
             std::byte* out);
 
+// The same; returns whether every result is finite, before it is rounded to f16 or
+// bf16. It costs no further pass over memory where there are two sources or more.
+//
+// In a sum, and so in an average, what is not finite stays so: a source that has a
+// NaN or an infinity makes the result one. The reverse does not hold, for a sum of
+// finite numbers may be too large. Integers are finite.
+bool ReduceFinite(DType dtype, Reduction op, absl::Span<const WeightedSource> sources, size_t count,
+                  std::byte* out);
+
 }  // namespace syncgrads
 
 #endif  // SYNCGRADS_COMMON_KERNELS_REDUCE_H_
