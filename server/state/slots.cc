@@ -33,10 +33,7 @@ SlotPool::SlotPool(SlotShape shape, std::shared_ptr<SlotSource> source, size_t p
   for (auto slot = free.rbegin(); slot != free.rend(); ++slot) {
     // A slot that is not kept has only the arrays that are shared; the shape says what
     // else it needs.
-    if ((*slot)->record.empty()) {
-      (*slot)->updates.resize(shape_.spans);
-      (*slot)->residual = AlignedBuffer(shape_.residual_bytes);
-    }
+    if ((*slot)->record.empty()) (*slot)->residual = AlignedBuffer(shape_.residual_bytes);
     // The last is taken first: the one that begins the memory.
     free_->slots.push_back(std::move(*slot));
   }
@@ -59,6 +56,9 @@ std::shared_ptr<Slot> SlotPool::Share(std::unique_ptr<Slot> slot) const {
 absl::StatusOr<std::shared_ptr<Slot>> SlotPool::Acquire(size_t value_bytes, size_t contributors) {
   SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Slot> slot, Take(value_bytes, contributors));
   if (!slot->record.empty()) MakeVacant(*slot);
+  // Wherever it comes from, the shape says how many spans count their updates: those of
+  // an optimizer without slots do as well.
+  slot->updates.resize(shape_.spans);
   return Share(std::move(slot));
 }
 
@@ -86,7 +86,6 @@ absl::StatusOr<std::unique_ptr<Slot>> SlotPool::Take(size_t value_bytes, size_t 
     for (size_t i = 0; i < shape_.optimizer_slots; ++i) {
       slot->optimizer.emplace_back(shape_.value_bytes);
     }
-    slot->updates.resize(shape_.spans);
     slot->residual = AlignedBuffer(shape_.residual_bytes);
   }
   if (slot->values.size() < value_bytes) slot->values = AlignedBuffer(value_bytes);

@@ -94,6 +94,13 @@ class StateFileTest : public ::testing::Test {
   StateLayout layout_;
 };
 
+TEST_F(StateFileTest, SpansOfAnOptimizerWithoutSlotsCountTheirUpdates) {
+  layout_.optimizer_slots = 0;
+  const std::shared_ptr<StateFile> file = CreateOrDie();
+  SlotPool pool({layout_.chunks[0].value_bytes, 0, layout_.chunks[0].spans}, file, 0);
+  EXPECT_EQ((*pool.Acquire(0, 3))->updates.size(), layout_.chunks[0].spans);
+}
+
 TEST_F(StateFileTest, KeepsTheTwoNewestRounds) {
   Close(CreateOrDie(), 1, 5);
   const auto opened = StateFile::Open(path_, layout_);
