@@ -56,14 +56,10 @@ absl::Status LocalOptimizer::Apply(TensorId tensor, absl::Span<const std::byte> 
                      " bytes for tensor \"", spec.name, "\", which has ", spec.bytes()));
   }
   State& state = states_[ToNumber(tensor)];
-  std::vector<const std::byte*> old_slots;
-  std::vector<std::byte*> new_slots;
-  for (std::vector<std::byte>& slot : state.slots) {
-    old_slots.push_back(slot.data());
-    new_slots.push_back(slot.data());
-  }
-  ApplyUpdate(current_, spec.dtype, ++state.updates, gradient.data(), spec.elements(),
-              parameters.data(), parameters.data(), old_slots, new_slots);
+  std::vector<std::byte*> slots;
+  for (std::vector<std::byte>& slot : state.slots) slots.push_back(slot.data());
+  UpdateTensor(current_, spec.dtype, ++state.updates, gradient.data(), spec.elements(),
+               parameters.data(), slots);
   return absl::OkStatus();
 }
 

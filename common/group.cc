@@ -77,6 +77,24 @@ absl::StatusOr<Layout> LayoutOf(const GroupSpec& spec) {
   return Layout::Create(spec.tensors, spec.chunk_bytes, spec.compression);
 }
 
+absl::string_view NameOf(OnBad on_bad) {
+  switch (on_bad) {
+    case OnBad::kReject:
+      return "REJECT";
+    case OnBad::kSkip:
+      return "SKIP";
+    case OnBad::kAllow:
+      return "ALLOW";
+  }
+  return "unknown";
+}
+
+bool TakesNonFinite(const GroupSpec& spec) {
+  if (spec.non_finite == OnBad::kAllow) return true;
+  return !std::holds_alternative<Optimizer>(spec.rule) &&
+         !(spec.rule == UpdateRule(Reduction::kAverage));
+}
+
 absl::Status Validate(const GroupSpec& spec) {
   if (spec.name.empty()) return absl::InvalidArgumentError("a group has an empty name");
   SYNCGRADS_RETURN_IF_ERROR(LayoutOf(spec).status());
@@ -90,7 +108,15 @@ absl::Status Validate(const GroupSpec& spec) {
         absl::StrCat("group \"", spec.name, "\" has the policy first and the rule ",
                      ToString(spec.rule), "; what one worker contributes is its own sum"));
   }
-  if (const auto* optimizer = std::get_if<Optimizer>(&spec.rule)) return Validate(*optimizer);
+  if (const auto* optimizer = std::get_if<Optimizer>(&spec.rule)) {
+    if (NeedsNorms(*optimizer)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "group \"", spec.name, "\" has the rule ", ToString(spec.rule),
+          ", which needs norms of whole tensors: apply it on the workers, and have the "
+          "servers average"));
+    }
+    return Validate(*optimizer);
+  }
   return absl::OkStatus();
 }
 
@@ -115,6 +141,11 @@ absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
     return absl::InvalidArgumentError(absl::StrCat(group, " has ", terms(ours),
                                                    " here, but worker \"", theirs_owner,
                                                    "\" registered ", terms(theirs)));
+  }
+  if (ours.non_finite != theirs.non_finite) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(group, " has non_finite ", NameOf(ours.non_finite), " here, but worker \"",
+                     theirs_owner, "\" registered ", NameOf(theirs.non_finite)));
   }
   const size_t common = std::min(ours.tensors.size(), theirs.tensors.size());
   for (size_t t = 0; t < common; ++t) {

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/codec/encoding.h"
 #include "common/ids.h"
@@ -23,6 +24,14 @@ enum class Policy {
   kFirst,  // with the first contribution that is not a skip
 };
 
+// What becomes of a contribution that is no good.
+enum class OnBad {
+  kReject = 1,  // its sender gets an error, and the round goes on without it
+  kSkip = 2,    // it counts as a skip
+  kAllow = 3,   // it counts like any other
+};
+absl::string_view NameOf(OnBad on_bad);
+
 // A named set of tensors with an update rule and a round counter of its own.
 struct GroupSpec {
   std::string name;
@@ -36,10 +45,17 @@ struct GroupSpec {
   Policy policy = Policy::kSync;
   // One for each tensor, or none: what is sent of it is encoded.
   std::vector<Compression> compression;
+  // What becomes of a contribution with a NaN or an infinity: of the whole chunk's,
+  // or, by kSkip, of the spans that have one. Of averages and optimizers; other
+  // groups take any number.
+  OnBad non_finite = OnBad::kReject;
 };
 
 // The layout of the group's tensors. Errors: as Layout::Create.
 absl::StatusOr<Layout> LayoutOf(const GroupSpec& spec);
+
+// Whether a contribution that is not finite counts like any other.
+bool TakesNonFinite(const GroupSpec& spec);
 
 // InvalidArgument, naming the thing and its value, if the group cannot be
 // served: an empty name, tensors that Layout::Create refuses, an average of

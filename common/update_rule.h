@@ -62,7 +62,31 @@ struct AdamW {
   double weight_decay = 0.01;  // decoupled: x -= learning_rate * weight_decay * x
   friend bool operator==(const AdamW&, const AdamW&) = default;
 };
-using Optimizer = std::variant<Sgd, Momentum, Nesterov, RmsProp, Adagrad, Adam, AdamW>;
+struct Lion {
+  double learning_rate = 0.0001;
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double weight_decay = 0;  // decoupled, as AdamW's
+  friend bool operator==(const Lion&, const Lion&) = default;
+};
+// The last two take as long a step for a tensor as the tensor itself is long.
+struct Lamb {
+  double learning_rate = 0.001;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-6;
+  double weight_decay = 0.01;
+  friend bool operator==(const Lamb&, const Lamb&) = default;
+};
+struct Lars {
+  double learning_rate = 0.1;
+  double momentum = 0.9;
+  double weight_decay = 0;
+  double trust = 0.001;
+  friend bool operator==(const Lars&, const Lars&) = default;
+};
+using Optimizer =
+    std::variant<Sgd, Momentum, Nesterov, RmsProp, Adagrad, Adam, AdamW, Lion, Lamb, Lars>;
 
 using UpdateRule = std::variant<Reduction, Gather, Optimizer>;
 

@@ -84,9 +84,24 @@ Out ReadAdam(const Proto& proto) {
   SYNCGRADS_READ_OPTIONAL(beta1);
   SYNCGRADS_READ_OPTIONAL(beta2);
   SYNCGRADS_READ_OPTIONAL(epsilon);
-  if constexpr (std::is_same_v<Out, AdamW>) {
+  if constexpr (!std::is_same_v<Out, Adam>) {
     SYNCGRADS_READ_OPTIONAL(weight_decay);
   }
+  return out;
+}
+
+Lion Read(const v1::Lion& proto) {
+  Lion out;
+  SYNCGRADS_READ_OPTIONAL(learning_rate);
+  SYNCGRADS_READ_OPTIONAL(beta1);
+  SYNCGRADS_READ_OPTIONAL(beta2);
+  SYNCGRADS_READ_OPTIONAL(weight_decay);
+  return out;
+}
+
+Lars Read(const v1::Lars& proto) {
+  Lars out = ReadMomentum<Lars>(proto);
+  SYNCGRADS_READ_OPTIONAL(trust);
   return out;
 }
 
@@ -114,6 +129,23 @@ struct OptimizerWriter {
     out.set_epsilon(in.epsilon);
   }
   void operator()(const Adam& in) const { WriteAdam(in, *proto.mutable_adam()); }
+  void operator()(const Lion& in) const {
+    v1::Lion& out = *proto.mutable_lion();
+    out.set_learning_rate(in.learning_rate);
+    out.set_beta1(in.beta1);
+    out.set_beta2(in.beta2);
+    out.set_weight_decay(in.weight_decay);
+  }
+  void operator()(const Lamb& in) const {
+    v1::Lamb& out = *proto.mutable_lamb();
+    WriteAdam(in, out);
+    out.set_weight_decay(in.weight_decay);
+  }
+  void operator()(const Lars& in) const {
+    v1::Lars& out = *proto.mutable_lars();
+    WriteMomentum(in, out);
+    out.set_trust(in.trust);
+  }
   void operator()(const AdamW& in) const {
     v1::AdamW& out = *proto.mutable_adam_w();
     WriteAdam(in, out);
@@ -175,10 +207,30 @@ absl::StatusOr<Optimizer> FromProto(const v1::Optimizer& proto) {
       return Optimizer(ReadAdam<Adam>(proto.adam()));
     case v1::Optimizer::kAdamW:
       return Optimizer(ReadAdam<AdamW>(proto.adam_w()));
+    case v1::Optimizer::kLion:
+      return Optimizer(Read(proto.lion()));
+    case v1::Optimizer::kLamb:
+      return Optimizer(ReadAdam<Lamb>(proto.lamb()));
+    case v1::Optimizer::kLars:
+      return Optimizer(Read(proto.lars()));
     case v1::Optimizer::KIND_NOT_SET:
       break;
   }
   return absl::InvalidArgumentError("an optimizer has no kind");
+}
+
+absl::StatusOr<OnBad> FromProto(v1::OnBad proto) {
+  switch (proto) {
+    case v1::ON_BAD_UNSPECIFIED:
+    case v1::REJECT:
+      return OnBad::kReject;
+    case v1::SKIP:
+      return OnBad::kSkip;
+    case v1::ALLOW:
+      return OnBad::kAllow;
+    default:
+      return Unknown("way with what is bad:", proto);
+  }
 }
 
 v1::GroupSpec ToProto(const GroupSpec& spec) {
@@ -203,6 +255,7 @@ v1::GroupSpec ToProto(const GroupSpec& spec) {
     *out.mutable_push() = ToProto(compression.push);
     *out.mutable_result() = ToProto(compression.result);
   }
+  proto.set_non_finite(static_cast<v1::OnBad>(spec.non_finite));
   return proto;
 }
 
@@ -226,6 +279,7 @@ absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto) {
     SYNCGRADS_ASSIGN_OR_RETURN(const Encoding result, FromProto(compression.result()));
     spec.compression.push_back({push, result});
   }
+  SYNCGRADS_ASSIGN_OR_RETURN(spec.non_finite, FromProto(proto.non_finite()));
   return spec;
 }
 

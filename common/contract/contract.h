@@ -13,6 +13,9 @@
 
 namespace syncgrads {
 
+// InvalidArgument for a value that this version does not know.
+absl::StatusOr<OnBad> FromProto(v1::OnBad proto);
+
 v1::GroupSpec ToProto(const GroupSpec& spec);
 // InvalidArgument if a field has a value that this version does not know. Does
 // not check that the group can be served: see Validate.

@@ -33,6 +33,7 @@ struct Description {
 constexpr absl::string_view kVelocity[] = {"velocity"};
 constexpr absl::string_view kMeanSquare[] = {"mean_square"};
 constexpr absl::string_view kSumOfSquares[] = {"sum_of_squares"};
+constexpr absl::string_view kMoment[] = {"m"};
 constexpr absl::string_view kMoments[] = {"m", "v"};
 
 Description Describe(const Sgd& r) {
@@ -84,6 +85,32 @@ Description Describe(const AdamW& r) {
            {"epsilon", r.epsilon, Range::kPositive},
            {"weight_decay", r.weight_decay, Range::kNotNegative}},
           kMoments};
+}
+
+Description Describe(const Lion& r) {
+  return {"lion",
+          {{"learning_rate", r.learning_rate, Range::kNotNegative},
+           {"beta1", r.beta1, Range::kFraction},
+           {"beta2", r.beta2, Range::kFraction},
+           {"weight_decay", r.weight_decay, Range::kNotNegative}},
+          kMoment};
+}
+Description Describe(const Lamb& r) {
+  return {"lamb",
+          {{"learning_rate", r.learning_rate, Range::kNotNegative},
+           {"beta1", r.beta1, Range::kFraction},
+           {"beta2", r.beta2, Range::kFraction},
+           {"epsilon", r.epsilon, Range::kPositive},
+           {"weight_decay", r.weight_decay, Range::kNotNegative}},
+          kMoments};
+}
+Description Describe(const Lars& r) {
+  return {"lars",
+          {{"learning_rate", r.learning_rate, Range::kNotNegative},
+           {"momentum", r.momentum, Range::kFraction},
+           {"weight_decay", r.weight_decay, Range::kNotNegative},
+           {"trust", r.trust, Range::kNotNegative}},
+          kVelocity};
 }
 
 Description Describe(const Optimizer& rule) {
@@ -154,6 +181,10 @@ absl::Status Validate(const Optimizer& rule) {
 
 absl::Span<const absl::string_view> SlotNames(const Optimizer& rule) {
   return Describe(rule).slots;
+}
+
+bool NeedsNorms(const Optimizer& rule) {
+  return std::holds_alternative<Lamb>(rule) || std::holds_alternative<Lars>(rule);
 }
 
 int SlotCount(const Optimizer& rule) { return static_cast<int>(SlotNames(rule).size()); }

@@ -13,7 +13,8 @@
 
 namespace syncgrads {
 
-// "sgd", "momentum", "nesterov", "rmsprop", "adagrad", "adam" or "adamw".
+// "sgd", "momentum", "nesterov", "rmsprop", "adagrad", "adam", "adamw", "lion",
+// "lamb" or "lars".
 absl::string_view NameOf(const Optimizer& rule);
 
 // The name and every hyperparameter: "sgd(learning_rate=0.01, weight_decay=0)".
@@ -23,7 +24,7 @@ std::string ToString(const Optimizer& rule);
 //   InvalidArgument  a hyperparameter is not finite or out of its range; names
 //                    it, its value and the range. momentum, decay, beta1 and
 //                    beta2 are from 0 to below 1; epsilon is a positive normal
-//                    float32; learning_rate and weight_decay are that or 0
+//                    float32; learning_rate, weight_decay and trust are that or 0
 absl::Status Validate(const Optimizer& rule);
 
 // The slots that `rule` keeps: arrays as long as the parameter and of its dtype,
@@ -31,6 +32,10 @@ absl::Status Validate(const Optimizer& rule);
 // them, are those in update.h.
 absl::Span<const absl::string_view> SlotNames(const Optimizer& rule);
 int SlotCount(const Optimizer& rule);
+
+// Whether an update of any part of a tensor needs norms of all of it, which are in
+// update.h.
+bool NeedsNorms(const Optimizer& rule);
 
 }  // namespace syncgrads
 

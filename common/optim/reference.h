@@ -66,10 +66,43 @@ void UpdateOne(const AdamW& rule, uint64_t step, T g, T& x, T* slots) {
   UpdateOne(adam, step, g, x, slots);
 }
 
-// Updates `params` and `slots`, each as long as `grad`, in place.
 template <typename T>
-void Update(const Optimizer& rule, uint64_t step, const std::vector<T>& grad,
-            std::vector<T>& params, std::vector<std::vector<T>>& slots) {
+void UpdateOne(const Lion& rule, uint64_t, T g, T& x, T* slots) {
+  const T c = T(rule.beta1) * slots[0] + T(1 - rule.beta1) * g;
+  const T sign = c > 0 ? T(1) : c < 0 ? T(-1) : c;
+  if (rule.weight_decay != 0) x = x - T(rule.learning_rate * rule.weight_decay) * x;
+  slots[0] = T(rule.beta2) * slots[0] + T(1 - rule.beta2) * g;
+  x = x - T(rule.learning_rate) * sign;
+}
+
+// Lamb and Lars: with the learning rate times the tensor's ratio in `rule`.
+
+template <typename T>
+void UpdateOne(const Lamb& rule, uint64_t step, T g, T& x, T* slots) {
+  slots[0] = T(rule.beta1) * slots[0] + T(1 - rule.beta1) * g;
+  slots[1] = T(rule.beta2) * slots[1] + T(1 - rule.beta2) * (g * g);
+  const T m = slots[0] / T(1 - Power(rule.beta1, step));
+  const T v = slots[1] / T(1 - Power(rule.beta2, step));
+  T r = m / (std::sqrt(v) + T(rule.epsilon));
+  if (rule.weight_decay != 0) r = r + T(rule.weight_decay) * x;
+  x = x - T(rule.learning_rate) * r;
+}
+
+template <typename T>
+void UpdateOne(const Lars& rule, uint64_t, T g, T& x, T* slots) {
+  if (rule.weight_decay != 0) g = g + T(rule.weight_decay) * x;
+  slots[0] = T(rule.momentum) * slots[0] + T(rule.learning_rate) * g;
+  x = x - slots[0];
+}
+
+// Updates `params` and `slots`, each as long as `grad`, in place. `ratio` is as for
+// ApplyUpdate.
+template <typename T>
+void Update(Optimizer rule, uint64_t step, const std::vector<T>& grad, std::vector<T>& params,
+            std::vector<std::vector<T>>& slots, double ratio = 1) {
+  if (std::holds_alternative<Lamb>(rule) || std::holds_alternative<Lars>(rule)) {
+    std::visit([ratio](auto& r) { r.learning_rate *= ratio; }, rule);
+  }
   const auto one_nan = [](T& value) {
     if (std::isnan(value)) value = std::numeric_limits<T>::quiet_NaN();
   };

@@ -1,8 +1,8 @@
 // The arithmetic of the optimizers, on the server or on a worker.
 //
-// Every update is element by element, so a tensor may be cut into chunks
-// anywhere. All scalars that an update needs are worked out once per call, in
-// float64, and rounded to the parameter's type (float32 or float64), in which
+// Every update is element by element, so a tensor may be cut into chunks anywhere;
+// Lamb and Lars first need norms of the whole tensor. All scalars that an update needs are worked
+// out once per call, in float64, and rounded to the parameter's type (float32 or float64), in which
 // each operation below is then done and rounded in the order that is written.
 // Nothing is fused or approximated, and a NaN that comes out is always the
 // quiet NaN with sign and payload 0: replicas on different processors get the
@@ -49,9 +49,28 @@
 //      x1 = x - (learning_rate * weight_decay) * x
 //      x' = x1 - (learning_rate * mh) / (sqrt(vh) + epsilon)
 //
-// The slots of RmsProp, Adagrad, Adam and AdamW hold gradients and squares of
-// gradients, free of the learning rate: a change of it scales whole steps at
-// once. Where the factor of a decay is 0, its line is left out: g1 is g, x1 is x.
+// Lion      (Chen et al. 2023, algorithm 2)
+//      c  = beta1 * m + (1 - beta1) * g
+//      x1 = x - (learning_rate * weight_decay) * x
+//      x' = x1 - learning_rate * sign(c)      the sign of 0 is 0
+//   m  m' = beta2 * m + (1 - beta2) * g
+//
+// Lamb      (You et al. 2020, algorithm 2, with phi(z) = z)
+//   m, v as in Adam
+//      r  = mh / (sqrt(vh) + epsilon)
+//      r1 = r + weight_decay * x
+//      x' = x - (learning_rate * ratio) * r1
+//                                     ratio = |x| / |r1|, over the whole tensor
+//
+// Lars      (You et al. 2017, algorithm 1)
+//   velocity  v' = momentum * v + (learning_rate * ratio) * g1
+//             x' = x - v'
+//                    ratio = trust * |x| / (|g| + weight_decay * |x|), likewise
+//
+// The slots of RmsProp, Adagrad, Adam, AdamW, Lion and Lamb hold gradients and
+// squares of gradients, free of the learning rate: a change of it scales whole steps
+// at once. Where the factor of a decay is 0, its line is left out: g1 is g, x1 is x,
+// r1 is r.
 
 #ifndef SYNCGRADS_COMMON_OPTIM_UPDATE_H_
 #define SYNCGRADS_COMMON_OPTIM_UPDATE_H_
@@ -70,8 +89,8 @@ namespace syncgrads {
 //
 // `dtype` is f32 or f64, and that of parameters, gradient and slots alike. `step`
 // is at least 1. There are SlotCount(rule) old and new slots. `rule` has passed
-// Validate. Every pointer may be aligned in any way. `new_params` may be `params`
-// or `grad`, and each new slot its old one; nothing may overlap in any other way.
+// Validate; `ratio` is that of Lamb and Lars. Every pointer may be aligned in any way. `new_params`
+// may be `params` or `grad`, and each new slot its old one; nothing may overlap in any other way.
 // What breaks this is a broken caller, and aborts where it is seen.
 //
 // Thread-safe. Assumes the default floating-point environment: rounding to
@@ -79,7 +98,34 @@ namespace syncgrads {
 void ApplyUpdate(const Optimizer& rule, DType dtype, uint64_t step, const std::byte* grad,
                  size_t count, const std::byte* params, std::byte* new_params,
                  absl::Span<const std::byte* const> old_slots,
-                 absl::Span<std::byte* const> new_slots);
+                 absl::Span<std::byte* const> new_slots, double ratio = 1);
+
+// Sums of squares over a tensor, or a part of it, in float64: those of a whole tensor
+// are those of its parts, added in their order.
+struct SquareSums {
+  double values = 0;  // of x
+  double change = 0;  // of r1 (Lamb) or g (Lars)
+
+  SquareSums& operator+=(const SquareSums& more) {
+    values += more.values;
+    change += more.change;
+    return *this;
+  }
+};
+
+// Of `count` elements, which are as for ApplyUpdate; nothing is changed. Zeros for a
+// rule that needs no norms. Always in the same order, whatever the processor.
+SquareSums SumSquares(const Optimizer& rule, DType dtype, uint64_t step, const std::byte* grad,
+                      size_t count, const std::byte* params,
+                      absl::Span<const std::byte* const> slots);
+
+// The `ratio` of an update, given the sums of the whole tensor: 1 where a norm is 0
+// or not finite, and for a rule that needs none.
+double RatioOf(const Optimizer& rule, const SquareSums& sums);
+
+// Updates a whole tensor in place, norms included.
+void UpdateTensor(const Optimizer& rule, DType dtype, uint64_t step, const std::byte* grad,
+                  size_t count, std::byte* params, absl::Span<std::byte* const> slots);
 
 }  // namespace syncgrads
 

@@ -126,6 +126,10 @@ TEST(CheckAgreementTest, NamesTheFirstDifferenceBothValuesAndTheOtherWorker) {
   ours.chunk_bytes = 64;
   check(ours, {"chunk_bytes 64", "registered 0", "\"w0\""});
 
+  ours = Model();
+  ours.non_finite = OnBad::kSkip;
+  check(ours, {"non_finite SKIP", "registered REJECT", "\"w0\""});
+
   check(Model(Reduction::kSum), {"sum", "average", "\"w0\""});
   check(Model(Optimizer(Sgd{.learning_rate = 0.5})), {"sgd(learning_rate=0.5", "average"});
 }
@@ -134,6 +138,29 @@ TEST(CheckAgreementTest, ComparesEveryHyperparameter) {
   ExpectError(CheckAgreement(Model(Optimizer(Momentum{.momentum = 0.9})),
                              Model(Optimizer(Momentum{.momentum = 0.95})), "w0"),
               kInvalid, {"momentum=0.9", "momentum=0.95"});
+}
+
+TEST(TakesNonFiniteTest, IsForGroupsThatAllowItOrDoNotAverage) {
+  const auto takes = [](UpdateRule rule, OnBad non_finite) {
+    GroupSpec spec = Model(std::move(rule));
+    spec.non_finite = non_finite;
+    return TakesNonFinite(spec);
+  };
+  for (const OnBad refusing : {OnBad::kReject, OnBad::kSkip}) {
+    EXPECT_FALSE(takes(Reduction::kAverage, refusing));
+    EXPECT_FALSE(takes(Optimizer(Adam{}), refusing));
+    EXPECT_TRUE(takes(Reduction::kSum, refusing));
+    EXPECT_TRUE(takes(Reduction::kMin, refusing));
+    EXPECT_TRUE(takes(Gather{}, refusing));
+  }
+  EXPECT_TRUE(takes(Reduction::kAverage, OnBad::kAllow));
+  EXPECT_TRUE(takes(Optimizer(Adam{}), OnBad::kAllow));
+}
+
+TEST(ValidateTest, RefusesAnOptimizerThatNeedsNorms) {
+  for (const Optimizer& rule : {Optimizer(Lamb{}), Optimizer(Lars{})}) {
+    ExpectError(Validate(Model(rule)), kInvalid, {"\"model\"", "norms", "on the workers"});
+  }
 }
 
 TEST(FirstRoundTest, IsZeroOnlyWhereServersNeedParametersFirst) {

@@ -19,7 +19,10 @@ std::vector<Optimizer> EveryOptimizer() {
           RmsProp{0.5, 0.8, 1e-3},
           Adagrad{0.5, 1e-3},
           Adam{0.5, 0.8, 0.99, 1e-3},
-          AdamW{0.5, 0.8, 0.99, 1e-3, 0.25}};
+          AdamW{0.5, 0.8, 0.99, 1e-3, 0.25},
+          Lion{0.5, 0.8, 0.95, 0.25},
+          Lamb{0.5, 0.8, 0.99, 1e-3, 0.25},
+          Lars{0.5, 0.8, 0.25, 0.125}};
 }
 
 GroupSpec Everything() {
@@ -68,6 +71,21 @@ TEST(ContractTest, CompressionComesBackAsItWas) {
   EXPECT_EQ(FromProto(proto)->compression[1].push, (Encoding{Codec::kTopK, kDefaultTopKFraction}));
   proto.mutable_compression(0)->mutable_result()->set_codec(static_cast<v1::Codec>(77));
   ExpectError(FromProto(proto), absl::StatusCode::kInvalidArgument, {"codec 77"});
+}
+
+TEST(ContractTest, KeepsWhatBecomesOfBadContributions) {
+  for (const OnBad non_finite : {OnBad::kReject, OnBad::kSkip, OnBad::kAllow}) {
+    GroupSpec spec = Everything();
+    spec.non_finite = non_finite;
+    const absl::StatusOr<GroupSpec> back = FromProto(ToProto(spec));
+    ASSERT_THAT(back, IsOk());
+    EXPECT_EQ(back->non_finite, non_finite);
+  }
+  v1::GroupSpec proto = ToProto(Everything());
+  proto.clear_non_finite();
+  EXPECT_EQ(FromProto(proto)->non_finite, OnBad::kReject);
+  proto.set_non_finite(static_cast<v1::OnBad>(9));
+  ExpectError(FromProto(proto).status(), kInvalid, {"9"});
 }
 
 TEST(ContractTest, OptimizersComeBackAsTheyWere) {

@@ -34,6 +34,9 @@ TEST(OptimizerTest, NamesItsSlots) {
   EXPECT_THAT(SlotNames(Adagrad{}), ElementsAre("sum_of_squares"));
   EXPECT_THAT(SlotNames(Adam{}), ElementsAre("m", "v"));
   EXPECT_THAT(SlotNames(AdamW{}), ElementsAre("m", "v"));
+  EXPECT_THAT(SlotNames(Lion{}), ElementsAre("m"));
+  EXPECT_THAT(SlotNames(Lamb{}), ElementsAre("m", "v"));
+  EXPECT_THAT(SlotNames(Lars{}), ElementsAre("velocity"));
   EXPECT_EQ(SlotCount(Sgd{}), 0);
   EXPECT_EQ(SlotCount(AdamW{}), 2);
 }
@@ -41,7 +44,8 @@ TEST(OptimizerTest, NamesItsSlots) {
 TEST(OptimizerTest, IsValidByDefaultAndAtItsLimits) {
   for (const Optimizer& rule :
        {Optimizer(Sgd{}), Optimizer(Momentum{}), Optimizer(Nesterov{}), Optimizer(RmsProp{}),
-        Optimizer(Adagrad{}), Optimizer(Adam{}), Optimizer(AdamW{}),
+        Optimizer(Adagrad{}), Optimizer(Adam{}), Optimizer(AdamW{}), Optimizer(Lion{}),
+        Optimizer(Lamb{}), Optimizer(Lars{}), Optimizer(Lars{.trust = 0}),
         Optimizer(Sgd{.learning_rate = 0}), Optimizer(Adam{.beta1 = 0, .beta2 = 0})}) {
     EXPECT_TRUE(Validate(rule).ok()) << ToString(rule);
   }
@@ -65,6 +69,9 @@ TEST(OptimizerTest, RefusesAHyperparameterOutOfRangeByNameAndValue) {
       {Adam{.beta1 = 1.5}, "adam: beta1 is 1.5,"},
       {Adam{.beta2 = 1}, "adam: beta2 is 1,"},
       {AdamW{.weight_decay = kInfinity}, "adamw: weight_decay is inf,"},
+      {Lion{.beta2 = 1}, "lion: beta2 is 1,"},
+      {Lamb{.epsilon = 0}, "lamb: epsilon is 0,"},
+      {Lars{.trust = -1}, "lars: trust is -1,"},
   };
   for (const auto& c : kCases) {
     const absl::Status status = Validate(c.rule);

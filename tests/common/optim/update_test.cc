@@ -32,6 +32,12 @@ const Optimizer kOptimizers[] = {
     Adam{},
     AdamW{},
     AdamW{.weight_decay = 0},
+    Lion{.learning_rate = 0.01},
+    Lion{.learning_rate = 0.01, .weight_decay = 0.1},
+    Lamb{},
+    Lamb{.weight_decay = 0},
+    Lars{},
+    Lars{.weight_decay = 0.01},
 };
 
 // A parameter with its slots, in memory aligned in any way.
@@ -130,6 +136,103 @@ TEST(UpdateTest, OfAdamWDecaysTheParameterAlone) {
   ExpectNear(
       Trajectory(AdamW{.learning_rate = 0.01, .epsilon = 1e-30, .weight_decay = 0.5}, {2, 2}),
       {0.985, 0.970075});
+}
+
+TEST(UpdateTest, OfLionIsTheWorkedExample) {
+  // c = 0.2, m = 0.02; c = 0.9 * 0.02 - 0.1 = -0.082, m = 0.0098; c = 0.00882 + 0.02.
+  ExpectNear(Trajectory(Lion{.learning_rate = 0.1}, {2, -1, 0.2}), {0.9, 1.0, 0.9});
+  // x (1 - 0.1 * 0.5) - 0.1.
+  ExpectNear(Trajectory(Lion{.learning_rate = 0.1, .weight_decay = 0.5}, {2, 2}), {0.85, 0.7075});
+}
+
+TEST(UpdateTest, OfLionWithoutAGradientMovesNothing) {
+  ExpectNear(Trajectory(Lion{.learning_rate = 0.1}, {0, 0}), {1, 1});
+}
+
+// Of a whole tensor of f64, in place, from zero slots.
+std::vector<std::vector<double>> TensorTrajectory(const Optimizer& rule, std::vector<double> x,
+                                                  const std::vector<std::vector<double>>& grads) {
+  std::vector<std::vector<double>> slots(SlotCount(rule), std::vector<double>(x.size()));
+  std::vector<std::byte*> bytes;
+  for (std::vector<double>& slot : slots)
+    bytes.push_back(reinterpret_cast<std::byte*>(slot.data()));
+  std::vector<std::vector<double>> values;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    UpdateTensor(rule, DType::kF64, i + 1, reinterpret_cast<const std::byte*>(grads[i].data()),
+                 x.size(), reinterpret_cast<std::byte*>(x.data()), bytes);
+    values.push_back(x);
+  }
+  return values;
+}
+
+TEST(UpdateTest, OfLambIsTheWorkedExample) {
+  // |x| = 5. The corrected moments of a first gradient are g and g^2, so that r is the
+  // sign of g and |r| = sqrt(2): x - 0.1 * 5 / sqrt(2) * sign.
+  const double step = 0.5 / std::sqrt(2);
+  const auto values = TensorTrajectory(
+      Lamb{.learning_rate = 0.1, .epsilon = 1e-30, .weight_decay = 0}, {3, 4}, {{2, -7}});
+  ExpectNear(values[0], {3 - step, 4 + step});
+  // With a decay of 1, r1 = (1 + 3, -1 + 4), whose norm is 5 as well.
+  const auto decayed = TensorTrajectory(
+      Lamb{.learning_rate = 0.1, .epsilon = 1e-30, .weight_decay = 1}, {3, 4}, {{2, -7}});
+  ExpectNear(decayed[0], {3 - 0.1 * 4, 4 - 0.1 * 3});
+}
+
+TEST(UpdateTest, OfLarsIsTheWorkedExample) {
+  // |x| = 5, |g| = 10: the ratio is 0.2 * 5 / 10 = 0.1, the step 0.5 * 0.1 * g. Then v is
+  // 0.9 v + 0.05 * |x| / 5 * g, with the norm of (2.7, 3.6), 4.5.
+  const auto values =
+      TensorTrajectory(Lars{.learning_rate = 0.5, .trust = 0.2}, {3, 4}, {{6, 8}, {6, 8}});
+  ExpectNear(values[0], {2.7, 3.6});
+  ExpectNear(values[1], {2.7 - (0.27 + 0.27), 3.6 - (0.36 + 0.36)});
+  // 0.2 * 5 / (10 + 2 * 5) = 0.05, of g + 2 x = (12, 16).
+  const auto decayed = TensorTrajectory(Lars{.learning_rate = 0.5, .weight_decay = 2, .trust = 0.2},
+                                        {3, 4}, {{6, 8}});
+  ExpectNear(decayed[0], {3 - 0.025 * 12, 4 - 0.025 * 16});
+}
+
+TEST(UpdateTest, ATensorOfZerosMovesByTheLearningRateAlone) {
+  ExpectNear(TensorTrajectory(Lars{.learning_rate = 0.5, .trust = 0.2}, {0, 0}, {{6, 8}})[0],
+             {-3, -4});
+  ExpectNear(TensorTrajectory(Lamb{.learning_rate = 0.1, .epsilon = 1e-30}, {0, 0}, {{6, -8}})[0],
+             {-0.1, 0.1});
+  ExpectNear(TensorTrajectory(Lars{.weight_decay = 0}, {3, 4}, {{0, 0}})[0], {3, 4});
+}
+
+TEST(UpdateTest, NormsHaveTheSameBitsOnEveryTarget) {
+  constexpr size_t kCount = 4099;
+  std::mt19937_64 random(8);
+  std::normal_distribution<double> normal(0, 1);
+  std::vector<float> x(kCount), g(kCount), m(kCount), v(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    x[i] = static_cast<float>(normal(random));
+    g[i] = static_cast<float>(normal(random));
+    m[i] = static_cast<float>(normal(random));
+    v[i] = static_cast<float>(std::fabs(normal(random)));
+  }
+  const auto bytes = [](const std::vector<float>& values) {
+    return reinterpret_cast<const std::byte*>(values.data());
+  };
+  for (const Optimizer& rule : {Optimizer(Lamb{}), Optimizer(Lars{})}) {
+    std::vector<const std::byte*> slots = {bytes(m), bytes(v)};
+    slots.resize(SlotCount(rule));
+    std::vector<SquareSums> sums;
+    OnEveryTarget([&] {
+      sums.push_back(SumSquares(rule, DType::kF32, 3, bytes(g), kCount, bytes(x), slots));
+      EXPECT_EQ(sums.back().values, sums[0].values);
+      EXPECT_EQ(sums.back().change, sums[0].change);
+    });
+    // Lamb's is what its update with a learning rate of 1 takes away.
+    double want = 0;
+    for (size_t i = 0; i < kCount; ++i) {
+      float from = x[i], slot[2] = {m[i], v[i]};
+      reference::UpdateOne(Lamb{.learning_rate = 1}, 3, g[i], from, slot);
+      const double change =
+          std::holds_alternative<Lars>(rule) ? g[i] : static_cast<double>(x[i]) - from;
+      want += change * change;
+    }
+    EXPECT_NEAR(sums[0].change / want, 1, 1e-5) << ToString(rule);
+  }
 }
 
 template <typename T>
@@ -298,6 +401,24 @@ class Formula {
     const Real v = (1 - b2) * Decayed(squares_, b2) / (1 - std::pow(b2, t));
     return Moved(x, -r.learning_rate * m / (std::sqrt(v) + r.epsilon));
   }
+  Real Next(const Lion& r, Real g, Real x) {
+    // m lags by one gradient, and is weighed by the other beta.
+    const Real m = (1 - Real(r.beta2)) * Decayed(history_, r.beta2);
+    history_.push_back(g);
+    const Real c = Real(r.beta1) * m + (1 - Real(r.beta1)) * g;
+    const Real sign = c > 0 ? 1 : c < 0 ? -1 : 0;
+    return Moved(x, -Real(r.learning_rate) * (sign + r.weight_decay * x));
+  }
+  // With a ratio of 1.
+  Real Next(const Lamb& r, Real g, Real x) {
+    const Real largest = largest_change;
+    const Real adam = -Next(Adam{1, r.beta1, r.beta2, r.epsilon}, g, 0);
+    largest_change = largest;
+    return Moved(x, -Real(r.learning_rate) * (adam + r.weight_decay * x));
+  }
+  Real Next(const Lars& r, Real g, Real x) {
+    return Next(Momentum{r.learning_rate, r.momentum, r.weight_decay}, g, x);
+  }
   Real Next(const AdamW& r, Real g, Real x) {
     const Real decayed = x * (1 - Real(r.learning_rate) * r.weight_decay);
     return Next(Adam{r.learning_rate, r.beta1, r.beta2, r.epsilon}, g, decayed);
@@ -318,6 +439,9 @@ double Memory(const Optimizer& rule, double steps) {
     double operator()(const Adagrad&) { return steps; }
     double operator()(const Adam& r) { return 1 / (1 - r.beta2); }
     double operator()(const AdamW& r) { return 1 / (1 - r.beta2); }
+    double operator()(const Lion& r) { return 1 / (1 - r.beta2); }
+    double operator()(const Lamb& r) { return 1 / (1 - r.beta2); }
+    double operator()(const Lars& r) { return 1 / (1 - r.momentum); }
     double steps;
   } memory{steps};
   return std::visit(memory, rule);
