@@ -76,12 +76,16 @@ struct ClientOptions {
 };
 
 // How many members contributed to each element of a tensor. The two differ only
-// where a worker died while its contribution was on the way; elements that nobody
+// where a worker died while its contribution was on the way, or where a part of one
+// was left out; elements that nobody
 // contributed to, in a tensor where somebody contributed to others, become zeros
 // (with an optimizer on the servers: stay the parameters that they were).
 struct Contributors {
   uint32_t least = 0;
   uint32_t most = 0;
+  // A part of what this worker pushed has not been counted: it has a NaN or an
+  // infinity, and GroupSpec::non_finite is kSkip.
+  bool left_out = false;
 };
 
 // A tensor of a tree that is broadcast, or handed over, as a whole. An empty shape is a scalar.
@@ -167,6 +171,9 @@ class Group {
   //   FailedPrecondition  it has not been pushed or skipped; or a tensor that
   //                       shares a chunk with it has not been (named): its
   //                       contribution has not been sent
+  //   InvalidArgument     what this worker pushed has a NaN or an infinity, and
+  //                       GroupSpec::non_finite is kReject; names tensor, worker,
+  //                       index and value. The others' round has gone on without it
   //   DeadlineExceeded    says who has not contributed; the wait can be repeated
   //   others              as the server refused the contribution; another wait
   //                       sends it again

@@ -16,6 +16,7 @@ GroupSpec OneTensor(std::string name, DType dtype, size_t elements, UpdateRule r
   spec.tensors = {{name, dtype, {static_cast<int64_t>(elements)}}};
   spec.name = std::move(name);
   spec.rule = rule;
+  spec.non_finite = OnBad::kAllow;
   return spec;
 }
 
@@ -174,6 +175,7 @@ Collectives::Started Collectives::StartBroadcast(std::string group,
   GroupSpec spec;
   spec.name = std::move(group);
   spec.rule = Reduction::kSum;  // of one contribution, which is that one, bit by bit
+  spec.non_finite = OnBad::kAllow;
   CollectiveCall call;
   for (const NamedTensor& tensor : tensors) {
     if (tensor.data == nullptr) {

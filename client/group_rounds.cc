@@ -370,6 +370,7 @@ void GroupRounds::OnReleased(uint32_t c) {
     if (kept) kept_[c] = {std::move(answer.payload), std::move(memory), answer.header.counts};
     state.counts = std::move(answer.header.counts);
     state.contributors = std::move(answer.header.contributors);
+    state.left_out = std::move(answer.header.left_out);
     state.epoch = answer.header.epoch;
   }
   changed_.NotifyAll();

@@ -229,6 +229,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     std::shared_ptr<const void> answer_memory;
     std::vector<uint32_t> counts;
     std::vector<uint32_t> contributors;
+    std::vector<uint32_t> left_out;
     uint64_t epoch = 0;
     absl::Status error;
   };

@@ -117,6 +117,8 @@ Contributors GroupRounds::CountContributors(TensorId tensor) {
       if (s >= chunks_[c].counts.size()) continue;
       const uint32_t count = chunks_[c].counts[s];
       if (pass == 0) {
+        const std::vector<uint32_t>& left_out = chunks_[c].left_out;
+        contributors.left_out |= std::binary_search(left_out.begin(), left_out.end(), s);
         contributors.least = std::min(contributors.least, count);
         contributors.most = std::max(contributors.most, count);
         continue;

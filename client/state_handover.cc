@@ -22,6 +22,7 @@ GroupSpec StateSpec(const GroupSpec& of, absl::Span<const NamedTensor> state) {
   spec.name = absl::StrCat("state/", of.name);
   spec.rule = Reduction::kSum;  // of one contribution, which is that one, bit by bit
   spec.policy = Policy::kFirst;
+  spec.non_finite = OnBad::kAllow;
   for (const NamedTensor& tensor : state) spec.tensors.push_back(tensor.spec);
   spec.tensors.push_back({"state/step", DType::kI64, {}});
   return spec;

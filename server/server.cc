@@ -248,6 +248,7 @@ class GrpcServer : public Server {
       if (coordinator_ != nullptr) coordinator_->Tick();
       if (follower_ != nullptr) follower_->Tick();
       stall_watch_.Tick();
+      jobs_.ReportAlerts();
       mutex_.Lock();
     }
   }

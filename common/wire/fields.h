@@ -48,6 +48,7 @@ enum UpdateField : uint32_t {
   kUpdateError = 9,
   kUpdateWelcome = 10,
   kUpdateShared = 11,
+  kUpdateLeftOut = 14,
 };
 
 enum ErrorField : uint32_t { kErrorCode = 1, kErrorMessage = 2 };

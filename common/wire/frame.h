@@ -90,6 +90,7 @@ struct UpdateHeader {
   absl::Status error;
   std::optional<DataWelcome> welcome;
   std::optional<SharedPiece> shared;
+  std::vector<uint32_t> left_out;
 
   friend bool operator==(const UpdateHeader&, const UpdateHeader&) = default;
 };

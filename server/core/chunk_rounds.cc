@@ -26,12 +26,14 @@ SlotShape ShapeOf(const Chunk& chunk, const UpdateRule& rule) {
 
 ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
                          std::shared_ptr<const Roster> roster, const Clock& clock,
-                         std::shared_ptr<SlotSource> source, size_t position)
+                         std::shared_ptr<SlotSource> source, size_t position,
+                         std::shared_ptr<GradientAlerts> alerts)
     : plan_(plan),
       id_(chunk),
       chunk_(plan.layout.chunk(chunk)),
       generation_(generation),
       clock_(clock),
+      alerts_(std::move(alerts)),
       pool_(ShapeOf(chunk_, plan.spec.rule), std::move(source), position),
       roster_(std::move(roster)),
       open_(FirstRound(plan.spec.rule)) {
@@ -306,7 +308,7 @@ void ChunkRounds::TryCloseLocked(Answers& answers) {
   }
   // Nobody can still ask for it, and its slot is the one to be written now.
   before_newest_ = nullptr;
-  absl::StatusOr<std::shared_ptr<const RoundResult>> result = CloseLocked(epoch);
+  absl::StatusOr<std::shared_ptr<const RoundResult>> result = CloseLocked(epoch, answers);
   if (!result.ok()) return AnswerSeatsLocked(Refusal(open_, result.status()), answers);
   AnswerSeatsLocked(*result, answers);
   // Only a follower can have asked for neither this round nor the one before.
@@ -315,35 +317,53 @@ void ChunkRounds::TryCloseLocked(Answers& answers) {
   open_ = Next(open_);
 }
 
-absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(const Epoch& epoch) {
+std::vector<Seated> ChunkRounds::SeatedLocked(const Epoch& epoch) const {
   std::vector<Seated> contributions;
   contributions.reserve(seats_.size());
   for (uint32_t rank = 0; rank < epoch.members.size(); ++rank) {
     const auto seat = seats_.find(epoch.members[rank].id);
     if (seat != seats_.end()) contributions.push_back({rank, &seat->second.contribution});
   }
+  return contributions;
+}
+
+absl::StatusOr<Closed> ChunkRounds::ComputeLocked(absl::Span<const Seated> contributions,
+                                                  Slot& slot) {
+  const bool check_finite = !TakesNonFinite(plan_.spec);
   const UpdateRule& rule = plan_.spec.rule;
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      std::shared_ptr<Slot> slot,
-      pool_.Acquire(ResultBytes(chunk_, rule, contributions.size()), contributions.size()));
-  Closed closed;
   const auto* optimizer = std::get_if<Optimizer>(&rule);
   if (!chunk_.compression.result.is_raw()) {
-    closed = CloseEncodedReduction(chunk_, std::get<Reduction>(rule), contributions,
-                                   newest_ == nullptr ? nullptr : newest_->slot.get(), *slot);
-  } else if (optimizer == nullptr) {
-    closed = CloseReduction(chunk_, rule, contributions, *slot);
-  } else if (newest_ == nullptr) {
-    closed = CloseInitial(chunk_, contributions, *slot);
-    if (closed.value_bytes == 0) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("nobody gave the initial values of chunk ", ToNumber(id_), " of group \"",
-                       plan_.spec.name, "\" in round 0: one member must broadcast them"));
-    }
-  } else {
-    closed = CloseUpdate(chunk_, *optimizer, contributions, *newest_->slot, *slot);
+    return CloseEncodedReduction(chunk_, std::get<Reduction>(rule), contributions,
+                                 newest_ == nullptr ? nullptr : newest_->slot.get(), slot,
+                                 check_finite);
   }
-  if (!std::holds_alternative<Gather>(rule)) {
+  if (optimizer == nullptr) {
+    return CloseReduction(chunk_, rule, contributions, slot, check_finite);
+  }
+  if (newest_ != nullptr) {
+    return CloseUpdate(chunk_, *optimizer, contributions, *newest_->slot, slot, check_finite);
+  }
+  Closed closed = CloseInitial(chunk_, contributions, slot);
+  if (closed.value_bytes > 0) return closed;
+  return absl::FailedPreconditionError(
+      absl::StrCat("nobody gave the initial values of chunk ", ToNumber(id_), " of group \"",
+                   plan_.spec.name, "\" in round 0: one member must broadcast them"));
+}
+
+absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(const Epoch& epoch,
+                                                                            Answers& answers) {
+  std::vector<Seated> contributions = SeatedLocked(epoch);
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      std::shared_ptr<Slot> slot,
+      pool_.Acquire(ResultBytes(chunk_, plan_.spec.rule, contributions.size()),
+                    contributions.size()));
+  SYNCGRADS_ASSIGN_OR_RETURN(Closed closed, ComputeLocked(contributions, *slot));
+  if (!closed.finite && !TakesNonFinite(plan_.spec)) {
+    SetAsideNonFiniteLocked(epoch, answers);
+    contributions = SeatedLocked(epoch);
+    SYNCGRADS_ASSIGN_OR_RETURN(closed, ComputeLocked(contributions, *slot));
+  }
+  if (!std::holds_alternative<Gather>(plan_.spec.rule)) {
     for (const Seated& seated : contributions) {
       if (!seated.contribution->skip) closed.contributors.push_back(seated.rank);
     }
@@ -359,16 +379,19 @@ absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(cons
                      closed.codec};
   // Nothing is sent that a restart could have forgotten.
   if (!slot->record.empty()) Publish(record, *slot);
+  AnswerLeftOutLocked(record, slot, answers);
   return ResultOf(std::move(record), std::move(slot));
 }
 
 std::shared_ptr<const RoundResult> ChunkRounds::ResultOf(RoundRecord record,
-                                                         std::shared_ptr<const Slot> slot) const {
+                                                         std::shared_ptr<const Slot> slot,
+                                                         std::vector<uint32_t> left_out) const {
   UpdateHeader header = HeaderOf(record.round);
   header.epoch = record.epoch;
   header.codec = record.codec;
   header.counts = std::move(record.counts);
   header.contributors = std::move(record.contributors);
+  header.left_out = std::move(left_out);
   auto result = std::make_shared<RoundResult>();
   result->group = plan_.id;
   result->chunk = id_;

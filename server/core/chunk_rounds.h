@@ -32,6 +32,7 @@
 #include "common/wire/frame.h"
 #include "server/core/closing.h"
 #include "server/core/contribution.h"
+#include "server/core/gradient_alerts.h"
 #include "server/core/roster.h"
 #include "server/core/round_result.h"
 #include "server/state/slots.h"
@@ -50,10 +51,12 @@ class ChunkRounds {
  public:
   // `plan` and `clock` must outlive this object. Results lie in `source`, at this
   // chunk's `position` in it, unless it is null. Where a server that died has left
-  // closed rounds in it, they are kept and the next is open.
+  // closed rounds in it, they are kept and the next is open. `alerts` is told of
+  // contributions with NaNs and infinities.
   ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
               std::shared_ptr<const Roster> roster, const Clock& clock,
-              std::shared_ptr<SlotSource> source = nullptr, size_t position = 0);
+              std::shared_ptr<SlotSource> source = nullptr, size_t position = 0,
+              std::shared_ptr<GradientAlerts> alerts = std::make_shared<GradientAlerts>());
 
   // Seats a contribution, or answers it. The header has passed CheckPush.
   //
@@ -66,6 +69,8 @@ class ChunkRounds {
   //                       round's. Of one that closes with the first: its round
   //                       was given up
   //   OutOfRange          all members that had data have ended or gone
+  //   InvalidArgument     it has a NaN or an infinity, which the group refuses; the
+  //                       round has been closed without it
   void Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink);
   // The same, but leaves it to the caller to call Close, on any thread, if it
   // returns true: nothing else keeps the round open.
@@ -94,6 +99,8 @@ class ChunkRounds {
     uint64_t made_in = 0;  // the epoch
     std::shared_ptr<AnswerSink> sink;
     bool without_result = false;
+    // Spans that are not in `contribution`, since they were not finite.
+    std::vector<uint32_t> left_out;
   };
   struct Answer {
     std::shared_ptr<AnswerSink> sink;
@@ -129,13 +136,27 @@ class ChunkRounds {
   // Whether a member that has data for the open round has a seat in it.
   bool AnyDataLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AnybodyFollowsLocked(const Epoch& epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Makes the open round's result, or says why there is none.
-  absl::StatusOr<std::shared_ptr<const RoundResult>> CloseLocked(const Epoch& epoch)
+  // Makes the open round's result, or says why there is none. Answers those whose
+  // contributions were not taken, or not as they were.
+  absl::StatusOr<std::shared_ptr<const RoundResult>> CloseLocked(const Epoch& epoch,
+                                                                 Answers& answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What is seated, in rank order.
+  std::vector<Seated> SeatedLocked(const Epoch& epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The arithmetic of closing.
+  absl::StatusOr<Closed> ComputeLocked(absl::Span<const Seated> contributions, Slot& slot)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Refuses contributions that are not finite, or leaves out such spans.
+  void SetAsideNonFiniteLocked(const Epoch& epoch, Answers& answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Answers those of whom a part was left out, which they are told.
+  void AnswerLeftOutLocked(const RoundRecord& record, std::shared_ptr<const Slot> slot,
+                           Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Send(Answers answers);
-  // What is sent of a closed round.
-  std::shared_ptr<const RoundResult> ResultOf(RoundRecord record,
-                                              std::shared_ptr<const Slot> slot) const;
+  // What is sent of a closed round, to those of whose contributions `left_out` was
+  // left out.
+  std::shared_ptr<const RoundResult> ResultOf(RoundRecord record, std::shared_ptr<const Slot> slot,
+                                              std::vector<uint32_t> left_out = {}) const;
   void AnswerSeatsLocked(std::shared_ptr<const RoundResult> result, Answers& answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The members of the open round's epoch that keep it from closing.
@@ -148,6 +169,7 @@ class ChunkRounds {
   const Chunk& chunk_;
   const Generation generation_;
   const Clock& clock_;
+  const std::shared_ptr<GradientAlerts> alerts_;
   SlotPool pool_;
 
   mutable Mutex mutex_;

@@ -87,6 +87,14 @@ std::vector<uint32_t> ForEachPart(const Chunk& chunk, absl::Span<const Seated> c
   return ForEachDecodedBlock(chunk, contributions, segment);
 }
 
+// Whether the result is finite, if that is asked.
+bool ReduceTo(std::byte* out, DType dtype, Reduction reduction,
+              absl::Span<const WeightedSource> sources, uint64_t elements, bool check_finite) {
+  if (check_finite) return ReduceFinite(dtype, reduction, sources, elements, out);
+  Reduce(dtype, reduction, sources, elements, out);
+  return true;
+}
+
 }  // namespace
 
 bool AnybodyContributed(const std::vector<uint32_t>& counts) {
@@ -99,11 +107,12 @@ size_t ResultBytes(const Chunk& chunk, const UpdateRule& rule, size_t contributi
 }
 
 Closed CloseReduction(const Chunk& chunk, const UpdateRule& rule,
-                      absl::Span<const Seated> contributions, Slot& out) {
+                      absl::Span<const Seated> contributions, Slot& out, bool check_finite) {
   if (std::holds_alternative<Gather>(rule)) return CloseGather(chunk, contributions, out);
   const size_t element_bytes = SizeOf(chunk.dtype);
   const Reduction reduction = std::get<Reduction>(rule);
   Closed closed;
+  bool finite = true;
   if (!out.record.empty() && chunk.bytes() >= kSummedBytes) {
     SummedResult result(out.values.data());
     absl::InlinedVector<WeightedSource, 8> rest;
@@ -116,7 +125,7 @@ Closed CloseReduction(const Chunk& chunk, const UpdateRule& rule,
             if (rest.empty()) {
               std::memset(result.next(), 0, part * element_bytes);
             } else {
-              Reduce(chunk.dtype, reduction, rest, part, result.next());
+              finite &= ReduceTo(result.next(), chunk.dtype, reduction, rest, part, check_finite);
             }
             for (WeightedSource& source : rest) source.data += part * element_bytes;
             result.Add(part * element_bytes);
@@ -124,20 +133,22 @@ Closed CloseReduction(const Chunk& chunk, const UpdateRule& rule,
           }
         });
     out.values_checksum = result.Finish();
+    closed.finite = finite;
     if (AnybodyContributed(closed.counts)) closed.value_bytes = chunk.bytes();
     if (closed.value_bytes == 0) out.values_checksum.reset();
     return closed;
   }
-  closed.counts =
-      ForEachPart(chunk, contributions, kNoLimit,
-                  [&](absl::Span<const WeightedSource> sources, uint64_t first, uint64_t elements) {
-                    std::byte* const values = out.values.data() + first * element_bytes;
-                    if (sources.empty()) {
-                      std::memset(values, 0, elements * element_bytes);
-                    } else {
-                      Reduce(chunk.dtype, reduction, sources, elements, values);
-                    }
-                  });
+  closed.counts = ForEachPart(
+      chunk, contributions, kNoLimit,
+      [&](absl::Span<const WeightedSource> sources, uint64_t first, uint64_t elements) {
+        std::byte* const values = out.values.data() + first * element_bytes;
+        if (sources.empty()) {
+          std::memset(values, 0, elements * element_bytes);
+        } else {
+          finite &= ReduceTo(values, chunk.dtype, reduction, sources, elements, check_finite);
+        }
+      });
+  closed.finite = finite;
   if (AnybodyContributed(closed.counts)) closed.value_bytes = chunk.bytes();
   return closed;
 }
@@ -159,7 +170,8 @@ Closed CloseInitial(const Chunk& chunk, absl::Span<const Seated> contributions, 
 }
 
 Closed CloseUpdate(const Chunk& chunk, const Optimizer& optimizer,
-                   absl::Span<const Seated> contributions, const Slot& previous, Slot& out) {
+                   absl::Span<const Seated> contributions, const Slot& previous, Slot& out,
+                   bool check_finite) {
   const size_t element_bytes = SizeOf(chunk.dtype);
   absl::InlinedVector<const std::byte*, 2> old_slots(out.optimizer.size());
   absl::InlinedVector<std::byte*, 2> new_slots(out.optimizer.size());
@@ -178,6 +190,7 @@ Closed CloseUpdate(const Chunk& chunk, const Optimizer& optimizer,
   };
 
   Closed closed;
+  bool finite = true;
   closed.value_bytes = chunk.bytes();
   closed.counts = ForEachPart(
       chunk, contributions, kUpdateBlock,
@@ -192,7 +205,8 @@ Closed CloseUpdate(const Chunk& chunk, const Optimizer& optimizer,
           }
           return;
         }
-        Reduce(chunk.dtype, Reduction::kAverage, sources, elements, gradient);
+        finite &=
+            ReduceTo(gradient, chunk.dtype, Reduction::kAverage, sources, elements, check_finite);
         for (uint64_t done = 0; done < elements;) {
           while (first + done >= chunk.spans[span].chunk_offset + chunk.spans[span].elements) {
             ++span;
@@ -203,6 +217,7 @@ Closed CloseUpdate(const Chunk& chunk, const Optimizer& optimizer,
           done += part;
         }
       });
+  closed.finite = finite;
   for (size_t s = 0; s < chunk.spans.size(); ++s) {
     out.updates[s] = previous.updates[s] + (closed.counts[s] > 0 ? 1 : 0);
   }

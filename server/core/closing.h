@@ -33,6 +33,9 @@ struct Closed {
   size_t value_bytes = 0;
   // Of the result.
   Codec codec = Codec::kRaw;
+  // Of averages, if it was asked: every average is finite. Where one is not, a
+  // contribution is not, or several together are too large.
+  bool finite = true;
 };
 
 // Whether anybody did, to any span.
@@ -44,7 +47,7 @@ size_t ResultBytes(const Chunk& chunk, const UpdateRule& rule, size_t contributi
 // Reduces or gathers `contributions` (in rank order) into `out`. Elements of a
 // span that nobody contributed to become 0. For rules that are no optimizer.
 Closed CloseReduction(const Chunk& chunk, const UpdateRule& rule,
-                      absl::Span<const Seated> contributions, Slot& out);
+                      absl::Span<const Seated> contributions, Slot& out, bool check_finite = false);
 
 // Sets the parameters to what the contributor of the lowest rank has pushed; the
 // optimizer's slots become zeros. With no contributor the counts are 0 and `out`
@@ -54,7 +57,8 @@ Closed CloseInitial(const Chunk& chunk, absl::Span<const Seated> contributions, 
 // Averages the gradients and applies the optimizer to what `previous` holds,
 // block by block. A span that nobody contributed to stays as it was.
 Closed CloseUpdate(const Chunk& chunk, const Optimizer& optimizer,
-                   absl::Span<const Seated> contributions, const Slot& previous, Slot& out);
+                   absl::Span<const Seated> contributions, const Slot& previous, Slot& out,
+                   bool check_finite = false);
 
 }  // namespace syncgrads::server
 

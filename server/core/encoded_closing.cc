@@ -28,7 +28,7 @@ Closed CloseWithResidual(const Chunk& chunk, Reduction reduction,
         }
         auto* const bytes = reinterpret_cast<std::byte*>(values);
         Reduce(DType::kF32, reduction, sources, elements, bytes);
-        AddFinite(bytes, residual + first, elements, values);
+        closed.finite &= AddFinite(bytes, residual + first, elements, values);
         std::memset(left + first, 0, elements * sizeof(float));
       });
   if (AnybodyContributed(closed.counts)) closed.value_bytes = chunk.bytes();
@@ -68,7 +68,7 @@ bool CloseEncoded(const BlockCodec& codec, const Chunk& chunk, Reduction reducti
 
 Closed CloseEncodedReduction(const Chunk& chunk, Reduction reduction,
                              absl::Span<const Seated> contributions, const Slot* previous,
-                             Slot& out) {
+                             Slot& out, bool check_finite) {
   const Encoding& planned = chunk.compression.result;
   AlignedBuffer zeros;
   if (previous == nullptr) {
@@ -89,7 +89,7 @@ Closed CloseEncodedReduction(const Chunk& chunk, Reduction reduction,
   }
   // It goes out as it would without a codec, and what was lost before stays.
   std::memcpy(out.residual.data(), residual, chunk.bytes());
-  return CloseReduction(chunk, reduction, contributions, out);
+  return CloseReduction(chunk, reduction, contributions, out, check_finite);
 }
 
 }  // namespace syncgrads::server

@@ -17,7 +17,7 @@ namespace syncgrads::server {
 // as it is. The residual of a span that nobody contributed to stays as it was.
 Closed CloseEncodedReduction(const Chunk& chunk, Reduction reduction,
                              absl::Span<const Seated> contributions, const Slot* previous,
-                             Slot& out);
+                             Slot& out, bool check_finite = false);
 
 }  // namespace syncgrads::server
 

@@ -50,10 +50,10 @@ void Job::AddGroup(std::shared_ptr<const GroupPlan> plan, uint64_t sequence,
   size_t position = 0;  // among the chunks of this server
   for (uint32_t c = 0; c < plan->servers.size(); ++c) {
     const bool here = plan->servers[c] == self_ && group->results.ok();
-    group->chunks.push_back(here ? std::make_unique<ChunkRounds>(*plan, ChunkId{c}, generation_,
-                                                                 roster_, clock_,
-                                                                 group->results->source, position++)
-                                 : nullptr);
+    group->chunks.push_back(
+        here ? std::make_unique<ChunkRounds>(*plan, ChunkId{c}, generation_, roster_, clock_,
+                                             group->results->source, position++, alerts_)
+             : nullptr);
   }
   groups_.emplace(plan->id, std::move(group));
 }

@@ -19,6 +19,7 @@
 #include "common/wire/frame.h"
 #include "server/core/chunk_rounds.h"
 #include "server/core/closers.h"
+#include "server/core/gradient_alerts.h"
 #include "server/core/group_results.h"
 #include "server/core/plan_change.h"
 #include "server/core/roster.h"
@@ -105,6 +106,9 @@ class Job {
   // within a group.
   std::vector<RoundWait> Explain(std::optional<GroupId> group) const;
 
+  // What was wrong with gradients.
+  GradientAlerts& alerts() const { return *alerts_; }
+
   std::optional<Epoch> epoch() const;
   std::vector<GroupProgress> Progress() const;
 
@@ -136,6 +140,7 @@ class Job {
   const Clock& clock_;
   Closers* const closers_;
   const StateDirectory* const state_;
+  const std::shared_ptr<GradientAlerts> alerts_ = std::make_shared<GradientAlerts>();
 
   mutable Mutex mutex_;
   // Held over a whole change, so that chunks see changes in order.

@@ -51,6 +51,7 @@ std::vector<GroupRound> Jobs::Apply(const PlanChange& change) {
   }
   if (job == nullptr) return {};
   if (std::holds_alternative<JobClosed>(change.kind)) {
+    ReportAlerts(*job);
     job->RemoveState();
     // The coordinator has more to remember.
     if (idle && self_ != ServerIndex{0}) ForgetClosed();
@@ -178,6 +179,21 @@ void Jobs::NoteDrop(const Job& job, const MemberGone& gone) const {
         absl::StrCat("job \"", job.name(), "\": ", ToString(wait),
                      "; the round goes on without a worker that was dropped: ", gone.reason));
   }
+}
+
+void Jobs::ReportAlerts() const {
+  for (const std::shared_ptr<Job>& job : All()) ReportAlerts(*job);
+}
+
+void Jobs::ReportAlerts(const Job& job) const {
+  if (journal_ == nullptr) return;
+  const GradientAlerts::Taken alerts = job.alerts().Take();
+  for (const std::string& line : alerts.lines) {
+    journal_->Warn(absl::StrCat("job \"", job.name(), "\": ", line));
+  }
+  if (alerts.more == 0) return;
+  journal_->Warn(
+      absl::StrCat("job \"", job.name(), "\": ", alerts.more, " more gradients like these"));
 }
 
 uint64_t Jobs::applied() const {

@@ -64,6 +64,9 @@ class Jobs {
   std::shared_ptr<Job> Find(absl::string_view name) const;
   std::vector<std::shared_ptr<Job>> All() const;
 
+  // Tells the journal what was wrong with gradients since the last call.
+  void ReportAlerts() const;
+
   // The coordinator has closed a job, and has no other.
   bool all_done() const;
 
@@ -71,6 +74,7 @@ class Jobs {
   // Of a server that has no job left, and follows.
   void ForgetClosed();
   std::vector<GroupRound> ApplyTo(Job& job, const PlanChange& change) const;
+  void ReportAlerts(const Job& job) const;
   // Says which open rounds a dropped member is missing in.
   void NoteDrop(const Job& job, const MemberGone& gone) const;
 

@@ -67,6 +67,7 @@ v1::UpdateChunk ProtoOf(const UpdateHeader& header, const std::string& payload) 
     proto.mutable_welcome()->set_socket(header.welcome->socket);
     proto.mutable_welcome()->set_refusal(header.welcome->refusal);
   }
+  proto.mutable_left_out()->Assign(header.left_out.begin(), header.left_out.end());
   if (header.shared.has_value()) {
     proto.mutable_shared()->set_region(header.shared->region);
     proto.mutable_shared()->set_offset(header.shared->offset);
