@@ -1,5 +1,7 @@
 #include "worker/base/thread_pool.h"
 
+#include <utility>
+
 #include "absl/time/time.h"
 
 namespace syncgrads {
@@ -38,6 +40,7 @@ void ThreadPool::Run(int parts, absl::FunctionRef<void(int part)> part) {
     for (int i = 0; i < parts; ++i) part(i);
     return;
   }
+  failure_ = nullptr;
   part_ = &part;
   parts_ = parts;
   pending_ = static_cast<int>(helpers_.size());
@@ -47,7 +50,7 @@ void ThreadPool::Run(int parts, absl::FunctionRef<void(int part)> part) {
     ++loop_;
   }
   changed_.NotifyAll();
-  part(0);
+  Do(part, 0);
   // The parts are even: the others are about to be done as well.
   for (int spins = 0; pending_.load(std::memory_order_acquire) > 0; ++spins) {
     if (spins < kSpins) {
@@ -55,6 +58,16 @@ void ThreadPool::Run(int parts, absl::FunctionRef<void(int part)> part) {
     } else {
       std::this_thread::yield();
     }
+  }
+  if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void ThreadPool::Do(absl::FunctionRef<void(int)> part, int index) {
+  try {
+    part(index);
+  } catch (...) {
+    MutexLock lock(mutex_);
+    failure_ = std::current_exception();
   }
 }
 
@@ -72,7 +85,7 @@ void ThreadPool::Help(int index) {
     }
     seen = loop_.load(std::memory_order_acquire);
     if (ending_) return;
-    if (index < parts_) (*part_)(index);
+    if (index < parts_) Do(*part_, index);
     pending_.fetch_sub(1, std::memory_order_release);
   }
 }

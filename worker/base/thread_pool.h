@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -29,11 +30,14 @@ class ThreadPool {
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 
   // Calls `part(i)` for each i from 0 to below `parts` (at most threads()), each
-  // on a thread of its own, and returns when all have returned.
+  // on a thread of its own, and returns when all have returned. What one of them
+  // throws, for want of memory, is thrown here, when all are over.
   void Run(int parts, absl::FunctionRef<void(int part)> part);
 
  private:
   void Help(int index);
+  // Calls part(index), and keeps what it throws.
+  void Do(absl::FunctionRef<void(int)> part, int index);
 
   std::vector<std::thread> helpers_;
   // The loop under way; written before `loop_` grows.
@@ -42,6 +46,9 @@ class ThreadPool {
   std::atomic<uint64_t> loop_{0};
   std::atomic<int> pending_{0};
   std::atomic<bool> ending_{false};
+  // What a part of the loop under way has thrown. Written under the lock, read when
+  // all parts are over.
+  std::exception_ptr failure_;
   Mutex mutex_;
   CondVar changed_;
 };

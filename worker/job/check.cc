@@ -413,6 +413,39 @@ absl::Status CheckSchedule(const v1::JobFile& file, const Field& root) {
   return absl::OkStatus();
 }
 
+absl::Status CheckGradientChecks(const v1::GradientChecks& checks, const Field& field) {
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckEnum(field, "non_finite", checks.non_finite(), v1::OnBad_IsValid(checks.non_finite())));
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckEnum(field, "outliers", checks.outliers(), v1::OnBad_IsValid(checks.outliers())));
+  const double factor = checks.outlier_factor();
+  if (factor == 0 || (std::isfinite(factor) && factor > 1)) return absl::OkStatus();
+  return field.Member("outlier_factor")
+      .Error(absl::StrCat("is ", factor, ", must be 0 or a finite number above 1"));
+}
+
+// What works on averaged gradients, or on parameters after each step.
+absl::Status CheckSteps(const v1::JobFile& file, const Field& root) {
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckGradientChecks(file.gradient_checks(), root.Member("gradient_checks")));
+  const Field clip = root.Member("clip_norm");
+  if (!std::isfinite(file.clip_norm()) || file.clip_norm() < 0) {
+    return clip.Error(absl::StrCat("is ", file.clip_norm(), ", must be 0 or a positive number"));
+  }
+  if (file.place() == v1::SERVERS && file.clip_norm() > 0) {
+    return clip.Error("is given, and place is SERVERS: no server has all of a gradient");
+  }
+  if (file.place() == v1::SERVERS && (file.optimizer().has_lamb() || file.optimizer().has_lars())) {
+    return root.Member("place").Error(
+        "is SERVERS, and the optimizer needs norms of whole tensors: no server has all of one");
+  }
+  if (file.check_replicas_every() > 0 && file.has_elastic()) {
+    return root.Member("check_replicas_every")
+        .Error("is given, and the job is elastic: its workers compare themselves in the end");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckWeightColumn(const v1::JobFile& file, const Field& root) {
   const bool needed = file.loss().normalisation() == v1::LossSpec::BY_COLUMN;
   const Field column = root.Member("data").Member("weight_column");
@@ -514,6 +547,7 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
   SYNCGRADS_RETURN_IF_ERROR(CheckSchedule(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckWeightColumn(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckCompression(file, root));
+  SYNCGRADS_RETURN_IF_ERROR(CheckSteps(file, root));
   if (file.batch_size() == 0) {
     return root.Member("batch_size").Error("is 0 or missing, must be at least 1");
   }

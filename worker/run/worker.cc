@@ -96,6 +96,9 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const Elastic* 
   trainer.step_timeout = options.timeout;
   trainer.custom_layers = &surroundings.custom_layers;
   trainer.should_stop = [&] { return surroundings.stop.requested(); };
+  trainer.warn = [&](const std::string& line) {
+    surroundings.out << "warning: " << line << std::endl;
+  };
   trainer.progress = &no_progress;
   if (team.is_master()) trainer.progress = &console;
   std::unique_ptr<EventLog> event_log;
@@ -124,6 +127,10 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const Elastic* 
   }
   if (result.damaged.count() > 0) {
     surroundings.out << "images skipped, each time that they were due: " << result.damaged.count()
+                     << std::endl;
+  }
+  if (result.skipped.total() > 0) {
+    surroundings.out << "skipped by this worker, in whole or in part: " << ToString(result.skipped)
                      << std::endl;
   }
   if (team.is_master()) {

@@ -2,12 +2,14 @@
 
 #include <deque>
 #include <map>
+#include <new>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/mutex.h"
+#include "worker/base/out_of_memory.h"
 
 namespace syncgrads {
 namespace {
@@ -65,8 +67,12 @@ void BatchReader::State::ReadAll() {
       tasks.pop_front();
     }
     Image image;
-    image.pixels.resize(static_cast<size_t>(task.images->shape().size()));
-    image.status = task.images->Read(task.image, task.use, absl::MakeSpan(image.pixels));
+    try {
+      image.pixels.resize(static_cast<size_t>(task.images->shape().size()));
+      image.status = task.images->Read(task.image, task.use, absl::MakeSpan(image.pixels));
+    } catch (const std::bad_alloc&) {
+      image.status = OutOfMemoryError(absl::StrCat("to read ", task.images->NameOf(task.image)));
+    }
     image.is_read = true;
     MutexLock lock(mutex);
     const auto it = batches.find(task.batch);
@@ -119,6 +125,11 @@ void BatchReader::Begin(uint64_t batch, const std::vector<RowId>& rows, const Im
     state_->tasks.push_back({table.images, table.first_image + rows[i].row, use, batch, i});
   }
   state_->changed.NotifyAll();
+}
+
+void BatchReader::Forget(uint64_t batch) {
+  MutexLock lock(state_->mutex);
+  state_->batches.erase(batch);
 }
 
 template <typename T>

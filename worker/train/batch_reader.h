@@ -43,6 +43,9 @@ class BatchReader {
   absl::Status Take(uint64_t batch, Matrix<T>& features, std::vector<double>& targets,
                     DamagedImages* damaged);
 
+  // Gives up what was begun as `batch`, if it was.
+  void Forget(uint64_t batch);
+
  private:
   struct State;
 

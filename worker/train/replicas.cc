@@ -1,11 +1,12 @@
 #include "worker/train/replicas.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
-#include "worker/base/random.h"
 #include "worker/base/string_list.h"
 
 namespace syncgrads {
@@ -21,9 +22,8 @@ template <typename T>
 std::string Encode(absl::Span<Parameter<T>* const> parameters, uint32_t rank) {
   std::string bytes = EncodeNumber(rank);
   for (const Parameter<T>* parameter : parameters) {
-    absl::StrAppend(
-        &bytes, EncodeNumber(HashBytes(absl::string_view(
-                    reinterpret_cast<const char*>(parameter->values.data()), parameter->bytes()))));
+    absl::StrAppend(&bytes,
+                    EncodeNumber(XXH3_64bits(parameter->values.data(), parameter->bytes())));
   }
   return bytes;
 }

@@ -60,6 +60,7 @@ absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team
       result.held_out,
       EvaluateHeldOut(job.file, model, trainer->loss(), data, team, trainer->SkippedImages()));
   result.damaged = trainer->damaged();
+  result.skipped = trainer->skipped();
   SYNCGRADS_ASSIGN_OR_RETURN(result.replicas, CompareReplicas(model.parameters(), team));
   if (!output.empty()) {
     SYNCGRADS_RETURN_IF_ERROR(SaveModel(model, data.classes, job.file.name(), output));

@@ -24,6 +24,7 @@ struct TrainingResult {
   ReplicaCheck replicas;
   // Of this worker.
   DamagedImages damaged;
+  SkippedSteps skipped;
 };
 
 // Trains the job's model, evaluates it, compares the workers' replicas, and, if

@@ -1,10 +1,12 @@
 #include "worker/train/trainer.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "worker/base/out_of_memory.h"
 #include "worker/train/schedule.h"
 
 namespace syncgrads {
@@ -62,6 +64,7 @@ absl::Status Trainer<T>::Train() {
 template <typename T>
 absl::Status Trainer<T>::TrainStep() {
   while (true) {
+    guard_.Begin(steps_ + 1);
     StepMembers members;
     if (batches_->depends_on_members()) {
       SYNCGRADS_ASSIGN_OR_RETURN(members, group_->BeginStep());
@@ -93,8 +96,26 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
   if (job_.weight_by_samples()) {
     SYNCGRADS_RETURN_IF_ERROR(group_->SetWeight(static_cast<double>(rows.size())));
   }
-  const size_t parts = PartsOf(job_, rows);
   ReadAhead(rows);
+  pushed_.assign(tensors_.size(), false);
+  try {
+    const absl::Status computed = ComputeBatch(rows, PartsOf(job_, rows), divisor, loss);
+    if (IsOutOfMemory(computed)) {
+      SYNCGRADS_RETURN_IF_ERROR(SkipRest(rows, computed.message()));
+      return std::optional<double>();
+    }
+    SYNCGRADS_RETURN_IF_ERROR(computed);
+  } catch (const std::bad_alloc&) {
+    SYNCGRADS_RETURN_IF_ERROR(SkipRest(rows, "to compute its gradient"));
+    return std::optional<double>();
+  }
+  if (guard_.watches_norms()) SYNCGRADS_RETURN_IF_ERROR(PushOrSkip());
+  return std::optional<double>(loss);
+}
+
+template <typename T>
+absl::Status Trainer<T>::ComputeBatch(const std::vector<RowId>& rows, size_t parts, double divisor,
+                                      double& loss) {
   for (size_t part = 0; part < parts; ++part) {
     SYNCGRADS_RETURN_IF_ERROR(ReadPart(rows, part, parts));
     const bool is_first = part == 0;
@@ -112,7 +133,7 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
     SYNCGRADS_RETURN_IF_ERROR(model_->Backward(
         features_, output_gradient_, [&](size_t i) { return TakeGradient(i, is_first, is_last); }));
   }
-  return std::optional<double>(loss);
+  return absl::OkStatus();
 }
 
 template <typename T>
@@ -144,6 +165,13 @@ void Trainer<T>::BeginParts(uint64_t step, const std::vector<RowId>& rows) {
 }
 
 template <typename T>
+void Trainer<T>::ForgetParts(const std::vector<RowId>& rows) {
+  for (size_t part = 0; reader_ != nullptr && part < PartsOf(job_, rows); ++part) {
+    reader_->Forget(steps_ * kMaxParts + part);
+  }
+}
+
+template <typename T>
 absl::StatusOr<double> Trainer<T>::DivisorOf(const std::vector<RowId>& rows) const {
   double weights = 0;
   if (loss_.normalisation == Loss::Normalisation::kByColumn) {
@@ -167,7 +195,7 @@ absl::Status Trainer<T>::TakeGradient(size_t i, bool first, bool last) {
     return absl::OkStatus();
   }
   AddPenaltyGradient(loss_, parameter);
-  return group_->Push(tensors_[i], parameter.gradient.data(), parameter.bytes(), ResultOf(i));
+  return guard_.watches_norms() ? absl::OkStatus() : PushGradient(i);
 }
 
 template <typename T>
@@ -193,6 +221,7 @@ absl::Status Trainer<T>::SkipBatch() {
 
 template <typename T>
 absl::StatusOr<bool> Trainer<T>::FollowStep() {
+  guard_.Begin(steps_ + 1);
   absl::Status status = SkipBatch();
   if (status.ok()) status = FinishStep({}, std::nullopt);
   if (absl::IsOutOfRange(status)) return false;
@@ -204,6 +233,8 @@ template <typename T>
 absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optional<double> loss) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Contributors> contributors,
                              group_->WaitStep(options_.step_timeout));
+  NoteLeftOut(contributors);
+  ClipGradients(contributors);
   if (optimizer_.has_value()) {
     optimizer_->SetRateFactor(RateFactor(job_.schedule(), steps_, team_.world_size()));
   }
@@ -223,7 +254,8 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
   batches_->Advance(outcome);
   if (options_.event_log != nullptr) options_.event_log->Stepped(outcome, rows, data_.data);
   options_.progress->Stepped(steps_, loss);
-  return absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(guard_.Finish());
+  return CheckReplicas();
 }
 
 template class Trainer<float>;

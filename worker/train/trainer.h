@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,6 +26,7 @@
 #include "worker/train/data_set.h"
 #include "worker/train/event_log.h"
 #include "worker/train/progress.h"
+#include "worker/train/step_guard.h"
 #include "worker/train/team.h"
 
 namespace syncgrads {
@@ -42,6 +44,8 @@ struct TrainerOptions {
   std::optional<uint32_t> rank;
   // Of an elastic job: how many workers may own shards.
   uint32_t owners = 0;
+  // Is told in words of steps that this worker skips; may be empty.
+  std::function<void(const std::string&)> warn;
   // Outlives the trainer.
   const CustomLayers* custom_layers = &NoCustomLayers();
 };
@@ -76,8 +80,12 @@ class Trainer {
                                                          Team& team, const TrainerOptions& options);
 
   // Errors:
-  //   Cancelled  should_stop said so, before a step
-  //   others     as the group
+  //   Cancelled          should_stop said so, before a step
+  //   DataLoss           replicas differ, where the job has them compared
+  //   InvalidArgument    this worker's gradient is no good, and the job says that this
+  //                      is an error; or too many steps in a row have been skipped
+  //   ResourceExhausted  too many in a row have been skipped for want of memory
+  //   others             as the group
   absl::Status Train();
 
   Model<T>& model() { return *model_; }
@@ -89,6 +97,8 @@ class Trainer {
   const DamagedImages& damaged() const { return damaged_; }
   // Steps that have been done.
   uint64_t steps() const { return steps_; }
+  // Those that this worker had to skip, in whole or in part.
+  const SkippedSteps& skipped() const { return guard_.skipped(); }
 
  private:
   Trainer(const v1::JobFile& job, const DataSet& data, Team& team, const TrainerOptions& options,
@@ -122,8 +132,25 @@ class Trainer {
   // Begins to read this batch, and those after it, where that takes long.
   void ReadAhead(const std::vector<RowId>& rows);
   void BeginParts(uint64_t step, const std::vector<RowId>& rows);
+  // Gives up what is being read for the step under way.
+  void ForgetParts(const std::vector<RowId>& rows);
   // What the rows' losses are divided by.
   absl::StatusOr<double> DivisorOf(const std::vector<RowId>& rows) const;
+  // The same, of rows that are there: the backward pass pushes, unless the whole
+  // gradient has to be there first. Adds to `loss`.
+  absl::Status ComputeBatch(const std::vector<RowId>& rows, size_t parts, double divisor,
+                            double& loss);
+  absl::Status PushGradient(size_t i);
+  // Of a gradient that is all there: pushes it, or skips the step.
+  absl::Status PushOrSkip();
+  // Skips the tensors that have not been pushed, since there is no memory `to_do` it.
+  absl::Status SkipRest(const std::vector<RowId>& rows, absl::string_view to_do);
+  // Takes note of what the servers have left out.
+  void NoteLeftOut(absl::Span<const Contributors> contributors);
+  // Scales averaged gradients down, if the job says so.
+  void ClipGradients(absl::Span<const Contributors> contributors);
+  // Compares parameters with the other workers, if it is time.
+  absl::Status CheckReplicas();
   // The gradient of parameter i is there, of one of the batch's parts: it is added
   // to those before, or with the last one pushed.
   absl::Status TakeGradient(size_t i, bool first, bool last);
@@ -149,6 +176,9 @@ class Trainer {
   std::vector<TensorId> tensors_;  // of model_->parameters()
   // Unless the servers optimize.
   std::optional<LocalOptimizer> optimizer_;
+  StepGuard guard_;
+  // Of the step under way, by parameter.
+  std::vector<bool> pushed_;
   uint64_t steps_ = 0;
   // For newcomers: steps, and updates of each tensor.
   std::vector<int64_t> counters_;

@@ -16,6 +16,9 @@
 namespace syncgrads {
 namespace {
 
+// Of a job file that has been checked.
+OnBad OnBadOf(v1::OnBad proto) { return FromProto(proto).value_or(OnBad::kReject); }
+
 // Null where rows are read in no time.
 std::unique_ptr<BatchReader> MakeReader(const v1::JobFile& job, const DataSet& data,
                                         uint32_t world_size) {
@@ -27,6 +30,18 @@ std::unique_ptr<BatchReader> MakeReader(const v1::JobFile& job, const DataSet& d
       source.readers() == 0 ? ThreadsOf(job, world_size) : static_cast<int>(source.readers());
   if (source.timeout_s() != 0) options.timeout = absl::Seconds(source.timeout_s());
   return std::make_unique<BatchReader>(data, options);
+}
+
+StepGuard::Options GuardOptions(const v1::JobFile& job, const TrainerOptions& options) {
+  const v1::GradientChecks& checks = job.gradient_checks();
+  StepGuard::Options guard;
+  guard.outlier_factor = checks.outlier_factor();
+  guard.outliers = OnBadOf(checks.outliers());
+  guard.non_finite = OnBadOf(checks.non_finite());
+  if (checks.history() != 0) guard.history = checks.history();
+  if (job.max_skips_in_a_row() != 0) guard.max_in_a_row = job.max_skips_in_a_row();
+  guard.warn = options.warn;
+  return guard;
 }
 
 }  // namespace
@@ -84,7 +99,8 @@ Trainer<T>::Trainer(const v1::JobFile& job, const DataSet& data, Team& team,
       loss_(BuildLoss(job.loss())),
       batches_(std::move(batches)),
       device_(std::move(device)),
-      model_(std::move(model)) {}
+      model_(std::move(model)),
+      guard_(GuardOptions(job, options)) {}
 
 template <typename T>
 absl::Status Trainer<T>::MakePlan(Team& team) {
@@ -119,6 +135,7 @@ absl::Status Trainer<T>::Register() {
   spec.name = "model";
   spec.chunk_bytes = job_.chunk_bytes();
   spec.one_epoch = batches_->depends_on_members();
+  spec.non_finite = OnBadOf(job_.gradient_checks().non_finite());
   if (optimizes_on_servers()) {
     spec.rule = optimizer;
   } else {

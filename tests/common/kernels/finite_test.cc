@@ -29,8 +29,8 @@ constexpr Strange kStrange[] = {
 };
 
 std::vector<uint64_t> NonFinite(const Strange& strange) {
-  return {strange.infinity, strange.infinity | strange.sign, strange.infinity | 1,
-          strange.sign - 1, strange.infinity | strange.sign | 1};
+  return {strange.infinity, strange.infinity | strange.sign, strange.infinity | 1, strange.sign - 1,
+          strange.infinity | strange.sign | 1};
 }
 
 void Put(Bytes& bytes, DType dtype, size_t i, uint64_t bits) {
@@ -95,8 +95,8 @@ TEST(FiniteTest, AnAverageSaysWhetherAllItsSourcesAre) {
               Put(one, strange.dtype, at, bits);
               ASSERT_FALSE(
                   ReduceFinite(strange.dtype, Reduction::kAverage, sources, count, out.data()))
-                  << NameOf(strange.dtype) << absl::StrCat(" ", absl::Hex(bits)) << " at " << at << " of "
-                  << count << " from " << members;
+                  << NameOf(strange.dtype) << absl::StrCat(" ", absl::Hex(bits)) << " at " << at
+                  << " of " << count << " from " << members;
               Put(one, strange.dtype, at, 0);
             }
           }

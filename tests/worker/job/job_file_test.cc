@@ -196,6 +196,28 @@ TEST(JobFileTest, SchedulesAndColumnsThatCannotBeAreNamed) {
                 {"dir/x.job:7:3: data.weight_column: ", "\"s\""});
 }
 
+TEST(JobFileTest, ChecksThatCannotBeAreNamed) {
+  ExpectRefused("batch_size: 8", "batch_size: 8 gradient_checks { outlier_factor: 1 }",
+                {"dir/x.job:2:33: gradient_checks.outlier_factor: is 1"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 gradient_checks { non_finite: 7 }",
+                {"gradient_checks.non_finite: ", "7"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 clip_norm: -1",
+                {"dir/x.job:2:15: clip_norm: is -1"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 clip_norm: nan", {"clip_norm: is nan"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 place: SERVERS clip_norm: 1",
+                {"clip_norm: ", "place is SERVERS"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 elastic { } check_replicas_every: 3",
+                {"check_replicas_every: ", "elastic"});
+  const std::string lamb = absl::StrReplaceAll(
+      kJob, {{"adam {", "lamb {"}, {"batch_size: 8", "batch_size: 8 place: SERVERS"}});
+  ExpectError(ParseJobFile(lamb, "dir/x.job"), absl::StatusCode::kInvalidArgument,
+              {"dir/x.job:2:15: place: ", "norms of whole tensors"});
+  SYNCGRADS_EXPECT_OK(
+      ParseWith("batch_size: 8",
+                "batch_size: 8 clip_norm: 1 check_replicas_every: 3 "
+                "gradient_checks { non_finite: SKIP outlier_factor: 20 outliers: ALLOW }"));
+}
+
 TEST(JobFileTest, AFileThatIsMissingIsNamed) {
   ExpectError(LoadJobFile("/nowhere/x.job"), absl::StatusCode::kNotFound, {"/nowhere/x.job"});
 }

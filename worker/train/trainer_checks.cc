@@ -1,0 +1,117 @@
+// Trainer: steps that go wrong, and checks between steps.
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/kernels/finite.h"
+#include "common/optim/clip.h"
+#include "common/status_macros.h"
+#include "worker/train/replicas.h"
+#include "worker/train/trainer.h"
+
+namespace syncgrads {
+namespace {
+
+template <typename T>
+MutableTensor GradientOf(Parameter<T>& parameter) {
+  return {DTypeOf<T>::value, reinterpret_cast<std::byte*>(parameter.gradient.data()),
+          static_cast<size_t>(parameter.gradient.size())};
+}
+
+// Which of them is not finite: ' in "dense1/kernel"'; nothing if all are.
+template <typename T>
+std::string WhereNotFinite(absl::Span<Parameter<T>* const> parameters) {
+  for (Parameter<T>* parameter : parameters) {
+    const MutableTensor gradient = GradientOf(*parameter);
+    const size_t index = FirstNonFinite(gradient.dtype, gradient.data, gradient.elements);
+    if (index == gradient.elements) continue;
+    return absl::StrCat("; \"", parameter->name, "\" is ", parameter->gradient.data()[index],
+                        " at index ", index);
+  }
+  return "";
+}
+
+}  // namespace
+
+template <typename T>
+absl::Status Trainer<T>::PushGradient(size_t i) {
+  const Parameter<T>& parameter = *model_->parameters()[i];
+  pushed_[i] = true;
+  return group_->Push(tensors_[i], parameter.gradient.data(), parameter.bytes(), ResultOf(i));
+}
+
+template <typename T>
+absl::Status Trainer<T>::PushOrSkip() {
+  std::vector<MutableTensor> gradients;
+  for (Parameter<T>* parameter : model_->parameters()) gradients.push_back(GradientOf(*parameter));
+  const absl::StatusOr<bool> admitted = guard_.Admit(GlobalNorm(gradients));
+  if (!admitted.ok()) {
+    return absl::Status(
+        admitted.status().code(),
+        absl::StrCat(admitted.status().message(), WhereNotFinite(model_->parameters())));
+  }
+  if (!*admitted) return SkipBatch();
+  for (size_t i = tensors_.size(); i-- > 0;) SYNCGRADS_RETURN_IF_ERROR(PushGradient(i));
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status Trainer<T>::SkipRest(const std::vector<RowId>& rows, absl::string_view to_do) {
+  guard_.NoteOutOfMemory(to_do);
+  // Of parts that have not been come to, what was read ahead takes memory as well.
+  ForgetParts(rows);
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!pushed_[i]) SYNCGRADS_RETURN_IF_ERROR(group_->Skip(tensors_[i], ResultOf(i)));
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+void Trainer<T>::NoteLeftOut(absl::Span<const Contributors> contributors) {
+  size_t tensors = 0;
+  std::string first;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!contributors[ToNumber(tensors_[i])].left_out) continue;
+    if (tensors++ == 0) first = model_->parameters()[i]->name;
+  }
+  if (tensors > 0) guard_.NoteLeftOut(first, tensors);
+}
+
+template <typename T>
+void Trainer<T>::ClipGradients(absl::Span<const Contributors> contributors) {
+  if (!(job_.clip_norm() > 0)) return;
+  std::vector<MutableTensor> gradients;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (contributors[ToNumber(tensors_[i])].most == 0) continue;
+    gradients.push_back(GradientOf(*model_->parameters()[i]));
+  }
+  ClipToNorm(gradients, job_.clip_norm());
+}
+
+template <typename T>
+absl::Status Trainer<T>::CheckReplicas() {
+  const uint64_t every = job_.check_replicas_every();
+  if (every == 0 || steps_ % every != 0) return absl::OkStatus();
+  SYNCGRADS_ASSIGN_OR_RETURN(const ReplicaCheck check,
+                             CompareReplicas(model_->parameters(), team_));
+  if (check.identical()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("after step ", steps_, " ", ToString(check)));
+}
+
+// The members that are defined here; trainer.cc has the others.
+template absl::Status Trainer<float>::PushGradient(size_t);
+template absl::Status Trainer<float>::PushOrSkip();
+template absl::Status Trainer<float>::SkipRest(const std::vector<RowId>&, absl::string_view);
+template void Trainer<float>::NoteLeftOut(absl::Span<const Contributors>);
+template void Trainer<float>::ClipGradients(absl::Span<const Contributors>);
+template absl::Status Trainer<float>::CheckReplicas();
+
+template absl::Status Trainer<double>::PushGradient(size_t);
+template absl::Status Trainer<double>::PushOrSkip();
+template absl::Status Trainer<double>::SkipRest(const std::vector<RowId>&, absl::string_view);
+template void Trainer<double>::NoteLeftOut(absl::Span<const Contributors>);
+template void Trainer<double>::ClipGradients(absl::Span<const Contributors>);
+template absl::Status Trainer<double>::CheckReplicas();
+
+}  // namespace syncgrads
