@@ -1,6 +1,8 @@
 #include "client/client.h"
 
 #include <cstring>
+#include <memory>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +11,7 @@
 #include "client/grpc_transport.h"
 #include "client/operation.h"
 #include "client/session.h"
+#include "client/timers.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -24,6 +27,13 @@ absl::StatusOr<uint32_t> Pending::Wait(absl::Duration timeout) { return operatio
 
 namespace {
 
+Incarnation DrawIncarnation() {
+  std::random_device source;
+  uint64_t drawn = 0;
+  while (drawn == 0) drawn = (uint64_t{source()} << 32) | source();
+  return Incarnation{drawn};
+}
+
 absl::StatusOr<uint32_t> Await(client::Collectives::Started started, absl::Duration timeout) {
   SYNCGRADS_RETURN_IF_ERROR(started.status());
   return (*started)->Wait(timeout);
@@ -32,7 +42,10 @@ absl::StatusOr<uint32_t> Await(client::Collectives::Started started, absl::Durat
 }  // namespace
 
 Client::Client(ClientOptions options)
-    : session_(std::make_unique<client::Session>(std::move(options), client::NewGrpcTransport())) {}
+    : session_(std::make_unique<client::Session>(
+          std::move(options),
+          client::Surroundings{client::NewGrpcTransport(),
+                               std::make_unique<client::ThreadTimers>(), DrawIncarnation()})) {}
 
 Client::~Client() = default;
 

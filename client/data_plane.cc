@@ -10,7 +10,7 @@
 namespace syncgrads::client {
 
 DataPlane::DataPlane(Options options, Transport& transport, Timers& timers)
-    : options_(std::move(options)), transport_(transport) {
+    : options_(std::move(options)), transport_(transport), timers_(timers) {
   for (size_t s = 0; s < options_.servers.size(); ++s) {
     ServerLink::Options link;
     link.server = ServerIndex{static_cast<uint32_t>(s)};

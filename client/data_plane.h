@@ -87,6 +87,8 @@ class DataPlane : public Outbox {
   SharedBuffers* SharedWith(ServerIndex server) override;
   void OnCodecReplaced(const std::string& notice) override;
 
+  absl::Time Now() const { return timers_.Now(); }
+
   // Waits until what is to be shared with the servers is, or will not be.
   void AwaitShared(absl::Time deadline) const;
 
@@ -98,6 +100,7 @@ class DataPlane : public Outbox {
 
   const Options options_;
   Transport& transport_;
+  const Timers& timers_;
   std::atomic<uint64_t> epoch_{0};
   std::vector<std::shared_ptr<ServerLink>> links_;
   // One for each server; empty if nothing is shared.

@@ -355,7 +355,7 @@ absl::Status Membership::status() const {
   return over_;
 }
 
-void Membership::Stop() {
+void Membership::Stop(const absl::Status& why) {
   std::map<uint64_t, Request> requests;
   std::shared_ptr<ControlStream> control;
   {
@@ -365,9 +365,7 @@ void Membership::Stop() {
     if (stream_ != nullptr) control = stream_->control;
   }
   if (control != nullptr) control->Cancel();
-  for (auto& [id, request] : requests) {
-    request.answer(absl::CancelledError("the client has been abandoned"));
-  }
+  for (auto& [id, request] : requests) request.answer(why);
 }
 
 void Membership::AwaitStopped() {

@@ -84,8 +84,8 @@ class Membership : public std::enable_shared_from_this<Membership> {
   // OK while joining and while a member.
   absl::Status status() const;
 
-  // Closes the stream. Requests are answered with Cancelled.
-  void Stop();
+  // Closes the stream. Requests are answered with `why`.
+  void Stop(const absl::Status& why);
   // After Stop: waits until no event will come.
   void AwaitStopped();
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/wait.h"
 #include "common/status_macros.h"
 
@@ -99,7 +98,7 @@ void NamedCollective::ConcludeLocked(CollectiveCall& call) {
 }
 
 absl::StatusOr<uint32_t> NamedCollective::Wait(CollectiveCall& call, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = session_.timers().Now() + timeout;
   std::shared_ptr<GroupRounds> rounds;
   {
     MutexLock lock(mutex_);
@@ -115,7 +114,7 @@ absl::StatusOr<uint32_t> NamedCollective::Wait(CollectiveCall& call, absl::Durat
     rounds = rounds_;
   }
   const absl::Status status =
-      AwaitAnswers(*rounds, rounds->AllChunks(), deadline - absl::Now(), *session_.data_plane());
+      AwaitAnswers(*rounds, rounds->AllChunks(), deadline - session_.timers().Now(), *session_.data_plane());
   {
     MutexLock lock(mutex_);
     if (!call.outcome.has_value()) {

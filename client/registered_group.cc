@@ -5,7 +5,6 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/session.h"
 #include "client/wait.h"
 #include "common/status_macros.h"
@@ -122,7 +121,7 @@ std::vector<Contributors> RegisteredGroup::Count() {
 }
 
 absl::StatusOr<std::vector<Contributors>> RegisteredGroup::WaitStep(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = session_.timers().Now() + timeout;
   SYNCGRADS_RETURN_IF_ERROR(CheckBegun());
   const GroupRounds::Chunks chunks = rounds_->AllChunks();
   SYNCGRADS_RETURN_IF_ERROR(rounds_->CheckSent(chunks));

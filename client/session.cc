@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/collectives.h"
 #include "client/registered_group.h"
 #include "client/state_handover.h"
@@ -26,13 +24,6 @@ constexpr absl::Duration kSharingPatience = absl::Seconds(1);
 // A step whose epoch is older than these has ended long ago.
 constexpr size_t kKeptEpochs = 64;
 
-Incarnation DrawIncarnation() {
-  std::random_device source;
-  uint64_t drawn = 0;
-  while (drawn == 0) drawn = (uint64_t{source()} << 32) | source();
-  return Incarnation{drawn};
-}
-
 std::string HostAndProcess() {
   char host[256] = "";
   if (gethostname(host, sizeof(host) - 1) != 0) return "";
@@ -41,19 +32,20 @@ std::string HostAndProcess() {
 
 }  // namespace
 
-Session::Session(ClientOptions options, std::unique_ptr<Transport> transport)
+Session::Session(ClientOptions options, Surroundings surroundings)
     : options_(std::move(options)),
-      incarnation_(DrawIncarnation()),
-      transport_(std::move(transport)),
+      incarnation_(surroundings.incarnation),
+      transport_(std::move(surroundings.transport)),
+      timers_(std::move(surroundings.timers)),
       collectives_(std::make_unique<Collectives>(*this)) {}
 
 Session::~Session() {
   Abandon();
-  timers_.Stop();
+  timers_->Stop();
 }
 
 absl::Status Session::Join(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = timers_->Now() + timeout;
   std::shared_ptr<Membership> membership;
   bool start = false;
   {
@@ -76,7 +68,7 @@ absl::Status Session::Join(absl::Duration timeout) {
         hello.only_running = options_.only_running;
         if (options_.shared_memory) hello.host_id = HostId();
         membership_ = std::make_shared<Membership>(std::move(membership_options), *transport_,
-                                                   timers_, *this);
+                                                   *timers_, *this);
         state_ = State::kJoining;
         start = true;
         break;
@@ -119,7 +111,7 @@ absl::Status Session::CheckMember() const {
 }
 
 absl::Status Session::Leave(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = timers_->Now() + timeout;
   std::shared_ptr<Membership> membership;
   {
     MutexLock lock(mutex_);
@@ -145,7 +137,7 @@ void Session::Close(const absl::Status& status) {
     MutexLock lock(mutex_);
     membership = membership_;
   }
-  if (membership != nullptr) membership->Stop();
+  if (membership != nullptr) membership->Stop(status);
   DataPlane* plane = data_plane();
   if (plane != nullptr) {
     plane->Fail(status);
@@ -248,7 +240,7 @@ absl::StatusOr<std::shared_ptr<GroupRounds>> Session::AwaitRounds(GroupSpec spec
 }
 
 absl::StatusOr<Group*> Session::Register(const GroupSpec& spec, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = timers_->Now() + timeout;
   SYNCGRADS_RETURN_IF_ERROR(CheckMember());
   SYNCGRADS_RETURN_IF_ERROR(Validate(spec));
   if (std::holds_alternative<Gather>(spec.rule)) {
@@ -265,7 +257,7 @@ absl::StatusOr<Group*> Session::Register(const GroupSpec& spec, absl::Duration t
   }
   SYNCGRADS_ASSIGN_OR_RETURN(std::shared_ptr<GroupRounds> rounds, AwaitRounds(spec, deadline));
   // So that the first step goes the way of all others.
-  data_plane()->AwaitShared(std::min(deadline, absl::Now() + kSharingPatience));
+  data_plane()->AwaitShared(std::min(deadline, timers_->Now() + kSharingPatience));
   MutexLock lock(mutex_);
   std::unique_ptr<Group>& group = groups_[spec.name];
   if (group == nullptr) group = std::make_unique<RegisteredGroup>(std::move(rounds), *this);
@@ -275,7 +267,7 @@ absl::StatusOr<Group*> Session::Register(const GroupSpec& spec, absl::Duration t
 absl::StatusOr<void*> Session::AllocateGradients(size_t bytes) {
   SYNCGRADS_RETURN_IF_ERROR(CheckMember());
   SYNCGRADS_ASSIGN_OR_RETURN(const SharedBuffers::Region* region, shared_.Allocate(bytes));
-  data_plane()->AwaitShared(absl::Now() + kSharingPatience);
+  data_plane()->AwaitShared(timers_->Now() + kSharingPatience);
   return region->memory->data();
 }
 
@@ -286,7 +278,7 @@ absl::Status Session::EndGroup(const GroupRounds& rounds, Round last_round,
     MutexLock lock(mutex_);
     membership = membership_;
   }
-  return membership->End(rounds.plan().id, last_round, absl::Now() + timeout);
+  return membership->End(rounds.plan().id, last_round, timers_->Now() + timeout);
 }
 
 void Session::OnWelcome(Generation generation, const Welcome& welcome) {
@@ -312,7 +304,7 @@ void Session::OnWelcome(Generation generation, const Welcome& welcome) {
   MutexLock lock(mutex_);
   name_ = welcome.name;
   member_ = welcome.member;
-  data_plane_ = std::make_unique<DataPlane>(std::move(plane), *transport_, timers_);
+  data_plane_ = std::make_unique<DataPlane>(std::move(plane), *transport_, *timers_);
 }
 
 void Session::OnEpoch(const Epoch& epoch) {

@@ -24,6 +24,7 @@
 #include "client/signals.h"
 #include "client/timers.h"
 #include "client/transport.h"
+#include "common/ids.h"
 #include "common/membership.h"
 #include "common/mutex.h"
 
@@ -32,10 +33,19 @@ namespace syncgrads::client {
 class Collectives;
 class StateHandover;
 
+// What a session stands on.
+struct Surroundings {
+  std::unique_ptr<Transport> transport;
+  // Every deadline is counted on their clock.
+  std::unique_ptr<Timers> timers;
+  // Drawn for this session, and for no other.
+  Incarnation incarnation{};
+};
+
 // Thread-safe. The methods of the same name do what client.h says.
 class Session : public MembershipEvents {
  public:
-  Session(ClientOptions options, std::unique_ptr<Transport> transport);
+  Session(ClientOptions options, Surroundings surroundings);
   ~Session() override;
 
   absl::Status Join(absl::Duration timeout);
@@ -53,7 +63,7 @@ class Session : public MembershipEvents {
 
   bool is_newcomer() const;
   MemberId member() const;
-  Timers& timers() { return timers_; }
+  Timers& timers() { return *timers_; }
 
   // Epochs as this worker has heard of them. The last ones are kept.
   Epoch newest_epoch() const;
@@ -105,7 +115,7 @@ class Session : public MembershipEvents {
   const Incarnation incarnation_;
   const std::unique_ptr<Transport> transport_;
   SharedBuffers shared_;
-  ThreadTimers timers_;
+  const std::unique_ptr<Timers> timers_;
   std::unique_ptr<Collectives> collectives_;
 
   mutable Mutex mutex_;

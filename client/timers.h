@@ -20,6 +20,9 @@ class Timers {
   virtual absl::Time Now() const = 0;
   // Calls `call` once `delay` has passed; never from within this function.
   virtual void After(absl::Duration delay, std::function<void()> call) = 0;
+  // Waits for a call that is being made and drops those to come. Not from within
+  // a call.
+  virtual void Stop() = 0;
 };
 
 // Timers on the system's clock, with a thread that makes the calls. Thread-safe.
@@ -32,9 +35,7 @@ class ThreadTimers : public Timers {
   absl::Time Now() const override;
   void After(absl::Duration delay, std::function<void()> call) override;
 
-  // Waits for a call that is being made and drops those to come. Not from
-  // within a call.
-  void Stop();
+  void Stop() override;
 
  private:
   void Run();

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "common/mutex.h"
 
 namespace syncgrads::client {
@@ -35,7 +34,7 @@ class Explanation {
 
 absl::Status AwaitAnswers(GroupRounds& rounds, GroupRounds::Chunks chunks, absl::Duration timeout,
                           DataPlane& plane) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = plane.Now();
   const absl::Time deadline = start + timeout;
   const absl::Duration margin = std::min(absl::Milliseconds(200), timeout / 4);
   if (rounds.Await(chunks, deadline - margin)) return rounds.Outcome(chunks);
@@ -43,7 +42,7 @@ absl::Status AwaitAnswers(GroupRounds& rounds, GroupRounds::Chunks chunks, absl:
   const GroupRounds::Unanswered unanswered = rounds.FindUnanswered(chunks);
   auto explanation = std::make_shared<Explanation>();
   if (margin > absl::ZeroDuration()) {
-    plane.Explain(rounds, unanswered.servers, deadline - absl::Now(),
+    plane.Explain(rounds, unanswered.servers, deadline - plane.Now(),
                   [explanation](std::string sentence) { explanation->Add(std::move(sentence)); });
   }
   if (rounds.Await(chunks, deadline)) return rounds.Outcome(chunks);

@@ -43,11 +43,30 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
+class CondVar;
+
+// What waits in place of a thread that stands for many: a simulation runs all of
+// its processes on one thread, where none may block.
+class Waits {
+ public:
+  virtual ~Waits() = default;
+  // As CondVar::WaitUntil: releases `mutex`, and has it again at the end.
+  virtual bool WaitUntil(const CondVar& condition, Mutex& mutex, absl::Time deadline) = 0;
+  virtual void NotifyAll(const CondVar& condition) = 0;
+
+  // Of this thread; null, as it is unless a simulation has set it: the thread
+  // waits itself. It has to be set for all that share a CondVar or for none.
+  static inline thread_local Waits* of_this_thread = nullptr;
+};
+
 class CondVar {
  public:
   // Releases `mutex`, waits for a notification or `deadline`, and takes it
   // again. Returns false if the deadline passed first. May wake for no reason.
   bool WaitUntil(Mutex& mutex, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (Waits::of_this_thread != nullptr) {
+      return Waits::of_this_thread->WaitUntil(*this, mutex, deadline);
+    }
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     bool notified = true;
     if (deadline == absl::InfiniteFuture()) {
@@ -60,8 +79,15 @@ class CondVar {
     return notified;
   }
 
-  void NotifyOne() { condition_.notify_one(); }
-  void NotifyAll() { condition_.notify_all(); }
+  void NotifyOne() {
+    // One more than asked for is no harm.
+    if (Waits::of_this_thread != nullptr) return Waits::of_this_thread->NotifyAll(*this);
+    condition_.notify_one();
+  }
+  void NotifyAll() {
+    if (Waits::of_this_thread != nullptr) return Waits::of_this_thread->NotifyAll(*this);
+    condition_.notify_all();
+  }
 
  private:
   std::condition_variable condition_;

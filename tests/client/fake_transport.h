@@ -25,6 +25,7 @@ class FakeTimers : public Timers {
   void After(absl::Duration delay, std::function<void()> call) override {
     calls_.emplace(now_ + delay, std::move(call));
   }
+  void Stop() override { calls_.clear(); }
   // Makes the calls that are due until then, each at its time.
   void Advance(absl::Duration duration) {
     const absl::Time end = now_ + duration;

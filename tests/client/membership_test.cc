@@ -42,7 +42,7 @@ class MembershipTest : public ::testing::Test {
     membership_->Start();
   }
   ~MembershipTest() override {
-    membership_->Stop();
+    membership_->Stop(absl::CancelledError("the client has been abandoned"));
     for (const auto& stream : transport_.control) {
       if (stream->started && !stream->closed) stream->Close(absl::CancelledError(""));
     }
