@@ -283,6 +283,15 @@ bool ChunkRounds::AnyDataLocked() const {
   });
 }
 
+bool ChunkRounds::AnyDataLaterLocked() const {
+  const Epoch& newest = *roster_->newest_epoch();
+  if (newest.number == roster_->EpochOf(plan_.id, open_)->number) return false;
+  return std::any_of(newest.members.begin(), newest.members.end(), [this](const Member& member) {
+    const Roster::Entry& entry = *roster_->Find(member.id);
+    return !entry.gone && !entry.ended.contains(plan_.id);
+  });
+}
+
 bool ChunkRounds::AnybodyFollowsLocked(const Epoch& epoch) const {
   return std::any_of(epoch.members.begin(), epoch.members.end(), [this](const Member& member) {
     return roster_->Find(member.id)->Follows(plan_.id, open_);
@@ -299,7 +308,7 @@ bool ChunkRounds::CanCloseLocked() const {
 void ChunkRounds::TryCloseLocked(Answers& answers) {
   if (!CanCloseLocked()) return;
   const Epoch& epoch = *roster_->EpochOf(plan_.id, open_);
-  if (!AnyDataLocked()) {
+  if (!AnyDataLocked() && !AnyDataLaterLocked()) {
     AnswerSeatsLocked(Refusal(open_, absl::OutOfRangeError(absl::StrCat(
                                          "group \"", plan_.spec.name, "\" has no round ",
                                          ToNumber(open_), ": every member has ended or gone"))),

@@ -135,6 +135,8 @@ class ChunkRounds {
   bool WaitsForLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a member that has data for the open round has a seat in it.
   bool AnyDataLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a member of a later epoch has data: followers go on to its rounds.
+  bool AnyDataLaterLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AnybodyFollowsLocked(const Epoch& epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes the open round's result, or says why there is none. Answers those whose
   // contributions were not taken, or not as they were.

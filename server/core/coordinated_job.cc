@@ -317,15 +317,16 @@ void CoordinatedJob::Drop(MemberState& member, const absl::Status& why) {
 
 void CoordinatedJob::Close(const std::string& reason, bool last) {
   with_.journal.Note(absl::StrCat(Quoted(), " is closed: ", reason));
+  proposal_.reset();
+  postponed_.clear();
+  closed_at_ = with_.clock.Now();
+  // Stored before anybody hears of it: who has may not find the job open again.
+  closed_by_ = Append(JobClosed{reason, last});
   for (auto& [id, member] : members_) {
     if (std::exchange(member.gone, true) || member.link == nullptr) continue;
     Send(member, Expelled{absl::AbortedError(absl::StrCat(Quoted(), " is closed: ", reason))});
     member.link = nullptr;
   }
-  proposal_.reset();
-  postponed_.clear();
-  closed_at_ = with_.clock.Now();
-  closed_by_ = Append(JobClosed{reason, last});
   TellApplied();
 }
 

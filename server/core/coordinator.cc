@@ -110,10 +110,6 @@ absl::Status Coordinator::AttachServer(const ServerIdentity& server,
   const bool complete_before = log_.complete();
   bool state_lost = false;
   SYNCGRADS_RETURN_IF_ERROR(log_.Attach(server, std::move(link), state_lost));
-  if (store_ != nullptr) {
-    SYNCGRADS_RETURN_IF_ERROR(
-        store_->Append(ServerSeen{server.index, server.address, server.incarnation}));
-  }
   journal_.Note(
       absl::StrCat("server ", ToNumber(server.index), " at ", server.address, " follows"));
   if (state_lost) {
@@ -121,8 +117,14 @@ absl::Status Coordinator::AttachServer(const ServerIdentity& server,
       CloseLocked(*job, absl::StrCat("server ", ToNumber(server.index), " at ", server.address,
                                      " restarted without the job's state"));
     }
-    ForgetClosedLocked();
   }
+  // After that: a coordinator that dies between the two finds a server that it has
+  // not seen, and closes them.
+  if (store_ != nullptr) {
+    SYNCGRADS_RETURN_IF_ERROR(
+        store_->Append(ServerSeen{server.index, server.address, server.incarnation}));
+  }
+  if (state_lost) ForgetClosedLocked();
   for (auto& [name, job] : jobs_) {
     if (!complete_before && log_.complete()) job->ServersComplete();
     job->TellApplied();

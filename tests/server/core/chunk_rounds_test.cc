@@ -392,6 +392,32 @@ TEST(ChunkRoundsTest, ARoundThatNobodyHasDataForIsOutOfRange) {
   EXPECT_EQ(rounds->Explain(), std::nullopt);
 }
 
+TEST(ChunkRoundsTest, FollowersGoOnToTheRoundsOfANewcomerThatHasData) {
+  Rounds rounds(2);
+  rounds.Tell([](Roster& roster) {
+    Epoch epoch = *roster.newest_epoch();
+    ++epoch.number;
+    epoch.members.push_back({MemberId{2}, "w2", IncarnationOf(2)});
+    epoch.first_rounds = {{GroupId{}, Round{2}}};
+    roster.Add(epoch);
+  });
+  rounds.End(0, 0);
+  rounds.End(1, 0);
+  rounds.Skip(0, 1);
+  rounds.Skip(1, 1);
+  EXPECT_EQ(rounds.sink(0).error(), "") << "the round before the newcomer's has nobody's data";
+  EXPECT_THAT(rounds.counts(0), ElementsAre(0));
+  rounds.Skip(0, 2);
+  rounds.Skip(1, 2);
+  rounds.PushTo(std::make_shared<RecordingSink>(), PushOf(2, 2), 5);
+  EXPECT_EQ(rounds.value(0), 5);
+  EXPECT_EQ(rounds.value(1), 5);
+  // Until that one has none either.
+  rounds.End(2, 2);
+  rounds.Skip(0, 3);
+  ExpectError(rounds.sink(0).error(), kOutOfRange, {"round 3"});
+}
+
 TEST(ChunkRoundsTest, AFollowerIsToldWhenTheLastMemberWithDataEndsOrGoes) {
   for (const bool drops : {true, false}) {
     Rounds rounds(2);

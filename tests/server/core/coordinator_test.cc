@@ -1,10 +1,13 @@
 #include "server/core/coordinator.h"
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/core/store.h"
 #include "tests/server/core/coordinator_fixture.h"
 #include "tests/server/core/fixtures.h"
 
@@ -340,6 +343,48 @@ TEST_F(CoordinatorTest, IgnoresMembersThatItDoesNotKnow) {
   EXPECT_EQ(coordinator_.open_jobs(), 0u);
 }
 
+// Keeps what is stored.
+class KeptRecords : public Store {
+ public:
+  absl::Status Append(const Stored& record) override {
+    records.push_back(record);
+    return absl::OkStatus();
+  }
+  absl::Status StartAfresh(const PlanStart&) override { return absl::OkStatus(); }
+
+  bool HasClosing() const {
+    return std::any_of(records.begin(), records.end(), [](const Stored& record) {
+      const auto* change = std::get_if<PlanChange>(&record);
+      return change != nullptr && std::holds_alternative<JobClosed>(change->kind);
+    });
+  }
+  std::vector<Stored> records;
+};
+
+// A member that notes what had been stored when it heard that its job is over.
+class Witness : public FakeMember {
+ public:
+  explicit Witness(const KeptRecords& store) : store_(store) {}
+  void Send(Generation generation, const JobSignal& signal) override {
+    if (std::holds_alternative<Expelled>(signal)) closing_was_stored = store_.HasClosing();
+    FakeMember::Send(generation, signal);
+  }
+  std::optional<bool> closing_was_stored;
+
+ private:
+  const KeptRecords& store_;
+};
+
+TEST_F(CoordinatorTest, ThatAJobIsClosedIsStoredBeforeAMemberHearsOfIt) {
+  KeptRecords store;
+  ASSERT_THAT(own_.Restore({nullptr, &store}, {}, {}), IsOk());
+  coordinator_.Restore(store, {}, {}, {});
+  const auto witness = std::make_shared<Witness>(store);
+  ASSERT_THAT(coordinator_.Admit(Hello("a", 1), witness), IsOk());
+  coordinator_.CloseAll("the test says so");
+  EXPECT_EQ(witness->closing_was_stored, true);
+}
+
 // With a second server.
 class TwoServersTest : public CoordinatorTest {
  protected:
@@ -508,6 +553,22 @@ TEST_F(TwoServersTest, AServerThatRestartsWithoutItsStateEndsTheJob) {
   successor->Apply(coordinator_);
   EXPECT_EQ(again.link->Count<Epoch>(), 1u);
   EXPECT_EQ(successor->jobs.Find("iris")->generation(), Generation{2});
+}
+
+TEST_F(TwoServersTest, AServerWithoutItsStateIsNotTakenForSeenBeforeItsJobsAreClosed) {
+  KeptRecords store;
+  ASSERT_THAT(own_.Restore({nullptr, &store}, {}, {}), IsOk());
+  coordinator_.Restore(store, {}, {}, {});
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 1);
+  server->Apply(coordinator_);
+  coordinator_.DetachServer(ServerIndex{1}, server.get());
+  store.records.clear();
+  Attach(12);
+  // Else a coordinator that is killed in between would find nothing amiss.
+  ASSERT_THAT(store.records, SizeIs(2));
+  EXPECT_TRUE(std::holds_alternative<PlanChange>(store.records[0]));
+  EXPECT_TRUE(std::holds_alternative<ServerSeen>(store.records[1]));
 }
 
 TEST_F(TwoServersTest, AServerThatIsGoneForGoodDoesNotKeepAClosedJobFromItsEnd) {
