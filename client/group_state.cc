@@ -5,7 +5,6 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/registered_group.h"
 #include "client/session.h"
 #include "client/wait.h"
@@ -20,7 +19,7 @@ std::shared_ptr<StateHandover> RegisteredGroup::handover() const {
 
 absl::StatusOr<bool> RegisteredGroup::RegisterState(absl::Span<const NamedTensor> state,
                                                     absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = session_.timers().Now() + timeout;
   SYNCGRADS_RETURN_IF_ERROR(session_.CheckMember());
   if (handover() != nullptr) {
     return absl::FailedPreconditionError(
@@ -78,8 +77,8 @@ absl::Status RegisteredGroup::PullParameters(absl::Span<const NamedTensor> state
     void* const memory = found == state.end() ? nullptr : found->data;
     SYNCGRADS_RETURN_IF_ERROR(rounds_->Skip(TensorId{t}, ResultOf(TensorId{t}, memory)));
   }
-  SYNCGRADS_RETURN_IF_ERROR(
-      AwaitAnswers(*rounds_, rounds_->AllChunks(), deadline - absl::Now(), *session_.data_plane()));
+  SYNCGRADS_RETURN_IF_ERROR(AwaitAnswers(
+      *rounds_, rounds_->AllChunks(), deadline - session_.timers().Now(), *session_.data_plane()));
   return rounds_->EndRound();
 }
 
@@ -98,15 +97,20 @@ absl::StatusOr<StepMembers> RegisteredGroup::BeginStep() {
 }
 
 absl::Status RegisteredGroup::RestartStep(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = session_.timers().Now() + timeout;
   const std::optional<uint64_t> made_in = rounds_->pinned_epoch();
   const absl::Status refusal = rounds_->Refusal();
   if (!made_in.has_value() && refusal.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat("step ", step(), " of group \"", spec().name, "\" has not been begun"));
   }
-  // A refusal that comes later would be taken for one of the next attempt.
-  if (!rounds_->AwaitAnswered(deadline)) {
+  // A refusal that comes later would be taken for one of the next attempt. What was
+  // skipped is not refused, and may wait for a newcomer that waits for this state.
+  const std::shared_ptr<StateHandover> state = handover();
+  if (state != nullptr) state->Open(rounds_->round());
+  const bool answered = rounds_->AwaitAnswered(deadline);
+  if (state != nullptr) SYNCGRADS_RETURN_IF_ERROR(state->Close(deadline));
+  if (!answered) {
     return absl::DeadlineExceededError(absl::StrCat("step ", step(), " of group \"", spec().name,
                                                     "\" has parts without an answer"));
   }
@@ -131,7 +135,7 @@ absl::StatusOr<StepOutcome> RegisteredGroup::LastStep(absl::Duration timeout) co
         absl::StrCat("no step of group \"", spec().name, "\" has ended"));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const Epoch epoch,
-                             session_.AwaitEpoch(outcome.epoch, absl::Now() + timeout));
+                             session_.AwaitEpoch(outcome.epoch, session_.timers().Now() + timeout));
   for (const Member& member : epoch.members) outcome.members.push_back(member.name);
   return outcome;
 }

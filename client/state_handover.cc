@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/session.h"
 #include "client/wait.h"
 #include "common/status_macros.h"
@@ -12,7 +11,8 @@
 namespace syncgrads::client {
 namespace {
 
-// Until an earlier round of the handover, which a newer epoch overtook, is over.
+// Until an earlier round of the handover, which a newer epoch overtook, is over and
+// its buffers are free.
 constexpr absl::Duration kRetry = absl::Milliseconds(50);
 
 }  // namespace
@@ -23,6 +23,8 @@ GroupSpec StateSpec(const GroupSpec& of, absl::Span<const NamedTensor> state) {
   spec.rule = Reduction::kSum;  // of one contribution, which is that one, bit by bit
   spec.policy = Policy::kFirst;
   spec.non_finite = OnBad::kAllow;
+  // A donor's state that comes late is not the one that a newer epoch asks for.
+  spec.one_epoch = true;
   for (const NamedTensor& tensor : state) spec.tensors.push_back(tensor.spec);
   spec.tensors.push_back({"state/step", DType::kI64, {}});
   return spec;
@@ -60,30 +62,35 @@ void StateHandover::Give() {
     if (!open_at_.has_value()) return;
   }
   MutexLock giving(giving_mutex_);
-  Round round;
+  Given giving_now;
   {
     MutexLock lock(mutex_);
     if (!open_at_.has_value() || !epoch_.handover.has_value()) return;
     if (epoch_.handover->donor != self_) return;
     if (FindRound(epoch_.handover->rounds, of_) != open_at_) return;
     const std::optional<Round> listed = FindRound(epoch_.first_rounds, rounds_->plan().id);
-    if (!listed.has_value() || listed == given_in_) return;
-    round = *listed;
+    if (!listed.has_value()) return;
+    giving_now = {*listed, epoch_.number};
+    if (giving_now == given_) return;
     step_ = static_cast<int64_t>(ToNumber(*open_at_));
   }
-  if (given_in_.has_value() && !rounds_->IsOver(rounds_->AllChunks())) {
-    timers_.After(kRetry, [weak = weak_from_this()] {
-      if (auto self = weak.lock()) self->Give();
-    });
-    return;
-  }
-  // What failed is over as well. If nothing can be sent any more, neither can the
-  // step that the caller waits for be.
-  if (!rounds_->BeginAgain(round, absl::InfinitePast()).ok()) return;
-  given_in_ = round;
+  if (given_.has_value() && !rounds_->IsOver(rounds_->AllChunks())) return GiveLater();
+  // What failed is over as well, once the transport has let go of it. If nothing can
+  // be sent any more, neither can the step that the caller waits for be.
+  const absl::Status begun = rounds_->BeginAgain(giving_now.round, absl::InfinitePast());
+  if (absl::IsDeadlineExceeded(begun)) return GiveLater();
+  if (!begun.ok()) return;
+  rounds_->PinEpoch(giving_now.epoch);
+  given_ = giving_now;
   for (uint32_t t = 0; t < tensors_.size(); ++t) {
     if (!rounds_->Push(TensorId{t}, tensors_[t], {}).ok()) return;
   }
+}
+
+void StateHandover::GiveLater() {
+  timers_.After(kRetry, [weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->Give();
+  });
 }
 
 absl::Status StateHandover::Close(absl::Time deadline) {
@@ -92,9 +99,9 @@ absl::Status StateHandover::Close(absl::Time deadline) {
     open_at_.reset();
   }
   MutexLock giving(giving_mutex_);
-  if (!given_in_.has_value()) return absl::OkStatus();
-  SYNCGRADS_RETURN_IF_ERROR(rounds_->BeginAgain(*given_in_, deadline));
-  given_in_.reset();
+  if (!given_.has_value()) return absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(rounds_->BeginAgain(given_->round, deadline));
+  given_.reset();
   return absl::OkStatus();
 }
 
@@ -116,8 +123,8 @@ absl::Status StateHandover::Take(Round step, absl::Time deadline, Session& sessi
     for (uint32_t t = 0; t < tensors_.size(); ++t) {
       SYNCGRADS_RETURN_IF_ERROR(rounds_->Skip(TensorId{t}, tensors_[t]));
     }
-    const absl::Status status =
-        AwaitAnswers(*rounds_, rounds_->AllChunks(), deadline - absl::Now(), *session.data_plane());
+    const absl::Status status = AwaitAnswers(*rounds_, rounds_->AllChunks(),
+                                             deadline - timers_.Now(), *session.data_plane());
     if (status.ok()) break;
     SYNCGRADS_RETURN_IF_ERROR(session.status());
     if (absl::IsDeadlineExceeded(status)) return status;

@@ -66,6 +66,8 @@ class StateHandover : public std::enable_shared_from_this<StateHandover> {
  private:
   // Gives if it is asked for and can be given.
   void Give();
+  // When an earlier give may be over.
+  void GiveLater();
 
   const GroupId of_;
   const std::shared_ptr<GroupRounds> rounds_;
@@ -74,9 +76,17 @@ class StateHandover : public std::enable_shared_from_this<StateHandover> {
   std::vector<absl::Span<std::byte>> tensors_;
   int64_t step_ = 0;  // goes with the tensors
 
+  // The round that the state was given in, and the epoch that asked for it: a newer
+  // one may ask for the same round.
+  struct Given {
+    Round round{};
+    uint64_t epoch = 0;
+    friend bool operator==(const Given&, const Given&) = default;
+  };
+
   // Held while a give is begun or ended.
   Mutex giving_mutex_;
-  std::optional<Round> given_in_ ABSL_GUARDED_BY(giving_mutex_);
+  std::optional<Given> given_ ABSL_GUARDED_BY(giving_mutex_);
   Mutex mutex_ ABSL_ACQUIRED_AFTER(giving_mutex_);
   std::optional<Round> open_at_ ABSL_GUARDED_BY(mutex_);
   Epoch epoch_ ABSL_GUARDED_BY(mutex_);

@@ -265,6 +265,55 @@ TEST(ElasticTest, AContributionOfAnotherEpochIsMadeAgain) {
   EXPECT_EQ(b.w, 12);
 }
 
+TEST(ElasticTest, AStepIsBegunAgainWhileANewcomerTakesTheState) {
+  Cluster cluster(1, Quick());
+  ClientOptions options = Elastic(1, 2);
+  options.coordinator = cluster.coordinator();
+  options.job = "elastic";
+  // Two chunks, so that one can be skipped as a whole.
+  GroupSpec spec{"model", {{"v", DType::kF32, {2}}, {"w", DType::kF32, {2}}}, Reduction::kSum, 8};
+  spec.one_epoch = true;
+  float state = 3;
+  const NamedTensor states[] = {{{"state", DType::kF32, {}}, &state}};
+  Client a(options);
+  ASSERT_OK(a.Join(kTimeout));
+  const auto group = a.Register(spec, kTimeout);
+  ASSERT_OK(group);
+  ASSERT_OK((*group)->RegisterState(states, kTimeout));
+  ASSERT_OK((*group)->BeginStep());
+
+  std::thread newcomer([&] {
+    Client b(options);
+    ASSERT_OK(b.Join(kTimeout));
+    const auto group = b.Register(spec, kTimeout);
+    ASSERT_OK(group);
+    float taken = 0;
+    const NamedTensor states[] = {{{"state", DType::kF32, {}}, &taken}};
+    ASSERT_OK((*group)->RegisterState(states, kTimeout));
+    EXPECT_EQ(taken, 3);
+    ASSERT_OK((*group)->BeginStep());
+    void* const none[] = {nullptr, nullptr};
+    ASSERT_OK((*group)->SkipAll(none));
+    ASSERT_OK((*group)->WaitStep(kTimeout));
+  });
+  ASSERT_NE(cluster.journal().WaitForLine({"epoch 2 of 2 workers"}, kTimeout), "");
+  // Made before the newcomer was known: it is refused. The skip is not, and waits for
+  // the newcomer, which waits for this worker's state.
+  float values[2] = {1, 2}, result[2] = {};
+  const auto push = [&] {
+    ASSERT_OK((*group)->Push(TensorId{0}, values, sizeof values, result));
+    ASSERT_OK((*group)->Skip(TensorId{1}, nullptr));
+  };
+  push();
+  EXPECT_EQ((*group)->WaitStep(kTimeout).status().code(), kAborted);
+  ASSERT_OK((*group)->RestartStep(kTimeout));
+  ASSERT_OK((*group)->BeginStep());
+  push();
+  ASSERT_OK((*group)->WaitStep(kTimeout));
+  newcomer.join();
+  EXPECT_THAT(result, ElementsAre(1, 2));
+}
+
 TEST(ElasticTest, AJobThatIsNotElasticTakesNobodyIn) {
   Cluster cluster(1, Quick());
   Replica a(cluster, "a"), b(cluster, "b");
