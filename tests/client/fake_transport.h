@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/timers.h"
 #include "client/transport.h"
@@ -39,7 +40,8 @@ class FakeTimers : public Timers {
   }
 
  private:
-  absl::Time now_ = absl::FromUnixSeconds(1000);
+  // Not in the past: real waits take deadlines from here.
+  absl::Time now_ = absl::Now();
   std::multimap<absl::Time, std::function<void()>> calls_;
 };
 

@@ -1,0 +1,302 @@
+#include "tests/sim/schedule.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "tests/sim/checker.h"
+#include "tests/sim/fibers.h"
+#include "tests/sim/network.h"
+#include "tests/sim/sim_server.h"
+#include "tests/sim/sim_worker.h"
+#include "tests/sim/world.h"
+
+namespace syncgrads::sim {
+namespace {
+
+// No fault begins later than this, and everything ends within the other.
+constexpr absl::Duration kFaults = absl::Seconds(6);
+constexpr absl::Duration kEnd = absl::Seconds(150);
+
+constexpr absl::Duration kLease = absl::Seconds(6);
+constexpr absl::Duration kGrace = absl::Milliseconds(1500);
+
+class Schedule {
+ public:
+  explicit Schedule(const ScheduleOptions& options)
+      : options_(options),
+        world_(options.seed, options.trace),
+        network_(world_, DrawNetwork()),
+        checker_(world_),
+        fibers_(world_) {}
+
+  ScheduleOutcome Run() {
+    DrawJob();
+    DrawServers();
+    DrawWorkers();
+    DrawFaults();
+    world_.Trace(Describe());
+    const bool ended = world_.Run(kEnd, [this] {
+      return std::all_of(workers_.begin(), workers_.end(),
+                         [](const auto& worker) { return worker->done(); });
+    });
+    if (!ended) {
+      world_.Fail(absl::StrCat("it does not end: ", WhatWorkersDo()));
+    } else if (world_.failure().empty()) {
+      CheckEnds();
+    }
+    ScheduleOutcome outcome;
+    outcome.failure = world_.failure();
+    outcome.description = Describe();
+    outcome.events = world_.events();
+    outcome.results = checker_.results();
+    outcome.dropped = checker_.dropped().size();
+    outcome.epochs = checker_.epochs();
+    for (const auto& server : servers_) outcome.server_deaths += server->deaths();
+    TearDown();
+    return outcome;
+  }
+
+ private:
+  Random& random() { return world_.random(); }
+
+  NetworkOptions DrawNetwork() {
+    NetworkOptions options;
+    // From a quick network to one that is slower than the workers.
+    options.most_delay = absl::Milliseconds(uint64_t{1} << random().Below(7));
+    options.repeated = random().Chance(0.5) ? 0.05 : 0;
+    options.out_of_order = random().Chance(0.5) ? 0.2 : 0;
+    return options;
+  }
+
+  void DrawJob() {
+    job_.world_size = static_cast<uint32_t>(random().Between(1, 4));
+    job_.elastic = random().Chance(0.65);
+    if (job_.elastic) {
+      job_.max_workers = job_.world_size + 2;
+      job_.min_workers = 1;
+    }
+    job_.connections = static_cast<int>(random().Between(1, 2));
+    job_.steps = random().Between(2, 14);
+    job_.most_between_pushes = absl::Milliseconds(uint64_t{1} << random().Below(7));
+    // So that faults meet all of the run.
+    job_.most_in_step = absl::Milliseconds(uint64_t{1} << random().Between(6, 11));
+    GroupSpec& group = job_.group;
+    group.name = "model";
+    const uint64_t tensors = random().Between(1, 5);
+    for (uint64_t t = 0; t < tensors; ++t) {
+      group.tensors.push_back({absl::StrCat("tensor", t),
+                               DType::kF32,
+                               {static_cast<int64_t>(random().Between(1, 24))}});
+    }
+    group.chunk_bytes = static_cast<uint32_t>(8 * random().Between(2, 12));
+    group.one_epoch = job_.elastic && random().Chance(0.3);
+    if (random().Chance(0.4)) group.rule = Optimizer(Momentum{0.25, 0.5, 0});
+  }
+
+  void DrawServers() {
+    const uint32_t count = static_cast<uint32_t>(random().Between(1, 3));
+    for (uint32_t index = 0; index < count; ++index) {
+      SimServer::Options options;
+      options.index = index;
+      options.servers = count;
+      options.state = absl::StrCat(options_.directory, "/", index);
+      options.coordinator.heartbeat_interval = absl::Milliseconds(500);
+      options.coordinator.lease = kLease;
+      options.coordinator.stream_grace = kGrace;
+      options.coordinator.join_timeout = absl::Seconds(20);
+      servers_.push_back(std::make_unique<SimServer>(options, world_, network_, checker_));
+      SimServer* const server = servers_.back().get();
+      world_.After(*server, random().Between(absl::ZeroDuration(), absl::Milliseconds(300)),
+                   [server] { server->Start(); });
+    }
+  }
+
+  void DrawWorkers() {
+    for (uint32_t rank = 0; rank < job_.world_size; ++rank) {
+      WorkerShape shape = DrawWorker(absl::StrCat("w", rank));
+      shape.rank = rank;
+      shape.starts_after = random().Between(absl::ZeroDuration(), absl::Milliseconds(500));
+      AddWorker(std::move(shape));
+    }
+    const uint64_t late = job_.elastic ? random().Below(3) : 0;
+    for (uint64_t i = 0; i < late; ++i) {
+      WorkerShape shape = DrawWorker(absl::StrCat("late", i));
+      shape.first = false;
+      shape.starts_after = random().Between(absl::Milliseconds(500), kFaults);
+      AddWorker(std::move(shape));
+    }
+  }
+
+  WorkerShape DrawWorker(std::string name) {
+    WorkerShape shape;
+    shape.name = std::move(name);
+    shape.data_steps = random().Chance(0.7) ? job_.steps : random().Between(1, job_.steps);
+    shape.follows = random().Chance(0.8);
+    shape.skips = random().Chance(0.3) ? 0.3 : 0;
+    shape.weighted = random().Chance(0.3);
+    return shape;
+  }
+
+  SimWorker& AddWorker(WorkerShape shape) {
+    workers_.push_back(
+        std::make_unique<SimWorker>(std::move(shape), job_, world_, network_, fibers_, checker_));
+    workers_.back()->Start();
+    return *workers_.back();
+  }
+
+  void At(absl::Duration when, std::string what, std::function<void()> fault) {
+    faults_.push_back(absl::StrFormat("%s at %.2f s", what, absl::ToDoubleSeconds(when)));
+    world_.After(when, std::move(fault));
+  }
+
+  absl::Duration DrawTime() { return random().Between(absl::Milliseconds(100), kFaults); }
+
+  void DrawFaults() {
+    for (uint64_t i = random().Below(8); i > 0; --i) {
+      At(DrawTime(), "a stream breaks", [this] { network_.BreakAny(); });
+    }
+    if (random().Chance(0.6)) {
+      for (uint64_t i = random().Between(1, 4); i > 0; --i) DrawServerDeath();
+    }
+    if (random().Chance(0.6)) {
+      for (uint64_t i = random().Between(1, 3); i > 0; --i) DrawWorkerFault();
+    }
+  }
+
+  void DrawServerDeath() {
+    SimServer* const server = servers_[random().Below(servers_.size())].get();
+    // After how much of what it says and stores next.
+    const uint64_t touches = random().Below(30);
+    const absl::Duration down = random().Between(absl::Milliseconds(10), absl::Milliseconds(900));
+    const bool damage = random().Chance(0.05);
+    At(DrawTime(), absl::StrCat(server->name(), damage ? " dies and is damaged" : " dies"),
+       [server, touches, down, damage] {
+         if (!server->running()) return;
+         if (damage) server->DamageAtDeath();
+         server->DieAfter(touches, down);
+       });
+  }
+
+  void DrawWorkerFault() {
+    SimWorker* const worker = workers_[random().Below(workers_.size())].get();
+    worker->Disturb();
+    const absl::Duration when = DrawTime();
+    const absl::Duration time = random().Between(absl::Milliseconds(100), absl::Seconds(10));
+    switch (random().Below(4)) {
+      case 0: {
+        const bool again = job_.elastic && random().Chance(0.8);
+        const std::optional<absl::Duration> down =
+            again ? std::optional<absl::Duration>(time / 4) : std::nullopt;
+        At(when, absl::StrCat(worker->name(), " is killed"),
+           [worker, down] { worker->Kill(down); });
+        break;
+      }
+      case 1:
+        At(when, absl::StrCat(worker->name(), " is stopped"), [this, worker, time] {
+          world_.Freeze(*worker);
+          world_.After(time, [this, worker] { world_.Thaw(*worker); });
+        });
+        break;
+      case 2:
+        CutOff(*worker, when, time);
+        break;
+      case 3:
+        CutOff(*worker, when, time);
+        if (!job_.elastic) break;
+        // Somebody takes it for dead, and starts another in its place.
+        At(when + absl::Milliseconds(50), absl::StrCat(worker->name(), " gets a successor"),
+           [this, worker] {
+             if (worker->done()) return;
+             worker->Supersede();
+             WorkerShape shape = worker->shape();
+             shape.starts_after = absl::ZeroDuration();
+             AddWorker(std::move(shape)).Disturb();
+           });
+        break;
+    }
+  }
+
+  void CutOff(SimWorker& worker, absl::Duration when, absl::Duration time) {
+    At(when, absl::StrCat(worker.name(), " is cut off"), [this, &worker, time] {
+      network_.CutOff(worker);
+      world_.After(time, [this, &worker] { network_.Reconnect(worker); });
+    });
+  }
+
+  void CheckEnds() {
+    const bool disturbed = std::any_of(workers_.begin(), workers_.end(),
+                                       [](const auto& worker) { return worker->disturbed(); });
+    if (checker_.state_lost()) return;
+    if (!disturbed && !checker_.dropped().empty()) {
+      world_.Fail(absl::StrCat("nobody died, and one was dropped: ", checker_.dropped().front()));
+    }
+    if (checker_.lost_at_the_start()) return;
+    for (const auto& worker : workers_) {
+      if (worker->finished() || worker->disturbed() || !worker->shape().first) continue;
+      world_.Fail(
+          absl::StrCat(worker->name(), " has had no part in the end: it ", worker->doing()));
+    }
+  }
+
+  std::string WhatWorkersDo() const {
+    return absl::StrJoin(workers_, "; ", [](std::string* out, const auto& worker) {
+      absl::StrAppend(out, worker->name(), " ", worker->doing());
+    });
+  }
+
+  std::string Describe() const {
+    return absl::StrCat(
+        servers_.size(), " servers, ", job_.world_size, " workers",
+        job_.elastic ? absl::StrCat(" (elastic, ", workers_.size() - job_.world_size, " later)")
+                     : "",
+        ", ", job_.steps, " steps, ", job_.on_servers() ? "optimizer on the servers" : "average",
+        job_.group.one_epoch ? ", one epoch" : "", faults_.empty() ? "" : "; ",
+        absl::StrJoin(faults_, ", "));
+  }
+
+  void TearDown() {
+    // What is left of a schedule that failed.
+    for (const auto& worker : workers_) {
+      worker->Supersede();
+      worker->Kill(std::nullopt);
+    }
+    world_.Forgive();
+    world_.Run(absl::Seconds(10), [this] { return fibers_.running() == 0; });
+    for (const auto& server : servers_) {
+      if (server->running()) server->Stop();
+    }
+    world_.Clear();
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(options_.directory, ignored)) {
+      std::filesystem::remove_all(entry.path(), ignored);
+    }
+  }
+
+  const ScheduleOptions options_;
+  World world_;
+  Network network_;
+  Checker checker_;
+  JobShape job_;
+  std::vector<std::unique_ptr<SimServer>> servers_;
+  std::vector<std::unique_ptr<SimWorker>> workers_;
+  // Destroyed before what it waits in.
+  Fibers fibers_;
+  std::vector<std::string> faults_;
+};
+
+}  // namespace
+
+ScheduleOutcome RunSchedule(const ScheduleOptions& options) { return Schedule(options).Run(); }
+
+}  // namespace syncgrads::sim

@@ -1,0 +1,273 @@
+#include "tests/sim/sim_server.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/control.pb.h"
+#include "server/core/round_wait.h"
+#include "server/service/signals.h"
+#include "tests/sim/freight.h"
+#include "tests/sim/sim_ends.h"
+
+namespace syncgrads::sim {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(50);
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
+constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
+
+}  // namespace
+
+// What the server stores, watched; it may die before and after.
+class SimServer::WatchedStore : public server::Store {
+ public:
+  WatchedStore(server::Store& store, SimServer& server) : store_(store), server_(server) {}
+
+  absl::Status Append(const server::Stored& record) override {
+    server_.Touch();
+    const absl::Status stored = store_.Append(record);
+    if (stored.ok()) {
+      server_.checker_.OnStored(ServerIndex{server_.options_.index}, record);
+    }
+    server_.Touch();
+    return stored;
+  }
+  absl::Status StartAfresh(const server::PlanStart& start) override {
+    server_.Touch();
+    const absl::Status stored = store_.StartAfresh(start);
+    server_.Touch();
+    return stored;
+  }
+
+ private:
+  server::Store& store_;
+  SimServer& server_;
+};
+
+// The way to the coordinator, as server/service/follower.h goes it.
+class SimServer::Following {
+ public:
+  Following(SimServer& server, Incarnation incarnation, const std::vector<server::HeldRounds>& held)
+      : server_(server), incarnation_(incarnation) {
+    for (const server::HeldRounds& one : held) open_rounds_[one.job] = one;
+  }
+
+  void Tick() {
+    if (stream_ != nullptr || server_.world_.Now() < next_attempt_) return;
+    Stream::ClientEnd end;
+    end.on_written = [] {};
+    end.on_message = [this](Freight& freight) {
+      OnChange(static_cast<Signal<v1::PlanSignal>&>(freight).message);
+    };
+    end.on_closed = [this](const absl::Status& status) { OnClosed(status); };
+    stream_ = std::make_shared<Stream>(server_.network_, server_, AddressOf(0), /*loose=*/false,
+                                       std::move(end));
+    stream_->Start([](std::shared_ptr<Stream> stream) {
+      auto& service = dynamic_cast<Service&>(*stream->server());
+      return service.AcceptFollow(std::move(stream));
+    });
+    FollowMessage hello;
+    hello.hello = {ServerIndex{server_.options_.index}, AddressOf(server_.options_.index),
+                   incarnation_, server_.jobs_->applied(), server_.jobs_->plan()};
+    Send(std::move(hello));
+    for (const auto& [job, rounds] : open_rounds_) Send({.open_rounds = rounds});
+  }
+
+ private:
+  void Send(FollowMessage message) {
+    server_.Touch();
+    stream_->Write(std::make_shared<Signal<FollowMessage>>(std::move(message)));
+  }
+
+  void OnChange(const v1::PlanSignal& signal) {
+    const absl::StatusOr<server::PlanChange> change = server::FromProto(signal);
+    if (!change.ok()) return server_.world_.Fail("a change of plan that cannot be read");
+    backoff_ = kFirstBackoff;
+    std::vector<GroupRound> open = server_.jobs_->Apply(*change);
+    if (!server_.jobs_->status().ok()) return server_.world_.Fail("a change cannot be stored");
+    if (std::holds_alternative<server::EpochProposed>(change->kind)) {
+      const server::HeldRounds answer = {change->job, change->sequence, std::move(open)};
+      open_rounds_[change->job] = answer;
+      Send({.open_rounds = answer});
+    } else if (std::holds_alternative<Epoch>(change->kind) ||
+               std::holds_alternative<server::JobClosed>(change->kind)) {
+      open_rounds_.erase(change->job);
+    }
+    Send({.applied = change->sequence});
+  }
+
+  void OnClosed(const absl::Status& status) {
+    stream_ = nullptr;
+    next_attempt_ = server_.world_.Now() + backoff_;
+    backoff_ = std::min(2 * backoff_, kLongestBackoff);
+    if (!absl::IsDataLoss(status)) return;
+    server_.Warn(absl::StrCat("begins with nothing: ", status.message()));
+    open_rounds_.clear();
+    incarnation_ = server_.DrawIncarnation();
+    server::PlanStart start;
+    start.incarnation = incarnation_;
+    server_.jobs_->StartAfresh(start);
+  }
+
+  SimServer& server_;
+  Incarnation incarnation_;
+  std::shared_ptr<Stream> stream_;
+  absl::Time next_attempt_ = absl::InfinitePast();
+  absl::Duration backoff_ = kFirstBackoff;
+  std::map<std::string, server::HeldRounds> open_rounds_;
+};
+
+SimServer::SimServer(Options options, World& world, Network& network, Checker& checker)
+    : Process(absl::StrCat("server ", options.index)),
+      options_(std::move(options)),
+      world_(world),
+      network_(network),
+      checker_(checker) {}
+
+SimServer::~SimServer() = default;
+
+std::string SimServer::AddressOf(uint32_t index) { return absl::StrCat("server-", index, ":1"); }
+
+Incarnation SimServer::DrawIncarnation() { return Incarnation{world_.random().Next() | 1}; }
+
+void SimServer::Start() {
+  const ServerIndex self{options_.index};
+  jobs_ = std::make_unique<server::Jobs>(self, world_, this);
+  OpenState();
+  if (options_.index == 0) {
+    server::CoordinatorOptions options = options_.coordinator;
+    // One that has forgotten all begins beyond what its predecessor can have given.
+    options.first_generation = Generation{static_cast<uint64_t>(absl::ToUnixMillis(world_.Now()))};
+    coordinator_ = std::make_unique<server::Coordinator>(
+        options, server::PlanLog(options_.servers, AddressOf(0), plan_.start.plan), *jobs_, world_,
+        *this);
+    coordinator_->Restore(*store_, plan_.start, plan_.records, held_);
+  } else {
+    following_ = std::make_unique<Following>(*this, plan_.start.incarnation, held_);
+  }
+  network_.Listen(AddressOf(options_.index), this);
+  Tick();
+}
+
+// As Server does; see server/server.cc.
+void SimServer::OpenState() {
+  plan_ = {};
+  held_.clear();
+  plan_.start.plan = world_.random().Next() | 1;
+  plan_.start.incarnation = DrawIncarnation();
+  directory_ = *server::StateDirectory::Own(options_.state, [] { return uint64_t{1} << 40; });
+  server::StoredPlan stored;
+  auto store = server::PlanStore::Open(directory_->plan_path(), stored);
+  absl::Status damage = store.status();
+  if (store.ok()) {
+    plan_store_ = *std::move(store);
+    store_ = std::make_unique<WatchedStore>(*plan_store_, *this);
+    std::vector<server::PlanChange> changes;
+    for (const server::Stored& record : stored.records) {
+      if (const auto* change = std::get_if<server::PlanChange>(&record)) changes.push_back(*change);
+    }
+    auto held = jobs_->Restore({directory_.get(), store_.get()}, stored.start, changes);
+    damage = held.status();
+    if (held.ok()) {
+      held_ = *std::move(held);
+      plan_ = std::move(stored);
+      Note(absl::StrCat("starts on ", plan_.records.size(), " records"));
+      if (std::exchange(damaged_, false) && !jobs_->All().empty()) {
+        world_.Fail("a round with a bad checksum was passed over, and an older one used");
+      }
+      return;
+    }
+  }
+  if (!absl::IsNotFound(damage)) {
+    if (!std::exchange(damaged_, false))
+      world_.Fail(absl::StrCat("the state is damaged: ", damage.message()));
+    Warn(absl::StrCat("the state is damaged: ", damage.message()));
+    if (!directory_->SetAside().ok()) world_.Fail("the state cannot be set aside");
+  }
+  directory_->RemoveGroups();
+  plan_store_ = *server::PlanStore::Create(directory_->plan_path(), plan_.start);
+  store_ = std::make_unique<WatchedStore>(*plan_store_, *this);
+  held_ = *jobs_->Restore({directory_.get(), store_.get()}, plan_.start, {});
+}
+
+void SimServer::Tick() {
+  if (coordinator_ != nullptr) coordinator_->Tick();
+  if (following_ != nullptr) following_->Tick();
+  world_.After(*this, kTick, [this] { Tick(); });
+}
+
+void SimServer::DieAfter(uint64_t touches, absl::Duration down) {
+  mortal_ = true;
+  touches_left_ = touches;
+  down_ = down;
+  // One that has nothing to say dies as well.
+  world_.After(*this, absl::Seconds(1), [this] { throw ProcessDied{this}; });
+}
+
+void SimServer::Touch() {
+  if (mortal_ && touches_left_-- == 0) throw ProcessDied{this};
+}
+
+void SimServer::OnDied() {
+  Warn("is killed");
+  ++deaths_;
+  Stop();
+  world_.After(*this, down_, [this] { Start(); });
+}
+
+void SimServer::Stop() {
+  mortal_ = false;
+  ForgetEvents();
+  network_.Listen(AddressOf(options_.index), nullptr);
+  network_.ServerDied(*this);
+  network_.ClientDied(*this, /*tell=*/false);
+  if (std::exchange(damage_at_death_, false)) DamageState();
+  following_ = nullptr;
+  coordinator_ = nullptr;
+  jobs_ = nullptr;
+  store_ = nullptr;
+  plan_store_ = nullptr;
+  directory_ = nullptr;
+}
+
+void SimServer::DamageState() {
+  const std::shared_ptr<const server::Slot> slot = newest_sent_.lock();
+  if (slot == nullptr || slot->values.size() == 0) return;
+  // As the kernel would find it on its pages.
+  const_cast<std::byte*>(slot->values.data())[0] ^= std::byte{1};
+  Warn("the newest round that was sent is damaged");
+  damaged_ = true;
+  checker_.OnStateLost();
+}
+
+std::shared_ptr<ServerEnd> SimServer::AcceptData(std::shared_ptr<Stream> stream) {
+  return std::make_shared<ExchangeEnd>(std::move(stream), *jobs_, world_, checker_, *this);
+}
+
+std::shared_ptr<ServerEnd> SimServer::AcceptControl(std::shared_ptr<Stream> stream) {
+  return std::make_shared<JoinEnd>(std::move(stream), coordinator_.get(), *this);
+}
+
+std::shared_ptr<ServerEnd> SimServer::AcceptFollow(std::shared_ptr<Stream> stream) {
+  return std::make_shared<FollowEnd>(std::move(stream), coordinator_.get(), *this);
+}
+
+std::vector<client::RoundWait> SimServer::Explain(const std::string& job, GroupId group) {
+  std::vector<client::RoundWait> waits;
+  const std::shared_ptr<server::Job> found = jobs_->Find(job);
+  if (found == nullptr) return waits;
+  for (const server::RoundWait& wait : found->Explain(group)) {
+    waits.push_back({wait.group, wait.round, server::ToString(wait)});
+  }
+  return waits;
+}
+
+void SimServer::Note(const std::string& line) {
+  if (world_.tracing()) world_.Trace(absl::StrCat(name(), ": ", line));
+}
+
+void SimServer::Warn(const std::string& line) { Note(absl::StrCat("! ", line)); }
+
+}  // namespace syncgrads::sim

@@ -1,0 +1,304 @@
+#include "tests/sim/sim_worker.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "tests/sim/sim_server.h"
+#include "tests/sim/sim_transport.h"
+
+namespace syncgrads::sim {
+namespace {
+
+// Longer than anything may take: a wait that ends with it is a failure.
+constexpr absl::Duration kPatience = absl::Seconds(90);
+
+// Lives of one worker that did not end well.
+constexpr int kMostLives = 400;
+
+}  // namespace
+
+SimWorker::SimWorker(WorkerShape shape, const JobShape& job, World& world, Network& network,
+                     Fibers& fibers, Checker& checker)
+    : Process(shape.name),
+      shape_(std::move(shape)),
+      job_(job),
+      world_(world),
+      network_(network),
+      fibers_(fibers),
+      checker_(checker) {}
+
+SimWorker::~SimWorker() = default;
+
+void SimWorker::Start() { StartAgainAfter(shape_.starts_after); }
+
+void SimWorker::StartAgainAfter(absl::Duration delay) {
+  world_.After(*this, delay, [this] {
+    if (superseded_) return Finish(true);
+    ++lives_;
+    incarnation_ = Incarnation{world_.random().Next() | 1};
+    joined_ = ending_ = was_killed_ = false;
+    ended_with_ = absl::UnknownError("it was killed");
+    Doing("starts");
+    fiber_ = fibers_.Start(
+        *this, [this] { ended_with_ = Live(); }, [this] { OnLifeOver(); });
+  });
+}
+
+void SimWorker::Kill(std::optional<absl::Duration> down) {
+  if (!alive() || was_killed_) return;
+  Doing("is killed");
+  was_killed_ = true;
+  down_ = down;
+  if (frozen()) world_.Thaw(*this);
+  network_.ClientDied(*this, /*tell=*/true);
+  // What it does last is no more than to close.
+  if (!ending_) fibers_.Kill(fiber_);
+}
+
+void SimWorker::Doing(std::string what) {
+  doing_ = std::move(what);
+  if (world_.tracing()) world_.Trace(absl::StrCat(name(), ": ", doing_));
+}
+
+void SimWorker::Finish(bool well) {
+  done_ = true;
+  finished_ = well;
+  Doing(absl::StrCat("is done, ", well ? "well" : "not well", "; before, it ", doing_));
+}
+
+bool SimWorker::IsExcused(const absl::Status& status) const {
+  const std::optional<Checker::Admission> admission = checker_.AdmissionOf(incarnation_);
+  if (admission.has_value() && checker_.MayBeRefused(admission->generation, admission->member)) {
+    return true;
+  }
+  // The one who had the first parameters is gone.
+  if (absl::StrContains(status.message(), "nobody gave the initial values")) {
+    return !checker_.dropped().empty();
+  }
+  if (checker_.state_lost()) return true;
+  // Out of reach for a lease.
+  return disturbed_ && absl::IsUnavailable(status);
+}
+
+void SimWorker::OnLifeOver() {
+  fiber_ = nullptr;
+  ForgetEvents();
+  const absl::Status status = std::exchange(ended_with_, absl::OkStatus());
+  if (was_killed_) {
+    // Until it has begun, every job takes a worker back.
+    if (!down_.has_value() && !joined_) down_ = absl::Milliseconds(300);
+    if (!down_.has_value()) return Finish(false);
+    return StartAgainAfter(*down_);
+  }
+  if (status.ok()) return Finish(true);
+  Doing(absl::StrCat("fails: ", status.ToString()));
+  if (!joined_) {
+    // The job has had its end, or begun without this one.
+    if (checker_.any_closed()) return Finish(false);
+    if (absl::IsResourceExhausted(status) && (disturbed_ || !shape_.first)) return Finish(false);
+    // A predecessor is not known to be dead; or nobody has opened the job.
+    const bool again = absl::IsAlreadyExists(status) || absl::IsAborted(status) ||
+                       IsExcused(status) || (disturbed_ && absl::IsFailedPrecondition(status));
+    if (!again) return world_.Fail(absl::StrCat(name(), " cannot join: ", status.ToString()));
+  } else if (!IsExcused(status)) {
+    return world_.Fail(absl::StrCat(name(), " fails for no reason: ", status.ToString()));
+  } else if (!job_.elastic) {
+    return Finish(false);
+  }
+  if (lives_ == kMostLives) return world_.Fail(absl::StrCat(name(), " fails again and again"));
+  StartAgainAfter(absl::Milliseconds(300));
+}
+
+absl::Status SimWorker::Live() {
+  parameters_.clear();
+  for (uint32_t t = 0; t < job_.group.tensors.size(); ++t) {
+    const TensorSpec& tensor = job_.group.tensors[t];
+    std::vector<float>& values = parameters_.emplace_back(tensor.elements());
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(100 * t + i);
+  }
+  gradients_ = results_ = parameters_;
+  in_gradients_.assign(parameters_.size(), false);
+  steps_done_ = 0;
+
+  ClientOptions options;
+  options.coordinator = SimServer::AddressOf(0);
+  options.job = "job";
+  options.token = "secret";
+  options.name = shape_.name;
+  options.rank = shape_.rank;
+  options.world_size = job_.world_size;
+  options.max_workers = job_.max_workers;
+  options.min_workers = job_.min_workers;
+  options.only_running = !shape_.first || checker_.any_admitted();
+  options.connections_per_server = job_.connections;
+  options.shared_memory = false;
+  client::Session session(options, {std::make_unique<SimTransport>(network_, *this, checker_),
+                                    std::make_unique<SimTimers>(world_, *this), incarnation_});
+  absl::Status status = Train(session);
+  ending_ = true;
+  return status;
+}
+
+absl::Status SimWorker::Train(client::Session& session) {
+  Doing("joins");
+  SYNCGRADS_RETURN_IF_ERROR(session.Join(kPatience));
+  joined_ = true;
+  Doing("registers");
+  SYNCGRADS_ASSIGN_OR_RETURN(Group* const group, session.Register(job_.group, kPatience));
+  if (job_.on_servers() && !session.is_newcomer()) {
+    SYNCGRADS_RETURN_IF_ERROR(Broadcast(session, *group));
+  }
+  if (job_.elastic) {
+    std::vector<NamedTensor> state;
+    for (uint32_t t = 0; t < parameters_.size(); ++t) {
+      state.push_back({job_.group.tensors[t], parameters_[t].data()});
+    }
+    state.push_back({{"steps", DType::kI64, {}}, &steps_done_});
+    Doing("takes its state");
+    SYNCGRADS_ASSIGN_OR_RETURN(const bool newcomer, group->RegisterState(state, kPatience));
+    if (newcomer) {
+      if (static_cast<uint64_t>(steps_done_) + 1 != group->step()) {
+        world_.Fail(absl::StrCat(name(), " begins with step ", group->step(),
+                                 " on the state after step ", steps_done_));
+      }
+      if (steps_done_ > 0) {
+        checker_.OnStep(name(), checker_.AdmissionOf(incarnation_)->generation, steps_done_,
+                        State());
+      }
+    }
+  }
+  SYNCGRADS_RETURN_IF_ERROR(TrainSteps(session, *group));
+  Doing("leaves");
+  return session.Leave(kPatience);
+}
+
+absl::Status SimWorker::Broadcast(client::Session&, Group& group) {
+  std::vector<void*> tensors;
+  for (std::vector<float>& tensor : parameters_) tensors.push_back(tensor.data());
+  Doing("broadcasts");
+  return group.Broadcast(0, tensors, kPatience);
+}
+
+absl::Status SimWorker::TrainSteps(client::Session& session, Group& group) {
+  const Generation generation = checker_.AdmissionOf(incarnation_)->generation;
+  bool ended = false;
+  while (true) {
+    const uint64_t step = group.step();
+    if (step != static_cast<uint64_t>(steps_done_) + 1) {
+      world_.Fail(absl::StrCat(name(), " goes from step ", steps_done_, " to step ", step));
+    }
+    fibers_.Sleep(world_.random().Between(absl::ZeroDuration(), job_.most_in_step));
+    if (!ended && step > shape_.data_steps) {
+      Doing(absl::StrCat("ends its data before step ", step));
+      SYNCGRADS_RETURN_IF_ERROR(group.End(kPatience));
+      ended = true;
+      if (!shape_.follows) return absl::OkStatus();
+    }
+    if (ended) {
+      std::vector<void*> results;
+      for (std::vector<float>& result : results_) results.push_back(result.data());
+      in_gradients_.assign(parameters_.size(), false);
+      SYNCGRADS_RETURN_IF_ERROR(group.SkipAll(results));
+    } else {
+      uint64_t epoch = 0;
+      if (job_.group.one_epoch) {
+        SYNCGRADS_ASSIGN_OR_RETURN(const StepMembers members, group.BeginStep());
+        epoch = members.epoch;
+      }
+      SYNCGRADS_RETURN_IF_ERROR(Contribute(group, epoch));
+    }
+    Doing(absl::StrCat("waits for step ", step));
+    const absl::StatusOr<std::vector<Contributors>> counts = group.WaitStep(kPatience);
+    if (ended && absl::IsOutOfRange(counts.status())) break;
+    if (job_.group.one_epoch && absl::IsAborted(counts.status()) && session.status().ok()) {
+      Doing(absl::StrCat("begins step ", step, " again"));
+      SYNCGRADS_RETURN_IF_ERROR(group.RestartStep(kPatience));
+      continue;
+    }
+    SYNCGRADS_RETURN_IF_ERROR(counts.status());
+    SYNCGRADS_RETURN_IF_ERROR(EndStep(group, step, *counts));
+    checker_.OnStep(name(), generation, step, State());
+  }
+  checker_.OnEnd(name(), generation, steps_done_, State());
+  return absl::OkStatus();
+}
+
+std::vector<float> SimWorker::GradientOf(uint64_t step, uint32_t tensor, uint64_t epoch) const {
+  uint64_t seed = Mix(step * 1000 + tensor + 1'000'000 * epoch);
+  for (char c : shape_.name) seed = Mix(seed + static_cast<unsigned char>(c));
+  std::vector<float> values(job_.group.tensors[tensor].elements());
+  for (float& value : values) {
+    seed = Mix(seed);
+    value = static_cast<float>(static_cast<int64_t>(seed % 2001) - 1000);
+  }
+  return values;
+}
+
+absl::Status SimWorker::Contribute(Group& group, uint64_t epoch) {
+  const uint64_t step = group.step();
+  if (shape_.weighted) {
+    SYNCGRADS_RETURN_IF_ERROR(group.SetWeight(static_cast<double>(1 + Mix(step) % 4)));
+  }
+  std::vector<uint32_t> order(parameters_.size());
+  for (uint32_t t = 0; t < order.size(); ++t) order[t] = t;
+  world_.random().Shuffle(order);
+  Doing(absl::StrCat("pushes step ", step));
+  for (uint32_t t : order) {
+    fibers_.Sleep(world_.random().Between(absl::ZeroDuration(), job_.most_between_pushes));
+    gradients_[t] = GradientOf(step, t, epoch);
+    // The result may go where the gradient was, or elsewhere.
+    float* const result = (step + t) % 2 == 0 ? gradients_[t].data() : results_[t].data();
+    // The same of all attempts: it is a function of the step.
+    const bool skips = static_cast<double>(Mix(step * 77 + t) % 1000) < 1000 * shape_.skips;
+    SYNCGRADS_RETURN_IF_ERROR(skips ? group.Skip(TensorId{t}, results_[t].data())
+                                    : group.Push(TensorId{t}, gradients_[t].data(),
+                                                 gradients_[t].size() * sizeof(float), result));
+    in_gradients_[t] = !skips && result != results_[t].data();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SimWorker::EndStep(Group& group, uint64_t step,
+                                const std::vector<Contributors>& counts) {
+  const Checker::Admission admission = *checker_.AdmissionOf(incarnation_);
+  for (uint32_t t = 0; t < parameters_.size(); ++t) {
+    if (in_gradients_[t]) results_[t] = gradients_[t];
+    const Checker::TensorResult expected =
+        checker_.ResultOf(admission.generation, job_.group.name, step, TensorId{t});
+    if (!expected.known) {
+      world_.Fail(absl::StrCat(name(), " ends step ", step, ", which has not closed"));
+      return absl::OkStatus();
+    }
+    if (counts[t].least != expected.least || counts[t].most != expected.most) {
+      world_.Fail(absl::StrCat(name(), " is told of other contributors in step ", step));
+    }
+    if (expected.bytes.empty()) continue;  // nobody contributed
+    if (std::memcmp(results_[t].data(), expected.bytes.data(), expected.bytes.size()) != 0) {
+      world_.Fail(absl::StrCat(name(), " has another result of step ", step, ", tensor ", t));
+    }
+    if (job_.on_servers()) {
+      parameters_[t] = results_[t];
+    } else {
+      for (size_t i = 0; i < parameters_[t].size(); ++i) parameters_[t][i] -= results_[t][i];
+    }
+  }
+  steps_done_ = static_cast<int64_t>(step);
+  if (group.step() != step + 1) {
+    world_.Fail(absl::StrCat(name(), " is in step ", group.step(), " after step ", step));
+  }
+  return absl::OkStatus();
+}
+
+std::string SimWorker::State() const {
+  std::string state;
+  for (const std::vector<float>& tensor : parameters_) {
+    state.append(reinterpret_cast<const char*>(tensor.data()), tensor.size() * sizeof(float));
+  }
+  return state;
+}
+
+}  // namespace syncgrads::sim
