@@ -370,6 +370,8 @@ absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(cons
   if (!closed.finite && !TakesNonFinite(plan_.spec)) {
     SetAsideNonFiniteLocked(epoch, answers);
     contributions = SeatedLocked(epoch);
+    // Made anew, and perhaps in a codec, which has its checksum taken later.
+    slot->values_checksum.reset();
     SYNCGRADS_ASSIGN_OR_RETURN(closed, ComputeLocked(contributions, *slot));
   }
   if (!std::holds_alternative<Gather>(plan_.spec.rule)) {
