@@ -96,8 +96,8 @@ TEST_F(StateHandoverTest, ANewerEpochThatAsksInTheSameRoundIsGivenTheStateAgain)
 }
 
 TEST_F(StateHandoverTest, AWorkerThatNoEpochListsIsToldThatNobodyBringsItUpToDate) {
-  Session session({}, {std::make_unique<FakeTransport>(), std::make_unique<FakeTimers>(),
-                       Incarnation{1}});
+  Session session(
+      {}, {std::make_unique<FakeTransport>(), std::make_unique<FakeTimers>(), Incarnation{1}});
   const absl::Status status = handover_->Take(Round{5}, timers_.Now(), session);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("group \"state/model\""), std::string::npos) << status;

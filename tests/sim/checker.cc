@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/kernels/reference.h"
@@ -70,7 +71,10 @@ void Checker::OnChange(ServerIndex server, const server::PlanChange& change) {
   if (server != ServerIndex{0}) return;
   if (gone != nullptr) {
     job.gone[gone->member] = {gone->in_order, gone->last_rounds};
-    if (!gone->in_order && !IsNewcomer(job, gone->member)) {
+    // Members may leave while a newcomer waits for their state.
+    const bool left_alone =
+        IsNewcomer(job, gone->member) && absl::StrContains(gone->reason, "no worker is left");
+    if (!gone->in_order && !left_alone) {
       dropped_.push_back(absl::StrCat("member ", ToNumber(gone->member), ": ", gone->reason));
     }
   } else if (const auto* group = std::get_if<std::shared_ptr<const GroupPlan>>(&change.kind)) {

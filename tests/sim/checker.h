@@ -81,7 +81,7 @@ class Checker {
 
   // Whether a member has a reason to be refused: it was dropped, or its job is over.
   bool MayBeRefused(Generation generation, MemberId member) const;
-  // Members that were dropped and no newcomers, in words.
+  // Members that were dropped, in words; not newcomers whom all others left alone.
   const std::vector<std::string>& dropped() const { return dropped_; }
   // Steps of the training group whose results have been sent.
   uint64_t furthest() const { return furthest_; }
@@ -127,7 +127,7 @@ class Checker {
 
   void OnChange(ServerIndex server, const server::PlanChange& change);
   void OnEpoch(Generation generation, Job& job, const Epoch& epoch);
-  // In no epoch, or not brought up to date: the others may leave without it.
+  // In no epoch, or not brought up to date.
   static bool IsNewcomer(const Job& job, MemberId member);
   // The epoch that a round belongs to; null if there is none.
   static const Epoch* EpochOf(const Job& job, GroupId group, Round round);

@@ -405,7 +405,8 @@ TEST(ChunkRoundsTest, FollowersGoOnToTheRoundsOfANewcomerThatHasData) {
   rounds.End(1, 0);
   rounds.Skip(0, 1);
   rounds.Skip(1, 1);
-  EXPECT_EQ(rounds.sink(0).error(), "") << "the round before the newcomer's has nobody's data";
+  EXPECT_THAT(rounds.sink(0).error(), IsOk())
+      << "the round before the newcomer's has nobody's data";
   EXPECT_THAT(rounds.counts(0), ElementsAre(0));
   rounds.Skip(0, 2);
   rounds.Skip(1, 2);
