@@ -51,6 +51,8 @@ absl::Status GroupRounds::SendRefusedAgain(Chunks chunks, absl::Time deadline) {
       }
       chunks_[c] = ChunkRound();
       --failures_;
+      // It is encoded from the same residual.
+      compressor_.Discard(ChunkId{c});
       departures.push_back(CompleteLocked(c));
     }
   }
