@@ -27,6 +27,7 @@ absl::Status SystemError(absl::string_view what, absl::string_view path, int err
       return absl::PermissionDeniedError(message);
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
       return absl::ResourceExhaustedError(message);
     case EISDIR:
       return absl::InvalidArgumentError(message);
@@ -47,7 +48,8 @@ absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) 
   return absl::OkStatus();
 }
 
-// Makes a rename in `directory` outlast a crash of the machine.
+}  // namespace
+
 absl::Status SyncDirectory(const std::string& directory) {
   const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return SystemError("cannot open", directory, errno);
@@ -58,6 +60,8 @@ absl::Status SyncDirectory(const std::string& directory) {
   if (result != 0 && error != EINVAL) return SystemError("cannot sync", directory, error);
   return absl::OkStatus();
 }
+
+namespace {
 
 enum class Durability { kProcess, kMachine };
 

@@ -34,13 +34,17 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
 // Errors:
 //   NotFound            the directory does not exist
 //   PermissionDenied    it may not be written
-//   ResourceExhausted   the disk is full
+//   ResourceExhausted   the disk is full, or files may not be so long
 //   Internal            any other error of the system, in its words
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::Span<const absl::string_view> pieces);
 
 // The same, but a crash of the machine may leave the file damaged; it is quicker.
 absl::Status ReplaceFile(const std::string& path, absl::Span<const absl::string_view> pieces);
+
+// Makes what was renamed, made or removed in `directory` outlast a crash of the
+// machine. Errors: NotFound, PermissionDenied, Internal, as above.
+absl::Status SyncDirectory(const std::string& directory);
 
 }  // namespace syncgrads
 

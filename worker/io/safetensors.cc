@@ -95,7 +95,7 @@ absl::StatusOr<Entry> ParseEntry(const std::string& path, const std::string& nam
 
 }  // namespace
 
-absl::Status WriteSafetensors(const std::string& path, absl::Span<const StoredTensor> tensors,
+std::string SafetensorsHeader(absl::Span<const StoredTensor> tensors,
                               const std::map<std::string, std::string>& metadata) {
   json header = json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
@@ -110,8 +110,13 @@ absl::Status WriteSafetensors(const std::string& path, absl::Span<const StoredTe
   // Names and metadata may come from data; what is not UTF-8 is replaced.
   std::string text = header.dump(-1, ' ', false, json::error_handler_t::replace);
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  const std::string length = EncodeNumber(text.size());
-  std::vector<absl::string_view> pieces = {length, text};
+  return EncodeNumber(text.size()) + text;
+}
+
+absl::Status WriteSafetensors(const std::string& path, absl::Span<const StoredTensor> tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  const std::string header = SafetensorsHeader(tensors, metadata);
+  std::vector<absl::string_view> pieces = {header};
   for (const StoredTensor& tensor : tensors) pieces.push_back(tensor.bytes);
   return WriteFileAtomically(path, pieces);
 }

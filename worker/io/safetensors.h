@@ -28,8 +28,12 @@ struct StoredTensor {
   absl::string_view bytes;
 };
 
-// Writes the file `path` as a whole or not at all. Names differ from each other
-// and from "__metadata__".
+// What such a file begins with; the tensors' bytes follow, in the order given. Names
+// differ from each other and from "__metadata__".
+std::string SafetensorsHeader(absl::Span<const StoredTensor> tensors,
+                              const std::map<std::string, std::string>& metadata);
+
+// Writes the file `path` as a whole or not at all.
 //
 // Errors: as WriteFileAtomically.
 absl::Status WriteSafetensors(const std::string& path, absl::Span<const StoredTensor> tensors,

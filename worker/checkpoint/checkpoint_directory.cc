@@ -1,0 +1,244 @@
+#include "worker/checkpoint/checkpoint_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "common/status_macros.h"
+#include "worker/base/file.h"
+
+namespace syncgrads {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kDamaged = ".damaged";
+// A manifest names a few files, whatever the model's size.
+constexpr size_t kMaxManifestBytes = 16 << 20;
+
+absl::Status SystemError(absl::string_view what, const std::string& path,
+                         const std::error_code& error) {
+  const std::string message = absl::StrCat("cannot ", what, " ", path, ": ", error.message());
+  if (error == std::errc::permission_denied || error == std::errc::operation_not_permitted ||
+      error == std::errc::read_only_file_system) {
+    return absl::PermissionDeniedError(message);
+  }
+  if (error == std::errc::no_space_on_device) return absl::ResourceExhaustedError(message);
+  return absl::InternalError(message);
+}
+
+std::string ManifestOf(const std::string& checkpoint) {
+  return absl::StrCat(checkpoint, "/", kManifest);
+}
+
+bool IsComplete(const std::string& checkpoint) { return fs::exists(ManifestOf(checkpoint)); }
+
+// "step-000000000120" -> 120.
+std::optional<uint64_t> StepOf(absl::string_view name) {
+  uint64_t step = 0;
+  if (!absl::ConsumePrefix(&name, "step-") || !absl::SimpleAtoi(name, &step)) return std::nullopt;
+  return step;
+}
+
+// The steps of all checkpoints, ascending; `complete` or begun.
+absl::StatusOr<std::vector<uint64_t>> FindSteps(const std::string& directory, bool complete) {
+  std::vector<uint64_t> steps;
+  std::error_code error;
+  fs::directory_iterator entries(directory, error);
+  if (error == std::errc::no_such_file_or_directory) return steps;
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    const std::optional<uint64_t> step = StepOf(entries->path().filename().string());
+    if (step.has_value() && IsComplete(entries->path().string()) == complete) {
+      steps.push_back(*step);
+    }
+  }
+  if (error) return SystemError("read", directory, error);
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+// The manifest first: what is left of a checkpoint is none.
+absl::Status Remove(const std::string& checkpoint) {
+  if (IsComplete(checkpoint)) {
+    std::error_code error;
+    fs::remove(ManifestOf(checkpoint), error);
+    if (error) return SystemError("remove", ManifestOf(checkpoint), error);
+    SYNCGRADS_RETURN_IF_ERROR(SyncDirectory(checkpoint));
+  }
+  std::error_code error;
+  fs::remove_all(checkpoint, error);
+  return error ? SystemError("remove", checkpoint, error) : absl::OkStatus();
+}
+
+absl::Status MakeDirectories(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  return error ? SystemError("make", path, error) : absl::OkStatus();
+}
+
+// A link to a checkpoint beside it, in place of any of that name.
+absl::Status Link(const std::string& directory, const std::string& name, const std::string& to) {
+  const std::string temporary = absl::StrCat(directory, "/.", name);
+  std::error_code error;
+  fs::remove(temporary, error);
+  fs::create_symlink(fs::path(to).filename(), temporary, error);
+  if (!error) fs::rename(temporary, absl::StrCat(directory, "/", name), error);
+  return error ? SystemError("link", absl::StrCat(directory, "/", name), error) : absl::OkStatus();
+}
+
+// Holds the lock until it is destroyed.
+class WriterLock {
+ public:
+  static absl::StatusOr<WriterLock> Take(const std::string& directory) {
+    const std::string path = absl::StrCat(directory, "/lock");
+    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (file < 0) return SystemError("open", path, std::error_code(errno, std::generic_category()));
+    WriterLock lock(file);
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) return lock;
+    return absl::UnavailableError(absl::StrCat("another process writes a checkpoint to ", directory,
+                                               " (it holds ", path,
+                                               "): jobs need directories of their own"));
+  }
+  WriterLock(WriterLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+  ~WriterLock() {
+    if (file_ >= 0) close(file_);
+  }
+
+ private:
+  explicit WriterLock(int file) : file_(file) {}
+  int file_;
+};
+
+}  // namespace
+
+absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path) {
+  Checkpoint checkpoint;
+  checkpoint.path = path;
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string json, ReadFile(ManifestOf(path), kMaxManifestBytes));
+  SYNCGRADS_ASSIGN_OR_RETURN(checkpoint.manifest, ParseManifest(json, ManifestOf(path)));
+  for (const ManifestFile& file : checkpoint.manifest.files) {
+    const std::string file_path = absl::StrCat(path, "/", file.name);
+    absl::StatusOr<std::string> contents = ReadFile(file_path, std::numeric_limits<size_t>::max());
+    if (!contents.ok()) return absl::DataLossError(contents.status().message());
+    if (contents->size() != file.bytes) {
+      return absl::DataLossError(absl::StrCat(file_path, " has ", contents->size(),
+                                              " bytes, its manifest says ", file.bytes));
+    }
+    const uint64_t checksum = ChecksumOf({*contents});
+    if (checksum != file.checksum) {
+      return absl::DataLossError(
+          absl::StrCat(file_path, " has checksum ", absl::Hex(checksum, absl::kZeroPad16),
+                       ", its manifest says ", absl::Hex(file.checksum, absl::kZeroPad16)));
+    }
+    checkpoint.files[file.name] = *std::move(contents);
+  }
+  return checkpoint;
+}
+
+std::string CheckpointDirectory::PathOf(uint64_t step) const {
+  return absl::StrFormat("%s/step-%012d", options_.path, step);
+}
+
+absl::StatusOr<std::vector<uint64_t>> CheckpointDirectory::Steps() const {
+  return FindSteps(options_.path, /*complete=*/true);
+}
+
+absl::StatusOr<std::string> CheckpointDirectory::Write(Manifest manifest,
+                                                       absl::Span<const CheckpointFile> files) {
+  SYNCGRADS_RETURN_IF_ERROR(MakeDirectories(options_.path));
+  SYNCGRADS_ASSIGN_OR_RETURN(const WriterLock lock, WriterLock::Take(options_.path));
+  SYNCGRADS_RETURN_IF_ERROR(RemoveUnfinished());
+  const std::string path = PathOf(manifest.step);
+  SYNCGRADS_RETURN_IF_ERROR(Remove(path));
+  const absl::Status written = WriteFiles(path, manifest, files);
+  if (!written.ok()) {
+    // A full disk had better not be filled with what nobody can read.
+    Remove(path).IgnoreError();
+    return written;
+  }
+  SYNCGRADS_RETURN_IF_ERROR(Prune(manifest.step));
+  return path;
+}
+
+absl::Status CheckpointDirectory::WriteFiles(const std::string& path, Manifest& manifest,
+                                             absl::Span<const CheckpointFile> files) const {
+  SYNCGRADS_RETURN_IF_ERROR(MakeDirectories(path));
+  manifest.files.clear();
+  for (const CheckpointFile& file : files) {
+    ManifestFile& described = manifest.files.emplace_back();
+    described.name = file.name;
+    for (const absl::string_view piece : file.pieces) described.bytes += piece.size();
+    described.checksum = ChecksumOf(file.pieces);
+    SYNCGRADS_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(path, "/", file.name), file.pieces));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(SyncDirectory(options_.path));
+  return WriteFileAtomically(ManifestOf(path), {ToJson(manifest)});
+}
+
+absl::Status CheckpointDirectory::Prune(uint64_t newest) const {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, Steps());
+  std::optional<uint64_t> best;
+  double best_score = 0;
+  for (const uint64_t step : steps) {
+    if (!options_.keep_best) break;
+    const std::string path = ManifestOf(PathOf(step));
+    const absl::StatusOr<std::string> json = ReadFile(path, kMaxManifestBytes);
+    const absl::StatusOr<Manifest> manifest =
+        json.ok() ? ParseManifest(*json, path) : json.status();
+    // One that is damaged is for ReadNewest to find.
+    if (!manifest.ok() || !manifest->score.has_value()) continue;
+    if (best.has_value() && *manifest->score <= best_score) continue;
+    best = step;
+    best_score = *manifest->score;
+  }
+  SYNCGRADS_RETURN_IF_ERROR(Link(options_.path, "latest", PathOf(newest)));
+  if (best.has_value()) SYNCGRADS_RETURN_IF_ERROR(Link(options_.path, "best", PathOf(*best)));
+  for (size_t i = 0; i + options_.keep < steps.size(); ++i) {
+    if (steps[i] != best && steps[i] != newest) {
+      SYNCGRADS_RETURN_IF_ERROR(Remove(PathOf(steps[i])));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointDirectory::RemoveUnfinished() const {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps,
+                             FindSteps(options_.path, /*complete=*/false));
+  for (const uint64_t step : steps) SYNCGRADS_RETURN_IF_ERROR(Remove(PathOf(step)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<Checkpoint>> CheckpointDirectory::ReadNewest(
+    const std::function<void(const absl::Status&)>& warn) const {
+  SYNCGRADS_ASSIGN_OR_RETURN(std::vector<uint64_t> steps, Steps());
+  for (; !steps.empty(); steps.pop_back()) {
+    const std::string path = PathOf(steps.back());
+    absl::StatusOr<Checkpoint> checkpoint = ReadCheckpoint(path);
+    if (checkpoint.ok()) return std::optional<Checkpoint>(*std::move(checkpoint));
+    if (!absl::IsDataLoss(checkpoint.status())) return checkpoint.status();
+    warn(checkpoint.status());
+    // Out of the way of those that will be written, and there for whoever asks why.
+    const std::string aside = path + kDamaged;
+    std::error_code error;
+    fs::remove_all(aside, error);
+    fs::rename(path, aside, error);
+    if (error) warn(SystemError("rename", path, error));
+  }
+  return std::optional<Checkpoint>();
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,181 @@
+#include "worker/checkpoint/manifest.h"
+
+// For XXH3_state_t as a value.
+#define XXH_STATIC_LINKING_ONLY
+#include <xxhash.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kFormat = 1;
+
+std::string Hex(uint64_t checksum) { return absl::StrCat(absl::Hex(checksum, absl::kZeroPad16)); }
+
+std::string Dump(const json& value, int indent) {
+  return value.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+absl::Status Damaged(const std::string& path, absl::string_view problem) {
+  return absl::DataLossError(absl::StrCat(path, ": ", problem));
+}
+
+// Reads the members of an object; the first that is not as it should be is kept.
+class Members {
+ public:
+  Members(const json& object, const std::string& path) : object_(object), path_(path) {}
+
+  template <typename T>
+  void Read(const char* name, T& out) {
+    const auto found = object_.find(name);
+    if (found == object_.end()) return Note(absl::StrCat("has no \"", name, "\""));
+    if constexpr (std::is_same_v<T, std::string>) {
+      if (!found->is_string()) return NoteKind(name, "string", *found);
+    } else if constexpr (std::is_same_v<T, double>) {
+      if (!found->is_number()) return NoteKind(name, "number", *found);
+    } else if constexpr (std::is_same_v<T, json>) {
+    } else {
+      if (!found->is_number_unsigned()) return NoteKind(name, "whole number", *found);
+    }
+    out = found->get<T>();
+  }
+
+  void ReadChecksum(const char* name, uint64_t& out) {
+    std::string text;
+    Read(name, text);
+    if (status_.ok() && !absl::SimpleHexAtoi(text, &out)) NoteKind(name, "checksum", text);
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void Note(absl::string_view problem) {
+    if (status_.ok()) status_ = Damaged(path_, problem);
+  }
+  void NoteKind(const char* name, const char* kind, const json& value) {
+    Note(absl::StrCat("\"", name, "\" is no ", kind, ": ", Dump(value, -1)));
+  }
+
+  const json& object_;
+  const std::string& path_;
+  absl::Status status_;
+};
+
+json Body(const Manifest& manifest) {
+  json body = {{"format", kFormat},
+               {"job", manifest.job},
+               {"step", manifest.step},
+               {"dtype", manifest.dtype},
+               {"place", manifest.place},
+               {"optimizer", manifest.optimizer},
+               {"seed", manifest.seed},
+               {"workers", manifest.workers},
+               {"shards", manifest.shards},
+               {"data", json::array()},
+               {"evaluation", manifest.evaluation},
+               {"written_at", manifest.written_at},
+               {"files", json::array()}};
+  for (const DataSegment& segment : manifest.data) {
+    body["data"].push_back({{"workers", segment.workers},
+                            {"batch_size", segment.batch_size},
+                            {"steps", segment.steps}});
+  }
+  if (manifest.score.has_value()) body["score"] = *manifest.score;
+  for (const ManifestFile& file : manifest.files) {
+    body["files"].push_back(
+        {{"name", file.name}, {"bytes", file.bytes}, {"xxh3", Hex(file.checksum)}});
+  }
+  return body;
+}
+
+absl::Status ReadLists(const json& body, const std::string& path, Manifest& manifest) {
+  Members members(body, path);
+  json data, evaluation, files;
+  members.Read("data", data);
+  members.Read("evaluation", evaluation);
+  members.Read("files", files);
+  SYNCGRADS_RETURN_IF_ERROR(members.status());
+  for (const json& value : data) {
+    DataSegment& segment = manifest.data.emplace_back();
+    Members of_segment(value, path);
+    of_segment.Read("workers", segment.workers);
+    of_segment.Read("batch_size", segment.batch_size);
+    of_segment.Read("steps", segment.steps);
+    SYNCGRADS_RETURN_IF_ERROR(of_segment.status());
+  }
+  for (const auto& [name, value] : evaluation.items()) {
+    // What is not finite is written as null.
+    if (value.is_number()) manifest.evaluation[name] = value.get<double>();
+  }
+  for (const json& value : files) {
+    ManifestFile& file = manifest.files.emplace_back();
+    Members of_file(value, path);
+    of_file.Read("name", file.name);
+    of_file.Read("bytes", file.bytes);
+    of_file.ReadChecksum("xxh3", file.checksum);
+    SYNCGRADS_RETURN_IF_ERROR(of_file.status());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint64_t ChecksumOf(absl::Span<const absl::string_view> pieces) {
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (const absl::string_view piece : pieces) {
+    XXH3_64bits_update(&state, piece.data(), piece.size());
+  }
+  return XXH3_64bits_digest(&state);
+}
+
+std::string ToJson(const Manifest& manifest) {
+  const json body = Body(manifest);
+  const json whole = {{"checkpoint", body}, {"xxh3", Hex(ChecksumOf({Dump(body, -1)}))}};
+  return Dump(whole, 1) + "\n";
+}
+
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string& path) {
+  const json whole = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (!whole.is_object() || !whole.contains("checkpoint") || !whole["checkpoint"].is_object()) {
+    return Damaged(path, absl::StrCat("is no manifest (", text.size(), " bytes)"));
+  }
+  const json& body = whole["checkpoint"];
+  Members outer(whole, path);
+  uint64_t recorded = 0;
+  outer.ReadChecksum("xxh3", recorded);
+  SYNCGRADS_RETURN_IF_ERROR(outer.status());
+  const uint64_t checksum = ChecksumOf({Dump(body, -1)});
+  if (checksum != recorded) {
+    return Damaged(path, absl::StrCat("has checksum ", Hex(checksum), ", it says ", Hex(recorded)));
+  }
+  Manifest manifest;
+  Members members(body, path);
+  uint64_t format = 0;
+  members.Read("format", format);
+  if (members.status().ok() && format != kFormat) {
+    return Damaged(path, absl::StrCat("has format ", format, ", this program reads ", kFormat));
+  }
+  members.Read("job", manifest.job);
+  members.Read("step", manifest.step);
+  members.Read("dtype", manifest.dtype);
+  members.Read("place", manifest.place);
+  members.Read("optimizer", manifest.optimizer);
+  members.Read("seed", manifest.seed);
+  members.Read("workers", manifest.workers);
+  members.Read("shards", manifest.shards);
+  members.Read("written_at", manifest.written_at);
+  if (body.contains("score")) members.Read("score", manifest.score.emplace());
+  SYNCGRADS_RETURN_IF_ERROR(members.status());
+  SYNCGRADS_RETURN_IF_ERROR(ReadLists(body, path, manifest));
+  return manifest;
+}
+
+}  // namespace syncgrads
