@@ -58,6 +58,12 @@ uint32_t Client::rank() const { return session_->rank(); }
 uint32_t Client::world_size() const { return session_->world_size(); }
 std::string Client::name() const { return session_->name(); }
 
+bool Client::TakeCheckpointRequest() { return session_->TakeCheckpointRequest(); }
+
+void Client::ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path) {
+  session_->ReportCheckpoint(step, path);
+}
+
 absl::StatusOr<Group*> Client::Register(const GroupSpec& spec, absl::Duration timeout) {
   return session_->Register(spec, timeout);
 }

@@ -117,6 +117,34 @@ struct StepOutcome {
   std::vector<std::vector<uint32_t>> parts;
 };
 
+// What an optimizer on the servers keeps of each tensor of its group, in the order of
+// registration.
+struct OptimizerState {
+  struct OfTensor {
+    // As many as the optimizer has, each as long as the tensor.
+    std::vector<std::vector<std::byte>> slots;
+    // How often the tensor has been updated.
+    uint64_t updates = 0;
+  };
+  std::vector<OfTensor> tensors;
+};
+
+// The servers' part of the state after a step, which they keep for as long as this
+// object lives and has not been read, while further steps are made. Thread-compatible.
+class HeldOptimizer {
+ public:
+  virtual ~HeldOptimizer() = default;
+
+  // To be called once, on any thread. Where a worker's death has left parts of a tensor
+  // with different numbers of updates, the largest is taken.
+  //
+  // Errors:
+  //   Unavailable       a server was restarted, or is out of reach: names it
+  //   DeadlineExceeded  it took longer than HoldOptimizer was told
+  //   DataLoss          a server has sent what does not fit the group
+  virtual absl::StatusOr<OptimizerState> Read() = 0;
+};
+
 // The training group, or any other registered set of tensors that goes through
 // rounds together. A step is one round of every chunk.
 //
@@ -246,6 +274,20 @@ class Group {
   // order) become the parameters on the servers and in everybody's `tensors`.
   virtual absl::Status Broadcast(uint32_t root, absl::Span<void* const> tensors,
                                  absl::Duration timeout) = 0;
+  // The same, and the optimizer goes on from the root's `state`, which it must keep
+  // until this returns; the others' is not looked at.
+  virtual absl::Status Restore(uint32_t root, absl::Span<void* const> tensors,
+                               const OptimizerState& state, absl::Duration timeout) = 0;
+
+  // Optimizer on the servers: what it keeps after the step that WaitStep ended last. To
+  // be called before anything of the next step is pushed. Returns when all servers
+  // hold it. `timeout` is for this and for reading it.
+  //
+  // Errors:
+  //   FailedPrecondition  no step has ended, or a server does not keep it any more
+  //   InvalidArgument     the group has no optimizer on the servers
+  //   others              as HeldOptimizer::Read
+  virtual absl::StatusOr<std::unique_ptr<HeldOptimizer>> HoldOptimizer(absl::Duration timeout) = 0;
 };
 
 // A caller's array.
@@ -335,6 +377,12 @@ class Client {
   uint32_t world_size() const;
   std::string name() const;
   bool is_master() const { return rank() == 0; }
+
+  // Whether a checkpoint has been asked for (Admin.Checkpoint) since the last call.
+  bool TakeCheckpointRequest();
+  // Tells the coordinator of a checkpoint that this worker has written after `step`, or
+  // why there is none, for its log and its status. Returns at once.
+  void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path);
 
   // Registers a group, or finds it. The pointer lives as long as the client.
   //

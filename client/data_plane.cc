@@ -170,6 +170,21 @@ void DataPlane::Explain(const GroupRounds& rounds, const std::vector<ServerIndex
   }
 }
 
+std::vector<std::unique_ptr<OptimizerReader>> DataPlane::OpenOptimizer(const GroupPlan& plan,
+                                                                       Round round,
+                                                                       absl::Duration timeout) {
+  const OptimizerRequest request{options_.hello.job, options_.hello.token, options_.generation,
+                                 plan.id, round};
+  const std::set<ServerIndex> servers(plan.servers.begin(), plan.servers.end());
+  std::vector<std::unique_ptr<OptimizerReader>> readers;
+  for (const ServerIndex server : servers) {
+    readers.push_back(
+        transport_.OpenOptimizer(links_[ToNumber(server)]->address(), request, timeout));
+    if (readers.back() == nullptr) return {};
+  }
+  return readers;
+}
+
 void DataPlane::Send(ServerIndex server, const ChunkKey& key,
                      std::shared_ptr<const OutgoingMessage> message) {
   links_[ToNumber(server)]->Send(key, std::move(message));

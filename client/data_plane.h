@@ -81,6 +81,11 @@ class DataPlane : public Outbox {
   void Explain(const GroupRounds& rounds, const std::vector<ServerIndex>& servers,
                absl::Duration timeout, std::function<void(std::string)> answer);
 
+  // A reader of what the optimizer of `plan`'s group keeps after `round`, at each server
+  // that has chunks of it. Empty if the transport cannot.
+  std::vector<std::unique_ptr<OptimizerReader>> OpenOptimizer(const GroupPlan& plan, Round round,
+                                                              absl::Duration timeout);
+
   void Send(ServerIndex server, const ChunkKey& key,
             std::shared_ptr<const OutgoingMessage> message) override;
   void Forget(ServerIndex server, const ChunkKey& key) override;

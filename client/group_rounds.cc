@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/contribution.h"
+#include "client/optimizer_state.h"
 #include "common/aligned_buffer.h"
 #include "common/status_macros.h"
 
@@ -80,6 +81,12 @@ absl::Status GroupRounds::SetWeight(double weight) {
   }
   weight_ = weight;
   return absl::OkStatus();
+}
+
+void GroupRounds::SetRestored(const OptimizerState& state) {
+  MutexLock lock(mutex_);
+  restored_ = &state;
+  restored_updates_.resize(chunks_.size());
 }
 
 absl::Status GroupRounds::Push(TensorId tensor, absl::Span<const std::byte> values,
@@ -159,7 +166,11 @@ bool GroupRounds::DepartEncoded(Departure& departure) {
 void GroupRounds::Depart(Departure departure) {
   if (DepartEncoded(departure)) return;
   SharedBuffers* shared = outbox_.SharedWith(departure.server);
-  if (TotalBytes(departure.spans) < kMinSharedBytes) shared = nullptr;
+  const size_t bytes = TotalBytes(departure.spans);
+  // What restores a chunk is longer than what is staged of one, and goes but once.
+  if (bytes < kMinSharedBytes || bytes > plan_->layout.chunk(departure.key.chunk).bytes()) {
+    shared = nullptr;
+  }
   if (shared != nullptr && Staging::IsNeeded(departure.spans, *shared)) {
     departure.spans = staging_.Copy(*shared, departure.key.chunk, std::move(departure.spans));
   }
@@ -195,6 +206,12 @@ GroupRounds::Departure GroupRounds::CompleteLocked(uint32_t c) {
       header.absent_spans.push_back(s);
     }
     if (!tensor.result.buffer.empty() || tensor.result.in_place) header.without_result = false;
+  }
+  if (!present.empty() && restored_ != nullptr && round_ == Round{0}) {
+    for (absl::Span<const std::byte> span :
+         RestoredSpans(chunk, *restored_, restored_updates_[c])) {
+      present.push_back(span);
+    }
   }
   if (present.empty()) {
     header.skip = true;

@@ -86,6 +86,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
               const std::atomic<uint64_t>& epoch, Outbox& outbox);
 
   const GroupPlan& plan() const { return *plan_; }
+  std::shared_ptr<const GroupPlan> shared_plan() const { return plan_; }
   // The round that Push and Skip contribute to.
   Round round() const;
 
@@ -112,6 +113,10 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   // As Group::Push and Group::Skip.
   absl::Status Push(TensorId tensor, absl::Span<const std::byte> values, Destination result);
   absl::Status Skip(TensorId tensor, Destination result);
+
+  // The contributions to round 0 have what an optimizer keeps behind them. Before the
+  // first of them; `state` has passed CheckState and stays until the round is done.
+  void SetRestored(const OptimizerState& state);
 
   using Chunks = Layout::ChunkRange;
   Chunks AllChunks() const;
@@ -289,6 +294,9 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   size_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t in_use_ ABSL_GUARDED_BY(mutex_) = 0;
   bool data_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of round 0; and each chunk's counts on their way.
+  const OptimizerState* restored_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::vector<std::vector<uint64_t>> restored_updates_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -10,6 +10,7 @@
 #include "client/grpc_channel.h"
 #include "client/grpc_control_stream.h"
 #include "client/grpc_data_stream.h"
+#include "client/grpc_optimizer_reader.h"
 #include "client/grpc_reaper.h"
 #include "proto/admin.grpc.pb.h"
 
@@ -61,6 +62,12 @@ class GrpcTransport : public Transport {
           }
           answer(std::move(waits));
         });
+  }
+
+  std::unique_ptr<OptimizerReader> OpenOptimizer(const std::string& address,
+                                                 const OptimizerRequest& request,
+                                                 absl::Duration timeout) override {
+    return OpenGrpcOptimizerReader(address, request, timeout);
   }
 
  private:

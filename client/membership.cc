@@ -143,6 +143,8 @@ void Membership::OnReceived(Stream* stream, JobSignal signal) {
     MutexLock lock(mutex_);
     waiting_for_ = std::move(waiting->reason);
     trouble_ = absl::OkStatus();
+  } else if (std::holds_alternative<CheckpointAsked>(signal.kind)) {
+    events_.OnCheckpointAsked();
   } else if (auto* expelled = std::get_if<Expelled>(&signal.kind)) {
     Over(expelled->error.ok() ? absl::AbortedError("expelled without a reason")
                               : std::move(expelled->error));
@@ -234,6 +236,15 @@ void Membership::Beat() {
   timers_.After(interval, [weak = weak_from_this()] {
     if (auto self = weak.lock()) self->Beat();
   });
+}
+
+void Membership::Report(CheckpointReport report) {
+  {
+    MutexLock lock(mutex_);
+    if (stopped_ || left_ || !over_.ok() || stream_ == nullptr || !stream_->welcomed) return;
+    queue_.push_back(std::move(report));
+  }
+  Pump();
 }
 
 uint64_t Membership::NextRequest() {

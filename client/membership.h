@@ -42,6 +42,8 @@ class MembershipEvents {
   // The membership is over; not after Leave. The last call but for events that
   // are already on their way.
   virtual void OnOver(const absl::Status& status) = 0;
+  // Somebody has asked for a checkpoint.
+  virtual void OnCheckpointAsked() {}
   // For a heartbeat.
   virtual std::vector<GroupRound> Progress() = 0;
 };
@@ -78,6 +80,8 @@ class Membership : public std::enable_shared_from_this<Membership> {
   // membership is over.
   absl::Status End(GroupId group, Round last_round, absl::Time deadline);
   absl::Status Ready(GroupId group, absl::Time deadline);
+  // Is not answered; lost where the stream is broken.
+  void Report(CheckpointReport report);
   // Repeated, it waits for the same answer.
   absl::Status Leave(std::vector<GroupRound> last_rounds, absl::Time deadline);
 

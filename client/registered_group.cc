@@ -5,6 +5,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/optimizer_state.h"
 #include "client/session.h"
 #include "client/wait.h"
 #include "common/status_macros.h"
@@ -194,6 +196,39 @@ absl::Status RegisteredGroup::Broadcast(uint32_t root, absl::Span<void* const> t
                      " members contributed, and it takes one: do all name the same root?"));
   }
   return absl::OkStatus();
+}
+
+absl::Status RegisteredGroup::Restore(uint32_t root, absl::Span<void* const> tensors,
+                                      const OptimizerState& state, absl::Duration timeout) {
+  const bool keeps_state = std::holds_alternative<Optimizer>(spec().rule);
+  if (keeps_state && session_.rank() == root) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckState(rounds_->plan(), state));
+    rounds_->SetRestored(state);
+  }
+  return Broadcast(root, tensors, timeout);
+}
+
+absl::StatusOr<std::unique_ptr<HeldOptimizer>> RegisteredGroup::HoldOptimizer(
+    absl::Duration timeout) {
+  if (!std::holds_alternative<Optimizer>(spec().rule)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group \"", spec().name, "\" has no optimizer on the servers"));
+  }
+  Round last;
+  {
+    MutexLock lock(mutex_);
+    last = last_step_;
+  }
+  if (last == Round{0}) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no step of group \"", spec().name, "\" has ended"));
+  }
+  std::vector<std::unique_ptr<OptimizerReader>> readers =
+      session_.data_plane()->OpenOptimizer(rounds_->plan(), last, timeout);
+  if (readers.empty()) {
+    return absl::UnimplementedError("this client's transport does not read optimizers");
+  }
+  return Hold(rounds_->shared_plan(), std::move(readers));
 }
 
 }  // namespace syncgrads::client

@@ -46,6 +46,9 @@ class RegisteredGroup : public Group {
   absl::StatusOr<StepOutcome> LastStep(absl::Duration timeout) const override;
   absl::Status Broadcast(uint32_t root, absl::Span<void* const> tensors,
                          absl::Duration timeout) override;
+  absl::Status Restore(uint32_t root, absl::Span<void* const> tensors, const OptimizerState& state,
+                       absl::Duration timeout) override;
+  absl::StatusOr<std::unique_ptr<HeldOptimizer>> HoldOptimizer(absl::Duration timeout) override;
 
  private:
   // The tensor's memory at `result`, or none.

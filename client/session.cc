@@ -396,6 +396,15 @@ absl::Status Session::SayReady(GroupId group, absl::Time deadline) {
   return membership->Ready(group, deadline);
 }
 
+void Session::ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path) {
+  std::shared_ptr<Membership> membership;
+  {
+    MutexLock lock(mutex_);
+    membership = membership_;
+  }
+  if (membership != nullptr) membership->Report({step, path});
+}
+
 void Session::OnOver(const absl::Status& status) {
   {
     MutexLock lock(mutex_);

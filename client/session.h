@@ -4,6 +4,7 @@
 #ifndef SYNCGRADS_CLIENT_SESSION_H_
 #define SYNCGRADS_CLIENT_SESSION_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -59,6 +60,9 @@ class Session : public MembershipEvents {
 
   absl::StatusOr<void*> AllocateGradients(size_t bytes);
 
+  bool TakeCheckpointRequest() { return checkpoint_asked_.exchange(false); }
+  void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path);
+
   Collectives& collectives() { return *collectives_; }
 
   bool is_newcomer() const;
@@ -98,6 +102,7 @@ class Session : public MembershipEvents {
   void OnWelcome(Generation generation, const Welcome& welcome) override;
   void OnEpoch(const Epoch& epoch) override;
   void OnOver(const absl::Status& status) override;
+  void OnCheckpointAsked() override { checkpoint_asked_.store(true); }
   std::vector<GroupRound> Progress() override;
 
  private:
@@ -117,6 +122,8 @@ class Session : public MembershipEvents {
   SharedBuffers shared_;
   const std::unique_ptr<Timers> timers_;
   std::unique_ptr<Collectives> collectives_;
+
+  std::atomic<bool> checkpoint_asked_{false};
 
   mutable Mutex mutex_;
   mutable CondVar epoch_changed_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/group.h"
 #include "common/ids.h"
@@ -55,7 +56,13 @@ struct Ready {
   uint64_t request = 0;
   GroupId group{};
 };
-using WorkerSignal = std::variant<Hello, Heartbeat, RegisterGroup, EndGroup, Leave, Ready>;
+struct CheckpointReport {
+  uint64_t step = 0;
+  // Where it is, or why there is none.
+  absl::StatusOr<std::string> path;
+};
+using WorkerSignal =
+    std::variant<Hello, Heartbeat, RegisterGroup, EndGroup, Leave, Ready, CheckpointReport>;
 
 // Coordinator to worker.
 struct Welcome {
@@ -83,9 +90,10 @@ struct Waiting {
 struct Expelled {
   absl::Status error;
 };
+struct CheckpointAsked {};
 struct JobSignal {
   Generation generation{};
-  std::variant<Welcome, Epoch, Registered, Done, Refused, Waiting, Expelled> kind;
+  std::variant<Welcome, Epoch, Registered, Done, Refused, Waiting, Expelled, CheckpointAsked> kind;
 };
 
 // An open round and whom it waits for, as a server explains it.

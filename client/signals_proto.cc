@@ -55,6 +55,15 @@ struct Fill {
     leave.set_request(signal.request);
     for (const GroupRound& round : signal.last_rounds) Set(round, leave.add_last_rounds());
   }
+  void operator()(const CheckpointReport& signal) {
+    v1::CheckpointReport& report = *proto.mutable_checkpoint();
+    report.set_step(signal.step);
+    if (signal.path.ok()) {
+      report.set_path(*signal.path);
+    } else {
+      *report.mutable_error() = syncgrads::ToProto(signal.path.status());
+    }
+  }
   void operator()(const Ready& signal) {
     v1::Ready& ready = *proto.mutable_ready();
     ready.set_request(signal.request);
@@ -106,6 +115,9 @@ absl::StatusOr<std::optional<JobSignal>> FromProto(const v1::JobSignal& proto) {
       break;
     case v1::JobSignal::kExpelled:
       signal.kind = Expelled{syncgrads::FromProto(proto.expelled())};
+      break;
+    case v1::JobSignal::kCheckpointAsked:
+      signal.kind = CheckpointAsked{};
       break;
     case v1::JobSignal::KIND_NOT_SET:
       return std::optional<JobSignal>();

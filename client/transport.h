@@ -110,6 +110,31 @@ class ControlStream {
   virtual void Cancel() = 0;
 };
 
+// Which round of which group an optimizer's state is wanted of.
+struct OptimizerRequest {
+  std::string job;
+  std::string token;
+  Generation generation{};
+  GroupId group{};
+  Round round{};
+};
+// Of one chunk, as Admin.ReadOptimizer sends it.
+struct OptimizerChunk {
+  ChunkId chunk{};
+  std::vector<uint64_t> updates;
+  std::vector<std::string> slots;
+};
+
+// One ReadOptimizer. Its calls wait; destroying it ends the stream. Thread-compatible.
+class OptimizerReader {
+ public:
+  virtual ~OptimizerReader() = default;
+  // Waits until the server holds the round; returns how many chunks follow.
+  virtual absl::StatusOr<uint32_t> AwaitHeld() = 0;
+  // The next of them. OutOfRange: there are no more.
+  virtual absl::StatusOr<OptimizerChunk> Next() = 0;
+};
+
 // Thread-safe.
 class Transport {
  public:
@@ -126,6 +151,13 @@ class Transport {
   using ExplainAnswer = std::function<void(absl::StatusOr<std::vector<RoundWait>>)>;
   virtual void Explain(const std::string& address, const std::string& job, const std::string& token,
                        GroupId group, absl::Duration timeout, ExplainAnswer answer) = 0;
+
+  // All of the stream has to be over after `timeout`. Null if the transport cannot.
+  virtual std::unique_ptr<OptimizerReader> OpenOptimizer(const std::string& /*address*/,
+                                                         const OptimizerRequest& /*request*/,
+                                                         absl::Duration /*timeout*/) {
+    return nullptr;
+  }
 };
 
 }  // namespace syncgrads::client

@@ -35,8 +35,9 @@ namespace {
 // How often leases, connections and waits are looked at.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 
-// Of a push: a chunk, and a header that may list many absent spans.
-constexpr int kMaxReceivedBytes = kMaxChunkBytes + (8 << 20);
+// Of a push: a chunk, in round 0 with two slots of an optimizer, and a header that may
+// list many absent spans.
+constexpr int kMaxReceivedBytes = 3 * kMaxChunkBytes + (8 << 20);
 
 uint64_t Draw() {
   std::random_device device;

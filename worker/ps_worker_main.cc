@@ -45,6 +45,9 @@ ABSL_FLAG(absl::Duration, stop_grace, absl::Seconds(5),
 ABSL_FLAG(bool, only_running, false,
           "Join the job only if it is running, and do not begin it: for a worker that is started "
           "again.");
+ABSL_FLAG(bool, resume, false,
+          "Go on from the job's newest checkpoint, or begin if there is none. Without it a "
+          "directory that has checkpoints is refused.");
 ABSL_FLAG(std::string, event_log, "",
           "A file that gets a line of JSON for each step: who contributed, and on which rows.");
 ABSL_FLAG(std::string, output, "",
@@ -95,6 +98,7 @@ int main(int argc, char** argv) {
   options.timeout = absl::GetFlag(FLAGS_timeout);
   options.stop_grace = absl::GetFlag(FLAGS_stop_grace);
   options.only_running = absl::GetFlag(FLAGS_only_running);
+  options.resume = absl::GetFlag(FLAGS_resume);
   options.event_log = absl::GetFlag(FLAGS_event_log);
   options.output = absl::GetFlag(FLAGS_output);
   options.output_per_rank = absl::GetFlag(FLAGS_output_per_rank);

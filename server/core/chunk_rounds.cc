@@ -114,6 +114,14 @@ std::optional<ChunkWait> ChunkRounds::Explain() const {
   return ChunkWait{open_, open_since_, MissingLocked()};
 }
 
+std::shared_ptr<const RoundResult> ChunkRounds::Kept(Round round) const {
+  MutexLock lock(mutex_);
+  for (const std::shared_ptr<const RoundResult>& kept : {newest_, before_newest_}) {
+    if (kept != nullptr && kept->round == round) return kept;
+  }
+  return nullptr;
+}
+
 Round ChunkRounds::open_round() const {
   MutexLock lock(mutex_);
   return open_;

@@ -90,6 +90,10 @@ class ChunkRounds {
   // What the open round waits for, if anybody has a seat in it.
   std::optional<ChunkWait> Explain() const;
 
+  // The result of a round that has closed; null if it is not kept any more. Its slot
+  // is not written again while the result is held.
+  std::shared_ptr<const RoundResult> Kept(Round round) const;
+
   // All rounds before this one have closed.
   Round open_round() const;
 

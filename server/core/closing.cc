@@ -163,7 +163,15 @@ Closed CloseInitial(const Chunk& chunk, absl::Span<const Seated> contributions, 
   if (root == contributions.end()) return closed;
   closed.counts.assign(chunk.spans.size(), 1);
   closed.value_bytes = chunk.bytes();
-  PieceCursor(&root->contribution->payload.pieces).Read(out.values.data(), chunk.bytes());
+  const Pieces& pieces = root->contribution->payload.pieces;
+  PieceCursor payload(&pieces);
+  payload.Read(out.values.data(), chunk.bytes());
+  if (TotalBytes(pieces) > chunk.bytes()) {
+    for (AlignedBuffer& slot : out.optimizer) payload.Read(slot.data(), chunk.bytes());
+    payload.Read(reinterpret_cast<std::byte*>(out.updates.data()),
+                 out.updates.size() * sizeof(uint64_t));
+    return closed;
+  }
   for (AlignedBuffer& slot : out.optimizer) std::memset(slot.data(), 0, slot.size());
   std::fill(out.updates.begin(), out.updates.end(), 0);
   return closed;

@@ -50,8 +50,8 @@ Closed CloseReduction(const Chunk& chunk, const UpdateRule& rule,
                       absl::Span<const Seated> contributions, Slot& out, bool check_finite = false);
 
 // Sets the parameters to what the contributor of the lowest rank has pushed; the
-// optimizer's slots become zeros. With no contributor the counts are 0 and `out`
-// is not usable.
+// optimizer's slots become zeros, or what it has pushed with them. With no contributor the counts
+// are 0 and `out` is not usable.
 Closed CloseInitial(const Chunk& chunk, absl::Span<const Seated> contributions, Slot& out);
 
 // Averages the gradients and applies the optimizer to what `previous` holds,

@@ -4,6 +4,7 @@
 #include "common/codec/codec.h"
 #include "common/codec/encoded_chunk.h"
 #include "common/kernels/reduce.h"
+#include "common/restored.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::server {
@@ -30,6 +31,13 @@ absl::Status CheckAbsentSpans(const GroupPlan& plan, const PushHeader& header) {
     return absl::InvalidArgumentError("every span is absent; that is a skip");
   }
   return absl::OkStatus();
+}
+
+// Whether the payload is parameters with what their optimizer has kept of them.
+bool IsRestored(const GroupPlan& plan, const PushHeader& header, size_t payload_bytes) {
+  const auto* optimizer = std::get_if<Optimizer>(&plan.spec.rule);
+  return optimizer != nullptr && header.round == Round{0} && header.absent_spans.empty() &&
+         payload_bytes == RestoredBytes(plan.layout.chunk(header.chunk), *optimizer);
 }
 
 // Of the spans that are present.
@@ -107,7 +115,7 @@ absl::Status CheckPush(const GroupPlan& plan, const PushHeader& header, const Pi
     return encoded.ok() ? encoded : with_place(encoded);
   }
   const uint64_t expected = ExpectedElements(chunk, header.absent_spans);
-  if (payload_bytes != expected * SizeOf(chunk.dtype)) {
+  if (payload_bytes != expected * SizeOf(chunk.dtype) && !IsRestored(plan, header, payload_bytes)) {
     return WrongLength(plan, header, payload_bytes, expected, sender);
   }
   return absl::OkStatus();

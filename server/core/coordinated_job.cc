@@ -315,7 +315,41 @@ void CoordinatedJob::Drop(MemberState& member, const absl::Status& why) {
   member.link = nullptr;
 }
 
-void CoordinatedJob::Close(const std::string& reason, bool last) {
+absl::StatusOr<uint32_t> CoordinatedJob::AskForCheckpoint(const std::string& token) const {
+  if (token != token_) {
+    return absl::PermissionDeniedError(absl::StrCat("the token is not that of ", Quoted()));
+  }
+  uint32_t asked = 0;
+  for (const Member& one : epoch_.members) {
+    const auto member = members_.find(one.id);
+    if (member == members_.end() || member->second.gone || member->second.link == nullptr) continue;
+    Send(member->second, CheckpointAsked{});
+    ++asked;
+  }
+  if (asked > 0) return asked;
+  return absl::FailedPreconditionError(absl::StrCat(Quoted(), " has no worker that trains"));
+}
+
+void CoordinatedJob::Checkpointed(MemberId id, const CheckpointReport& report) {
+  const MemberState* member = Find(id);
+  if (member == nullptr) return;
+  if (report.path.ok()) {
+    ++checkpoints_.written;
+    checkpoints_.last_step = report.step;
+    checkpoints_.last_path = *report.path;
+    with_.journal.Note(absl::StrCat(Quoted(), ": worker \"", member->member.name,
+                                    "\" has written the checkpoint after step ", report.step,
+                                    " to ", *report.path));
+    return;
+  }
+  ++checkpoints_.failed;
+  checkpoints_.last_error = std::string(report.path.status().message());
+  with_.journal.Warn(absl::StrCat(Quoted(), ": worker \"", member->member.name,
+                                  "\" could not write the checkpoint after step ", report.step,
+                                  ": ", report.path.status().message()));
+}
+
+void CoordinatedJob::Close(const std::string& reason, bool last, absl::StatusCode code) {
   with_.journal.Note(absl::StrCat(Quoted(), " is closed: ", reason));
   proposal_.reset();
   postponed_.clear();
@@ -324,7 +358,7 @@ void CoordinatedJob::Close(const std::string& reason, bool last) {
   closed_by_ = Append(JobClosed{reason, last});
   for (auto& [id, member] : members_) {
     if (std::exchange(member.gone, true) || member.link == nullptr) continue;
-    Send(member, Expelled{absl::AbortedError(absl::StrCat(Quoted(), " is closed: ", reason))});
+    Send(member, Expelled{absl::Status(code, absl::StrCat(Quoted(), " is closed: ", reason))});
     member.link = nullptr;
   }
   TellApplied();

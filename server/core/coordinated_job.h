@@ -29,6 +29,7 @@
 #include "common/clock.h"
 #include "common/group.h"
 #include "server/core/announcements.h"
+#include "server/core/checkpoint_count.h"
 #include "server/core/coordinator_options.h"
 #include "server/core/epoch_proposal.h"
 #include "server/core/group_registry.h"
@@ -112,13 +113,20 @@ class CoordinatedJob {
   absl::Status Evict(const std::string& token, const std::string& worker,
                      const std::string& reason);
 
+  // As Coordinator::AskForCheckpoint.
+  absl::StatusOr<uint32_t> AskForCheckpoint(const std::string& token) const;
+  void Checkpointed(MemberId member, const CheckpointReport& report);
+  const CheckpointCount& checkpoints() const { return checkpoints_; }
+
   // Drops members whose lease or grace has ended, and those who are behind or not
   // up to date for too long. If others are left, an epoch without those is on its
   // way.
   void DropLost();
 
-  // Tells everybody who is left. `last`: no other job is open.
-  void Close(const std::string& reason, bool last);
+  // Tells everybody who is left, as an error of this code. `last`: no other job is
+  // open.
+  void Close(const std::string& reason, bool last,
+             absl::StatusCode code = absl::StatusCode::kAborted);
   // Whether it is closed and nobody must still hear of that.
   bool CanBeForgotten() const;
 
@@ -236,6 +244,7 @@ class CoordinatedJob {
   // What came while an epoch was proposed: a new group begins in the next.
   std::vector<RegistrationRequest> postponed_;
   Announcements announcements_;
+  CheckpointCount checkpoints_;
   // The change that closed it; 0 while it is open.
   uint64_t closed_by_ = 0;
   absl::Time closed_at_;

@@ -20,12 +20,29 @@ absl::StatusOr<Coordinator::MemberKey> Coordinator::Admit(const Introduction& in
                                                           std::shared_ptr<MemberLink> link) {
   MutexLock lock(mutex_);
   SYNCGRADS_RETURN_IF_ERROR(CheckIntroduction(introduction));
+  if (IsForgottenLocked(introduction)) {
+    return absl::DataLossError(
+        absl::StrCat("nothing is known here of generation ", ToNumber(introduction.generation),
+                     " of job \"", introduction.job, "\": this server has lost its state"));
+  }
   CoordinatedJob* job = FindLocked(introduction.job);
   if (job == nullptr) {
     SYNCGRADS_ASSIGN_OR_RETURN(job, OpenLocked(introduction));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const MemberId member, job->Admit(introduction, std::move(link)));
   return MemberKey{job->name(), member};
+}
+
+bool Coordinator::IsForgottenLocked(const Introduction& introduction) const {
+  if (introduction.generation == Generation{}) return false;
+  const auto newest = [&introduction](const std::map<std::string, Generation>& generations) {
+    const auto found = generations.find(introduction.job);
+    return found == generations.end() ? Generation{} : found->second;
+  };
+  if (introduction.generation > newest(generations_)) return true;
+  // Those that were given since the start are larger than any before.
+  return introduction.generation < options_.first_generation &&
+         introduction.generation > newest(generations_at_start_);
 }
 
 CoordinatedJob* Coordinator::FindLocked(const std::string& job) {
@@ -58,6 +75,27 @@ void Coordinator::Heartbeat(const MemberKey& member, const std::vector<GroupRoun
 void Coordinator::Ready(const MemberKey& member, uint64_t request, GroupId group) {
   MutexLock lock(mutex_);
   if (CoordinatedJob* job = FindLocked(member.job)) job->Ready(member.member, request, group);
+}
+
+absl::StatusOr<uint32_t> Coordinator::AskForCheckpoint(const std::string& job,
+                                                       const std::string& token) {
+  MutexLock lock(mutex_);
+  const CoordinatedJob* const found = FindLocked(job);
+  if (found == nullptr || found->closed()) {
+    return absl::NotFoundError(absl::StrCat("no job \"", job, "\" is open here"));
+  }
+  return found->AskForCheckpoint(token);
+}
+
+void Coordinator::Checkpointed(const MemberKey& member, const CheckpointReport& report) {
+  MutexLock lock(mutex_);
+  if (CoordinatedJob* job = FindLocked(member.job)) job->Checkpointed(member.member, report);
+}
+
+CheckpointCount Coordinator::checkpoints(const std::string& job) const {
+  MutexLock lock(mutex_);
+  const auto found = jobs_.find(job);
+  return found == jobs_.end() ? CheckpointCount() : found->second->checkpoints();
 }
 
 absl::Status Coordinator::Evict(const std::string& job, const std::string& token,
@@ -114,8 +152,10 @@ absl::Status Coordinator::AttachServer(const ServerIdentity& server,
       absl::StrCat("server ", ToNumber(server.index), " at ", server.address, " follows"));
   if (state_lost) {
     for (auto& [name, job] : jobs_) {
-      CloseLocked(*job, absl::StrCat("server ", ToNumber(server.index), " at ", server.address,
-                                     " restarted without the job's state"));
+      CloseLocked(*job,
+                  absl::StrCat("server ", ToNumber(server.index), " at ", server.address,
+                               " restarted without the job's state"),
+                  absl::StatusCode::kDataLoss);
     }
   }
   // After that: a coordinator that dies between the two finds a server that it has
@@ -175,14 +215,16 @@ void Coordinator::Tick() {
   ForgetClosedLocked();
 }
 
-void Coordinator::CloseLocked(CoordinatedJob& job, const std::string& reason) {
+void Coordinator::CloseLocked(CoordinatedJob& job, const std::string& reason,
+                              absl::StatusCode code) {
   if (job.closed()) return;
   // A job that never began is no reason for servers to think that all is done.
-  const bool last =
-      job.has_begun() && std::all_of(jobs_.begin(), jobs_.end(), [&job](const auto& entry) {
-        return entry.second.get() == &job || entry.second->closed();
-      });
-  job.Close(reason, last);
+  // Neither is one whose workers may begin it again.
+  const bool last = job.has_begun() && code != absl::StatusCode::kDataLoss &&
+                    std::all_of(jobs_.begin(), jobs_.end(), [&job](const auto& entry) {
+                      return entry.second.get() == &job || entry.second->closed();
+                    });
+  job.Close(reason, last, code);
 }
 
 void Coordinator::ForgetClosedLocked() {

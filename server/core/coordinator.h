@@ -23,6 +23,7 @@
 #include "common/clock.h"
 #include "common/group.h"
 #include "common/mutex.h"
+#include "server/core/checkpoint_count.h"
 #include "server/core/coordinated_job.h"
 #include "server/core/coordinator_options.h"
 #include "server/core/introduction.h"
@@ -59,6 +60,7 @@ class Coordinator {
   //                       beyond it
   //   FailedPrecondition  another protocol version or other terms than the job's;
   //                       or the membership is over
+  //   DataLoss            a member comes back, and nothing is known of its job
   //   Aborted             there is no job, and the worker does not begin one
   //   PermissionDenied    another token than the job's
   //   AlreadyExists       a live worker has the name or the rank
@@ -88,6 +90,18 @@ class Coordinator {
   // The answer to EpochProposed.
   void OpenRounds(ServerIndex server, uint64_t sequence, const std::vector<GroupRound>& rounds);
 
+  // Asks a job's workers for a checkpoint after the step under way; returns how many
+  // it has.
+  //
+  // Errors:
+  //   NotFound            no such job
+  //   PermissionDenied    another token than the job's
+  //   FailedPrecondition  no worker trains
+  absl::StatusOr<uint32_t> AskForCheckpoint(const std::string& job, const std::string& token);
+  // What a worker says of one.
+  void Checkpointed(const MemberKey& member, const CheckpointReport& report);
+  CheckpointCount checkpoints(const std::string& job) const;
+
   // Drops the worker of this name, for good.
   //
   // Errors:
@@ -110,11 +124,16 @@ class Coordinator {
   PlanStart Position() const;
 
  private:
+  // Whether a member comes back to a job that nothing is known of any more, though it
+  // may have been begun again since.
+  bool IsForgottenLocked(const Introduction& introduction) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null if there is no such job.
   CoordinatedJob* FindLocked(const std::string& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<CoordinatedJob*> OpenLocked(const Introduction& introduction)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CloseLocked(CoordinatedJob& job, const std::string& reason)
+  void CloseLocked(CoordinatedJob& job, const std::string& reason,
+                   absl::StatusCode code = absl::StatusCode::kAborted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobSurroundings SurroundingsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return {options_, log_, own_, clock_, journal_, store_};
@@ -136,6 +155,8 @@ class Coordinator {
   // The newest generation of each job's name, so that a later job of the same
   // name is not taken for it.
   std::map<std::string, Generation> generations_ ABSL_GUARDED_BY(mutex_);
+  // The same when this coordinator started.
+  std::map<std::string, Generation> generations_at_start_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -87,6 +87,7 @@ void Coordinator::Restore(Store& store, const PlanStart& start, const std::vecto
     own_.Apply(change);
     if (own_.status().ok()) log_.Send(change);
   }
+  generations_at_start_ = generations_;
   for (auto& [name, job] : jobs_) {
     job->FinishRestore(held);
     if (!job->closed() && job->AllGone()) CloseLocked(*job, "no worker is left");

@@ -235,6 +235,29 @@ absl::StatusOr<FileDescriptor> Job::ShareResults(GroupId id) const {
   return group->results->source->ReadOnlyDescriptor();
 }
 
+absl::StatusOr<std::vector<std::shared_ptr<const RoundResult>>> Job::HoldRound(
+    Generation generation, GroupId id, Round round) const {
+  if (generation != generation_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("generation ", ToNumber(generation), " of job \"", name_,
+                     "\" is not the present one, ", ToNumber(generation_)));
+  }
+  const std::shared_ptr<const Group> group = FindGroup(id);
+  if (group == nullptr) {
+    return absl::NotFoundError(absl::StrCat("job \"", name_, "\" has no group ", ToNumber(id)));
+  }
+  std::vector<std::shared_ptr<const RoundResult>> results;
+  for (const std::unique_ptr<ChunkRounds>& chunk : group->chunks) {
+    if (chunk == nullptr) continue;
+    results.push_back(chunk->Kept(round));
+    if (results.back() != nullptr) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the result of round ", ToNumber(round), " of group \"", group->plan->spec.name,
+        "\" is not kept; round ", ToNumber(chunk->open_round()), " is open"));
+  }
+  return results;
+}
+
 std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
   std::shared_ptr<const Roster> roster;
   std::map<MemberId, std::shared_ptr<Presence>> presence;

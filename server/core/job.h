@@ -102,6 +102,17 @@ class Job {
   //   NotFound  there is no such group, or its results are not shared
   absl::StatusOr<FileDescriptor> ShareResults(GroupId group) const;
 
+  // The results of a round of all chunks that are here. What they lie in is not
+  // written again while they are held.
+  //
+  // Errors:
+  //   NotFound            there is no such group
+  //   FailedPrecondition  another generation, or a chunk's round is not kept, or
+  //                       not closed: names it and what is open
+  absl::StatusOr<std::vector<std::shared_ptr<const RoundResult>>> HoldRound(Generation generation,
+                                                                            GroupId group,
+                                                                            Round round) const;
+
   // The open rounds that somebody waits for, of one group or all; oldest first
   // within a group.
   std::vector<RoundWait> Explain(std::optional<GroupId> group) const;

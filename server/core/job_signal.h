@@ -42,13 +42,15 @@ struct Waiting {
 struct Expelled {
   absl::Status reason;
 };
+// Somebody wants a checkpoint.
+struct CheckpointAsked {};
 // As it asked; nothing follows.
 struct Farewell {
   uint64_t request = 0;
 };
 
-using JobSignal =
-    std::variant<Welcome, Epoch, Registered, Done, Refused, Waiting, Expelled, Farewell>;
+using JobSignal = std::variant<Welcome, Epoch, Registered, Done, Refused, Waiting, Expelled,
+                               CheckpointAsked, Farewell>;
 
 // Where signals for one member go: its Join stream. Send only queues; it never
 // blocks or calls back.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/contract/contract.h"
 #include "common/protocol.h"
+#include "server/service/optimizer_stream.h"
 #include "server/service/signals.h"
 #include "server/service/status.h"
 
@@ -31,6 +32,11 @@ grpc::Status Explained(const Jobs& jobs, const v1::ExplainRequest& request,
 
 }  // namespace
 
+absl::Status AdminService::NotTheCoordinator() const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("server ", ToNumber(self_), " is not the coordinator, which is server 0"));
+}
+
 grpc::ServerUnaryReactor* AdminService::Explain(grpc::CallbackServerContext* context,
                                                 const v1::ExplainRequest* request,
                                                 v1::ExplainReply* reply) {
@@ -41,8 +47,7 @@ grpc::ServerUnaryReactor* AdminService::Explain(grpc::CallbackServerContext* con
 
 grpc::ServerUnaryReactor* AdminService::Evict(grpc::CallbackServerContext* context,
                                               const v1::EvictRequest* request, v1::EvictReply*) {
-  absl::Status evicted = absl::FailedPreconditionError(
-      absl::StrCat("server ", ToNumber(self_), " is not the coordinator, which is server 0"));
+  absl::Status evicted = NotTheCoordinator();
   if (coordinator_ != nullptr) {
     evicted =
         coordinator_->Evict(request->job(), request->token(), request->worker(), request->reason());
@@ -50,6 +55,24 @@ grpc::ServerUnaryReactor* AdminService::Evict(grpc::CallbackServerContext* conte
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpc(evicted));
   return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* context,
+                                                   const v1::CheckpointRequest* request,
+                                                   v1::CheckpointReply* reply) {
+  absl::StatusOr<uint32_t> asked = NotTheCoordinator();
+  if (coordinator_ != nullptr) {
+    asked = coordinator_->AskForCheckpoint(request->job(), request->token());
+  }
+  if (asked.ok()) reply->set_workers(*asked);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(asked.status()));
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::OptimizerChunk>* AdminService::ReadOptimizer(
+    grpc::CallbackServerContext*, const v1::ReadOptimizerRequest* request) {
+  return SendOptimizer(jobs_, *request);
 }
 
 grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
@@ -63,6 +86,15 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
     status.set_generation(ToNumber(job->generation()));
     if (const std::optional<Epoch> epoch = job->epoch(); epoch.has_value()) {
       *status.mutable_epoch() = syncgrads::ToProto(*epoch);
+    }
+    if (coordinator_ != nullptr) {
+      const CheckpointCount count = coordinator_->checkpoints(job->name());
+      v1::CheckpointStatus& checkpoints = *status.mutable_checkpoints();
+      checkpoints.set_written(count.written);
+      checkpoints.set_failed(count.failed);
+      checkpoints.set_last_step(count.last_step);
+      checkpoints.set_last_path(count.last_path);
+      checkpoints.set_last_error(count.last_error);
     }
     for (const GroupProgress& progress : job->Progress()) {
       v1::GroupStatus& group = *status.add_groups();

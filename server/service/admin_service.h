@@ -21,11 +21,18 @@ class AdminService : public v1::Admin::CallbackService {
                                     v1::ExplainReply* reply) override;
   grpc::ServerUnaryReactor* Evict(grpc::CallbackServerContext* context,
                                   const v1::EvictRequest* request, v1::EvictReply* reply) override;
+  grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context,
+                                       const v1::CheckpointRequest* request,
+                                       v1::CheckpointReply* reply) override;
+  grpc::ServerWriteReactor<v1::OptimizerChunk>* ReadOptimizer(
+      grpc::CallbackServerContext* context, const v1::ReadOptimizerRequest* request) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusReply* reply) override;
 
  private:
+  absl::Status NotTheCoordinator() const;
+
   const Jobs& jobs_;
   Coordinator* const coordinator_;
   const ServerIndex self_;

@@ -66,6 +66,8 @@ class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public 
       case v1::WorkerSignal::kLeave:
         return coordinator_.Leave(*member_, signal.leave().request(),
                                   RoundsFromProto(signal.leave().last_rounds()));
+      case v1::WorkerSignal::kCheckpoint:
+        return coordinator_.Checkpointed(*member_, FromProto(signal.checkpoint()));
       case v1::WorkerSignal::kHello:
       case v1::WorkerSignal::KIND_NOT_SET:
         break;

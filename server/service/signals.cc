@@ -40,6 +40,7 @@ struct JobSignalWriter {
   void operator()(const Expelled& expelled) const {
     *out.mutable_expelled() = syncgrads::ToProto(expelled.reason);
   }
+  void operator()(const CheckpointAsked&) const { out.mutable_checkpoint_asked(); }
   void operator()(const Farewell& farewell) const {
     out.mutable_done()->set_request(farewell.request);
   }
@@ -175,6 +176,12 @@ std::vector<GroupRound> RoundsFromProto(
     const google::protobuf::RepeatedPtrField<v1::GroupRound>& rounds) {
   std::vector<GroupRound> out;
   for (const v1::GroupRound& round : rounds) out.push_back(syncgrads::FromProto(round));
+  return out;
+}
+
+CheckpointReport FromProto(const v1::CheckpointReport& report) {
+  CheckpointReport out{report.step(), report.path()};
+  if (report.has_error()) out.path = syncgrads::FromProto(report.error());
   return out;
 }
 

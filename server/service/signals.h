@@ -28,6 +28,8 @@ absl::StatusOr<PlanChange> FromProto(const v1::PlanSignal& signal);
 std::vector<GroupRound> RoundsFromProto(
     const google::protobuf::RepeatedPtrField<v1::GroupRound>& rounds);
 
+CheckpointReport FromProto(const v1::CheckpointReport& report);
+
 v1::RoundWait ToProto(const RoundWait& wait);
 
 }  // namespace syncgrads::server

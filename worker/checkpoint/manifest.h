@@ -20,18 +20,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "worker/data/data_segment.h"
 
 namespace syncgrads {
-
-// So many steps of so many workers (in an elastic job with shards: of so many that
-// could own some), each with batches of so many rows. The rows that come next are a
-// function of these, the seed and the shards.
-struct DataSegment {
-  uint32_t workers = 0;
-  uint32_t batch_size = 0;
-  uint64_t steps = 0;
-  friend bool operator==(const DataSegment&, const DataSegment&) = default;
-};
 
 struct ManifestFile {
   std::string name;
@@ -52,6 +43,7 @@ struct Manifest {
   uint64_t seed = 0;
   uint32_t workers = 0;
   uint32_t shards = 0;
+  // Where rows are not dealt: how far the shards have been used.
   std::vector<DataSegment> data;
   // Of the rows held out, by name: "loss", "accuracy"; and what the best checkpoint
   // has the most of.

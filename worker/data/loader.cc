@@ -13,6 +13,18 @@ namespace {
 // Keeps the order of the data apart from other uses of the job's seed.
 constexpr uint64_t kOrderStream = 1;
 
+// How many of a batch's rows are from the shard that is the `index`-th of `shards`.
+size_t PartOf(size_t batch_size, size_t index, size_t shards) {
+  return batch_size / shards + (index < batch_size % shards ? 1 : 0);
+}
+
+// How many rows of shard `number` its owner took in each step.
+size_t PartOf(const DataSegment& segment, uint32_t number, uint32_t total_shards) {
+  const uint32_t owner = number % segment.workers;
+  const size_t owned = ShardsOf(total_shards, owner, segment.workers).size();
+  return PartOf(segment.batch_size, number / segment.workers, owned);
+}
+
 }  // namespace
 
 std::vector<RowId> RowsOf(const WorkerData& data, uint32_t holdout_every, bool held_out) {
@@ -52,6 +64,15 @@ void ShardStream::Draw(size_t count, std::vector<size_t>& rows) {
   next_ = end;
 }
 
+void ShardStream::Skip(size_t count, uint64_t draws) {
+  std::vector<size_t> rows;
+  for (uint64_t i = 0; i < draws; ++i) {
+    rows.clear();
+    Draw(count, rows);
+    if (rows.empty()) return;
+  }
+}
+
 std::optional<uint64_t> ShardStream::DrawsUntilEnd(size_t count) const {
   if (rows_.empty()) return 0;
   if (passes_ == 0) return std::nullopt;
@@ -73,7 +94,7 @@ absl::StatusOr<Loader> Loader::Create(const WorkerData& data, const Options& opt
   }
   bool endless = false;
   for (size_t i = 0; i < shards; ++i) {
-    const size_t part = options.batch_size / shards + (i < options.batch_size % shards ? 1 : 0);
+    const size_t part = PartOf(options.batch_size, i, shards);
     std::vector<size_t> rows;
     const Shard& shard = data.shards[loader.shards_[i]];
     for (size_t row = 0; row < shard.table.rows; ++row) {
@@ -82,11 +103,18 @@ absl::StatusOr<Loader> Loader::Create(const WorkerData& data, const Options& opt
     loader.parts_.push_back(part);
     loader.streams_.emplace_back(options.seed, shard.number, std::move(rows), options.order,
                                  options.epochs);
+    for (const DataSegment& segment : options.history) {
+      loader.streams_.back().Skip(PartOf(segment, shard.number, data.total_shards), segment.steps);
+    }
     const std::optional<uint64_t> draws = loader.streams_.back().DrawsUntilEnd(part);
     endless = endless || !draws.has_value();
     loader.steps_ = std::max(loader.steps_, draws.value_or(0));
   }
-  if (endless) loader.steps_ = options.steps;
+  if (endless) {
+    uint64_t made = 0;
+    for (const DataSegment& segment : options.history) made += segment.steps;
+    loader.steps_ = options.steps - std::min(options.steps, made);
+  }
   return loader;
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
+#include "worker/data/data_segment.h"
 #include "worker/data/shards.h"
 
 namespace syncgrads {
@@ -43,6 +44,9 @@ class ShardStream {
   // Appends the next rows, at most `count`: fewer where a pass ends, none when all
   // have.
   void Draw(size_t count, std::vector<size_t>& rows);
+
+  // As so many draws of `count` rows each.
+  void Skip(size_t count, uint64_t draws);
 
   // How many draws of `count` rows there are until the end, if there is one.
   std::optional<uint64_t> DrawsUntilEnd(size_t count) const;
@@ -78,12 +82,14 @@ class Loader {
     // One of the two is not 0: passes over the data, or steps.
     uint64_t epochs = 0;
     uint64_t steps = 0;
+    // What has been used already, by whichever workers.
+    std::vector<DataSegment> history;
   };
 
   // InvalidArgument if batch_size is less than the number of shards.
   static absl::StatusOr<Loader> Create(const WorkerData& data, const Options& options);
 
-  // How many batches there are in all.
+  // How many batches there are in all, after the history.
   uint64_t steps() const { return steps_; }
 
   // The next batch's rows: at least one, or none after the last batch.

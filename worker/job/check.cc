@@ -517,6 +517,25 @@ absl::Status CheckCompression(const v1::JobFile& file, const Field& root) {
   return absl::OkStatus();
 }
 
+absl::Status CheckCheckpoint(const v1::JobFile& file, const Field& root) {
+  if (!file.has_checkpoint()) return absl::OkStatus();
+  const v1::Checkpoint& checkpoint = file.checkpoint();
+  const Field field = root.Member("checkpoint");
+  if (checkpoint.directory().empty()) return field.Member("directory").Error("is missing");
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckEnum(field, "best", checkpoint.best(), v1::Checkpoint::Best_IsValid(checkpoint.best())));
+  if (checkpoint.best() == v1::Checkpoint::NONE) return absl::OkStatus();
+  const std::string& best = v1::Checkpoint::Best_Name(checkpoint.best());
+  if (file.data().holdout_every() == 0) {
+    return field.Member("best").Error(
+        absl::StrCat("is ", best, ", but data.holdout_every is 0: no rows are held out"));
+  }
+  if (checkpoint.best() == v1::Checkpoint::ACCURACY && file.loss().has_squared_error()) {
+    return field.Member("best").Error("is ACCURACY, but with loss.squared_error there is none");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
@@ -548,6 +567,7 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
   SYNCGRADS_RETURN_IF_ERROR(CheckWeightColumn(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckCompression(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckSteps(file, root));
+  SYNCGRADS_RETURN_IF_ERROR(CheckCheckpoint(file, root));
   if (file.batch_size() == 0) {
     return root.Member("batch_size").Error("is 0 or missing, must be at least 1");
   }

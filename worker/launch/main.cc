@@ -31,6 +31,7 @@ ABSL_FLAG(std::string, server_program, "", "path of ps-server; empty: found besi
 ABSL_FLAG(std::string, worker_program, "", "path of ps-worker; empty: found beside ps-launch");
 ABSL_FLAG(std::vector<std::string>, server_args, {},
           "flags for every ps-server, separated by commas, such as --lease=10s,--heartbeat=1s");
+ABSL_FLAG(bool, resume, false, "go on from the job's newest checkpoint, or begin if there is none");
 ABSL_FLAG(std::string, on_worker_death, "continue",
           "when a worker is killed or exits with 128 to 255: \"continue\" lets the others finish, "
           "\"restart\" starts it again (in an elastic job), \"end\" ends the group");
@@ -102,6 +103,7 @@ absl::StatusOr<LaunchPlan> PlanFromFlags() {
   }
   SYNCGRADS_ASSIGN_OR_RETURN(plan.restart_servers,
                              ParseOnServerDeath(absl::GetFlag(FLAGS_on_server_death)));
+  if (absl::GetFlag(FLAGS_resume)) plan.worker_args.push_back("--resume");
   plan.server_args = absl::GetFlag(FLAGS_server_args);
   plan.grace = absl::GetFlag(FLAGS_grace);
   plan.start_timeout = absl::GetFlag(FLAGS_start_timeout);
@@ -136,7 +138,7 @@ int Main(std::vector<char*> args, std::vector<std::string> worker_args) {
     fprintf(stderr, "ps-launch: %s\n", std::string(plan.status().message()).c_str());
     return 1;
   }
-  plan->worker_args = std::move(worker_args);
+  plan->worker_args.insert(plan->worker_args.end(), worker_args.begin(), worker_args.end());
   std::optional<StateFolder> folder;
   // Who says where state is, or that there is none, is taken at their word.
   if (std::none_of(plan->server_args.begin(), plan->server_args.end(),

@@ -25,8 +25,8 @@ namespace syncgrads {
 //   201   DeadlineExceeded     a server, or other workers, took too long
 //   202   Aborted              the job is over, or was started afresh
 //   203   ResourceExhausted    the job has its workers; a full disk
-//   204   any but OK           the servers took this worker for dead, or are gone:
-//                              its membership is over
+//   204   any but OK           the servers took this worker for dead, are gone, or
+//                              have lost the job's state: its membership is over
 //
 // `membership` is the client's status, or OK without a client.
 int ExitCodeOf(const absl::Status& status, const absl::Status& membership);

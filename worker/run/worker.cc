@@ -14,6 +14,7 @@
 #include "client/client.h"
 #include "client/placement/placement.h"
 #include "common/status_macros.h"
+#include "worker/checkpoint/snapshot.h"
 #include "worker/job/job_file.h"
 #include "worker/storage/open_storage.h"
 #include "worker/train/client_team.h"
@@ -62,6 +63,10 @@ absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerSurroundin
   if (options.batch_size.has_value()) job.file.set_batch_size(*options.batch_size);
   SYNCGRADS_ASSIGN_OR_RETURN(job.storage,
                              OpenStorage(job.file, job.directory, surroundings.getenv));
+  if (options.resume && !job.file.has_checkpoint()) {
+    return absl::InvalidArgumentError(absl::StrCat("--resume is given, but ", options.job,
+                                                   " has no checkpoint { directory: ... }"));
+  }
   return job;
 }
 
@@ -89,7 +94,8 @@ struct Elastic {
 };
 
 absl::Status Train(const Job& job, const WorkerOptions& options, const Elastic* elastic,
-                   const std::string& name, Team& team, const WorkerSurroundings& surroundings) {
+                   const std::string& name, Team& team, std::optional<Snapshot>& kept,
+                   const WorkerSurroundings& surroundings) {
   NoProgress no_progress;
   ConsoleProgress console(surroundings.out, surroundings.out_is_terminal, surroundings.clock);
   TrainerOptions trainer;
@@ -99,6 +105,10 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const Elastic* 
   trainer.warn = [&](const std::string& line) {
     surroundings.out << "warning: " << line << std::endl;
   };
+  trainer.clock = &surroundings.clock;
+  trainer.resume = options.resume;
+  trainer.kept = &kept;
+  trainer.note = [&](const std::string& line) { console.Note(line); };
   trainer.progress = &no_progress;
   if (team.is_master()) trainer.progress = &console;
   std::unique_ptr<EventLog> event_log;
@@ -199,7 +209,7 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
 // Joins, runs, and leaves in every case.
 WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options,
                       const ClientOptions& client_options, const Elastic* elastic,
-                      const WorkerSurroundings& surroundings) {
+                      std::optional<Snapshot>& kept, const WorkerSurroundings& surroundings) {
   Client client(client_options);
   surroundings.stop.SetLastResort([&client] { client.Abandon(); }, options.stop_grace);
   const absl::Cleanup take_back = [&] {
@@ -209,7 +219,7 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options,
   const bool joined = status.ok();
   if (joined) {
     ClientTeam team(client, options.timeout);
-    status = Trains(options) ? Train(job, options, elastic, client.name(), team, surroundings)
+    status = Trains(options) ? Train(job, options, elastic, client.name(), team, kept, surroundings)
                              : UseModel(job, options, team, surroundings);
     const absl::Status left = client.Leave(status.ok() ? options.timeout : kLeaveTimeout);
     if (status.ok()) status = left;
@@ -244,19 +254,56 @@ absl::StatusOr<Elastic> PrepareElastic(const Job& job, const ClientOptions& clie
   return elastic;
 }
 
+// Whether there is something to go on from when servers have lost the job's state:
+// workers have theirs, or checkpoints.
+bool OutlivesServers(const Job& job) {
+  return job.file.place() == v1::WORKERS || job.file.has_checkpoint();
+}
+
+// If servers lose the job's state, all workers begin it again, as a new generation. One
+// that hears of it late may find that the others have.
+WorkerOutcome RunStatic(const Job& job, WorkerOptions options, ClientOptions client,
+                        const WorkerSurroundings& surroundings) {
+  const bool may_begin_again = Trains(options) && OutlivesServers(job);
+  std::optional<Snapshot> kept;
+  std::optional<WorkerOutcome> refused;  // of the try before, if this one may be in vain
+  for (int returns = 0;; ++returns) {
+    WorkerOutcome outcome = RunOnce(job, options, client, nullptr, kept, surroundings);
+    if (outcome.status.ok() || surroundings.stop.requested()) return outcome;
+    const bool lost = absl::IsDataLoss(outcome.membership);
+    const bool not_admitted = outcome.membership.ok();
+    if (refused.has_value() && not_admitted) return *refused;
+    if (!may_begin_again || returns == kMostReturns ||
+        !(lost || absl::IsFailedPrecondition(outcome.membership))) {
+      return outcome;
+    }
+    surroundings.out << outcome.membership.message() << "; begins again" << std::endl;
+    options.resume = job.file.has_checkpoint();
+    client.only_running = !lost;
+    refused.reset();
+    if (!lost) refused = std::move(outcome);
+  }
+}
+
 // In an elastic job a worker that was taken for dead comes back as a new one, and
 // one that is started while its predecessor is not yet taken for dead waits for
 // that.
-WorkerOutcome RunElastic(const Job& job, const WorkerOptions& options, ClientOptions client,
+WorkerOutcome RunElastic(const Job& job, WorkerOptions options, ClientOptions client,
                          const WorkerSurroundings& surroundings) {
   const absl::StatusOr<Elastic> elastic = PrepareElastic(job, client);
   if (!elastic.ok()) return {elastic.status(), absl::OkStatus()};
   const absl::Time deadline = absl::Now() + options.timeout;
+  const bool only_running = client.only_running;
+  std::optional<Snapshot> kept;
   int returns = 0;
   while (true) {
-    const WorkerOutcome outcome = RunOnce(job, options, client, &*elastic, surroundings);
+    const WorkerOutcome outcome = RunOnce(job, options, client, &*elastic, kept, surroundings);
     if (outcome.status.ok() || surroundings.stop.requested()) return outcome;
-    if (absl::IsFailedPrecondition(outcome.membership) && returns++ < kMostReturns) {
+    if (absl::IsDataLoss(outcome.membership) && OutlivesServers(job) && returns++ < kMostReturns) {
+      surroundings.out << outcome.membership.message() << "; begins again" << std::endl;
+      options.resume = job.file.has_checkpoint();
+      client.only_running = only_running;
+    } else if (absl::IsFailedPrecondition(outcome.membership) && returns++ < kMostReturns) {
       surroundings.out << outcome.membership.message() << "; joins again" << std::endl;
       client.only_running = true;
     } else if (absl::IsAlreadyExists(outcome.status) && absl::Now() < deadline) {
@@ -279,7 +326,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
   if (!options.server.empty()) {
     const ClientOptions client = ClientOptionsOf(*job, options, *placement);
     if (client.max_workers > 0) return RunElastic(*job, options, client, surroundings);
-    return RunOnce(*job, options, client, nullptr, surroundings);
+    return RunStatic(*job, options, client, surroundings);
   }
 
   const bool needs_server = Trains(options);

@@ -32,6 +32,7 @@ struct WorkerOptions {
   absl::Duration timeout = absl::Minutes(5);
   absl::Duration stop_grace = absl::Seconds(5);
   bool only_running = false;
+  bool resume = false;
   std::string event_log;
   std::string output;
   bool output_per_rank = false;

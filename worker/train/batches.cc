@@ -13,8 +13,15 @@ namespace {
 // Each worker its own shards, whoever else is there.
 class ShardBatches : public Batches {
  public:
-  explicit ShardBatches(Loader loader)
-      : loader_(std::move(loader)), steps_(loader_.steps()), next_({loader_.Next()}) {}
+  ShardBatches(Loader loader, uint32_t workers, uint32_t batch_size,
+               std::vector<DataSegment> history)
+      : loader_(std::move(loader)),
+        workers_(workers),
+        batch_size_(batch_size),
+        history_(std::move(history)),
+        steps_before_(StepsOf(history_)),
+        steps_(steps_before_ + loader_.steps()),
+        next_({loader_.Next()}) {}
 
   bool ended() const override { return next_.front().empty(); }
   std::vector<RowId> RowsFor(const StepMembers&) override { return next_.front(); }
@@ -31,11 +38,29 @@ class ShardBatches : public Batches {
   std::vector<NamedTensor> state() override { return {}; }
   void GoOnAfter(uint64_t steps) override {
     // As if it had been there all the time.
-    for (uint64_t step = 0; step < steps && !ended(); ++step) Advance(StepOutcome());
+    for (uint64_t step = steps_before_; step < steps && !ended(); ++step) Advance(StepOutcome());
+  }
+  std::vector<DataSegment> HistoryAfter(uint64_t steps) const override {
+    std::vector<DataSegment> history = history_;
+    const bool same = !history.empty() && history.back().workers == workers_ &&
+                      history.back().batch_size == batch_size_;
+    if (!same) history.push_back({workers_, batch_size_, 0});
+    history.back().steps += steps - steps_before_;
+    return history;
   }
 
  private:
+  static uint64_t StepsOf(const std::vector<DataSegment>& history) {
+    uint64_t steps = 0;
+    for (const DataSegment& segment : history) steps += segment.steps;
+    return steps;
+  }
+
   Loader loader_;
+  const uint32_t workers_;
+  const uint32_t batch_size_;
+  const std::vector<DataSegment> history_;
+  const uint64_t steps_before_;
   const uint64_t steps_;
   // The next step's rows, and of those after it as many as have been asked for.
   std::deque<std::vector<RowId>> next_;
@@ -81,6 +106,7 @@ class DealtBatches : public Batches {
     return state;
   }
   void GoOnAfter(uint64_t steps) override { done_ = steps; }
+  std::vector<DataSegment> HistoryAfter(uint64_t) const override { return {}; }
 
  private:
   const uint64_t steps_;
@@ -101,8 +127,7 @@ std::vector<size_t> OwnShards(const WorkerData& data, uint32_t rank, uint32_t ow
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Batches>> MakeBatches(const v1::JobFile& job, const DataSet& data,
-                                                     std::optional<uint32_t> rank,
-                                                     uint32_t owners) {
+                                                     const ShardOwners& owners) {
   const uint32_t holdout_every = job.data().holdout_every();
   if (job.data().mode() == v1::DataSpec::DEALT) {
     return std::make_unique<DealtBatches>(job,
@@ -114,17 +139,19 @@ absl::StatusOr<std::unique_ptr<Batches>> MakeBatches(const v1::JobFile& job, con
                           .order = job.data().order(),
                           .shards = {},
                           .epochs = job.epochs(),
-                          .steps = job.steps()};
-  if (rank.has_value()) {
-    options.shards = OwnShards(data.data, *rank, owners);
+                          .steps = job.steps(),
+                          .history = owners.history};
+  if (owners.rank.has_value()) {
+    options.shards = OwnShards(data.data, *owners.rank, owners.workers);
     if (options.shards.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("worker ", *rank, " of ", owners,
-                                                     " has none of the ", data.data.total_shards,
-                                                     " shards"));
+      return absl::InvalidArgumentError(absl::StrCat("worker ", *owners.rank, " of ",
+                                                     owners.workers, " has none of the ",
+                                                     data.data.total_shards, " shards"));
     }
   }
   SYNCGRADS_ASSIGN_OR_RETURN(Loader loader, Loader::Create(data.data, options));
-  return std::make_unique<ShardBatches>(std::move(loader));
+  return std::make_unique<ShardBatches>(std::move(loader), owners.workers, job.batch_size(),
+                                        owners.history);
 }
 
 }  // namespace syncgrads

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "client/client.h"
 #include "proto/job.pb.h"
+#include "worker/data/data_segment.h"
 #include "worker/data/loader.h"
 #include "worker/train/data_set.h"
 
@@ -31,7 +32,8 @@ class Batches {
   virtual std::vector<RowId> RowsAhead(size_t steps) = 0;
   // That step has been made.
   virtual void Advance(const StepOutcome& outcome) = 0;
-  // How many steps there are, or about as many, with so many workers.
+  // How many steps there are, or about as many, with so many workers; those before
+  // this run are counted.
   virtual uint64_t StepsWith(uint32_t workers) const = 0;
 
   // Whether rows depend on who is a member.
@@ -40,16 +42,26 @@ class Batches {
   virtual std::vector<NamedTensor> state() = 0;
   // A newcomer has its state, which is that after `steps` steps.
   virtual void GoOnAfter(uint64_t steps) = 0;
+  // What a later run needs to go on after `steps` steps, beside state().
+  virtual std::vector<DataSegment> HistoryAfter(uint64_t steps) const = 0;
 };
 
-// As the job says. In an elastic job `data` has all shards; of them a worker owns
-// those of `rank` of `owners`, or all if `rank` is absent. `data` outlives the
-// batches.
+// How the shards are shared out.
+struct ShardOwners {
+  uint32_t workers = 1;
+  // In an elastic job the data has all shards: of them a worker takes those of
+  // `rank` of `workers`, or all if it is absent.
+  std::optional<uint32_t> rank;
+  // As the checkpoint says that the run goes on from.
+  std::vector<DataSegment> history;
+};
+
+// As the job says. `data` outlives the batches.
 //
 // Errors:
 //   InvalidArgument  as Loader::Create
 absl::StatusOr<std::unique_ptr<Batches>> MakeBatches(const v1::JobFile& job, const DataSet& data,
-                                                     std::optional<uint32_t> rank, uint32_t owners);
+                                                     const ShardOwners& owners);
 
 }  // namespace syncgrads
 

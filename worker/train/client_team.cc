@@ -45,9 +45,9 @@ absl::StatusOr<std::vector<std::string>> ClientTeam::Gather(absl::string_view na
   return gathered;
 }
 
-absl::Status ClientTeam::BroadcastAll(absl::string_view name,
-                                      absl::Span<const NamedTensor> tensors) {
-  return client_.BroadcastAll(name, tensors, /*root=*/0, timeout_);
+absl::Status ClientTeam::BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
+                                      uint32_t root) {
+  return client_.BroadcastAll(name, tensors, root, timeout_);
 }
 
 absl::StatusOr<Group*> ClientTeam::Register(const GroupSpec& spec) {

@@ -19,6 +19,7 @@ class ClientTeam : public Team {
   // `client` has joined, and outlives this object. `timeout` is for each call.
   ClientTeam(Client& client, absl::Duration timeout) : client_(client), timeout_(timeout) {}
 
+  std::string name() const override { return client_.name(); }
   uint32_t rank() const override { return client_.rank(); }
   uint32_t world_size() const override { return client_.world_size(); }
   bool is_newcomer() const override { return client_.is_newcomer(); }
@@ -26,8 +27,13 @@ class ClientTeam : public Team {
                                      Reduction reduction, bool contribute) override;
   absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
                                                   absl::string_view bytes) override;
-  absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors) override;
+  absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
+                            uint32_t root) override;
   absl::StatusOr<Group*> Register(const GroupSpec& spec) override;
+  bool TakeCheckpointRequest() override { return client_.TakeCheckpointRequest(); }
+  void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path) override {
+    client_.ReportCheckpoint(step, path);
+  }
 
  private:
   Client& client_;

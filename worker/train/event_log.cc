@@ -85,6 +85,13 @@ void EventLog::Stepped(const StepOutcome& outcome, const std::vector<RowId>& row
                      "]}\n"));
 }
 
+void EventLog::Checkpointed(uint64_t step, const absl::StatusOr<std::string>& path) {
+  const std::string what = path.ok() ? absl::StrCat("\"path\":", Quoted(*path))
+                                     : absl::StrCat("\"error\":", Quoted(path.status().message()));
+  Write(absl::StrCat("{\"event\":\"checkpoint\",\"worker\":", worker_, ",\"step\":", step, ",",
+                     what, "}\n"));
+}
+
 void EventLog::Ends(uint64_t step) {
   Write(absl::StrCat("{\"event\":\"ends\",\"worker\":", worker_, ",\"step\":", step, "}\n"));
 }

@@ -7,6 +7,8 @@
 //   {"event":"begins","worker":"w1","step":7,"newcomer":true}
 //   {"event":"step","worker":"w1","step":7,"epoch":3,"members":["w0","w1"],
 //    "contributors":["w0","w1"],"whole":true,"rows":[[0,12],[0,3]]}
+//   {"event":"checkpoint","worker":"w0","step":40,"path":"run/step-000000000040"}
+//   {"event":"checkpoint","worker":"w0","step":50,"error":"cannot write ..."}
 //   {"event":"ends","worker":"w1","step":60}
 //
 // `step` of the first and last is the first and last step that the worker takes
@@ -44,6 +46,8 @@ class EventLog {
 
   void Begins(uint64_t step, bool newcomer);
   void Stepped(const StepOutcome& outcome, const std::vector<RowId>& rows, const WorkerData& data);
+  // Where the state after `step` is kept, or why it is not.
+  void Checkpointed(uint64_t step, const absl::StatusOr<std::string>& path);
   void Ends(uint64_t step);
 
  private:

@@ -1,7 +1,6 @@
 #include "worker/train/model_file.h"
 
 #include <cstring>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -18,14 +17,25 @@ namespace {
 constexpr const char* kClasses = "classes";
 constexpr const char* kJob = "job";
 
+}  // namespace
+
+std::map<std::string, std::string> ModelMetadata(const std::optional<Classes>& classes,
+                                                 const std::string& job) {
+  std::map<std::string, std::string> metadata = {{kJob, job}};
+  if (classes.has_value()) {
+    std::vector<std::string> lines;
+    for (const std::string& name : classes->names()) lines.push_back(absl::CHexEscape(name));
+    metadata[kClasses] = absl::StrJoin(lines, "\n");
+  }
+  return metadata;
+}
+
 template <typename T>
 std::vector<Parameter<T>*> TensorsOf(const Model<T>& model) {
   std::vector<Parameter<T>*> tensors(model.states().begin(), model.states().end());
   tensors.insert(tensors.end(), model.parameters().begin(), model.parameters().end());
   return tensors;
 }
-
-}  // namespace
 
 template <typename T>
 absl::Status SaveModel(const Model<T>& model, const std::optional<Classes>& classes,
@@ -36,13 +46,7 @@ absl::Status SaveModel(const Model<T>& model, const std::optional<Classes>& clas
                        absl::string_view(reinterpret_cast<const char*>(parameter->values.data()),
                                          parameter->bytes())});
   }
-  std::map<std::string, std::string> metadata = {{kJob, job}};
-  if (classes.has_value()) {
-    std::vector<std::string> lines;
-    for (const std::string& name : classes->names()) lines.push_back(absl::CHexEscape(name));
-    metadata[kClasses] = absl::StrJoin(lines, "\n");
-  }
-  return WriteSafetensors(path, tensors, metadata);
+  return WriteSafetensors(path, tensors, ModelMetadata(classes, job));
 }
 
 template <typename T>
@@ -69,6 +73,8 @@ absl::StatusOr<std::optional<Classes>> LoadClasses(const Safetensors& file) {
   return std::optional<Classes>(Classes::Named(std::move(names)));
 }
 
+template std::vector<Parameter<float>*> TensorsOf(const Model<float>&);
+template std::vector<Parameter<double>*> TensorsOf(const Model<double>&);
 template absl::Status SaveModel(const Model<float>&, const std::optional<Classes>&,
                                 const std::string&, const std::string&);
 template absl::Status SaveModel(const Model<double>&, const std::optional<Classes>&,

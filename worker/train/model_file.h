@@ -3,8 +3,10 @@
 #ifndef SYNCGRADS_WORKER_TRAIN_MODEL_FILE_H_
 #define SYNCGRADS_WORKER_TRAIN_MODEL_FILE_H_
 
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,8 +16,15 @@
 
 namespace syncgrads {
 
-// Writes the safetensors file `path`, as a whole or not at all. `job` is the
-// job's name. Errors: as WriteSafetensors.
+// What a model's file says beside its tensors. `job` is the job's name.
+std::map<std::string, std::string> ModelMetadata(const std::optional<Classes>& classes,
+                                                 const std::string& job);
+
+// What a model's file has: its states, and its parameters.
+template <typename T>
+std::vector<Parameter<T>*> TensorsOf(const Model<T>& model);
+
+// Writes the safetensors file `path`, as a whole or not at all. Errors: as WriteSafetensors.
 template <typename T>
 absl::Status SaveModel(const Model<T>& model, const std::optional<Classes>& classes,
                        const std::string& job, const std::string& path);

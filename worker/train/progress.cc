@@ -54,6 +54,14 @@ void ConsoleProgress::Finished() {
   if (is_terminal_) out_ << std::endl;
 }
 
+void ConsoleProgress::Note(const std::string& line) {
+  if (is_terminal_) {
+    out_ << "\r" << line << "\x1b[K" << std::endl;
+  } else {
+    out_ << line << std::endl;
+  }
+}
+
 void ConsoleProgress::ShowBar(uint64_t step, absl::Time now) {
   shown_ = now;
   TakeLoss();

@@ -60,6 +60,8 @@ class ConsoleProgress : public Progress {
   void Started(const TrainingPlan& plan) override;
   void Stepped(uint64_t step, std::optional<double> loss) override;
   void Finished() override;
+  // A line of its own, wherever the bar is.
+  void Note(const std::string& line);
 
  private:
   void ShowBar(uint64_t step, absl::Time now);

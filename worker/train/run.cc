@@ -6,10 +6,12 @@
 
 #include "common/status_macros.h"
 #include "worker/base/file.h"
+#include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/nn/build.h"
 #include "worker/train/compute.h"
 #include "worker/train/model_file.h"
 #include "worker/train/prediction.h"
+#include "worker/train/resume.h"
 
 namespace syncgrads {
 namespace {
@@ -45,10 +47,18 @@ absl::StatusOr<std::optional<Evaluation>> EvaluateHeldOut(const v1::JobFile& job
 
 template <typename T>
 absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team& team,
-                                       const TrainerOptions& options, const std::string& output) {
+                                       TrainerOptions options, const std::string& output) {
+  std::optional<CheckpointWriter> checkpoints;
+  if (job.file.has_checkpoint()) {
+    checkpoints.emplace(CheckpointOptionsOf(job));
+    options.checkpoints = &*checkpoints;
+  }
   SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer<T>> trainer,
                              Trainer<T>::Create(job, data, team, options));
-  SYNCGRADS_RETURN_IF_ERROR(trainer->Train());
+  if (const absl::Status status = trainer->Train(); !status.ok()) {
+    if (options.kept != nullptr) *options.kept = trainer->KeepState();
+    return status;
+  }
   Model<T>& model = trainer->model();
   TrainingResult result;
   result.steps = trainer->steps();
@@ -66,6 +76,15 @@ absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team
     SYNCGRADS_RETURN_IF_ERROR(SaveModel(model, data.classes, job.file.name(), output));
   }
   return result;
+}
+
+absl::StatusOr<std::optional<Resumption>> ResumptionFor(const Job& job,
+                                                        const TrainerOptions& options, Team& team) {
+  const auto ignore = [](const std::string&) {};
+  std::optional<Snapshot> kept;
+  if (options.kept != nullptr) kept = *options.kept;
+  return FindResumption(job, options.resume, std::move(kept), team,
+                        options.note ? options.note : ignore);
 }
 
 // A trained model, and data to use it on.
@@ -123,16 +142,28 @@ absl::Status PredictAs(const Job& job, Team& team, const std::string& parameters
 absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,
                                            const TrainerOptions& options,
                                            const std::string& output) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const DataSet data, LoadDataSet(job, DataSetOptions(), team));
-  return job.file.dtype() == v1::F64 ? TrainAs<double>(job, data, team, options, output)
-                                     : TrainAs<float>(job, data, team, options, output);
+  SYNCGRADS_ASSIGN_OR_RETURN(std::optional<Resumption> resumption,
+                             ResumptionFor(job, options, team));
+  const Job resumed = resumption.has_value() ? JobFor(job, resumption->manifest) : job;
+  TrainerOptions going_on = options;
+  if (resumption.has_value()) going_on.resumption = &*resumption;
+  SYNCGRADS_ASSIGN_OR_RETURN(const DataSet data, LoadDataSet(resumed, DataSetOptions(), team));
+  return job.file.dtype() == v1::F64 ? TrainAs<double>(resumed, data, team, going_on, output)
+                                     : TrainAs<float>(resumed, data, team, going_on, output);
 }
 
 absl::StatusOr<TrainingResult> RunElasticTraining(const Job& job, const DataSet& data, Team& team,
                                                   const TrainerOptions& options,
                                                   const std::string& output) {
-  return job.file.dtype() == v1::F64 ? TrainAs<double>(job, data, team, options, output)
-                                     : TrainAs<float>(job, data, team, options, output);
+  std::optional<Resumption> resumption;
+  // A newcomer goes on from where the others are.
+  if (!team.is_newcomer()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(resumption, ResumptionFor(job, options, team));
+  }
+  TrainerOptions going_on = options;
+  if (resumption.has_value()) going_on.resumption = &*resumption;
+  return job.file.dtype() == v1::F64 ? TrainAs<double>(job, data, team, going_on, output)
+                                     : TrainAs<float>(job, data, team, going_on, output);
 }
 
 absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,

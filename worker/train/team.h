@@ -26,6 +26,8 @@ class Team {
  public:
   virtual ~Team() = default;
 
+  // Unique among the workers; one that is started again has the same.
+  virtual std::string name() const = 0;
   virtual uint32_t rank() const = 0;
   virtual uint32_t world_size() const = 0;
   // It joined while the others were training.
@@ -42,16 +44,22 @@ class Team {
   virtual absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
                                                           absl::string_view bytes) = 0;
 
-  // Everybody's tensors become those of rank 0.
-  virtual absl::Status BroadcastAll(absl::string_view name,
-                                    absl::Span<const NamedTensor> tensors) = 0;
+  // Everybody's tensors become those of rank `root`.
+  virtual absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
+                                    uint32_t root) = 0;
 
   virtual absl::StatusOr<Group*> Register(const GroupSpec& spec) = 0;
+
+  // Whether a checkpoint has been asked for since the last call.
+  virtual bool TakeCheckpointRequest() { return false; }
+  // Tells the servers what became of one.
+  virtual void ReportCheckpoint(uint64_t /*step*/, const absl::StatusOr<std::string>& /*path*/) {}
 };
 
 // One worker without a server. It can evaluate, but not register a group.
 class SoleWorker : public Team {
  public:
+  std::string name() const override { return "the only one"; }
   uint32_t rank() const override { return 0; }
   uint32_t world_size() const override { return 1; }
   absl::StatusOr<uint32_t> AllReduce(absl::string_view, absl::Span<double>, Reduction,
@@ -62,7 +70,7 @@ class SoleWorker : public Team {
                                                   absl::string_view bytes) override {
     return std::vector<std::string>{std::string(bytes)};
   }
-  absl::Status BroadcastAll(absl::string_view, absl::Span<const NamedTensor>) override {
+  absl::Status BroadcastAll(absl::string_view, absl::Span<const NamedTensor>, uint32_t) override {
     return absl::OkStatus();
   }
   absl::StatusOr<Group*> Register(const GroupSpec&) override {

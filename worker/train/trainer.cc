@@ -56,6 +56,7 @@ absl::Status Trainer<T>::Train() {
     SYNCGRADS_ASSIGN_OR_RETURN(const bool more, FollowStep());
     if (!more) break;
   }
+  FinishCheckpoints();
   if (options_.event_log != nullptr) options_.event_log->Ends(steps_);
   options_.progress->Finished();
   return absl::OkStatus();
@@ -96,6 +97,7 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
   if (job_.weight_by_samples()) {
     SYNCGRADS_RETURN_IF_ERROR(group_->SetWeight(static_cast<double>(rows.size())));
   }
+  SYNCGRADS_RETURN_IF_ERROR(OfferCheckpoint());
   ReadAhead(rows);
   pushed_.assign(tensors_.size(), false);
   try {
@@ -214,9 +216,7 @@ DamagedImages* Trainer<T>::SkippedImages() {
 
 template <typename T>
 absl::Status Trainer<T>::SkipBatch() {
-  std::vector<void*> results;
-  for (size_t i = 0; i < tensors_.size(); ++i) results.push_back(ResultOf(i));
-  return group_->SkipAll(results);
+  return group_->SkipAll(Results());
 }
 
 template <typename T>
@@ -247,15 +247,19 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
         optimizer_->Apply(tensors_[i], BytesOf(parameter.gradient), BytesOf(parameter.values)));
   }
   SaveCounters();
+  const bool keeps = due_tensor_.has_value() && contributors[ToNumber(*due_tensor_)].most > 0;
   StepOutcome outcome;
-  if (batches_->depends_on_members() || options_.event_log != nullptr) {
+  if (batches_->depends_on_members() || options_.event_log != nullptr || keeps) {
     SYNCGRADS_ASSIGN_OR_RETURN(outcome, group_->LastStep(options_.step_timeout));
   }
   batches_->Advance(outcome);
   if (options_.event_log != nullptr) options_.event_log->Stepped(outcome, rows, data_.data);
   options_.progress->Stepped(steps_, loss);
   SYNCGRADS_RETURN_IF_ERROR(guard_.Finish());
-  return CheckReplicas();
+  SYNCGRADS_RETURN_IF_ERROR(CheckReplicas());
+  if (keeps) SYNCGRADS_RETURN_IF_ERROR(TakeCheckpoint(outcome));
+  ReportCheckpoints();
+  return absl::OkStatus();
 }
 
 template class Trainer<float>;

@@ -15,7 +15,10 @@
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "client/local_optimizer.h"
+#include "common/clock.h"
 #include "proto/job.pb.h"
+#include "worker/checkpoint/checkpoint_schedule.h"
+#include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/data/loader.h"
 #include "worker/job/job_file.h"
 #include "worker/nn/custom_layers.h"
@@ -24,8 +27,10 @@
 #include "worker/train/batch_reader.h"
 #include "worker/train/batches.h"
 #include "worker/train/data_set.h"
+#include "worker/train/evaluation.h"
 #include "worker/train/event_log.h"
 #include "worker/train/progress.h"
+#include "worker/train/resume.h"
 #include "worker/train/step_guard.h"
 #include "worker/train/team.h"
 
@@ -48,6 +53,20 @@ struct TrainerOptions {
   std::function<void(const std::string&)> warn;
   // Outlives the trainer.
   const CustomLayers* custom_layers = &NoCustomLayers();
+  // Outlives the trainer.
+  const Clock* clock = &Clock::Real();
+  // Go on from the newest checkpoint, if there is one; see FindResumption.
+  bool resume = false;
+  // What this worker has of an earlier try at the same run, whose servers have lost
+  // theirs. After a try that failed it is what there is now. May be null.
+  std::optional<Snapshot>* kept = nullptr;
+  // Of a job with checkpoints, whoever will have to write them; outlives the trainer.
+  CheckpointWriter* checkpoints = nullptr;
+  // What the run goes on from; null: it begins. Its snapshot is given up once it has
+  // been taken over.
+  Resumption* resumption = nullptr;
+  // Takes a line for people; may be empty.
+  std::function<void(const std::string&)> note;
 };
 
 // Trains the job's model on this worker's rows, in step with the others:
@@ -62,6 +81,11 @@ struct TrainerOptions {
 //
 // In an elastic job a worker may be created while the others train: it then gets
 // their parameters, optimizer and position in the data, and goes on with them.
+//
+// In a job with checkpoints the training group has one more tensor, of one zero. A
+// worker that finds a checkpoint due contributes to it, and otherwise skips it: so all
+// workers see in the step's answer, and all the same, whether the state after it is
+// kept. The worker of rank 0 in that step writes it, in the background.
 //
 // Not thread-safe.
 template <typename T>
@@ -88,6 +112,11 @@ class Trainer {
   //   others             as the group
   absl::Status Train();
 
+  // The state after the last step that was made, which stands also after Train has
+  // failed; nothing if the servers have a part of it. Of the states that are each
+  // worker's own it has this one's.
+  std::optional<Snapshot> KeepState();
+
   Model<T>& model() { return *model_; }
   const Loss& loss() const { return loss_; }
   const TrainingPlan& plan() const { return plan_; }
@@ -113,6 +142,16 @@ class Trainer {
   absl::Status ShareInitialParameters();
   // Of an elastic job: gives or gets what a newcomer needs.
   absl::Status ShareState();
+  // Takes the place of ShareInitialParameters. A collective.
+  absl::Status Restore(Resumption& from);
+  // The parts of what a step changes, where they are: the position in the data and
+  // the counters; what the optimizer keeps here.
+  std::vector<NamedTensor> PositionTensors();
+  std::vector<NamedTensor> SlotTensors();
+  // A pointer for each of the group's tensors, in the order of registration:
+  // ResultOf, or the parameters' values.
+  std::vector<void*> Results();
+  std::vector<void*> Values();
   // Between what the optimizer and the trainer count, and counters_.
   void SaveCounters();
   void RestoreCounters();
@@ -159,6 +198,25 @@ class Trainer {
   absl::Status SkipBatch();
   // Contributes nothing. False if all workers have ended.
   absl::StatusOr<bool> FollowStep();
+  // Says with the step's contribution whether a checkpoint is due after it.
+  absl::Status OfferCheckpoint();
+  // One is due after the step that has been made. A collective, of this step's
+  // members.
+  absl::Status TakeCheckpoint(const StepOutcome& outcome);
+  // All workers' states, by rank; none where there are none, or where only those of
+  // the worker that writes are kept.
+  absl::StatusOr<std::vector<std::string>> GatherStates();
+  // Of the rows held out, if that is what tells the best checkpoint.
+  absl::StatusOr<std::optional<Evaluation>> EvaluateForCheckpoint(bool writes);
+  Snapshot TakeSnapshot(const std::vector<std::string>& states);
+  // The root's part of a restored optimizer on the servers.
+  absl::StatusOr<OptimizerState> OptimizerStateOf(const Snapshot& snapshot) const;
+  TensorSpec SlotSpec(size_t i, int slot) const;
+  // Of an optimizer on the servers.
+  int ServerSlots() const;
+  void Report(const CheckpointOutcome& outcome);
+  void ReportCheckpoints();
+  void FinishCheckpoints();
   // Waits for the step's results and applies them.
   absl::Status FinishStep(const std::vector<RowId>& rows, std::optional<double> loss);
 
@@ -174,13 +232,18 @@ class Trainer {
   TrainingPlan plan_;
   Group* group_ = nullptr;
   std::vector<TensorId> tensors_;  // of model_->parameters()
+  // Of a job with checkpoints: what says that one is due, always 0.
+  std::optional<TensorId> due_tensor_;
+  T due_value_ = 0;
+  std::optional<CheckpointSchedule> schedule_;
+  bool checkpoint_asked_ = false;
   // Unless the servers optimize.
   std::optional<LocalOptimizer> optimizer_;
   StepGuard guard_;
   // Of the step under way, by parameter.
   std::vector<bool> pushed_;
   uint64_t steps_ = 0;
-  // For newcomers: steps, and updates of each tensor.
+  // For newcomers and checkpoints: steps, and updates of each tensor.
   std::vector<int64_t> counters_;
 
   Matrix<T> features_;

@@ -19,6 +19,9 @@ namespace {
 // Of a job file that has been checked.
 OnBad OnBadOf(v1::OnBad proto) { return FromProto(proto).value_or(OnBad::kReject); }
 
+// No parameter is called so: their names are paths of layers.
+constexpr const char* kDueTensor = "checkpoint due";
+
 // Null where rows are read in no time.
 std::unique_ptr<BatchReader> MakeReader(const v1::JobFile& job, const DataSet& data,
                                         uint32_t world_size) {
@@ -44,6 +47,18 @@ StepGuard::Options GuardOptions(const v1::JobFile& job, const TrainerOptions& op
   return guard;
 }
 
+ShardOwners OwnersOf(const v1::JobFile& job, const Team& team, const TrainerOptions& options) {
+  ShardOwners owners;
+  owners.rank = options.rank;
+  owners.workers = job.has_elastic() ? options.owners : team.world_size();
+  if (options.resumption != nullptr) owners.history = options.resumption->manifest.data;
+  return owners;
+}
+
+CheckpointSchedule::Options ScheduleOf(const v1::Checkpoint& checkpoint) {
+  return {checkpoint.every_steps(), absl::Seconds(checkpoint.every_s())};
+}
+
 }  // namespace
 
 template <typename T>
@@ -52,7 +67,7 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
                                                                const TrainerOptions& options) {
   const v1::JobFile& file = job.file;
   SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Batches> batches,
-                             MakeBatches(file, data, options.rank, options.owners));
+                             MakeBatches(file, data, OwnersOf(file, team, options)));
   std::unique_ptr<Device<T>> device = MakeDevice<T>(file, team.world_size());
   SYNCGRADS_ASSIGN_OR_RETURN(
       std::unique_ptr<Model<T>> model,
@@ -76,7 +91,9 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
     SYNCGRADS_RETURN_IF_ERROR(LoadModel(begin, *trainer->model_));
   }
   SYNCGRADS_RETURN_IF_ERROR(trainer->Register());
-  if (!team.is_newcomer()) {
+  if (options.resumption != nullptr) {
+    SYNCGRADS_RETURN_IF_ERROR(trainer->Restore(*options.resumption));
+  } else if (!team.is_newcomer()) {
     SYNCGRADS_RETURN_IF_ERROR(trainer->ShareInitialParameters());
   }
   if (file.has_elastic()) {
@@ -144,12 +161,22 @@ absl::Status Trainer<T>::Register() {
   for (const Parameter<T>* parameter : model_->parameters()) {
     spec.tensors.push_back(parameter->spec());
   }
+  if (job_.has_checkpoint()) {
+    // Before the last one, with which it shares a chunk, as the last layer's gradient
+    // is the first to be sent.
+    spec.tensors.insert(spec.tensors.end() - 1, {kDueTensor, DTypeOf<T>::value, {1}});
+    schedule_.emplace(ScheduleOf(job_.checkpoint()), options_.clock->Now());
+  }
   SYNCGRADS_ASSIGN_OR_RETURN(spec.compression, CompressionOf(job_, spec.tensors));
   SYNCGRADS_ASSIGN_OR_RETURN(group_, team_.Register(spec));
-  for (const TensorSpec& tensor : spec.tensors) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const TensorId id, group_->Find(tensor.name));
+  for (const Parameter<T>* parameter : model_->parameters()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const TensorId id, group_->Find(parameter->name));
     tensors_.push_back(id);
   }
+  if (job_.has_checkpoint()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(due_tensor_, group_->Find(kDueTensor));
+  }
+  counters_.resize(1 + tensors_.size());
   if (optimizes_on_servers()) return absl::OkStatus();
   SYNCGRADS_ASSIGN_OR_RETURN(optimizer_, LocalOptimizer::Create(optimizer, spec.tensors));
   return absl::OkStatus();
@@ -158,33 +185,59 @@ absl::Status Trainer<T>::Register() {
 template <typename T>
 absl::Status Trainer<T>::ShareInitialParameters() {
   if (optimizes_on_servers()) {
-    std::vector<void*> values;
-    for (Parameter<T>* parameter : model_->parameters()) values.push_back(parameter->values.data());
-    return group_->Broadcast(/*root=*/0, values, options_.step_timeout);
+    return group_->Broadcast(/*root=*/0, Values(), options_.step_timeout);
   }
   std::vector<NamedTensor> tensors;
   for (Parameter<T>* parameter : model_->parameters()) {
     tensors.push_back({parameter->spec(), parameter->values.data()});
   }
-  return team_.BroadcastAll("model/initial", tensors);
+  return team_.BroadcastAll("model/initial", tensors, /*root=*/0);
+}
+
+template <typename T>
+std::vector<void*> Trainer<T>::Results() {
+  std::vector<void*> results = Values();
+  for (size_t i = 0; i < tensors_.size(); ++i) results[ToNumber(tensors_[i])] = ResultOf(i);
+  return results;
+}
+
+template <typename T>
+std::vector<void*> Trainer<T>::Values() {
+  std::vector<void*> values(group_->spec().tensors.size());
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    values[ToNumber(tensors_[i])] = model_->parameters()[i]->values.data();
+  }
+  if (due_tensor_.has_value()) values[ToNumber(*due_tensor_)] = &due_value_;
+  return values;
+}
+
+template <typename T>
+std::vector<NamedTensor> Trainer<T>::PositionTensors() {
+  std::vector<NamedTensor> state = batches_->state();
+  state.push_back({{"trainer/counters", DType::kI64, {static_cast<int64_t>(counters_.size())}},
+                   counters_.data()});
+  return state;
+}
+
+template <typename T>
+std::vector<NamedTensor> Trainer<T>::SlotTensors() {
+  std::vector<NamedTensor> state;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    for (int slot = 0; optimizer_.has_value() && slot < optimizer_->slots(); ++slot) {
+      state.push_back({SlotSpec(i, slot), optimizer_->slot(tensors_[i], slot).data()});
+    }
+  }
+  return state;
 }
 
 template <typename T>
 absl::Status Trainer<T>::ShareState() {
-  std::vector<NamedTensor> state = batches_->state();
-  counters_.resize(1 + tensors_.size());
   SaveCounters();
-  state.push_back({{"trainer/counters", DType::kI64, {static_cast<int64_t>(counters_.size())}},
-                   counters_.data()});
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    Parameter<T>& parameter = *model_->parameters()[i];
-    state.push_back({parameter.spec(), parameter.values.data()});
-    for (int slot = 0; optimizer_.has_value() && slot < optimizer_->slots(); ++slot) {
-      TensorSpec spec = parameter.spec();
-      spec.name = absl::StrCat("optimizer/", slot, "/", spec.name);
-      state.push_back({std::move(spec), optimizer_->slot(tensors_[i], slot).data()});
-    }
+  std::vector<NamedTensor> state = PositionTensors();
+  for (Parameter<T>* parameter : model_->parameters()) {
+    state.push_back({parameter->spec(), parameter->values.data()});
   }
+  for (NamedTensor& tensor : SlotTensors()) state.push_back(std::move(tensor));
   SYNCGRADS_ASSIGN_OR_RETURN(const bool newcomer,
                              group_->RegisterState(state, options_.step_timeout));
   if (!newcomer) return absl::OkStatus();
@@ -195,7 +248,6 @@ absl::Status Trainer<T>::ShareState() {
 
 template <typename T>
 void Trainer<T>::SaveCounters() {
-  if (counters_.empty()) return;
   counters_[0] = static_cast<int64_t>(steps_);
   for (size_t i = 0; optimizer_.has_value() && i < tensors_.size(); ++i) {
     counters_[1 + i] = static_cast<int64_t>(optimizer_->updates(tensors_[i]));
@@ -221,6 +273,10 @@ template absl::Status Trainer<float>::Register();
 template absl::Status Trainer<float>::ShareInitialParameters();
 template absl::Status Trainer<float>::ShareState();
 template void Trainer<float>::SaveCounters();
+template std::vector<void*> Trainer<float>::Results();
+template std::vector<void*> Trainer<float>::Values();
+template std::vector<NamedTensor> Trainer<float>::PositionTensors();
+template std::vector<NamedTensor> Trainer<float>::SlotTensors();
 template void Trainer<float>::RestoreCounters();
 
 template absl::StatusOr<std::unique_ptr<Trainer<double>>> Trainer<double>::Create(
@@ -233,6 +289,10 @@ template absl::Status Trainer<double>::Register();
 template absl::Status Trainer<double>::ShareInitialParameters();
 template absl::Status Trainer<double>::ShareState();
 template void Trainer<double>::SaveCounters();
+template std::vector<void*> Trainer<double>::Results();
+template std::vector<void*> Trainer<double>::Values();
+template std::vector<NamedTensor> Trainer<double>::PositionTensors();
+template std::vector<NamedTensor> Trainer<double>::SlotTensors();
 template void Trainer<double>::RestoreCounters();
 
 }  // namespace syncgrads

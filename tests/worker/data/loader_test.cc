@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "tests/worker/testing/status.h"
 
@@ -131,6 +132,43 @@ TEST(LoaderTest, AWorkerThatHasAllShardsCanTakeFromItsOwn) {
   Loader::Options own = options;
   own.shards = {1};
   EXPECT_EQ(AllBatches(DataOf({9, 7, 8}, 0, 1), own), AllBatches(DataOf({9, 7, 8}, 1, 3), options));
+}
+
+TEST(LoaderTest, AfterAHistoryTheSameRowsComeAsWithoutABreak) {
+  for (const auto order : {v1::DataSpec::SHUFFLED, v1::DataSpec::WITH_REPLACEMENT}) {
+    for (const uint64_t made : {1, 4, 5, 7}) {
+      Loader::Options options = {.seed = 5, .batch_size = 7, .order = order, .epochs = 3};
+      const WorkerData data = DataOf({20, 13, 9, 2}, 1, 2);
+      const auto whole = AllBatches(data, options);
+      options.history = {{2, 7, made}};
+      const auto rest = AllBatches(data, options);
+      EXPECT_EQ(rest, std::vector(whole.begin() + static_cast<ptrdiff_t>(made), whole.end()));
+      options.steps = std::exchange(options.epochs, 0) + 7;
+      EXPECT_EQ(AllBatches(data, options).size(), options.steps - made);
+    }
+  }
+}
+
+TEST(LoaderTest, AfterAHistoryOfOtherWorkersEveryRowStillComesOnceAPass) {
+  const std::vector<size_t> rows = {20, 13, 9, 30, 2};
+  Loader::Options options = {.seed = 5, .batch_size = 6, .epochs = 2};
+  std::map<Row, int> counts;
+  std::vector<DataSegment> history;
+  // Three workers, then two, then one, then two again, to the end.
+  for (const uint32_t workers : {3, 2, 1, 2}) {
+    const size_t steps = history.size() == 3 ? 1000 : 2;
+    options.history = history;
+    for (uint32_t rank = 0; rank < workers; ++rank) {
+      const auto batches = AllBatches(DataOf(rows, rank, workers), options);
+      for (size_t step = 0; step < std::min(steps, batches.size()); ++step) {
+        for (const Row& row : batches[step]) ++counts[row];
+      }
+    }
+    history.push_back({workers, options.batch_size, steps});
+    options.batch_size = 5;
+  }
+  EXPECT_EQ(counts.size(), 20u + 13 + 9 + 30 + 2);
+  for (const auto& [row, count] : counts) EXPECT_EQ(count, 2) << row.first << " " << row.second;
 }
 
 TEST(LoaderTest, ABatchSmallerThanTheNumberOfShardsIsAnError) {

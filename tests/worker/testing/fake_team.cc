@@ -139,6 +139,15 @@ class FakeGroup : public Group {
     return absl::OkStatus();
   }
 
+  absl::Status Restore(uint32_t, absl::Span<void* const>, const OptimizerState&,
+                       absl::Duration) override {
+    return absl::UnimplementedError("the fake restores nothing");
+  }
+
+  absl::StatusOr<std::unique_ptr<HeldOptimizer>> HoldOptimizer(absl::Duration) override {
+    return absl::UnimplementedError("the fake holds nothing");
+  }
+
   absl::StatusOr<bool> RegisterState(absl::Span<const NamedTensor>, absl::Duration) override {
     return false;
   }
@@ -184,6 +193,7 @@ class FakeTeamMember : public Team {
  public:
   FakeTeamMember(FakeJob& job, uint32_t rank) : job_(job), rank_(rank) {}
 
+  std::string name() const override { return absl::StrCat("worker-", rank_); }
   uint32_t rank() const override { return rank_; }
   uint32_t world_size() const override { return job_.world_size_; }
 
@@ -209,13 +219,13 @@ class FakeTeamMember : public Team {
     return gathered;
   }
 
-  absl::Status BroadcastAll(absl::string_view name,
-                            absl::Span<const NamedTensor> tensors) override {
+  absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
+                            uint32_t root) override {
     for (const NamedTensor& tensor : tensors) {
       SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<FakeContribution> all,
                                  job_.All(rank_, absl::StrCat(name, "/", tensor.spec.name),
                                           {Bytes(tensor.data, tensor.spec.bytes())}));
-      std::memcpy(tensor.data, all[0].bytes->data(), all[0].bytes->size());
+      std::memcpy(tensor.data, all[root].bytes->data(), all[root].bytes->size());
     }
     return absl::OkStatus();
   }

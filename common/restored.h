@@ -1,0 +1,24 @@
+// A chunk's parameters together with what an optimizer keeps of them, as one payload:
+// the parameters, each slot, and for each span how often it has been updated, in 8
+// bytes, little-endian.
+
+#ifndef SYNCGRADS_COMMON_RESTORED_H_
+#define SYNCGRADS_COMMON_RESTORED_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/layout.h"
+#include "common/optim/optimizer.h"
+#include "common/update_rule.h"
+
+namespace syncgrads {
+
+inline size_t RestoredBytes(const Chunk& chunk, const Optimizer& optimizer) {
+  return chunk.bytes() * (1 + static_cast<size_t>(SlotCount(optimizer))) +
+         chunk.spans.size() * sizeof(uint64_t);
+}
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_COMMON_RESTORED_H_

@@ -1,0 +1,260 @@
+// What an optimizer on the servers keeps, read from them and given to others.
+
+#include "client/optimizer_state.h"
+
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/admin.grpc.pb.h"
+#include "tests/client/workers.h"
+#include "tests/testing/cluster.h"
+
+namespace syncgrads::testing {
+namespace {
+
+// Spread over chunks of other sizes than tensors, and over all servers.
+GroupSpec Spec(uint32_t chunk_bytes) {
+  GroupSpec spec;
+  spec.name = "model";
+  spec.tensors = {{"a", DType::kF32, {40}}, {"b", DType::kF32, {3, 5}}, {"c", DType::kF32, {}}};
+  spec.rule = Adam{};
+  spec.chunk_bytes = chunk_bytes;
+  return spec;
+}
+
+using Tensors = std::vector<std::vector<float>>;
+
+Tensors Filled(float value) {
+  return {std::vector<float>(40, value), std::vector<float>(15, value), {value}};
+}
+
+std::vector<void*> PointersTo(Tensors& tensors) {
+  std::vector<void*> pointers;
+  for (std::vector<float>& tensor : tensors) pointers.push_back(tensor.data());
+  return pointers;
+}
+
+// Steps in which "b" has no gradient in every other one.
+void Train(Group& group, uint32_t rank, int steps, Tensors& parameters) {
+  for (int step = 0; step < steps; ++step) {
+    Tensors gradients = Filled(0);
+    for (std::vector<float>& gradient : gradients) {
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        gradient[i] = 0.1f * static_cast<float>(i + rank) - 0.3f * static_cast<float>(step);
+      }
+    }
+    for (uint32_t t = 0; t < gradients.size(); ++t) {
+      if (t == 1 && step % 2 == 1) {
+        ASSERT_OK(group.Skip(TensorId{t}, parameters[t].data()));
+      } else {
+        ASSERT_OK(group.Push(TensorId{t}, gradients[t].data(), BytesOf(gradients[t]),
+                             parameters[t].data()));
+      }
+    }
+    ASSERT_OK(group.WaitStep(kTimeout));
+  }
+}
+
+void SkipStep(Group& group, Tensors& parameters) {
+  ASSERT_OK(group.SkipAll(PointersTo(parameters)));
+  ASSERT_OK(group.WaitStep(kTimeout));
+}
+
+void ExpectSame(const OptimizerState& a, const OptimizerState& b) {
+  ASSERT_EQ(a.tensors.size(), b.tensors.size());
+  for (size_t t = 0; t < a.tensors.size(); ++t) {
+    EXPECT_EQ(a.tensors[t].updates, b.tensors[t].updates) << t;
+    EXPECT_TRUE(a.tensors[t].slots == b.tensors[t].slots) << t;
+  }
+}
+
+// What a job of `workers` on `servers` has after some steps; the state is that after
+// the fifth, read when three more have been made.
+struct Trained {
+  Tensors parameters = Filled(1);  // after the fifth step
+  Tensors last = Filled(1);
+  OptimizerState state;
+};
+
+Trained TrainFresh(uint32_t servers, uint32_t workers, uint32_t chunk_bytes) {
+  Cluster cluster(servers);
+  Workers all(cluster, workers);
+  Trained run;
+  all.Run([&](uint32_t rank, Client& client) {
+    const auto group = client.Register(Spec(chunk_bytes), kTimeout);
+    ASSERT_OK(group);
+    Tensors parameters = Filled(1);
+    ASSERT_OK((*group)->Broadcast(0, PointersTo(parameters), kTimeout));
+    Train(**group, rank, 5, parameters);
+    std::unique_ptr<HeldOptimizer> held;
+    if (rank == 0) {
+      run.parameters = parameters;
+      auto answered = (*group)->HoldOptimizer(kTimeout);
+      ASSERT_OK(answered);
+      held = *std::move(answered);
+    }
+    Train(**group, rank, 3, parameters);
+    if (rank != 0) return;
+    run.last = parameters;
+    const auto state = held->Read();
+    ASSERT_OK(state);
+    run.state = *state;
+  });
+  return run;
+}
+
+TEST(OptimizerStateTest, WhatIsHeldStaysAsItWasWhileTrainingGoesOn) {
+  const Trained run = TrainFresh(2, 3, 64);
+  ASSERT_EQ(run.state.tensors.size(), 3u);
+  EXPECT_EQ(run.state.tensors[0].updates, 5u);
+  EXPECT_EQ(run.state.tensors[1].updates, 3u);
+  EXPECT_EQ(run.state.tensors[0].slots.size(), 2u);
+  // The same as where nobody holds anything and the run ends there.
+  const Trained again = TrainFresh(1, 3, 4096);
+  EXPECT_EQ(again.parameters, run.parameters);
+  ExpectSame(again.state, run.state);
+}
+
+TEST(OptimizerStateTest, ItIsRestoredOntoOtherServersAndWorkersBitForBit) {
+  const Trained run = TrainFresh(2, 3, 64);
+  Cluster cluster(3);
+  Workers two(cluster, 2);
+  two.Run([&](uint32_t rank, Client& client) {
+    const auto group = client.Register(Spec(44), kTimeout);
+    ASSERT_OK(group);
+    Tensors parameters = rank == 1 ? run.parameters : Filled(9);
+    const OptimizerState nothing;
+    ASSERT_OK(
+        (*group)->Restore(1, PointersTo(parameters), rank == 1 ? run.state : nothing, kTimeout));
+    EXPECT_EQ(parameters, run.parameters);
+    SkipStep(**group, parameters);
+    EXPECT_EQ(parameters, run.parameters);
+    if (rank != 0) return;
+    const auto held = (*group)->HoldOptimizer(kTimeout);
+    ASSERT_OK(held);
+    const auto state = (*held)->Read();
+    ASSERT_OK(state);
+    ExpectSame(*state, run.state);
+  });
+}
+
+TEST(OptimizerStateTest, RestoredWithAsManyWorkersTrainingGoesOnBitForBit) {
+  const Trained run = TrainFresh(2, 3, 64);
+  // Where five steps and three follow each other anew: steps are counted from 0 again.
+  Tensors whole, parts;
+  for (const bool restored : {false, true}) {
+    Cluster cluster(2);
+    Workers workers(cluster, 3);
+    workers.Run([&](uint32_t rank, Client& client) {
+      const auto group = client.Register(Spec(64), kTimeout);
+      ASSERT_OK(group);
+      Tensors parameters = restored ? run.parameters : Filled(1);
+      if (restored) {
+        ASSERT_OK((*group)->Restore(0, PointersTo(parameters), run.state, kTimeout));
+      } else {
+        ASSERT_OK((*group)->Broadcast(0, PointersTo(parameters), kTimeout));
+        Train(**group, rank, 5, parameters);
+      }
+      Train(**group, rank, 3, parameters);
+      if (rank == 0) (restored ? parts : whole) = parameters;
+    });
+  }
+  EXPECT_EQ(parts, whole);
+  EXPECT_EQ(whole, run.last);
+}
+
+TEST(OptimizerStateTest, AStateThatDoesNotFitIsNamed) {
+  Cluster cluster(1);
+  Workers one(cluster, 1);
+  const auto group = one[0].Register(Spec(0), kTimeout);
+  ASSERT_OK(group);
+  Tensors parameters = Filled(1);
+  OptimizerState state;
+  const auto expect = [&](const std::string& text) {
+    const absl::Status status = (*group)->Restore(0, PointersTo(parameters), state, kTimeout);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(text), std::string::npos) << status;
+  };
+  expect("0 tensors for group \"model\", which has 3");
+  state.tensors.resize(3);
+  expect("tensor \"a\" comes with 0 slots, its optimizer has 2");
+  for (auto& tensor : state.tensors) tensor.slots.assign(2, std::vector<std::byte>(60));
+  expect("a slot of tensor \"a\" has 60 bytes, the tensor has 160");
+}
+
+TEST(OptimizerStateTest, WhatIsNotThereIsSaid) {
+  Cluster cluster(1);
+  Workers one(cluster, 1);
+  GroupSpec average = Spec(0);
+  average.rule = Reduction::kAverage;
+  average.name = "average";
+  const auto without = one[0].Register(average, kTimeout);
+  ASSERT_OK(without);
+  EXPECT_EQ((*without)->HoldOptimizer(kTimeout).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  const auto group = one[0].Register(Spec(0), kTimeout);
+  ASSERT_OK(group);
+  EXPECT_EQ((*group)->HoldOptimizer(kTimeout).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+
+  // What any program may ask for.
+  const auto stub = v1::Admin::NewStub(
+      grpc::CreateChannel(cluster.coordinator(), grpc::InsecureChannelCredentials()));
+  const auto ask = [&](const std::string& job, const std::string& token, uint64_t round) {
+    grpc::ClientContext context;
+    v1::ReadOptimizerRequest request;
+    request.set_job(job);
+    request.set_token(token);
+    request.set_round(round);
+    v1::OptimizerChunk chunk;
+    const auto stream = stub->ReadOptimizer(&context, request);
+    EXPECT_FALSE(stream->Read(&chunk));
+    return stream->Finish().error_code();
+  };
+  EXPECT_EQ(ask("none", "", 1), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(ask("job", "wrong", 1), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(ask("job", "", 1), grpc::StatusCode::FAILED_PRECONDITION);  // the generation
+}
+
+TEST(OptimizerStateTest, ACheckpointThatIsAskedForReachesTheWorkersAndIsCounted) {
+  Cluster cluster(2);
+  Workers two(cluster, 2);
+  const auto stub = v1::Admin::NewStub(
+      grpc::CreateChannel(cluster.coordinator(), grpc::InsecureChannelCredentials()));
+  v1::CheckpointRequest request;
+  v1::CheckpointReply reply;
+  const auto ask = [&](const std::string& job, const std::string& token) {
+    grpc::ClientContext context;
+    request.set_job(job);
+    request.set_token(token);
+    return stub->Checkpoint(&context, request, &reply).error_code();
+  };
+  EXPECT_EQ(ask("none", ""), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(ask("job", "wrong"), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(ask("job", ""), grpc::StatusCode::OK);
+  EXPECT_EQ(reply.workers(), 2u);
+  const absl::Time deadline = absl::Now() + kTimeout;
+  for (uint32_t rank : {0, 1}) {
+    while (!two[rank].TakeCheckpointRequest()) ASSERT_LT(absl::Now(), deadline);
+    EXPECT_FALSE(two[rank].TakeCheckpointRequest());
+  }
+  two[0].ReportCheckpoint(7, std::string("run/step-7"));
+  two[0].ReportCheckpoint(8, absl::ResourceExhaustedError("the disk is full"));
+  EXPECT_NE(cluster.journal().WaitForLine({"step 8", "the disk is full"}, kTimeout), "");
+  grpc::ClientContext context;
+  v1::GetStatusReply status;
+  ASSERT_TRUE(stub->GetStatus(&context, {}, &status).ok());
+  const v1::CheckpointStatus& checkpoints = status.jobs(0).checkpoints();
+  EXPECT_EQ(checkpoints.written(), 1u);
+  EXPECT_EQ(checkpoints.failed(), 1u);
+  EXPECT_EQ(checkpoints.last_step(), 7u);
+  EXPECT_EQ(checkpoints.last_path(), "run/step-7");
+  EXPECT_EQ(checkpoints.last_error(), "the disk is full");
+}
+
+}  // namespace
+}  // namespace syncgrads::testing

@@ -1,0 +1,131 @@
+// Servers lose a job's state while its workers live: they begin it again by themselves,
+// as a new generation, from the state that the workers have or from a checkpoint.
+
+#include <grpcpp/create_channel.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/admin.grpc.pb.h"
+#include "tests/integration/cluster.h"
+
+namespace syncgrads::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kServers = 2;
+constexpr int kWorkers = 3;
+// Of 1500 steps.
+constexpr uint64_t kRounds = 300;
+
+struct Case {
+  const char* name;
+  v1::Place place;
+  std::vector<int> servers;
+};
+
+// Removes what a server knows but for its port.
+void Forget(const std::string& state) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(state)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "plan" || name.rfind("group-", 0) == 0) files.push_back(entry.path());
+  }
+  EXPECT_GE(files.size(), 2u);
+  for (const std::filesystem::path& file : files) std::filesystem::remove(file);
+}
+
+class LostStateTest : public ::testing::TestWithParam<Case> {
+ protected:
+  std::string WriteJob(const std::string& name) const {
+    const std::string checkpoints = TemporaryPath(name + "-checkpoints");
+    std::filesystem::remove_all(checkpoints);
+    return WriteIrisJob(name, [&](v1::JobFile& job) {
+      job.set_epochs(300);
+      job.set_chunk_bytes(128);
+      job.set_place(GetParam().place);
+      if (job.place() == v1::WORKERS) return;
+      job.mutable_checkpoint()->set_directory(checkpoints);
+      job.mutable_checkpoint()->set_every_steps(50);
+    });
+  }
+
+  // Waits until the training group is so far.
+  void AwaitRound(const std::string& coordinator, uint64_t round) {
+    const auto stub =
+        v1::Admin::NewStub(grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()));
+    const absl::Time deadline = absl::Now() + kLongEnough;
+    while (absl::Now() < deadline) {
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      context.set_deadline(absl::ToChronoTime(deadline));
+      v1::GetStatusReply reply;
+      ASSERT_TRUE(stub->GetStatus(&context, {}, &reply).ok());
+      for (const v1::JobStatus& job : reply.jobs()) {
+        for (const v1::GroupStatus& group : job.groups()) {
+          if (group.name() == "model" && group.open_round() >= round) return;
+        }
+      }
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+    ADD_FAILURE() << "no round " << round;
+  }
+};
+
+TEST_P(LostStateTest, TheWorkersBeginAgainAndEndAsIfNothingHadHappened) {
+  std::vector<std::string> undisturbed;
+  {
+    const Cluster cluster(kServers);
+    undisturbed = TrainOn(cluster, WriteJob("kept"), kWorkers);
+  }
+  // The name is in the file.
+  const std::string job = WriteJob("kept");
+  Cluster cluster(kServers, {"--exit_when_done"});
+  std::vector<std::unique_ptr<Process>> workers;
+  const std::string output = TemporaryPath("lost.safetensors");
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    workers.push_back(cluster.StartWorker(
+        job, rank, kWorkers, {absl::StrCat("--output=", output), "--output_per_rank"}));
+  }
+  AwaitRound(cluster.coordinator(), kRounds);
+  for (const int server : GetParam().servers) cluster.server(server).Kill(SIGKILL);
+  for (const int server : GetParam().servers) {
+    EXPECT_EQ(WaitFor(cluster.server(server)), KilledBy(SIGKILL));
+    Forget(cluster.state(server));
+    cluster.Restart(server);
+  }
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    EXPECT_EQ(WaitFor(*workers[rank]), ExitCode(0)) << workers[rank]->output();
+    EXPECT_THAT(workers[rank]->output(), HasSubstr("begins again"));
+    const std::string path = TemporaryPath(absl::StrCat("lost.rank", rank, ".safetensors"));
+    EXPECT_TRUE(ReadFileOrDie(path) == undisturbed[rank]) << "rank " << rank;
+  }
+  const std::string from = GetParam().place == v1::WORKERS ? "which this worker has the state of"
+                                                           : "kept-checkpoints/step-";
+  EXPECT_THAT(absl::StrCat(workers[0]->output(), workers[1]->output(), workers[2]->output()),
+              HasSubstr(from));
+  for (int server = 0; server < kServers; ++server) {
+    EXPECT_EQ(WaitFor(cluster.server(server)), ExitCode(0)) << cluster.server(server).output();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, LostStateTest,
+                         ::testing::Values(Case{"AverageOther", v1::WORKERS, {1}},
+                                           Case{"AverageCoordinator", v1::WORKERS, {0}},
+                                           Case{"AverageAll", v1::WORKERS, {0, 1}},
+                                           Case{"OptimizerOther", v1::SERVERS, {1}},
+                                           Case{"OptimizerCoordinator", v1::SERVERS, {0}},
+                                           Case{"OptimizerAll", v1::SERVERS, {0, 1}}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace syncgrads::testing

@@ -1,0 +1,358 @@
+// Trainer: its state, kept and taken up again.
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/optim/optimizer.h"
+#include "common/status_macros.h"
+#include "worker/base/string_list.h"
+#include "worker/train/evaluation.h"
+#include "worker/train/model_file.h"
+#include "worker/train/trainer.h"
+
+namespace syncgrads {
+namespace {
+
+// As in PositionTensors.
+constexpr const char* kCountersName = "trainer/counters";
+
+SavedTensor Saved(TensorSpec spec, const void* data) {
+  const size_t bytes = spec.bytes();
+  return {std::move(spec), std::string(static_cast<const char*>(data), bytes)};
+}
+
+// All workers' values of a state that is each worker's own, one after the other.
+TensorSpec StackedSpec(const TensorSpec& state, uint32_t workers) {
+  TensorSpec spec = state;
+  spec.name = absl::StrCat("states/", state.name);
+  spec.shape.insert(spec.shape.begin(), workers);
+  return spec;
+}
+
+// A parameter whose optimizer runs on the servers: its tensor there, and what its slots
+// are called in a snapshot.
+struct Slotted {
+  TensorId tensor;
+  std::vector<TensorSpec> slots;
+};
+
+// Adds to a snapshot what the servers have held.
+absl::Status AddOptimizer(const std::vector<Slotted>& parameters, HeldOptimizer& held,
+                          Snapshot& snapshot) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const OptimizerState state, held.Read());
+  std::vector<int64_t> counters = {static_cast<int64_t>(snapshot.manifest.step)};
+  for (const Slotted& parameter : parameters) {
+    const OptimizerState::OfTensor& tensor = state.tensors[ToNumber(parameter.tensor)];
+    counters.push_back(static_cast<int64_t>(tensor.updates));
+    for (size_t slot = 0; slot < tensor.slots.size(); ++slot) {
+      snapshot.training.push_back(Saved(parameter.slots[slot], tensor.slots[slot].data()));
+    }
+  }
+  for (SavedTensor& tensor : snapshot.training) {
+    if (tensor.spec.name == kCountersName) tensor = Saved(tensor.spec, counters.data());
+  }
+  return absl::OkStatus();
+}
+
+// The higher, the better.
+std::optional<double> ScoreOf(v1::Checkpoint::Best best, const Evaluation& evaluation) {
+  if (evaluation.rows == 0) return std::nullopt;
+  if (best == v1::Checkpoint::LOSS) return -evaluation.loss;
+  if (!evaluation.correct.has_value()) return std::nullopt;
+  return static_cast<double>(*evaluation.correct) / static_cast<double>(evaluation.rows);
+}
+
+}  // namespace
+
+template <typename T>
+TensorSpec Trainer<T>::SlotSpec(size_t i, int slot) const {
+  TensorSpec spec = model_->parameters()[i]->spec();
+  spec.name = absl::StrCat("optimizer/", slot, "/", spec.name);
+  return spec;
+}
+
+template <typename T>
+int Trainer<T>::ServerSlots() const {
+  return SlotCount(std::get<Optimizer>(group_->spec().rule));
+}
+
+template <typename T>
+absl::Status Trainer<T>::OfferCheckpoint() {
+  if (!due_tensor_.has_value()) return absl::OkStatus();
+  checkpoint_asked_ = team_.TakeCheckpointRequest() || checkpoint_asked_;
+  if (!checkpoint_asked_ && !schedule_->IsDue(steps_ + 1, options_.clock->Now())) {
+    return group_->Skip(*due_tensor_, &due_value_);
+  }
+  return group_->Push(*due_tensor_, &due_value_, sizeof(due_value_), &due_value_);
+}
+
+template <typename T>
+absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
+  schedule_->Taken(options_.clock->Now());
+  team_.TakeCheckpointRequest();
+  checkpoint_asked_ = false;
+  // Both are done by all workers, whoever writes.
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> states, GatherStates());
+  const bool writes = outcome.members.front() == team_.name();
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<Evaluation> evaluation,
+                             EvaluateForCheckpoint(writes));
+  if (!writes) return absl::OkStatus();
+  CheckpointWriter& writer = *options_.checkpoints;
+  if (writer.busy()) {
+    Report({steps_, absl::UnavailableError("the one before is still being written")});
+    return absl::OkStatus();
+  }
+  // What the servers keep must be held before anything of the next step is pushed.
+  std::shared_ptr<HeldOptimizer> held;
+  absl::Status begun;
+  if (optimizes_on_servers()) {
+    absl::StatusOr<std::unique_ptr<HeldOptimizer>> answered =
+        group_->HoldOptimizer(options_.step_timeout);
+    begun = answered.status();
+    if (begun.ok()) held = *std::move(answered);
+  }
+  if (begun.ok()) {
+    Snapshot snapshot = TakeSnapshot(states);
+    snapshot.manifest.workers = static_cast<uint32_t>(outcome.members.size());
+    if (evaluation.has_value()) {
+      snapshot.manifest.evaluation["loss"] = evaluation->loss;
+      snapshot.manifest.score = ScoreOf(job_.checkpoint().best(), *evaluation);
+      if (evaluation->correct.has_value()) {
+        snapshot.manifest.evaluation["accuracy"] =
+            static_cast<double>(*evaluation->correct) / static_cast<double>(evaluation->rows);
+      }
+    }
+    std::function<absl::Status(Snapshot&)> complete;
+    if (held != nullptr) {
+      // It may be called when this trainer is gone.
+      std::vector<Slotted> parameters;
+      for (size_t i = 0; i < tensors_.size(); ++i) {
+        Slotted& parameter = parameters.emplace_back();
+        parameter.tensor = tensors_[i];
+        for (int slot = 0; slot < ServerSlots(); ++slot) {
+          parameter.slots.push_back(SlotSpec(i, slot));
+        }
+      }
+      complete = [parameters = std::move(parameters), held](Snapshot& incomplete) {
+        return AddOptimizer(parameters, *held, incomplete);
+      };
+    }
+    begun = writer.Begin(std::move(snapshot), std::move(complete));
+  }
+  if (!begun.ok()) Report({steps_, begun});
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::StatusOr<std::vector<std::string>> Trainer<T>::GatherStates() {
+  std::vector<std::string> states;
+  // In an elastic job there are no collectives between steps: those of the worker
+  // that writes stand for all.
+  if (job_.has_elastic() || model_->states().empty()) return states;
+  std::string own;
+  for (const Parameter<T>* state : model_->states()) {
+    own.append(reinterpret_cast<const char*>(state->values.data()), state->bytes());
+  }
+  return team_.Gather("checkpoint/states", own);
+}
+
+template <typename T>
+absl::StatusOr<std::optional<Evaluation>> Trainer<T>::EvaluateForCheckpoint(bool writes) {
+  if (job_.checkpoint().best() == v1::Checkpoint::NONE) return std::optional<Evaluation>();
+  SoleWorker alone;
+  const bool elastic = job_.has_elastic();
+  // Every worker of an elastic job has all rows.
+  if (elastic && !writes) return std::optional<Evaluation>();
+  const std::vector<RowId> rows =
+      RowsOf(data_.data, job_.data().holdout_every(), /*held_out=*/true);
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const Evaluation evaluation,
+      Evaluate("checkpoint/held_out", *model_, loss_, data_, rows,
+               elastic ? static_cast<Team&>(alone) : team_, SkippedImages()));
+  return std::optional<Evaluation>(evaluation);
+}
+
+template <typename T>
+Snapshot Trainer<T>::TakeSnapshot(const std::vector<std::string>& states) {
+  Snapshot snapshot;
+  Manifest& manifest = snapshot.manifest;
+  manifest.job = job_.name();
+  manifest.step = steps_;
+  manifest.dtype = v1::DType_Name(job_.dtype());
+  manifest.place = v1::Place_Name(job_.place());
+  manifest.optimizer = OptimizerName(job_.optimizer());
+  manifest.seed = job_.seed();
+  manifest.workers = team_.world_size();
+  manifest.shards = data_.data.total_shards;
+  manifest.data = batches_->HistoryAfter(steps_);
+  manifest.written_at =
+      absl::FormatTime(absl::RFC3339_sec, options_.clock->Now(), absl::UTCTimeZone());
+  snapshot.model_metadata = ModelMetadata(data_.classes, job_.name());
+  for (const Parameter<T>* tensor : TensorsOf(*model_)) {
+    snapshot.model.push_back(Saved(tensor->spec(), tensor->values.data()));
+  }
+  for (const NamedTensor& tensor : PositionTensors()) {
+    snapshot.training.push_back(Saved(tensor.spec, tensor.data));
+  }
+  for (const NamedTensor& tensor : SlotTensors()) {
+    snapshot.training.push_back(Saved(tensor.spec, tensor.data));
+  }
+  size_t begin = 0;  // in each worker's states
+  for (const Parameter<T>* state : model_->states()) {
+    if (states.empty()) break;
+    SavedTensor& stacked = snapshot.training.emplace_back();
+    stacked.spec = StackedSpec(state->spec(), static_cast<uint32_t>(states.size()));
+    for (const std::string& of_worker : states) {
+      absl::StrAppend(&stacked.bytes, of_worker.substr(begin, state->bytes()));
+    }
+    begin += state->bytes();
+  }
+  return snapshot;
+}
+
+template <typename T>
+absl::StatusOr<OptimizerState> Trainer<T>::OptimizerStateOf(const Snapshot& snapshot) const {
+  const int slots = ServerSlots();
+  OptimizerState state;
+  for (const TensorSpec& spec : group_->spec().tensors) {
+    OptimizerState::OfTensor& tensor = state.tensors.emplace_back();
+    tensor.slots.assign(static_cast<size_t>(slots), std::vector<std::byte>(spec.bytes()));
+  }
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    OptimizerState::OfTensor& tensor = state.tensors[ToNumber(tensors_[i])];
+    tensor.updates = static_cast<uint64_t>(counters_[1 + i]);
+    for (int slot = 0; slot < slots; ++slot) {
+      SYNCGRADS_ASSIGN_OR_RETURN(const absl::string_view bytes, snapshot.Find(SlotSpec(i, slot)));
+      std::memcpy(tensor.slots[static_cast<size_t>(slot)].data(), bytes.data(), bytes.size());
+    }
+  }
+  return state;
+}
+
+template <typename T>
+std::optional<Snapshot> Trainer<T>::KeepState() {
+  if (optimizes_on_servers()) return std::nullopt;
+  return TakeSnapshot({});
+}
+
+template <typename T>
+absl::Status Trainer<T>::Restore(Resumption& from) {
+  std::vector<NamedTensor> tensors = PositionTensors();
+  for (Parameter<T>* state : model_->states()) {
+    tensors.push_back({state->spec(), state->values.data()});
+  }
+  for (Parameter<T>* parameter : model_->parameters()) {
+    tensors.push_back({parameter->spec(), parameter->values.data()});
+  }
+  OptimizerState on_servers;
+  for (NamedTensor& tensor : SlotTensors()) tensors.push_back(std::move(tensor));
+
+  // Of how many workers the root has the states that are each worker's own.
+  uint64_t saved_workers = 0;
+  absl::Status loaded;
+  if (from.snapshot.has_value()) {
+    for (size_t i = 0; i < tensors.size() && loaded.ok(); ++i) {
+      const absl::StatusOr<absl::string_view> bytes = from.snapshot->Find(tensors[i].spec);
+      loaded = bytes.status();
+      if (loaded.ok()) std::memcpy(tensors[i].data, bytes->data(), bytes->size());
+    }
+    if (loaded.ok() && optimizes_on_servers()) {
+      absl::StatusOr<OptimizerState> state = OptimizerStateOf(*from.snapshot);
+      loaded = state.status();
+      if (loaded.ok()) on_servers = *std::move(state);
+    }
+    if (!model_->states().empty()) {
+      const SavedTensor* first =
+          from.snapshot->FindNamed(StackedSpec(model_->states().front()->spec(), 0).name);
+      if (first != nullptr) saved_workers = static_cast<uint64_t>(first->spec.shape.front());
+    }
+  }
+  // The others must not wait for what the root cannot give.
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const std::vector<std::string> said,
+      team_.Gather("checkpoint/loaded",
+                   EncodeStrings({EncodeStatus(loaded), EncodeNumber(saved_workers)})));
+  if (from.root >= said.size()) return absl::AbortedError("the worker with the state has gone");
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> of_root,
+                             DecodeStrings(said[from.root]));
+  SYNCGRADS_RETURN_IF_ERROR(DecodeStatus(of_root[0]));
+  saved_workers = DecodeNumber(of_root[1]);
+
+  std::vector<std::string> stacked;  // by state
+  for (size_t i = 0; saved_workers > 0 && i < model_->states().size(); ++i) {
+    stacked.emplace_back(model_->states()[i]->bytes() * saved_workers, '\0');
+  }
+  for (size_t i = 0; i < stacked.size(); ++i) {
+    const TensorSpec spec =
+        StackedSpec(model_->states()[i]->spec(), static_cast<uint32_t>(saved_workers));
+    if (from.snapshot.has_value()) {
+      SYNCGRADS_ASSIGN_OR_RETURN(const absl::string_view bytes, from.snapshot->Find(spec));
+      stacked[i] = std::string(bytes);
+    }
+    tensors.push_back({spec, stacked[i].data()});
+  }
+  SYNCGRADS_RETURN_IF_ERROR(team_.BroadcastAll("checkpoint/state", tensors, from.root));
+  for (size_t i = 0; i < stacked.size(); ++i) {
+    Parameter<T>& state = *model_->states()[i];
+    const uint64_t source = team_.rank() < saved_workers ? team_.rank() : 0;
+    std::memcpy(state.values.data(), stacked[i].data() + source * state.bytes(), state.bytes());
+  }
+  if (optimizes_on_servers()) {
+    SYNCGRADS_RETURN_IF_ERROR(
+        group_->Restore(from.root, Values(), on_servers, options_.step_timeout));
+  }
+  RestoreCounters();
+  batches_->GoOnAfter(steps_);
+  from.snapshot.reset();
+  return absl::OkStatus();
+}
+
+template <typename T>
+void Trainer<T>::Report(const CheckpointOutcome& outcome) {
+  const bool written = outcome.path.ok();
+  if (options_.note) {
+    options_.note(written
+                      ? absl::StrCat("checkpoint after step ", outcome.step, ": ", *outcome.path)
+                      : absl::StrCat("NO CHECKPOINT after step ", outcome.step, ": ",
+                                     outcome.path.status().message(), "; training goes on"));
+  }
+  team_.ReportCheckpoint(outcome.step, outcome.path);
+  if (options_.event_log != nullptr) options_.event_log->Checkpointed(outcome.step, outcome.path);
+}
+
+template <typename T>
+void Trainer<T>::ReportCheckpoints() {
+  if (options_.checkpoints == nullptr) return;
+  for (const CheckpointOutcome& outcome : options_.checkpoints->TakeOutcomes()) Report(outcome);
+}
+
+template <typename T>
+void Trainer<T>::FinishCheckpoints() {
+  if (options_.checkpoints == nullptr) return;
+  const absl::Status finished = options_.checkpoints->Finish(options_.step_timeout);
+  ReportCheckpoints();
+  if (!finished.ok() && options_.note) options_.note(std::string(finished.message()));
+}
+
+// The members that are defined here; trainer.cc has the others.
+#define SYNCGRADS_INSTANTIATE(T)                                                               \
+  template TensorSpec Trainer<T>::SlotSpec(size_t, int) const;                                 \
+  template int Trainer<T>::ServerSlots() const;                                                \
+  template absl::StatusOr<OptimizerState> Trainer<T>::OptimizerStateOf(const Snapshot&) const; \
+  template absl::Status Trainer<T>::OfferCheckpoint();                                         \
+  template absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome&);                        \
+  template absl::StatusOr<std::vector<std::string>> Trainer<T>::GatherStates();                \
+  template absl::StatusOr<std::optional<Evaluation>> Trainer<T>::EvaluateForCheckpoint(bool);  \
+  template Snapshot Trainer<T>::TakeSnapshot(const std::vector<std::string>&);                 \
+  template std::optional<Snapshot> Trainer<T>::KeepState();                                    \
+  template absl::Status Trainer<T>::Restore(Resumption&);                                      \
+  template void Trainer<T>::Report(const CheckpointOutcome&);                                  \
+  template void Trainer<T>::ReportCheckpoints();                                               \
+  template void Trainer<T>::FinishCheckpoints();
+SYNCGRADS_INSTANTIATE(float)
+SYNCGRADS_INSTANTIATE(double)
+#undef SYNCGRADS_INSTANTIATE
+
+}  // namespace syncgrads
