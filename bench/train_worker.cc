@@ -59,7 +59,7 @@ absl::StatusOr<double> ImagesPerSecond(const Case& wanted) {
   Matrix<float> gradient;
   const auto step = [&]() -> absl::Status {
     LossGradient(Loss(), model->Forward(pass, images), targets, wanted.batch, gradient);
-    SYNCGRADS_RETURN_IF_ERROR(model->Backward(images, gradient, [&](size_t i) {
+    SYNCGRADS_RETURN_IF_ERROR(model->Backward(gradient, [&](size_t i) {
       Parameter<float>& parameter = *model->parameters()[i];
       const auto bytes = [](Matrix<float>& values) {
         return absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()),

@@ -16,8 +16,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
-#include "common/keep_memory.h"
 #include "common/clock.h"
+#include "common/keep_memory.h"
 #include "worker/run/exit_code.h"
 #include "worker/run/stop_signal.h"
 #include "worker/run/worker.h"
@@ -33,7 +33,13 @@ ABSL_FLAG(absl::optional<uint32_t>, rank, absl::nullopt,
 ABSL_FLAG(absl::optional<uint32_t>, world_size, absl::nullopt,
           "Workers of the job. Default: what the launcher says, or else the job file.");
 ABSL_FLAG(int, connections_per_server, 1, "Connections for gradients to each server.");
-ABSL_FLAG(std::string, device, "cpu", "Where to compute: cpu.");
+ABSL_FLAG(
+    std::string, device, "cpu",
+    "Where to compute: cpu; cuda: the CUDA device of this worker's local rank, modulo how many "
+    "there are; cuda:2: that one; cuda:0,2,3: the same of a list.");
+ABSL_FLAG(
+    std::string, matrix_products, "f32",
+    "What the factors of matrix products are rounded to on a CUDA device: f32, tf32 or bf16.");
 ABSL_FLAG(absl::optional<uint64_t>, seed, absl::nullopt, "In place of the job file's seed.");
 ABSL_FLAG(absl::optional<uint32_t>, batch_size, absl::nullopt,
           "In place of the job file's batch_size.");
@@ -93,6 +99,7 @@ int main(int argc, char** argv) {
   options.world_size = ToStd(absl::GetFlag(FLAGS_world_size));
   options.connections_per_server = absl::GetFlag(FLAGS_connections_per_server);
   options.device = absl::GetFlag(FLAGS_device);
+  options.matrix_products = absl::GetFlag(FLAGS_matrix_products);
   options.seed = ToStd(absl::GetFlag(FLAGS_seed));
   options.batch_size = ToStd(absl::GetFlag(FLAGS_batch_size));
   options.timeout = absl::GetFlag(FLAGS_timeout);

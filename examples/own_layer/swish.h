@@ -22,31 +22,40 @@ class Swish : public Layer<T> {
       return absl::InvalidArgumentError(
           absl::StrCat("layer \"", options.name, "\" has no setting \"slope\""));
     }
+    if (!device.memory().is_host()) {
+      return absl::UnimplementedError(absl::StrCat(
+          "layer \"", options.name, "\" computes on the processor only: --device=cpu"));
+    }
     return std::make_unique<Swish>(options, static_cast<T>(slope->second), device);
   }
 
   Swish(const CustomLayerOptions& options, T slope, Device<T>& device)
-      : Layer<T>(options.name, device, options.input, options.input), slope_(slope) {}
+      : Layer<T>(options.name, device, options.input, options.input),
+        slope_(slope),
+        output_(device.memory()) {}
 
-  const Matrix<T>& Forward(const Pass&, const Matrix<T>& input) override {
-    output_ = input.unaryExpr([this](T x) { return x * Sigmoid(x); });
+  const DeviceMatrix<T>& Forward(const Pass&, const DeviceMatrix<T>& input) override {
+    output_.Resize(input.rows(), input.cols());
+    output_.host() = input.host().unaryExpr([this](T x) { return x * Sigmoid(x); });
     return output_;
   }
 
-  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                Matrix<T>* input_gradient) override {
+  void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override {
     if (input_gradient == nullptr) return;
-    *input_gradient = output_gradient.cwiseProduct(input.unaryExpr([this](T x) {
-      const T sigmoid = Sigmoid(x);
-      return sigmoid + slope_ * x * sigmoid * (1 - sigmoid);
-    }));
+    input_gradient->Resize(input.rows(), input.cols());
+    input_gradient->host() =
+        output_gradient.host().cwiseProduct(input.host().unaryExpr([this](T x) {
+          const T sigmoid = Sigmoid(x);
+          return sigmoid + slope_ * x * sigmoid * (1 - sigmoid);
+        }));
   }
 
  private:
   T Sigmoid(T x) const { return 1 / (1 + std::exp(-slope_ * x)); }
 
   const T slope_;
-  Matrix<T> output_;
+  DeviceMatrix<T> output_;
 };
 
 }  // namespace syncgrads

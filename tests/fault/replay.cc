@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Replayed>> Replayed::Create(Job job, uint32_t wor
   std::unique_ptr<Replayed> replayed(new Replayed(std::move(job)));
   const v1::JobFile& file = replayed->job_.file;
   SYNCGRADS_ASSIGN_OR_RETURN(replayed->data_, LoadWholeDataSet(replayed->job_, workers));
-  replayed->device_ = MakeDevice<float>(file, workers);
+  SYNCGRADS_ASSIGN_OR_RETURN(replayed->device_, MakeDevice<float>(file, workers, DeviceChoice()));
   SYNCGRADS_ASSIGN_OR_RETURN(
       replayed->model_,
       BuildModel<float>(file.model(), replayed->data_.shape, NoCustomLayers(), *replayed->device_));
@@ -188,8 +188,8 @@ absl::StatusOr<Gradients> Replayed::GradientsOf(const std::vector<RowId>& rows, 
       loss_.Divisor(static_cast<int64_t>(rows.size()), data_.shape.size(), /*weights=*/0);
   LossGradient(loss_, outputs, targets, divisor, output_gradient);
   Gradients gradients(model_->parameters().size());
-  SYNCGRADS_RETURN_IF_ERROR(model_->Backward(features, output_gradient, [&](size_t i) {
-    AddPenaltyGradient(loss_, *model_->parameters()[i]);
+  SYNCGRADS_RETURN_IF_ERROR(model_->Backward(output_gradient, [&](size_t i) {
+    AddPenaltyGradient(loss_, *device_, *model_->parameters()[i]);
     gradients[i] = model_->parameters()[i]->gradient;
     return absl::OkStatus();
   }));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "worker/base/split_mix.h"
 
 namespace syncgrads {
 
@@ -26,6 +27,10 @@ class RandomStream {
  public:
   // Streams whose `seed` or `names` differ are independent of each other.
   RandomStream(uint64_t seed, std::initializer_list<uint64_t> names);
+
+  // Of a stream that nothing has been taken from: its numbers are Mix64(key() + (i +
+  // 1) * kGoldenGamma), see split_mix.h.
+  uint64_t key() const { return state_; }
 
   uint64_t Next();
 

@@ -34,17 +34,18 @@ class BatchNorm : public Layer<T> {
   std::vector<Parameter<T>*> parameters() override { return {&weight_, &bias_}; }
   std::vector<Parameter<T>*> states() override { return {&running_mean_, &running_variance_}; }
   void Initialise(uint64_t seed) override;
-  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
-  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                Matrix<T>* input_gradient) override;
+  const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
+  void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override;
 
  private:
   int64_t channels() const { return this->input_shape().channels; }
   // Samples times places of an image.
-  int64_t RowsOf(const Matrix<T>& input) const {
+  int64_t RowsOf(const DeviceMatrix<T>& input) const {
     return input.rows() * this->input_shape().positions();
   }
   void MoveStatistics(int64_t rows);
+  BatchMoments<T> Moments();
 
   const BatchNormOptions options_;
   Parameter<T> weight_;
@@ -53,10 +54,10 @@ class BatchNorm : public Layer<T> {
   Parameter<T> running_variance_;
   // Of the last Forward.
   bool of_batch_ = false;
-  Matrix<T> mean_;
-  Matrix<T> inverse_deviation_;
-  Matrix<T> variance_;
-  Matrix<T> output_;
+  DeviceMatrix<T> mean_;
+  DeviceMatrix<T> inverse_deviation_;
+  DeviceMatrix<T> variance_;
+  DeviceMatrix<T> output_;
 };
 
 extern template class BatchNorm<float>;

@@ -11,7 +11,8 @@ Chain<T>::Chain(const std::string& name, Device<T>& device, const Shape& input,
                 std::vector<std::unique_ptr<Layer<T>>> layers)
     : Layer<T>(name, device, input, layers.empty() ? input : layers.back()->output_shape()),
       layers_(std::move(layers)),
-      layer_inputs_(layers_.size()) {
+      layer_inputs_(layers_.size()),
+      gradients_{DeviceMatrix<T>(device.memory()), DeviceMatrix<T>(device.memory())} {
   bool trained = false;
   for (const auto& layer : layers_) {
     trained = trained || !layer->parameters().empty();
@@ -43,8 +44,8 @@ void Chain<T>::Initialise(uint64_t seed) {
 }
 
 template <typename T>
-const Matrix<T>& Chain<T>::Forward(const Pass& pass, const Matrix<T>& input) {
-  const Matrix<T>* values = &input;
+const DeviceMatrix<T>& Chain<T>::Forward(const Pass& pass, const DeviceMatrix<T>& input) {
+  const DeviceMatrix<T>* values = &input;
   for (size_t i = 0; i < layers_.size(); ++i) {
     layer_inputs_[i] = values;
     values = &layers_[i]->Forward(pass, *values);
@@ -53,19 +54,19 @@ const Matrix<T>& Chain<T>::Forward(const Pass& pass, const Matrix<T>& input) {
 }
 
 template <typename T>
-void Chain<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                        Matrix<T>* input_gradient) {
+void Chain<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                        DeviceMatrix<T>* input_gradient) {
   BackwardEach(input, output_gradient, input_gradient, [](Parameter<T>&) {
     return absl::OkStatus();
   }).IgnoreError();  // there is none
 }
 
 template <typename T>
-absl::Status Chain<T>::BackwardEach(const Matrix<T>&, Matrix<T>& output_gradient,
-                                    Matrix<T>* input_gradient, Ready<T> ready) {
-  Matrix<T>* gradient = &output_gradient;
+absl::Status Chain<T>::BackwardEach(const DeviceMatrix<T>&, DeviceMatrix<T>& output_gradient,
+                                    DeviceMatrix<T>* input_gradient, Ready<T> ready) {
+  DeviceMatrix<T>* gradient = &output_gradient;
   for (size_t i = layers_.size(); i-- > 0;) {
-    Matrix<T>* next = &gradients_[i % 2];
+    DeviceMatrix<T>* next = &gradients_[i % 2];
     if (i == 0) {
       next = input_gradient;
     } else if (input_gradient == nullptr && !trained_up_to_[i - 1]) {
@@ -75,7 +76,7 @@ absl::Status Chain<T>::BackwardEach(const Matrix<T>&, Matrix<T>& output_gradient
     if (next == nullptr) return absl::OkStatus();
     gradient = next;
   }
-  if (layers_.empty() && input_gradient != nullptr) *input_gradient = output_gradient;
+  if (layers_.empty() && input_gradient != nullptr) input_gradient->CopyFrom(output_gradient);
   return absl::OkStatus();
 }
 

@@ -26,20 +26,20 @@ class Chain : public Layer<T> {
   std::vector<Parameter<T>*> parameters() override;
   std::vector<Parameter<T>*> states() override;
   void Initialise(uint64_t seed) override;
-  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
-  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                Matrix<T>* input_gradient) override;
+  const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
+  void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override;
   // From the last layer to the first.
-  absl::Status BackwardEach(const Matrix<T>& input, Matrix<T>& output_gradient,
-                            Matrix<T>* input_gradient, Ready<T> ready) override;
+  absl::Status BackwardEach(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                            DeviceMatrix<T>* input_gradient, Ready<T> ready) override;
 
  private:
   std::vector<std::unique_ptr<Layer<T>>> layers_;
   // Whether the layer or one before it has parameters.
   std::vector<bool> trained_up_to_;
   // What went into each layer in the last Forward.
-  std::vector<const Matrix<T>*> layer_inputs_;
-  Matrix<T> gradients_[2];
+  std::vector<const DeviceMatrix<T>*> layer_inputs_;
+  DeviceMatrix<T> gradients_[2];
 };
 
 extern template class Chain<float>;

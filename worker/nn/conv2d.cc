@@ -24,9 +24,11 @@ Conv2d<T>::Conv2d(const std::string& name, Device<T>& device, const Window& wind
       options_(options),
       window_(window),
       weight_(Parameter<T>::Array(
-          absl::StrCat(name, ".weight"),
-          {options.outputs, window.input.channels, window.height, window.width})) {
-  if (options_.bias) bias_ = Parameter<T>::Vector(absl::StrCat(name, ".bias"), options.outputs);
+          device.memory(), absl::StrCat(name, ".weight"),
+          {options.outputs, window.input.channels, window.height, window.width})),
+      output_(device.memory()) {
+  if (options_.bias)
+    bias_ = Parameter<T>::Vector(device.memory(), absl::StrCat(name, ".bias"), options.outputs);
 }
 
 template <typename T>
@@ -43,31 +45,31 @@ void Conv2d<T>::Initialise(uint64_t seed) {
 }
 
 template <typename T>
-const Matrix<T>& Conv2d<T>::Forward(const Pass&, const Matrix<T>& input) {
-  output_.resize(input.rows(), this->output_shape().size());
+const DeviceMatrix<T>& Conv2d<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {
+  output_.Resize(input.rows(), this->output_shape().size());
   this->device_.Convolve(window_, input.rows(), options_.outputs, input.data(),
-                         weight_.values.data(), output_.data());
+                         weight_.device_values(), output_.data());
   if (options_.bias) {
     this->device_.AddToRows(input.rows() * window_.positions(), options_.outputs,
-                            bias_.values.data(), output_.data());
+                            bias_.device_values(), output_.data());
   }
   this->device_.Activate(options_.activation, output_.size(), output_.data());
   return output_;
 }
 
 template <typename T>
-void Conv2d<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                         Matrix<T>* input_gradient) {
+void Conv2d<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                         DeviceMatrix<T>* input_gradient) {
   this->device_.MultiplyByDerivative(options_.activation, output_.size(), output_.data(),
                                      output_gradient.data());
   if (options_.bias) {
     this->device_.SumRows(input.rows() * window_.positions(), options_.outputs,
-                          output_gradient.data(), bias_.gradient.data());
+                          output_gradient.data(), bias_.device_gradient());
   }
-  if (input_gradient != nullptr) input_gradient->resize(input.rows(), input.cols());
+  if (input_gradient != nullptr) input_gradient->Resize(input.rows(), input.cols());
   this->device_.ConvolveBackward(window_, input.rows(), options_.outputs, input.data(),
-                                 weight_.values.data(), output_gradient.data(),
-                                 weight_.gradient.data(),
+                                 weight_.device_values(), output_gradient.data(),
+                                 weight_.device_gradient(),
                                  input_gradient == nullptr ? nullptr : input_gradient->data());
 }
 

@@ -39,9 +39,9 @@ class Conv2d : public Layer<T> {
 
   std::vector<Parameter<T>*> parameters() override;
   void Initialise(uint64_t seed) override;
-  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
-  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                Matrix<T>* input_gradient) override;
+  const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
+  void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override;
 
  private:
   Conv2d(const std::string& name, Device<T>& device, const Window& window,
@@ -51,7 +51,7 @@ class Conv2d : public Layer<T> {
   const Window window_;
   Parameter<T> weight_;
   Parameter<T> bias_;
-  Matrix<T> output_;
+  DeviceMatrix<T> output_;
 };
 
 extern template class Conv2d<float>;

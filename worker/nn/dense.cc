@@ -21,13 +21,17 @@ absl::StatusOr<std::unique_ptr<Dense<T>>> Dense<T>::Create(const std::string& na
 template <typename T>
 Dense<T>::Dense(const std::string& name, Device<T>& device, const Shape& input,
                 const DenseOptions& options)
-    : Layer<T>(name, device, input, Shape::Flat(options.outputs)), options_(options) {
+    : Layer<T>(name, device, input, Shape::Flat(options.outputs)),
+      options_(options),
+      output_(device.memory()) {
   if (options_.torch_names) {
-    kernel_ = Parameter<T>::Array(absl::StrCat(name, ".weight"), {outputs(), inputs()});
-    bias_ = Parameter<T>::Vector(absl::StrCat(name, ".bias"), outputs());
+    kernel_ =
+        Parameter<T>::Array(device.memory(), absl::StrCat(name, ".weight"), {outputs(), inputs()});
+    bias_ = Parameter<T>::Vector(device.memory(), absl::StrCat(name, ".bias"), outputs());
   } else {
-    kernel_ = Parameter<T>::Array(absl::StrCat(name, "/kernel"), {inputs(), outputs()});
-    bias_ = Parameter<T>::Vector(absl::StrCat(name, "/bias"), outputs());
+    kernel_ =
+        Parameter<T>::Array(device.memory(), absl::StrCat(name, "/kernel"), {inputs(), outputs()});
+    bias_ = Parameter<T>::Vector(device.memory(), absl::StrCat(name, "/bias"), outputs());
   }
 }
 
@@ -38,33 +42,33 @@ void Dense<T>::Initialise(uint64_t seed) {
 }
 
 template <typename T>
-const Matrix<T>& Dense<T>::Forward(const Pass&, const Matrix<T>& input) {
-  output_.resize(input.rows(), outputs());
+const DeviceMatrix<T>& Dense<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {
+  output_.Resize(input.rows(), outputs());
   MatrixProduct<T> product;
   product.rows = input.rows();
   product.columns = outputs();
   product.inner = inputs();
   product.a = input.data();
   product.a_stride = inputs();
-  product.b = kernel_.values.data();
+  product.b = kernel_.device_values();
   product.b_stride = kernel_.values.cols();
   product.transpose_b = options_.torch_names;
   product.c = output_.data();
   product.c_stride = outputs();
   this->device_.Multiply(product);
-  this->device_.AddToRows(input.rows(), outputs(), bias_.values.data(), output_.data());
+  this->device_.AddToRows(input.rows(), outputs(), bias_.device_values(), output_.data());
   this->device_.Activate(options_.activation, output_.size(), output_.data());
   return output_;
 }
 
 template <typename T>
-void Dense<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                        Matrix<T>* input_gradient) {
+void Dense<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                        DeviceMatrix<T>* input_gradient) {
   this->device_.MultiplyByDerivative(options_.activation, output_.size(), output_.data(),
                                      output_gradient.data());
   // The kernel's gradient is one of the two matrices, transposed, times the other.
-  const Matrix<T>& left = options_.torch_names ? output_gradient : input;
-  const Matrix<T>& right = options_.torch_names ? input : output_gradient;
+  const DeviceMatrix<T>& left = options_.torch_names ? output_gradient : input;
+  const DeviceMatrix<T>& right = options_.torch_names ? input : output_gradient;
   MatrixProduct<T> by_kernel;
   by_kernel.rows = left.cols();
   by_kernel.columns = right.cols();
@@ -74,20 +78,20 @@ void Dense<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
   by_kernel.transpose_a = true;
   by_kernel.b = right.data();
   by_kernel.b_stride = right.cols();
-  by_kernel.c = kernel_.gradient.data();
+  by_kernel.c = kernel_.device_gradient();
   by_kernel.c_stride = right.cols();
   this->device_.Multiply(by_kernel);
   this->device_.SumRows(output_gradient.rows(), outputs(), output_gradient.data(),
-                        bias_.gradient.data());
+                        bias_.device_gradient());
   if (input_gradient == nullptr) return;
-  input_gradient->resize(input.rows(), inputs());
+  input_gradient->Resize(input.rows(), inputs());
   MatrixProduct<T> by_input;
   by_input.rows = input.rows();
   by_input.columns = inputs();
   by_input.inner = outputs();
   by_input.a = output_gradient.data();
   by_input.a_stride = outputs();
-  by_input.b = kernel_.values.data();
+  by_input.b = kernel_.device_values();
   by_input.b_stride = kernel_.values.cols();
   by_input.transpose_b = !options_.torch_names;
   by_input.c = input_gradient->data();

@@ -37,9 +37,9 @@ class Dense : public Layer<T> {
 
   std::vector<Parameter<T>*> parameters() override { return {&kernel_, &bias_}; }
   void Initialise(uint64_t seed) override;
-  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
-  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                Matrix<T>* input_gradient) override;
+  const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
+  void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override;
 
  private:
   Dense(const std::string& name, Device<T>& device, const Shape& input,
@@ -51,7 +51,7 @@ class Dense : public Layer<T> {
   const DenseOptions options_;
   Parameter<T> kernel_;
   Parameter<T> bias_;
-  Matrix<T> output_;
+  DeviceMatrix<T> output_;
 };
 
 extern template class Dense<float>;

@@ -6,6 +6,8 @@
 #include <cstdint>
 
 #include "worker/nn/activation.h"
+#include "worker/nn/device_memory.h"
+#include "worker/nn/loss_kind.h"
 #include "worker/nn/window.h"
 
 namespace syncgrads {
@@ -35,15 +37,18 @@ struct BatchMoments {
   T* inverse_deviation = nullptr;  // 1 / sqrt(variance + epsilon)
 };
 
-// The operations that layers are made of. Pointers are to the device's memory;
-// results do not overlap inputs unless it is said. "Samples" lie behind each
-// other; images as Shape says. The same call gives the same bits every time.
+// The operations that layers are made of; each is queued, see DeviceMemory.
+// Pointers are to the device's memory; results do not overlap inputs unless it is
+// said. "Samples" lie behind each other; images as Shape says. The same call gives
+// the same bits every time.
 //
 // Not thread-safe.
 template <typename T>
 class Device {
  public:
   virtual ~Device() = default;
+
+  virtual DeviceMemory& memory() = 0;
 
   virtual void Multiply(const MatrixProduct<T>& product) = 0;
 
@@ -56,11 +61,34 @@ class Device {
   virtual void Add(int64_t count, const T* a, const T* b, T* sum) = 0;
   // product = a * b, number by number; may be one of them.
   virtual void MultiplyEach(int64_t count, const T* a, const T* b, T* product) = 0;
+  // sum += factor * a
+  virtual void AddScaled(int64_t count, T factor, const T* a, T* sum) = 0;
+  // values += step * (factor * target - values)
+  virtual void MoveTowards(int64_t count, T step, T factor, const T* target, T* values) = 0;
 
   virtual void Activate(Activation activation, int64_t count, T* values) = 0;
   // gradient *= f'(x), given outputs = f(x).
   virtual void MultiplyByDerivative(Activation activation, int64_t count, const T* outputs,
                                     T* gradient) = 0;
+
+  // factors[i] is 0 with probability `rate` and else 1 / (1 - rate), a function of
+  // `key` and i: see UniformAt.
+  virtual void DrawDropout(uint64_t key, double rate, int64_t count, T* factors) = 0;
+
+  // 2 (x - minimum) / (maximum - minimum) - 1 for each column, or 0 where the two
+  // are equal.
+  virtual void ScaleToRanges(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
+                             const T* input, T* output) = 0;
+  virtual void ScaleToRangesBackward(int64_t rows, int64_t columns, const T* minimum,
+                                     const T* maximum, const T* output_gradient,
+                                     T* input_gradient) = 0;
+
+  // Sets losses[row] to RowLoss, and `gradient` to the derivatives of their sum by
+  // the outputs, divided by `divisor`.
+  virtual void FindLosses(LossKind kind, int64_t rows, int64_t columns, const T* outputs,
+                          const double* targets, double divisor, double* losses, T* gradient) = 0;
+  // *sum += factor * (all of `values`)
+  virtual void AddUp(int64_t count, double factor, const double* values, double* sum) = 0;
 
   // Cross-correlation: `weights` are [outputs, channels, height, width].
   virtual void Convolve(const Window& window, int64_t samples, int64_t outputs, const T* input,
@@ -84,6 +112,9 @@ class Device {
   // The moments of each of `channels` columns; `variance` is the biased one.
   virtual void FindMoments(int64_t rows, int64_t channels, T epsilon, const T* input,
                            const BatchMoments<T>& moments, T* variance) = 0;
+  // 1 / sqrt(variance + epsilon)
+  virtual void InvertDeviations(int64_t channels, T epsilon, const T* variance,
+                                T* inverse_deviation) = 0;
   // output = (input - mean) * inverse_deviation * scale + shift
   virtual void Normalise(int64_t rows, int64_t channels, const BatchMoments<T>& moments,
                          const T* scale, const T* shift, const T* input, T* output) = 0;

@@ -17,17 +17,20 @@ class Dropout : public Layer<T> {
  public:
   // `rate` is from 0 to below 1.
   Dropout(const std::string& name, Device<T>& device, const Shape& input, double rate)
-      : Layer<T>(name, device, input, input), rate_(rate) {}
+      : Layer<T>(name, device, input, input),
+        rate_(rate),
+        factors_(device.memory()),
+        output_(device.memory()) {}
 
-  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
-  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                Matrix<T>* input_gradient) override;
+  const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
+  void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override;
 
  private:
   const double rate_;
   bool drops_ = false;  // in the last Forward
-  Matrix<T> factors_;
-  Matrix<T> output_;
+  DeviceMatrix<T> factors_;
+  DeviceMatrix<T> output_;
 };
 
 extern template class Dropout<float>;

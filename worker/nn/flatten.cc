@@ -3,19 +3,19 @@
 namespace syncgrads {
 
 template <typename T>
-const Matrix<T>& Flatten<T>::Forward(const Pass&, const Matrix<T>& input) {
+const DeviceMatrix<T>& Flatten<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {
   const Shape& shape = this->input_shape();
   if (shape.channels == 1 || shape.positions() == 1) return input;
-  output_.resize(input.rows(), input.cols());
+  output_.Resize(input.rows(), input.cols());
   this->device_.PixelsToPlanes(shape, input.rows(), input.data(), output_.data());
   return output_;
 }
 
 template <typename T>
-void Flatten<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                          Matrix<T>* input_gradient) {
+void Flatten<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                          DeviceMatrix<T>* input_gradient) {
   if (input_gradient == nullptr) return;
-  input_gradient->resize(input.rows(), input.cols());
+  input_gradient->Resize(input.rows(), input.cols());
   this->device_.PlanesToPixels(this->input_shape(), input.rows(), output_gradient.data(),
                                input_gradient->data());
 }

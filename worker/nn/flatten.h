@@ -15,14 +15,14 @@ template <typename T>
 class Flatten : public Layer<T> {
  public:
   Flatten(const std::string& name, Device<T>& device, const Shape& input)
-      : Layer<T>(name, device, input, Shape::Flat(input.size())) {}
+      : Layer<T>(name, device, input, Shape::Flat(input.size())), output_(device.memory()) {}
 
-  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
-  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                Matrix<T>* input_gradient) override;
+  const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
+  void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override;
 
  private:
-  Matrix<T> output_;
+  DeviceMatrix<T> output_;
 };
 
 extern template class Flatten<float>;

@@ -11,7 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "worker/nn/device.h"
-#include "worker/nn/matrix.h"
+#include "worker/nn/device_matrix.h"
 #include "worker/nn/parameter.h"
 #include "worker/nn/shape.h"
 
@@ -28,14 +28,15 @@ struct Pass {
   uint64_t member = 0;
 };
 
-// Called when a parameter's gradient is set, and neither it nor the values are
-// looked at again in this pass.
+// Called when what sets a parameter's gradient is queued, and nothing that is queued
+// later in this pass looks at it or at the values.
 template <typename T>
 using Ready = absl::FunctionRef<absl::Status(Parameter<T>& parameter)>;
 
 // A differentiable function of a batch, with parameters. A batch is a matrix with
 // a row for each sample, which is as the shapes say. Layers compute with their
-// device's operations only.
+// device's operations only, which are queued; what fails on the device is in its
+// memory's status.
 //
 // The same inputs and parameters give the same bits on the same machine.
 // Not thread-safe.
@@ -49,6 +50,7 @@ class Layer {
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
 
+  Device<T>& device() { return device_; }
   const std::string& name() const { return name_; }
   const Shape& input_shape() const { return input_shape_; }
   const Shape& output_shape() const { return output_shape_; }
@@ -60,23 +62,23 @@ class Layer {
   virtual std::vector<Parameter<T>*> states() { return {}; }
 
   // Sets the parameters to their initial values, a function of `seed` and each
-  // one's name.
+  // one's name, on the host.
   virtual void Initialise(uint64_t /*seed*/) {}
 
   // The result stays valid until the next call.
-  virtual const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) = 0;
+  virtual const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) = 0;
 
   // The derivatives of a loss for the batch of the last Forward, whose `input` is
   // given again and may be what the layer returned there. `output_gradient` is the
   // loss's derivative by the outputs; it may be overwritten. Sets each parameter's
   // gradient and, unless it is null, `input_gradient`.
-  virtual void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                        Matrix<T>* input_gradient) = 0;
+  virtual void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                        DeviceMatrix<T>* input_gradient) = 0;
 
   // As Backward, and calls `ready` for each parameter. Layers made of layers do so
   // as soon as each is done. Returns the first error of `ready`, at once.
-  virtual absl::Status BackwardEach(const Matrix<T>& input, Matrix<T>& output_gradient,
-                                    Matrix<T>* input_gradient, Ready<T> ready) {
+  virtual absl::Status BackwardEach(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                                    DeviceMatrix<T>* input_gradient, Ready<T> ready) {
     Backward(input, output_gradient, input_gradient);
     for (Parameter<T>* parameter : parameters()) {
       const absl::Status status = ready(*parameter);

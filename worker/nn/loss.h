@@ -6,6 +6,8 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "worker/nn/device.h"
+#include "worker/nn/loss_kind.h"
 #include "worker/nn/matrix.h"
 #include "worker/nn/parameter.h"
 
@@ -14,11 +16,7 @@ namespace syncgrads {
 // A loss of a batch: the sum over its rows, divided as `normalisation` says, plus
 // l2 / 2 times the sum of squares of the kernels.
 struct Loss {
-  enum class Kind {
-    kLogitCrossEntropy,    // -log softmax(outputs)[target]
-    kSquaredError,         // (output - target)^2
-    kSigmoidCrossEntropy,  // -log of sigmoid(output) for target 1, of its rest for 0
-  };
+  using Kind = LossKind;
   enum class Normalisation {
     kMean,        // by the rows
     kSum,         // by nothing
@@ -44,13 +42,14 @@ template <typename T>
 void LossGradient(const Loss& loss, const Matrix<T>& outputs, absl::Span<const double> targets,
                   double divisor, Matrix<T>& gradient);
 
-// l2 / 2 times the sum of squares, 0 for a parameter that is not penalised.
+// l2 / 2 times the sum of squares of the host's values, 0 for a parameter that is
+// not penalised.
 template <typename T>
 double Penalty(const Loss& loss, const Parameter<T>& parameter);
 
-// Adds the derivative of Penalty to the parameter's gradient.
+// Adds the derivative of Penalty to the gradient that `device` has; queued.
 template <typename T>
-void AddPenaltyGradient(const Loss& loss, Parameter<T>& parameter);
+void AddPenaltyGradient(const Loss& loss, Device<T>& device, Parameter<T>& parameter);
 
 }  // namespace syncgrads
 

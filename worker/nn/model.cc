@@ -2,30 +2,94 @@
 
 #include <utility>
 
+#include "common/status_macros.h"
+
 namespace syncgrads {
 
 template <typename T>
 Model<T>::Model(std::unique_ptr<Chain<T>> chain)
-    : chain_(std::move(chain)), parameters_(chain_->parameters()), states_(chain_->states()) {
+    : chain_(std::move(chain)),
+      parameters_(chain_->parameters()),
+      states_(chain_->states()),
+      input_(device().memory()),
+      output_gradient_(device().memory()),
+      targets_(device().memory()),
+      losses_(device().memory()),
+      total_loss_(device().memory(), 1, 1) {
   for (size_t i = 0; i < parameters_.size(); ++i) positions_[parameters_[i]] = i;
+  device().memory().SetZero(total_loss_.data(), total_loss_.bytes());
 }
 
 template <typename T>
 void Model<T>::Initialise(uint64_t seed) {
   chain_->Initialise(seed);
+  Upload().IgnoreError();  // status() keeps it
+}
+
+template <typename T>
+absl::Status Model<T>::Upload() {
+  for (Parameter<T>* parameter : parameters_) parameter->Upload();
+  for (Parameter<T>* state : states_) state->Upload();
+  return device().memory().Finish();
+}
+
+template <typename T>
+absl::Status Model<T>::FetchStates() {
+  for (Parameter<T>* state : states_) SYNCGRADS_RETURN_IF_ERROR(state->Fetch());
+  return absl::OkStatus();
+}
+
+template <typename T>
+const DeviceMatrix<T>& Model<T>::QueueForward(const Pass& pass, const Matrix<T>& input) {
+  input_.Bring(input);
+  return chain_->Forward(pass, input_);
 }
 
 template <typename T>
 const Matrix<T>& Model<T>::Forward(const Pass& pass, const Matrix<T>& input) {
-  return chain_->Forward(pass, input);
+  QueueForward(pass, input).Fetch(outputs_).IgnoreError();  // status() keeps it
+  return outputs_;
 }
 
 template <typename T>
-absl::Status Model<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+absl::Status Model<T>::QueueBackward(absl::FunctionRef<absl::Status(size_t parameter)> ready) {
+  SYNCGRADS_RETURN_IF_ERROR(chain_->BackwardEach(
+      input_, output_gradient_, nullptr,
+      [&](Parameter<T>& parameter) { return ready(positions_.at(&parameter)); }));
+  return status();
+}
+
+template <typename T>
+absl::Status Model<T>::Backward(const Matrix<T>& output_gradient,
                                 absl::FunctionRef<absl::Status(size_t parameter)> ready) {
-  return chain_->BackwardEach(input, output_gradient, nullptr, [&](Parameter<T>& parameter) {
-    return ready(positions_.at(&parameter));
-  });
+  // A copy: layers overwrite it.
+  output_gradient_.Resize(output_gradient.rows(), output_gradient.cols());
+  device().memory().Upload(output_gradient.data(), output_gradient_.bytes(),
+                           output_gradient_.data());
+  return QueueBackward(ready);
+}
+
+template <typename T>
+absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input, const Loss& loss,
+                                        absl::Span<const double> targets, double divisor,
+                                        absl::FunctionRef<absl::Status(size_t parameter)> ready) {
+  const DeviceMatrix<T>& outputs = QueueForward(pass, input);
+  targets_.Resize(1, static_cast<int64_t>(targets.size()));
+  device().memory().Upload(targets.data(), targets_.bytes(), targets_.data());
+  losses_.Resize(1, outputs.rows());
+  output_gradient_.Resize(outputs.rows(), outputs.cols());
+  device().FindLosses(loss.kind, outputs.rows(), outputs.cols(), outputs.data(), targets_.data(),
+                      divisor, losses_.data(), output_gradient_.data());
+  device().AddUp(losses_.size(), 1 / divisor, losses_.data(), total_loss_.data());
+  return QueueBackward(ready);
+}
+
+template <typename T>
+absl::StatusOr<double> Model<T>::TakeLoss() {
+  Matrix<double> loss;
+  SYNCGRADS_RETURN_IF_ERROR(total_loss_.Fetch(loss));
+  device().memory().SetZero(total_loss_.data(), total_loss_.bytes());
+  return loss(0, 0);
 }
 
 template class Model<float>;

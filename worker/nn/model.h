@@ -11,11 +11,16 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/nn/chain.h"
+#include "worker/nn/loss.h"
 
 namespace syncgrads {
 
+// Batches and parameters' `values` are on the host here; layers compute on the
+// device.
+//
 // Not thread-safe.
 template <typename T>
 class Model {
@@ -30,25 +35,56 @@ class Model {
   absl::Span<Parameter<T>* const> parameters() const { return parameters_; }
   absl::Span<Parameter<T>* const> states() const { return states_; }
 
+  Device<T>& device() { return chain_->device(); }
+  // Of the device: the first error.
+  absl::Status status() { return device().memory().status(); }
+
+  // Sets parameters and states, on host and device.
   void Initialise(uint64_t seed);
 
-  // The result stays valid until the next call. `input` must stay until Backward
-  // has been called, if it is.
+  // Gives the device the host's parameters and states, once those have changed.
+  // Waits. Errors: as DeviceMemory::Wait.
+  absl::Status Upload();
+  // Gives the host the device's states, which layers change. Errors: likewise.
+  absl::Status FetchStates();
+
+  // Waits for the outputs, which stay valid until the next call. `input` must stay
+  // until Backward has been called, if it is. If the device fails, status() says so
+  // and the outputs are unspecified.
   const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input);
 
-  // The gradients of a loss for the batch of the last Forward, whose `input` is
-  // given again, from the last layer to the first. When a layer is done, `ready(i)` is called for
-  // each of its parameters()[i]: their gradients are set, and neither they nor the values are
-  // looked at again. `output_gradient` is overwritten. Returns the first error of
-  // `ready`, at once.
-  absl::Status Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
+  // The gradients of a loss for the batch of the last Forward, from the last layer
+  // to the first; `output_gradient` is the loss's derivative by the outputs. When a
+  // layer is done, `ready(i)` is called for each of its parameters()[i], see Ready.
+  // Returns the first error of `ready`, at once, or else of the device.
+  absl::Status Backward(const Matrix<T>& output_gradient,
                         absl::FunctionRef<absl::Status(size_t parameter)> ready);
 
+  // Forward, the loss divided by `divisor`, and Backward, queued one after the
+  // other: nothing is waited for. `targets` as SumOfLosses, `input` as Forward,
+  // `ready` and errors as Backward.
+  absl::Status ComputeGradients(const Pass& pass, const Matrix<T>& input, const Loss& loss,
+                                absl::Span<const double> targets, double divisor,
+                                absl::FunctionRef<absl::Status(size_t parameter)> ready);
+
+  // The sum of the losses of all ComputeGradients since the last call, divided as
+  // they were. Waits for it. Errors: as DeviceMemory::DownloadNow.
+  absl::StatusOr<double> TakeLoss();
+
  private:
+  const DeviceMatrix<T>& QueueForward(const Pass& pass, const Matrix<T>& input);
+  absl::Status QueueBackward(absl::FunctionRef<absl::Status(size_t parameter)> ready);
+
   const std::unique_ptr<Chain<T>> chain_;
   const std::vector<Parameter<T>*> parameters_;
   const std::vector<Parameter<T>*> states_;
   std::unordered_map<const Parameter<T>*, size_t> positions_;  // in parameters_
+  DeviceMatrix<T> input_;
+  Matrix<T> outputs_;
+  DeviceMatrix<T> output_gradient_;
+  DeviceMatrix<double> targets_;
+  DeviceMatrix<double> losses_;      // of the rows
+  DeviceMatrix<double> total_loss_;  // one number
 };
 
 extern template class Model<float>;

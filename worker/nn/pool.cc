@@ -11,21 +11,24 @@ Shape OutputOf(const Window& window) {
 
 template <typename T>
 MaxPool<T>::MaxPool(const std::string& name, Device<T>& device, const Window& window)
-    : Layer<T>(name, device, window.input, OutputOf(window)), window_(window) {}
+    : Layer<T>(name, device, window.input, OutputOf(window)),
+      window_(window),
+      chosen_(device.memory()),
+      output_(device.memory()) {}
 
 template <typename T>
-const Matrix<T>& MaxPool<T>::Forward(const Pass&, const Matrix<T>& input) {
-  output_.resize(input.rows(), this->output_shape().size());
-  chosen_.resize(output_.rows(), output_.cols());
+const DeviceMatrix<T>& MaxPool<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {
+  output_.Resize(input.rows(), this->output_shape().size());
+  chosen_.Resize(output_.rows(), output_.cols());
   this->device_.MaxPool(window_, input.rows(), input.data(), output_.data(), chosen_.data());
   return output_;
 }
 
 template <typename T>
-void MaxPool<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                          Matrix<T>* input_gradient) {
+void MaxPool<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                          DeviceMatrix<T>* input_gradient) {
   if (input_gradient == nullptr) return;
-  input_gradient->resize(input.rows(), input.cols());
+  input_gradient->Resize(input.rows(), input.cols());
   this->device_.MaxPoolBackward(window_, input.rows(), chosen_.data(), output_gradient.data(),
                                 input_gradient->data());
 }
@@ -35,20 +38,21 @@ AveragePool<T>::AveragePool(const std::string& name, Device<T>& device, const Wi
                             bool flat)
     : Layer<T>(name, device, window.input,
                flat ? Shape::Flat(OutputOf(window).size()) : OutputOf(window)),
-      window_(window) {}
+      window_(window),
+      output_(device.memory()) {}
 
 template <typename T>
-const Matrix<T>& AveragePool<T>::Forward(const Pass&, const Matrix<T>& input) {
-  output_.resize(input.rows(), this->output_shape().size());
+const DeviceMatrix<T>& AveragePool<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {
+  output_.Resize(input.rows(), this->output_shape().size());
   this->device_.AveragePool(window_, input.rows(), input.data(), output_.data());
   return output_;
 }
 
 template <typename T>
-void AveragePool<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                              Matrix<T>* input_gradient) {
+void AveragePool<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                              DeviceMatrix<T>* input_gradient) {
   if (input_gradient == nullptr) return;
-  input_gradient->resize(input.rows(), input.cols());
+  input_gradient->Resize(input.rows(), input.cols());
   this->device_.AveragePoolBackward(window_, input.rows(), output_gradient.data(),
                                     input_gradient->data());
 }

@@ -16,14 +16,14 @@ class MaxPool : public Layer<T> {
  public:
   MaxPool(const std::string& name, Device<T>& device, const Window& window);
 
-  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
-  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                Matrix<T>* input_gradient) override;
+  const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
+  void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override;
 
  private:
   const Window window_;
-  Matrix<int32_t> chosen_;
-  Matrix<T> output_;
+  DeviceMatrix<int32_t> chosen_;
+  DeviceMatrix<T> output_;
 };
 
 // The mean; padding counts as zeros. With a window as large as the image and
@@ -33,13 +33,13 @@ class AveragePool : public Layer<T> {
  public:
   AveragePool(const std::string& name, Device<T>& device, const Window& window, bool flat = false);
 
-  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
-  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                Matrix<T>* input_gradient) override;
+  const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
+  void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override;
 
  private:
   const Window window_;
-  Matrix<T> output_;
+  DeviceMatrix<T> output_;
 };
 
 extern template class MaxPool<float>;

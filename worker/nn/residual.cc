@@ -29,7 +29,10 @@ Residual<T>::Residual(const std::string& name, Device<T>& device, std::unique_pt
     : Layer<T>(name, device, body->input_shape(), body->output_shape()),
       body_(std::move(body)),
       shortcut_(std::move(shortcut)),
-      activation_(activation) {}
+      activation_(activation),
+      output_(device.memory()),
+      shortcut_gradient_(device.memory()),
+      shortcut_input_gradient_(device.memory()) {}
 
 template <typename T>
 std::vector<Parameter<T>*> Residual<T>::parameters() {
@@ -52,30 +55,31 @@ void Residual<T>::Initialise(uint64_t seed) {
 }
 
 template <typename T>
-const Matrix<T>& Residual<T>::Forward(const Pass& pass, const Matrix<T>& input) {
-  const Matrix<T>& body = body_->Forward(pass, input);
-  const Matrix<T>& shortcut = shortcut_->Forward(pass, input);
-  output_.resize(body.rows(), body.cols());
+const DeviceMatrix<T>& Residual<T>::Forward(const Pass& pass, const DeviceMatrix<T>& input) {
+  const DeviceMatrix<T>& body = body_->Forward(pass, input);
+  const DeviceMatrix<T>& shortcut = shortcut_->Forward(pass, input);
+  output_.Resize(body.rows(), body.cols());
   this->device_.Add(output_.size(), body.data(), shortcut.data(), output_.data());
   this->device_.Activate(activation_, output_.size(), output_.data());
   return output_;
 }
 
 template <typename T>
-void Residual<T>::Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                           Matrix<T>* input_gradient) {
+void Residual<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                           DeviceMatrix<T>* input_gradient) {
   BackwardEach(input, output_gradient, input_gradient, [](Parameter<T>&) {
     return absl::OkStatus();
   }).IgnoreError();  // there is none
 }
 
 template <typename T>
-absl::Status Residual<T>::BackwardEach(const Matrix<T>& input, Matrix<T>& output_gradient,
-                                       Matrix<T>* input_gradient, Ready<T> ready) {
+absl::Status Residual<T>::BackwardEach(const DeviceMatrix<T>& input,
+                                       DeviceMatrix<T>& output_gradient,
+                                       DeviceMatrix<T>* input_gradient, Ready<T> ready) {
   this->device_.MultiplyByDerivative(activation_, output_.size(), output_.data(),
                                      output_gradient.data());
   // The first of the two may overwrite what it is given.
-  shortcut_gradient_ = output_gradient;
+  shortcut_gradient_.CopyFrom(output_gradient);
   SYNCGRADS_RETURN_IF_ERROR(body_->BackwardEach(input, output_gradient, input_gradient, ready));
   SYNCGRADS_RETURN_IF_ERROR(shortcut_->BackwardEach(
       input, shortcut_gradient_, input_gradient == nullptr ? nullptr : &shortcut_input_gradient_,

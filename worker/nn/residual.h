@@ -28,11 +28,11 @@ class Residual : public Layer<T> {
   std::vector<Parameter<T>*> parameters() override;
   std::vector<Parameter<T>*> states() override;
   void Initialise(uint64_t seed) override;
-  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
-  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                Matrix<T>* input_gradient) override;
-  absl::Status BackwardEach(const Matrix<T>& input, Matrix<T>& output_gradient,
-                            Matrix<T>* input_gradient, Ready<T> ready) override;
+  const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
+  void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override;
+  absl::Status BackwardEach(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                            DeviceMatrix<T>* input_gradient, Ready<T> ready) override;
 
  private:
   Residual(const std::string& name, Device<T>& device, std::unique_ptr<Chain<T>> body,
@@ -41,9 +41,9 @@ class Residual : public Layer<T> {
   const std::unique_ptr<Chain<T>> body_;
   const std::unique_ptr<Chain<T>> shortcut_;
   const Activation activation_;
-  Matrix<T> output_;
-  Matrix<T> shortcut_gradient_;
-  Matrix<T> shortcut_input_gradient_;
+  DeviceMatrix<T> output_;
+  DeviceMatrix<T> shortcut_gradient_;
+  DeviceMatrix<T> shortcut_input_gradient_;
 };
 
 extern template class Residual<float>;

@@ -20,20 +20,17 @@ class WindowInput : public Layer<T> {
   WindowInput(Device<T>& device, const Shape& input);
 
   std::vector<Parameter<T>*> states() override { return {&minimum_, &maximum_}; }
-  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override;
-  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                Matrix<T>* input_gradient) override;
+  const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
+  void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override;
 
-  // One number for each feature.
+  // One number for each feature, on the host.
   void SetRanges(absl::Span<const double> minimum, absl::Span<const double> maximum);
 
  private:
-  // 2 / (maximum - minimum), or 0.
-  T ScaleOf(int64_t feature) const;
-
   Parameter<T> minimum_;
   Parameter<T> maximum_;
-  Matrix<T> output_;
+  DeviceMatrix<T> output_;
 };
 
 extern template class WindowInput<float>;

@@ -8,7 +8,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
@@ -18,6 +17,7 @@
 #include "worker/job/job_file.h"
 #include "worker/storage/open_storage.h"
 #include "worker/train/client_team.h"
+#include "worker/train/compute.h"
 #include "worker/train/data_set.h"
 #include "worker/train/event_log.h"
 #include "worker/train/progress.h"
@@ -36,15 +36,6 @@ constexpr int kMostReturns = 100;
 
 absl::Status CheckOptions(const WorkerOptions& options) {
   if (options.job.empty()) return absl::InvalidArgumentError("--job is missing: the job file");
-  if (absl::StartsWith(options.device, "cuda")) {
-    return absl::UnimplementedError(absl::StrCat("--device is ", options.device,
-                                                 ", but this build has no CUDA devices; "
-                                                 "--device=cpu works"));
-  }
-  if (options.device != "cpu") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device is \"", options.device, "\", there is cpu"));
-  }
   if (!options.evaluate.empty() && !options.predict.empty()) {
     return absl::InvalidArgumentError("--evaluate and --predict are both given: give one");
   }
@@ -93,14 +84,16 @@ struct Elastic {
   uint32_t owners = 0;
 };
 
-absl::Status Train(const Job& job, const WorkerOptions& options, const Elastic* elastic,
-                   const std::string& name, Team& team, std::optional<Snapshot>& kept,
+absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
+                   const Elastic* elastic, const std::string& name, Team& team,
+                   std::optional<Snapshot>& kept,
                    const WorkerSurroundings& surroundings) {
   NoProgress no_progress;
   ConsoleProgress console(surroundings.out, surroundings.out_is_terminal, surroundings.clock);
   TrainerOptions trainer;
   trainer.step_timeout = options.timeout;
   trainer.custom_layers = &surroundings.custom_layers;
+  trainer.device = device;
   trainer.should_stop = [&] { return surroundings.stop.requested(); };
   trainer.warn = [&](const std::string& line) {
     surroundings.out << "warning: " << line << std::endl;
@@ -157,12 +150,12 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const Elastic* 
 }
 
 // Evaluates or predicts, which a worker can do alone.
-absl::Status UseModel(const Job& job, const WorkerOptions& options, Team& team,
-                      const WorkerSurroundings& surroundings) {
+absl::Status UseModel(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
+                      Team& team, const WorkerSurroundings& surroundings) {
   if (!options.evaluate.empty()) {
     SYNCGRADS_ASSIGN_OR_RETURN(
         const EvaluationResult result,
-        RunEvaluation(job, team, options.evaluate, surroundings.custom_layers));
+        RunEvaluation(job, team, options.evaluate, surroundings.custom_layers, device));
     if (!team.is_master()) return absl::OkStatus();
     surroundings.out << "all rows: " << ToString(result.all) << "\n";
     if (result.held_out.has_value()) {
@@ -171,8 +164,8 @@ absl::Status UseModel(const Job& job, const WorkerOptions& options, Team& team,
     surroundings.out << std::flush;
     return absl::OkStatus();
   }
-  SYNCGRADS_RETURN_IF_ERROR(
-      RunPrediction(job, team, options.predict, options.predictions, surroundings.custom_layers));
+  SYNCGRADS_RETURN_IF_ERROR(RunPrediction(job, team, options.predict, options.predictions,
+                                          surroundings.custom_layers, device));
   if (team.is_master()) {
     surroundings.out << "predictions written to " << options.predictions << std::endl;
   }
@@ -207,7 +200,7 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
 }
 
 // Joins, runs, and leaves in every case.
-WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options,
+WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                       const ClientOptions& client_options, const Elastic* elastic,
                       std::optional<Snapshot>& kept, const WorkerSurroundings& surroundings) {
   Client client(client_options);
@@ -219,8 +212,9 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options,
   const bool joined = status.ok();
   if (joined) {
     ClientTeam team(client, options.timeout);
-    status = Trains(options) ? Train(job, options, elastic, client.name(), team, kept, surroundings)
-                             : UseModel(job, options, team, surroundings);
+    status = Trains(options)
+                 ? Train(job, options, device, elastic, client.name(), team, kept, surroundings)
+                 : UseModel(job, options, device, team, surroundings);
     const absl::Status left = client.Leave(status.ok() ? options.timeout : kLeaveTimeout);
     if (status.ok()) status = left;
   }
@@ -262,13 +256,13 @@ bool OutlivesServers(const Job& job) {
 
 // If servers lose the job's state, all workers begin it again, as a new generation. One
 // that hears of it late may find that the others have.
-WorkerOutcome RunStatic(const Job& job, WorkerOptions options, ClientOptions client,
-                        const WorkerSurroundings& surroundings) {
+WorkerOutcome RunStatic(const Job& job, WorkerOptions options, const DeviceChoice& device,
+                        ClientOptions client, const WorkerSurroundings& surroundings) {
   const bool may_begin_again = Trains(options) && OutlivesServers(job);
   std::optional<Snapshot> kept;
   std::optional<WorkerOutcome> refused;  // of the try before, if this one may be in vain
   for (int returns = 0;; ++returns) {
-    WorkerOutcome outcome = RunOnce(job, options, client, nullptr, kept, surroundings);
+    WorkerOutcome outcome = RunOnce(job, options, device, client, nullptr, kept, surroundings);
     if (outcome.status.ok() || surroundings.stop.requested()) return outcome;
     const bool lost = absl::IsDataLoss(outcome.membership);
     const bool not_admitted = outcome.membership.ok();
@@ -288,8 +282,8 @@ WorkerOutcome RunStatic(const Job& job, WorkerOptions options, ClientOptions cli
 // In an elastic job a worker that was taken for dead comes back as a new one, and
 // one that is started while its predecessor is not yet taken for dead waits for
 // that.
-WorkerOutcome RunElastic(const Job& job, WorkerOptions options, ClientOptions client,
-                         const WorkerSurroundings& surroundings) {
+WorkerOutcome RunElastic(const Job& job, WorkerOptions options, const DeviceChoice& device,
+                         ClientOptions client, const WorkerSurroundings& surroundings) {
   const absl::StatusOr<Elastic> elastic = PrepareElastic(job, client);
   if (!elastic.ok()) return {elastic.status(), absl::OkStatus()};
   const absl::Time deadline = absl::Now() + options.timeout;
@@ -297,7 +291,8 @@ WorkerOutcome RunElastic(const Job& job, WorkerOptions options, ClientOptions cl
   std::optional<Snapshot> kept;
   int returns = 0;
   while (true) {
-    const WorkerOutcome outcome = RunOnce(job, options, client, &*elastic, kept, surroundings);
+    const WorkerOutcome outcome =
+        RunOnce(job, options, device, client, &*elastic, kept, surroundings);
     if (outcome.status.ok() || surroundings.stop.requested()) return outcome;
     if (absl::IsDataLoss(outcome.membership) && OutlivesServers(job) && returns++ < kMostReturns) {
       surroundings.out << outcome.membership.message() << "; begins again" << std::endl;
@@ -323,10 +318,15 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
   if (!job.ok()) return {job.status(), absl::OkStatus()};
   const absl::StatusOr<Placement> placement = FindPlacement(options, surroundings);
   if (!placement.ok()) return {placement.status(), absl::OkStatus()};
+  // Where only the rank is known, as of ps-launch's workers, it takes its place.
+  const uint32_t local_rank = placement->local_rank.value_or(placement->rank.value_or(0));
+  const absl::StatusOr<DeviceChoice> device =
+      ChooseDevice(options.device, options.matrix_products, local_rank, surroundings.accelerators);
+  if (!device.ok()) return {device.status(), absl::OkStatus()};
   if (!options.server.empty()) {
     const ClientOptions client = ClientOptionsOf(*job, options, *placement);
-    if (client.max_workers > 0) return RunElastic(*job, options, client, surroundings);
-    return RunStatic(*job, options, client, surroundings);
+    if (client.max_workers > 0) return RunElastic(*job, options, *device, client, surroundings);
+    return RunStatic(*job, options, *device, client, surroundings);
   }
 
   const bool needs_server = Trains(options);
@@ -339,7 +339,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
         absl::OkStatus()};
   }
   SoleWorker team;
-  return {UseModel(*job, options, team, surroundings), absl::OkStatus()};
+  return {UseModel(*job, options, *device, team, surroundings), absl::OkStatus()};
 }
 
 std::string OutputOfRank(const std::string& output, uint32_t rank) {

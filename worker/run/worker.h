@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "worker/nn/accelerators.h"
 #include "worker/nn/custom_layers.h"
 #include "worker/run/stop_signal.h"
 
@@ -27,6 +28,7 @@ struct WorkerOptions {
   std::optional<uint32_t> world_size;
   int connections_per_server = 1;
   std::string device = "cpu";
+  std::string matrix_products = "f32";
   std::optional<uint64_t> seed;
   std::optional<uint32_t> batch_size;
   absl::Duration timeout = absl::Minutes(5);
@@ -51,6 +53,8 @@ struct WorkerSurroundings {
   std::function<const char*(const char*)> getenv;
   // Layers of one's own that job files can name: see docs/extending.md.
   const CustomLayers& custom_layers = NoCustomLayers();
+  // What --device can choose from besides the processor.
+  const Accelerators& accelerators = NoAccelerators();
 };
 
 // What became of a worker.

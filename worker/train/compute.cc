@@ -1,11 +1,82 @@
 #include "worker/train/compute.h"
 
 #include <algorithm>
+#include <string>
 #include <thread>
+#include <type_traits>
+#include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/status_macros.h"
 #include "worker/nn/cpu/cpu_device.h"
 
 namespace syncgrads {
+namespace {
+
+absl::StatusOr<MatrixPrecision> ParsePrecision(absl::string_view text) {
+  if (text == "f32") return MatrixPrecision::kF32;
+  if (text == "tf32") return MatrixPrecision::kTf32;
+  if (text == "bf16") return MatrixPrecision::kBf16;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--matrix_products is \"", text, "\", there are f32, tf32 and bf16"));
+}
+
+absl::StatusOr<std::vector<int>> ParseList(absl::string_view device, absl::string_view list) {
+  std::vector<int> numbers;
+  for (const absl::string_view text : absl::StrSplit(list, ',')) {
+    int number = 0;
+    if (!absl::SimpleAtoi(text, &number) || number < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("--device is \"", device, "\": \"", text,
+                                                     "\" is not the number of a device"));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+absl::StatusOr<int> ChooseAccelerator(absl::string_view device, absl::string_view list,
+                                      uint32_t local_rank, int count) {
+  if (list.empty()) return static_cast<int>(local_rank % static_cast<uint32_t>(count));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<int> numbers, ParseList(device, list));
+  for (const int number : numbers) {
+    if (number < count) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--device is \"", device, "\", but there are ",
+                                                   count, " CUDA devices, numbered from 0"));
+  }
+  return numbers[local_rank % numbers.size()];
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device,
+                                          absl::string_view matrix_products, uint32_t local_rank,
+                                          const Accelerators& accelerators) {
+  DeviceChoice choice;
+  choice.accelerators = &accelerators;
+  SYNCGRADS_ASSIGN_OR_RETURN(choice.precision, ParsePrecision(matrix_products));
+  if (device == "cpu") {
+    if (choice.precision == MatrixPrecision::kF32) return choice;
+    return absl::InvalidArgumentError(absl::StrCat("--matrix_products is ", matrix_products,
+                                                   ", but --device is cpu, which has f32 only"));
+  }
+  absl::string_view list = device;
+  if (!absl::ConsumePrefix(&list, "cuda") || (!list.empty() && !absl::ConsumePrefix(&list, ":")) ||
+      (device != "cuda" && list.empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device is \"", device, "\", there are cpu, cuda, cuda:0, cuda:0,1, ..."));
+  }
+  const absl::StatusOr<int> count = accelerators.Count();
+  if (!count.ok()) {
+    return absl::Status(count.status().code(),
+                        absl::StrCat("--device is ", device, ", but ", count.status().message()));
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(choice.accelerator,
+                             ChooseAccelerator(device, list, local_rank, *count));
+  return choice;
+}
 
 int ThreadsOf(const v1::JobFile& job, uint32_t world_size) {
   const uint32_t share = std::thread::hardware_concurrency() / std::max(world_size, 1u);
@@ -13,11 +84,21 @@ int ThreadsOf(const v1::JobFile& job, uint32_t world_size) {
 }
 
 template <typename T>
-std::unique_ptr<Device<T>> MakeDevice(const v1::JobFile& job, uint32_t world_size) {
-  return std::make_unique<CpuDevice<T>>(ThreadsOf(job, world_size));
+absl::StatusOr<std::unique_ptr<Device<T>>> MakeDevice(const v1::JobFile& job, uint32_t world_size,
+                                                      const DeviceChoice& choice) {
+  if (!choice.accelerator.has_value()) {
+    return std::make_unique<CpuDevice<T>>(ThreadsOf(job, world_size));
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    return choice.accelerators->MakeFloat(*choice.accelerator, choice.precision);
+  } else {
+    return choice.accelerators->MakeDouble(*choice.accelerator);
+  }
 }
 
-template std::unique_ptr<Device<float>> MakeDevice(const v1::JobFile&, uint32_t);
-template std::unique_ptr<Device<double>> MakeDevice(const v1::JobFile&, uint32_t);
+template absl::StatusOr<std::unique_ptr<Device<float>>> MakeDevice(const v1::JobFile&, uint32_t,
+                                                                   const DeviceChoice&);
+template absl::StatusOr<std::unique_ptr<Device<double>>> MakeDevice(const v1::JobFile&, uint32_t,
+                                                                    const DeviceChoice&);
 
 }  // namespace syncgrads

@@ -84,6 +84,7 @@ absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, con
     if (targets.empty()) continue;
     read += targets.size();
     const Matrix<T>& outputs = model.Forward(Pass(), features);
+    SYNCGRADS_RETURN_IF_ERROR(model.status());
     loss_sum += SumOfLosses(loss, outputs, targets);
     if (has_classes) correct += CountCorrect(loss, outputs, targets);
     if (!has_curve) continue;

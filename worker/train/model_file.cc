@@ -38,8 +38,9 @@ std::vector<Parameter<T>*> TensorsOf(const Model<T>& model) {
 }
 
 template <typename T>
-absl::Status SaveModel(const Model<T>& model, const std::optional<Classes>& classes,
+absl::Status SaveModel(Model<T>& model, const std::optional<Classes>& classes,
                        const std::string& job, const std::string& path) {
+  SYNCGRADS_RETURN_IF_ERROR(model.FetchStates());
   std::vector<StoredTensor> tensors;
   for (const Parameter<T>* parameter : TensorsOf(model)) {
     tensors.push_back({parameter->spec(),
@@ -55,7 +56,7 @@ absl::Status LoadModel(const Safetensors& file, Model<T>& model) {
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::string_view bytes, file.Find(parameter->spec()));
     std::memcpy(parameter->values.data(), bytes.data(), bytes.size());
   }
-  return absl::OkStatus();
+  return model.Upload();
 }
 
 absl::StatusOr<std::optional<Classes>> LoadClasses(const Safetensors& file) {
@@ -75,10 +76,10 @@ absl::StatusOr<std::optional<Classes>> LoadClasses(const Safetensors& file) {
 
 template std::vector<Parameter<float>*> TensorsOf(const Model<float>&);
 template std::vector<Parameter<double>*> TensorsOf(const Model<double>&);
-template absl::Status SaveModel(const Model<float>&, const std::optional<Classes>&,
-                                const std::string&, const std::string&);
-template absl::Status SaveModel(const Model<double>&, const std::optional<Classes>&,
-                                const std::string&, const std::string&);
+template absl::Status SaveModel(Model<float>&, const std::optional<Classes>&, const std::string&,
+                                const std::string&);
+template absl::Status SaveModel(Model<double>&, const std::optional<Classes>&, const std::string&,
+                                const std::string&);
 template absl::Status LoadModel(const Safetensors&, Model<float>&);
 template absl::Status LoadModel(const Safetensors&, Model<double>&);
 

@@ -24,15 +24,16 @@ std::map<std::string, std::string> ModelMetadata(const std::optional<Classes>& c
 template <typename T>
 std::vector<Parameter<T>*> TensorsOf(const Model<T>& model);
 
-// Writes the safetensors file `path`, as a whole or not at all. Errors: as WriteSafetensors.
+// Writes the safetensors file `path`, as a whole or not at all. Errors: as WriteSafetensors,
+// or Model::FetchStates.
 template <typename T>
-absl::Status SaveModel(const Model<T>& model, const std::optional<Classes>& classes,
+absl::Status SaveModel(Model<T>& model, const std::optional<Classes>& classes,
                        const std::string& job, const std::string& path);
 
 // Sets the model's parameters and states to those of `file`, which must have the
 // model's dtype. What else the file has is not looked at.
 //
-// Errors: as Safetensors::Find.
+// Errors: as Safetensors::Find, or Model::Upload.
 template <typename T>
 absl::Status LoadModel(const Safetensors& file, Model<T>& model);
 

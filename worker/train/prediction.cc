@@ -96,6 +96,7 @@ absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const Dat
       SYNCGRADS_RETURN_IF_ERROR(
           FillBatch(data, batch, ImageUse(), features, targets, /*damaged=*/nullptr));
       const Matrix<T>& outputs = model.Forward(Pass(), features);
+      SYNCGRADS_RETURN_IF_ERROR(model.status());
       for (Eigen::Index i = 0; i < outputs.rows(); ++i) AppendRow(loss, outputs, i, data, rows);
       batch.clear();
     }

@@ -97,14 +97,15 @@ struct Loaded {
 
 template <typename T>
 absl::StatusOr<Loaded<T>> Load(const Job& job, Team& team, const std::string& parameters,
-                               const CustomLayers& custom, bool with_targets) {
+                               const CustomLayers& custom, const DeviceChoice& device,
+                               bool with_targets) {
   SYNCGRADS_ASSIGN_OR_RETURN(const Safetensors file, Safetensors::Read(parameters));
   DataSetOptions options;
   options.with_targets = with_targets;
   SYNCGRADS_ASSIGN_OR_RETURN(options.classes, LoadClasses(file));
   Loaded<T> loaded;
   SYNCGRADS_ASSIGN_OR_RETURN(loaded.data, LoadDataSet(job, options, team));
-  loaded.device = MakeDevice<T>(job.file, team.world_size());
+  SYNCGRADS_ASSIGN_OR_RETURN(loaded.device, MakeDevice<T>(job.file, team.world_size(), device));
   SYNCGRADS_ASSIGN_OR_RETURN(
       loaded.model, BuildModel<T>(job.file.model(), loaded.data.shape, custom, *loaded.device));
   SYNCGRADS_RETURN_IF_ERROR(LoadModel(file, *loaded.model));
@@ -114,9 +115,10 @@ absl::StatusOr<Loaded<T>> Load(const Job& job, Team& team, const std::string& pa
 template <typename T>
 absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
                                             const std::string& parameters,
-                                            const CustomLayers& custom) {
+                                            const CustomLayers& custom,
+                                            const DeviceChoice& device) {
   SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded,
-                             Load<T>(job, team, parameters, custom, /*with_targets=*/true));
+                             Load<T>(job, team, parameters, custom, device, /*with_targets=*/true));
   const Loss loss = BuildLoss(job.file.loss());
   EvaluationResult result;
   SYNCGRADS_ASSIGN_OR_RETURN(result.all, Evaluate("evaluation/all", *loaded.model, loss,
@@ -128,9 +130,10 @@ absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
 
 template <typename T>
 absl::Status PredictAs(const Job& job, Team& team, const std::string& parameters,
-                       const std::string& output, const CustomLayers& custom) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded,
-                             Load<T>(job, team, parameters, custom, /*with_targets=*/false));
+                       const std::string& output, const CustomLayers& custom,
+                       const DeviceChoice& device) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded, Load<T>(job, team, parameters, custom, device,
+                                                             /*with_targets=*/false));
   SYNCGRADS_ASSIGN_OR_RETURN(const std::string table,
                              Predict(*loaded.model, BuildLoss(job.file.loss()), loaded.data, team));
   if (!team.is_master()) return absl::OkStatus();
@@ -168,15 +171,18 @@ absl::StatusOr<TrainingResult> RunElasticTraining(const Job& job, const DataSet&
 
 absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
                                                const std::string& parameters,
-                                               const CustomLayers& custom) {
-  return job.file.dtype() == v1::F64 ? EvaluateAs<double>(job, team, parameters, custom)
-                                     : EvaluateAs<float>(job, team, parameters, custom);
+                                               const CustomLayers& custom,
+                                               const DeviceChoice& device) {
+  return job.file.dtype() == v1::F64 ? EvaluateAs<double>(job, team, parameters, custom, device)
+                                     : EvaluateAs<float>(job, team, parameters, custom, device);
 }
 
 absl::Status RunPrediction(const Job& job, Team& team, const std::string& parameters,
-                           const std::string& output, const CustomLayers& custom) {
-  return job.file.dtype() == v1::F64 ? PredictAs<double>(job, team, parameters, output, custom)
-                                     : PredictAs<float>(job, team, parameters, output, custom);
+                           const std::string& output, const CustomLayers& custom,
+                           const DeviceChoice& device) {
+  return job.file.dtype() == v1::F64
+             ? PredictAs<double>(job, team, parameters, output, custom, device)
+             : PredictAs<float>(job, team, parameters, output, custom, device);
 }
 
 }  // namespace syncgrads

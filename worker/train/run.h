@@ -52,14 +52,15 @@ struct EvaluationResult {
 // Errors: as LoadDataSet, Safetensors::Read, LoadModel, or the team.
 absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
                                                const std::string& parameters,
-                                               const CustomLayers& custom = NoCustomLayers());
+                                               const CustomLayers& custom = NoCustomLayers(),
+                                               const DeviceChoice& device = DeviceChoice());
 
 // Writes the predictions of the model in the file `parameters` for every row of
 // the job's data to the file `output`; rank 0 does. See Predict. A collective.
 // Errors: as RunEvaluation, or as WriteFileAtomically.
 absl::Status RunPrediction(const Job& job, Team& team, const std::string& parameters,
-                           const std::string& output,
-                           const CustomLayers& custom = NoCustomLayers());
+                           const std::string& output, const CustomLayers& custom = NoCustomLayers(),
+                           const DeviceChoice& device = DeviceChoice());
 
 }  // namespace syncgrads
 

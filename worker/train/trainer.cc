@@ -129,12 +129,13 @@ absl::Status Trainer<T>::ComputeBatch(const std::vector<RowId>& rows, size_t par
     }
     // Parts differ in what they choose at random.
     const Pass pass = {/*training=*/true, job_.seed(), steps_ * parts + part, team_.rank()};
-    const Matrix<T>& outputs = model_->Forward(pass, features_);
-    loss += SumOfLosses(loss_, outputs, targets_) / divisor;
-    LossGradient(loss_, outputs, targets_, divisor, output_gradient_);
-    SYNCGRADS_RETURN_IF_ERROR(model_->Backward(
-        features_, output_gradient_, [&](size_t i) { return TakeGradient(i, is_first, is_last); }));
+    SYNCGRADS_RETURN_IF_ERROR(
+        model_->ComputeGradients(pass, features_, loss_, targets_, divisor,
+                                 [&](size_t i) { return TakeGradient(i, is_first, is_last); }));
   }
+  SYNCGRADS_RETURN_IF_ERROR(PushDownloaded(/*all=*/true));
+  SYNCGRADS_ASSIGN_OR_RETURN(const double losses, model_->TakeLoss());
+  loss += losses;
   return absl::OkStatus();
 }
 
@@ -190,20 +191,37 @@ absl::StatusOr<double> Trainer<T>::DivisorOf(const std::vector<RowId>& rows) con
 template <typename T>
 absl::Status Trainer<T>::TakeGradient(size_t i, bool first, bool last) {
   Parameter<T>& parameter = *model_->parameters()[i];
-  if (!first) parameter.gradient += accumulated_[i];
+  T* gradient = parameter.device_gradient();
+  const int64_t size = parameter.values.size();
+  if (!first) device_->Add(size, gradient, accumulated_[i].data(), gradient);
   if (!last) {
-    accumulated_.resize(model_->parameters().size());
-    accumulated_[i] = parameter.gradient;
+    while (accumulated_.size() < tensors_.size()) accumulated_.emplace_back(device_->memory());
+    accumulated_[i].Resize(1, size);
+    device_->memory().Copy(gradient, parameter.bytes(), accumulated_[i].data());
     return absl::OkStatus();
   }
-  AddPenaltyGradient(loss_, parameter);
-  return guard_.watches_norms() ? absl::OkStatus() : PushGradient(i);
+  AddPenaltyGradient(loss_, *device_, parameter);
+  downloads_.emplace_back(i, parameter.QueueGradient());
+  return PushDownloaded(/*all=*/false);
+}
+
+template <typename T>
+absl::Status Trainer<T>::PushDownloaded(bool all) {
+  while (!downloads_.empty()) {
+    const auto [i, download] = downloads_.front();
+    if (!all && !device_->memory().HasEnded(download)) break;
+    SYNCGRADS_RETURN_IF_ERROR(device_->memory().Wait(download));
+    if (!guard_.watches_norms()) SYNCGRADS_RETURN_IF_ERROR(PushGradient(i));
+    downloads_.pop_front();
+  }
+  return absl::OkStatus();
 }
 
 template <typename T>
 absl::Status Trainer<T>::TakeZeros(bool first, bool last) {
   for (size_t i = model_->parameters().size(); i-- > 0;) {
-    model_->parameters()[i]->gradient.setZero();
+    Parameter<T>& parameter = *model_->parameters()[i];
+    device_->memory().SetZero(parameter.device_gradient(), parameter.bytes());
     SYNCGRADS_RETURN_IF_ERROR(TakeGradient(i, first, last));
   }
   return absl::OkStatus();
@@ -216,6 +234,8 @@ DamagedImages* Trainer<T>::SkippedImages() {
 
 template <typename T>
 absl::Status Trainer<T>::SkipBatch() {
+  // No gradient is waited for that would show that the parameters have been read.
+  SYNCGRADS_RETURN_IF_ERROR(device_->memory().Finish());
   return group_->SkipAll(Results());
 }
 
@@ -239,12 +259,15 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
     optimizer_->SetRateFactor(RateFactor(job_.schedule(), steps_, team_.world_size()));
   }
   ++steps_;
-  for (size_t i = 0; optimizer_.has_value() && i < tensors_.size(); ++i) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
     // What nobody had a gradient for stays as it is.
     if (contributors[ToNumber(tensors_[i])].most == 0) continue;
     Parameter<T>& parameter = *model_->parameters()[i];
-    SYNCGRADS_RETURN_IF_ERROR(
-        optimizer_->Apply(tensors_[i], BytesOf(parameter.gradient), BytesOf(parameter.values)));
+    if (optimizer_.has_value()) {
+      SYNCGRADS_RETURN_IF_ERROR(
+          optimizer_->Apply(tensors_[i], BytesOf(parameter.gradient), BytesOf(parameter.values)));
+    }
+    parameter.Upload();
   }
   SaveCounters();
   const bool keeps = due_tensor_.has_value() && contributors[ToNumber(*due_tensor_)].most > 0;

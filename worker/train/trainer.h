@@ -4,10 +4,12 @@
 #define SYNCGRADS_WORKER_TRAIN_TRAINER_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,6 +28,7 @@
 #include "worker/nn/model.h"
 #include "worker/train/batch_reader.h"
 #include "worker/train/batches.h"
+#include "worker/train/compute.h"
 #include "worker/train/data_set.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/event_log.h"
@@ -67,6 +70,7 @@ struct TrainerOptions {
   Resumption* resumption = nullptr;
   // Takes a line for people; may be empty.
   std::function<void(const std::string&)> note;
+  DeviceChoice device;
 };
 
 // Trains the job's model on this worker's rows, in step with the others:
@@ -190,9 +194,13 @@ class Trainer {
   void ClipGradients(absl::Span<const Contributors> contributors);
   // Compares parameters with the other workers, if it is time.
   absl::Status CheckReplicas();
-  // The gradient of parameter i is there, of one of the batch's parts: it is added
-  // to those before, or with the last one pushed.
+  // The device is about to have the gradient of parameter i of one of the batch's
+  // parts: it is added to those before, or with the last one sent on its way.
   absl::Status TakeGradient(size_t i, bool first, bool last);
+  // Pushes the gradients that have come to the host, in the order in which they were
+  // taken, unless the whole gradient has to be there first; if `all`, waits for those
+  // that have not come.
+  absl::Status PushDownloaded(bool all);
   // As TakeGradient, for all parameters, of a part without a row.
   absl::Status TakeZeros(bool first, bool last);
   absl::Status SkipBatch();
@@ -248,9 +256,10 @@ class Trainer {
 
   Matrix<T> features_;
   std::vector<double> targets_;
-  Matrix<T> output_gradient_;
   // Of the parts so far; by parameter.
-  std::vector<Matrix<T>> accumulated_;
+  std::vector<DeviceMatrix<T>> accumulated_;
+  // Gradients on their way from the device, by the numbers of their parameters.
+  std::deque<std::pair<size_t, DeviceMemory::Download>> downloads_;
   DamagedImages damaged_;
 };
 

@@ -93,6 +93,7 @@ absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
   schedule_->Taken(options_.clock->Now());
   team_.TakeCheckpointRequest();
   checkpoint_asked_ = false;
+  SYNCGRADS_RETURN_IF_ERROR(model_->FetchStates());
   // Both are done by all workers, whoever writes.
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> states, GatherStates());
   const bool writes = outcome.members.front() == team_.name();
@@ -233,7 +234,7 @@ absl::StatusOr<OptimizerState> Trainer<T>::OptimizerStateOf(const Snapshot& snap
 
 template <typename T>
 std::optional<Snapshot> Trainer<T>::KeepState() {
-  if (optimizes_on_servers()) return std::nullopt;
+  if (optimizes_on_servers() || !model_->FetchStates().ok()) return std::nullopt;
   return TakeSnapshot({});
 }
 

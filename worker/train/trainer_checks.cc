@@ -61,6 +61,11 @@ absl::Status Trainer<T>::SkipRest(const std::vector<RowId>& rows, absl::string_v
   guard_.NoteOutOfMemory(to_do);
   // Of parts that have not been come to, what was read ahead takes memory as well.
   ForgetParts(rows);
+  // Results must not arrive where gradients are still on their way.
+  device_->memory().ForgetExhaustion();
+  SYNCGRADS_RETURN_IF_ERROR(device_->memory().Finish());
+  downloads_.clear();
+  SYNCGRADS_RETURN_IF_ERROR(model_->TakeLoss().status());
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (!pushed_[i]) SYNCGRADS_RETURN_IF_ERROR(group_->Skip(tensors_[i], ResultOf(i)));
   }

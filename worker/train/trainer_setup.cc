@@ -68,7 +68,8 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
   const v1::JobFile& file = job.file;
   SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Batches> batches,
                              MakeBatches(file, data, OwnersOf(file, team, options)));
-  std::unique_ptr<Device<T>> device = MakeDevice<T>(file, team.world_size());
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Device<T>> device,
+                             MakeDevice<T>(file, team.world_size(), options.device));
   SYNCGRADS_ASSIGN_OR_RETURN(
       std::unique_ptr<Model<T>> model,
       BuildModel<T>(file.model(), data.shape, *options.custom_layers, *device));
@@ -99,6 +100,7 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
   if (file.has_elastic()) {
     SYNCGRADS_RETURN_IF_ERROR(trainer->ShareState());
   }
+  SYNCGRADS_RETURN_IF_ERROR(trainer->model_->Upload());
   if (options.event_log != nullptr) {
     options.event_log->Begins(trainer->group_->step(), team.is_newcomer());
   }

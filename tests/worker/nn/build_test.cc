@@ -116,7 +116,7 @@ void ComputeGradients(Model<float>& model, const Matrix<float>& input,
   Matrix<float> gradient;
   LossGradient(Loss(), model.Forward(Pass(), input), targets, static_cast<double>(input.rows()),
                gradient);
-  SYNCGRADS_ASSERT_OK(model.Backward(input, gradient, [](size_t) { return absl::OkStatus(); }));
+  SYNCGRADS_ASSERT_OK(model.Backward(gradient, [](size_t) { return absl::OkStatus(); }));
 }
 
 TEST(ResNetTest, GradientOfABatchIsTheMeanOfItsSamplesGradientsInTestMode) {
@@ -161,7 +161,7 @@ TEST(ResNetTest, BackwardHandsOutEachParameterOnceFromTheLastLayerToTheFirst) {
   const Matrix<float> images = RandomImages(1, shape);
   Matrix<float> gradient = model.Forward(Pass(), images);
   std::vector<std::string> order;
-  SYNCGRADS_ASSERT_OK(model.Backward(images, gradient, [&](size_t i) {
+  SYNCGRADS_ASSERT_OK(model.Backward(gradient, [&](size_t i) {
     order.push_back(model.parameters()[i]->name);
     return absl::OkStatus();
   }));
@@ -185,22 +185,24 @@ class Square : public Layer<T> {
   }
   Square(const CustomLayerOptions& options, Device<T>& device)
       : Layer<T>(options.name, device, options.input, options.input),
-        factor_(static_cast<T>(options.settings.at("factor"))) {}
+        factor_(static_cast<T>(options.settings.at("factor"))),
+        output_(device.memory()) {}
 
-  const Matrix<T>& Forward(const Pass&, const Matrix<T>& input) override {
-    output_ = factor_ * input.cwiseProduct(input);
+  const DeviceMatrix<T>& Forward(const Pass&, const DeviceMatrix<T>& input) override {
+    output_.Resize(input.rows(), input.cols());
+    output_.host() = factor_ * input.host().cwiseProduct(input.host());
     return output_;
   }
-  void Backward(const Matrix<T>& input, Matrix<T>& output_gradient,
-                Matrix<T>* input_gradient) override {
-    if (input_gradient != nullptr) {
-      *input_gradient = 2 * factor_ * input.cwiseProduct(output_gradient);
-    }
+  void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override {
+    if (input_gradient == nullptr) return;
+    input_gradient->Resize(input.rows(), input.cols());
+    input_gradient->host() = 2 * factor_ * input.host().cwiseProduct(output_gradient.host());
   }
 
  private:
   const T factor_;
-  Matrix<T> output_;
+  DeviceMatrix<T> output_;
 };
 
 TEST(CustomLayersTest, ALayerOfOnesOwnTakesItsPlaceInAChain) {

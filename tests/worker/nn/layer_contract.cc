@@ -28,6 +28,21 @@ Matrix<T> RandomMatrix(int64_t rows, int64_t columns, uint64_t name) {
   return values;
 }
 
+// Waits until the device has done what it was told.
+template <typename T>
+void Finish(Layer<T>& layer) {
+  const absl::Status status = layer.device().memory().Finish();
+  ASSERT_TRUE(status.ok()) << status;
+}
+
+template <typename T>
+Matrix<T> Fetch(const DeviceMatrix<T>& from) {
+  Matrix<T> to;
+  const absl::Status status = from.Fetch(to);
+  EXPECT_TRUE(status.ok()) << status;
+  return to;
+}
+
 // Biases and weights away from their initial zeros and ones.
 template <typename T>
 void Stir(Layer<T>& layer) {
@@ -35,12 +50,15 @@ void Stir(Layer<T>& layer) {
   for (Parameter<T>* parameter : layer.parameters()) {
     parameter->values += static_cast<T>(0.25) *
                          RandomMatrix<T>(parameter->values.rows(), parameter->values.cols(), 7);
+    parameter->Upload();
   }
   for (Parameter<T>* state : layer.states()) {
     // Variances stay positive.
     state->values +=
         static_cast<T>(0.25) * RandomMatrix<T>(state->values.rows(), state->values.cols(), 8);
+    state->Upload();
   }
+  Finish(layer);
 }
 
 // All that a layer gives back for a batch, and for sum(weights * outputs) as the
@@ -55,11 +73,19 @@ struct Results {
 template <typename T>
 Results<T> Try(const LayerCase& layer, Layer<T>& made, const Matrix<T>& input,
                Matrix<T> output_gradient) {
+  DeviceMemory& memory = made.device().memory();
+  DeviceMatrix<T> input_there(memory), output_gradient_there(memory), input_gradient(memory);
+  input_there.Bring(input);
+  output_gradient_there.Bring(output_gradient);
   Results<T> results;
-  results.output = made.Forward(PassOf(layer), input);
-  made.Backward(input, output_gradient, &results.input_gradient);
-  for (Parameter<T>* parameter : made.parameters())
+  results.output = Fetch(made.Forward(PassOf(layer), input_there));
+  made.Backward(input_there, output_gradient_there, &input_gradient);
+  results.input_gradient = Fetch(input_gradient);
+  for (Parameter<T>* parameter : made.parameters()) {
+    EXPECT_TRUE(memory.Wait(parameter->QueueGradient()).ok());
     results.gradients.push_back(parameter->gradient);
+  }
+  for (Parameter<T>* state : made.states()) EXPECT_TRUE(state->Fetch().ok());
   return results;
 }
 
@@ -94,7 +120,12 @@ void ExpectGradientsOfFiniteDifferences(const LayerCase& layer, Device<double>& 
   Matrix<double> input = RandomMatrix<double>(kSamples, layer.input.size(), 1);
   const Matrix<double> weights = RandomMatrix<double>(kSamples, made->output_shape().size(), 2);
   const Results<double> results = Try(layer, *made, input, weights);
-  const auto loss = [&] { return made->Forward(PassOf(layer), input).cwiseProduct(weights).sum(); };
+  DeviceMatrix<double> there(device.memory());
+  const auto loss = [&] {
+    for (Parameter<double>* parameter : made->parameters()) parameter->Upload();
+    there.Bring(input);
+    return Fetch(made->Forward(PassOf(layer), there)).cwiseProduct(weights).sum();
+  };
   // The error of the quotient is about h^2 and 1e-16 / h.
   constexpr double kStep = 1e-5;
   const auto expect_derivative = [&](double& value, double derivative, const std::string& what) {

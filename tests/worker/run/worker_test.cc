@@ -76,7 +76,8 @@ TEST_F(WorkerTest, AJobCanNameALayerThatTheProgramAdds) {
 
 TEST_F(WorkerTest, RefusesFlagsThatMakeNoSense) {
   options_.device = "cuda:0";
-  ExpectError(Run(), absl::StatusCode::kUnimplemented, {"cuda:0", "no CUDA devices"});
+  ExpectError(Run(), absl::StatusCode::kUnimplemented,
+              {"cuda:0", "built without CUDA", "CUDA_HOME", "--device=cpu works"});
   options_.device = "abacus";
   ExpectError(Run(), absl::StatusCode::kInvalidArgument, {"abacus"});
   options_.device = "cpu";

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "worker/base/split_mix.h"
 #include "worker/nn/cpu/columns.h"
 
 namespace syncgrads {
@@ -158,6 +159,18 @@ void CpuDevice<T>::MultiplyEach(int64_t count, const T* a, const T* b, T* produc
 }
 
 template <typename T>
+void CpuDevice<T>::AddScaled(int64_t count, T factor, const T* a, T* sum) {
+  For(count, 1, [&](int, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) sum[i] += factor * a[i];
+  });
+}
+
+template <typename T>
+void CpuDevice<T>::MoveTowards(int64_t count, T step, T factor, const T* target, T* values) {
+  for (int64_t i = 0; i < count; ++i) values[i] += step * (factor * target[i] - values[i]);
+}
+
+template <typename T>
 void CpuDevice<T>::Activate(Activation activation, int64_t count, T* values) {
   if (activation == Activation::kIdentity) return;
   For(count, activation == Activation::kRelu ? 1 : 20, [&](int, int64_t begin, int64_t end) {
@@ -180,6 +193,63 @@ void CpuDevice<T>::MultiplyByDerivative(Activation activation, int64_t count, co
       syncgrads::MultiplyByDerivative(activation, end - begin, outputs + begin, gradient + begin);
     }
   });
+}
+
+template <typename T>
+void CpuDevice<T>::DrawDropout(uint64_t key, double rate, int64_t count, T* factors) {
+  const T kept = static_cast<T>(1 / (1 - rate));
+  For(count, 4, [&](int, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      factors[i] = UniformAt(key, static_cast<uint64_t>(i)) < rate ? T{0} : kept;
+    }
+  });
+}
+
+template <typename T>
+void CpuDevice<T>::ScaleToRanges(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
+                                 const T* input, T* output) {
+  for (int64_t column = 0; column < columns; ++column) {
+    const T width = maximum[column] - minimum[column];
+    const T scale = width > 0 ? 2 / width : T{0};
+    const T offset = scale > 0 ? T{-1} : T{0};
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t i = row * columns + column;
+      output[i] = (input[i] - minimum[column]) * scale + offset;
+    }
+  }
+}
+
+template <typename T>
+void CpuDevice<T>::ScaleToRangesBackward(int64_t rows, int64_t columns, const T* minimum,
+                                         const T* maximum, const T* output_gradient,
+                                         T* input_gradient) {
+  for (int64_t column = 0; column < columns; ++column) {
+    const T width = maximum[column] - minimum[column];
+    const T scale = width > 0 ? 2 / width : T{0};
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t i = row * columns + column;
+      input_gradient[i] = output_gradient[i] * scale;
+    }
+  }
+}
+
+template <typename T>
+void CpuDevice<T>::FindLosses(LossKind kind, int64_t rows, int64_t columns, const T* outputs,
+                              const double* targets, double divisor, double* losses, T* gradient) {
+  For(rows, 40 * columns, [&](int, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* output = outputs + row * columns;
+      losses[row] = RowLoss(kind, columns, output, targets[row]);
+      RowLossGradient(kind, columns, output, targets[row], divisor, gradient + row * columns);
+    }
+  });
+}
+
+template <typename T>
+void CpuDevice<T>::AddUp(int64_t count, double factor, const double* values, double* sum) {
+  double total = 0;
+  for (int64_t i = 0; i < count; ++i) total += values[i];
+  *sum += factor * total;
 }
 
 template <typename T>
@@ -498,6 +568,14 @@ void CpuDevice<T>::FindMoments(int64_t rows, int64_t channels, T epsilon, const 
     variance[c] = static_cast<T>(sums[c] / count);
     moments.inverse_deviation[c] =
         static_cast<T>(1 / std::sqrt(sums[c] / count + static_cast<double>(epsilon)));
+  }
+}
+
+template <typename T>
+void CpuDevice<T>::InvertDeviations(int64_t channels, T epsilon, const T* variance,
+                                    T* inverse_deviation) {
+  for (int64_t c = 0; c < channels; ++c) {
+    inverse_deviation[c] = 1 / std::sqrt(variance[c] + epsilon);
   }
 }
 

@@ -23,14 +23,25 @@ class CpuDevice : public Device<T> {
   // `threads` is at least 1. `kernels` outlives the device.
   explicit CpuDevice(int threads, const CpuKernels<T>& kernels = ChooseCpuKernels<T>());
 
+  DeviceMemory& memory() override { return memory_; }
   void Multiply(const MatrixProduct<T>& product) override;
   void AddToRows(int64_t rows, int64_t columns, const T* addend, T* values) override;
   void SumRows(int64_t rows, int64_t columns, const T* values, T* sums) override;
   void Add(int64_t count, const T* a, const T* b, T* sum) override;
   void MultiplyEach(int64_t count, const T* a, const T* b, T* product) override;
+  void AddScaled(int64_t count, T factor, const T* a, T* sum) override;
+  void MoveTowards(int64_t count, T step, T factor, const T* target, T* values) override;
   void Activate(Activation activation, int64_t count, T* values) override;
   void MultiplyByDerivative(Activation activation, int64_t count, const T* outputs,
                             T* gradient) override;
+  void DrawDropout(uint64_t key, double rate, int64_t count, T* factors) override;
+  void ScaleToRanges(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
+                     const T* input, T* output) override;
+  void ScaleToRangesBackward(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
+                             const T* output_gradient, T* input_gradient) override;
+  void FindLosses(LossKind kind, int64_t rows, int64_t columns, const T* outputs,
+                  const double* targets, double divisor, double* losses, T* gradient) override;
+  void AddUp(int64_t count, double factor, const double* values, double* sum) override;
   void Convolve(const Window& window, int64_t samples, int64_t outputs, const T* input,
                 const T* weights, T* output) override;
   void ConvolveBackward(const Window& window, int64_t samples, int64_t outputs, const T* input,
@@ -45,6 +56,8 @@ class CpuDevice : public Device<T> {
                            T* input_gradient) override;
   void FindMoments(int64_t rows, int64_t channels, T epsilon, const T* input,
                    const BatchMoments<T>& moments, T* variance) override;
+  void InvertDeviations(int64_t channels, T epsilon, const T* variance,
+                        T* inverse_deviation) override;
   void Normalise(int64_t rows, int64_t channels, const BatchMoments<T>& moments, const T* scale,
                  const T* shift, const T* input, T* output) override;
   void NormaliseBackward(int64_t rows, int64_t channels, const BatchMoments<T>& moments,
@@ -73,6 +86,7 @@ class CpuDevice : public Device<T> {
   // is the same.
   const T* AllRows(const Window& window, int64_t samples, const T* input);
 
+  HostMemory memory_;
   ThreadPool pool_;
   const CpuKernels<T>& kernels_;
   std::vector<std::vector<T>> part_rows_;       // windows, by part

@@ -1,0 +1,78 @@
+// Losses of one row.
+//
+// Compiled for processors and for CUDA alike.
+
+#ifndef SYNCGRADS_WORKER_NN_LOSS_KIND_H_
+#define SYNCGRADS_WORKER_NN_LOSS_KIND_H_
+
+#include <cmath>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define SYNCGRADS_HOST_DEVICE __host__ __device__
+#else
+#define SYNCGRADS_HOST_DEVICE
+#endif
+
+namespace syncgrads {
+
+enum class LossKind {
+  kLogitCrossEntropy,    // -log softmax(outputs)[target]
+  kSquaredError,         // (output - target)^2
+  kSigmoidCrossEntropy,  // -log of sigmoid(output) for target 1, of its rest for 0
+};
+
+// log(sum exp(row)), free of overflow.
+template <typename T>
+SYNCGRADS_HOST_DEVICE inline double LogSumExp(int64_t columns, const T* row) {
+  double largest = row[0];
+  for (int64_t i = 1; i < columns; ++i) {
+    if (row[i] > largest) largest = row[i];
+  }
+  double sum = 0;
+  for (int64_t i = 0; i < columns; ++i) sum += std::exp(row[i] - largest);
+  return largest + std::log(sum);
+}
+
+// The loss of a row of outputs. `target` is a number, or a class from 0 below
+// `columns`.
+template <typename T>
+SYNCGRADS_HOST_DEVICE inline double RowLoss(LossKind kind, int64_t columns, const T* row,
+                                            double target) {
+  const double first = row[0];
+  switch (kind) {
+    case LossKind::kLogitCrossEntropy:
+      return LogSumExp(columns, row) - row[static_cast<int64_t>(target)];
+    case LossKind::kSquaredError:
+      return (first - target) * (first - target);
+    case LossKind::kSigmoidCrossEntropy:
+      // -t log s(x) - (1 - t) log(1 - s(x)), free of overflow.
+      return (first > 0 ? first : 0) - first * target + std::log1p(std::exp(-std::fabs(first)));
+  }
+  return 0;
+}
+
+// Sets `gradient` to the derivatives of RowLoss / `divisor`.
+template <typename T>
+SYNCGRADS_HOST_DEVICE inline void RowLossGradient(LossKind kind, int64_t columns, const T* row,
+                                                  double target, double divisor, T* gradient) {
+  if (kind == LossKind::kLogitCrossEntropy) {
+    const double log_sum = LogSumExp(columns, row);
+    for (int64_t i = 0; i < columns; ++i) {
+      const double probability = std::exp(row[i] - log_sum);
+      const double wanted = i == static_cast<int64_t>(target) ? 1 : 0;
+      gradient[i] = static_cast<T>((probability - wanted) / divisor);
+    }
+  } else if (kind == LossKind::kSquaredError) {
+    gradient[0] = static_cast<T>(2 * (row[0] - target) / divisor);
+  } else {
+    const double x = row[0];
+    const double power = std::exp(-std::fabs(x));
+    const double sigmoid = (x >= 0 ? 1 : power) / (1 + power);
+    gradient[0] = static_cast<T>((sigmoid - target) / divisor);
+  }
+}
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_NN_LOSS_KIND_H_
