@@ -18,6 +18,7 @@
 #include "absl/types/optional.h"
 #include "common/clock.h"
 #include "common/keep_memory.h"
+#include "worker/nn/cuda/cuda_accelerators.h"
 #include "worker/run/exit_code.h"
 #include "worker/run/stop_signal.h"
 #include "worker/run/worker.h"
@@ -115,7 +116,8 @@ int main(int argc, char** argv) {
 
   const syncgrads::WorkerOutcome outcome = syncgrads::RunWorker(
       options, {std::cout, isatty(STDOUT_FILENO) != 0, stop, syncgrads::Clock::Real(),
-                [](const char* name) -> const char* { return std::getenv(name); }});
+                [](const char* name) -> const char* { return std::getenv(name); },
+                syncgrads::NoCustomLayers(), syncgrads::CudaAccelerators()});
   if (!outcome.status.ok()) std::cerr << "ps-worker: " << outcome.status << "\n";
   if (!outcome.membership.ok()) std::cerr << "ps-worker: " << outcome.membership << "\n";
   return syncgrads::ExitCodeOf(outcome.status, outcome.membership);

@@ -1,8 +1,19 @@
 #include "worker/nn/device_memory.h"
 
 #include <cstring>
+#include <new>
 
 namespace syncgrads {
+namespace {
+
+// A cache line's.
+constexpr std::align_val_t kAlignment{64};
+
+}  // namespace
+
+void* HostMemory::Allocate(size_t bytes) { return ::operator new(bytes, kAlignment); }
+
+void HostMemory::Free(void* memory) { ::operator delete(memory, kAlignment); }
 
 void HostMemory::Copy(const void* from, size_t bytes, void* to) {
   if (from != to && bytes > 0) std::memcpy(to, from, bytes);

@@ -5,8 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <new>
-#include <utility>
 
 #include "absl/status/status.h"
 
@@ -33,10 +31,11 @@ class DeviceMemory {
   // What is queued is done first. Null is allowed.
   virtual void Free(void* memory) = 0;
 
-  // Pins memory of the host to its place in the machine until Unpin, which makes
-  // copies quick. Null is allowed.
-  virtual void Pin(void* host, size_t bytes) = 0;
-  virtual void Unpin(void* host) = 0;
+  // Memory of the host that is *pinned*: the device copies from and to it by itself.
+  // std::bad_alloc if there is no room.
+  virtual void* AllocatePinned(size_t bytes) = 0;
+  // What is queued is done first. Null is allowed.
+  virtual void FreePinned(void* host) = 0;
 
   // Queued: within the device.
   virtual void Copy(const void* from, size_t bytes, void* to) = 0;
@@ -79,10 +78,10 @@ class DeviceMemory {
 class HostMemory : public DeviceMemory {
  public:
   bool is_host() const override { return true; }
-  void* Allocate(size_t bytes) override { return ::operator new(bytes, kAlignment); }
-  void Free(void* memory) override { ::operator delete(memory, kAlignment); }
-  void Pin(void*, size_t) override {}
-  void Unpin(void*) override {}
+  void* Allocate(size_t bytes) override;
+  void Free(void* memory) override;
+  void* AllocatePinned(size_t bytes) override { return Allocate(bytes); }
+  void FreePinned(void* host) override { Free(host); }
   void Copy(const void* from, size_t bytes, void* to) override;
   void SetZero(void* memory, size_t bytes) override;
   void Upload(const void* host, size_t bytes, void* to) override { Copy(host, bytes, to); }
@@ -100,32 +99,6 @@ class HostMemory : public DeviceMemory {
   absl::Status Finish() override { return absl::OkStatus(); }
   absl::Status status() const override { return absl::OkStatus(); }
   void ForgetExhaustion() override {}
-
- private:
-  static constexpr std::align_val_t kAlignment{64};
-};
-
-// Keeps memory of the host pinned.
-class Pinned {
- public:
-  Pinned() = default;
-  // `memory` outlives this; `host` stays where it is.
-  Pinned(DeviceMemory& memory, void* host, size_t bytes) : memory_(&memory), host_(host) {
-    memory.Pin(host, bytes);
-  }
-  ~Pinned() {
-    if (memory_ != nullptr) memory_->Unpin(host_);
-  }
-  Pinned(Pinned&& other) noexcept { *this = std::move(other); }
-  Pinned& operator=(Pinned&& other) noexcept {
-    std::swap(memory_, other.memory_);
-    std::swap(host_, other.host_);
-    return *this;
-  }
-
- private:
-  DeviceMemory* memory_ = nullptr;
-  void* host_ = nullptr;
 };
 
 }  // namespace syncgrads

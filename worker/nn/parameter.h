@@ -12,7 +12,7 @@
 #include "common/dtype.h"
 #include "common/layout.h"
 #include "worker/nn/device_matrix.h"
-#include "worker/nn/matrix.h"
+#include "worker/nn/host_matrix.h"
 
 namespace syncgrads {
 
@@ -28,10 +28,10 @@ struct Parameter {
   // As it is registered and written to files; `values` has as many elements, in
   // row-major order.
   std::vector<int64_t> shape;
-  // On the host, pinned for the device.
-  Matrix<T> values;
+  // On the host.
+  HostMatrix<T> values;
   // Of the loss of the last batch. Empty for what is not trained.
-  Matrix<T> gradient;
+  HostMatrix<T> gradient;
   // Whether the l2 penalty counts it.
   bool penalised = false;
 
@@ -78,8 +78,6 @@ struct Parameter {
     DeviceMemory& memory;
     DeviceMatrix<T> values;
     DeviceMatrix<T> gradient;
-    Pinned pinned_values;
-    Pinned pinned_gradient;
   };
 
   static Parameter Make(DeviceMemory& memory, std::string name, std::vector<int64_t> shape,
@@ -87,14 +85,12 @@ struct Parameter {
     Parameter parameter;
     parameter.name = std::move(name);
     parameter.shape = std::move(shape);
-    parameter.values = Matrix<T>::Zero(rows, columns);
-    if (trained) parameter.gradient = Matrix<T>::Zero(rows, columns);
+    parameter.values = HostMatrix<T>(memory, rows, columns);
+    if (trained) parameter.gradient = HostMatrix<T>(memory, rows, columns);
     if (memory.is_host()) return parameter;
     parameter.mirror_ = std::make_unique<Mirror>(
         Mirror{memory, DeviceMatrix<T>(memory, rows, columns),
-               trained ? DeviceMatrix<T>(memory, rows, columns) : DeviceMatrix<T>(),
-               Pinned(memory, parameter.values.data(), parameter.bytes()),
-               trained ? Pinned(memory, parameter.gradient.data(), parameter.bytes()) : Pinned()});
+               trained ? DeviceMatrix<T>(memory, rows, columns) : DeviceMatrix<T>()});
     return parameter;
   }
 

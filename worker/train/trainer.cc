@@ -13,7 +13,7 @@ namespace syncgrads {
 namespace {
 
 template <typename T>
-absl::Span<std::byte> BytesOf(Matrix<T>& values) {
+absl::Span<std::byte> BytesOf(HostMatrix<T>& values) {
   return absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(T));
 }
 

@@ -119,7 +119,7 @@ TYPED_TEST(LossTest, ThePenaltyCountsKernelsOnly) {
   Loss loss;
   loss.l2 = 0.5;
   CpuDevice<TypeParam> device(1);
-  Parameter<TypeParam> parameter;
+  auto parameter = Parameter<TypeParam>::Vector(device.memory(), "dense1/kernel", 2);
   parameter.values = Rows<TypeParam>({{1, -2}});
   parameter.gradient = Rows<TypeParam>({{10, 10}});
   EXPECT_EQ(Penalty(loss, parameter), 0);

@@ -12,12 +12,13 @@ namespace {
 
 template <typename T>
 absl::Status TrainAs(const Job& job, Team& team, const std::function<bool(uint64_t)>& should_stop,
-                     Trained& trained) {
+                     Trained& trained, const DeviceChoice& device) {
   const auto data = LoadDataSet(job, DataSetOptions(), team);
   if (!data.ok()) return data.status();
   NoProgress progress;
   TrainerOptions options;
   options.progress = &progress;
+  options.device = device;
   Trainer<T>* running = nullptr;
   options.should_stop = [&] { return should_stop && should_stop(running->steps()); };
   const auto trainer = Trainer<T>::Create(job, *data, team, options);
@@ -39,6 +40,12 @@ absl::Status TrainAs(const Job& job, Team& team, const std::function<bool(uint64
   if (!held_out.ok()) return held_out.status();
   if (team.is_master()) {
     trained.replicas = *replicas;
+    const absl::Status fetched = (*trainer)->model().FetchStates();
+    if (!fetched.ok()) return fetched;
+    for (const Parameter<T>* state : (*trainer)->model().states()) {
+      trained.states.insert(trained.states.end(), state->values.data(),
+                            state->values.data() + state->values.size());
+    }
     trained.held_out = *held_out;
   }
   return absl::OkStatus();
@@ -47,10 +54,10 @@ absl::Status TrainAs(const Job& job, Team& team, const std::function<bool(uint64
 }  // namespace
 
 void TrainOne(const Job& job, Team& team, const std::function<bool(uint64_t)>& should_stop,
-              Trained& trained) {
+              Trained& trained, const DeviceChoice& device) {
   trained.statuses[team.rank()] = job.file.dtype() == v1::F64
-                                      ? TrainAs<double>(job, team, should_stop, trained)
-                                      : TrainAs<float>(job, team, should_stop, trained);
+                                      ? TrainAs<double>(job, team, should_stop, trained, device)
+                                      : TrainAs<float>(job, team, should_stop, trained, device);
 }
 
 double LargestDifference(const std::vector<double>& a, const std::vector<double>& b) {

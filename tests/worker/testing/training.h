@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "worker/job/job_file.h"
+#include "worker/train/compute.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/replicas.h"
 #include "worker/train/team.h"
@@ -27,12 +28,14 @@ struct Trained {
   // As rank 0 has them.
   Evaluation held_out;
   ReplicaCheck replicas;
+  // Of rank 0, one after the other: what layers change themselves.
+  std::vector<double> states;
 };
 
 // Trains, compares replicas and evaluates as one worker; sets this rank's part of
 // `trained`. `should_stop` is given the steps done so far, and may be empty.
 void TrainOne(const Job& job, Team& team, const std::function<bool(uint64_t)>& should_stop,
-              Trained& trained);
+              Trained& trained, const DeviceChoice& device = DeviceChoice());
 
 // Of two lists of parameters; they must be equally long.
 double LargestDifference(const std::vector<double>& a, const std::vector<double>& b);

@@ -16,11 +16,10 @@ ReplicaCheck Compare(const std::function<void(uint32_t rank, Parameter<float>& b
   std::mutex mutex;
   ReplicaCheck result;
   job.Run([&](Team& team) {
-    Parameter<float> a, b;
-    a.name = "a";
-    a.values = Matrix<float>::Constant(2, 2, 1.5f);
-    b.name = "b";
-    b.values = Matrix<float>::Zero(1, 3);
+    HostMemory memory;
+    auto a = Parameter<float>::Array(memory, "a", {2, 2});
+    a.values.setConstant(1.5f);
+    auto b = Parameter<float>::Vector(memory, "b", 3);
     change(team.rank(), b);
     Parameter<float>* parameters[] = {&a, &b};
     const auto check = CompareReplicas<float>(parameters, team);

@@ -1,0 +1,132 @@
+// What every device must do, on the first CUDA device of this machine.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/worker/nn/device_contract.h"
+#include "tests/worker/nn/layer_cases.h"
+#include "tests/worker/nn/layer_contract.h"
+#include "tests/worker/testing/status.h"
+#include "worker/base/random.h"
+#include "worker/nn/build.h"
+#include "worker/nn/cpu/cpu_device.h"
+#include "worker/nn/cuda/cuda_accelerators.h"
+#include "worker/nn/named_model.h"
+
+namespace syncgrads {
+namespace {
+
+class CudaContractTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const absl::StatusOr<int> count = CudaAccelerators().Count();
+    if (!count.ok()) GTEST_SKIP() << "built, not run: " << count.status().message();
+    auto floats = CudaAccelerators().MakeFloat(0, MatrixPrecision::kF32);
+    SYNCGRADS_ASSERT_OK(floats);
+    floats_ = std::move(*floats);
+    auto doubles = CudaAccelerators().MakeDouble(0);
+    SYNCGRADS_ASSERT_OK(doubles);
+    doubles_ = std::move(*doubles);
+  }
+
+  void TearDown() override {
+    if (floats_ == nullptr || doubles_ == nullptr) return;
+    SYNCGRADS_EXPECT_OK(floats_->memory().Finish());
+    SYNCGRADS_EXPECT_OK(doubles_->memory().Finish());
+  }
+
+  std::unique_ptr<Device<float>> floats_;
+  std::unique_ptr<Device<double>> doubles_;
+  CpuDevice<double> reference_{1};
+};
+
+TEST_F(CudaContractTest, GradientsAgreeWithFiniteDifferences) {
+  for (const LayerCase& layer : AllLayerCases()) {
+    ExpectGradientsOfFiniteDifferences(layer, *doubles_);
+  }
+}
+
+TEST_F(CudaContractTest, FloatAgreesWithDoubleOfTheProcessor) {
+  for (const LayerCase& layer : AllLayerCases()) {
+    ExpectFloatAgreesWithDouble(layer, *floats_, reference_);
+  }
+}
+
+TEST_F(CudaContractTest, GradientOfABatchIsTheMeanOfItsSamplesGradients) {
+  for (const LayerCase& layer : AllLayerCases()) {
+    ExpectGradientIsTheMeanOverSamples(layer, *floats_);
+  }
+}
+
+TEST_F(CudaContractTest, TheSameCallsGiveTheSameBits) {
+  for (const LayerCase& layer : AllLayerCases()) ExpectTheSameBits(layer, *floats_);
+}
+
+TEST_F(CudaContractTest, ConvolutionAgreesWithAPlainLoop) {
+  for (const ConvolutionSize& size : ConvolutionSizes()) {
+    ExpectConvolutionAgreesWithAPlainLoop(size, *floats_);
+    ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(size, *floats_);
+  }
+}
+
+TEST_F(CudaContractTest, PoolingAgreesWithAPlainLoop) {
+  ExpectPoolingAgreesWithAPlainLoop(*floats_);
+}
+
+TEST_F(CudaContractTest, MaxPoolingHandsOnANan) { ExpectMaxPoolingHandsOnANan(*floats_); }
+
+TEST_F(CudaContractTest, BatchNormAgreesWithAPlainLoop) {
+  ExpectBatchNormAgreesWithAPlainLoop(*floats_);
+}
+
+TEST_F(CudaContractTest, LossesAgreeWithPlainLoops) { ExpectLossesAgreeWithPlainLoops(*floats_); }
+
+TEST_F(CudaContractTest, SumsOfManyRowsAreExact) { ExpectSumsOfManyRowsAreExact(*floats_); }
+
+TEST_F(CudaContractTest, ProductsOfAnySizeAgreeWithAPlainLoop) {
+  ExpectProductsAgreeWithAPlainLoop(*floats_);
+}
+
+TEST_F(CudaContractTest, ProductsAreRoundedAsTheFlagSays) {
+  // Half a unit in the last of 11 and of 8 binary digits, for either factor.
+  for (const auto& [precision, error] :
+       {std::pair(MatrixPrecision::kTf32, 0x1p-10), std::pair(MatrixPrecision::kBf16, 0x1p-7)}) {
+    const auto device = CudaAccelerators().MakeFloat(0, precision);
+    SYNCGRADS_ASSERT_OK(device);
+    ExpectProductsAgreeWithAPlainLoop(**device, error);
+  }
+}
+
+Matrix<float> ResNetOutputs(Device<float>& device) {
+  v1::NamedModel named;
+  named.set_name("resnet34");
+  named.set_outputs(10);
+  const Shape shape = Shape::Image(3, 48, 48);
+  const auto model = BuildModel<float>(*ExpandNamedModel(named), shape, CustomLayers(), device);
+  EXPECT_TRUE(model.ok()) << model.status();
+  (*model)->Initialise(5);
+  RandomStream random(3, {});
+  Matrix<float> images(2, shape.size());
+  for (Eigen::Index i = 0; i < images.size(); ++i) {
+    images.data()[i] = static_cast<float>(2 * random.NextUniform() - 1);
+  }
+  // With statistics of the batch, which keep the blocks' outputs in bounds.
+  Pass pass;
+  pass.training = true;
+  Matrix<float> outputs = (*model)->Forward(pass, images);
+  SYNCGRADS_EXPECT_OK((*model)->status());
+  return outputs;
+}
+
+TEST_F(CudaContractTest, ResNet34sForwardAgreesWithTheProcessors) {
+  CpuDevice<float> processor(1);
+  const Matrix<float> expected = ResNetOutputs(processor);
+  const Matrix<float> actual = ResNetOutputs(*floats_);
+  EXPECT_GT(expected.cwiseAbs().maxCoeff(), 0.1f);
+  EXPECT_LT((actual - expected).cwiseAbs().maxCoeff(), 1e-3f * expected.cwiseAbs().maxCoeff());
+}
+
+}  // namespace
+}  // namespace syncgrads

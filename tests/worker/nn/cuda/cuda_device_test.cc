@@ -1,0 +1,191 @@
+// How a CUDA device keeps its streams in order, and what it does when something
+// fails; on a device that is none.
+
+#include "worker/nn/cuda/cuda_device.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/worker/nn/cuda/emulation/emulation.h"
+#include "tests/worker/nn/device_contract.h"
+#include "tests/worker/nn/layer_cases.h"
+#include "tests/worker/nn/layer_contract.h"
+#include "tests/worker/testing/status.h"
+#include "worker/nn/cpu/cpu_device.h"
+#include "worker/nn/cuda/cuda_accelerators.h"
+
+namespace syncgrads {
+namespace {
+
+using emulation::Schedule;
+
+std::unique_ptr<cuda::CudaDevice<float>> MakeFloat(const cuda::CudaOptions& options = {}) {
+  auto device = cuda::CudaDevice<float>::Create(0, options);
+  EXPECT_TRUE(device.ok()) << device.status();
+  return std::move(*device);
+}
+
+// Which stream goes first, and which thread of a kernel.
+class ScheduleTest : public testing::TestWithParam<std::tuple<Schedule, uint64_t, bool>> {
+ protected:
+  ScheduleTest() {
+    emulation::Options options;
+    std::tie(options.schedule, options.seed, options.backwards) = GetParam();
+    emulation::Configure(options);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Schedules, ScheduleTest,
+                         testing::Values(std::tuple(Schedule::kOldestStreamFirst, 1, false),
+                                         std::tuple(Schedule::kNewestStreamFirst, 1, true),
+                                         std::tuple(Schedule::kRandom, 2, false),
+                                         std::tuple(Schedule::kRandom, 3, true)));
+
+TEST_P(ScheduleTest, LayersDoNotDependOnIt) {
+  const auto device = MakeFloat();
+  CpuDevice<double> reference(1);
+  for (const LayerCase& layer : AllLayerCases()) {
+    ExpectFloatAgreesWithDouble(layer, *device, reference);
+  }
+}
+
+TEST_P(ScheduleTest, ConvolutionsInSlicesAgreeWithAPlainLoop) {
+  const auto device = MakeFloat({.row_bytes = 100000});
+  for (const ConvolutionSize& size : ConvolutionSizes()) {
+    ExpectConvolutionAgreesWithAPlainLoop(size, *device);
+    ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(size, *device);
+  }
+}
+
+// Parameters go up while gradients come down, with no wait but for these.
+TEST_P(ScheduleTest, CopiesBothWaysAreInOrderWithWhatIsComputed) {
+  const auto device = MakeFloat();
+  DeviceMemory& memory = device->memory();
+  constexpr int kNumbers = 1000;
+  HostMatrix<float> up(memory, 1, kNumbers), down(memory, 1, kNumbers);
+  DeviceMatrix<float> values(memory, 1, kNumbers), doubled(memory, 1, kNumbers);
+  DeviceMatrix<float> pageable(memory, 1, kNumbers);
+  for (int step = 0; step < 20; ++step) {
+    up.setConstant(static_cast<float>(step));
+    memory.UploadPinned(up.data(), values.bytes(), values.data());
+    device->Add(kNumbers, values.data(), values.data(), doubled.data());
+    std::vector<float> other(kNumbers, 100);
+    memory.Upload(other.data(), pageable.bytes(), pageable.data());
+    other.assign(kNumbers, -1);  // it has been read
+    device->Add(kNumbers, doubled.data(), pageable.data(), doubled.data());
+    const auto download = memory.QueueDownload(doubled.data(), doubled.bytes(), down.data());
+    // What comes later does not change what is downloaded, nor what it is made of.
+    memory.SetZero(values.data(), values.bytes());
+    SYNCGRADS_ASSERT_OK(memory.Wait(download));
+    EXPECT_TRUE(memory.HasEnded(download));
+    EXPECT_EQ(down.minCoeff(), static_cast<float>(2 * step + 100));
+    EXPECT_EQ(down.maxCoeff(), static_cast<float>(2 * step + 100));
+  }
+}
+
+// More than there are places for what is on its way.
+TEST_P(ScheduleTest, UploadsInARowKeepTheirBytes) {
+  const auto device = MakeFloat();
+  std::vector<DeviceMatrix<float>> matrices;
+  for (int i = 0; i < 20; ++i) {
+    // Of sizes that make places grow.
+    const Matrix<float> host = Matrix<float>::Constant(1, 100 + 50 * i, static_cast<float>(i));
+    matrices.emplace_back(device->memory());
+    matrices.back().Bring(host);
+  }
+  for (int i = 0; i < 20; ++i) {
+    Matrix<float> fetched;
+    SYNCGRADS_ASSERT_OK(matrices[i].Fetch(fetched));
+    EXPECT_EQ(fetched, (Matrix<float>::Constant(1, 100 + 50 * i, static_cast<float>(i)))) << i;
+  }
+}
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  CudaDeviceTest() { emulation::Configure({}); }
+};
+
+TEST_F(CudaDeviceTest, NothingIsComputedBeforeItIsWaitedFor) {
+  const auto device = MakeFloat();
+  DeviceMemory& memory = device->memory();
+  HostMatrix<float> host(memory, 1, 1);
+  DeviceMatrix<float> value(memory, 1, 1);
+  memory.SetZero(value.data(), value.bytes());
+  host(0, 0) = 7;
+  const auto download = memory.QueueDownload(value.data(), value.bytes(), host.data());
+  EXPECT_EQ(host(0, 0), 7);
+  SYNCGRADS_ASSERT_OK(memory.Wait(download));
+  EXPECT_EQ(host(0, 0), 0);
+}
+
+TEST_F(CudaDeviceTest, ExhaustedMemoryIsNamedAndCanBeForgotten) {
+  const auto device = MakeFloat();
+  DeviceMemory& memory = device->memory();
+  DeviceMatrix<float> large(memory);
+  large.Resize(1 << 20, 1 << 10);
+  EXPECT_EQ(large.data(), nullptr);
+  ExpectError(memory.status(), absl::StatusCode::kResourceExhausted,
+              {"cuda:0", "4294967296 bytes", "1073741824"});
+  // Nothing is done until then.
+  device->Activate(Activation::kRelu, large.size(), large.data());
+  ExpectError(memory.Finish(), absl::StatusCode::kResourceExhausted, {});
+  memory.ForgetExhaustion();
+  large.Resize(10, 10);
+  device->memory().SetZero(large.data(), large.bytes());
+  Matrix<float> zeros;
+  SYNCGRADS_ASSERT_OK(large.Fetch(zeros));
+  EXPECT_EQ(zeros, (Matrix<float>::Zero(10, 10)));
+}
+
+TEST_F(CudaDeviceTest, ADeviceThatFailsIsNamedWithWhatItSays) {
+  const auto device = MakeFloat();
+  DeviceMatrix<float> values(device->memory(), 3, 3);
+  device->memory().SetZero(values.data(), values.bytes());
+  emulation::Break();
+  Matrix<float> fetched;
+  ExpectError(values.Fetch(fetched), absl::StatusCode::kInternal,
+              {"device cuda:0", "illegal memory access"});
+  device->memory().ForgetExhaustion();
+  ExpectError(device->memory().status(), absl::StatusCode::kInternal, {"illegal memory access"});
+}
+
+TEST_F(CudaDeviceTest, MemoryIsGivenBack) {
+  const size_t before = emulation::AllocatedBytes();
+  {
+    const auto device = MakeFloat();
+    CpuDevice<double> reference(1);
+    ExpectFloatAgreesWithDouble(AllLayerCases().front(), *device, reference);
+    EXPECT_GT(emulation::AllocatedBytes(), before);
+  }
+  EXPECT_EQ(emulation::AllocatedBytes(), before);
+}
+
+TEST_F(CudaDeviceTest, DevicesAreCountedAndNumbered) {
+  EXPECT_EQ(*CudaAccelerators().Count(), 2);
+  SYNCGRADS_EXPECT_OK(CudaAccelerators().MakeDouble(1));
+  ExpectError(CudaAccelerators().MakeFloat(2, MatrixPrecision::kF32),
+              absl::StatusCode::kInvalidArgument, {"no CUDA device 2", "2 are there"});
+  emulation::Options none;
+  none.devices = 0;
+  emulation::Configure(none);
+  ExpectError(CudaAccelerators().Count(), absl::StatusCode::kUnimplemented,
+              {"no CUDA-capable device is detected", "--device=cpu works"});
+}
+
+// Two devices in one process, used in turns.
+TEST_F(CudaDeviceTest, DevicesDoNotMixUp) {
+  const auto first = MakeFloat();
+  const auto second = CudaAccelerators().MakeFloat(1, MatrixPrecision::kF32);
+  SYNCGRADS_ASSERT_OK(second);
+  CpuDevice<double> reference(1);
+  for (Device<float>* device : {static_cast<Device<float>*>(first.get()), second->get(),
+                                static_cast<Device<float>*>(first.get())}) {
+    ExpectFloatAgreesWithDouble(AllLayerCases().front(), *device, reference);
+    SYNCGRADS_EXPECT_OK(device->memory().Finish());
+  }
+}
+
+}  // namespace
+}  // namespace syncgrads

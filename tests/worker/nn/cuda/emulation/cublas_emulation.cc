@@ -1,0 +1,150 @@
+// Plain loops in place of cuBLAS.
+
+#include <bit>
+#include <type_traits>
+#include <vector>
+
+#include "tests/worker/nn/cuda/emulation/emulation.h"
+#include "worker/nn/cuda/cublas.h"
+
+struct EmulatedCublas {
+  cudaStream_t stream = nullptr;
+  bool has_workspace = false;
+};
+
+namespace {
+
+// As tensor cores do with their inputs, to the nearest with so many bits of fraction.
+float Round(float value, int fraction_bits) {
+  const int dropped = 23 - fraction_bits;
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t half = uint32_t{1} << (dropped - 1);
+  bits += half - 1 + ((bits >> dropped) & 1);
+  return std::bit_cast<float>(bits >> dropped << dropped);
+}
+
+template <typename T>
+T Factor(T value, cublasComputeType_t compute) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (compute == CUBLAS_COMPUTE_32F_FAST_TF32) return Round(value, 10);
+    if (compute == CUBLAS_COMPUTE_32F_FAST_16BF) return Round(value, 7);
+  }
+  return value;
+}
+
+template <typename T>
+struct Product {
+  bool transpose_a, transpose_b;
+  int64_t m, n, k;
+  T alpha;
+  const T* a;
+  int64_t a_stride;
+  const T* b;
+  int64_t b_stride;
+  T beta;
+  T* c;
+  int64_t c_stride;
+  cublasComputeType_t compute;
+
+  // By columns, as cuBLAS has it.
+  void Compute() const {
+    // a is read often: once rounded, and with what is added up lying together.
+    std::vector<T> rows(static_cast<size_t>(m * k));
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t l = 0; l < k; ++l) {
+        rows[i * k + l] = Factor(transpose_a ? a[l + i * a_stride] : a[i + l * a_stride], compute);
+      }
+    }
+    std::vector<T> column(static_cast<size_t>(k));
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t l = 0; l < k; ++l) {
+        column[l] = Factor(transpose_b ? b[j + l * b_stride] : b[l + j * b_stride], compute);
+      }
+      for (int64_t i = 0; i < m; ++i) {
+        double sum = 0;
+        for (int64_t l = 0; l < k; ++l) {
+          sum += static_cast<double>(rows[i * k + l]) * static_cast<double>(column[l]);
+        }
+        T& value = c[i + j * c_stride];
+        // What is to be overwritten may be anything.
+        const double kept = beta == 0 ? 0.0 : static_cast<double>(beta) * value;
+        value = static_cast<T>(alpha * sum + kept);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
+  *handle = new EmulatedCublas();
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// It forgets the workspace, as the real one does.
+cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
+  handle->stream = stream;
+  handle->has_workspace = false;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void* workspace, size_t) {
+  handle->has_workspace = workspace != nullptr;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+const char* cublasGetStatusString(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_SUCCESS ? "success" : "invalid value";
+}
+
+cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t transpose_a,
+                               cublasOperation_t transpose_b, int64_t m, int64_t n, int64_t k,
+                               const void* alpha, const void* a, cudaDataType_t a_type,
+                               int64_t a_stride, const void* b, cudaDataType_t b_type,
+                               int64_t b_stride, const void* beta, void* c, cudaDataType_t c_type,
+                               int64_t c_stride, cublasComputeType_t compute, cublasGemmAlgo_t) {
+  const bool is_double = compute == CUBLAS_COMPUTE_64F;
+  const cudaDataType_t type = is_double ? CUDA_R_64F : CUDA_R_32F;
+  const bool ta = transpose_a == CUBLAS_OP_T, tb = transpose_b == CUBLAS_OP_T;
+  // What the real one refuses.
+  if (m <= 0 || n <= 0 || k <= 0 || a_type != type || b_type != type || c_type != type ||
+      a_stride < (ta ? k : m) || b_stride < (tb ? n : k) || c_stride < m ||
+      !handle->has_workspace) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const auto queue = [&]<typename T>(T) {
+    const Product<T> product = {ta,
+                                tb,
+                                m,
+                                n,
+                                k,
+                                *static_cast<const T*>(alpha),
+                                static_cast<const T*>(a),
+                                a_stride,
+                                static_cast<const T*>(b),
+                                b_stride,
+                                *static_cast<const T*>(beta),
+                                static_cast<T*>(c),
+                                c_stride,
+                                compute};
+    return syncgrads::emulation::Queue(handle->stream, [product] { product.Compute(); });
+  };
+  const cudaError_t error = is_double ? queue(double{}) : queue(float{});
+  return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+namespace syncgrads::cuda {
+
+absl::StatusOr<const Cublas*> LoadCublas() {
+  static constexpr Cublas kCublas = {cublasCreate_v2,    cublasDestroy_v2,
+                                     cublasSetStream_v2, cublasSetWorkspace_v2,
+                                     cublasGemmEx_64,    cublasGetStatusString};
+  return &kCublas;
+}
+
+}  // namespace syncgrads::cuda

@@ -1,0 +1,437 @@
+#include "tests/worker/nn/cuda/emulation/emulation.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "worker/base/split_mix.h"
+
+// An event that is recorded twice stands for two places; a stream waits for the one
+// that was the last when it was told to.
+struct EmulatedEvent {
+  uint64_t recorded = 0;
+  uint64_t reached = 0;
+};
+
+struct EmulatedStream {
+  struct Operation {
+    std::function<void()> work;        // or
+    EmulatedEvent* reaches = nullptr;  // or
+    EmulatedEvent* awaits = nullptr;
+    uint64_t place = 0;  // of the event
+  };
+  int device = 0;
+  std::deque<Operation> operations;
+};
+
+namespace syncgrads::emulation {
+namespace {
+
+constexpr size_t kAlignment = 256;
+constexpr size_t kGuardBytes = 256;
+constexpr size_t kPage = 4096;
+constexpr unsigned char kGuard = 0xab;
+constexpr unsigned char kUnwritten = 0xff;  // NaNs
+// Filling more than the beginning of large memory takes longer than it is worth.
+constexpr size_t kFilledBytes = size_t{1} << 20;
+// Larger memory is given back to the system: what is mapped takes time to map anew.
+constexpr size_t kKeptBytes = size_t{64} << 10;
+
+[[noreturn]] void Die(const char* what) {
+  std::fprintf(stderr, "emulated CUDA: %s\n", what);
+  std::abort();
+}
+
+// The devices' memory, which is there only while a device works.
+class Arena {
+ public:
+  explicit Arena(size_t bytes) : bytes_(bytes) {
+    void* begin =
+        mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (begin == MAP_FAILED) Die("no address space for the device's memory");
+    begin_ = static_cast<unsigned char*>(begin);
+  }
+  ~Arena() { munmap(begin_, bytes_); }
+
+  void Open() { Protect(PROT_READ | PROT_WRITE); }
+  void Close() { Protect(PROT_NONE); }
+
+  // Null if there is no room. Opened.
+  void* Allocate(size_t bytes) {
+    const size_t whole = (bytes + kGuardBytes + kAlignment - 1) / kAlignment * kAlignment;
+    size_t at = 0;
+    for (const auto& [begin, block] : blocks_) {
+      if (begin - at >= whole) break;
+      at = begin + block.whole;
+    }
+    if (at + whole > bytes_) return nullptr;
+    blocks_[at] = {bytes, whole};
+    allocated_ += bytes;
+    std::memset(begin_ + at, kUnwritten, std::min(bytes, kFilledBytes));
+    std::memset(begin_ + at + bytes, kGuard, kGuardBytes);
+    return begin_ + at;
+  }
+
+  // Opened.
+  void Free(void* memory) {
+    const auto it = blocks_.find(static_cast<size_t>(static_cast<unsigned char*>(memory) - begin_));
+    if (it == blocks_.end()) Die("what is freed was not allocated");
+    for (size_t i = 0; i < kGuardBytes; ++i) {
+      if (begin_[it->first + it->second.bytes + i] != kGuard)
+        Die("memory was written past its end");
+    }
+    allocated_ -= it->second.bytes;
+    if (it->second.whole > kKeptBytes) {
+      const size_t begin = (it->first + kPage - 1) / kPage * kPage;
+      const size_t end = (it->first + it->second.whole) / kPage * kPage;
+      madvise(begin_ + begin, end - begin, MADV_DONTNEED);
+    }
+    blocks_.erase(it);
+  }
+
+  bool Has(const void* memory, size_t bytes) const {
+    const auto* at = static_cast<const unsigned char*>(memory);
+    if (at < begin_ || at >= begin_ + bytes_) return false;
+    const size_t offset = static_cast<size_t>(at - begin_);
+    auto it = blocks_.upper_bound(offset);
+    if (it == blocks_.begin()) return false;
+    --it;
+    return offset + bytes <= it->first + it->second.bytes;
+  }
+
+  size_t allocated() const { return allocated_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  struct Block {
+    size_t bytes;
+    size_t whole;
+  };
+  void Protect(int protection) {
+    if (mprotect(begin_, bytes_, protection) != 0) Die("mprotect failed");
+  }
+
+  const size_t bytes_;
+  unsigned char* begin_ = nullptr;
+  std::map<size_t, Block> blocks_;
+  size_t allocated_ = 0;
+};
+
+class Machine {
+ public:
+  static Machine& Get() {
+    static auto& machine = *new Machine();
+    return machine;
+  }
+
+  std::recursive_mutex mutex;
+  Options options;
+  Arena& arena() {
+    if (arena_ == nullptr) arena_ = std::make_unique<Arena>(options.device_bytes);
+    return *arena_;
+  }
+  std::map<const void*, size_t> pinned;
+  std::vector<EmulatedStream*> streams;  // in the order in which they were made
+  bool broken = false;
+
+  void Configure(const Options& wanted) {
+    if (!streams.empty()) Die("it is configured while a device is open");
+    options = wanted;
+    state_ = wanted.seed;
+    broken = false;
+    arena_.reset();
+  }
+
+  bool IsPinned(const void* host, size_t bytes) const {
+    auto it = pinned.upper_bound(host);
+    if (it == pinned.begin()) return false;
+    --it;
+    return static_cast<const char*>(host) + bytes <=
+           static_cast<const char*>(it->first) + it->second;
+  }
+
+  uint64_t Random(uint64_t below) {
+    state_ += kGoldenGamma;
+    return Mix64(state_) % below;
+  }
+
+  // Goes on with at most `steps` operations, until `done`. False if none can go on.
+  template <typename Done>
+  bool Work(uint64_t steps, Done done) {
+    if (done()) return true;
+    arena().Open();
+    bool moves = true;
+    for (uint64_t i = 0; i < steps && moves && !done(); ++i) moves = Step();
+    arena().Close();
+    return moves;
+  }
+
+  template <typename Done>
+  void WorkUntil(Done done) {
+    if (!Work(UINT64_MAX, done) && !done()) Die("streams wait for each other for ever");
+  }
+
+ private:
+  bool CanGoOn(const EmulatedStream& stream) const {
+    if (stream.operations.empty()) return false;
+    const auto& next = stream.operations.front();
+    return next.awaits == nullptr || next.awaits->reached >= next.place;
+  }
+
+  bool Step() {
+    std::vector<EmulatedStream*> able;
+    for (EmulatedStream* stream : streams) {
+      if (CanGoOn(*stream)) able.push_back(stream);
+    }
+    if (able.empty()) return false;
+    EmulatedStream* chosen = able.front();
+    if (options.schedule == Schedule::kNewestStreamFirst) chosen = able.back();
+    if (options.schedule == Schedule::kRandom) chosen = able[Random(able.size())];
+    const EmulatedStream::Operation next = std::move(chosen->operations.front());
+    chosen->operations.pop_front();
+    if (next.work) next.work();
+    if (next.reaches != nullptr) next.reaches->reached = next.place;
+    return true;
+  }
+
+  std::unique_ptr<Arena> arena_;
+  uint64_t state_ = 1;
+};
+
+thread_local int current_device = 0;
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+// A call that is part of a device's work fails when the device is broken.
+cudaError_t Usable(cudaStream_t stream) {
+  Machine& machine = Machine::Get();
+  if (machine.broken) return cudaErrorIllegalAddress;
+  if (stream == nullptr || stream->device != current_device) return cudaErrorInvalidResourceHandle;
+  return cudaSuccess;
+}
+
+}  // namespace
+
+void Configure(const Options& options) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  machine.Configure(options);
+}
+
+void Break() {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  machine.broken = true;
+}
+
+size_t AllocatedBytes() {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  return machine.arena().allocated();
+}
+
+cudaError_t Queue(cudaStream_t stream, std::function<void()> work) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  const cudaError_t error = Usable(stream);
+  if (error == cudaSuccess) stream->operations.push_back({std::move(work)});
+  return error;
+}
+
+cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& block,
+                         std::function<void(const dim3& block, const dim3& thread)> visit) {
+  // The limits of a real device.
+  const uint64_t threads = uint64_t{block.x} * block.y * block.z;
+  if (threads == 0 || threads > 1024 || grid.x == 0 || grid.y == 0 || grid.y > 65535) {
+    return cudaErrorInvalidValue;
+  }
+  const bool backwards = Machine::Get().options.backwards;
+  return Queue(stream, [=] {
+    const uint64_t blocks = uint64_t{grid.x} * grid.y;
+    for (uint64_t i = 0; i < blocks * threads; ++i) {
+      const uint64_t number = backwards ? blocks * threads - 1 - i : i;
+      const unsigned b = static_cast<unsigned>(number / threads);
+      const unsigned t = static_cast<unsigned>(number % threads);
+      visit(dim3(b % grid.x, b / grid.x), dim3(t % block.x, t / block.x));
+    }
+  });
+}
+
+}  // namespace syncgrads::emulation
+
+using syncgrads::emulation::current_device;
+using syncgrads::emulation::Lock;
+using syncgrads::emulation::Machine;
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
+    default:
+      return "an error of the emulation";
+  }
+}
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  *count = machine.options.devices;
+  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (device < 0 || device >= machine.options.devices) return cudaErrorInvalidDevice;
+  current_device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  *total = machine.arena().bytes();
+  *free = *total - machine.arena().allocated();
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (machine.broken) return cudaErrorIllegalAddress;
+  machine.arena().Open();
+  *memory = machine.arena().Allocate(bytes);
+  machine.arena().Close();
+  return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+// It waits, as the real one does.
+cudaError_t cudaFree(void* memory) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  for (EmulatedStream* stream : machine.streams) cudaStreamSynchronize(stream);
+  machine.arena().Open();
+  machine.arena().Free(memory);
+  machine.arena().Close();
+  return machine.broken ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void** memory, size_t bytes) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (machine.broken) return cudaErrorIllegalAddress;
+  *memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  std::memset(*memory, syncgrads::emulation::kUnwritten, bytes);
+  machine.pinned[*memory] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (machine.pinned.erase(memory) == 0) return cudaErrorInvalidValue;
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  const bool from_host = kind == cudaMemcpyHostToDevice;
+  const bool to_host = kind == cudaMemcpyDeviceToHost;
+  const bool right =
+      (from_host ? machine.IsPinned(from, bytes) : machine.arena().Has(from, bytes)) &&
+      (to_host ? machine.IsPinned(to, bytes) : machine.arena().Has(to, bytes));
+  if (!right) return cudaErrorInvalidValue;
+  return syncgrads::emulation::Queue(stream, [=, &machine] {
+    // Memory of the host that was freed in between.
+    if ((from_host && !machine.IsPinned(from, bytes)) || (to_host && !machine.IsPinned(to, bytes)))
+      syncgrads::emulation::Die("memory of the host was freed before it was copied");
+    std::memcpy(to, from, bytes);
+  });
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (!machine.arena().Has(memory, bytes)) return cudaErrorInvalidValue;
+  return syncgrads::emulation::Queue(stream, [=] { std::memset(memory, value, bytes); });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (machine.broken) return cudaErrorIllegalAddress;
+  *stream = new EmulatedStream{current_device, {}};
+  machine.streams.push_back(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  machine.streams.erase(std::find(machine.streams.begin(), machine.streams.end(), stream));
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  machine.WorkUntil([stream] { return stream->operations.empty(); });
+  return machine.broken ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (machine.broken) return cudaErrorIllegalAddress;
+  stream->operations.push_back({{}, nullptr, event, event->recorded});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new EmulatedEvent();
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (machine.broken) return cudaErrorIllegalAddress;
+  stream->operations.push_back({{}, event, nullptr, ++event->recorded});
+  return cudaSuccess;
+}
+
+// The device gets a little further each time that it is asked.
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (machine.broken) return cudaErrorIllegalAddress;
+  const auto reached = [event] { return event->reached >= event->recorded; };
+  if (!machine.Work(1 + machine.Random(256), reached) && !reached()) {
+    syncgrads::emulation::Die("streams wait for each other for ever");
+  }
+  return reached() ? cudaSuccess : cudaErrorNotReady;
+}

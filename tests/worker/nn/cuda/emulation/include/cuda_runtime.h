@@ -1,0 +1,31 @@
+// What kernels are compiled with for a device that is none: see ../emulation.h.
+
+#ifndef SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_CUDA_RUNTIME_H_
+#define SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_CUDA_RUNTIME_H_
+
+#include "cuda_runtime_api.h"
+#include "tests/worker/nn/cuda/emulation/emulation.h"
+
+#define __global__
+#define __device__
+#define __host__
+
+inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+// Each thread of each block, one after the other.
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments... arguments) {
+  const dim3 grid = config->gridDim;
+  const dim3 block = config->blockDim;
+  return syncgrads::emulation::QueueThreads(config->stream, grid, block,
+                                            [=](const dim3& block_index, const dim3& thread_index) {
+                                              gridDim = grid;
+                                              blockDim = block;
+                                              blockIdx = block_index;
+                                              threadIdx = thread_index;
+                                              kernel(arguments...);
+                                            });
+}
+
+#endif  // SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_CUDA_RUNTIME_H_

@@ -1,0 +1,5 @@
+// The kernels, compiled for the processor.
+
+#include "worker/nn/cuda/column_kernels.cu"
+#include "worker/nn/cuda/kernels.cu"
+#include "worker/nn/cuda/window_kernels.cu"

@@ -1,0 +1,79 @@
+// Which device a worker computes on.
+
+#include "worker/train/compute.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/testing/status.h"
+
+namespace syncgrads {
+namespace {
+
+// A machine with so many devices, which cannot be used.
+class Some : public Accelerators {
+ public:
+  explicit Some(int count) : count_(count) {}
+  absl::StatusOr<int> Count() const override { return count_; }
+  absl::StatusOr<std::unique_ptr<Device<float>>> MakeFloat(int index,
+                                                           MatrixPrecision) const override {
+    return absl::InternalError(absl::StrCat("made float ", index));
+  }
+  absl::StatusOr<std::unique_ptr<Device<double>>> MakeDouble(int index) const override {
+    return absl::InternalError(absl::StrCat("made double ", index));
+  }
+
+ private:
+  const int count_;
+};
+
+// The accelerator's number; -1 for the processor.
+int Chosen(const std::string& device, uint32_t local_rank, int count) {
+  const Some some(count);
+  const auto choice = ChooseDevice(device, "f32", local_rank, some);
+  EXPECT_TRUE(choice.ok()) << choice.status();
+  return choice.ok() ? choice->accelerator.value_or(-1) : -2;
+}
+
+TEST(ChooseDeviceTest, TakesTheLocalRankModuloWhatThereIs) {
+  EXPECT_EQ(Chosen("cpu", 5, 0), -1);
+  EXPECT_EQ(Chosen("cuda", 0, 4), 0);
+  EXPECT_EQ(Chosen("cuda", 3, 4), 3);
+  EXPECT_EQ(Chosen("cuda", 6, 4), 2);
+  EXPECT_EQ(Chosen("cuda:2", 6, 4), 2);
+  EXPECT_EQ(Chosen("cuda:3,1", 0, 4), 3);
+  EXPECT_EQ(Chosen("cuda:3,1", 1, 4), 1);
+  EXPECT_EQ(Chosen("cuda:3,1", 2, 4), 3);
+}
+
+TEST(ChooseDeviceTest, WhatIsNotThereOrNotMeantIsAnError) {
+  const Some two(2);
+  for (const char* device : {"cuda:", "cudax", "cuda:x", "cuda:-1", "cuda:1,", "gpu", ""}) {
+    EXPECT_EQ(ChooseDevice(device, "f32", 0, two).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << device;
+  }
+  ExpectError(ChooseDevice("cuda:0,2", "f32", 0, two), absl::StatusCode::kInvalidArgument,
+              {"cuda:0,2", "there are 2"});
+  ExpectError(ChooseDevice("cuda:0", "f32", 0, NoAccelerators()), absl::StatusCode::kUnimplemented,
+              {"--device is cuda:0", "without CUDA", "./dev build", "CUDA_HOME"});
+  ExpectError(ChooseDevice("cuda:0", "f16", 0, two), absl::StatusCode::kInvalidArgument,
+              {"--matrix_products", "f16", "tf32"});
+  ExpectError(ChooseDevice("cpu", "bf16", 0, two), absl::StatusCode::kInvalidArgument,
+              {"bf16", "cpu"});
+  EXPECT_EQ(ChooseDevice("cuda:0", "bf16", 0, two)->precision, MatrixPrecision::kBf16);
+}
+
+TEST(MakeDeviceTest, MakesWhatWasChosen) {
+  const Some two(2);
+  const auto processor = ChooseDevice("cpu", "f32", 0, two);
+  EXPECT_TRUE((*MakeDevice<float>(v1::JobFile(), 1, *processor))->memory().is_host());
+  const auto second = ChooseDevice("cuda:1", "f32", 0, two);
+  ExpectError(MakeDevice<float>(v1::JobFile(), 1, *second), absl::StatusCode::kInternal,
+              {"made float 1"});
+  ExpectError(MakeDevice<double>(v1::JobFile(), 1, *second), absl::StatusCode::kInternal,
+              {"made double 1"});
+}
+
+}  // namespace
+}  // namespace syncgrads

@@ -1,0 +1,133 @@
+// Whole trainings on a CUDA device that is none: gradients come down and parameters
+// go up beside the computation, and what is trained is what the processor trains.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tests/worker/nn/cuda/emulation/emulation.h"
+#include "tests/worker/testing/fake_team.h"
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/training.h"
+#include "worker/job/job_file.h"
+#include "worker/nn/cuda/cuda_accelerators.h"
+#include "worker/train/compute.h"
+
+namespace syncgrads {
+namespace {
+
+using emulation::Schedule;
+
+class EmulatedTrainingTest : public testing::TestWithParam<Schedule> {
+ protected:
+  EmulatedTrainingTest() {
+    emulation::Options options;
+    options.schedule = GetParam();
+    emulation::Configure(options);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Schedules, EmulatedTrainingTest,
+                         testing::Values(Schedule::kRandom, Schedule::kOldestStreamFirst,
+                                         Schedule::kNewestStreamFirst));
+
+Job Load(const std::string& path) {
+  auto job = LoadJobFile(path);
+  EXPECT_TRUE(job.ok()) << job.status();
+  job->file.set_threads(1);
+  return *job;
+}
+
+// `world_size` workers on `device`, or on CUDA devices by their ranks.
+Trained TrainOn(const std::string& device, const Job& job, uint32_t world_size) {
+  FakeJob workers(world_size);
+  Trained trained(world_size);
+  workers.Run([&](Team& team) {
+    const auto choice = ChooseDevice(device, "f32", team.rank(), CudaAccelerators());
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    TrainOne(job, team, nullptr, trained, *choice);
+  });
+  for (const absl::Status& status : trained.statuses) SYNCGRADS_EXPECT_OK(status);
+  EXPECT_TRUE(trained.replicas.identical()) << ToString(trained.replicas);
+  return trained;
+}
+
+void ExpectTheSameTraining(const Job& job, uint32_t world_size, double tolerance) {
+  const Trained expected = TrainOn("cpu", job, world_size);
+  const Trained actual = TrainOn("cuda", job, world_size);
+  EXPECT_EQ(actual.steps, expected.steps);
+  EXPECT_LT(LargestDifference(actual.parameters[0], expected.parameters[0]), tolerance);
+  EXPECT_LT(LargestDifference(actual.states, expected.states), tolerance);
+  EXPECT_EQ(actual.held_out.rows, expected.held_out.rows);
+  EXPECT_NEAR(actual.held_out.loss, expected.held_out.loss, tolerance);
+}
+
+TEST_P(EmulatedTrainingTest, IrisEqualsTheProcessorsWhereverTheOptimizerIs) {
+  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+    Job job = Load("examples/iris/iris.job");
+    job.file.set_place(place);
+    job.file.set_dtype(v1::F64);
+    job.file.set_epochs(2);
+    ExpectTheSameTraining(job, 3, 1e-9);
+  }
+}
+
+TEST_P(EmulatedTrainingTest, PartsPenaltiesAndWorkersWithoutRowsEqualTheProcessors) {
+  Job job = Load("examples/iris/iris.job");
+  job.file.set_dtype(v1::F64);
+  job.file.set_epochs(2);
+  job.file.set_accumulate(3);
+  job.file.mutable_loss()->set_l2(0.1);
+  job.file.mutable_data()->set_shards(4);
+  job.file.mutable_data()->set_holdout_every(0);
+  // In batches of 37 the last worker has one step a pass and the others have two.
+  job.file.set_batch_size(37);
+  ExpectTheSameTraining(job, 4, 1e-9);
+}
+
+// Convolutions, batch norm, pooling and dropout, in float.
+TEST_P(EmulatedTrainingTest, AConvolutionalNetworkEqualsTheProcessors) {
+  Job job = Load("examples/digits/digits.job");
+  job.file.clear_epochs();
+  job.file.set_steps(4);
+  // Not Adam, which makes large steps of gradients that are nothing but rounding.
+  job.file.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.05);
+  auto& layers = *job.file.mutable_model()->mutable_layers();
+  v1::LayerSpec norm, dropout;
+  norm.set_name("norm");
+  norm.mutable_batch_norm();
+  dropout.set_name("dropout");
+  dropout.mutable_dropout()->set_rate(0.2);
+  for (const v1::LayerSpec& layer : {dropout, norm}) {
+    *layers.Add() = layer;
+    // Before all others.
+    for (int i = layers.size() - 1; i > 0; --i) layers.SwapElements(i, i - 1);
+  }
+  ExpectTheSameTraining(job, 2, 1e-4);
+}
+
+TEST_P(EmulatedTrainingTest, TwoRunsGiveTheSameBits) {
+  Job job = Load("examples/iris/iris.job");
+  job.file.set_epochs(1);
+  EXPECT_EQ(TrainOn("cuda", job, 3).parameters, TrainOn("cuda:1,0", job, 3).parameters);
+}
+
+TEST(EmulatedTrainingErrorTest, ADeviceWithoutRoomEndsTheTrainingAndSaysSo) {
+  emulation::Options options;
+  options.device_bytes = size_t{40} << 20;  // cuBLAS has 32 of them
+  emulation::Configure(options);
+  Job job = Load("examples/iris/iris.job");
+  job.file.mutable_model()->mutable_layers(1)->mutable_dense()->set_outputs(400000);
+  FakeJob workers(1);
+  Trained trained(1);
+  workers.Run([&](Team& team) {
+    TrainOne(job, team, nullptr, trained, *ChooseDevice("cuda:0", "f32", 0, CudaAccelerators()));
+  });
+  ExpectError(trained.statuses[0], absl::StatusCode::kResourceExhausted,
+              {"cuda:0 has no room", "41943040"});
+}
+
+}  // namespace
+}  // namespace syncgrads

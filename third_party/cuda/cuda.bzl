@@ -1,0 +1,53 @@
+"""Compiles CUDA kernels."""
+
+load("@cuda//:defs.bzl", "CUDA_HOME", "CUDA_VERSION")
+
+# Machine code for the newest devices that are meant, and two forms that the driver
+# translates: one for older devices, from the oldest that CUDA 13 knows, and one for
+# those to come.
+_ARCHITECTURES = [
+    "arch=compute_75,code=compute_75",
+    "arch=compute_90,code=sm_90",
+    "arch=compute_90,code=compute_90",
+]
+
+# No contraction of a*b+c, as on processors: see .bazelrc.
+_OPTIONS = [
+    "-std=c++20",
+    "-O2",
+    "--extended-lambda",
+    "--expt-relaxed-constexpr",
+    "--fmad=false",
+    "-Xcompiler=-fPIC,-Wall,-Werror",
+    "-DSYNCGRADS_CUDA_VERSION=" + CUDA_VERSION,  # another toolkit compiles anew
+]
+
+def cuda_objects(srcs, hdrs):
+    """An object file for each of `srcs`, *.cu; none without the CUDA toolkit.
+
+    Args:
+      srcs: files of this package.
+      hdrs: what they include of this workspace.
+
+    Returns:
+      Labels for the srcs of a cc_library.
+    """
+    if not CUDA_HOME:
+        return []
+    objects = []
+    for source in srcs:
+        object = source.replace(".cu", ".cu.o")
+        native.genrule(
+            name = source.replace(".cu", "_object"),
+            srcs = [source] + hdrs,
+            outs = [object],
+            cmd = " ".join(
+                [CUDA_HOME + "/bin/nvcc"] + _OPTIONS +
+                ["-gencode=" + architecture for architecture in _ARCHITECTURES] +
+                ["-I. -c $(location %s) -o $@" % source],
+            ),
+            message = "Compiling for CUDA",
+            visibility = ["//visibility:private"],
+        )
+        objects.append(object)
+    return objects

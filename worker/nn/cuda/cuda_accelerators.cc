@@ -1,0 +1,50 @@
+#include "worker/nn/cuda/cuda_accelerators.h"
+
+#include <cuda_runtime_api.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "worker/nn/cuda/cuda_device.h"
+
+namespace syncgrads {
+namespace {
+
+class OfThisMachine : public Accelerators {
+ public:
+  absl::StatusOr<int> Count() const override {
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaSuccess && count > 0) return count;
+    const char* what = error == cudaSuccess ? "there is none" : cudaGetErrorString(error);
+    return absl::UnimplementedError(absl::StrCat(
+        "this machine has no CUDA device that can be used (", what, "); --device=cpu works"));
+  }
+
+  absl::StatusOr<std::unique_ptr<Device<float>>> MakeFloat(
+      int index, MatrixPrecision precision) const override {
+    return Make<float>(index, precision);
+  }
+  absl::StatusOr<std::unique_ptr<Device<double>>> MakeDouble(int index) const override {
+    return Make<double>(index, MatrixPrecision::kF32);
+  }
+
+ private:
+  template <typename T>
+  absl::StatusOr<std::unique_ptr<Device<T>>> Make(int index, MatrixPrecision precision) const {
+    SYNCGRADS_ASSIGN_OR_RETURN(const int count, Count());
+    if (index < 0 || index >= count) {
+      return absl::InvalidArgumentError(absl::StrCat("there is no CUDA device ", index, ": ", count,
+                                                     " are there, numbered from 0"));
+    }
+    return cuda::CudaDevice<T>::Create(index, {.precision = precision});
+  }
+};
+
+}  // namespace
+
+const Accelerators& CudaAccelerators() {
+  static const auto& devices = *new OfThisMachine();
+  return devices;
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,259 @@
+#include "worker/nn/cuda/cuda_memory.h"
+
+#include <cstring>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/status_macros.h"
+
+namespace syncgrads::cuda {
+namespace {
+
+// A step takes seconds at most.
+constexpr absl::Duration kTimeout = absl::Minutes(5);
+// A wait that takes longer lets the processor sleep in between.
+constexpr absl::Duration kSpin = absl::Microseconds(200);
+constexpr absl::Duration kNap = absl::Microseconds(50);
+// Uploads that may be under way while the host fills the next: a batch, its targets,
+// and those of the part before.
+constexpr size_t kStagings = 4;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int index) {
+  auto memory = absl::WrapUnique(new CudaMemory(index));
+  SYNCGRADS_RETURN_IF_ERROR(memory->Open());
+  return memory;
+}
+
+absl::Status CudaMemory::Open() {
+  Check(cudaSetDevice(index_), "cudaSetDevice");
+  for (cudaStream_t* stream : {&compute_, &upload_, &download_}) {
+    Check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  }
+  staging_.resize(kStagings);
+  for (cudaEvent_t* event : {&computed_, &uploaded_}) {
+    Check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  }
+  for (Staging& staging : staging_) {
+    Check(cudaEventCreateWithFlags(&staging.read, cudaEventDisableTiming),
+          "cudaEventCreateWithFlags");
+  }
+  return status_;
+}
+
+CudaMemory::~CudaMemory() {
+  cudaSetDevice(index_);
+  for (cudaStream_t stream : {compute_, upload_, download_}) {
+    if (stream == nullptr) continue;
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+  }
+  for (Staging& staging : staging_) {
+    if (staging.read != nullptr) cudaEventDestroy(staging.read);
+    if (staging.host != nullptr) cudaFreeHost(staging.host);
+  }
+  if (fetched_.host != nullptr) cudaFreeHost(fetched_.host);
+  for (cudaEvent_t event : {computed_, uploaded_}) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
+  for (cudaEvent_t event : downloads_) cudaEventDestroy(event);
+  for (cudaEvent_t event : spare_events_) cudaEventDestroy(event);
+}
+
+std::string CudaMemory::name() const { return absl::StrCat("device cuda:", index_); }
+
+cudaStream_t CudaMemory::compute() {
+  Check(cudaSetDevice(index_), "cudaSetDevice");
+  return compute_;
+}
+
+void CudaMemory::Check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  Fail(absl::InternalError(absl::StrCat(name(), ": ", what, ": ", cudaGetErrorString(error))));
+}
+
+void CudaMemory::Fail(const absl::Status& status) {
+  if (status_.ok()) status_ = status;
+}
+
+void CudaMemory::ForgetExhaustion() {
+  if (absl::IsResourceExhausted(status_)) status_ = absl::OkStatus();
+}
+
+void* CudaMemory::Allocate(size_t bytes) {
+  if (!works()) return nullptr;
+  compute();
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // or the next kernel's launch reports it
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    Fail(absl::ResourceExhaustedError(absl::StrCat(name(), " has no room for ", bytes,
+                                                   " bytes more: of its ", total, ", ", free,
+                                                   " are free")));
+    return nullptr;
+  }
+  Check(error, "cudaMalloc");
+  return memory;
+}
+
+void CudaMemory::Free(void* memory) {
+  if (memory == nullptr) return;
+  compute();
+  // It waits for all that is queued on the device.
+  Check(cudaFree(memory), "cudaFree");
+}
+
+void* CudaMemory::AllocatePinned(size_t bytes) {
+  compute();
+  void* host = nullptr;
+  const cudaError_t error = cudaMallocHost(&host, bytes > 0 ? bytes : 1);
+  if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
+  Check(error, "cudaMallocHost");
+  // A device that does not work copies nothing; the memory is still written to.
+  if (host == nullptr) throw std::bad_alloc();
+  return host;
+}
+
+void CudaMemory::FreePinned(void* host) {
+  if (host == nullptr) return;
+  Finish().IgnoreError();  // status() keeps it
+  compute();
+  Check(cudaFreeHost(host), "cudaFreeHost");
+}
+
+void CudaMemory::Copy(const void* from, size_t bytes, void* to) {
+  if (!works() || bytes == 0 || from == to) return;
+  Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, compute()), "cudaMemcpyAsync");
+}
+
+void CudaMemory::SetZero(void* memory, size_t bytes) {
+  if (!works() || bytes == 0) return;
+  Check(cudaMemsetAsync(memory, 0, bytes, compute()), "cudaMemsetAsync");
+}
+
+void CudaMemory::Order(cudaStream_t first, cudaEvent_t mark, cudaStream_t then) {
+  Check(cudaEventRecord(mark, first), "cudaEventRecord");
+  Check(cudaStreamWaitEvent(then, mark, 0), "cudaStreamWaitEvent");
+}
+
+void CudaMemory::UploadPinned(const void* host, size_t bytes, void* to) {
+  if (!works() || bytes == 0) return;
+  Order(compute(), computed_, upload_);
+  Check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, upload_), "cudaMemcpyAsync");
+  Order(upload_, uploaded_, compute_);
+}
+
+CudaMemory::Staging* CudaMemory::NextStaging(size_t bytes) {
+  Staging& staging = staging_[next_staging_];
+  next_staging_ = (next_staging_ + 1) % staging_.size();
+  Fail(WaitFor(staging.read));
+  if (staging.bytes < bytes) {
+    if (staging.host != nullptr) Check(cudaFreeHost(staging.host), "cudaFreeHost");
+    staging = {nullptr, 0, staging.read};
+    Check(cudaMallocHost(&staging.host, bytes), "cudaMallocHost");
+    if (staging.host != nullptr) staging.bytes = bytes;
+  }
+  return works() ? &staging : nullptr;
+}
+
+void CudaMemory::Upload(const void* host, size_t bytes, void* to) {
+  if (!works() || bytes == 0) return;
+  compute();
+  Staging* staging = NextStaging(bytes);
+  if (staging == nullptr) return;
+  std::memcpy(staging->host, host, bytes);
+  UploadPinned(staging->host, bytes, to);
+  Check(cudaEventRecord(staging->read, upload_), "cudaEventRecord");
+}
+
+DeviceMemory::Download CudaMemory::QueueDownload(const void* from, size_t bytes, void* host) {
+  if (!works()) return Download{};
+  cudaEvent_t event = nullptr;
+  if (spare_events_.empty()) {
+    compute();
+    Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  } else {
+    event = spare_events_.back();
+    spare_events_.pop_back();
+  }
+  Order(compute(), event, download_);
+  Check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, download_), "cudaMemcpyAsync");
+  Check(cudaEventRecord(event, download_), "cudaEventRecord");
+  downloads_.push_back(event);
+  return Download{first_download_ + downloads_.size() - 1};
+}
+
+bool CudaMemory::HasEnded(Download download) {
+  const uint64_t number = static_cast<uint64_t>(download);
+  if (!works() || number < first_download_) return true;
+  const cudaError_t error = cudaEventQuery(downloads_[number - first_download_]);
+  return error != cudaErrorNotReady;
+}
+
+absl::Status CudaMemory::Wait(Download download) {
+  const uint64_t number = static_cast<uint64_t>(download);
+  while (works() && first_download_ <= number) {
+    Fail(WaitFor(downloads_.front()));
+    spare_events_.push_back(downloads_.front());
+    downloads_.pop_front();
+    ++first_download_;
+  }
+  return status_;
+}
+
+absl::Status CudaMemory::WaitFor(cudaEvent_t event) {
+  const absl::Time begin = absl::Now();
+  while (true) {
+    const cudaError_t error = cudaEventQuery(event);
+    if (error != cudaErrorNotReady) {
+      Check(error, "what was queued");
+      return status_;
+    }
+    const absl::Duration waited = absl::Now() - begin;
+    if (waited > kTimeout) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          name(), " has not done in ", absl::FormatDuration(kTimeout), " what it was told"));
+    }
+    if (waited < kSpin) {
+      std::this_thread::yield();
+    } else {
+      absl::SleepFor(kNap);
+    }
+  }
+}
+
+absl::Status CudaMemory::DownloadNow(const void* from, size_t bytes, void* host) {
+  if (!works() || bytes == 0) return status_;
+  compute();
+  if (fetched_.bytes < bytes) {
+    if (fetched_.host != nullptr) Check(cudaFreeHost(fetched_.host), "cudaFreeHost");
+    fetched_ = {};
+    Check(cudaMallocHost(&fetched_.host, bytes), "cudaMallocHost");
+    if (!works()) return status_;
+    fetched_.bytes = bytes;
+  }
+  SYNCGRADS_RETURN_IF_ERROR(Wait(QueueDownload(from, bytes, fetched_.host)));
+  std::memcpy(host, fetched_.host, bytes);
+  return absl::OkStatus();
+}
+
+absl::Status CudaMemory::Finish() {
+  if (!works()) return status_;
+  // Uploads are part of what was computed: compute waits for them.
+  Check(cudaEventRecord(computed_, compute()), "cudaEventRecord");
+  Fail(WaitFor(computed_));
+  if (works() && !downloads_.empty()) {
+    return Wait(Download{first_download_ + downloads_.size() - 1});
+  }
+  return status_;
+}
+
+}  // namespace syncgrads::cuda
