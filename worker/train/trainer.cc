@@ -92,6 +92,7 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
     return std::optional<double>();
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const double divisor, DivisorOf(rows));
+  downloads_.clear();  // of a batch that was given up
   double loss = 0;
   for (const Parameter<T>* parameter : model_->parameters()) loss += Penalty(loss_, *parameter);
   if (job_.weight_by_samples()) {
