@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/status_macros.h"
+#include "worker/base/out_of_memory.h"
 
 namespace syncgrads::cuda {
 namespace {
@@ -95,7 +96,7 @@ void* CudaMemory::Allocate(size_t bytes) {
     cudaGetLastError();  // or the next kernel's launch reports it
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    Fail(absl::ResourceExhaustedError(absl::StrCat(name(), " has no room for ", bytes,
+    Fail(OutOfMemoryError(absl::StrCat(name(), " has no room for ", bytes,
                                                    " bytes more: of its ", total, ", ", free,
                                                    " are free")));
     return nullptr;
