@@ -113,10 +113,11 @@ absl::StatusOr<std::unique_ptr<Replayed>> Replayed::Create(Job job, uint32_t wor
   }
   SYNCGRADS_ASSIGN_OR_RETURN(replayed->layout_, Layout::Create(tensors, file.chunk_bytes()));
   for (uint32_t rank = 0; rank < (replayed->dealt() ? 1 : workers); ++rank) {
-    SYNCGRADS_ASSIGN_OR_RETURN(
-        std::unique_ptr<Batches> batches,
-        MakeBatches(file, replayed->data_,
-                    replayed->dealt() ? std::nullopt : std::optional<uint32_t>(rank), workers));
+    ShardOwners owners;
+    owners.workers = workers;
+    if (!replayed->dealt()) owners.rank = rank;
+    SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Batches> batches,
+                               MakeBatches(file, replayed->data_, owners));
     replayed->batches_.push_back(std::move(batches));
   }
   for (const Shard& shard : replayed->data_.data.shards) {

@@ -86,8 +86,7 @@ struct Elastic {
 
 absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                    const Elastic* elastic, const std::string& name, Team& team,
-                   std::optional<Snapshot>& kept,
-                   const WorkerSurroundings& surroundings) {
+                   std::optional<Snapshot>& kept, const WorkerSurroundings& surroundings) {
   NoProgress no_progress;
   ConsoleProgress console(surroundings.out, surroundings.out_is_terminal, surroundings.clock);
   TrainerOptions trainer;

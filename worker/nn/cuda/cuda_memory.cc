@@ -96,9 +96,8 @@ void* CudaMemory::Allocate(size_t bytes) {
     cudaGetLastError();  // or the next kernel's launch reports it
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    Fail(OutOfMemoryError(absl::StrCat(name(), " has no room for ", bytes,
-                                                   " bytes more: of its ", total, ", ", free,
-                                                   " are free")));
+    Fail(OutOfMemoryError(absl::StrCat(name(), " has no room for ", bytes, " bytes more: of its ",
+                                       total, ", ", free, " are free")));
     return nullptr;
   }
   Check(error, "cudaMalloc");
