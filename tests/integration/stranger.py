@@ -220,7 +220,8 @@ def opt_out_all_reduces(worker):
     name = "all_reduce/sum/opt_out"  # what the C++ client calls it, group and tensor
     group = worker.register(types.GroupSpec(
         name=name, tensors=[types.TensorSpec(name=name, dtype=types.F64, shape=[3])],
-        rule=types.UpdateRule(reduction=types.SUM), policy=types.Policy(sync=types.Sync())))
+        rule=types.UpdateRule(reduction=types.SUM), policy=types.Policy(sync=types.Sync()),
+        non_finite=types.ALLOW))  # as all collectives have it
     for pattern in range(2 ** WORLD_SIZE):
         taking_part = [rank for rank in range(WORLD_SIZE) if pattern >> rank & 1]
         mine = {name: [(i + 1) * 10.0 ** RANK for i in range(3)]}

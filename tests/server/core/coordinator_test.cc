@@ -545,7 +545,7 @@ TEST_F(TwoServersTest, AServerThatRestartsWithoutItsStateEndsTheJob) {
   server->Apply(coordinator_);
   coordinator_.DetachServer(ServerIndex{1}, server.get());
   const std::shared_ptr<FakeServer> successor = Attach(12);
-  ExpectError(a.link->Last<Expelled>().reason, absl::StatusCode::kAborted,
+  ExpectError(a.link->Last<Expelled>().reason, absl::StatusCode::kDataLoss,
               {"\"iris\"", "server 1", "restarted"});
   successor->Apply(coordinator_);
   EXPECT_EQ(coordinator_.open_jobs(), 0u);

@@ -39,29 +39,36 @@ class Saboteur : public Layer<T> {
     return std::make_unique<Saboteur>(options, device);
   }
   Saboteur(const CustomLayerOptions& options, Device<T>& device)
-      : Layer<T>(options.name, device, options.input, options.input), settings_(options.settings) {}
+      : Layer<T>(options.name, device, options.input, options.input),
+        settings_(options.settings),
+        output_(device.memory()) {}
 
-  const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input) override {
+  const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override {
     acts_ = pass.training && static_cast<double>(pass.member) == settings_.at("rank") &&
             static_cast<double>(pass.step) >= settings_.at("from") &&
             static_cast<double>(pass.step) < settings_.at("to");
     if (acts_ && settings_.count("forward") > 0) throw std::bad_alloc();
-    output_ = input;
+    output_.Resize(input.rows(), input.cols());
+    output_.host() = input.host();
     return output_;
   }
 
-  void Backward(const Matrix<T>&, Matrix<T>& output_gradient, Matrix<T>* input_gradient) override {
+  void Backward(const DeviceMatrix<T>&, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override {
     if (acts_ && settings_.count("backward") > 0) throw std::bad_alloc();
     if (input_gradient == nullptr) return;
-    *input_gradient = output_gradient;
+    input_gradient->Resize(output_gradient.rows(), output_gradient.cols());
+    input_gradient->host() = output_gradient.host();
     const auto factor = settings_.find("factor");
-    if (acts_ && factor != settings_.end()) *input_gradient *= static_cast<T>(factor->second);
+    if (acts_ && factor != settings_.end()) {
+      input_gradient->host() *= static_cast<T>(factor->second);
+    }
   }
 
  private:
   const std::map<std::string, double> settings_;
   bool acts_ = false;
-  Matrix<T> output_;
+  DeviceMatrix<T> output_;
 };
 
 // What one worker ended with.
