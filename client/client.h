@@ -169,6 +169,11 @@ class Group {
   virtual absl::StatusOr<TensorId> Find(absl::string_view name) const = 0;
   // The step that pushes go to; counts from 1.
   virtual uint64_t step() const = 0;
+  // Steps from that one on that have ended without this worker, as far as is known:
+  // under a quorum, where it was late. With an average their results are to be applied
+  // one after the other; what it would push to them is not counted, so that it had
+  // better skip them.
+  virtual uint64_t steps_behind() const { return 0; }
 
   // Sets the weight of this worker in this step's averages, usually its number
   // of samples. Before the step's first push; 1 for steps without it.
@@ -208,7 +213,9 @@ class Group {
   virtual absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration timeout) = 0;
 
   // Waits for every tensor of this step, in registration order, and begins the
-  // next step. Errors as Wait; after an error the step has not ended.
+  // next step. Errors as Wait; after an error the step has not ended. Under a quorum,
+  // with an optimizer on the servers, a worker that was late gets the newest
+  // parameters, and the next step is the one after those.
   // OutOfRange, only after End: no member has data left, there is no such step.
   // Aborted, only in a group of one epoch: see BeginStep.
   virtual absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration timeout) = 0;

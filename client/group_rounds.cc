@@ -389,6 +389,7 @@ void GroupRounds::OnReleased(uint32_t c) {
     state.contributors = std::move(answer.header.contributors);
     state.left_out = std::move(answer.header.left_out);
     state.epoch = answer.header.epoch;
+    state.newest = answer.header.newest_round;
   }
   changed_.NotifyAll();
 }

@@ -170,6 +170,13 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   };
   Closing FindClosing() const;
 
+  // The newest round that is known to have closed, once every chunk is done: later
+  // than this one if it closed without this worker.
+  Round FindNewestClosed() const;
+  // Goes on with a later round, which it only skips: the results go where this one's
+  // do. Errors as BeginAgain, and as Skip.
+  absl::Status Overtake(Round round, absl::Time deadline);
+
   // This round's contributions from now on are made in epoch `number`.
   void PinEpoch(uint64_t number);
   std::optional<uint64_t> pinned_epoch() const;
@@ -236,6 +243,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     std::vector<uint32_t> contributors;
     std::vector<uint32_t> left_out;
     uint64_t epoch = 0;
+    Round newest{};
     absl::Status error;
   };
   // A contribution that is complete and not yet encoded.

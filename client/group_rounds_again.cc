@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/group_rounds.h"
+#include "common/status_macros.h"
 
 namespace syncgrads::client {
 
@@ -57,6 +58,26 @@ absl::Status GroupRounds::SendRefusedAgain(Chunks chunks, absl::Time deadline) {
     }
   }
   for (Departure& departure : departures) Depart(std::move(departure));
+  return absl::OkStatus();
+}
+
+Round GroupRounds::FindNewestClosed() const {
+  MutexLock lock(mutex_);
+  Round newest = round_;
+  for (const ChunkRound& chunk : chunks_) newest = std::max(newest, chunk.newest);
+  return newest;
+}
+
+absl::Status GroupRounds::Overtake(Round round, absl::Time deadline) {
+  std::vector<Destination> results;
+  {
+    MutexLock lock(mutex_);
+    for (const TensorRound& tensor : tensors_) results.push_back(tensor.result);
+  }
+  SYNCGRADS_RETURN_IF_ERROR(BeginAgain(round, deadline));
+  for (uint32_t t = 0; t < results.size(); ++t) {
+    SYNCGRADS_RETURN_IF_ERROR(Skip(TensorId{t}, results[t]));
+  }
   return absl::OkStatus();
 }
 

@@ -1,6 +1,5 @@
 #include "client/local_optimizer.h"
 
-#include <limits>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -32,16 +31,7 @@ LocalOptimizer::LocalOptimizer(const Optimizer& rule, absl::Span<const TensorSpe
   }
 }
 
-void LocalOptimizer::SetRateFactor(double factor) {
-  current_ = rule_;
-  std::visit(
-      [factor](auto& rule) {
-        rule.learning_rate *= factor;
-        // Optimizers take normal numbers and 0.
-        if (rule.learning_rate < std::numeric_limits<float>::min()) rule.learning_rate = 0;
-      },
-      current_);
-}
+void LocalOptimizer::SetRateFactor(double factor) { current_ = WithRateFactor(rule_, factor); }
 
 absl::Status LocalOptimizer::Apply(TensorId tensor, absl::Span<const std::byte> gradient,
                                    absl::Span<std::byte> parameters) {

@@ -137,14 +137,34 @@ absl::StatusOr<std::vector<Contributors>> RegisteredGroup::WaitStep(absl::Durati
     if (status.ok()) status = closed;
   }
   SYNCGRADS_RETURN_IF_ERROR(status);
+  if (std::holds_alternative<Optimizer>(spec().rule)) {
+    SYNCGRADS_RETURN_IF_ERROR(CatchUp(deadline));
+  }
   std::vector<Contributors> contributors = Count();
   const Round ended = rounds_->round();
+  const Round newest = rounds_->FindNewestClosed();
   GroupRounds::Closing closing = rounds_->FindClosing();
   SYNCGRADS_RETURN_IF_ERROR(rounds_->EndRound());
   MutexLock lock(mutex_);
   last_step_ = ended;
   last_closing_ = std::move(closing);
+  newest_closed_ = std::max(newest_closed_, newest);
   return contributors;
+}
+
+absl::Status RegisteredGroup::CatchUp(absl::Time deadline) {
+  for (Round newest; (newest = rounds_->FindNewestClosed()) > rounds_->round();) {
+    SYNCGRADS_RETURN_IF_ERROR(rounds_->Overtake(newest, deadline));
+    SYNCGRADS_RETURN_IF_ERROR(AwaitAnswers(*rounds_, rounds_->AllChunks(), deadline - absl::Now(),
+                                           *session_.data_plane()));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t RegisteredGroup::steps_behind() const {
+  const uint64_t next = step();
+  MutexLock lock(mutex_);
+  return ToNumber(newest_closed_) < next ? 0 : ToNumber(newest_closed_) - next + 1;
 }
 
 absl::Status RegisteredGroup::End(absl::Duration timeout) {

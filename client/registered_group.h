@@ -28,6 +28,7 @@ class RegisteredGroup : public Group {
   const Layout& layout() const override { return rounds_->plan().layout; }
   absl::StatusOr<TensorId> Find(absl::string_view name) const override;
   uint64_t step() const override { return ToNumber(rounds_->round()); }
+  uint64_t steps_behind() const override;
   absl::Status SetWeight(double weight) override;
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, void* result) override;
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace) override;
@@ -59,6 +60,9 @@ class RegisteredGroup : public Group {
   absl::Status CheckBegun() const;
   absl::Status CheckOneForEach(size_t pointers) const;
   std::vector<Contributors> Count();
+  // Of a group with parameters on the servers, whose step has ended: gets those of the
+  // newest step, which is one and the same for all chunks.
+  absl::Status CatchUp(absl::Time deadline);
   // Brings this newcomer's state up to date.
   absl::Status TakeState(StateHandover& handover, absl::Span<const NamedTensor> state,
                          absl::Time deadline);
@@ -74,6 +78,7 @@ class RegisteredGroup : public Group {
   // Set when the state is registered.
   std::shared_ptr<StateHandover> handover_ ABSL_GUARDED_BY(mutex_);
   Round last_step_ ABSL_GUARDED_BY(mutex_){};
+  Round newest_closed_ ABSL_GUARDED_BY(mutex_){};
   GroupRounds::Closing last_closing_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -21,7 +21,7 @@ GroupSpec StateSpec(const GroupSpec& of, absl::Span<const NamedTensor> state) {
   GroupSpec spec;
   spec.name = absl::StrCat("state/", of.name);
   spec.rule = Reduction::kSum;  // of one contribution, which is that one, bit by bit
-  spec.policy = Policy::kFirst;
+  spec.policy = First{};
   spec.non_finite = OnBad::kAllow;
   // A donor's state that comes late is not the one that a newer epoch asks for.
   spec.one_epoch = true;

@@ -64,9 +64,35 @@ absl::Status CheckCompression(const GroupSpec& spec, const TensorSpec& tensor,
         absl::StrCat(what, ", where the rule is ", ToString(spec.rule),
                      ": its results are parameters, which are sent as they are"));
   }
-  if (spec.policy == Policy::kFirst) {
+  if (std::holds_alternative<First>(spec.policy)) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, ": a group with the policy first is not compressed"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPolicy(const GroupSpec& spec) {
+  if (std::holds_alternative<First>(spec.policy) && !(spec.rule == UpdateRule(Reduction::kSum))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group \"", spec.name, "\" has the policy first and the rule ",
+                     ToString(spec.rule), "; what one worker contributes is its own sum"));
+  }
+  const absl::Status valid = Validate(spec.policy);
+  if (!valid.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("group \"", spec.name, "\": ", valid.message()));
+  }
+  if (std::holds_alternative<Staleness>(spec.policy) &&
+      !std::holds_alternative<Optimizer>(spec.rule)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "group \"", spec.name, "\" has the policy ", ToString(spec.policy), " and the rule ",
+        ToString(spec.rule), "; it needs an optimizer on the servers"));
+  }
+  const bool leaves_behind =
+      std::holds_alternative<Quorum>(spec.policy) || std::holds_alternative<Staleness>(spec.policy);
+  if (leaves_behind && spec.one_epoch) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "group \"", spec.name, "\" has the policy ", ToString(spec.policy),
+        " and contributions of one epoch; its steps do not wait for all of an epoch's members"));
   }
   return absl::OkStatus();
 }
@@ -103,11 +129,7 @@ absl::Status Validate(const GroupSpec& spec) {
     if (spec.compression.empty()) continue;
     SYNCGRADS_RETURN_IF_ERROR(CheckCompression(spec, spec.tensors[t], spec.compression[t]));
   }
-  if (spec.policy == Policy::kFirst && !(spec.rule == UpdateRule(Reduction::kSum))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("group \"", spec.name, "\" has the policy first and the rule ",
-                     ToString(spec.rule), "; what one worker contributes is its own sum"));
-  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckPolicy(spec));
   if (const auto* optimizer = std::get_if<Optimizer>(&spec.rule)) {
     if (NeedsNorms(*optimizer)) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -133,9 +155,9 @@ absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
                                                    " here, but worker \"", theirs_owner,
                                                    "\" registered ", theirs.chunk_bytes));
   }
-  if (ours.one_epoch != theirs.one_epoch || ours.policy != theirs.policy) {
+  if (ours.one_epoch != theirs.one_epoch || !(ours.policy == theirs.policy)) {
     const auto terms = [](const GroupSpec& spec) {
-      return absl::StrCat(spec.policy == Policy::kFirst ? "the policy first" : "the policy sync",
+      return absl::StrCat("the policy ", ToString(spec.policy),
                           spec.one_epoch ? ", contributions of one epoch" : "");
     };
     return absl::InvalidArgumentError(absl::StrCat(group, " has ", terms(ours),

@@ -14,15 +14,10 @@
 #include "common/codec/encoding.h"
 #include "common/ids.h"
 #include "common/layout.h"
+#include "common/policy.h"
 #include "common/update_rule.h"
 
 namespace syncgrads {
-
-// When a round closes.
-enum class Policy {
-  kSync,   // when every member has contributed, skipped, ended, or gone
-  kFirst,  // with the first contribution that is not a skip
-};
 
 // What becomes of a contribution that is no good.
 enum class OnBad {
@@ -42,7 +37,7 @@ struct GroupSpec {
   // Contributions made in another epoch than their round's are refused: for those
   // that depend on who is a member.
   bool one_epoch = false;
-  Policy policy = Policy::kSync;
+  Policy policy = Sync{};
   // One for each tensor, or none: what is sent of it is encoded.
   std::vector<Compression> compression;
   // What becomes of a contribution with a NaN or an infinity: of the whole chunk's,

@@ -81,6 +81,7 @@ class GrpcServer : public Server {
     }
     if (ticker_.joinable()) ticker_.join();
     if (coordinator_ != nullptr) coordinator_->CloseAll("the server is shutting down");
+    jobs_.arrivals().SetSink(nullptr);
     follower_ = nullptr;
     ForgetWhatIsDone();
     // Streams that are still open are cancelled after this moment.
@@ -100,6 +101,8 @@ class GrpcServer : public Server {
                              Generation{options_.first_generation}},
           PlanLog(options_.servers, options_.advertise, plan_.start.plan), jobs_, clock_, journal_);
       if (store_ != nullptr) coordinator_->Restore(*store_, plan_.start, plan_.records, held_);
+      jobs_.arrivals().SetSink(
+          [this](const Arrival& arrival) { coordinator_->Arrived(ServerIndex{0}, {arrival}); });
     }
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator,
                                                 options_.server_token);
@@ -147,13 +150,16 @@ class GrpcServer : public Server {
       SYNCGRADS_RETURN_IF_ERROR(state_->KeepPort(static_cast<uint16_t>(port_)));
     }
     if (options_.index > 0) {
-      follower_ = std::make_unique<Follower>(
+      follower_ = std::make_shared<Follower>(
           FollowerOptions{
               options_.coordinator, ServerIndex{options_.index},
               options_.advertise.empty() ? absl::StrCat(":", port_) : options_.advertise,
               plan_.start.incarnation, options_.server_token, held_, DrawIncarnation,
               [this] { return Available(); }},
           jobs_, clock_, journal_);
+      jobs_.arrivals().SetSink([weak = std::weak_ptr<Follower>(follower_)](const Arrival& arrival) {
+        if (const auto follower = weak.lock()) follower->Arrived(arrival);
+      });
     }
     ticker_ = std::thread([this] { Tick(); });
     return absl::OkStatus();
@@ -266,7 +272,7 @@ class GrpcServer : public Server {
   Jobs jobs_;
   StallWatch stall_watch_;
   std::unique_ptr<Coordinator> coordinator_;
-  std::unique_ptr<Follower> follower_;
+  std::shared_ptr<Follower> follower_;
   std::unique_ptr<MemoryExchange> exchange_;
   std::unique_ptr<ControlService> control_;
   std::unique_ptr<DataService> data_;

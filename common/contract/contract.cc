@@ -42,6 +42,48 @@ void SetRule(const UpdateRule& rule, v1::UpdateRule& proto) {
   }
 }
 
+struct PolicyWriter {
+  v1::Policy& proto;
+
+  void operator()(const Sync&) const { proto.mutable_sync(); }
+  void operator()(const First&) const { proto.mutable_first(); }
+  void operator()(const Quorum& in) const {
+    v1::Quorum& out = *proto.mutable_quorum();
+    out.set_least(in.least);
+    out.set_grace_ms(absl::ToInt64Milliseconds(in.grace));
+    out.set_kept(in.kept);
+  }
+  void operator()(const Staleness& in) const {
+    v1::Staleness& out = *proto.mutable_staleness();
+    if (in.bound.has_value()) out.set_bound(*in.bound);
+    out.set_scales_rate(in.scales_rate);
+  }
+};
+
+Policy FromProto(const v1::Policy& proto) {
+  switch (proto.kind_case()) {
+    case v1::Policy::kFirst:
+      return First{};
+    case v1::Policy::kQuorum: {
+      Quorum quorum;
+      quorum.least = proto.quorum().least();
+      quorum.grace = absl::Milliseconds(proto.quorum().grace_ms());
+      if (proto.quorum().kept() != 0) quorum.kept = proto.quorum().kept();
+      return quorum;
+    }
+    case v1::Policy::kStaleness: {
+      Staleness staleness;
+      if (proto.staleness().has_bound()) staleness.bound = proto.staleness().bound();
+      staleness.scales_rate = proto.staleness().scales_rate();
+      return staleness;
+    }
+    case v1::Policy::kSync:
+    case v1::Policy::KIND_NOT_SET:
+      break;
+  }
+  return Sync{};
+}
+
 // The field's value, or what the plain struct has by default.
 #define SYNCGRADS_READ_OPTIONAL(field) \
   if (proto.has_##field()) out.field = proto.field()
@@ -243,11 +285,7 @@ v1::GroupSpec ToProto(const GroupSpec& spec) {
     out.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
   }
   SetRule(spec.rule, *proto.mutable_rule());
-  if (spec.policy == Policy::kFirst) {
-    proto.mutable_policy()->mutable_first();
-  } else {
-    proto.mutable_policy()->mutable_sync();
-  }
+  std::visit(PolicyWriter{*proto.mutable_policy()}, spec.policy);
   proto.set_one_epoch(spec.one_epoch);
   proto.set_chunk_bytes(spec.chunk_bytes);
   for (const Compression& compression : spec.compression) {
@@ -273,7 +311,7 @@ absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto) {
   SYNCGRADS_ASSIGN_OR_RETURN(spec.rule, FromProto(proto.rule()));
   spec.chunk_bytes = proto.chunk_bytes();
   spec.one_epoch = proto.one_epoch();
-  if (proto.policy().has_first()) spec.policy = Policy::kFirst;
+  spec.policy = FromProto(proto.policy());
   for (const v1::Compression& compression : proto.compression()) {
     SYNCGRADS_ASSIGN_OR_RETURN(const Encoding push, FromProto(compression.push()));
     SYNCGRADS_ASSIGN_OR_RETURN(const Encoding result, FromProto(compression.result()));

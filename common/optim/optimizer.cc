@@ -169,6 +169,18 @@ std::string ToString(const Optimizer& rule) {
                       ")");
 }
 
+Optimizer WithRateFactor(const Optimizer& rule, double factor) {
+  Optimizer scaled = rule;
+  std::visit(
+      [factor](auto& one) {
+        one.learning_rate *= factor;
+        // Optimizers take normal numbers and 0.
+        if (one.learning_rate < std::numeric_limits<float>::min()) one.learning_rate = 0;
+      },
+      scaled);
+  return scaled;
+}
+
 absl::Status Validate(const Optimizer& rule) {
   const Description description = Describe(rule);
   for (const Hyperparameter& h : description.hyperparameters) {

@@ -20,6 +20,10 @@ absl::string_view NameOf(const Optimizer& rule);
 // The name and every hyperparameter: "sgd(learning_rate=0.01, weight_decay=0)".
 std::string ToString(const Optimizer& rule);
 
+// The rule with its learning rate times `factor`, which is finite and not negative; 0
+// where that is too small for a float32.
+Optimizer WithRateFactor(const Optimizer& rule, double factor);
+
 // Errors:
 //   InvalidArgument  a hyperparameter is not finite or out of its range; names
 //                    it, its value and the range. momentum, decay, beta1 and

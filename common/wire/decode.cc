@@ -374,6 +374,8 @@ absl::StatusOr<UpdateFrame> DecodeUpdate(absl::Span<const absl::Span<const std::
             return ReadMessage(type, reader, header.shared, DecodePiece);
           case wire::kUpdateLeftOut:
             return ReadNumbers(type, reader, header.left_out);
+          case wire::kUpdateNewestRound:
+            return ReadVarint(type, reader, header.newest_round);
           case wire::kPayload:
             return ReadBytes(type, reader, frame.payload);
         }

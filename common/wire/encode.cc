@@ -136,6 +136,7 @@ std::string EncodeHeader(const UpdateHeader& header, size_t payload_bytes) {
   if (!header.error.ok()) out.Message(wire::kUpdateError, Encode(header.error));
   if (header.welcome.has_value()) out.Message(wire::kUpdateWelcome, Encode(*header.welcome));
   if (header.shared.has_value()) out.Message(wire::kUpdateShared, Encode(*header.shared));
+  out.Varint(wire::kUpdateNewestRound, ToNumber(header.newest_round));
   out.Packed(wire::kUpdateLeftOut, header.left_out);
   if (payload_bytes > 0) out.PayloadFollows(wire::kPayload, payload_bytes);
   return std::move(out).Take();

@@ -49,6 +49,7 @@ enum UpdateField : uint32_t {
   kUpdateWelcome = 10,
   kUpdateShared = 11,
   kUpdateLeftOut = 14,
+  kUpdateNewestRound = 13,
 };
 
 enum ErrorField : uint32_t { kErrorCode = 1, kErrorMessage = 2 };

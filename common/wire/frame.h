@@ -91,6 +91,8 @@ struct UpdateHeader {
   std::optional<DataWelcome> welcome;
   std::optional<SharedPiece> shared;
   std::vector<uint32_t> left_out;
+  // 0: `round` is the newest, or its group's policy is not one of those.
+  Round newest_round{};
 
   friend bool operator==(const UpdateHeader&, const UpdateHeader&) = default;
 };

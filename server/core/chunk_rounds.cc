@@ -12,8 +12,8 @@
 namespace syncgrads::server {
 namespace {
 
-SlotShape ShapeOf(const Chunk& chunk, const UpdateRule& rule) {
-  SlotShape shape{.value_bytes = chunk.bytes()};
+SlotShape ShapeOf(const Chunk& chunk, const UpdateRule& rule, size_t kept) {
+  SlotShape shape{.value_bytes = chunk.bytes(), .kept = kept};
   if (const auto* optimizer = std::get_if<Optimizer>(&rule)) {
     shape.optimizer_slots = SlotCount(*optimizer);
     shape.spans = chunk.spans.size();
@@ -27,44 +27,41 @@ SlotShape ShapeOf(const Chunk& chunk, const UpdateRule& rule) {
 ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
                          std::shared_ptr<const Roster> roster, const Clock& clock,
                          std::shared_ptr<SlotSource> source, size_t position,
-                         std::shared_ptr<GradientAlerts> alerts)
+                         std::shared_ptr<GradientAlerts> alerts, SeatListener* listener)
     : plan_(plan),
       id_(chunk),
       chunk_(plan.layout.chunk(chunk)),
       generation_(generation),
       clock_(clock),
       alerts_(std::move(alerts)),
-      pool_(ShapeOf(chunk_, plan.spec.rule), std::move(source), position),
+      listener_(listener),
+      policy_(MakeRoundPolicy(plan.spec)),
+      pool_(ShapeOf(chunk_, plan.spec.rule, policy_->kept()), std::move(source), position),
       roster_(std::move(roster)),
       open_(FirstRound(plan.spec.rule)) {
   MutexLock lock(mutex_);
   for (SlotPool::Kept& kept : pool_.TakeKept()) {
-    std::shared_ptr<const RoundResult>& result = newest_ == nullptr ? newest_ : before_newest_;
-    result = ResultOf(std::move(kept.record), std::move(kept.slot));
+    kept_.push_back(
+        {ResultOf(kept.record, std::move(kept.slot), kept.record.round), std::move(kept.record)});
   }
-  if (newest_ != nullptr) open_ = Next(newest_->round);
-}
-
-void ChunkRounds::Push(const PushHeader& header, Payload payload,
-                       std::shared_ptr<AnswerSink> sink) {
-  Answers answers;
-  {
-    MutexLock lock(mutex_);
-    if (PushLocked(header, std::move(payload), std::move(sink), answers)) TryCloseLocked(answers);
-  }
-  Send(std::move(answers));
+  if (!kept_.empty()) open_ = Next(kept_.front().record.round);
 }
 
 bool ChunkRounds::Seat(const PushHeader& header, Payload payload,
                        std::shared_ptr<AnswerSink> sink) {
   Answers answers;
+  Pushed pushed;
   bool can_close = false;
   {
     MutexLock lock(mutex_);
-    can_close =
-        PushLocked(header, std::move(payload), std::move(sink), answers) && CanCloseLocked();
+    pushed = PushLocked(header, std::move(payload), std::move(sink), answers);
+    // A follower that was waited for may have caught up.
+    can_close = pushed != Pushed::kAnswered && CanCloseLocked();
   }
   Send(std::move(answers));
+  if (pushed == Pushed::kSeated && listener_ != nullptr) {
+    listener_->Seated(header.round, header.member);
+  }
   return can_close;
 }
 
@@ -75,6 +72,13 @@ void ChunkRounds::Close() {
     TryCloseLocked(answers);
   }
   Send(std::move(answers));
+}
+
+bool ChunkRounds::Fix(Round round, const std::vector<MemberId>& members) {
+  MutexLock lock(mutex_);
+  if (round < open_) return false;
+  policy_->Fix(round, members);
+  return CanCloseLocked();
 }
 
 void ChunkRounds::Send(Answers answers) {
@@ -116,8 +120,8 @@ std::optional<ChunkWait> ChunkRounds::Explain() const {
 
 std::shared_ptr<const RoundResult> ChunkRounds::Kept(Round round) const {
   MutexLock lock(mutex_);
-  for (const std::shared_ptr<const RoundResult>& kept : {newest_, before_newest_}) {
-    if (kept != nullptr && kept->round == round) return kept;
+  for (const KeptRound& kept : kept_) {
+    if (kept.record.round == round) return kept.result;
   }
   return nullptr;
 }
@@ -127,17 +131,22 @@ Round ChunkRounds::open_round() const {
   return open_;
 }
 
-bool ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
-                             std::shared_ptr<AnswerSink> sink, Answers& answers) {
+uint64_t ChunkRounds::late_contributions() const {
+  MutexLock lock(mutex_);
+  return late_contributions_;
+}
+
+ChunkRounds::Pushed ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
+                                            std::shared_ptr<AnswerSink> sink, Answers& answers) {
   const auto refuse = [&](const absl::Status& error) {
     answers.push_back({std::move(sink), Refusal(header.round, error), false});
-    return false;
+    return Pushed::kAnswered;
   };
   const Roster::Entry* sender = roster_->Find(header.member);
-  if (absl::Status status = CheckSenderLocked(header, sender); !status.ok()) {
+  if (absl::Status status = CheckSender(*roster_, plan_.id, header); !status.ok()) {
     return refuse(status);
   }
-  if (header.round > open_ && plan_.spec.policy == Policy::kFirst &&
+  if (header.round > open_ && policy_->gives_up_for_later() &&
       FindRound(roster_->newest_epoch()->first_rounds, plan_.id) == header.round) {
     SkipToLocked(header.round, answers);
   }
@@ -155,8 +164,7 @@ bool ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
   asked = std::max(asked, header.round);
   if (header.round < open_) {
     AnswerClosedLocked(header, std::move(sink), answers);
-    // A follower that was waited for may have caught up.
-    return true;
+    return Pushed::kAsked;
   }
   if (absl::Status status = CheckSeatLocked(header.member, header.epoch, header.skip);
       !status.ok()) {
@@ -172,11 +180,11 @@ bool ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
   Taken& seat = entry->second;
   seat.sink = std::move(sink);
   seat.without_result = header.without_result;
-  if (!taken_now) return false;  // counted already; only the answer goes elsewhere
+  if (!taken_now) return Pushed::kAnswered;  // counted already; only the answer goes elsewhere
   seat.made_in = header.epoch;
   seat.contribution = {header.skip, header.weight == 0 ? 1.0 : header.weight, header.absent_spans,
                        std::move(payload), header.codec};
-  return true;
+  return Pushed::kSeated;
 }
 
 absl::Status ChunkRounds::CheckSeatLocked(MemberId member, uint64_t made_in, bool skip) const {
@@ -226,32 +234,19 @@ void ChunkRounds::UnseatOutsidersLocked(Answers& answers) {
   }
 }
 
-absl::Status ChunkRounds::CheckSenderLocked(const PushHeader& header,
-                                            const Roster::Entry* sender) const {
-  if (sender == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("member ", ToNumber(header.member), " is in no epoch of this job"));
-  }
-  if (sender->member.incarnation != header.incarnation) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "incarnation ", ToNumber(header.incarnation), " of worker \"", sender->member.name,
-        "\" is not the present one, ", ToNumber(sender->member.incarnation), "; rejoin"));
-  }
-  if (sender->gone && !sender->HasData(plan_.id, header.round)) {
-    return absl::FailedPreconditionError(absl::StrCat("worker \"", sender->member.name,
-                                                      "\" is no member any more (",
-                                                      sender->gone_reason, "); rejoin"));
-  }
-  return absl::OkStatus();
-}
-
 void ChunkRounds::AnswerClosedLocked(const PushHeader& header, std::shared_ptr<AnswerSink> sink,
                                      Answers& answers) {
-  for (const std::shared_ptr<const RoundResult>& kept : {newest_, before_newest_}) {
-    if (kept != nullptr && kept->round == header.round) {
-      answers.push_back({std::move(sink), kept, !header.without_result});
-      return;
-    }
+  if (!header.skip) NoteLateLocked(header.member, header.round);
+  for (const KeptRound& kept : kept_) {
+    const Round round = kept.record.round;
+    if (round != header.round && !policy_->answers_with_newest()) continue;
+    const Round newest = kept_.front().record.round;
+    answers.push_back({std::move(sink),
+                       policy_->leaves_behind() && newest != header.round
+                           ? ResultOf(kept.record, kept.result->slot, header.round, newest)
+                           : kept.result,
+                       !header.without_result});
+    return;
   }
   answers.push_back({std::move(sink),
                      Refusal(header.round, absl::FailedPreconditionError(absl::StrCat(
@@ -262,33 +257,48 @@ void ChunkRounds::AnswerClosedLocked(const PushHeader& header, std::shared_ptr<A
                      false});
 }
 
-bool ChunkRounds::WaitsForLocked(MemberId member) const {
-  const Roster::Entry& entry = *roster_->Find(member);
-  if (!seats_.contains(member) && entry.HasData(plan_.id, open_)) return true;
-  if (newest_ == nullptr || !entry.Follows(plan_.id, newest_->round)) return false;
-  const auto asked = asked_.find(member);
-  return asked == asked_.end() || asked->second < newest_->round;
+void ChunkRounds::NoteLateLocked(MemberId member, Round round) {
+  Round& settled = settled_[member];
+  if (!policy_->leaves_behind() || settled >= round) return;
+  settled = round;
+  ++late_contributions_;
+}
+
+template <typename Ask>
+auto ChunkRounds::AskPolicyLocked(Ask ask) const {
+  const bool any_values = std::any_of(seats_.begin(), seats_.end(), [](const auto& seat) {
+    return !seat.second.contribution.skip;
+  });
+  const auto has_seat = [this](MemberId member)
+                            ABSL_NO_THREAD_SAFETY_ANALYSIS { return seats_.contains(member); };
+  return ask(OpenRound{plan_.id, open_, *roster_->EpochOf(plan_.id, open_), *roster_, has_seat,
+                       any_values});
+}
+
+std::vector<MemberId> ChunkRounds::BehindLocked() const {
+  std::vector<MemberId> behind;
+  const uint64_t kept = policy_->kept();
+  if (kept_.empty() || kept < 2 || ToNumber(open_) + 1 < kept) return behind;
+  // The oldest that is still kept when the open round has closed.
+  const Round oldest{ToNumber(open_) + 1 - kept};
+  for (const Member& member : roster_->EpochOf(plan_.id, open_)->members) {
+    if (!roster_->Find(member.id)->Follows(plan_.id, oldest)) continue;
+    const auto asked = asked_.find(member.id);
+    if (asked == asked_.end() || asked->second < oldest) behind.push_back(member.id);
+  }
+  return behind;
 }
 
 std::vector<MemberId> ChunkRounds::MissingLocked() const {
-  std::vector<MemberId> missing;
-  const Epoch* epoch = roster_->EpochOf(plan_.id, open_);
-  if (epoch == nullptr) return missing;
-  if (plan_.spec.policy == Policy::kFirst && AnyDataLocked()) return missing;
-  for (const Member& member : epoch->members) {
-    if (WaitsForLocked(member.id)) missing.push_back(member.id);
+  if (roster_->EpochOf(plan_.id, open_) == nullptr) return {};
+  std::vector<MemberId> missing =
+      AskPolicyLocked([this](const OpenRound& open) { return policy_->Missing(open); });
+  for (MemberId member : BehindLocked()) {
+    if (std::find(missing.begin(), missing.end(), member) == missing.end()) {
+      missing.push_back(member);
+    }
   }
   return missing;
-}
-
-bool ChunkRounds::AnyDataLocked() const {
-  if (plan_.spec.policy == Policy::kFirst) {
-    return std::any_of(seats_.begin(), seats_.end(),
-                       [](const auto& seat) { return !seat.second.contribution.skip; });
-  }
-  return std::any_of(seats_.begin(), seats_.end(), [this](const auto& seat) {
-    return !roster_->Find(seat.first)->HasEnded(plan_.id, open_);
-  });
 }
 
 bool ChunkRounds::AnyDataLaterLocked() const {
@@ -309,29 +319,46 @@ bool ChunkRounds::AnybodyFollowsLocked(const Epoch& epoch) const {
 bool ChunkRounds::CanCloseLocked() const {
   if (seats_.empty()) return false;
   if (held_from_.has_value() && open_ >= *held_from_) return false;
-  if (!MissingLocked().empty()) return false;
-  return plan_.spec.policy != Policy::kFirst || AnyDataLocked();
+  if (!AskPolicyLocked([this](const OpenRound& open) { return policy_->MayClose(open); })) {
+    return false;
+  }
+  return BehindLocked().empty();
 }
 
 void ChunkRounds::TryCloseLocked(Answers& answers) {
   if (!CanCloseLocked()) return;
   const Epoch& epoch = *roster_->EpochOf(plan_.id, open_);
-  if (!AnyDataLocked() && !AnyDataLaterLocked()) {
+  const bool exists =
+      AskPolicyLocked([this](const OpenRound& open) { return policy_->HasContributors(open); });
+  if (!exists && !AnyDataLaterLocked()) {
     AnswerSeatsLocked(Refusal(open_, absl::OutOfRangeError(absl::StrCat(
                                          "group \"", plan_.spec.name, "\" has no round ",
                                          ToNumber(open_), ": every member has ended or gone"))),
                       answers);
     return;
   }
-  // Nobody can still ask for it, and its slot is the one to be written now.
-  before_newest_ = nullptr;
-  absl::StatusOr<std::shared_ptr<const RoundResult>> result = CloseLocked(epoch, answers);
-  if (!result.ok()) return AnswerSeatsLocked(Refusal(open_, result.status()), answers);
-  AnswerSeatsLocked(*result, answers);
-  // Only a follower can have asked for neither this round nor the one before.
-  before_newest_ = AnybodyFollowsLocked(epoch) ? std::move(newest_) : nullptr;
-  newest_ = *std::move(result);
+  // Nobody can still ask for the oldest, and its slot is the one to be written now.
+  const size_t limit = policy_->kept();
+  while (kept_.size() > std::max<size_t>(1, limit - 1)) kept_.pop_back();
+  SettleSeatsLocked();
+  absl::StatusOr<KeptRound> closed = CloseLocked(epoch, answers);
+  if (!closed.ok()) return AnswerSeatsLocked(Refusal(open_, closed.status()), answers);
+  AnswerSeatsLocked(closed->result, answers);
+  // Where all are waited for, only a follower can have asked for neither this round
+  // nor the one before.
+  if (!policy_->leaves_behind() && !AnybodyFollowsLocked(epoch)) kept_.clear();
+  if (limit == 1) kept_.clear();
+  kept_.push_front(*std::move(closed));
+  policy_->Closed(open_);
   open_ = Next(open_);
+}
+
+void ChunkRounds::SettleSeatsLocked() {
+  if (!policy_->leaves_behind()) return;
+  for (const auto& [member, seat] : seats_) {
+    if (!seat.contribution.skip && !policy_->Counts(open_, member)) NoteLateLocked(member, open_);
+    settled_[member] = open_;
+  }
 }
 
 std::vector<Seated> ChunkRounds::SeatedLocked(const Epoch& epoch) const {
@@ -339,7 +366,8 @@ std::vector<Seated> ChunkRounds::SeatedLocked(const Epoch& epoch) const {
   contributions.reserve(seats_.size());
   for (uint32_t rank = 0; rank < epoch.members.size(); ++rank) {
     const auto seat = seats_.find(epoch.members[rank].id);
-    if (seat != seats_.end()) contributions.push_back({rank, &seat->second.contribution});
+    if (seat == seats_.end() || !policy_->Counts(open_, seat->first)) continue;
+    contributions.push_back({rank, &seat->second.contribution});
   }
   return contributions;
 }
@@ -349,16 +377,16 @@ absl::StatusOr<Closed> ChunkRounds::ComputeLocked(absl::Span<const Seated> contr
   const bool check_finite = !TakesNonFinite(plan_.spec);
   const UpdateRule& rule = plan_.spec.rule;
   const auto* optimizer = std::get_if<Optimizer>(&rule);
+  const Slot* newest = kept_.empty() ? nullptr : kept_.front().result->slot.get();
   if (!chunk_.compression.result.is_raw()) {
-    return CloseEncodedReduction(chunk_, std::get<Reduction>(rule), contributions,
-                                 newest_ == nullptr ? nullptr : newest_->slot.get(), slot,
+    return CloseEncodedReduction(chunk_, std::get<Reduction>(rule), contributions, newest, slot,
                                  check_finite);
   }
   if (optimizer == nullptr) {
     return CloseReduction(chunk_, rule, contributions, slot, check_finite);
   }
-  if (newest_ != nullptr) {
-    return CloseUpdate(chunk_, *optimizer, contributions, *newest_->slot, slot, check_finite);
+  if (newest != nullptr) {
+    return CloseUpdate(chunk_, *optimizer, contributions, *newest, slot, check_finite);
   }
   Closed closed = CloseInitial(chunk_, contributions, slot);
   if (closed.value_bytes > 0) return closed;
@@ -367,8 +395,8 @@ absl::StatusOr<Closed> ChunkRounds::ComputeLocked(absl::Span<const Seated> contr
                    plan_.spec.name, "\" in round 0: one member must broadcast them"));
 }
 
-absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(const Epoch& epoch,
-                                                                            Answers& answers) {
+absl::StatusOr<ChunkRounds::KeptRound> ChunkRounds::CloseLocked(const Epoch& epoch,
+                                                                Answers& answers) {
   std::vector<Seated> contributions = SeatedLocked(epoch);
   SYNCGRADS_ASSIGN_OR_RETURN(
       std::shared_ptr<Slot> slot,
@@ -399,22 +427,25 @@ absl::StatusOr<std::shared_ptr<const RoundResult>> ChunkRounds::CloseLocked(cons
   // Nothing is sent that a restart could have forgotten.
   if (!slot->record.empty()) Publish(record, *slot);
   AnswerLeftOutLocked(record, slot, answers);
-  return ResultOf(std::move(record), std::move(slot));
+  std::shared_ptr<const RoundResult> result = ResultOf(record, std::move(slot), open_);
+  return KeptRound{std::move(result), std::move(record)};
 }
 
-std::shared_ptr<const RoundResult> ChunkRounds::ResultOf(RoundRecord record,
+std::shared_ptr<const RoundResult> ChunkRounds::ResultOf(const RoundRecord& record,
                                                          std::shared_ptr<const Slot> slot,
+                                                         Round asked, Round newest,
                                                          std::vector<uint32_t> left_out) const {
-  UpdateHeader header = HeaderOf(record.round);
+  UpdateHeader header = HeaderOf(asked);
   header.epoch = record.epoch;
   header.codec = record.codec;
-  header.counts = std::move(record.counts);
-  header.contributors = std::move(record.contributors);
+  header.counts = record.counts;
+  header.contributors = record.contributors;
+  header.newest_round = newest;
   header.left_out = std::move(left_out);
   auto result = std::make_shared<RoundResult>();
   result->group = plan_.id;
   result->chunk = id_;
-  result->round = record.round;
+  result->round = asked;
   result->header = EncodeHeader(header, record.value_bytes);
   result->bare_header = EncodeHeader(header, 0);
   if (slot->arena_offset.has_value() && record.value_bytes > 0) {

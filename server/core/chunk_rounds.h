@@ -9,15 +9,19 @@
 // closed round at once, from what is kept. A push that is repeated finds its seat
 // taken and only says where the answer is to go.
 //
+// What keeps a round open, and who counts in it, is its group's policy's affair; see
+// round_policy.h.
+//
 // A member that has ended its data and follows is not waited for in a round, but
-// the round after it does not close before the follower has asked for this one:
-// then two results are all that anybody can still need.
+// no result is dropped that a follower has not asked for: with two results that are
+// kept, the round after one does not close before it.
 //
 // Thread-safe: one mutex, which is held while a round is closed.
 
 #ifndef SYNCGRADS_SERVER_CORE_CHUNK_ROUNDS_H_
 #define SYNCGRADS_SERVER_CORE_CHUNK_ROUNDS_H_
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -34,32 +38,33 @@
 #include "server/core/contribution.h"
 #include "server/core/gradient_alerts.h"
 #include "server/core/roster.h"
+#include "server/core/round_policy.h"
 #include "server/core/round_result.h"
+#include "server/core/served_chunk.h"
 #include "server/state/slots.h"
 
 namespace syncgrads::server {
 
-// An open round that somebody waits for.
-struct ChunkWait {
-  Round round{};
-  // When the first contribution came.
-  absl::Time since;
-  std::vector<MemberId> missing;
+// Is told of contributions as they come. Thread-safe; called without locks.
+class SeatListener {
+ public:
+  virtual ~SeatListener() = default;
+  // The member has contributed to the open round, or skipped it.
+  virtual void Seated(Round round, MemberId member) = 0;
 };
 
-class ChunkRounds {
+class ChunkRounds : public ServedChunk {
  public:
-  // `plan` and `clock` must outlive this object. Results lie in `source`, at this
-  // chunk's `position` in it, unless it is null. Where a server that died has left
-  // closed rounds in it, they are kept and the next is open. `alerts` is told of
-  // contributions with NaNs and infinities.
+  // `plan` and `clock` must outlive this object, and so must `listener`, which may be
+  // null. Results lie in `source`, at this chunk's `position` in it, unless it is null.
+  // Where a server that died has left closed rounds in it, they are kept and the next
+  // is open. `alerts` is told of contributions with NaNs and infinities.
   ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
               std::shared_ptr<const Roster> roster, const Clock& clock,
               std::shared_ptr<SlotSource> source = nullptr, size_t position = 0,
-              std::shared_ptr<GradientAlerts> alerts = std::make_shared<GradientAlerts>());
+              std::shared_ptr<GradientAlerts> alerts = std::make_shared<GradientAlerts>(),
+              SeatListener* listener = nullptr);
 
-  // Seats a contribution, or answers it. The header has passed CheckPush.
-  //
   // Answers instead of a result:
   //   FailedPrecondition  the sender is gone, or of another incarnation or epoch;
   //                       the round is not open yet, or no longer kept; or the
@@ -71,31 +76,20 @@ class ChunkRounds {
   //   OutOfRange          all members that had data have ended or gone
   //   InvalidArgument     it has a NaN or an infinity, which the group refuses; the
   //                       round has been closed without it
-  void Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink);
-  // The same, but leaves it to the caller to call Close, on any thread, if it
-  // returns true: nothing else keeps the round open.
   [[nodiscard]] bool Seat(const PushHeader& header, Payload payload,
-                          std::shared_ptr<AnswerSink> sink);
+                          std::shared_ptr<AnswerSink> sink) override;
   // Closes the open round unless it waits for somebody.
-  void Close();
-
-  // Takes note of a change of membership, which may close the open round.
-  void SetRoster(std::shared_ptr<const Roster> roster);
-
-  // Neither the round that is returned, the oldest without a contribution, nor a
-  // later one is closed until Release.
-  Round Hold();
-  void Release();
-
+  void Close() override;
+  [[nodiscard]] bool Fix(Round round, const std::vector<MemberId>& members) override;
+  void SetRoster(std::shared_ptr<const Roster> roster) override;
+  Round Hold() override;
+  void Release() override;
   // What the open round waits for, if anybody has a seat in it.
-  std::optional<ChunkWait> Explain() const;
-
-  // The result of a round that has closed; null if it is not kept any more. Its slot
-  // is not written again while the result is held.
-  std::shared_ptr<const RoundResult> Kept(Round round) const;
-
-  // All rounds before this one have closed.
-  Round open_round() const;
+  std::optional<ChunkWait> Explain() const override;
+  std::shared_ptr<const RoundResult> Kept(Round round) const override;
+  Round open_round() const override;
+  uint64_t late_contributions() const override;
+  size_t result_bytes() const override { return chunk_.bytes(); }
 
  private:
   struct Taken {
@@ -112,10 +106,19 @@ class ChunkRounds {
     bool with_payload;
   };
   using Answers = std::vector<Answer>;
+  // A closed round.
+  struct KeptRound {
+    std::shared_ptr<const RoundResult> result;
+    RoundRecord record;
+  };
+  enum class Pushed {
+    kAnswered,  // or only its answer goes elsewhere
+    kSeated,
+    kAsked,  // for a round that has closed
+  };
 
-  // Whether the push has to be followed by an attempt to close.
-  bool PushLocked(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink,
-                  Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Pushed PushLocked(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink,
+                    Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Why a contribution of `member`, made in epoch `made_in`, has no seat in the open
   // round.
   absl::Status CheckSeatLocked(MemberId member, uint64_t made_in, bool skip) const
@@ -126,28 +129,25 @@ class ChunkRounds {
   void SkipToLocked(Round round, Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the seats of those whom a new epoch leaves out.
   void UnseatOutsidersLocked(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckSenderLocked(const PushHeader& header, const Roster::Entry* sender) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Answers from what is kept of the rounds before the open one.
   void AnswerClosedLocked(const PushHeader& header, std::shared_ptr<AnswerSink> sink,
                           Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the open round waits for nobody, and somebody for it.
   bool CanCloseLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TryCloseLocked(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the open round waits for this member: for its contribution, or, if it
-  // follows, for it to have asked for a result that closing would drop.
-  bool WaitsForLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether a member that has data for the open round has a seat in it.
-  bool AnyDataLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Calls `ask` with the open round as its policy sees it.
+  template <typename Ask>
+  auto AskPolicyLocked(Ask ask) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a member of a later epoch has data: followers go on to its rounds.
   bool AnyDataLaterLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Followers who have not asked for a result that closing the open round would drop.
+  std::vector<MemberId> BehindLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AnybodyFollowsLocked(const Epoch& epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes the open round's result, or says why there is none. Answers those whose
   // contributions were not taken, or not as they were.
-  absl::StatusOr<std::shared_ptr<const RoundResult>> CloseLocked(const Epoch& epoch,
-                                                                 Answers& answers)
+  absl::StatusOr<KeptRound> CloseLocked(const Epoch& epoch, Answers& answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What is seated, in rank order.
+  // What is seated and counts, in rank order.
   std::vector<Seated> SeatedLocked(const Epoch& epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The arithmetic of closing.
   absl::StatusOr<Closed> ComputeLocked(absl::Span<const Seated> contributions, Slot& slot)
@@ -159,10 +159,16 @@ class ChunkRounds {
   void AnswerLeftOutLocked(const RoundRecord& record, std::shared_ptr<const Slot> slot,
                            Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Send(Answers answers);
-  // What is sent of a closed round, to those of whose contributions `left_out` was
-  // left out.
-  std::shared_ptr<const RoundResult> ResultOf(RoundRecord record, std::shared_ptr<const Slot> slot,
+  // What is sent of a closed round, in answer to a push to `asked`, to those of whose
+  // contributions `left_out` was left out. `newest` is named in it unless it is 0.
+  std::shared_ptr<const RoundResult> ResultOf(const RoundRecord& record,
+                                              std::shared_ptr<const Slot> slot, Round asked,
+                                              Round newest = {},
                                               std::vector<uint32_t> left_out = {}) const;
+  // A contribution to a round that closes, or has closed, without it.
+  void NoteLateLocked(MemberId member, Round round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The same of those who are seated, and do not count.
+  void SettleSeatsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerSeatsLocked(std::shared_ptr<const RoundResult> result, Answers& answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The members of the open round's epoch that keep it from closing.
@@ -176,9 +182,11 @@ class ChunkRounds {
   const Generation generation_;
   const Clock& clock_;
   const std::shared_ptr<GradientAlerts> alerts_;
-  SlotPool pool_;
+  SeatListener* const listener_;
 
   mutable Mutex mutex_;
+  const std::unique_ptr<RoundPolicy> policy_ ABSL_PT_GUARDED_BY(mutex_);
+  SlotPool pool_;
   std::shared_ptr<const Roster> roster_ ABSL_GUARDED_BY(mutex_);
   Round open_ ABSL_GUARDED_BY(mutex_);
   // Of those who have pushed to the open round, all of them members of its epoch.
@@ -188,9 +196,11 @@ class ChunkRounds {
   std::optional<Round> held_from_ ABSL_GUARDED_BY(mutex_);
   // The newest round that each member has asked for.
   std::map<MemberId, Round> asked_ ABSL_GUARDED_BY(mutex_);
-  // The results of the newest round and, while somebody follows, the one before.
-  std::shared_ptr<const RoundResult> newest_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<const RoundResult> before_newest_ ABSL_GUARDED_BY(mutex_);
+  // The newest rounds, newest first: as many as somebody may still ask for.
+  std::deque<KeptRound> kept_ ABSL_GUARDED_BY(mutex_);
+  // The newest round in which each member's contribution has counted, or was late.
+  std::map<MemberId, Round> settled_ ABSL_GUARDED_BY(mutex_);
+  uint64_t late_contributions_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace syncgrads::server

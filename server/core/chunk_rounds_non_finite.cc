@@ -14,6 +14,7 @@ void ChunkRounds::SetAsideNonFiniteLocked(const Epoch& epoch, Answers& answers) 
   for (const Member& member : epoch.members) {
     const auto seat = seats_.find(member.id);
     if (seat == seats_.end() || seat->second.contribution.skip) continue;
+    if (!policy_->Counts(open_, member.id)) continue;
     Taken& taken = seat->second;
     const std::vector<NonFinite> found = FindNonFinite(chunk_, taken.contribution);
     if (found.empty()) continue;
@@ -46,7 +47,8 @@ void ChunkRounds::AnswerLeftOutLocked(const RoundRecord& record, std::shared_ptr
       ++seat;
       continue;
     }
-    answers.push_back({std::move(taken.sink), ResultOf(record, slot, std::move(taken.left_out)),
+    answers.push_back({std::move(taken.sink),
+                       ResultOf(record, slot, record.round, {}, std::move(taken.left_out)),
                        !taken.without_result});
     seat = seats_.erase(seat);
   }

@@ -38,6 +38,7 @@
 #include "server/core/jobs.h"
 #include "server/core/journal.h"
 #include "server/core/plan_log.h"
+#include "server/core/quorum_tally.h"
 #include "server/core/store.h"
 
 namespace syncgrads::server {
@@ -106,6 +107,10 @@ class CoordinatedJob {
   // and begins the first epoch if it can begin.
   void TellApplied();
   void TryStart();
+  // Contributions to a round of a group with a quorum are complete on a server.
+  void Arrived(ServerIndex server, const Arrival& arrival);
+  // Fixes the sets of the rounds that can be decided now. To be called often.
+  void DecideRounds();
   // A server's answer to the epoch that is proposed; others are ignored.
   void OpenRounds(ServerIndex server, uint64_t sequence, const std::vector<GroupRound>& rounds);
 
@@ -215,6 +220,10 @@ class CoordinatedJob {
   void TryGrow();
   // The members that the next epoch needs, in words, if there are too few.
   std::string WhatIsMissing(size_t members) const;
+  // From now on the group's rounds are decided, if its policy is a quorum.
+  void BeginTally(const GroupPlan& plan);
+  // Decides the group's next round, if it can be.
+  bool DecideRound(GroupId group, QuorumTally& tally);
   // Whether the group that states belong to has come to its end.
   bool IsOver() const;
 
@@ -241,6 +250,7 @@ class CoordinatedJob {
   bool epoch_told_ = false;
   std::optional<EpochProposal> proposal_;
   GroupRegistry groups_;
+  std::map<GroupId, QuorumTally> tallies_;
   // What came while an epoch was proposed: a new group begins in the next.
   std::vector<RegistrationRequest> postponed_;
   Announcements announcements_;

@@ -205,11 +205,22 @@ void Coordinator::OpenRounds(ServerIndex server, uint64_t sequence,
   for (auto& [name, job] : jobs_) job->OpenRounds(server, sequence, rounds);
 }
 
+void Coordinator::Arrived(ServerIndex server, const std::vector<Arrival>& arrivals) {
+  MutexLock lock(mutex_);
+  for (const Arrival& arrival : arrivals) {
+    CoordinatedJob* job = FindLocked(arrival.job);
+    if (job == nullptr) continue;
+    job->Arrived(server, arrival);
+    job->DecideRounds();
+  }
+}
+
 void Coordinator::Tick() {
   MutexLock lock(mutex_);
   for (auto& [name, job] : jobs_) {
     if (job->closed()) continue;
     job->DropLost();
+    job->DecideRounds();
     if (job->AllGone()) CloseLocked(*job, "no worker is left");
   }
   ForgetClosedLocked();

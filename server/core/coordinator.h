@@ -87,6 +87,8 @@ class Coordinator {
   void Applied(ServerIndex server, const ServerLink* link, uint64_t sequence);
   // It could still take so many bytes.
   void HasRoom(ServerIndex server, const ServerLink* link, uint64_t bytes);
+  // Contributions are complete on a server.
+  void Arrived(ServerIndex server, const std::vector<Arrival>& arrivals);
   // The answer to EpochProposed.
   void OpenRounds(ServerIndex server, uint64_t sequence, const std::vector<GroupRound>& rounds);
 

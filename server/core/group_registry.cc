@@ -79,8 +79,15 @@ absl::Status GroupRegistry::CheckMemory(const GroupPlan& plan, uint64_t members)
     ++arrays_of_results;
   }
   // Of a group that closes with the first, that is the only one.
-  const uint64_t contributors = plan.spec.policy == Policy::kFirst ? 1 : members;
-  const uint64_t arrays = contributors + Arena::kSets * arrays_of_results;
+  const uint64_t contributors = std::holds_alternative<First>(plan.spec.policy) ? 1 : members;
+  uint64_t sets = Arena::kSets;
+  const auto* quorum = std::get_if<Quorum>(&plan.spec.policy);
+  if (quorum != nullptr && std::holds_alternative<Reduction>(plan.spec.rule)) {
+    sets = std::max<uint64_t>(sets, quorum->kept + 1);
+  }
+  // Each member may be reading another version.
+  if (std::holds_alternative<Staleness>(plan.spec.policy)) sets = members + 1;
+  const uint64_t arrays = contributors + sets * arrays_of_results;
   for (uint32_t server = 0; server < bytes.size(); ++server) {
     const std::optional<uint64_t> available = available_(ServerIndex{server});
     // Divided, since the product may not fit a number.

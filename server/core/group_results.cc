@@ -44,7 +44,10 @@ StateLayout LayoutOf(const GroupPlan& plan, ServerIndex self, Generation generat
 bool WorthSharing(const GroupPlan& plan, const StateLayout& layout) {
   // Its rounds do not wait until the result of the one before has been read, which
   // is what makes two slots of a chunk enough.
-  if (plan.spec.policy == Policy::kFirst) return false;
+  if (std::holds_alternative<First>(plan.spec.policy) ||
+      std::holds_alternative<Staleness>(plan.spec.policy)) {
+    return false;
+  }
   size_t total = 0;
   for (const StateLayout::Chunk& chunk : layout.chunks) total += chunk.value_bytes;
   return total >= kMinSharedBytes;

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "server/core/chunk_rounds.h"
+#include "server/core/chunk_versions.h"
 #include "server/state/state_file.h"
 
 namespace syncgrads::server {
@@ -12,13 +14,17 @@ namespace {
 
 constexpr size_t kMaxNamedTensors = 10;
 
+constexpr char kCompleteHere[] =
+    "all contributions are here, and the coordinator has not said that they are everywhere";
+
 // Below this, a reduction takes less time than waking another thread for it.
 constexpr size_t kMinHandedOnBytes = 64 << 10;
 
 }  // namespace
 
 Job::Job(std::string name, std::string token, Generation generation, ServerIndex self,
-         const Clock& clock, Closers* closers, const StateDirectory* state)
+         const Clock& clock, Closers* closers, const StateDirectory* state,
+         const ArrivalRelay* arrivals)
     : name_(std::move(name)),
       token_(std::move(token)),
       generation_(generation),
@@ -26,6 +32,7 @@ Job::Job(std::string name, std::string token, Generation generation, ServerIndex
       clock_(clock),
       closers_(closers),
       state_(state),
+      arrivals_(arrivals),
       roster_(std::make_shared<Roster>()) {}
 
 size_t Job::MemberCount() const {
@@ -45,17 +52,30 @@ absl::StatusOr<GroupResults> Job::OpenResults(const GroupPlan& plan, uint64_t se
 void Job::AddGroup(std::shared_ptr<const GroupPlan> plan, uint64_t sequence,
                    absl::StatusOr<GroupResults> results) {
   MutexLock change(change_mutex_);
-  auto group = std::make_shared<Group>(Group{plan, sequence, std::move(results), {}});
+  auto group = std::make_shared<Group>(Group{plan, sequence, std::move(results), nullptr, {}});
+  if (arrivals_ != nullptr && std::holds_alternative<Quorum>(plan->spec.policy)) {
+    group->arrivals =
+        std::make_unique<Arrivals>(Arrival{name_, generation_, plan->id, {}, {}}, *arrivals_);
+  }
   MutexLock lock(mutex_);
   size_t position = 0;  // among the chunks of this server
   for (uint32_t c = 0; c < plan->servers.size(); ++c) {
     const bool here = plan->servers[c] == self_ && group->results.ok();
-    group->chunks.push_back(
-        here ? std::make_unique<ChunkRounds>(*plan, ChunkId{c}, generation_, roster_, clock_,
-                                             group->results->source, position++, alerts_)
-             : nullptr);
+    group->chunks.push_back(here ? MakeChunk(*group, ChunkId{c}, position++) : nullptr);
   }
+  if (group->arrivals != nullptr) group->arrivals->SetChunks(position);
   groups_.emplace(plan->id, std::move(group));
+}
+
+std::unique_ptr<ServedChunk> Job::MakeChunk(const Group& group, ChunkId chunk,
+                                            size_t position) const {
+  if (std::holds_alternative<Staleness>(group.plan->spec.policy)) {
+    return std::make_unique<ChunkVersions>(*group.plan, chunk, generation_, roster_, clock_,
+                                           group.results->source, position, alerts_);
+  }
+  return std::make_unique<ChunkRounds>(*group.plan, chunk, generation_, roster_, clock_,
+                                       group.results->source, position, alerts_,
+                                       group.arrivals.get());
 }
 
 std::vector<std::string> Job::StatePaths() const {
@@ -83,7 +103,7 @@ void Job::ChangeRoster(Change change) {
     roster = roster_;
   }
   for (const std::shared_ptr<const Group>& group : Groups()) {
-    for (const std::unique_ptr<ChunkRounds>& chunk : group->chunks) {
+    for (const std::unique_ptr<ServedChunk>& chunk : group->chunks) {
       if (chunk != nullptr) chunk->SetRoster(roster);
     }
   }
@@ -96,7 +116,7 @@ void Job::AddEpoch(const Epoch& epoch) {
   }
   ChangeRoster([&epoch](Roster& roster) { roster.Add(epoch); });
   for (const std::shared_ptr<const Group>& group : Groups()) {
-    for (const std::unique_ptr<ChunkRounds>& chunk : group->chunks) {
+    for (const std::unique_ptr<ServedChunk>& chunk : group->chunks) {
       if (chunk != nullptr) chunk->Release();
     }
   }
@@ -110,6 +130,19 @@ void Job::Remove(const MemberGone& gone) {
   ChangeRoster([&gone](Roster& roster) { roster.Remove(gone); });
 }
 
+void Job::FixQuorum(const QuorumSet& set) {
+  const std::shared_ptr<const Group> group = FindGroup(set.group);
+  if (group == nullptr) return;
+  for (const std::unique_ptr<ServedChunk>& chunk : group->chunks) {
+    if (chunk != nullptr && chunk->Fix(set.round, set.members)) Close(group, *chunk);
+  }
+}
+
+void Job::Close(const std::shared_ptr<const Group>& group, ServedChunk& chunk) const {
+  if (closers_ == nullptr || chunk.result_bytes() < kMinHandedOnBytes) return chunk.Close();
+  closers_->Run([chunk = std::shared_ptr<ServedChunk>(group, &chunk)] { chunk->Close(); });
+}
+
 std::vector<GroupRound> Job::Hold(const std::string& held_for) {
   {
     MutexLock lock(mutex_);
@@ -118,7 +151,7 @@ std::vector<GroupRound> Job::Hold(const std::string& held_for) {
   std::vector<GroupRound> rounds;
   for (const std::shared_ptr<const Group>& group : Groups()) {
     GroupRound oldest{group->plan->id, FirstRound(group->plan->spec.rule)};
-    for (const std::unique_ptr<ChunkRounds>& chunk : group->chunks) {
+    for (const std::unique_ptr<ServedChunk>& chunk : group->chunks) {
       if (chunk != nullptr) oldest.round = std::max(oldest.round, chunk->Hold());
     }
     rounds.push_back(oldest);
@@ -162,7 +195,7 @@ std::shared_ptr<Presence> Job::PresenceOf(MemberId member) {
 }
 
 void Job::Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink) {
-  absl::StatusOr<std::shared_ptr<ChunkRounds>> chunk = Route(header, payload);
+  absl::StatusOr<std::shared_ptr<ServedChunk>> chunk = Route(header, payload);
   if (chunk.ok()) {
     if (closers_ == nullptr || TotalBytes(payload.pieces) < kMinHandedOnBytes) {
       return (*chunk)->Push(header, std::move(payload), std::move(sink));
@@ -184,7 +217,7 @@ void Job::Push(const PushHeader& header, Payload payload, std::shared_ptr<Answer
   sink->Send(std::move(result), false);
 }
 
-absl::StatusOr<std::shared_ptr<ChunkRounds>> Job::Route(const PushHeader& header,
+absl::StatusOr<std::shared_ptr<ServedChunk>> Job::Route(const PushHeader& header,
                                                         const Payload& payload) const {
   if (header.generation != generation_) {
     return absl::FailedPreconditionError(
@@ -210,7 +243,7 @@ absl::StatusOr<std::shared_ptr<ChunkRounds>> Job::Route(const PushHeader& header
   }
   std::string sender = absl::StrCat("member ", ToNumber(header.member));
   SYNCGRADS_RETURN_IF_ERROR(CheckPush(*group->plan, header, payload.pieces, sender));
-  return std::shared_ptr<ChunkRounds>(group, group->chunks[c].get());
+  return std::shared_ptr<ServedChunk>(group, group->chunks[c].get());
 }
 
 std::shared_ptr<const Job::Group> Job::FindGroup(GroupId id) const {
@@ -247,7 +280,7 @@ absl::StatusOr<std::vector<std::shared_ptr<const RoundResult>>> Job::HoldRound(
     return absl::NotFoundError(absl::StrCat("job \"", name_, "\" has no group ", ToNumber(id)));
   }
   std::vector<std::shared_ptr<const RoundResult>> results;
-  for (const std::unique_ptr<ChunkRounds>& chunk : group->chunks) {
+  for (const std::unique_ptr<ServedChunk>& chunk : group->chunks) {
     if (chunk == nullptr) continue;
     results.push_back(chunk->Kept(round));
     if (results.back() != nullptr) continue;
@@ -304,6 +337,7 @@ std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
       }
     }
     for (auto& [round, wait] : by_round) {
+      if (wait.missing.empty() && wait.held_for.empty()) wait.held_for = kCompleteHere;
       const std::vector<TensorId>& named = tensors[round];
       wait.tensor_count = named.size();
       for (size_t t = 0; t < std::min(named.size(), kMaxNamedTensors); ++t) {
@@ -313,6 +347,21 @@ std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
     }
   }
   return waits;
+}
+
+std::vector<Arrival> Job::NewestArrivals() const {
+  std::vector<Arrival> all;
+  for (const std::shared_ptr<const Group>& group : Groups()) {
+    if (group->arrivals == nullptr) continue;
+    const std::vector<Arrival> newest = group->arrivals->Newest();
+    all.insert(all.end(), newest.begin(), newest.end());
+  }
+  return all;
+}
+
+std::shared_ptr<const Roster> Job::roster() const {
+  MutexLock lock(mutex_);
+  return roster_;
 }
 
 std::optional<Epoch> Job::epoch() const {
@@ -325,11 +374,12 @@ std::optional<Epoch> Job::epoch() const {
 std::vector<GroupProgress> Job::Progress() const {
   std::vector<GroupProgress> progress;
   for (const std::shared_ptr<const Group>& group : Groups()) {
-    GroupProgress row{group->plan->id, group->plan->spec.name, 0, Round{~uint64_t{0}}};
-    for (const std::unique_ptr<ChunkRounds>& chunk : group->chunks) {
+    GroupProgress row{group->plan->id, group->plan->spec.name, 0, Round{~uint64_t{0}}, 0};
+    for (const std::unique_ptr<ServedChunk>& chunk : group->chunks) {
       if (chunk == nullptr) continue;
       ++row.chunks;
       row.open = std::min(row.open, chunk->open_round());
+      row.late_contributions = std::max(row.late_contributions, chunk->late_contributions());
     }
     if (row.chunks == 0) row.open = FirstRound(group->plan->spec.rule);
     progress.push_back(std::move(row));

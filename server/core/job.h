@@ -17,13 +17,14 @@
 #include "common/mutex.h"
 #include "common/shm/region.h"
 #include "common/wire/frame.h"
-#include "server/core/chunk_rounds.h"
+#include "server/core/arrivals.h"
 #include "server/core/closers.h"
 #include "server/core/gradient_alerts.h"
 #include "server/core/group_results.h"
 #include "server/core/plan_change.h"
 #include "server/core/roster.h"
 #include "server/core/round_wait.h"
+#include "server/core/served_chunk.h"
 #include "server/state/state_directory.h"
 
 namespace syncgrads::server {
@@ -47,6 +48,8 @@ struct GroupProgress {
   std::string name;
   uint32_t chunks = 0;  // on this server
   Round open{};         // all earlier rounds have closed on all of them
+  // Contributions that came too late to count, of the chunk that has most of them.
+  uint64_t late_contributions = 0;
 };
 
 // Thread-safe.
@@ -55,9 +58,11 @@ class Job {
   // `clock` must outlive this object. `closers` close large rounds; null: the
   // thread that brings the last contribution does. It must outlive the pushes.
   // Closed rounds are kept over a crash in `state`, which must outlive this object;
-  // null: they are not.
+  // null: they are not. Arrivals at rounds of groups with a quorum are told to
+  // `arrivals`, which must outlive it too, and may be null.
   Job(std::string name, std::string token, Generation generation, ServerIndex self,
-      const Clock& clock, Closers* closers = nullptr, const StateDirectory* state = nullptr);
+      const Clock& clock, Closers* closers = nullptr, const StateDirectory* state = nullptr,
+      const ArrivalRelay* arrivals = nullptr);
 
   const std::string& name() const { return name_; }
   const std::string& token() const { return token_; }
@@ -82,6 +87,7 @@ class Job {
   void AddEpoch(const Epoch& epoch);
   void End(const MemberEnded& ended);
   void Remove(const MemberGone& gone);
+  void FixQuorum(const QuorumSet& set);
   // Closes no round that nobody here has contributed to, until the next epoch.
   // Returns the oldest such round of each group. `held_for` is what the job waits
   // for, if it is more than a moment.
@@ -120,6 +126,11 @@ class Job {
   // What was wrong with gradients.
   GradientAlerts& alerts() const { return *alerts_; }
 
+  // Who has arrived at the newest round that is known of them here, of all groups with
+  // a quorum.
+  std::vector<Arrival> NewestArrivals() const;
+
+  std::shared_ptr<const Roster> roster() const;
   std::optional<Epoch> epoch() const;
   std::vector<GroupProgress> Progress() const;
 
@@ -129,20 +140,26 @@ class Job {
     // The change that registered it.
     uint64_t sequence = 0;
     absl::StatusOr<GroupResults> results;
+    // Null unless the policy is a quorum. Outlives the chunks.
+    std::unique_ptr<Arrivals> arrivals;
     // Null for chunks of other servers, and for all if there are no results.
-    std::vector<std::unique_ptr<ChunkRounds>> chunks;
+    std::vector<std::unique_ptr<ServedChunk>> chunks;
   };
 
   size_t MemberCount() const;
+  std::unique_ptr<ServedChunk> MakeChunk(const Group& group, ChunkId chunk, size_t position) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<const Group> FindGroup(GroupId id) const;
   std::vector<std::shared_ptr<const Group>> Groups() const;
   // The chunk that a push is for, or why there is none.
-  absl::StatusOr<std::shared_ptr<ChunkRounds>> Route(const PushHeader& header,
+  absl::StatusOr<std::shared_ptr<ServedChunk>> Route(const PushHeader& header,
                                                      const Payload& payload) const;
   // Changes the roster and shows it to every chunk.
   template <typename Change>
   void ChangeRoster(Change change);
   std::shared_ptr<Presence> PresenceOf(MemberId member);
+  // Closes a round that is large on another thread.
+  void Close(const std::shared_ptr<const Group>& group, ServedChunk& chunk) const;
 
   const std::string name_;
   const std::string token_;
@@ -152,6 +169,7 @@ class Job {
   Closers* const closers_;
   const StateDirectory* const state_;
   const std::shared_ptr<GradientAlerts> alerts_ = std::make_shared<GradientAlerts>();
+  const ArrivalRelay* const arrivals_;
 
   mutable Mutex mutex_;
   // Held over a whole change, so that chunks see changes in order.

@@ -39,7 +39,7 @@ std::vector<GroupRound> Jobs::Apply(const PlanChange& change) {
     plan_ = change.plan;
     if (const auto* opened = std::get_if<JobOpened>(&change.kind)) {
       jobs_[change.job] = std::make_shared<Job>(change.job, opened->token, change.generation, self_,
-                                                clock_, closers_, state_.directory);
+                                                clock_, closers_, state_.directory, &arrivals_);
       all_done_ = false;
       return {};
     }
@@ -76,6 +76,8 @@ std::vector<GroupRound> Jobs::ApplyTo(Job& job, const PlanChange& change) const 
   } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
     if (!gone->in_order) NoteDrop(job, *gone);
     job.Remove(*gone);
+  } else if (const auto* quorum = std::get_if<QuorumSet>(&change.kind)) {
+    job.FixQuorum(*quorum);
   } else if (const auto* proposed = std::get_if<EpochProposed>(&change.kind)) {
     return job.Hold(proposed->held_for);
   }
@@ -118,9 +120,9 @@ absl::StatusOr<std::vector<HeldRounds>> Jobs::Restore(State state, const PlanSta
     if (const auto* end = std::get_if<JobClosed>(&change.kind)) all_done = end->last;
     if (closed.contains({change.job, change.generation})) continue;
     if (opens) {
-      jobs[change.job] =
-          std::make_shared<Job>(change.job, std::get<JobOpened>(change.kind).token,
-                                change.generation, self_, clock_, closers_, state.directory);
+      jobs[change.job] = std::make_shared<Job>(change.job, std::get<JobOpened>(change.kind).token,
+                                               change.generation, self_, clock_, closers_,
+                                               state.directory, &arrivals_);
       continue;
     }
     const auto job = jobs.find(change.job);
@@ -194,6 +196,15 @@ void Jobs::ReportAlerts(const Job& job) const {
   if (alerts.more == 0) return;
   journal_->Warn(
       absl::StrCat("job \"", job.name(), "\": ", alerts.more, " more gradients like these"));
+}
+
+std::vector<Arrival> Jobs::NewestArrivals() const {
+  std::vector<Arrival> all;
+  for (const std::shared_ptr<Job>& job : All()) {
+    const std::vector<Arrival> newest = job->NewestArrivals();
+    all.insert(all.end(), newest.begin(), newest.end());
+  }
+  return all;
 }
 
 uint64_t Jobs::applied() const {

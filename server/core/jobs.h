@@ -50,6 +50,11 @@ class Jobs {
   // contributed to, by group.
   std::vector<GroupRound> Apply(const PlanChange& change);
 
+  // Where the jobs tell who has arrived at rounds with a quorum.
+  ArrivalRelay& arrivals() { return arrivals_; }
+  // Of all jobs, again.
+  std::vector<Arrival> NewestArrivals() const;
+
   // The newest change that was applied, and the plan that it belongs to.
   uint64_t applied() const;
   uint64_t plan() const;
@@ -82,6 +87,7 @@ class Jobs {
   const Clock& clock_;
   Journal* const journal_;
   Closers* const closers_;
+  ArrivalRelay arrivals_;
 
   State state_;
 

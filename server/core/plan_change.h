@@ -30,13 +30,23 @@ struct JobClosed {
   bool last = false;
 };
 
+// A round of a group with a quorum closes with the contributions of these members. It
+// takes the place of those of earlier rounds: they have closed on every server, or
+// nobody could have contributed to this one.
+struct QuorumSet {
+  GroupId group{};
+  Round round{};
+  std::vector<MemberId> members;
+};
+
 struct PlanChange {
-  // Counts from 1 over all jobs of a plan, without gaps.
+  // Counts from 1 over all jobs of a plan, without gaps but for those QuorumSets that
+  // another has taken the place of.
   uint64_t sequence = 0;
   std::string job;
   Generation generation{};
   std::variant<JobOpened, std::shared_ptr<const GroupPlan>, EpochProposed, Epoch, MemberEnded,
-               MemberGone, JobClosed>
+               MemberGone, JobClosed, QuorumSet>
       kind;
   // Which plan the sequence belongs to; see PlanStart.
   uint64_t plan = 0;

@@ -102,6 +102,7 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
       group.set_name(progress.name);
       group.set_chunks(progress.chunks);
       group.set_open_round(ToNumber(progress.open));
+      group.set_late_contributions(progress.late_contributions);
     }
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

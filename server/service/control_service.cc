@@ -132,6 +132,8 @@ class FollowStream : public DuplexStream<v1::ServerSignal, v1::PlanSignal>, publ
       case v1::ServerSignal::kOpenRounds:
         return coordinator_.OpenRounds(*server_, signal.open_rounds().sequence(),
                                        RoundsFromProto(signal.open_rounds().rounds()));
+      case v1::ServerSignal::kArrived:
+        return coordinator_.Arrived(*server_, FromProto(signal.arrived()));
       case v1::ServerSignal::KIND_NOT_SET:
         break;
     }

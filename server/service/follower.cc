@@ -67,8 +67,19 @@ class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::Pl
     StartCall();
   }
 
+  // Those that come while one is being written go in one message.
+  void Arrive(const Arrival& arrival) {
+    MutexLock lock(mutex_);
+    arrivals_.push_back(arrival);
+    // Before the hello there is nothing under way, and nothing may be sent.
+    if (!outgoing_.empty() || !greeted_) return;
+    TakeArrivals();
+    StartWrite(&outgoing_.front());
+  }
+
   void Send(v1::ServerSignal signal) {
     MutexLock lock(mutex_);
+    greeted_ = true;
     outgoing_.push_back(std::move(signal));
     if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
   }
@@ -86,7 +97,15 @@ class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::Pl
     MutexLock lock(mutex_);
     if (!ok) return;  // the stream is over, and OnDone follows
     outgoing_.pop_front();
+    TakeArrivals();
     if (!outgoing_.empty()) StartWrite(&outgoing_.front());
+  }
+
+  void TakeArrivals() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (v1::Arrived& arrived : ToProto(arrivals_)) {
+      *outgoing_.emplace_back().mutable_arrived() = std::move(arrived);
+    }
+    arrivals_.clear();
   }
 
   void OnDone(const grpc::Status& status) override { follower_.OnDone(FromGrpc(status)); }
@@ -97,6 +116,8 @@ class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::Pl
   Mutex mutex_;
   // The front is being written.
   std::deque<v1::ServerSignal> outgoing_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);
+  bool greeted_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 Follower::Follower(FollowerOptions options, Jobs& jobs, const Clock& clock, Journal& journal)
@@ -141,7 +162,16 @@ void Follower::Tick() {
   hello.set_plan(jobs_.plan());
   hello.set_token(options_.server_token);
   first.front().set_available_bytes(options_.available_memory());
+  // What arrives from here on is told on this stream too, or is among these.
+  for (v1::Arrived& arrived : ToProto(jobs_.NewestArrivals())) {
+    *first.emplace_back().mutable_arrived() = std::move(arrived);
+  }
   started->Start(first);
+}
+
+void Follower::Arrived(const Arrival& arrival) {
+  MutexLock lock(mutex_);
+  if (stream_ != nullptr) stream_->Arrive(arrival);
 }
 
 absl::Status Follower::status() const {

@@ -49,6 +49,9 @@ class Follower {
   // Connects, or connects again when its time has come. To be called often.
   void Tick();
 
+  // To be told to the coordinator: now, if there is a stream, and again on the next.
+  void Arrived(const Arrival& arrival);
+
   // Not OK when the coordinator will not have this server; for good.
   absl::Status status() const;
 

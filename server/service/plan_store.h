@@ -20,6 +20,9 @@ struct StoredPlan {
   std::vector<Stored> records;
 };
 
+// A group with a quorum has a record for every step: now and then the log is written
+// anew without those that do not matter any more.
+//
 // Not thread-safe, as a Store.
 class PlanStore : public Store {
  public:
@@ -41,12 +44,17 @@ class PlanStore : public Store {
   Incarnation incarnation() const { return incarnation_; }
 
  private:
+  // Leaves out the QuorumSets that others have taken the place of.
+  absl::Status Compact();
+
   PlanStore(std::string path, std::unique_ptr<RecordLog> log, Incarnation incarnation)
       : path_(std::move(path)), log_(std::move(log)), incarnation_(incarnation) {}
 
   const std::string path_;
   std::unique_ptr<RecordLog> log_;
   Incarnation incarnation_;
+  // Added since the log was written as a whole.
+  uint64_t quorum_sets_ = 0;
 };
 
 }  // namespace syncgrads::server

@@ -79,6 +79,12 @@ struct PlanChangeWriter {
     out.mutable_closed()->set_reason(closed.reason);
     out.mutable_closed()->set_last(closed.last);
   }
+  void operator()(const QuorumSet& set) const {
+    v1::QuorumSet& proto = *out.mutable_quorum();
+    proto.set_group(ToNumber(set.group));
+    proto.set_round(ToNumber(set.round));
+    for (MemberId member : set.members) proto.add_members(ToNumber(member));
+  }
 };
 
 absl::StatusOr<decltype(PlanChange::kind)> KindOf(const v1::PlanSignal& signal) {
@@ -102,6 +108,11 @@ absl::StatusOr<decltype(PlanChange::kind)> KindOf(const v1::PlanSignal& signal) 
                         RoundsFromProto(signal.gone().last_rounds())};
     case v1::PlanSignal::kClosed:
       return JobClosed{signal.closed().reason(), signal.closed().last()};
+    case v1::PlanSignal::kQuorum: {
+      QuorumSet set{GroupId{signal.quorum().group()}, Round{signal.quorum().round()}, {}};
+      for (uint32_t member : signal.quorum().members()) set.members.push_back(MemberId{member});
+      return set;
+    }
     case v1::PlanSignal::KIND_NOT_SET:
       break;
   }
@@ -183,6 +194,34 @@ CheckpointReport FromProto(const v1::CheckpointReport& report) {
   CheckpointReport out{report.step(), report.path()};
   if (report.has_error()) out.path = syncgrads::FromProto(report.error());
   return out;
+}
+
+std::vector<v1::Arrived> ToProto(const std::vector<Arrival>& arrivals) {
+  std::vector<v1::Arrived> out;
+  for (const Arrival& arrival : arrivals) {
+    const bool like_last = !out.empty() && out.back().job() == arrival.job &&
+                           out.back().generation() == ToNumber(arrival.generation) &&
+                           out.back().group() == ToNumber(arrival.group) &&
+                           out.back().round() == ToNumber(arrival.round);
+    if (!like_last) {
+      v1::Arrived& proto = out.emplace_back();
+      proto.set_job(arrival.job);
+      proto.set_generation(ToNumber(arrival.generation));
+      proto.set_group(ToNumber(arrival.group));
+      proto.set_round(ToNumber(arrival.round));
+    }
+    out.back().add_members(ToNumber(arrival.member));
+  }
+  return out;
+}
+
+std::vector<Arrival> FromProto(const v1::Arrived& proto) {
+  std::vector<Arrival> arrivals;
+  for (uint32_t member : proto.members()) {
+    arrivals.push_back({proto.job(), Generation{proto.generation()}, GroupId{proto.group()},
+                        Round{proto.round()}, MemberId{member}});
+  }
+  return arrivals;
 }
 
 v1::RoundWait ToProto(const RoundWait& wait) {

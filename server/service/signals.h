@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "proto/admin.pb.h"
 #include "proto/control.pb.h"
+#include "server/core/arrivals.h"
 #include "server/core/coordinator.h"
 #include "server/core/job_signal.h"
 #include "server/core/plan_change.h"
@@ -29,6 +30,10 @@ std::vector<GroupRound> RoundsFromProto(
     const google::protobuf::RepeatedPtrField<v1::GroupRound>& rounds);
 
 CheckpointReport FromProto(const v1::CheckpointReport& report);
+
+// Neighbours that differ in the member alone become one message.
+std::vector<v1::Arrived> ToProto(const std::vector<Arrival>& arrivals);
+std::vector<Arrival> FromProto(const v1::Arrived& proto);
 
 v1::RoundWait ToProto(const RoundWait& wait);
 

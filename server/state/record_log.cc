@@ -77,16 +77,19 @@ absl::StatusOr<std::string> ReadAll(const std::string& path, int file) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Create(const std::string& path,
-                                                             const std::string& first) {
+absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Create(
+    const std::string& path, const std::vector<std::string>& first) {
   const std::string temporary = path + ".new";
   FileDescriptor file(
       open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
   if (!file.valid()) return Failed(temporary, "open");
-  SYNCGRADS_RETURN_IF_ERROR(Write(temporary, file.get(), first, 0));
+  uint64_t bytes = 0;
+  for (size_t number = 0; number < first.size(); ++number) {
+    SYNCGRADS_RETURN_IF_ERROR(Write(temporary, file.get(), first[number], number));
+    bytes += sizeof(Head) + first[number].size();
+  }
   if (rename(temporary.c_str(), path.c_str()) != 0) return Failed(path, "rename");
-  return std::unique_ptr<RecordLog>(
-      new RecordLog(path, std::move(file), 1, sizeof(Head) + first.size()));
+  return std::unique_ptr<RecordLog>(new RecordLog(path, std::move(file), first.size(), bytes));
 }
 
 absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Open(const std::string& path,

@@ -21,14 +21,18 @@ namespace syncgrads::server {
 // Not thread-safe.
 class RecordLog {
  public:
-  // A log that begins with `first`. It takes the place of any of that name at
+  // A log that begins with these records. It takes the place of any of that name at
   // once, or, if this fails, not at all.
   //
   // Errors:
   //   ResourceExhausted  there is no room for it
   //   Unavailable        the file cannot be written
   static absl::StatusOr<std::unique_ptr<RecordLog>> Create(const std::string& path,
-                                                           const std::string& first);
+                                                           const std::vector<std::string>& first);
+  static absl::StatusOr<std::unique_ptr<RecordLog>> Create(const std::string& path,
+                                                           const std::string& first) {
+    return Create(path, std::vector<std::string>{first});
+  }
 
   // The log that is there, and its records.
   //

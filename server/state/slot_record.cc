@@ -16,6 +16,7 @@
 //   u64 updates[updates]
 //   u32 counts[counts]
 //   u32 contributors[contributors]
+//   (u64 clock, u32 member)[clocks]
 
 namespace syncgrads::server {
 namespace {
@@ -35,8 +36,10 @@ struct Fixed {
   uint32_t contributors;
   uint32_t codec;
   ResidualGuard guard;
+  uint32_t clocks;
+  uint32_t reserved;
 };
-static_assert(sizeof(Fixed) == 80);
+static_assert(sizeof(Fixed) == 88);
 static_assert(std::is_trivially_copyable_v<ResidualGuard>);
 
 constexpr size_t kFixedAt = 16;
@@ -66,13 +69,13 @@ uint64_t WordOf(Round round) {
 
 size_t BytesOf(const Fixed& fixed) {
   return kListsAt + size_t{8} * fixed.updates + size_t{4} * fixed.counts +
-         size_t{4} * fixed.contributors;
+         size_t{4} * fixed.contributors + size_t{12} * fixed.clocks;
 }
 
 }  // namespace
 
 size_t RecordBytes(size_t spans, size_t contributors) {
-  const size_t bytes = kListsAt + 12 * spans + 4 * contributors;
+  const size_t bytes = kListsAt + 12 * spans + 16 * contributors;
   return (bytes + 63) / 64 * 64;
 }
 
@@ -95,6 +98,7 @@ void Publish(const RoundRecord& record, Slot& slot) {
   fixed.updates = static_cast<uint32_t>(slot.updates.size());
   fixed.counts = static_cast<uint32_t>(record.counts.size());
   fixed.contributors = static_cast<uint32_t>(record.contributors.size());
+  fixed.clocks = static_cast<uint32_t>(record.clocks.size());
   std::memcpy(slot.record.data() + kFixedAt, &fixed, sizeof(fixed));
   std::byte* out = slot.record.data() + kListsAt;
   const auto write = [&out](const auto& list) {
@@ -105,6 +109,13 @@ void Publish(const RoundRecord& record, Slot& slot) {
   write(slot.updates);
   write(record.counts);
   write(record.contributors);
+  for (const MemberClock& one : record.clocks) {
+    const uint32_t member = ToNumber(one.member);
+    const uint64_t clock = ToNumber(one.clock);
+    std::memcpy(out, &clock, sizeof(clock));
+    std::memcpy(out + sizeof(clock), &member, sizeof(member));
+    out += sizeof(clock) + sizeof(member);
+  }
   const uint64_t values = slot.values_checksum.has_value()
                               ? *slot.values_checksum
                               : BlocksChecksum(slot.values.data(), record.value_bytes);
@@ -154,6 +165,14 @@ absl::StatusOr<std::optional<RoundRecord>> ReadPublished(Slot& slot) {
   read(slot.updates, fixed.updates);
   read(record.counts, fixed.counts);
   read(record.contributors, fixed.contributors);
+  for (uint32_t i = 0; i < fixed.clocks; ++i) {
+    uint64_t clock;
+    uint32_t member;
+    std::memcpy(&clock, in, sizeof(clock));
+    std::memcpy(&member, in + sizeof(clock), sizeof(member));
+    record.clocks.push_back({MemberId{member}, Round{clock}});
+    in += sizeof(clock) + sizeof(member);
+  }
   return std::optional<RoundRecord>(std::move(record));
 }
 

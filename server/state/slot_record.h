@@ -24,6 +24,14 @@
 
 namespace syncgrads::server {
 
+// How many of a member's contributions have been applied.
+struct MemberClock {
+  MemberId member{};
+  Round clock{};
+
+  friend bool operator==(const MemberClock&, const MemberClock&) = default;
+};
+
 struct RoundRecord {
   Generation generation{};
   GroupId group{};
@@ -38,6 +46,9 @@ struct RoundRecord {
   std::vector<uint32_t> contributors;
   // Of the result.
   Codec codec = Codec::kRaw;
+  // Where contributions are applied one by one: at most as many as there is room for
+  // contributors.
+  std::vector<MemberClock> clocks;
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
 };

@@ -18,8 +18,8 @@ SlotPool::SlotPool(SlotShape shape, std::shared_ptr<SlotSource> source, size_t p
     return a.published->round > b.published->round;
   });
   const auto keeps = [this](const StoredSlot& one) {
-    if (!one.published.has_value() || kept_.size() == 2) return false;
-    return kept_.empty() || Next(one.published->round) == kept_.front().record.round;
+    if (!one.published.has_value() || kept_.size() == shape_.kept) return false;
+    return kept_.empty() || Next(one.published->round) == kept_.back().record.round;
   };
   std::vector<std::unique_ptr<Slot>> free;
   for (StoredSlot& one : stored) {

@@ -28,6 +28,8 @@ struct SlotShape {
   size_t optimizer_slots = 0;
   size_t spans = 0;
   size_t residual_bytes = 0;
+  // The newest rounds that are taken back from a source, at most.
+  size_t kept = 2;
 };
 
 // Thread-safe. Slots may outlive the pool.
@@ -47,7 +49,7 @@ class SlotPool {
   absl::StatusOr<std::shared_ptr<Slot>> Acquire() { return Acquire(shape_.value_bytes); }
 
   // The newest rounds that were in the source from the start and follow each
-  // other, at most two of them, newest first.
+  // other, at most as many as the shape says, newest first.
   struct Kept {
     RoundRecord record;
     std::shared_ptr<Slot> slot;

@@ -85,7 +85,7 @@ TEST(ValidateTest, RefusesCompressionThatCannotBe) {
   spec.compression.pop_back();
   ExpectError(Validate(spec), kInvalid, {"compression of 1 tensors", "2 tensors"});
   spec = Compressed(push, Reduction::kSum);
-  spec.policy = Policy::kFirst;
+  spec.policy = First{};
   ExpectError(Validate(spec), kInvalid, {"\"kernel\"", "policy first"});
 }
 
@@ -96,6 +96,32 @@ TEST(CheckAgreementTest, NamesATensorThatIsCompressedInAnotherWay) {
   GroupSpec none = Model();
   none.compression.resize(2);
   EXPECT_THAT(CheckAgreement(none, Model(), "w0"), IsOk());
+}
+
+TEST(ValidateTest, RefusesAPolicyOutOfItsRangeOrOfAnotherRule) {
+  GroupSpec spec = Model();
+  spec.policy = Quorum{.least = 0};
+  ExpectError(Validate(spec), kInvalid, {"\"model\"", "least is 0"});
+  spec.policy = Quorum{.least = 1, .kept = 1};
+  ExpectError(Validate(spec), kInvalid, {"kept is 1", "from 2"});
+  spec.policy = Quorum{.least = 1, .grace = -absl::Seconds(1)};
+  ExpectError(Validate(spec), kInvalid, {"grace is -1s"});
+  spec.policy = Quorum{.least = 1};
+  spec.one_epoch = true;
+  ExpectError(Validate(spec), kInvalid, {"quorum", "one epoch"});
+  spec.one_epoch = false;
+  spec.policy = Staleness{};
+  ExpectError(Validate(spec), kInvalid, {"staleness", "average", "optimizer"});
+  spec.rule = Optimizer(Sgd{});
+  EXPECT_THAT(Validate(spec), IsOk());
+}
+
+TEST(CheckAgreementTest, NamesBothPolicies) {
+  GroupSpec ours = Model(), theirs = Model();
+  ours.policy = Quorum{.least = 2};
+  theirs.policy = Quorum{.least = 3};
+  ExpectError(CheckAgreement(ours, theirs, "w1"), kInvalid,
+              {"quorum(least=2", "\"w1\"", "quorum(least=3"});
 }
 
 TEST(CheckAgreementTest, AcceptsTheSameGroup) {

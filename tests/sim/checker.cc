@@ -161,7 +161,7 @@ void Checker::OnPushWritten(const std::string& bytes) {
   const auto group = job.groups.find(key.group);
   const bool may_be_other = group != job.groups.end() && !made_again &&
                             (group->second->spec.one_epoch || push->header.skip ||
-                             group->second->spec.policy == Policy::kFirst);
+                             std::holds_alternative<First>(group->second->spec.policy));
   if (!versions.empty() && !may_be_other) {
     Fail(key, absl::StrCat("the contribution of member ", ToNumber(member),
                            " was encoded again: it is sent as other bytes"));
@@ -214,7 +214,8 @@ void Checker::CheckFirst(const RoundKey& key, const server::RoundResult& sent, R
   std::vector<const Contribution*> contributions;
   if (!CheckContributors(key, job->second, plan, result.decoded, contributions)) return;
   CheckValues(key, plan, contributions, result);
-  if (plan.spec.policy == Policy::kSync) furthest_ = std::max(furthest_, ToNumber(key.round));
+  if (std::holds_alternative<Sync>(plan.spec.policy))
+    furthest_ = std::max(furthest_, ToNumber(key.round));
 }
 
 bool Checker::CheckContributors(const RoundKey& key, const Job& job, const GroupPlan& plan,
@@ -248,7 +249,7 @@ bool Checker::CheckContributors(const RoundKey& key, const Job& job, const Group
     }
     contributions.push_back(contribution);
   }
-  if (plan.spec.policy != Policy::kSync) {
+  if (!std::holds_alternative<Sync>(plan.spec.policy)) {
     if (ranks.size() == 1) return true;
     Fail(key, absl::StrCat("it takes one contribution, and has ", ranks.size()));
     return false;
@@ -379,7 +380,7 @@ void Checker::OnAnswer(MemberId member, const UpdateFrame& answer) {
   }
   const Job& job = jobs_.at(key.generation);
   const GroupPlan& plan = *job.groups.at(key.group);
-  if (plan.spec.policy != Policy::kSync) return;
+  if (!std::holds_alternative<Sync>(plan.spec.policy)) return;
   if (FindContribution(key, member, plan.spec.one_epoch, header.epoch) == nullptr) return;
   const Epoch* epoch = EpochOf(job, key.group, key.round);
   for (uint32_t rank = 0; rank < epoch->members.size(); ++rank) {

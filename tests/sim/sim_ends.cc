@@ -119,6 +119,8 @@ void FollowEnd::OnMessage(Freight& freight) {
     return;
   } else if (message.open_rounds.has_value()) {
     coordinator_.OpenRounds(*index_, message.open_rounds->sequence, message.open_rounds->rounds);
+  } else if (!message.arrived.empty()) {
+    coordinator_.Arrived(*index_, message.arrived);
   } else {
     coordinator_.Applied(*index_, this, message.applied);
   }

@@ -8,8 +8,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "proto/control.pb.h"
+#include "server/core/arrivals.h"
 #include "server/core/coordinator.h"
 #include "server/core/job.h"
 #include "server/core/jobs.h"
@@ -78,6 +80,7 @@ class JoinEnd : public ServerEnd,
 struct FollowMessage {
   std::optional<server::ServerIdentity> hello;
   std::optional<server::HeldRounds> open_rounds;
+  std::vector<server::Arrival> arrived;
   uint64_t applied = 0;
 };
 

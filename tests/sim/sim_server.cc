@@ -73,6 +73,12 @@ class SimServer::Following {
                    incarnation_, server_.jobs_->applied(), server_.jobs_->plan()};
     Send(std::move(hello));
     for (const auto& [job, rounds] : open_rounds_) Send({.open_rounds = rounds});
+    std::vector<server::Arrival> arrived = server_.jobs_->NewestArrivals();
+    if (!arrived.empty()) Send({.arrived = std::move(arrived)});
+  }
+
+  void Arrived(const server::Arrival& arrival) {
+    if (stream_ != nullptr) Send({.arrived = {arrival}});
   }
 
  private:
@@ -144,8 +150,13 @@ void SimServer::Start() {
         options, server::PlanLog(options_.servers, AddressOf(0), plan_.start.plan), *jobs_, world_,
         *this);
     coordinator_->Restore(*store_, plan_.start, plan_.records, held_);
+    jobs_->arrivals().SetSink([this](const server::Arrival& arrival) {
+      coordinator_->Arrived(ServerIndex{0}, {arrival});
+    });
   } else {
     following_ = std::make_unique<Following>(*this, plan_.start.incarnation, held_);
+    jobs_->arrivals().SetSink(
+        [this](const server::Arrival& arrival) { following_->Arrived(arrival); });
   }
   network_.Listen(AddressOf(options_.index), this);
   Tick();

@@ -136,7 +136,8 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
                      << std::endl;
   }
   if (team.is_master()) {
-    surroundings.out << "trained on: " << ToString(result.trained_on) << "\n";
+    surroundings.out << "made " << result.steps << " steps in " << result.rounds << " rounds\n"
+                     << "trained on: " << ToString(result.trained_on) << "\n";
     if (result.held_out.has_value()) {
       surroundings.out << "held out:   " << ToString(*result.held_out) << "\n";
     }

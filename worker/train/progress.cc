@@ -46,7 +46,9 @@ void ConsoleProgress::Stepped(uint64_t step, std::optional<double> loss) {
     if (is_last || now - shown_ >= kRedrawInterval) ShowBar(step, now);
   } else {
     const uint64_t interval = std::max<uint64_t>(1, plan_.steps / kLines);
-    if (is_last || step % interval == 0) ShowLine(step, now);
+    // Steps that a worker has missed are not shown, the next one is.
+    if (is_last || step / interval > shown_step_ / interval) ShowLine(step, now);
+    shown_step_ = step;
   }
 }
 

@@ -77,6 +77,7 @@ class ConsoleProgress : public Progress {
   TrainingPlan plan_;
   absl::Time started_;
   absl::Time shown_;
+  uint64_t shown_step_ = 0;
   double loss_sum_ = 0;
   uint64_t losses_ = 0;
   // The last one shown.

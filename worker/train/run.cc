@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/checkpoint/checkpoint_writer.h"
+#include "worker/job/consistency.h"
 #include "worker/nn/build.h"
 #include "worker/train/compute.h"
 #include "worker/train/model_file.h"
@@ -25,7 +26,7 @@ std::vector<RowId> AllRows(const WorkerData& data) {
 std::vector<RowId> RowsToEvaluate(const v1::JobFile& job, const DataSet& data, bool held_out,
                                   const Team& team) {
   std::vector<RowId> rows = RowsOf(data.data, job.data().holdout_every(), held_out);
-  if (!job.has_elastic()) return rows;
+  if (!ReadsAllData(job)) return rows;
   std::vector<RowId> part;
   for (size_t i = team.rank(); i < rows.size(); i += team.world_size()) part.push_back(rows[i]);
   return part;
@@ -62,6 +63,7 @@ absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team
   Model<T>& model = trainer->model();
   TrainingResult result;
   result.steps = trainer->steps();
+  result.rounds = trainer->rounds();
   const std::vector<RowId> rows = RowsToEvaluate(job.file, data, /*held_out=*/false, team);
   SYNCGRADS_ASSIGN_OR_RETURN(
       result.trained_on, Evaluate("evaluation/trained_on", model, trainer->loss(), data, rows, team,
@@ -145,6 +147,13 @@ absl::Status PredictAs(const Job& job, Team& team, const std::string& parameters
 absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,
                                            const TrainerOptions& options,
                                            const std::string& output) {
+  if (job.file.consistency().has_best_of()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const DataSet data, LoadWholeDataSet(job, team.world_size()));
+    TrainerOptions of_rank = options;
+    of_rank.rank = team.rank();
+    of_rank.owners = team.world_size();
+    return RunElasticTraining(job, data, team, of_rank, output);
+  }
   SYNCGRADS_ASSIGN_OR_RETURN(std::optional<Resumption> resumption,
                              ResumptionFor(job, options, team));
   const Job resumed = resumption.has_value() ? JobFor(job, resumption->manifest) : job;

@@ -18,6 +18,8 @@ namespace syncgrads {
 
 struct TrainingResult {
   uint64_t steps = 0;
+  // How often the workers have synchronised: `steps`, but for local steps.
+  uint64_t rounds = 0;
   // Over the rows of all workers: those trained on, and those held out, if any.
   Evaluation trained_on;
   std::optional<Evaluation> held_out;

@@ -46,20 +46,33 @@ absl::Status Trainer<T>::CheckStop() const {
 template <typename T>
 absl::Status Trainer<T>::Train() {
   options_.progress->Started(plan_);
+  SYNCGRADS_RETURN_IF_ERROR(competes() ? Compete() : TrainTogether());
+  FinishCheckpoints();
+  if (options_.event_log != nullptr) {
+    options_.event_log->Ends(makes_local_steps() ? rounds_ : steps_);
+  }
+  options_.progress->Finished();
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status Trainer<T>::TrainTogether() {
   while (!batches_->ended()) {
     SYNCGRADS_RETURN_IF_ERROR(CheckStop());
-    SYNCGRADS_RETURN_IF_ERROR(TrainStep());
+    if (makes_local_steps()) {
+      SYNCGRADS_RETURN_IF_ERROR(TrainCycle());
+    } else if (group_->steps_behind() > 0) {
+      SYNCGRADS_RETURN_IF_ERROR(FollowStep().status());
+    } else {
+      SYNCGRADS_RETURN_IF_ERROR(TrainStep());
+    }
   }
   SYNCGRADS_RETURN_IF_ERROR(group_->End(options_.step_timeout));
   while (true) {
     SYNCGRADS_RETURN_IF_ERROR(CheckStop());
     SYNCGRADS_ASSIGN_OR_RETURN(const bool more, FollowStep());
-    if (!more) break;
+    if (!more) return absl::OkStatus();
   }
-  FinishCheckpoints();
-  if (options_.event_log != nullptr) options_.event_log->Ends(steps_);
-  options_.progress->Finished();
-  return absl::OkStatus();
 }
 
 template <typename T>
@@ -82,7 +95,7 @@ absl::Status Trainer<T>::TrainStep() {
 template <typename T>
 void* Trainer<T>::ResultOf(size_t i) {
   Parameter<T>& parameter = *model_->parameters()[i];
-  return optimizes_on_servers() ? parameter.values.data() : parameter.gradient.data();
+  return has_parameters_on_servers() ? parameter.values.data() : parameter.gradient.data();
 }
 
 template <typename T>
@@ -91,14 +104,21 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
     SYNCGRADS_RETURN_IF_ERROR(SkipBatch());
     return std::optional<double>();
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(const double divisor, DivisorOf(rows));
-  downloads_.clear();  // of a batch that was given up
-  double loss = 0;
-  for (const Parameter<T>* parameter : model_->parameters()) loss += Penalty(loss_, *parameter);
   if (job_.weight_by_samples()) {
     SYNCGRADS_RETURN_IF_ERROR(group_->SetWeight(static_cast<double>(rows.size())));
   }
   SYNCGRADS_RETURN_IF_ERROR(OfferCheckpoint());
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<double> loss, ComputeGradient(rows));
+  if (loss.has_value() && guard_.watches_norms()) SYNCGRADS_RETURN_IF_ERROR(PushOrSkip());
+  return loss;
+}
+
+template <typename T>
+absl::StatusOr<std::optional<double>> Trainer<T>::ComputeGradient(const std::vector<RowId>& rows) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const double divisor, DivisorOf(rows));
+  downloads_.clear();  // of a batch that was given up
+  double loss = 0;
+  for (const Parameter<T>* parameter : model_->parameters()) loss += Penalty(loss_, *parameter);
   ReadAhead(rows);
   pushed_.assign(tensors_.size(), false);
   try {
@@ -112,7 +132,6 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
     SYNCGRADS_RETURN_IF_ERROR(SkipRest(rows, "to compute its gradient"));
     return std::optional<double>();
   }
-  if (guard_.watches_norms()) SYNCGRADS_RETURN_IF_ERROR(PushOrSkip());
   return std::optional<double>(loss);
 }
 
@@ -212,7 +231,7 @@ absl::Status Trainer<T>::PushDownloaded(bool all) {
     const auto [i, download] = downloads_.front();
     if (!all && !device_->memory().HasEnded(download)) break;
     SYNCGRADS_RETURN_IF_ERROR(device_->memory().Wait(download));
-    if (!guard_.watches_norms()) SYNCGRADS_RETURN_IF_ERROR(PushGradient(i));
+    if (!needs_whole_gradient()) SYNCGRADS_RETURN_IF_ERROR(PushGradient(i));
     downloads_.pop_front();
   }
   return absl::OkStatus();
@@ -252,32 +271,43 @@ absl::StatusOr<bool> Trainer<T>::FollowStep() {
 
 template <typename T>
 absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optional<double> loss) {
+  const uint64_t step = group_->step();
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Contributors> contributors,
                              group_->WaitStep(options_.step_timeout));
-  NoteLeftOut(contributors);
-  ClipGradients(contributors);
-  if (optimizer_.has_value()) {
+  const bool left_out = NoteLeftOut(contributors);
+  // More than one for a worker that was late, whom the others have left behind.
+  const uint64_t made = group_->step() - step;
+  rounds_ = group_->step() - 1;
+  const bool applies = optimizer_.has_value() && !makes_local_steps();
+  if (applies) {
+    ClipGradients(contributors);
     optimizer_->SetRateFactor(RateFactor(job_.schedule(), steps_, team_.world_size()));
   }
-  ++steps_;
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    // What nobody had a gradient for stays as it is.
-    if (contributors[ToNumber(tensors_[i])].most == 0) continue;
     Parameter<T>& parameter = *model_->parameters()[i];
-    if (optimizer_.has_value()) {
+    if (applies) {
+      // What nobody had a gradient for stays as it is.
+      if (contributors[ToNumber(tensors_[i])].most == 0) continue;
       SYNCGRADS_RETURN_IF_ERROR(
           optimizer_->Apply(tensors_[i], BytesOf(parameter.gradient), BytesOf(parameter.values)));
     }
     parameter.Upload();
   }
+  // Local steps have been counted one by one.
+  if (!makes_local_steps()) steps_ += made;
   SaveCounters();
   const bool keeps = due_tensor_.has_value() && contributors[ToNumber(*due_tensor_)].most > 0;
   StepOutcome outcome;
   if (batches_->depends_on_members() || options_.event_log != nullptr || keeps) {
     SYNCGRADS_ASSIGN_OR_RETURN(outcome, group_->LastStep(options_.step_timeout));
   }
-  batches_->Advance(outcome);
   if (options_.event_log != nullptr) options_.event_log->Stepped(outcome, rows, data_.data);
+  if (makes_local_steps()) return left_out ? guard_.Finish() : absl::OkStatus();
+  // The rows of steps that it has missed are nobody's.
+  batches_->Advance(outcome);
+  for (uint64_t missed = 1; missed < made && !batches_->ended(); ++missed) {
+    batches_->Advance(outcome);
+  }
   options_.progress->Stepped(steps_, loss);
   SYNCGRADS_RETURN_IF_ERROR(guard_.Finish());
   SYNCGRADS_RETURN_IF_ERROR(CheckReplicas());

@@ -80,7 +80,8 @@ struct TrainerOptions {
 //             backward pass has produced it, last layer first; when all results
 //             are there, the parameters are updated
 //   following this worker's rows are used up, others' are not: it contributes
-//             nothing and updates as they do, so that all end equal
+//             nothing and updates as they do, so that all end equal. So does one
+//             that was late under a quorum, for the steps that it has missed
 //   trained   all workers' rows are used up
 //
 // In an elastic job a worker may be created while the others train: it then gets
@@ -132,6 +133,8 @@ class Trainer {
   uint64_t steps() const { return steps_; }
   // Those that this worker had to skip, in whole or in part.
   const SkippedSteps& skipped() const { return guard_.skipped(); }
+  // How often the workers' contributions, or states, were put together.
+  uint64_t rounds() const { return rounds_; }
 
  private:
   Trainer(const v1::JobFile& job, const DataSet& data, Team& team, const TrainerOptions& options,
@@ -139,6 +142,12 @@ class Trainer {
           std::unique_ptr<Model<T>> model);
 
   bool optimizes_on_servers() const { return job_.place() == v1::SERVERS; }
+  bool makes_local_steps() const { return job_.consistency().has_local_steps(); }
+  bool competes() const { return job_.consistency().has_best_of(); }
+  bool trains_alone() const { return makes_local_steps() || competes(); }
+  bool has_parameters_on_servers() const { return optimizes_on_servers() || makes_local_steps(); }
+  // Before any of it is pushed or applied.
+  bool needs_whole_gradient() const { return guard_.watches_norms() || trains_alone(); }
   // What the others have too: the team, or in an elastic job this worker alone, who
   // has all of the data.
   absl::Status MakePlan(Team& team);
@@ -164,12 +173,30 @@ class Trainer {
   void* ResultOf(size_t i);
 
   absl::Status CheckStop() const;
+  // Steps, each with what the others contribute, until this worker's rows are used up.
+  absl::Status TrainTogether();
   // A step with this worker's next rows, made again if the members turn out to be
   // others.
   absl::Status TrainStep();
+  // A step with this worker's next rows and nobody else's; adds them to `rows`.
+  absl::Status TrainAlone(std::vector<RowId>& rows);
+  // Some steps alone, and a contribution of what they have changed.
+  absl::Status TrainCycle();
+  // Cycles of steps alone, after each of which the best worker's state is everybody's.
+  absl::Status Compete();
+  absl::Status TakeBestState();
+  // What the best worker gives.
+  std::vector<NamedTensor> WholeState();
   // Contributes the gradient of `rows`, or nothing if there are none. Returns the
   // loss, if there is one.
   absl::StatusOr<std::optional<double>> PushBatch(const std::vector<RowId>& rows);
+  // The gradient of `rows`, of which there are some; each parameter's is pushed as soon
+  // as it is there, unless the whole gradient has to be there first. Returns the loss;
+  // none if there was no memory, and what was not pushed has been skipped.
+  absl::StatusOr<std::optional<double>> ComputeGradient(const std::vector<RowId>& rows);
+  // Applies this worker's own gradient to its parameters, unless it is no good, which
+  // false says.
+  absl::StatusOr<bool> ApplyAlone();
   // Sets features_ and targets_ to those of one of `parts` parts of the batch.
   absl::Status ReadPart(const std::vector<RowId>& rows, size_t part, size_t parts);
   // Begins to read this batch, and those after it, where that takes long.
@@ -184,12 +211,14 @@ class Trainer {
   absl::Status ComputeBatch(const std::vector<RowId>& rows, size_t parts, double divisor,
                             double& loss);
   absl::Status PushGradient(size_t i);
-  // Of a gradient that is all there: pushes it, or skips the step.
+  // Of a gradient that is all there: whether it is good enough to be pushed, or applied.
+  absl::StatusOr<bool> AdmitGradient();
+  // The same: pushes it, or skips the step.
   absl::Status PushOrSkip();
   // Skips the tensors that have not been pushed, since there is no memory `to_do` it.
   absl::Status SkipRest(const std::vector<RowId>& rows, absl::string_view to_do);
-  // Takes note of what the servers have left out.
-  void NoteLeftOut(absl::Span<const Contributors> contributors);
+  // Takes note of what the servers have left out, if there is something.
+  bool NoteLeftOut(absl::Span<const Contributors> contributors);
   // Scales averaged gradients down, if the job says so.
   void ClipGradients(absl::Span<const Contributors> contributors);
   // Compares parameters with the other workers, if it is time.
@@ -251,6 +280,9 @@ class Trainer {
   // Of the step under way, by parameter.
   std::vector<bool> pushed_;
   uint64_t steps_ = 0;
+  uint64_t rounds_ = 0;
+  // What the learning rate has been multiplied by in a competition.
+  double rate_factor_ = 1;
   // For newcomers and checkpoints: steps, and updates of each tensor.
   std::vector<int64_t> counters_;
 
@@ -260,6 +292,8 @@ class Trainer {
   std::vector<DeviceMatrix<T>> accumulated_;
   // Gradients on their way from the device, by the numbers of their parameters.
   std::deque<std::pair<size_t, DeviceMemory::Download>> downloads_;
+  // The parameters at the beginning of a cycle.
+  std::vector<Matrix<T>> began_with_;
   DamagedImages damaged_;
 };
 

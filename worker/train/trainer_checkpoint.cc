@@ -234,7 +234,10 @@ absl::StatusOr<OptimizerState> Trainer<T>::OptimizerStateOf(const Snapshot& snap
 
 template <typename T>
 std::optional<Snapshot> Trainer<T>::KeepState() {
-  if (optimizes_on_servers() || !model_->FetchStates().ok()) return std::nullopt;
+  // After a competition's steps alone, workers are at different places.
+  if (has_parameters_on_servers() || competes() || !model_->FetchStates().ok()) {
+    return std::nullopt;
+  }
   return TakeSnapshot({});
 }
 

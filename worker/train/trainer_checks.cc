@@ -1,5 +1,6 @@
 // Trainer: steps that go wrong, and checks between steps.
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -42,16 +43,24 @@ absl::Status Trainer<T>::PushGradient(size_t i) {
 }
 
 template <typename T>
-absl::Status Trainer<T>::PushOrSkip() {
+absl::StatusOr<bool> Trainer<T>::AdmitGradient() {
+  // What a worker applies by itself, no server looks at before. Of those that compete,
+  // one that goes astray only loses.
+  if (!guard_.watches_norms() && !makes_local_steps()) return true;
   std::vector<MutableTensor> gradients;
   for (Parameter<T>* parameter : model_->parameters()) gradients.push_back(GradientOf(*parameter));
-  const absl::StatusOr<bool> admitted = guard_.Admit(GlobalNorm(gradients));
-  if (!admitted.ok()) {
-    return absl::Status(
-        admitted.status().code(),
-        absl::StrCat(admitted.status().message(), WhereNotFinite(model_->parameters())));
-  }
-  if (!*admitted) return SkipBatch();
+  const double norm = GlobalNorm(gradients);
+  if (!guard_.watches_norms() && std::isfinite(norm)) return true;
+  const absl::StatusOr<bool> admitted = guard_.Admit(norm);
+  if (admitted.ok()) return admitted;
+  return absl::Status(admitted.status().code(), absl::StrCat(admitted.status().message(),
+                                                             WhereNotFinite(model_->parameters())));
+}
+
+template <typename T>
+absl::Status Trainer<T>::PushOrSkip() {
+  SYNCGRADS_ASSIGN_OR_RETURN(const bool admitted, AdmitGradient());
+  if (!admitted) return SkipBatch();
   for (size_t i = tensors_.size(); i-- > 0;) SYNCGRADS_RETURN_IF_ERROR(PushGradient(i));
   return absl::OkStatus();
 }
@@ -66,14 +75,14 @@ absl::Status Trainer<T>::SkipRest(const std::vector<RowId>& rows, absl::string_v
   SYNCGRADS_RETURN_IF_ERROR(device_->memory().Finish());
   downloads_.clear();
   SYNCGRADS_RETURN_IF_ERROR(model_->TakeLoss().status());
-  for (size_t i = 0; i < tensors_.size(); ++i) {
+  for (size_t i = 0; i < tensors_.size() && !trains_alone(); ++i) {
     if (!pushed_[i]) SYNCGRADS_RETURN_IF_ERROR(group_->Skip(tensors_[i], ResultOf(i)));
   }
   return absl::OkStatus();
 }
 
 template <typename T>
-void Trainer<T>::NoteLeftOut(absl::Span<const Contributors> contributors) {
+bool Trainer<T>::NoteLeftOut(absl::Span<const Contributors> contributors) {
   size_t tensors = 0;
   std::string first;
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -81,6 +90,7 @@ void Trainer<T>::NoteLeftOut(absl::Span<const Contributors> contributors) {
     if (tensors++ == 0) first = model_->parameters()[i]->name;
   }
   if (tensors > 0) guard_.NoteLeftOut(first, tensors);
+  return tensors > 0;
 }
 
 template <typename T>
@@ -108,14 +118,16 @@ absl::Status Trainer<T>::CheckReplicas() {
 template absl::Status Trainer<float>::PushGradient(size_t);
 template absl::Status Trainer<float>::PushOrSkip();
 template absl::Status Trainer<float>::SkipRest(const std::vector<RowId>&, absl::string_view);
-template void Trainer<float>::NoteLeftOut(absl::Span<const Contributors>);
+template absl::StatusOr<bool> Trainer<float>::AdmitGradient();
+template bool Trainer<float>::NoteLeftOut(absl::Span<const Contributors>);
 template void Trainer<float>::ClipGradients(absl::Span<const Contributors>);
 template absl::Status Trainer<float>::CheckReplicas();
 
 template absl::Status Trainer<double>::PushGradient(size_t);
 template absl::Status Trainer<double>::PushOrSkip();
 template absl::Status Trainer<double>::SkipRest(const std::vector<RowId>&, absl::string_view);
-template void Trainer<double>::NoteLeftOut(absl::Span<const Contributors>);
+template absl::StatusOr<bool> Trainer<double>::AdmitGradient();
+template bool Trainer<double>::NoteLeftOut(absl::Span<const Contributors>);
 template void Trainer<double>::ClipGradients(absl::Span<const Contributors>);
 template absl::Status Trainer<double>::CheckReplicas();
 

@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/io/safetensors.h"
+#include "worker/job/consistency.h"
 #include "worker/nn/build.h"
 #include "worker/train/compression.h"
 #include "worker/train/compute.h"
@@ -78,7 +79,7 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
                                                std::move(device), std::move(model)));
   trainer->reader_ = MakeReader(file, data, team.world_size());
   SoleWorker nobody_else;
-  Team& informed = file.has_elastic() ? nobody_else : team;
+  Team& informed = ReadsAllData(file) ? nobody_else : team;
   SYNCGRADS_RETURN_IF_ERROR(trainer->MakePlan(informed));
   if (WindowInput<T>* window = FindWindowInput(*trainer->model_); window != nullptr) {
     SYNCGRADS_ASSIGN_OR_RETURN(const Ranges ranges,
@@ -92,6 +93,10 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
     SYNCGRADS_RETURN_IF_ERROR(LoadModel(begin, *trainer->model_));
   }
   SYNCGRADS_RETURN_IF_ERROR(trainer->Register());
+  if (options.event_log != nullptr && trainer->competes()) {
+    return absl::InvalidArgumentError(
+        "an event log is kept of steps that workers make together, and in this job they compete");
+  }
   if (options.resumption != nullptr) {
     SYNCGRADS_RETURN_IF_ERROR(trainer->Restore(*options.resumption));
   } else if (!team.is_newcomer()) {
@@ -155,7 +160,10 @@ absl::Status Trainer<T>::Register() {
   spec.chunk_bytes = job_.chunk_bytes();
   spec.one_epoch = batches_->depends_on_members();
   spec.non_finite = OnBadOf(job_.gradient_checks().non_finite());
-  if (optimizes_on_servers()) {
+  spec.policy = PolicyOf(job_.consistency());
+  if (makes_local_steps()) {
+    spec.rule = OuterOptimizerOf(job_.consistency().local_steps());
+  } else if (optimizes_on_servers()) {
     spec.rule = optimizer;
   } else {
     spec.rule = Reduction::kAverage;
@@ -170,13 +178,15 @@ absl::Status Trainer<T>::Register() {
     schedule_.emplace(ScheduleOf(job_.checkpoint()), options_.clock->Now());
   }
   SYNCGRADS_ASSIGN_OR_RETURN(spec.compression, CompressionOf(job_, spec.tensors));
-  SYNCGRADS_ASSIGN_OR_RETURN(group_, team_.Register(spec));
-  for (const Parameter<T>* parameter : model_->parameters()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const TensorId id, group_->Find(parameter->name));
-    tensors_.push_back(id);
+  if (!competes()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(group_, team_.Register(spec));
   }
-  if (job_.has_checkpoint()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(due_tensor_, group_->Find(kDueTensor));
+  for (uint32_t t = 0; t < spec.tensors.size(); ++t) {
+    if (spec.tensors[t].name == kDueTensor) {
+      due_tensor_ = TensorId{t};
+    } else {
+      tensors_.push_back(TensorId{t});
+    }
   }
   counters_.resize(1 + tensors_.size());
   if (optimizes_on_servers()) return absl::OkStatus();
@@ -186,7 +196,7 @@ absl::Status Trainer<T>::Register() {
 
 template <typename T>
 absl::Status Trainer<T>::ShareInitialParameters() {
-  if (optimizes_on_servers()) {
+  if (has_parameters_on_servers()) {
     return group_->Broadcast(/*root=*/0, Values(), options_.step_timeout);
   }
   std::vector<NamedTensor> tensors;

@@ -88,6 +88,22 @@ TEST(ContractTest, KeepsWhatBecomesOfBadContributions) {
   ExpectError(FromProto(proto).status(), kInvalid, {"9"});
 }
 
+TEST(ContractTest, PoliciesComeBackAsTheyWere) {
+  const Policy policies[] = {Sync{},
+                             First{},
+                             Quorum{.least = 3, .grace = absl::Milliseconds(50), .kept = 5},
+                             Staleness{},
+                             Staleness{.bound = 0},
+                             Staleness{.bound = 7, .scales_rate = true}};
+  for (const Policy& policy : policies) {
+    GroupSpec spec = Everything();
+    spec.policy = policy;
+    const absl::StatusOr<GroupSpec> back = FromProto(ToProto(spec));
+    ASSERT_THAT(back, IsOk());
+    EXPECT_TRUE(back->policy == policy) << ToString(policy) << " became " << ToString(back->policy);
+  }
+}
+
 TEST(ContractTest, OptimizersComeBackAsTheyWere) {
   for (const Optimizer& optimizer : EveryOptimizer()) {
     const absl::StatusOr<Optimizer> back = FromProto(ToProto(optimizer));

@@ -73,6 +73,7 @@ v1::UpdateChunk ProtoOf(const UpdateHeader& header, const std::string& payload) 
     proto.mutable_shared()->set_offset(header.shared->offset);
     proto.mutable_shared()->set_length(header.shared->length);
   }
+  proto.set_newest_round(ToNumber(header.newest_round));
   proto.set_payload(payload);
   return proto;
 }

@@ -51,6 +51,7 @@ class RandomFrames {
     }
     if (Chance()) header.welcome = DataWelcome{Text(), Text()};
     if (Chance()) header.shared = Piece();
+    if (Chance()) header.newest_round = Round{Number()};
     if (Chance()) header.left_out = Numbers();
     return header;
   }

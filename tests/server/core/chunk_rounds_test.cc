@@ -555,7 +555,7 @@ TEST(ChunkRoundsTest, AGroupOfOneEpochRefusesWhatWasMadeInAnother) {
 
 TEST(ChunkRoundsTest, AGroupThatClosesWithTheFirstWaitsForNobodyElse) {
   GroupPlan plan = OneTensor(DType::kF64, 1, Reduction::kSum);
-  plan.spec.policy = Policy::kFirst;
+  plan.spec.policy = First{};
   Rounds rounds(3, std::move(plan));
   rounds.Skip(2, 1);
   EXPECT_EQ(rounds.sink(2).count(), 0u);
@@ -567,7 +567,7 @@ TEST(ChunkRoundsTest, AGroupThatClosesWithTheFirstWaitsForNobodyElse) {
 
 TEST(ChunkRoundsTest, AGroupThatClosesWithTheFirstGivesUpARoundForThatOfANewEpoch) {
   GroupPlan plan = OneTensor(DType::kF64, 1, Reduction::kSum);
-  plan.spec.policy = Policy::kFirst;
+  plan.spec.policy = First{};
   GrowingRounds rounds(std::move(plan));
   rounds.Skip(1, 1);
   rounds.Push(0, 7, 5);  // nobody's first round

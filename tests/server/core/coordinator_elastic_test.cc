@@ -258,10 +258,10 @@ TEST_F(ElasticCoordinatorTest, AnEvictedWorkerIsToldWhy) {
 
 TEST(ElasticMemoryTest, WhatIsHandedOverIsHeldOnceHoweverManyMembersThereAre) {
   GroupSpec state{"state/model", {{"w", DType::kF32, {100}}}, Reduction::kSum};
-  state.policy = Policy::kFirst;
+  state.policy = First{};
   const GroupRegistry groups(1, [](ServerIndex) { return uint64_t{1'200}; });
   EXPECT_THAT(groups.Plan(state, 1000, /*shares_memory=*/false).status(), IsOk());
-  state.policy = Policy::kSync;
+  state.policy = Sync{};
   ExpectError(groups.Plan(state, 1000, /*shares_memory=*/false).status(), kExhausted,
               {"1002 times its 400"});
 }

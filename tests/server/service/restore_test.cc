@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/protocol.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/core/coordinator.h"
 #include "server/service/plan_store.h"
@@ -224,6 +225,73 @@ TEST_F(RestoreTest, GenerationsGrowOverARestart) {
   const Joined again = Join(server, Hello(20, 0));
   ASSERT_FALSE(again.link->generations.empty());
   EXPECT_GT(ToNumber(again.link->generations[0]), before);
+}
+
+class QuorumRestoreTest : public RestoreTest {
+ protected:
+  // Two workers of a group in which one is enough.
+  void Start(Incarnate& server, uint64_t generation) {
+    server.jobs().arrivals().SetSink(
+        [&server](const Arrival& arrival) { server->Arrived(ServerIndex{0}, {arrival}); });
+    for (uint32_t rank : {0, 1}) members_[rank] = Join(server, Hello(10 + rank, rank), generation);
+    if (generation != 0) return;
+    GroupSpec spec = Model();
+    spec.policy = Quorum{.least = 1};
+    server->Register(*members_[0].key, 5, spec);
+  }
+  std::shared_ptr<RecordingSink> Push(Incarnate& server, uint32_t rank, uint64_t round) {
+    PushHeader header;
+    header.generation = Generation{1};
+    header.round = Round{round};
+    header.member = members_[rank].key->member;
+    header.incarnation = Incarnation{10 + rank};
+    auto sink = std::make_shared<RecordingSink>();
+    server.jobs().Find("iris")->Push(header, PayloadOf(BytesOf<float>({1, 2, 3, 4})), sink);
+    return sink;
+  }
+
+  Joined members_[2];
+};
+
+// The set is stored, and told; the contribution that it was fixed for is lost.
+TEST_F(QuorumRestoreTest, ASetThatWasFixedStaysWhatItIs) {
+  {
+    Incarnate server(path_, clock_);
+    Start(server, 0);
+    Push(server, 1, 1);
+    Push(server, 1, 2);
+    // As if it had been killed before the round was closed.
+    PlanChange change{9, "iris", Generation{1}, QuorumSet{GroupId{0}, Round{3}, {MemberId{1}}}, 77};
+    server.jobs().Apply(change);
+  }
+  Incarnate server(path_, clock_);
+  Start(server, 1);
+  const auto other = Push(server, 0, 3);
+  EXPECT_EQ(other->count(), 0u) << "it is another's step";
+  const auto one = Push(server, 1, 3);
+  EXPECT_THAT(one->last().header.contributors, testing::ElementsAre(1));
+  EXPECT_THAT(other->last().header.contributors, testing::ElementsAre(1));
+  EXPECT_EQ(Push(server, 0, 4)->count(), 1u) << "the coordinator goes on with the next";
+}
+
+TEST_F(QuorumRestoreTest, TheLogDoesNotGrowWithTheSteps) {
+  constexpr uint64_t kSteps = 10000;
+  const auto bytes = [this] { return std::filesystem::file_size(path_ + "/plan"); };
+  uintmax_t most = 0;
+  {
+    Incarnate server(path_, clock_);
+    Start(server, 0);
+    const uintmax_t before = bytes();
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      ASSERT_EQ(Push(server, 0, step)->count(), 1u) << step;
+      if (step == 100) most = before + 50 * (bytes() - before);
+    }
+    EXPECT_LT(bytes(), most);
+  }
+  Incarnate server(path_, clock_);
+  ASSERT_THAT(server.status(), IsOk());
+  Start(server, 1);
+  EXPECT_EQ(Push(server, 0, kSteps + 1)->count(), 1u);
 }
 
 // Killed while a record is written, at any of its bytes: what was said before is

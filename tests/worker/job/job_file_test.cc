@@ -90,6 +90,36 @@ TEST(JobFileTest, ValuesOutOfRangeAreNamedWithTheirLine) {
                 {"dir/x.job:5:", "data.table.delimiter: \"ab\" has 2 bytes"});
 }
 
+TEST(JobFileTest, ConsistencyThatCannotBeIsNamed) {
+  const auto refused = [](const std::string& text, std::initializer_list<std::string> errors) {
+    ExpectRefused("epochs: 50", "epochs: 50 " + text, errors);
+  };
+  refused("place: SERVERS consistency { quorum {} }",
+          {"consistency.quorum.least: is 0 or missing"});
+  refused("place: SERVERS workers: 3 consistency { quorum { least: 4 } }",
+          {"consistency.quorum.least: is 4, and workers is 3"});
+  refused("consistency { quorum { least: 2 } }", {"consistency.quorum: ", "not elastic"});
+  refused("place: SERVERS consistency { quorum { least: 2 kept: 1 } }",
+          {"consistency.quorum.kept: is 1"});
+  refused("consistency { local_steps {} }", {"consistency.local_steps.steps: is 0 or missing"});
+  refused("place: SERVERS consistency { local_steps { steps: 8 } }",
+          {"consistency.local_steps: ", "SERVERS"});
+  refused("consistency { local_steps { steps: 8 nesterov { momentum: 1 } } }",
+          {"consistency.local_steps.nesterov: ", "momentum"});
+  refused("consistency { bounded_staleness { bound: 2 } }",
+          {"consistency.bounded_staleness: ", "not SERVERS"});
+  refused("place: SERVERS elastic {} consistency { async {} }", {"consistency.async: ", "elastic"});
+  refused("consistency { best_of {} }", {"consistency.best_of.steps: is 0 or missing"});
+  refused("consistency { best_of { steps: 5 } }",
+          {"consistency.best_of: ", "data.holdout_every is 0"});
+  refused("consistency { best_of { steps: 5 factor_every: 2 } }",
+          {"consistency.best_of.factor: is 0"});
+  refused("place: SERVERS consistency { async {} } checkpoint { directory: \"c\" }",
+          {"checkpoint: is given, and consistency is async"});
+  refused("place: SERVERS consistency { quorum { least: 2 } } check_replicas_every: 5",
+          {"check_replicas_every: is given, and consistency is quorum"});
+}
+
 TEST(JobFileTest, ContradictionsAreNamed) {
   ExpectRefused("epochs: 50", "epochs: 50 steps: 9",
                 {"dir/x.job:3:12: steps: is 9 and epochs is 50"});

@@ -1,0 +1,143 @@
+// How a coordinator of two servers decides whose contributions count.
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/core/coordinator_fixture.h"
+
+namespace syncgrads::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class CoordinatorQuorumTest : public CoordinatorTest {
+ protected:
+  CoordinatorQuorumTest() : CoordinatorTest(2) {
+    own_.arrivals().SetSink(
+        [this](const Arrival& arrival) { coordinator_.Arrived(ServerIndex{0}, {arrival}); });
+    other_->jobs.arrivals().SetSink(
+        [this](const Arrival& arrival) { coordinator_.Arrived(ServerIndex{1}, {arrival}); });
+    EXPECT_THAT(coordinator_.AttachServer(other_->identity, other_), IsOk());
+  }
+
+  // A job with a group of two chunks, one on each server.
+  void Start(uint32_t workers, Quorum quorum) {
+    for (uint32_t rank = 0; rank < workers; ++rank) {
+      members_.push_back(Join("w" + std::to_string(rank), workers, rank));
+    }
+    other_->Apply(coordinator_);
+    GroupSpec spec = Model();
+    spec.chunk_bytes = 8;
+    spec.policy = quorum;
+    for (const Joined& member : members_) coordinator_.Register(*member.key, 1, spec);
+    other_->Apply(coordinator_);
+    ASSERT_EQ(members_[0].link->Count<Registered>(), 1u);
+  }
+
+  std::shared_ptr<RecordingSink> PushTo(uint32_t server, uint32_t member, uint64_t round) {
+    Jobs& jobs = server == 0 ? own_ : other_->jobs;
+    PushHeader header;
+    header.generation = own_.Find("iris")->generation();
+    header.chunk = ChunkId{server};
+    header.round = Round{round};
+    header.member = members_[member].key->member;
+    header.incarnation = members_[member].introduction.incarnation;
+    auto sink = std::make_shared<RecordingSink>();
+    jobs.Find("iris")->Push(header, PayloadOf(std::string(8, '\0')), sink);
+    return sink;
+  }
+  void PushAll(uint32_t member, uint64_t round) {
+    for (uint32_t server : {0, 1}) PushTo(server, member, round);
+  }
+  uint64_t OpenRound(uint32_t server) const {
+    const Jobs& jobs = server == 0 ? own_ : other_->jobs;
+    return ToNumber(jobs.Find("iris")->Progress().at(0).open);
+  }
+  // What the other server has been sent and has not applied.
+  std::vector<QuorumSet> Sent() const {
+    std::vector<QuorumSet> sets;
+    for (const PlanChange& change : other_->waiting) {
+      if (const auto* set = std::get_if<QuorumSet>(&change.kind)) sets.push_back(*set);
+    }
+    return sets;
+  }
+
+  std::shared_ptr<FakeServer> other_ = std::make_shared<FakeServer>(1, 11, clock_);
+  std::vector<Joined> members_;
+};
+
+TEST_F(CoordinatorQuorumTest, AStepClosesWithOneSetOnEveryServer) {
+  Start(3, {.least = 2});
+  PushAll(2, 1);
+  auto late = PushTo(0, 1, 1);
+  PushAll(0, 1);
+  EXPECT_EQ(OpenRound(0), 2u) << "server 0 knows at once";
+  EXPECT_EQ(OpenRound(1), 1u);
+  ASSERT_THAT(Sent(), SizeIs(1));
+  EXPECT_EQ(Sent()[0].round, Round{1});
+  EXPECT_THAT(Sent()[0].members, ElementsAre(members_[0].key->member, members_[2].key->member));
+  EXPECT_THAT(late->last().header.contributors, ElementsAre(0, 2));
+  other_->Apply(coordinator_);
+  EXPECT_EQ(OpenRound(1), 2u);
+  EXPECT_THAT(PushTo(1, 1, 1)->last().header.contributors, ElementsAre(0, 2));
+}
+
+TEST_F(CoordinatorQuorumTest, TheGraceIsOverWithATick) {
+  Start(3, {.least = 2, .grace = absl::Milliseconds(200)});
+  PushAll(0, 1);
+  PushAll(1, 1);
+  coordinator_.Tick();
+  EXPECT_THAT(Sent(), IsEmpty());
+  clock_.Advance(absl::Milliseconds(200));
+  coordinator_.Tick();
+  EXPECT_THAT(Sent(), SizeIs(1));
+}
+
+TEST_F(CoordinatorQuorumTest, MembersThatHaveEndedDoNotCount) {
+  Start(3, {.least = 3});
+  coordinator_.End(*members_[2].key, 2, GroupId{0}, Round{0}, true);
+  other_->Apply(coordinator_);
+  PushAll(0, 1);
+  EXPECT_THAT(Sent(), IsEmpty());
+  PushAll(1, 1);
+  ASSERT_THAT(Sent(), SizeIs(1));
+  EXPECT_THAT(Sent()[0].members, ElementsAre(members_[0].key->member, members_[1].key->member));
+}
+
+TEST_F(CoordinatorQuorumTest, AMemberThatIsDroppedIsNotWaitedFor) {
+  Start(3, {.least = 3});
+  PushAll(0, 1);
+  PushAll(1, 1);
+  clock_.Advance(absl::Seconds(20));
+  for (uint32_t member : {0, 1}) coordinator_.Heartbeat(*members_[member].key);
+  clock_.Advance(absl::Seconds(20));
+  coordinator_.Tick();
+  other_->Apply(coordinator_);  // member 2 has gone, an epoch without it begins
+  other_->Apply(coordinator_);
+  coordinator_.Tick();
+  ASSERT_THAT(Sent(), SizeIs(1));
+  EXPECT_THAT(Sent()[0].members, ElementsAre(members_[0].key->member, members_[1].key->member));
+}
+
+TEST_F(CoordinatorQuorumTest, AServerThatComesBackSaysAgainWhoHasArrived) {
+  Start(2, {.least = 2});
+  PushAll(0, 1);
+  // The word of the second member's arrival is lost with the stream.
+  other_->jobs.arrivals().SetSink(nullptr);
+  PushAll(1, 1);
+  EXPECT_THAT(Sent(), IsEmpty());
+  coordinator_.DetachServer(ServerIndex{1}, other_.get());
+  other_->identity.applied = other_->jobs.applied();
+  ASSERT_THAT(coordinator_.AttachServer(other_->identity, other_), IsOk());
+  coordinator_.Arrived(ServerIndex{1}, other_->jobs.NewestArrivals());
+  EXPECT_THAT(Sent(), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace syncgrads::server

@@ -1,0 +1,198 @@
+// Steps that workers make alone: local steps, and competitions.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/worker/testing/fake_team.h"
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/training.h"
+#include "worker/job/job_file.h"
+#include "worker/train/run.h"
+
+namespace syncgrads {
+namespace {
+
+Job Iris() {
+  auto job = LoadJobFile("examples/iris/iris.job");
+  EXPECT_TRUE(job.ok()) << job.status();
+  job->file.set_dtype(v1::F64);
+  job->file.set_epochs(5);
+  return *job;
+}
+
+std::vector<TrainingResult> RunAll(FakeJob& workers, const Job& job, uint32_t world_size) {
+  std::vector<TrainingResult> results(world_size);
+  workers.Run([&](Team& team) {
+    NoProgress progress;
+    TrainerOptions options;
+    options.progress = &progress;
+    const auto result = RunTraining(job, team, options, "");
+    SYNCGRADS_ASSERT_OK(result);
+    results[team.rank()] = *result;
+  });
+  return results;
+}
+
+std::vector<double> ParametersOf(const Job& job, uint32_t world_size) {
+  FakeJob workers(world_size);
+  Trained trained(world_size);
+  workers.Run([&](Team& team) { TrainOne(job, team, nullptr, trained); });
+  for (const absl::Status& status : trained.statuses) EXPECT_TRUE(status.ok()) << status;
+  for (const auto& parameters : trained.parameters) EXPECT_EQ(parameters, trained.parameters[0]);
+  return trained.parameters[0];
+}
+
+// The average of models that are one step of gradient descent away from where they
+// began is a step of the average gradient.
+TEST(LocalStepsTest, OneLocalStepIsAStepTogether) {
+  Job together = Iris();
+  together.file.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.05);
+  together.file.set_batch_size(7);  // which leaves a smaller batch at the end
+  together.file.set_weight_by_samples(true);
+  Job alone = together;
+  alone.file.mutable_consistency()->mutable_local_steps()->set_steps(1);
+  alone.file.mutable_consistency()->mutable_local_steps()->mutable_average();
+  const std::vector<double> expected = ParametersOf(together, 3);
+  EXPECT_LT(LargestDifference(ParametersOf(alone, 3), expected), 1e-12);
+}
+
+TEST(LocalStepsTest, OneWorkerWithAPlainAverageTrainsAsIfItWereAlone) {
+  Job together = Iris();
+  Job alone = together;
+  alone.file.mutable_consistency()->mutable_local_steps()->set_steps(4);
+  alone.file.mutable_consistency()->mutable_local_steps()->mutable_average();
+  EXPECT_LT(LargestDifference(ParametersOf(alone, 1), ParametersOf(together, 1)), 1e-12);
+}
+
+TEST(LocalStepsTest, ACycleIsARoundAndTheLastMayBeShorter) {
+  Job job = Iris();
+  job.file.mutable_consistency()->mutable_local_steps()->set_steps(4);
+  FakeJob workers(3);
+  for (const TrainingResult& result : RunAll(workers, job, 3)) {
+    EXPECT_EQ(result.steps, 25u);
+    EXPECT_EQ(result.rounds, 7u);
+    EXPECT_TRUE(result.replicas.identical());
+  }
+}
+
+TEST(LocalStepsTest, AGradientThatIsNotFiniteIsNeverApplied) {
+  Job job = Iris();
+  job.file.mutable_consistency()->mutable_local_steps()->set_steps(4);
+  // Activations soon do not fit a number.
+  job.file.mutable_optimizer()->mutable_sgd()->set_learning_rate(1e30);
+  FakeJob workers(1);
+  workers.Run([&](Team& team) {
+    NoProgress progress;
+    TrainerOptions options;
+    options.progress = &progress;
+    const auto result = RunTraining(job, team, options, "");
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << result.status();
+    EXPECT_NE(result.status().message().find("the norm of its gradient is"), std::string::npos)
+        << result.status();
+  });
+}
+
+// Passes everything on, and keeps the losses that are compared.
+class Witness : public Team {
+ public:
+  explicit Witness(Team& team) : team_(team) {}
+
+  std::string name() const override { return team_.name(); }
+  uint32_t rank() const override { return team_.rank(); }
+  uint32_t world_size() const override { return team_.world_size(); }
+  absl::StatusOr<uint32_t> AllReduce(absl::string_view name, absl::Span<double> values,
+                                     Reduction reduction, bool contribute) override {
+    return team_.AllReduce(name, values, reduction, contribute);
+  }
+  absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
+                                                  absl::string_view bytes) override {
+    auto all = team_.Gather(name, bytes);
+    if (name == "best/loss" && all.ok()) {
+      std::vector<double>& losses = compared.emplace_back(all->size());
+      for (size_t i = 0; i < all->size(); ++i) std::memcpy(&losses[i], (*all)[i].data(), 8);
+    }
+    return all;
+  }
+  absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
+                            uint32_t root) override {
+    return team_.BroadcastAll(name, tensors, root);
+  }
+  absl::StatusOr<Group*> Register(const GroupSpec& spec) override { return team_.Register(spec); }
+
+  // By cycle, then by rank.
+  std::vector<std::vector<double>> compared;
+
+ private:
+  Team& team_;
+};
+
+class CompetitionTest : public ::testing::Test {
+ protected:
+  // Three workers; rank 0's result.
+  TrainingResult Compete(const Job& job) {
+    FakeJob workers(3);
+    TrainingResult first;
+    workers.Run([&](Team& team) {
+      Witness witness(team);
+      NoProgress progress;
+      TrainerOptions options;
+      options.progress = &progress;
+      const auto result = RunTraining(job, witness, options, "");
+      SYNCGRADS_ASSERT_OK(result);
+      EXPECT_TRUE(result->replicas.identical());
+      if (team.rank() != 0) return;
+      first = *result;
+      compared_ = witness.compared;
+    });
+    return first;
+  }
+  static Job BestOf(uint32_t steps) {
+    Job job = Iris();
+    job.file.mutable_consistency()->mutable_best_of()->set_steps(steps);
+    return job;
+  }
+  static double Lowest(const std::vector<double>& losses) {
+    return *std::min_element(losses.begin(), losses.end());
+  }
+
+  std::vector<std::vector<double>> compared_;
+};
+
+TEST_F(CompetitionTest, TheBestModelIsEverybodys) {
+  const TrainingResult result = Compete(BestOf(1000));
+  ASSERT_EQ(compared_.size(), 1u);
+  ASSERT_EQ(compared_[0].size(), 3u);
+  EXPECT_NE(compared_[0][0], compared_[0][1]) << "each on its own shard";
+  ASSERT_TRUE(result.held_out.has_value());
+  EXPECT_EQ(result.held_out->rows, 30u);
+  EXPECT_NEAR(result.held_out->loss, Lowest(compared_[0]), 1e-12);
+  EXPECT_EQ(result.rounds, 1u);
+}
+
+TEST_F(CompetitionTest, ComparesAfterEveryCycle) {
+  const TrainingResult result = Compete(BestOf(10));
+  EXPECT_EQ(result.steps, 25u);
+  EXPECT_EQ(result.rounds, 3u);
+  EXPECT_EQ(compared_.size(), 3u);
+  EXPECT_NEAR(result.held_out->loss, Lowest(compared_[2]), 1e-12);
+}
+
+TEST_F(CompetitionTest, TheLearningRateFallsByItsFactor) {
+  Job job = BestOf(5);
+  job.file.mutable_consistency()->mutable_best_of()->set_factor_every(2);
+  job.file.mutable_consistency()->mutable_best_of()->set_factor(1e-300);
+  Compete(job);
+  ASSERT_EQ(compared_.size(), 5u);
+  EXPECT_NE(compared_[1], compared_[0]);
+  // Nobody moves any more: all have the model that was the best.
+  EXPECT_EQ(compared_[2], std::vector<double>(3, Lowest(compared_[1])));
+  EXPECT_EQ(compared_[4], compared_[2]);
+}
+
+}  // namespace
+}  // namespace syncgrads
