@@ -1,0 +1,183 @@
+#include "worker/job/check_data.h"
+
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "worker/job/check_values.h"
+
+namespace syncgrads {
+namespace {
+
+// Of an image's sides and channels.
+constexpr uint32_t kMaxImage = 1 << 14;
+
+absl::Status CheckJoinedTables(const v1::TableSource& table, const Field& field) {
+  std::set<std::string> files;
+  for (int i = 0; i < table.tables_size(); ++i) {
+    const std::string& file = table.tables(i).file();
+    const Field member = field.Member("tables", i).Member("file");
+    if (file.empty()) return member.Error("is missing: the table's file");
+    if (!files.insert(file).second) {
+      return member.Error(absl::StrCat("\"", file, "\" is there twice"));
+    }
+  }
+  if (!files.empty() && !table.file().empty()) {
+    return field.Member("file").Error(
+        absl::StrCat("is \"", table.file(), "\", and there are tables: give one of them"));
+  }
+  if (table.master_table().empty() || files.contains(table.master_table())) {
+    return absl::OkStatus();
+  }
+  return field.Member("master_table")
+      .Error(absl::StrCat("\"", table.master_table(), "\" is not among the tables' files"));
+}
+
+absl::Status CheckTable(const v1::TableSource& table, const Field& field) {
+  if (table.path().empty()) return field.Member("path").Error("is missing: the table's file");
+  if (table.delimiter().size() > 1) {
+    return field.Member("delimiter")
+        .Error(absl::StrCat("\"", table.delimiter(), "\" has ", table.delimiter().size(),
+                            " bytes, a delimiter has one"));
+  }
+  if (table.delimiter() == "\"" || table.delimiter() == "\n" || table.delimiter() == "\r") {
+    return field.Member("delimiter").Error("a quote or the end of a line cannot be a delimiter");
+  }
+  if (absl::StrContains(table.file(), '/')) {
+    return field.Member("file").Error(
+        absl::StrCat("\"", table.file(), "\" is a path, and must be a name within a shard"));
+  }
+  return CheckJoinedTables(table, field);
+}
+
+absl::Status CheckColumns(const v1::DataSpec& data, const Field& field) {
+  std::set<std::string> seen;
+  for (int i = 0; i < data.features_size(); ++i) {
+    const Field feature = field.Member("features", i);
+    const std::string& name = data.features(i);
+    if (name.empty()) return feature.Error("is empty");
+    if (name == data.target()) {
+      return feature.Error(absl::StrCat("\"", name, "\" is the target"));
+    }
+    if (!seen.insert(name).second) {
+      return feature.Error(absl::StrCat("\"", name, "\" is named twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPath(const std::string& path, const Field& field, absl::string_view name) {
+  return path.empty() ? field.Member(name).Error("is missing: a file") : absl::OkStatus();
+}
+
+// `known`: the source says how large its images are.
+absl::Status CheckImage(const v1::ImageSpec& image, bool known, const Field& field) {
+  const bool given = image.channels() != 0 || image.height() != 0 || image.width() != 0;
+  if (known && given) {
+    return field.Error("has a size, but the source's images have their own");
+  }
+  if (!known) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "channels", image.channels(), kMaxImage));
+    SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "height", image.height(), kMaxImage));
+    SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "width", image.width(), kMaxImage));
+  }
+  const auto check_length = [&](const char* name, int length) {
+    if (length <= 1 || known || static_cast<uint32_t>(length) == image.channels()) {
+      return absl::OkStatus();
+    }
+    return field.Member(name, 0).Error(absl::StrCat("is one of ", length, " numbers, there are ",
+                                                    image.channels(),
+                                                    " channels: give none, one, or one for each"));
+  };
+  SYNCGRADS_RETURN_IF_ERROR(check_length("mean", image.mean_size()));
+  SYNCGRADS_RETURN_IF_ERROR(check_length("deviation", image.deviation_size()));
+  for (int i = 0; i < image.mean_size(); ++i) {
+    if (std::isfinite(image.mean(i))) continue;
+    return field.Member("mean", i).Error(absl::StrCat("is ", image.mean(i), ", must be finite"));
+  }
+  for (int i = 0; i < image.deviation_size(); ++i) {
+    if (std::isfinite(image.deviation(i)) && image.deviation(i) > 0) continue;
+    return field.Member("deviation", i)
+        .Error(absl::StrCat("is ", image.deviation(i), ", must be a positive finite number"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckImageNet(const v1::ImageNetSource& imagenet, const Field& field) {
+  if (imagenet.path().empty()) return field.Member("path").Error("is missing: a folder");
+  constexpr uint32_t kUsualSide = 256, kUsualSize = 224;
+  const uint32_t side = imagenet.smallest_side() == 0 ? kUsualSide : imagenet.smallest_side();
+  const uint32_t size = imagenet.size() == 0 ? kUsualSize : imagenet.size();
+  if (side > kMaxImage) {
+    return field.Member("smallest_side")
+        .Error(absl::StrCat("is ", side, ", must be at most ", kMaxImage));
+  }
+  if (size > side) {
+    return field.Member("size").Error(
+        absl::StrCat("is ", size, ", which is more than smallest_side, ", side));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckEnum(field, "part", imagenet.part(), v1::ImageNetSource::Part_IsValid(imagenet.part())));
+  return CheckEnum(field, "damaged", imagenet.damaged(),
+                   v1::ImageNetSource::Damaged_IsValid(imagenet.damaged()));
+}
+
+}  // namespace
+
+absl::Status CheckData(const v1::DataSpec& data, const Field& field) {
+  switch (data.source_case()) {
+    case v1::DataSpec::kTable:
+      SYNCGRADS_RETURN_IF_ERROR(CheckTable(data.table(), field.Member("table")));
+      if (data.target().empty()) {
+        return field.Member("target").Error("is missing: the column to predict");
+      }
+      break;
+    case v1::DataSpec::kGenerated:
+      if (data.generated().rows() == 0) {
+        return field.Member("generated")
+            .Member("rows")
+            .Error("is 0 or missing, must be at least 1");
+      }
+      break;
+    case v1::DataSpec::kNumpy:
+      SYNCGRADS_RETURN_IF_ERROR(
+          CheckPath(data.numpy().features(), field.Member("numpy"), "features"));
+      SYNCGRADS_RETURN_IF_ERROR(
+          CheckPath(data.numpy().targets(), field.Member("numpy"), "targets"));
+      break;
+    case v1::DataSpec::kIdx:
+      SYNCGRADS_RETURN_IF_ERROR(CheckPath(data.idx().images(), field.Member("idx"), "images"));
+      SYNCGRADS_RETURN_IF_ERROR(CheckPath(data.idx().labels(), field.Member("idx"), "labels"));
+      break;
+    case v1::DataSpec::kCifar10:
+      if (data.cifar10().files().empty()) return field.Member("cifar10").Error("has no files");
+      break;
+    case v1::DataSpec::kImagenet:
+      SYNCGRADS_RETURN_IF_ERROR(CheckImageNet(data.imagenet(), field.Member("imagenet")));
+      break;
+    case v1::DataSpec::SOURCE_NOT_SET:
+      return field.Error(
+          "has no source: give table, generated, or another that proto/job.proto "
+          "names");
+  }
+  if (!data.features().empty() && !data.has_table() && !data.has_generated()) {
+    return field.Member("features", 0).Error("is given, but the source has no named columns");
+  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckColumns(data, field));
+  if (data.has_image()) {
+    const bool is_image = data.has_idx() || data.has_cifar10() || data.has_imagenet();
+    SYNCGRADS_RETURN_IF_ERROR(CheckImage(data.image(), is_image, field.Member("image")));
+  }
+  if (data.holdout_every() == 1) {
+    return field.Member("holdout_every")
+        .Error("is 1, which leaves no row to train on; 0 holds none out, 2 and more some");
+  }
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckEnum(field, "order", data.order(), v1::DataSpec::Order_IsValid(data.order())));
+  return CheckEnum(field, "split", data.split(), v1::DataSpec::Split_IsValid(data.split()));
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,23 @@
+// Single values of a job file.
+
+#ifndef SYNCGRADS_WORKER_JOB_CHECK_VALUES_H_
+#define SYNCGRADS_WORKER_JOB_CHECK_VALUES_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "worker/job/field.h"
+
+namespace syncgrads {
+
+// The text format takes any number for an enum: InvalidArgument unless `known`.
+absl::Status CheckEnum(const Field& field, absl::string_view name, int value, bool known);
+
+// InvalidArgument unless `value` is from 1 to `largest`.
+absl::Status CheckCount(const Field& field, absl::string_view name, uint32_t value,
+                        uint32_t largest);
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_JOB_CHECK_VALUES_H_
