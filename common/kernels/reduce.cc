@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/kernels/reduce.cc"
@@ -11,6 +12,8 @@
 // clang-format on
 // first of all, so that what follows is seen anew by each.
 #include "common/kernels/elements-inl.h"
+#include "common/kernels/running_checksum.h"
+#include "common/kernels/stripes-inl.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
@@ -139,15 +142,33 @@ struct Pass {
   bool first;
   bool last;
   bool stream;
+  // What results are added to in the last pass, whole stripes of them; or null.
+  StripeSums* sums;
   Lane divisor;
   size_t sources;
   const std::byte* data[kTogether];
   Lane weight[kTogether];
 };
 
+// Averages of floats are the results that training has by the gigabyte; others are
+// read once more for their checksum.
+template <class Element, class Operation>
+inline constexpr bool kSumsResults = kSumsVectors &&
+                                     sizeof(typename Element::Lane) == Element::kBytes &&
+                                     (std::is_same_v<Operation, UnweightedAverageOf> ||
+                                      std::is_same_v<Operation, AverageOf>);
+
+// In place of sums that are not taken.
+struct NoSums {
+  explicit NoSums(StripeSums*) {}
+  template <size_t which, class V>
+  HWY_INLINE void Add(V) {}
+  void Keep(size_t) {}
+};
+
 // One pass over `count` elements, a multiple of kVectors vectors. False: a result
 // is not finite.
-template <class Element, class Operation>
+template <class Element, class Operation, class Sums>
 HWY_INLINE bool RunPass(const Pass<typename Element::Lane>& pass, size_t count,
                         typename Element::Lane* HWY_RESTRICT accumulators, std::byte* out) {
   using Lane = typename Element::Lane;
@@ -156,6 +177,7 @@ HWY_INLINE bool RunPass(const Pass<typename Element::Lane>& pass, size_t count,
   const size_t bytes = lanes * Element::kBytes;
   // Of a finite x, x - x is +0, and of any other NaN, which has bits that stay.
   auto strange = hn::Zero(d);
+  Sums sums(pass.sums);
   for (size_t i = 0; i < count; i += kVectors * lanes) {
     const size_t at = i * Element::kBytes;
     Lane* const kept = accumulators + i;
@@ -184,11 +206,15 @@ HWY_INLINE bool RunPass(const Pass<typename Element::Lane>& pass, size_t count,
       a3 = Operation::Add(d, a3, Element::Load(d, from + 3 * bytes), weight);
     }
     if (pass.last) {
-      const auto store = [&](auto accumulator, std::byte* to) HWY_ATTR {
+      const auto store = [&](auto accumulator, std::byte* to, auto which) HWY_ATTR {
         auto result = Operation::Leave(d, accumulator, pass.divisor);
         if constexpr (hwy::IsFloat<Lane>()) {
           strange = hn::Or(strange, hn::Sub(result, result));
           result = OneNaN(d, result);
+        }
+        if constexpr (!std::is_same_v<Sums, NoSums>) {
+          constexpr size_t kVector = decltype(which)() % Sums::kVectors;
+          sums.template Add<kVector>(hn::BitCast(typename Sums::D(), result));
         }
         if constexpr (requires { Element::Stream(d, result, to); }) {
           if (pass.stream) return Element::Stream(d, result, to);
@@ -196,10 +222,10 @@ HWY_INLINE bool RunPass(const Pass<typename Element::Lane>& pass, size_t count,
         Element::Store(d, result, to);
       };
       std::byte* const to = out + at;
-      store(a0, to);
-      store(a1, to + bytes);
-      store(a2, to + 2 * bytes);
-      store(a3, to + 3 * bytes);
+      store(a0, to, std::integral_constant<size_t, 0>());
+      store(a1, to + bytes, std::integral_constant<size_t, 1>());
+      store(a2, to + 2 * bytes, std::integral_constant<size_t, 2>());
+      store(a3, to + 3 * bytes, std::integral_constant<size_t, 3>());
     } else {
       hn::Store(a0, d, kept);
       hn::Store(a1, d, kept + lanes);
@@ -207,13 +233,27 @@ HWY_INLINE bool RunPass(const Pass<typename Element::Lane>& pass, size_t count,
       hn::Store(a3, d, kept + 3 * lanes);
     }
   }
+  if (pass.sums != nullptr) sums.Keep(count * Element::kBytes / StripeSums::kStripeBytes);
   if constexpr (hwy::IsFloat<Lane>()) return hn::AllFalse(d, hn::IsNaN(strange));
   return true;
 }
 
 template <class Element, class Operation>
+HWY_INLINE bool RunPass(const Pass<typename Element::Lane>& pass, size_t count,
+                        typename Element::Lane* HWY_RESTRICT accumulators, std::byte* out) {
+#if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
+  if constexpr (kSumsResults<Element, Operation>) {
+    if (pass.sums != nullptr) {
+      return RunPass<Element, Operation, VectorSums>(pass, count, accumulators, out);
+    }
+  }
+#endif
+  return RunPass<Element, Operation, NoSums>(pass, count, accumulators, out);
+}
+
+template <class Element, class Operation>
 bool ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, size_t count,
-              std::byte* out) {
+              std::byte* out, RunningChecksum* checksum) {
   using Lane = typename Element::Lane;
   const hn::ScalableTag<Lane> d;
   constexpr size_t kBytes = Element::kBytes;
@@ -228,7 +268,8 @@ bool ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, siz
   HWY_ALIGN std::byte rest_data[kTogether][kMaxStep * kBytes] = {};
   HWY_ALIGN std::byte rest_out[kMaxStep * kBytes];
 
-  const bool stream = count * kBytes >= kStreamedBytes &&
+  constexpr bool kSums = kSumsResults<Element, Operation>;
+  const bool stream = count * kBytes >= kStreamedBytes && (kSums || checksum == nullptr) &&
                       reinterpret_cast<uintptr_t>(out) % (hn::Lanes(d) * kBytes) == 0;
   Pass<Lane> pass, rest_pass;
   pass.stream = stream;
@@ -246,17 +287,26 @@ bool ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, siz
         pass.data[k] = sources[source + k].data + begin * kBytes;
         pass.weight[k] = static_cast<Lane>(sources[source + k].weight);
       }
+      pass.sums = kSums && pass.last && checksum != nullptr
+                      ? checksum->TakeStripes(whole * kBytes / StripeSums::kStripeBytes)
+                      : nullptr;
       finite &= RunPass<Element, Operation>(pass, whole, accumulators, out + begin * kBytes);
+      if (pass.last && pass.sums == nullptr && checksum != nullptr) {
+        checksum->Add(out + begin * kBytes, whole * kBytes);
+      }
       if (rest == 0) continue;
 
       rest_pass = pass;
       rest_pass.stream = false;
+      rest_pass.sums = nullptr;
       for (size_t k = 0; k < pass.sources; ++k) {
         std::memcpy(rest_data[k], pass.data[k] + whole * kBytes, rest);
         rest_pass.data[k] = rest_data[k];
       }
       finite &= RunPass<Element, Operation>(rest_pass, step, rest_accumulators, rest_out);
-      if (pass.last) std::memcpy(out + (begin + whole) * kBytes, rest_out, rest);
+      if (!pass.last) continue;
+      std::memcpy(out + (begin + whole) * kBytes, rest_out, rest);
+      if (checksum != nullptr) checksum->Add(rest_out, rest);
     }
   }
   if (stream) hwy::FlushStream();
@@ -265,43 +315,48 @@ bool ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, siz
 
 template <class Element>
 bool ReduceElements(Reduction op, bool weighted, absl::Span<const WeightedSource> sources,
-                    double total_weight, size_t count, std::byte* out) {
+                    double total_weight, size_t count, std::byte* out, RunningChecksum* checksum) {
   switch (op) {
     case Reduction::kAverage:
       if constexpr (hwy::IsFloat<typename Element::Lane>()) {
-        return weighted ? ReduceAs<Element, AverageOf>(sources, total_weight, count, out)
-                        : ReduceAs<Element, UnweightedAverageOf>(sources, total_weight, count, out);
+        return weighted ? ReduceAs<Element, AverageOf>(sources, total_weight, count, out, checksum)
+                        : ReduceAs<Element, UnweightedAverageOf>(sources, total_weight, count, out,
+                                                                 checksum);
       }
       return true;
     case Reduction::kSum:
-      return ReduceAs<Element, SumOf>(sources, 1, count, out);
+      return ReduceAs<Element, SumOf>(sources, 1, count, out, checksum);
     case Reduction::kMin:
-      return ReduceAs<Element, MinOf>(sources, 1, count, out);
+      return ReduceAs<Element, MinOf>(sources, 1, count, out, checksum);
     case Reduction::kMax:
-      return ReduceAs<Element, MaxOf>(sources, 1, count, out);
+      return ReduceAs<Element, MaxOf>(sources, 1, count, out, checksum);
     case Reduction::kProduct:
-      return ReduceAs<Element, ProductOf>(sources, 1, count, out);
+      return ReduceAs<Element, ProductOf>(sources, 1, count, out, checksum);
   }
   return true;
 }
 
 bool ReduceSeveral(DType dtype, Reduction op, bool weighted,
                    absl::Span<const WeightedSource> sources, double total_weight, size_t count,
-                   std::byte* out) {
+                   std::byte* out, RunningChecksum* checksum) {
   switch (dtype) {
     case DType::kF64:
-      return ReduceElements<Native<double>>(op, weighted, sources, total_weight, count, out);
+      return ReduceElements<Native<double>>(op, weighted, sources, total_weight, count, out,
+                                            checksum);
     case DType::kF32:
-      return ReduceElements<Native<float>>(op, weighted, sources, total_weight, count, out);
+      return ReduceElements<Native<float>>(op, weighted, sources, total_weight, count, out,
+                                           checksum);
     case DType::kF16:
-      return ReduceElements<Float16>(op, weighted, sources, total_weight, count, out);
+      return ReduceElements<Float16>(op, weighted, sources, total_weight, count, out, checksum);
     case DType::kBF16:
-      return ReduceElements<BFloat16>(op, weighted, sources, total_weight, count, out);
+      return ReduceElements<BFloat16>(op, weighted, sources, total_weight, count, out, checksum);
     // Unsigned, because unsigned numbers wrap.
     case DType::kI64:
-      return ReduceElements<Native<uint64_t>>(op, weighted, sources, total_weight, count, out);
+      return ReduceElements<Native<uint64_t>>(op, weighted, sources, total_weight, count, out,
+                                              checksum);
     case DType::kI32:
-      return ReduceElements<Native<uint32_t>>(op, weighted, sources, total_weight, count, out);
+      return ReduceElements<Native<uint32_t>>(op, weighted, sources, total_weight, count, out,
+                                              checksum);
   }
   return true;
 }
@@ -325,15 +380,15 @@ namespace {
 
 // Of two sources or more.
 bool ReduceAll(DType dtype, Reduction op, absl::Span<const WeightedSource> sources, size_t count,
-               std::byte* out) {
+               std::byte* out, RunningChecksum* checksum) {
   double total_weight = 0;
   bool weighted = false;
   for (const WeightedSource& source : sources) {
     total_weight += source.weight;
     weighted = weighted || source.weight != 1;
   }
-  return HWY_DYNAMIC_DISPATCH(ReduceSeveral)(dtype, op, weighted, sources, total_weight, count,
-                                             out);
+  return HWY_DYNAMIC_DISPATCH(ReduceSeveral)(dtype, op, weighted, sources, total_weight, count, out,
+                                             checksum);
 }
 
 void CheckReduction(DType dtype, Reduction op, absl::Span<const WeightedSource> sources) {
@@ -352,16 +407,17 @@ void Reduce(DType dtype, Reduction op, absl::Span<const WeightedSource> sources,
   CheckReduction(dtype, op, sources);
   if (count == 0) return;
   if (sources.size() == 1) return Copy(dtype, sources[0].data, count, out);
-  ReduceAll(dtype, op, sources, count, out);
+  ReduceAll(dtype, op, sources, count, out, nullptr);
 }
 
 bool ReduceFinite(DType dtype, Reduction op, absl::Span<const WeightedSource> sources, size_t count,
-                  std::byte* out) {
+                  std::byte* out, RunningChecksum* checksum) {
   CheckReduction(dtype, op, sources);
   if (count == 0) return true;
-  if (sources.size() > 1) return ReduceAll(dtype, op, sources, count, out);
+  if (sources.size() > 1) return ReduceAll(dtype, op, sources, count, out, checksum);
   const bool finite = AllFinite(dtype, sources[0].data, count);
   Copy(dtype, sources[0].data, count, out);
+  if (checksum != nullptr) checksum->Add(out, count * SizeOf(dtype));
   return finite;
 }
 

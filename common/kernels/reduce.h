@@ -12,6 +12,7 @@
 
 #include "absl/types/span.h"
 #include "common/dtype.h"
+#include "common/kernels/running_checksum.h"
 #include "common/update_rule.h"
 
 namespace syncgrads {
@@ -64,8 +65,11 @@ void Reduce(DType dtype, Reduction op, absl::Span<const WeightedSource> sources,
 // In a sum, and so in an average, what is not finite stays so: a source that has a
 // NaN or an infinity makes the result one. The reverse does not hold, for a sum of
 // finite numbers may be too large. Integers are finite.
+//
+// With a `checksum`, what is written is added to it; averages in float32 and float64 while
+// they are in registers.
 bool ReduceFinite(DType dtype, Reduction op, absl::Span<const WeightedSource> sources, size_t count,
-                  std::byte* out);
+                  std::byte* out, RunningChecksum* checksum = nullptr);
 
 }  // namespace syncgrads
 

@@ -2,18 +2,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "absl/container/inlined_vector.h"
 #include "common/aligned_buffer.h"
 #include "common/codec/codec.h"
 #include "common/codec/encoded_chunk.h"
-#include "common/kernels/copy.h"
 #include "common/kernels/reduce.h"
+#include "common/kernels/running_checksum.h"
 #include "common/optim/optimizer.h"
 #include "common/optim/update.h"
 #include "server/core/decoded_segments.h"
 #include "server/core/segments.h"
-#include "server/state/checksum.h"
 
 namespace syncgrads::server {
 namespace {
@@ -27,40 +27,6 @@ constexpr uint64_t kNoLimit = ~uint64_t{0};
 
 // Shorter results are still in the cache when their slot is published.
 constexpr uint64_t kSummedBytes = 256 << 10;
-
-// Makes a result in a block that stays in the cache, where its checksum is taken,
-// before it goes past the caches to where it is kept.
-class SummedResult {
- public:
-  explicit SummedResult(std::byte* out) : out_(out) {}
-
-  // Where the next bytes are to be written, and how many at most.
-  std::byte* next() { return block_ + filled_; }
-  size_t room() const { return kChecksumBlock - filled_; }
-  void Add(size_t bytes) {
-    filled_ += bytes;
-    if (filled_ == kChecksumBlock) Flush();
-  }
-
-  // BlocksChecksum of all of it.
-  uint64_t Finish() {
-    if (filled_ > 0) Flush();
-    return sum_;
-  }
-
- private:
-  void Flush() {
-    sum_ = Checksum(block_, filled_, sum_);
-    CopyPastCaches(out_, block_, filled_);
-    out_ += filled_;
-    filled_ = 0;
-  }
-
-  std::byte* out_;
-  alignas(64) std::byte block_[kChecksumBlock];
-  size_t filled_ = 0;
-  uint64_t sum_ = 0;
-};
 
 // Payloads one after the other. A gather has no absent spans.
 Closed CloseGather(const Chunk& chunk, absl::Span<const Seated> contributions, Slot& out) {
@@ -89,8 +55,11 @@ std::vector<uint32_t> ForEachPart(const Chunk& chunk, absl::Span<const Seated> c
 
 // Whether the result is finite, if that is asked.
 bool ReduceTo(std::byte* out, DType dtype, Reduction reduction,
-              absl::Span<const WeightedSource> sources, uint64_t elements, bool check_finite) {
-  if (check_finite) return ReduceFinite(dtype, reduction, sources, elements, out);
+              absl::Span<const WeightedSource> sources, uint64_t elements, bool check_finite,
+              RunningChecksum* checksum = nullptr) {
+  if (check_finite || checksum != nullptr) {
+    return ReduceFinite(dtype, reduction, sources, elements, out, checksum) || !check_finite;
+  }
   Reduce(dtype, reduction, sources, elements, out);
   return true;
 }
@@ -111,45 +80,26 @@ Closed CloseReduction(const Chunk& chunk, const UpdateRule& rule,
   if (std::holds_alternative<Gather>(rule)) return CloseGather(chunk, contributions, out);
   const size_t element_bytes = SizeOf(chunk.dtype);
   const Reduction reduction = std::get<Reduction>(rule);
-  Closed closed;
+  std::optional<RunningChecksum> checksum;
+  if (!out.record.empty() && chunk.bytes() >= kSummedBytes) checksum.emplace(chunk.bytes());
+  RunningChecksum* const sum = checksum.has_value() ? &*checksum : nullptr;
   bool finite = true;
-  if (!out.record.empty() && chunk.bytes() >= kSummedBytes) {
-    SummedResult result(out.values.data());
-    absl::InlinedVector<WeightedSource, 8> rest;
-    closed.counts = ForEachPart(
-        chunk, contributions, kNoLimit,
-        [&](absl::Span<const WeightedSource> sources, uint64_t, uint64_t elements) {
-          rest.assign(sources.begin(), sources.end());
-          for (uint64_t left = elements; left > 0;) {
-            const uint64_t part = std::min<uint64_t>(left, result.room() / element_bytes);
-            if (rest.empty()) {
-              std::memset(result.next(), 0, part * element_bytes);
-            } else {
-              finite &= ReduceTo(result.next(), chunk.dtype, reduction, rest, part, check_finite);
-            }
-            for (WeightedSource& source : rest) source.data += part * element_bytes;
-            result.Add(part * element_bytes);
-            left -= part;
-          }
-        });
-    out.values_checksum = result.Finish();
-    closed.finite = finite;
-    if (AnybodyContributed(closed.counts)) closed.value_bytes = chunk.bytes();
-    if (closed.value_bytes == 0) out.values_checksum.reset();
-    return closed;
-  }
+  Closed closed;
   closed.counts = ForEachPart(
       chunk, contributions, kNoLimit,
       [&](absl::Span<const WeightedSource> sources, uint64_t first, uint64_t elements) {
         std::byte* const values = out.values.data() + first * element_bytes;
         if (sources.empty()) {
           std::memset(values, 0, elements * element_bytes);
+          if (sum != nullptr) sum->Add(values, elements * element_bytes);
         } else {
-          finite &= ReduceTo(values, chunk.dtype, reduction, sources, elements, check_finite);
+          finite &= ReduceTo(values, chunk.dtype, reduction, sources, elements, check_finite, sum);
         }
       });
   closed.finite = finite;
-  if (AnybodyContributed(closed.counts)) closed.value_bytes = chunk.bytes();
+  if (!AnybodyContributed(closed.counts)) return closed;
+  closed.value_bytes = chunk.bytes();
+  if (sum != nullptr) out.values_checksum = sum->Finish(out.values.data() + chunk.bytes());
   return closed;
 }
 

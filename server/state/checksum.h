@@ -12,11 +12,6 @@ namespace syncgrads::server {
 // Of `bytes` bytes, chained to the checksum of what comes before them.
 uint64_t Checksum(const void* data, size_t bytes, uint64_t before = 0);
 
-// Of a long array: of one block of it after the other, so that it can be taken
-// while the array is made.
-inline constexpr size_t kChecksumBlock = 16 << 10;
-uint64_t BlocksChecksum(const void* data, size_t bytes);
-
 }  // namespace syncgrads::server
 
 #endif  // SYNCGRADS_SERVER_STATE_CHECKSUM_H_

@@ -31,7 +31,7 @@ struct Slot {
   // Where the slot is published, in the file that it lies in; empty if it dies
   // with the process. See slot_record.h.
   absl::Span<std::byte> record;
-  // BlocksChecksum of the values, where it was taken while they were written.
+  // Checksum of the values, where it was taken while they were written.
   std::optional<uint64_t> values_checksum;
   // How many contributors the record has room for.
   size_t contributors = 0;

@@ -118,7 +118,7 @@ void Publish(const RoundRecord& record, Slot& slot) {
   }
   const uint64_t values = slot.values_checksum.has_value()
                               ? *slot.values_checksum
-                              : BlocksChecksum(slot.values.data(), record.value_bytes);
+                              : Checksum(slot.values.data(), record.value_bytes);
   Word(slot, 1) = ChecksumOf(slot, BytesOf(fixed), values);
   std::atomic_ref<uint64_t>(Word(slot, 0)).store(kPublished, std::memory_order_release);
   std::atomic_ref<uint64_t>(*slot.newest).store(WordOf(record.round), std::memory_order_release);
@@ -139,8 +139,7 @@ absl::StatusOr<std::optional<RoundRecord>> ReadPublished(Slot& slot) {
                                             fixed.value_bytes, " where there is room for ",
                                             slot.record.size(), " and ", slot.values.size()));
   }
-  const uint64_t found =
-      ChecksumOf(slot, bytes, BlocksChecksum(slot.values.data(), fixed.value_bytes));
+  const uint64_t found = ChecksumOf(slot, bytes, Checksum(slot.values.data(), fixed.value_bytes));
   if (found != Word(slot, 1)) {
     return absl::DataLossError(
         absl::StrCat("round ", fixed.round, " has checksum ", absl::Hex(found, absl::kZeroPad16),
