@@ -23,19 +23,24 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Bits are handled in words.
 constexpr size_t kWord = 64;
 
-// A whole group: writes the sums of the magnitudes times 2^-8, and the signs.
+// A whole group: writes the sums of the magnitudes times 2^-8, which stay in registers
+// meanwhile, and the signs.
 void SumAndSigns(const float* HWY_RESTRICT values, float* HWY_RESTRICT sums,
                  uint8_t* HWY_RESTRICT bits) {
   const hn::CappedTag<float, kOneBitSums> d;
   const size_t lanes = hn::Lanes(d);
   const auto unit = hn::Set(d, 0x1p-8f);
-  std::memset(sums, 0, kOneBitSums * sizeof(float));
+  for (size_t k = 0; k < kOneBitSums; k += lanes) {
+    auto sum = hn::Zero(d);
+    for (size_t i = k; i < kOneBitGroup; i += kOneBitSums) {
+      sum = hn::Add(sum, hn::Mul(hn::Abs(hn::LoadU(d, values + i)), unit));
+    }
+    hn::Store(sum, d, sums + k);
+  }
   for (size_t begin = 0; begin < kOneBitGroup; begin += kWord) {
     uint64_t word = 0;
     for (size_t i = 0; i < kWord; i += lanes) {
       const auto v = hn::LoadU(d, values + begin + i);
-      float* const sum = sums + i % kOneBitSums;
-      hn::Store(hn::Add(hn::Load(d, sum), hn::Mul(hn::Abs(v), unit)), d, sum);
       uint8_t stored[8] = {};
       hn::StoreMaskBits(d, hn::Lt(v, hn::Zero(d)), stored);
       uint64_t part;

@@ -14,9 +14,9 @@
 #include "hwy/highway.h"
 
 // Magnitudes are compared by their bits, which order finite numbers as their values
-// do. How large an element must be to be sent is found by bisection: a pass over a
-// block in the first-level cache takes less time than one step of a selection that
-// moves elements.
+// do. How large an element must be to be sent is found by bisection, among those that
+// can be: a block is seen as rows of kTopKColumns elements, and the k-th largest of the
+// columns' maxima is no more than the k-th largest of all, so that few are left.
 
 HWY_BEFORE_NAMESPACE();
 namespace syncgrads {
@@ -41,9 +41,41 @@ uint32_t Magnitudes(const float* HWY_RESTRICT values, size_t count, uint32_t* HW
   return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
+// Of all of a block.
+void ColumnMaxima(const uint32_t* HWY_RESTRICT magnitudes, uint32_t* HWY_RESTRICT maxima) {
+  const hn::CappedTag<uint32_t, kTopKColumns> d;
+  for (size_t column = 0; column < kTopKColumns; column += hn::Lanes(d)) {
+    auto largest = hn::Load(d, magnitudes + column);
+    for (size_t i = column + kTopKColumns; i < kCodecBlock; i += kTopKColumns) {
+      largest = hn::Max(largest, hn::Load(d, magnitudes + i));
+    }
+    hn::Store(largest, d, maxima + column);
+  }
+}
+
+// Writes those of `count` (rounded as below) that are `least` or above, and zeros to the
+// end of a vector; returns how many there are.
+size_t Gather(const uint32_t* HWY_RESTRICT magnitudes, size_t count, uint32_t least,
+              uint32_t* HWY_RESTRICT out) {
+  const hn::CappedTag<int32_t, kTopKColumns> d;
+  const size_t lanes = hn::Lanes(d);
+  const auto bound = hn::Set(d, static_cast<int32_t>(least));
+  auto* const to = reinterpret_cast<int32_t*>(out);
+  size_t found = 0;
+  for (size_t i = 0; i < count; i += lanes) {
+    const auto magnitude = hn::Load(d, reinterpret_cast<const int32_t*>(magnitudes) + i);
+    const auto wanted = hn::Not(hn::Lt(magnitude, bound));
+    if (HWY_LIKELY(hn::AllFalse(d, wanted))) continue;
+    found += hn::CompressStore(magnitude, wanted, d, to + found);
+  }
+  hn::StoreU(hn::Zero(d), d, to + found);
+  return found;
+}
+
 // How many of `count` (rounded up to vectors; the rest are zeros) are above `bound`.
 size_t CountAbove(const uint32_t* HWY_RESTRICT magnitudes, size_t count, uint32_t bound) {
-  const hn::ScalableTag<int32_t> d;  // as signed numbers: few processors compare others
+  // As signed numbers: few processors compare others.
+  const hn::CappedTag<int32_t, kTopKColumns> d;
   const size_t lanes = hn::Lanes(d);
   const auto least = hn::Set(d, static_cast<int32_t>(bound));
   auto above = hn::Zero(d);
@@ -86,8 +118,49 @@ HWY_AFTER_NAMESPACE();
 namespace syncgrads {
 
 HWY_EXPORT(Magnitudes);
+HWY_EXPORT(ColumnMaxima);
+HWY_EXPORT(Gather);
 HWY_EXPORT(CountAbove);
 HWY_EXPORT(Select);
+
+namespace {
+
+struct Bound {
+  uint32_t value;
+  size_t above;  // so many are above it
+};
+
+// The k-th largest of `count`, which is from `least` to `largest`: the least number that
+// fewer than k are above.
+Bound KthLargest(const uint32_t* magnitudes, size_t count, size_t k, uint32_t least,
+                 uint32_t largest) {
+  Bound bound = {largest, 0};
+  while (least < bound.value) {
+    const uint32_t middle = least + (bound.value - least) / 2;
+    const size_t above = HWY_DYNAMIC_DISPATCH(CountAbove)(magnitudes, count, middle);
+    if (above < k) {
+      bound = {middle, above};
+    } else {
+      least = middle + 1;
+    }
+  }
+  return bound;
+}
+
+// The same, of a block that is filled up with zeros.
+Bound BoundOf(const uint32_t* magnitudes, size_t count, size_t k, uint32_t largest) {
+  // More than half of the columns: more elements would be left than it is worth.
+  if (k > kTopKColumns / 2) return KthLargest(magnitudes, count, k, 0, largest);
+  alignas(64) uint32_t maxima[kTopKColumns];
+  HWY_DYNAMIC_DISPATCH(ColumnMaxima)(magnitudes, maxima);
+  const uint32_t least = KthLargest(maxima, kTopKColumns, k, 0, largest).value;
+  // A vector is written at the end, whatever is in it.
+  alignas(64) uint32_t candidates[kCodecBlock + kTopKColumns];
+  const size_t found = HWY_DYNAMIC_DISPATCH(Gather)(magnitudes, count, least, candidates);
+  return KthLargest(candidates, found, k, least, largest);
+}
+
+}  // namespace
 
 size_t TopKCodec::Kept(size_t count) const {
   return static_cast<size_t>(std::ceil(fraction_ * static_cast<double>(count)));
@@ -100,22 +173,10 @@ size_t TopKCodec::EncodedBytes(size_t count) const {
 void TopKCodec::Encode(const float* values, size_t count, std::byte* out) const {
   const size_t kept = Kept(count);
   alignas(64) uint32_t magnitudes[kCodecBlock];
-  uint32_t high = HWY_DYNAMIC_DISPATCH(Magnitudes)(values, count, magnitudes);
-  // The k-th largest: the least number that fewer than k are above.
-  uint32_t low = 0;
-  size_t above_high = 0;
-  while (low < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    const size_t above = HWY_DYNAMIC_DISPATCH(CountAbove)(magnitudes, count, middle);
-    if (above < kept) {
-      high = middle;
-      above_high = above;
-    } else {
-      low = middle + 1;
-    }
-  }
+  const uint32_t largest = HWY_DYNAMIC_DISPATCH(Magnitudes)(values, count, magnitudes);
+  const Bound bound = BoundOf(magnitudes, count, kept, largest);
   uint16_t positions[kCodecBlock];
-  HWY_DYNAMIC_DISPATCH(Select)(magnitudes, count, high, kept - above_high, positions);
+  HWY_DYNAMIC_DISPATCH(Select)(magnitudes, count, bound.value, kept - bound.above, positions);
   std::memcpy(out, positions, kept * sizeof(uint16_t));
   out += kept * sizeof(uint16_t);
   for (size_t i = 0; i < kept; ++i) {

@@ -7,6 +7,9 @@
 
 namespace syncgrads {
 
+// A whole block is seen as rows of so many elements.
+inline constexpr size_t kTopKColumns = 128;
+
 class TopKCodec : public BlockCodec {
  public:
   // Above 0, at most 0.5.
