@@ -80,22 +80,27 @@ def run_sweep(sweep, options, comparisons):
 
 
 def run_steps(options, comparisons):
-    """Memory after a tenth of the steps and after all of them."""
+    """What processes hold in memory after each tenth of the steps."""
     total = 1000 if options.quick else 10000
     work = systems.Work(2, systems.parse_bytes("64KiB"))
+    rows, after = [], {"server": [], "worker": []}
     with tempfile.TemporaryDirectory(prefix="sg-") as scratch:
         system = systems.Ours(options.ours, work, scratch)
         try:
-            seen = []
-            for _ in range(10):
-                system.block(total // 10)
-                seen.append(sum(map(conductor.resident_bytes, system.server_pids)) / MIB)
+            workers = [pid for pid in system.pids() if pid not in system.server_pids]
+            for tenth in range(1, 11):
+                system.block(total // 10 - 1)  # and one that is not counted
+                for name, pids in (("server", system.server_pids), ("worker", workers)):
+                    after[name].append(max(map(conductor.resident_bytes, pids)) / MIB)
+                rows.append([str(tenth * total // 10)]
+                            + [f"{after[name][-1]:.2f}" for name in ("server", "worker")])
         finally:
             system.stop()
-    print(f"steps: server memory {seen[0]:.1f} MiB after {total // 10} steps, {seen[-1]:.1f} MiB "
-          f"after {total}\n", flush=True)
-    comparisons.add(f"steps={total} server memory", options.ours, f"steps={total // 10}",
-                    seen[-1], seen[0], "MiB", seen[-1] / seen[0], 1.02)
+    results.print_table(["after steps", "server MiB", "worker MiB"], rows)
+    print(flush=True)
+    for name, seen in after.items():
+        comparisons.add(f"steps={total} {name} memory", options.ours, f"steps={total // 10}",
+                        seen[-1], seen[0], "MiB", seen[-1] / seen[0], 1.02)
 
 
 def main():
