@@ -53,23 +53,27 @@ void ColumnMaxima(const uint32_t* HWY_RESTRICT magnitudes, uint32_t* HWY_RESTRIC
   }
 }
 
-// Writes those of `count` (rounded as below) that are `least` or above, and zeros to the
-// end of a vector; returns how many there are.
+// Writes those of `count` (rounded as below) that are `least` or above, with where they
+// are, and zeros to the end of a vector; returns how many there are.
 size_t Gather(const uint32_t* HWY_RESTRICT magnitudes, size_t count, uint32_t least,
-              uint32_t* HWY_RESTRICT out) {
+              uint32_t* HWY_RESTRICT found, uint32_t* HWY_RESTRICT positions) {
   const hn::CappedTag<int32_t, kTopKColumns> d;
+  const hn::RebindToUnsigned<decltype(d)> bits;
   const size_t lanes = hn::Lanes(d);
   const auto bound = hn::Set(d, static_cast<int32_t>(least));
-  auto* const to = reinterpret_cast<int32_t*>(out);
-  size_t found = 0;
+  size_t written = 0;
   for (size_t i = 0; i < count; i += lanes) {
     const auto magnitude = hn::Load(d, reinterpret_cast<const int32_t*>(magnitudes) + i);
     const auto wanted = hn::Not(hn::Lt(magnitude, bound));
     if (HWY_LIKELY(hn::AllFalse(d, wanted))) continue;
-    found += hn::CompressStore(magnitude, wanted, d, to + found);
+    // In registers first: some processors take long to compress to memory.
+    const auto here = hn::Iota(d, static_cast<int32_t>(i));
+    hn::StoreU(hn::BitCast(bits, hn::Compress(magnitude, wanted)), bits, found + written);
+    hn::StoreU(hn::BitCast(bits, hn::Compress(here, wanted)), bits, positions + written);
+    written += hn::CountTrue(d, wanted);
   }
-  hn::StoreU(hn::Zero(d), d, to + found);
-  return found;
+  hn::StoreU(hn::Zero(bits), bits, found + written);
+  return written;
 }
 
 // How many of `count` (rounded up to vectors; the rest are zeros) are above `bound`.
@@ -87,26 +91,6 @@ size_t CountAbove(const uint32_t* HWY_RESTRICT magnitudes, size_t count, uint32_
   return static_cast<size_t>(hn::GetLane(hn::SumOfLanes(d, above)));
 }
 
-// Writes the positions of those above `bound`, and of the first `equal` that are
-// `bound`, in ascending order.
-void Select(const uint32_t* HWY_RESTRICT magnitudes, size_t count, uint32_t bound, size_t equal,
-            uint16_t* HWY_RESTRICT positions) {
-  const hn::ScalableTag<int32_t> d;
-  const size_t lanes = hn::Lanes(d);
-  const auto least = hn::Set(d, static_cast<int32_t>(bound));
-  size_t found = 0;
-  for (size_t i = 0; i < count; i += lanes) {
-    const auto magnitude = hn::Load(d, reinterpret_cast<const int32_t*>(magnitudes) + i);
-    const auto candidate = hn::Not(hn::Lt(magnitude, least));
-    if (HWY_LIKELY(hn::AllFalse(d, candidate))) continue;
-    for (size_t p = i; p < std::min(i + lanes, count); ++p) {
-      if (magnitudes[p] < bound || (magnitudes[p] == bound && equal == 0)) continue;
-      if (magnitudes[p] == bound) --equal;
-      positions[found++] = static_cast<uint16_t>(p);
-    }
-  }
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace syncgrads
 HWY_AFTER_NAMESPACE();
@@ -121,7 +105,6 @@ HWY_EXPORT(Magnitudes);
 HWY_EXPORT(ColumnMaxima);
 HWY_EXPORT(Gather);
 HWY_EXPORT(CountAbove);
-HWY_EXPORT(Select);
 
 namespace {
 
@@ -130,16 +113,19 @@ struct Bound {
   size_t above;  // so many are above it
 };
 
-// The k-th largest of `count`, which is from `least` to `largest`: the least number that
-// fewer than k are above.
-Bound KthLargest(const uint32_t* magnitudes, size_t count, size_t k, uint32_t least,
-                 uint32_t largest) {
+// A number that from k to k + slack of `count` are above. Where several are equal there
+// may be none: then the k-th largest, which fewer are above. `largest` is that of all.
+Bound FindBound(const uint32_t* magnitudes, size_t count, size_t k, size_t slack,
+                uint32_t largest) {
+  uint32_t least = 0;
   Bound bound = {largest, 0};
   while (least < bound.value) {
     const uint32_t middle = least + (bound.value - least) / 2;
     const size_t above = HWY_DYNAMIC_DISPATCH(CountAbove)(magnitudes, count, middle);
     if (above < k) {
       bound = {middle, above};
+    } else if (above <= k + slack) {
+      return {middle, above};
     } else {
       least = middle + 1;
     }
@@ -147,17 +133,28 @@ Bound KthLargest(const uint32_t* magnitudes, size_t count, size_t k, uint32_t le
   return bound;
 }
 
-// The same, of a block that is filled up with zeros.
-Bound BoundOf(const uint32_t* magnitudes, size_t count, size_t k, uint32_t largest) {
-  // More than half of the columns: more elements would be left than it is worth.
-  if (k > kTopKColumns / 2) return KthLargest(magnitudes, count, k, 0, largest);
-  alignas(64) uint32_t maxima[kTopKColumns];
-  HWY_DYNAMIC_DISPATCH(ColumnMaxima)(magnitudes, maxima);
-  const uint32_t least = KthLargest(maxima, kTopKColumns, k, 0, largest).value;
-  // A vector is written at the end, whatever is in it.
-  alignas(64) uint32_t candidates[kCodecBlock + kTopKColumns];
-  const size_t found = HWY_DYNAMIC_DISPATCH(Gather)(magnitudes, count, least, candidates);
-  return KthLargest(candidates, found, k, least, largest);
+// Some elements of a block, and where they are in it. A vector is written behind the
+// last, whatever is in it.
+struct Candidates {
+  size_t count;
+  alignas(64) uint32_t magnitudes[kCodecBlock + kTopKColumns];
+  alignas(64) uint32_t positions[kCodecBlock + kTopKColumns];
+};
+
+// Those that can be among the k largest.
+void FindCandidates(const float* values, size_t count, size_t k, Candidates& out,
+                    uint32_t& largest) {
+  alignas(64) uint32_t magnitudes[kCodecBlock];
+  largest = HWY_DYNAMIC_DISPATCH(Magnitudes)(values, count, magnitudes);
+  uint32_t least = 0;
+  // Of more than half of the columns, most elements would be left.
+  if (k <= kTopKColumns / 2) {
+    alignas(64) uint32_t maxima[kTopKColumns];
+    HWY_DYNAMIC_DISPATCH(ColumnMaxima)(magnitudes, maxima);
+    const Bound bound = FindBound(maxima, kTopKColumns, k, k / 4, largest);
+    least = bound.above < k ? bound.value : bound.value + 1;
+  }
+  out.count = HWY_DYNAMIC_DISPATCH(Gather)(magnitudes, count, least, out.magnitudes, out.positions);
 }
 
 }  // namespace
@@ -172,11 +169,21 @@ size_t TopKCodec::EncodedBytes(size_t count) const {
 
 void TopKCodec::Encode(const float* values, size_t count, std::byte* out) const {
   const size_t kept = Kept(count);
-  alignas(64) uint32_t magnitudes[kCodecBlock];
-  const uint32_t largest = HWY_DYNAMIC_DISPATCH(Magnitudes)(values, count, magnitudes);
-  const Bound bound = BoundOf(magnitudes, count, kept, largest);
-  uint16_t positions[kCodecBlock];
-  HWY_DYNAMIC_DISPATCH(Select)(magnitudes, count, bound.value, kept - bound.above, positions);
+  Candidates candidates;
+  uint32_t largest;
+  FindCandidates(values, count, kept, candidates, largest);
+  const Bound bound = FindBound(candidates.magnitudes, candidates.count, kept, 0, largest);
+  // Of those that are equal to it, the first.
+  size_t equal = kept - bound.above;
+  uint16_t positions[kCodecBlock + kTopKColumns];
+  size_t found = 0;
+  for (size_t i = 0; i < candidates.count; ++i) {
+    // Without branches: nobody can tell which of them are taken.
+    const bool is_equal = candidates.magnitudes[i] == bound.value && equal > 0;
+    positions[found] = static_cast<uint16_t>(candidates.positions[i]);
+    found += static_cast<size_t>(is_equal || candidates.magnitudes[i] > bound.value);
+    equal -= static_cast<size_t>(is_equal);
+  }
   std::memcpy(out, positions, kept * sizeof(uint16_t));
   out += kept * sizeof(uint16_t);
   for (size_t i = 0; i < kept; ++i) {

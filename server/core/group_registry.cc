@@ -5,12 +5,18 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/codec/codec.h"
 #include "common/optim/optimizer.h"
 #include "common/status_macros.h"
 #include "server/state/arena.h"
 
 namespace syncgrads::server {
 namespace {
+
+uint64_t EncodedBytes(const Encoding& encoding, const TensorSpec& tensor) {
+  const auto codec = MakeCodec(encoding);
+  return codec == nullptr ? tensor.bytes() : EncodedSpanBytes(*codec, tensor.elements());
+}
 
 // A message costs the same whatever it carries, and a step is over when the last
 // chunk has gone through all stages: chunks are as large as leaves a server enough
@@ -19,10 +25,26 @@ namespace {
 uint32_t ChunkBytesFor(const GroupSpec& spec, size_t servers, bool shares_memory) {
   constexpr uint64_t kUnit = 64 << 10;
   uint64_t total = 0;
-  for (const TensorSpec& tensor : spec.tensors) total += tensor.bytes();
-  const uint64_t bytes = shares_memory
-                             ? std::clamp<uint64_t>(total / servers / 4, 1 << 20, kMaxChunkBytes)
-                             : std::clamp<uint64_t>(total / servers / 16, 128 << 10, 512 << 10);
+  uint64_t encoded = 0;  // one way, the longer one
+  for (size_t t = 0; t < spec.tensors.size(); ++t) {
+    const TensorSpec& tensor = spec.tensors[t];
+    const Compression compression = spec.compression.empty() ? Compression() : spec.compression[t];
+    total += tensor.bytes();
+    encoded +=
+        std::max(EncodedBytes(compression.push, tensor), EncodedBytes(compression.result, tensor));
+  }
+  const uint64_t few = std::clamp<uint64_t>(total / servers / 4, 1 << 20, kMaxChunkBytes);
+  uint64_t bytes = few;
+  if (!shares_memory && encoded >= total) {
+    bytes = std::clamp<uint64_t>(total / servers / 16, 128 << 10, 512 << 10);
+  } else if (!shares_memory) {
+    // What counts are the bytes of a message, fewer where links are so slow that it is
+    // worth the while; but encoding and decoding are to overlap, too.
+    const uint64_t message = std::clamp<uint64_t>(encoded / servers / 32, 32 << 10, 512 << 10);
+    const double smaller = static_cast<double>(total) / static_cast<double>(encoded);
+    bytes =
+        std::min(few, static_cast<uint64_t>(static_cast<double>(message) * smaller) + kUnit / 2);
+  }
   return static_cast<uint32_t>(bytes / kUnit * kUnit);
 }
 

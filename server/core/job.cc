@@ -197,7 +197,8 @@ std::shared_ptr<Presence> Job::PresenceOf(MemberId member) {
 void Job::Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink) {
   absl::StatusOr<std::shared_ptr<ServedChunk>> chunk = Route(header, payload);
   if (chunk.ok()) {
-    if (closers_ == nullptr || TotalBytes(payload.pieces) < kMinHandedOnBytes) {
+    // By what there is to compute: what came may be encoded, or nothing.
+    if (closers_ == nullptr || (*chunk)->result_bytes() < kMinHandedOnBytes) {
       return (*chunk)->Push(header, std::move(payload), std::move(sink));
     }
     if ((*chunk)->Seat(header, std::move(payload), std::move(sink))) {

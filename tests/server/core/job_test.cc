@@ -1,10 +1,12 @@
 #include "server/core/job.h"
 
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/codec/codec.h"
 #include "gtest/gtest.h"
 #include "server/core/closers.h"
 #include "server/core/round_wait.h"
@@ -105,6 +107,29 @@ TEST_F(JobTest, AnotherThreadClosesTheRoundsOfLargeChunks) {
     for (const std::shared_ptr<RecordingSink>& sink : sinks) sink->Wait(0);
     sinks.clear();
   }
+}
+
+TEST_F(JobTest, AChunkIsLargeByWhatItDecodesTo) {
+  Closers closers(1);
+  Job job("iris", "secret", Generation{3}, ServerIndex{0}, clock_, &closers);
+  job.AddEpoch(EpochOfSize(1));
+  constexpr int64_t kElements = 100'000;
+  GroupSpec spec = {"model", {{"w", DType::kF32, {kElements}}}, Reduction::kSum, kMaxChunkBytes};
+  spec.compression = {{{Codec::kOneBit}, {}}};
+  job.AddGroup(std::make_shared<GroupPlan>(PlanOf(std::move(spec))));
+  const auto codec = MakeCodec({Codec::kOneBit});
+  const size_t encoded = EncodedSpanBytes(*codec, kElements);
+  ASSERT_LT(encoded, 20'000u);
+  PushHeader header = Header(0, 1);
+  header.codec = Codec::kOneBit;
+
+  std::promise<void> busy;
+  closers.Run([&busy] { busy.get_future().wait(); });
+  const auto sink = std::make_shared<RecordingSink>();
+  job.Push(header, PayloadOf(std::string(encoded, '\0')), sink);
+  EXPECT_EQ(sink->count(), 0u);  // the only thread that closes is busy
+  busy.set_value();
+  EXPECT_EQ(sink->Wait(0).payload.size(), kElements * sizeof(float));
 }
 
 TEST_F(JobTest, ABadPushOfOneMemberHindersNobody) {
