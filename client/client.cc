@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/chunk_trials.h"
 #include "client/collectives.h"
 #include "client/grpc_transport.h"
 #include "client/operation.h"
@@ -44,8 +45,8 @@ absl::StatusOr<uint32_t> Await(client::Collectives::Started started, absl::Durat
 Client::Client(ClientOptions options)
     : session_(std::make_unique<client::Session>(
           std::move(options),
-          client::Surroundings{client::NewGrpcTransport(),
-                               std::make_unique<client::ThreadTimers>(), DrawIncarnation()})) {}
+          client::Surroundings{client::NewGrpcTransport(), std::make_unique<client::ThreadTimers>(),
+                               DrawIncarnation()})) {}
 
 Client::~Client() = default;
 
@@ -65,7 +66,38 @@ void Client::ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& 
 }
 
 absl::StatusOr<Group*> Client::Register(const GroupSpec& spec, absl::Duration timeout) {
-  return session_->Register(spec, timeout);
+  const client::Session& session = *session_;
+  if (!session.options().autotune || spec.chunk_bytes != 0 || session.is_newcomer() ||
+      session.HasRegistered(spec.name)) {
+    return session_->Register(spec, timeout);
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const GroupSpec tuned, Tune(spec, timeout));
+  return session_->Register(tuned, timeout);
+}
+
+absl::StatusOr<GroupSpec> Client::Tune(GroupSpec spec, absl::Duration timeout) {
+  SYNCGRADS_RETURN_IF_ERROR(session_->CheckMember());
+  SYNCGRADS_RETURN_IF_ERROR(Validate(spec));
+  const absl::StatusOr<client::ChunkChoice> choice = client::TuneChunks(
+      session_->options(), rank(), world_size(), spec, [this] { return status(); },
+      absl::Now() + timeout / 2);
+  // Where one has failed, all take what the coordinator chooses.
+  int64_t agreed = choice.ok() ? choice->best.chunk_bytes : 0;
+  const Array array = MutableArrayOf(absl::MakeSpan(&agreed, 1));
+  SYNCGRADS_RETURN_IF_ERROR(
+      AllReduce(absl::StrCat("autotune/", spec.name), array, array, Reduction::kMin, timeout / 2)
+          .status());
+  spec.chunk_bytes = static_cast<uint32_t>(agreed);
+  std::string found;
+  if (!choice.ok()) {
+    found = absl::StrCat("chunk size: the default; trials failed: ", choice.status().message());
+  } else if (agreed == 0) {
+    found = "chunk size: the default; trials failed on another worker";
+  } else {
+    found = choice->ToString();
+  }
+  if (session_->options().on_tuned) session_->options().on_tuned(found);
+  return spec;
 }
 
 absl::StatusOr<void*> Client::AllocateGradients(size_t bytes) {

@@ -65,6 +65,13 @@ struct ClientOptions {
   bool only_running = false;
   // Data streams to each server, each on a connection of its own.
   int connections_per_server = 2;
+  // Whether settings are tried. Before the first step Register tries sizes for the
+  // group's chunks, where the spec has none; all workers of the job must have it. In
+  // the first steps of the first group, numbers of connections are tried, each worker
+  // for itself. What turns out to be faster stays.
+  bool autotune = false;
+  // Is told what autotune has found, on the thread that registers, or ends a step.
+  std::function<void(const std::string&)> on_tuned;
   // Whether payloads go through shared memory to servers on this host.
   bool shared_memory = true;
   // Is told once for each server how payloads go to it, and why. May be called on
@@ -396,6 +403,8 @@ class Client {
   // Errors:
   //   InvalidArgument  the group cannot be served, or another worker registered
   //                    it differently; the message has both values
+  //
+  // With autotune it waits for all members, unless the group has a size of chunks.
   absl::StatusOr<Group*> Register(const GroupSpec& spec, absl::Duration timeout);
 
   // Memory for gradients that servers on this host read where it lies: pushing from
@@ -458,6 +467,9 @@ class Client {
   absl::Status PrintInOrder(std::ostream& stream, absl::string_view text, absl::Duration timeout);
 
  private:
+  // The group with the size of chunks that trials have shown to be the best.
+  absl::StatusOr<GroupSpec> Tune(GroupSpec spec, absl::Duration timeout);
+
   std::unique_ptr<client::Session> session_;
 };
 

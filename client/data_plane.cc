@@ -46,6 +46,10 @@ void DataPlane::Start() {
   for (const std::shared_ptr<ServerLink>& link : links_) link->Start();
 }
 
+void DataPlane::SetConnections(int connections) {
+  for (const std::shared_ptr<ServerLink>& link : links_) link->SetConnections(connections);
+}
+
 absl::StatusOr<std::shared_ptr<GroupRounds>> DataPlane::AddGroup(GroupPlan plan,
                                                                  std::optional<Round> first) {
   for (ServerIndex server : plan.servers) {

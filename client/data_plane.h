@@ -55,6 +55,8 @@ class DataPlane : public Outbox {
   ~DataPlane() override;
 
   void Start();
+  // As ServerLink's, to each server.
+  void SetConnections(int connections);
   // The newest epoch's number, for the contributions from now on.
   void SetEpoch(uint64_t number) { epoch_.store(number); }
 

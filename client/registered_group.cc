@@ -145,6 +145,7 @@ absl::StatusOr<std::vector<Contributors>> RegisteredGroup::WaitStep(absl::Durati
   const Round newest = rounds_->FindNewestClosed();
   GroupRounds::Closing closing = rounds_->FindClosing();
   SYNCGRADS_RETURN_IF_ERROR(rounds_->EndRound());
+  session_.OnStepEnded(rounds_->plan().id);
   MutexLock lock(mutex_);
   last_step_ = ended;
   last_closing_ = std::move(closing);

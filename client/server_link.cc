@@ -33,6 +33,7 @@ ServerLink::ServerLink(Options options, Transport& transport, Timers& timers)
       transport_(transport),
       timers_(timers),
       slots_(std::max(1, options_.connections)),
+      wanted_(slots_.size()),
       down_since_(timers.Now()) {}
 
 void ServerLink::Start() {
@@ -44,12 +45,34 @@ void ServerLink::Start() {
   for (size_t slot = 0; slot < slots; ++slot) Connect(slot);
 }
 
+void ServerLink::SetConnections(int connections) {
+  const auto wanted = static_cast<size_t>(std::max(1, connections));
+  std::vector<size_t> opened;
+  std::vector<std::shared_ptr<DataStream>> closed;
+  {
+    MutexLock lock(mutex_);
+    for (size_t slot = wanted; slot < wanted_; ++slot) {
+      const std::shared_ptr<Stream>& stream = slots_[slot].stream;
+      if (stream != nullptr && stream->data != nullptr) closed.push_back(stream->data);
+    }
+    if (slots_.size() < wanted) slots_.resize(wanted);
+    for (size_t slot = wanted_; slot < wanted; ++slot) {
+      // One that is still being closed opens again when it has been.
+      if (slots_[slot].stream == nullptr) opened.push_back(slot);
+    }
+    wanted_ = wanted;
+  }
+  for (const std::shared_ptr<DataStream>& stream : closed) stream->Cancel();
+  for (const size_t slot : opened) Connect(slot);
+}
+
 void ServerLink::Connect(size_t slot) {
   auto stream = std::make_shared<Stream>(shared_from_this(), slot, timers_.Now());
   std::shared_ptr<DataStream> data = transport_.OpenData(options_.address, stream);
   {
     MutexLock lock(mutex_);
     if (stopped_ || lost_) return;  // it has not been started, and goes away
+    if (slot >= wanted_ || slots_[slot].stream != nullptr) return;
     stream->data = data;
     stream->writing = true;
     slots_[slot].stream = stream;
@@ -107,11 +130,10 @@ void ServerLink::Pump() {
       MutexLock lock(mutex_);
       if (queue_.empty()) return;
       Stream* idle = nullptr;
-      for (const Slot& slot : slots_) {
-        if (slot.stream != nullptr && slot.stream->up && !slot.stream->writing &&
-            slot.stream->malformed.ok()) {
-          idle = slot.stream.get();
-          break;
+      for (size_t slot = 0; slot < wanted_ && idle == nullptr; ++slot) {
+        Stream* const stream = slots_[slot].stream.get();
+        if (stream != nullptr && stream->up && !stream->writing && stream->malformed.ok()) {
+          idle = stream;
         }
       }
       if (idle == nullptr) return;
@@ -245,7 +267,7 @@ void ServerLink::OnClosed(Stream* stream, absl::Status status) {
     if (!stream->malformed.ok()) status = stream->malformed;
     const absl::Time now = timers_.Now();
     const bool worth_it = IsWorthAnotherAttempt(status);
-    if (!stopped_ && !lost_) {
+    if (!stopped_ && !lost_ && stream->slot < wanted_) {
       trouble_ = status.ok() ? absl::UnavailableError("the server closed the stream") : status;
       bool up = false;
       for (const Slot& other : slots_) up = up || (other.stream != nullptr && other.stream->up);
@@ -277,6 +299,7 @@ void ServerLink::OnClosed(Stream* stream, absl::Status status) {
   if (!lost.ok()) options_.on_lost(lost);
   // With the stream its connection goes, and with that the messages it holds.
   data = nullptr;
+  Pump();
   MutexLock lock(mutex_);
   --open_streams_;
   changed_.NotifyAll();

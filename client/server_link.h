@@ -63,6 +63,9 @@ class ServerLink : public std::enable_shared_from_this<ServerLink> {
 
   // Connects.
   void Start();
+  // Uses so many streams from now on, at least one: opens more, or closes the others,
+  // whose contributions go out again on those that stay.
+  void SetConnections(int connections);
   void Send(const ChunkKey& key, std::shared_ptr<const OutgoingMessage> message);
   void Forget(const ChunkKey& key);
 
@@ -107,7 +110,9 @@ class ServerLink : public std::enable_shared_from_this<ServerLink> {
     std::shared_ptr<Stream> stream;  // null while waiting for the next attempt
     Backoff backoff;
   };
+  // Streams that are wanted are in the first of them.
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
+  size_t wanted_ ABSL_GUARDED_BY(mutex_);
   std::map<ChunkKey, Entry> entries_ ABSL_GUARDED_BY(mutex_);
   std::map<Place, ChunkKey> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;

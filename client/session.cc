@@ -259,9 +259,32 @@ absl::StatusOr<Group*> Session::Register(const GroupSpec& spec, absl::Duration t
   // So that the first step goes the way of all others.
   data_plane()->AwaitShared(std::min(deadline, timers_->Now() + kSharingPatience));
   MutexLock lock(mutex_);
+  if (options_.autotune && !tuner_.has_value()) {
+    tuner_.emplace(options_.connections_per_server);
+    tuned_group_ = rounds->plan().id;
+  }
   std::unique_ptr<Group>& group = groups_[spec.name];
   if (group == nullptr) group = std::make_unique<RegisteredGroup>(std::move(rounds), *this);
   return group.get();
+}
+
+bool Session::HasRegistered(absl::string_view group) const {
+  MutexLock lock(mutex_);
+  return groups_.contains(group);
+}
+
+void Session::OnStepEnded(GroupId group) {
+  int connections;
+  std::string found;
+  {
+    MutexLock lock(mutex_);
+    if (!tuner_.has_value() || group != tuned_group_) return;
+    if (!tuner_->StepEnded(timers_->Now())) return;
+    connections = tuner_->connections();
+    if (tuner_->done()) found = tuner_->ToString();
+  }
+  data_plane()->SetConnections(connections);
+  if (!found.empty() && options_.on_tuned) options_.on_tuned(found);
 }
 
 absl::StatusOr<void*> Session::AllocateGradients(size_t bytes) {

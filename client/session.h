@@ -25,6 +25,7 @@
 #include "client/signals.h"
 #include "client/timers.h"
 #include "client/transport.h"
+#include "client/tuner.h"
 #include "common/ids.h"
 #include "common/membership.h"
 #include "common/mutex.h"
@@ -57,6 +58,11 @@ class Session : public MembershipEvents {
   uint32_t world_size() const;
   std::string name() const;
   absl::StatusOr<Group*> Register(const GroupSpec& spec, absl::Duration timeout);
+
+  const ClientOptions& options() const { return options_; }
+  bool HasRegistered(absl::string_view group) const;
+  // A step of a registered group has ended.
+  void OnStepEnded(GroupId group);
 
   absl::StatusOr<void*> AllocateGradients(size_t bytes);
 
@@ -139,7 +145,10 @@ class Session : public MembershipEvents {
   std::optional<Epoch> first_epoch_ ABSL_GUARDED_BY(mutex_);
   std::vector<Epoch> epochs_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<StateHandover>> handovers_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::unique_ptr<Group>> groups_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::unique_ptr<Group>, std::less<>> groups_ ABSL_GUARDED_BY(mutex_);
+  // With autotune, by the steps of the group that was registered first.
+  std::optional<ConnectionTuner> tuner_ ABSL_GUARDED_BY(mutex_);
+  GroupId tuned_group_ ABSL_GUARDED_BY(mutex_){};
 };
 
 }  // namespace syncgrads::client

@@ -33,7 +33,10 @@ ABSL_FLAG(absl::optional<uint32_t>, rank, absl::nullopt,
           "This worker's rank, from 0. Default: what the launcher says, or assigned.");
 ABSL_FLAG(absl::optional<uint32_t>, world_size, absl::nullopt,
           "Workers of the job. Default: what the launcher says, or else the job file.");
-ABSL_FLAG(int, connections_per_server, 1, "Connections for gradients to each server.");
+ABSL_FLAG(int, connections_per_server, 2, "Connections for gradients to each server.");
+ABSL_FLAG(bool, autotune, false,
+          "Try chunk sizes before the first step and numbers of connections in the first steps, and "
+          "go on with what is faster. All workers of the job must have it.");
 ABSL_FLAG(
     std::string, device, "cpu",
     "Where to compute: cpu; cuda: the CUDA device of this worker's local rank, modulo how many "
@@ -99,6 +102,7 @@ int main(int argc, char** argv) {
   options.rank = ToStd(absl::GetFlag(FLAGS_rank));
   options.world_size = ToStd(absl::GetFlag(FLAGS_world_size));
   options.connections_per_server = absl::GetFlag(FLAGS_connections_per_server);
+  options.autotune = absl::GetFlag(FLAGS_autotune);
   options.device = absl::GetFlag(FLAGS_device);
   options.matrix_products = absl::GetFlag(FLAGS_matrix_products);
   options.seed = ToStd(absl::GetFlag(FLAGS_seed));

@@ -473,6 +473,55 @@ TEST_F(DataPlaneTest, SpreadsChunksOverConnections) {
   EXPECT_EQ(stream(1).headers.back().chunk, ChunkId{0});
 }
 
+TEST_F(DataPlaneTest, OpensAndClosesConnectionsAsItIsTold) {
+  Connect(1, 2);
+  plane_->SetConnections(3);
+  ASSERT_EQ(transport_.data.size(), 3u);
+  stream(2).Accept();
+  auto rounds = Add(Plan({64}, 64));
+  std::vector<float> values(64);
+  ASSERT_TRUE(rounds->Push(TensorId{0}, In(values), Out(values)).ok());
+  EXPECT_EQ(stream(2).headers.size(), 2u);
+
+  plane_->SetConnections(1);
+  EXPECT_FALSE(stream(0).cancelled);
+  EXPECT_TRUE(stream(1).cancelled);
+  EXPECT_TRUE(stream(2).cancelled);
+  // What is accepted by then on those that close, goes out again on the one that stays.
+  for (const size_t closing : {1, 2}) {
+    stream(closing).held.clear();
+    stream(closing).Close(absl::CancelledError(""));
+  }
+  for (int i = 0; i < 4; ++i) stream(0).Accept();
+  EXPECT_EQ(stream(0).headers.size(), 5u);
+  timers_.Advance(absl::Seconds(10));
+  EXPECT_EQ(transport_.data.size(), 3u);
+  EXPECT_TRUE(lost_.ok());
+
+  plane_->SetConnections(2);
+  EXPECT_EQ(transport_.data.size(), 4u);
+}
+
+TEST_F(DataPlaneTest, SendsOnAnotherConnectionAtOnceWhatOneThatClosesLeavesBehind) {
+  Connect(1, 2);
+  auto rounds = Add(Plan({16}, 64));
+  std::vector<float> values(16);
+  plane_->SetConnections(1);
+  ASSERT_TRUE(rounds->Push(TensorId{0}, In(values), Out(values)).ok());
+  EXPECT_EQ(stream(0).headers.size(), 2u);
+  stream(0).Accept();
+  plane_->SetConnections(2);  // the second has not been closed yet
+  EXPECT_EQ(transport_.data.size(), 2u);
+  stream(1).Close(absl::CancelledError(""));
+  timers_.Advance(absl::Milliseconds(50));
+  ASSERT_EQ(transport_.data.size(), 3u);
+  stream(2).Accept();
+  stream(0).held.clear();
+  stream(0).Close(absl::UnavailableError("cut"));
+  // Nothing has to happen on the other first.
+  EXPECT_EQ(stream(2).headers.size(), 2u);
+}
+
 TEST_F(DataPlaneTest, BacksOffFrom50MillisecondsTo1SecondUntilTheLeaseHasEnded) {
   Start();
   const int expected[] = {50, 100, 200, 400, 800, 1000, 1000};

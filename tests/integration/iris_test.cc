@@ -62,5 +62,19 @@ TEST(IrisTest, LauncherTrainsItAndPrintsTheHeldOutAccuracy) {
   EXPECT_THAT(run->output, HasSubstr("the 3 replicas are bit-identical"));
 }
 
+TEST(IrisTest, AutotuneSaysWhatItHasFound) {
+  const auto run = RunProgram(
+      {.program = "worker/launch/ps-launch",
+       .args = {absl::StrCat("--job=", WriteIrisJob("autotuned")), "--servers=2", "--workers=3",
+                "--server_program=server/ps-server", "--worker_program=worker/ps-worker", "--",
+                "--autotune"}},
+      kLongEnough);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->exit, ExitCode(0)) << run->output;
+  EXPECT_THAT(run->output, HasSubstr("autotune: chunk size: a step in chunks of "));
+  EXPECT_THAT(run->output, HasSubstr("autotune: connections: a step with "));
+  EXPECT_THAT(run->output, HasSubstr("the 3 replicas are bit-identical"));
+}
+
 }  // namespace
 }  // namespace syncgrads::testing

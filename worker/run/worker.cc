@@ -1,6 +1,7 @@
 #include "worker/run/worker.h"
 
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -84,11 +85,19 @@ struct Elastic {
   uint32_t owners = 0;
 };
 
+// Says what ClientOptions::autotune has found; empty while there is nobody to say it.
+using TellTuned = std::function<void(const std::string&)>;
+
 absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                    const Elastic* elastic, const std::string& name, Team& team,
-                   std::optional<Snapshot>& kept, const WorkerSurroundings& surroundings) {
+                   std::optional<Snapshot>& kept, TellTuned& tell_tuned,
+                   const WorkerSurroundings& surroundings) {
   NoProgress no_progress;
   ConsoleProgress console(surroundings.out, surroundings.out_is_terminal, surroundings.clock);
+  if (team.is_master()) {
+    tell_tuned = [&console](const std::string& found) { console.Note("autotune: " + found); };
+  }
+  const absl::Cleanup tell_nobody = [&tell_tuned] { tell_tuned = nullptr; };
   TrainerOptions trainer;
   trainer.step_timeout = options.timeout;
   trainer.custom_layers = &surroundings.custom_layers;
@@ -203,7 +212,13 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
 WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                       const ClientOptions& client_options, const Elastic* elastic,
                       std::optional<Snapshot>& kept, const WorkerSurroundings& surroundings) {
-  Client client(client_options);
+  TellTuned tell_tuned;
+  ClientOptions tuned = client_options;
+  tuned.autotune = options.autotune && Trains(options);
+  tuned.on_tuned = [&tell_tuned](const std::string& found) {
+    if (tell_tuned) tell_tuned(found);
+  };
+  Client client(tuned);
   surroundings.stop.SetLastResort([&client] { client.Abandon(); }, options.stop_grace);
   const absl::Cleanup take_back = [&] {
     surroundings.stop.SetLastResort(nullptr, absl::ZeroDuration());
@@ -212,9 +227,9 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const Device
   const bool joined = status.ok();
   if (joined) {
     ClientTeam team(client, options.timeout);
-    status = Trains(options)
-                 ? Train(job, options, device, elastic, client.name(), team, kept, surroundings)
-                 : UseModel(job, options, device, team, surroundings);
+    status = Trains(options) ? Train(job, options, device, elastic, client.name(), team, kept,
+                                     tell_tuned, surroundings)
+                             : UseModel(job, options, device, team, surroundings);
     const absl::Status left = client.Leave(status.ok() ? options.timeout : kLeaveTimeout);
     if (status.ok()) status = left;
   }

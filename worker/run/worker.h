@@ -26,7 +26,8 @@ struct WorkerOptions {
   std::string name;
   std::optional<uint32_t> rank;
   std::optional<uint32_t> world_size;
-  int connections_per_server = 1;
+  int connections_per_server = 2;
+  bool autotune = false;
   std::string device = "cpu";
   std::string matrix_products = "f32";
   std::optional<uint64_t> seed;

@@ -1,0 +1,144 @@
+#include "client/chunk_trials.h"
+
+#include <algorithm>
+#include <cstring>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/status_macros.h"
+
+namespace syncgrads::client {
+namespace {
+
+// Of each trial, as far as steps of the usual length allow.
+constexpr absl::Duration kTrialTime = absl::Seconds(1);
+constexpr absl::Duration kBetweenQuestions = absl::Seconds(1);
+constexpr int kLeastSteps = 3;
+constexpr int kMostSteps = 15;
+
+// One tensor's contribution, which becomes the result.
+struct Buffer {
+  TensorId tensor;
+  std::vector<std::byte> bytes;
+};
+
+std::vector<Buffer> MakeBuffers(const GroupSpec& spec) {
+  std::vector<Buffer> buffers;
+  for (uint32_t t = 0; t < spec.tensors.size(); ++t) {
+    const TensorSpec& tensor = spec.tensors[t];
+    Buffer& buffer = buffers.emplace_back();
+    buffer.tensor = TensorId{t};
+    buffer.bytes.resize(tensor.bytes());
+    if (tensor.dtype != DType::kF32) continue;
+    // Codecs take another time over zeros.
+    for (size_t i = 0; i < buffer.bytes.size(); i += sizeof(float)) {
+      const float value = static_cast<float>(i * 2654435761u % 1009) - 504;
+      std::memcpy(&buffer.bytes[i], &value, sizeof(value));
+    }
+  }
+  return buffers;
+}
+
+// When to give up.
+struct Limits {
+  absl::Time deadline;
+  const std::function<absl::Status()>& still_member;
+
+  absl::Duration left() const { return deadline - absl::Now(); }
+};
+
+const absl::Status& StatusOf(const absl::Status& status) { return status; }
+template <typename T>
+const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+  return result.status();
+}
+
+// A wait that can be repeated: `wait` takes a timeout.
+template <typename Wait>
+absl::Status AwaitAsMember(const Limits& limits, Wait wait) {
+  while (true) {
+    SYNCGRADS_RETURN_IF_ERROR(limits.still_member());
+    const absl::Status status = StatusOf(wait(std::min(limits.left(), kBetweenQuestions)));
+    if (!absl::IsDeadlineExceeded(status) || limits.left() <= absl::ZeroDuration()) return status;
+  }
+}
+
+absl::StatusOr<absl::Duration> MakeStep(Group& group, std::vector<Buffer>& buffers,
+                                        const Limits& limits) {
+  const absl::Time begun = absl::Now();
+  // As a backward pass does: the last tensor first.
+  for (auto buffer = buffers.rbegin(); buffer != buffers.rend(); ++buffer) {
+    SYNCGRADS_RETURN_IF_ERROR(group.Push(buffer->tensor, buffer->bytes.data(), buffer->bytes.size(),
+                                         buffer->bytes.data()));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(
+      AwaitAsMember(limits, [&](absl::Duration timeout) { return group.WaitStep(timeout); }));
+  return absl::Now() - begun;
+}
+
+// The slowest member's times, in place of everybody's own.
+absl::Status Agree(Client& client, absl::string_view name, std::vector<absl::Duration>& times,
+                   const Limits& limits) {
+  std::vector<double> seconds;
+  for (const absl::Duration time : times) seconds.push_back(absl::ToDoubleSeconds(time));
+  const Array array = MutableArrayOf(absl::MakeSpan(seconds));
+  SYNCGRADS_RETURN_IF_ERROR(
+      client.AllReduce(name, array, array, Reduction::kMax, limits.left()).status());
+  std::transform(seconds.begin(), seconds.end(), times.begin(), absl::Seconds<double>);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChunkTrial> Try(Client& client, const GroupSpec& spec, const Limits& limits) {
+  SYNCGRADS_ASSIGN_OR_RETURN(Group* const group, client.Register(spec, limits.left()));
+  std::vector<Buffer> buffers = MakeBuffers(spec);
+  // The first step wakes everything up; the second says how many there is time for.
+  SYNCGRADS_RETURN_IF_ERROR(MakeStep(*group, buffers, limits).status());
+  SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration second, MakeStep(*group, buffers, limits));
+  std::vector<absl::Duration> times = {second};
+  SYNCGRADS_RETURN_IF_ERROR(Agree(client, "second", times, limits));
+  const auto steps = static_cast<int>(std::clamp<int64_t>(
+      kTrialTime / std::max(times.front(), absl::Microseconds(1)), kLeastSteps, kMostSteps));
+  times.clear();
+  for (int step = 0; step < steps; ++step) {
+    SYNCGRADS_ASSIGN_OR_RETURN(times.emplace_back(), MakeStep(*group, buffers, limits));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(Agree(client, "steps", times, limits));
+  return ChunkTrial{group->spec().chunk_bytes, Median(std::move(times))};
+}
+
+}  // namespace
+
+absl::StatusOr<ChunkChoice> TuneChunks(const ClientOptions& options, uint32_t rank,
+                                       uint32_t world_size, const GroupSpec& spec,
+                                       const std::function<absl::Status()>& still_member,
+                                       absl::Time deadline) {
+  const Limits limits = {deadline, still_member};
+  // What sums grow to is no matter.
+  GroupSpec trial = {.name = "trial",
+                     .tensors = spec.tensors,
+                     .compression = spec.compression,
+                     .non_finite = OnBad::kAllow};
+  if (const auto* reduction = std::get_if<Reduction>(&spec.rule)) trial.rule = *reduction;
+  int number = 0;
+  return ChooseChunks([&](uint32_t chunk_bytes) -> absl::StatusOr<ChunkTrial> {
+    ClientOptions own;
+    own.coordinator = options.coordinator;
+    own.job = absl::StrCat(options.job, " (autotune ", spec.name, " ", ++number, ")");
+    own.token = options.token;
+    own.rank = rank;
+    own.world_size = world_size;
+    own.connections_per_server = options.connections_per_server;
+    own.shared_memory = options.shared_memory;
+    trial.chunk_bytes = chunk_bytes;
+    Client client(own);
+    SYNCGRADS_RETURN_IF_ERROR(
+        AwaitAsMember(limits, [&](absl::Duration timeout) { return client.Join(timeout); }));
+    SYNCGRADS_ASSIGN_OR_RETURN(const ChunkTrial tried, Try(client, trial, limits));
+    SYNCGRADS_RETURN_IF_ERROR(client.Leave(limits.left()));
+    return tried;
+  });
+}
+
+}  // namespace syncgrads::client

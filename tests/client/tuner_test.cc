@@ -1,0 +1,121 @@
+#include "client/tuner.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "common/layout.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace syncgrads::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr uint32_t kKiB = 1 << 10;
+
+// A path on which steps take so many milliseconds by chunk size in KiB, and that chooses
+// 256 KiB by itself.
+class Path {
+ public:
+  explicit Path(std::map<uint32_t, double> ms) : ms_(std::move(ms)) {}
+
+  TryChunks Try() {
+    return [this](uint32_t chunk_bytes) -> absl::StatusOr<ChunkTrial> {
+      const uint32_t size = chunk_bytes == 0 ? 256 * kKiB : chunk_bytes;
+      tried.push_back(size / kKiB);
+      if (!ms_.contains(size / kKiB)) return absl::UnavailableError("the server has gone");
+      return ChunkTrial{size, absl::Milliseconds(ms_.at(size / kKiB))};
+    };
+  }
+
+  std::vector<uint32_t> tried;
+
+ private:
+  const std::map<uint32_t, double> ms_;
+};
+
+TEST(ChooseChunksTest, HalvesForAsLongAsThatHelps) {
+  Path path({{64, 80}, {128, 70}, {256, 100}});
+  const auto choice = ChooseChunks(path.Try());
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->best.chunk_bytes, 128 * kKiB);
+  EXPECT_THAT(path.tried, ElementsAre(256, 128, 64));
+  EXPECT_EQ(choice->ToString(),
+            "chunk size: a step in chunks of 128 KiB takes 70 ms; of 256 KiB, the default, takes "
+            "100 ms");
+}
+
+TEST(ChooseChunksTest, DoublesWhereHalvesAreNoBetter) {
+  Path path({{128, 98}, {256, 100}, {512, 90}, {1024, 60}, {2048, 59}});
+  const auto choice = ChooseChunks(path.Try());
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->best.chunk_bytes, 1024 * kKiB);
+  EXPECT_THAT(path.tried, ElementsAre(256, 128, 512, 1024, 2048));
+}
+
+TEST(ChooseChunksTest, StaysWithTheUsualSizeUnlessAnotherIsClearlyFaster) {
+  Path path({{128, 96}, {256, 100}, {512, 96}});
+  const auto choice = ChooseChunks(path.Try());
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->best.chunk_bytes, 256 * kKiB);
+  EXPECT_THAT(choice->ToString(), HasSubstr("no other was faster"));
+}
+
+TEST(ChooseChunksTest, TriesNoSizeThatALayoutCannotHave) {
+  Path path({{64, 1}, {128, 10}, {256, 100}});
+  ASSERT_TRUE(ChooseChunks(path.Try()).ok());
+  EXPECT_EQ(*std::min_element(path.tried.begin(), path.tried.end()), 64u);
+  Path growing({{128, 101}, {256, 100}, {512, 50}, {1024, 20}, {2048, 10}, {4096, 5}});
+  ASSERT_TRUE(ChooseChunks(growing.Try()).ok());
+  EXPECT_EQ(*std::max_element(growing.tried.begin(), growing.tried.end()) * kKiB, kMaxChunkBytes);
+}
+
+TEST(ChooseChunksTest, FailsAsATrialDoes) {
+  const std::map<uint32_t, double> no_other = {{256, 100}};
+  Path path(no_other);
+  EXPECT_EQ(ChooseChunks(path.Try()).status().code(), absl::StatusCode::kUnavailable);
+}
+
+// Makes steps that take so many milliseconds by number of connections, until the tuner is
+// done; the first of a turn takes ten times as long. Returns the numbers in the order in
+// which they had turns.
+std::vector<int> Tune(ConnectionTuner& tuner, std::map<int, double> ms) {
+  absl::Time now = absl::UnixEpoch();
+  std::vector<int> turns = {tuner.connections()};
+  bool first = true;
+  while (!tuner.done()) {
+    now += absl::Milliseconds(ms.at(tuner.connections()) * (first ? 10 : 1));
+    first = tuner.StepEnded(now);
+    if (first && !tuner.done()) turns.push_back(tuner.connections());
+  }
+  return turns;
+}
+
+TEST(ConnectionTunerTest, TakesTheFastestAfterTurns) {
+  ConnectionTuner tuner(2);
+  EXPECT_THAT(Tune(tuner, {{1, 30}, {2, 20}, {4, 15}}), ElementsAre(2, 1, 4, 2, 1, 4, 2, 1, 4));
+  EXPECT_EQ(tuner.connections(), 4);
+  EXPECT_EQ(tuner.ToString(),
+            "connections: a step with 4 to each server takes 15 ms; with 2 to each server, the "
+            "default, takes 20 ms");
+  EXPECT_FALSE(tuner.StepEnded(absl::UnixEpoch()));
+}
+
+TEST(ConnectionTunerTest, StaysWithTheUsualNumberUnlessAnotherIsClearlyFaster) {
+  ConnectionTuner tuner(2);
+  Tune(tuner, {{1, 19.5}, {2, 20}, {4, 25}});
+  EXPECT_EQ(tuner.connections(), 2);
+  EXPECT_THAT(tuner.ToString(), HasSubstr("no other was faster"));
+}
+
+TEST(ConnectionTunerTest, TriesANumberThatIsNoneOfItsOwn) {
+  ConnectionTuner tuner(3);
+  Tune(tuner, {{1, 9}, {2, 9}, {3, 5}, {4, 9}});
+  EXPECT_EQ(tuner.connections(), 3);
+}
+
+}  // namespace
+}  // namespace syncgrads::client
