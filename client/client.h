@@ -187,6 +187,13 @@ class Group {
   // InvalidArgument unless positive and finite.
   virtual absl::Status SetWeight(double weight) = 0;
 
+  // Of a compressed group: what this worker contributes to this step goes as it is,
+  // with all that its contributions have lost before. Where all members' do, so does
+  // the result. Nothing is left over then, and codecs begin anew: who goes on from
+  // after this step, as from a checkpoint, does so bit-identically. Before the step's
+  // first push.
+  virtual void SendWhole() {}
+
   // Contributes `values` to this step and asks for the result, both of the
   // registered dtype and length. A null `result`: it is not wanted. Returns at
   // once. A chunk is sent when all tensors with a span in it have been pushed or

@@ -20,10 +20,17 @@ Compressor::Compressor(const GroupPlan& plan) : plan_(plan), states_(plan.layout
 
 std::optional<Compressor::Encoded> Compressor::Encode(
     ChunkId id, absl::Span<const uint32_t> absent_spans,
-    absl::Span<const absl::Span<const std::byte>> values) {
+    absl::Span<const absl::Span<const std::byte>> values, bool whole) {
   const Chunk& chunk = plan_.layout.chunk(id);
   const Encoding& planned = chunk.compression.push;
   State& state = states_[ToNumber(id)];
+  if (whole) {
+    std::optional<Encoded> sum = AddResidual(id, absent_spans, values);
+    if (!sum.has_value() && !state.kept.residual.empty()) return std::nullopt;
+    state.next.guard = ResidualGuard(planned.codec);
+    state.pending = true;
+    return sum;
+  }
   const auto codec = MakeCodec(EncodingOf(state.kept.guard.codec(), planned));
   if (codec == nullptr) return AddResidual(id, absent_spans, values);
   if (state.kept.residual.empty()) {
@@ -67,7 +74,10 @@ std::optional<Compressor::Encoded> Compressor::AddResidual(
     ChunkId id, absl::Span<const uint32_t> absent_spans,
     absl::Span<const absl::Span<const std::byte>> values) {
   State& state = states_[ToNumber(id)];
-  if (state.kept.residual.empty()) return std::nullopt;
+  if (state.kept.residual.empty()) {
+    state.next.residual.clear();
+    return std::nullopt;
+  }
   const Chunk& chunk = plan_.layout.chunk(id);
   Encoded sum;
   for (const absl::Span<const std::byte>& one : values) sum.size += one.size();
@@ -83,7 +93,7 @@ std::optional<Compressor::Encoded> Compressor::AddResidual(
       std::copy_n(residual, span.elements, next);
       continue;
     }
-    AddFinite(values[s - absent].data(), residual, span.elements, out);
+    if (!AddFinite(values[s - absent].data(), residual, span.elements, out)) return std::nullopt;
     std::fill_n(next, span.elements, 0.0f);
     out += span.elements;
   }

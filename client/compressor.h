@@ -41,8 +41,10 @@ class Compressor {
   };
   // A contribution, of the chunk's spans but the absent ones; nothing if it is to be
   // sent as it is: the chunk's contributions are not encoded, or a value is not finite.
+  // `whole`: it is not to be encoded, and nothing is to be left over.
   std::optional<Encoded> Encode(ChunkId chunk, absl::Span<const uint32_t> absent_spans,
-                                absl::Span<const absl::Span<const std::byte>> values);
+                                absl::Span<const absl::Span<const std::byte>> values,
+                                bool whole = false);
 
   // The last contribution has been answered; or it has been given up.
   void Commit(ChunkId chunk);

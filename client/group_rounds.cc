@@ -52,6 +52,7 @@ GroupRounds::GroupRounds(std::shared_ptr<const GroupPlan> plan, Identity identit
 
 void GroupRounds::BeginRoundLocked() {
   weight_ = 1;
+  whole_ = false;
   pinned_epoch_.reset();
   failures_ = 0;
   tensors_in_ = 0;
@@ -66,6 +67,11 @@ void GroupRounds::BeginRoundLocked() {
 Round GroupRounds::round() const {
   MutexLock lock(mutex_);
   return round_;
+}
+
+void GroupRounds::SendWhole() {
+  MutexLock lock(mutex_);
+  whole_ = true;
 }
 
 absl::Status GroupRounds::SetWeight(double weight) {
@@ -152,7 +158,7 @@ bool GroupRounds::DepartEncoded(Departure& departure) {
   if (departure.header.skip || departure.key.round == Round{0}) return false;
   const ChunkId chunk = departure.key.chunk;
   std::optional<Compressor::Encoded> encoded =
-      compressor_.Encode(chunk, departure.header.absent_spans, departure.spans);
+      compressor_.Encode(chunk, departure.header.absent_spans, departure.spans, departure.whole);
   if (!encoded.has_value()) return false;
   departure.header.codec = encoded->codec;
   outbox_.Send(departure.server, departure.key,
@@ -226,6 +232,7 @@ GroupRounds::Departure GroupRounds::CompleteLocked(uint32_t c) {
           {plan_->id, ChunkId{c}, round_},
           std::move(header),
           std::move(present),
+          whole_,
           std::exchange(kept_[c], std::nullopt)};
 }
 
@@ -374,7 +381,7 @@ void GroupRounds::OnReleased(uint32_t c) {
     ChunkRound& state = chunks_[c];
     if (state.state == ChunkState::kCopying) {
       compressor_.Commit(ChunkId{c});
-      notice = compressor_.Received(ChunkId{c}, answer.header.codec);
+      if (!whole_) notice = compressor_.Received(ChunkId{c}, answer.header.codec);
     }
   }
   if (!notice.empty()) outbox_.OnCodecReplaced(notice);

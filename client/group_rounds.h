@@ -92,6 +92,8 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
 
   // As Group::SetWeight.
   absl::Status SetWeight(double weight);
+  // As Group::SendWhole.
+  void SendWhole();
 
   // Where a tensor's result goes; a buffer is one as it is.
   struct Destination {
@@ -252,6 +254,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     ChunkKey key;
     PushHeader header;
     std::vector<absl::Span<const std::byte>> spans;
+    bool whole;  // as SendWhole says
     // The result of the round before, which nobody reads any more.
     std::optional<Kept> returned;
   };
@@ -291,6 +294,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   Round round_ ABSL_GUARDED_BY(mutex_);
   std::optional<uint64_t> pinned_epoch_ ABSL_GUARDED_BY(mutex_);
   double weight_ ABSL_GUARDED_BY(mutex_) = 1;
+  bool whole_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<TensorRound> tensors_ ABSL_GUARDED_BY(mutex_);
   std::vector<ChunkRound> chunks_ ABSL_GUARDED_BY(mutex_);
   // Results in place, by chunk: of this round where it is done, else of the one

@@ -30,6 +30,7 @@ class RegisteredGroup : public Group {
   uint64_t step() const override { return ToNumber(rounds_->round()); }
   uint64_t steps_behind() const override;
   absl::Status SetWeight(double weight) override;
+  void SendWhole() override { rounds_->SendWhole(); }
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, void* result) override;
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace) override;
   absl::Status Skip(TensorId tensor, void* result) override;

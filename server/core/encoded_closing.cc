@@ -64,6 +64,18 @@ bool CloseEncoded(const BlockCodec& codec, const Chunk& chunk, Reduction reducti
   return finite;
 }
 
+// Whether contributions are to be encoded, and all that there are have come as they are.
+bool AllCameWhole(const Chunk& chunk, absl::Span<const Seated> contributions) {
+  if (chunk.compression.push.is_raw()) return false;
+  bool any = false;
+  for (const Seated& seated : contributions) {
+    if (seated.contribution->skip) continue;
+    if (seated.contribution->codec != Codec::kRaw) return false;
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace
 
 Closed CloseEncodedReduction(const Chunk& chunk, Reduction reduction,
@@ -78,6 +90,10 @@ Closed CloseEncodedReduction(const Chunk& chunk, Reduction reduction,
   const auto* const residual = reinterpret_cast<const float*>(
       previous == nullptr ? zeros.data() : previous->residual.data());
   out.guard = previous == nullptr ? ResidualGuard(planned.codec) : previous->guard;
+  if (AllCameWhole(chunk, contributions)) {
+    out.guard = ResidualGuard(planned.codec);
+    return CloseWithResidual(chunk, reduction, contributions, residual, out);
+  }
   const auto codec = MakeCodec(EncodingOf(out.guard.codec(), planned));
   if (codec == nullptr) return CloseWithResidual(chunk, reduction, contributions, residual, out);
   FeedbackNorms norms;

@@ -98,6 +98,46 @@ TEST_F(CompressorTest, AnAbsentSpanKeepsItsResidual) {
   EXPECT_NEAR(sent[3001], 100.0 / 127, 1e-6);  // of 0.6
 }
 
+TEST_F(CompressorTest, SendsAllThatWasLostInAStepThatGoesWhole) {
+  const Values values = Uneven();
+  const std::vector<absl::Span<const std::byte>> spans = {BytesOf(values.data(), 3000),
+                                                          BytesOf(values.data() + 3000, 100)};
+  Send(values);
+  compressor_.Commit(kChunk);
+  const auto whole = compressor_.Encode(kChunk, {}, spans, /*whole=*/true);
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->codec, Codec::kRaw);
+  float second;
+  std::memcpy(&second, whole->bytes.get() + sizeof(float), sizeof(second));
+  EXPECT_FLOAT_EQ(second, 0.6f);
+  // It is given up, and made again.
+  compressor_.Discard(kChunk);
+  ASSERT_TRUE(compressor_.Encode(kChunk, {}, spans, /*whole=*/true).has_value());
+  compressor_.Commit(kChunk);
+  // Nothing is left over.
+  Compressor anew(plan_);
+  for (int step = 0; step < 3; ++step) {
+    const auto a = compressor_.Encode(kChunk, {}, spans), b = anew.Encode(kChunk, {}, spans);
+    ASSERT_TRUE(a.has_value() && b.has_value());
+    EXPECT_EQ(std::memcmp(a->bytes.get(), b->bytes.get(), b->size), 0);
+    compressor_.Commit(kChunk);
+    anew.Commit(kChunk);
+  }
+}
+
+TEST_F(CompressorTest, ANumberThatIsNotFiniteLeavesWhatWasLostWhereItIs) {
+  Send(Uneven());
+  compressor_.Commit(kChunk);
+  Values odd = Uneven();
+  odd[3050] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(compressor_
+                   .Encode(kChunk, {}, {BytesOf(odd.data(), 3000), BytesOf(odd.data() + 3000, 100)},
+                           /*whole=*/true)
+                   .has_value());
+  compressor_.Commit(kChunk);
+  EXPECT_NEAR(Send(Uneven())[1], 100.0 / 127, 1e-6);
+}
+
 TEST_F(CompressorTest, WhatIsNotFiniteGoesAsItIsAndChangesNothing) {
   Send(Uneven());
   compressor_.Commit(kChunk);

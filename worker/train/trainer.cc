@@ -71,7 +71,11 @@ absl::Status Trainer<T>::TrainTogether() {
   while (true) {
     SYNCGRADS_RETURN_IF_ERROR(CheckStop());
     SYNCGRADS_ASSIGN_OR_RETURN(const bool more, FollowStep());
-    if (!more) return absl::OkStatus();
+    if (more) continue;
+    if (!checkpoint_follows_) return absl::OkStatus();
+    // There is no step that it could follow.
+    SYNCGRADS_ASSIGN_OR_RETURN(const StepOutcome outcome, group_->LastStep(options_.step_timeout));
+    return TakeCheckpoint(outcome);
   }
 }
 
@@ -107,6 +111,7 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
   if (job_.weight_by_samples()) {
     SYNCGRADS_RETURN_IF_ERROR(group_->SetWeight(static_cast<double>(rows.size())));
   }
+  if (checkpoint_follows_) group_->SendWhole();
   SYNCGRADS_RETURN_IF_ERROR(OfferCheckpoint());
   SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<double> loss, ComputeGradient(rows));
   if (loss.has_value() && guard_.watches_norms()) SYNCGRADS_RETURN_IF_ERROR(PushOrSkip());
@@ -296,7 +301,8 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
   // Local steps have been counted one by one.
   if (!makes_local_steps()) steps_ += made;
   SaveCounters();
-  const bool keeps = due_tensor_.has_value() && contributors[ToNumber(*due_tensor_)].most > 0;
+  const bool keeps =
+      TakesCheckpoint(due_tensor_.has_value() && contributors[ToNumber(*due_tensor_)].most > 0);
   StepOutcome outcome;
   if (batches_->depends_on_members() || options_.event_log != nullptr || keeps) {
     SYNCGRADS_ASSIGN_OR_RETURN(outcome, group_->LastStep(options_.step_timeout));

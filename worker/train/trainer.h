@@ -90,7 +90,9 @@ struct TrainerOptions {
 // In a job with checkpoints the training group has one more tensor, of one zero. A
 // worker that finds a checkpoint due contributes to it, and otherwise skips it: so all
 // workers see in the step's answer, and all the same, whether the state after it is
-// kept. The worker of rank 0 in that step writes it, in the background.
+// kept. The worker of rank 0 in that step writes it, in the background. Where a codec
+// may have lost something, a checkpoint is announced one step ahead, and the step before
+// it goes as it is (Group::SendWhole): there is nothing left over to be saved.
 //
 // Not thread-safe.
 template <typename T>
@@ -237,6 +239,11 @@ class Trainer {
   absl::StatusOr<bool> FollowStep();
   // Says with the step's contribution whether a checkpoint is due after it.
   absl::Status OfferCheckpoint();
+  // Whether one is to be taken after the step that has been made, in which one was `due`
+  // or not: in a job that compresses, after the next.
+  bool TakesCheckpoint(bool due);
+  // One has been agreed upon, on whichever worker.
+  void NoteCheckpoint();
   // One is due after the step that has been made. A collective, of this step's
   // members.
   absl::Status TakeCheckpoint(const StepOutcome& outcome);
@@ -274,6 +281,10 @@ class Trainer {
   T due_value_ = 0;
   std::optional<CheckpointSchedule> schedule_;
   bool checkpoint_asked_ = false;
+  // Of a job that compresses: the step under way goes as it is, so that nothing is left
+  // over, and a checkpoint is taken after it.
+  bool compresses_ = false;
+  bool checkpoint_follows_ = false;
   // Unless the servers optimize.
   std::optional<LocalOptimizer> optimizer_;
   StepGuard guard_;

@@ -82,17 +82,31 @@ template <typename T>
 absl::Status Trainer<T>::OfferCheckpoint() {
   if (!due_tensor_.has_value()) return absl::OkStatus();
   checkpoint_asked_ = team_.TakeCheckpointRequest() || checkpoint_asked_;
-  if (!checkpoint_asked_ && !schedule_->IsDue(steps_ + 1, options_.clock->Now())) {
+  const uint64_t step = steps_ + (compresses_ ? 2 : 1);
+  if (!checkpoint_asked_ && !schedule_->IsDue(step, options_.clock->Now())) {
     return group_->Skip(*due_tensor_, &due_value_);
   }
   return group_->Push(*due_tensor_, &due_value_, sizeof(due_value_), &due_value_);
 }
 
 template <typename T>
-absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
+bool Trainer<T>::TakesCheckpoint(bool due) {
+  if (!compresses_) return due;
+  // The one that follows is not asked for again.
+  if (due) NoteCheckpoint();
+  return std::exchange(checkpoint_follows_, due);
+}
+
+template <typename T>
+void Trainer<T>::NoteCheckpoint() {
   schedule_->Taken(options_.clock->Now());
   team_.TakeCheckpointRequest();
   checkpoint_asked_ = false;
+}
+
+template <typename T>
+absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
+  NoteCheckpoint();
   SYNCGRADS_RETURN_IF_ERROR(model_->FetchStates());
   // Both are done by all workers, whoever writes.
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> states, GatherStates());
@@ -346,6 +360,8 @@ void Trainer<T>::FinishCheckpoints() {
   template int Trainer<T>::ServerSlots() const;                                                \
   template absl::StatusOr<OptimizerState> Trainer<T>::OptimizerStateOf(const Snapshot&) const; \
   template absl::Status Trainer<T>::OfferCheckpoint();                                         \
+  template bool Trainer<T>::TakesCheckpoint(bool);                                             \
+  template void Trainer<T>::NoteCheckpoint();                                                  \
   template absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome&);                        \
   template absl::StatusOr<std::vector<std::string>> Trainer<T>::GatherStates();                \
   template absl::StatusOr<std::optional<Evaluation>> Trainer<T>::EvaluateForCheckpoint(bool);  \

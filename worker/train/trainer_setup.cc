@@ -1,5 +1,6 @@
 // Trainer: what comes before the first step.
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -178,6 +179,8 @@ absl::Status Trainer<T>::Register() {
     schedule_.emplace(ScheduleOf(job_.checkpoint()), options_.clock->Now());
   }
   SYNCGRADS_ASSIGN_OR_RETURN(spec.compression, CompressionOf(job_, spec.tensors));
+  compresses_ = std::any_of(spec.compression.begin(), spec.compression.end(),
+                            [](const Compression& one) { return one != Compression(); });
   if (!competes()) {
     SYNCGRADS_ASSIGN_OR_RETURN(group_, team_.Register(spec));
   }

@@ -221,6 +221,36 @@ TEST(EncodedResultsTest, CarryWhatTheOnesBeforeHaveLost) {
   }
 }
 
+TEST(EncodedResultsTest, AreAsTheyAreWithAllThatWasLostWhereAllContributionsCameSo) {
+  const Encoding one_bit{Codec::kOneBit};
+  std::mt19937_64 random(kSeed);
+  const GroupPlan plan = PlanFor({one_bit, one_bit});
+  const auto first = SlotFor(plan), mixed = SlotFor(plan), second = SlotFor(plan);
+  const Values a = RandomValues(random), b = RandomValues(random);
+  const Contribution encoded = Of(Codec::kOneBit, Encoded(one_bit, a));
+  const std::vector<Contribution> lossy = {encoded, encoded};
+  CloseEncodedReduction(OnlyChunk(plan), Reduction::kAverage, SeatedOf(lossy), nullptr, *first);
+  Values residual(kElements);
+  std::memcpy(residual.data(), first->residual.span().data(), kElements * sizeof(float));
+
+  const std::vector<Contribution> half = {Of(Codec::kRaw, BytesOf(a)), encoded};
+  EXPECT_EQ(CloseEncodedReduction(OnlyChunk(plan), Reduction::kAverage, SeatedOf(half), first.get(),
+                                  *mixed)
+                .codec,
+            Codec::kOneBit);
+
+  const std::vector<Contribution> whole = {Of(Codec::kRaw, BytesOf(a)), Contribution(),
+                                           Of(Codec::kRaw, BytesOf(b))};
+  const Closed closed = CloseEncodedReduction(OnlyChunk(plan), Reduction::kAverage, SeatedOf(whole),
+                                              first.get(), *second);
+  EXPECT_EQ(closed.codec, Codec::kRaw);
+  Values want = Averaged({a, b}, {1, 1});
+  for (size_t i = 0; i < kElements; ++i) want[i] += residual[i];
+  EXPECT_TRUE(TextOf(second->values, closed.value_bytes) == BytesOf(want));
+  EXPECT_TRUE(TextOf(second->residual, kElements * sizeof(float)) == BytesOf(Values(kElements)));
+  EXPECT_EQ(second->guard, ResidualGuard(Codec::kOneBit));
+}
+
 TEST(EncodedResultsTest, ASpanThatNobodyContributesToKeepsItsResidual) {
   const Encoding one_bit{Codec::kOneBit};
   std::mt19937_64 random(kSeed);
@@ -289,7 +319,7 @@ TEST(EncodedResultsTest, HaveRoomForSpansOfOneElement) {
     GroupSpec spec = {"model", {}, Reduction::kSum, kMaxChunkBytes};
     for (int t = 0; t < 50; ++t) {
       spec.tensors.push_back({absl::StrCat("t", t), DType::kF32, {}});
-      spec.compression.push_back({encoding, encoding});
+      spec.compression.push_back({{}, encoding});
     }
     const GroupPlan plan = PlanOf(spec);
     const auto slot = SlotFor(plan);

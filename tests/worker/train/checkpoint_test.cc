@@ -249,6 +249,25 @@ TEST_F(CheckpointTest, ARunThatIsResumedEndsBitIdenticalToTheUndisturbedOne) {
   }
 }
 
+// What codecs have lost is not in a checkpoint, since nothing is left over there.
+TEST_F(CheckpointTest, OfACompressedRunThatIsResumedTheEndIsBitIdentical) {
+  int number = 0;
+  for (const std::string place :
+       {"place: WORKERS compression { min_elements: 1 push { codec: TOP_K fraction: 0.1 } "
+        "result { codec: ONE_BIT } }",
+        "place: SERVERS compression { min_elements: 1 push { codec: INT8 } }"}) {
+    SCOPED_TRACE(place);
+    const std::string more = place + " optimizer { momentum { learning_rate: 0.05 } }";
+    const std::string whole = absl::StrCat("lossy", ++number);
+    const std::string broken = absl::StrCat("lossy_broken", number);
+    Train(MakeJob(whole, more), 2, 3);
+    EXPECT_EQ(*In(whole).Steps(), (std::vector<uint64_t>{5, 10, 15, 20, 25}));
+    CopyStep(whole, broken, 15);
+    Train(MakeJob(broken, more), 2, 3, /*resume=*/true);
+    for (const uint64_t step : {20, 25}) ExpectSameState(Read(broken, step), Read(whole, step));
+  }
+}
+
 // What the servers hold is compared in client/optimizer_state_test.
 TEST_F(CheckpointTest, ItIsRestoredOntoOtherNumbersOfServersAndWorkersBitForBit) {
   for (const char* place : {"WORKERS", "SERVERS"}) {
