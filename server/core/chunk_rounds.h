@@ -34,6 +34,7 @@
 #include "common/group.h"
 #include "common/mutex.h"
 #include "common/wire/frame.h"
+#include "server/core/chunk_answers.h"
 #include "server/core/closing.h"
 #include "server/core/contribution.h"
 #include "server/core/gradient_alerts.h"
@@ -159,12 +160,6 @@ class ChunkRounds : public ServedChunk {
   void AnswerLeftOutLocked(const RoundRecord& record, std::shared_ptr<const Slot> slot,
                            Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Send(Answers answers);
-  // What is sent of a closed round, in answer to a push to `asked`, to those of whose
-  // contributions `left_out` was left out. `newest` is named in it unless it is 0.
-  std::shared_ptr<const RoundResult> ResultOf(const RoundRecord& record,
-                                              std::shared_ptr<const Slot> slot, Round asked,
-                                              Round newest = {},
-                                              std::vector<uint32_t> left_out = {}) const;
   // A contribution to a round that closes, or has closed, without it.
   void NoteLateLocked(MemberId member, Round round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The same of those who are seated, and do not count.
@@ -173,13 +168,12 @@ class ChunkRounds : public ServedChunk {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The members of the open round's epoch that keep it from closing.
   std::vector<MemberId> MissingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::shared_ptr<const RoundResult> Refusal(Round round, const absl::Status& error) const;
-  UpdateHeader HeaderOf(Round round) const;
 
   const GroupPlan& plan_;
   const ChunkId id_;
   const Chunk& chunk_;
   const Generation generation_;
+  const ChunkAnswers answer_;
   const Clock& clock_;
   const std::shared_ptr<GradientAlerts> alerts_;
   SeatListener* const listener_;

@@ -23,8 +23,8 @@ void ChunkRounds::SetAsideNonFiniteLocked(const Epoch& epoch, Answers& answers) 
     const bool refused = plan_.spec.non_finite == OnBad::kReject;
     alerts_->Add(absl::StrCat(first, refused ? ": it is refused" : ": it is left out"));
     if (refused) {
-      answers.push_back(
-          {std::move(taken.sink), Refusal(open_, absl::InvalidArgumentError(first)), false});
+      answers.push_back({std::move(taken.sink),
+                         answer_.Refusal(open_, absl::InvalidArgumentError(first)), false});
       seats_.erase(seat);
       continue;
     }
@@ -48,7 +48,7 @@ void ChunkRounds::AnswerLeftOutLocked(const RoundRecord& record, std::shared_ptr
       continue;
     }
     answers.push_back({std::move(taken.sink),
-                       ResultOf(record, slot, record.round, {}, std::move(taken.left_out)),
+                       answer_.Result(record, slot, record.round, {}, std::move(taken.left_out)),
                        !taken.without_result});
     seat = seats_.erase(seat);
   }

@@ -30,6 +30,7 @@ ChunkVersions::ChunkVersions(const GroupPlan& plan, ChunkId chunk, Generation ge
       id_(chunk),
       chunk_(plan.layout.chunk(chunk)),
       generation_(generation),
+      answer_(generation, plan.id, chunk),
       optimizer_(std::get<Optimizer>(plan.spec.rule)),
       staleness_(std::get<Staleness>(plan.spec.policy)),
       clock_(clock),
@@ -51,7 +52,7 @@ bool ChunkVersions::Seat(const PushHeader& header, Payload payload,
     MutexLock lock(mutex_);
     const absl::Status valid = CheckPushLocked(header);
     if (!valid.ok()) {
-      refusal = Refusal(header.round, valid);
+      refusal = answer_.Refusal(header.round, valid);
     } else {
       waiting_[header.member] = {header.round, std::move(sink), header.without_result,
                                  header.skip,  clock_.Now(),    {}};
@@ -115,7 +116,8 @@ void ChunkVersions::AdvanceLocked(Answers& answers) {
     if (applied.ok()) continue;
     auto waiting = waiting_.extract(pending.member);
     if (waiting.empty()) continue;
-    answers.push_back({std::move(waiting.mapped().sink), Refusal(pending.clock, applied), false});
+    answers.push_back(
+        {std::move(waiting.mapped().sink), answer_.Refusal(pending.clock, applied), false});
   }
   for (auto waiting = waiting_.begin(); waiting != waiting_.end();) {
     const auto& [member, push] = *waiting;
@@ -244,15 +246,15 @@ std::shared_ptr<const RoundResult> ChunkVersions::AnswerLocked(MemberId member,
   if (waiting.clock > Round{0} && roster_->Find(member)->HasEnded(plan_.id, waiting.clock)) {
     const auto [finished, first] = finished_.try_emplace(member, waiting.clock);
     if (waiting.clock > finished->second) {
-      return Refusal(waiting.clock,
-                     absl::OutOfRangeError(absl::StrCat("group \"", plan_.spec.name,
-                                                        "\" has no step ", ToNumber(waiting.clock),
-                                                        ": every member has ended or gone")));
+      return answer_.Refusal(waiting.clock,
+                             absl::OutOfRangeError(absl::StrCat(
+                                 "group \"", plan_.spec.name, "\" has no step ",
+                                 ToNumber(waiting.clock), ": every member has ended or gone")));
     }
   }
   read_[member] = record_.round;
   const Epoch& epoch = *roster_->newest_epoch();
-  UpdateHeader header = HeaderOf(waiting.clock);
+  UpdateHeader header = answer_.HeaderOf(waiting.clock);
   header.epoch = epoch.number;
   // Of this member's own push, which is all that its version is made of.
   header.counts.assign(chunk_.spans.size(), waiting.skip && waiting.clock > Round{0} ? 0 : 1);
@@ -298,25 +300,6 @@ Round ChunkVersions::open_round() const {
     slowest = std::min(slowest.value_or(clock), clock);
   }
   return Next(slowest.value_or(fastest));
-}
-
-UpdateHeader ChunkVersions::HeaderOf(Round round) const {
-  UpdateHeader header;
-  header.generation = generation_;
-  header.group = plan_.id;
-  header.chunk = id_;
-  header.round = round;
-  return header;
-}
-
-std::shared_ptr<const RoundResult> ChunkVersions::Refusal(Round round,
-                                                          const absl::Status& error) const {
-  UpdateHeader header = HeaderOf(round);
-  header.error = error;
-  auto refusal = std::make_shared<RoundResult>();
-  refusal->round = round;
-  refusal->bare_header = EncodeHeader(header, 0);
-  return refusal;
 }
 
 }  // namespace syncgrads::server

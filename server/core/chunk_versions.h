@@ -26,6 +26,7 @@
 #include "common/group.h"
 #include "common/mutex.h"
 #include "common/wire/frame.h"
+#include "server/core/chunk_answers.h"
 #include "server/core/closing.h"
 #include "server/core/contribution.h"
 #include "server/core/gradient_alerts.h"
@@ -111,13 +112,12 @@ class ChunkVersions : public ServedChunk {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The learning rate's factor for what a member pushes now.
   double RateFactorLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::shared_ptr<const RoundResult> Refusal(Round round, const absl::Status& error) const;
-  UpdateHeader HeaderOf(Round round) const;
 
   const GroupPlan& plan_;
   const ChunkId id_;
   const Chunk& chunk_;
   const Generation generation_;
+  const ChunkAnswers answer_;
   const Optimizer& optimizer_;
   const Staleness staleness_;
   const Clock& clock_;
