@@ -344,8 +344,9 @@ absl::Status Membership::Leave(std::vector<GroupRound> last_rounds, absl::Time d
 absl::Status Membership::AwaitEpoch(absl::Time deadline) {
   MutexLock lock(mutex_);
   while (over_.ok() && !has_epoch_) {
+    if (stopped_) return stopped_for_;
     if (changed_.WaitUntil(mutex_, deadline)) continue;
-    if (!over_.ok() || has_epoch_) break;
+    if (!over_.ok() || has_epoch_ || stopped_) continue;
     if (!welcome_.has_value()) {
       return absl::DeadlineExceededError(absl::StrCat(
           "the coordinator at ", options_.coordinator, " has not admitted this worker: ",
@@ -372,6 +373,8 @@ void Membership::Stop(const absl::Status& why) {
   {
     MutexLock lock(mutex_);
     stopped_ = true;
+    stopped_for_ = why;
+    changed_.NotifyAll();
     requests.swap(requests_);
     if (stream_ != nullptr) control = stream_->control;
   }

@@ -67,7 +67,7 @@ class Membership : public std::enable_shared_from_this<Membership> {
   //
   // Errors:
   //   DeadlineExceeded  says what was waited for; the wait can be repeated
-  //   others            as the coordinator refused the hello
+  //   others            as the coordinator refused the hello, or as Stop was told
   absl::Status AwaitEpoch(absl::Time deadline);
 
   // Asks for a group. `answer` is called once, without locks, on any thread, and
@@ -88,7 +88,8 @@ class Membership : public std::enable_shared_from_this<Membership> {
   // OK while joining and while a member.
   absl::Status status() const;
 
-  // Closes the stream. Requests are answered with `why`.
+  // Closes the stream. Requests are answered with `why`, and so is who waits for the
+  // first epoch.
   void Stop(const absl::Status& why);
   // After Stop: waits until no event will come.
   void AwaitStopped();
@@ -140,6 +141,7 @@ class Membership : public std::enable_shared_from_this<Membership> {
   uint64_t leave_request_ ABSL_GUARDED_BY(mutex_) = 0;
   bool left_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status stopped_for_ ABSL_GUARDED_BY(mutex_);
   absl::Status over_ ABSL_GUARDED_BY(mutex_);
 };
 

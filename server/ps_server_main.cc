@@ -96,14 +96,18 @@ int ExitCodeOf(const absl::Status& start) {
   }
 }
 
-int Main() {
-  // Blocked before any thread starts, so that only this one takes them.
+// Before any thread starts, so that only this one takes them; the first thing that
+// happens, so that one which comes early is not the end.
+sigset_t BlockStopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
 
+int Main(const sigset_t& signals) {
   ServerOptions options;
   options.bind = absl::GetFlag(FLAGS_bind);
   options.port = absl::GetFlag(FLAGS_port);
@@ -165,11 +169,12 @@ int Main() {
 }  // namespace syncgrads::server
 
 int main(int argc, char** argv) {
+  const sigset_t signals = syncgrads::server::BlockStopSignals();
   syncgrads::KeepFreedMemory();
   absl::SetProgramUsageMessage("A gradient-sync server of syncgrads.");
   if (absl::ParseCommandLine(argc, argv).size() > 1) {
     std::cerr << "ps-server takes flags only; see --help" << std::endl;
     return 1;
   }
-  return syncgrads::server::Main();
+  return syncgrads::server::Main(signals);
 }

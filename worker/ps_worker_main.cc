@@ -82,6 +82,7 @@ std::optional<T> ToStd(const absl::optional<T>& value) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  syncgrads::StopSignal::Block();
   absl::SetProgramUsageMessage(
       "trains the model of a job file, in step with the job's other workers.\n"
       "  ps-worker --job=iris.job --server=HOST:PORT");

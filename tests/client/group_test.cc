@@ -259,7 +259,11 @@ TEST(GroupTest, SaysWhomItWaitsForAtTheDeadline) {
   for (Group* group : groups) EXPECT_OK(group->WaitStep(kTimeout));
 }
 
-TEST(GroupTest, EndsWithEqualReplicasThoughWorkersHaveUnevenData) {
+TEST(GroupTest, UnevenDataEndsEqualToALoopThatAveragesOverWhoeverIsLeft) {
+  constexpr uint64_t kSteps[] = {1, 10, 3};
+  const auto gradient_of = [](uint32_t rank, uint64_t step, size_t i) {
+    return 0.1f * rank + step + i % 3;
+  };
   Cluster cluster(2);
   Workers workers(cluster, 3);
   std::vector<std::vector<float>> parameters(3, std::vector<float>(50000, 1.0f));
@@ -272,18 +276,18 @@ TEST(GroupTest, EndsWithEqualReplicasThoughWorkersHaveUnevenData) {
     ASSERT_OK(registered);
     Group& group = **registered;
     std::vector<float> gradient(50000);
-    const uint64_t steps = rank == 0 ? 2 : rank == 1 ? 9 : 5;
+    const uint64_t steps = kSteps[rank];
     uint64_t step = 0;
     const auto apply = [&](const Contributors& count) {
       if (count.most == 0) return;
       for (size_t i = 0; i < gradient.size(); ++i) parameters[rank][i] -= 0.1f * gradient[i];
     };
     for (step = 1; step <= steps; ++step) {
-      for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = 0.1f * rank + step + i % 3;
+      for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = gradient_of(rank, step, i);
       ASSERT_OK(group.Push(TensorId{0}, gradient.data(), BytesOf(gradient), gradient.data()));
       const auto counts = group.WaitStep(kTimeout);
       ASSERT_OK(counts);
-      EXPECT_EQ((*counts)[0].most, step <= 2 ? 3u : step <= 5 ? 2u : 1u);
+      EXPECT_EQ((*counts)[0].most, step <= 1 ? 3u : step <= 3 ? 2u : 1u);
       apply((*counts)[0]);
     }
     ASSERT_OK(group.End(kTimeout));
@@ -299,11 +303,22 @@ TEST(GroupTest, EndsWithEqualReplicasThoughWorkersHaveUnevenData) {
       apply((*counts)[0]);
       ++followed;
     }
-    EXPECT_EQ(followed, 9 - steps);
+    EXPECT_EQ(followed, 10 - steps);
     EXPECT_OK(client.Leave(kTimeout));
   });
-  EXPECT_EQ(parameters[0], parameters[1]);
-  EXPECT_EQ(parameters[0], parameters[2]);
+  std::vector<float> expected(50000, 1.0f);
+  for (uint64_t step = 1; step <= 10; ++step) {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      float sum = 0, count = 0;
+      for (uint32_t rank = 0; rank < 3; ++rank) {
+        if (step > kSteps[rank]) continue;
+        sum += gradient_of(rank, step, i);
+        ++count;
+      }
+      expected[i] -= 0.1f * (sum / count);
+    }
+  }
+  for (const std::vector<float>& of_worker : parameters) EXPECT_EQ(of_worker, expected);
 }
 
 TEST(GroupTest, LosesNothingOfAWorkerThatEndsWhileItsLastChunksAreOnTheWire) {

@@ -2,6 +2,9 @@
 
 #include "client/membership.h"
 
+#include <chrono>
+#include <future>
+
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -100,6 +103,15 @@ TEST_F(MembershipTest, IsAMemberFromTheFirstEpochOn) {
   EXPECT_EQ(events_.generation, Generation{1});
   EXPECT_EQ(events_.name, "w5");
   EXPECT_TRUE(membership_->AwaitEpoch(absl::Now()).ok());
+}
+
+TEST_F(MembershipTest, WhoWaitsForTheFirstEpochHearsThatItIsStopped) {
+  std::future<absl::Status> awaited = std::async(std::launch::async, [this] {
+    return membership_->AwaitEpoch(absl::Now() + absl::Minutes(10));
+  });
+  membership_->Stop(absl::CancelledError("the client has been abandoned"));
+  ASSERT_EQ(awaited.wait_for(std::chrono::minutes(1)), std::future_status::ready);
+  EXPECT_EQ(awaited.get(), absl::CancelledError("the client has been abandoned"));
 }
 
 TEST_F(MembershipTest, SaysWhatItWaitsForAtTheDeadline) {

@@ -4,10 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <iostream>
+#include <mutex>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -20,7 +24,8 @@
 #include "tests/fault/run.h"
 #include "tests/fault/schedule.h"
 
-ABSL_FLAG(int, schedules, 20, "how many schedules are run, one after the other");
+ABSL_FLAG(int, schedules, 20, "how many schedules are run");
+ABSL_FLAG(int, jobs, 0, "how many of them at once; 0: as many as there are processors");
 ABSL_FLAG(absl::optional<uint64_t>, seed, absl::nullopt,
           "of the first schedule; the others are those of the seeds after it. Default: drawn");
 ABSL_FLAG(std::string, server_program, "bazel-bin/server/ps-server", "ps-server");
@@ -33,14 +38,79 @@ ABSL_FLAG(bool, keep, false, "keep the files of all runs");
 namespace syncgrads::fault {
 namespace {
 
-// The median and the worst, or nothing if there are none.
-void Print(std::vector<absl::Duration> outages) {
-  if (outages.empty()) return;
-  std::sort(outages.begin(), outages.end());
-  std::cout << outages.size()
-            << " times killed servers came back; from then to the next closed step: median "
-            << outages[outages.size() / 2] << ", worst " << outages.back() << std::endl;
-}
+// Several runs at once, and what is to be said of them.
+class Campaign {
+ public:
+  Campaign(uint64_t seed, int schedules, RunOptions options)
+      : seed_(seed), schedules_(schedules), comparison_(std::move(options)) {}
+
+  // Returns when all schedules have been run.
+  void Run(int jobs) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < std::min(jobs, schedules_); ++i) {
+      threads.emplace_back([this] {
+        for (int next; (next = next_++) < schedules_;) {
+          RunOne(DrawSchedule(seed_ + static_cast<uint64_t>(next)));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  int failed() const { return failed_; }
+
+  void PrintSummary() const {
+    if (partial_ > 0) {
+      std::cout << partial_ << " steps counted a part of what a worker that died contributed\n";
+    }
+    if (checkpoints_ > 0) std::cout << checkpoints_ << " checkpoints were as they have to be\n";
+    if (lost_ > 0) std::cout << lost_ << " jobs ended since nobody had their state\n";
+    if (!outages_.empty()) {
+      std::vector<absl::Duration> sorted = outages_;
+      std::sort(sorted.begin(), sorted.end());
+      std::cout << sorted.size()
+                << " times killed servers came back; from then to the next closed step: median "
+                << sorted[sorted.size() / 2] << ", worst " << sorted.back() << "\n";
+    }
+    std::cout << schedules_ << " schedules, " << failed_ << " failed" << std::endl;
+  }
+
+ private:
+  void RunOne(const Schedule& schedule) {
+    const absl::Time begin = absl::Now();
+    const absl::StatusOr<RunReport> report = comparison_.Run(schedule);
+    const absl::Duration took = absl::Trunc(absl::Now() - begin, absl::Milliseconds(10));
+    std::lock_guard lock(mutex_);
+    std::cout << "seed " << schedule.seed << ": " << ToString(schedule) << "\n";
+    if (report.ok()) {
+      std::cout << "  passed, " << took;
+      if (report->state_lost) std::cout << "; nobody had the state any more, and the job ended";
+      std::cout << std::endl;
+      lost_ += report->state_lost ? 1 : 0;
+      partial_ += report->partial_steps;
+      checkpoints_ += report->checkpoints;
+      outages_.insert(outages_.end(), report->outages.begin(), report->outages.end());
+    } else {
+      ++failed_;
+      std::cout << "  FAILED, " << took << ": " << report.status().message()
+                << "\n  again: ./dev chaos --schedules=1 --seed=" << schedule.seed
+                << "\n  files: " << comparison_.DirectoryOf(schedule) << std::endl;
+    }
+    if (report.ok() && !absl::GetFlag(FLAGS_keep)) {
+      std::filesystem::remove_all(comparison_.DirectoryOf(schedule));
+    }
+  }
+
+  const uint64_t seed_;
+  const int schedules_;
+  Comparison comparison_;
+  std::atomic<int> next_{0};
+
+  std::mutex mutex_;
+  // Guarded by mutex_ while runs are made.
+  int failed_ = 0, lost_ = 0, partial_ = 0, checkpoints_ = 0;
+  std::vector<absl::Duration> outages_;
+};
 
 int Main() {
   const int schedules = absl::GetFlag(FLAGS_schedules);
@@ -52,43 +122,18 @@ int Main() {
   if (options.directory.empty()) {
     options.directory = absl::StrCat("/tmp/syncgrads-chaos-", getpid());
   }
-  std::cout << schedules << " schedules from seed " << seed << " on" << std::endl;
+  int jobs = absl::GetFlag(FLAGS_jobs);
+  if (jobs <= 0) jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  std::cout << schedules << " schedules from seed " << seed << " on, " << jobs << " at once"
+            << std::endl;
 
-  Comparison comparison(options);
-  std::vector<absl::Duration> outages;
-  int failed = 0, lost = 0, partial = 0;
-  for (int i = 0; i < schedules; ++i) {
-    const Schedule schedule = DrawSchedule(seed + static_cast<uint64_t>(i));
-    std::cout << "seed " << schedule.seed << ": " << ToString(schedule) << std::endl;
-    const absl::Time begin = absl::Now();
-    const absl::StatusOr<RunReport> report = comparison.Run(schedule);
-    const absl::Duration took = absl::Trunc(absl::Now() - begin, absl::Milliseconds(10));
-    if (report.ok()) {
-      std::cout << "  passed, " << took;
-      if (report->state_lost) std::cout << "; nobody had the state any more, and the job ended";
-      std::cout << std::endl;
-      lost += report->state_lost ? 1 : 0;
-      partial += report->partial_steps;
-      outages.insert(outages.end(), report->outages.begin(), report->outages.end());
-    } else {
-      ++failed;
-      std::cout << "  FAILED, " << took << ": " << report.status().message()
-                << "\n  again: ./dev chaos --schedules=1 --seed=" << schedule.seed
-                << "\n  files: " << comparison.DirectoryOf(schedule) << std::endl;
-    }
-    if (report.ok() && !absl::GetFlag(FLAGS_keep)) {
-      std::filesystem::remove_all(comparison.DirectoryOf(schedule));
-    }
+  Campaign campaign(seed, schedules, options);
+  campaign.Run(jobs);
+  if (campaign.failed() == 0 && !absl::GetFlag(FLAGS_keep)) {
+    std::filesystem::remove_all(options.directory);
   }
-  if (failed == 0 && !absl::GetFlag(FLAGS_keep)) std::filesystem::remove_all(options.directory);
-  if (partial > 0) {
-    std::cout << partial << " steps counted a part of what a worker that died contributed"
-              << std::endl;
-  }
-  if (lost > 0) std::cout << lost << " jobs ended since nobody had their state" << std::endl;
-  Print(std::move(outages));
-  std::cout << schedules << " schedules, " << failed << " failed" << std::endl;
-  return failed == 0 ? 0 : 1;
+  campaign.PrintSummary();
+  return campaign.failed() == 0 ? 0 : 1;
 }
 
 }  // namespace

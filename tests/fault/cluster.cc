@@ -18,17 +18,48 @@ namespace {
 constexpr char kListening[] = " listening on ";
 constexpr absl::Duration kDeath = absl::Seconds(20);
 
-std::string JobOf(const JobKind& kind) {
+std::string CompressionOf(const JobKind& kind, const char* codec) {
+  // Parameters come back as they are.
   return absl::StrFormat(
-      "name: \"chaos\" seed: 7 steps: %d workers: %d elastic {} batch_size: 8 threads: 1\n"
+      "compression { min_elements: 1 push { codec: %s } %s }\n", codec,
+      kind.servers_optimize ? "" : absl::StrCat("result { codec: ", codec, " }"));
+}
+
+std::string TraitOf(const JobKind& kind) {
+  switch (kind.trait) {
+    case Trait::kNone:
+      return "elastic {}\n";
+    case Trait::kNotElastic:
+      return "";
+    case Trait::kCheckpoints:
+      return "elastic {} checkpoint { directory: \"checkpoints\" every_steps: 50 keep: 100 }\n";
+    case Trait::kQuorum:
+      return "elastic {} consistency { quorum { least: 2 kept: 16 } }\n";
+    case Trait::kFloat16:
+      return absl::StrCat("elastic {} ", CompressionOf(kind, "FLOAT16"));
+    case Trait::kInt8:
+      return absl::StrCat("elastic {} ", CompressionOf(kind, "INT8"));
+    case Trait::kTopK:
+      return absl::StrCat("elastic {} ", CompressionOf(kind, "TOP_K"));
+    case Trait::kOneBit:
+      return absl::StrCat("elastic {} ", CompressionOf(kind, "ONE_BIT"));
+  }
+  return "";
+}
+
+std::string JobOf(const JobKind& kind) {
+  // Small payloads are not worth sharing. The hyperbolic tangent of so many would take
+  // most of a run's time.
+  const char* layer =
+      kind.shared_memory ? "outputs: 4500 activation: RELU" : "outputs: 16 activation: TANH";
+  return absl::StrFormat(
+      "name: \"chaos\" seed: 7 steps: %d workers: %d batch_size: 8 threads: 1\n"
       "data { generated { rows: 3000 seed: 1 } mode: %s }\n"
-      "model { layers { dense { outputs: %d activation: TANH } } layers { dense { outputs: 1 } } "
-      "}\n"
-      "loss { sigmoid_cross_entropy {} } optimizer { adam {} } place: %s chunk_bytes: %d\n",
-      kSteps, kWorkers, kind.dealt ? "DEALT" : "SHARDS",
-      // Small payloads are not worth sharing.
-      kind.shared_memory ? 4500 : 16, kind.servers_optimize ? "SERVERS" : "WORKERS",
-      kind.shared_memory ? 16 << 10 : 64);
+      "model { layers { dense { %s } } layers { dense { outputs: 1 } } }\n"
+      "loss { sigmoid_cross_entropy {} } optimizer { adam {} } place: %s chunk_bytes: %d\n%s",
+      kSteps, kWorkers, kind.dealt ? "DEALT" : "SHARDS", layer,
+      kind.servers_optimize ? "SERVERS" : "WORKERS", kind.shared_memory ? 16 << 10 : 64,
+      TraitOf(kind));
 }
 
 std::string Loopback(uint16_t port) { return absl::StrCat("127.0.0.1:", port); }

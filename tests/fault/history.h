@@ -48,6 +48,10 @@ using History = std::map<std::string, std::vector<Stint>>;
 //   DataLoss  a line is none of an event log; it is named
 absl::Status AddTo(History& history, const std::string& log);
 
+// Whether every contribution is waited for. If not, a late one is not counted, and who
+// is late can be told the result of a later step.
+enum class Waits { kForAll, kForQuorum };
+
 // Checks what must hold in every run of `steps` steps in all:
 //   no stint goes back or skips a step, and a worker's next one begins after the last
 //   step of the one before; all who saw a step say the same of it; epochs do not go
@@ -57,7 +61,7 @@ absl::Status AddTo(History& history, const std::string& log);
 //
 // Errors:
 //   DataLoss  names the workers, the step, and both values
-absl::Status CheckHistory(const History& history, uint64_t steps);
+absl::Status CheckHistory(const History& history, uint64_t steps, Waits waits = Waits::kForAll);
 
 // A view of every step from the first, in order: any worker's, but for the rows. Of a
 // history that CheckHistory has let pass.

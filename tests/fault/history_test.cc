@@ -118,6 +118,22 @@ TEST(HistoryTest, AWorkerMustNotComeBackToAStepThatItHasMade) {
               HasSubstr("b begins again at step 1, and had made step 1"));
 }
 
+TEST(HistoryTest, WhoIsLateForAQuorumMissesStepsAndIsNotCounted) {
+  const std::string late = absl::StrCat(Begins("b", 1), Made("b", 1, 1, kBoth, kA),
+                                        Made("b", 3, 1, kBoth, kBoth), Ends("b", 3));
+  const std::string whole =
+      absl::StrCat(Begins("a", 1), Made("a", 1, 1, kBoth, kA), Made("a", 2, 1, kBoth, kA),
+                   Made("a", 3, 1, kBoth, kBoth), Ends("a", 3));
+  History history;
+  ASSERT_TRUE(AddTo(history, late).ok());
+  EXPECT_THAT(std::string(CheckHistory(history, 3, Waits::kForQuorum).message()),
+              HasSubstr("nobody has seen step 2"));
+  ASSERT_TRUE(AddTo(history, whole).ok());
+  EXPECT_TRUE(CheckHistory(history, 3, Waits::kForQuorum).ok());
+  EXPECT_THAT(std::string(CheckHistory(history, 3).message()),
+              HasSubstr("b contributed to step 1, which counted [a]"));
+}
+
 TEST(HistoryTest, EveryStepMustHaveBeenSeen) {
   EXPECT_THAT(std::string(Check({LogOfB(), LogOfNewB()}).message()),
               HasSubstr("nobody has seen step 2"));

@@ -66,6 +66,7 @@ class Replayed {
   explicit Replayed(Job job) : job_(std::move(job)), loss_(BuildLoss(job_.file.loss())) {}
 
   bool dealt() const { return job_.file.data().mode() == v1::DataSpec::DEALT; }
+  bool waits_for_all() const { return !job_.file.consistency().has_quorum(); }
   bool servers_optimize() const { return job_.file.place() == v1::SERVERS; }
   // The rows of `worker` in this step, whose turn it is or is not.
   absl::StatusOr<std::vector<RowId>> RowsOf(const std::string& worker, const Step& step);
@@ -88,6 +89,7 @@ class Replayed {
   std::unique_ptr<Device<float>> device_;
   std::unique_ptr<Model<float>> model_;
   std::optional<Layout> layout_;
+  std::vector<TensorId> tensors_;  // of model_->parameters()
   Optimizer optimizer_;
   // Of all workers where rows are dealt, else one for each.
   std::vector<std::unique_ptr<Batches>> batches_;
@@ -109,7 +111,13 @@ absl::StatusOr<std::unique_ptr<Replayed>> Replayed::Create(Job job, uint32_t wor
   SYNCGRADS_ASSIGN_OR_RETURN(replayed->optimizer_, FromProto(file.optimizer()));
   std::vector<TensorSpec> tensors;
   for (const Parameter<float>* parameter : replayed->model_->parameters()) {
+    replayed->tensors_.push_back(TensorId{static_cast<uint32_t>(tensors.size())});
     tensors.push_back(parameter->spec());
+  }
+  if (file.has_checkpoint()) {
+    // What says that one is due is before the last parameter.
+    tensors.insert(tensors.end() - 1, {"checkpoint due", DType::kF32, {1}});
+    replayed->tensors_.back() = TensorId{ToNumber(replayed->tensors_.back()) + 1};
   }
   SYNCGRADS_ASSIGN_OR_RETURN(replayed->layout_, Layout::Create(tensors, file.chunk_bytes()));
   for (uint32_t rank = 0; rank < (replayed->dealt() ? 1 : workers); ++rank) {
@@ -149,11 +157,13 @@ absl::Status Replayed::CheckRows(const Step& step, const History& history,
                                  const std::map<std::string, std::vector<RowId>>& rows) {
   for (const auto& [worker, stints] : history) {
     for (const Stint& stint : stints) {
-      if (stint.steps.empty() || step.number < stint.first ||
-          step.number > stint.steps.back().number) {
-        continue;
-      }
-      const std::vector<Row>& logged = stint.steps[step.number - stint.first].rows;
+      const auto seen = absl::c_lower_bound(
+          stint.steps, step.number,
+          [](const Step& made, uint64_t number) { return made.number < number; });
+      if (seen == stint.steps.end() || seen->number != step.number) continue;
+      // Who is late logs what it has contributed to an earlier step.
+      if (!waits_for_all() && !absl::c_linear_search(step.contributors, worker)) continue;
+      const std::vector<Row>& logged = seen->rows;
       const std::vector<Row> due = ToRows(rows.at(worker));
       if (logged == due) continue;
       return absl::DataLossError(absl::StrCat(worker, " trained on rows ", List(logged),
@@ -228,13 +238,13 @@ std::vector<float> Average(const std::vector<const float*>& sources, uint64_t el
 }
 
 void Replayed::Update(const Step& step, const std::map<std::string, Gradients>& gradients) {
-  for (uint32_t t = 0; t < layout_->tensors().size(); ++t) {
-    const Layout::ChunkRange range = layout_->ChunksOf(TensorId{t});
+  for (size_t t = 0; t < tensors_.size(); ++t) {
+    const Layout::ChunkRange range = layout_->ChunksOf(tensors_[t]);
     std::vector<float> whole;  // of the tensor, where workers optimize
     bool anybody = false;
     for (uint32_t c = range.first; c < range.first + range.count; ++c) {
       const Chunk& chunk = layout_->chunk(ChunkId{c});
-      const Span& span = chunk.spans[chunk.SpanOf(TensorId{t})];
+      const Span& span = chunk.spans[chunk.SpanOf(tensors_[t])];
       std::vector<const float*> sources;
       for (const std::string& worker : ContributorsOf(step, c)) {
         sources.push_back(gradients.at(worker)[t].data() + span.tensor_offset);
@@ -282,13 +292,19 @@ absl::Status Replayed::Make(const Step& step, const History& history) {
 
 }  // namespace
 
+std::string KeptPath(const std::string& output, uint64_t step) {
+  return absl::StrCat(output, ".step-", step);
+}
+
 absl::Status Replay(const std::string& job, uint32_t workers, const History& history,
-                    const std::string& output) {
+                    const std::string& output, const std::set<uint64_t>& kept) {
   SYNCGRADS_ASSIGN_OR_RETURN(Job loaded, LoadJobFile(job));
   SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<Replayed> replayed,
                              Replayed::Create(std::move(loaded), workers));
   for (const Step* step : StepsOf(history)) {
     SYNCGRADS_RETURN_IF_ERROR(replayed->Make(*step, history));
+    if (kept.count(step->number) == 0) continue;
+    SYNCGRADS_RETURN_IF_ERROR(replayed->Save(KeptPath(output, step->number)));
   }
   return replayed->Save(output);
 }

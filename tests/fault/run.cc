@@ -18,6 +18,7 @@
 #include "tests/fault/history.h"
 #include "tests/fault/network.h"
 #include "tests/fault/replay.h"
+#include "worker/checkpoint/checkpoint_directory.h"
 
 namespace syncgrads::fault {
 namespace {
@@ -40,6 +41,11 @@ bool IsTooLate(const testing::Exit& exit) {
          exit == testing::ExitCode(204);
 }
 
+// A signal came while the program was being loaded, and nothing had been said to it.
+bool EndedBeforeMain(const Life& life) {
+  return *life.exit == testing::KilledBy(SIGTERM) && life.process->output().empty();
+}
+
 // Looks at what a run has left.
 class Verdict {
  public:
@@ -53,8 +59,9 @@ class Verdict {
     report.partial_steps = static_cast<int>(
         absl::c_count_if(steps, [](const Step* step) { return !step->parts.empty(); }));
     const uint64_t last = report.state_lost ? steps.size() : kSteps;
-    SYNCGRADS_RETURN_IF_ERROR(CheckHistory(history_, last));
-    if (schedule_.servers_only && steps.back()->epoch != steps.front()->epoch) {
+    SYNCGRADS_RETURN_IF_ERROR(
+        CheckHistory(history_, last, has_quorum() ? Waits::kForQuorum : Waits::kForAll));
+    if (schedule_.servers_only && !has_quorum() && steps.back()->epoch != steps.front()->epoch) {
       return absl::DataLossError(
           absl::StrCat("only servers died, and the last step is of epoch ", steps.back()->epoch));
     }
@@ -63,6 +70,8 @@ class Verdict {
   }
 
  private:
+  bool has_quorum() const { return schedule_.job.trait == Trait::kQuorum; }
+
   absl::Status ReadHistory() {
     for (int worker = 0; worker < kWorkers; ++worker) {
       for (const auto& life : cluster_.lives(WorkerId(worker))) {
@@ -94,9 +103,13 @@ class Verdict {
         }
         // We did it.
         if (exit == testing::KilledBy(SIGKILL)) continue;
-        const bool stopped = life->told_to_stop && exit == testing::ExitCode(143);
+        const bool stopped =
+            life->told_to_stop && (exit == testing::ExitCode(143) || EndedBeforeMain(*life));
         if (stopped && !life->found_no_servers) continue;
-        all_excused = all_excused && IsDisturbed(worker) && (stopped || IsTooLate(exit));
+        // One that a quorum has left behind joins again, unless the job is over by then.
+        const bool excused =
+            IsDisturbed(worker) ? stopped || IsTooLate(exit) : has_quorum() && IsTooLate(exit);
+        all_excused = all_excused && excused;
         others.push_back(absl::StrCat("worker ", worker, " ended with ", Described(exit), ":\n",
                                       life->process->output()));
       }
@@ -134,11 +147,29 @@ class Verdict {
       return absl::DataLossError(
           absl::StrCat("replicas differ: ", finished_.front()->output, " and ", life->output));
     }
+    // What workers have not sent yet is in no log; there is the undisturbed run.
+    if (IsCompressed(schedule_.job.trait)) return absl::OkStatus();
+    const CheckpointDirectory checkpoints({absl::StrCat(directory, "/checkpoints")});
+    std::vector<uint64_t> kept;
+    if (schedule_.job.trait == Trait::kCheckpoints) {
+      SYNCGRADS_ASSIGN_OR_RETURN(kept, checkpoints.Steps());
+    }
     const std::string replayed = absl::StrCat(directory, "/replay.safetensors");
-    SYNCGRADS_RETURN_IF_ERROR(Replay(cluster_.job(), kWorkers, history_, replayed));
-    if (ReadAll(replayed) == report.model) return absl::OkStatus();
-    return absl::DataLossError(
-        absl::StrCat("the model differs from that of the replay, ", replayed));
+    SYNCGRADS_RETURN_IF_ERROR(
+        Replay(cluster_.job(), kWorkers, history_, replayed, {kept.begin(), kept.end()}));
+    if (ReadAll(replayed) != report.model) {
+      return absl::DataLossError(
+          absl::StrCat("the model differs from that of the replay, ", replayed));
+    }
+    for (const uint64_t step : kept) {
+      SYNCGRADS_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                                 ReadCheckpoint(checkpoints.PathOf(step)));
+      if (checkpoint.files.at("model.safetensors") == ReadAll(KeptPath(replayed, step))) continue;
+      return absl::DataLossError(
+          absl::StrCat(checkpoint.path, " has another model than the replay after step ", step));
+    }
+    report.checkpoints = static_cast<int>(kept.size());
+    return absl::OkStatus();
   }
 
   const Schedule& schedule_;
@@ -177,17 +208,29 @@ std::string Comparison::DirectoryOf(const Schedule& schedule) const {
   return absl::StrCat(options_.directory, "/seed-", schedule.seed);
 }
 
+absl::StatusOr<std::string> Comparison::UndisturbedModel(const JobKind& job) {
+  RunOptions options = options_;
+  Reference* reference;
+  {
+    std::lock_guard lock(mutex_);
+    reference = &references_[job];
+  }
+  absl::StrAppend(&options.directory, "/undisturbed, ", ToString(job));
+  std::lock_guard lock(reference->mutex);
+  if (!reference->model.has_value()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(RunReport report, RunSchedule(Undisturbed(job), options));
+    reference->model = std::move(report.model);
+  }
+  return *reference->model;
+}
+
 absl::StatusOr<RunReport> Comparison::Run(const Schedule& schedule) {
   RunOptions options = options_;
-  if (schedule.servers_only && undisturbed_.count(schedule.job) == 0) {
-    options.directory = absl::StrCat(options_.directory, "/undisturbed");
-    SYNCGRADS_ASSIGN_OR_RETURN(RunReport undisturbed,
-                               RunSchedule(Undisturbed(schedule.job), options));
-    undisturbed_[schedule.job] = std::move(undisturbed.model);
-  }
   options.directory = DirectoryOf(schedule);
   SYNCGRADS_ASSIGN_OR_RETURN(RunReport report, RunSchedule(schedule, options));
-  if (schedule.servers_only && report.model != undisturbed_[schedule.job]) {
+  if (!schedule.servers_only || schedule.job.trait == Trait::kQuorum) return report;
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string undisturbed, UndisturbedModel(schedule.job));
+  if (report.model != undisturbed) {
     return absl::DataLossError("the model differs from that of the undisturbed run");
   }
   return report;

@@ -4,6 +4,8 @@
 #define SYNCGRADS_TESTS_FAULT_RUN_H_
 
 #include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,8 @@ struct RunReport {
   bool state_lost = false;
   // Steps in which the contribution of a worker that died was counted in part.
   int partial_steps = 0;
+  // That were left, all of which read as the replay has it.
+  int checkpoints = 0;
   // From the moment that killed servers listened again until a step was closed that
   // none of them had closed before.
   std::vector<absl::Duration> outages;
@@ -37,13 +41,14 @@ struct RunReport {
 
 // Runs to the end and checks: every process ends as it should; the event logs pass
 // CheckHistory; the models of all workers that finished have equal bytes, and those of
-// a replay from the event logs; where only servers died, there is one epoch.
+// a replay from the event logs, and so are the checkpoints; where only servers died,
+// there is one epoch.
 //
 // Errors: the first thing that is wrong, in words; the directory has the logs.
 absl::StatusOr<RunReport> RunSchedule(const Schedule& schedule, const RunOptions& options);
 
 // As RunSchedule, and compares with the undisturbed run of the same job, which it
-// makes when it is first needed. Not thread-safe.
+// makes when it is first needed. Thread-safe; the threads outlive their runs.
 class Comparison {
  public:
   explicit Comparison(RunOptions options) : options_(std::move(options)) {}
@@ -53,8 +58,16 @@ class Comparison {
   std::string DirectoryOf(const Schedule& schedule) const;
 
  private:
+  struct Reference {
+    std::mutex mutex;                  // held while the run is made
+    std::optional<std::string> model;  // guarded by mutex
+  };
+
+  absl::StatusOr<std::string> UndisturbedModel(const JobKind& job);
+
   const RunOptions options_;
-  std::map<JobKind, std::string> undisturbed_;
+  std::mutex mutex_;
+  std::map<JobKind, Reference> references_;  // guarded by mutex_, what is in them is not
 };
 
 }  // namespace syncgrads::fault

@@ -157,6 +157,23 @@ void BunchUp(Random& random, std::vector<Fault>& faults) {
   faults.push_back(again);
 }
 
+// Every other job has a trait. Those that a worker's death would end, or whose replay
+// would need what workers have not sent yet, are for schedules in which none dies.
+Trait DrawTrait(Random& random, const Schedule& schedule) {
+  if (random.OneIn(2)) return Trait::kNone;
+  std::vector<Trait> traits = {Trait::kCheckpoints, Trait::kQuorum};
+  if (schedule.servers_only) {
+    traits.insert(traits.end(), {Trait::kNotElastic, Trait::kFloat16, Trait::kInt8, Trait::kTopK,
+                                 Trait::kOneBit});
+  }
+  const Trait trait = random.OneOf(traits);
+  // Dealt rows are for jobs in which every contribution counts.
+  if (schedule.job.dealt && (trait == Trait::kQuorum || trait == Trait::kNotElastic)) {
+    return Trait::kNone;
+  }
+  return trait;
+}
+
 std::string Lasting(absl::Duration duration) {
   return duration == absl::InfiniteDuration()
              ? "for good"
@@ -196,6 +213,7 @@ Schedule DrawSchedule(uint64_t seed) {
     if (random.OneIn(3)) schedule.faults.push_back(DrawAbsenceDuring(random, schedule.faults[0]));
   }
   if (random.OneIn(3)) BunchUp(random, schedule.faults);
+  schedule.job.trait = DrawTrait(random, schedule);
   std::stable_sort(schedule.faults.begin(), schedule.faults.end(),
                    [](const Fault& a, const Fault& b) {
                      return std::tie(a.step, a.after) < std::tie(b.step, b.after);
@@ -230,10 +248,33 @@ bool EndsMembership(const Schedule& schedule, const Fault& fault) {
   }
 }
 
+std::string ToString(Trait trait) {
+  switch (trait) {
+    case Trait::kNone:
+      return "";
+    case Trait::kNotElastic:
+      return "not elastic";
+    case Trait::kCheckpoints:
+      return "checkpoints";
+    case Trait::kQuorum:
+      return "quorum";
+    case Trait::kFloat16:
+      return "float16";
+    case Trait::kInt8:
+      return "int8";
+    case Trait::kTopK:
+      return "top-k";
+    case Trait::kOneBit:
+      return "one-bit";
+  }
+  return "";
+}
+
 std::string ToString(const JobKind& kind) {
   return absl::StrCat(kind.dealt ? "dealt rows" : "shards", ", optimizer on the ",
                       kind.servers_optimize ? "servers" : "workers", ", ",
-                      kind.shared_memory ? "shared memory" : "streams");
+                      kind.shared_memory ? "shared memory" : "streams",
+                      kind.trait == Trait::kNone ? "" : ", ", ToString(kind.trait));
 }
 
 std::string ToString(ProcessId process) {

@@ -15,13 +15,28 @@ namespace syncgrads::fault {
 inline constexpr int kServers = 2;
 inline constexpr int kWorkers = 3;
 // Of each run's job.
-inline constexpr uint64_t kSteps = 600;
+inline constexpr uint64_t kSteps = 400;
+
+// What is unusual about a job.
+enum class Trait {
+  kNone,
+  kNotElastic,   // its members are those that it begins with
+  kCheckpoints,  // it keeps some
+  kQuorum,       // its steps take the first two workers' contributions
+  // It sends this codec's bytes.
+  kFloat16,
+  kInt8,
+  kTopK,
+  kOneBit,
+};
+inline bool IsCompressed(Trait trait) { return trait >= Trait::kFloat16; }
 
 // What is trained. Each kind has one undisturbed run to compare with.
 struct JobKind {
   bool dealt = false;             // rows are dealt to the members; else cut into shards
   bool servers_optimize = false;  // else the workers do
   bool shared_memory = false;     // wide layers in shared memory; else small chunks over streams
+  Trait trait = Trait::kNone;
   friend auto operator<=>(const JobKind&, const JobKind&) = default;
 };
 std::string ToString(const JobKind& kind);
@@ -85,7 +100,8 @@ struct Schedule {
   // By the time of their beginning.
   std::vector<Fault> faults;
   // Only servers die, and nobody is out of reach for a lease: the membership must not
-  // change, and the parameters must be those of the undisturbed run.
+  // change, and the parameters must be those of the undisturbed run. (But not with a
+  // quorum: who is late is chance.)
   bool servers_only = false;
   // A worker that nothing happens to that could end its membership; -1: there is
   // none, and the job's state may be lost with its workers.

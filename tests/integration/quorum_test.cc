@@ -28,6 +28,10 @@ constexpr absl::Duration kPoll = absl::Milliseconds(5);
 
 class QuorumTest : public ::testing::Test {
  protected:
+  explicit QuorumTest(const std::string& lease = "10m")
+      : cluster_(2, {absl::StrCat("--lease=", lease), "--heartbeat=200ms", "--stall_warning=500ms",
+                     "--exit_when_done"}) {}
+
   // `consistency` and more of the job.
   void Start(const std::string& text) {
     const std::string job = WriteTemporaryFile(
@@ -75,7 +79,7 @@ class QuorumTest : public ::testing::Test {
     EXPECT_THAT(workers_[0]->output(), HasSubstr("the 4 replicas are bit-identical"));
   }
 
-  Cluster cluster_{2, {"--lease=10m", "--stall_warning=500ms", "--exit_when_done"}};
+  Cluster cluster_;
   std::vector<std::unique_ptr<Process>> workers_;
 };
 
@@ -98,6 +102,33 @@ TEST_F(QuorumTest, InSyncModeAStoppedWorkerHoldsEverybodyUp) {
   ASSERT_TRUE(stalled.ok()) << stalled.status();
   EXPECT_THAT(*stalled, HasSubstr("for worker \"worker-3\""));
   workers_[3]->Kill(SIGCONT);
+  ExpectAllToEndEqual();
+}
+
+class ShortLeaseTest : public QuorumTest {
+ protected:
+  ShortLeaseTest() : QuorumTest("4s") {}
+};
+
+TEST_F(ShortLeaseTest, InSyncModeAStoppedWorkerIsNamedThenDroppedAndComesBack) {
+  Start("elastic {} place: SERVERS");
+  AwaitStep(10);
+  workers_[3]->Kill(SIGSTOP);
+  for (int server : {0, 1}) {
+    const auto stalled = cluster_.server(server).WaitForLine("has waited", kLongEnough);
+    ASSERT_TRUE(stalled.ok()) << stalled.status();
+    EXPECT_THAT(*stalled, HasSubstr("for worker \"worker-3\""));
+    // It is said when the warning is due, and not when the lease ends.
+    EXPECT_THAT(*stalled, ::testing::ContainsRegex("has waited (0\\.[5-9]|[12]\\.[0-9])"));
+  }
+  const uint64_t stalled_in = Model(0).open_round();
+  const auto dropped = cluster_.server(0).WaitForLine("is dropped: lease of 4.0s ended", kLongEnough);
+  ASSERT_TRUE(dropped.ok()) << dropped.status();
+  EXPECT_THAT(*dropped, HasSubstr("worker \"worker-3\""));
+  AwaitStep(stalled_in + 100);
+  workers_[3]->Kill(SIGCONT);
+  const auto again = workers_[3]->WaitForLine("joins again", kLongEnough);
+  ASSERT_TRUE(again.ok()) << again.status();
   ExpectAllToEndEqual();
 }
 

@@ -24,9 +24,13 @@ sigset_t StopSignals() {
 
 }  // namespace
 
-StopSignal::StopSignal() {
+void StopSignal::Block() {
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+StopSignal::StopSignal() {
+  Block();
   watcher_ = std::thread([this] { Watch(); });
 }
 

@@ -13,13 +13,17 @@
 
 namespace syncgrads {
 
-// From its construction on, SIGTERM and SIGINT no longer end the process. There is
-// one of these in a process, made before any other thread, since threads inherit
-// which signals they take.
+// From its construction on, or from Block on, SIGTERM and SIGINT no longer end the
+// process. There is one of these in a process, made before any other thread, since
+// threads inherit which signals they take.
 //
 // Thread-safe.
 class StopSignal {
  public:
+  // The first thing that a program does: a signal that comes from now on waits for
+  // the StopSignal.
+  static void Block();
+
   StopSignal();
   // Ends the watch; the signals stay blocked.
   ~StopSignal();

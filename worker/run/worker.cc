@@ -219,13 +219,15 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const Device
     if (tell_tuned) tell_tuned(found);
   };
   Client client(tuned);
-  surroundings.stop.SetLastResort([&client] { client.Abandon(); }, options.stop_grace);
+  // Who has not begun has no step to end.
+  surroundings.stop.SetLastResort([&client] { client.Abandon(); }, absl::ZeroDuration());
   const absl::Cleanup take_back = [&] {
     surroundings.stop.SetLastResort(nullptr, absl::ZeroDuration());
   };
   absl::Status status = client.Join(options.timeout);
   const bool joined = status.ok();
   if (joined) {
+    surroundings.stop.SetLastResort([&client] { client.Abandon(); }, options.stop_grace);
     ClientTeam team(client, options.timeout);
     status = Trains(options) ? Train(job, options, device, elastic, client.name(), team, kept,
                                      tell_tuned, surroundings)

@@ -38,16 +38,26 @@ size_t BatchesAhead(const v1::JobFile& job) {
 }  // namespace
 
 template <typename T>
-absl::Status Trainer<T>::CheckStop() const {
+absl::Status Trainer<T>::CheckStop() {
   if (!options_.should_stop || !options_.should_stop()) return absl::OkStatus();
+  if (due_tensor_.has_value() && kept_step_ != steps_) {
+    // One that has been announced is of the step after.
+    if (checkpoint_follows_) return absl::OkStatus();
+    if (!is_last_) {
+      is_last_ = checkpoint_asked_ = true;
+      return absl::OkStatus();
+    }
+  }
   return absl::CancelledError(absl::StrCat("told to stop after step ", steps_));
 }
 
 template <typename T>
 absl::Status Trainer<T>::Train() {
   options_.progress->Started(plan_);
-  SYNCGRADS_RETURN_IF_ERROR(competes() ? Compete() : TrainTogether());
-  FinishCheckpoints();
+  absl::Status trained = competes() ? Compete() : TrainTogether();
+  if (trained.ok()) trained = KeepLastStep();
+  if (trained.ok() || absl::IsCancelled(trained)) FinishCheckpoints();
+  SYNCGRADS_RETURN_IF_ERROR(trained);
   if (options_.event_log != nullptr) {
     options_.event_log->Ends(makes_local_steps() ? rounds_ : steps_);
   }

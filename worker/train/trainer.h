@@ -174,7 +174,9 @@ class Trainer {
   // Where the service writes parameter i's result.
   void* ResultOf(size_t i);
 
-  absl::Status CheckStop() const;
+  // CANCELLED if this worker has been told to stop; where checkpoints are kept, not
+  // before one more step, whose state is.
+  absl::Status CheckStop();
   // Steps, each with what the others contribute, until this worker's rows are used up.
   absl::Status TrainTogether();
   // A step with this worker's next rows, made again if the members turn out to be
@@ -247,6 +249,8 @@ class Trainer {
   // One is due after the step that has been made. A collective, of this step's
   // members.
   absl::Status TakeCheckpoint(const StepOutcome& outcome);
+  // After the last step of all, unless it has been taken. A collective.
+  absl::Status KeepLastStep();
   // All workers' states, by rank; none where there are none, or where only those of
   // the worker that writes are kept.
   absl::StatusOr<std::vector<std::string>> GatherStates();
@@ -285,6 +289,9 @@ class Trainer {
   // over, and a checkpoint is taken after it.
   bool compresses_ = false;
   bool checkpoint_follows_ = false;
+  uint64_t kept_step_ = 0;  // what the last checkpoint, on whichever worker, is of
+  // No step follows: one that was due before is waited for.
+  bool is_last_ = false;
   // Unless the servers optimize.
   std::optional<LocalOptimizer> optimizer_;
   StepGuard guard_;

@@ -107,6 +107,7 @@ void Trainer<T>::NoteCheckpoint() {
 template <typename T>
 absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
   NoteCheckpoint();
+  kept_step_ = steps_;
   SYNCGRADS_RETURN_IF_ERROR(model_->FetchStates());
   // Both are done by all workers, whoever writes.
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> states, GatherStates());
@@ -115,7 +116,8 @@ absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
                              EvaluateForCheckpoint(writes));
   if (!writes) return absl::OkStatus();
   CheckpointWriter& writer = *options_.checkpoints;
-  if (writer.busy()) {
+  const absl::Status free = is_last_ ? writer.Finish(options_.step_timeout) : absl::OkStatus();
+  if (!free.ok() || writer.busy()) {
     Report({steps_, absl::UnavailableError("the one before is still being written")});
     return absl::OkStatus();
   }
@@ -158,6 +160,14 @@ absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
   }
   if (!begun.ok()) Report({steps_, begun});
   return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status Trainer<T>::KeepLastStep() {
+  if (!due_tensor_.has_value() || rounds_ == 0 || kept_step_ == steps_) return absl::OkStatus();
+  is_last_ = true;
+  SYNCGRADS_ASSIGN_OR_RETURN(const StepOutcome outcome, group_->LastStep(options_.step_timeout));
+  return TakeCheckpoint(outcome);
 }
 
 template <typename T>
@@ -322,6 +332,7 @@ absl::Status Trainer<T>::Restore(Resumption& from) {
         group_->Restore(from.root, Values(), on_servers, options_.step_timeout));
   }
   RestoreCounters();
+  kept_step_ = steps_;
   batches_->GoOnAfter(steps_);
   from.snapshot.reset();
   return absl::OkStatus();
@@ -363,6 +374,7 @@ void Trainer<T>::FinishCheckpoints() {
   template bool Trainer<T>::TakesCheckpoint(bool);                                             \
   template void Trainer<T>::NoteCheckpoint();                                                  \
   template absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome&);                        \
+  template absl::Status Trainer<T>::KeepLastStep();                                            \
   template absl::StatusOr<std::vector<std::string>> Trainer<T>::GatherStates();                \
   template absl::StatusOr<std::optional<Evaluation>> Trainer<T>::EvaluateForCheckpoint(bool);  \
   template Snapshot Trainer<T>::TakeSnapshot(const std::vector<std::string>&);                 \

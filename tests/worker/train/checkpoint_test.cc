@@ -236,12 +236,12 @@ TEST_F(CheckpointTest, ARunThatIsResumedEndsBitIdenticalToTheUndisturbedOne) {
       // 40 rows of each worker, in batches of 7: a pass has 7 steps, and 15 is within
       // the third.
       EXPECT_EQ(undisturbed.steps[0], 28u);
-      EXPECT_EQ(*In(whole).Steps(), (std::vector<uint64_t>{5, 10, 15, 20, 25}));
+      EXPECT_EQ(*In(whole).Steps(), (std::vector<uint64_t>{5, 10, 15, 20, 25, 28}));
       CopyStep(whole, broken, 15);
       const Outcome resumed = Train(MakeJob(broken, more), 2, 3, /*resume=*/true);
       EXPECT_EQ(resumed.steps[0], 28u);
       EXPECT_THAT(resumed.notes, HasSubstr("goes on after step 15, from "));
-      for (const uint64_t step : {20, 25}) {
+      for (const uint64_t step : {20, 25, 28}) {
         ExpectSameState(Read(broken, step), Read(whole, step));
         EXPECT_EQ(Read(broken, step).manifest.data, Read(whole, step).manifest.data);
       }
@@ -275,7 +275,9 @@ TEST_F(CheckpointTest, ItIsRestoredOntoOtherNumbersOfServersAndWorkersBitForBit)
     const std::string adam = " optimizer { adam {} }";
     const Job job = MakeJob(place, absl::StrCat("place: ", place, adam));
     Train(job, 2, 3);
-    Job other = MakeJob(place, adam);
+    const std::string restart = absl::StrCat(place, "-restart");
+    CopyStep(place, restart, 25);
+    Job other = MakeJob(restart, adam);
     other.file.set_chunk_bytes(40);
     const Snapshot saved = Read(place, 25);
     restored_.clear();
