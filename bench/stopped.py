@@ -15,7 +15,7 @@ import results
 
 WORKERS = 4
 JOB = """
-name: "stopped" seed: 7 workers: 4 steps: 100000000 batch_size: 64 threads: 1 elastic {}
+name: "stopped" seed: 7 workers: 4 steps: 100000000 batch_size: 64 threads: 1 elastic {} chunk_bytes: 512
 data { generated { rows: 4000 seed: 1 } } optimizer { sgd {} } place: SERVERS
 model { layers { dense { outputs: 200 activation: TANH } } layers { dense { outputs: 1 } } }
 loss { sigmoid_cross_entropy {} }

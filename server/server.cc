@@ -83,12 +83,13 @@ class GrpcServer : public Server {
     if (coordinator_ != nullptr) coordinator_->CloseAll("the server is shutting down");
     jobs_.arrivals().SetSink(nullptr);
     follower_ = nullptr;
-    ForgetWhatIsDone();
     // Streams that are still open are cancelled after this moment.
     if (server_ != nullptr) {
       server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
       server_->Wait();
     }
+    // Last: one that is killed before and starts again has to know that it is done.
+    ForgetWhatIsDone();
   }
 
   absl::Status Listen() {

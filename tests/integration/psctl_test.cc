@@ -37,7 +37,8 @@ class PsctlTest : public ::testing::Test {
       workers_.push_back(
           cluster_.StartWorker(job, rank, 2, {absl::StrCat("--name=worker-", rank)}));
     }
-    ASSERT_TRUE(workers_[0]->WaitForLine("step ", kLongEnough).ok());
+    // The first line of a worker that trains.
+    ASSERT_TRUE(workers_[0]->WaitForLine("ctl: 300 rows", kLongEnough).ok());
   }
   Finished At(int server, std::vector<std::string> args) const {
     args.push_back(absl::StrCat("--server=", cluster_.address(server)));

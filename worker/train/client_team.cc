@@ -1,11 +1,18 @@
 #include "worker/train/client_team.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
+namespace {
+
+// For leaving a job when something has gone wrong.
+constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
+
+}  // namespace
 
 absl::StatusOr<uint32_t> ClientTeam::AllReduce(absl::string_view name, absl::Span<double> values,
                                                Reduction reduction, bool contribute) {
@@ -52,6 +59,11 @@ absl::Status ClientTeam::BroadcastAll(absl::string_view name, absl::Span<const N
 
 absl::StatusOr<Group*> ClientTeam::Register(const GroupSpec& spec) {
   return client_.Register(spec, timeout_);
+}
+
+void ClientTeam::LetGo() {
+  // Refused where something is under way.
+  if (!client_.Leave(std::min(timeout_, kLeaveTimeout)).ok()) client_.Abandon();
 }
 
 }  // namespace syncgrads

@@ -50,6 +50,10 @@ class Team {
 
   virtual absl::StatusOr<Group*> Register(const GroupSpec& spec) = 0;
 
+  // Leaves the job, in order if nothing is under way, and else at once. Afterwards no
+  // memory that was pushed, or was to take a result, is in use.
+  virtual void LetGo() {}
+
   // Whether a checkpoint has been asked for since the last call.
   virtual bool TakeCheckpointRequest() { return false; }
   // Tells the servers what became of one.

@@ -38,6 +38,11 @@ size_t BatchesAhead(const v1::JobFile& job) {
 }  // namespace
 
 template <typename T>
+Trainer<T>::~Trainer() {
+  if (!finished_) team_.LetGo();
+}
+
+template <typename T>
 absl::Status Trainer<T>::CheckStop() {
   if (!options_.should_stop || !options_.should_stop()) return absl::OkStatus();
   if (due_tensor_.has_value() && kept_step_ != steps_) {
@@ -62,6 +67,7 @@ absl::Status Trainer<T>::Train() {
     options_.event_log->Ends(makes_local_steps() ? rounds_ : steps_);
   }
   options_.progress->Finished();
+  finished_ = true;
   return absl::OkStatus();
 }
 

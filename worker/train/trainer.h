@@ -109,6 +109,9 @@ class Trainer {
   //                       Loader::Create, or as the team
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const Job& job, const DataSet& data,
                                                          Team& team, const TrainerOptions& options);
+  // Lets the team go, if training has not come to its end: in a step that failed a
+  // chunk can still be answered after another has been refused.
+  ~Trainer();
 
   // Errors:
   //   Cancelled          should_stop said so, before a step
@@ -292,6 +295,7 @@ class Trainer {
   uint64_t kept_step_ = 0;  // what the last checkpoint, on whichever worker, is of
   // No step follows: one that was due before is waited for.
   bool is_last_ = false;
+  bool finished_ = false;
   // Unless the servers optimize.
   std::optional<LocalOptimizer> optimizer_;
   StepGuard guard_;
