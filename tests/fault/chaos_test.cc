@@ -43,8 +43,10 @@ TEST_P(ChaosTest, EndsAsItHasTo) {
 }
 
 // Servers only, with nothing between the processes, with proxies, with relays; workers
-// too, the same.
-INSTANTIATE_TEST_SUITE_P(Seeds, ChaosTest, ::testing::Values(8, 50, 58, 15, 67, 41));
+// too, the same. And with checkpoints, a quorum, one-bit codes, without elasticity.
+INSTANTIATE_TEST_SUITE_P(Seeds, ChaosTest,
+                         ::testing::Values(8, 50, 58, 15, 67, 41,  //
+                                           30017, 30019, 30030, 30050));
 
 // A run that nothing happened to, and its history.
 class JudgementTest : public ::testing::Test {

@@ -92,7 +92,12 @@ void Driver::ReadLogs() {
 absl::Status Driver::WatchServers() {
   for (int server = 0; server < kServers; ++server) {
     const ProcessId process = ServerId(server);
-    if (away_.count(process) > 0) continue;
+    const bool is_away = away_.count(process) > 0;
+    if ((is_away || starting_.count(server) > 0) &&
+        absl::Now() - killed_at_[server] > LeaseOf(schedule_) / 2) {
+      leases_may_have_ended_ = true;
+    }
+    if (is_away) continue;
     if (starting_.count(server) > 0) {
       SYNCGRADS_ASSIGN_OR_RETURN(const bool listens, cluster_.Listens(server));
       if (!listens) continue;
@@ -193,6 +198,7 @@ absl::Status Driver::Kill(const Fault& fault) {
     if (*cluster_.life(target).exit != testing::KilledBy(SIGKILL)) continue;
     if (IsServer(target)) {
       starting_.erase(target.index);
+      killed_at_[target.index] = absl::Now();
       if (!outage_.has_value() || outage_->servers.empty()) outage_.emplace();
       outage_->servers.insert(target.index);
     }

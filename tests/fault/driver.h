@@ -36,6 +36,9 @@ class Driver {
   // There was a moment in which no worker is known to have had the job's state: each
   // was dead, told to stop, or out of reach for longer than it may be.
   bool state_may_be_lost() const { return state_may_be_lost_; }
+  // A server was away for so long that workers may have given it up: the drawn time, and
+  // what a busy machine has added.
+  bool leases_may_have_ended() const { return leases_may_have_ended_; }
   // As RunReport's; only of schedules with nothing but kills of servers.
   const std::vector<absl::Duration>& outages() const { return outages_; }
 
@@ -78,7 +81,9 @@ class Driver {
   std::multimap<absl::Time, std::function<absl::Status()>> actions_;
   std::set<ProcessId> away_;  // dead, and to be started again
   std::set<int> starting_;    // servers that do not listen yet
-  uint64_t step_ = 0;         // the newest that a worker has logged
+  std::array<absl::Time, kServers> killed_at_ = {};
+  bool leases_may_have_ended_ = false;
+  uint64_t step_ = 0;  // the newest that a worker has logged
   std::optional<absl::Time> servers_done_;
 
   struct Worker {

@@ -49,8 +49,11 @@ bool EndedBeforeMain(const Life& life) {
 // Looks at what a run has left.
 class Verdict {
  public:
-  Verdict(const Schedule& schedule, Cluster& cluster, bool state_may_be_lost)
-      : schedule_(schedule), cluster_(cluster), state_may_be_lost_(state_may_be_lost) {}
+  Verdict(const Schedule& schedule, Cluster& cluster, const Driver& driver)
+      : schedule_(schedule),
+        cluster_(cluster),
+        state_may_be_lost_(driver.state_may_be_lost() || driver.leases_may_have_ended()),
+        leases_may_have_ended_(driver.leases_may_have_ended()) {}
 
   absl::Status Find(const std::string& directory, RunReport& report) {
     SYNCGRADS_RETURN_IF_ERROR(ReadHistory());
@@ -83,6 +86,7 @@ class Verdict {
 
   // A fault that can have ended a membership was in this worker's way.
   bool IsDisturbed(int worker) const {
+    if (leases_may_have_ended_) return true;
     for (const Fault& fault : schedule_.faults) {
       if (fault.targets.front() == WorkerId(worker) && EndsMembership(schedule_, fault)) {
         return true;
@@ -175,6 +179,7 @@ class Verdict {
   const Schedule& schedule_;
   Cluster& cluster_;
   const bool state_may_be_lost_;
+  const bool leases_may_have_ended_;
   History history_;
   std::vector<const Life*> finished_;
 };
@@ -194,8 +199,7 @@ absl::StatusOr<RunReport> RunSchedule(const Schedule& schedule, const RunOptions
     Driver driver(schedule, cluster, *network);
     status = driver.RunToEnd(deadline);
     if (status.ok()) {
-      status =
-          Verdict(schedule, cluster, driver.state_may_be_lost()).Find(options.directory, report);
+      status = Verdict(schedule, cluster, driver).Find(options.directory, report);
     }
     report.outages = driver.outages();
   }

@@ -229,11 +229,11 @@ Schedule Undisturbed(const JobKind& job) {
 }
 
 absl::Duration LeaseOf(const Schedule& schedule) {
-  return schedule.servers_only ? absl::Seconds(30) : absl::Milliseconds(1500);
+  return schedule.servers_only ? absl::Seconds(30) : absl::Seconds(3);
 }
 
 absl::Duration GraceOf(const Schedule& schedule) {
-  return schedule.servers_only ? absl::Seconds(20) : absl::Milliseconds(600);
+  return schedule.servers_only ? absl::Seconds(20) : absl::Milliseconds(1200);
 }
 
 bool EndsMembership(const Schedule& schedule, const Fault& fault) {

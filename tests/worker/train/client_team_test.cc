@@ -1,0 +1,87 @@
+// A worker that gives up while the others go on: servers in this process, a client for
+// each worker.
+
+#include "worker/train/client_team.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "tests/testing/cluster.h"
+#include "tests/worker/testing/status.h"
+
+namespace syncgrads {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr uint32_t kWorkers = 2;
+
+class ClientTeamTest : public ::testing::Test {
+ protected:
+  ClientTeamTest() : cluster_(1, Options()) {
+    std::vector<std::thread> threads;
+    clients_.reserve(kWorkers);
+    teams_.reserve(kWorkers);
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      ClientOptions options;
+      options.coordinator = cluster_.coordinator();
+      options.job = "give up";
+      options.rank = rank;
+      options.world_size = kWorkers;
+      options.max_workers = kWorkers;
+      options.min_workers = 1;
+      clients_.push_back(std::make_unique<Client>(options));
+      teams_.push_back(std::make_unique<ClientTeam>(*clients_.back(), kTimeout));
+      threads.emplace_back([this, rank] {
+        SYNCGRADS_ASSERT_OK(clients_[rank]->Join(kTimeout));
+        GroupSpec spec;
+        spec.name = "model";
+        spec.tensors = {{"w", DType::kF32, {1000}}};
+        const auto group = teams_[rank]->Register(spec);
+        SYNCGRADS_ASSERT_OK(group);
+        groups_[rank] = *group;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  static server::ServerOptions Options() {
+    server::ServerOptions options;
+    options.stream_grace = absl::Milliseconds(100);
+    return options;
+  }
+  absl::Status Push(uint32_t worker, std::vector<float>& values) {
+    return groups_[worker]->Push(TensorId{0}, values.data(), values.size() * sizeof(float),
+                                 values.data());
+  }
+
+  testing::Cluster cluster_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<std::unique_ptr<ClientTeam>> teams_;
+  std::vector<Group*> groups_ = std::vector<Group*>(kWorkers);
+};
+
+TEST_F(ClientTeamTest, WhoLetsGoInTheMiddleOfAStepHasItsMemoryBack) {
+  std::vector<float> given_up(1000, 1), other(1000, 2);
+  SYNCGRADS_ASSERT_OK(Push(0, given_up));
+  teams_[0]->LetGo();
+  const std::vector<float> reused(1000, 7);
+  given_up = reused;
+  SYNCGRADS_ASSERT_OK(Push(1, other));
+  SYNCGRADS_EXPECT_OK(groups_[1]->WaitStep(kTimeout));
+  EXPECT_EQ(given_up, reused);
+}
+
+TEST_F(ClientTeamTest, BetweenStepsItLeavesInOrder) {
+  teams_[0]->LetGo();
+  EXPECT_THAT(cluster_.journal().WaitForLine({"leaves"}, kTimeout), HasSubstr("worker-0"));
+  SYNCGRADS_EXPECT_OK(clients_[0]->Leave(kTimeout));  // it has
+}
+
+}  // namespace
+}  // namespace syncgrads
