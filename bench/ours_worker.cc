@@ -28,6 +28,7 @@ ABSL_FLAG(uint64_t, bytes, 1 << 20, "S: bytes of float32 of one contribution");
 ABSL_FLAG(uint32_t, tensors, 1, "the contribution is cut into so many tensors");
 ABSL_FLAG(uint32_t, chunk_bytes, 0, "0: the default");
 ABSL_FLAG(int, connections, 2, "connections to each server");
+ABSL_FLAG(std::string, congestion_control, "", "of TCP; empty: the kernel's default");
 ABSL_FLAG(bool, shared_memory, true, "where worker and server share a host");
 ABSL_FLAG(bool, allocate, false, "the contribution lies in memory that AllocateGradients gave");
 ABSL_FLAG(bool, in_place, false, "the result is used where it arrives");
@@ -93,6 +94,7 @@ int Work(uint32_t rank) {
                  .rank = rank,
                  .world_size = world_size,
                  .connections_per_server = absl::GetFlag(FLAGS_connections),
+                 .congestion_control = absl::GetFlag(FLAGS_congestion_control),
                  .shared_memory = absl::GetFlag(FLAGS_shared_memory)});
   Require(client.Join(kTimeout));
 

@@ -44,9 +44,9 @@ absl::StatusOr<uint32_t> Await(client::Collectives::Started started, absl::Durat
 
 Client::Client(ClientOptions options)
     : session_(std::make_unique<client::Session>(
-          std::move(options),
-          client::Surroundings{client::NewGrpcTransport(), std::make_unique<client::ThreadTimers>(),
-                               DrawIncarnation()})) {}
+          options,
+          client::Surroundings{client::NewGrpcTransport(options.congestion_control),
+                               std::make_unique<client::ThreadTimers>(), DrawIncarnation()})) {}
 
 Client::~Client() = default;
 

@@ -65,6 +65,8 @@ struct ClientOptions {
   bool only_running = false;
   // Data streams to each server, each on a connection of its own.
   int connections_per_server = 2;
+  // The TCP congestion control of those; empty: the kernel's default.
+  std::string congestion_control;
   // Whether settings are tried. Before the first step Register tries sizes for the
   // group's chunks, where the spec has none; all workers of the job must have it. In
   // the first steps of the first group, numbers of connections are tried, each worker

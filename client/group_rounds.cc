@@ -42,6 +42,7 @@ GroupRounds::GroupRounds(std::shared_ptr<const GroupPlan> plan, Identity identit
       outbox_(outbox),
       staging_(plan_->layout),
       compressor_(*plan_),
+      first_server_(plan_->servers[ToNumber(identity.member) % plan_->servers.size()]),
       round_(FirstRound(plan_->spec.rule)),
       tensors_(plan_->layout.tensors().size()),
       chunks_(plan_->layout.chunks().size()),
@@ -149,8 +150,16 @@ absl::Status GroupRounds::Contribute(TensorId tensor, TensorState state,
       departures.push_back(CompleteLocked(c));
     }
   }
+  BeginWithAnother(departures);
   for (Departure& departure : departures) Depart(std::move(departure));
   return absl::OkStatus();
+}
+
+void GroupRounds::BeginWithAnother(std::vector<Departure>& departures) const {
+  const auto begin = std::find_if(
+      departures.begin(), departures.end(),
+      [this](const Departure& departure) { return departure.server == first_server_; });
+  if (begin != departures.end()) std::rotate(departures.begin(), begin, departures.end());
 }
 
 bool GroupRounds::DepartEncoded(Departure& departure) {

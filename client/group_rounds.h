@@ -262,6 +262,9 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   absl::Status Contribute(TensorId tensor, TensorState state, absl::Span<const std::byte> values,
                           Destination result);
   Departure CompleteLocked(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Moves those to this member's first server to the front: members that begin with
+  // different servers do not all meet at one.
+  void BeginWithAnother(std::vector<Departure>& departures) const;
   void Depart(Departure departure);
   // Sends it encoded; false if it is to be sent as it is.
   bool DepartEncoded(Departure& departure);
@@ -288,6 +291,8 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   Outbox& outbox_;
   Staging staging_;
   Compressor compressor_;
+  // That this member sends to first.
+  const ServerIndex first_server_;
 
   mutable Mutex mutex_;
   mutable CondVar changed_;

@@ -1,8 +1,12 @@
 #include "client/grpc_channel.h"
 
+#include "common/net/congestion_control.h"
+#include "third_party/grpc/socket_mutator.h"
+
 namespace syncgrads::client {
 
-std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& address,
+                                          const std::string& congestion_control) {
   grpc::ChannelArguments arguments;
   // Channels with equal arguments would share one connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -24,6 +28,10 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  if (!congestion_control.empty()) {
+    arguments.SetSocketMutator(NewSocketMutator(
+        [congestion_control](int socket) { SetCongestionControl(socket, congestion_control); }));
+  }
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 

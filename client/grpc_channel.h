@@ -12,8 +12,10 @@
 
 namespace syncgrads::client {
 
-// A channel with a connection of its own, which goes with it.
-std::shared_ptr<grpc::Channel> NewChannel(const std::string& address);
+// A channel with a connection of its own, which goes with it; TCP with the kernel's
+// congestion control unless one is named.
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& address,
+                                          const std::string& congestion_control = "");
 
 absl::Status FromGrpc(const grpc::Status& status);
 

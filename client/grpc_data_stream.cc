@@ -30,8 +30,11 @@ grpc::ByteBuffer ToByteBuffer(const MessageReference& message) {
 
 }  // namespace
 
-GrpcDataStream::GrpcDataStream(const std::string& address, std::shared_ptr<DataStreamEvents> events)
-    : channel_(NewChannel(address)), stub_(channel_), events_(std::move(events)) {}
+GrpcDataStream::GrpcDataStream(const std::string& address, const std::string& congestion_control,
+                               std::shared_ptr<DataStreamEvents> events)
+    : channel_(NewChannel(address, congestion_control)),
+      stub_(channel_),
+      events_(std::move(events)) {}
 
 void GrpcDataStream::Start() {
   self_ = shared_from_this();
@@ -56,7 +59,8 @@ void GrpcDataStream::Write(std::shared_ptr<const OutgoingMessage> message) {
   MutexLock lock(mutex_);
   if (finishing_) return;
   outgoing_.Swap(&buffer);
-  StartWrite(&outgoing_);
+  // Written is what the kernel has taken, not what waits for it.
+  StartWrite(&outgoing_, grpc::WriteOptions().set_write_through());
 }
 
 void GrpcDataStream::Cancel() { context_.TryCancel(); }

@@ -22,7 +22,9 @@ class GrpcDataStream : public DataStream,
                        public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                        public std::enable_shared_from_this<GrpcDataStream> {
  public:
-  GrpcDataStream(const std::string& address, std::shared_ptr<DataStreamEvents> events);
+  // As NewChannel.
+  GrpcDataStream(const std::string& address, const std::string& congestion_control,
+                 std::shared_ptr<DataStreamEvents> events);
 
   void Start() override;
   void Write(std::shared_ptr<const OutgoingMessage> message) override;

@@ -32,9 +32,12 @@ struct Question {
 
 class GrpcTransport : public Transport {
  public:
+  explicit GrpcTransport(std::string congestion_control)
+      : congestion_control_(std::move(congestion_control)) {}
+
   std::shared_ptr<DataStream> OpenData(const std::string& address,
                                        std::shared_ptr<DataStreamEvents> events) override {
-    return reaper_.Make<GrpcDataStream>(address, std::move(events));
+    return reaper_.Make<GrpcDataStream>(address, congestion_control_, std::move(events));
   }
 
   std::shared_ptr<ControlStream> OpenControl(const std::string& address,
@@ -71,11 +74,14 @@ class GrpcTransport : public Transport {
   }
 
  private:
+  const std::string congestion_control_;
   GrpcReaper reaper_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> NewGrpcTransport() { return std::make_unique<GrpcTransport>(); }
+std::unique_ptr<Transport> NewGrpcTransport(std::string congestion_control) {
+  return std::make_unique<GrpcTransport>(std::move(congestion_control));
+}
 
 }  // namespace syncgrads::client

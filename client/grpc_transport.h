@@ -5,12 +5,14 @@
 #define SYNCGRADS_CLIENT_GRPC_TRANSPORT_H_
 
 #include <memory>
+#include <string>
 
 #include "client/transport.h"
 
 namespace syncgrads::client {
 
-std::unique_ptr<Transport> NewGrpcTransport();
+// `congestion_control` is that of the data streams, as NewChannel takes it.
+std::unique_ptr<Transport> NewGrpcTransport(std::string congestion_control = "");
 
 }  // namespace syncgrads::client
 

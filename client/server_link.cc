@@ -24,6 +24,7 @@ class ServerLink::Stream : public DataStreamEvents,
   std::shared_ptr<DataStream> data;  // null once closed
   bool up = false;                   // the hello has been written
   bool writing = false;
+  size_t taken = 0;  // of the window, by what is being written
   bool answered = false;
   absl::Status malformed;  // why it was cancelled
 };
@@ -125,7 +126,7 @@ void ServerLink::Enqueue(const ChunkKey& key) {
 void ServerLink::Pump() {
   while (true) {
     std::shared_ptr<DataStream> data;
-    std::shared_ptr<const OutgoingMessage> message;
+    std::shared_ptr<const OutgoingMessage> form;
     {
       MutexLock lock(mutex_);
       if (queue_.empty()) return;
@@ -138,13 +139,16 @@ void ServerLink::Pump() {
       }
       if (idle == nullptr) return;
       Entry& entry = entries_.at(queue_.begin()->second);
+      form = FormOf(entry.message);
+      const size_t bytes = TotalBytes(form->payload());
+      if (!options_.window->Take(shared_from_this(), bytes)) return;
       queue_.erase(queue_.begin());
       entry.stream = idle;
       idle->writing = true;
+      idle->taken = bytes;
       data = idle->data;
-      message = entry.message;
     }
-    data->Write(FormOf(std::move(message)));
+    data->Write(std::move(form));
   }
 }
 
@@ -180,15 +184,19 @@ absl::Status ServerLink::Resolve(UpdateFrame& update, std::shared_ptr<const void
 }
 
 void ServerLink::OnWritten(Stream* stream) {
+  size_t taken;
   {
     MutexLock lock(mutex_);
     stream->writing = false;
+    taken = std::exchange(stream->taken, 0);
     if (!stream->up) {
       stream->up = true;
       down_since_ = absl::InfiniteFuture();
       trouble_ = absl::OkStatus();
     }
   }
+  // The others first, if they wait.
+  options_.window->GiveBack(taken);
   Pump();
 }
 
@@ -254,9 +262,11 @@ void ServerLink::OnClosed(Stream* stream, absl::Status status) {
   std::shared_ptr<DataStream> data;
   std::optional<absl::Duration> retry;
   absl::Status lost;
+  size_t taken;
   {
     MutexLock lock(mutex_);
     self = stream->shared_from_this();
+    taken = std::exchange(stream->taken, 0);
     data = std::move(stream->data);
     stream->data = nullptr;
     Slot& slot = slots_[stream->slot];
@@ -296,6 +306,7 @@ void ServerLink::OnClosed(Stream* stream, absl::Status status) {
       if (auto link = weak.lock()) link->Connect(slot);
     });
   }
+  options_.window->GiveBack(taken);
   if (!lost.ok()) options_.on_lost(lost);
   // With the stream its connection goes, and with that the messages it holds.
   data = nullptr;

@@ -29,6 +29,7 @@
 #include "client/backoff.h"
 #include "client/group_rounds.h"
 #include "client/memory_link.h"
+#include "client/send_window.h"
 #include "client/timers.h"
 #include "client/transport.h"
 #include "common/ids.h"
@@ -38,7 +39,7 @@
 namespace syncgrads::client {
 
 // Always in a shared_ptr. Thread-safe.
-class ServerLink : public std::enable_shared_from_this<ServerLink> {
+class ServerLink : public Sender, public std::enable_shared_from_this<ServerLink> {
  public:
   struct Options {
     ServerIndex server{};
@@ -47,6 +48,8 @@ class ServerLink : public std::enable_shared_from_this<ServerLink> {
     DataHello hello;
     // Memory shared with the server; null: never.
     std::shared_ptr<MemoryLink> memory;
+    // Shared with the links to the other servers.
+    std::shared_ptr<SendWindow> window;
     // How long the server may be out of reach.
     absl::Duration lease = absl::Seconds(30);
     // Takes an answer. InvalidArgument: it is malformed, and is an error of the
@@ -73,6 +76,8 @@ class ServerLink : public std::enable_shared_from_this<ServerLink> {
   void Stop();
   // After Stop: waits until the streams are closed.
   void AwaitStopped();
+
+  void OnTurn() override { Pump(); }
 
   // What keeps the server out of reach; OK if nothing is known to.
   absl::Status Trouble() const;

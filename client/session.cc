@@ -11,6 +11,7 @@
 #include "client/registered_group.h"
 #include "client/state_handover.h"
 #include "common/group.h"
+#include "common/net/congestion_control.h"
 #include "common/shm/host.h"
 #include "common/status_macros.h"
 
@@ -52,6 +53,7 @@ absl::Status Session::Join(absl::Duration timeout) {
     MutexLock lock(mutex_);
     switch (state_) {
       case State::kNew: {
+        SYNCGRADS_RETURN_IF_ERROR(CheckCongestionControl(options_.congestion_control));
         Membership::Options membership_options;
         membership_options.coordinator = options_.coordinator;
         Hello& hello = membership_options.hello;

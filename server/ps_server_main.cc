@@ -41,6 +41,8 @@ ABSL_FLAG(absl::Duration, stream_grace, absl::Seconds(5),
 ABSL_FLAG(absl::Duration, stall_warning, absl::Seconds(10),
           "a round that waits for so long is reported, with whom it waits for");
 ABSL_FLAG(bool, shared_memory, true, "take payloads of workers on this host from shared memory");
+ABSL_FLAG(std::string, congestion_control, "",
+          "TCP congestion control of what this server sends; by default the kernel's");
 ABSL_FLAG(int, closing_threads, 0, "threads that reduce large chunks; 0: one for each processor");
 ABSL_FLAG(std::string, state, "",
           "directory in which state is kept over a crash, one for each server; \"none\": it is not "
@@ -122,6 +124,7 @@ int Main(const sigset_t& signals) {
   options.join_timeout = absl::GetFlag(FLAGS_join_timeout);
   options.stall_warning = absl::GetFlag(FLAGS_stall_warning);
   options.closing_threads = absl::GetFlag(FLAGS_closing_threads);
+  options.congestion_control = absl::GetFlag(FLAGS_congestion_control);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
 
   options.first_generation = static_cast<uint64_t>(absl::ToUnixSeconds(absl::Now()));

@@ -16,6 +16,7 @@
 #include "common/layout.h"
 #include "common/memory_limit.h"
 #include "common/mutex.h"
+#include "common/net/congestion_control.h"
 #include "common/status_macros.h"
 #include "server/core/closers.h"
 #include "server/core/coordinator.h"
@@ -28,6 +29,7 @@
 #include "server/service/plan_store.h"
 #include "server/service/stall_watch.h"
 #include "server/state/state_directory.h"
+#include "third_party/grpc/socket_mutator.h"
 
 namespace syncgrads::server {
 namespace {
@@ -60,8 +62,21 @@ absl::Status Check(const ServerOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("server ", options.index, " needs the coordinator's address"));
   }
-  return absl::OkStatus();
+  return CheckCongestionControl(options.congestion_control);
 }
+
+class CongestionControl : public grpc::ServerBuilderOption {
+ public:
+  explicit CongestionControl(std::string name) : name_(std::move(name)) {}
+  void UpdateArguments(grpc::ChannelArguments* arguments) override {
+    arguments->SetSocketMutator(
+        NewSocketMutator([name = name_](int socket) { SetCongestionControl(socket, name); }));
+  }
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*) override {}
+
+ private:
+  const std::string name_;
+};
 
 class GrpcServer : public Server {
  public:
@@ -143,6 +158,9 @@ class GrpcServer : public Server {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+    if (!options_.congestion_control.empty()) {
+      builder.SetOption(std::make_unique<CongestionControl>(options_.congestion_control));
+    }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       return absl::UnavailableError(absl::StrCat("cannot listen on ", address));

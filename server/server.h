@@ -40,6 +40,8 @@ struct ServerOptions {
   int closing_threads = 0;
   // Whether workers on this host may hand payloads over in shared memory.
   bool shared_memory = true;
+  // The TCP congestion control of streams; empty: the kernel's default.
+  std::string congestion_control;
   // The directory in which state is kept over a crash; empty: it is not.
   std::string state;
   // On server 0: the least generation of a job that its state does not know. Where
@@ -54,7 +56,8 @@ class Server {
   // outlive the server.
   //
   // Errors:
-  //   InvalidArgument     options that do not go together
+  //   InvalidArgument     options that do not go together; a congestion control that
+  //   PermissionDenied    there is not, or that this process may not choose
   //   FailedPrecondition  another server keeps its state in this directory
   //   Unavailable         the address cannot be listened on, or the state
   //   ResourceExhausted   cannot be written

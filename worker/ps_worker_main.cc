@@ -34,6 +34,8 @@ ABSL_FLAG(absl::optional<uint32_t>, rank, absl::nullopt,
 ABSL_FLAG(absl::optional<uint32_t>, world_size, absl::nullopt,
           "Workers of the job. Default: what the launcher says, or else the job file.");
 ABSL_FLAG(int, connections_per_server, 2, "Connections for gradients to each server.");
+ABSL_FLAG(std::string, congestion_control, "",
+          "TCP congestion control of those connections. Default: the kernel's.");
 ABSL_FLAG(bool, autotune, false,
           "Try chunk sizes before the first step and numbers of connections in the first steps, and "
           "go on with what is faster. All workers of the job must have it.");
@@ -103,6 +105,7 @@ int main(int argc, char** argv) {
   options.rank = ToStd(absl::GetFlag(FLAGS_rank));
   options.world_size = ToStd(absl::GetFlag(FLAGS_world_size));
   options.connections_per_server = absl::GetFlag(FLAGS_connections_per_server);
+  options.congestion_control = absl::GetFlag(FLAGS_congestion_control);
   options.autotune = absl::GetFlag(FLAGS_autotune);
   options.device = absl::GetFlag(FLAGS_device);
   options.matrix_products = absl::GetFlag(FLAGS_matrix_products);

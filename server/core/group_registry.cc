@@ -20,8 +20,9 @@ uint64_t EncodedBytes(const Encoding& encoding, const TensorSpec& tensor) {
 
 // A message costs the same whatever it carries, and a step is over when the last
 // chunk has gone through all stages: chunks are as large as leaves a server enough
-// of them to overlap those. In shared memory messages carry no payload, so that
-// few large chunks are best.
+// of them to overlap those. On links that are slow beside a message's cost, what a step
+// takes longer than its bytes is at least one of a server's chunks. In shared memory
+// messages carry no payload, so that few large chunks are best.
 uint32_t ChunkBytesFor(const GroupSpec& spec, size_t servers, bool shares_memory) {
   constexpr uint64_t kUnit = 64 << 10;
   uint64_t total = 0;
@@ -36,7 +37,9 @@ uint32_t ChunkBytesFor(const GroupSpec& spec, size_t servers, bool shares_memory
   const uint64_t few = std::clamp<uint64_t>(total / servers / 4, 1 << 20, kMaxChunkBytes);
   uint64_t bytes = few;
   if (!shares_memory && encoded >= total) {
-    bytes = std::clamp<uint64_t>(total / servers / 16, 128 << 10, 512 << 10);
+    // One server is near, more often than not.
+    const uint64_t least = servers == 1 ? 128 << 10 : 64 << 10;
+    bytes = std::clamp<uint64_t>(total / servers / 32, least, 512 << 10);
   } else if (!shares_memory) {
     // What counts are the bytes of a message, fewer where links are so slow that it is
     // worth the while; but encoding and decoding are to overlap, too.

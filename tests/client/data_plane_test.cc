@@ -130,6 +130,42 @@ TEST_F(DataPlaneTest, SaysHelloBeforeAnythingElse) {
   EXPECT_THAT(push.absent_spans, IsEmpty());
 }
 
+TEST_F(DataPlaneTest, OnASlowLinkGoesFromServerToServer) {
+  Connect(/*servers=*/2);
+  auto rounds = Add(Plan({64 << 10}, 32 << 10, Reduction::kAverage, /*servers=*/2));
+  std::vector<float> values(64 << 10);
+  ASSERT_TRUE(rounds->Push(TensorId{0}, In(values), Out(values)).ok());
+  const auto pass = [this](size_t server) {
+    timers_.Advance(absl::Milliseconds(5));
+    stream(server).Accept();
+  };
+  // Until it is known how slow the link is, both streams are busy.
+  EXPECT_EQ(stream(0).held.size() + stream(1).held.size(), 2u);
+  pass(0);
+  pass(1);
+  for (size_t turn = 0; turn < 4; ++turn) {
+    const size_t now = turn % 2;
+    EXPECT_EQ(stream(now).held.size(), 1u) << "turn " << turn;
+    EXPECT_EQ(stream(1 - now).held.size(), 0u) << "turn " << turn;
+    pass(now);
+  }
+}
+
+TEST_F(DataPlaneTest, AStreamThatBreaksGivesItsTurnToTheOthers) {
+  Connect(/*servers=*/2);
+  auto rounds = Add(Plan({64 << 10}, 32 << 10, Reduction::kAverage, /*servers=*/2));
+  std::vector<float> values(64 << 10);
+  ASSERT_TRUE(rounds->Push(TensorId{0}, In(values), Out(values)).ok());
+  for (size_t server : {0, 1}) {
+    timers_.Advance(absl::Milliseconds(5));
+    stream(server).Accept();
+  }
+  ASSERT_EQ(stream(1).held.size(), 0u);
+  stream(0).held.clear();
+  stream(0).Close(absl::UnavailableError("gone"));
+  EXPECT_EQ(stream(1).held.size(), 1u);
+}
+
 TEST_F(DataPlaneTest, SendsAChunkWhenItsLastTensorIsIn) {
   Connect();
   auto rounds = Add(Plan({2, 1, 3}, 1024));

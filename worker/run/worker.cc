@@ -196,6 +196,7 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
   client.world_size =
       placement.world_size.value_or(job.file.workers() > 0 ? job.file.workers() : 1);
   client.connections_per_server = options.connections_per_server;
+  client.congestion_control = options.congestion_control;
   // From the client's threads, while this one writes to its own output.
   client.on_codec_replaced = [](const std::string& notice) { std::cerr << notice + "\n"; };
   if (job.file.has_elastic() && Trains(options)) {

@@ -27,6 +27,7 @@ struct WorkerOptions {
   std::optional<uint32_t> rank;
   std::optional<uint32_t> world_size;
   int connections_per_server = 2;
+  std::string congestion_control;
   bool autotune = false;
   std::string device = "cpu";
   std::string matrix_products = "f32";

@@ -1,0 +1,64 @@
+#include "client/send_window.h"
+
+#include <algorithm>
+
+namespace syncgrads::client {
+namespace {
+
+// What the network takes in this time may be handed over at once: short beside a step,
+// long beside the time that a thread needs to hand over the next message.
+constexpr absl::Duration kMoment = absl::Milliseconds(2);
+// How long the network is watched to know how fast it is.
+constexpr absl::Duration kWatch = absl::Milliseconds(10);
+
+}  // namespace
+
+bool SendWindow::Take(const std::shared_ptr<Sender>& sender, size_t bytes) {
+  if (bytes < kSmall) return true;
+  MutexLock lock(mutex_);
+  MeasureLocked();
+  if (taken_ < room_) {
+    taken_ += bytes;
+    return true;
+  }
+  const bool waits =
+      std::any_of(line_.begin(), line_.end(), [&sender](const std::weak_ptr<Sender>& waiting) {
+        return !waiting.owner_before(sender) && !sender.owner_before(waiting);
+      });
+  if (!waits) line_.push_back(sender);
+  return false;
+}
+
+void SendWindow::GiveBack(size_t bytes) {
+  if (bytes < kSmall) return;
+  {
+    MutexLock lock(mutex_);
+    MeasureLocked();
+    taken_ -= bytes;
+    passed_ += bytes;
+    if (busy_ >= kWatch) {
+      const double moments = absl::FDivDuration(busy_, kMoment);
+      room_ = std::max<size_t>(1, static_cast<size_t>(static_cast<double>(passed_) / moments));
+      passed_ = 0;
+      busy_ = absl::ZeroDuration();
+    }
+  }
+  while (true) {
+    std::shared_ptr<Sender> next;
+    {
+      MutexLock lock(mutex_);
+      if (taken_ >= room_ || line_.empty()) return;
+      next = line_.front().lock();
+      line_.pop_front();
+    }
+    if (next != nullptr) next->OnTurn();
+  }
+}
+
+void SendWindow::MeasureLocked() {
+  const absl::Time now = timers_.Now();
+  if (taken_ > 0) busy_ += now - measured_;
+  measured_ = now;
+}
+
+}  // namespace syncgrads::client

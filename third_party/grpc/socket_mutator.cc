@@ -1,0 +1,62 @@
+#include "third_party/grpc/socket_mutator.h"
+
+#include <grpc/support/sync.h>
+#include <grpcpp/version_info.h>
+
+#include <functional>
+#include <utility>
+
+// gRPC's library exports what follows, and its public headers take a pointer to it, but
+// the header that declares it is not among those that are installed.
+static_assert(GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR == 51,
+              "compare these with src/core/lib/iomgr/socket_mutator.h of this version");
+
+struct grpc_mutate_socket_info;
+
+struct grpc_socket_mutator_vtable {
+  // Of sockets that connect or listen.
+  bool (*mutate_fd)(int fd, grpc_socket_mutator* mutator);
+  int (*compare)(grpc_socket_mutator* a, grpc_socket_mutator* b);
+  void (*destroy)(grpc_socket_mutator* mutator);
+  // In place of mutate_fd, and of accepted sockets as well; null: there is none.
+  bool (*mutate_fd_2)(const grpc_mutate_socket_info* info, grpc_socket_mutator* mutator);
+};
+
+struct grpc_socket_mutator {
+  const grpc_socket_mutator_vtable* vtable;
+  gpr_refcount refcount;
+};
+
+void grpc_socket_mutator_init(grpc_socket_mutator* mutator,
+                              const grpc_socket_mutator_vtable* vtable);
+
+namespace syncgrads {
+namespace {
+
+struct SocketMutator : grpc_socket_mutator {
+  std::function<void(int)> set;
+};
+
+bool Mutate(int fd, grpc_socket_mutator* mutator) {
+  static_cast<SocketMutator*>(mutator)->set(fd);
+  return true;
+}
+
+int Compare(grpc_socket_mutator* a, grpc_socket_mutator* b) {
+  return std::less<>()(a, b) ? -1 : a == b ? 0 : 1;
+}
+
+void Destroy(grpc_socket_mutator* mutator) { delete static_cast<SocketMutator*>(mutator); }
+
+constexpr grpc_socket_mutator_vtable kVtable = {Mutate, Compare, Destroy, nullptr};
+
+}  // namespace
+
+grpc_socket_mutator* NewSocketMutator(std::function<void(int socket)> set) {
+  auto* mutator = new SocketMutator;
+  mutator->set = std::move(set);
+  grpc_socket_mutator_init(mutator, &kVtable);
+  return mutator;
+}
+
+}  // namespace syncgrads
