@@ -22,8 +22,8 @@ uint32_t ChunkBytes(const Encoding& push, const Encoding& result, bool shares_me
   return plan.ok() ? (*plan)->spec.chunk_bytes : 0;
 }
 
-TEST(GroupRegistryTest, ChoosesChunksThatLeaveAServerSixteenOfThem) {
-  EXPECT_EQ(ChunkBytes({}, {}), 256 * kKiB);
+TEST(GroupRegistryTest, ChoosesChunksThatLeaveAServerThirtyTwoOfThem) {
+  EXPECT_EQ(ChunkBytes({}, {}), 128 * kKiB);
 }
 
 TEST(GroupRegistryTest, ChoosesFewLargeChunksInSharedMemory) {
