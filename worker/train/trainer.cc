@@ -87,11 +87,7 @@ absl::Status Trainer<T>::TrainTogether() {
   while (true) {
     SYNCGRADS_RETURN_IF_ERROR(CheckStop());
     SYNCGRADS_ASSIGN_OR_RETURN(const bool more, FollowStep());
-    if (more) continue;
-    if (!checkpoint_follows_) return absl::OkStatus();
-    // There is no step that it could follow.
-    SYNCGRADS_ASSIGN_OR_RETURN(const StepOutcome outcome, group_->LastStep(options_.step_timeout));
-    return TakeCheckpoint(outcome);
+    if (!more) return absl::OkStatus();
   }
 }
 
