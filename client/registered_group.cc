@@ -5,7 +5,6 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/optimizer_state.h"
 #include "client/session.h"
 #include "client/wait.h"
@@ -108,7 +107,7 @@ absl::StatusOr<Contributors> RegisteredGroup::Wait(TensorId tensor, absl::Durati
   SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
   const GroupRounds::Chunks chunks = rounds_->ChunksOf(tensor);
   SYNCGRADS_RETURN_IF_ERROR(rounds_->CheckSent(chunks));
-  SYNCGRADS_RETURN_IF_ERROR(rounds_->SendRefusedAgain(chunks, absl::Now() + timeout));
+  SYNCGRADS_RETURN_IF_ERROR(rounds_->SendRefusedAgain(chunks, session_.timers().Now() + timeout));
   SYNCGRADS_RETURN_IF_ERROR(AwaitAnswers(*rounds_, chunks, timeout, *session_.data_plane()));
   return rounds_->CountContributors(tensor);
 }
@@ -156,7 +155,8 @@ absl::StatusOr<std::vector<Contributors>> RegisteredGroup::WaitStep(absl::Durati
 absl::Status RegisteredGroup::CatchUp(absl::Time deadline) {
   for (Round newest; (newest = rounds_->FindNewestClosed()) > rounds_->round();) {
     SYNCGRADS_RETURN_IF_ERROR(rounds_->Overtake(newest, deadline));
-    SYNCGRADS_RETURN_IF_ERROR(AwaitAnswers(*rounds_, rounds_->AllChunks(), deadline - absl::Now(),
+    SYNCGRADS_RETURN_IF_ERROR(AwaitAnswers(*rounds_, rounds_->AllChunks(),
+                                           deadline - session_.timers().Now(),
                                            *session_.data_plane()));
   }
   return absl::OkStatus();
@@ -184,6 +184,7 @@ absl::Status RegisteredGroup::SkipAll(absl::Span<void* const> results) {
 
 absl::Status RegisteredGroup::Broadcast(uint32_t root, absl::Span<void* const> tensors,
                                         absl::Duration timeout) {
+  const absl::Time deadline = session_.timers().Now() + timeout;
   if (!std::holds_alternative<Optimizer>(spec().rule)) {
     return absl::InvalidArgumentError(
         absl::StrCat("group \"", spec().name,
@@ -208,6 +209,11 @@ absl::Status RegisteredGroup::Broadcast(uint32_t root, absl::Span<void* const> t
   }
   SYNCGRADS_RETURN_IF_ERROR(
       AwaitAnswers(*rounds_, rounds_->AllChunks(), timeout, *session_.data_plane()));
+  if (rounds_->FindNewestClosed() > rounds_->round()) {
+    // Its answer was lost, and the others have begun without it.
+    SYNCGRADS_RETURN_IF_ERROR(CatchUp(deadline));
+    return rounds_->EndRound();
+  }
   const std::vector<Contributors> contributors = Count();
   SYNCGRADS_RETURN_IF_ERROR(rounds_->EndRound());
   for (const Contributors& count : contributors) {

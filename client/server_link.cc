@@ -34,14 +34,14 @@ ServerLink::ServerLink(Options options, Transport& transport, Timers& timers)
       transport_(transport),
       timers_(timers),
       slots_(std::max(1, options_.connections)),
-      wanted_(slots_.size()),
-      down_since_(timers.Now()) {}
+      wanted_(slots_.size()) {}
 
 void ServerLink::Start() {
   size_t slots;
   {
     MutexLock lock(mutex_);
     slots = slots_.size();
+    down_since_ = timers_.Now();
   }
   for (size_t slot = 0; slot < slots; ++slot) Connect(slot);
 }

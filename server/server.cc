@@ -171,10 +171,11 @@ class GrpcServer : public Server {
     if (options_.index > 0) {
       follower_ = std::make_shared<Follower>(
           FollowerOptions{
-              options_.coordinator, ServerIndex{options_.index},
-              options_.advertise.empty() ? absl::StrCat(":", port_) : options_.advertise,
-              plan_.start.incarnation, options_.server_token, held_, DrawIncarnation,
-              [this] { return Available(); }},
+              options_.coordinator,
+              {ServerIndex{options_.index},
+               options_.advertise.empty() ? absl::StrCat(":", port_) : options_.advertise,
+               plan_.start.incarnation, options_.server_token, held_, DrawIncarnation,
+               [this] { return Available(); }}},
           jobs_, clock_, journal_);
       jobs_.arrivals().SetSink([weak = std::weak_ptr<Follower>(follower_)](const Arrival& arrival) {
         if (const auto follower = weak.lock()) follower->Arrived(arrival);

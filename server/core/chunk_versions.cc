@@ -47,15 +47,22 @@ ChunkVersions::ChunkVersions(const GroupPlan& plan, ChunkId chunk, Generation ge
 
 bool ChunkVersions::Seat(const PushHeader& header, Payload payload,
                          std::shared_ptr<AnswerSink> sink) {
-  std::shared_ptr<const RoundResult> refusal;
+  std::shared_ptr<const RoundResult> answer;
+  bool with_payload = false;
   {
     MutexLock lock(mutex_);
     const absl::Status valid = CheckPushLocked(header);
+    Waiting push{header.round,        sink, header.without_result, header.skip, clock_.Now(),
+                 header.absent_spans, {}};
+    const auto waiting = waiting_.find(header.member);
     if (!valid.ok()) {
-      refusal = answer_.Refusal(header.round, valid);
+      answer = answer_.Refusal(header.round, valid);
+    } else if (waiting != waiting_.end() && header.round < waiting->second.clock) {
+      // Repeated on a stream that its sender has given up: it was answered long ago.
+      answer = AnswerLocked(header.member, push);
+      with_payload = !header.without_result;
     } else {
-      waiting_[header.member] = {header.round, std::move(sink), header.without_result,
-                                 header.skip,  clock_.Now(),    {}};
+      waiting_[header.member] = std::move(push);
       const bool queued =
           std::any_of(pending_.begin(), pending_.end(), [&header](const Pending& pending) {
             return pending.member == header.member && pending.clock >= header.round;
@@ -72,8 +79,8 @@ bool ChunkVersions::Seat(const PushHeader& header, Payload payload,
       }
     }
   }
-  if (refusal == nullptr) return true;
-  sink->Send(std::move(refusal), false);
+  if (answer == nullptr) return true;
+  sink->Send(std::move(answer), with_payload);
   return false;
 }
 
@@ -119,6 +126,17 @@ void ChunkVersions::AdvanceLocked(Answers& answers) {
     answers.push_back(
         {std::move(waiting.mapped().sink), answer_.Refusal(pending.clock, applied), false});
   }
+  if (NobodyGivesLocked()) {
+    for (auto& [member, push] : std::exchange(waiting_, {})) {
+      answers.push_back(
+          {std::move(push.sink),
+           answer_.Refusal(push.clock, absl::FailedPreconditionError(absl::StrCat(
+                                           "nobody gave the initial values of chunk ",
+                                           ToNumber(id_), " of group \"", plan_.spec.name,
+                                           "\": one member must broadcast them"))),
+           false});
+    }
+  }
   for (auto waiting = waiting_.begin(); waiting != waiting_.end();) {
     const auto& [member, push] = *waiting;
     if (newest_ == nullptr || !AwaitedLocked(member, push).empty()) {
@@ -130,6 +148,14 @@ void ChunkVersions::AdvanceLocked(Answers& answers) {
     answers.push_back({std::move(waiting->second.sink), std::move(result), with_payload});
     waiting = waiting_.erase(waiting);
   }
+}
+
+bool ChunkVersions::NobodyGivesLocked() const {
+  if (newest_ != nullptr || waiting_.empty()) return false;
+  const std::vector<Member>& members = roster_->newest_epoch()->members;
+  return std::all_of(members.begin(), members.end(), [this](const Member& member) {
+    return roster_->Find(member.id)->gone || waiting_.contains(member.id);
+  });
 }
 
 absl::Status ChunkVersions::ApplyLocked(Pending& pending) {
@@ -223,7 +249,8 @@ std::vector<MemberId> ChunkVersions::BehindLocked(Round bound) const {
   std::vector<MemberId> behind;
   for (const Member& member : roster_->newest_epoch()->members) {
     const Round clock = ClockOfLocked(member.id);
-    if (clock < bound && roster_->Find(member.id)->HasData(plan_.id, Next(clock))) {
+    const Roster::Entry& entry = *roster_->Find(member.id);
+    if (clock < bound && !entry.gone && entry.HasData(plan_.id, Next(clock))) {
       behind.push_back(member.id);
     }
   }
@@ -258,6 +285,7 @@ std::shared_ptr<const RoundResult> ChunkVersions::AnswerLocked(MemberId member,
   header.epoch = epoch.number;
   // Of this member's own push, which is all that its version is made of.
   header.counts.assign(chunk_.spans.size(), waiting.skip && waiting.clock > Round{0} ? 0 : 1);
+  for (uint32_t span : waiting.absent) header.counts[span] = 0;
   for (uint32_t span : waiting.left_out) header.counts[span] = 0;
   header.left_out = waiting.left_out;
   for (uint32_t rank = 0; rank < epoch.members.size() && !waiting.skip; ++rank) {

@@ -50,7 +50,8 @@ class ChunkVersions : public ServedChunk {
 
   // Answers instead of parameters:
   //   FailedPrecondition  the sender is gone, or of another incarnation; there are no
-  //                       parameters yet; or it has ended and contributes values
+  //                       parameters yet, or nobody is left who could give them; or it
+  //                       has ended and contributes values
   //   OutOfRange          all members that had data have ended or gone
   //   ResourceExhausted   there is no room for a version
   //   InvalidArgument     it has a NaN or an infinity, which the group refuses; it
@@ -75,8 +76,9 @@ class ChunkVersions : public ServedChunk {
     bool without_result = false;
     bool skip = false;
     absl::Time since;
-    // Spans of the contribution that have not been applied, since they were not finite.
-    std::vector<uint32_t> left_out;
+    // Spans that it does not contribute to; and of the others, those that have not been
+    // applied, since they were not finite.
+    std::vector<uint32_t> absent, left_out;
   };
   struct Pending {
     MemberId member{};
@@ -94,6 +96,8 @@ class ChunkVersions : public ServedChunk {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Applies what is pending, and answers whoever need not wait.
   void AdvanceLocked(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether every member waits for first parameters.
+  bool NobodyGivesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ApplyLocked(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Writes the version after the newest into `slot`, without what is not finite in the
   // contribution.
@@ -102,7 +106,8 @@ class ChunkVersions : public ServedChunk {
   // Leaves out spans that are not finite, or says that the contribution is refused.
   absl::Status SetAsideNonFiniteLocked(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Round ClockOfLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Members with data whose clock is before `clock`.
+  // Members with data whose clock is before `clock`. One that has left is not among
+  // them: its pushes were answered before.
   std::vector<MemberId> BehindLocked(Round clock) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AnyDataLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whom a push waits for; nobody if it can be answered.

@@ -17,6 +17,7 @@
 #define SYNCGRADS_SERVER_CORE_COORDINATED_JOB_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -211,6 +212,7 @@ class CoordinatedJob {
   void BeginEpochOf(const std::vector<const MemberState*>& members,
                     std::vector<GroupRound> first_rounds, Handover handover);
   void BeginEpoch(Epoch epoch);
+  void SetEpoch(Epoch epoch);
   // Members who have not gone, as they are ranked.
   std::vector<const MemberState*> Ranked() const;
   bool IsNewcomer(const MemberState& member) const { return !epoch_.Has(member.member.id); }
@@ -239,6 +241,8 @@ class CoordinatedJob {
   std::map<MemberId, MemberState> members_;
   // Empty until all members are there.
   Epoch epoch_;
+  // Before it, oldest first: as many as a member may have missed.
+  std::deque<Epoch> earlier_epochs_;
   // The first rounds of the newcomers in it, and when they came.
   std::vector<GroupRound> newcomers_first_rounds_;
   absl::Time newcomers_since_;

@@ -160,6 +160,10 @@ void CoordinatedJob::Welcome(const MemberState& member) {
   const CoordinatorOptions& options = with_.options;
   Send(member, server::Welcome{member.member.id, member.member.name, with_.log.addresses(),
                                options.heartbeat_interval, options.lease, options.stream_grace});
+  // It may have been out of reach when they began, and be in one of their rounds still.
+  for (const Epoch& epoch : earlier_epochs_) {
+    if (epoch.Has(member.member.id)) Send(member, epoch);
+  }
 }
 
 void CoordinatedJob::ServersComplete() {

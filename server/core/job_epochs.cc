@@ -8,6 +8,12 @@
 #include "server/core/coordinated_job.h"
 
 namespace syncgrads::server {
+namespace {
+
+// More than begin in the time for which a member can be out of reach.
+constexpr size_t kEarlierEpochs = 64;
+
+}  // namespace
 
 std::string CoordinatedJob::WaitingFor() const {
   if (!with_.log.complete()) {
@@ -175,13 +181,19 @@ void CoordinatedJob::BeginEpochOf(const std::vector<const MemberState*>& members
   BeginEpoch(std::move(epoch));
 }
 
+void CoordinatedJob::SetEpoch(Epoch epoch) {
+  if (has_begun()) earlier_epochs_.push_back(std::move(epoch_));
+  if (earlier_epochs_.size() > kEarlierEpochs) earlier_epochs_.pop_front();
+  epoch_ = std::move(epoch);
+}
+
 void CoordinatedJob::BeginEpoch(Epoch epoch) {
   with_.journal.Note(absl::StrCat(
       Quoted(), ": epoch ", epoch.number, " of ", epoch.members.size(),
       " workers: ", absl::StrJoin(epoch.members, ", ", [](std::string* out, const Member& member) {
         *out += member.name;
       })));
-  epoch_ = std::move(epoch);
+  SetEpoch(std::move(epoch));
   epoch_told_ = false;
   epoch_sequence_ = Append(epoch_);
   for (const Member& member : epoch_.members) TellWhenApplied(epoch_sequence_, member.id, epoch_);

@@ -54,7 +54,7 @@ void CoordinatedJob::Restore(const PlanChange& change) {
   } else if (std::holds_alternative<EpochProposed>(change.kind)) {
     proposal_.emplace(change.sequence, with_.log.size());
   } else if (const auto* epoch = std::get_if<Epoch>(&change.kind)) {
-    epoch_ = *epoch;
+    SetEpoch(*epoch);
     epoch_sequence_ = change.sequence;
     proposal_.reset();
     if (!epoch->handover.has_value()) return;

@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/contract/contract.h"
 #include "common/protocol.h"
 #include "common/shm/host.h"
 #include "server/service/duplex_stream.h"
@@ -50,28 +49,7 @@ class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public 
       return FinishAfterSending({grpc::StatusCode::FAILED_PRECONDITION,
                                  "the first signal of a Join stream must be a hello"});
     }
-    switch (signal.kind_case()) {
-      case v1::WorkerSignal::kHeartbeat:
-        return coordinator_.Heartbeat(*member_, RoundsFromProto(signal.heartbeat().progress()));
-      case v1::WorkerSignal::kReady:
-        return coordinator_.Ready(*member_, signal.ready().request(),
-                                  GroupId{signal.ready().group()});
-      case v1::WorkerSignal::kRegisterGroup:
-        return OnRegister(signal.register_group());
-      case v1::WorkerSignal::kEndGroup: {
-        const v1::EndGroup& end = signal.end_group();
-        return coordinator_.End(*member_, end.request(), GroupId{end.group()},
-                                Round{end.last_round()}, !end.without_updates());
-      }
-      case v1::WorkerSignal::kLeave:
-        return coordinator_.Leave(*member_, signal.leave().request(),
-                                  RoundsFromProto(signal.leave().last_rounds()));
-      case v1::WorkerSignal::kCheckpoint:
-        return coordinator_.Checkpointed(*member_, FromProto(signal.checkpoint()));
-      case v1::WorkerSignal::kHello:
-      case v1::WorkerSignal::KIND_NOT_SET:
-        break;
-    }
+    if (Hear(signal, *member_, coordinator_)) return;
     FinishAfterSending(
         {grpc::StatusCode::INVALID_ARGUMENT,
          absl::StrCat("a signal of no kind that protocol version ", kProtocolVersion, " knows")});
@@ -91,12 +69,6 @@ class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public 
         coordinator_.Admit(introduction, std::static_pointer_cast<JoinStream>(shared_from_this()));
     if (!member.ok()) return FinishAfterSending(ToGrpc(member.status()));
     member_ = *std::move(member);
-  }
-
-  void OnRegister(const v1::RegisterGroup& request) {
-    absl::StatusOr<GroupSpec> spec = syncgrads::FromProto(request.spec());
-    if (spec.ok()) return coordinator_.Register(*member_, request.request(), *spec);
-    coordinator_.Refuse(*member_, request.request(), spec.status());
   }
 
   void OnOver() override {
@@ -122,29 +94,11 @@ class FollowStream : public DuplexStream<v1::ServerSignal, v1::PlanSignal>, publ
       return FinishAfterSending({grpc::StatusCode::FAILED_PRECONDITION,
                                  "the first signal of a Follow stream, and no other, is a hello"});
     }
-    switch (signal.kind_case()) {
-      case v1::ServerSignal::kHello:
-        OnHello(signal.hello());
-        return NoteRoom(signal);
-      case v1::ServerSignal::kApplied:
-        NoteRoom(signal);
-        return coordinator_.Applied(*server_, this, signal.applied());
-      case v1::ServerSignal::kOpenRounds:
-        return coordinator_.OpenRounds(*server_, signal.open_rounds().sequence(),
-                                       RoundsFromProto(signal.open_rounds().rounds()));
-      case v1::ServerSignal::kArrived:
-        return coordinator_.Arrived(*server_, FromProto(signal.arrived()));
-      case v1::ServerSignal::KIND_NOT_SET:
-        break;
-    }
+    if (signal.has_hello()) OnHello(signal.hello());
+    if (!server_.has_value() || Hear(signal, *server_, this, coordinator_)) return;
     FinishAfterSending(
         {grpc::StatusCode::INVALID_ARGUMENT,
          absl::StrCat("a signal of no kind that protocol version ", kProtocolVersion, " knows")});
-  }
-
-  void NoteRoom(const v1::ServerSignal& signal) {
-    if (!server_.has_value() || !signal.has_available_bytes()) return;
-    coordinator_.HasRoom(*server_, this, signal.available_bytes());
   }
 
   void OnHello(const v1::ServerHello& hello) {

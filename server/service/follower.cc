@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/contract/contract.h"
-#include "common/protocol.h"
 #include "server/service/signals.h"
 #include "server/service/status.h"
 
@@ -43,14 +41,6 @@ bool IsPassing(const absl::Status& status) {
     default:
       return true;
   }
-}
-
-v1::ServerSignal AnswerTo(uint64_t proposal, const std::vector<GroupRound>& open) {
-  v1::ServerSignal answer;
-  v1::OpenRounds& rounds = *answer.mutable_open_rounds();
-  rounds.set_sequence(proposal);
-  for (const GroupRound& round : open) *rounds.add_rounds() = syncgrads::ToProto(round);
-  return answer;
 }
 
 }  // namespace
@@ -121,18 +111,12 @@ class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::Pl
 };
 
 Follower::Follower(FollowerOptions options, Jobs& jobs, const Clock& clock, Journal& journal)
-    : options_(std::move(options)),
-      jobs_(jobs),
+    : coordinator_(std::move(options.coordinator)),
+      plan_(std::move(options.plan), jobs),
       clock_(clock),
       journal_(journal),
-      stub_(v1::Control::NewStub(ChannelTo(options_.coordinator))),
-      incarnation_(options_.incarnation),
-      backoff_(kFirstBackoff) {
-  MutexLock lock(mutex_);
-  for (const HeldRounds& held : options_.held) {
-    open_rounds_[held.job] = AnswerTo(held.sequence, held.rounds);
-  }
-}
+      stub_(v1::Control::NewStub(ChannelTo(coordinator_))),
+      backoff_(kFirstBackoff) {}
 
 Follower::~Follower() {
   MutexLock lock(mutex_);
@@ -143,7 +127,6 @@ Follower::~Follower() {
 
 void Follower::Tick() {
   Stream* started = nullptr;
-  std::vector<v1::ServerSignal> first(1);
   {
     MutexLock lock(mutex_);
     spent_ = nullptr;
@@ -151,22 +134,9 @@ void Follower::Tick() {
     if (clock_.Now() < next_attempt_) return;
     stream_ = std::make_unique<Stream>(*this);
     started = stream_.get();
-    for (const auto& [job, rounds] : open_rounds_) first.push_back(rounds);
-    first.front().mutable_hello()->set_incarnation(ToNumber(incarnation_));
   }
-  v1::ServerHello& hello = *first.front().mutable_hello();
-  hello.set_protocol_version(kProtocolVersion);
-  hello.set_index(ToNumber(options_.index));
-  hello.set_address(options_.address);
-  hello.set_applied(jobs_.applied());
-  hello.set_plan(jobs_.plan());
-  hello.set_token(options_.server_token);
-  first.front().set_available_bytes(options_.available_memory());
   // What arrives from here on is told on this stream too, or is among these.
-  for (v1::Arrived& arrived : ToProto(jobs_.NewestArrivals())) {
-    *first.emplace_back().mutable_arrived() = std::move(arrived);
-  }
-  started->Start(first);
+  started->Start(plan_.Greeting());
 }
 
 void Follower::Arrived(const Arrival& arrival) {
@@ -180,38 +150,14 @@ absl::Status Follower::status() const {
 }
 
 void Follower::OnSignal(Stream& stream, const v1::PlanSignal& signal) {
-  absl::StatusOr<PlanChange> change = FromProto(signal);
-  if (!change.ok()) {
-    MutexLock lock(mutex_);
-    status_ = change.status();
-    return stream.Cancel();
-  }
+  absl::StatusOr<std::vector<v1::ServerSignal>> replies = plan_.Apply(signal);
   {
     MutexLock lock(mutex_);
-    backoff_ = kFirstBackoff;
+    if (replies.ok()) backoff_ = kFirstBackoff;
+    if (status_.ok()) status_ = replies.status();
   }
-  const std::vector<GroupRound> open = jobs_.Apply(*change);
-  if (const absl::Status stored = jobs_.status(); !stored.ok()) {
-    MutexLock lock(mutex_);
-    if (status_.ok()) status_ = stored;
-    return stream.Cancel();
-  }
-  v1::ServerSignal reply;
-  if (std::holds_alternative<EpochProposed>(change->kind)) {
-    const v1::ServerSignal answer = AnswerTo(change->sequence, open);
-    {
-      MutexLock lock(mutex_);
-      open_rounds_[change->job] = answer;
-    }
-    stream.Send(answer);
-  } else if (std::holds_alternative<Epoch>(change->kind) ||
-             std::holds_alternative<JobClosed>(change->kind)) {
-    MutexLock lock(mutex_);
-    open_rounds_.erase(change->job);
-  }
-  reply.set_applied(change->sequence);
-  reply.set_available_bytes(options_.available_memory());
-  stream.Send(std::move(reply));
+  if (!replies.ok()) return stream.Cancel();
+  for (v1::ServerSignal& reply : *replies) stream.Send(std::move(reply));
 }
 
 void Follower::OnDone(const absl::Status& status) {
@@ -221,11 +167,11 @@ void Follower::OnDone(const absl::Status& status) {
   next_attempt_ = clock_.Now() + backoff_;
   backoff_ = std::min(backoff_ * 2, kLongestBackoff);
   if (!stopping_) {
-    const std::string line = absl::StrCat("the stream to the coordinator at ", options_.coordinator,
+    const std::string line = absl::StrCat("the stream to the coordinator at ", coordinator_,
                                           " ended: ", status.ToString());
     if (absl::IsDataLoss(status)) {
       journal_.Warn(absl::StrCat(line, "; begins with nothing"));
-      ForgetPlan();
+      plan_.Forget();
     } else if (IsPassing(status)) {
       journal_.Note(line);
     } else {
@@ -234,14 +180,6 @@ void Follower::OnDone(const absl::Status& status) {
     }
   }
   ended_.NotifyAll();
-}
-
-void Follower::ForgetPlan() {
-  open_rounds_.clear();
-  incarnation_ = options_.draw_incarnation();
-  PlanStart start;
-  start.incarnation = incarnation_;
-  jobs_.StartAfresh(start);
 }
 
 }  // namespace syncgrads::server

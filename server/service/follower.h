@@ -4,12 +4,8 @@
 #ifndef SYNCGRADS_SERVER_SERVICE_FOLLOWER_H_
 #define SYNCGRADS_SERVER_SERVICE_FOLLOWER_H_
 
-#include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -18,24 +14,14 @@
 #include "proto/control.grpc.pb.h"
 #include "server/core/jobs.h"
 #include "server/core/journal.h"
+#include "server/service/followed_plan.h"
 
 namespace syncgrads::server {
 
 struct FollowerOptions {
   // host:port of server 0.
   std::string coordinator;
-  ServerIndex index{};
-  // What workers reach this server at; ":port" for the host it is seen from.
-  std::string address;
-  // As which the coordinator knows this server; see PlanStart.
-  Incarnation incarnation{};
-  std::string server_token;
-  // What is held since before a restart.
-  std::vector<HeldRounds> held;
-  // Draws an incarnation.
-  std::function<Incarnation()> draw_incarnation;
-  // Bytes that this server may still take.
-  std::function<uint64_t()> available_memory;
+  FollowedPlanOptions plan;
 };
 
 // Thread-safe.
@@ -60,26 +46,20 @@ class Follower {
 
   void OnSignal(Stream& stream, const v1::PlanSignal& signal);
   void OnDone(const absl::Status& status);
-  // The coordinator has forgotten what this server has of it: so does this one.
-  void ForgetPlan() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const FollowerOptions options_;
-  Jobs& jobs_;
+  const std::string coordinator_;
+  FollowedPlan plan_;
   const Clock& clock_;
   Journal& journal_;
   const std::unique_ptr<v1::Control::Stub> stub_;
 
   mutable Mutex mutex_;
   CondVar ended_;
-  Incarnation incarnation_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   absl::Duration backoff_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_attempt_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // The answers to proposals whose epochs have not come, by job: said again on a
-  // new stream, since the last may have broken before they arrived.
-  std::map<std::string, v1::ServerSignal> open_rounds_ ABSL_GUARDED_BY(mutex_);
   // The stream before, which gRPC is done with.
   std::unique_ptr<Stream> spent_ ABSL_GUARDED_BY(mutex_);
 };

@@ -224,6 +224,14 @@ std::vector<Arrival> FromProto(const v1::Arrived& proto) {
   return arrivals;
 }
 
+v1::ServerSignal ToProto(const HeldRounds& held) {
+  v1::ServerSignal out;
+  v1::OpenRounds& rounds = *out.mutable_open_rounds();
+  rounds.set_sequence(held.sequence);
+  for (const GroupRound& round : held.rounds) *rounds.add_rounds() = syncgrads::ToProto(round);
+  return out;
+}
+
 v1::RoundWait ToProto(const RoundWait& wait) {
   v1::RoundWait out;
   out.set_group(ToNumber(wait.group));
@@ -242,6 +250,67 @@ v1::RoundWait ToProto(const RoundWait& wait) {
   out.set_text(ToString(wait));
   out.set_held_for(wait.held_for);
   return out;
+}
+
+bool Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
+          Coordinator& coordinator) {
+  switch (signal.kind_case()) {
+    case v1::WorkerSignal::kHeartbeat:
+      coordinator.Heartbeat(member, RoundsFromProto(signal.heartbeat().progress()));
+      return true;
+    case v1::WorkerSignal::kReady:
+      coordinator.Ready(member, signal.ready().request(), GroupId{signal.ready().group()});
+      return true;
+    case v1::WorkerSignal::kRegisterGroup: {
+      const v1::RegisterGroup& request = signal.register_group();
+      const absl::StatusOr<GroupSpec> spec = syncgrads::FromProto(request.spec());
+      if (spec.ok()) {
+        coordinator.Register(member, request.request(), *spec);
+      } else {
+        coordinator.Refuse(member, request.request(), spec.status());
+      }
+      return true;
+    }
+    case v1::WorkerSignal::kEndGroup: {
+      const v1::EndGroup& end = signal.end_group();
+      coordinator.End(member, end.request(), GroupId{end.group()}, Round{end.last_round()},
+                      !end.without_updates());
+      return true;
+    }
+    case v1::WorkerSignal::kLeave:
+      coordinator.Leave(member, signal.leave().request(),
+                        RoundsFromProto(signal.leave().last_rounds()));
+      return true;
+    case v1::WorkerSignal::kCheckpoint:
+      coordinator.Checkpointed(member, FromProto(signal.checkpoint()));
+      return true;
+    case v1::WorkerSignal::kHello:
+    case v1::WorkerSignal::KIND_NOT_SET:
+      break;
+  }
+  return false;
+}
+
+bool Hear(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
+          Coordinator& coordinator) {
+  if (signal.has_available_bytes()) coordinator.HasRoom(server, link, signal.available_bytes());
+  switch (signal.kind_case()) {
+    case v1::ServerSignal::kHello:
+      return true;
+    case v1::ServerSignal::kApplied:
+      coordinator.Applied(server, link, signal.applied());
+      return true;
+    case v1::ServerSignal::kOpenRounds:
+      coordinator.OpenRounds(server, signal.open_rounds().sequence(),
+                             RoundsFromProto(signal.open_rounds().rounds()));
+      return true;
+    case v1::ServerSignal::kArrived:
+      coordinator.Arrived(server, FromProto(signal.arrived()));
+      return true;
+    case v1::ServerSignal::KIND_NOT_SET:
+      break;
+  }
+  return false;
 }
 
 }  // namespace syncgrads::server

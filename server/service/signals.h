@@ -1,5 +1,5 @@
-// Between the control plane's messages (proto/control.proto) and the core's
-// structs.
+// Between the control plane's messages (proto/control.proto) and the core: its structs,
+// and what the coordinator does about what members and servers say.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_SIGNALS_H_
 #define SYNCGRADS_SERVER_SERVICE_SIGNALS_H_
@@ -35,7 +35,20 @@ CheckpointReport FromProto(const v1::CheckpointReport& report);
 std::vector<v1::Arrived> ToProto(const std::vector<Arrival>& arrivals);
 std::vector<Arrival> FromProto(const v1::Arrived& proto);
 
+// What a server answers to a proposal.
+v1::ServerSignal ToProto(const HeldRounds& held);
+
 v1::RoundWait ToProto(const RoundWait& wait);
+
+// Does what a member says on its Join stream, once it has said hello. False if that is
+// another hello, or of no kind that this version knows.
+[[nodiscard]] bool Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
+                        Coordinator& coordinator);
+
+// The same of what a server says on its Follow stream, whose link is `link`; of a hello,
+// only what room it has.
+[[nodiscard]] bool Hear(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
+                        Coordinator& coordinator);
 
 }  // namespace syncgrads::server
 

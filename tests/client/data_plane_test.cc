@@ -71,6 +71,10 @@ std::string Refusal(const PushHeader& push, absl::Status error) {
 class DataPlaneTest : public ::testing::Test {
  protected:
   void Start(uint32_t servers = 1, int connections = 1) {
+    Make(servers, connections);
+    plane_->Start();
+  }
+  void Make(uint32_t servers = 1, int connections = 1) {
     DataPlane::Options options;
     for (uint32_t s = 0; s < servers; ++s) options.servers.push_back(absl::StrCat("server", s));
     options.connections_per_server = connections;
@@ -83,7 +87,6 @@ class DataPlaneTest : public ::testing::Test {
     options.on_lost = [this](absl::Status status) { lost_ = status; };
     plane_ = std::make_unique<DataPlane>(std::move(options), transport_, timers_);
     plane_->SetEpoch(9);
-    plane_->Start();
   }
   void Connect(uint32_t servers = 1, int connections = 1) {
     Start(servers, connections);
@@ -673,6 +676,17 @@ TEST_F(DataPlaneTest, GathersInPiecesAndNoticesAMemberLostHalfWay) {
   stream().Accept();
   stream().Receive(answer(5, {0, 1, 2}, {1, 2, 3}));
   EXPECT_EQ(rounds->Outcome(rounds->AllChunks()).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// A newcomer may wait for longer than a lease until it is let in.
+TEST_F(DataPlaneTest, AServerIsNotOutOfReachBeforeItIsReachedFor) {
+  Make();
+  timers_.Advance(absl::Seconds(40));
+  plane_->Start();
+  stream().Close(absl::UnavailableError("the server restarts"));
+  EXPECT_TRUE(lost_.ok()) << lost_;
+  timers_.Advance(absl::Seconds(2));
+  EXPECT_EQ(transport_.data.size(), 2u);
 }
 
 TEST_F(DataPlaneTest, RefusesAPlanThatNamesAServerThatThereIsNot) {

@@ -220,6 +220,7 @@ bool TcpProxy::Send(const LinkState& link, Pipe& pipe) {
     if (sent < 0) return errno == EAGAIN || errno == EINTR;
     pipe.allowance -= static_cast<double>(sent);
     pipe.buffered -= static_cast<size_t>(sent);
+    passed_bytes_.fetch_add(static_cast<uint64_t>(sent), std::memory_order_relaxed);
     block.sent += static_cast<size_t>(sent);
     if (block.sent == block.bytes.size()) pipe.blocks.pop_front();
   }

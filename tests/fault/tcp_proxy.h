@@ -5,6 +5,7 @@
 
 #include <poll.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -53,6 +54,8 @@ class TcpProxy {
   // Where connections go from now on; before it is called, they break.
   void SetUpstream(uint16_t port);
   void SetLink(int client, const LinkState& state);
+  // That it has passed on so far, in both directions.
+  uint64_t passed_bytes() const { return passed_bytes_.load(std::memory_order_relaxed); }
 
  private:
   struct Block {
@@ -86,13 +89,14 @@ class TcpProxy {
   void Move(const LinkState& link, Connection& connection, Pipe& pipe);
   // False: the connection is broken.
   static bool Receive(const LinkState& link, Pipe& pipe);
-  static bool Send(const LinkState& link, Pipe& pipe);
+  bool Send(const LinkState& link, Pipe& pipe);
   LinkState LinkOf(int client) const;
 
   const int listener_;
   const int wake_;
   const uint16_t port_;
   const ClientOfPort client_of_port_;
+  std::atomic<uint64_t> passed_bytes_{0};
 
   mutable std::mutex mutex_;
   bool stopped_ = false;            // guarded by mutex_

@@ -1,23 +1,25 @@
 // What must hold, whatever happens: watches everything that is stored, sent and
-// received, and works out each result again from the contributions that the server
-// says it is made of.
+// received.
 //
 //   - what is sent of a round is always the same, also after a crash, and is stored
 //   - a result is the rule's, of one contribution of each stated contributor, made
 //     by a member of the round's epoch and delivered while it was one
+//   - where the coordinator says who counts in a round, it does so once, of members
+//     whose contributions are complete on every server, stores it before it says so,
+//     and all chunks are closed with those
+//   - where contributions are applied one by one: see versions_checker.h
 //   - a contribution is the same bytes whenever it is sent
 //   - bytes do not change on their way
-//   - who is answered with a result has been counted
+//   - who is answered with a result has been counted, or was late
 //   - nobody is refused without a reason
 //   - all replicas of a step are the same
 
 #ifndef SYNCGRADS_TESTS_SIM_CHECKER_H_
 #define SYNCGRADS_TESTS_SIM_CHECKER_H_
 
-#include <compare>
+#include <algorithm>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -26,27 +28,34 @@
 
 #include "common/group.h"
 #include "common/ids.h"
-#include "common/membership.h"
 #include "common/wire/frame.h"
+#include "server/core/plan_change.h"
 #include "server/core/round_result.h"
 #include "server/core/store.h"
+#include "tests/sim/contributions.h"
+#include "tests/sim/job_history.h"
+#include "tests/sim/rounds_checker.h"
+#include "tests/sim/versions_checker.h"
 #include "tests/sim/world.h"
 
 namespace syncgrads::sim {
 
 class Checker {
  public:
-  explicit Checker(World& world) : world_(world) {}
+  explicit Checker(World& world)
+      : world_(world), rounds_(world, contributions_), versions_(world, contributions_) {}
 
   // A server has stored a record, and will build on it.
   void OnStored(ServerIndex server, const server::Stored& record);
+  // The coordinator tells another server of a change.
+  void OnTold(const server::PlanChange& change);
 
   // A worker gives a push to its transport; and a server gets one.
   void OnPushWritten(const std::string& bytes);
   void OnPushDelivered(ServerIndex server, const PushHeader& push);
 
-  // A server gives a result to its transport.
-  void OnResult(const server::RoundResult& result, bool with_payload);
+  // A server gives the answer to a member's push to its transport.
+  void OnResult(MemberId member, const server::RoundResult& result, bool with_payload);
   // A worker gets an answer to its push.
   void OnAnswer(MemberId member, const UpdateFrame& answer);
 
@@ -66,6 +75,10 @@ class Checker {
   };
   TensorResult ResultOf(Generation generation, const std::string& group, uint64_t step,
                         TensorId tensor) const;
+  // The same where each worker has versions of its own: whether these can be the
+  // values of its step.
+  bool MayHave(Generation generation, const std::string& group, MemberId member, uint64_t step,
+               TensorId tensor, const std::string& values) const;
 
   // As whom a worker was let in; nothing if it was not.
   struct Admission {
@@ -84,80 +97,30 @@ class Checker {
   // Members that were dropped, in words; not newcomers whom all others left alone.
   const std::vector<std::string>& dropped() const { return dropped_; }
   // Steps of the training group whose results have been sent.
-  uint64_t furthest() const { return furthest_; }
-  uint64_t results() const { return results_.size(); }
+  uint64_t furthest() const { return std::max(rounds_.furthest(), versions_.furthest()); }
+  uint64_t results() const { return rounds_.results() + versions_.results(); }
+  // Sets of contributors that the coordinator has fixed without some who had data.
+  uint64_t left_behind() const { return left_behind_; }
   uint64_t epochs() const;
   // Members were dropped before anybody could have given their state: the job may
   // have ended with that.
   bool lost_at_the_start() const;
 
  private:
-  struct RoundKey {
-    Generation generation{};
-    GroupId group{};
-    ChunkId chunk{};
-    Round round{};
-    friend auto operator<=>(const RoundKey&, const RoundKey&) = default;
-  };
-  struct Contribution {
-    PushHeader header;
-    std::string payload;
-    std::string bytes;
-  };
-  struct Gone {
-    bool in_order = false;
-    std::vector<GroupRound> last_rounds;
-  };
-  struct Job {
-    std::vector<Epoch> epochs;
-    std::map<GroupId, std::shared_ptr<const GroupPlan>> groups;
-    std::map<MemberId, Gone> gone;
-    std::map<MemberId, std::map<GroupId, Round>> ended;
-    // By server: who has gone, as far as it knows.
-    std::map<ServerIndex, std::map<MemberId, Gone>> known_gone;
-  };
-  struct Result {
-    std::string header;
-    UpdateHeader decoded;
-    std::string payload;
-    // Of an optimizer on the server: by span.
-    std::vector<std::string> slots;
-    std::vector<uint64_t> updates;
-  };
-
   void OnChange(ServerIndex server, const server::PlanChange& change);
-  void OnEpoch(Generation generation, Job& job, const Epoch& epoch);
-  // In no epoch, or not brought up to date.
-  static bool IsNewcomer(const Job& job, MemberId member);
-  // The epoch that a round belongs to; null if there is none.
-  static const Epoch* EpochOf(const Job& job, GroupId group, Round round);
-  static RoundKey KeyOf(const PushHeader& header);
-  // Of a server that has heard that a member has gone: whether it may count it.
-  static bool MayContribute(const Gone& gone, GroupId group, Round round);
-  void CheckFirst(const RoundKey& key, const server::RoundResult& sent, Result& result);
-  // The contributions that a result says it is made of, in rank order. False if it
-  // cannot be.
-  bool CheckContributors(const RoundKey& key, const Job& job, const GroupPlan& plan,
-                         const UpdateHeader& header,
-                         std::vector<const Contribution*>& contributions);
-  const Contribution* FindContribution(const RoundKey& key, MemberId member, bool one_epoch,
-                                       uint64_t epoch) const;
-  // Whether a round may close without a contribution of this member.
-  bool MayBeMissing(const RoundKey& key, const Job& job, MemberId member) const;
-  void CheckValues(const RoundKey& key, const GroupPlan& plan,
-                   const std::vector<const Contribution*>& contributions, Result& result);
-  // One contribution's part of a span; null if it has none.
-  static const std::byte* PartOf(const Contribution& contribution, const Chunk& chunk, size_t span);
-  void Fail(const RoundKey& key, const std::string& what);
+  void OnGone(JobHistory& job, const server::MemberGone& gone);
+  void OnEpoch(Generation generation, JobHistory& job, const Epoch& epoch);
+  void OnQuorumSet(Generation generation, JobHistory& job, const server::QuorumSet& set);
+  // Of a group by its name; null if nobody has registered it.
+  const GroupPlan* Find(Generation generation, const std::string& group) const;
 
   World& world_;
-  std::map<Generation, Job> jobs_;
+  std::map<Generation, JobHistory> jobs_;
   std::map<Incarnation, Admission> admissions_;
   std::set<Generation> closed_;
-  std::map<std::pair<RoundKey, MemberId>, std::vector<Contribution>> contributions_;
-  // Deliveries that a server may count.
-  std::set<std::pair<RoundKey, MemberId>> delivered_;
-  std::map<RoundKey, Result> results_;
+  Contributions contributions_;
+  RoundsChecker rounds_;
+  VersionsChecker versions_;
   std::map<std::pair<Generation, uint64_t>, std::pair<std::string, std::string>> states_;
   struct End {
     std::string worker;
@@ -166,7 +129,7 @@ class Checker {
   };
   std::map<Generation, End> ends_;
   std::vector<std::string> dropped_;
-  uint64_t furthest_ = 0;
+  uint64_t left_behind_ = 0;
   bool state_lost_ = false;
 };
 

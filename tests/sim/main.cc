@@ -37,6 +37,7 @@ namespace {
 
 struct Totals {
   uint64_t schedules = 0, failed = 0, events = 0, results = 0, deaths = 0, dropped = 0, epochs = 0;
+  uint64_t left_behind = 0;
 };
 
 // Every `step`th from `first` on.
@@ -56,6 +57,7 @@ Totals RunAll(uint64_t first, uint64_t end, uint64_t step) {
     totals.deaths += outcome.server_deaths;
     totals.dropped += outcome.dropped;
     totals.epochs += outcome.epochs;
+    totals.left_behind += outcome.left_behind;
     if (outcome.failure.empty()) continue;
     ++totals.failed;
     absl::PrintF("seed %d failed %s\n  %s\n  ./dev sim --seed=%d --trace\n", seed, outcome.failure,
@@ -103,6 +105,7 @@ Totals RunInParallel(uint64_t first, uint64_t end, uint32_t jobs) {
     sum.deaths += totals.deaths;
     sum.dropped += totals.dropped;
     sum.epochs += totals.epochs;
+    sum.left_behind += totals.left_behind;
   }
   return sum;
 }
@@ -115,9 +118,9 @@ int Main() {
       RunInParallel(first, first + count, std::min<uint64_t>(absl::GetFlag(FLAGS_jobs), count));
   absl::PrintF(
       "seeds %d to %d, %.1f s: %d events, %d results, %d deaths of servers, %d members dropped, "
-      "%d epochs\n",
+      "%d epochs, %d steps without some\n",
       first, first + count - 1, absl::ToDoubleSeconds(absl::Now() - start), totals.events,
-      totals.results, totals.deaths, totals.dropped, totals.epochs);
+      totals.results, totals.deaths, totals.dropped, totals.epochs, totals.left_behind);
   absl::PrintF("%d schedules, %d failed\n", totals.schedules, totals.failed);
   return totals.failed == 0 ? 0 : 1;
 }

@@ -62,6 +62,7 @@ class Schedule {
     outcome.results = checker_.results();
     outcome.dropped = checker_.dropped().size();
     outcome.epochs = checker_.epochs();
+    outcome.left_behind = checker_.left_behind();
     for (const auto& server : servers_) outcome.server_deaths += server->deaths();
     TearDown();
     return outcome;
@@ -102,6 +103,35 @@ class Schedule {
     group.chunk_bytes = static_cast<uint32_t>(8 * random().Between(2, 12));
     group.one_epoch = job_.elastic && random().Chance(0.3);
     if (random().Chance(0.4)) group.rule = Optimizer(Momentum{0.25, 0.5, 0});
+    if (random().Chance(0.3)) {
+      DrawQuorum();
+    } else if (random().Chance(0.3)) {
+      DrawStaleness();
+    }
+  }
+
+  void DrawQuorum() {
+    GroupSpec& group = job_.group;
+    Quorum quorum;
+    quorum.least = static_cast<uint32_t>(random().Between(1, job_.world_size));
+    if (random().Chance(0.5)) quorum.grace = absl::Milliseconds(random().Below(300));
+    quorum.kept = static_cast<uint32_t>(random().Between(2, 8));
+    // Who is further behind than what is kept has to join again.
+    if (!job_.on_servers() && !job_.elastic) quorum.kept = static_cast<uint32_t>(job_.steps) + 2;
+    group.policy = quorum;
+    group.one_epoch = false;
+  }
+
+  void DrawStaleness() {
+    GroupSpec& group = job_.group;
+    Staleness staleness;
+    if (random().Chance(0.7)) staleness.bound = static_cast<uint32_t>(random().Below(4));
+    group.policy = staleness;
+    // What it comes to does not depend on the order; see versions_checker.h.
+    group.rule = Optimizer(Sgd{0.5, 0});
+    group.one_epoch = false;
+    job_.elastic = false;
+    job_.max_workers = job_.min_workers = 0;
   }
 
   void DrawServers() {
@@ -217,7 +247,7 @@ class Schedule {
         // Somebody takes it for dead, and starts another in its place.
         At(when + absl::Milliseconds(50), absl::StrCat(worker->name(), " gets a successor"),
            [this, worker] {
-             if (worker->done()) return;
+             if (!worker->alive()) return;
              worker->Supersede();
              WorkerShape shape = worker->shape();
              shape.starts_after = absl::ZeroDuration();
@@ -261,8 +291,8 @@ class Schedule {
         job_.elastic ? absl::StrCat(" (elastic, ", workers_.size() - job_.world_size, " later)")
                      : "",
         ", ", job_.steps, " steps, ", job_.on_servers() ? "optimizer on the servers" : "average",
-        job_.group.one_epoch ? ", one epoch" : "", faults_.empty() ? "" : "; ",
-        absl::StrJoin(faults_, ", "));
+        ", ", ToString(job_.group.policy), job_.group.one_epoch ? ", one epoch" : "",
+        faults_.empty() ? "" : "; ", absl::StrJoin(faults_, ", "));
   }
 
   void TearDown() {

@@ -27,6 +27,8 @@ struct ScheduleOutcome {
   uint64_t server_deaths = 0;
   uint64_t dropped = 0;
   uint64_t epochs = 0;
+  // Steps that a quorum made without some that had data.
+  uint64_t left_behind = 0;
 };
 
 ScheduleOutcome RunSchedule(const ScheduleOptions& options);

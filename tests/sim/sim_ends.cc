@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/contract/contract.h"
 #include "common/wire/frame.h"
 #include "server/service/signals.h"
 #include "tests/sim/sim_server.h"
@@ -13,7 +12,7 @@ namespace syncgrads::sim {
 void ExchangeEnd::Send(std::shared_ptr<const server::RoundResult> result, bool with_payload) {
   server_.Touch();
   const bool whole = with_payload && !result->payload.empty();
-  checker_.OnResult(*result, whole);
+  checker_.OnResult(hello_.member, *result, whole);
   server_.OnSent(*result);
   Pieces payload;
   if (whole) payload.push_back(result->payload);
@@ -62,42 +61,19 @@ void JoinEnd::Send(Generation generation, const server::JobSignal& signal) {
 }
 
 void JoinEnd::OnMessage(Freight& message) {
-  OnSignal(static_cast<Signal<v1::WorkerSignal>&>(message).message);
+  const v1::WorkerSignal& signal = static_cast<Signal<v1::WorkerSignal>&>(message).message;
+  if (signal.has_hello()) return OnHello(signal.hello());
+  if (!member_.has_value()) return;  // the hello was refused
+  if (!server::Hear(signal, *member_, coordinator_)) {
+    server_.world().Fail("a worker says what its coordinator does not know");
+  }
 }
 
-void JoinEnd::OnSignal(const v1::WorkerSignal& signal) {
-  if (signal.has_hello()) {
-    absl::StatusOr<server::Coordinator::MemberKey> member =
-        coordinator_.Admit(server::FromProto(signal.hello()), shared_from_this());
-    if (!member.ok()) return stream_->Finish(member.status());
-    member_ = *std::move(member);
-    return;
-  }
-  if (!member_.has_value()) return;
-  switch (signal.kind_case()) {
-    case v1::WorkerSignal::kHeartbeat:
-      return coordinator_.Heartbeat(*member_,
-                                    server::RoundsFromProto(signal.heartbeat().progress()));
-    case v1::WorkerSignal::kReady:
-      return coordinator_.Ready(*member_, signal.ready().request(),
-                                GroupId{signal.ready().group()});
-    case v1::WorkerSignal::kRegisterGroup: {
-      const v1::RegisterGroup& request = signal.register_group();
-      const absl::StatusOr<GroupSpec> spec = syncgrads::FromProto(request.spec());
-      if (spec.ok()) return coordinator_.Register(*member_, request.request(), *spec);
-      return coordinator_.Refuse(*member_, request.request(), spec.status());
-    }
-    case v1::WorkerSignal::kEndGroup: {
-      const v1::EndGroup& end = signal.end_group();
-      return coordinator_.End(*member_, end.request(), GroupId{end.group()},
-                              Round{end.last_round()}, !end.without_updates());
-    }
-    case v1::WorkerSignal::kLeave:
-      return coordinator_.Leave(*member_, signal.leave().request(),
-                                server::RoundsFromProto(signal.leave().last_rounds()));
-    default:
-      return;
-  }
+void JoinEnd::OnHello(const v1::Hello& hello) {
+  absl::StatusOr<server::Coordinator::MemberKey> member =
+      coordinator_.Admit(server::FromProto(hello), shared_from_this());
+  if (!member.ok()) return stream_->Finish(member.status());
+  member_ = *std::move(member);
 }
 
 void JoinEnd::OnOver() {
@@ -106,28 +82,30 @@ void JoinEnd::OnOver() {
 
 void FollowEnd::Send(const server::PlanChange& change) {
   server_.Touch();
+  checker_.OnTold(change);
   stream_->Send(std::make_shared<Signal<v1::PlanSignal>>(server::ToProto(change)));
 }
 
 void FollowEnd::OnMessage(Freight& freight) {
-  const FollowMessage& message = static_cast<Signal<FollowMessage>&>(freight).message;
-  if (message.hello.has_value()) {
-    const absl::Status attached = coordinator_.AttachServer(*message.hello, shared_from_this());
-    if (!attached.ok()) return stream_->Finish(attached);
-    index_ = message.hello->index;
-  } else if (!index_.has_value()) {
-    return;
-  } else if (message.open_rounds.has_value()) {
-    coordinator_.OpenRounds(*index_, message.open_rounds->sequence, message.open_rounds->rounds);
-  } else if (!message.arrived.empty()) {
-    coordinator_.Arrived(*index_, message.arrived);
-  } else {
-    coordinator_.Applied(*index_, this, message.applied);
+  const v1::ServerSignal& signal = static_cast<Signal<v1::ServerSignal>&>(freight).message;
+  if (signal.has_hello()) OnHello(signal.hello());
+  if (!server_index_.has_value()) return;  // the hello was refused
+  if (!server::Hear(signal, *server_index_, this, coordinator_)) {
+    server_.world().Fail("a server says what its coordinator does not know");
   }
 }
 
+void FollowEnd::OnHello(const v1::ServerHello& hello) {
+  const server::ServerIdentity identity = {ServerIndex{hello.index()}, hello.address(),
+                                           Incarnation{hello.incarnation()}, hello.applied(),
+                                           hello.plan()};
+  const absl::Status attached = coordinator_.AttachServer(identity, shared_from_this());
+  if (!attached.ok()) return stream_->Finish(attached);
+  server_index_ = identity.index;
+}
+
 void FollowEnd::OnOver() {
-  if (index_.has_value()) coordinator_.DetachServer(*index_, this);
+  if (server_index_.has_value()) coordinator_.DetachServer(*server_index_, this);
 }
 
 }  // namespace syncgrads::sim

@@ -4,14 +4,10 @@
 #ifndef SYNCGRADS_TESTS_SIM_SIM_ENDS_H_
 #define SYNCGRADS_TESTS_SIM_SIM_ENDS_H_
 
-#include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "proto/control.pb.h"
-#include "server/core/arrivals.h"
 #include "server/core/coordinator.h"
 #include "server/core/job.h"
 #include "server/core/jobs.h"
@@ -68,7 +64,7 @@ class JoinEnd : public ServerEnd,
   void Send(Generation generation, const server::JobSignal& signal) override;
 
  private:
-  void OnSignal(const v1::WorkerSignal& signal);
+  void OnHello(const v1::Hello& hello);
 
   const std::shared_ptr<Stream> stream_;
   server::Coordinator& coordinator_;
@@ -76,31 +72,30 @@ class JoinEnd : public ServerEnd,
   std::optional<server::Coordinator::MemberKey> member_;
 };
 
-// What a server says to its coordinator: one of these.
-struct FollowMessage {
-  std::optional<server::ServerIdentity> hello;
-  std::optional<server::HeldRounds> open_rounds;
-  std::vector<server::Arrival> arrived;
-  uint64_t applied = 0;
-};
-
 // One server's Follow stream.
 class FollowEnd : public ServerEnd,
                   public server::ServerLink,
                   public std::enable_shared_from_this<FollowEnd> {
  public:
-  FollowEnd(std::shared_ptr<Stream> stream, server::Coordinator* coordinator, SimServer& server)
-      : stream_(std::move(stream)), coordinator_(*coordinator), server_(server) {}
+  FollowEnd(std::shared_ptr<Stream> stream, server::Coordinator* coordinator, Checker& checker,
+            SimServer& server)
+      : stream_(std::move(stream)),
+        coordinator_(*coordinator),
+        checker_(checker),
+        server_(server) {}
 
   void OnMessage(Freight& message) override;
   void OnOver() override;
   void Send(const server::PlanChange& change) override;
 
  private:
+  void OnHello(const v1::ServerHello& hello);
+
   const std::shared_ptr<Stream> stream_;
   server::Coordinator& coordinator_;
+  Checker& checker_;
   SimServer& server_;
-  std::optional<ServerIndex> index_;
+  std::optional<ServerIndex> server_index_;
 };
 
 }  // namespace syncgrads::sim

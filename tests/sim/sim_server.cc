@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/control.pb.h"
 #include "server/core/round_wait.h"
+#include "server/service/followed_plan.h"
 #include "server/service/signals.h"
 #include "tests/sim/freight.h"
 #include "tests/sim/sim_ends.h"
@@ -17,6 +18,8 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
+// Of what there is on a server: more than anybody takes.
+constexpr uint64_t kMemory = uint64_t{1} << 40;
 
 }  // namespace
 
@@ -49,17 +52,15 @@ class SimServer::WatchedStore : public server::Store {
 // The way to the coordinator, as server/service/follower.h goes it.
 class SimServer::Following {
  public:
-  Following(SimServer& server, Incarnation incarnation, const std::vector<server::HeldRounds>& held)
-      : server_(server), incarnation_(incarnation) {
-    for (const server::HeldRounds& one : held) open_rounds_[one.job] = one;
-  }
+  explicit Following(SimServer& server)
+      : server_(server), plan_(OptionsOf(server), *server.jobs_) {}
 
   void Tick() {
     if (stream_ != nullptr || server_.world_.Now() < next_attempt_) return;
     Stream::ClientEnd end;
     end.on_written = [] {};
     end.on_message = [this](Freight& freight) {
-      OnChange(static_cast<Signal<v1::PlanSignal>&>(freight).message);
+      OnSignal(static_cast<Signal<v1::PlanSignal>&>(freight).message);
     };
     end.on_closed = [this](const absl::Status& status) { OnClosed(status); };
     stream_ = std::make_shared<Stream>(server_.network_, server_, AddressOf(0), /*loose=*/false,
@@ -68,40 +69,41 @@ class SimServer::Following {
       auto& service = dynamic_cast<Service&>(*stream->server());
       return service.AcceptFollow(std::move(stream));
     });
-    FollowMessage hello;
-    hello.hello = {ServerIndex{server_.options_.index}, AddressOf(server_.options_.index),
-                   incarnation_, server_.jobs_->applied(), server_.jobs_->plan()};
-    Send(std::move(hello));
-    for (const auto& [job, rounds] : open_rounds_) Send({.open_rounds = rounds});
-    std::vector<server::Arrival> arrived = server_.jobs_->NewestArrivals();
-    if (!arrived.empty()) Send({.arrived = std::move(arrived)});
+    for (v1::ServerSignal& signal : plan_.Greeting()) Send(std::move(signal));
   }
 
   void Arrived(const server::Arrival& arrival) {
-    if (stream_ != nullptr) Send({.arrived = {arrival}});
+    if (stream_ == nullptr) return;
+    for (v1::Arrived& arrived : server::ToProto(std::vector<server::Arrival>{arrival})) {
+      v1::ServerSignal signal;
+      *signal.mutable_arrived() = std::move(arrived);
+      Send(std::move(signal));
+    }
   }
 
  private:
-  void Send(FollowMessage message) {
-    server_.Touch();
-    stream_->Write(std::make_shared<Signal<FollowMessage>>(std::move(message)));
+  static server::FollowedPlanOptions OptionsOf(SimServer& server) {
+    return {.index = ServerIndex{server.index()},
+            .address = AddressOf(server.index()),
+            .incarnation = server.plan_.start.incarnation,
+            .held = server.held_,
+            .draw_incarnation = [&server] { return server.DrawIncarnation(); },
+            .available_memory = [] { return kMemory; }};
   }
 
-  void OnChange(const v1::PlanSignal& signal) {
-    const absl::StatusOr<server::PlanChange> change = server::FromProto(signal);
-    if (!change.ok()) return server_.world_.Fail("a change of plan that cannot be read");
-    backoff_ = kFirstBackoff;
-    std::vector<GroupRound> open = server_.jobs_->Apply(*change);
-    if (!server_.jobs_->status().ok()) return server_.world_.Fail("a change cannot be stored");
-    if (std::holds_alternative<server::EpochProposed>(change->kind)) {
-      const server::HeldRounds answer = {change->job, change->sequence, std::move(open)};
-      open_rounds_[change->job] = answer;
-      Send({.open_rounds = answer});
-    } else if (std::holds_alternative<Epoch>(change->kind) ||
-               std::holds_alternative<server::JobClosed>(change->kind)) {
-      open_rounds_.erase(change->job);
+  void Send(v1::ServerSignal signal) {
+    server_.Touch();
+    stream_->Write(std::make_shared<Signal<v1::ServerSignal>>(std::move(signal)));
+  }
+
+  void OnSignal(const v1::PlanSignal& signal) {
+    absl::StatusOr<std::vector<v1::ServerSignal>> replies = plan_.Apply(signal);
+    if (!replies.ok()) {
+      return server_.world_.Fail(
+          absl::StrCat("a change of plan is not applied: ", replies.status().message()));
     }
-    Send({.applied = change->sequence});
+    backoff_ = kFirstBackoff;
+    for (v1::ServerSignal& reply : *replies) Send(std::move(reply));
   }
 
   void OnClosed(const absl::Status& status) {
@@ -110,19 +112,14 @@ class SimServer::Following {
     backoff_ = std::min(2 * backoff_, kLongestBackoff);
     if (!absl::IsDataLoss(status)) return;
     server_.Warn(absl::StrCat("begins with nothing: ", status.message()));
-    open_rounds_.clear();
-    incarnation_ = server_.DrawIncarnation();
-    server::PlanStart start;
-    start.incarnation = incarnation_;
-    server_.jobs_->StartAfresh(start);
+    plan_.Forget();
   }
 
   SimServer& server_;
-  Incarnation incarnation_;
+  server::FollowedPlan plan_;
   std::shared_ptr<Stream> stream_;
   absl::Time next_attempt_ = absl::InfinitePast();
   absl::Duration backoff_ = kFirstBackoff;
-  std::map<std::string, server::HeldRounds> open_rounds_;
 };
 
 SimServer::SimServer(Options options, World& world, Network& network, Checker& checker)
@@ -154,7 +151,7 @@ void SimServer::Start() {
       coordinator_->Arrived(ServerIndex{0}, {arrival});
     });
   } else {
-    following_ = std::make_unique<Following>(*this, plan_.start.incarnation, held_);
+    following_ = std::make_unique<Following>(*this);
     jobs_->arrivals().SetSink(
         [this](const server::Arrival& arrival) { following_->Arrived(arrival); });
   }
@@ -168,7 +165,7 @@ void SimServer::OpenState() {
   held_.clear();
   plan_.start.plan = world_.random().Next() | 1;
   plan_.start.incarnation = DrawIncarnation();
-  directory_ = *server::StateDirectory::Own(options_.state, [] { return uint64_t{1} << 40; });
+  directory_ = *server::StateDirectory::Own(options_.state, [] { return kMemory; });
   server::StoredPlan stored;
   auto store = server::PlanStore::Open(directory_->plan_path(), stored);
   absl::Status damage = store.status();
@@ -262,7 +259,7 @@ std::shared_ptr<ServerEnd> SimServer::AcceptControl(std::shared_ptr<Stream> stre
 }
 
 std::shared_ptr<ServerEnd> SimServer::AcceptFollow(std::shared_ptr<Stream> stream) {
-  return std::make_shared<FollowEnd>(std::move(stream), coordinator_.get(), *this);
+  return std::make_shared<FollowEnd>(std::move(stream), coordinator_.get(), checker_, *this);
 }
 
 std::vector<client::RoundWait> SimServer::Explain(const std::string& job, GroupId group) {

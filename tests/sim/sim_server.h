@@ -45,6 +45,7 @@ class SimServer : public Process, public Service, public server::Journal {
   // For good.
   void Stop();
   uint32_t index() const { return options_.index; }
+  World& world() { return world_; }
 
   // Dies when it has stored or said so many more things, 0 or more, and starts
   // again after `down`.

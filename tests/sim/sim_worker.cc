@@ -19,6 +19,10 @@ constexpr absl::Duration kPatience = absl::Seconds(90);
 // Lives of one worker that did not end well.
 constexpr int kMostLives = 400;
 
+std::string BytesOf(const std::vector<float>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+}
+
 }  // namespace
 
 SimWorker::SimWorker(WorkerShape shape, const JobShape& job, World& world, Network& network,
@@ -80,6 +84,8 @@ bool SimWorker::IsExcused(const absl::Status& status) const {
     return !checker_.dropped().empty();
   }
   if (checker_.state_lost()) return true;
+  // It was late, and applies each result itself.
+  if (job_.leaves_behind() && absl::StrContains(status.message(), "no longer kept")) return true;
   // Out of reach for a lease.
   return disturbed_ && absl::IsUnavailable(status);
 }
@@ -109,6 +115,8 @@ void SimWorker::OnLifeOver() {
   } else if (!job_.elastic) {
     return Finish(false);
   }
+  // Its predecessor may be dropped for it.
+  disturbed_ = true;
   if (lives_ == kMostLives) return world_.Fail(absl::StrCat(name(), " fails again and again"));
   StartAgainAfter(absl::Milliseconds(300));
 }
@@ -150,7 +158,7 @@ absl::Status SimWorker::Train(client::Session& session) {
   Doing("registers");
   SYNCGRADS_ASSIGN_OR_RETURN(Group* const group, session.Register(job_.group, kPatience));
   if (job_.on_servers() && !session.is_newcomer()) {
-    SYNCGRADS_RETURN_IF_ERROR(Broadcast(session, *group));
+    SYNCGRADS_RETURN_IF_ERROR(Broadcast(*group));
   }
   if (job_.elastic) {
     std::vector<NamedTensor> state;
@@ -176,11 +184,19 @@ absl::Status SimWorker::Train(client::Session& session) {
   return session.Leave(kPatience);
 }
 
-absl::Status SimWorker::Broadcast(client::Session&, Group& group) {
+absl::Status SimWorker::Broadcast(Group& group) {
   std::vector<void*> tensors;
   for (std::vector<float>& tensor : parameters_) tensors.push_back(tensor.data());
   Doing("broadcasts");
-  return group.Broadcast(0, tensors, kPatience);
+  SYNCGRADS_RETURN_IF_ERROR(group.Broadcast(0, tensors, kPatience));
+  steps_done_ = static_cast<int64_t>(group.step() - 1);
+  if (steps_done_ == 0) return absl::OkStatus();
+  // The others have begun without it.
+  if (!job_.leaves_behind()) {
+    world_.Fail(absl::StrCat(name(), " begins with step ", group.step()));
+  }
+  checker_.OnStep(name(), checker_.AdmissionOf(incarnation_)->generation, steps_done_, State());
+  return absl::OkStatus();
 }
 
 absl::Status SimWorker::TrainSteps(client::Session& session, Group& group) {
@@ -198,19 +214,7 @@ absl::Status SimWorker::TrainSteps(client::Session& session, Group& group) {
       ended = true;
       if (!shape_.follows) return absl::OkStatus();
     }
-    if (ended) {
-      std::vector<void*> results;
-      for (std::vector<float>& result : results_) results.push_back(result.data());
-      in_gradients_.assign(parameters_.size(), false);
-      SYNCGRADS_RETURN_IF_ERROR(group.SkipAll(results));
-    } else {
-      uint64_t epoch = 0;
-      if (job_.group.one_epoch) {
-        SYNCGRADS_ASSIGN_OR_RETURN(const StepMembers members, group.BeginStep());
-        epoch = members.epoch;
-      }
-      SYNCGRADS_RETURN_IF_ERROR(Contribute(group, epoch));
-    }
+    SYNCGRADS_RETURN_IF_ERROR(PushStep(group, ended));
     Doing(absl::StrCat("waits for step ", step));
     const absl::StatusOr<std::vector<Contributors>> counts = group.WaitStep(kPatience);
     if (ended && absl::IsOutOfRange(counts.status())) break;
@@ -220,11 +224,28 @@ absl::Status SimWorker::TrainSteps(client::Session& session, Group& group) {
       continue;
     }
     SYNCGRADS_RETURN_IF_ERROR(counts.status());
-    SYNCGRADS_RETURN_IF_ERROR(EndStep(group, step, *counts));
-    checker_.OnStep(name(), generation, step, State());
+    EndStep(group, step, *counts);
+    if (!job_.own_steps()) checker_.OnStep(name(), generation, steps_done_, State());
   }
-  checker_.OnEnd(name(), generation, steps_done_, State());
+  checker_.OnEnd(name(), generation, job_.own_steps() ? 0 : steps_done_, State());
   return absl::OkStatus();
+}
+
+absl::Status SimWorker::PushStep(Group& group, bool ended) {
+  if (ended || group.steps_behind() > 0) return SkipStep(group);
+  uint64_t epoch = 0;
+  if (job_.group.one_epoch) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const StepMembers members, group.BeginStep());
+    epoch = members.epoch;
+  }
+  return Contribute(group, epoch);
+}
+
+absl::Status SimWorker::SkipStep(Group& group) {
+  std::vector<void*> results;
+  for (std::vector<float>& result : results_) results.push_back(result.data());
+  in_gradients_.assign(parameters_.size(), false);
+  return group.SkipAll(results);
 }
 
 std::vector<float> SimWorker::GradientOf(uint64_t step, uint32_t tensor, uint64_t epoch) const {
@@ -262,42 +283,60 @@ absl::Status SimWorker::Contribute(Group& group, uint64_t epoch) {
   return absl::OkStatus();
 }
 
-absl::Status SimWorker::EndStep(Group& group, uint64_t step,
-                                const std::vector<Contributors>& counts) {
-  const Checker::Admission admission = *checker_.AdmissionOf(incarnation_);
-  for (uint32_t t = 0; t < parameters_.size(); ++t) {
-    if (in_gradients_[t]) results_[t] = gradients_[t];
-    const Checker::TensorResult expected =
-        checker_.ResultOf(admission.generation, job_.group.name, step, TensorId{t});
-    if (!expected.known) {
-      world_.Fail(absl::StrCat(name(), " ends step ", step, ", which has not closed"));
-      return absl::OkStatus();
-    }
-    if (counts[t].least != expected.least || counts[t].most != expected.most) {
-      world_.Fail(absl::StrCat(name(), " is told of other contributors in step ", step));
-    }
-    if (expected.bytes.empty()) continue;  // nobody contributed
-    if (std::memcmp(results_[t].data(), expected.bytes.data(), expected.bytes.size()) != 0) {
-      world_.Fail(absl::StrCat(name(), " has another result of step ", step, ", tensor ", t));
-    }
-    if (job_.on_servers()) {
-      parameters_[t] = results_[t];
-    } else {
-      for (size_t i = 0; i < parameters_[t].size(); ++i) parameters_[t][i] -= results_[t][i];
-    }
-  }
-  steps_done_ = static_cast<int64_t>(step);
-  if (group.step() != step + 1) {
+void SimWorker::EndStep(Group& group, uint64_t step, const std::vector<Contributors>& counts) {
+  const uint64_t ended = group.step() - 1;
+  // One that was late takes the newest parameters.
+  if (ended < step || (ended > step && !(job_.leaves_behind() && job_.on_servers()))) {
     world_.Fail(absl::StrCat(name(), " is in step ", group.step(), " after step ", step));
   }
-  return absl::OkStatus();
+  for (uint32_t t = 0; t < parameters_.size(); ++t) {
+    if (in_gradients_[t]) results_[t] = gradients_[t];
+    if (job_.own_steps()) {
+      CheckVersion(ended, t);
+    } else {
+      CheckResult(ended, t, counts[t]);
+    }
+    Apply(t, counts[t].most > 0);
+  }
+  steps_done_ = static_cast<int64_t>(ended);
+}
+
+void SimWorker::CheckResult(uint64_t step, uint32_t tensor, const Contributors& counts) {
+  const Checker::Admission admission = *checker_.AdmissionOf(incarnation_);
+  const Checker::TensorResult expected =
+      checker_.ResultOf(admission.generation, job_.group.name, step, TensorId{tensor});
+  if (!expected.known) {
+    world_.Fail(absl::StrCat(name(), " ends step ", step, ", which has not closed"));
+  } else if (counts.least != expected.least || counts.most != expected.most) {
+    world_.Fail(absl::StrCat(name(), " is told of other contributors in step ", step));
+  } else if (std::memcmp(results_[tensor].data(), expected.bytes.data(), expected.bytes.size()) !=
+             0) {
+    world_.Fail(absl::StrCat(name(), " has another result of step ", step, ", tensor ", tensor));
+  }
+}
+
+void SimWorker::CheckVersion(uint64_t step, uint32_t tensor) {
+  const Checker::Admission admission = *checker_.AdmissionOf(incarnation_);
+  if (checker_.MayHave(admission.generation, job_.group.name, admission.member, step,
+                       TensorId{tensor}, BytesOf(results_[tensor]))) {
+    return;
+  }
+  world_.Fail(
+      absl::StrCat(name(), " has what it was not sent in step ", step, ", tensor ", tensor));
+}
+
+void SimWorker::Apply(uint32_t tensor, bool anybody) {
+  std::vector<float>& values = parameters_[tensor];
+  if (job_.on_servers()) {
+    values = results_[tensor];
+  } else if (anybody) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] -= results_[tensor][i];
+  }
 }
 
 std::string SimWorker::State() const {
   std::string state;
-  for (const std::vector<float>& tensor : parameters_) {
-    state.append(reinterpret_cast<const char*>(tensor.data()), tensor.size() * sizeof(float));
-  }
+  for (const std::vector<float>& tensor : parameters_) state += BytesOf(tensor);
   return state;
 }
 

@@ -38,6 +38,10 @@ struct JobShape {
   absl::Duration most_in_step;
 
   bool on_servers() const { return std::holds_alternative<Optimizer>(group.rule); }
+  // Steps may be made without a worker, which is then late.
+  bool leaves_behind() const { return std::holds_alternative<Quorum>(group.policy); }
+  // Each worker counts steps of its own.
+  bool own_steps() const { return std::holds_alternative<Staleness>(group.policy); }
 };
 
 struct WorkerShape {
@@ -83,9 +87,17 @@ class SimWorker : public Process {
   absl::Status Live();
   absl::Status Train(client::Session& session);
   absl::Status TrainSteps(client::Session& session, Group& group);
+  // Pushes the step that is under way, or skips it.
+  absl::Status PushStep(Group& group, bool ended);
+  absl::Status SkipStep(Group& group);
   absl::Status Contribute(Group& group, uint64_t epoch);
-  absl::Status EndStep(Group& group, uint64_t step, const std::vector<Contributors>& counts);
-  absl::Status Broadcast(client::Session& session, Group& group);
+  // `step` is the one that was pushed; the one that has ended may be a later one.
+  void EndStep(Group& group, uint64_t step, const std::vector<Contributors>& counts);
+  // What it has of a tensor is what it was sent.
+  void CheckResult(uint64_t step, uint32_t tensor, const Contributors& counts);
+  void CheckVersion(uint64_t step, uint32_t tensor);
+  void Apply(uint32_t tensor, bool anybody);
+  absl::Status Broadcast(Group& group);
 
   void OnLifeOver();
   void StartAgainAfter(absl::Duration delay);

@@ -200,7 +200,13 @@ absl::Status Trainer<T>::Register() {
 template <typename T>
 absl::Status Trainer<T>::ShareInitialParameters() {
   if (has_parameters_on_servers()) {
-    return group_->Broadcast(/*root=*/0, Values(), options_.step_timeout);
+    SYNCGRADS_RETURN_IF_ERROR(group_->Broadcast(/*root=*/0, Values(), options_.step_timeout));
+    // Under a quorum the others may have begun without it; the rows of those steps are
+    // nobody's.
+    for (; steps_ + 1 < group_->step(); ++steps_) {
+      if (!batches_->ended()) batches_->Advance(StepOutcome());
+    }
+    return absl::OkStatus();
   }
   std::vector<NamedTensor> tensors;
   for (Parameter<T>* parameter : model_->parameters()) {

@@ -25,6 +25,8 @@ constexpr auto kOutOfRange = absl::StatusCode::kOutOfRange;
 // A parameter that begins as 100, less each gradient.
 class ChunkVersionsTest : public ::testing::Test {
  protected:
+  ~ChunkVersionsTest() override { StateFile::Remove(path_); }
+
   void Make(uint32_t members, Staleness staleness, double rate = 1) {
     plan_ = OneTensor(DType::kF64, 1, Sgd{.learning_rate = rate});
     plan_->spec.policy = staleness;
@@ -61,12 +63,27 @@ class ChunkVersionsTest : public ::testing::Test {
       roster.Remove({MemberId{member}, IncarnationOf(member), "lease of 30s ended", false, {}});
     });
   }
+  // From here on versions are kept in a file.
+  void CreateState() {
+    layout_.generation = Generation{1};
+    layout_.contributors = 16;
+    layout_.chunks = {{ChunkId{0}, 8, 1}};
+    source_ = *StateFile::Create(path_, layout_, 1 << 20);
+  }
+  // Killed, and started on what is in the file.
+  void StartAgain() {
+    versions_.reset();
+    source_ = *StateFile::Open(path_, layout_);
+    Open();
+  }
   size_t answers(uint32_t member) const { return sinks_[member]->count(); }
   double value(uint32_t member) const {
     EXPECT_THAT(sinks_[member]->error(), IsOk());
     return ValuesOf<double>(sinks_[member]->last().payload).at(0);
   }
 
+  const std::string path_ = ::testing::TempDir() + "/chunk_versions_state";
+  StateLayout layout_;
   FakeClock clock_;
   std::optional<GroupPlan> plan_;
   Roster roster_;
@@ -150,6 +167,33 @@ TEST_F(ChunkVersionsTest, WhoHasEndedOrGoneIsNotWaitedFor) {
   ExpectError(sinks_[2]->error(), kFailed, {"lease of 30s ended"});
 }
 
+TEST_F(ChunkVersionsTest, AnOldPushThatComesLateDoesNotTakeThePlaceOfTheOneThatWaits) {
+  Start(2, {.bound = 0});
+  Push(0, 1, 1);
+  Push(1, 1, 2);
+  Push(0, 2, 4);
+  EXPECT_EQ(answers(0), 2u);
+  // From a stream that its worker has given up.
+  Push(0, 1, 1);
+  EXPECT_EQ(answers(0), 3u);
+  EXPECT_EQ(sinks_[0]->last().header.round, Round{1});
+  Push(1, 2, 8);
+  EXPECT_EQ(answers(0), 4u);
+  EXPECT_EQ(sinks_[0]->last().header.round, Round{2});
+  EXPECT_EQ(value(0), 85);
+}
+
+TEST_F(ChunkVersionsTest, FirstParametersThatNobodyIsLeftToGiveAreNotWaitedFor) {
+  Make(3, {});
+  Skip(1, 0);
+  Skip(2, 0);
+  EXPECT_EQ(answers(1), 0u);
+  Drop(0);
+  for (uint32_t member : {1, 2}) {
+    ExpectError(sinks_[member]->error(), kFailed, {"nobody gave the initial values"});
+  }
+}
+
 TEST_F(ChunkVersionsTest, AFollowerGetsTheLastVersionWhenAllHaveEnded) {
   Start(2, {});
   End(1, 0);
@@ -206,26 +250,31 @@ TEST_F(ChunkVersionsTest, ANaNIsLeftOutAndItsSenderIsTold) {
 }
 
 TEST_F(ChunkVersionsTest, ClocksOutliveTheServerAndNothingIsAppliedTwice) {
-  const std::string path = ::testing::TempDir() + "/chunk_versions_state";
-  StateLayout layout;
-  layout.generation = Generation{1};
-  layout.contributors = 16;
-  layout.chunks = {{ChunkId{0}, 8, 1}};
-  source_ = *StateFile::Create(path, layout, 1 << 20);
+  CreateState();
   Start(2, {});
   for (uint64_t clock = 1; clock <= 20; ++clock) {
     Push(0, clock, 1);
     if (clock % 2 == 0) Push(1, clock / 2, 1);
-    // Killed, and started again on what is in the file.
-    versions_.reset();
-    source_ = *StateFile::Open(path, layout);
-    Open();
+    StartAgain();
     Push(0, clock, 1);
     if (clock % 2 == 0) Push(1, clock / 2, 1);
   }
   Skip(0, 21);
   EXPECT_EQ(value(0), 70);
-  StateFile::Remove(path);
+}
+
+// A skip makes no version, and so is not stored.
+TEST_F(ChunkVersionsTest, OneThatHasLeftIsNotWaitedForEvenIfItsSkipIsForgotten) {
+  CreateState();
+  Start(2, {.bound = 0});
+  End(1, 1);
+  Skip(1, 1);
+  StartAgain();
+  Tell([&](Roster& roster) {
+    roster.Remove({MemberId{1}, IncarnationOf(1), "it left", true, {{plan_->id, Round{1}}}});
+  });
+  Push(0, 1, 1);
+  EXPECT_EQ(value(0), 99);
 }
 
 }  // namespace

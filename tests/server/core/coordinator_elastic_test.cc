@@ -81,6 +81,21 @@ TEST_F(ElasticCoordinatorTest, NewcomersWaitForThoseBeforeThem) {
   EXPECT_THAT(c.link->Last<Epoch>().handover->to, ElementsAre(c.key->member));
 }
 
+// Its round may belong to an epoch that began and was followed by another meanwhile.
+TEST_F(ElasticCoordinatorTest, AMemberThatWasOutOfReachHearsOfEveryEpochSince) {
+  const Joined a = JoinElastic("a", 2, 4), b = JoinElastic("b", 2, 4);
+  coordinator_.Register(*a.key, 1, Model());
+  Ready(a);
+  Ready(b);
+  coordinator_.LinkBroken(*b.key, b.link.get());
+  const Joined c = JoinElastic("c", 2, 4);
+  Ready(c);
+  const Joined d = JoinElastic("d", 2, 4);
+  std::vector<uint64_t> heard;
+  for (const Epoch& epoch : Rejoin(b).link->All<Epoch>()) heard.push_back(epoch.number);
+  EXPECT_THAT(heard, ElementsAre(1, 2, 3));
+}
+
 TEST_F(ElasticCoordinatorTest, WhenTheDonorIsGoneTheNextEpochHasAnother) {
   const Joined a = JoinElastic("a", 2, 3), b = JoinElastic("b", 2, 3);
   coordinator_.Register(*a.key, 1, Model());

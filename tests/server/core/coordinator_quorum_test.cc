@@ -26,11 +26,10 @@ class CoordinatorQuorumTest : public CoordinatorTest {
     EXPECT_THAT(coordinator_.AttachServer(other_->identity, other_), IsOk());
   }
 
-  // A job with a group of two chunks, one on each server.
-  void Start(uint32_t workers, Quorum quorum) {
-    for (uint32_t rank = 0; rank < workers; ++rank) {
-      members_.push_back(Join("w" + std::to_string(rank), workers, rank));
-    }
+  // A job with a group of two chunks, one on each server; elastic if more workers than
+  // begin it may take part.
+  void Start(uint32_t workers, Quorum quorum, uint32_t max_workers = 0) {
+    for (uint32_t rank = 0; rank < workers; ++rank) JoinOne(workers, max_workers);
     other_->Apply(coordinator_);
     GroupSpec spec = Model();
     spec.chunk_bytes = 8;
@@ -40,7 +39,17 @@ class CoordinatorQuorumTest : public CoordinatorTest {
     ASSERT_EQ(members_[0].link->Count<Registered>(), 1u);
   }
 
-  std::shared_ptr<RecordingSink> PushTo(uint32_t server, uint32_t member, uint64_t round) {
+  void JoinOne(uint32_t workers, uint32_t max_workers) {
+    const auto rank = static_cast<uint32_t>(members_.size());
+    Introduction hello = Hello("w" + std::to_string(rank), workers);
+    hello.rank = rank;
+    hello.max_workers = max_workers;
+    members_.push_back(Join(hello));
+    other_->Apply(coordinator_);
+  }
+
+  std::shared_ptr<RecordingSink> PushTo(uint32_t server, uint32_t member, uint64_t round,
+                                        bool skip = false) {
     Jobs& jobs = server == 0 ? own_ : other_->jobs;
     PushHeader header;
     header.generation = own_.Find("iris")->generation();
@@ -48,8 +57,9 @@ class CoordinatorQuorumTest : public CoordinatorTest {
     header.round = Round{round};
     header.member = members_[member].key->member;
     header.incarnation = members_[member].introduction.incarnation;
+    header.skip = skip;
     auto sink = std::make_shared<RecordingSink>();
-    jobs.Find("iris")->Push(header, PayloadOf(std::string(8, '\0')), sink);
+    jobs.Find("iris")->Push(header, PayloadOf(std::string(skip ? 0 : 8, '\0')), sink);
     return sink;
   }
   void PushAll(uint32_t member, uint64_t round) {
@@ -123,6 +133,31 @@ TEST_F(CoordinatorQuorumTest, AMemberThatIsDroppedIsNotWaitedFor) {
   coordinator_.Tick();
   ASSERT_THAT(Sent(), SizeIs(1));
   EXPECT_THAT(Sent()[0].members, ElementsAre(members_[0].key->member, members_[1].key->member));
+}
+
+// Of those whom the first epoch has, one is lost in the middle of its last round, and the
+// other has ended: a newcomer's rounds follow.
+TEST_F(CoordinatorQuorumTest, ARoundThatNobodyHasDataForDoesNotKeepLaterOnesOpen) {
+  Start(2, {.least = 1}, /*max_workers=*/3);
+  for (const Joined& member : members_) coordinator_.Ready(*member.key, 2, GroupId{0});
+  coordinator_.End(*members_[1].key, 3, GroupId{0}, Round{0}, true);
+  other_->Apply(coordinator_);
+  PushTo(1, 0, 1);
+  JoinOne(2, 3);
+  ASSERT_EQ(members_[2].link->Last<Epoch>().first_rounds.at(0).round, Round{2});
+  coordinator_.LinkBroken(*members_[0].key, members_[0].link.get());
+  clock_.Advance(absl::Seconds(6));
+  coordinator_.Tick();
+  other_->Apply(coordinator_);
+  coordinator_.Ready(*members_[2].key, 4, GroupId{0});
+  for (uint32_t server : {0, 1}) {
+    PushTo(server, 1, 1, /*skip=*/true);
+    ASSERT_EQ(OpenRound(server), 2u);
+  }
+  PushAll(2, 2);
+  ASSERT_THAT(Sent(), SizeIs(1));
+  EXPECT_EQ(Sent()[0].round, Round{2});
+  EXPECT_THAT(Sent()[0].members, ElementsAre(members_[2].key->member));
 }
 
 TEST_F(CoordinatorQuorumTest, AServerThatComesBackSaysAgainWhoHasArrived) {

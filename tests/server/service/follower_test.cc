@@ -99,12 +99,12 @@ class FollowerTest : public testing::Test {
   }
   FollowerOptions Options(const FakeCoordinator& coordinator) {
     return {.coordinator = coordinator.address(),
-            .index = ServerIndex{1},
-            .address = ":7001",
-            .incarnation = Incarnation{5},
-            .server_token = "servers",
-            .draw_incarnation = [] { return Incarnation{6}; },
-            .available_memory = [] { return kAvailable; }};
+            .plan = {.index = ServerIndex{1},
+                     .address = ":7001",
+                     .incarnation = Incarnation{5},
+                     .server_token = "servers",
+                     .draw_incarnation = [] { return Incarnation{6}; },
+                     .available_memory = [] { return kAvailable; }}};
   }
 
   LineJournal journal_;
