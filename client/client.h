@@ -294,7 +294,9 @@ class Group {
   virtual absl::StatusOr<StepOutcome> LastStep(absl::Duration timeout) const = 0;
 
   // Optimizer on the servers: round 0. The root's `tensors` (in registration
-  // order) become the parameters on the servers and in everybody's `tensors`.
+  // order) become the parameters on the servers and in everybody's `tensors`. Under a
+  // quorum, a worker that was out of reach meanwhile may get those of a later step:
+  // step() says which it goes on with.
   virtual absl::Status Broadcast(uint32_t root, absl::Span<void* const> tensors,
                                  absl::Duration timeout) = 0;
   // The same, and the optimizer goes on from the root's `state`, which it must keep

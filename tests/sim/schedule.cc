@@ -173,6 +173,8 @@ class Schedule {
     shape.name = std::move(name);
     shape.data_steps = random().Chance(0.7) ? job_.steps : random().Between(1, job_.steps);
     shape.follows = random().Chance(0.8);
+    // What is to be made again for other members, it has to have data for.
+    shape.ends_at_once = !job_.group.one_epoch && random().Chance(0.5);
     shape.skips = random().Chance(0.3) ? 0.3 : 0;
     shape.weighted = random().Chance(0.3);
     return shape;

@@ -212,9 +212,14 @@ absl::Status SimWorker::TrainSteps(client::Session& session, Group& group) {
       Doing(absl::StrCat("ends its data before step ", step));
       SYNCGRADS_RETURN_IF_ERROR(group.End(kPatience));
       ended = true;
-      if (!shape_.follows) return absl::OkStatus();
     }
+    if (ended && !shape_.follows) return absl::OkStatus();
     SYNCGRADS_RETURN_IF_ERROR(PushStep(group, ended));
+    if (!ended && shape_.ends_at_once && step == shape_.data_steps) {
+      Doing(absl::StrCat("ends its data with step ", step));
+      SYNCGRADS_RETURN_IF_ERROR(group.End(kPatience));
+      ended = true;
+    }
     Doing(absl::StrCat("waits for step ", step));
     const absl::StatusOr<std::vector<Contributors>> counts = group.WaitStep(kPatience);
     if (ended && absl::IsOutOfRange(counts.status())) break;

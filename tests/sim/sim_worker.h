@@ -53,6 +53,9 @@ struct WorkerShape {
   uint64_t data_steps = 1;
   // Goes on with the others when its data has ended.
   bool follows = true;
+  // Says that its data has ended right after its last push, not when that has been
+  // answered: the one may overtake the other.
+  bool ends_at_once = false;
   double skips = 0;
   bool weighted = false;
 };
