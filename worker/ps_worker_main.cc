@@ -22,6 +22,7 @@
 #include "worker/run/exit_code.h"
 #include "worker/run/stop_signal.h"
 #include "worker/run/worker.h"
+#include "worker/run/workers.h"
 
 ABSL_FLAG(std::string, job, "", "The job file: what to train (see proto/job.proto).");
 ABSL_FLAG(std::string, server, "",
@@ -33,6 +34,9 @@ ABSL_FLAG(absl::optional<uint32_t>, rank, absl::nullopt,
           "This worker's rank, from 0. Default: what the launcher says, or assigned.");
 ABSL_FLAG(absl::optional<uint32_t>, world_size, absl::nullopt,
           "Workers of the job. Default: what the launcher says, or else the job file.");
+ABSL_FLAG(uint32_t, workers_in_process, 1,
+          "Workers that this process runs, a thread and, with --device=cuda, a device for each. "
+          "--rank is the first one's; a launcher's rank and world size count processes.");
 ABSL_FLAG(int, connections_per_server, 2, "Connections for gradients to each server.");
 ABSL_FLAG(std::string, congestion_control, "",
           "TCP congestion control of those connections. Default: the kernel's.");
@@ -122,11 +126,23 @@ int main(int argc, char** argv) {
   options.predict = absl::GetFlag(FLAGS_predict);
   options.predictions = absl::GetFlag(FLAGS_predictions);
 
-  const syncgrads::WorkerOutcome outcome = syncgrads::RunWorker(
-      options, {std::cout, isatty(STDOUT_FILENO) != 0, stop, syncgrads::Clock::Real(),
-                [](const char* name) -> const char* { return std::getenv(name); },
-                syncgrads::NoCustomLayers(), syncgrads::CudaAccelerators()});
-  if (!outcome.status.ok()) std::cerr << "ps-worker: " << outcome.status << "\n";
-  if (!outcome.membership.ok()) std::cerr << "ps-worker: " << outcome.membership << "\n";
-  return syncgrads::ExitCodeOf(outcome.status, outcome.membership);
+  const uint32_t count = absl::GetFlag(FLAGS_workers_in_process);
+  if (count == 0) {
+    std::cerr << "ps-worker: --workers_in_process is 0, must be at least 1\n";
+    return 2;
+  }
+  const std::vector<syncgrads::WorkerOutcome> outcomes =
+      syncgrads::RunWorkers(options, count,
+                            {std::cout, isatty(STDOUT_FILENO) != 0, stop, syncgrads::Clock::Real(),
+                             [](const char* name) -> const char* { return std::getenv(name); },
+                             syncgrads::NoCustomLayers(), syncgrads::CudaAccelerators()});
+  std::vector<int> codes;
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto& [status, membership] = outcomes[i];
+    const std::string who = count == 1 ? "" : "worker " + std::to_string(i) + ": ";
+    if (!status.ok()) std::cerr << "ps-worker: " << who << status << "\n";
+    if (!membership.ok()) std::cerr << "ps-worker: " << who << membership << "\n";
+    codes.push_back(syncgrads::ExitCodeOf(status, membership));
+  }
+  return syncgrads::WorstExitCode(codes);
 }

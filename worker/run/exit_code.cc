@@ -1,10 +1,22 @@
 #include "worker/run/exit_code.h"
 
 namespace syncgrads {
+namespace {
+
+constexpr int kFirstRetryable = 128;
+constexpr int kStopped = 143;
+
+int Weight(int code) {
+  if (code == 0) return 0;
+  if (code == kStopped) return 1;
+  return code >= kFirstRetryable ? 2 : 3;
+}
+
+}  // namespace
 
 int ExitCodeOf(const absl::Status& status, const absl::Status& membership) {
   if (status.ok()) return 0;
-  if (absl::IsCancelled(status)) return 143;
+  if (absl::IsCancelled(status)) return kStopped;
   if (!membership.ok()) return 204;
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
@@ -32,6 +44,14 @@ int ExitCodeOf(const absl::Status& status, const absl::Status& membership) {
     default:
       return 1;
   }
+}
+
+int WorstExitCode(absl::Span<const int> codes) {
+  int worst = 0;
+  for (const int code : codes) {
+    if (Weight(code) > Weight(worst)) worst = code;
+  }
+  return worst;
 }
 
 }  // namespace syncgrads

@@ -4,6 +4,7 @@
 #define SYNCGRADS_WORKER_RUN_EXIT_CODE_H_
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 
 namespace syncgrads {
 
@@ -30,6 +31,10 @@ namespace syncgrads {
 //
 // `membership` is the client's status, or OK without a client.
 int ExitCodeOf(const absl::Status& status, const absl::Status& membership);
+
+// Of several workers' codes the one that says most about what to do: the first that is
+// permanent, else the first that is retryable but for 143, else 143, else 0.
+int WorstExitCode(absl::Span<const int> codes);
 
 }  // namespace syncgrads
 

@@ -39,10 +39,16 @@ StopSignal::~StopSignal() {
   watcher_.join();
 }
 
-void StopSignal::SetLastResort(std::function<void()> action, absl::Duration grace) {
-  MutexLock lock(mutex_);
-  last_resort_ = std::move(action);
-  grace_ = grace;
+StopSignal::LastResort::LastResort(StopSignal& stop, std::function<void()> action,
+                                   absl::Duration grace)
+    : stop_(stop), action_(std::move(action)), grace_(grace) {
+  MutexLock lock(stop_.mutex_);
+  stop_.last_resorts_.push_back(this);
+}
+
+StopSignal::LastResort::~LastResort() {
+  MutexLock lock(stop_.mutex_);
+  stop_.last_resorts_.remove(this);
 }
 
 void StopSignal::Watch() {
@@ -53,12 +59,14 @@ void StopSignal::Watch() {
     if (sigtimedwait(&signals, nullptr, &interval) > 0 && !requested_.exchange(true)) {
       requested_at = absl::Now();
     }
-    // The action runs under the lock, so that taking it back waits for its end: what
-    // it uses may be gone afterwards.
+    // Actions run under the lock, so that taking one back waits for its end: what it
+    // uses may be gone afterwards.
     MutexLock lock(mutex_);
-    if (last_resort_ && absl::Now() - requested_at >= grace_) {
-      last_resort_();
-      last_resort_ = nullptr;
+    for (LastResort* const last_resort : last_resorts_) {
+      if (last_resort->action_ && absl::Now() - requested_at >= last_resort->grace_) {
+        last_resort->action_();
+        last_resort->action_ = nullptr;
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <list>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -33,10 +34,24 @@ class StopSignal {
   // Whether one of the signals has come.
   bool requested() const { return requested_.load(); }
 
-  // Calls `action` once, from a thread of its own, if `grace` after a signal the
-  // program has not taken it back with an empty one. Returns when no earlier
-  // action is running.
-  void SetLastResort(std::function<void()> action, absl::Duration grace);
+  // While it lives: what to do if the program has not stopped by itself. There may be
+  // several at a time.
+  class LastResort {
+   public:
+    // Calls `action` once, from a thread of its own, when `grace` has passed since a
+    // signal. `stop` outlives this object.
+    LastResort(StopSignal& stop, std::function<void()> action, absl::Duration grace);
+    // Returns when the action is not running.
+    ~LastResort();
+    LastResort(const LastResort&) = delete;
+    LastResort& operator=(const LastResort&) = delete;
+
+   private:
+    friend class StopSignal;
+    StopSignal& stop_;
+    std::function<void()> action_;  // empty once it has been called
+    const absl::Duration grace_;
+  };
 
  private:
   void Watch();
@@ -44,8 +59,7 @@ class StopSignal {
   std::atomic<bool> requested_{false};
   std::atomic<bool> done_{false};
   Mutex mutex_;
-  std::function<void()> last_resort_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration grace_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
+  std::list<LastResort*> last_resorts_ ABSL_GUARDED_BY(mutex_);
   std::thread watcher_;
 };
 

@@ -69,7 +69,15 @@ absl::StatusOr<Placement> FindPlacement(const WorkerOptions& options,
   if (!options.rank.has_value() || !options.world_size.has_value()) {
     SYNCGRADS_ASSIGN_OR_RETURN(placement, DetectPlacement(surroundings.getenv));
   }
-  if (options.rank.has_value()) placement.rank = options.rank;
+  // A launcher counts processes, flags count workers.
+  const auto [number, of] = options.in_process;
+  const auto of_worker = [number, of](std::optional<uint32_t> process) {
+    return process.has_value() ? std::optional<uint32_t>(*process * of + number) : std::nullopt;
+  };
+  placement.rank = of_worker(placement.rank);
+  placement.local_rank = of_worker(placement.local_rank);
+  if (placement.world_size.has_value()) *placement.world_size *= of;
+  if (options.rank.has_value()) placement.rank = *options.rank + number;
   if (options.world_size.has_value()) placement.world_size = options.world_size;
   if (placement.world_size.has_value() && *placement.world_size == 0) {
     return absl::InvalidArgumentError("--world_size is 0, must be at least 1");
@@ -198,7 +206,11 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
   client.connections_per_server = options.connections_per_server;
   client.congestion_control = options.congestion_control;
   // From the client's threads, while this one writes to its own output.
-  client.on_codec_replaced = [](const std::string& notice) { std::cerr << notice + "\n"; };
+  const std::string who =
+      options.in_process.of == 1 ? "" : absl::StrCat("worker ", options.in_process.number, ": ");
+  client.on_codec_replaced = [who](const std::string& notice) {
+    std::cerr << absl::StrCat(who, notice, "\n");
+  };
   if (job.file.has_elastic() && Trains(options)) {
     const v1::Elastic& elastic = job.file.elastic();
     client.max_workers = std::max(elastic.max_workers(), client.world_size);
@@ -220,15 +232,14 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const Device
     if (tell_tuned) tell_tuned(found);
   };
   Client client(tuned);
+  const auto abandon = [&client] { client.Abandon(); };
+  std::optional<StopSignal::LastResort> last_resort;
   // Who has not begun has no step to end.
-  surroundings.stop.SetLastResort([&client] { client.Abandon(); }, absl::ZeroDuration());
-  const absl::Cleanup take_back = [&] {
-    surroundings.stop.SetLastResort(nullptr, absl::ZeroDuration());
-  };
+  last_resort.emplace(surroundings.stop, abandon, absl::ZeroDuration());
   absl::Status status = client.Join(options.timeout);
   const bool joined = status.ok();
   if (joined) {
-    surroundings.stop.SetLastResort([&client] { client.Abandon(); }, options.stop_grace);
+    last_resort.emplace(surroundings.stop, abandon, options.stop_grace);
     ClientTeam team(client, options.timeout);
     status = Trains(options) ? Train(job, options, device, elastic, client.name(), team, kept,
                                      tell_tuned, surroundings)
@@ -337,7 +348,8 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
   const absl::StatusOr<Placement> placement = FindPlacement(options, surroundings);
   if (!placement.ok()) return {placement.status(), absl::OkStatus()};
   // Where only the rank is known, as of ps-launch's workers, it takes its place.
-  const uint32_t local_rank = placement->local_rank.value_or(placement->rank.value_or(0));
+  const uint32_t local_rank =
+      placement->local_rank.value_or(placement->rank.value_or(options.in_process.number));
   const absl::StatusOr<DeviceChoice> device =
       ChooseDevice(options.device, options.matrix_products, local_rank, surroundings.accelerators);
   if (!device.ok()) return {device.status(), absl::OkStatus()};
@@ -360,14 +372,18 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
   return {UseModel(*job, options, *device, team, surroundings), absl::OkStatus()};
 }
 
-std::string OutputOfRank(const std::string& output, uint32_t rank) {
-  if (output.empty()) return output;
-  const size_t dot = output.rfind('.');
-  const size_t slash = output.rfind('/');
+std::string WithSuffix(const std::string& path, const std::string& suffix) {
+  if (path.empty()) return path;
+  const size_t dot = path.rfind('.');
+  const size_t slash = path.rfind('/');
   const bool has_extension =
       dot != std::string::npos && (slash == std::string::npos || dot > slash);
-  const size_t end = has_extension ? dot : output.size();
-  return absl::StrCat(output.substr(0, end), ".rank", rank, output.substr(end));
+  const size_t end = has_extension ? dot : path.size();
+  return absl::StrCat(path.substr(0, end), ".", suffix, path.substr(end));
+}
+
+std::string OutputOfRank(const std::string& output, uint32_t rank) {
+  return WithSuffix(output, absl::StrCat("rank", rank));
 }
 
 }  // namespace syncgrads

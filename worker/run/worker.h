@@ -26,6 +26,11 @@ struct WorkerOptions {
   std::string name;
   std::optional<uint32_t> rank;
   std::optional<uint32_t> world_size;
+  // Of the workers that this process has, this is number `number` of `of`.
+  struct InProcess {
+    uint32_t number = 0;
+    uint32_t of = 1;
+  } in_process;
   int connections_per_server = 2;
   std::string congestion_control;
   bool autotune = false;
@@ -71,6 +76,9 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
 
 // "out.safetensors" becomes "out.rank2.safetensors".
 std::string OutputOfRank(const std::string& output, uint32_t rank);
+
+// "steps.jsonl" and "worker2" become "steps.worker2.jsonl"; nothing stays nothing.
+std::string WithSuffix(const std::string& path, const std::string& suffix);
 
 }  // namespace syncgrads
 

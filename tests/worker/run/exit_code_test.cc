@@ -36,5 +36,12 @@ TEST(ExitCodeTest, AMembershipThatIsOverIsRetryable) {
   EXPECT_EQ(ExitCodeOf(failed, failed), 204);
 }
 
+TEST(ExitCodeTest, OfSeveralWorkersTheOneThatSaysMostCounts) {
+  EXPECT_EQ(WorstExitCode({0, 0}), 0);
+  EXPECT_EQ(WorstExitCode({0, 143, 0}), 143);
+  EXPECT_EQ(WorstExitCode({143, 201, 200}), 201);
+  EXPECT_EQ(WorstExitCode({204, 0, 8, 2}), 8);
+}
+
 }  // namespace
 }  // namespace syncgrads

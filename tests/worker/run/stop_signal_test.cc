@@ -20,23 +20,36 @@ bool Eventually(Condition condition) {
   return true;
 }
 
-TEST(StopSignalTest, ASignalIsARequestAndThenTheLastResort) {
+TEST(StopSignalTest, ASignalIsARequestAndThenTheLastResortOfWhoeverHasOne) {
   StopSignal stop;
   EXPECT_FALSE(stop.requested());
   std::atomic<int> calls{0};
-  stop.SetLastResort([&] { ++calls; }, absl::ZeroDuration());
-  kill(getpid(), SIGTERM);
-  EXPECT_TRUE(Eventually([&] { return stop.requested(); }));
-  EXPECT_TRUE(Eventually([&] { return calls == 1; }));
-  stop.SetLastResort(nullptr, absl::ZeroDuration());
+  std::atomic<int> others{0};
+  std::atomic<int> taken_back{0};
+  {
+    const StopSignal::LastResort first(
+        stop, [&] { ++calls; }, absl::ZeroDuration());
+    const StopSignal::LastResort second(
+        stop, [&] { ++others; }, absl::ZeroDuration());
+    {
+      const StopSignal::LastResort gone(
+          stop, [&] { ++taken_back; }, absl::ZeroDuration());
+    }
+    kill(getpid(), SIGTERM);
+    EXPECT_TRUE(Eventually([&] { return stop.requested(); }));
+    EXPECT_TRUE(Eventually([&] { return calls == 1 && others == 1; }));
+  }
   EXPECT_EQ(calls, 1);
+  EXPECT_EQ(others, 1);
+  EXPECT_EQ(taken_back, 0);
 }
 
 TEST(StopSignalTest, WithoutASignalNothingHappens) {
   std::atomic<int> calls{0};
   {
     StopSignal stop;
-    stop.SetLastResort([&] { ++calls; }, absl::ZeroDuration());
+    const StopSignal::LastResort last_resort(
+        stop, [&] { ++calls; }, absl::ZeroDuration());
   }
   EXPECT_EQ(calls, 0);
 }

@@ -1,0 +1,42 @@
+#include "worker/run/workers.h"
+
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/mutex.h"
+#include "worker/run/prefixed_lines.h"
+
+namespace syncgrads {
+namespace {
+
+WorkerOptions OptionsOf(uint32_t number, uint32_t count, const WorkerOptions& options) {
+  WorkerOptions own = options;
+  own.in_process = {number, count};
+  if (!own.name.empty()) absl::StrAppend(&own.name, ".", number);
+  own.event_log = WithSuffix(own.event_log, absl::StrCat("worker", number));
+  return own;
+}
+
+}  // namespace
+
+std::vector<WorkerOutcome> RunWorkers(const WorkerOptions& options, uint32_t count,
+                                      const WorkerSurroundings& surroundings) {
+  if (count == 1) return {RunWorker(options, surroundings)};
+  std::vector<WorkerOutcome> outcomes(count);
+  std::vector<std::thread> threads;
+  Mutex mutex;
+  for (uint32_t i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      PrefixedLines lines(absl::StrCat("[worker ", i, "] "), surroundings.out, mutex);
+      outcomes[i] =
+          RunWorker(OptionsOf(i, count, options),
+                    {lines, /*out_is_terminal=*/false, surroundings.stop, surroundings.clock,
+                     surroundings.getenv, surroundings.custom_layers, surroundings.accelerators});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+}  // namespace syncgrads
