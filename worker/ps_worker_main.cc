@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,6 +65,9 @@ ABSL_FLAG(bool, only_running, false,
 ABSL_FLAG(bool, resume, false,
           "Go on from the job's newest checkpoint, or begin if there is none. Without it a "
           "directory that has checkpoints is refused.");
+ABSL_FLAG(absl::optional<uint32_t>, serve_data, absl::nullopt,
+          "Serve the job's data on this port (0: one that is free), as data.served_from in the job "
+          "file says, and do nothing else.");
 ABSL_FLAG(std::string, event_log, "",
           "A file that gets a line of JSON for each step: who contributed, and on which rows.");
 ABSL_FLAG(std::string, output, "",
@@ -126,6 +130,13 @@ int main(int argc, char** argv) {
   options.predict = absl::GetFlag(FLAGS_predict);
   options.predictions = absl::GetFlag(FLAGS_predictions);
 
+  if (const std::optional<uint32_t> port = ToStd(absl::GetFlag(FLAGS_serve_data))) {
+    if (*port > std::numeric_limits<uint16_t>::max()) {
+      std::cerr << "ps-worker: --serve_data is " << *port << ", which is no port\n";
+      return 2;
+    }
+    options.serve_data = static_cast<uint16_t>(*port);
+  }
   const uint32_t count = absl::GetFlag(FLAGS_workers_in_process);
   if (count == 0) {
     std::cerr << "ps-worker: --workers_in_process is 0, must be at least 1\n";

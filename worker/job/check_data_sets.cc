@@ -42,6 +42,13 @@ absl::Status CheckDataSets(const v1::JobFile& file, const Field& root) {
     }
     if (set.has_s3()) SYNCGRADS_RETURN_IF_ERROR(CheckBucket(set.s3(), field.Member("s3")));
   }
+  for (int i = 0; i < file.data().served_from_size(); ++i) {
+    const std::string& host = file.data().served_from(i);
+    if (absl::StrContains(host, ':')) continue;
+    return root.Member("data")
+        .Member("served_from", i)
+        .Error(absl::StrCat("\"", host, "\" is not HOST:PORT"));
+  }
   const std::string& used = file.data().set();
   if (used.empty() || names.contains(used)) return absl::OkStatus();
   return root.Member("data").Member("set").Error(

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
+#include "worker/data/served_rows.h"
 #include "worker/storage/storage.h"
 
 namespace syncgrads {
@@ -21,6 +22,8 @@ struct Job {
   std::string directory;
   // Where the files of the data lie, if that is not `directory`.
   std::shared_ptr<const Storage> storage;
+  // Who has read the data, if this worker does not read it itself.
+  std::shared_ptr<const DataHost> data_host;
 };
 
 // Reads `text` as a job file; `path` is what errors call it.

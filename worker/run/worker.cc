@@ -15,7 +15,9 @@
 #include "client/placement/placement.h"
 #include "common/status_macros.h"
 #include "worker/checkpoint/snapshot.h"
+#include "worker/data_service/data_client.h"
 #include "worker/job/job_file.h"
+#include "worker/run/serve_data.h"
 #include "worker/storage/open_storage.h"
 #include "worker/train/client_team.h"
 #include "worker/train/compute.h"
@@ -43,6 +45,12 @@ absl::Status CheckOptions(const WorkerOptions& options) {
   if (options.predict.empty() != options.predictions.empty()) {
     return absl::InvalidArgumentError("--predict and --predictions go together");
   }
+  const bool uses_model = !options.evaluate.empty() || !options.predict.empty();
+  if (options.serve_data.has_value() && (uses_model || options.in_process.of > 1)) {
+    return absl::InvalidArgumentError(
+        "--serve_data is given, with --evaluate, --predict or --workers_in_process: it does "
+        "nothing else");
+  }
   if (options.batch_size.has_value() && *options.batch_size == 0) {
     return absl::InvalidArgumentError("--batch_size is 0, must be at least 1");
   }
@@ -53,8 +61,12 @@ absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerSurroundin
   SYNCGRADS_ASSIGN_OR_RETURN(Job job, LoadJobFile(options.job));
   if (options.seed.has_value()) job.file.set_seed(*options.seed);
   if (options.batch_size.has_value()) job.file.set_batch_size(*options.batch_size);
-  SYNCGRADS_ASSIGN_OR_RETURN(job.storage,
-                             OpenStorage(job.file, job.directory, surroundings.getenv));
+  if (job.file.data().served_from().empty() || options.serve_data.has_value()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(job.storage,
+                               OpenStorage(job.file, job.directory, surroundings.getenv));
+  } else {
+    job.data_host = ConnectToDataHosts(job.file, options.token, options.timeout);
+  }
   if (options.resume && !job.file.has_checkpoint()) {
     return absl::InvalidArgumentError(absl::StrCat("--resume is given, but ", options.job,
                                                    " has no checkpoint { directory: ... }"));
@@ -345,6 +357,11 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
   if (!valid.ok()) return {valid, absl::OkStatus()};
   const absl::StatusOr<Job> job = LoadJob(options, surroundings);
   if (!job.ok()) return {job.status(), absl::OkStatus()};
+  if (options.serve_data.has_value()) {
+    return {
+        ServeData(*job, *options.serve_data, options.token, surroundings.stop, surroundings.out),
+        absl::OkStatus()};
+  }
   const absl::StatusOr<Placement> placement = FindPlacement(options, surroundings);
   if (!placement.ok()) return {placement.status(), absl::OkStatus()};
   // Where only the rank is known, as of ps-launch's workers, it takes its place.

@@ -48,6 +48,7 @@ struct WorkerOptions {
   std::string evaluate;
   std::string predict;
   std::string predictions;
+  std::optional<uint16_t> serve_data;
 };
 
 // What the process gives its worker; all outlive the call.
@@ -71,7 +72,7 @@ struct WorkerOutcome {
   absl::Status membership;
 };
 
-// Trains, evaluates or predicts. Returns when it has left the job.
+// Trains, evaluates, predicts, or serves data. Returns when it has left the job.
 WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& surroundings);
 
 // "out.safetensors" becomes "out.rank2.safetensors".

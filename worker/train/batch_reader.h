@@ -1,59 +1,41 @@
-// Reads batches ahead, on threads of their own.
+// Makes batches ready ahead of time.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_BATCH_READER_H_
 #define SYNCGRADS_WORKER_TRAIN_BATCH_READER_H_
 
 #include <cstdint>
-#include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "worker/train/data_set.h"
 
 namespace syncgrads {
 
-// Images that take long to read are read by several threads while the trainer
-// computes, as many batches ahead as it asks for: that bounds the memory.
+// Whoever begins batches bounds how many there are, and so the memory.
 //
-// Begin and Take are called by one thread.
+// For one thread.
 class BatchReader {
  public:
-  struct Options {
-    int threads = 1;
-    // For a batch to be read.
-    absl::Duration timeout = absl::Seconds(60);
-  };
-
-  // `data`'s rows are images; it outlives the reader.
-  BatchReader(const DataSet& data, const Options& options);
-  // Threads that hang in a file that does not answer are left behind.
-  ~BatchReader();
+  virtual ~BatchReader() = default;
 
   // Reads `rows` in the background; a `batch` that has been begun already goes on.
-  void Begin(uint64_t batch, const std::vector<RowId>& rows, const ImageUse& use);
+  //
+  // Errors: as Take.
+  virtual absl::Status Begin(uint64_t batch, const std::vector<RowId>& rows,
+                             const ImageUse& use) = 0;
 
   // As FillBatch, for what was begun as `batch`; it can be taken once.
   //
   // Errors:
-  //   DeadlineExceeded  an image was not read in time; names the first
+  //   DeadlineExceeded  it was not there in time; names the first image, or the server
   //   others            as FillBatch
-  template <typename T>
-  absl::Status Take(uint64_t batch, Matrix<T>& features, std::vector<double>& targets,
-                    DamagedImages* damaged);
+  virtual absl::Status Take(uint64_t batch, Matrix<float>& features, std::vector<double>& targets,
+                            DamagedImages* damaged) = 0;
+  virtual absl::Status Take(uint64_t batch, Matrix<double>& features, std::vector<double>& targets,
+                            DamagedImages* damaged) = 0;
 
   // Gives up what was begun as `batch`, if it was.
-  void Forget(uint64_t batch);
-
- private:
-  struct State;
-
-  const DataSet& data_;
-  const Options options_;
-  // Shared with the threads, which may outlive the reader.
-  const std::shared_ptr<State> state_;
-  std::vector<std::thread> threads_;
+  virtual void Forget(uint64_t batch) = 0;
 };
 
 }  // namespace syncgrads

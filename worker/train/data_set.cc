@@ -1,6 +1,7 @@
 #include "worker/train/data_set.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -165,15 +166,36 @@ uint32_t ClassCount(const v1::JobFile& job) {
   return job.model().layers(job.model().layers_size() - 1).dense().outputs();
 }
 
-absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& options, Team& team) {
-  const TargetKind kind = options.with_targets ? TargetKindOf(job.file.loss()) : TargetKind::kNone;
+namespace {
+
+// What is served comes as the model takes it.
+absl::StatusOr<DataSet> OpenServed(const Job& job, const ServedDataRequest& request) {
+  SYNCGRADS_ASSIGN_OR_RETURN(ServedData opened, job.data_host->Open(request));
   DataSet set;
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      set.data, LoadShards(job.file.data(), StorageOf(job), kind, team.rank(), team.world_size()));
+  set.data = std::move(opened.data);
+  set.features = std::move(opened.features);
+  set.shape = opened.rows->shape();
+  set.served = std::move(opened.rows);
+  return set;
+}
+
+// The job's data, with all of its shards; how many, if neither the job nor the source
+// says: as many as there may be owners.
+absl::StatusOr<v1::DataSpec> SpecFor(const Job& job, uint32_t owners) {
+  v1::DataSpec data = job.file.data();
+  if (owners == 0 || data.shards() != 0) return data;
+  SYNCGRADS_ASSIGN_OR_RETURN(const bool has_shards, HasShardDirectories(data, *StorageOf(job)));
+  if (!has_shards) data.set_shards(owners);
+  return data;
+}
+
+absl::StatusOr<DataSet> LoadFor(const Job& job, const DataSetOptions& options, uint32_t owners,
+                                Team& team) {
+  const TargetKind kind = options.with_targets ? TargetKindOf(job.file.loss()) : TargetKind::kNone;
+  SYNCGRADS_ASSIGN_OR_RETURN(DataSet set,
+                             LoadRows(job, {team.rank(), team.world_size(), owners, kind}));
   SYNCGRADS_ASSIGN_OR_RETURN(const Contents ours, ContentsOf(set.data));
   SYNCGRADS_ASSIGN_OR_RETURN(const Contents all, Agree(ours, team));
-  set.features = ours.features;
-  SYNCGRADS_RETURN_IF_ERROR(SetShape(job.file.data(), set));
   set.classes = options.classes;
   if (kind != TargetKind::kClass) return set;
   const uint32_t count = ClassCount(job.file);
@@ -186,13 +208,27 @@ absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& option
   return set;
 }
 
+}  // namespace
+
+absl::StatusOr<DataSet> LoadRows(const Job& job, const ServedDataRequest& request) {
+  if (job.data_host != nullptr) return OpenServed(job, request);
+  SYNCGRADS_ASSIGN_OR_RETURN(const v1::DataSpec spec, SpecFor(job, request.owners));
+  DataSet set;
+  SYNCGRADS_ASSIGN_OR_RETURN(set.data, LoadShards(spec, StorageOf(job), request.target_kind,
+                                                  request.rank, request.world_size));
+  SYNCGRADS_ASSIGN_OR_RETURN(Contents contents, ContentsOf(set.data));
+  set.features = std::move(contents.features);
+  SYNCGRADS_RETURN_IF_ERROR(SetShape(spec, set));
+  return set;
+}
+
+absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& options, Team& team) {
+  return LoadFor(job, options, /*owners=*/0, team);
+}
+
 absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners) {
-  Job whole = job;
-  v1::DataSpec& data = *whole.file.mutable_data();
-  SYNCGRADS_ASSIGN_OR_RETURN(const bool has_shards, HasShardDirectories(data, *StorageOf(job)));
-  if (data.shards() == 0 && !has_shards) data.set_shards(owners);
   SoleWorker nobody_else;
-  return LoadDataSet(whole, DataSetOptions(), nobody_else);
+  return LoadFor(job, DataSetOptions(), owners, nobody_else);
 }
 
 absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, Team& team) {
@@ -201,12 +237,18 @@ absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, T
   ranges.minimum.assign(columns, std::numeric_limits<double>::infinity());
   ranges.maximum.assign(columns, -std::numeric_limits<double>::infinity());
   const std::vector<RowId> rows = RowsOf(data.data, holdout_every, /*held_out=*/false);
-  std::vector<double> features(columns);
-  for (const RowId& id : rows) {
-    SYNCGRADS_RETURN_IF_ERROR(FillRow(data, id, ImageUse(), features.data()));
-    for (size_t i = 0; i < columns; ++i) {
-      ranges.minimum[i] = std::min(ranges.minimum[i], features[i]);
-      ranges.maximum[i] = std::max(ranges.maximum[i], features[i]);
+  Matrix<double> features;
+  std::vector<double> targets;
+  for (size_t begin = 0; begin < rows.size(); begin += kRowsAtATime) {
+    const auto some = absl::MakeConstSpan(rows).subspan(begin, kRowsAtATime);
+    SYNCGRADS_RETURN_IF_ERROR(
+        FillBatch(data, some, ImageUse(), features, targets, /*damaged=*/nullptr));
+    for (Eigen::Index row = 0; row < features.rows(); ++row) {
+      for (size_t i = 0; i < columns; ++i) {
+        const double value = features(row, static_cast<Eigen::Index>(i));
+        ranges.minimum[i] = std::min(ranges.minimum[i], value);
+        ranges.maximum[i] = std::max(ranges.maximum[i], value);
+      }
     }
   }
   // A worker without rows opts out: infinities are no ranges.
@@ -262,9 +304,60 @@ bool IsDamagedImage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsPermissionDenied(status);
 }
 
+namespace {
+
+// Numbers of type From, wherever they lie, as numbers of type T.
+template <typename From, typename T>
+void ReadNumbers(const std::string& bytes, T* to) {
+  for (size_t i = 0; i < bytes.size() / sizeof(From); ++i) {
+    From number;
+    std::memcpy(&number, &bytes[i * sizeof(From)], sizeof(From));
+    to[i] = static_cast<T>(number);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+absl::Status FillServed(const DataSet& data, absl::Span<const RowId> rows, const ServedBatch& batch,
+                        Matrix<T>& features, std::vector<double>& targets, DamagedImages* damaged) {
+  targets.clear();
+  for (size_t i = 0; i < batch.left_out.size(); ++i) {
+    if (damaged == nullptr) return absl::DataLossError(batch.reasons[i]);
+    damaged->Add(batch.reasons[i]);
+  }
+  const size_t filled = rows.size() - batch.left_out.size();
+  features.resize(static_cast<Eigen::Index>(filled), data.shape.size());
+  const auto numbers = static_cast<size_t>(features.size());
+  if (batch.features.size() == numbers * sizeof(float)) {
+    ReadNumbers<float>(batch.features, features.data());
+  } else if (batch.features.size() == numbers * sizeof(double)) {
+    ReadNumbers<double>(batch.features, features.data());
+  } else {
+    return absl::DataLossError(absl::StrCat("a batch of ", filled, " rows of ", data.shape.size(),
+                                            " numbers was served with ", batch.features.size(),
+                                            " bytes"));
+  }
+  size_t left_out = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (left_out < batch.left_out.size() && batch.left_out[left_out] == i) {
+      ++left_out;
+      continue;
+    }
+    const Table& table = data.data.shards[rows[i].shard].table;
+    if (table.target_kind != TargetKind::kNone) targets.push_back(table.targets[rows[i].row]);
+  }
+  return absl::OkStatus();
+}
+
 template <typename T>
 absl::Status FillBatch(const DataSet& data, absl::Span<const RowId> rows, const ImageUse& use,
                        Matrix<T>& features, std::vector<double>& targets, DamagedImages* damaged) {
+  if (data.served != nullptr) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const uint64_t asked, data.served->Ask(rows, use));
+    SYNCGRADS_ASSIGN_OR_RETURN(const ServedBatch batch, data.served->Take(asked));
+    return FillServed(data, rows, batch, features, targets, damaged);
+  }
   features.resize(static_cast<Eigen::Index>(rows.size()), data.shape.size());
   targets.clear();
   Eigen::Index filled = 0;
@@ -291,5 +384,10 @@ template absl::Status FillBatch(const DataSet&, absl::Span<const RowId>, const I
                                 Matrix<float>&, std::vector<double>&, DamagedImages*);
 template absl::Status FillBatch(const DataSet&, absl::Span<const RowId>, const ImageUse&,
                                 Matrix<double>&, std::vector<double>&, DamagedImages*);
+
+template absl::Status FillServed(const DataSet&, absl::Span<const RowId>, const ServedBatch&,
+                                 Matrix<float>&, std::vector<double>&, DamagedImages*);
+template absl::Status FillServed(const DataSet&, absl::Span<const RowId>, const ServedBatch&,
+                                 Matrix<double>&, std::vector<double>&, DamagedImages*);
 
 }  // namespace syncgrads

@@ -4,6 +4,7 @@
 #define SYNCGRADS_WORKER_TRAIN_DATA_SET_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,6 +14,7 @@
 #include "absl/types/span.h"
 #include "worker/data/image_source.h"
 #include "worker/data/loader.h"
+#include "worker/data/served_rows.h"
 #include "worker/data/shards.h"
 #include "worker/job/job_file.h"
 #include "worker/nn/matrix.h"
@@ -33,6 +35,8 @@ struct DataSet {
   std::vector<double> addend;
   // With the cross-entropies.
   std::optional<Classes> classes;
+  // Where the features are, if another process has read them.
+  std::shared_ptr<ServedRows> served;
 };
 
 struct DataSetOptions {
@@ -48,6 +52,10 @@ TargetKind TargetKindOf(const v1::LossSpec& loss);
 
 // How many classes the job's model tells apart; 0 with squared error.
 uint32_t ClassCount(const v1::JobFile& job);
+
+// The rows that `request` says, read or asked for; classes have no numbers yet. Errors:
+// as LoadDataSet, but for the team's.
+absl::StatusOr<DataSet> LoadRows(const Job& job, const ServedDataRequest& request);
 
 // Loads this worker's shards, and agrees with the others on features and classes.
 // A collective; a worker that cannot read its data does not take part in it.
@@ -73,8 +81,8 @@ struct Ranges {
 // FailedPrecondition if no worker has a training row.
 absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, Team& team);
 
-// Sets the shape.size() numbers at `to` to the row's, as the model takes them.
-// Errors: as ImageSource::Read.
+// Sets the shape.size() numbers at `to` to the row's, as the model takes them. Of rows
+// that this process has read. Errors: as ImageSource::Read.
 template <typename T>
 absl::Status FillRow(const DataSet& data, const RowId& row, const ImageUse& use, T* to);
 
@@ -98,14 +106,22 @@ class DamagedImages {
   std::set<std::string> messages_;
 };
 
+// Rows that are filled at a time, where it is not a step that says how many.
+inline constexpr size_t kRowsAtATime = 256;
+
 // Sets `features` to a row for each of `rows`, and `targets` to their targets if
 // the data has them. Images that cannot be read are left out, with their targets,
 // and added to `damaged`; if that is null, the first is the error.
 //
-// Errors: as FillRow.
+// Errors: as FillRow, or as ServedRows.
 template <typename T>
 absl::Status FillBatch(const DataSet& data, absl::Span<const RowId> rows, const ImageUse& use,
                        Matrix<T>& features, std::vector<double>& targets, DamagedImages* damaged);
+
+// The same, of what has been served.
+template <typename T>
+absl::Status FillServed(const DataSet& data, absl::Span<const RowId> rows, const ServedBatch& batch,
+                        Matrix<T>& features, std::vector<double>& targets, DamagedImages* damaged);
 
 // Whether an error of FillRow is the image's own.
 bool IsDamagedImage(const absl::Status& status);

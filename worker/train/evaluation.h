@@ -33,9 +33,6 @@ struct Evaluation {
 // "loss 0.0712, accuracy 0.9667 (29 of 30 rows), AUC 0.9991"
 std::string ToString(const Evaluation& evaluation);
 
-// Rows that go through a model at a time.
-inline constexpr size_t kRowsAtATime = 256;
-
 // Evaluates each worker's `rows` of `data`. A collective; `name` tells it from
 // others that are under way. Images that cannot be read are left out and added to
 // `damaged`; if that is null, they are an error.

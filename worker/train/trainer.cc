@@ -136,7 +136,7 @@ absl::StatusOr<std::optional<double>> Trainer<T>::ComputeGradient(const std::vec
   downloads_.clear();  // of a batch that was given up
   double loss = 0;
   for (const Parameter<T>* parameter : model_->parameters()) loss += Penalty(loss_, *parameter);
-  ReadAhead(rows);
+  SYNCGRADS_RETURN_IF_ERROR(ReadAhead(rows));
   pushed_.assign(tensors_.size(), false);
   try {
     const absl::Status computed = ComputeBatch(rows, PartsOf(job_, rows), divisor, loss);
@@ -186,22 +186,24 @@ absl::Status Trainer<T>::ReadPart(const std::vector<RowId>& rows, size_t part, s
 }
 
 template <typename T>
-void Trainer<T>::ReadAhead(const std::vector<RowId>& rows) {
-  if (reader_ == nullptr) return;
-  BeginParts(steps_, rows);
+absl::Status Trainer<T>::ReadAhead(const std::vector<RowId>& rows) {
+  if (reader_ == nullptr) return absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(BeginParts(steps_, rows));
   for (size_t ahead = 1; ahead <= BatchesAhead(job_); ++ahead) {
-    BeginParts(steps_ + ahead, batches_->RowsAhead(ahead));
+    SYNCGRADS_RETURN_IF_ERROR(BeginParts(steps_ + ahead, batches_->RowsAhead(ahead)));
   }
+  return absl::OkStatus();
 }
 
 template <typename T>
-void Trainer<T>::BeginParts(uint64_t step, const std::vector<RowId>& rows) {
+absl::Status Trainer<T>::BeginParts(uint64_t step, const std::vector<RowId>& rows) {
   const size_t parts = PartsOf(job_, rows);
   for (size_t part = 0; part < parts; ++part) {
     const absl::Span<const RowId> own = PartOf(rows, part, parts);
-    reader_->Begin(step * kMaxParts + part, {own.begin(), own.end()},
-                   {/*training=*/true, job_.seed(), step});
+    SYNCGRADS_RETURN_IF_ERROR(reader_->Begin(step * kMaxParts + part, {own.begin(), own.end()},
+                                             {/*training=*/true, job_.seed(), step}));
   }
+  return absl::OkStatus();
 }
 
 template <typename T>

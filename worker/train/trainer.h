@@ -207,8 +207,8 @@ class Trainer {
   // Sets features_ and targets_ to those of one of `parts` parts of the batch.
   absl::Status ReadPart(const std::vector<RowId>& rows, size_t part, size_t parts);
   // Begins to read this batch, and those after it, where that takes long.
-  void ReadAhead(const std::vector<RowId>& rows);
-  void BeginParts(uint64_t step, const std::vector<RowId>& rows);
+  absl::Status ReadAhead(const std::vector<RowId>& rows);
+  absl::Status BeginParts(uint64_t step, const std::vector<RowId>& rows);
   // Gives up what is being read for the step under way.
   void ForgetParts(const std::vector<RowId>& rows);
   // What the rows' losses are divided by.
@@ -277,7 +277,7 @@ class Trainer {
   const TrainerOptions options_;
   const Loss loss_;
   const std::unique_ptr<Batches> batches_;
-  std::unique_ptr<BatchReader> reader_;  // of images that take long to read
+  std::unique_ptr<BatchReader> reader_;  // of rows that take long to come
   const std::unique_ptr<Device<T>> device_;
   const std::unique_ptr<Model<T>> model_;
   TrainingPlan plan_;

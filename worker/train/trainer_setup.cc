@@ -12,7 +12,9 @@
 #include "worker/nn/build.h"
 #include "worker/train/compression.h"
 #include "worker/train/compute.h"
+#include "worker/train/image_batch_reader.h"
 #include "worker/train/model_file.h"
+#include "worker/train/served_batch_reader.h"
 #include "worker/train/trainer.h"
 
 namespace syncgrads {
@@ -27,14 +29,15 @@ constexpr const char* kDueTensor = "checkpoint due";
 // Null where rows are read in no time.
 std::unique_ptr<BatchReader> MakeReader(const v1::JobFile& job, const DataSet& data,
                                         uint32_t world_size) {
+  if (data.served != nullptr) return std::make_unique<ServedBatchReader>(data);
   const std::shared_ptr<const ImageSource>& images = data.data.shards.front().table.images;
   if (images == nullptr || !images->is_slow()) return nullptr;
   const v1::ImageNetSource& source = job.data().imagenet();
-  BatchReader::Options options;
+  ImageBatchReader::Options options;
   options.threads =
       source.readers() == 0 ? ThreadsOf(job, world_size) : static_cast<int>(source.readers());
   if (source.timeout_s() != 0) options.timeout = absl::Seconds(source.timeout_s());
-  return std::make_unique<BatchReader>(data, options);
+  return std::make_unique<ImageBatchReader>(data, options);
 }
 
 StepGuard::Options GuardOptions(const v1::JobFile& job, const TrainerOptions& options) {

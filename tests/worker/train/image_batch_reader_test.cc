@@ -1,4 +1,4 @@
-#include "worker/train/batch_reader.h"
+#include "worker/train/image_batch_reader.h"
 
 #include <gtest/gtest.h>
 
@@ -50,9 +50,9 @@ class TestImages : public ImageSource {
   size_t hanging_ ABSL_GUARDED_BY(mutex_) = kNone;
 };
 
-class BatchReaderTest : public testing::Test {
+class ImageBatchReaderTest : public testing::Test {
  protected:
-  BatchReaderTest() {
+  ImageBatchReaderTest() {
     Shard shard;
     shard.table.images = images_;
     shard.table.rows = 20;
@@ -76,12 +76,12 @@ std::vector<RowId> Rows(std::initializer_list<size_t> rows) {
   return ids;
 }
 
-TEST_F(BatchReaderTest, BatchesThatWereBegunAreTakenInAnyOrderAsTheyAreRead) {
-  BatchReader reader(data_, {.threads = 3});
+TEST_F(ImageBatchReaderTest, BatchesThatWereBegunAreTakenInAnyOrderAsTheyAreRead) {
+  ImageBatchReader reader(data_, {.threads = 3});
   for (uint64_t step = 0; step < 5; ++step) {
-    reader.Begin(step, Rows({step, 9, step + 1}), {true, 0, step});
+    SYNCGRADS_ASSERT_OK(reader.Begin(step, Rows({step, 9, step + 1}), {true, 0, step}));
   }
-  reader.Begin(3, Rows({1}), {});  // goes on as it was
+  SYNCGRADS_ASSERT_OK(reader.Begin(3, Rows({1}), {}));  // goes on as it was
   for (const uint64_t step : {3, 0, 4, 1, 2}) {
     SYNCGRADS_ASSERT_OK(reader.Take(step, features_, targets_, nullptr));
     const float n = static_cast<float>(step);
@@ -91,32 +91,32 @@ TEST_F(BatchReaderTest, BatchesThatWereBegunAreTakenInAnyOrderAsTheyAreRead) {
   }
 }
 
-TEST_F(BatchReaderTest, DamagedImagesAreLeftOutAndNamedOrRefused) {
-  BatchReader reader(data_, {.threads = 2});
+TEST_F(ImageBatchReaderTest, DamagedImagesAreLeftOutAndNamedOrRefused) {
+  ImageBatchReader reader(data_, {.threads = 2});
   DamagedImages damaged;
-  reader.Begin(0, Rows({3, 13, 4}), {});
+  SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({3, 13, 4}), {}));
   SYNCGRADS_ASSERT_OK(reader.Take(0, features_, targets_, &damaged));
   EXPECT_EQ(features_.rows(), 2);
   EXPECT_EQ(targets_, (std::vector<double>{103, 104}));
   EXPECT_EQ(damaged.count(), 1u);
   EXPECT_EQ(damaged.messages(), (std::set<std::string>{"image 13: damaged"}));
-  reader.Begin(1, Rows({3, 13, 4}), {});
+  SYNCGRADS_ASSERT_OK(reader.Begin(1, Rows({3, 13, 4}), {}));
   ExpectError(reader.Take(1, features_, targets_, nullptr), absl::StatusCode::kDataLoss,
               {"image 13"});
   // A broken disk is no damaged image.
-  reader.Begin(2, Rows({14}), {});
+  SYNCGRADS_ASSERT_OK(reader.Begin(2, Rows({14}), {}));
   ExpectError(reader.Take(2, features_, targets_, &damaged), absl::StatusCode::kInternal,
               {"image 14"});
 }
 
-TEST_F(BatchReaderTest, AnInputThatHangsIsNamedAfterItsTime) {
+TEST_F(ImageBatchReaderTest, AnInputThatHangsIsNamedAfterItsTime) {
   images_->Hang(7);
-  BatchReader reader(data_, {.threads = 2, .timeout = absl::Seconds(1)});
-  reader.Begin(0, Rows({6, 7, 8}), {});
+  ImageBatchReader reader(data_, {.threads = 2, .timeout = absl::Seconds(1)});
+  SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({6, 7, 8}), {}));
   ExpectError(reader.Take(0, features_, targets_, nullptr), absl::StatusCode::kDeadlineExceeded,
               {"image 7 was not read within 1s", "batch of 3"});
   images_->Release();
-  reader.Begin(1, Rows({7}), {});
+  SYNCGRADS_ASSERT_OK(reader.Begin(1, Rows({7}), {}));
   SYNCGRADS_EXPECT_OK(reader.Take(1, features_, targets_, nullptr));
 }
 

@@ -1,4 +1,4 @@
-#include "worker/train/batch_reader.h"
+#include "worker/train/image_batch_reader.h"
 
 #include <deque>
 #include <map>
@@ -40,7 +40,7 @@ constexpr absl::Duration kEndGrace = absl::Seconds(5);
 
 }  // namespace
 
-struct BatchReader::State {
+struct ImageBatchReader::State {
   Mutex mutex;
   CondVar changed;
   std::deque<Task> tasks ABSL_GUARDED_BY(mutex);
@@ -52,7 +52,7 @@ struct BatchReader::State {
   void ReadAll();
 };
 
-void BatchReader::State::ReadAll() {
+void ImageBatchReader::State::ReadAll() {
   while (true) {
     Task task;
     {
@@ -82,7 +82,7 @@ void BatchReader::State::ReadAll() {
   }
 }
 
-BatchReader::BatchReader(const DataSet& data, const Options& options)
+ImageBatchReader::ImageBatchReader(const DataSet& data, const Options& options)
     : data_(data), options_(options), state_(std::make_shared<State>()) {
   {
     MutexLock lock(state_->mutex);
@@ -93,7 +93,7 @@ BatchReader::BatchReader(const DataSet& data, const Options& options)
   }
 }
 
-BatchReader::~BatchReader() {
+ImageBatchReader::~ImageBatchReader() {
   bool all_ended = false;
   {
     MutexLock lock(state_->mutex);
@@ -113,10 +113,11 @@ BatchReader::~BatchReader() {
   }
 }
 
-void BatchReader::Begin(uint64_t batch, const std::vector<RowId>& rows, const ImageUse& use) {
+absl::Status ImageBatchReader::Begin(uint64_t batch, const std::vector<RowId>& rows,
+                                     const ImageUse& use) {
   MutexLock lock(state_->mutex);
   const auto [it, is_new] = state_->batches.try_emplace(batch);
-  if (!is_new) return;
+  if (!is_new) return absl::OkStatus();
   it->second.rows = rows;
   it->second.images.resize(rows.size());
   it->second.missing = rows.size();
@@ -125,16 +126,17 @@ void BatchReader::Begin(uint64_t batch, const std::vector<RowId>& rows, const Im
     state_->tasks.push_back({table.images, table.first_image + rows[i].row, use, batch, i});
   }
   state_->changed.NotifyAll();
+  return absl::OkStatus();
 }
 
-void BatchReader::Forget(uint64_t batch) {
+void ImageBatchReader::Forget(uint64_t batch) {
   MutexLock lock(state_->mutex);
   state_->batches.erase(batch);
 }
 
 template <typename T>
-absl::Status BatchReader::Take(uint64_t batch, Matrix<T>& features, std::vector<double>& targets,
-                               DamagedImages* damaged) {
+absl::Status ImageBatchReader::TakeAs(uint64_t batch, Matrix<T>& features,
+                                      std::vector<double>& targets, DamagedImages* damaged) {
   Batch taken;
   {
     MutexLock lock(state_->mutex);
@@ -175,9 +177,14 @@ absl::Status BatchReader::Take(uint64_t batch, Matrix<T>& features, std::vector<
   return absl::OkStatus();
 }
 
-template absl::Status BatchReader::Take(uint64_t, Matrix<float>&, std::vector<double>&,
-                                        DamagedImages*);
-template absl::Status BatchReader::Take(uint64_t, Matrix<double>&, std::vector<double>&,
-                                        DamagedImages*);
+absl::Status ImageBatchReader::Take(uint64_t batch, Matrix<float>& features,
+                                    std::vector<double>& targets, DamagedImages* damaged) {
+  return TakeAs(batch, features, targets, damaged);
+}
+
+absl::Status ImageBatchReader::Take(uint64_t batch, Matrix<double>& features,
+                                    std::vector<double>& targets, DamagedImages* damaged) {
+  return TakeAs(batch, features, targets, damaged);
+}
 
 }  // namespace syncgrads

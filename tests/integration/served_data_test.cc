@@ -1,0 +1,87 @@
+// Workers without the data, and a process that serves it to them.
+
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "tests/integration/cluster.h"
+
+namespace syncgrads::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A ps-worker that serves the job's data, and where.
+struct DataServer {
+  std::unique_ptr<Process> process;
+  std::string address;
+};
+
+DataServer ServeData(const std::string& job) {
+  auto started = Process::Start(
+      {.program = "worker/ps-worker", .args = {absl::StrCat("--job=", job), "--serve_data=0"}});
+  EXPECT_TRUE(started.ok()) << started.status();
+  DataServer server = {*std::move(started), ""};
+  const auto line = server.process->WaitForLine(" on port ", kLongEnough);
+  EXPECT_TRUE(line.ok()) << line.status();
+  if (line.ok()) server.address = absl::StrCat("127.0.0.1:", line->substr(line->rfind(' ') + 1));
+  return server;
+}
+
+// The file `job` with `change` made to it, as TemporaryPath(name).
+std::string ChangeJob(const std::string& job, const std::string& name,
+                      const std::function<void(v1::JobFile&)>& change) {
+  v1::JobFile file;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(ReadFileOrDie(job), &file));
+  change(file);
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(file, &text);
+  return WriteTemporaryFile(name, text);
+}
+
+TEST(ServedDataTest, WorkersWithoutTheFileTrainAsThoseWithIt) {
+  // The same job file in two directories, of which one has the table.
+  const std::string table = TemporaryPath("with/iris.csv");
+  std::string source;
+  const std::string own =
+      WriteIrisJob("served", [&](v1::JobFile& file) { source = file.data().table().path(); });
+  const auto relative = [](v1::JobFile& file) {
+    file.mutable_data()->mutable_table()->set_path("iris.csv");
+  };
+  const std::string with = ChangeJob(own, "with/served.job", relative);
+  std::filesystem::copy_file(source, table, std::filesystem::copy_options::overwrite_existing);
+  const DataServer server = ServeData(with);
+  const std::string without = ChangeJob(own, "without/served.job", [&](v1::JobFile& file) {
+    relative(file);
+    file.mutable_data()->add_served_from(server.address);
+  });
+  Cluster cluster(1);
+  const std::vector<std::string> read = TrainOn(cluster, with, 3);
+  EXPECT_EQ(TrainOn(cluster, without, 3), read);
+  server.process->Kill(SIGTERM);
+  EXPECT_EQ(WaitFor(*server.process), ExitCode(0)) << server.process->output();
+}
+
+TEST(ServedDataTest, AWorkerWhoseDataIsGoneSaysSo) {
+  const std::string own = WriteLongJob("cut_off", 1'000'000);
+  const DataServer server = ServeData(own);
+  const std::string served = ChangeJob(own, "cut_off_served.job", [&](v1::JobFile& file) {
+    file.mutable_data()->add_served_from(server.address);
+  });
+  Cluster cluster(1);
+  const auto worker = cluster.StartWorker(served, 0, 1, {"--timeout=20s"});
+  ASSERT_TRUE(worker->WaitForLine("cut_off: 3000 rows", kLongEnough).ok()) << worker->output();
+  server.process->Kill(SIGKILL);
+  EXPECT_EQ(WaitFor(*worker), ExitCode(200)) << worker->output();
+  EXPECT_THAT(worker->output(), HasSubstr(absl::StrCat("data server ", server.address)));
+}
+
+}  // namespace
+}  // namespace syncgrads::testing

@@ -1,0 +1,265 @@
+// Rows that one process reads and another trains on; here both are this one.
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/served_data.grpc.pb.h"
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
+#include "worker/data_service/data_client.h"
+#include "worker/data_service/data_server.h"
+#include "worker/job/job_file.h"
+#include "worker/train/data_set.h"
+#include "worker/train/served_batch_reader.h"
+
+namespace syncgrads {
+namespace {
+
+// Instrumented programs on a busy machine are slow.
+constexpr absl::Duration kLongEnough = absl::Minutes(1);
+
+Job PointsJob(uint64_t rows = 100) {
+  const auto job = ParseJobFile(absl::StrCat(R"(
+      name: "points"
+      data { generated { rows: )",
+                                             rows, R"( seed: 3 } shards: 4 holdout_every: 5 }
+      model { layers { dense { outputs: 1 } } }
+      loss { sigmoid_cross_entropy {} }
+      optimizer { sgd {} }
+      batch_size: 8
+      epochs: 1)"),
+                                "points.job");
+  SYNCGRADS_EXPECT_OK(job);
+  return *job;
+}
+
+class DataServiceTest : public testing::Test {
+ protected:
+  void Serve(const Job& job) {
+    auto server = DataServer::Start({job, "secret"});
+    SYNCGRADS_ASSERT_OK(server);
+    server_ = std::move(*server);
+    address_ = absl::StrCat("127.0.0.1:", server_->port());
+  }
+
+  // The job of a worker that reads no files.
+  Job ServedJob(Job job, const std::string& token = "secret",
+                absl::Duration timeout = kLongEnough) const {
+    job.file.mutable_data()->add_served_from(address_);
+    job.data_host = ConnectToDataHosts(job.file, token, timeout);
+    return job;
+  }
+
+  std::unique_ptr<DataServer> server_;
+  std::string address_;
+};
+
+constexpr ServedDataRequest kSecondOfTwo = {1, 2, 0, TargetKind::kClass};
+
+TEST_F(DataServiceTest, ServedRowsAreThoseThatAWorkerWouldHaveRead) {
+  const Job job = PointsJob();
+  Serve(job);
+  const auto read = LoadRows(job, kSecondOfTwo);
+  const auto served = LoadRows(ServedJob(job), kSecondOfTwo);
+  SYNCGRADS_ASSERT_OK(read);
+  SYNCGRADS_ASSERT_OK(served);
+  EXPECT_EQ(served->features, read->features);
+  EXPECT_EQ(served->shape, read->shape);
+  EXPECT_EQ(served->data.total_shards, 4u);
+  ASSERT_EQ(served->data.shards.size(), 2u);
+  EXPECT_EQ(served->data.shards[1].number, 3u);
+  const std::vector<RowId> rows = RowsOf(served->data, 5, /*held_out=*/false);
+  ASSERT_EQ(rows, RowsOf(read->data, 5, /*held_out=*/false));
+  Matrix<float> ours, theirs;
+  std::vector<double> our_targets, their_targets;
+  SYNCGRADS_ASSERT_OK(FillBatch(*read, rows, ImageUse(), ours, our_targets, nullptr));
+  SYNCGRADS_ASSERT_OK(FillBatch(*served, rows, ImageUse(), theirs, their_targets, nullptr));
+  EXPECT_EQ(theirs, ours);
+  EXPECT_EQ(their_targets, our_targets);
+  // Of ranges of F32 rows nothing is lost either: the layer that takes them is F32.
+  SoleWorker alone;
+  const auto our_ranges = FindRanges(*read, 5, alone);
+  const auto their_ranges = FindRanges(*served, 5, alone);
+  SYNCGRADS_ASSERT_OK(our_ranges);
+  SYNCGRADS_ASSERT_OK(their_ranges);
+  for (size_t i = 0; i < our_ranges->minimum.size(); ++i) {
+    EXPECT_EQ(static_cast<float>(their_ranges->minimum[i]),
+              static_cast<float>(our_ranges->minimum[i]));
+  }
+}
+
+TEST_F(DataServiceTest, BatchesAreAskedForAheadAndTakenInAnyOrder) {
+  const Job job = PointsJob();
+  Serve(job);
+  const auto served = LoadRows(ServedJob(job), kSecondOfTwo);
+  SYNCGRADS_ASSERT_OK(served);
+  ServedBatchReader reader(*served);
+  for (uint64_t batch = 0; batch < 4; ++batch) {
+    SYNCGRADS_ASSERT_OK(reader.Begin(batch, {{0, batch}, {1, batch}}, ImageUse()));
+  }
+  reader.Forget(2);
+  Matrix<float> features, again;
+  std::vector<double> targets;
+  for (const uint64_t batch : {3, 0, 1}) {
+    SYNCGRADS_ASSERT_OK(reader.Take(batch, features, targets, nullptr));
+    const RowId rows[] = {{0, batch}, {1, batch}};
+    SYNCGRADS_ASSERT_OK(FillBatch(*served, rows, ImageUse(), again, targets, nullptr));
+    EXPECT_EQ(features, again) << batch;
+  }
+  ExpectError(reader.Take(2, features, targets, nullptr), absl::StatusCode::kInternal,
+              {"batch 2 has not been begun"});
+}
+
+TEST_F(DataServiceTest, OthersAreRefusedAndToldWhy) {
+  const Job job = PointsJob();
+  Serve(job);
+  ExpectError(LoadRows(ServedJob(job, "guess"), kSecondOfTwo), absl::StatusCode::kPermissionDenied,
+              {address_, "another token"});
+  Job other = job;
+  other.file.set_name("lines");
+  ExpectError(LoadRows(ServedJob(other), kSecondOfTwo), absl::StatusCode::kFailedPrecondition,
+              {address_, "\"lines\"", "\"points\""});
+  other = job;
+  other.file.mutable_data()->mutable_generated()->set_seed(4);
+  ExpectError(LoadRows(ServedJob(other), kSecondOfTwo), absl::StatusCode::kFailedPrecondition,
+              {"seed: 4", "seed: 3"});
+  ExpectError(LoadRows(ServedJob(job), {0, 9, 0, TargetKind::kClass}),
+              absl::StatusCode::kInvalidArgument, {"9 workers", "4"});
+}
+
+TEST_F(DataServiceTest, RowsThatThereAreNotAreRefused) {
+  const Job job = PointsJob();
+  Serve(job);
+  for (const RowId row : {RowId{2, 0}, RowId{0, 25}}) {
+    const auto served = LoadRows(ServedJob(job), kSecondOfTwo);
+    SYNCGRADS_ASSERT_OK(served);
+    const auto asked = served->served->Ask({row}, ImageUse());
+    SYNCGRADS_ASSERT_OK(asked);
+    ExpectError(served->served->Take(*asked), absl::StatusCode::kInvalidArgument,
+                {address_, absl::StrCat("no row ", row.row, " of shard ", row.shard)});
+  }
+}
+
+TEST_F(DataServiceTest, AServerThatDiesInTheMiddleIsNamed) {
+  const Job job = PointsJob();
+  Serve(job);
+  const auto served = LoadRows(ServedJob(job), kSecondOfTwo);
+  SYNCGRADS_ASSERT_OK(served);
+  const auto first = served->served->Ask({{0, 0}}, ImageUse());
+  SYNCGRADS_ASSERT_OK(first);
+  SYNCGRADS_ASSERT_OK(served->served->Take(*first));
+  server_.reset();
+  absl::Status status;
+  const auto second = served->served->Ask({{0, 1}}, ImageUse());
+  status = second.ok() ? served->served->Take(*second).status() : second.status();
+  ExpectError(status, absl::StatusCode::kUnavailable, {address_});
+}
+
+TEST_F(DataServiceTest, WhoeverIsWaitedForInVainIsNamed) {
+  Serve(PointsJob());
+  server_.reset();  // nobody listens there now
+  ExpectError(LoadRows(ServedJob(PointsJob(), "secret", absl::Milliseconds(300)), kSecondOfTwo),
+              absl::StatusCode::kDeadlineExceeded,
+              {address_, "has not said which rows it has within 300ms"});
+}
+
+// The call itself, by a worker that takes its time.
+class SlowWorker {
+ public:
+  SlowWorker(const std::string& address, const Job& job)
+      : stub_(v1::ServedData::NewStub(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + kLongEnough));
+    stream_ = stub_->Serve(&context_);
+    v1::ServedDataRequest request;
+    v1::OpenServedData& open = *request.mutable_open();
+    open.set_token("secret");
+    open.set_job(job.file.name());
+    *open.mutable_data() = job.file.data();
+    open.set_world_size(1);
+    open.set_dtype(v1::F64);
+    EXPECT_TRUE(stream_->Write(request));
+    EXPECT_TRUE(Read().has_opened());
+  }
+
+  // Asks for so many rows of the first shard.
+  void Ask(uint64_t rows) {
+    v1::ServedDataRequest request;
+    for (uint64_t row = 0; row < rows; ++row) {
+      request.mutable_ask()->add_shards(0);
+      request.mutable_ask()->add_rows(row);
+    }
+    EXPECT_TRUE(stream_->Write(request));
+  }
+
+  v1::ServedDataReply Read() {
+    v1::ServedDataReply reply;
+    EXPECT_TRUE(stream_->Read(&reply));
+    return reply;
+  }
+
+  grpc::Status Finish() { return stream_->Finish(); }
+  void WritesDone() { EXPECT_TRUE(stream_->WritesDone()); }
+
+ private:
+  const std::unique_ptr<v1::ServedData::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::ServedDataRequest, v1::ServedDataReply>> stream_;
+};
+
+TEST_F(DataServiceTest, TheEndIsMarkedWithTheNumberOfBatches) {
+  const Job job = PointsJob();
+  Serve(job);
+  SlowWorker worker(address_, job);
+  for (int i = 0; i < 3; ++i) worker.Ask(2);
+  worker.WritesDone();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(worker.Read().rows().features().size(), 2 * 2 * sizeof(double));
+  }
+  const v1::ServedDataReply last = worker.Read();
+  ASSERT_TRUE(last.has_end());
+  EXPECT_EQ(last.end().batches(), 3u);
+  EXPECT_TRUE(worker.Finish().ok());
+}
+
+TEST_F(DataServiceTest, ASlowWorkerCostsTheServerNoMoreMemory) {
+  // Batches of 2 MiB: a connection holds but few on its way, and many asks.
+  constexpr uint64_t kRows = 64, kColumns = 4096, kBatches = 40;
+  std::string row, header;
+  for (uint64_t i = 0; i < kColumns; ++i) {
+    absl::StrAppend(&header, "c", i, ",");
+    absl::StrAppend(&row, i % 10, ",");
+  }
+  std::string table = header + "t\n";
+  for (uint64_t i = 0; i < kRows; ++i) absl::StrAppend(&table, row, "1\n");
+  const TemporaryDirectory directory;
+  directory.Write("wide.csv", table);
+  Job job = PointsJob();
+  job.directory = directory.path();
+  job.file.mutable_data()->mutable_table()->set_path("wide.csv");
+  job.file.mutable_data()->set_target("t");
+  job.file.mutable_data()->set_shards(1);
+  Serve(job);
+  SlowWorker slow(address_, job);
+  SlowWorker quick(address_, job);
+  for (uint64_t i = 0; i < kBatches; ++i) slow.Ask(kRows);
+  slow.WritesDone();
+  for (uint64_t taken = 1; taken <= kBatches; ++taken) {
+    EXPECT_EQ(slow.Read().rows().features().size(), kRows * kColumns * sizeof(double));
+    // The server has time to make more, and does for another worker.
+    quick.Ask(kRows);
+    EXPECT_EQ(quick.Read().rows().features().size(), kRows * kColumns * sizeof(double));
+    // Some are on their way, in the buffers of both sides.
+    EXPECT_LE(server_->batches_made(), 2 * taken + 6);
+  }
+  EXPECT_TRUE(slow.Read().has_end());
+  EXPECT_TRUE(slow.Finish().ok());
+}
+
+}  // namespace
+}  // namespace syncgrads

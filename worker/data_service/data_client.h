@@ -1,0 +1,22 @@
+// Rows from a data server.
+
+#ifndef SYNCGRADS_WORKER_DATA_SERVICE_DATA_CLIENT_H_
+#define SYNCGRADS_WORKER_DATA_SERVICE_DATA_CLIENT_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "proto/job.pb.h"
+#include "worker/data/served_rows.h"
+
+namespace syncgrads {
+
+// The hosts that `job`'s data.served_from names, of which there is at least one. `timeout`
+// is for each wait: until one listens and has read the data, and for each batch.
+std::shared_ptr<const DataHost> ConnectToDataHosts(const v1::JobFile& job, const std::string& token,
+                                                   absl::Duration timeout);
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_DATA_SERVICE_DATA_CLIENT_H_

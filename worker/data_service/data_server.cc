@@ -1,0 +1,117 @@
+#include "worker/data_service/data_server.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <chrono>
+#include <new>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "proto/served_data.grpc.pb.h"
+#include "worker/data_service/served_rows_maker.h"
+
+namespace syncgrads {
+namespace {
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+absl::Status OutOfMemory(absl::string_view to_do) {
+  return absl::ResourceExhaustedError(absl::StrCat("the data server has no memory ", to_do));
+}
+
+}  // namespace
+
+class DataServer::Service : public v1::ServedData::Service {
+ public:
+  explicit Service(Options options) : options_(std::move(options)) {
+    options_.job.data_host = nullptr;
+  }
+
+  uint64_t batches_made() const { return batches_made_.load(); }
+
+  grpc::Status Serve(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::ServedDataReply, v1::ServedDataRequest>* stream) override {
+    try {
+      return ToGrpc(ServeWorker(*context, *stream));
+    } catch (const std::bad_alloc&) {
+      return ToGrpc(OutOfMemory("to serve this worker's rows"));
+    }
+  }
+
+ private:
+  using Stream = grpc::ServerReaderWriter<v1::ServedDataReply, v1::ServedDataRequest>;
+
+  absl::Status ServeWorker(grpc::ServerContext& context, Stream& stream) {
+    v1::ServedDataRequest request;
+    if (!stream.Read(&request) || !request.has_open()) {
+      return absl::InvalidArgumentError("a worker opens the data first");
+    }
+    if (request.open().token() != options_.token) {
+      return absl::PermissionDeniedError("this data is served to whoever has another token");
+    }
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<ServedRowsMaker> maker,
+                               ServedRowsMaker::Open(options_.job, request.open()));
+    v1::ServedDataReply reply;
+    *reply.mutable_opened() = maker->Describe();
+    bool goes_on = stream.Write(reply);
+    uint64_t batches = 0;
+    while (goes_on && stream.Read(&request)) {
+      if (!request.has_ask()) return absl::InvalidArgumentError("the data has been opened already");
+      SYNCGRADS_ASSIGN_OR_RETURN(*reply.mutable_rows(), maker->Make(request.ask()));
+      ++batches_made_;
+      ++batches;
+      // Waits until the worker has room for it.
+      goes_on = stream.Write(reply);
+    }
+    if (context.IsCancelled()) return absl::CancelledError("the worker has gone");
+    reply.mutable_end()->set_batches(batches);
+    stream.Write(reply);
+    return absl::OkStatus();
+  }
+
+  Options options_;
+  std::atomic<uint64_t> batches_made_{0};
+};
+
+struct DataServer::Listening {
+  std::unique_ptr<grpc::Server> server;
+  int port = 0;
+};
+
+DataServer::DataServer() = default;
+
+DataServer::~DataServer() {
+  // At once: workers see that it is gone.
+  if (listening_ != nullptr) listening_->server->Shutdown(std::chrono::system_clock::now());
+}
+
+absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
+  auto server = absl::WrapUnique(new DataServer());
+  const uint16_t port = options.port;
+  server->service_ = std::make_unique<Service>(std::move(options));
+  auto listening = std::make_unique<Listening>();
+  grpc::ServerBuilder builder;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort(absl::StrCat("[::]:", port), grpc::InsecureServerCredentials(),
+                           &listening->port);
+  builder.SetMaxReceiveMessageSize(-1);
+  builder.RegisterService(server->service_.get());
+  listening->server = builder.BuildAndStart();
+  if (listening->server == nullptr || listening->port == 0) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on port ", port));
+  }
+  server->listening_ = std::move(listening);
+  return server;
+}
+
+uint16_t DataServer::port() const { return static_cast<uint16_t>(listening_->port); }
+
+uint64_t DataServer::batches_made() const { return service_->batches_made(); }
+
+}  // namespace syncgrads

@@ -1,0 +1,159 @@
+#include "worker/data_service/served_rows_maker.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "worker/train/compute.h"
+
+namespace syncgrads {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+
+v1::DataSpec WithoutHosts(v1::DataSpec data) {
+  data.clear_served_from();
+  return data;
+}
+
+absl::Status CheckSameJob(const v1::JobFile& job, const v1::OpenServedData& request) {
+  if (request.job() != job.name()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the worker's job is \"", request.job(), "\", the data is that of \"", job.name(), "\""));
+  }
+  const v1::DataSpec ours = WithoutHosts(job.data());
+  const v1::DataSpec theirs = WithoutHosts(request.data());
+  if (MessageDifferencer::Equals(ours, theirs)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the worker's data is { ", theirs.ShortDebugString(), " }, this server's { ",
+                   ours.ShortDebugString(), " }"));
+}
+
+absl::StatusOr<TargetKind> TargetKindOf(v1::OpenServedData::Targets targets) {
+  switch (targets) {
+    case v1::OpenServedData::NONE:
+      return TargetKind::kNone;
+    case v1::OpenServedData::NUMBERS:
+      return TargetKind::kNumber;
+    case v1::OpenServedData::CLASSES:
+      return TargetKind::kClass;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("there are no targets ", targets));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServedRowsMaker>> ServedRowsMaker::Open(
+    const Job& job, const v1::OpenServedData& request) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckSameJob(job.file, request));
+  if (request.dtype() != v1::F32 && request.dtype() != v1::F64) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("features are F32 or F64, not ", v1::DType_Name(request.dtype())));
+  }
+  if (request.owners() == 0 && request.rank() >= request.world_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", request.rank(), " of ", request.world_size(), " workers"));
+  }
+  ServedDataRequest rows = {request.rank(), request.world_size(), request.owners(),
+                            TargetKind::kNone};
+  if (request.owners() > 0) {
+    rows.rank = 0;
+    rows.world_size = 1;
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(rows.target_kind, TargetKindOf(request.targets()));
+  SYNCGRADS_ASSIGN_OR_RETURN(DataSet data, LoadRows(job, rows));
+  const uint32_t readers = job.file.data().imagenet().readers();
+  const int threads =
+      readers > 0 ? static_cast<int>(readers) : ThreadsOf(job.file, std::max(rows.world_size, 1u));
+  return absl::WrapUnique(new ServedRowsMaker(std::move(data), request.dtype(), threads));
+}
+
+v1::OpenedServedData ServedRowsMaker::Describe() const {
+  v1::OpenedServedData opened;
+  opened.set_total_shards(data_.data.total_shards);
+  opened.mutable_features()->Assign(data_.features.begin(), data_.features.end());
+  opened.set_is_image(data_.shape.is_image);
+  opened.set_channels(data_.shape.channels);
+  opened.set_height(data_.shape.height);
+  opened.set_width(data_.shape.width);
+  for (const Shard& shard : data_.data.shards) {
+    v1::ServedShard& to = *opened.add_shards();
+    to.set_number(shard.number);
+    to.set_rows(shard.table.rows);
+    to.mutable_targets()->Assign(shard.table.targets.begin(), shard.table.targets.end());
+    to.mutable_weights()->Assign(shard.table.weights.begin(), shard.table.weights.end());
+    for (const ClassName& one : shard.table.classes) {
+      v1::ServedClass& to_class = *to.add_classes();
+      to_class.set_name(one.name);
+      to_class.set_place(one.place);
+    }
+  }
+  return opened;
+}
+
+absl::StatusOr<v1::RowsAskedFor> ServedRowsMaker::Make(const v1::AskForRows& ask) {
+  if (ask.shards_size() != ask.rows_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("rows were asked for with ", ask.rows_size(),
+                                                   " numbers and ", ask.shards_size(), " shards"));
+  }
+  std::vector<RowId> rows;
+  for (int i = 0; i < ask.rows_size(); ++i) {
+    const RowId row = {ask.shards(i), ask.rows(i)};
+    const std::vector<Shard>& shards = data_.data.shards;
+    if (row.shard >= shards.size() || row.row >= shards[row.shard].table.rows) {
+      return absl::InvalidArgumentError(absl::StrCat("there is no row ", row.row, " of shard ",
+                                                     row.shard, " of ", shards.size()));
+    }
+    rows.push_back(row);
+  }
+  const ImageUse use = {ask.training(), ask.seed(), ask.step()};
+  return dtype_ == v1::F64 ? MakeAs<double>(rows, use) : MakeAs<float>(rows, use);
+}
+
+template <typename T>
+absl::StatusOr<v1::RowsAskedFor> ServedRowsMaker::MakeAs(const std::vector<RowId>& rows,
+                                                         const ImageUse& use) {
+  const uint64_t row_bytes = static_cast<uint64_t>(data_.shape.size()) * sizeof(T);
+  if (rows.size() * row_bytes > kMostBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a batch of ", rows.size(), " rows has ", rows.size() * row_bytes, " bytes, at most ",
+        kMostBytes, " are served at a time: make batch_size smaller, or accumulate larger"));
+  }
+  v1::RowsAskedFor made;
+  std::string& features = *made.mutable_features();
+  features.resize(rows.size() * row_bytes);
+  std::vector<absl::Status> read(rows.size());
+  const int parts = static_cast<int>(std::min<size_t>(pool_.threads(), rows.size()));
+  pool_.Run(parts, [&](int part) {
+    // Of strings it is not known that numbers may lie in them.
+    std::vector<T> row(static_cast<size_t>(data_.shape.size()));
+    for (size_t i = static_cast<size_t>(part); i < rows.size(); i += static_cast<size_t>(parts)) {
+      read[i] = FillRow(data_, rows[i], use, row.data());
+      std::memcpy(&features[i * row_bytes], row.data(), row_bytes);
+    }
+  });
+  size_t filled = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!read[i].ok()) {
+      if (!IsDamagedImage(read[i])) return read[i];
+      made.add_left_out(static_cast<uint32_t>(i));
+      made.add_reasons(std::string(read[i].message()));
+      continue;
+    }
+    if (filled < i)
+      std::memmove(&features[filled * row_bytes], &features[i * row_bytes], row_bytes);
+    ++filled;
+  }
+  features.resize(filled * row_bytes);
+  return made;
+}
+
+}  // namespace syncgrads

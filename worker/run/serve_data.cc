@@ -1,0 +1,25 @@
+#include "worker/run/serve_data.h"
+
+#include <memory>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "common/status_macros.h"
+#include "worker/data_service/data_server.h"
+
+namespace syncgrads {
+
+absl::Status ServeData(const Job& job, uint16_t port, const std::string& token, StopSignal& stop,
+                       std::ostream& out) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<DataServer> server,
+                             DataServer::Start({job, token, port}));
+  absl::Notification told_to_stop;
+  const StopSignal::LastResort at_once(
+      stop, [&] { told_to_stop.Notify(); }, absl::ZeroDuration());
+  out << "ps-worker serves the data of " << job.file.name() << " on port " << server->port()
+      << std::endl;
+  told_to_stop.WaitForNotification();
+  return absl::OkStatus();
+}
+
+}  // namespace syncgrads

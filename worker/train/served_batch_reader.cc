@@ -1,0 +1,52 @@
+#include "worker/train/served_batch_reader.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+
+ServedBatchReader::~ServedBatchReader() {
+  for (const auto& [batch, begun] : begun_) data_.served->Forget(begun.asked);
+}
+
+absl::Status ServedBatchReader::Begin(uint64_t batch, const std::vector<RowId>& rows,
+                                      const ImageUse& use) {
+  if (begun_.contains(batch)) return absl::OkStatus();
+  SYNCGRADS_ASSIGN_OR_RETURN(const uint64_t asked, data_.served->Ask(rows, use));
+  begun_[batch] = {asked, rows};
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status ServedBatchReader::TakeAs(uint64_t batch, Matrix<T>& features,
+                                       std::vector<double>& targets, DamagedImages* damaged) {
+  const auto it = begun_.find(batch);
+  if (it == begun_.end()) {
+    return absl::InternalError(absl::StrCat("batch ", batch, " has not been begun"));
+  }
+  const Begun begun = std::move(it->second);
+  begun_.erase(it);
+  SYNCGRADS_ASSIGN_OR_RETURN(const ServedBatch served, data_.served->Take(begun.asked));
+  return FillServed(data_, begun.rows, served, features, targets, damaged);
+}
+
+absl::Status ServedBatchReader::Take(uint64_t batch, Matrix<float>& features,
+                                     std::vector<double>& targets, DamagedImages* damaged) {
+  return TakeAs(batch, features, targets, damaged);
+}
+
+absl::Status ServedBatchReader::Take(uint64_t batch, Matrix<double>& features,
+                                     std::vector<double>& targets, DamagedImages* damaged) {
+  return TakeAs(batch, features, targets, damaged);
+}
+
+void ServedBatchReader::Forget(uint64_t batch) {
+  const auto it = begun_.find(batch);
+  if (it == begun_.end()) return;
+  data_.served->Forget(it->second.asked);
+  begun_.erase(it);
+}
+
+}  // namespace syncgrads
