@@ -146,7 +146,7 @@ int main(int argc, char** argv) {
       syncgrads::RunWorkers(options, count,
                             {std::cout, isatty(STDOUT_FILENO) != 0, stop, syncgrads::Clock::Real(),
                              [](const char* name) -> const char* { return std::getenv(name); },
-                             syncgrads::NoCustomLayers(), syncgrads::CudaAccelerators()});
+                             syncgrads::NoExtensions(), syncgrads::CudaAccelerators()});
   std::vector<int> codes;
   for (uint32_t i = 0; i < count; ++i) {
     const auto& [status, membership] = outcomes[i];

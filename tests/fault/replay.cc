@@ -63,7 +63,9 @@ class Replayed {
   }
 
  private:
-  explicit Replayed(Job job) : job_(std::move(job)), loss_(BuildLoss(job_.file.loss())) {}
+  explicit Replayed(Job job)
+      : job_(std::move(job)),
+        loss_(*BuildLoss(job_.file.loss(), /*outputs=*/1, NoCustomLosses())) {}
 
   bool dealt() const { return job_.file.data().mode() == v1::DataSpec::DEALT; }
   bool waits_for_all() const { return !job_.file.consistency().has_quorum(); }

@@ -195,7 +195,8 @@ absl::StatusOr<bool> HasShardDirectories(const v1::DataSpec& spec, const Storage
 
 absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec,
                                       const std::shared_ptr<const Storage>& storage,
-                                      TargetKind target_kind, uint32_t rank, uint32_t world_size) {
+                                      TargetKind target_kind, uint32_t rank, uint32_t world_size,
+                                      const CustomReaders& readers) {
   const TableColumns columns = {{spec.features().begin(), spec.features().end()},
                                 spec.target(),
                                 target_kind,
@@ -204,6 +205,12 @@ absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec,
     return CutRanges(spec, spec.generated().rows(), rank, world_size, [&](const RowRange& range) {
       return GeneratePoints(spec.generated().seed(), range.begin, range.end, columns);
     });
+  }
+  if (spec.has_custom()) {
+    const CustomReaderOptions options = {
+        {spec.custom().settings().begin(), spec.custom().settings().end()}, columns, storage};
+    SYNCGRADS_ASSIGN_OR_RETURN(const Table table, readers.Read(spec.custom().kind(), options));
+    return CutTable(spec, table, rank, world_size);
   }
   if (!spec.has_table()) {
     SYNCGRADS_ASSIGN_OR_RETURN(const Table table, ReadBinary(spec, storage, target_kind));

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
+#include "worker/data/custom_readers.h"
 #include "worker/data/table.h"
 #include "worker/storage/storage.h"
 
@@ -63,7 +64,8 @@ absl::StatusOr<bool> HasShardDirectories(const v1::DataSpec& spec, const Storage
 //   others           as the reader
 absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec,
                                       const std::shared_ptr<const Storage>& storage,
-                                      TargetKind target_kind, uint32_t rank, uint32_t world_size);
+                                      TargetKind target_kind, uint32_t rank, uint32_t world_size,
+                                      const CustomReaders& readers = NoCustomReaders());
 
 }  // namespace syncgrads
 

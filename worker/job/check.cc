@@ -114,7 +114,7 @@ absl::Status CheckWeightColumn(const v1::JobFile& file, const Field& root) {
   if (!needed && !name.empty()) {
     return column.Error(absl::StrCat("is \"", name, "\", but loss.normalisation is not BY_COLUMN"));
   }
-  if (needed && !file.data().has_table()) {
+  if (needed && !file.data().has_table() && !file.data().has_custom()) {
     return column.Error(absl::StrCat("is \"", name, "\", and only tables have such columns"));
   }
   for (const std::string& feature : file.data().features()) {
@@ -195,8 +195,10 @@ absl::Status CheckCheckpoint(const v1::JobFile& file, const Field& root) {
     return field.Member("best").Error(
         absl::StrCat("is ", best, ", but data.holdout_every is 0: no rows are held out"));
   }
-  if (checkpoint.best() == v1::Checkpoint::ACCURACY && file.loss().has_squared_error()) {
-    return field.Member("best").Error("is ACCURACY, but with loss.squared_error there is none");
+  const bool numbers = file.loss().has_squared_error() ||
+                       file.loss().custom().targets() == v1::CustomLossSpec::NUMBERS;
+  if (checkpoint.best() == v1::Checkpoint::ACCURACY && numbers) {
+    return field.Member("best").Error("is ACCURACY, but targets are numbers: there is none");
   }
   return absl::OkStatus();
 }

@@ -158,12 +158,18 @@ absl::Status CheckData(const v1::DataSpec& data, const Field& field) {
     case v1::DataSpec::kImagenet:
       SYNCGRADS_RETURN_IF_ERROR(CheckImageNet(data.imagenet(), field.Member("imagenet")));
       break;
+    case v1::DataSpec::kCustom:
+      if (data.custom().kind().empty()) {
+        return field.Member("custom").Member("kind").Error("is missing: what a reader is called");
+      }
+      break;
     case v1::DataSpec::SOURCE_NOT_SET:
       return field.Error(
           "has no source: give table, generated, or another that proto/job.proto "
           "names");
   }
-  if (!data.features().empty() && !data.has_table() && !data.has_generated()) {
+  if (!data.features().empty() && !data.has_table() && !data.has_generated() &&
+      !data.has_custom()) {
     return field.Member("features", 0).Error("is given, but the source has no named columns");
   }
   SYNCGRADS_RETURN_IF_ERROR(CheckColumns(data, field));

@@ -171,9 +171,17 @@ absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model, con
     case v1::LossSpec::kSigmoidCrossEntropy:
       if (outputs != 1) return wrong_outputs("1");
       break;
+    case v1::LossSpec::kCustom:
+      if (loss.custom().kind().empty()) {
+        return field.Member("custom").Member("kind").Error("is missing: what a loss is called");
+      }
+      SYNCGRADS_RETURN_IF_ERROR(
+          CheckEnum(field.Member("custom"), "targets", loss.custom().targets(),
+                    v1::CustomLossSpec::Targets_IsValid(loss.custom().targets())));
+      break;
     case v1::LossSpec::KIND_NOT_SET:
       return field.Error(
-          "has no kind: give logit_cross_entropy, squared_error or sigmoid_cross_entropy");
+          "has no kind: give logit_cross_entropy, squared_error, sigmoid_cross_entropy or custom");
   }
   if (!std::isfinite(loss.l2()) || loss.l2() < 0) {
     return field.Member("l2").Error(

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
+#include "worker/data/custom_readers.h"
 #include "worker/data/served_rows.h"
 #include "worker/storage/storage.h"
 
@@ -22,6 +23,8 @@ struct Job {
   std::string directory;
   // Where the files of the data lie, if that is not `directory`.
   std::shared_ptr<const Storage> storage;
+  // Of one's own, that data.custom can name; outlives the job.
+  const CustomReaders* readers = &NoCustomReaders();
   // Who has read the data, if this worker does not read it itself.
   std::shared_ptr<const DataHost> data_host;
 };

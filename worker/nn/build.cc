@@ -184,8 +184,15 @@ WindowInput<T>* FindWindowInput(const Model<T>& model) {
   return dynamic_cast<WindowInput<T>*>(model.layers().front().get());
 }
 
-Loss BuildLoss(const v1::LossSpec& spec) {
+absl::StatusOr<Loss> BuildLoss(const v1::LossSpec& spec, int64_t outputs,
+                               const CustomLosses& custom) {
   Loss loss;
+  if (spec.has_custom()) {
+    const CustomLossOptions options = {
+        outputs, {spec.custom().settings().begin(), spec.custom().settings().end()}};
+    SYNCGRADS_ASSIGN_OR_RETURN(loss.custom, custom.Create(spec.custom().kind(), options));
+    loss.custom_has_classes = spec.custom().targets() == v1::CustomLossSpec::CLASSES;
+  }
   loss.l2 = spec.l2();
   if (spec.has_squared_error()) {
     loss.kind = Loss::Kind::kSquaredError;

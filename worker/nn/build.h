@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "worker/nn/custom_layers.h"
+#include "worker/nn/custom_losses.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/model.h"
 #include "worker/nn/window_input.h"
@@ -28,8 +29,11 @@ absl::StatusOr<std::unique_ptr<Model<T>>> BuildModel(const v1::ModelSpec& spec, 
 template <typename T>
 WindowInput<T>* FindWindowInput(const Model<T>& model);
 
-// `spec` is one that ParseJobFile has let pass.
-Loss BuildLoss(const v1::LossSpec& spec);
+// `spec` is one that ParseJobFile has let pass, of a model with so many outputs.
+//
+// Errors: as CustomLosses::Create.
+absl::StatusOr<Loss> BuildLoss(const v1::LossSpec& spec, int64_t outputs,
+                               const CustomLosses& custom);
 
 }  // namespace syncgrads
 

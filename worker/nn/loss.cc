@@ -1,6 +1,9 @@
 #include "worker/nn/loss.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace syncgrads {
+
 double Loss::Divisor(int64_t rows, int64_t features, double weights) const {
   switch (normalisation) {
     case Normalisation::kMean:
@@ -17,6 +20,9 @@ double Loss::Divisor(int64_t rows, int64_t features, double weights) const {
 
 template <typename T>
 double SumOfLosses(const Loss& loss, const Matrix<T>& outputs, absl::Span<const double> targets) {
+  if (loss.custom != nullptr) {
+    return loss.custom->Compute(outputs.template cast<double>(), targets, nullptr);
+  }
   double sum = 0;
   for (Eigen::Index row = 0; row < outputs.rows(); ++row) {
     sum += RowLoss(loss.kind, outputs.cols(), outputs.row(row).data(), targets[row]);
@@ -32,6 +38,21 @@ void LossGradient(const Loss& loss, const Matrix<T>& outputs, absl::Span<const d
     RowLossGradient(loss.kind, outputs.cols(), outputs.row(row).data(), targets[row], divisor,
                     gradient.row(row).data());
   }
+}
+
+template <typename T>
+absl::StatusOr<double> ComputeCustomLoss(const Loss& loss, const Matrix<T>& outputs,
+                                         absl::Span<const double> targets, double divisor,
+                                         Matrix<T>& gradient) {
+  Matrix<double> derivatives = Matrix<double>::Zero(outputs.rows(), outputs.cols());
+  const double value = loss.custom->Compute(outputs.template cast<double>(), targets, &derivatives);
+  if (derivatives.rows() != outputs.rows() || derivatives.cols() != outputs.cols()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the loss that this program adds has made a gradient of ", derivatives.rows(), "x",
+        derivatives.cols(), ", the outputs are ", outputs.rows(), "x", outputs.cols()));
+  }
+  gradient = (derivatives / divisor).template cast<T>();
+  return value / divisor;
 }
 
 template <typename T>
@@ -58,6 +79,11 @@ template void LossGradient(const Loss&, const Matrix<float>&, absl::Span<const d
                            Matrix<float>&);
 template void LossGradient(const Loss&, const Matrix<double>&, absl::Span<const double>, double,
                            Matrix<double>&);
+template absl::StatusOr<double> ComputeCustomLoss(const Loss&, const Matrix<float>&,
+                                                  absl::Span<const double>, double, Matrix<float>&);
+template absl::StatusOr<double> ComputeCustomLoss(const Loss&, const Matrix<double>&,
+                                                  absl::Span<const double>, double,
+                                                  Matrix<double>&);
 template double Penalty(const Loss&, const Parameter<float>&);
 template double Penalty(const Loss&, const Parameter<double>&);
 template void AddPenaltyGradient(const Loss&, Device<float>&, Parameter<float>&);

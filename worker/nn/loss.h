@@ -4,8 +4,11 @@
 #define SYNCGRADS_WORKER_NN_LOSS_H_
 
 #include <cstdint>
+#include <memory>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "worker/nn/custom_losses.h"
 #include "worker/nn/device.h"
 #include "worker/nn/loss_kind.h"
 #include "worker/nn/matrix.h"
@@ -24,8 +27,21 @@ struct Loss {
     kByColumn,    // by the sum of the rows' weights
   };
   Kind kind = Kind::kLogitCrossEntropy;
+  // In place of `kind`, of batches as a whole.
+  std::shared_ptr<const CustomLoss> custom;
+  // Of a custom one: whether its targets are classes, an output for each.
+  bool custom_has_classes = false;
   Normalisation normalisation = Normalisation::kMean;
   double l2 = 0;
+
+  // Whether targets are classes, with an output for each.
+  bool has_output_for_each_class() const {
+    return custom != nullptr ? custom_has_classes : kind == Kind::kLogitCrossEntropy;
+  }
+  // Whether targets are classes.
+  bool has_classes() const {
+    return custom != nullptr ? custom_has_classes : kind != Kind::kSquaredError;
+  }
 
   // What the sum over a batch is divided by; `weights` is the sum of its rows'.
   double Divisor(int64_t rows, int64_t features, double weights) const;
@@ -41,6 +57,13 @@ double SumOfLosses(const Loss& loss, const Matrix<T>& outputs, absl::Span<const 
 template <typename T>
 void LossGradient(const Loss& loss, const Matrix<T>& outputs, absl::Span<const double> targets,
                   double divisor, Matrix<T>& gradient);
+
+// The loss of a batch by a custom loss, divided by `divisor`, and its derivatives by the
+// outputs. InvalidArgument if the loss has made the gradient another size.
+template <typename T>
+absl::StatusOr<double> ComputeCustomLoss(const Loss& loss, const Matrix<T>& outputs,
+                                         absl::Span<const double> targets, double divisor,
+                                         Matrix<T>& gradient);
 
 // l2 / 2 times the sum of squares of the host's values, 0 for a parameter that is
 // not penalised.

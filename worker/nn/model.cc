@@ -74,6 +74,14 @@ absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input
                                         absl::Span<const double> targets, double divisor,
                                         absl::FunctionRef<absl::Status(size_t parameter)> ready) {
   const DeviceMatrix<T>& outputs = QueueForward(pass, input);
+  if (loss.custom != nullptr) {
+    SYNCGRADS_RETURN_IF_ERROR(outputs.Fetch(outputs_));
+    Matrix<T> gradient;
+    SYNCGRADS_ASSIGN_OR_RETURN(const double value,
+                               ComputeCustomLoss(loss, outputs_, targets, divisor, gradient));
+    custom_loss_ += value;
+    return Backward(gradient, ready);
+  }
   targets_.Resize(1, static_cast<int64_t>(targets.size()));
   device().memory().Upload(targets.data(), targets_.bytes(), targets_.data());
   losses_.Resize(1, outputs.rows());
@@ -89,7 +97,7 @@ absl::StatusOr<double> Model<T>::TakeLoss() {
   Matrix<double> loss;
   SYNCGRADS_RETURN_IF_ERROR(total_loss_.Fetch(loss));
   device().memory().SetZero(total_loss_.data(), total_loss_.bytes());
-  return loss(0, 0);
+  return loss(0, 0) + std::exchange(custom_loss_, 0);
 }
 
 template class Model<float>;

@@ -61,8 +61,8 @@ class Model {
                         absl::FunctionRef<absl::Status(size_t parameter)> ready);
 
   // Forward, the loss divided by `divisor`, and Backward, queued one after the
-  // other: nothing is waited for. `targets` as SumOfLosses, `input` as Forward,
-  // `ready` and errors as Backward.
+  // other: nothing is waited for, but for the outputs by a custom loss. `targets` as
+  // SumOfLosses, `input` as Forward, `ready` and errors as Backward or ComputeCustomLoss.
   absl::Status ComputeGradients(const Pass& pass, const Matrix<T>& input, const Loss& loss,
                                 absl::Span<const double> targets, double divisor,
                                 absl::FunctionRef<absl::Status(size_t parameter)> ready);
@@ -85,6 +85,7 @@ class Model {
   DeviceMatrix<double> targets_;
   DeviceMatrix<double> losses_;      // of the rows
   DeviceMatrix<double> total_loss_;  // one number
+  double custom_loss_ = 0;           // ... and what is computed on the host
 };
 
 extern template class Model<float>;

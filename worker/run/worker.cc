@@ -59,6 +59,7 @@ absl::Status CheckOptions(const WorkerOptions& options) {
 
 absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerSurroundings& surroundings) {
   SYNCGRADS_ASSIGN_OR_RETURN(Job job, LoadJobFile(options.job));
+  job.readers = &surroundings.extensions.readers;
   if (options.seed.has_value()) job.file.set_seed(*options.seed);
   if (options.batch_size.has_value()) job.file.set_batch_size(*options.batch_size);
   if (job.file.data().served_from().empty() || options.serve_data.has_value()) {
@@ -120,7 +121,7 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
   const absl::Cleanup tell_nobody = [&tell_tuned] { tell_tuned = nullptr; };
   TrainerOptions trainer;
   trainer.step_timeout = options.timeout;
-  trainer.custom_layers = &surroundings.custom_layers;
+  trainer.extensions = &surroundings.extensions;
   trainer.device = device;
   trainer.should_stop = [&] { return surroundings.stop.requested(); };
   trainer.warn = [&](const std::string& line) {
@@ -184,7 +185,7 @@ absl::Status UseModel(const Job& job, const WorkerOptions& options, const Device
   if (!options.evaluate.empty()) {
     SYNCGRADS_ASSIGN_OR_RETURN(
         const EvaluationResult result,
-        RunEvaluation(job, team, options.evaluate, surroundings.custom_layers, device));
+        RunEvaluation(job, team, options.evaluate, surroundings.extensions, device));
     if (!team.is_master()) return absl::OkStatus();
     surroundings.out << "all rows: " << ToString(result.all) << "\n";
     if (result.held_out.has_value()) {
@@ -194,7 +195,7 @@ absl::Status UseModel(const Job& job, const WorkerOptions& options, const Device
     return absl::OkStatus();
   }
   SYNCGRADS_RETURN_IF_ERROR(RunPrediction(job, team, options.predict, options.predictions,
-                                          surroundings.custom_layers, device));
+                                          surroundings.extensions, device));
   if (team.is_master()) {
     surroundings.out << "predictions written to " << options.predictions << std::endl;
   }

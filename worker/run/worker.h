@@ -13,8 +13,8 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "worker/nn/accelerators.h"
-#include "worker/nn/custom_layers.h"
 #include "worker/run/stop_signal.h"
+#include "worker/train/extensions.h"
 
 namespace syncgrads {
 
@@ -59,8 +59,8 @@ struct WorkerSurroundings {
   const Clock& clock;
   // The environment, for what launchers say.
   std::function<const char*(const char*)> getenv;
-  // Layers of one's own that job files can name: see docs/extending.md.
-  const CustomLayers& custom_layers = NoCustomLayers();
+  // What this program adds: see docs/extending.md.
+  const Extensions& extensions = NoExtensions();
   // What --device can choose from besides the processor.
   const Accelerators& accelerators = NoAccelerators();
 };

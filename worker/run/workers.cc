@@ -32,7 +32,7 @@ std::vector<WorkerOutcome> RunWorkers(const WorkerOptions& options, uint32_t cou
       outcomes[i] =
           RunWorker(OptionsOf(i, count, options),
                     {lines, /*out_is_terminal=*/false, surroundings.stop, surroundings.clock,
-                     surroundings.getenv, surroundings.custom_layers, surroundings.accelerators});
+                     surroundings.getenv, surroundings.extensions, surroundings.accelerators});
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -157,11 +157,12 @@ std::shared_ptr<const Storage> StorageOf(const Job& job) {
 }  // namespace
 
 TargetKind TargetKindOf(const v1::LossSpec& loss) {
-  return loss.has_squared_error() ? TargetKind::kNumber : TargetKind::kClass;
+  const bool custom_numbers = loss.custom().targets() == v1::CustomLossSpec::NUMBERS;
+  return loss.has_squared_error() || custom_numbers ? TargetKind::kNumber : TargetKind::kClass;
 }
 
 uint32_t ClassCount(const v1::JobFile& job) {
-  if (job.loss().has_squared_error()) return 0;
+  if (TargetKindOf(job.loss()) == TargetKind::kNumber) return 0;
   if (job.loss().has_sigmoid_cross_entropy()) return 2;
   return job.model().layers(job.model().layers_size() - 1).dense().outputs();
 }
@@ -215,7 +216,7 @@ absl::StatusOr<DataSet> LoadRows(const Job& job, const ServedDataRequest& reques
   SYNCGRADS_ASSIGN_OR_RETURN(const v1::DataSpec spec, SpecFor(job, request.owners));
   DataSet set;
   SYNCGRADS_ASSIGN_OR_RETURN(set.data, LoadShards(spec, StorageOf(job), request.target_kind,
-                                                  request.rank, request.world_size));
+                                                  request.rank, request.world_size, *job.readers));
   SYNCGRADS_ASSIGN_OR_RETURN(Contents contents, ContentsOf(set.data));
   set.features = std::move(contents.features);
   SYNCGRADS_RETURN_IF_ERROR(SetShape(spec, set));

@@ -50,7 +50,7 @@ struct DataSetOptions {
 // What the job's loss needs its target to be.
 TargetKind TargetKindOf(const v1::LossSpec& loss);
 
-// How many classes the job's model tells apart; 0 with squared error.
+// How many classes the job's model tells apart; 0 where targets are numbers.
 uint32_t ClassCount(const v1::JobFile& job);
 
 // The rows that `request` says, read or asked for; classes have no numbers yet. Errors:

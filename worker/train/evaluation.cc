@@ -15,7 +15,7 @@ namespace {
 template <typename T>
 uint64_t CountCorrect(const Loss& loss, const Matrix<T>& outputs,
                       absl::Span<const double> targets) {
-  if (loss.kind == Loss::Kind::kLogitCrossEntropy) return CountTopK(outputs, targets, 1);
+  if (loss.has_output_for_each_class()) return CountTopK(outputs, targets, 1);
   uint64_t correct = 0;
   for (Eigen::Index row = 0; row < outputs.rows(); ++row) {
     // A sigmoid is above one half where its argument is positive.
@@ -70,8 +70,8 @@ template <typename T>
 absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, const Loss& loss,
                                     const DataSet& data, absl::Span<const RowId> rows, Team& team,
                                     DamagedImages* damaged) {
-  const bool has_classes = loss.kind != Loss::Kind::kSquaredError;
-  const bool has_curve = loss.kind == Loss::Kind::kSigmoidCrossEntropy;
+  const bool has_classes = loss.has_classes();
+  const bool has_curve = loss.custom == nullptr && loss.kind == Loss::Kind::kSigmoidCrossEntropy;
   double loss_sum = 0;
   uint64_t read = 0;
   uint64_t correct = 0;

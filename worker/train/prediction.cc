@@ -53,6 +53,17 @@ void AppendClassRow(const Matrix<T>& outputs, Eigen::Index row, const DataSet& d
 template <typename T>
 void AppendRow(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row, const DataSet& data,
                std::string& table) {
+  if (loss.custom != nullptr) {
+    if (loss.has_classes()) {
+      AppendClassRow(outputs, row, data, table);
+    } else {
+      for (Eigen::Index i = 0; i < outputs.cols(); ++i) {
+        absl::StrAppend(&table, i == 0 ? "" : ",", Number(outputs(row, i)));
+      }
+    }
+    table.push_back('\n');
+    return;
+  }
   switch (loss.kind) {
     case Loss::Kind::kLogitCrossEntropy:
       AppendClassRow(outputs, row, data, table);
@@ -69,8 +80,14 @@ void AppendRow(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row, con
 }
 
 std::string Header(const Loss& loss, const DataSet& data, int64_t outputs) {
-  if (loss.kind == Loss::Kind::kSquaredError) return "prediction\n";
-  if (loss.kind == Loss::Kind::kSigmoidCrossEntropy) return "class,probability\n";
+  if (loss.custom != nullptr && !loss.has_classes()) {
+    std::string header = "output1";
+    for (int64_t i = 2; i <= outputs; ++i) absl::StrAppend(&header, ",output", i);
+    return header + "\n";
+  }
+  if (loss.custom == nullptr && loss.kind == Loss::Kind::kSquaredError) return "prediction\n";
+  if (loss.custom == nullptr && loss.kind == Loss::Kind::kSigmoidCrossEntropy)
+    return "class,probability\n";
   std::string header = "class";
   for (int64_t i = 0; i < outputs; ++i) {
     absl::StrAppend(&header, ",", NameOf(data, static_cast<uint32_t>(i)));

@@ -19,6 +19,7 @@ namespace syncgrads {
 //   logit cross-entropy    class,then a column for each class's probability
 //   sigmoid cross-entropy  class,probability  (of class 1)
 //   squared error          prediction
+//   one of one's own       with classes as logit cross-entropy, else output1,output2,...
 //
 // Every worker gets the whole table. A collective. DataLoss if another worker's
 // part is not what this function makes.

@@ -99,7 +99,7 @@ struct Loaded {
 
 template <typename T>
 absl::StatusOr<Loaded<T>> Load(const Job& job, Team& team, const std::string& parameters,
-                               const CustomLayers& custom, const DeviceChoice& device,
+                               const Extensions& extensions, const DeviceChoice& device,
                                bool with_targets) {
   SYNCGRADS_ASSIGN_OR_RETURN(const Safetensors file, Safetensors::Read(parameters));
   DataSetOptions options;
@@ -108,8 +108,8 @@ absl::StatusOr<Loaded<T>> Load(const Job& job, Team& team, const std::string& pa
   Loaded<T> loaded;
   SYNCGRADS_ASSIGN_OR_RETURN(loaded.data, LoadDataSet(job, options, team));
   SYNCGRADS_ASSIGN_OR_RETURN(loaded.device, MakeDevice<T>(job.file, team.world_size(), device));
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      loaded.model, BuildModel<T>(job.file.model(), loaded.data.shape, custom, *loaded.device));
+  SYNCGRADS_ASSIGN_OR_RETURN(loaded.model, BuildModel<T>(job.file.model(), loaded.data.shape,
+                                                         extensions.layers, *loaded.device));
   SYNCGRADS_RETURN_IF_ERROR(LoadModel(file, *loaded.model));
   return loaded;
 }
@@ -117,11 +117,12 @@ absl::StatusOr<Loaded<T>> Load(const Job& job, Team& team, const std::string& pa
 template <typename T>
 absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
                                             const std::string& parameters,
-                                            const CustomLayers& custom,
+                                            const Extensions& extensions,
                                             const DeviceChoice& device) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded,
-                             Load<T>(job, team, parameters, custom, device, /*with_targets=*/true));
-  const Loss loss = BuildLoss(job.file.loss());
+  SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded, Load<T>(job, team, parameters, extensions,
+                                                             device, /*with_targets=*/true));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const Loss loss, BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses));
   EvaluationResult result;
   SYNCGRADS_ASSIGN_OR_RETURN(result.all, Evaluate("evaluation/all", *loaded.model, loss,
                                                   loaded.data, AllRows(loaded.data.data), team));
@@ -132,12 +133,15 @@ absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
 
 template <typename T>
 absl::Status PredictAs(const Job& job, Team& team, const std::string& parameters,
-                       const std::string& output, const CustomLayers& custom,
+                       const std::string& output, const Extensions& extensions,
                        const DeviceChoice& device) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded, Load<T>(job, team, parameters, custom, device,
-                                                             /*with_targets=*/false));
+  SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded,
+                             Load<T>(job, team, parameters, extensions, device,
+                                     /*with_targets=*/false));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const Loss loss, BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses));
   SYNCGRADS_ASSIGN_OR_RETURN(const std::string table,
-                             Predict(*loaded.model, BuildLoss(job.file.loss()), loaded.data, team));
+                             Predict(*loaded.model, loss, loaded.data, team));
   if (!team.is_master()) return absl::OkStatus();
   return WriteFileAtomically(output, {table});
 }
@@ -180,18 +184,18 @@ absl::StatusOr<TrainingResult> RunElasticTraining(const Job& job, const DataSet&
 
 absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
                                                const std::string& parameters,
-                                               const CustomLayers& custom,
+                                               const Extensions& extensions,
                                                const DeviceChoice& device) {
-  return job.file.dtype() == v1::F64 ? EvaluateAs<double>(job, team, parameters, custom, device)
-                                     : EvaluateAs<float>(job, team, parameters, custom, device);
+  return job.file.dtype() == v1::F64 ? EvaluateAs<double>(job, team, parameters, extensions, device)
+                                     : EvaluateAs<float>(job, team, parameters, extensions, device);
 }
 
 absl::Status RunPrediction(const Job& job, Team& team, const std::string& parameters,
-                           const std::string& output, const CustomLayers& custom,
+                           const std::string& output, const Extensions& extensions,
                            const DeviceChoice& device) {
   return job.file.dtype() == v1::F64
-             ? PredictAs<double>(job, team, parameters, output, custom, device)
-             : PredictAs<float>(job, team, parameters, output, custom, device);
+             ? PredictAs<double>(job, team, parameters, output, extensions, device)
+             : PredictAs<float>(job, team, parameters, output, extensions, device);
 }
 
 }  // namespace syncgrads

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "worker/job/job_file.h"
 #include "worker/train/evaluation.h"
+#include "worker/train/extensions.h"
 #include "worker/train/replicas.h"
 #include "worker/train/team.h"
 #include "worker/train/trainer.h"
@@ -54,14 +55,14 @@ struct EvaluationResult {
 // Errors: as LoadDataSet, Safetensors::Read, LoadModel, or the team.
 absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
                                                const std::string& parameters,
-                                               const CustomLayers& custom = NoCustomLayers(),
+                                               const Extensions& extensions = NoExtensions(),
                                                const DeviceChoice& device = DeviceChoice());
 
 // Writes the predictions of the model in the file `parameters` for every row of
 // the job's data to the file `output`; rank 0 does. See Predict. A collective.
 // Errors: as RunEvaluation, or as WriteFileAtomically.
 absl::Status RunPrediction(const Job& job, Team& team, const std::string& parameters,
-                           const std::string& output, const CustomLayers& custom = NoCustomLayers(),
+                           const std::string& output, const Extensions& extensions = NoExtensions(),
                            const DeviceChoice& device = DeviceChoice());
 
 }  // namespace syncgrads

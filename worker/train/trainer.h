@@ -23,7 +23,6 @@
 #include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/data/loader.h"
 #include "worker/job/job_file.h"
-#include "worker/nn/custom_layers.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/model.h"
 #include "worker/train/batch_reader.h"
@@ -32,6 +31,7 @@
 #include "worker/train/data_set.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/event_log.h"
+#include "worker/train/extensions.h"
 #include "worker/train/progress.h"
 #include "worker/train/resume.h"
 #include "worker/train/step_guard.h"
@@ -54,8 +54,8 @@ struct TrainerOptions {
   uint32_t owners = 0;
   // Is told in words of steps that this worker skips; may be empty.
   std::function<void(const std::string&)> warn;
-  // Outlives the trainer.
-  const CustomLayers* custom_layers = &NoCustomLayers();
+  // Outlive the trainer.
+  const Extensions* extensions = &NoExtensions();
   // Outlives the trainer.
   const Clock* clock = &Clock::Real();
   // Go on from the newest checkpoint, if there is one; see FindResumption.
@@ -143,7 +143,7 @@ class Trainer {
 
  private:
   Trainer(const v1::JobFile& job, const DataSet& data, Team& team, const TrainerOptions& options,
-          std::unique_ptr<Batches> batches, std::unique_ptr<Device<T>> device,
+          Loss loss, std::unique_ptr<Batches> batches, std::unique_ptr<Device<T>> device,
           std::unique_ptr<Model<T>> model);
 
   bool optimizes_on_servers() const { return job_.place() == v1::SERVERS; }

@@ -77,10 +77,13 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
                              MakeDevice<T>(file, team.world_size(), options.device));
   SYNCGRADS_ASSIGN_OR_RETURN(
       std::unique_ptr<Model<T>> model,
-      BuildModel<T>(file.model(), data.shape, *options.custom_layers, *device));
+      BuildModel<T>(file.model(), data.shape, options.extensions->layers, *device));
   model->Initialise(file.seed());
-  std::unique_ptr<Trainer> trainer(new Trainer(file, data, team, options, std::move(batches),
-                                               std::move(device), std::move(model)));
+  SYNCGRADS_ASSIGN_OR_RETURN(Loss loss,
+                             BuildLoss(file.loss(), model->outputs(), options.extensions->losses));
+  std::unique_ptr<Trainer> trainer(new Trainer(file, data, team, options, std::move(loss),
+                                               std::move(batches), std::move(device),
+                                               std::move(model)));
   trainer->reader_ = MakeReader(file, data, team.world_size());
   SoleWorker nobody_else;
   Team& informed = ReadsAllData(file) ? nobody_else : team;
@@ -118,13 +121,13 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
 
 template <typename T>
 Trainer<T>::Trainer(const v1::JobFile& job, const DataSet& data, Team& team,
-                    const TrainerOptions& options, std::unique_ptr<Batches> batches,
+                    const TrainerOptions& options, Loss loss, std::unique_ptr<Batches> batches,
                     std::unique_ptr<Device<T>> device, std::unique_ptr<Model<T>> model)
     : job_(job),
       data_(data),
       team_(team),
       options_(options),
-      loss_(BuildLoss(job.loss())),
+      loss_(std::move(loss)),
       batches_(std::move(batches)),
       device_(std::move(device)),
       model_(std::move(model)),
@@ -290,7 +293,7 @@ void Trainer<T>::RestoreCounters() {
 template absl::StatusOr<std::unique_ptr<Trainer<float>>> Trainer<float>::Create(
     const Job&, const DataSet&, Team&, const TrainerOptions&);
 template Trainer<float>::Trainer(const v1::JobFile&, const DataSet&, Team&, const TrainerOptions&,
-                                 std::unique_ptr<Batches>, std::unique_ptr<Device<float>>,
+                                 Loss, std::unique_ptr<Batches>, std::unique_ptr<Device<float>>,
                                  std::unique_ptr<Model<float>>);
 template absl::Status Trainer<float>::MakePlan(Team&);
 template absl::Status Trainer<float>::Register();
@@ -306,7 +309,7 @@ template void Trainer<float>::RestoreCounters();
 template absl::StatusOr<std::unique_ptr<Trainer<double>>> Trainer<double>::Create(
     const Job&, const DataSet&, Team&, const TrainerOptions&);
 template Trainer<double>::Trainer(const v1::JobFile&, const DataSet&, Team&, const TrainerOptions&,
-                                  std::unique_ptr<Batches>, std::unique_ptr<Device<double>>,
+                                  Loss, std::unique_ptr<Batches>, std::unique_ptr<Device<double>>,
                                   std::unique_ptr<Model<double>>);
 template absl::Status Trainer<double>::MakePlan(Team&);
 template absl::Status Trainer<double>::Register();

@@ -31,7 +31,7 @@ class WorkerTest : public testing::Test {
                                   const auto it = environment_.find(name);
                                   return it == environment_.end() ? nullptr : it->second.c_str();
                                 },
-                                custom_layers_})
+                                extensions_})
         .status;
   }
 
@@ -54,7 +54,7 @@ class WorkerTest : public testing::Test {
   WorkerOptions options_;
   std::map<std::string, std::string> environment_;
   std::ostringstream out_;
-  CustomLayers custom_layers_;
+  Extensions extensions_;
 };
 
 TEST_F(WorkerTest, AJobCanNameALayerThatTheProgramAdds) {
@@ -69,7 +69,7 @@ TEST_F(WorkerTest, AJobCanNameALayerThatTheProgramAdds) {
                                               "{ key: \"slope\" value: 1 } } }"}}));
   ExpectError(Run(), absl::StatusCode::kInvalidArgument,
               {"layer \"swish1\"", "this program has no layer \"swish\"", "none has been added"});
-  custom_layers_.Add<Swish>("swish");
+  extensions_.layers.Add<Swish>("swish");
   SYNCGRADS_EXPECT_OK(Run());
   EXPECT_THAT(out_.str(), testing::HasSubstr("150 rows"));
 }

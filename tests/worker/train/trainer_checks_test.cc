@@ -81,15 +81,15 @@ struct Ended {
 };
 
 std::vector<Ended> Train(const Job& job, FakeJob& workers, uint32_t world_size) {
-  CustomLayers layers;
-  layers.Add<Saboteur>("saboteur");
+  Extensions extensions;
+  extensions.layers.Add<Saboteur>("saboteur");
   std::vector<Ended> ended(world_size);
   workers.Run([&](Team& team) {
     Ended& mine = ended[team.rank()];
     NoProgress progress;
     TrainerOptions options;
     options.progress = &progress;
-    options.custom_layers = &layers;
+    options.extensions = &extensions;
     options.warn = [&mine](const std::string& line) { mine.warnings.push_back(line); };
     const auto data = LoadDataSet(job, DataSetOptions(), team);
     SYNCGRADS_ASSERT_OK(data);

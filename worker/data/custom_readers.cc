@@ -1,0 +1,71 @@
+#include "worker/data/custom_readers.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+namespace {
+
+absl::Status CheckCount(const std::string& kind, absl::string_view what, size_t count,
+                        size_t wanted) {
+  if (count == wanted) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("data.custom: reader \"", kind, "\" made ", count,
+                                                 " ", what, ", its rows need ", wanted));
+}
+
+absl::Status CheckTable(const std::string& kind, const Table& table,
+                        const CustomReaderOptions& options) {
+  if (table.images == nullptr) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckCount(kind, "features", table.features.size(),
+                                         table.rows * table.feature_names.size()));
+  }
+  if (table.target_kind != options.columns.target_kind) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.custom: reader \"", kind, "\" made another kind of targets"));
+  }
+  const bool has_targets = table.target_kind != TargetKind::kNone;
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckCount(kind, "targets", table.targets.size(), has_targets ? table.rows : 0));
+  const bool has_weights = has_targets && !options.columns.weight.empty();
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckCount(kind, "weights", table.weights.size(), has_weights ? table.rows : 0));
+  for (size_t row = 0; table.target_kind == TargetKind::kClass && row < table.rows; ++row) {
+    const double target = table.targets[row];
+    if (target >= 0 && target < static_cast<double>(table.classes.size())) continue;
+    return absl::InvalidArgumentError(absl::StrCat("data.custom: reader \"", kind, "\" made a row ",
+                                                   row, " of class ", target, ", there are ",
+                                                   table.classes.size()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void CustomReaders::Add(const std::string& kind, CustomReader reader) {
+  readers_.emplace(kind, std::move(reader));
+}
+
+absl::StatusOr<Table> CustomReaders::Read(const std::string& kind,
+                                          const CustomReaderOptions& options) const {
+  const auto it = readers_.find(kind);
+  if (it == readers_.end()) {
+    const std::string known = absl::StrJoin(
+        readers_, ", ", [](std::string* out, const auto& one) { out->append(one.first); });
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.custom: this program has no reader \"", kind, "\"; ",
+                     known.empty() ? "none has been added to it" : absl::StrCat("it has ", known)));
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(Table table, it->second(options));
+  SYNCGRADS_RETURN_IF_ERROR(CheckTable(kind, table, options));
+  return table;
+}
+
+const CustomReaders& NoCustomReaders() {
+  static const auto& none = *new CustomReaders();
+  return none;
+}
+
+}  // namespace syncgrads
