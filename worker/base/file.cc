@@ -138,4 +138,14 @@ absl::Status ReplaceFile(const std::string& path, absl::Span<const absl::string_
   return Write(path, pieces, Durability::kProcess);
 }
 
+std::string WithSuffix(const std::string& path, const std::string& suffix) {
+  if (path.empty()) return path;
+  const size_t dot = path.rfind('.');
+  const size_t slash = path.rfind('/');
+  const bool has_extension =
+      dot != std::string::npos && (slash == std::string::npos || dot > slash);
+  const size_t end = has_extension ? dot : path.size();
+  return absl::StrCat(path.substr(0, end), ".", suffix, path.substr(end));
+}
+
 }  // namespace syncgrads

@@ -46,6 +46,9 @@ absl::Status ReplaceFile(const std::string& path, absl::Span<const absl::string_
 // machine. Errors: NotFound, PermissionDenied, Internal, as above.
 absl::Status SyncDirectory(const std::string& directory);
 
+// "steps.jsonl" and "worker2" become "steps.worker2.jsonl"; no path stays none.
+std::string WithSuffix(const std::string& path, const std::string& suffix);
+
 }  // namespace syncgrads
 
 #endif  // SYNCGRADS_WORKER_BASE_FILE_H_

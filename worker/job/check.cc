@@ -203,6 +203,22 @@ absl::Status CheckCheckpoint(const v1::JobFile& file, const Field& root) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRestarts(const v1::JobFile& file, const Field& root) {
+  if (file.restarts() == 0) return absl::OkStatus();
+  const Field field = root.Member("restarts");
+  const auto refuse = [&](absl::string_view why) {
+    return field.Error(absl::StrCat("is ", file.restarts(), ", and ", why));
+  };
+  if (file.data().holdout_every() == 0) {
+    return refuse("data.holdout_every is 0: there are no rows to compare on");
+  }
+  if (file.has_elastic()) return refuse("the job is elastic: whoever joins has missed some");
+  if (file.has_checkpoint()) return refuse("there are checkpoints, which are of one training");
+  if (file.consistency().has_best_of()) return refuse("consistency is best_of");
+  if (!file.model().init_from().empty()) return refuse("model.init_from says how to begin");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
@@ -236,6 +252,7 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
   SYNCGRADS_RETURN_IF_ERROR(CheckCompression(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckSteps(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckCheckpoint(file, root));
+  SYNCGRADS_RETURN_IF_ERROR(CheckRestarts(file, root));
   if (file.batch_size() == 0) {
     return root.Member("batch_size").Error("is 0 or missing, must be at least 1");
   }

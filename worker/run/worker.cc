@@ -14,6 +14,7 @@
 #include "client/client.h"
 #include "client/placement/placement.h"
 #include "common/status_macros.h"
+#include "worker/base/file.h"
 #include "worker/checkpoint/snapshot.h"
 #include "worker/data_service/data_client.h"
 #include "worker/job/job_file.h"
@@ -166,6 +167,10 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
                      << std::endl;
   }
   if (team.is_master()) {
+    if (result.initialisation.has_value()) {
+      surroundings.out << "initialisation " << *result.initialisation + 1
+                       << " is the best on the rows held out\n";
+    }
     surroundings.out << "made " << result.steps << " steps in " << result.rounds << " rounds\n"
                      << "trained on: " << ToString(result.trained_on) << "\n";
     if (result.held_out.has_value()) {
@@ -388,16 +393,6 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
   }
   SoleWorker team;
   return {UseModel(*job, options, *device, team, surroundings), absl::OkStatus()};
-}
-
-std::string WithSuffix(const std::string& path, const std::string& suffix) {
-  if (path.empty()) return path;
-  const size_t dot = path.rfind('.');
-  const size_t slash = path.rfind('/');
-  const bool has_extension =
-      dot != std::string::npos && (slash == std::string::npos || dot > slash);
-  const size_t end = has_extension ? dot : path.size();
-  return absl::StrCat(path.substr(0, end), ".", suffix, path.substr(end));
 }
 
 std::string OutputOfRank(const std::string& output, uint32_t rank) {

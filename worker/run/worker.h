@@ -78,9 +78,6 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
 // "out.safetensors" becomes "out.rank2.safetensors".
 std::string OutputOfRank(const std::string& output, uint32_t rank);
 
-// "steps.jsonl" and "worker2" become "steps.worker2.jsonl"; nothing stays nothing.
-std::string WithSuffix(const std::string& path, const std::string& suffix);
-
 }  // namespace syncgrads
 
 #endif  // SYNCGRADS_WORKER_RUN_WORKER_H_

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/mutex.h"
+#include "worker/base/file.h"
 #include "worker/run/prefixed_lines.h"
 
 namespace syncgrads {

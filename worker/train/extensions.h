@@ -3,9 +3,12 @@
 #ifndef SYNCGRADS_WORKER_TRAIN_EXTENSIONS_H_
 #define SYNCGRADS_WORKER_TRAIN_EXTENSIONS_H_
 
+#include <vector>
+
 #include "worker/data/custom_readers.h"
 #include "worker/nn/custom_layers.h"
 #include "worker/nn/custom_losses.h"
+#include "worker/train/step_callback.h"
 
 namespace syncgrads {
 
@@ -15,6 +18,8 @@ struct Extensions {
   CustomLayers layers;
   CustomLosses losses;
   CustomReaders readers;
+  // One after the other, after each step of a worker.
+  std::vector<StepCallback> after_step;
 };
 
 // Those of a program that adds nothing.

@@ -31,6 +31,7 @@ ConsoleProgress::ConsoleProgress(std::ostream& out, bool is_terminal, const Cloc
 void ConsoleProgress::Started(const TrainingPlan& plan) {
   plan_ = plan;
   started_ = clock_.Now();
+  shown_step_ = 0;
   out_ << ToString(plan) << "\n"
        << "loss: the mean over this worker's own batches since the last one shown" << std::endl;
 }

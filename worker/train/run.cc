@@ -1,9 +1,11 @@
 #include "worker/train/run.h"
 
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/checkpoint/checkpoint_writer.h"
@@ -46,6 +48,52 @@ absl::StatusOr<std::optional<Evaluation>> EvaluateHeldOut(const v1::JobFile& job
   return std::optional<Evaluation>(evaluation);
 }
 
+// Trains from one initialisation.
+template <typename T>
+absl::StatusOr<std::unique_ptr<Trainer<T>>> TrainFrom(const Job& job, const DataSet& data,
+                                                      Team& team, const TrainerOptions& options) {
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Trainer<T>> trainer,
+                             Trainer<T>::Create(job, data, team, options));
+  const absl::Status status = trainer->Train();
+  if (status.ok()) return trainer;
+  // What there is of one initialisation says nothing of the others.
+  if (options.kept != nullptr && job.file.restarts() == 0) *options.kept = trainer->KeepState();
+  return status;
+}
+
+// Trains from all of the job's initialisations, and keeps the one whose model has the
+// least loss on the rows held out (of equals the first; one that has gone astray is worse
+// than any other). All workers keep the same one: the loss is over the rows of all.
+template <typename T>
+absl::StatusOr<std::unique_ptr<Trainer<T>>> TrainBest(const Job& job, const DataSet& data,
+                                                      Team& team, TrainerOptions options,
+                                                      std::optional<uint32_t>& best) {
+  const uint32_t restarts = job.file.restarts();
+  if (restarts == 0) return TrainFrom<T>(job, data, team, options);
+  const auto note = [&](const std::string& line) {
+    if (team.is_master() && options.note) options.note(line);
+  };
+  std::unique_ptr<Trainer<T>> kept;
+  double least = 0;
+  for (uint32_t i = 0; i <= restarts; ++i) {
+    options.initialisation = i;
+    const std::string name = absl::StrCat("initialisation ", i + 1, " of ", restarts + 1);
+    note(name);
+    SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Trainer<T>> trainer,
+                               TrainFrom<T>(job, data, team, options));
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<Evaluation> held_out,
+                               EvaluateHeldOut(job.file, trainer->model(), trainer->loss(), data,
+                                               team, trainer->SkippedImages()));
+    note(absl::StrCat(name, ": held out: ", ToString(*held_out)));
+    const double loss = std::isnan(held_out->loss) ? HUGE_VAL : held_out->loss;
+    if (kept != nullptr && !(loss < least)) continue;
+    least = loss;
+    best = i;
+    kept = std::move(trainer);
+  }
+  return kept;
+}
+
 template <typename T>
 absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team& team,
                                        TrainerOptions options, const std::string& output) {
@@ -54,14 +102,10 @@ absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team
     checkpoints.emplace(CheckpointOptionsOf(job));
     options.checkpoints = &*checkpoints;
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer<T>> trainer,
-                             Trainer<T>::Create(job, data, team, options));
-  if (const absl::Status status = trainer->Train(); !status.ok()) {
-    if (options.kept != nullptr) *options.kept = trainer->KeepState();
-    return status;
-  }
-  Model<T>& model = trainer->model();
   TrainingResult result;
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer<T>> trainer,
+                             TrainBest<T>(job, data, team, options, result.initialisation));
+  Model<T>& model = trainer->model();
   result.steps = trainer->steps();
   result.rounds = trainer->rounds();
   const std::vector<RowId> rows = RowsToEvaluate(job.file, data, /*held_out=*/false, team);

@@ -19,6 +19,8 @@ namespace syncgrads {
 
 struct TrainingResult {
   uint64_t steps = 0;
+  // Of a job with restarts: which one, from 0, was the best. All else is of that.
+  std::optional<uint32_t> initialisation;
   // How often the workers have synchronised: `steps`, but for local steps.
   uint64_t rounds = 0;
   // Over the rows of all workers: those trained on, and those held out, if any.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/base/out_of_memory.h"
+#include "worker/train/model_file.h"
 #include "worker/train/schedule.h"
 
 namespace syncgrads {
@@ -289,6 +290,18 @@ absl::StatusOr<bool> Trainer<T>::FollowStep() {
 }
 
 template <typename T>
+absl::Status Trainer<T>::CallBack(std::optional<double> loss) {
+  const std::vector<StepCallback>& callbacks = options_.extensions->after_step;
+  if (callbacks.empty()) return absl::OkStatus();
+  const auto save = [this](const std::string& path) {
+    return SaveModel(*model_, data_.classes, job_.name(), path);
+  };
+  const MadeStep made = {steps_, plan_.steps, loss, team_.rank(), team_.world_size(), save};
+  for (const StepCallback& callback : callbacks) SYNCGRADS_RETURN_IF_ERROR(callback(made));
+  return absl::OkStatus();
+}
+
+template <typename T>
 absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optional<double> loss) {
   const uint64_t step = group_->step();
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Contributors> contributors,
@@ -329,6 +342,7 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
     batches_->Advance(outcome);
   }
   options_.progress->Stepped(steps_, loss);
+  SYNCGRADS_RETURN_IF_ERROR(CallBack(loss));
   SYNCGRADS_RETURN_IF_ERROR(guard_.Finish());
   SYNCGRADS_RETURN_IF_ERROR(CheckReplicas());
   if (keeps) SYNCGRADS_RETURN_IF_ERROR(TakeCheckpoint(outcome));

@@ -71,6 +71,9 @@ struct TrainerOptions {
   // Takes a line for people; may be empty.
   std::function<void(const std::string&)> note;
   DeviceChoice device;
+  // Which of the job's initialisations is trained from, from 0: each is a group of its own
+  // at the servers.
+  uint32_t initialisation = 0;
 };
 
 // Trains the job's model on this worker's rows, in step with the others:
@@ -268,6 +271,8 @@ class Trainer {
   void Report(const CheckpointOutcome& outcome);
   void ReportCheckpoints();
   void FinishCheckpoints();
+  // Calls what the program adds after steps; `loss` is this step's.
+  absl::Status CallBack(std::optional<double> loss);
   // Waits for the step's results and applies them.
   absl::Status FinishStep(const std::vector<RowId>& rows, std::optional<double> loss);
 

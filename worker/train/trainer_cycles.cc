@@ -61,6 +61,7 @@ absl::Status Trainer<T>::TrainAlone(std::vector<RowId>& rows) {
   ++steps_;
   batches_->Advance(StepOutcome());
   options_.progress->Stepped(steps_, loss);
+  SYNCGRADS_RETURN_IF_ERROR(CallBack(loss));
   return guard_.Finish();
 }
 

@@ -7,6 +7,7 @@
 #include "common/contract/contract.h"
 #include "common/status_macros.h"
 #include "worker/base/file.h"
+#include "worker/base/random.h"
 #include "worker/io/safetensors.h"
 #include "worker/job/consistency.h"
 #include "worker/nn/build.h"
@@ -60,6 +61,12 @@ ShardOwners OwnersOf(const v1::JobFile& job, const Team& team, const TrainerOpti
   return owners;
 }
 
+// Of initial parameters.
+uint64_t SeedOf(const v1::JobFile& job, uint32_t initialisation) {
+  if (initialisation == 0) return job.seed();
+  return RandomStream(job.seed(), {HashBytes("initialisation"), initialisation}).Next();
+}
+
 CheckpointSchedule::Options ScheduleOf(const v1::Checkpoint& checkpoint) {
   return {checkpoint.every_steps(), absl::Seconds(checkpoint.every_s())};
 }
@@ -78,7 +85,7 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
   SYNCGRADS_ASSIGN_OR_RETURN(
       std::unique_ptr<Model<T>> model,
       BuildModel<T>(file.model(), data.shape, options.extensions->layers, *device));
-  model->Initialise(file.seed());
+  model->Initialise(SeedOf(file, options.initialisation));
   SYNCGRADS_ASSIGN_OR_RETURN(Loss loss,
                              BuildLoss(file.loss(), model->outputs(), options.extensions->losses));
   std::unique_ptr<Trainer> trainer(new Trainer(file, data, team, options, std::move(loss),
@@ -100,6 +107,10 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
     SYNCGRADS_RETURN_IF_ERROR(LoadModel(begin, *trainer->model_));
   }
   SYNCGRADS_RETURN_IF_ERROR(trainer->Register());
+  if (options.event_log != nullptr && file.restarts() > 0) {
+    return absl::InvalidArgumentError(
+        "an event log is kept of one training, and in this job there are restarts");
+  }
   if (options.event_log != nullptr && trainer->competes()) {
     return absl::InvalidArgumentError(
         "an event log is kept of steps that workers make together, and in this job they compete");
@@ -163,7 +174,9 @@ template <typename T>
 absl::Status Trainer<T>::Register() {
   SYNCGRADS_ASSIGN_OR_RETURN(const Optimizer optimizer, FromProto(job_.optimizer()));
   GroupSpec spec;
-  spec.name = "model";
+  spec.name = options_.initialisation == 0
+                  ? "model"
+                  : absl::StrCat("model/initialisation", options_.initialisation);
   spec.chunk_bytes = job_.chunk_bytes();
   spec.one_epoch = batches_->depends_on_members();
   spec.non_finite = OnBadOf(job_.gradient_checks().non_finite());

@@ -274,5 +274,35 @@ TEST(JobFileTest, CompressionThatCannotBeIsNamedWithItsLine) {
                 {"dir/x.job:2:44: compression[0].result: ", "place is SERVERS"});
 }
 
+TEST(JobFileTest, RestartsThatCannotBeAreNamedWithTheirLine) {
+  const auto with = [](const std::string& more, const std::string& model = "model {") {
+    return ParseJobFile(
+        absl::StrReplaceAll(kJob, {{"shards: 3", "shards: 3 holdout_every: 5"},
+                                   {"model {", model},
+                                   {"epochs: 50", "epochs: 50 restarts: 2" + more}}),
+        "dir/x.job");
+  };
+  SYNCGRADS_EXPECT_OK(with(""));
+  ExpectRefused("epochs: 50", "epochs: 50 restarts: 2",
+                {"dir/x.job:3:12: restarts: is 2", "data.holdout_every is 0"});
+  const auto refused = absl::StatusCode::kInvalidArgument;
+  ExpectError(with(" elastic { }"), refused, {"dir/x.job:3:12: restarts: ", "elastic"});
+  ExpectError(with(" checkpoint { directory: \"c\" }"), refused, {"restarts: ", "checkpoints"});
+  ExpectError(with("", "model { init_from: \"m\""), refused, {"restarts: ", "model.init_from"});
+}
+
+TEST(JobFileTest, WhatAProgramAddsHasAName) {
+  ExpectRefused("logit_cross_entropy {}", "custom {}", {"dir/x.job:13:8: loss.custom.kind"});
+  ExpectRefused("logit_cross_entropy {}", "custom { kind: \"k\" targets: 7 }",
+                {"loss.custom.targets", "no value 7"});
+  ExpectRefused("table { path: \"iris.csv\" }", "custom {}", {"dir/x.job:5:3: data.custom.kind"});
+  SYNCGRADS_EXPECT_OK(ParseWith("table { path: \"iris.csv\" }", "custom { kind: \"k\" }"));
+}
+
+TEST(JobFileTest, AHostOfTheDataIsHostAndPort) {
+  ExpectRefused("  shards: 3", "  served_from: \"a:1\" served_from: \"b\"",
+                {"dir/x.job:7:22: data.served_from[1]: ", "\"b\""});
+}
+
 }  // namespace
 }  // namespace syncgrads

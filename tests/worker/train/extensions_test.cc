@@ -13,6 +13,7 @@
 #include "tests/worker/testing/fake_team.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
+#include "worker/base/file.h"
 #include "worker/train/run.h"
 
 namespace syncgrads {
@@ -46,6 +47,7 @@ class ExtensionsTest : public testing::Test {
     return job;
   }
 
+  // What became of rank 0.
   TrainingResult Train(const std::string& loss) {
     const auto job = Parse(loss);
     SYNCGRADS_EXPECT_OK(job);
@@ -97,6 +99,46 @@ TEST_F(ExtensionsTest, WhatTheProgramDoesNotHaveIsRefused) {
     options.extensions = &extensions_;
     ExpectError(RunTraining(*job, team, options, ""), absl::StatusCode::kInvalidArgument,
                 {"no loss \"vocal\"", "it has focal"});
+  });
+}
+
+TEST_F(ExtensionsTest, CallbacksAreCalledAfterEachStepAndCanSaveTheModel) {
+  std::vector<uint64_t> steps[2];
+  extensions_.after_step.push_back([&](const MadeStep& made) {
+    EXPECT_EQ(made.steps, 10u);
+    EXPECT_EQ(made.world_size, 2u);
+    EXPECT_TRUE(made.loss.has_value());
+    steps[made.rank].push_back(made.step);
+    return absl::OkStatus();
+  });
+  const std::string saved = directory_.path() + "/saved.safetensors";
+  extensions_.after_step.push_back(SaveEvery(5, saved));
+  const TrainingResult result = Train("logit_cross_entropy {}");
+  EXPECT_EQ(steps[0], (std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(steps[1], steps[0]);
+  const auto contents = [&](const std::string& name) {
+    const auto bytes = ReadFile(directory_.path() + "/" + name, 1 << 20);
+    SYNCGRADS_EXPECT_OK(bytes);
+    return bytes.value_or("");
+  };
+  EXPECT_EQ(contents("saved.step10.safetensors"), contents("own.safetensors"));
+  EXPECT_NE(contents("saved.step5.safetensors"), contents("own.safetensors"));
+}
+
+TEST_F(ExtensionsTest, AnErrorOfACallbackEndsTheTraining) {
+  extensions_.after_step.push_back([](const MadeStep& made) {
+    return made.step < 3 ? absl::OkStatus() : absl::OutOfRangeError("it is good enough");
+  });
+  const auto job = Parse("logit_cross_entropy {}");
+  SYNCGRADS_ASSERT_OK(job);
+  FakeJob workers(1);
+  workers.Run([&](Team& team) {
+    NoProgress progress;
+    TrainerOptions options;
+    options.progress = &progress;
+    options.extensions = &extensions_;
+    ExpectError(RunTraining(*job, team, options, ""), absl::StatusCode::kOutOfRange,
+                {"it is good enough"});
   });
 }
 
