@@ -70,6 +70,16 @@ ABSL_FLAG(absl::optional<uint32_t>, serve_data, absl::nullopt,
           "file says, and do nothing else.");
 ABSL_FLAG(std::string, event_log, "",
           "A file that gets a line of JSON for each step: who contributed, and on which rows.");
+ABSL_FLAG(
+    uint64_t, log_every, 0,
+    "Steps between the lines of the console, of --progress_log and of --tensorboard. 0: about "
+    "twenty lines in all on the console, and every step in the files.");
+ABSL_FLAG(std::string, progress_log, "",
+          "A file that gets lines of JSON: the plan, losses and speed, what the model is worth in "
+          "the end. Workers of a host may share it.");
+ABSL_FLAG(std::string, tensorboard, "",
+          "A directory in which each worker writes losses and speed for TensorBoard, in a folder "
+          "with its name.");
 ABSL_FLAG(std::string, output, "",
           "Where to write the trained model, as safetensors. Rank 0 does.");
 ABSL_FLAG(bool, output_per_rank, false,
@@ -77,9 +87,12 @@ ABSL_FLAG(bool, output_per_rank, false,
 ABSL_FLAG(std::string, evaluate, "",
           "A model that --output wrote: evaluates it on the job's data, and does not train.");
 ABSL_FLAG(std::string, predict, "",
-          "A model that --output wrote: writes its --predictions, and does not train.");
+          "A model that --output wrote: writes its --predictions, or shows some, and does not "
+          "train.");
 ABSL_FLAG(std::string, predictions, "",
           "With --predict: the CSV file of predictions, in the order of the rows.");
+ABSL_FLAG(uint32_t, show, 0,
+          "With --predict: print the most probable classes of so many rows, the right one marked.");
 
 namespace {
 
@@ -124,6 +137,10 @@ int main(int argc, char** argv) {
   options.only_running = absl::GetFlag(FLAGS_only_running);
   options.resume = absl::GetFlag(FLAGS_resume);
   options.event_log = absl::GetFlag(FLAGS_event_log);
+  options.log_every = absl::GetFlag(FLAGS_log_every);
+  options.progress_log = absl::GetFlag(FLAGS_progress_log);
+  options.tensorboard = absl::GetFlag(FLAGS_tensorboard);
+  options.show = absl::GetFlag(FLAGS_show);
   options.output = absl::GetFlag(FLAGS_output);
   options.output_per_rank = absl::GetFlag(FLAGS_output_per_rank);
   options.evaluate = absl::GetFlag(FLAGS_evaluate);

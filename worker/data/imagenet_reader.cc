@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/status_macros.h"
@@ -26,9 +27,9 @@ constexpr size_t kPartsOfAnObject = 5;
 constexpr uint32_t kSmallestSide = 256;
 constexpr uint32_t kSize = 224;
 
-// The class of each WordNet id.
-absl::StatusOr<std::map<std::string, uint32_t>> ReadMapping(const Storage& storage,
-                                                            const std::string& file) {
+// The class of each WordNet id. Adds what each is called to `descriptions`.
+absl::StatusOr<std::map<std::string, uint32_t>> ReadMapping(
+    const Storage& storage, const std::string& file, std::vector<std::string>& descriptions) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, storage.Read(file, kAnySize));
   const std::string path = storage.NameOf(file);
   std::map<std::string, uint32_t> classes;
@@ -39,6 +40,7 @@ absl::StatusOr<std::map<std::string, uint32_t>> ReadMapping(const Storage& stora
       return absl::InvalidArgumentError(
           absl::StrCat(path, ":", line + 1, ": ", wnid, " is there twice"));
     }
+    descriptions.emplace_back(absl::StripAsciiWhitespace(entry.substr(wnid.size())));
     ++line;
   }
   return classes;
@@ -74,7 +76,8 @@ absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage
   const bool validation = spec.part() == v1::ImageNetSource::VALIDATION;
   const std::string mapping = absl::StrCat(path, "/LOC_synset_mapping.txt");
   const std::string mapping_path = storage->NameOf(mapping);
-  SYNCGRADS_ASSIGN_OR_RETURN(const auto classes, ReadMapping(*storage, mapping));
+  std::vector<std::string> descriptions;
+  SYNCGRADS_ASSIGN_OR_RETURN(const auto classes, ReadMapping(*storage, mapping, descriptions));
   const std::set<std::string> wanted(spec.classes().begin(), spec.classes().end());
   for (const std::string& wnid : wanted) {
     if (classes.contains(wnid)) continue;
@@ -114,6 +117,7 @@ absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage
   }
   Table table;
   table.rows = files.size();
+  table.class_descriptions = std::move(descriptions);
   table.images = std::make_shared<JpegImages>(
       storage, std::move(files), spec.smallest_side() == 0 ? kSmallestSide : spec.smallest_side(),
       spec.size() == 0 ? kSize : spec.size());

@@ -8,6 +8,7 @@ Table Table::Slice(size_t begin, size_t end) const {
   slice.target_name = target_name;
   slice.target_kind = target_kind;
   slice.classes = classes;
+  slice.class_descriptions = class_descriptions;
   slice.rows = end - begin;
   slice.images = images;
   slice.first_image = first_image + begin;

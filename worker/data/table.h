@@ -44,6 +44,8 @@ struct Table {
   std::vector<double> weights;
   // Sorted by name; of all rows that the table was cut from.
   std::vector<ClassName> classes;
+  // What people call the classes, by number, where the source says.
+  std::vector<std::string> class_descriptions;
   size_t rows = 0;
 
   absl::Span<const double> FeaturesOf(size_t row) const {

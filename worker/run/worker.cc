@@ -18,13 +18,13 @@
 #include "worker/checkpoint/snapshot.h"
 #include "worker/data_service/data_client.h"
 #include "worker/job/job_file.h"
+#include "worker/run/run_progress.h"
 #include "worker/run/serve_data.h"
 #include "worker/storage/open_storage.h"
 #include "worker/train/client_team.h"
 #include "worker/train/compute.h"
 #include "worker/train/data_set.h"
 #include "worker/train/event_log.h"
-#include "worker/train/progress.h"
 #include "worker/train/run.h"
 #include "worker/train/team.h"
 
@@ -43,8 +43,9 @@ absl::Status CheckOptions(const WorkerOptions& options) {
   if (!options.evaluate.empty() && !options.predict.empty()) {
     return absl::InvalidArgumentError("--evaluate and --predict are both given: give one");
   }
-  if (options.predict.empty() != options.predictions.empty()) {
-    return absl::InvalidArgumentError("--predict and --predictions go together");
+  const bool wants_predictions = !options.predictions.empty() || options.show > 0;
+  if (options.predict.empty() == wants_predictions) {
+    return absl::InvalidArgumentError("--predict goes together with --predictions or --show");
   }
   const bool uses_model = !options.evaluate.empty() || !options.predict.empty();
   if (options.serve_data.has_value() && (uses_model || options.in_process.of > 1)) {
@@ -114,10 +115,12 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
                    const Elastic* elastic, const std::string& name, Team& team,
                    std::optional<Snapshot>& kept, TellTuned& tell_tuned,
                    const WorkerSurroundings& surroundings) {
-  NoProgress no_progress;
-  ConsoleProgress console(surroundings.out, surroundings.out_is_terminal, surroundings.clock);
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<RunProgress> shown,
+                             RunProgress::Create(options, surroundings, name, team.is_master()));
   if (team.is_master()) {
-    tell_tuned = [&console](const std::string& found) { console.Note("autotune: " + found); };
+    tell_tuned = [&shown](const std::string& found) {
+      shown->console().Note("autotune: " + found);
+    };
   }
   const absl::Cleanup tell_nobody = [&tell_tuned] { tell_tuned = nullptr; };
   TrainerOptions trainer;
@@ -131,9 +134,8 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
   trainer.clock = &surroundings.clock;
   trainer.resume = options.resume;
   trainer.kept = &kept;
-  trainer.note = [&](const std::string& line) { console.Note(line); };
-  trainer.progress = &no_progress;
-  if (team.is_master()) trainer.progress = &console;
+  trainer.note = [&](const std::string& line) { shown->console().Note(line); };
+  trainer.progress = &shown->progress();
   std::unique_ptr<EventLog> event_log;
   if (!options.event_log.empty()) {
     SYNCGRADS_ASSIGN_OR_RETURN(event_log, EventLog::Open(options.event_log, name));
@@ -155,6 +157,8 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
   }
   SYNCGRADS_RETURN_IF_ERROR(trained.status());
   const TrainingResult& result = *trained;
+  shown->Evaluated("trained_on", result.trained_on);
+  if (result.held_out.has_value()) shown->Evaluated("held_out", *result.held_out);
   for (const std::string& message : result.damaged.messages()) {
     surroundings.out << "skipped: " << message << "\n";
   }
@@ -199,6 +203,13 @@ absl::Status UseModel(const Job& job, const WorkerOptions& options, const Device
     surroundings.out << std::flush;
     return absl::OkStatus();
   }
+  if (options.show > 0) {
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        const std::string shown,
+        RunShow(job, team, options.predict, options.show, surroundings.extensions, device));
+    if (team.is_master()) surroundings.out << shown << std::flush;
+  }
+  if (options.predictions.empty()) return absl::OkStatus();
   SYNCGRADS_RETURN_IF_ERROR(RunPrediction(job, team, options.predict, options.predictions,
                                           surroundings.extensions, device));
   if (team.is_master()) {

@@ -48,6 +48,10 @@ struct WorkerOptions {
   std::string evaluate;
   std::string predict;
   std::string predictions;
+  uint32_t show = 0;
+  uint64_t log_every = 0;
+  std::string progress_log;
+  std::string tensorboard;
   std::optional<uint16_t> serve_data;
 };
 

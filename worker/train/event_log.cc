@@ -3,31 +3,17 @@
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "worker/base/json.h"
 
 namespace syncgrads {
 namespace {
-
-std::string Quoted(absl::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      absl::StrAppend(&quoted, "\\", absl::string_view(&c, 1));
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppendFormat(&quoted, "\\u%04x", c);
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "\"";
-}
 
 std::string Names(const std::vector<std::string>& names) {
   return absl::StrCat(
       "[",
       absl::StrJoin(names, ",",
-                    [](std::string* out, const std::string& name) { *out += Quoted(name); }),
+                    [](std::string* out, const std::string& name) { *out += JsonString(name); }),
       "]");
 }
 
@@ -41,7 +27,7 @@ std::string NamesOf(const std::vector<uint32_t>& ranks, const std::vector<std::s
 
 }  // namespace
 
-EventLog::EventLog(const std::string& worker) : worker_(Quoted(worker)) {}
+EventLog::EventLog(const std::string& worker) : worker_(JsonString(worker)) {}
 
 absl::StatusOr<std::unique_ptr<EventLog>> EventLog::Open(const std::string& path,
                                                          const std::string& worker) {
@@ -86,8 +72,9 @@ void EventLog::Stepped(const StepOutcome& outcome, const std::vector<RowId>& row
 }
 
 void EventLog::Checkpointed(uint64_t step, const absl::StatusOr<std::string>& path) {
-  const std::string what = path.ok() ? absl::StrCat("\"path\":", Quoted(*path))
-                                     : absl::StrCat("\"error\":", Quoted(path.status().message()));
+  const std::string what = path.ok()
+                               ? absl::StrCat("\"path\":", JsonString(*path))
+                               : absl::StrCat("\"error\":", JsonString(path.status().message()));
   Write(absl::StrCat("{\"event\":\"checkpoint\",\"worker\":", worker_, ",\"step\":", step, ",",
                      what, "}\n"));
 }

@@ -25,8 +25,9 @@ std::string ToString(const TrainingPlan& plan) {
                       Count(plan.parameters, "parameter"), "; ", Count(plan.steps, "step"));
 }
 
-ConsoleProgress::ConsoleProgress(std::ostream& out, bool is_terminal, const Clock& clock)
-    : out_(out), is_terminal_(is_terminal), clock_(clock) {}
+ConsoleProgress::ConsoleProgress(std::ostream& out, bool is_terminal, const Clock& clock,
+                                 uint64_t every)
+    : out_(out), is_terminal_(is_terminal), clock_(clock), every_(every) {}
 
 void ConsoleProgress::Started(const TrainingPlan& plan) {
   plan_ = plan;
@@ -37,18 +38,14 @@ void ConsoleProgress::Started(const TrainingPlan& plan) {
 }
 
 void ConsoleProgress::Stepped(uint64_t step, std::optional<double> loss) {
-  if (loss.has_value()) {
-    loss_sum_ += *loss;
-    ++losses_;
-  }
+  mean_.Add(loss);
   const absl::Time now = clock_.Now();
   const bool is_last = step >= plan_.steps;
   if (is_terminal_) {
     if (is_last || now - shown_ >= kRedrawInterval) ShowBar(step, now);
   } else {
-    const uint64_t interval = std::max<uint64_t>(1, plan_.steps / kLines);
-    // Steps that a worker has missed are not shown, the next one is.
-    if (is_last || step / interval > shown_step_ / interval) ShowLine(step, now);
+    const StepInterval interval(every_ != 0 ? every_ : std::max<uint64_t>(1, plan_.steps / kLines));
+    if (is_last || interval.IsDue(shown_step_, step)) ShowLine(step, now);
     shown_step_ = step;
   }
 }
@@ -83,11 +80,7 @@ void ConsoleProgress::ShowLine(uint64_t step, absl::Time now) {
 }
 
 void ConsoleProgress::TakeLoss() {
-  if (losses_ > 0) {
-    loss_ = absl::StrFormat("%.6f", loss_sum_ / static_cast<double>(losses_));
-  }
-  loss_sum_ = 0;
-  losses_ = 0;
+  if (const std::optional<double> mean = mean_.Take()) loss_ = absl::StrFormat("%.6f", *mean);
 }
 
 std::string ConsoleProgress::SpeedAt(uint64_t step, absl::Time now) const {

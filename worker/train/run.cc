@@ -15,6 +15,7 @@
 #include "worker/train/model_file.h"
 #include "worker/train/prediction.h"
 #include "worker/train/resume.h"
+#include "worker/train/shown_predictions.h"
 
 namespace syncgrads {
 namespace {
@@ -190,6 +191,17 @@ absl::Status PredictAs(const Job& job, Team& team, const std::string& parameters
   return WriteFileAtomically(output, {table});
 }
 
+template <typename T>
+absl::StatusOr<std::string> ShowAs(const Job& job, Team& team, const std::string& parameters,
+                                   size_t count, const Extensions& extensions,
+                                   const DeviceChoice& device) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded, Load<T>(job, team, parameters, extensions,
+                                                             device, /*with_targets=*/true));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const Loss loss, BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses));
+  return ShowPredictions(*loaded.model, loss, loaded.data, count, team);
+}
+
 }  // namespace
 
 absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,
@@ -232,6 +244,14 @@ absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
                                                const DeviceChoice& device) {
   return job.file.dtype() == v1::F64 ? EvaluateAs<double>(job, team, parameters, extensions, device)
                                      : EvaluateAs<float>(job, team, parameters, extensions, device);
+}
+
+absl::StatusOr<std::string> RunShow(const Job& job, Team& team, const std::string& parameters,
+                                    size_t count, const Extensions& extensions,
+                                    const DeviceChoice& device) {
+  return job.file.dtype() == v1::F64
+             ? ShowAs<double>(job, team, parameters, count, extensions, device)
+             : ShowAs<float>(job, team, parameters, count, extensions, device);
 }
 
 absl::Status RunPrediction(const Job& job, Team& team, const std::string& parameters,

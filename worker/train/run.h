@@ -60,6 +60,12 @@ absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
                                                const Extensions& extensions = NoExtensions(),
                                                const DeviceChoice& device = DeviceChoice());
 
+// As ShowPredictions, of the model in the file `parameters`. A collective. Errors: as
+// RunEvaluation, or as ShowPredictions.
+absl::StatusOr<std::string> RunShow(const Job& job, Team& team, const std::string& parameters,
+                                    size_t count, const Extensions& extensions = NoExtensions(),
+                                    const DeviceChoice& device = DeviceChoice());
+
 // Writes the predictions of the model in the file `parameters` for every row of
 // the job's data to the file `output`; rank 0 does. See Predict. A collective.
 // Errors: as RunEvaluation, or as WriteFileAtomically.

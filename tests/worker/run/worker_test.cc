@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 
@@ -115,6 +116,19 @@ TEST_F(WorkerTest, PredictsAloneWithoutAServer) {
   options_.predictions = directory_.path() + "/p.csv";
   SYNCGRADS_ASSERT_OK(Run());
   EXPECT_THAT(out_.str(), testing::HasSubstr("p.csv"));
+}
+
+TEST_F(WorkerTest, ShowsTheClassesOfSomeRows) {
+  options_.predict = WriteModel();
+  options_.show = 2;
+  SYNCGRADS_ASSERT_OK(Run());
+  const std::string text = out_.str();
+  EXPECT_THAT(text, testing::StartsWith("shard 0, row 0: Iris-setosa\n"));
+  EXPECT_THAT(text, testing::HasSubstr("shard 0, row 1: Iris-setosa\n"));
+  EXPECT_THAT(text, testing::HasSubstr(" %  Iris-virginica\n"));
+  // Two rows of three classes, one of which is right.
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 8);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '*'), 2);
 }
 
 TEST_F(WorkerTest, SeveralWorkersThatEvaluateNeedAServer) {

@@ -45,6 +45,19 @@ TEST(ProgressTest, ElsewhereThanOnATerminalThereAreAboutTwentyPlainLines) {
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 24);
 }
 
+TEST(ProgressTest, LinesComeAfterAsManyStepsAsAreAskedFor) {
+  std::ostringstream out;
+  const SetClock clock;
+  ConsoleProgress progress(out, /*is_terminal=*/false, clock, /*every=*/100);
+  progress.Started(kPlan);
+  for (uint64_t step = 1; step <= 250; ++step) progress.Stepped(step, 1.0);
+  const std::string text = out.str();
+  EXPECT_THAT(text, testing::HasSubstr("step 100/250"));
+  EXPECT_THAT(text, testing::HasSubstr("step 200/250"));
+  EXPECT_THAT(text, testing::HasSubstr("step 250/250"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2 + 3);
+}
+
 TEST(ProgressTest, OnATerminalThereIsABarThatIsDrawnAtMostTenTimesASecond) {
   std::ostringstream out;
   SetClock clock;

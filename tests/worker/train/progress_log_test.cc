@@ -1,0 +1,76 @@
+#include "worker/train/progress_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
+#include "worker/base/file.h"
+#include "worker/base/host_name.h"
+#include "worker/base/json.h"
+
+namespace syncgrads {
+namespace {
+
+class SetClock : public Clock {
+ public:
+  absl::Time Now() const override { return now; }
+  absl::Time now = absl::FromUnixSeconds(1760000000);
+};
+
+// With what all lines have, but the time, cut out.
+std::vector<std::string> LinesOf(const std::string& path) {
+  auto text = ReadFile(path, 1 << 20);
+  SYNCGRADS_EXPECT_OK(text);
+  const std::string common =
+      absl::StrCat(",\"job\":\"iris\",\"worker\":\"w\\\"0\",\"host\":", JsonString(HostName()));
+  return absl::StrSplit(absl::StrReplaceAll(*text, {{common, ""}}), '\n', absl::SkipEmpty());
+}
+
+TEST(ProgressLogTest, ALineOfJsonForEachIntervalAndWhatTheModelIsWorth) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Write("log.jsonl", "{}\n");
+  SetClock clock;
+  auto log = ProgressLog::Open(path, "w\"0", /*every=*/2, clock);
+  SYNCGRADS_ASSERT_OK(log);
+  (*log)->Started({"iris", 3, 3, 120, 30, 235, 8, 5});
+  for (const uint64_t step : {1, 2, 5}) {  // of which it has missed two
+    clock.now += absl::Milliseconds(250);
+    (*log)->Stepped(step, static_cast<double>(step));
+  }
+  (*log)->Stepped(6, std::nullopt);
+  (*log)->Finished();
+  (*log)->Evaluated("held_out",
+                    {{"loss", std::numeric_limits<double>::infinity()}, {"accuracy", 0.5}});
+  EXPECT_THAT(
+      LinesOf(path),
+      testing::ElementsAre(
+          "{}",
+          "{\"event\":\"started\",\"time\":1760000000.000,\"steps\":5,\"workers\":3,"
+          "\"batch_size\":8,\"parameters\":235}",
+          "{\"event\":\"step\",\"time\":1760000000.500,\"step\":2,\"steps\":5,\"loss\":1.5,"
+          "\"steps_per_s\":4}",
+          "{\"event\":\"step\",\"time\":1760000000.750,\"step\":5,\"steps\":5,\"loss\":5,"
+          "\"steps_per_s\":6.66666667}",
+          "{\"event\":\"step\",\"time\":1760000000.750,\"step\":6,\"steps\":5,"
+          "\"steps_per_s\":8}",
+          "{\"event\":\"finished\",\"time\":1760000000.750,\"step\":6}",
+          "{\"event\":\"evaluated\",\"time\":1760000000.750,\"step\":6,\"rows\":\"held_out\","
+          "\"loss\":null,\"accuracy\":0.5}"));
+}
+
+TEST(ProgressLogTest, AFileThatCannotBeWrittenIsNamed) {
+  const SetClock clock;
+  ExpectError(ProgressLog::Open("/nowhere/log", "w", 1, clock), absl::StatusCode::kPermissionDenied,
+              {"/nowhere/log"});
+}
+
+}  // namespace
+}  // namespace syncgrads

@@ -1,0 +1,52 @@
+#include "worker/run/run_progress.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+
+RunProgress::RunProgress(const WorkerOptions& options, const WorkerSurroundings& surroundings)
+    : console_(surroundings.out, surroundings.out_is_terminal, surroundings.clock,
+               options.log_every) {}
+
+absl::StatusOr<std::unique_ptr<RunProgress>> RunProgress::Create(
+    const WorkerOptions& options, const WorkerSurroundings& surroundings, const std::string& worker,
+    bool is_master) {
+  auto run = absl::WrapUnique(new RunProgress(options, surroundings));
+  const uint64_t every = std::max<uint64_t>(1, options.log_every);
+  if (is_master) run->all_.Add(&run->console_);
+  if (!options.progress_log.empty()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        run->log_, ProgressLog::Open(options.progress_log, worker, every, surroundings.clock));
+    run->all_.Add(run->log_.get());
+  }
+  if (!options.tensorboard.empty()) {
+    // A run of its own in TensorBoard, which shows folders.
+    const std::string folder =
+        absl::StrCat(options.tensorboard, "/", absl::StrReplaceAll(worker, {{"/", "_"}}));
+    SYNCGRADS_ASSIGN_OR_RETURN(auto file, TensorboardFile::Create(folder, surroundings.clock));
+    run->tensorboard_ =
+        std::make_unique<TensorboardProgress>(std::move(file), every, surroundings.clock);
+    run->all_.Add(run->tensorboard_.get());
+  }
+  return run;
+}
+
+void RunProgress::Evaluated(absl::string_view rows, const Evaluation& evaluation) {
+  Scores scores = {{"loss", evaluation.loss}};
+  if (evaluation.correct.has_value() && evaluation.rows > 0) {
+    scores.emplace_back("accuracy", static_cast<double>(*evaluation.correct) /
+                                        static_cast<double>(evaluation.rows));
+  }
+  if (evaluation.area_under_curve.has_value()) {
+    scores.emplace_back("AUC", *evaluation.area_under_curve);
+  }
+  all_.Evaluated(rows, scores);
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,81 @@
+#include "worker/train/progress_log.h"
+
+#include <cmath>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "worker/base/host_name.h"
+#include "worker/base/json.h"
+
+namespace syncgrads {
+namespace {
+
+// JSON has no other numbers.
+std::string Number(double value) {
+  return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null";
+}
+
+}  // namespace
+
+ProgressLog::ProgressLog(const std::string& worker, uint64_t every, const Clock& clock)
+    : worker_(worker), every_(every), clock_(clock) {}
+
+absl::StatusOr<std::unique_ptr<ProgressLog>> ProgressLog::Open(const std::string& path,
+                                                               const std::string& worker,
+                                                               uint64_t every, const Clock& clock) {
+  auto log = absl::WrapUnique(new ProgressLog(worker, every, clock));
+  log->file_.open(path, std::ios::app);
+  if (!log->file_) {
+    return absl::PermissionDeniedError(absl::StrCat("cannot write the progress log ", path));
+  }
+  return log;
+}
+
+void ProgressLog::Write(absl::string_view event, absl::string_view fields) {
+  // At once and as a whole: other workers' lines are between this one's.
+  file_ << absl::StrCat("{\"event\":\"", event, "\",\"job\":", JsonString(plan_.job),
+                        ",\"worker\":", JsonString(worker_), ",\"host\":", JsonString(HostName()),
+                        absl::StrFormat(",\"time\":%.3f",
+                                        absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch())),
+                        fields, "}\n")
+        << std::flush;
+}
+
+void ProgressLog::Started(const TrainingPlan& plan) {
+  plan_ = plan;
+  started_ = clock_.Now();
+  step_ = 0;
+  Write("started",
+        absl::StrCat(",\"steps\":", plan.steps, ",\"workers\":", plan.workers,
+                     ",\"batch_size\":", plan.batch_size, ",\"parameters\":", plan.parameters));
+}
+
+void ProgressLog::Stepped(uint64_t step, std::optional<double> loss) {
+  loss_.Add(loss);
+  const bool due = every_.IsDue(step_, step);
+  step_ = step;
+  if (!due) return;
+  std::string fields = absl::StrCat(",\"step\":", step, ",\"steps\":", plan_.steps);
+  if (const std::optional<double> mean = loss_.Take()) {
+    absl::StrAppend(&fields, ",\"loss\":", Number(*mean));
+  }
+  const double seconds = absl::ToDoubleSeconds(clock_.Now() - started_);
+  if (seconds > 0) {
+    absl::StrAppend(&fields, ",\"steps_per_s\":", Number(static_cast<double>(step) / seconds));
+  }
+  Write("step", fields);
+}
+
+void ProgressLog::Finished() { Write("finished", absl::StrCat(",\"step\":", step_)); }
+
+void ProgressLog::Evaluated(absl::string_view rows, const Scores& scores) {
+  std::string fields =
+      absl::StrCat(",\"step\":", step_, ",\"rows\":", JsonString(std::string(rows)));
+  for (const auto& [name, value] : scores) {
+    absl::StrAppend(&fields, ",\"", name, "\":", Number(value));
+  }
+  Write("evaluated", fields);
+}
+
+}  // namespace syncgrads

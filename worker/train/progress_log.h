@@ -1,0 +1,64 @@
+// A training run as lines of JSON, for programs that show it.
+//
+//   {"event":"started","job":"iris","worker":"w0","host":"a","time":1760000000.125,
+//    "steps":250,"workers":3,"batch_size":8,"parameters":235}
+//   {"event":"step","job":"iris","worker":"w0","host":"a","time":1760000001.5,
+//    "step":10,"steps":250,"loss":0.6931,"steps_per_s":7.3}
+//   {"event":"evaluated","job":"iris","worker":"w0",...,"step":250,"rows":"held_out",
+//    "loss":0.07,"accuracy":0.9667}
+//   {"event":"finished","job":"iris",...,"step":250}
+//
+// `time` is in seconds since 1970. `loss` is the mean over this worker's own batches
+// since its last line, and is missing if it had none.
+
+#ifndef SYNCGRADS_WORKER_TRAIN_PROGRESS_LOG_H_
+#define SYNCGRADS_WORKER_TRAIN_PROGRESS_LOG_H_
+
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/clock.h"
+#include "worker/train/progress.h"
+
+namespace syncgrads {
+
+// Adds to what the file has; several workers of a host may write to one file.
+//
+// Not thread-safe.
+class ProgressLog : public Progress {
+ public:
+  // A line after every `every` (at least 1) steps. `clock` outlives this object.
+  //
+  // Errors:
+  //   PermissionDenied  the file cannot be written
+  static absl::StatusOr<std::unique_ptr<ProgressLog>> Open(const std::string& path,
+                                                           const std::string& worker,
+                                                           uint64_t every, const Clock& clock);
+
+  void Started(const TrainingPlan& plan) override;
+  void Stepped(uint64_t step, std::optional<double> loss) override;
+  void Finished() override;
+  void Evaluated(absl::string_view rows, const Scores& scores) override;
+
+ private:
+  ProgressLog(const std::string& worker, uint64_t every, const Clock& clock);
+  // The line of an event: what all have, and `fields`, which begin with a comma.
+  void Write(absl::string_view event, absl::string_view fields);
+
+  const std::string worker_;
+  const StepInterval every_;
+  const Clock& clock_;
+  std::ofstream file_;
+  TrainingPlan plan_;
+  absl::Time started_;
+  uint64_t step_ = 0;
+  MeanLoss loss_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_TRAIN_PROGRESS_LOG_H_

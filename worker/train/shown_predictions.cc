@@ -1,0 +1,143 @@
+#include "worker/train/shown_predictions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+#include "worker/base/string_list.h"
+
+namespace syncgrads {
+namespace {
+
+// "3" or "Iris-setosa", and what the source says of it.
+std::string Describe(const DataSet& data, uint32_t number) {
+  std::string name = data.classes.has_value() ? data.classes->NameOf(number) : absl::StrCat(number);
+  const std::vector<std::string>& descriptions = data.data.shards.front().table.class_descriptions;
+  if (number < descriptions.size()) absl::StrAppend(&name, ": ", descriptions[number]);
+  return name;
+}
+
+// Of all classes, by number.
+template <typename T>
+std::vector<double> Probabilities(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row) {
+  std::vector<double> scores;
+  if (!loss.has_output_for_each_class()) {
+    const double one = 1 / (1 + std::exp(-static_cast<double>(outputs(row, 0))));
+    return {1 - one, one};
+  }
+  for (Eigen::Index i = 0; i < outputs.cols(); ++i) scores.push_back(outputs(row, i));
+  const double largest = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - largest);
+  for (double& score : scores) score /= sum;
+  return scores;
+}
+
+std::string ClassLine(const DataSet& data, uint32_t number, double probability, bool is_right) {
+  return absl::StrFormat("  %s %5.1f %%  %s", is_right ? "*" : " ", 100 * probability,
+                         Describe(data, number));
+}
+
+template <typename T>
+std::string ShowClasses(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row, double target,
+                        const DataSet& data) {
+  const std::vector<double> probabilities = Probabilities(loss, outputs, row);
+  std::vector<uint32_t> order(probabilities.size());
+  std::iota(order.begin(), order.end(), 0);
+  // Of equals the lower number first, as accuracy counts.
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return probabilities[a] > probabilities[b]; });
+  const auto right = static_cast<uint32_t>(target);
+  std::string text = Describe(data, right);
+  for (size_t place = 0; place < order.size(); ++place) {
+    const uint32_t number = order[place];
+    const bool is_right = number == right;
+    if (place >= kShownClasses && !is_right) continue;
+    absl::StrAppend(&text, "\n", ClassLine(data, number, probabilities[number], is_right));
+    if (place >= kShownClasses) absl::StrAppend(&text, " (place ", place + 1, ")");
+  }
+  return text;
+}
+
+template <typename T>
+std::string ShowRow(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row, double target,
+                    const DataSet& data) {
+  if (loss.has_classes()) return ShowClasses(loss, outputs, row, target, data);
+  std::string text;
+  for (Eigen::Index i = 0; i < outputs.cols(); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : " ", outputs(row, i));
+  }
+  return absl::StrCat(text, ", is ", target);
+}
+
+// The first rows of a shard, each a text.
+template <typename T>
+absl::StatusOr<std::vector<std::string>> ShowShard(Model<T>& model, const Loss& loss,
+                                                   const DataSet& data, size_t shard,
+                                                   size_t count) {
+  std::vector<std::string> shown;
+  Matrix<T> features;
+  std::vector<double> targets;
+  const Shard& from = data.data.shards[shard];
+  for (size_t begin = 0; begin < std::min(count, from.table.rows); begin += kRowsAtATime) {
+    std::vector<RowId> rows;
+    const size_t end = std::min({count, from.table.rows, begin + kRowsAtATime});
+    for (size_t row = begin; row < end; ++row) rows.push_back({shard, row});
+    SYNCGRADS_RETURN_IF_ERROR(
+        FillBatch(data, rows, ImageUse(), features, targets, /*damaged=*/nullptr));
+    const Matrix<T>& outputs = model.Forward(Pass(), features);
+    SYNCGRADS_RETURN_IF_ERROR(model.status());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      shown.push_back(absl::StrCat(
+          "shard ", from.number, ", row ", rows[i].row, ": ",
+          ShowRow(loss, outputs, static_cast<Eigen::Index>(i), targets[i], data), "\n"));
+    }
+  }
+  return shown;
+}
+
+}  // namespace
+
+template <typename T>
+absl::StatusOr<std::string> ShowPredictions(Model<T>& model, const Loss& loss, const DataSet& data,
+                                            size_t count, Team& team) {
+  std::vector<std::string> ours;  // a shard's number and its rows, by turns
+  for (size_t shard = 0; shard < data.data.shards.size(); ++shard) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> rows,
+                               ShowShard(model, loss, data, shard, count));
+    ours.push_back(EncodeNumber(data.data.shards[shard].number));
+    ours.push_back(EncodeStrings(rows));
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> gathered,
+                             team.Gather("shown predictions", EncodeStrings(ours)));
+  std::map<uint64_t, std::vector<std::string>> by_shard;
+  for (const std::string& bytes : gathered) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> theirs, DecodeStrings(bytes));
+    for (size_t i = 0; i + 1 < theirs.size(); i += 2) {
+      if (theirs[i].size() != sizeof(uint64_t)) {
+        return absl::DataLossError("another worker's predictions are not by shard");
+      }
+      SYNCGRADS_ASSIGN_OR_RETURN(by_shard[DecodeNumber(theirs[i])], DecodeStrings(theirs[i + 1]));
+    }
+  }
+  std::string text;
+  size_t shown = 0;
+  for (const auto& [number, rows] : by_shard) {
+    for (size_t i = 0; i < rows.size() && shown < count; ++i, ++shown) text += rows[i];
+  }
+  return text;
+}
+
+template absl::StatusOr<std::string> ShowPredictions(Model<float>&, const Loss&, const DataSet&,
+                                                     size_t, Team&);
+template absl::StatusOr<std::string> ShowPredictions(Model<double>&, const Loss&, const DataSet&,
+                                                     size_t, Team&);
+
+}  // namespace syncgrads
