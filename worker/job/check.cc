@@ -10,6 +10,7 @@
 #include "common/layout.h"
 #include "common/optim/optimizer.h"
 #include "common/status_macros.h"
+#include "worker/job/across_workers.h"
 #include "worker/job/check_consistency.h"
 #include "worker/job/check_data.h"
 #include "worker/job/check_data_sets.h"
@@ -253,6 +254,7 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
   SYNCGRADS_RETURN_IF_ERROR(CheckSteps(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckCheckpoint(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckRestarts(file, root));
+  SYNCGRADS_RETURN_IF_ERROR(CheckAcrossWorkers(file, root));
   if (file.batch_size() == 0) {
     return root.Member("batch_size").Error("is 0 or missing, must be at least 1");
   }

@@ -17,6 +17,9 @@ struct BatchNormOptions {
   // How far the running statistics move towards each batch's.
   double momentum = 0.1;
   Activation activation = Activation::kIdentity;
+  // Mean and variance are those of all workers' batches together, where there is an
+  // exchange.
+  bool across_workers = false;
 };
 
 // activation((x - mean) / sqrt(variance + epsilon) * weight + bias) for each
@@ -33,6 +36,9 @@ class BatchNorm : public Layer<T> {
 
   std::vector<Parameter<T>*> parameters() override { return {&weight_, &bias_}; }
   std::vector<Parameter<T>*> states() override { return {&running_mean_, &running_variance_}; }
+  void SetExchange(BatchExchange* exchange) override {
+    if (options_.across_workers) exchange_ = exchange;
+  }
   void Initialise(uint64_t seed) override;
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
   void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
@@ -45,6 +51,11 @@ class BatchNorm : public Layer<T> {
     return input.rows() * this->input_shape().positions();
   }
   void MoveStatistics(int64_t rows);
+  // Makes the moments of this worker's batch those of all workers'.
+  void ExchangeMoments(int64_t rows);
+  // Subtracts what the moments' own dependence on the input is, of which this worker's
+  // sums are in the parameters' gradients.
+  void SubtractMeans(int64_t rows, const DeviceMatrix<T>& input, DeviceMatrix<T>& input_gradient);
   BatchMoments<T> Moments();
 
   const BatchNormOptions options_;
@@ -52,6 +63,17 @@ class BatchNorm : public Layer<T> {
   Parameter<T> bias_;
   Parameter<T> running_mean_;
   Parameter<T> running_variance_;
+  BatchExchange* exchange_ = nullptr;
+  // Of all workers, of the last Forward with an exchange.
+  int64_t all_rows_ = 0;
+  // What is on its way to the device, and what it is for.
+  Matrix<T> host_mean_;
+  Matrix<T> host_variance_;
+  Matrix<T> host_scale_;
+  Matrix<T> host_shift_;
+  DeviceMatrix<T> scale_;
+  DeviceMatrix<T> shift_;
+  DeviceMatrix<T> correction_;
   // Of the last Forward.
   bool of_batch_ = false;
   DeviceMatrix<T> mean_;

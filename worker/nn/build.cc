@@ -147,6 +147,7 @@ class Builder {
     options.momentum = norm.momentum() == 0 ? kMomentum : norm.momentum();
     options.epsilon = norm.epsilon() == 0 ? kEpsilon : norm.epsilon();
     options.activation = ActivationOf(norm.activation());
+    options.across_workers = norm.across_workers();
     return std::make_unique<BatchNorm<T>>(spec.name(), device_, input, options);
   }
 

@@ -39,6 +39,11 @@ std::vector<Parameter<T>*> Chain<T>::states() {
 }
 
 template <typename T>
+void Chain<T>::SetExchange(BatchExchange* exchange) {
+  for (const auto& layer : layers_) layer->SetExchange(exchange);
+}
+
+template <typename T>
 void Chain<T>::Initialise(uint64_t seed) {
   for (const auto& layer : layers_) layer->Initialise(seed);
 }

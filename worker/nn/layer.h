@@ -10,6 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "worker/nn/batch_exchange.h"
 #include "worker/nn/device.h"
 #include "worker/nn/device_matrix.h"
 #include "worker/nn/parameter.h"
@@ -60,6 +61,10 @@ class Layer {
   // What belongs to the model but is not trained by gradients. It is each
   // worker's own.
   virtual std::vector<Parameter<T>*> states() { return {}; }
+
+  // Those layers that look at whole batches across workers do so through `exchange` from
+  // now on, which outlives the layer's use; null: each worker by itself.
+  virtual void SetExchange(BatchExchange* /*exchange*/) {}
 
   // Sets the parameters to their initial values, a function of `seed` and each
   // one's name, on the host.

@@ -39,6 +39,9 @@ class Model {
   // Of the device: the first error.
   absl::Status status() { return device().memory().status(); }
 
+  // As Layer::SetExchange.
+  void SetExchange(BatchExchange* exchange) { chain_->SetExchange(exchange); }
+
   // Sets parameters and states, on host and device.
   void Initialise(uint64_t seed);
 

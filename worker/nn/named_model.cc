@@ -138,7 +138,18 @@ v1::ModelSpec ResNet(const v1::NamedModel& named, const ResNetPlan& plan) {
 
 std::string NamesOfModels() { return "mlp, lenet, resnet18, resnet34, resnet50"; }
 
-absl::StatusOr<v1::ModelSpec> ExpandNamedModel(const v1::NamedModel& named) {
+namespace {
+
+void SetAcrossWorkers(Layers& layers) {
+  for (v1::LayerSpec& layer : layers) {
+    if (layer.has_batch_norm()) layer.mutable_batch_norm()->set_across_workers(true);
+    if (!layer.has_residual()) continue;
+    SetAcrossWorkers(*layer.mutable_residual()->mutable_body());
+    SetAcrossWorkers(*layer.mutable_residual()->mutable_shortcut());
+  }
+}
+
+absl::StatusOr<v1::ModelSpec> Expand(const v1::NamedModel& named) {
   if (named.name() == "mlp") return Mlp(named);
   if (named.name() == "lenet") return LeNet(named);
   if (named.name() == "resnet18") return ResNet(named, {{2, 2, 2, 2}, false});
@@ -146,6 +157,14 @@ absl::StatusOr<v1::ModelSpec> ExpandNamedModel(const v1::NamedModel& named) {
   if (named.name() == "resnet50") return ResNet(named, {{3, 4, 6, 3}, true});
   return absl::InvalidArgumentError(
       absl::StrCat("there is no model \"", named.name(), "\"; there are ", NamesOfModels()));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::ModelSpec> ExpandNamedModel(const v1::NamedModel& named) {
+  absl::StatusOr<v1::ModelSpec> model = Expand(named);
+  if (model.ok() && named.batch_norm_across_workers()) SetAcrossWorkers(*model->mutable_layers());
+  return model;
 }
 
 }  // namespace syncgrads

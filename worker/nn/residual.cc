@@ -49,6 +49,12 @@ std::vector<Parameter<T>*> Residual<T>::states() {
 }
 
 template <typename T>
+void Residual<T>::SetExchange(BatchExchange* exchange) {
+  body_->SetExchange(exchange);
+  shortcut_->SetExchange(exchange);
+}
+
+template <typename T>
 void Residual<T>::Initialise(uint64_t seed) {
   body_->Initialise(seed);
   shortcut_->Initialise(seed);

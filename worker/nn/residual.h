@@ -27,6 +27,7 @@ class Residual : public Layer<T> {
 
   std::vector<Parameter<T>*> parameters() override;
   std::vector<Parameter<T>*> states() override;
+  void SetExchange(BatchExchange* exchange) override;
   void Initialise(uint64_t seed) override;
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
   void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,

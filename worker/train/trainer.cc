@@ -118,6 +118,7 @@ void* Trainer<T>::ResultOf(size_t i) {
 template <typename T>
 absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<RowId>& rows) {
   if (rows.empty()) {
+    if (exchange_.has_value()) SYNCGRADS_RETURN_IF_ERROR(exchange_->Skip());
     SYNCGRADS_RETURN_IF_ERROR(SkipBatch());
     return std::optional<double>();
   }
@@ -141,12 +142,14 @@ absl::StatusOr<std::optional<double>> Trainer<T>::ComputeGradient(const std::vec
   pushed_.assign(tensors_.size(), false);
   try {
     const absl::Status computed = ComputeBatch(rows, PartsOf(job_, rows), divisor, loss);
-    if (IsOutOfMemory(computed)) {
+    // Where others wait for this worker's part of the batch, it cannot just skip it.
+    if (IsOutOfMemory(computed) && !exchange_.has_value()) {
       SYNCGRADS_RETURN_IF_ERROR(SkipRest(rows, computed.message()));
       return std::optional<double>();
     }
     SYNCGRADS_RETURN_IF_ERROR(computed);
   } catch (const std::bad_alloc&) {
+    if (exchange_.has_value()) return OutOfMemoryError("to compute its gradient");
     SYNCGRADS_RETURN_IF_ERROR(SkipRest(rows, "to compute its gradient"));
     return std::optional<double>();
   }
@@ -164,6 +167,9 @@ absl::Status Trainer<T>::ComputeBatch(const std::vector<RowId>& rows, size_t par
       // Not one of the part's images could be read.
       SYNCGRADS_RETURN_IF_ERROR(TakeZeros(is_first, is_last));
       continue;
+    }
+    if (exchange_.has_value()) {
+      exchange_->Begin(job_.weight_by_samples() ? static_cast<double>(rows.size()) : 1);
     }
     // Parts differ in what they choose at random.
     const Pass pass = {/*training=*/true, job_.seed(), steps_ * parts + part, team_.rank()};
@@ -230,6 +236,8 @@ absl::StatusOr<double> Trainer<T>::DivisorOf(const std::vector<RowId>& rows) con
 
 template <typename T>
 absl::Status Trainer<T>::TakeGradient(size_t i, bool first, bool last) {
+  // Nothing is pushed that the others' batches are missing in.
+  if (exchange_.has_value()) SYNCGRADS_RETURN_IF_ERROR(exchange_->status());
   Parameter<T>& parameter = *model_->parameters()[i];
   T* gradient = parameter.device_gradient();
   const int64_t size = parameter.values.size();
@@ -259,6 +267,7 @@ absl::Status Trainer<T>::PushDownloaded(bool all) {
 
 template <typename T>
 absl::Status Trainer<T>::TakeZeros(bool first, bool last) {
+  if (exchange_.has_value()) SYNCGRADS_RETURN_IF_ERROR(exchange_->Skip());
   for (size_t i = model_->parameters().size(); i-- > 0;) {
     Parameter<T>& parameter = *model_->parameters()[i];
     device_->memory().SetZero(parameter.device_gradient(), parameter.bytes());
@@ -282,6 +291,7 @@ absl::Status Trainer<T>::SkipBatch() {
 template <typename T>
 absl::StatusOr<bool> Trainer<T>::FollowStep() {
   guard_.Begin(steps_ + 1);
+  if (exchange_.has_value()) SYNCGRADS_RETURN_IF_ERROR(exchange_->Skip());
   absl::Status status = SkipBatch();
   if (status.ok()) status = FinishStep({}, std::nullopt);
   if (absl::IsOutOfRange(status)) return false;

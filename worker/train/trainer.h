@@ -36,6 +36,7 @@
 #include "worker/train/resume.h"
 #include "worker/train/step_guard.h"
 #include "worker/train/team.h"
+#include "worker/train/team_exchange.h"
 
 namespace syncgrads {
 
@@ -286,6 +287,8 @@ class Trainer {
   const std::unique_ptr<Device<T>> device_;
   const std::unique_ptr<Model<T>> model_;
   TrainingPlan plan_;
+  // With layers that look at the batches of all workers.
+  std::optional<TeamExchange> exchange_;
   Group* group_ = nullptr;
   std::vector<TensorId> tensors_;  // of model_->parameters()
   // Of a job with checkpoints: what says that one is due, always 0.

@@ -9,6 +9,7 @@
 #include "worker/base/file.h"
 #include "worker/base/random.h"
 #include "worker/io/safetensors.h"
+#include "worker/job/across_workers.h"
 #include "worker/job/consistency.h"
 #include "worker/nn/build.h"
 #include "worker/train/compression.h"
@@ -105,6 +106,10 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
         const Safetensors begin,
         Safetensors::Read(PathFrom(job.directory, file.model().init_from())));
     SYNCGRADS_RETURN_IF_ERROR(LoadModel(begin, *trainer->model_));
+  }
+  if (LooksAcrossWorkers(file.model())) {
+    trainer->exchange_.emplace(team);
+    trainer->model_->SetExchange(&*trainer->exchange_);
   }
   SYNCGRADS_RETURN_IF_ERROR(trainer->Register());
   if (options.event_log != nullptr && file.restarts() > 0) {

@@ -291,6 +291,22 @@ TEST(JobFileTest, RestartsThatCannotBeAreNamedWithTheirLine) {
   ExpectError(with("", "model { init_from: \"m\""), refused, {"restarts: ", "model.init_from"});
 }
 
+TEST(JobFileTest, WhatBatchNormAcrossWorkersCannotBeWithIsNamed) {
+  const auto with = [](const std::string& more) {
+    return ParseJobFile(absl::StrReplaceAll(kJob, {{"model {",
+                                                    "model { layers { batch_norm { across_workers: "
+                                                    "true } }"},
+                                                   {"epochs: 50", "epochs: 50 " + more}}),
+                        "dir/x.job");
+  };
+  SYNCGRADS_EXPECT_OK(with("consistency { sync {} }"));
+  const auto refused = absl::StatusCode::kInvalidArgument;
+  ExpectError(with("elastic {}"), refused, {"dir/x.job:3:12: elastic: ", "across_workers"});
+  ExpectError(with("accumulate: 2"), refused, {"accumulate: is 2", "across_workers"});
+  ExpectError(with("consistency { local_steps { steps: 2 } }"), refused,
+              {"consistency: is not sync", "across_workers"});
+}
+
 TEST(JobFileTest, WhatAProgramAddsHasAName) {
   ExpectRefused("logit_cross_entropy {}", "custom {}", {"dir/x.job:13:8: loss.custom.kind"});
   ExpectRefused("logit_cross_entropy {}", "custom { kind: \"k\" targets: 7 }",

@@ -130,6 +130,53 @@ TEST(ServiceTest, WeightedBySamplesUnevenBatchesEqualOneWorker) {
       1e-9);
 }
 
+// Iris through a batch normalisation.
+Job NormalisedIris(bool across_workers) {
+  Job job = Iris();
+  const v1::LayerSpec last = job.file.model().layers(job.file.model().layers_size() - 1);
+  v1::LayerSpec norm;
+  norm.set_name("bn");
+  norm.mutable_batch_norm()->set_across_workers(across_workers);
+  auto& layers = *job.file.mutable_model()->mutable_layers();
+  layers.RemoveLast();
+  *layers.Add() = norm;
+  *layers.Add() = last;
+  job.file.set_dtype(v1::F64);
+  job.file.set_epochs(3);
+  return job;
+}
+
+TEST(ServiceTest, WithBatchNormAcrossThemThreeWorkersEqualOneWithThreeTimesTheBatch) {
+  const Job job = NormalisedIris(/*across_workers=*/true);
+  Job whole = job;
+  whole.file.set_batch_size(3 * job.file.batch_size());
+  const Trained three = TrainAll(job, 3, 2);
+  const Trained one = TrainAll(whole, 1, 1);
+  EXPECT_LT(LargestDifference(three.parameters[0], one.parameters[0]), 1e-9);
+  EXPECT_LT(LargestDifference(three.states, one.states), 1e-9);
+  EXPECT_GT(
+      LargestDifference(TrainAll(NormalisedIris(false), 3, 2).parameters[0], one.parameters[0]),
+      1e-4)
+      << "each by itself is another model";
+}
+
+// 38, 38, 38 and 36 rows: batches are uneven, and the last worker ends first.
+TEST(ServiceTest, WithBatchNormAcrossThemUnevenBatchesEqualOneWorker) {
+  Job job = NormalisedIris(/*across_workers=*/true);
+  job.file.set_weight_by_samples(true);
+  job.file.mutable_data()->set_shards(4);
+  job.file.mutable_data()->set_holdout_every(0);
+  for (const uint32_t batch : {7, 37}) {
+    job.file.set_batch_size(batch);
+    Job whole = job;
+    whole.file.set_batch_size(4 * batch);
+    const Trained four = TrainAll(job, 4, 2);
+    const Trained one = TrainAll(whole, 1, 1);
+    EXPECT_LT(LargestDifference(four.parameters[0], one.parameters[0]), 1e-9) << batch;
+    EXPECT_LT(LargestDifference(four.states, one.states), 1e-9) << batch;
+  }
+}
+
 // Three images of 3x32x32, one for each of three shards.
 Job ThreeImages(const TemporaryDirectory& directory) {
   constexpr int kNumbers = 3 * 32 * 32;
