@@ -12,7 +12,7 @@ namespace syncgrads {
 // 128 to 255 are retryable.
 //
 //   code  status               such as
-//   0     OK                   trained, evaluated, predicted
+//   0     OK                   trained, evaluated, predicted; data served until a signal
 //   1     any other            an error inside the program
 //   2     InvalidArgument      a wrong flag, job file or table
 //   3     NotFound             a file is missing
@@ -22,7 +22,7 @@ namespace syncgrads {
 //   7     AlreadyExists        a live worker has this name or rank
 //   8     DataLoss             a damaged file; replicas that differ
 //   143   Cancelled            told to stop by SIGTERM or SIGINT
-//   200   Unavailable          no server
+//   200   Unavailable          no server; the process that serves the data is gone
 //   201   DeadlineExceeded     a server, or other workers, took too long
 //   202   Aborted              the job is over, or was started afresh
 //   203   ResourceExhausted    the job has its workers; a full disk
