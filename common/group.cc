@@ -1,6 +1,7 @@
 #include "common/group.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -97,7 +98,34 @@ absl::Status CheckPolicy(const GroupSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status CheckNorms(const GroupSpec& spec) {
+  if (spec.clip_norm == 0 && !NeedsNorms(spec)) return absl::OkStatus();
+  const std::string group = absl::StrCat("group \"", spec.name, "\"");
+  if (!std::isfinite(spec.clip_norm) || spec.clip_norm < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(group, " has clip_norm ", spec.clip_norm, ", must be 0 or a positive number"));
+  }
+  if (!std::holds_alternative<Optimizer>(spec.rule)) {
+    return absl::InvalidArgumentError(absl::StrCat(group, " has clip_norm ", spec.clip_norm,
+                                                   " and the rule ", ToString(spec.rule),
+                                                   "; who applies the optimizer clips"));
+  }
+  if (std::holds_alternative<Staleness>(spec.policy)) {
+    const std::string what = spec.clip_norm > 0 ? absl::StrCat("clip_norm ", spec.clip_norm)
+                                                : absl::StrCat("the rule ", ToString(spec.rule));
+    return absl::InvalidArgumentError(
+        absl::StrCat(group, " has the policy ", syncgrads::ToString(spec.policy), " and ", what,
+                     ", which needs norms of a whole step; chunks do not make steps together"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+bool NeedsNorms(const GroupSpec& spec) {
+  const auto* optimizer = std::get_if<Optimizer>(&spec.rule);
+  return optimizer != nullptr && (spec.clip_norm > 0 || NeedsNorms(*optimizer));
+}
 
 absl::StatusOr<Layout> LayoutOf(const GroupSpec& spec) {
   return Layout::Create(spec.tensors, spec.chunk_bytes, spec.compression);
@@ -130,15 +158,8 @@ absl::Status Validate(const GroupSpec& spec) {
     SYNCGRADS_RETURN_IF_ERROR(CheckCompression(spec, spec.tensors[t], spec.compression[t]));
   }
   SYNCGRADS_RETURN_IF_ERROR(CheckPolicy(spec));
-  if (const auto* optimizer = std::get_if<Optimizer>(&spec.rule)) {
-    if (NeedsNorms(*optimizer)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "group \"", spec.name, "\" has the rule ", ToString(spec.rule),
-          ", which needs norms of whole tensors: apply it on the workers, and have the "
-          "servers average"));
-    }
-    return Validate(*optimizer);
-  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckNorms(spec));
+  if (const auto* optimizer = std::get_if<Optimizer>(&spec.rule)) return Validate(*optimizer);
   return absl::OkStatus();
 }
 
@@ -168,6 +189,11 @@ absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
     return absl::InvalidArgumentError(
         absl::StrCat(group, " has non_finite ", NameOf(ours.non_finite), " here, but worker \"",
                      theirs_owner, "\" registered ", NameOf(theirs.non_finite)));
+  }
+  if (ours.clip_norm != theirs.clip_norm) {
+    return absl::InvalidArgumentError(absl::StrCat(group, " has clip_norm ", ours.clip_norm,
+                                                   " here, but worker \"", theirs_owner,
+                                                   "\" registered ", theirs.clip_norm));
   }
   const size_t common = std::min(ours.tensors.size(), theirs.tensors.size());
   for (size_t t = 0; t < common; ++t) {

@@ -44,7 +44,14 @@ struct GroupSpec {
   // or, by kSkip, of the spans that have one. Of averages and optimizers; other
   // groups take any number.
   OnBad non_finite = OnBad::kReject;
+  // With an optimizer: if the norm of the averaged gradient, of all tensors together, is
+  // more than this, it is scaled down to it. 0: never.
+  double clip_norm = 0;
 };
+
+// Whether no chunk of the group can be updated before norms of the whole step are known:
+// for clipping, or since its optimizer needs norms of whole tensors.
+bool NeedsNorms(const GroupSpec& spec);
 
 // The layout of the group's tensors. Errors: as Layout::Create.
 absl::StatusOr<Layout> LayoutOf(const GroupSpec& spec);
@@ -56,7 +63,7 @@ bool TakesNonFinite(const GroupSpec& spec);
 // served: an empty name, tensors that Layout::Create refuses, an average of
 // integers, an optimizer over anything but f32 and f64 or with hyperparameters
 // out of range, compression of anything but f32, or of results that are no averages
-// or sums.
+// or sums, norms where rounds do not close as one.
 absl::Status Validate(const GroupSpec& spec);
 
 // InvalidArgument, naming the first difference and both values, unless the two

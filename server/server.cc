@@ -92,11 +92,12 @@ class GrpcServer : public Server {
     {
       MutexLock lock(mutex_);
       stopping_ = true;
-      stop_.NotifyAll();
+      changed_.NotifyAll();
     }
     if (ticker_.joinable()) ticker_.join();
     if (coordinator_ != nullptr) coordinator_->CloseAll("the server is shutting down");
     jobs_.arrivals().SetSink(nullptr);
+    jobs_.reduced().SetSink(nullptr);
     follower_ = nullptr;
     // Streams that are still open are cancelled after this moment.
     if (server_ != nullptr) {
@@ -119,6 +120,11 @@ class GrpcServer : public Server {
       if (store_ != nullptr) coordinator_->Restore(*store_, plan_.start, plan_.records, held_);
       jobs_.arrivals().SetSink(
           [this](const Arrival& arrival) { coordinator_->Arrived(ServerIndex{0}, {arrival}); });
+      jobs_.reduced().SetSink([this](const ReducedChunk& chunk) {
+        MutexLock lock(mutex_);
+        reduced_.push_back(chunk);
+        changed_.NotifyAll();
+      });
     }
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator,
                                                 options_.server_token);
@@ -180,6 +186,10 @@ class GrpcServer : public Server {
       jobs_.arrivals().SetSink([weak = std::weak_ptr<Follower>(follower_)](const Arrival& arrival) {
         if (const auto follower = weak.lock()) follower->Arrived(arrival);
       });
+      jobs_.reduced().SetSink(
+          [weak = std::weak_ptr<Follower>(follower_)](const ReducedChunk& chunk) {
+            if (const auto follower = weak.lock()) follower->Reduced(chunk);
+          });
     }
     ticker_ = std::thread([this] { Tick(); });
     return absl::OkStatus();
@@ -268,10 +278,19 @@ class GrpcServer : public Server {
 
   void Tick() {
     MutexLock lock(mutex_);
+    absl::Time next = absl::Now() + kTick;
     while (!stopping_) {
-      stop_.WaitUntil(mutex_, absl::Now() + kTick);
+      if (reduced_.empty()) changed_.WaitUntil(mutex_, next);
       if (stopping_) return;
+      const std::vector<ReducedChunk> reduced = std::exchange(reduced_, {});
       mutex_.Unlock();
+      // Not by who brought them: that may be the coordinator itself.
+      if (!reduced.empty()) coordinator_->Reduced(ServerIndex{0}, reduced);
+      if (absl::Now() < next) {
+        mutex_.Lock();
+        continue;
+      }
+      next = absl::Now() + kTick;
       if (coordinator_ != nullptr) coordinator_->Tick();
       if (follower_ != nullptr) follower_->Tick();
       stall_watch_.Tick();
@@ -283,6 +302,12 @@ class GrpcServer : public Server {
   const ServerOptions options_;
   Journal& journal_;
   const Clock& clock_;
+  // Outlives the threads that close rounds.
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // What this server's chunks tell its coordinator.
+  std::vector<ReducedChunk> reduced_ ABSL_GUARDED_BY(mutex_);
   Closers closers_;
   std::unique_ptr<StateDirectory> state_;
   std::unique_ptr<PlanStore> store_;
@@ -300,9 +325,6 @@ class GrpcServer : public Server {
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
   std::thread ticker_;
-  Mutex mutex_;
-  CondVar stop_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace

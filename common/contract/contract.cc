@@ -294,6 +294,7 @@ v1::GroupSpec ToProto(const GroupSpec& spec) {
     *out.mutable_result() = ToProto(compression.result);
   }
   proto.set_non_finite(static_cast<v1::OnBad>(spec.non_finite));
+  proto.set_clip_norm(spec.clip_norm);
   return proto;
 }
 
@@ -318,6 +319,7 @@ absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto) {
     spec.compression.push_back({push, result});
   }
   SYNCGRADS_ASSIGN_OR_RETURN(spec.non_finite, FromProto(proto.non_finite()));
+  spec.clip_norm = proto.clip_norm();
   return spec;
 }
 

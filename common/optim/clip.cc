@@ -14,11 +14,16 @@ double GlobalNorm(absl::Span<const MutableTensor> tensors) {
   return std::sqrt(sum);
 }
 
+double ClipFactor(double norm, double most) {
+  return std::isfinite(norm) && norm > most ? most / norm : 1;
+}
+
 double ClipToNorm(absl::Span<const MutableTensor> tensors, double most) {
   const double norm = GlobalNorm(tensors);
-  if (!std::isfinite(norm) || norm <= most) return norm;
+  const double factor = ClipFactor(norm, most);
+  if (factor == 1) return norm;
   for (const MutableTensor& tensor : tensors) {
-    Scale(tensor.dtype, most / norm, tensor.data, tensor.elements);
+    Scale(tensor.dtype, factor, tensor.data, tensor.elements);
   }
   return norm;
 }

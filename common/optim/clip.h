@@ -21,6 +21,10 @@ struct MutableTensor {
 // are added in the order given, so that replicas get the same bits. Thread-safe.
 double GlobalNorm(absl::Span<const MutableTensor> tensors);
 
+// What a gradient of this norm is multiplied by: most / norm where it is more than
+// `most`, and 1 otherwise, or if it is not finite.
+double ClipFactor(double norm, double most);
+
 // Multiplies all of them by most / norm where their norm is more than `most`, which
 // is positive: its direction stays (Pascanu et al. 2013, algorithm 1). A norm that is
 // not finite leaves them as they are. Returns the norm as it was. Thread-safe.

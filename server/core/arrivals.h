@@ -5,7 +5,6 @@
 #define SYNCGRADS_SERVER_CORE_ARRIVALS_H_
 
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "server/core/chunk_rounds.h"
+#include "server/core/relay.h"
 
 namespace syncgrads::server {
 
@@ -28,29 +28,7 @@ struct Arrival {
   friend bool operator==(const Arrival&, const Arrival&) = default;
 };
 
-// Where arrivals go: to the coordinator, once there is a way. Thread-safe.
-class ArrivalRelay {
- public:
-  using Sink = std::function<void(const Arrival&)>;
-
-  // `sink` is called without locks, on any thread; null: arrivals go nowhere.
-  void SetSink(Sink sink) {
-    MutexLock lock(mutex_);
-    sink_ = std::move(sink);
-  }
-  void Tell(const Arrival& arrival) const {
-    Sink sink;
-    {
-      MutexLock lock(mutex_);
-      sink = sink_;
-    }
-    if (sink) sink(arrival);
-  }
-
- private:
-  mutable Mutex mutex_;
-  Sink sink_ ABSL_GUARDED_BY(mutex_);
-};
+using ArrivalRelay = Relay<Arrival>;
 
 // Of one group. Thread-safe.
 class Arrivals : public SeatListener {

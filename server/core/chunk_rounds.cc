@@ -24,7 +24,8 @@ SlotShape ShapeOf(const Chunk& chunk, const UpdateRule& rule, size_t kept) {
 ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
                          std::shared_ptr<const Roster> roster, const Clock& clock,
                          std::shared_ptr<SlotSource> source, size_t position,
-                         std::shared_ptr<GradientAlerts> alerts, SeatListener* listener)
+                         std::shared_ptr<GradientAlerts> alerts, SeatListener* listener,
+                         std::function<void(ReducedChunk)> tell_reduced)
     : plan_(plan),
       id_(chunk),
       chunk_(plan.layout.chunk(chunk)),
@@ -33,6 +34,7 @@ ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation genera
       clock_(clock),
       alerts_(std::move(alerts)),
       listener_(listener),
+      tell_reduced_(std::move(tell_reduced)),
       policy_(MakeRoundPolicy(plan.spec)),
       pool_(ShapeOf(chunk_, plan.spec.rule, policy_->kept()), std::move(source), position),
       roster_(std::move(roster)),
@@ -47,16 +49,16 @@ ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation genera
 
 bool ChunkRounds::Seat(const PushHeader& header, Payload payload,
                        std::shared_ptr<AnswerSink> sink) {
-  Answers answers;
+  Outbox outbox;
   Pushed pushed;
   bool can_close = false;
   {
     MutexLock lock(mutex_);
-    pushed = PushLocked(header, std::move(payload), std::move(sink), answers);
+    pushed = PushLocked(header, std::move(payload), std::move(sink), outbox);
     // A follower that was waited for may have caught up.
     can_close = pushed != Pushed::kAnswered && CanCloseLocked();
   }
-  Send(std::move(answers));
+  Send(std::move(outbox));
   if (pushed == Pushed::kSeated && listener_ != nullptr) {
     listener_->Seated(header.round, header.member);
   }
@@ -64,12 +66,12 @@ bool ChunkRounds::Seat(const PushHeader& header, Payload payload,
 }
 
 void ChunkRounds::Close() {
-  Answers answers;
+  Outbox outbox;
   {
     MutexLock lock(mutex_);
-    TryCloseLocked(answers);
+    TryCloseLocked(outbox);
   }
-  Send(std::move(answers));
+  Send(std::move(outbox));
 }
 
 bool ChunkRounds::Fix(Round round, const std::vector<MemberId>& members) {
@@ -79,39 +81,43 @@ bool ChunkRounds::Fix(Round round, const std::vector<MemberId>& members) {
   return CanCloseLocked();
 }
 
-void ChunkRounds::Send(Answers answers) {
-  for (Answer& answer : answers) answer.sink->Send(std::move(answer.result), answer.with_payload);
+void ChunkRounds::Send(Outbox outbox) const {
+  for (Answer& answer : outbox.answers)
+    answer.sink->Send(std::move(answer.result), answer.with_payload);
+  if (tell_reduced_ == nullptr) return;
+  for (ReducedChunk& reduced : outbox.reduced) tell_reduced_(std::move(reduced));
 }
 
 void ChunkRounds::SetRoster(std::shared_ptr<const Roster> roster) {
-  Answers answers;
+  Outbox outbox;
   {
     MutexLock lock(mutex_);
     roster_ = std::move(roster);
-    UnseatOutsidersLocked(answers);
-    TryCloseLocked(answers);
+    UnseatOutsidersLocked(outbox);
+    TryCloseLocked(outbox);
   }
-  Send(std::move(answers));
+  Send(std::move(outbox));
 }
 
 Round ChunkRounds::Hold() {
   MutexLock lock(mutex_);
-  held_from_ = seats_.empty() ? open_ : Next(open_);
+  held_from_ = seats_.empty() && !reduced_.has_value() ? open_ : Next(open_);
   return *held_from_;
 }
 
 void ChunkRounds::Release() {
-  Answers answers;
+  Outbox outbox;
   {
     MutexLock lock(mutex_);
     held_from_.reset();
-    TryCloseLocked(answers);
+    TryCloseLocked(outbox);
   }
-  Send(std::move(answers));
+  Send(std::move(outbox));
 }
 
 std::optional<ChunkWait> ChunkRounds::Explain() const {
   MutexLock lock(mutex_);
+  if (reduced_.has_value()) return ChunkWait{open_, open_since_, {}, /*reduced=*/true};
   if (seats_.empty()) return std::nullopt;
   return ChunkWait{open_, open_since_, MissingLocked()};
 }
@@ -135,9 +141,9 @@ uint64_t ChunkRounds::late_contributions() const {
 }
 
 ChunkRounds::Pushed ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
-                                            std::shared_ptr<AnswerSink> sink, Answers& answers) {
+                                            std::shared_ptr<AnswerSink> sink, Outbox& outbox) {
   const auto refuse = [&](const absl::Status& error) {
-    answers.push_back({std::move(sink), answer_.Refusal(header.round, error), false});
+    outbox.answers.push_back({std::move(sink), answer_.Refusal(header.round, error), false});
     return Pushed::kAnswered;
   };
   const Roster::Entry* sender = roster_->Find(header.member);
@@ -146,7 +152,7 @@ ChunkRounds::Pushed ChunkRounds::PushLocked(const PushHeader& header, Payload pa
   }
   if (header.round > open_ && policy_->gives_up_for_later() &&
       FindRound(roster_->newest_epoch()->first_rounds, plan_.id) == header.round) {
-    SkipToLocked(header.round, answers);
+    SkipToLocked(header.round, outbox);
   }
   if (header.round > open_) {
     if (IsAheadLocked(header.member)) {
@@ -161,7 +167,7 @@ ChunkRounds::Pushed ChunkRounds::PushLocked(const PushHeader& header, Payload pa
   Round& asked = asked_[header.member];
   asked = std::max(asked, header.round);
   if (header.round < open_) {
-    AnswerClosedLocked(header, std::move(sink), answers);
+    AnswerClosedLocked(header, std::move(sink), outbox);
     return Pushed::kAsked;
   }
   if (absl::Status status = CheckSeatLocked(header.member, header.epoch, header.skip);
@@ -211,16 +217,17 @@ bool ChunkRounds::IsAheadLocked(MemberId member) const {
          roster_->newest_epoch()->Has(member);
 }
 
-void ChunkRounds::SkipToLocked(Round round, Answers& answers) {
+void ChunkRounds::SkipToLocked(Round round, Outbox& outbox) {
   AnswerSeatsLocked(
       answer_.Refusal(open_, absl::AbortedError(absl::StrCat(
                                  "round ", ToNumber(open_), " of group \"", plan_.spec.name,
                                  "\" was given up for round ", ToNumber(round)))),
-      answers);
+      outbox);
   open_ = round;
 }
 
-void ChunkRounds::UnseatOutsidersLocked(Answers& answers) {
+void ChunkRounds::UnseatOutsidersLocked(Outbox& outbox) {
+  if (reduced_.has_value()) return;  // it belongs to the epoch that it was reduced in
   for (auto seat = seats_.begin(); seat != seats_.end();) {
     const absl::Status status =
         CheckSeatLocked(seat->first, seat->second.made_in, seat->second.contribution.skip);
@@ -228,26 +235,27 @@ void ChunkRounds::UnseatOutsidersLocked(Answers& answers) {
       ++seat;
       continue;
     }
-    answers.push_back({std::move(seat->second.sink), answer_.Refusal(open_, status), false});
+    outbox.answers.push_back({std::move(seat->second.sink), answer_.Refusal(open_, status), false});
     seat = seats_.erase(seat);
   }
 }
 
 void ChunkRounds::AnswerClosedLocked(const PushHeader& header, std::shared_ptr<AnswerSink> sink,
-                                     Answers& answers) {
+                                     Outbox& outbox) {
   if (!header.skip) NoteLateLocked(header.member, header.round);
   for (const KeptRound& kept : kept_) {
     const Round round = kept.record.round;
     if (round != header.round && !policy_->answers_with_newest()) continue;
     const Round newest = kept_.front().record.round;
-    answers.push_back({std::move(sink),
-                       policy_->leaves_behind() && newest != header.round
-                           ? answer_.Result(kept.record, kept.result->slot, header.round, newest)
-                           : kept.result,
-                       !header.without_result});
+    outbox.answers.push_back(
+        {std::move(sink),
+         policy_->leaves_behind() && newest != header.round
+             ? answer_.Result(kept.record, kept.result->slot, header.round, newest)
+             : kept.result,
+         !header.without_result});
     return;
   }
-  answers.push_back(
+  outbox.answers.push_back(
       {std::move(sink),
        answer_.Refusal(header.round,
                        absl::FailedPreconditionError(absl::StrCat(

@@ -5,6 +5,14 @@
 //   open ── a member's push ──▶ its seat is taken ── everybody has a seat, or is
 //   not waited for ──▶ closed: the result is made, kept, and sent to all seats
 //
+// Of a group that needs norms there is a state in between:
+//
+//   … is not waited for ──▶ reduced: contributions are averaged, and the coordinator is
+//   told its part of the norms ── it has told what follows from them ──▶ closed
+//
+// A round that is reduced has settled whose contributions count; only its answers may
+// still be asked for elsewhere.
+//
 // Every push is answered exactly once, when its round has closed: pushes to the
 // closed round at once, from what is kept. A push that is repeated finds its seat
 // taken and only says where the answer is to go.
@@ -22,6 +30,7 @@
 #define SYNCGRADS_SERVER_CORE_CHUNK_ROUNDS_H_
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -42,6 +51,7 @@
 #include "server/core/round_policy.h"
 #include "server/core/round_result.h"
 #include "server/core/served_chunk.h"
+#include "server/core/step_norms.h"
 #include "server/state/slots.h"
 
 namespace syncgrads::server {
@@ -59,12 +69,14 @@ class ChunkRounds : public ServedChunk {
   // `plan` and `clock` must outlive this object, and so must `listener`, which may be
   // null. Results lie in `source`, at this chunk's `position` in it, unless it is null.
   // Where a server that died has left closed rounds in it, they are kept and the next
-  // is open. `alerts` is told of contributions with NaNs and infinities.
+  // is open. `alerts` is told of contributions with NaNs and infinities, and
+  // `tell_reduced` of rounds that wait for norms: without locks of this object.
   ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
               std::shared_ptr<const Roster> roster, const Clock& clock,
               std::shared_ptr<SlotSource> source = nullptr, size_t position = 0,
               std::shared_ptr<GradientAlerts> alerts = std::make_shared<GradientAlerts>(),
-              SeatListener* listener = nullptr);
+              SeatListener* listener = nullptr,
+              std::function<void(ReducedChunk)> tell_reduced = nullptr);
 
   // Answers instead of a result:
   //   FailedPrecondition  the sender is gone, or of another incarnation or epoch;
@@ -82,6 +94,8 @@ class ChunkRounds : public ServedChunk {
   // Closes the open round unless it waits for somebody.
   void Close() override;
   [[nodiscard]] bool Fix(Round round, const std::vector<MemberId>& members) override;
+  [[nodiscard]] bool SetNorms(const StepNorms& norms) override;
+  std::optional<ReducedChunk> Reduced() const override;
   void SetRoster(std::shared_ptr<const Roster> roster) override;
   Round Hold() override;
   void Release() override;
@@ -106,7 +120,26 @@ class ChunkRounds : public ServedChunk {
     std::shared_ptr<const RoundResult> result;
     bool with_payload;
   };
-  using Answers = std::vector<Answer>;
+  // What is to be said once the lock has been let go.
+  struct Outbox {
+    std::vector<Answer> answers;
+    std::vector<ReducedChunk> reduced;
+  };
+  // A round's result, or what it is made of: averaged gradients in place of values.
+  struct Made {
+    std::shared_ptr<Slot> slot;
+    Closed closed;
+    uint64_t epoch = 0;
+  };
+  // The open round, when it waits for norms: whose contributions count is settled.
+  struct ReducedRound {
+    Made made;
+    // The gradients have been clipped.
+    bool clipped = false;
+    // What the coordinator has been told.
+    NormStage stage = NormStage::kGradient;
+    std::vector<SquareSums> sums;
+  };
   // A closed round.
   struct KeptRound {
     std::shared_ptr<const RoundResult> result;
@@ -119,7 +152,7 @@ class ChunkRounds : public ServedChunk {
   };
 
   Pushed PushLocked(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink,
-                    Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+                    Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Why a contribution of `member`, made in epoch `made_in`, has no seat in the open
   // round.
   absl::Status CheckSeatLocked(MemberId member, uint64_t made_in, bool skip) const
@@ -127,15 +160,15 @@ class ChunkRounds : public ServedChunk {
   // Whether the member's epochs all begin after the open round.
   bool IsAheadLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives up the open round and those up to `round`.
-  void SkipToLocked(Round round, Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SkipToLocked(Round round, Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the seats of those whom a new epoch leaves out.
-  void UnseatOutsidersLocked(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UnseatOutsidersLocked(Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Answers from what is kept of the rounds before the open one.
   void AnswerClosedLocked(const PushHeader& header, std::shared_ptr<AnswerSink> sink,
-                          Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+                          Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the open round waits for nobody, and somebody for it.
   bool CanCloseLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TryCloseLocked(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TryCloseLocked(Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Calls `ask` with the open round as its policy sees it.
   template <typename Ask>
   auto AskPolicyLocked(Ask ask) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -144,27 +177,40 @@ class ChunkRounds : public ServedChunk {
   // Followers who have not asked for a result that closing the open round would drop.
   std::vector<MemberId> BehindLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AnybodyFollowsLocked(const Epoch& epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Makes the open round's result, or says why there is none. Answers those whose
-  // contributions were not taken, or not as they were.
-  absl::StatusOr<KeptRound> CloseLocked(const Epoch& epoch, Answers& answers)
+  // Makes the open round's result, or says why there is none: of a group that needs
+  // norms, the averages. Answers those whose contributions were not taken.
+  absl::StatusOr<Made> MakeLocked(const Epoch& epoch, Outbox& outbox)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Keeps the open round's result, and answers with it. The next round is open.
+  void KeepLocked(Made made, Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The open round waits for norms from now on.
+  void ReduceLocked(Made made, Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of a round that is reduced: whether the norms that it waits for have been given.
+  bool HasNormsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Goes on with them: to the next stage, or to the end.
+  void UseNormsLocked(Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellSumsLocked(NormStage stage, Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ReducedChunk ReducedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What the newest round that has closed has left; null if none has.
+  const Slot* NewestLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool WaitsForNormsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What is seated and counts, in rank order.
   std::vector<Seated> SeatedLocked(const Epoch& epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The arithmetic of closing.
   absl::StatusOr<Closed> ComputeLocked(absl::Span<const Seated> contributions, Slot& slot)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Refuses contributions that are not finite, or leaves out such spans.
-  void SetAsideNonFiniteLocked(const Epoch& epoch, Answers& answers)
+  void SetAsideNonFiniteLocked(const Epoch& epoch, Outbox& outbox)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Answers those of whom a part was left out, which they are told.
   void AnswerLeftOutLocked(const RoundRecord& record, std::shared_ptr<const Slot> slot,
-                           Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void Send(Answers answers);
+                           Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Send(Outbox outbox) const;
   // A contribution to a round that closes, or has closed, without it.
   void NoteLateLocked(MemberId member, Round round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The same of those who are seated, and do not count.
   void SettleSeatsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AnswerSeatsLocked(std::shared_ptr<const RoundResult> result, Answers& answers)
+  void AnswerSeatsLocked(std::shared_ptr<const RoundResult> result, Outbox& outbox)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The members of the open round's epoch that keep it from closing.
   std::vector<MemberId> MissingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -177,6 +223,7 @@ class ChunkRounds : public ServedChunk {
   const Clock& clock_;
   const std::shared_ptr<GradientAlerts> alerts_;
   SeatListener* const listener_;
+  const std::function<void(ReducedChunk)> tell_reduced_;
 
   mutable Mutex mutex_;
   const std::unique_ptr<RoundPolicy> policy_ ABSL_PT_GUARDED_BY(mutex_);
@@ -187,6 +234,10 @@ class ChunkRounds : public ServedChunk {
   // By member, not by rank: while the round is held, its epoch may change.
   std::map<MemberId, Taken> seats_ ABSL_GUARDED_BY(mutex_);
   absl::Time open_since_ ABSL_GUARDED_BY(mutex_);
+  // The open round, if it is.
+  std::optional<ReducedRound> reduced_ ABSL_GUARDED_BY(mutex_);
+  // The newest that the coordinator has given, of the open round or one before.
+  std::optional<StepNorms> norms_ ABSL_GUARDED_BY(mutex_);
   std::optional<Round> held_from_ ABSL_GUARDED_BY(mutex_);
   // The newest round that each member has asked for.
   std::map<MemberId, Round> asked_ ABSL_GUARDED_BY(mutex_);

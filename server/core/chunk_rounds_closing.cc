@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "server/core/chunk_rounds.h"
 #include "server/core/encoded_closing.h"
+#include "server/core/norm_closing.h"
 #include "server/state/slot_record.h"
 
 namespace syncgrads::server {
@@ -64,6 +65,7 @@ bool ChunkRounds::AnybodyFollowsLocked(const Epoch& epoch) const {
 }
 
 bool ChunkRounds::CanCloseLocked() const {
+  if (reduced_.has_value()) return HasNormsLocked();
   if (seats_.empty()) return false;
   if (held_from_.has_value() && open_ >= *held_from_) return false;
   if (!AskPolicyLocked([this](const OpenRound& open) { return policy_->MayClose(open); })) {
@@ -72,8 +74,9 @@ bool ChunkRounds::CanCloseLocked() const {
   return BehindLocked().empty();
 }
 
-void ChunkRounds::TryCloseLocked(Answers& answers) {
+void ChunkRounds::TryCloseLocked(Outbox& outbox) {
   if (!CanCloseLocked()) return;
+  if (reduced_.has_value()) return UseNormsLocked(outbox);
   const Epoch& epoch = *roster_->EpochOf(plan_.id, open_);
   const bool exists =
       AskPolicyLocked([this](const OpenRound& open) { return policy_->HasContributors(open); });
@@ -82,23 +85,17 @@ void ChunkRounds::TryCloseLocked(Answers& answers) {
         answer_.Refusal(open_, absl::OutOfRangeError(absl::StrCat(
                                    "group \"", plan_.spec.name, "\" has no round ", ToNumber(open_),
                                    ": every member has ended or gone"))),
-        answers);
+        outbox);
     return;
   }
   // Nobody can still ask for the oldest, and its slot is the one to be written now.
   const size_t limit = policy_->kept();
   while (kept_.size() > std::max<size_t>(1, limit - 1)) kept_.pop_back();
   SettleSeatsLocked();
-  absl::StatusOr<KeptRound> closed = CloseLocked(epoch, answers);
-  if (!closed.ok()) return AnswerSeatsLocked(answer_.Refusal(open_, closed.status()), answers);
-  AnswerSeatsLocked(closed->result, answers);
-  // Where all are waited for, only a follower can have asked for neither this round
-  // nor the one before.
-  if (!policy_->leaves_behind() && !AnybodyFollowsLocked(epoch)) kept_.clear();
-  if (limit == 1) kept_.clear();
-  kept_.push_front(*std::move(closed));
-  policy_->Closed(open_);
-  open_ = Next(open_);
+  absl::StatusOr<Made> made = MakeLocked(epoch, outbox);
+  if (!made.ok()) return AnswerSeatsLocked(answer_.Refusal(open_, made.status()), outbox);
+  if (WaitsForNormsLocked()) return ReduceLocked(*std::move(made), outbox);
+  KeepLocked(*std::move(made), outbox);
 }
 
 void ChunkRounds::SettleSeatsLocked() {
@@ -125,13 +122,16 @@ absl::StatusOr<Closed> ChunkRounds::ComputeLocked(absl::Span<const Seated> contr
   const bool check_finite = !TakesNonFinite(plan_.spec);
   const UpdateRule& rule = plan_.spec.rule;
   const auto* optimizer = std::get_if<Optimizer>(&rule);
-  const Slot* newest = kept_.empty() ? nullptr : kept_.front().result->slot.get();
+  const Slot* const newest = NewestLocked();
   if (!chunk_.compression.result.is_raw()) {
     return CloseEncodedReduction(chunk_, std::get<Reduction>(rule), contributions, newest, slot,
                                  check_finite);
   }
   if (optimizer == nullptr) {
     return CloseReduction(chunk_, rule, contributions, slot, check_finite);
+  }
+  if (WaitsForNormsLocked()) {
+    return AverageGradients(chunk_, contributions, slot, check_finite);
   }
   if (newest != nullptr) {
     return CloseUpdate(chunk_, *optimizer, contributions, *newest, slot, check_finite);
@@ -143,8 +143,7 @@ absl::StatusOr<Closed> ChunkRounds::ComputeLocked(absl::Span<const Seated> contr
                    plan_.spec.name, "\" in round 0: one member must broadcast them"));
 }
 
-absl::StatusOr<ChunkRounds::KeptRound> ChunkRounds::CloseLocked(const Epoch& epoch,
-                                                                Answers& answers) {
+absl::StatusOr<ChunkRounds::Made> ChunkRounds::MakeLocked(const Epoch& epoch, Outbox& outbox) {
   std::vector<Seated> contributions = SeatedLocked(epoch);
   SYNCGRADS_ASSIGN_OR_RETURN(
       std::shared_ptr<Slot> slot,
@@ -152,7 +151,7 @@ absl::StatusOr<ChunkRounds::KeptRound> ChunkRounds::CloseLocked(const Epoch& epo
                     contributions.size()));
   SYNCGRADS_ASSIGN_OR_RETURN(Closed closed, ComputeLocked(contributions, *slot));
   if (!closed.finite && !TakesNonFinite(plan_.spec)) {
-    SetAsideNonFiniteLocked(epoch, answers);
+    SetAsideNonFiniteLocked(epoch, outbox);
     contributions = SeatedLocked(epoch);
     // Made anew, and perhaps in a codec, which has its checksum taken later.
     slot->values_checksum.reset();
@@ -163,25 +162,41 @@ absl::StatusOr<ChunkRounds::KeptRound> ChunkRounds::CloseLocked(const Epoch& epo
       if (!seated.contribution->skip) closed.contributors.push_back(seated.rank);
     }
   }
+  return Made{std::move(slot), std::move(closed), epoch.number};
+}
+
+void ChunkRounds::KeepLocked(Made made, Outbox& outbox) {
   RoundRecord record{generation_,
                      plan_.id,
                      id_,
                      open_,
-                     epoch.number,
-                     closed.value_bytes,
-                     std::move(closed.counts),
-                     std::move(closed.contributors),
-                     closed.codec};
+                     made.epoch,
+                     made.closed.value_bytes,
+                     std::move(made.closed.counts),
+                     std::move(made.closed.contributors),
+                     made.closed.codec};
   // Nothing is sent that a restart could have forgotten.
-  if (!slot->record.empty()) Publish(record, *slot);
-  AnswerLeftOutLocked(record, slot, answers);
-  std::shared_ptr<const RoundResult> result = answer_.Result(record, std::move(slot), open_);
-  return KeptRound{std::move(result), std::move(record)};
+  if (!made.slot->record.empty()) Publish(record, *made.slot);
+  AnswerLeftOutLocked(record, made.slot, outbox);
+  std::shared_ptr<const RoundResult> result = answer_.Result(record, std::move(made.slot), open_);
+  AnswerSeatsLocked(result, outbox);
+  // Where all are waited for, only a follower can have asked for neither this round
+  // nor the one before.
+  const Epoch& epoch = *roster_->EpochOf(plan_.id, open_);
+  if (!policy_->leaves_behind() && !AnybodyFollowsLocked(epoch)) kept_.clear();
+  if (policy_->kept() == 1) kept_.clear();
+  kept_.push_front({std::move(result), std::move(record)});
+  policy_->Closed(open_);
+  open_ = Next(open_);
 }
 
-void ChunkRounds::AnswerSeatsLocked(std::shared_ptr<const RoundResult> result, Answers& answers) {
+const Slot* ChunkRounds::NewestLocked() const {
+  return kept_.empty() ? nullptr : kept_.front().result->slot.get();
+}
+
+void ChunkRounds::AnswerSeatsLocked(std::shared_ptr<const RoundResult> result, Outbox& outbox) {
   for (auto& [member, seat] : seats_) {
-    answers.push_back({std::move(seat.sink), result, !seat.without_result});
+    outbox.answers.push_back({std::move(seat.sink), result, !seat.without_result});
   }
   seats_.clear();
 }

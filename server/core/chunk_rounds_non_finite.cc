@@ -9,7 +9,7 @@
 
 namespace syncgrads::server {
 
-void ChunkRounds::SetAsideNonFiniteLocked(const Epoch& epoch, Answers& answers) {
+void ChunkRounds::SetAsideNonFiniteLocked(const Epoch& epoch, Outbox& outbox) {
   bool any = false;
   for (const Member& member : epoch.members) {
     const auto seat = seats_.find(member.id);
@@ -23,8 +23,8 @@ void ChunkRounds::SetAsideNonFiniteLocked(const Epoch& epoch, Answers& answers) 
     const bool refused = plan_.spec.non_finite == OnBad::kReject;
     alerts_->Add(absl::StrCat(first, refused ? ": it is refused" : ": it is left out"));
     if (refused) {
-      answers.push_back({std::move(taken.sink),
-                         answer_.Refusal(open_, absl::InvalidArgumentError(first)), false});
+      outbox.answers.push_back({std::move(taken.sink),
+                                answer_.Refusal(open_, absl::InvalidArgumentError(first)), false});
       seats_.erase(seat);
       continue;
     }
@@ -40,16 +40,17 @@ void ChunkRounds::SetAsideNonFiniteLocked(const Epoch& epoch, Answers& answers) 
 }
 
 void ChunkRounds::AnswerLeftOutLocked(const RoundRecord& record, std::shared_ptr<const Slot> slot,
-                                      Answers& answers) {
+                                      Outbox& outbox) {
   for (auto seat = seats_.begin(); seat != seats_.end();) {
     Taken& taken = seat->second;
     if (taken.left_out.empty()) {
       ++seat;
       continue;
     }
-    answers.push_back({std::move(taken.sink),
-                       answer_.Result(record, slot, record.round, {}, std::move(taken.left_out)),
-                       !taken.without_result});
+    outbox.answers.push_back(
+        {std::move(taken.sink),
+         answer_.Result(record, slot, record.round, {}, std::move(taken.left_out)),
+         !taken.without_result});
     seat = seats_.erase(seat);
   }
 }

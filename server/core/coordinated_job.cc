@@ -118,7 +118,7 @@ void CoordinatedJob::Register(MemberId id, uint64_t request, const GroupSpec& sp
                                   (*plan)->layout.chunks().size(), " chunks"));
   const uint64_t sequence = Append(*plan);
   groups_.Add({*plan, member->member.name, sequence});
-  BeginTally(**plan);
+  BeginTally(*plan);
   TellWhenApplied(sequence, id, Registered{request, *plan});
 }
 

@@ -38,6 +38,7 @@
 #include "server/core/job_signal.h"
 #include "server/core/jobs.h"
 #include "server/core/journal.h"
+#include "server/core/norm_tally.h"
 #include "server/core/plan_log.h"
 #include "server/core/quorum_tally.h"
 #include "server/core/store.h"
@@ -110,6 +111,10 @@ class CoordinatedJob {
   void TryStart();
   // Contributions to a round of a group with a quorum are complete on a server.
   void Arrived(ServerIndex server, const Arrival& arrival);
+  // A chunk on a server waits for norms; they are told if it was the last.
+  void Reduced(ServerIndex server, const ReducedChunk& chunk);
+  // The server is out of reach, and will say again what waits there.
+  void ForgetReduced(ServerIndex server);
   // Fixes the sets of the rounds that can be decided now. To be called often.
   void DecideRounds();
   // A server's answer to the epoch that is proposed; others are ignored.
@@ -222,8 +227,9 @@ class CoordinatedJob {
   void TryGrow();
   // The members that the next epoch needs, in words, if there are too few.
   std::string WhatIsMissing(size_t members) const;
-  // From now on the group's rounds are decided, if its policy is a quorum.
-  void BeginTally(const GroupPlan& plan);
+  // From now on the group's rounds are decided, if its policy is a quorum, and its
+  // norms put together, if it needs any.
+  void BeginTally(const std::shared_ptr<const GroupPlan>& plan);
   // Decides the group's next round, if it can be.
   bool DecideRound(GroupId group, QuorumTally& tally);
   // Whether the group that states belong to has come to its end.
@@ -255,6 +261,7 @@ class CoordinatedJob {
   std::optional<EpochProposal> proposal_;
   GroupRegistry groups_;
   std::map<GroupId, QuorumTally> tallies_;
+  std::map<GroupId, NormTally> norm_tallies_;
   // What came while an epoch was proposed: a new group begins in the next.
   std::vector<RegistrationRequest> postponed_;
   Announcements announcements_;

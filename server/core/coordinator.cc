@@ -166,6 +166,8 @@ absl::Status Coordinator::AttachServer(const ServerIdentity& server,
   }
   if (state_lost) ForgetClosedLocked();
   for (auto& [name, job] : jobs_) {
+    // It may have started again before its last stream was missed; it says them again.
+    job->ForgetReduced(server.index);
     if (!complete_before && log_.complete()) job->ServersComplete();
     job->TellApplied();
     job->TryStart();
@@ -183,7 +185,10 @@ void Coordinator::DetachServer(ServerIndex server, const ServerLink* link) {
   } else {
     journal_.Note(absl::StrCat("server ", ToNumber(server), " follows no more; no job is open"));
   }
-  for (auto& [name, job] : jobs_) job->TellApplied();
+  for (auto& [name, job] : jobs_) {
+    job->ForgetReduced(server);
+    job->TellApplied();
+  }
   ForgetClosedLocked();
 }
 
@@ -212,6 +217,14 @@ void Coordinator::Arrived(ServerIndex server, const std::vector<Arrival>& arriva
     if (job == nullptr) continue;
     job->Arrived(server, arrival);
     job->DecideRounds();
+  }
+}
+
+void Coordinator::Reduced(ServerIndex server, const std::vector<ReducedChunk>& chunks) {
+  MutexLock lock(mutex_);
+  for (const ReducedChunk& chunk : chunks) {
+    CoordinatedJob* job = FindLocked(chunk.job);
+    if (job != nullptr) job->Reduced(server, chunk);
   }
 }
 

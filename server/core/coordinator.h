@@ -89,6 +89,8 @@ class Coordinator {
   void HasRoom(ServerIndex server, const ServerLink* link, uint64_t bytes);
   // Contributions are complete on a server.
   void Arrived(ServerIndex server, const std::vector<Arrival>& arrivals);
+  // Chunks on a server wait for norms. A server that attaches again says it again.
+  void Reduced(ServerIndex server, const std::vector<ReducedChunk>& chunks);
   // The answer to EpochProposed.
   void OpenRounds(ServerIndex server, uint64_t sequence, const std::vector<GroupRound>& rounds);
 

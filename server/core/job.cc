@@ -1,6 +1,8 @@
 #include "server/core/job.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,9 @@ constexpr size_t kMaxNamedTensors = 10;
 
 constexpr char kCompleteHere[] =
     "all contributions are here, and the coordinator has not said that they are everywhere";
+constexpr char kReducedHere[] =
+    "all contributions are here, and the coordinator has not told the norms, which take those of "
+    "every server";
 
 // Below this, a reduction takes less time than waking another thread for it.
 constexpr size_t kMinHandedOnBytes = 64 << 10;
@@ -24,7 +29,7 @@ constexpr size_t kMinHandedOnBytes = 64 << 10;
 
 Job::Job(std::string name, std::string token, Generation generation, ServerIndex self,
          const Clock& clock, Closers* closers, const StateDirectory* state,
-         const ArrivalRelay* arrivals)
+         const ToCoordinator* to_coordinator)
     : name_(std::move(name)),
       token_(std::move(token)),
       generation_(generation),
@@ -32,7 +37,7 @@ Job::Job(std::string name, std::string token, Generation generation, ServerIndex
       clock_(clock),
       closers_(closers),
       state_(state),
-      arrivals_(arrivals),
+      to_coordinator_(to_coordinator),
       roster_(std::make_shared<Roster>()) {}
 
 size_t Job::MemberCount() const {
@@ -53,9 +58,9 @@ void Job::AddGroup(std::shared_ptr<const GroupPlan> plan, uint64_t sequence,
                    absl::StatusOr<GroupResults> results) {
   MutexLock change(change_mutex_);
   auto group = std::make_shared<Group>(Group{plan, sequence, std::move(results), nullptr, {}});
-  if (arrivals_ != nullptr && std::holds_alternative<Quorum>(plan->spec.policy)) {
-    group->arrivals =
-        std::make_unique<Arrivals>(Arrival{name_, generation_, plan->id, {}, {}}, *arrivals_);
+  if (to_coordinator_ != nullptr && std::holds_alternative<Quorum>(plan->spec.policy)) {
+    group->arrivals = std::make_unique<Arrivals>(Arrival{name_, generation_, plan->id, {}, {}},
+                                                 to_coordinator_->arrivals);
   }
   MutexLock lock(mutex_);
   size_t position = 0;  // among the chunks of this server
@@ -73,9 +78,17 @@ std::unique_ptr<ServedChunk> Job::MakeChunk(const Group& group, ChunkId chunk,
     return std::make_unique<ChunkVersions>(*group.plan, chunk, generation_, roster_, clock_,
                                            group.results->source, position, alerts_);
   }
+  std::function<void(ReducedChunk)> tell_reduced;
+  if (to_coordinator_ != nullptr) {
+    // A chunk that is being closed may outlive the job.
+    tell_reduced = [relay = &to_coordinator_->reduced, job = name_](ReducedChunk reduced) {
+      reduced.job = job;
+      relay->Tell(reduced);
+    };
+  }
   return std::make_unique<ChunkRounds>(*group.plan, chunk, generation_, roster_, clock_,
                                        group.results->source, position, alerts_,
-                                       group.arrivals.get());
+                                       group.arrivals.get(), std::move(tell_reduced));
 }
 
 std::vector<std::string> Job::StatePaths() const {
@@ -135,6 +148,14 @@ void Job::FixQuorum(const QuorumSet& set) {
   if (group == nullptr) return;
   for (const std::unique_ptr<ServedChunk>& chunk : group->chunks) {
     if (chunk != nullptr && chunk->Fix(set.round, set.members)) Close(group, *chunk);
+  }
+}
+
+void Job::SetNorms(const StepNorms& norms) {
+  const std::shared_ptr<const Group> group = FindGroup(norms.group);
+  if (group == nullptr) return;
+  for (const std::unique_ptr<ServedChunk>& chunk : group->chunks) {
+    if (chunk != nullptr && chunk->SetNorms(norms)) Close(group, *chunk);
   }
 }
 
@@ -309,6 +330,7 @@ std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
     if (only.has_value() && plan.id != *only) continue;
     std::map<Round, RoundWait> by_round;
     std::map<Round, std::vector<TensorId>> tensors;
+    std::set<Round> reduced;
     for (uint32_t c = 0; c < group->chunks.size(); ++c) {
       if (group->chunks[c] == nullptr) continue;
       const std::optional<ChunkWait> open = group->chunks[c]->Explain();
@@ -319,6 +341,7 @@ std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
       wait.round = open->round;
       wait.held_for = held_for;
       ++wait.open_chunks;
+      if (open->reduced) reduced.insert(open->round);
       wait.open_for = std::max(wait.open_for, now - open->since);
       for (const Span& span : plan.layout.chunk(ChunkId{c}).spans) {
         std::vector<TensorId>& named = tensors[open->round];
@@ -338,7 +361,9 @@ std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
       }
     }
     for (auto& [round, wait] : by_round) {
-      if (wait.missing.empty() && wait.held_for.empty()) wait.held_for = kCompleteHere;
+      if (wait.missing.empty() && wait.held_for.empty()) {
+        wait.held_for = reduced.contains(round) ? kReducedHere : kCompleteHere;
+      }
       const std::vector<TensorId>& named = tensors[round];
       wait.tensor_count = named.size();
       for (size_t t = 0; t < std::min(named.size(), kMaxNamedTensors); ++t) {
@@ -356,6 +381,20 @@ std::vector<Arrival> Job::NewestArrivals() const {
     if (group->arrivals == nullptr) continue;
     const std::vector<Arrival> newest = group->arrivals->Newest();
     all.insert(all.end(), newest.begin(), newest.end());
+  }
+  return all;
+}
+
+std::vector<ReducedChunk> Job::Reduced() const {
+  std::vector<ReducedChunk> all;
+  for (const std::shared_ptr<const Group>& group : Groups()) {
+    for (const std::unique_ptr<ServedChunk>& chunk : group->chunks) {
+      if (chunk == nullptr) continue;
+      std::optional<ReducedChunk> reduced = chunk->Reduced();
+      if (!reduced.has_value()) continue;
+      reduced->job = name_;
+      all.push_back(*std::move(reduced));
+    }
   }
   return all;
 }

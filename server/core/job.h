@@ -43,6 +43,14 @@ class Presence {
   std::atomic<int64_t> last_heard_{0};
 };
 
+// What a server has to tell its coordinator of contributions: who has arrived at
+// rounds with a quorum, and parts of norms. Sinks are called without locks of the job,
+// but perhaps in the coordinator's own methods: they must not call it.
+struct ToCoordinator {
+  ArrivalRelay arrivals;
+  ReducedRelay reduced;
+};
+
 struct GroupProgress {
   GroupId group{};
   std::string name;
@@ -58,11 +66,11 @@ class Job {
   // `clock` must outlive this object. `closers` close large rounds; null: the
   // thread that brings the last contribution does. It must outlive the pushes.
   // Closed rounds are kept over a crash in `state`, which must outlive this object;
-  // null: they are not. Arrivals at rounds of groups with a quorum are told to
-  // `arrivals`, which must outlive it too, and may be null.
+  // null: they are not. What the coordinator must know is told to `to_coordinator`,
+  // which must outlive it too, and may be null.
   Job(std::string name, std::string token, Generation generation, ServerIndex self,
       const Clock& clock, Closers* closers = nullptr, const StateDirectory* state = nullptr,
-      const ArrivalRelay* arrivals = nullptr);
+      const ToCoordinator* to_coordinator = nullptr);
 
   const std::string& name() const { return name_; }
   const std::string& token() const { return token_; }
@@ -88,6 +96,7 @@ class Job {
   void End(const MemberEnded& ended);
   void Remove(const MemberGone& gone);
   void FixQuorum(const QuorumSet& set);
+  void SetNorms(const StepNorms& norms);
   // Closes no round that nobody here has contributed to, until the next epoch.
   // Returns the oldest such round of each group. `held_for` is what the job waits
   // for, if it is more than a moment.
@@ -129,6 +138,8 @@ class Job {
   // Who has arrived at the newest round that is known of them here, of all groups with
   // a quorum.
   std::vector<Arrival> NewestArrivals() const;
+  // The chunks whose open rounds wait for norms.
+  std::vector<ReducedChunk> Reduced() const;
 
   std::shared_ptr<const Roster> roster() const;
   std::optional<Epoch> epoch() const;
@@ -169,7 +180,7 @@ class Job {
   Closers* const closers_;
   const StateDirectory* const state_;
   const std::shared_ptr<GradientAlerts> alerts_ = std::make_shared<GradientAlerts>();
-  const ArrivalRelay* const arrivals_;
+  const ToCoordinator* const to_coordinator_;
 
   mutable Mutex mutex_;
   // Held over a whole change, so that chunks see changes in order.

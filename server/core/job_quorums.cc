@@ -7,11 +7,12 @@
 
 namespace syncgrads::server {
 
-void CoordinatedJob::BeginTally(const GroupPlan& plan) {
-  if (const auto* quorum = std::get_if<Quorum>(&plan.spec.policy)) {
-    tallies_.try_emplace(plan.id, *quorum,
-                         std::set<ServerIndex>(plan.servers.begin(), plan.servers.end()));
+void CoordinatedJob::BeginTally(const std::shared_ptr<const GroupPlan>& plan) {
+  if (const auto* quorum = std::get_if<Quorum>(&plan->spec.policy)) {
+    tallies_.try_emplace(plan->id, *quorum,
+                         std::set<ServerIndex>(plan->servers.begin(), plan->servers.end()));
   }
+  if (NeedsNorms(plan->spec)) norm_tallies_.try_emplace(plan->id, plan);
 }
 
 void CoordinatedJob::Arrived(ServerIndex server, const Arrival& arrival) {

@@ -47,10 +47,13 @@ void CoordinatedJob::Restore(const MemberReady& ready) {
 void CoordinatedJob::Restore(const PlanChange& change) {
   if (const auto* plan = std::get_if<std::shared_ptr<const GroupPlan>>(&change.kind)) {
     groups_.Add({*plan, "a worker before the restart", change.sequence});
-    BeginTally(**plan);
+    BeginTally(*plan);
   } else if (const auto* quorum = std::get_if<QuorumSet>(&change.kind)) {
     const auto tally = tallies_.find(quorum->group);
     if (tally != tallies_.end()) tally->second.Decided(quorum->round);
+  } else if (const auto* norms = std::get_if<StepNorms>(&change.kind)) {
+    const auto tally = norm_tallies_.find(norms->group);
+    if (tally != norm_tallies_.end()) tally->second.Decided(*norms);
   } else if (std::holds_alternative<EpochProposed>(change.kind)) {
     proposal_.emplace(change.sequence, with_.log.size());
   } else if (const auto* epoch = std::get_if<Epoch>(&change.kind)) {

@@ -1,6 +1,7 @@
 #include "server/core/jobs.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -38,8 +39,9 @@ std::vector<GroupRound> Jobs::Apply(const PlanChange& change) {
     applied_ = change.sequence;
     plan_ = change.plan;
     if (const auto* opened = std::get_if<JobOpened>(&change.kind)) {
-      jobs_[change.job] = std::make_shared<Job>(change.job, opened->token, change.generation, self_,
-                                                clock_, closers_, state_.directory, &arrivals_);
+      jobs_[change.job] =
+          std::make_shared<Job>(change.job, opened->token, change.generation, self_, clock_,
+                                closers_, state_.directory, &to_coordinator_);
       all_done_ = false;
       return {};
     }
@@ -78,6 +80,8 @@ std::vector<GroupRound> Jobs::ApplyTo(Job& job, const PlanChange& change) const 
     job.Remove(*gone);
   } else if (const auto* quorum = std::get_if<QuorumSet>(&change.kind)) {
     job.FixQuorum(*quorum);
+  } else if (const auto* norms = std::get_if<StepNorms>(&change.kind)) {
+    job.SetNorms(*norms);
   } else if (const auto* proposed = std::get_if<EpochProposed>(&change.kind)) {
     return job.Hold(proposed->held_for);
   }
@@ -122,7 +126,7 @@ absl::StatusOr<std::vector<HeldRounds>> Jobs::Restore(State state, const PlanSta
     if (opens) {
       jobs[change.job] = std::make_shared<Job>(change.job, std::get<JobOpened>(change.kind).token,
                                                change.generation, self_, clock_, closers_,
-                                               state.directory, &arrivals_);
+                                               state.directory, &to_coordinator_);
       continue;
     }
     const auto job = jobs.find(change.job);
@@ -203,6 +207,15 @@ std::vector<Arrival> Jobs::NewestArrivals() const {
   for (const std::shared_ptr<Job>& job : All()) {
     const std::vector<Arrival> newest = job->NewestArrivals();
     all.insert(all.end(), newest.begin(), newest.end());
+  }
+  return all;
+}
+
+std::vector<ReducedChunk> Jobs::Reduced() const {
+  std::vector<ReducedChunk> all;
+  for (const std::shared_ptr<Job>& job : All()) {
+    std::vector<ReducedChunk> reduced = job->Reduced();
+    std::move(reduced.begin(), reduced.end(), std::back_inserter(all));
   }
   return all;
 }

@@ -51,9 +51,13 @@ class Jobs {
   std::vector<GroupRound> Apply(const PlanChange& change);
 
   // Where the jobs tell who has arrived at rounds with a quorum.
-  ArrivalRelay& arrivals() { return arrivals_; }
+  ArrivalRelay& arrivals() { return to_coordinator_.arrivals; }
   // Of all jobs, again.
   std::vector<Arrival> NewestArrivals() const;
+  // Where they tell their parts of norms, and those of all jobs, again. The sink must
+  // not call the coordinator; see ToCoordinator.
+  ReducedRelay& reduced() { return to_coordinator_.reduced; }
+  std::vector<ReducedChunk> Reduced() const;
 
   // The newest change that was applied, and the plan that it belongs to.
   uint64_t applied() const;
@@ -87,7 +91,7 @@ class Jobs {
   const Clock& clock_;
   Journal* const journal_;
   Closers* const closers_;
-  ArrivalRelay arrivals_;
+  ToCoordinator to_coordinator_;
 
   State state_;
 

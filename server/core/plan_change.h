@@ -12,6 +12,7 @@
 #include "common/group.h"
 #include "common/membership.h"
 #include "server/core/roster.h"
+#include "server/core/step_norms.h"
 
 namespace syncgrads::server {
 
@@ -40,13 +41,13 @@ struct QuorumSet {
 };
 
 struct PlanChange {
-  // Counts from 1 over all jobs of a plan, without gaps but for those QuorumSets that
-  // another has taken the place of.
+  // Counts from 1 over all jobs of a plan, without gaps but for those QuorumSets and
+  // StepNorms that another has taken the place of.
   uint64_t sequence = 0;
   std::string job;
   Generation generation{};
   std::variant<JobOpened, std::shared_ptr<const GroupPlan>, EpochProposed, Epoch, MemberEnded,
-               MemberGone, JobClosed, QuorumSet>
+               MemberGone, JobClosed, QuorumSet, StepNorms>
       kind;
   // Which plan the sequence belongs to; see PlanStart.
   uint64_t plan = 0;

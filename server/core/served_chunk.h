@@ -17,6 +17,7 @@
 #include "server/core/payload.h"
 #include "server/core/roster.h"
 #include "server/core/round_result.h"
+#include "server/core/step_norms.h"
 
 namespace syncgrads::server {
 
@@ -26,6 +27,8 @@ struct ChunkWait {
   // When the first contribution came.
   absl::Time since;
   std::vector<MemberId> missing;
+  // Nobody is missing: norms are, for which all chunks' contributions must be complete.
+  bool reduced = false;
 };
 
 // Thread-safe.
@@ -46,6 +49,11 @@ class ServedChunk {
 
   // The coordinator has fixed whose contributions to a round count. True: call Close.
   [[nodiscard]] virtual bool Fix(Round, const std::vector<MemberId>&) { return false; }
+  // The coordinator has given what a round closes with. True: call Close.
+  [[nodiscard]] virtual bool SetNorms(const StepNorms&) { return false; }
+  // What the coordinator has been told of a round that waits for norms, but for the
+  // job's name.
+  virtual std::optional<ReducedChunk> Reduced() const { return std::nullopt; }
   // Takes note of a change of membership, which may let something be closed.
   virtual void SetRoster(std::shared_ptr<const Roster> roster) = 0;
 

@@ -49,10 +49,8 @@ class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public 
       return FinishAfterSending({grpc::StatusCode::FAILED_PRECONDITION,
                                  "the first signal of a Join stream must be a hello"});
     }
-    if (Hear(signal, *member_, coordinator_)) return;
-    FinishAfterSending(
-        {grpc::StatusCode::INVALID_ARGUMENT,
-         absl::StrCat("a signal of no kind that protocol version ", kProtocolVersion, " knows")});
+    const absl::Status heard = Hear(signal, *member_, coordinator_);
+    if (!heard.ok()) FinishAfterSending(ToGrpc(heard));
   }
 
   void OnHello(const v1::Hello& hello) {
@@ -95,10 +93,9 @@ class FollowStream : public DuplexStream<v1::ServerSignal, v1::PlanSignal>, publ
                                  "the first signal of a Follow stream, and no other, is a hello"});
     }
     if (signal.has_hello()) OnHello(signal.hello());
-    if (!server_.has_value() || Hear(signal, *server_, this, coordinator_)) return;
-    FinishAfterSending(
-        {grpc::StatusCode::INVALID_ARGUMENT,
-         absl::StrCat("a signal of no kind that protocol version ", kProtocolVersion, " knows")});
+    if (!server_.has_value()) return;  // refused
+    const absl::Status heard = Hear(signal, *server_, this, coordinator_);
+    if (!heard.ok()) FinishAfterSending(ToGrpc(heard));
   }
 
   void OnHello(const v1::ServerHello& hello) {

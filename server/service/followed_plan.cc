@@ -33,6 +33,9 @@ std::vector<v1::ServerSignal> FollowedPlan::Greeting() const {
   for (v1::Arrived& arrived : ToProto(jobs_.NewestArrivals())) {
     *signals.emplace_back().mutable_arrived() = std::move(arrived);
   }
+  if (const std::vector<ReducedChunk> reduced = jobs_.Reduced(); !reduced.empty()) {
+    *signals.emplace_back().mutable_reduced() = ToProto(reduced);
+  }
   return signals;
 }
 

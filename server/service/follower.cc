@@ -61,10 +61,12 @@ class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::Pl
   void Arrive(const Arrival& arrival) {
     MutexLock lock(mutex_);
     arrivals_.push_back(arrival);
-    // Before the hello there is nothing under way, and nothing may be sent.
-    if (!outgoing_.empty() || !greeted_) return;
-    TakeArrivals();
-    StartWrite(&outgoing_.front());
+    WriteNews();
+  }
+  void Reduced(const ReducedChunk& chunk) {
+    MutexLock lock(mutex_);
+    reduced_.push_back(chunk);
+    WriteNews();
   }
 
   void Send(v1::ServerSignal signal) {
@@ -87,15 +89,25 @@ class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::Pl
     MutexLock lock(mutex_);
     if (!ok) return;  // the stream is over, and OnDone follows
     outgoing_.pop_front();
-    TakeArrivals();
+    TakeNews();
     if (!outgoing_.empty()) StartWrite(&outgoing_.front());
   }
 
-  void TakeArrivals() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void WriteNews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    // Before the hello there is nothing under way, and nothing may be sent.
+    if (!outgoing_.empty() || !greeted_) return;
+    TakeNews();
+    StartWrite(&outgoing_.front());
+  }
+
+  void TakeNews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (v1::Arrived& arrived : ToProto(arrivals_)) {
       *outgoing_.emplace_back().mutable_arrived() = std::move(arrived);
     }
     arrivals_.clear();
+    if (reduced_.empty()) return;
+    *outgoing_.emplace_back().mutable_reduced() = ToProto(reduced_);
+    reduced_.clear();
   }
 
   void OnDone(const grpc::Status& status) override { follower_.OnDone(FromGrpc(status)); }
@@ -107,6 +119,7 @@ class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::Pl
   // The front is being written.
   std::deque<v1::ServerSignal> outgoing_ ABSL_GUARDED_BY(mutex_);
   std::vector<Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ReducedChunk> reduced_ ABSL_GUARDED_BY(mutex_);
   bool greeted_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -142,6 +155,11 @@ void Follower::Tick() {
 void Follower::Arrived(const Arrival& arrival) {
   MutexLock lock(mutex_);
   if (stream_ != nullptr) stream_->Arrive(arrival);
+}
+
+void Follower::Reduced(const ReducedChunk& chunk) {
+  MutexLock lock(mutex_);
+  if (stream_ != nullptr) stream_->Reduced(chunk);
 }
 
 absl::Status Follower::status() const {

@@ -37,6 +37,7 @@ class Follower {
 
   // To be told to the coordinator: now, if there is a stream, and again on the next.
   void Arrived(const Arrival& arrival);
+  void Reduced(const ReducedChunk& chunk);
 
   // Not OK when the coordinator will not have this server; for good.
   absl::Status status() const;

@@ -14,7 +14,8 @@
 namespace syncgrads::server {
 namespace {
 
-constexpr uint64_t kMostQuorumSets = 4096;
+constexpr uint64_t kMostSteps = 4096;
+constexpr uint64_t kMostStepBytes = 8 << 20;
 
 v1::StoredServer ServerToProto(const ServerSeen& seen) {
   v1::StoredServer out;
@@ -27,6 +28,9 @@ v1::StoredServer ServerToProto(const ServerSeen& seen) {
 ServerSeen ServerFromProto(const v1::StoredServer& seen) {
   return {ServerIndex{seen.index()}, seen.address(), Incarnation{seen.incarnation()}};
 }
+
+// Of the kinds of which only the newest of a group matters.
+bool IsOfStep(const v1::PlanSignal& change) { return change.has_quorum() || change.has_norms(); }
 
 std::string Encode(const PlanStart& start) {
   v1::StoredRecord record;
@@ -150,33 +154,38 @@ absl::StatusOr<std::unique_ptr<PlanStore>> PlanStore::Open(const std::string& pa
 absl::Status PlanStore::Append(const Stored& record) {
   v1::StoredRecord out;
   std::visit(RecordWriter{out}, record);
-  SYNCGRADS_RETURN_IF_ERROR(log_->Append(out.SerializeAsString()));
-  return out.change().has_quorum() && ++quorum_sets_ >= kMostQuorumSets ? Compact()
-                                                                        : absl::OkStatus();
+  const std::string bytes = out.SerializeAsString();
+  SYNCGRADS_RETURN_IF_ERROR(log_->Append(bytes));
+  if (!IsOfStep(out.change())) return absl::OkStatus();
+  step_bytes_ += bytes.size();
+  return ++steps_ >= kMostSteps || step_bytes_ >= kMostStepBytes ? Compact() : absl::OkStatus();
 }
 
 absl::Status PlanStore::Compact() {
   std::vector<std::string> records;
   SYNCGRADS_RETURN_IF_ERROR(RecordLog::Open(path_, records).status());
   // Of each group, the last that there is.
-  std::map<std::tuple<std::string, uint64_t, uint32_t>, size_t> newest;
+  std::map<std::tuple<std::string, uint64_t, bool, uint32_t>, size_t> newest;
   std::vector<std::string> kept;
   const auto key = [](const v1::PlanSignal& change) {
-    return std::make_tuple(change.job(), change.generation(), change.quorum().group());
+    const bool norms = change.has_norms();
+    return std::make_tuple(change.job(), change.generation(), norms,
+                           norms ? change.norms().group() : change.quorum().group());
   };
   std::vector<v1::StoredRecord> parsed(records.size());
   for (size_t i = 0; i < records.size(); ++i) {
     if (!parsed[i].ParseFromString(records[i])) {
       return absl::DataLossError(absl::StrCat(path_, ": record ", i, " is not what it was"));
     }
-    if (parsed[i].change().has_quorum()) newest[key(parsed[i].change())] = i;
+    if (IsOfStep(parsed[i].change())) newest[key(parsed[i].change())] = i;
   }
   for (size_t i = 0; i < records.size(); ++i) {
     const v1::PlanSignal& change = parsed[i].change();
-    if (!change.has_quorum() || newest.at(key(change)) == i) kept.push_back(std::move(records[i]));
+    if (!IsOfStep(change) || newest.at(key(change)) == i) kept.push_back(std::move(records[i]));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(log_, RecordLog::Create(path_, kept));
-  quorum_sets_ = 0;
+  steps_ = 0;
+  step_bytes_ = 0;
   return absl::OkStatus();
 }
 
@@ -184,7 +193,8 @@ absl::Status PlanStore::StartAfresh(const PlanStart& start) {
   PlanStart with_incarnation = start;
   if (start.incarnation == Incarnation{}) with_incarnation.incarnation = incarnation_;
   SYNCGRADS_ASSIGN_OR_RETURN(log_, RecordLog::Create(path_, Encode(with_incarnation)));
-  quorum_sets_ = 0;
+  steps_ = 0;
+  step_bytes_ = 0;
   incarnation_ = with_incarnation.incarnation;
   return absl::OkStatus();
 }

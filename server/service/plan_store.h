@@ -20,8 +20,8 @@ struct StoredPlan {
   std::vector<Stored> records;
 };
 
-// A group with a quorum has a record for every step: now and then the log is written
-// anew without those that do not matter any more.
+// A group with a quorum, or that needs norms, has a record for every step: now and then
+// the log is written anew without those that do not matter any more.
 //
 // Not thread-safe, as a Store.
 class PlanStore : public Store {
@@ -44,7 +44,7 @@ class PlanStore : public Store {
   Incarnation incarnation() const { return incarnation_; }
 
  private:
-  // Leaves out the QuorumSets that others have taken the place of.
+  // Leaves out the QuorumSets and StepNorms that others have taken the place of.
   absl::Status Compact();
 
   PlanStore(std::string path, std::unique_ptr<RecordLog> log, Incarnation incarnation)
@@ -53,8 +53,9 @@ class PlanStore : public Store {
   const std::string path_;
   std::unique_ptr<RecordLog> log_;
   Incarnation incarnation_;
-  // Added since the log was written as a whole.
-  uint64_t quorum_sets_ = 0;
+  // Of steps, added since the log was written as a whole.
+  uint64_t steps_ = 0;
+  uint64_t step_bytes_ = 0;
 };
 
 }  // namespace syncgrads::server

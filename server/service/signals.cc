@@ -85,6 +85,14 @@ struct PlanChangeWriter {
     proto.set_round(ToNumber(set.round));
     for (MemberId member : set.members) proto.add_members(ToNumber(member));
   }
+  void operator()(const StepNorms& norms) const {
+    v1::StepNorms& proto = *out.mutable_norms();
+    proto.set_group(ToNumber(norms.group));
+    proto.set_round(ToNumber(norms.round));
+    proto.set_epoch(norms.epoch);
+    proto.set_gradient_factor(norms.gradient_factor);
+    proto.mutable_ratios()->Assign(norms.ratios.begin(), norms.ratios.end());
+  }
 };
 
 absl::StatusOr<decltype(PlanChange::kind)> KindOf(const v1::PlanSignal& signal) {
@@ -113,6 +121,12 @@ absl::StatusOr<decltype(PlanChange::kind)> KindOf(const v1::PlanSignal& signal) 
       for (uint32_t member : signal.quorum().members()) set.members.push_back(MemberId{member});
       return set;
     }
+    case v1::PlanSignal::kNorms:
+      return StepNorms{GroupId{signal.norms().group()},
+                       Round{signal.norms().round()},
+                       signal.norms().epoch(),
+                       signal.norms().gradient_factor(),
+                       {signal.norms().ratios().begin(), signal.norms().ratios().end()}};
     case v1::PlanSignal::KIND_NOT_SET:
       break;
   }
@@ -232,6 +246,54 @@ v1::ServerSignal ToProto(const HeldRounds& held) {
   return out;
 }
 
+v1::Reduced ToProto(const std::vector<ReducedChunk>& chunks) {
+  v1::Reduced out;
+  for (const ReducedChunk& chunk : chunks) {
+    v1::ReducedChunk& proto = *out.add_chunks();
+    proto.set_job(chunk.job);
+    proto.set_generation(ToNumber(chunk.generation));
+    proto.set_group(ToNumber(chunk.group));
+    proto.set_chunk(ToNumber(chunk.chunk));
+    proto.set_round(ToNumber(chunk.round));
+    proto.set_epoch(chunk.epoch);
+    proto.set_stage(static_cast<v1::NormStage>(chunk.stage));
+    for (const SquareSums& span : chunk.spans) {
+      proto.add_changes(span.change);
+      if (chunk.stage == NormStage::kTensors) proto.add_values(span.values);
+    }
+  }
+  return out;
+}
+
+absl::StatusOr<std::vector<ReducedChunk>> FromProto(const v1::Reduced& proto) {
+  std::vector<ReducedChunk> out;
+  for (const v1::ReducedChunk& chunk : proto.chunks()) {
+    const bool of_tensors = chunk.stage() == v1::NORMS_OF_TENSORS;
+    if (!of_tensors && chunk.stage() != v1::NORM_OF_GRADIENT) {
+      return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk.chunk(), " of job \"",
+                                                     chunk.job(), "\" is in norm stage ",
+                                                     chunk.stage(), ", which is unknown here"));
+    }
+    if (of_tensors && chunk.values_size() != chunk.changes_size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "chunk ", chunk.chunk(), " of job \"", chunk.job(), "\" has ", chunk.values_size(),
+          " sums of values and ", chunk.changes_size(), " of changes"));
+    }
+    ReducedChunk& reduced = out.emplace_back();
+    reduced.job = chunk.job();
+    reduced.generation = Generation{chunk.generation()};
+    reduced.group = GroupId{chunk.group()};
+    reduced.chunk = ChunkId{chunk.chunk()};
+    reduced.round = Round{chunk.round()};
+    reduced.epoch = chunk.epoch();
+    reduced.stage = static_cast<NormStage>(chunk.stage());
+    for (int s = 0; s < chunk.changes_size(); ++s) {
+      reduced.spans.push_back({of_tensors ? chunk.values(s) : 0, chunk.changes(s)});
+    }
+  }
+  return out;
+}
+
 v1::RoundWait ToProto(const RoundWait& wait) {
   v1::RoundWait out;
   out.set_group(ToNumber(wait.group));
@@ -252,15 +314,24 @@ v1::RoundWait ToProto(const RoundWait& wait) {
   return out;
 }
 
-bool Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
-          Coordinator& coordinator) {
+namespace {
+
+absl::Status UnknownKind() {
+  return absl::InvalidArgumentError(
+      absl::StrCat("a signal of no kind that protocol version ", kProtocolVersion, " knows"));
+}
+
+}  // namespace
+
+absl::Status Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
+                  Coordinator& coordinator) {
   switch (signal.kind_case()) {
     case v1::WorkerSignal::kHeartbeat:
       coordinator.Heartbeat(member, RoundsFromProto(signal.heartbeat().progress()));
-      return true;
+      return absl::OkStatus();
     case v1::WorkerSignal::kReady:
       coordinator.Ready(member, signal.ready().request(), GroupId{signal.ready().group()});
-      return true;
+      return absl::OkStatus();
     case v1::WorkerSignal::kRegisterGroup: {
       const v1::RegisterGroup& request = signal.register_group();
       const absl::StatusOr<GroupSpec> spec = syncgrads::FromProto(request.spec());
@@ -269,48 +340,54 @@ bool Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
       } else {
         coordinator.Refuse(member, request.request(), spec.status());
       }
-      return true;
+      return absl::OkStatus();
     }
     case v1::WorkerSignal::kEndGroup: {
       const v1::EndGroup& end = signal.end_group();
       coordinator.End(member, end.request(), GroupId{end.group()}, Round{end.last_round()},
                       !end.without_updates());
-      return true;
+      return absl::OkStatus();
     }
     case v1::WorkerSignal::kLeave:
       coordinator.Leave(member, signal.leave().request(),
                         RoundsFromProto(signal.leave().last_rounds()));
-      return true;
+      return absl::OkStatus();
     case v1::WorkerSignal::kCheckpoint:
       coordinator.Checkpointed(member, FromProto(signal.checkpoint()));
-      return true;
+      return absl::OkStatus();
     case v1::WorkerSignal::kHello:
     case v1::WorkerSignal::KIND_NOT_SET:
       break;
   }
-  return false;
+  return UnknownKind();
 }
 
-bool Hear(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
-          Coordinator& coordinator) {
+absl::Status Hear(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
+                  Coordinator& coordinator) {
   if (signal.has_available_bytes()) coordinator.HasRoom(server, link, signal.available_bytes());
   switch (signal.kind_case()) {
     case v1::ServerSignal::kHello:
-      return true;
+      return absl::OkStatus();
     case v1::ServerSignal::kApplied:
       coordinator.Applied(server, link, signal.applied());
-      return true;
+      return absl::OkStatus();
     case v1::ServerSignal::kOpenRounds:
       coordinator.OpenRounds(server, signal.open_rounds().sequence(),
                              RoundsFromProto(signal.open_rounds().rounds()));
-      return true;
+      return absl::OkStatus();
     case v1::ServerSignal::kArrived:
       coordinator.Arrived(server, FromProto(signal.arrived()));
-      return true;
+      return absl::OkStatus();
+    case v1::ServerSignal::kReduced: {
+      SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<ReducedChunk> chunks,
+                                 FromProto(signal.reduced()));
+      coordinator.Reduced(server, chunks);
+      return absl::OkStatus();
+    }
     case v1::ServerSignal::KIND_NOT_SET:
       break;
   }
-  return false;
+  return UnknownKind();
 }
 
 }  // namespace syncgrads::server

@@ -14,6 +14,7 @@
 #include "server/core/job_signal.h"
 #include "server/core/plan_change.h"
 #include "server/core/round_wait.h"
+#include "server/core/step_norms.h"
 
 namespace syncgrads::server {
 
@@ -38,17 +39,22 @@ std::vector<Arrival> FromProto(const v1::Arrived& proto);
 // What a server answers to a proposal.
 v1::ServerSignal ToProto(const HeldRounds& held);
 
+v1::Reduced ToProto(const std::vector<ReducedChunk>& chunks);
+// InvalidArgument if a chunk is in a stage that this version does not know, or has not as
+// many sums of the one kind as of the other.
+absl::StatusOr<std::vector<ReducedChunk>> FromProto(const v1::Reduced& proto);
+
 v1::RoundWait ToProto(const RoundWait& wait);
 
-// Does what a member says on its Join stream, once it has said hello. False if that is
-// another hello, or of no kind that this version knows.
-[[nodiscard]] bool Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
-                        Coordinator& coordinator);
+// Does what a member says on its Join stream, once it has said hello. InvalidArgument if
+// that is another hello, or of no kind that this version knows.
+absl::Status Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
+                  Coordinator& coordinator);
 
 // The same of what a server says on its Follow stream, whose link is `link`; of a hello,
-// only what room it has.
-[[nodiscard]] bool Hear(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
-                        Coordinator& coordinator);
+// only what room it has. InvalidArgument also as FromProto's of Reduced.
+absl::Status Hear(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
+                  Coordinator& coordinator);
 
 }  // namespace syncgrads::server
 

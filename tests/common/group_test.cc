@@ -1,5 +1,6 @@
 #include "common/group.h"
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -183,10 +184,42 @@ TEST(TakesNonFiniteTest, IsForGroupsThatAllowItOrDoNotAverage) {
   EXPECT_TRUE(takes(Optimizer(Adam{}), OnBad::kAllow));
 }
 
-TEST(ValidateTest, RefusesAnOptimizerThatNeedsNorms) {
-  for (const Optimizer& rule : {Optimizer(Lamb{}), Optimizer(Lars{})}) {
-    ExpectError(Validate(Model(rule)), kInvalid, {"\"model\"", "norms", "on the workers"});
+TEST(ValidateTest, TakesNormsWhereRoundsCloseAsOne) {
+  for (const Optimizer& rule : {Optimizer(Lamb{}), Optimizer(Lars{}), Optimizer(Sgd{})}) {
+    GroupSpec spec = Model(rule);
+    spec.clip_norm = 0.5;
+    EXPECT_TRUE(NeedsNorms(spec));
+    EXPECT_THAT(Validate(spec), IsOk());
+    spec.policy = Quorum{.least = 2};
+    EXPECT_THAT(Validate(spec), IsOk());
+    spec.policy = Staleness{};
+    ExpectError(Validate(spec), kInvalid, {"\"model\"", "staleness(", "clip_norm 0.5", "norms"});
   }
+  GroupSpec lars = Model(Optimizer(Lars{}));
+  EXPECT_TRUE(NeedsNorms(lars));
+  lars.policy = Staleness{.bound = 2};
+  ExpectError(Validate(lars), kInvalid, {"staleness(bound=2", "lars(", "norms"});
+  EXPECT_FALSE(NeedsNorms(Model(Optimizer(Adam{}))));
+}
+
+TEST(ValidateTest, RefusesClipNormsThatAreNone) {
+  for (const double clip_norm :
+       {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    GroupSpec spec = Model(Optimizer(Sgd{}));
+    spec.clip_norm = clip_norm;
+    ExpectError(Validate(spec), kInvalid, {"clip_norm"});
+  }
+  GroupSpec average = Model(Reduction::kAverage);
+  average.clip_norm = 1;
+  EXPECT_FALSE(NeedsNorms(average));
+  ExpectError(Validate(average), kInvalid, {"\"model\"", "clip_norm 1", "average"});
+}
+
+TEST(CheckAgreementTest, NamesBothClipNorms) {
+  GroupSpec ours = Model(Optimizer(Sgd{})), theirs = ours;
+  ours.clip_norm = 1;
+  theirs.clip_norm = 2.5;
+  ExpectError(CheckAgreement(ours, theirs, "w7"), kInvalid, {"clip_norm 1", "\"w7\"", "2.5"});
 }
 
 TEST(FirstRoundTest, IsZeroOnlyWhereServersNeedParametersFirst) {

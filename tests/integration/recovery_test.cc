@@ -220,6 +220,23 @@ TEST_P(RecoveryTest, MemoryIsSharedAnewWithAServerThatIsKilled) {
 INSTANTIATE_TEST_SUITE_P(Places, RecoveryTest, ::testing::Values(v1::WORKERS, v1::SERVERS),
                          [](const auto& place) { return v1::Place_Name(place.param); });
 
+class NormRecoveryTest : public RecoveryTest {};
+
+// Killed before, between and after the stages in which a step's norms are put together.
+TEST_P(NormRecoveryTest, ServersAreKilledAndNobodyNoticesInTheParameters) {
+  const std::string job = WriteIrisJob("norms", [](v1::JobFile& job) {
+    job.set_epochs(150);
+    job.set_chunk_bytes(128);
+    job.set_place(GetParam());
+    job.set_clip_norm(0.5);
+    job.mutable_optimizer()->mutable_lamb()->set_learning_rate(0.01);
+  });
+  KillAtManyInstants(job, {{0, 1}, {0}, {1}}, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, NormRecoveryTest, ::testing::Values(v1::SERVERS),
+                         [](const auto& place) { return v1::Place_Name(place.param); });
+
 // Whether a server has mapped memory of workers.
 bool HasMappedWorkers(const Process& server) {
   std::ifstream maps(absl::StrCat("/proc/", server.pid(), "/maps"));

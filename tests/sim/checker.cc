@@ -44,6 +44,8 @@ void Checker::OnChange(ServerIndex server, const server::PlanChange& change) {
     job.ended[ended->member][ended->group] = ended->last_round;
   } else if (const auto* set = std::get_if<server::QuorumSet>(&change.kind)) {
     OnQuorumSet(change.generation, job, *set);
+  } else if (const auto* norms = std::get_if<server::StepNorms>(&change.kind)) {
+    job.gradient_factors[{norms->group, norms->round}] = norms->gradient_factor;
   } else if (std::holds_alternative<server::JobClosed>(change.kind)) {
     closed_.insert(change.generation);
   }

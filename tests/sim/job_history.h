@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/group.h"
@@ -31,6 +32,8 @@ struct JobHistory {
   std::map<ServerIndex, std::map<MemberId, Gone>> known_gone;
   // Of groups with a quorum: whose contributions to a round count.
   std::map<GroupId, std::map<Round, std::vector<MemberId>>> sets;
+  // What gradients are multiplied by, of groups whose servers clip them.
+  std::map<std::pair<GroupId, Round>, double> gradient_factors;
 
   // Null if nobody has registered it.
   const GroupPlan* Find(GroupId group) const;

@@ -115,7 +115,7 @@ void RoundsChecker::CheckFirst(const JobHistory& job, const GroupPlan& plan, con
   }
   std::vector<const Contribution*> made_of;
   if (!CheckContributors(job, plan, key, result.header, made_of)) return;
-  CheckValues(plan, key, made_of, result);
+  CheckValues(job, plan, key, made_of, result);
   if (!TakesOne(plan)) furthest_ = std::max(furthest_, ToNumber(key.round));
 }
 
@@ -180,7 +180,7 @@ bool RoundsChecker::MayBeMissing(const JobHistory& job, const RoundKey& key,
   return !job.HasData(key.group, key.round, member) || contributions_.HasSkipped(key, member);
 }
 
-void RoundsChecker::CheckValues(const GroupPlan& plan, const RoundKey& key,
+void RoundsChecker::CheckValues(const JobHistory& job, const GroupPlan& plan, const RoundKey& key,
                                 const std::vector<const Contribution*>& made_of, Result& result) {
   const Chunk& chunk = plan.layout.chunk(key.chunk);
   const size_t element = SizeOf(chunk.dtype);
@@ -191,6 +191,14 @@ void RoundsChecker::CheckValues(const GroupPlan& plan, const RoundKey& key,
     previous.round = Previous(key.round);
     before = Find(previous);
     if (before == nullptr) return Fail(key, "the round before was never answered");
+  }
+  float factor = 1;
+  if (NeedsNorms(plan.spec) && before != nullptr) {
+    const auto told = job.gradient_factors.find({key.group, key.round});
+    if (told == job.gradient_factors.end()) {
+      return Fail(key, "its norms were not stored before it closed");
+    }
+    factor = static_cast<float>(told->second);
   }
   std::string expected(chunk.bytes(), '\0');
   const size_t slots = optimizer == nullptr ? 0 : SlotCount(*optimizer);
@@ -234,6 +242,7 @@ void RoundsChecker::CheckValues(const GroupPlan& plan, const RoundKey& key,
       std::vector<float> gradient(span.elements);
       reference::Reduce(chunk.dtype, Reduction::kAverage, sources, span.elements,
                         reinterpret_cast<std::byte*>(gradient.data()));
+      for (float& one : gradient) one *= factor;
       reference::Update(*optimizer, ++result.updates[s], gradient, values, state);
     }
     expected.replace(from, bytes, BytesOf(values));

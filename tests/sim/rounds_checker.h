@@ -62,7 +62,7 @@ class RoundsChecker {
                     const Epoch& epoch, const std::vector<uint32_t>& ranks);
   // Whether a round may close without a contribution of this member.
   bool MayBeMissing(const JobHistory& job, const RoundKey& key, MemberId member) const;
-  void CheckValues(const GroupPlan& plan, const RoundKey& key,
+  void CheckValues(const JobHistory& job, const GroupPlan& plan, const RoundKey& key,
                    const std::vector<const Contribution*>& made_of, Result& result);
   void Fail(const RoundKey& key, const std::string& what);
 

@@ -106,8 +106,9 @@ class Schedule {
     if (random().Chance(0.3)) {
       DrawQuorum();
     } else if (random().Chance(0.3)) {
-      DrawStaleness();
+      return DrawStaleness();
     }
+    if (job_.on_servers() && random().Chance(0.3)) group.clip_norm = 0.5;
   }
 
   void DrawQuorum() {

@@ -80,6 +80,12 @@ class SimServer::Following {
       Send(std::move(signal));
     }
   }
+  void Reduced(const server::ReducedChunk& chunk) {
+    if (stream_ == nullptr) return;
+    v1::ServerSignal signal;
+    *signal.mutable_reduced() = server::ToProto(std::vector<server::ReducedChunk>{chunk});
+    Send(std::move(signal));
+  }
 
  private:
   static server::FollowedPlanOptions OptionsOf(SimServer& server) {
@@ -150,10 +156,16 @@ void SimServer::Start() {
     jobs_->arrivals().SetSink([this](const server::Arrival& arrival) {
       coordinator_->Arrived(ServerIndex{0}, {arrival});
     });
+    jobs_->reduced().SetSink([this](const server::ReducedChunk& chunk) {
+      world_.After(*this, absl::ZeroDuration(),
+                   [this, chunk] { coordinator_->Reduced(ServerIndex{0}, {chunk}); });
+    });
   } else {
     following_ = std::make_unique<Following>(*this);
     jobs_->arrivals().SetSink(
         [this](const server::Arrival& arrival) { following_->Arrived(arrival); });
+    jobs_->reduced().SetSink(
+        [this](const server::ReducedChunk& chunk) { following_->Reduced(chunk); });
   }
   network_.Listen(AddressOf(options_.index), this);
   Tick();

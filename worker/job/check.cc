@@ -93,12 +93,18 @@ absl::Status CheckSteps(const v1::JobFile& file, const Field& root) {
   if (!std::isfinite(file.clip_norm()) || file.clip_norm() < 0) {
     return clip.Error(absl::StrCat("is ", file.clip_norm(), ", must be 0 or a positive number"));
   }
-  if (file.place() == v1::SERVERS && file.clip_norm() > 0) {
-    return clip.Error("is given, and place is SERVERS: no server has all of a gradient");
-  }
-  if (file.place() == v1::SERVERS && (file.optimizer().has_lamb() || file.optimizer().has_lars())) {
-    return root.Member("place").Error(
-        "is SERVERS, and the optimizer needs norms of whole tensors: no server has all of one");
+  const v1::Consistency& consistency = file.consistency();
+  if (consistency.has_async() || consistency.has_bounded_staleness()) {
+    const absl::string_view mode = consistency.has_async() ? "async" : "bounded_staleness";
+    constexpr absl::string_view kWhy = ", which has no steps that all gradients belong to";
+    if (file.clip_norm() > 0) {
+      return clip.Error(absl::StrCat("is ", file.clip_norm(), ", and consistency is ", mode, kWhy));
+    }
+    if (file.optimizer().has_lamb() || file.optimizer().has_lars()) {
+      return root.Member("optimizer")
+          .Error(absl::StrCat("is ", file.optimizer().has_lamb() ? "lamb" : "lars",
+                              ", and consistency is ", mode, kWhy));
+    }
   }
   if (file.check_replicas_every() > 0 && file.has_elastic()) {
     return root.Member("check_replicas_every")

@@ -190,6 +190,7 @@ absl::Status Trainer<T>::Register() {
     spec.rule = OuterOptimizerOf(job_.consistency().local_steps());
   } else if (optimizes_on_servers()) {
     spec.rule = optimizer;
+    spec.clip_norm = job_.clip_norm();
   } else {
     spec.rule = Reduction::kAverage;
   }

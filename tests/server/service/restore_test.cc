@@ -294,6 +294,76 @@ TEST_F(QuorumRestoreTest, TheLogDoesNotGrowWithTheSteps) {
   EXPECT_EQ(Push(server, 0, kSteps + 1)->count(), 1u);
 }
 
+class NormRestoreTest : public RestoreTest {
+ protected:
+  // One worker, of whose gradients the servers clip the norm to 1.
+  void Start(Incarnate& server, uint64_t generation) {
+    server.jobs().reduced().SetSink(
+        [&server](const ReducedChunk& chunk) { server->Reduced(ServerIndex{0}, {chunk}); });
+    Introduction hello = Hello(10, 0);
+    hello.world_size = 1;
+    member_ = Join(server, hello, generation);
+    if (generation != 0) return;
+    GroupSpec spec = Model();
+    spec.rule = Optimizer(Sgd{.learning_rate = 1});
+    spec.clip_norm = 1;
+    server->Register(*member_.key, 5, spec);
+    Push(server, 0, 0);
+  }
+  std::shared_ptr<RecordingSink> Push(Incarnate& server, uint64_t round, float value) {
+    PushHeader header;
+    header.generation = Generation{1};
+    header.round = Round{round};
+    header.member = member_.key->member;
+    header.incarnation = Incarnation{10};
+    auto sink = std::make_shared<RecordingSink>();
+    const std::vector<float> values(4, value);
+    server.jobs().Find("iris")->Push(header, PayloadOf(BytesOf<float>(values)), sink);
+    return sink;
+  }
+
+  Joined member_;
+};
+
+// The norms were stored and told, and others may have closed the round with them.
+TEST_F(NormRestoreTest, NormsThatWereToldStayWhatTheyAre) {
+  {
+    Incarnate server(path_, clock_);
+    Start(server, 0);
+    Push(server, 1, 2);
+    // As if it had been killed before the round was closed.
+    PlanChange change{99, "iris", Generation{1}, StepNorms{GroupId{0}, Round{2}, 1, 0.125, {}}, 77};
+    server.jobs().Apply(change);
+  }
+  Incarnate server(path_, clock_);
+  ASSERT_THAT(server.status(), IsOk());
+  Start(server, 1);
+  // A quarter of 2 in the first step, an eighth of 8 in this one.
+  EXPECT_THAT(Push(server, 2, 8)->values<float>(), testing::Each(-1.5f));
+  EXPECT_THAT(Push(server, 3, 8)->values<float>(), testing::Each(-2.0f))
+      << "the coordinator goes on";
+}
+
+TEST_F(NormRestoreTest, TheLogDoesNotGrowWithTheSteps) {
+  constexpr uint64_t kSteps = 10000;
+  const auto bytes = [this] { return std::filesystem::file_size(path_ + "/plan"); };
+  uintmax_t most = 0;
+  {
+    Incarnate server(path_, clock_);
+    Start(server, 0);
+    const uintmax_t before = bytes();
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      ASSERT_EQ(Push(server, step, 1)->count(), 1u) << step;
+      if (step == 100) most = before + 50 * (bytes() - before);
+    }
+    EXPECT_LT(bytes(), most);
+  }
+  Incarnate server(path_, clock_);
+  ASSERT_THAT(server.status(), IsOk());
+  Start(server, 1);
+  EXPECT_EQ(Push(server, kSteps + 1, 1)->count(), 1u);
+}
+
 // Killed while a record is written, at any of its bytes: what was said before is
 // still so.
 TEST_F(RestoreTest, ComesBackFromALogThatIsCutAtEveryByte) {

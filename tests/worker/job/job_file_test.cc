@@ -234,14 +234,20 @@ TEST(JobFileTest, ChecksThatCannotBeAreNamed) {
   ExpectRefused("batch_size: 8", "batch_size: 8 clip_norm: -1",
                 {"dir/x.job:2:15: clip_norm: is -1"});
   ExpectRefused("batch_size: 8", "batch_size: 8 clip_norm: nan", {"clip_norm: is nan"});
-  ExpectRefused("batch_size: 8", "batch_size: 8 place: SERVERS clip_norm: 1",
-                {"clip_norm: ", "place is SERVERS"});
   ExpectRefused("batch_size: 8", "batch_size: 8 elastic { } check_replicas_every: 3",
                 {"check_replicas_every: ", "elastic"});
-  const std::string lamb = absl::StrReplaceAll(
-      kJob, {{"adam {", "lamb {"}, {"batch_size: 8", "batch_size: 8 place: SERVERS"}});
-  ExpectError(ParseJobFile(lamb, "dir/x.job"), absl::StatusCode::kInvalidArgument,
-              {"dir/x.job:2:15: place: ", "norms of whole tensors"});
+  ExpectRefused("batch_size: 8",
+                "batch_size: 8 place: SERVERS clip_norm: 1.5 consistency { async {} }",
+                {"dir/x.job:2:30: clip_norm: is 1.5", "async"});
+  for (const std::string optimizer : {"lamb", "lars"}) {
+    const std::string job = absl::StrReplaceAll(
+        kJob, {{"adam {", optimizer + " {"},
+               {"batch_size: 8",
+                "batch_size: 8 place: SERVERS consistency { bounded_staleness { bound: 2 } }"}});
+    ExpectError(ParseJobFile(job, "dir/x.job"), absl::StatusCode::kInvalidArgument,
+                {"optimizer: is " + optimizer, "bounded_staleness"});
+  }
+  SYNCGRADS_EXPECT_OK(ParseWith("batch_size: 8", "batch_size: 8 place: SERVERS clip_norm: 1"));
   SYNCGRADS_EXPECT_OK(
       ParseWith("batch_size: 8",
                 "batch_size: 8 clip_norm: 1 check_replicas_every: 3 "

@@ -1,6 +1,7 @@
 // Training through the real service: servers in this process, a client for each
 // worker.
 
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -80,6 +81,51 @@ TEST(ServiceTest, TheOptimizerDoesTheSameOnWorkersAndOnServers) {
   const Trained on_workers = TrainAll(job, 3, 2);
   job.file.set_place(v1::SERVERS);
   EXPECT_EQ(TrainAll(job, 3, 2).parameters, on_workers.parameters);
+}
+
+Job IrisWithNorms(const std::string& optimizer, double clip_norm) {
+  Job job = Iris();
+  job.file.set_epochs(3);
+  job.file.set_clip_norm(clip_norm);
+  job.file.mutable_optimizer()->Clear();
+  EXPECT_TRUE(
+      google::protobuf::TextFormat::ParseFromString(optimizer, job.file.mutable_optimizer()));
+  return job;
+}
+
+constexpr char kSgd[] = "sgd { learning_rate: 0.5 }";
+constexpr char kLamb[] = "lamb { learning_rate: 0.05 }";
+constexpr char kLars[] = "lars { learning_rate: 5 weight_decay: 0.01 }";
+
+TEST(ServiceTest, NormsOnServersHaveTheBitsOfTheWorkersWhereNoTensorIsCut) {
+  for (const std::string optimizer : {kSgd, kLamb, kLars}) {
+    Job job = IrisWithNorms(optimizer, 0.3);
+    const Trained on_workers = TrainAll(job, 3, 1);
+    job.file.set_clip_norm(0);
+    EXPECT_NE(TrainAll(job, 3, 1).parameters, on_workers.parameters) << "it was clipped";
+    job.file.set_clip_norm(0.3);
+    job.file.set_place(v1::SERVERS);
+    EXPECT_EQ(TrainAll(job, 3, 1).parameters, on_workers.parameters) << optimizer;
+  }
+}
+
+TEST(ServiceTest, NormsAreOfAllChunksOfAllServers) {
+  for (const std::string optimizer : {kSgd, kLamb, kLars}) {
+    for (const double clip_norm : {0.0, 0.3}) {
+      Job job = IrisWithNorms(optimizer, clip_norm);
+      job.file.set_dtype(v1::F64);
+      const std::vector<double> on_workers = TrainAll(job, 3, 1).parameters[0];
+      job.file.set_place(v1::SERVERS);
+      for (const uint32_t chunk_bytes : {40, 256}) {
+        job.file.set_chunk_bytes(chunk_bytes);
+        const std::vector<double> one = TrainAll(job, 3, 1).parameters[0];
+        EXPECT_LT(LargestDifference(one, on_workers), 1e-12) << optimizer << " " << chunk_bytes;
+        for (const uint32_t servers : {2, 3}) {
+          EXPECT_EQ(TrainAll(job, 3, servers).parameters[0], one) << optimizer << " " << servers;
+        }
+      }
+    }
+  }
 }
 
 TEST(ServiceTest, ThreeWorkersEqualOneWorkerWithThreeTimesTheBatch) {

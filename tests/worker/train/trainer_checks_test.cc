@@ -176,23 +176,31 @@ TEST(OutOfMemoryTest, WithoutEndIsAnError) {
 constexpr char kLong[] = "rank=2 from=12 to=14 factor=1000";
 
 TEST(OutlierTest, IsSkippedByItsWorkerAlone) {
-  const Job job = SabotagedIris(kLong, "gradient_checks { outlier_factor: 20 outliers: SKIP }");
-  const std::vector<Ended> ended = Train(job, 3);
-  ExpectAllTrained(ended);
-  EXPECT_EQ(ended[2].skipped.outliers, 2u);
-  EXPECT_EQ(ended[0].skipped.total() + ended[1].skipped.total(), 0u);
-  EXPECT_THAT(ended[2].warnings[0], HasSubstr("times the median"));
-  // As if it had skipped for another reason.
-  EXPECT_EQ(ended[0].parameters,
-            Train(SabotagedIris("rank=2 from=12 to=14 forward=1"), 3)[0].parameters);
+  for (const std::string place : {"place: WORKERS", "place: SERVERS"}) {
+    const Job job = SabotagedIris(
+        kLong, absl::StrCat("gradient_checks { outlier_factor: 20 outliers: SKIP } ", place));
+    const std::vector<Ended> ended = Train(job, 3);
+    ExpectAllTrained(ended);
+    EXPECT_EQ(ended[2].skipped.outliers, 2u) << place;
+    EXPECT_EQ(ended[0].skipped.total() + ended[1].skipped.total(), 0u) << place;
+    EXPECT_THAT(ended[2].warnings[0], HasSubstr("times the median")) << place;
+    // As if it had skipped for another reason.
+    EXPECT_EQ(ended[0].parameters,
+              Train(SabotagedIris("rank=2 from=12 to=14 forward=1", place), 3)[0].parameters)
+        << place;
+  }
 }
 
 TEST(OutlierTest, IsAnErrorOfItsWorkerUnlessTheJobSaysOtherwise) {
-  const std::vector<Ended> ended = Train(
-      SabotagedIris("rank=0 from=12 to=14 factor=1000", "gradient_checks { outlier_factor: 20 }"),
-      1);
-  ExpectError(ended[0].status, absl::StatusCode::kInvalidArgument, {"step 13", "times the median"});
-  EXPECT_EQ(ended[0].steps, 12u);
+  for (const std::string place : {"place: WORKERS", "place: SERVERS"}) {
+    const std::vector<Ended> ended =
+        Train(SabotagedIris("rank=0 from=12 to=14 factor=1000",
+                            absl::StrCat("gradient_checks { outlier_factor: 20 } ", place)),
+              1);
+    ExpectError(ended[0].status, absl::StatusCode::kInvalidArgument,
+                {"step 13", "times the median"});
+    EXPECT_EQ(ended[0].steps, 12u) << place;
+  }
 }
 
 TEST(OutlierTest, IsPushedWhereTheJobAllowsIt) {

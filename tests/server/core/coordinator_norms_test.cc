@@ -1,0 +1,168 @@
+// How a coordinator of two servers puts the norms of a step together.
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/core/coordinator_fixture.h"
+
+namespace syncgrads::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class CoordinatorNormsTest : public CoordinatorTest {
+ protected:
+  CoordinatorNormsTest() : CoordinatorTest(2) {
+    // As server.cc has it: what this server's chunks tell may be told while the
+    // coordinator is at work, and is heard afterwards.
+    own_.reduced().SetSink([this](const ReducedChunk& chunk) { told_.push_back(chunk); });
+    other_->jobs.reduced().SetSink(
+        [this](const ReducedChunk& chunk) { coordinator_.Reduced(ServerIndex{1}, {chunk}); });
+    EXPECT_THAT(coordinator_.AttachServer(other_->identity, other_), IsOk());
+  }
+
+  // A job with a group of two chunks of two numbers, one on each server, in which all
+  // numbers are 0, and whose gradients are clipped to a norm of 1.
+  void Start(uint32_t workers, Policy policy = Sync{}) {
+    for (uint32_t rank = 0; rank < workers; ++rank) {
+      members_.push_back(Join("w" + std::to_string(rank), workers, rank));
+    }
+    other_->Apply(coordinator_);
+    GroupSpec spec = Model();
+    spec.chunk_bytes = 8;
+    spec.rule = Optimizer(Sgd{.learning_rate = 1});
+    spec.clip_norm = 1;
+    spec.policy = std::move(policy);
+    for (const Joined& member : members_) coordinator_.Register(*member.key, 1, spec);
+    other_->Apply(coordinator_);
+    ASSERT_EQ(members_[0].link->Count<Registered>(), 1u);
+    for (uint32_t rank = 0; rank < workers; ++rank) PushAll(rank, 0, 0);
+  }
+
+  std::shared_ptr<RecordingSink> PushTo(uint32_t server, uint32_t member, uint64_t round,
+                                        float value) {
+    Jobs& jobs = server == 0 ? own_ : other_->jobs;
+    PushHeader header;
+    header.generation = own_.Find("iris")->generation();
+    header.chunk = ChunkId{server};
+    header.round = Round{round};
+    header.member = members_[member].key->member;
+    header.incarnation = members_[member].introduction.incarnation;
+    header.epoch = 1;
+    auto sink = std::make_shared<RecordingSink>();
+    jobs.Find("iris")->Push(header, PayloadOf(BytesOf<float>({value, value})), sink);
+    return sink;
+  }
+  void PushAll(uint32_t member, uint64_t round, float value) {
+    for (uint32_t server : {0, 1}) PushTo(server, member, round, value);
+  }
+  // What was told while the coordinator was at work.
+  void Hear() {
+    while (!told_.empty()) coordinator_.Reduced(ServerIndex{0}, std::exchange(told_, {}));
+  }
+  uint64_t OpenRound(uint32_t server) const {
+    const Jobs& jobs = server == 0 ? own_ : other_->jobs;
+    return ToNumber(jobs.Find("iris")->Progress().at(0).open);
+  }
+  // What the other server has been sent and has not applied.
+  std::vector<StepNorms> Sent() const {
+    std::vector<StepNorms> sent;
+    for (const PlanChange& change : other_->waiting) {
+      if (const auto* norms = std::get_if<StepNorms>(&change.kind)) sent.push_back(*norms);
+    }
+    return sent;
+  }
+
+  std::shared_ptr<FakeServer> other_ = std::make_shared<FakeServer>(1, 11, clock_);
+  std::vector<Joined> members_;
+  std::vector<ReducedChunk> told_;
+};
+
+TEST_F(CoordinatorNormsTest, AStepIsClippedByTheNormOfBothServersParts) {
+  Start(1);
+  const auto here = PushTo(0, 0, 1, 2);
+  Hear();
+  EXPECT_EQ(OpenRound(0), 1u);
+  EXPECT_EQ(here->count(), 0u);
+  const auto there = PushTo(1, 0, 1, 2);
+  ASSERT_THAT(Sent(), SizeIs(1));
+  EXPECT_EQ(Sent()[0].gradient_factor, 0.25);
+  EXPECT_EQ(OpenRound(0), 2u) << "server 0 knows at once";
+  EXPECT_EQ(OpenRound(1), 1u);
+  other_->Apply(coordinator_);
+  EXPECT_EQ(OpenRound(1), 2u);
+  EXPECT_THAT(here->values<float>(), ElementsAre(-0.5f, -0.5f));
+  EXPECT_THAT(there->values<float>(), ElementsAre(-0.5f, -0.5f));
+}
+
+TEST_F(CoordinatorNormsTest, AWaitSaysThatNormsAreMissing) {
+  Start(1);
+  PushTo(1, 0, 1, 2);
+  const std::vector<RoundWait> waits = other_->jobs.Find("iris")->Explain(std::nullopt);
+  ASSERT_THAT(waits, SizeIs(1));
+  EXPECT_THAT(waits[0].held_for, HasSubstr("norms"));
+}
+
+TEST_F(CoordinatorNormsTest, AServerThatComesBackSaysAgainWhatItWaitsFor) {
+  Start(1);
+  PushTo(1, 0, 1, 2);
+  coordinator_.DetachServer(ServerIndex{1}, other_.get());
+  PushTo(0, 0, 1, 2);
+  Hear();
+  EXPECT_EQ(OpenRound(0), 1u) << "its part may be another when it is back";
+  other_->identity.applied = other_->jobs.applied();
+  ASSERT_THAT(coordinator_.AttachServer(other_->identity, other_), IsOk());
+  coordinator_.Reduced(ServerIndex{1}, other_->jobs.Reduced());
+  EXPECT_EQ(OpenRound(0), 2u);
+  EXPECT_THAT(Sent(), SizeIs(1));
+}
+
+TEST_F(CoordinatorNormsTest, ADroppedMembersPartOfAStepStandsWhereItHadArrived) {
+  Start(2);
+  PushAll(0, 1, 2);
+  PushTo(0, 1, 1, 4);
+  Hear();
+  clock_.Advance(absl::Seconds(20));
+  coordinator_.Heartbeat(*members_[0].key);
+  clock_.Advance(absl::Seconds(20));
+  coordinator_.Tick();
+  other_->Apply(coordinator_);  // it has gone, an epoch without it begins
+  other_->Apply(coordinator_);
+  Hear();
+  // On server 0 the average is 3, on server 1 it is 2.
+  other_->Apply(coordinator_);
+  EXPECT_EQ(OpenRound(0), 2u);
+  EXPECT_EQ(OpenRound(1), 2u);
+  const float factor = static_cast<float>(1 / std::sqrt(2 * 9.0 + 2 * 4.0));
+  EXPECT_THAT(PushTo(0, 0, 1, 2)->values<float>(), ElementsAre(-3 * factor, -3 * factor));
+  EXPECT_THAT(PushTo(1, 0, 1, 2)->values<float>(), ElementsAre(-2 * factor, -2 * factor));
+}
+
+TEST_F(CoordinatorNormsTest, AQuorumsNormIsOfItsMembersAlone) {
+  Start(2, Quorum{.least = 1});
+  // Of the same step, so that the coordinator comes to its norms while it fixes the set.
+  own_.arrivals().SetSink(
+      [this](const Arrival& arrival) { coordinator_.Arrived(ServerIndex{0}, {arrival}); });
+  other_->jobs.arrivals().SetSink(
+      [this](const Arrival& arrival) { coordinator_.Arrived(ServerIndex{1}, {arrival}); });
+  PushTo(0, 1, 1, 100);
+  PushAll(0, 1, 2);
+  other_->Apply(coordinator_);
+  Hear();
+  other_->Apply(coordinator_);
+  EXPECT_EQ(OpenRound(0), 2u);
+  EXPECT_EQ(OpenRound(1), 2u);
+  EXPECT_THAT(PushTo(0, 0, 1, 2)->values<float>(), ElementsAre(-0.5f, -0.5f));
+}
+
+}  // namespace
+}  // namespace syncgrads::server
