@@ -110,12 +110,19 @@ absl::Status CheckNorms(const GroupSpec& spec) {
                                                    " and the rule ", ToString(spec.rule),
                                                    "; who applies the optimizer clips"));
   }
+  const std::string what = spec.clip_norm > 0 ? absl::StrCat("clip_norm ", spec.clip_norm)
+                                              : absl::StrCat("the rule ", ToString(spec.rule));
   if (std::holds_alternative<Staleness>(spec.policy)) {
-    const std::string what = spec.clip_norm > 0 ? absl::StrCat("clip_norm ", spec.clip_norm)
-                                                : absl::StrCat("the rule ", ToString(spec.rule));
     return absl::InvalidArgumentError(
         absl::StrCat(group, " has the policy ", syncgrads::ToString(spec.policy), " and ", what,
                      ", which needs norms of a whole step; chunks do not make steps together"));
+  }
+  // A worker that has to make a part of its contribution again waits for what becomes of
+  // the others, and these would wait for it.
+  if (spec.one_epoch) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(group, " has contributions of one epoch and ", what,
+                     ", which needs norms of a whole step; chunks close without each other"));
   }
   return absl::OkStatus();
 }

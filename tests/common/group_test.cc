@@ -194,6 +194,9 @@ TEST(ValidateTest, TakesNormsWhereRoundsCloseAsOne) {
     EXPECT_THAT(Validate(spec), IsOk());
     spec.policy = Staleness{};
     ExpectError(Validate(spec), kInvalid, {"\"model\"", "staleness(", "clip_norm 0.5", "norms"});
+    spec.policy = Sync{};
+    spec.one_epoch = true;
+    ExpectError(Validate(spec), kInvalid, {"\"model\"", "one epoch", "clip_norm 0.5", "norms"});
   }
   GroupSpec lars = Model(Optimizer(Lars{}));
   EXPECT_TRUE(NeedsNorms(lars));

@@ -108,7 +108,7 @@ class Schedule {
     } else if (random().Chance(0.3)) {
       return DrawStaleness();
     }
-    if (job_.on_servers() && random().Chance(0.3)) group.clip_norm = 0.5;
+    if (job_.on_servers() && !group.one_epoch && random().Chance(0.3)) group.clip_norm = 0.5;
   }
 
   void DrawQuorum() {
@@ -295,7 +295,8 @@ class Schedule {
                      : "",
         ", ", job_.steps, " steps, ", job_.on_servers() ? "optimizer on the servers" : "average",
         ", ", ToString(job_.group.policy), job_.group.one_epoch ? ", one epoch" : "",
-        faults_.empty() ? "" : "; ", absl::StrJoin(faults_, ", "));
+        job_.group.clip_norm > 0 ? ", clipped" : "", faults_.empty() ? "" : "; ",
+        absl::StrJoin(faults_, ", "));
   }
 
   void TearDown() {

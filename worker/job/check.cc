@@ -85,6 +85,28 @@ absl::Status CheckGradientChecks(const v1::GradientChecks& checks, const Field& 
       .Error(absl::StrCat("is ", factor, ", must be 0 or a finite number above 1"));
 }
 
+// Norms of whole steps are put together where the optimizer is.
+absl::Status CheckNorms(const v1::JobFile& file, const Field& root) {
+  const bool has_ratios = file.optimizer().has_lamb() || file.optimizer().has_lars();
+  if (file.clip_norm() == 0 && !has_ratios) return absl::OkStatus();
+  std::string why;
+  if (file.consistency().has_async() || file.consistency().has_bounded_staleness()) {
+    why = absl::StrCat("consistency is ",
+                       file.consistency().has_async() ? "async" : "bounded_staleness",
+                       ", which has no steps that all gradients belong to");
+  } else if (file.place() == v1::SERVERS && file.data().mode() == v1::DataSpec::DEALT) {
+    why =
+        "place is SERVERS and data.mode is DEALT: give rows in SHARDS, or optimize on the WORKERS";
+  } else {
+    return absl::OkStatus();
+  }
+  if (file.clip_norm() > 0) {
+    return root.Member("clip_norm").Error(absl::StrCat("is ", file.clip_norm(), ", and ", why));
+  }
+  return root.Member("optimizer")
+      .Error(absl::StrCat("is ", file.optimizer().has_lamb() ? "lamb" : "lars", ", and ", why));
+}
+
 // What works on averaged gradients, or on parameters after each step.
 absl::Status CheckSteps(const v1::JobFile& file, const Field& root) {
   SYNCGRADS_RETURN_IF_ERROR(
@@ -93,19 +115,7 @@ absl::Status CheckSteps(const v1::JobFile& file, const Field& root) {
   if (!std::isfinite(file.clip_norm()) || file.clip_norm() < 0) {
     return clip.Error(absl::StrCat("is ", file.clip_norm(), ", must be 0 or a positive number"));
   }
-  const v1::Consistency& consistency = file.consistency();
-  if (consistency.has_async() || consistency.has_bounded_staleness()) {
-    const absl::string_view mode = consistency.has_async() ? "async" : "bounded_staleness";
-    constexpr absl::string_view kWhy = ", which has no steps that all gradients belong to";
-    if (file.clip_norm() > 0) {
-      return clip.Error(absl::StrCat("is ", file.clip_norm(), ", and consistency is ", mode, kWhy));
-    }
-    if (file.optimizer().has_lamb() || file.optimizer().has_lars()) {
-      return root.Member("optimizer")
-          .Error(absl::StrCat("is ", file.optimizer().has_lamb() ? "lamb" : "lars",
-                              ", and consistency is ", mode, kWhy));
-    }
-  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckNorms(file, root));
   if (file.check_replicas_every() > 0 && file.has_elastic()) {
     return root.Member("check_replicas_every")
         .Error("is given, and the job is elastic: its workers compare themselves in the end");

@@ -239,6 +239,11 @@ TEST(JobFileTest, ChecksThatCannotBeAreNamed) {
   ExpectRefused("batch_size: 8",
                 "batch_size: 8 place: SERVERS clip_norm: 1.5 consistency { async {} }",
                 {"dir/x.job:2:30: clip_norm: is 1.5", "async"});
+  const std::string dealt = absl::StrReplaceAll(
+      kJob, {{"shards: 3", "mode: DEALT"},
+             {"batch_size: 8", "batch_size: 8 place: SERVERS elastic {} clip_norm: 1.5"}});
+  ExpectError(ParseJobFile(dealt, "dir/x.job"), absl::StatusCode::kInvalidArgument,
+              {"clip_norm: is 1.5", "SERVERS", "DEALT"});
   for (const std::string optimizer : {"lamb", "lars"}) {
     const std::string job = absl::StrReplaceAll(
         kJob, {{"adam {", optimizer + " {"},

@@ -93,9 +93,9 @@ Job IrisWithNorms(const std::string& optimizer, double clip_norm) {
   return job;
 }
 
-constexpr char kSgd[] = "sgd { learning_rate: 0.5 }";
+constexpr char kSgd[] = "sgd { learning_rate: 0.02 }";
 constexpr char kLamb[] = "lamb { learning_rate: 0.05 }";
-constexpr char kLars[] = "lars { learning_rate: 5 weight_decay: 0.01 }";
+constexpr char kLars[] = "lars { learning_rate: 0.2 weight_decay: 0.01 }";
 
 TEST(ServiceTest, NormsOnServersHaveTheBitsOfTheWorkersWhereNoTensorIsCut) {
   for (const std::string optimizer : {kSgd, kLamb, kLars}) {
@@ -219,7 +219,7 @@ TEST(ServiceTest, WithBatchNormAcrossThemUnevenBatchesEqualOneWorker) {
     const Trained four = TrainAll(job, 4, 2);
     const Trained one = TrainAll(whole, 1, 1);
     EXPECT_LT(LargestDifference(four.parameters[0], one.parameters[0]), 1e-9) << batch;
-    EXPECT_LT(LargestDifference(four.states, one.states), 1e-9) << batch;
+    EXPECT_LT(LargestDifference(four.states, one.states), 1e-8) << batch;
   }
 }
 
