@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/optim/optimizer.h"
+#include "server/core/answer_sinks.h"
 
 namespace syncgrads::server {
 namespace {
@@ -182,9 +183,9 @@ ChunkRounds::Pushed ChunkRounds::PushLocked(const PushHeader& header, Payload pa
   if (seats_.empty()) open_since_ = clock_.Now();
   const auto [entry, taken_now] = seats_.try_emplace(header.member);
   Taken& seat = entry->second;
-  seat.sink = std::move(sink);
+  seat.sink = AlsoTo(std::move(seat.sink), std::move(sink));
   seat.without_result = header.without_result;
-  if (!taken_now) return Pushed::kAnswered;  // counted already; only the answer goes elsewhere
+  if (!taken_now) return Pushed::kAnswered;  // counted already
   seat.made_in = header.epoch;
   seat.contribution = {header.skip, header.weight == 0 ? 1.0 : header.weight, header.absent_spans,
                        std::move(payload), header.codec};
@@ -194,7 +195,9 @@ ChunkRounds::Pushed ChunkRounds::PushLocked(const PushHeader& header, Payload pa
 absl::Status ChunkRounds::CheckSeatLocked(MemberId member, uint64_t made_in, bool skip) const {
   const Epoch& epoch = *roster_->EpochOf(plan_.id, open_);
   if (epoch.Has(member)) {
-    if (!plan_.spec.one_epoch || skip || made_in == epoch.number) return absl::OkStatus();
+    // A skip is nobody's, and the first parameters are the same in any epoch.
+    const bool depends = plan_.spec.one_epoch && !skip && open_ != Round{0};
+    if (!depends || made_in == epoch.number) return absl::OkStatus();
     return absl::AbortedError(absl::StrCat("a contribution to round ", ToNumber(open_),
                                            " of group \"", plan_.spec.name, "\" was made in epoch ",
                                            made_in, ", and the round belongs to epoch ",

@@ -8,6 +8,7 @@
 #include "common/optim/optimizer.h"
 #include "common/optim/update.h"
 #include "common/status_macros.h"
+#include "server/core/answer_sinks.h"
 #include "server/core/non_finite.h"
 #include "server/state/slot_record.h"
 
@@ -62,6 +63,9 @@ bool ChunkVersions::Seat(const PushHeader& header, Payload payload,
       answer = AnswerLocked(header.member, push);
       with_payload = !header.without_result;
     } else {
+      if (waiting != waiting_.end() && header.round == waiting->second.clock) {
+        push.sink = AlsoTo(std::move(waiting->second.sink), std::move(push.sink));
+      }
       waiting_[header.member] = std::move(push);
       const bool queued =
           std::any_of(pending_.begin(), pending_.end(), [&header](const Pending& pending) {

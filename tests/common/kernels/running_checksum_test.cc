@@ -89,13 +89,23 @@ TEST(RunningChecksumTest, ReductionsAreSummedWhileTheyAreMade) {
          {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64, DType::kI32}) {
       for (const Reduction op : {Reduction::kAverage, Reduction::kSum, Reduction::kMax}) {
         if (op == Reduction::kAverage && IsInteger(dtype)) continue;
-        for (const size_t count : {256, 2049, 4160, 66000, 70001}) {
-          for (const size_t sources : {1, 2, 3, 9}) {
+        for (const size_t count : {256, 2049, 4160}) {
+          for (const size_t sources : {1, 2, 9}) {
             ExpectSummed(dtype, op, sources, count, random);
             if (testing::Test::HasFatalFailure()) return;
           }
         }
       }
+    }
+  });
+}
+
+TEST(RunningChecksumTest, SoAreThoseThatGoPastTheCaches) {
+  OnEveryTarget([] {
+    std::mt19937_64 random(4);
+    for (const size_t count : {66000, 70001}) {
+      ExpectSummed(DType::kF32, Reduction::kAverage, 3, count, random);
+      if (testing::Test::HasFatalFailure()) return;
     }
   });
 }

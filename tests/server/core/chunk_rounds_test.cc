@@ -553,6 +553,36 @@ TEST(ChunkRoundsTest, AGroupOfOneEpochRefusesWhatWasMadeInAnother) {
   EXPECT_EQ(newcomer->values<double>(), (std::vector<double>{30}));
 }
 
+TEST(ChunkRoundsTest, TheFirstParametersAreOfNoEpoch) {
+  GroupPlan plan = OneTensor(DType::kF64, 1, Sgd{.learning_rate = 1});
+  plan.spec.one_epoch = true;
+  GrowingRounds rounds(std::move(plan));
+  auto root = std::make_shared<RecordingSink>(), other = std::make_shared<RecordingSink>();
+  PushHeader initial = PushOf(0, 0);
+  initial.epoch = 1;
+  rounds.Grow(0);
+  rounds.PushTo(root, initial, 5);
+  PushHeader skip = SkipOf(1, 0);
+  skip.epoch = 2;
+  rounds.PushTo(other, skip, 0);
+  rounds.PushTo(std::make_shared<RecordingSink>(), SkipOf(2, 0), 0);
+  EXPECT_EQ(other->values<double>(), (std::vector<double>{5}));
+  EXPECT_EQ(root->values<double>(), (std::vector<double>{5}));
+}
+
+// A worker pushes again on a new stream, and what it had sent on the old one is read then.
+TEST(ChunkRoundsTest, APushThatIsOvertakenByItsRepetitionDoesNotTakeTheAnswer) {
+  Rounds rounds(2, OneTensor(DType::kF64, 1, Reduction::kSum));
+  auto heard = std::make_shared<RecordingSink>(), broken = std::make_shared<RecordingSink>();
+  rounds.PushTo(heard, PushOf(0, 1), 3);
+  rounds.PushTo(broken, PushOf(0, 1), 3);
+  rounds.PushTo(heard, PushOf(0, 1), 3);
+  rounds.Push(1, 1, 4);
+  EXPECT_EQ(heard->values<double>(), (std::vector<double>{7}));
+  EXPECT_EQ(heard->count(), 1u);
+  EXPECT_EQ(broken->count(), 1u);
+}
+
 TEST(ChunkRoundsTest, AGroupThatClosesWithTheFirstWaitsForNobodyElse) {
   GroupPlan plan = OneTensor(DType::kF64, 1, Reduction::kSum);
   plan.spec.policy = First{};

@@ -183,6 +183,18 @@ TEST_F(ChunkVersionsTest, AnOldPushThatComesLateDoesNotTakeThePlaceOfTheOneThatW
   EXPECT_EQ(value(0), 85);
 }
 
+TEST_F(ChunkVersionsTest, APushThatIsOvertakenByItsRepetitionDoesNotTakeTheAnswer) {
+  Start(2, {.bound = 0});
+  const size_t before = answers(0);
+  Push(0, 1, 1);
+  auto broken = std::make_shared<RecordingSink>();
+  versions_->Push(PushOf(0, 1), PayloadOf(BytesOf<double>({1})), broken);
+  Push(1, 1, 2);
+  EXPECT_EQ(answers(0), before + 1);
+  EXPECT_EQ(broken->count(), 1u);
+  EXPECT_EQ(value(0), 97);
+}
+
 TEST_F(ChunkVersionsTest, FirstParametersThatNobodyIsLeftToGiveAreNotWaitedFor) {
   Make(3, {});
   Skip(1, 0);
