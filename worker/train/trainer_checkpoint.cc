@@ -83,7 +83,8 @@ absl::Status Trainer<T>::OfferCheckpoint() {
   if (!due_tensor_.has_value()) return absl::OkStatus();
   checkpoint_asked_ = team_.TakeCheckpointRequest() || checkpoint_asked_;
   const uint64_t step = steps_ + (compresses_ ? 2 : 1);
-  if (!checkpoint_asked_ && !schedule_->IsDue(step, options_.clock->Now())) {
+  const bool asked = checkpoint_asked_ && !options_.checkpoints->busy();
+  if (!asked && !schedule_->IsDue(step, options_.clock->Now())) {
     return group_->Skip(*due_tensor_, &due_value_);
   }
   return group_->Push(*due_tensor_, &due_value_, sizeof(due_value_), &due_value_);
@@ -106,6 +107,7 @@ void Trainer<T>::NoteCheckpoint() {
 
 template <typename T>
 absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
+  const bool scheduled = schedule_->IsDue(steps_, options_.clock->Now());
   NoteCheckpoint();
   kept_step_ = steps_;
   SYNCGRADS_RETURN_IF_ERROR(model_->FetchStates());
@@ -118,6 +120,10 @@ absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
   CheckpointWriter& writer = *options_.checkpoints;
   const absl::Status free = is_last_ ? writer.Finish(options_.step_timeout) : absl::OkStatus();
   if (!free.ok() || writer.busy()) {
+    // One that was asked for follows when the other has been written; workers hear of it at
+    // different steps, and may well ask twice.
+    checkpoint_asked_ = free.ok() && !scheduled;
+    if (checkpoint_asked_) return absl::OkStatus();
     Report({steps_, absl::UnavailableError("the one before is still being written")});
     return absl::OkStatus();
   }
