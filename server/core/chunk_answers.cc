@@ -1,5 +1,6 @@
 #include "server/core/chunk_answers.h"
 
+#include <optional>
 #include <utility>
 
 namespace syncgrads::server {
@@ -15,17 +16,24 @@ std::shared_ptr<const RoundResult> ChunkAnswers::Result(const RoundRecord& recor
   header.contributors = record.contributors;
   header.newest_round = newest;
   header.left_out = std::move(left_out);
+  const std::optional<uint64_t> offset = slot->arena_offset;
+  std::shared_ptr<RoundResult> result = Result(header, record.value_bytes, std::move(slot));
+  if (offset.has_value() && record.value_bytes > 0) {
+    header.shared = {ToNumber(group_), *offset, record.value_bytes};
+    result->shared_header = EncodeHeader(header, 0);
+  }
+  return result;
+}
+
+std::shared_ptr<RoundResult> ChunkAnswers::Result(const UpdateHeader& header, size_t value_bytes,
+                                                  std::shared_ptr<const Slot> slot) const {
   auto result = std::make_shared<RoundResult>();
   result->group = group_;
   result->chunk = chunk_;
-  result->round = asked;
-  result->header = EncodeHeader(header, record.value_bytes);
+  result->round = header.round;
+  result->header = EncodeHeader(header, value_bytes);
   result->bare_header = EncodeHeader(header, 0);
-  if (slot->arena_offset.has_value() && record.value_bytes > 0) {
-    header.shared = {ToNumber(group_), *slot->arena_offset, record.value_bytes};
-    result->shared_header = EncodeHeader(header, 0);
-  }
-  result->payload = slot->values.span().first(record.value_bytes);
+  result->payload = slot->values.span().first(value_bytes);
   result->slot = std::move(slot);
   return result;
 }

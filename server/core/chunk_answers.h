@@ -4,6 +4,7 @@
 #ifndef SYNCGRADS_SERVER_CORE_CHUNK_ANSWERS_H_
 #define SYNCGRADS_SERVER_CORE_CHUNK_ANSWERS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -30,6 +31,9 @@ class ChunkAnswers {
                                             std::shared_ptr<const Slot> slot, Round asked,
                                             Round newest = {},
                                             std::vector<uint32_t> left_out = {}) const;
+  // The same of a header that the caller has made; the values are sent, wherever they lie.
+  std::shared_ptr<RoundResult> Result(const UpdateHeader& header, size_t value_bytes,
+                                      std::shared_ptr<const Slot> slot) const;
   std::shared_ptr<const RoundResult> Refusal(Round round, const absl::Status& error) const;
 
   UpdateHeader HeaderOf(Round round) const;

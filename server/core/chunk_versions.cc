@@ -212,7 +212,6 @@ absl::StatusOr<Closed> ChunkVersions::UpdateLocked(Pending& pending, Slot& slot)
   Closed closed = CloseUpdate(chunk_, scaled, seated, *newest_, slot, check_finite);
   if (closed.finite) return closed;
   SYNCGRADS_RETURN_IF_ERROR(SetAsideNonFiniteLocked(pending));
-  slot.values_checksum.reset();
   return CloseUpdate(chunk_, scaled, seated, *newest_, slot);
 }
 
@@ -295,15 +294,7 @@ std::shared_ptr<const RoundResult> ChunkVersions::AnswerLocked(MemberId member,
   for (uint32_t rank = 0; rank < epoch.members.size() && !waiting.skip; ++rank) {
     if (epoch.members[rank].id == member) header.contributors.push_back(rank);
   }
-  auto result = std::make_shared<RoundResult>();
-  result->group = plan_.id;
-  result->chunk = id_;
-  result->round = waiting.clock;
-  result->header = EncodeHeader(header, record_.value_bytes);
-  result->bare_header = EncodeHeader(header, 0);
-  result->payload = newest_->values.span().first(record_.value_bytes);
-  result->slot = newest_;
-  return result;
+  return answer_.Result(header, record_.value_bytes, newest_);
 }
 
 std::optional<ChunkWait> ChunkVersions::Explain() const {
