@@ -152,6 +152,54 @@ class CoordinatorTest : public testing::Test {
   Coordinator coordinator_;
 };
 
+// A coordinator and one server beside its own, in a job "iris" whose group has a chunk on
+// each.
+class TwoServersTest : public CoordinatorTest {
+ protected:
+  TwoServersTest() : CoordinatorTest(2) {
+    EXPECT_THAT(coordinator_.AttachServer(other_->identity, other_), IsOk());
+  }
+
+  Jobs& JobsOf(uint32_t server) { return server == 0 ? own_ : other_->jobs; }
+
+  // Registers the group for all members.
+  void Register(const GroupSpec& spec) {
+    for (const Joined& member : members_) coordinator_.Register(*member.key, 1, spec);
+    other_->Apply(coordinator_);
+    ASSERT_EQ(members_[0].link->Count<Registered>(), 1u);
+  }
+
+  PushHeader HeaderTo(uint32_t server, uint32_t member, uint64_t round) const {
+    PushHeader header;
+    header.generation = own_.Find("iris")->generation();
+    header.chunk = ChunkId{server};
+    header.round = Round{round};
+    header.member = members_[member].key->member;
+    header.incarnation = members_[member].introduction.incarnation;
+    return header;
+  }
+  std::shared_ptr<RecordingSink> Push(uint32_t server, const PushHeader& header, Payload payload) {
+    auto sink = std::make_shared<RecordingSink>();
+    JobsOf(server).Find("iris")->Push(header, std::move(payload), sink);
+    return sink;
+  }
+  uint64_t OpenRound(uint32_t server) {
+    return ToNumber(JobsOf(server).Find("iris")->Progress().at(0).open);
+  }
+  // Changes of this kind that the other server has been sent and has not applied.
+  template <typename Change>
+  std::vector<Change> Sent() const {
+    std::vector<Change> sent;
+    for (const PlanChange& change : other_->waiting) {
+      if (const auto* one = std::get_if<Change>(&change.kind)) sent.push_back(*one);
+    }
+    return sent;
+  }
+
+  std::shared_ptr<FakeServer> other_ = std::make_shared<FakeServer>(1, 11, clock_);
+  std::vector<Joined> members_;
+};
+
 }  // namespace syncgrads::server
 
 #endif  // SYNCGRADS_TESTS_SERVER_CORE_COORDINATOR_FIXTURE_H_

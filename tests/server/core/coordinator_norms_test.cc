@@ -19,15 +19,14 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-class CoordinatorNormsTest : public CoordinatorTest {
+class CoordinatorNormsTest : public TwoServersTest {
  protected:
-  CoordinatorNormsTest() : CoordinatorTest(2) {
+  CoordinatorNormsTest() {
     // As server.cc has it: what this server's chunks tell may be told while the
     // coordinator is at work, and is heard afterwards.
     own_.reduced().SetSink([this](const ReducedChunk& chunk) { told_.push_back(chunk); });
     other_->jobs.reduced().SetSink(
         [this](const ReducedChunk& chunk) { coordinator_.Reduced(ServerIndex{1}, {chunk}); });
-    EXPECT_THAT(coordinator_.AttachServer(other_->identity, other_), IsOk());
   }
 
   // A job with a group of two chunks of two numbers, one on each server, in which all
@@ -42,25 +41,15 @@ class CoordinatorNormsTest : public CoordinatorTest {
     spec.rule = Optimizer(Sgd{.learning_rate = 1});
     spec.clip_norm = 1;
     spec.policy = std::move(policy);
-    for (const Joined& member : members_) coordinator_.Register(*member.key, 1, spec);
-    other_->Apply(coordinator_);
-    ASSERT_EQ(members_[0].link->Count<Registered>(), 1u);
+    Register(spec);
     for (uint32_t rank = 0; rank < workers; ++rank) PushAll(rank, 0, 0);
   }
 
   std::shared_ptr<RecordingSink> PushTo(uint32_t server, uint32_t member, uint64_t round,
                                         float value) {
-    Jobs& jobs = server == 0 ? own_ : other_->jobs;
-    PushHeader header;
-    header.generation = own_.Find("iris")->generation();
-    header.chunk = ChunkId{server};
-    header.round = Round{round};
-    header.member = members_[member].key->member;
-    header.incarnation = members_[member].introduction.incarnation;
+    PushHeader header = HeaderTo(server, member, round);
     header.epoch = 1;
-    auto sink = std::make_shared<RecordingSink>();
-    jobs.Find("iris")->Push(header, PayloadOf(BytesOf<float>({value, value})), sink);
-    return sink;
+    return Push(server, header, PayloadOf(BytesOf<float>({value, value})));
   }
   void PushAll(uint32_t member, uint64_t round, float value) {
     for (uint32_t server : {0, 1}) PushTo(server, member, round, value);
@@ -69,21 +58,7 @@ class CoordinatorNormsTest : public CoordinatorTest {
   void Hear() {
     while (!told_.empty()) coordinator_.Reduced(ServerIndex{0}, std::exchange(told_, {}));
   }
-  uint64_t OpenRound(uint32_t server) const {
-    const Jobs& jobs = server == 0 ? own_ : other_->jobs;
-    return ToNumber(jobs.Find("iris")->Progress().at(0).open);
-  }
-  // What the other server has been sent and has not applied.
-  std::vector<StepNorms> Sent() const {
-    std::vector<StepNorms> sent;
-    for (const PlanChange& change : other_->waiting) {
-      if (const auto* norms = std::get_if<StepNorms>(&change.kind)) sent.push_back(*norms);
-    }
-    return sent;
-  }
 
-  std::shared_ptr<FakeServer> other_ = std::make_shared<FakeServer>(1, 11, clock_);
-  std::vector<Joined> members_;
   std::vector<ReducedChunk> told_;
 };
 
@@ -94,8 +69,8 @@ TEST_F(CoordinatorNormsTest, AStepIsClippedByTheNormOfBothServersParts) {
   EXPECT_EQ(OpenRound(0), 1u);
   EXPECT_EQ(here->count(), 0u);
   const auto there = PushTo(1, 0, 1, 2);
-  ASSERT_THAT(Sent(), SizeIs(1));
-  EXPECT_EQ(Sent()[0].gradient_factor, 0.25);
+  ASSERT_THAT(Sent<StepNorms>(), SizeIs(1));
+  EXPECT_EQ(Sent<StepNorms>()[0].gradient_factor, 0.25);
   EXPECT_EQ(OpenRound(0), 2u) << "server 0 knows at once";
   EXPECT_EQ(OpenRound(1), 1u);
   other_->Apply(coordinator_);
@@ -123,7 +98,7 @@ TEST_F(CoordinatorNormsTest, AServerThatComesBackSaysAgainWhatItWaitsFor) {
   ASSERT_THAT(coordinator_.AttachServer(other_->identity, other_), IsOk());
   coordinator_.Reduced(ServerIndex{1}, other_->jobs.Reduced());
   EXPECT_EQ(OpenRound(0), 2u);
-  EXPECT_THAT(Sent(), SizeIs(1));
+  EXPECT_THAT(Sent<StepNorms>(), SizeIs(1));
 }
 
 TEST_F(CoordinatorNormsTest, ADroppedMembersPartOfAStepStandsWhereItHadArrived) {

@@ -16,14 +16,13 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-class CoordinatorQuorumTest : public CoordinatorTest {
+class CoordinatorQuorumTest : public TwoServersTest {
  protected:
-  CoordinatorQuorumTest() : CoordinatorTest(2) {
+  CoordinatorQuorumTest() {
     own_.arrivals().SetSink(
         [this](const Arrival& arrival) { coordinator_.Arrived(ServerIndex{0}, {arrival}); });
     other_->jobs.arrivals().SetSink(
         [this](const Arrival& arrival) { coordinator_.Arrived(ServerIndex{1}, {arrival}); });
-    EXPECT_THAT(coordinator_.AttachServer(other_->identity, other_), IsOk());
   }
 
   // A job with a group of two chunks, one on each server; elastic if more workers than
@@ -34,9 +33,7 @@ class CoordinatorQuorumTest : public CoordinatorTest {
     GroupSpec spec = Model();
     spec.chunk_bytes = 8;
     spec.policy = quorum;
-    for (const Joined& member : members_) coordinator_.Register(*member.key, 1, spec);
-    other_->Apply(coordinator_);
-    ASSERT_EQ(members_[0].link->Count<Registered>(), 1u);
+    Register(spec);
   }
 
   void JoinOne(uint32_t workers, uint32_t max_workers) {
@@ -50,36 +47,13 @@ class CoordinatorQuorumTest : public CoordinatorTest {
 
   std::shared_ptr<RecordingSink> PushTo(uint32_t server, uint32_t member, uint64_t round,
                                         bool skip = false) {
-    Jobs& jobs = server == 0 ? own_ : other_->jobs;
-    PushHeader header;
-    header.generation = own_.Find("iris")->generation();
-    header.chunk = ChunkId{server};
-    header.round = Round{round};
-    header.member = members_[member].key->member;
-    header.incarnation = members_[member].introduction.incarnation;
+    PushHeader header = HeaderTo(server, member, round);
     header.skip = skip;
-    auto sink = std::make_shared<RecordingSink>();
-    jobs.Find("iris")->Push(header, PayloadOf(std::string(skip ? 0 : 8, '\0')), sink);
-    return sink;
+    return Push(server, header, PayloadOf(std::string(skip ? 0 : 8, '\0')));
   }
   void PushAll(uint32_t member, uint64_t round) {
     for (uint32_t server : {0, 1}) PushTo(server, member, round);
   }
-  uint64_t OpenRound(uint32_t server) const {
-    const Jobs& jobs = server == 0 ? own_ : other_->jobs;
-    return ToNumber(jobs.Find("iris")->Progress().at(0).open);
-  }
-  // What the other server has been sent and has not applied.
-  std::vector<QuorumSet> Sent() const {
-    std::vector<QuorumSet> sets;
-    for (const PlanChange& change : other_->waiting) {
-      if (const auto* set = std::get_if<QuorumSet>(&change.kind)) sets.push_back(*set);
-    }
-    return sets;
-  }
-
-  std::shared_ptr<FakeServer> other_ = std::make_shared<FakeServer>(1, 11, clock_);
-  std::vector<Joined> members_;
 };
 
 TEST_F(CoordinatorQuorumTest, AStepClosesWithOneSetOnEveryServer) {
@@ -89,9 +63,10 @@ TEST_F(CoordinatorQuorumTest, AStepClosesWithOneSetOnEveryServer) {
   PushAll(0, 1);
   EXPECT_EQ(OpenRound(0), 2u) << "server 0 knows at once";
   EXPECT_EQ(OpenRound(1), 1u);
-  ASSERT_THAT(Sent(), SizeIs(1));
-  EXPECT_EQ(Sent()[0].round, Round{1});
-  EXPECT_THAT(Sent()[0].members, ElementsAre(members_[0].key->member, members_[2].key->member));
+  ASSERT_THAT(Sent<QuorumSet>(), SizeIs(1));
+  EXPECT_EQ(Sent<QuorumSet>()[0].round, Round{1});
+  EXPECT_THAT(Sent<QuorumSet>()[0].members,
+              ElementsAre(members_[0].key->member, members_[2].key->member));
   EXPECT_THAT(late->last().header.contributors, ElementsAre(0, 2));
   other_->Apply(coordinator_);
   EXPECT_EQ(OpenRound(1), 2u);
@@ -103,10 +78,10 @@ TEST_F(CoordinatorQuorumTest, TheGraceIsOverWithATick) {
   PushAll(0, 1);
   PushAll(1, 1);
   coordinator_.Tick();
-  EXPECT_THAT(Sent(), IsEmpty());
+  EXPECT_THAT(Sent<QuorumSet>(), IsEmpty());
   clock_.Advance(absl::Milliseconds(200));
   coordinator_.Tick();
-  EXPECT_THAT(Sent(), SizeIs(1));
+  EXPECT_THAT(Sent<QuorumSet>(), SizeIs(1));
 }
 
 TEST_F(CoordinatorQuorumTest, MembersThatHaveEndedDoNotCount) {
@@ -114,10 +89,11 @@ TEST_F(CoordinatorQuorumTest, MembersThatHaveEndedDoNotCount) {
   coordinator_.End(*members_[2].key, 2, GroupId{0}, Round{0}, true);
   other_->Apply(coordinator_);
   PushAll(0, 1);
-  EXPECT_THAT(Sent(), IsEmpty());
+  EXPECT_THAT(Sent<QuorumSet>(), IsEmpty());
   PushAll(1, 1);
-  ASSERT_THAT(Sent(), SizeIs(1));
-  EXPECT_THAT(Sent()[0].members, ElementsAre(members_[0].key->member, members_[1].key->member));
+  ASSERT_THAT(Sent<QuorumSet>(), SizeIs(1));
+  EXPECT_THAT(Sent<QuorumSet>()[0].members,
+              ElementsAre(members_[0].key->member, members_[1].key->member));
 }
 
 TEST_F(CoordinatorQuorumTest, AMemberThatIsDroppedIsNotWaitedFor) {
@@ -131,8 +107,9 @@ TEST_F(CoordinatorQuorumTest, AMemberThatIsDroppedIsNotWaitedFor) {
   other_->Apply(coordinator_);  // member 2 has gone, an epoch without it begins
   other_->Apply(coordinator_);
   coordinator_.Tick();
-  ASSERT_THAT(Sent(), SizeIs(1));
-  EXPECT_THAT(Sent()[0].members, ElementsAre(members_[0].key->member, members_[1].key->member));
+  ASSERT_THAT(Sent<QuorumSet>(), SizeIs(1));
+  EXPECT_THAT(Sent<QuorumSet>()[0].members,
+              ElementsAre(members_[0].key->member, members_[1].key->member));
 }
 
 // Of those whom the first epoch has, one is lost in the middle of its last round, and the
@@ -155,9 +132,9 @@ TEST_F(CoordinatorQuorumTest, ARoundThatNobodyHasDataForDoesNotKeepLaterOnesOpen
     ASSERT_EQ(OpenRound(server), 2u);
   }
   PushAll(2, 2);
-  ASSERT_THAT(Sent(), SizeIs(1));
-  EXPECT_EQ(Sent()[0].round, Round{2});
-  EXPECT_THAT(Sent()[0].members, ElementsAre(members_[2].key->member));
+  ASSERT_THAT(Sent<QuorumSet>(), SizeIs(1));
+  EXPECT_EQ(Sent<QuorumSet>()[0].round, Round{2});
+  EXPECT_THAT(Sent<QuorumSet>()[0].members, ElementsAre(members_[2].key->member));
 }
 
 TEST_F(CoordinatorQuorumTest, AServerThatComesBackSaysAgainWhoHasArrived) {
@@ -166,12 +143,12 @@ TEST_F(CoordinatorQuorumTest, AServerThatComesBackSaysAgainWhoHasArrived) {
   // The word of the second member's arrival is lost with the stream.
   other_->jobs.arrivals().SetSink(nullptr);
   PushAll(1, 1);
-  EXPECT_THAT(Sent(), IsEmpty());
+  EXPECT_THAT(Sent<QuorumSet>(), IsEmpty());
   coordinator_.DetachServer(ServerIndex{1}, other_.get());
   other_->identity.applied = other_->jobs.applied();
   ASSERT_THAT(coordinator_.AttachServer(other_->identity, other_), IsOk());
   coordinator_.Arrived(ServerIndex{1}, other_->jobs.NewestArrivals());
-  EXPECT_THAT(Sent(), SizeIs(1));
+  EXPECT_THAT(Sent<QuorumSet>(), SizeIs(1));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,20 @@ class ExtensionsTest : public testing::Test {
     return result;
   }
 
+  void ExpectTrainingError(const std::string& loss, absl::StatusCode code,
+                           std::initializer_list<std::string> texts) {
+    const auto job = Parse(loss);
+    SYNCGRADS_ASSERT_OK(job);
+    FakeJob workers(1);
+    workers.Run([&](Team& team) {
+      NoProgress progress;
+      TrainerOptions options;
+      options.progress = &progress;
+      options.extensions = &extensions_;
+      ExpectError(RunTraining(*job, team, options, ""), code, texts);
+    });
+  }
+
   std::string Output(const Team& team) const {
     return team.is_master() ? directory_.path() + "/own.safetensors" : "";
   }
@@ -89,17 +104,8 @@ TEST_F(ExtensionsTest, AJobIsTrainedByALossAndAReaderOfOnesOwn) {
 }
 
 TEST_F(ExtensionsTest, WhatTheProgramDoesNotHaveIsRefused) {
-  const auto job = Parse("custom { kind: \"vocal\" }");
-  SYNCGRADS_ASSERT_OK(job);
-  FakeJob workers(1);
-  workers.Run([&](Team& team) {
-    NoProgress progress;
-    TrainerOptions options;
-    options.progress = &progress;
-    options.extensions = &extensions_;
-    ExpectError(RunTraining(*job, team, options, ""), absl::StatusCode::kInvalidArgument,
-                {"no loss \"vocal\"", "it has focal"});
-  });
+  ExpectTrainingError("custom { kind: \"vocal\" }", absl::StatusCode::kInvalidArgument,
+                      {"no loss \"vocal\"", "it has focal"});
 }
 
 TEST_F(ExtensionsTest, CallbacksAreCalledAfterEachStepAndCanSaveTheModel) {
@@ -129,17 +135,8 @@ TEST_F(ExtensionsTest, AnErrorOfACallbackEndsTheTraining) {
   extensions_.after_step.push_back([](const MadeStep& made) {
     return made.step < 3 ? absl::OkStatus() : absl::OutOfRangeError("it is good enough");
   });
-  const auto job = Parse("logit_cross_entropy {}");
-  SYNCGRADS_ASSERT_OK(job);
-  FakeJob workers(1);
-  workers.Run([&](Team& team) {
-    NoProgress progress;
-    TrainerOptions options;
-    options.progress = &progress;
-    options.extensions = &extensions_;
-    ExpectError(RunTraining(*job, team, options, ""), absl::StatusCode::kOutOfRange,
-                {"it is good enough"});
-  });
+  ExpectTrainingError("logit_cross_entropy {}", absl::StatusCode::kOutOfRange,
+                      {"it is good enough"});
 }
 
 TEST_F(ExtensionsTest, ALossWithoutAKindIsRefusedWithItsPlace) {
