@@ -256,8 +256,9 @@ TEST(StateTest, ARestartedServerMapsTheMemoryOfItsWorkersAgain) {
   job.Finish();
 }
 
-// Flips a bit in the middle of the largest file of results in `state`.
-void Damage(const std::string& state) {
+// Flips a bit in both sets of values of the largest file of results in `state`, one of
+// which is published. Records of a wide job take a page or two, its first chunk four.
+void DamageValues(const std::string& state) {
   std::filesystem::path largest;
   for (const auto& entry : std::filesystem::directory_iterator(state)) {
     if (entry.path().filename().string().rfind("group-", 0) != 0) continue;
@@ -266,9 +267,11 @@ void Damage(const std::string& state) {
     }
   }
   ASSERT_FALSE(largest.empty());
+  const size_t records = 8192;
+  const size_t bytes = std::filesystem::file_size(largest);
+  ASSERT_GT(bytes, 4 * records);
   std::fstream file(largest, std::ios::in | std::ios::out | std::ios::binary);
-  // Of the values that the first chunk's slots begin with: one of them is published.
-  for (const auto at : {4096, 4096 + 3 * 128}) {
+  for (const size_t at : {records, (bytes + records) / 2}) {
     file.seekg(at);
     const char byte = static_cast<char>(file.get());
     file.seekp(at);
@@ -280,11 +283,11 @@ class DamageTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(DamageTest, DamagedStateIsNamedAndNotUsedAndWorkersAreToldToStartAgain) {
   const int server = GetParam();
-  DisturbedJob job(WriteJob("damaged", v1::SERVERS));
+  DisturbedJob job(WriteWideJob("damaged", v1::SERVERS));
   ASSERT_TRUE(job.AwaitProgress(50));
   job.cluster().server(server).Kill(SIGKILL);
   EXPECT_EQ(WaitFor(job.cluster().server(server)), KilledBy(SIGKILL));
-  Damage(job.cluster().state(server));
+  DamageValues(job.cluster().state(server));
   job.cluster().Restart(server);
   for (int rank = 0; rank < kWorkers; ++rank) {
     const Exit exit = WaitFor(job.worker(rank));
