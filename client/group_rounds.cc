@@ -389,7 +389,7 @@ void GroupRounds::OnReleased(uint32_t c) {
     MutexLock lock(mutex_);
     ChunkRound& state = chunks_[c];
     if (state.state == ChunkState::kCopying) {
-      compressor_.Commit(ChunkId{c});
+      if (!awaits_outcome()) compressor_.Commit(ChunkId{c});
       if (!whole_) notice = compressor_.Received(ChunkId{c}, answer.header.codec);
     }
   }

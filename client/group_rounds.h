@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -171,6 +172,13 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     std::vector<std::vector<uint32_t>> parts;
   };
   Closing FindClosing() const;
+
+  // Whether what this round's contributions have lost in encoding is kept only once
+  // they are known to have counted: under a quorum they may be late.
+  bool awaits_outcome() const;
+  // Keeps it of chunks that count this worker; of the others it is as if nothing had
+  // been contributed. `rank_in` says which rank this worker has in an epoch, if any.
+  void KeepResiduals(absl::FunctionRef<std::optional<uint32_t>(uint64_t epoch)> rank_in);
 
   // The newest round that is known to have closed, once every chunk is done: later
   // than this one if it closed without this worker.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "client/group_rounds.h"
@@ -27,6 +28,22 @@ GroupRounds::Closing GroupRounds::FindClosing() const {
   if (closing.whole) return closing;
   for (const ChunkRound& chunk : chunks_) closing.parts.push_back(chunk.contributors);
   return closing;
+}
+
+bool GroupRounds::awaits_outcome() const {
+  return std::holds_alternative<Quorum>(plan_->spec.policy) && !plan_->spec.compression.empty();
+}
+
+void GroupRounds::KeepResiduals(
+    absl::FunctionRef<std::optional<uint32_t>(uint64_t epoch)> rank_in) {
+  MutexLock lock(mutex_);
+  for (uint32_t c = 0; c < chunks_.size(); ++c) {
+    const std::optional<uint32_t> rank = rank_in(chunks_[c].epoch);
+    if (rank.has_value() && std::binary_search(chunks_[c].contributors.begin(),
+                                               chunks_[c].contributors.end(), *rank)) {
+      compressor_.Commit(ChunkId{c});
+    }
+  }
 }
 
 absl::Status GroupRounds::Refusal() const {

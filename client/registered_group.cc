@@ -1,6 +1,7 @@
 #include "client/registered_group.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -143,6 +144,9 @@ absl::StatusOr<std::vector<Contributors>> RegisteredGroup::WaitStep(absl::Durati
   const Round ended = rounds_->round();
   const Round newest = rounds_->FindNewestClosed();
   GroupRounds::Closing closing = rounds_->FindClosing();
+  if (rounds_->awaits_outcome()) {
+    SYNCGRADS_RETURN_IF_ERROR(SettleResiduals(closing.epoch, deadline));
+  }
   SYNCGRADS_RETURN_IF_ERROR(rounds_->EndRound());
   session_.OnStepEnded(rounds_->plan().id);
   MutexLock lock(mutex_);
@@ -159,6 +163,20 @@ absl::Status RegisteredGroup::CatchUp(absl::Time deadline) {
                                            deadline - session_.timers().Now(),
                                            *session_.data_plane()));
   }
+  return absl::OkStatus();
+}
+
+absl::Status RegisteredGroup::SettleResiduals(uint64_t newest_epoch, absl::Time deadline) {
+  // No chunk's is later: those before it are known as well, but for one that was long ago.
+  SYNCGRADS_RETURN_IF_ERROR(session_.AwaitEpoch(newest_epoch, deadline).status());
+  rounds_->KeepResiduals([&](uint64_t number) -> std::optional<uint32_t> {
+    const absl::StatusOr<Epoch> epoch = session_.AwaitEpoch(number, deadline);
+    if (!epoch.ok() || epoch->number != number) return std::nullopt;
+    for (uint32_t rank = 0; rank < epoch->members.size(); ++rank) {
+      if (epoch->members[rank].id == session_.member()) return rank;
+    }
+    return std::nullopt;
+  });
   return absl::OkStatus();
 }
 

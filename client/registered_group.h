@@ -64,6 +64,8 @@ class RegisteredGroup : public Group {
   // Of a group with parameters on the servers, whose step has ended: gets those of the
   // newest step, which is one and the same for all chunks.
   absl::Status CatchUp(absl::Time deadline);
+  // The step's chunks have closed in epochs up to this one.
+  absl::Status SettleResiduals(uint64_t newest_epoch, absl::Time deadline);
   // Brings this newcomer's state up to date.
   absl::Status TakeState(StateHandover& handover, absl::Span<const NamedTensor> state,
                          absl::Time deadline);

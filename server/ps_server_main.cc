@@ -2,7 +2,8 @@
 //
 // Exit codes: 0, stopped or (with --exit_when_done) done; 1, a flag is wrong;
 // 2, the coordinator will not have this server; 3, another server keeps its state in
-// the same directory; 128, the port is taken; 129, state cannot be kept.
+// the same directory; 4, with --exit_when_done: the coordinator has been out of reach
+// for longer than any worker waits; 128, the port is taken; 129, state cannot be kept.
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -85,7 +86,7 @@ std::string DefaultState(const ServerOptions& options) {
   return absl::StrCat("/dev/shm/syncgrads-", geteuid(), "/", name);
 }
 
-int ExitCodeOf(const absl::Status& start) {
+int ExitCodeOfStart(const absl::Status& start) {
   switch (start.code()) {
     case absl::StatusCode::kFailedPrecondition:
       return 3;
@@ -95,6 +96,19 @@ int ExitCodeOf(const absl::Status& start) {
       return 129;
     default:
       return 1;
+  }
+}
+
+int ExitCodeOfEnd(const absl::Status& end) {
+  switch (end.code()) {
+    // Its own disk is what can get better.
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnavailable:
+      return 129;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 4;
+    default:
+      return 2;
   }
 }
 
@@ -127,6 +141,11 @@ int Main(const sigset_t& signals) {
   options.congestion_control = absl::GetFlag(FLAGS_congestion_control);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
 
+  // A worker that it could still serve has been dropped, or looks for the coordinator too.
+  if (absl::GetFlag(FLAGS_exit_when_done)) {
+    options.coordinator_patience = options.lease + options.stream_grace;
+  }
+
   options.first_generation = static_cast<uint64_t>(absl::ToUnixSeconds(absl::Now()));
   options.state = absl::GetFlag(FLAGS_state);
   if (options.state.empty()) {
@@ -139,7 +158,7 @@ int Main(const sigset_t& signals) {
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, journal);
   if (!server.ok()) {
     journal.Warn(server.status().ToString());
-    return ExitCodeOf(server.status());
+    return ExitCodeOfStart(server.status());
   }
   std::cout << "ps-server " << options.index << " listening on " << options.bind << ":"
             << (*server)->port() << std::endl;
@@ -152,8 +171,7 @@ int Main(const sigset_t& signals) {
     }
     if (const absl::Status status = (*server)->status(); !status.ok()) {
       journal.Warn(status.ToString());
-      // Its own disk is what can get better.
-      return absl::IsResourceExhausted(status) || absl::IsUnavailable(status) ? 129 : 2;
+      return ExitCodeOfEnd(status);
     }
   }
   const absl::Duration patience = absl::GetFlag(FLAGS_drain_timeout);

@@ -36,6 +36,8 @@ struct ServerOptions {
   absl::Duration stream_grace = absl::Seconds(5);
   absl::Duration join_timeout = absl::Minutes(1);
   absl::Duration stall_warning = absl::Seconds(10);
+  // Of a server that follows: for so long it looks for a coordinator whose plan it has.
+  absl::Duration coordinator_patience = absl::InfiniteDuration();
   // Threads that close large rounds; 0: one for each processor.
   int closing_threads = 0;
   // Whether workers on this host may hand payloads over in shared memory.
@@ -75,7 +77,9 @@ class Server {
   virtual bool has_open_jobs() const = 0;
   // There was a job, and now there is none.
   virtual bool all_jobs_done() const = 0;
-  // Not OK when the server cannot go on: its coordinator will not have it.
+  // Not OK when the server cannot go on: its coordinator will not have it, or
+  // (DeadlineExceeded) has been out of reach for too long; or state cannot be kept
+  // (ResourceExhausted, Unavailable).
   virtual absl::Status status() const = 0;
 };
 

@@ -166,6 +166,8 @@ grpc::ServerBidiReactor<v1::ServerSignal, v1::PlanSignal>* ControlService::Follo
          absl::StrCat("this server is not the coordinator; follow ", coordinator_address_)});
   }
   auto stream = std::make_shared<FollowStream>(*coordinator_, server_token_, context->peer());
+  // Tells a server that it has reached its coordinator, before there is anything to say.
+  stream->StartSendInitialMetadata();
   stream->Start();
   return stream.get();
 }

@@ -79,6 +79,10 @@ class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::Pl
   void Cancel() { context_.TryCancel(); }
 
  private:
+  void OnReadInitialMetadataDone(bool ok) override {
+    if (ok) follower_.OnReached();
+  }
+
   void OnReadDone(bool ok) override {
     if (!ok) return;
     follower_.OnSignal(*this, incoming_);
@@ -125,11 +129,14 @@ class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::Pl
 
 Follower::Follower(FollowerOptions options, Jobs& jobs, const Clock& clock, Journal& journal)
     : coordinator_(std::move(options.coordinator)),
+      patience_(options.patience),
       plan_(std::move(options.plan), jobs),
+      jobs_(jobs),
       clock_(clock),
       journal_(journal),
       stub_(v1::Control::NewStub(ChannelTo(coordinator_))),
-      backoff_(kFirstBackoff) {}
+      backoff_(kFirstBackoff),
+      lost_(clock.Now()) {}
 
 Follower::~Follower() {
   MutexLock lock(mutex_);
@@ -139,10 +146,13 @@ Follower::~Follower() {
 }
 
 void Follower::Tick() {
+  // Before there is one, the coordinator may not have been started yet.
+  const bool has_plan = jobs_.applied() > 0;
   Stream* started = nullptr;
   {
     MutexLock lock(mutex_);
     spent_ = nullptr;
+    if (status_.ok() && has_plan) status_ = CheckPatienceLocked();
     if (stream_ != nullptr || stopping_ || !status_.ok()) return;
     if (clock_.Now() < next_attempt_) return;
     stream_ = std::make_unique<Stream>(*this);
@@ -167,6 +177,20 @@ absl::Status Follower::status() const {
   return status_;
 }
 
+void Follower::OnReached() {
+  MutexLock lock(mutex_);
+  lost_ = absl::InfiniteFuture();
+}
+
+absl::Status Follower::CheckPatienceLocked() const {
+  const absl::Duration away = clock_.Now() - lost_;
+  if (away <= patience_) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat(
+      "the coordinator at ", coordinator_, " has been out of reach for ",
+      absl::FormatDuration(absl::Trunc(away, absl::Milliseconds(1))), "; after ",
+      absl::FormatDuration(patience_), " no worker of its jobs waits for it any more"));
+}
+
 void Follower::OnSignal(Stream& stream, const v1::PlanSignal& signal) {
   absl::StatusOr<std::vector<v1::ServerSignal>> replies = plan_.Apply(signal);
   {
@@ -184,6 +208,7 @@ void Follower::OnDone(const absl::Status& status) {
   spent_ = std::move(stream_);
   next_attempt_ = clock_.Now() + backoff_;
   backoff_ = std::min(backoff_ * 2, kLongestBackoff);
+  lost_ = std::min(lost_, clock_.Now());
   if (!stopping_) {
     const std::string line = absl::StrCat("the stream to the coordinator at ", coordinator_,
                                           " ended: ", status.ToString());

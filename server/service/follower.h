@@ -21,6 +21,8 @@ namespace syncgrads::server {
 struct FollowerOptions {
   // host:port of server 0.
   std::string coordinator;
+  // Once a plan has been followed, the coordinator may be out of reach for so long.
+  absl::Duration patience = absl::InfiniteDuration();
   FollowedPlanOptions plan;
 };
 
@@ -39,17 +41,27 @@ class Follower {
   void Arrived(const Arrival& arrival);
   void Reduced(const ReducedChunk& chunk);
 
-  // Not OK when the coordinator will not have this server; for good.
+  // Not OK for good, when this server cannot go on.
+  //
+  // Errors:
+  //   DeadlineExceeded  the coordinator has been out of reach for longer than `patience`
+  //   InvalidArgument, PermissionDenied, FailedPrecondition, Unimplemented
+  //                     it will not have this server
   absl::Status status() const;
 
  private:
   class Stream;
 
+  void OnReached();
   void OnSignal(Stream& stream, const v1::PlanSignal& signal);
   void OnDone(const absl::Status& status);
 
+  absl::Status CheckPatienceLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const std::string coordinator_;
+  const absl::Duration patience_;
   FollowedPlan plan_;
+  Jobs& jobs_;
   const Clock& clock_;
   Journal& journal_;
   const std::unique_ptr<v1::Control::Stub> stub_;
@@ -60,6 +72,8 @@ class Follower {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   absl::Duration backoff_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_attempt_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  // Since when the coordinator has been out of reach; in the future while it is not.
+  absl::Time lost_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // The stream before, which gRPC is done with.
   std::unique_ptr<Stream> spent_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,6 @@
 // Groups whose steps do not wait for the slowest: clients and servers, one process.
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -23,10 +24,12 @@ constexpr int64_t kElements = 64;
 // Each worker's parameters, which it updates as the group's rule wants it.
 class Replica {
  public:
-  Replica(Client& client, UpdateRule rule, Quorum quorum) : on_servers_(rule.index() == 2) {
+  Replica(Client& client, UpdateRule rule, Quorum quorum, Compression compression = {})
+      : on_servers_(rule.index() == 2) {
     GroupSpec spec{"model", {{"w", DType::kF32, {kElements}}}, std::move(rule)};
     spec.chunk_bytes = 64;  // several, on both servers
     spec.policy = quorum;
+    if (!(compression == Compression())) spec.compression = {compression};
     const auto group = client.Register(spec, kTimeout);
     EXPECT_OK(group);
     group_ = group.ok() ? *group : nullptr;
@@ -38,6 +41,15 @@ class Replica {
   absl::Status Push(float value) {
     gradient_.assign(kElements, value);
     return group_->Push(TensorId{0}, gradient_.data(), BytesOf(gradient_), Result());
+  }
+  // A gradient of which top-k sends a part.
+  void StepUneven() {
+    gradient_.resize(kElements);
+    for (int64_t i = 0; i < kElements; ++i) {
+      gradient_[i] = static_cast<float>((i * 37 + static_cast<int64_t>(group_->step()) * 11) % 64);
+    }
+    ASSERT_OK(group_->Push(TensorId{0}, gradient_.data(), BytesOf(gradient_), Result()));
+    ASSERT_OK(Finish());
   }
   absl::Status Skip() { return group_->Skip(TensorId{0}, Result()); }
   absl::Status Finish() {
@@ -177,6 +189,41 @@ TEST_F(QuorumTest, ReplicasEndEqualWhoeverIsLateWhen) {
       EXPECT_EQ(replicas[rank]->w(), replicas[0]->w()) << "worker " << rank;
     }
   }
+}
+
+// With error feedback: a contribution that came too late is as if it had not been made,
+// and what an earlier one has lost in encoding is sent with the next.
+TEST_F(QuorumTest, ALateContributionLeavesTheResidualAsItWas) {
+  std::vector<std::vector<float>> last;
+  for (const bool contributes_late : {false, true}) {
+    Cluster cluster(2);
+    Workers workers(cluster, kWorkers);
+    std::vector<std::unique_ptr<Replica>> replicas(kWorkers);
+    workers.Run([&](uint32_t rank, Client& client) {
+      replicas[rank] = std::make_unique<Replica>(client, Reduction::kAverage, Quorum{.least = 2},
+                                                 Compression{{Codec::kTopK, 0.5}, {}});
+    });
+    const auto step = [&](std::vector<uint32_t> of) {
+      workers.Run([&](uint32_t rank, Client&) {
+        if (std::find(of.begin(), of.end(), rank) != of.end()) replicas[rank]->StepUneven();
+      });
+    };
+    step({1, 2});
+    step({0});  // catches up
+    step({0, 1});
+    Replica& late = *replicas[2];
+    if (contributes_late) {
+      late.StepUneven();
+    } else {
+      ASSERT_OK(late.Skip());
+      ASSERT_OK(late.Finish());
+    }
+    EXPECT_THAT(late.LastContributors(), ElementsAre(0, 1));
+    step({1, 2});
+    EXPECT_THAT(late.LastContributors(), ElementsAre(1, 2));
+    last.push_back(late.w());
+  }
+  EXPECT_EQ(last[0], last[1]);
 }
 
 TEST_F(QuorumTest, WithFewerThatHaveDataItWaitsForAllOfThem) {

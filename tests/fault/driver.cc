@@ -16,6 +16,9 @@
 namespace syncgrads::fault {
 namespace {
 
+// What a server that follows ends with when it has looked for its coordinator for long.
+constexpr int kCoordinatorLost = 4;
+
 // How often logs and processes are looked at.
 constexpr absl::Duration kPoll = absl::Milliseconds(1);
 
@@ -62,6 +65,7 @@ absl::Status Driver::RunToEnd(absl::Time deadline) {
     SYNCGRADS_RETURN_IF_ERROR(RunDueActions());
     if (AllAreDone()) return absl::OkStatus();
     DismissWorkersWithoutServers();
+    StopServersWithoutJob();
     if (absl::Now() > deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("after step ", step_, " still running: ", StillRunning()));
@@ -113,6 +117,8 @@ absl::Status Driver::WatchServers() {
     if (!cluster_.HasEnded(process)) continue;
     const Life& life = cluster_.life(process);
     if (*life.exit == testing::ExitCode(0)) continue;
+    // Out of reach at the end of the job, and for long after it.
+    if (*life.exit == testing::ExitCode(kCoordinatorLost) && HasFinished(ServerId(0))) continue;
     return absl::UnavailableError(absl::StrCat(ToString(process), " has ended by itself:\n",
                                                LastLines(life.process->output())));
   }
@@ -214,7 +220,9 @@ absl::Status Driver::Restart(ProcessId process) {
   if (!cluster_.HasEnded(process)) return absl::OkStatus();
   const testing::Exit& exit = *cluster_.life(process).exit;
   // It was done, or there is nothing left for it to do.
-  if (exit == testing::ExitCode(0)) return absl::OkStatus();
+  if (exit == testing::ExitCode(0) || exit == testing::ExitCode(kCoordinatorLost)) {
+    return absl::OkStatus();
+  }
   if (!IsServer(process) && WorkersAreDone()) return absl::OkStatus();
   if (IsServer(process)) starting_.insert(process.index);
   return cluster_.Restart(process);
@@ -247,6 +255,10 @@ bool Driver::WorkersAreDone() {
   return finished || !away;
 }
 
+bool Driver::HasFinished(ProcessId process) {
+  return cluster_.HasEnded(process) && *cluster_.life(process).exit == testing::ExitCode(0);
+}
+
 bool Driver::ServersAreDone() {
   for (int server = 0; server < kServers; ++server) {
     if (away_.count(ServerId(server)) > 0 || !cluster_.HasEnded(ServerId(server))) return false;
@@ -268,6 +280,16 @@ void Driver::DismissWorkersWithoutServers() {
       cluster_.life(WorkerId(worker)).found_no_servers = true;
       cluster_.Signal(WorkerId(worker), SIGTERM);
     }
+  }
+}
+
+// A job that never began is no reason for servers to end.
+void Driver::StopServersWithoutJob() {
+  if (servers_stopped_ || anybody_had_state_ || !WorkersAreDone()) return;
+  if (!away_.empty() || !starting_.empty()) return;
+  servers_stopped_ = true;
+  for (int server = 0; server < kServers; ++server) {
+    if (!cluster_.HasEnded(ServerId(server))) cluster_.Signal(ServerId(server), SIGTERM);
   }
 }
 

@@ -66,10 +66,13 @@ class Driver {
   void NoteStep();
   // A process that is dead is started again, unless there is nothing left to do.
   absl::Status Restart(ProcessId process);
+  // It was done.
+  bool HasFinished(ProcessId process);
   bool WorkersAreDone();
   bool ServersAreDone();
   bool AllAreDone();
   void DismissWorkersWithoutServers();
+  void StopServersWithoutJob();
   std::string StillRunning();
 
   const Schedule& schedule_;
@@ -85,6 +88,7 @@ class Driver {
   bool leases_may_have_ended_ = false;
   uint64_t step_ = 0;  // the newest that a worker has logged
   std::optional<absl::Time> servers_done_;
+  bool servers_stopped_ = false;  // by SIGTERM
 
   struct Worker {
     std::optional<LogTail> log;  // of the newest life

@@ -8,9 +8,11 @@
 #include <string>
 #include <utility>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/mutex.h"
 #include "gtest/gtest.h"
+#include "tests/common/expect_error.h"
 #include "tests/server/core/fixtures.h"
 
 namespace syncgrads::server {
@@ -131,6 +133,48 @@ TEST_F(FollowerTest, IntroducesItselfAppliesAndAcknowledges) {
   RunUntil(follower, [&] { return coordinator.done(); });
   ASSERT_NE(jobs_.Find("iris"), nullptr);
   EXPECT_EQ(jobs_.Find("iris")->token(), "secret");
+}
+
+TEST_F(FollowerTest, LooksForACoordinatorWhosePlanItHasForSoLong) {
+  FakeCoordinator coordinator({[](FollowStream& stream) {
+    Read(stream);
+    stream.Write(Opened(1));
+    Read(stream);
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "goes away");
+  }});
+  FollowerOptions options = Options(coordinator);
+  options.patience = absl::Milliseconds(100);
+  Follower follower(options, jobs_, Clock::Real(), journal_);
+  RunUntil(follower, [&] { return !follower.status().ok(); });
+  ExpectError(follower.status(), absl::StatusCode::kDeadlineExceeded, {coordinator.address()});
+}
+
+TEST_F(FollowerTest, IsPatientWithACoordinatorThatHasNothingToSay) {
+  absl::Notification told;
+  FakeCoordinator coordinator({[&](FollowStream& stream) {
+    Read(stream);
+    stream.Write(Opened(1));
+    Read(stream);
+    told.WaitForNotification();
+    return grpc::Status::OK;
+  }});
+  FollowerOptions options = Options(coordinator);
+  options.patience = absl::Milliseconds(50);
+  Follower follower(options, jobs_, Clock::Real(), journal_);
+  RunUntil(follower, [&] { return jobs_.applied() == 1; });
+  const absl::Time later = absl::Now() + 4 * options.patience;
+  RunUntil(follower, [&] { return absl::Now() > later; });
+  EXPECT_TRUE(follower.status().ok()) << follower.status();
+  told.Notify();
+}
+
+TEST_F(FollowerTest, WaitsForACoordinatorThatHasNotBeenStarted) {
+  FollowerOptions options = Options(FakeCoordinator({}));  // which is gone again
+  options.patience = absl::Milliseconds(50);
+  Follower follower(options, jobs_, Clock::Real(), journal_);
+  const absl::Time later = absl::Now() + 4 * options.patience;
+  RunUntil(follower, [&] { return absl::Now() > later; });
+  EXPECT_TRUE(follower.status().ok()) << follower.status();
 }
 
 TEST_F(FollowerTest, ComesBackAndSaysWhereItWas) {
