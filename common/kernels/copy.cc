@@ -55,16 +55,12 @@ constexpr size_t kFarBytes = 256 << 10;
 
 HWY_EXPORT(StreamBytes);
 
-void CopyPastCaches(std::byte* to, const std::byte* from, size_t bytes) {
-  HWY_DYNAMIC_DISPATCH(StreamBytes)
-  (reinterpret_cast<uint8_t*>(to), reinterpret_cast<const uint8_t*>(from), bytes);
-}
-
 void CopyFar(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes < kFarBytes) {
     std::memcpy(to, from, bytes);
   } else {
-    CopyPastCaches(to, from, bytes);
+    HWY_DYNAMIC_DISPATCH(StreamBytes)
+    (reinterpret_cast<uint8_t*>(to), reinterpret_cast<const uint8_t*>(from), bytes);
   }
 }
 

@@ -7,9 +7,6 @@
 
 namespace syncgrads {
 
-// As memcpy, past the caches: for memory that is written in parts, much in all.
-void CopyPastCaches(std::byte* to, const std::byte* from, size_t bytes);
-
 // As memcpy. Long copies go past the caches: the lines that are written are not
 // read first, a third less for the memory to do. Thread-safe.
 void CopyFar(std::byte* to, const std::byte* from, size_t bytes);

@@ -15,6 +15,9 @@
 namespace syncgrads {
 namespace {
 
+// One that is nearly written is waited for: the next would not be taken otherwise.
+constexpr absl::Duration kMoment = absl::Milliseconds(100);
+
 // As in PositionTensors.
 constexpr const char* kCountersName = "trainer/counters";
 
@@ -118,11 +121,11 @@ absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
                              EvaluateForCheckpoint(writes));
   if (!writes) return absl::OkStatus();
   CheckpointWriter& writer = *options_.checkpoints;
-  const absl::Status free = is_last_ ? writer.Finish(options_.step_timeout) : absl::OkStatus();
-  if (!free.ok() || writer.busy()) {
+  const absl::Status free = writer.Finish(is_last_ ? options_.step_timeout : kMoment);
+  if (!free.ok()) {
     // One that was asked for follows when the other has been written; workers hear of it at
     // different steps, and may well ask twice.
-    checkpoint_asked_ = free.ok() && !scheduled;
+    checkpoint_asked_ = !is_last_ && !scheduled;
     if (checkpoint_asked_) return absl::OkStatus();
     Report({steps_, absl::UnavailableError("the one before is still being written")});
     return absl::OkStatus();
