@@ -24,7 +24,7 @@ def goal(path, peer, workers, size, congestion):
         if congestion == "cubic":
             return {2: 1.35, 4: 1.0}.get(workers)
         return {2: 1.1, 4: 0.9}.get(workers)
-    if path != "tcp" and peer == "openmpi-tcp" and size == "1MiB" and workers == 4:
+    if path not in ("tcp", "unix") and peer == "openmpi-tcp" and size == "1MiB" and workers == 4:
         return 1.0
     if peer == "openmpi-shm" and size in ("97.5MiB", "256MiB"):
         return {"shared-in-place": {2: 0.3, 4: 0.2}, "shared": {2: 0.4, 4: 0.3},

@@ -58,7 +58,10 @@ class Work:
 
 # The paths that ours can take from worker to server: flags for each.
 PATHS = {
-    "tcp": {"worker": ["--shared_memory=false"], "server": ["--shared_memory=false"]},
+    "tcp": {"worker": ["--shared_memory=false"],
+            "server": ["--shared_memory=false", "--unix_socket=false"]},
+    # One host without shared memory.
+    "unix": {"worker": [], "server": ["--shared_memory=false"]},
     # Contributions in AllocateGradients memory, results used where they lie.
     "shared-in-place": {"worker": ["--allocate", "--in_place"], "server": []},
     # Contributions in AllocateGradients memory, results copied to the caller.

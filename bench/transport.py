@@ -23,7 +23,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", default="*", help="only sizes like this, as 97.5MiB or *MiB")
     parser.add_argument("--quick", action="store_true", help="for a short time")
-    parser.add_argument("--ours", default="tcp+server.state=none",
+    parser.add_argument("--ours", default="tcp+server.state=none,unix+server.state=none",
                         type=lambda text: text.split(","),
                         help="paths with settings, as tcp,tcp+connections=1 (systems.Ours)")
     parser.add_argument("--peers", default="tcp-echo,grpc-stream",

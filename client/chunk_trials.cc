@@ -130,7 +130,9 @@ absl::StatusOr<ChunkChoice> TuneChunks(const ClientOptions& options, uint32_t ra
     own.rank = rank;
     own.world_size = world_size;
     own.connections_per_server = options.connections_per_server;
+    own.congestion_control = options.congestion_control;
     own.shared_memory = options.shared_memory;
+    own.unix_socket = options.unix_socket;
     trial.chunk_bytes = chunk_bytes;
     Client client(own);
     SYNCGRADS_RETURN_IF_ERROR(

@@ -76,8 +76,10 @@ struct ClientOptions {
   std::function<void(const std::string&)> on_tuned;
   // Whether payloads go through shared memory to servers on this host.
   bool shared_memory = true;
-  // Is told once for each server how payloads go to it, and why. May be called on
-  // any thread; must not call the client.
+  // Whether, where they do not, they go over a unix socket of such a server, if it has one.
+  bool unix_socket = true;
+  // Is told for each server how payloads go to it, and why: in shared memory, over a unix
+  // socket, or over TCP. May be called on any thread; must not call the client.
   std::function<void(const std::string&)> on_path;
   // Is told when a codec of a group loses too much and a milder one is used from then on
   // (GroupSpec::compression). As on_path.

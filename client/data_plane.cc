@@ -25,15 +25,14 @@ DataPlane::DataPlane(Options options, Transport& transport, Timers& timers)
       return OnUpdate(update, std::move(memory));
     };
     link.on_lost = options_.on_lost;
+    link.unix_socket = options_.unix_socket;
+    if (options_.on_path) {
+      link.on_path = [say = options_.on_path, server = s](const std::string& path) {
+        say(absl::StrCat("server ", server, ": ", path));
+      };
+    }
     if (options_.shared != nullptr) {
-      std::function<void(const std::string&)> on_path;
-      if (options_.on_path) {
-        on_path = [say = options_.on_path, server = s](const std::string& path) {
-          say(absl::StrCat("server ", server, ": ", path));
-        };
-      }
-      link.memory =
-          std::make_shared<MemoryLink>(options_.hello, *options_.shared, std::move(on_path));
+      link.memory = std::make_shared<MemoryLink>(options_.hello, *options_.shared);
       memory_.push_back(link.memory);
     }
     links_.push_back(std::make_shared<ServerLink>(std::move(link), transport, timers));

@@ -41,6 +41,8 @@ class DataPlane : public Outbox {
     // Memory to share with servers on this host; null: none is shared. Outlives the
     // data plane.
     SharedBuffers* shared = nullptr;
+    // Whether streams may move to unix sockets of servers on this host.
+    bool unix_socket = true;
     // Is told how payloads go to each server, and why.
     std::function<void(const std::string&)> on_path;
     // Is told when a codec is replaced by a milder one.

@@ -22,11 +22,12 @@ absl::StatusOr<FdSocket::Message> Ask(FdSocket& socket, absl::string_view text,
 
 }  // namespace
 
-MemoryLink::MemoryLink(DataHello hello, const SharedBuffers& buffers,
-                       std::function<void(const std::string&)> on_path)
-    : hello_(std::move(hello)), buffers_(buffers), on_path_(std::move(on_path)) {}
+MemoryLink::MemoryLink(DataHello hello, const SharedBuffers& buffers)
+    : hello_(std::move(hello)), buffers_(buffers) {}
 
-MemoryLink::~MemoryLink() {
+MemoryLink::~MemoryLink() { Stop(); }
+
+void MemoryLink::Stop() {
   {
     MutexLock lock(mutex_);
     stopping_ = true;
@@ -36,8 +37,21 @@ MemoryLink::~MemoryLink() {
   if (thread_.joinable()) thread_.join();
 }
 
+void MemoryLink::SetListener(std::function<void(const std::string&)> on_shared,
+                             std::function<void(const std::string&)> on_refused) {
+  MutexLock lock(mutex_);
+  on_shared_ = std::move(on_shared);
+  on_refused_ = std::move(on_refused);
+}
+
 void MemoryLink::OnWelcome(const DataWelcome& welcome) {
   if (welcome.socket.empty()) return Refuse(welcome.refusal);
+  std::optional<std::string> refusal;
+  {
+    MutexLock lock(mutex_);
+    if (welcome.socket == address_ && state_ == State::kRefused) refusal = refusal_;
+  }
+  if (refusal.has_value()) return Refuse(*refusal);
   MutexLock lock(mutex_);
   if (stopping_ || welcome.socket == address_) return;
   state_ = State::kConnecting;
@@ -121,9 +135,12 @@ absl::Status MemoryLink::ShareWith(const std::string& address) {
     socket = socket_.get();
   }
   SYNCGRADS_RETURN_IF_ERROR(Greet(*socket));
-  if (on_path_) {
-    on_path_(absl::StrCat("payloads go through shared memory (socket @", address, ")"));
+  std::function<void(const std::string&)> on_shared;
+  {
+    MutexLock lock(mutex_);
+    on_shared = on_shared_;
   }
+  if (on_shared) on_shared(address);
   while (true) {
     const SharedBuffers::Region* region = nullptr;
     std::optional<GroupId> group;
@@ -186,13 +203,16 @@ absl::Status MemoryLink::Fetch(const std::string& address, FdSocket& socket, Gro
 }
 
 void MemoryLink::Refuse(const std::string& reason) {
+  std::function<void(const std::string&)> on_refused;
   {
     MutexLock lock(mutex_);
-    if (state_ == State::kRefused || stopping_) return;
+    if (stopping_) return;
     state_ = State::kRefused;
+    refusal_ = reason;
+    on_refused = on_refused_;
     changed_.NotifyAll();
   }
-  if (on_path_) on_path_(absl::StrCat("payloads go over the stream: ", reason));
+  if (on_refused) on_refused(reason);
 }
 
 }  // namespace syncgrads::client

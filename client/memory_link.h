@@ -38,12 +38,18 @@ namespace syncgrads::client {
 // Thread-safe.
 class MemoryLink {
  public:
-  // `buffers` must outlive this object. `on_path` is told once how payloads go,
-  // and why.
-  MemoryLink(DataHello hello, const SharedBuffers& buffers,
-             std::function<void(const std::string&)> on_path);
-  // Gives up what is shared.
+  // `buffers` must outlive this object.
+  MemoryLink(DataHello hello, const SharedBuffers& buffers);
+  // Stops.
   ~MemoryLink();
+
+  // Both are told without locks: that memory is shared by way of `socket`; and for each
+  // welcome after which it is not, why. To be called before the first welcome.
+  void SetListener(std::function<void(const std::string& socket)> on_shared,
+                   std::function<void(const std::string& reason)> on_refused);
+
+  // Gives up what is shared. The listeners hear of nothing more from the thread.
+  void Stop();
 
   // The server's answer to the hello of a data stream. Of a second answer, to a
   // stream that was opened again, only a new socket counts: it is another process,
@@ -81,11 +87,13 @@ class MemoryLink {
 
   const DataHello hello_;
   const SharedBuffers& buffers_;
-  const std::function<void(const std::string&)> on_path_;
 
   mutable Mutex mutex_;
   mutable CondVar changed_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kUnknown;
+  std::string refusal_ ABSL_GUARDED_BY(mutex_);  // the last one's reason
+  std::function<void(const std::string&)> on_shared_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(const std::string&)> on_refused_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::string address_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<FdSocket> socket_ ABSL_GUARDED_BY(mutex_);

@@ -11,8 +11,8 @@ namespace syncgrads::client {
 class ServerLink::Stream : public DataStreamEvents,
                            public std::enable_shared_from_this<ServerLink::Stream> {
  public:
-  Stream(std::shared_ptr<ServerLink> link, size_t slot, absl::Time opened)
-      : link(std::move(link)), slot(slot), opened(opened) {}
+  Stream(std::shared_ptr<ServerLink> link, size_t slot, absl::Time opened, std::string socket)
+      : link(std::move(link)), slot(slot), opened(opened), socket(std::move(socket)) {}
 
   void OnWritten() override { link->OnWritten(this); }
   void OnReceived(ReceivedMessage message) override { link->OnReceived(this, std::move(message)); }
@@ -21,11 +21,14 @@ class ServerLink::Stream : public DataStreamEvents,
   const std::shared_ptr<ServerLink> link;
   const size_t slot;
   const absl::Time opened;
+  const std::string socket;          // a unix socket, that it goes to; empty: TCP
   std::shared_ptr<DataStream> data;  // null once closed
   bool up = false;                   // the hello has been written
   bool writing = false;
-  size_t taken = 0;  // of the window, by what is being written
+  size_t taken = 0;    // of the window, by what is being written
+  bool heard = false;  // something was received
   bool answered = false;
+  bool replaced = false;   // by one that goes another way
   absl::Status malformed;  // why it was cancelled
 };
 
@@ -37,6 +40,21 @@ ServerLink::ServerLink(Options options, Transport& transport, Timers& timers)
       wanted_(slots_.size()) {}
 
 void ServerLink::Start() {
+  if (options_.memory != nullptr) {
+    options_.memory->SetListener(
+        [weak = weak_from_this()](const std::string& socket) {
+          if (const auto self = weak.lock()) self->OnShared(socket);
+        },
+        [weak = weak_from_this()](const std::string& reason) {
+          if (const auto self = weak.lock()) self->OnRefused(reason);
+        });
+  }
+  // The server is told no host, and says nothing of ways.
+  if (options_.hello.host_id.empty()) {
+    OnRefused(options_.memory == nullptr && !options_.unix_socket
+                  ? "this worker takes no other way"
+                  : "this worker does not know which host it is on");
+  }
   size_t slots;
   {
     MutexLock lock(mutex_);
@@ -68,8 +86,14 @@ void ServerLink::SetConnections(int connections) {
 }
 
 void ServerLink::Connect(size_t slot) {
-  auto stream = std::make_shared<Stream>(shared_from_this(), slot, timers_.Now());
-  std::shared_ptr<DataStream> data = transport_.OpenData(options_.address, stream);
+  std::string socket;
+  {
+    MutexLock lock(mutex_);
+    socket = path_.socket();
+  }
+  auto stream = std::make_shared<Stream>(shared_from_this(), slot, timers_.Now(), socket);
+  std::shared_ptr<DataStream> data = transport_.OpenData(
+      socket.empty() ? options_.address : absl::StrCat("unix-abstract:", socket), stream);
   {
     MutexLock lock(mutex_);
     if (stopped_ || lost_) return;  // it has not been started, and goes away
@@ -183,6 +207,52 @@ absl::Status ServerLink::Resolve(UpdateFrame& update, std::shared_ptr<const void
   return absl::OkStatus();
 }
 
+void ServerLink::OnWelcome(const DataWelcome& welcome) {
+  {
+    MutexLock lock(mutex_);
+    path_.OnNamed(options_.unix_socket ? welcome.stream : "");
+  }
+  if (options_.memory != nullptr) {
+    options_.memory->OnWelcome(welcome);
+  } else {
+    OnRefused("this worker shares no memory");
+  }
+}
+
+void ServerLink::OnShared(const std::string& socket) {
+  std::optional<std::string> path;
+  {
+    MutexLock lock(mutex_);
+    path = path_.OnShared(socket);
+  }
+  Say(path);
+}
+
+void ServerLink::OnRefused(const std::string& reason) {
+  std::optional<std::string> path;
+  std::vector<std::shared_ptr<DataStream>> replaced;
+  {
+    MutexLock lock(mutex_);
+    if (stopped_ || lost_) return;
+    const bool was_shared = path_.is_shared();
+    path = path_.OnRefused(reason);
+    for (const Slot& slot : slots_) {
+      Stream* const stream = slot.stream.get();
+      if (stream == nullptr || (stream->socket == path_.socket() && !was_shared)) continue;
+      // What went out on it and has not been answered goes again on the next.
+      stream->replaced = true;
+      stream->malformed = absl::UnavailableError("payloads take another way from now on");
+      replaced.push_back(stream->data);
+    }
+  }
+  for (const std::shared_ptr<DataStream>& stream : replaced) stream->Cancel();
+  Say(path);
+}
+
+void ServerLink::Say(const std::optional<std::string>& path) const {
+  if (path.has_value() && options_.on_path) options_.on_path(*path);
+}
+
 void ServerLink::OnWritten(Stream* stream) {
   size_t taken;
   {
@@ -203,9 +273,14 @@ void ServerLink::OnWritten(Stream* stream) {
 void ServerLink::OnReceived(Stream* stream, ReceivedMessage message) {
   absl::StatusOr<UpdateFrame> update = DecodeUpdate(message.bytes);
   absl::Status status = update.status();
-  if (status.ok() && update->header.welcome.has_value()) {
-    if (options_.memory != nullptr) options_.memory->OnWelcome(*update->header.welcome);
-    return;
+  if (status.ok()) {
+    std::optional<std::string> path;
+    {
+      MutexLock lock(mutex_);
+      if (!std::exchange(stream->heard, true)) path = path_.OnHeard(stream->socket);
+    }
+    Say(path);
+    if (update->header.welcome.has_value()) return OnWelcome(*update->header.welcome);
   }
   if (status.ok() && update->header.shared.has_value()) {
     status = Resolve(*update, message.memory);
@@ -262,6 +337,7 @@ void ServerLink::OnClosed(Stream* stream, absl::Status status) {
   std::shared_ptr<DataStream> data;
   std::optional<absl::Duration> retry;
   absl::Status lost;
+  std::optional<std::string> path;
   size_t taken;
   {
     MutexLock lock(mutex_);
@@ -276,8 +352,12 @@ void ServerLink::OnClosed(Stream* stream, absl::Status status) {
     }
     if (!stream->malformed.ok()) status = stream->malformed;
     const absl::Time now = timers_.Now();
-    const bool worth_it = IsWorthAnotherAttempt(status);
+    // A unix socket that is not the server's may say anything.
+    const bool out_of_reach = !stream->socket.empty() && !stream->heard;
+    const bool worth_it = out_of_reach || IsWorthAnotherAttempt(status);
     if (!stopped_ && !lost_ && stream->slot < wanted_) {
+      path = path_.OnClosed(stream->socket,
+                            out_of_reach ? std::optional<absl::Status>(status) : std::nullopt);
       trouble_ = status.ok() ? absl::UnavailableError("the server closed the stream") : status;
       bool up = false;
       for (const Slot& other : slots_) up = up || (other.stream != nullptr && other.stream->up);
@@ -296,11 +376,12 @@ void ServerLink::OnClosed(Stream* stream, absl::Status status) {
         if (stream->malformed.ok() && stream->up && now - stream->opened > Backoff::kLongest) {
           slot.backoff.Reset();
         }
-        retry = slot.backoff.Next();
+        retry = stream->replaced ? absl::ZeroDuration() : slot.backoff.Next();
       }
       lost_ = !lost.ok();
     }
   }
+  Say(path);
   if (retry.has_value()) {
     timers_.After(*retry, [weak = weak_from_this(), slot = stream->slot] {
       if (auto link = weak.lock()) link->Connect(slot);
@@ -334,8 +415,11 @@ void ServerLink::Stop() {
 }
 
 void ServerLink::AwaitStopped() {
-  MutexLock lock(mutex_);
-  while (open_streams_ > 0) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
+  {
+    MutexLock lock(mutex_);
+    while (open_streams_ > 0) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
+  }
+  if (options_.memory != nullptr) options_.memory->Stop();
 }
 
 absl::Status ServerLink::Trouble() const {

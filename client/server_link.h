@@ -9,7 +9,7 @@
 //
 // A stream's life: connecting (the hello is being written) → up → closed; the
 // next attempt follows after a backoff, until the server has been out of reach
-// for longer than a lease.
+// for longer than a lease. Where they go to is PayloadPath's to say.
 
 #ifndef SYNCGRADS_CLIENT_SERVER_LINK_H_
 #define SYNCGRADS_CLIENT_SERVER_LINK_H_
@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -29,6 +30,7 @@
 #include "client/backoff.h"
 #include "client/group_rounds.h"
 #include "client/memory_link.h"
+#include "client/payload_path.h"
 #include "client/send_window.h"
 #include "client/timers.h"
 #include "client/transport.h"
@@ -48,6 +50,10 @@ class ServerLink : public Sender, public std::enable_shared_from_this<ServerLink
     DataHello hello;
     // Memory shared with the server; null: never.
     std::shared_ptr<MemoryLink> memory;
+    // Whether streams may move to a unix socket of the server's.
+    bool unix_socket = true;
+    // Is told how payloads go, and why. Not called with a lock held.
+    std::function<void(const std::string&)> on_path;
     // Shared with the links to the other servers.
     std::shared_ptr<SendWindow> window;
     // How long the server may be out of reach.
@@ -102,6 +108,12 @@ class ServerLink : public Sender, public std::enable_shared_from_this<ServerLink
   void OnWritten(Stream* stream);
   void OnReceived(Stream* stream, ReceivedMessage message);
   void OnClosed(Stream* stream, absl::Status status);
+  void OnWelcome(const DataWelcome& welcome);
+  // Memory is shared by way of `socket`; it is not, for `reason`: streams that go another
+  // way than they would now are replaced.
+  void OnShared(const std::string& socket);
+  void OnRefused(const std::string& reason);
+  void Say(const std::optional<std::string>& path) const;
   void Enqueue(const ChunkKey& key);
   void EnqueueLocked(const ChunkKey& key, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -118,6 +130,7 @@ class ServerLink : public Sender, public std::enable_shared_from_this<ServerLink
   // Streams that are wanted are in the first of them.
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
   size_t wanted_ ABSL_GUARDED_BY(mutex_);
+  PayloadPath path_ ABSL_GUARDED_BY(mutex_);
   std::map<ChunkKey, Entry> entries_ ABSL_GUARDED_BY(mutex_);
   std::map<Place, ChunkKey> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;

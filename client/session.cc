@@ -319,11 +319,10 @@ void Session::OnWelcome(Generation generation, const Welcome& welcome) {
   plane.hello.incarnation = incarnation_;
   plane.generation = generation;
   plane.lease = welcome.lease;
-  if (options_.shared_memory) {
-    plane.hello.host_id = HostId();
-    plane.shared = &shared_;
-    plane.on_path = options_.on_path;
-  }
+  if (options_.shared_memory || options_.unix_socket) plane.hello.host_id = HostId();
+  if (options_.shared_memory) plane.shared = &shared_;
+  plane.unix_socket = options_.unix_socket;
+  plane.on_path = options_.on_path;
   plane.on_codec_replaced = options_.on_codec_replaced;
   plane.on_lost = [this](absl::Status status) { OnLost(status); };
   MutexLock lock(mutex_);

@@ -42,6 +42,8 @@ ABSL_FLAG(absl::Duration, stream_grace, absl::Seconds(5),
 ABSL_FLAG(absl::Duration, stall_warning, absl::Seconds(10),
           "a round that waits for so long is reported, with whom it waits for");
 ABSL_FLAG(bool, shared_memory, true, "take payloads of workers on this host from shared memory");
+ABSL_FLAG(bool, unix_socket, true,
+          "take streams of workers on this host, where no memory is shared, from a unix socket");
 ABSL_FLAG(std::string, congestion_control, "",
           "TCP congestion control of what this server sends; by default the kernel's");
 ABSL_FLAG(int, closing_threads, 0, "threads that reduce large chunks; 0: one for each processor");
@@ -140,6 +142,7 @@ int Main(const sigset_t& signals) {
   options.closing_threads = absl::GetFlag(FLAGS_closing_threads);
   options.congestion_control = absl::GetFlag(FLAGS_congestion_control);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
+  options.unix_socket = absl::GetFlag(FLAGS_unix_socket);
 
   // A worker that it could still serve has been dropped, or looks for the coordinator too.
   if (absl::GetFlag(FLAGS_exit_when_done)) {

@@ -4,6 +4,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <random>
@@ -17,6 +18,7 @@
 #include "common/memory_limit.h"
 #include "common/mutex.h"
 #include "common/net/congestion_control.h"
+#include "common/shm/fd_socket.h"
 #include "common/status_macros.h"
 #include "server/core/closers.h"
 #include "server/core/coordinator.h"
@@ -137,7 +139,8 @@ class GrpcServer : public Server {
         journal_.Warn(absl::StrCat("shares no memory: ", exchange.status().message()));
       }
     }
-    data_ = std::make_unique<DataService>(jobs_, exchange_.get(), clock_);
+    const std::string unix_socket = options_.unix_socket ? NewUnixSocket() : "";
+    data_ = std::make_unique<DataService>(jobs_, exchange_.get(), unix_socket, clock_);
     admin_ = std::make_unique<AdminService>(jobs_, coordinator_.get(), ServerIndex{options_.index});
 
     grpc::EnableDefaultHealthCheckService(true);
@@ -148,6 +151,10 @@ class GrpcServer : public Server {
     const std::string address =
         absl::StrCat(options_.bind, ":", options_.port != 0 ? options_.port : kept_port);
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    if (!unix_socket.empty()) {
+      builder.AddListeningPort(absl::StrCat("unix-abstract:", unix_socket),
+                               grpc::InsecureServerCredentials());
+    }
     builder.RegisterService(control_.get());
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
@@ -215,6 +222,17 @@ class GrpcServer : public Server {
   }
 
  private:
+  // The name of an abstract unix socket that this server can listen at; empty, and a
+  // warning, if there is none. It is drawn, so that no other process's is taken for it.
+  std::string NewUnixSocket() {
+    const std::string name = absl::StrCat("syncgrads-streams-", getpid(), "-", absl::Hex(Draw()));
+    // gRPC would not start at all, and not say why.
+    const absl::Status listens = FdListener::Listen(name).status();
+    if (listens.ok()) return name;
+    journal_.Warn(absl::StrCat("takes no streams over a unix socket: ", listens.message()));
+    return "";
+  }
+
   // Takes back what is in the state directory, or begins with nothing.
   absl::Status OpenState() {
     plan_.start.plan = Draw();

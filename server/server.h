@@ -42,6 +42,8 @@ struct ServerOptions {
   int closing_threads = 0;
   // Whether workers on this host may hand payloads over in shared memory.
   bool shared_memory = true;
+  // Whether workers on this host may open their streams at a unix socket.
+  bool unix_socket = true;
   // The TCP congestion control of streams; empty: the kernel's default.
   std::string congestion_control;
   // The directory in which state is kept over a crash; empty: it is not.

@@ -258,6 +258,8 @@ absl::Status DecodeWelcome(const Pieces& message, DataWelcome& welcome) {
             return ReadString(type, reader, welcome.socket);
           case wire::kWelcomeRefusal:
             return ReadString(type, reader, welcome.refusal);
+          case wire::kWelcomeStream:
+            return ReadString(type, reader, welcome.stream);
         }
         return false;
       });

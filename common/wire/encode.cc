@@ -91,6 +91,7 @@ std::string Encode(const DataWelcome& welcome) {
   Writer out;
   out.Bytes(wire::kWelcomeSocket, welcome.socket);
   out.Bytes(wire::kWelcomeRefusal, welcome.refusal);
+  out.Bytes(wire::kWelcomeStream, welcome.stream);
   return std::move(out).Take();
 }
 

@@ -52,6 +52,7 @@ struct SharedPiece {
 struct DataWelcome {
   std::string socket;
   std::string refusal;
+  std::string stream;
 
   friend bool operator==(const DataWelcome&, const DataWelcome&) = default;
 };

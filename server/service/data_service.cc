@@ -25,8 +25,9 @@ grpc::Slice PayloadSlice(std::shared_ptr<const RoundResult> result) {
 // One member's Exchange stream.
 class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, public AnswerSink {
  public:
-  ExchangeStream(const Jobs& jobs, const MemoryExchange* exchange, const Clock& clock)
-      : jobs_(jobs), exchange_(exchange), clock_(clock) {}
+  ExchangeStream(const DataService& service, const Jobs& jobs, const MemoryExchange* exchange,
+                 const Clock& clock)
+      : service_(service), jobs_(jobs), exchange_(exchange), clock_(clock) {}
 
   void Send(std::shared_ptr<const RoundResult> result, bool with_payload) override {
     if (with_payload && !result->shared_header.empty()) {
@@ -145,8 +146,7 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
   void Welcome(const std::string& host_id) {
     UpdateHeader header;
     header.generation = job_->generation();
-    header.welcome = exchange_ != nullptr ? exchange_->WelcomeFor(host_id)
-                                          : DataWelcome{"", "the server shares no memory"};
+    header.welcome = service_.WelcomeFor(host_id);
     grpc::Slice slice(EncodeHeader(header, 0));
     Enqueue(grpc::ByteBuffer(&slice, 1));
   }
@@ -158,6 +158,7 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
     memory_ = nullptr;
   }
 
+  const DataService& service_;
   const Jobs& jobs_;
   const MemoryExchange* const exchange_;
   const Clock& clock_;
@@ -172,9 +173,15 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
 
 }  // namespace
 
+DataWelcome DataService::WelcomeFor(const std::string& host_id) const {
+  if (host_id_.empty() || host_id != host_id_) return {"", "the server is on another host", ""};
+  if (exchange_ == nullptr) return {"", "the server shares no memory", unix_socket_};
+  return {exchange_->address(), "", unix_socket_};
+}
+
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Exchange(
     grpc::CallbackServerContext*) {
-  auto stream = std::make_shared<ExchangeStream>(jobs_, exchange_, clock_);
+  auto stream = std::make_shared<ExchangeStream>(*this, jobs_, exchange_, clock_);
   stream->Start();
   return stream.get();
 }

@@ -9,7 +9,6 @@
 #include "absl/time/clock.h"
 #include "common/protocol.h"
 #include "common/shm/handover.h"
-#include "common/shm/host.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::server {
@@ -34,7 +33,6 @@ MemoryExchange::MemoryExchange(FdListener listener, std::string address, const J
                                Journal& journal)
     : listener_(std::move(listener)),
       address_(std::move(address)),
-      host_id_(HostId()),
       jobs_(jobs),
       journal_(journal),
       acceptor_([this] { AcceptAll(); }) {}
@@ -49,11 +47,6 @@ MemoryExchange::~MemoryExchange() {
   acceptor_.join();
   // No connection is added or removed any more.
   for (Connection& connection : connections_) connection.thread.join();
-}
-
-DataWelcome MemoryExchange::WelcomeFor(const std::string& host_id) const {
-  if (host_id_.empty() || host_id != host_id_) return {"", "the server is on another host"};
-  return {address_, ""};
 }
 
 std::shared_ptr<MemberMemory> MemoryExchange::MemoryOf(const Job& job,

@@ -30,12 +30,11 @@ class MemoryExchange {
   // Both must outlive this object.
   //
   // Errors: as FdListener::Listen
-  static absl::StatusOr<std::unique_ptr<MemoryExchange>> Start(const Jobs& jobs,
-                                                               Journal& journal);
+  static absl::StatusOr<std::unique_ptr<MemoryExchange>> Start(const Jobs& jobs, Journal& journal);
   ~MemoryExchange();
 
-  // Whether, and where, a worker on host `host_id` can share memory.
-  DataWelcome WelcomeFor(const std::string& host_id) const;
+  // The abstract unix socket at which memory is handed over.
+  const std::string& address() const { return address_; }
 
   // What the member has shared; null if nothing. `hello` has been admitted.
   std::shared_ptr<MemberMemory> MemoryOf(const Job& job, const DataHello& hello) const;
@@ -61,7 +60,6 @@ class MemoryExchange {
 
   FdListener listener_;
   const std::string address_;
-  const std::string host_id_;
   const Jobs& jobs_;
   Journal& journal_;
   std::thread acceptor_;

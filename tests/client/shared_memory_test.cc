@@ -12,7 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/types/span.h"
 #include "client/client.h"
-#include "common/mutex.h"
+#include "tests/client/said_paths.h"
 #include "tests/testing/cluster.h"
 
 namespace syncgrads {
@@ -21,26 +21,8 @@ namespace {
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 constexpr size_t kElements = 700'000;  // three chunks, the last one short
 
-class Paths {
- public:
-  std::function<void(const std::string&)> Recorder() {
-    return [this](const std::string& path) {
-      MutexLock lock(mutex_);
-      lines_.push_back(path);
-    };
-  }
-  std::vector<std::string> lines() {
-    MutexLock lock(mutex_);
-    return lines_;
-  }
-
- private:
-  Mutex mutex_;
-  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
-};
-
 std::unique_ptr<Client> NewClient(const testing::Cluster& cluster, uint32_t rank, uint32_t world,
-                                  bool shared_memory, Paths& paths) {
+                                  bool shared_memory, testing::SaidPaths& paths) {
   ClientOptions options;
   options.coordinator = cluster.coordinator();
   options.job = "shared";
@@ -97,9 +79,9 @@ struct Kind {
 };
 
 void ExpectMeans(const std::vector<Kind>& kinds, uint32_t servers,
-                 server::ServerOptions options = {}, Paths* recorded = nullptr) {
+                 server::ServerOptions options = {}, testing::SaidPaths* recorded = nullptr) {
   testing::Cluster cluster(servers, options);
-  Paths paths;
+  testing::SaidPaths paths;
   const uint32_t world = static_cast<uint32_t>(kinds.size());
   std::vector<std::vector<float>> results(world);
   std::vector<std::thread> threads;
@@ -121,7 +103,7 @@ void ExpectMeans(const std::vector<Kind>& kinds, uint32_t servers,
 }
 
 TEST(SharedMemoryTest, GradientsInMemoryOfTheLibraryAreAveraged) {
-  Paths paths;
+  testing::SaidPaths paths;
   ExpectMeans({{true, true}, {true, true}, {true, true}}, 1, {}, &paths);
   EXPECT_THAT(paths.lines(), ::testing::Each(::testing::HasSubstr("shared memory")));
   EXPECT_EQ(paths.lines().size(), 3u);
@@ -138,16 +120,17 @@ TEST(SharedMemoryTest, MembersThatShareAndThatDoNotGetTheSame) {
 TEST(SharedMemoryTest, AServerThatSharesNothingIsSentEverything) {
   server::ServerOptions options;
   options.shared_memory = false;
-  Paths paths;
+  options.unix_socket = false;
+  testing::SaidPaths paths;
   ExpectMeans({{true, true}, {true, false}, {true, true}}, 1, options, &paths);
-  EXPECT_THAT(
-      paths.lines(),
-      ::testing::Each(::testing::HasSubstr("over the stream: the server shares no memory")));
+  EXPECT_THAT(paths.lines(),
+              ::testing::Each("server 0: payloads go over TCP: the server shares no memory"));
+  EXPECT_EQ(paths.lines().size(), 3u);
 }
 
 TEST(SharedMemoryTest, AllocationBeforeJoiningSaysWhatToCall) {
   testing::Cluster cluster;
-  Paths paths;
+  testing::SaidPaths paths;
   auto client = NewClient(cluster, 0, 1, true, paths);
   const absl::Status status = client->AllocateGradients(100).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status));

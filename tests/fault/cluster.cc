@@ -109,6 +109,8 @@ std::vector<std::string> Cluster::ServerFlags(int server) const {
       absl::StrCat("--lease=", absl::FormatDuration(LeaseOf(schedule_))),
       absl::StrCat("--stream_grace=", absl::FormatDuration(GraceOf(schedule_))),
       absl::StrCat("--shared_memory=", schedule_.job.shared_memory ? "true" : "false"),
+      // Streams go by way of the proxy, where there is one.
+      absl::StrCat("--unix_socket=", network_.PortOf(server) == 0 ? "true" : "false"),
       absl::StrCat("--state=", directory_, "/state-", server)};
   if (server == 0) {
     flags.push_back(absl::StrCat("--servers=", kServers));

@@ -48,7 +48,8 @@ Summary RunJob(const std::string& what, const std::string& job) {
     return {};
   }
   const std::string address = absl::StrCat("127.0.0.1:", (*proxy)->port());
-  Cluster cluster(1, {"--shared_memory=false", absl::StrCat("--advertise=", address)});
+  Cluster cluster(
+      1, {"--shared_memory=false", "--unix_socket=false", absl::StrCat("--advertise=", address)});
   const std::string listens = cluster.coordinator();
   (*proxy)->SetUpstream(static_cast<uint16_t>(std::stoi(listens.substr(listens.rfind(':') + 1))));
   std::vector<std::unique_ptr<Process>> workers;

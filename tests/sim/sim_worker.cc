@@ -144,6 +144,7 @@ absl::Status SimWorker::Live() {
   options.only_running = !shape_.first || checker_.any_admitted();
   options.connections_per_server = job_.connections;
   options.shared_memory = false;
+  options.unix_socket = false;
   client::Session session(options, {std::make_unique<SimTransport>(network_, *this, checker_),
                                     std::make_unique<SimTimers>(world_, *this), incarnation_});
   absl::Status status = Train(session);

@@ -237,7 +237,7 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
   // From the client's threads, while this one writes to its own output.
   const std::string who =
       options.in_process.of == 1 ? "" : absl::StrCat("worker ", options.in_process.number, ": ");
-  client.on_codec_replaced = [who](const std::string& notice) {
+  client.on_path = client.on_codec_replaced = [who](const std::string& notice) {
     std::cerr << absl::StrCat(who, notice, "\n");
   };
   if (job.file.has_elastic() && Trains(options)) {

@@ -49,7 +49,7 @@ class RandomFrames {
     if (Chance()) {
       header.error = absl::Status(static_cast<absl::StatusCode>(1 + Below(16)), Text());
     }
-    if (Chance()) header.welcome = DataWelcome{Text(), Text()};
+    if (Chance()) header.welcome = DataWelcome{Text(), Text(), Text()};
     if (Chance()) header.shared = Piece();
     if (Chance()) header.newest_round = Round{Number()};
     if (Chance()) header.left_out = Numbers();

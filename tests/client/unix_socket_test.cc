@@ -1,0 +1,245 @@
+// Streams over a unix socket: with real servers in this process, and with one that names
+// a socket at which it is not.
+
+#include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/types/span.h"
+#include "client/client.h"
+#include "client/grpc_transport.h"
+#include "client/send_window.h"
+#include "client/server_link.h"
+#include "common/net/congestion_control.h"
+#include "gmock/gmock.h"
+#include "proto/data.grpc.pb.h"
+#include "tests/client/said_paths.h"
+#include "tests/client/workers.h"
+#include "tests/testing/cluster.h"
+
+namespace syncgrads::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr uint32_t kWorld = 3;
+constexpr int kSteps = 4;
+constexpr size_t kElements = 700'000;  // three chunks, the last one short
+
+// Bits of the results of all steps, of each rank.
+using Results = std::vector<std::vector<float>>;
+
+std::vector<float> Random(uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(kElements);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// Sums of numbers whose rounding depends on how they are added.
+Results Train(const Cluster& cluster, const ClientOptions& common) {
+  Results results(kWorld);
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    threads.emplace_back([&, rank] {
+      ClientOptions options = common;
+      options.coordinator = cluster.coordinator();
+      options.job = "job";
+      options.rank = rank;
+      options.world_size = kWorld;
+      Client client(options);
+      ASSERT_OK(client.Join(kTimeout));
+      GroupSpec spec;
+      spec.name = "model";
+      spec.tensors = {{"w", DType::kF32, {int64_t{kElements}}}};
+      const auto group = client.Register(spec, kTimeout);
+      ASSERT_OK(group);
+      std::vector<float> result(kElements);
+      for (int step = 0; step < kSteps; ++step) {
+        const std::vector<float> values = Random(step * kWorld + rank);
+        ASSERT_OK(
+            (*group)->Push(TensorId{0}, values.data(), kElements * sizeof(float), result.data()));
+        ASSERT_OK((*group)->WaitStep(kTimeout));
+        results[rank].insert(results[rank].end(), result.begin(), result.end());
+      }
+      ASSERT_OK((*group)->End(kTimeout));
+      ASSERT_OK(client.Leave(kTimeout));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+bool SameBits(const Results& a, const Results& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].size() != b[i].size() || a[i].empty() ||
+        std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+server::ServerOptions WithoutMemory(bool unix_socket) {
+  server::ServerOptions options;
+  options.shared_memory = false;
+  options.unix_socket = unix_socket;
+  return options;
+}
+
+TEST(UnixSocketTest, ResultsAreThoseOverTcpBitForBit) {
+  SaidPaths over_tcp, over_unix;
+  const Results expected =
+      Train(Cluster(2, WithoutMemory(/*unix_socket=*/false)), {.on_path = over_tcp.Recorder()});
+  const Results results =
+      Train(Cluster(2, WithoutMemory(/*unix_socket=*/true)), {.on_path = over_unix.Recorder()});
+  EXPECT_TRUE(SameBits(results, expected));
+  EXPECT_THAT(over_tcp.lines(), AllOf(SizeIs(2 * kWorld), Each(HasSubstr("go over TCP: "))));
+  EXPECT_THAT(over_unix.lines(),
+              AllOf(SizeIs(2 * kWorld),
+                    Each(AllOf(HasSubstr("payloads go over a unix socket (@syncgrads-streams-"),
+                               HasSubstr("): the server shares no memory")))));
+}
+
+TEST(UnixSocketTest, ClientsThatShareNoMemoryTakeItToo) {
+  SaidPaths paths;
+  Train(Cluster(), {.shared_memory = false, .on_path = paths.Recorder()});
+  EXPECT_THAT(paths.lines(), AllOf(SizeIs(kWorld), Each(HasSubstr("go over a unix socket"))));
+}
+
+TEST(UnixSocketTest, ClientsThatAreToldSoTakeNeither) {
+  SaidPaths paths;
+  Train(Cluster(), {.shared_memory = false, .unix_socket = false, .on_path = paths.Recorder()});
+  EXPECT_THAT(paths.lines(), AllOf(SizeIs(kWorld), Each(HasSubstr("go over TCP: "))));
+}
+
+TEST(UnixSocketTest, HasNoCongestionControlAndDoesNotMind) {
+  if (!CheckCongestionControl("reno").ok()) GTEST_SKIP() << "the kernel refuses reno";
+  server::ServerOptions options = WithoutMemory(/*unix_socket=*/true);
+  options.congestion_control = "reno";
+  SaidPaths paths;
+  Train(Cluster(1, options), {.congestion_control = "reno", .on_path = paths.Recorder()});
+  EXPECT_THAT(paths.lines(), AllOf(SizeIs(kWorld), Each(HasSubstr("go over a unix socket"))));
+}
+
+// A server that welcomes every stream, and answers every push, but names a unix socket that
+// is another's, or nobody's.
+class Misled : public v1::Data::Service {
+ public:
+  explicit Misled(std::string named) : named_(std::move(named)) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~Misled() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  grpc::Status Exchange(grpc::ServerContext*,
+                        grpc::ServerReaderWriter<v1::UpdateChunk, v1::PushChunk>* stream) override {
+    v1::PushChunk push;
+    while (stream->Read(&push)) {
+      v1::UpdateChunk update;
+      if (push.has_hello()) {
+        update.mutable_welcome()->set_refusal("no memory here");
+        update.mutable_welcome()->set_stream(named_);
+      } else {
+        update.set_chunk(push.chunk());
+        update.set_round(push.round());
+      }
+      stream->Write(update);
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  const std::string named_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// Sends a push to `server` over a link of its own, and returns what that has said by the
+// time that the push is answered and `lines` lines are there.
+std::vector<std::string> PushTo(const Misled& server, size_t lines) {
+  const std::unique_ptr<client::Transport> transport = client::NewGrpcTransport();
+  client::ThreadTimers timers;
+  SaidPaths paths;
+  SaidPaths answers;
+  client::ServerLink::Options options;
+  options.address = server.address();
+  options.hello.protocol_version = 1;
+  options.hello.host_id = "this host";
+  options.window = std::make_shared<client::SendWindow>(timers);
+  options.on_path = paths.Recorder();
+  options.on_update = [answered = answers.Recorder()](const UpdateFrame&, const auto&) {
+    answered("");
+    return absl::OkStatus();
+  };
+  options.on_lost = [](absl::Status status) { ADD_FAILURE() << status; };
+  const auto link = std::make_shared<client::ServerLink>(std::move(options), *transport, timers);
+  link->Start();
+  const absl::Time deadline = absl::Now() + kTimeout;
+  EXPECT_TRUE(paths.AwaitCount(lines, deadline));
+  PushHeader header;
+  header.round = Round{1};
+  link->Send({GroupId{}, ChunkId{}, Round{1}},
+             std::make_shared<const client::OutgoingMessage>(EncodeHeader(header, 0), Pieces(),
+                                                             nullptr, nullptr));
+  EXPECT_TRUE(answers.AwaitCount(1, deadline));
+  link->Stop();
+  link->AwaitStopped();
+  timers.Stop();
+  return paths.lines();
+}
+
+TEST(UnixSocketTest, OneThatNobodyListensAtIsGivenUpAtOnce) {
+  const absl::Time begun = absl::Now();
+  const Misled server(absl::StrCat("syncgrads-nobody-", std::random_device()()));
+  EXPECT_THAT(PushTo(server, 1),
+              ElementsAre(AllOf(
+                  HasSubstr("payloads go over TCP: this worker shares no memory; nor does the unix "
+                            "socket @syncgrads-nobody-"),
+                  HasSubstr("Connection refused"))));
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(5)) << "it has waited for something";
+}
+
+TEST(UnixSocketTest, OneAtWhichNobodyAnswersIsGivenUpAfterAWhile) {
+  const std::string name = absl::StrCat("syncgrads-mute-", std::random_device()());
+  const int mute = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  ASSERT_EQ(bind(mute, reinterpret_cast<const sockaddr*>(&address),
+                 offsetof(sockaddr_un, sun_path) + 1 + name.size()),
+            0);
+  ASSERT_EQ(listen(mute, 8), 0);
+  const Misled server(name);
+  EXPECT_THAT(PushTo(server, 1),
+              ElementsAre(HasSubstr("nor does the unix socket @syncgrads-mute-")));
+  close(mute);
+}
+
+TEST(UnixSocketTest, ANameThatIsNoneIsAsGoodAsNobodys) {
+  const Misled server(std::string(300, 'x'));
+  EXPECT_THAT(PushTo(server, 1), ElementsAre(HasSubstr("nor does the unix socket @xxx")));
+}
+
+}  // namespace
+}  // namespace syncgrads::testing
