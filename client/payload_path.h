@@ -1,12 +1,13 @@
 // The way that payloads take to one server, and what is to be said of it.
 //
-// Shared memory where there is some; else, over streams, the unix socket that a server on
-// this host names in its welcome; else TCP. The first stream goes over TCP in any case,
-// for that is where the server can be asked:
+// Shared memory where there is some, with descriptors of it on streams; else the streams
+// themselves. These go to the unix socket that a server on this host names in its welcome,
+// else over TCP. The first goes over TCP in any case, for that is where the server can be
+// asked:
 //
-//   TCP ── no memory is shared, a socket is named ──▶ unix socket
-//    ▲                                                  │
-//    └── a stream there closes: the server may be gone ─┘
+//   TCP ── a socket is named ──▶ unix socket
+//    ▲                             │
+//    └─ a stream there closes: the server may be gone; or memory is not shared any more
 //
 // A socket at which a stream closes before the server has said anything is not tried
 // again: it is in another network namespace, say. A server that starts again has another.
@@ -21,36 +22,39 @@
 
 namespace syncgrads::client {
 
-// Not thread-safe; the link that owns it holds the lock. Events return what there is to
-// say, if it has not been said.
+// Not thread-safe; the link that owns it holds the lock.
 class PayloadPath {
  public:
   // The unix socket that streams go to from now on; empty: TCP.
   const std::string& socket() const { return socket_; }
-  bool is_shared() const { return shared_; }
+  bool is_shared() const { return !memory_.empty(); }
 
   // The server takes streams at this unix socket; empty: at none.
-  void OnNamed(const std::string& socket) { named_ = socket; }
+  void OnNamed(const std::string& socket);
   // Memory is shared, by way of `socket`.
-  std::optional<std::string> OnShared(const std::string& socket);
-  // No memory is shared, for `reason`. Streams go to socket() now; those that do not, and
-  // all if memory was shared until now, are to be replaced.
-  std::optional<std::string> OnRefused(const std::string& reason);
+  void OnShared(const std::string& socket);
+  // No memory is shared, for `reason`. If it was until now, all streams are to be replaced.
+  void OnRefused(const std::string& reason);
   // The first message came on a stream to `socket`.
-  std::optional<std::string> OnHeard(const std::string& socket);
+  void OnHeard(const std::string& socket);
   // A stream to `socket` has closed. `unheard`: why, if no message had come on it.
-  std::optional<std::string> OnClosed(const std::string& socket,
-                                      const std::optional<absl::Status>& unheard);
+  void OnClosed(const std::string& socket, const std::optional<absl::Status>& unheard);
+
+  // How payloads go, and why, if that is known and has not been said.
+  std::optional<std::string> TakeLine();
 
  private:
-  // `line`, unless it was said last.
-  std::optional<std::string> Say(std::string line);
+  std::string Line() const;
 
-  bool shared_ = false;
   std::string named_;
   std::string socket_;
-  std::string failed_;
-  std::string refusal_;  // of shared memory
+  std::string heard_;   // the socket that the server is known to be at
+  std::string failed_;  // the one that it is not
+  std::string failure_;
+  // Of shared memory: by way of which socket it is shared; else why it is not. Both are
+  // empty while that is not known.
+  std::string memory_;
+  std::string refusal_;
   std::string said_;
 };
 

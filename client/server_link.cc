@@ -26,7 +26,7 @@ class ServerLink::Stream : public DataStreamEvents,
   bool up = false;                   // the hello has been written
   bool writing = false;
   size_t taken = 0;    // of the window, by what is being written
-  bool heard = false;  // something was received
+  bool heard = false;  // something was received; for OnReceived and OnClosed, which take turns
   bool answered = false;
   bool replaced = false;   // by one that goes another way
   absl::Status malformed;  // why it was cancelled
@@ -208,10 +208,7 @@ absl::Status ServerLink::Resolve(UpdateFrame& update, std::shared_ptr<const void
 }
 
 void ServerLink::OnWelcome(const DataWelcome& welcome) {
-  {
-    MutexLock lock(mutex_);
-    path_.OnNamed(options_.unix_socket ? welcome.stream : "");
-  }
+  Change([&] { path_.OnNamed(options_.unix_socket ? welcome.stream : ""); });
   if (options_.memory != nullptr) {
     options_.memory->OnWelcome(welcome);
   } else {
@@ -220,25 +217,27 @@ void ServerLink::OnWelcome(const DataWelcome& welcome) {
 }
 
 void ServerLink::OnShared(const std::string& socket) {
-  std::optional<std::string> path;
-  {
-    MutexLock lock(mutex_);
-    path = path_.OnShared(socket);
-  }
-  Say(path);
+  Change([&] { path_.OnShared(socket); });
 }
 
 void ServerLink::OnRefused(const std::string& reason) {
-  std::optional<std::string> path;
+  Change([&] { path_.OnRefused(reason); });
+}
+
+void ServerLink::Change(absl::FunctionRef<void()> event) {
+  std::optional<std::string> line;
   std::vector<std::shared_ptr<DataStream>> replaced;
   {
     MutexLock lock(mutex_);
     if (stopped_ || lost_) return;
     const bool was_shared = path_.is_shared();
-    path = path_.OnRefused(reason);
+    event();
+    line = path_.TakeLine();
+    // What was described, and has not been answered, is to be sent whole.
+    const bool all = was_shared && !path_.is_shared();
     for (const Slot& slot : slots_) {
       Stream* const stream = slot.stream.get();
-      if (stream == nullptr || (stream->socket == path_.socket() && !was_shared)) continue;
+      if (stream == nullptr || (stream->socket == path_.socket() && !all)) continue;
       // What went out on it and has not been answered goes again on the next.
       stream->replaced = true;
       stream->malformed = absl::UnavailableError("payloads take another way from now on");
@@ -246,11 +245,11 @@ void ServerLink::OnRefused(const std::string& reason) {
     }
   }
   for (const std::shared_ptr<DataStream>& stream : replaced) stream->Cancel();
-  Say(path);
+  Say(line);
 }
 
-void ServerLink::Say(const std::optional<std::string>& path) const {
-  if (path.has_value() && options_.on_path) options_.on_path(*path);
+void ServerLink::Say(const std::optional<std::string>& line) const {
+  if (line.has_value() && options_.on_path) options_.on_path(*line);
 }
 
 void ServerLink::OnWritten(Stream* stream) {
@@ -274,12 +273,7 @@ void ServerLink::OnReceived(Stream* stream, ReceivedMessage message) {
   absl::StatusOr<UpdateFrame> update = DecodeUpdate(message.bytes);
   absl::Status status = update.status();
   if (status.ok()) {
-    std::optional<std::string> path;
-    {
-      MutexLock lock(mutex_);
-      if (!std::exchange(stream->heard, true)) path = path_.OnHeard(stream->socket);
-    }
-    Say(path);
+    if (!std::exchange(stream->heard, true)) Change([&] { path_.OnHeard(stream->socket); });
     if (update->header.welcome.has_value()) return OnWelcome(*update->header.welcome);
   }
   if (status.ok() && update->header.shared.has_value()) {
@@ -337,7 +331,7 @@ void ServerLink::OnClosed(Stream* stream, absl::Status status) {
   std::shared_ptr<DataStream> data;
   std::optional<absl::Duration> retry;
   absl::Status lost;
-  std::optional<std::string> path;
+  std::optional<std::string> line;
   size_t taken;
   {
     MutexLock lock(mutex_);
@@ -356,8 +350,9 @@ void ServerLink::OnClosed(Stream* stream, absl::Status status) {
     const bool out_of_reach = !stream->socket.empty() && !stream->heard;
     const bool worth_it = out_of_reach || IsWorthAnotherAttempt(status);
     if (!stopped_ && !lost_ && stream->slot < wanted_) {
-      path = path_.OnClosed(stream->socket,
-                            out_of_reach ? std::optional<absl::Status>(status) : std::nullopt);
+      path_.OnClosed(stream->socket,
+                     out_of_reach ? std::optional<absl::Status>(status) : std::nullopt);
+      line = path_.TakeLine();
       trouble_ = status.ok() ? absl::UnavailableError("the server closed the stream") : status;
       bool up = false;
       for (const Slot& other : slots_) up = up || (other.stream != nullptr && other.stream->up);
@@ -381,7 +376,7 @@ void ServerLink::OnClosed(Stream* stream, absl::Status status) {
       lost_ = !lost.ok();
     }
   }
-  Say(path);
+  Say(line);
   if (retry.has_value()) {
     timers_.After(*retry, [weak = weak_from_this(), slot = stream->slot] {
       if (auto link = weak.lock()) link->Connect(slot);

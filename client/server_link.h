@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/backoff.h"
@@ -109,11 +110,11 @@ class ServerLink : public Sender, public std::enable_shared_from_this<ServerLink
   void OnReceived(Stream* stream, ReceivedMessage message);
   void OnClosed(Stream* stream, absl::Status status);
   void OnWelcome(const DataWelcome& welcome);
-  // Memory is shared by way of `socket`; it is not, for `reason`: streams that go another
-  // way than they would now are replaced.
   void OnShared(const std::string& socket);
   void OnRefused(const std::string& reason);
-  void Say(const std::optional<std::string>& path) const;
+  // Tells path_ of an event. Streams that go another way than they would now are replaced.
+  void Change(absl::FunctionRef<void()> event);
+  void Say(const std::optional<std::string>& line) const;
   void Enqueue(const ChunkKey& key);
   void EnqueueLocked(const ChunkKey& key, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -258,11 +258,16 @@ TEST_F(PayloadPathTest, WhereMemoryHasBeenLostTheServerIsAskedAgain) {
   });
   Start();
   stream(0).Receive(Welcome("near", "", socket));
+  FakeDataStream& near = Replaced(stream(0));
+  EXPECT_EQ(near.address, "unix-abstract:near") << "descriptions go there too";
+  near.Accept();
+  near.Receive(Welcome("near", "", socket));
   lines_.AwaitCount(1);
+  EXPECT_FALSE(near.cancelled);
   memory_->Want(GroupId{3});
   lines_.AwaitCount(2);
   server.join();
-  FakeDataStream& asked = Replaced(stream(0));
+  FakeDataStream& asked = Replaced(near);
   EXPECT_EQ(asked.address, "server0") << "a name that the server gave before may be gone with it";
   asked.Accept();
   asked.Receive(Welcome("near", "", socket));
