@@ -56,7 +56,8 @@ class CongestionControlTest : public ::testing::Test {
     Client client({.coordinator = cluster.coordinator(),
                    .job = "job",
                    .connections_per_server = 3,
-                   .congestion_control = congestion_control});
+                   .congestion_control = congestion_control,
+                   .unix_socket = false});
     ASSERT_OK(client.Join(kTimeout));
     std::vector<float> values = {1, 2, 3};
     ASSERT_OK(client.AllReduce("sum", In(values), Out(values), Reduction::kSum, kTimeout));
