@@ -22,6 +22,9 @@ constexpr int kCoordinatorLost = 4;
 // How often logs and processes are looked at.
 constexpr absl::Duration kPoll = absl::Milliseconds(1);
 
+// Until what could not be done yet is tried again.
+constexpr absl::Duration kRetry = absl::Milliseconds(5);
+
 // For workers to end by themselves when the servers have.
 constexpr absl::Duration kFarewell = absl::Seconds(2);
 
@@ -171,16 +174,7 @@ absl::Status Driver::Begin(const Fault& fault) {
       });
       return absl::OkStatus();
     case FaultKind::kTerminate:
-      cluster_.Signal(target, SIGTERM);
-      if (fault.lasts != absl::InfiniteDuration()) {
-        away_.insert(target);
-        At(absl::Now() + fault.lasts, [this, target] {
-          // Some have been told, and do not want to wait.
-          if (!cluster_.HasEnded(target)) SYNCGRADS_RETURN_IF_ERROR(cluster_.Kill(target));
-          return Restart(target);
-        });
-      }
-      return absl::OkStatus();
+      return Terminate(fault);
     default:
       network_.Begin(fault);
       At(absl::Now() + fault.lasts, [this, &fault] {
@@ -189,6 +183,24 @@ absl::Status Driver::Begin(const Fault& fault) {
       });
       return absl::OkStatus();
   }
+}
+
+absl::Status Driver::Terminate(const Fault& fault) {
+  const ProcessId target = fault.targets.front();
+  // The signal could meet it before its handler; there is nothing to end in order yet.
+  if (IsServer(target) && starting_.count(target.index) > 0) {
+    At(absl::Now() + kRetry, [this, &fault] { return Terminate(fault); });
+    return absl::OkStatus();
+  }
+  cluster_.Signal(target, SIGTERM);
+  if (fault.lasts == absl::InfiniteDuration()) return absl::OkStatus();
+  away_.insert(target);
+  At(absl::Now() + fault.lasts, [this, target] {
+    // Some have been told, and do not want to wait.
+    if (!cluster_.HasEnded(target)) SYNCGRADS_RETURN_IF_ERROR(cluster_.Kill(target));
+    return Restart(target);
+  });
+  return absl::OkStatus();
 }
 
 absl::Status Driver::Kill(const Fault& fault) {

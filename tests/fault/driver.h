@@ -60,6 +60,7 @@ class Driver {
   absl::Status BeginDueFaults();
   absl::Status Begin(const Fault& fault);
   absl::Status Kill(const Fault& fault);
+  absl::Status Terminate(const Fault& fault);
   void At(absl::Time time, std::function<absl::Status()> action);
   absl::Status RunDueActions();
   absl::Status WatchServers();
