@@ -3,6 +3,7 @@
 # until it is found.
 #
 #   run.sh [--schedules=N] [NAME...]
+#   run.sh --check                     only whether all patches apply
 #
 # Ends with "N mutants, M not found", and with 1 unless all were. A patch that does
 # not apply to the tree is an error: it is mended together with what it patches.
@@ -15,15 +16,31 @@ copy=$cache/mutants
 
 schedules=10000
 names=()
+only_check=
 for argument in "$@"; do
   case $argument in
     --schedules=*) schedules=${argument#*=} ;;
+    --check) only_check=1 ;;
     -*) echo "run.sh: no such option: $argument" >&2; exit 2 ;;
     *) names+=("$argument") ;;
   esac
 done
 if [ ${#names[@]} -eq 0 ]; then
   for patch in "$here"/*.patch; do names+=("$(basename "$patch" .patch)"); done
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+for name in "${names[@]}"; do
+  patch --quiet --forward --fuzz=0 --dry-run -d "$tree" -p1 <"$here/$name.patch" >"$log" &&
+    continue
+  echo "$name: the patch does not apply:" >&2
+  cat "$log" >&2
+  exit 1
+done
+if [ -n "$only_check" ]; then
+  echo "${#names[@]} mutants apply"
+  exit
 fi
 
 # What is the same stays as it is, so that only what a mutant changes is built again.
@@ -37,7 +54,6 @@ git ls-files -z --cached --others --exclude-standard |
   done
 
 cd "$copy"
-log=$(mktemp)
 applied=
 finish() {
   if [ -n "$applied" ]; then patch --quiet --reverse -p1 <"$applied"; fi
@@ -49,11 +65,6 @@ trap finish EXIT
 missed=0
 for name in "${names[@]}"; do
   patch=$here/$name.patch
-  if ! patch --quiet --forward --fuzz=0 --dry-run -p1 <"$patch" >"$log"; then
-    echo "$name: the patch does not apply:" >&2
-    cat "$log" >&2
-    exit 1
-  fi
   patch --quiet --forward --fuzz=0 --no-backup-if-mismatch -p1 <"$patch"
   applied=$patch
   if ! bazel build --disk_cache="$cache/bazel" ${MUTANTS_BAZEL_ARGS:-} //tests/sim:simulate \
