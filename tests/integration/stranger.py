@@ -14,12 +14,14 @@ import random
 import socket
 import sys
 import threading
+import time
 
 import grpc
 
 RANK = 2
 WORLD_SIZE = 3
 TIMEOUT = 60  # seconds; of every wait
+RETRY = 0.05  # seconds, until a stream that broke is opened again
 
 
 class Worker:
@@ -103,13 +105,20 @@ class Stream:
     """The data stream to one server."""
 
     def __init__(self, address, worker):
-        self._outgoing = queue.Queue()
-        self._answers = queue.Queue()
-        stub = data_grpc.DataStub(grpc.insecure_channel(address))
-        updates = stub.Exchange(iter(self._outgoing.get, None), wait_for_ready=True)
-        self.push(data.PushChunk(generation=worker.generation, hello=data.DataHello(
+        self._stub = data_grpc.DataStub(grpc.insecure_channel(address))
+        self._hello = data.PushChunk(generation=worker.generation, hello=data.DataHello(
             protocol_version=1, job=worker.job, member=worker.member,
-            incarnation=worker.incarnation)))
+            incarnation=worker.incarnation))
+        self._answers = queue.Queue()
+        self._unanswered = {}  # (group, chunk): push
+        self._open()
+
+    def _open(self):
+        self._outgoing = queue.Queue()
+        updates = self._stub.Exchange(iter(self._outgoing.get, None), wait_for_ready=True)
+        self._outgoing.put(self._hello)
+        for push in self._unanswered.values():
+            self._outgoing.put(push)
         threading.Thread(target=self._read, args=(updates,), daemon=True).start()
 
     def _read(self, updates):
@@ -120,14 +129,24 @@ class Stream:
             self._answers.put(error)
 
     def push(self, push):
+        self._unanswered[push.group, push.chunk] = push
         self._outgoing.put(push)
 
     def next_answer(self):
-        answer = self._answers.get(timeout=TIMEOUT)
-        if isinstance(answer, grpc.RpcError):
-            raise answer
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            answer = self._answers.get(timeout=deadline - time.monotonic())
+            if not isinstance(answer, grpc.RpcError):
+                break
+            # The server may not have heard of this worker yet, for one.
+            if answer.code() != grpc.StatusCode.UNAVAILABLE:
+                raise answer
+            self._outgoing.put(None)
+            time.sleep(RETRY)
+            self._open()
         if answer.HasField("error"):
             raise RuntimeError(f"a push was refused: {answer.error}")
+        del self._unanswered[answer.group, answer.chunk]
         return answer
 
 
