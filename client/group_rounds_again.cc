@@ -39,8 +39,8 @@ void GroupRounds::KeepResiduals(
   MutexLock lock(mutex_);
   for (uint32_t c = 0; c < chunks_.size(); ++c) {
     const std::optional<uint32_t> rank = rank_in(chunks_[c].epoch);
-    if (rank.has_value() && std::binary_search(chunks_[c].contributors.begin(),
-                                               chunks_[c].contributors.end(), *rank)) {
+    if (rank.has_value() &&
+        std::binary_search(chunks_[c].contributors.begin(), chunks_[c].contributors.end(), *rank)) {
       compressor_.Commit(ChunkId{c});
     }
   }

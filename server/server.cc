@@ -184,7 +184,8 @@ class GrpcServer : public Server {
     if (options_.index > 0) {
       follower_ = std::make_shared<Follower>(
           FollowerOptions{
-              options_.coordinator, options_.coordinator_patience,
+              options_.coordinator,
+              options_.coordinator_patience,
               {ServerIndex{options_.index},
                options_.advertise.empty() ? absl::StrCat(":", port_) : options_.advertise,
                plan_.start.incarnation, options_.server_token, held_, DrawIncarnation,

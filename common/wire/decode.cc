@@ -215,61 +215,61 @@ absl::StatusOr<bool> ReadMessage(Type type, Reader& reader, std::optional<Messag
 }
 
 absl::Status DecodeHello(const Pieces& message, DataHello& hello) {
-  return ForEachField(
-      message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
-        switch (field) {
-          case wire::kHelloProtocolVersion:
-            return ReadVarint(type, reader, hello.protocol_version);
-          case wire::kHelloJob:
-            return ReadString(type, reader, hello.job);
-          case wire::kHelloToken:
-            return ReadString(type, reader, hello.token);
-          case wire::kHelloMember:
-            return ReadVarint(type, reader, hello.member);
-          case wire::kHelloIncarnation:
-            return ReadIncarnation(type, reader, hello.incarnation);
-          case wire::kHelloHostId:
-            return ReadString(type, reader, hello.host_id);
-        }
-        return false;
-      });
+  return ForEachField(message,
+                      [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
+                        switch (field) {
+                          case wire::kHelloProtocolVersion:
+                            return ReadVarint(type, reader, hello.protocol_version);
+                          case wire::kHelloJob:
+                            return ReadString(type, reader, hello.job);
+                          case wire::kHelloToken:
+                            return ReadString(type, reader, hello.token);
+                          case wire::kHelloMember:
+                            return ReadVarint(type, reader, hello.member);
+                          case wire::kHelloIncarnation:
+                            return ReadIncarnation(type, reader, hello.incarnation);
+                          case wire::kHelloHostId:
+                            return ReadString(type, reader, hello.host_id);
+                        }
+                        return false;
+                      });
 }
 
 absl::Status DecodePiece(const Pieces& message, SharedPiece& piece) {
-  return ForEachField(
-      message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
-        switch (field) {
-          case wire::kPieceRegion:
-            return ReadVarint(type, reader, piece.region);
-          case wire::kPieceOffset:
-            return ReadVarint(type, reader, piece.offset);
-          case wire::kPieceLength:
-            return ReadVarint(type, reader, piece.length);
-        }
-        return false;
-      });
+  return ForEachField(message,
+                      [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
+                        switch (field) {
+                          case wire::kPieceRegion:
+                            return ReadVarint(type, reader, piece.region);
+                          case wire::kPieceOffset:
+                            return ReadVarint(type, reader, piece.offset);
+                          case wire::kPieceLength:
+                            return ReadVarint(type, reader, piece.length);
+                        }
+                        return false;
+                      });
 }
 
 absl::Status DecodeWelcome(const Pieces& message, DataWelcome& welcome) {
-  return ForEachField(
-      message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
-        switch (field) {
-          case wire::kWelcomeSocket:
-            return ReadString(type, reader, welcome.socket);
-          case wire::kWelcomeRefusal:
-            return ReadString(type, reader, welcome.refusal);
-          case wire::kWelcomeStream:
-            return ReadString(type, reader, welcome.stream);
-        }
-        return false;
-      });
+  return ForEachField(message,
+                      [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
+                        switch (field) {
+                          case wire::kWelcomeSocket:
+                            return ReadString(type, reader, welcome.socket);
+                          case wire::kWelcomeRefusal:
+                            return ReadString(type, reader, welcome.refusal);
+                          case wire::kWelcomeStream:
+                            return ReadString(type, reader, welcome.stream);
+                        }
+                        return false;
+                      });
 }
 
 absl::Status DecodeError(const Pieces& message, absl::Status& error) {
   int32_t code = 0;
   std::string text;
-  SYNCGRADS_RETURN_IF_ERROR(ForEachField(
-      message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
+  SYNCGRADS_RETURN_IF_ERROR(
+      ForEachField(message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
         switch (field) {
           case wire::kErrorCode:
             return ReadVarint(type, reader, code);
@@ -297,8 +297,8 @@ size_t TotalBytes(absl::Span<const absl::Span<const std::byte>> pieces) {
 absl::StatusOr<PushFrame> DecodePush(absl::Span<const absl::Span<const std::byte>> message) {
   PushFrame frame;
   PushHeader& header = frame.header;
-  SYNCGRADS_RETURN_IF_ERROR(ForEachField(
-      message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
+  SYNCGRADS_RETURN_IF_ERROR(
+      ForEachField(message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
         switch (field) {
           case wire::kPushHello:
             return ReadMessage(type, reader, header.hello, DecodeHello);
@@ -345,8 +345,8 @@ absl::StatusOr<PushFrame> DecodePush(absl::Span<const absl::Span<const std::byte
 absl::StatusOr<UpdateFrame> DecodeUpdate(absl::Span<const absl::Span<const std::byte>> message) {
   UpdateFrame frame;
   UpdateHeader& header = frame.header;
-  SYNCGRADS_RETURN_IF_ERROR(ForEachField(
-      message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
+  SYNCGRADS_RETURN_IF_ERROR(
+      ForEachField(message, [&](uint32_t field, Type type, Reader& reader) -> absl::StatusOr<bool> {
         switch (field) {
           case wire::kUpdateGeneration:
             return ReadVarint(type, reader, header.generation);

@@ -94,17 +94,16 @@ void MemoryExchange::Serve(Connection& connection) {
       absl::StatusOr<FdSocket::Message> request = socket.Receive(absl::InfiniteFuture());
       if (!request.ok()) break;
       absl::StatusOr<FileDescriptor> answer = Answer(*job, *memory, *request);
-      sent = socket.Send(answer.ok() ? kHandoverOk : answer.status().message(),
-                         answer.ok() && answer->valid() ? &*answer : nullptr,
-                         absl::Now() + kPatience);
+      sent =
+          socket.Send(answer.ok() ? kHandoverOk : answer.status().message(),
+                      answer.ok() && answer->valid() ? &*answer : nullptr, absl::Now() + kPatience);
     }
     memory->Close();
     MutexLock lock(mutex_);
     const auto member = members_.find(key);
     if (member != members_.end() && member->second == memory) members_.erase(member);
   } else {
-    journal_.Warn(absl::StrCat("shares no memory with who asked: ",
-                               identified.status().message()));
+    journal_.Warn(absl::StrCat("shares no memory with who asked: ", identified.status().message()));
     // Whether it gets this does not matter any more.
     socket.Send(identified.status().message(), nullptr, absl::Now() + kPatience).IgnoreError();
   }
@@ -117,22 +116,23 @@ absl::StatusOr<std::pair<std::shared_ptr<Job>, DataHello>> MemoryExchange::Ident
     FdSocket& socket) const {
   SYNCGRADS_ASSIGN_OR_RETURN(const unsigned user, socket.PeerUser());
   if (user != geteuid()) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "the worker runs as user ", user, ", this server as ", geteuid(), "; memory is not shared"));
+    return absl::PermissionDeniedError(absl::StrCat("the worker runs as user ", user,
+                                                    ", this server as ", geteuid(),
+                                                    "; memory is not shared"));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const FdSocket::Message message,
                              socket.Receive(absl::Now() + kPatience));
-  const absl::Span<const std::byte> bytes(
-      reinterpret_cast<const std::byte*>(message.text.data()), message.text.size());
+  const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(message.text.data()),
+                                          message.text.size());
   SYNCGRADS_ASSIGN_OR_RETURN(PushFrame frame, DecodePush({bytes}));
   if (!frame.header.hello.has_value()) {
     return absl::FailedPreconditionError("the first message must be a hello");
   }
   DataHello hello = *std::move(frame.header.hello);
   if (hello.protocol_version != kProtocolVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the worker speaks protocol version ", hello.protocol_version,
-                     ", this server speaks ", kProtocolVersion));
+    return absl::FailedPreconditionError(absl::StrCat("the worker speaks protocol version ",
+                                                      hello.protocol_version,
+                                                      ", this server speaks ", kProtocolVersion));
   }
   std::shared_ptr<Job> job = jobs_.Find(hello.job);
   if (job == nullptr) {

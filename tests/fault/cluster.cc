@@ -101,11 +101,7 @@ absl::Status Cluster::Start(absl::Time deadline) {
 
 std::vector<std::string> Cluster::ServerFlags(int server) const {
   std::vector<std::string> flags = {
-      "--port=0",
-      "--bind=127.0.0.1",
-      "--exit_when_done",
-      "--drain_timeout=2m",
-      "--heartbeat=200ms",
+      "--port=0", "--bind=127.0.0.1", "--exit_when_done", "--drain_timeout=2m", "--heartbeat=200ms",
       absl::StrCat("--lease=", absl::FormatDuration(LeaseOf(schedule_))),
       absl::StrCat("--stream_grace=", absl::FormatDuration(GraceOf(schedule_))),
       absl::StrCat("--shared_memory=", schedule_.job.shared_memory ? "true" : "false"),
