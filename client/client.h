@@ -76,7 +76,8 @@ struct ClientOptions {
   std::function<void(const std::string&)> on_tuned;
   // Whether payloads go through shared memory to servers on this host.
   bool shared_memory = true;
-  // Whether, where they do not, they go over a unix socket of such a server, if it has one.
+  // Whether streams to such a server go over its unix socket, if it has one that can be
+  // reached; else over TCP.
   bool unix_socket = true;
   // Is told for each server how payloads go to it, and why: in shared memory, over a unix
   // socket, or over TCP. May be called on any thread; must not call the client.

@@ -177,7 +177,8 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   // they are known to have counted: under a quorum they may be late.
   bool awaits_outcome() const;
   // Keeps it of chunks that count this worker; of the others it is as if nothing had
-  // been contributed. `rank_in` says which rank this worker has in an epoch, if any.
+  // been contributed. `rank_in` says which rank this worker has in an epoch, if any; it
+  // is asked once for each epoch, without locks.
   void KeepResiduals(absl::FunctionRef<std::optional<uint32_t>(uint64_t epoch)> rank_in);
 
   // The newest round that is known to have closed, once every chunk is done: later

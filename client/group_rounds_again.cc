@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -36,9 +38,16 @@ bool GroupRounds::awaits_outcome() const {
 
 void GroupRounds::KeepResiduals(
     absl::FunctionRef<std::optional<uint32_t>(uint64_t epoch)> rank_in) {
+  // Almost always one. All chunks are done, and stay so until EndRound.
+  std::map<uint64_t, std::optional<uint32_t>> ranks;
+  {
+    MutexLock lock(mutex_);
+    for (const ChunkRound& chunk : chunks_) ranks.try_emplace(chunk.epoch);
+  }
+  for (auto& [epoch, rank] : ranks) rank = rank_in(epoch);
   MutexLock lock(mutex_);
   for (uint32_t c = 0; c < chunks_.size(); ++c) {
-    const std::optional<uint32_t> rank = rank_in(chunks_[c].epoch);
+    const std::optional<uint32_t> rank = ranks.at(chunks_[c].epoch);
     if (rank.has_value() &&
         std::binary_search(chunks_[c].contributors.begin(), chunks_[c].contributors.end(), *rank)) {
       compressor_.Commit(ChunkId{c});

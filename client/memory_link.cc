@@ -46,12 +46,6 @@ void MemoryLink::SetListener(std::function<void(const std::string&)> on_shared,
 
 void MemoryLink::OnWelcome(const DataWelcome& welcome) {
   if (welcome.socket.empty()) return Refuse(welcome.refusal);
-  std::optional<std::string> refusal;
-  {
-    MutexLock lock(mutex_);
-    if (welcome.socket == address_ && state_ == State::kRefused) refusal = refusal_;
-  }
-  if (refusal.has_value()) return Refuse(*refusal);
   MutexLock lock(mutex_);
   if (stopping_ || welcome.socket == address_) return;
   state_ = State::kConnecting;
@@ -208,7 +202,6 @@ void MemoryLink::Refuse(const std::string& reason) {
     MutexLock lock(mutex_);
     if (stopping_) return;
     state_ = State::kRefused;
-    refusal_ = reason;
     on_refused = on_refused_;
     changed_.NotifyAll();
   }

@@ -43,8 +43,8 @@ class MemoryLink {
   // Stops.
   ~MemoryLink();
 
-  // Both are told without locks: that memory is shared by way of `socket`; and for each
-  // welcome after which it is not, why. To be called before the first welcome.
+  // Both are told without locks: that memory is shared by way of `socket`; that it is not,
+  // or no more, and why. To be called before the first welcome.
   void SetListener(std::function<void(const std::string& socket)> on_shared,
                    std::function<void(const std::string& reason)> on_refused);
 
@@ -91,7 +91,6 @@ class MemoryLink {
   mutable Mutex mutex_;
   mutable CondVar changed_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kUnknown;
-  std::string refusal_ ABSL_GUARDED_BY(mutex_);  // the last one's reason
   std::function<void(const std::string&)> on_shared_ ABSL_GUARDED_BY(mutex_);
   std::function<void(const std::string&)> on_refused_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

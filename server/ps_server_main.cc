@@ -43,7 +43,7 @@ ABSL_FLAG(absl::Duration, stall_warning, absl::Seconds(10),
           "a round that waits for so long is reported, with whom it waits for");
 ABSL_FLAG(bool, shared_memory, true, "take payloads of workers on this host from shared memory");
 ABSL_FLAG(bool, unix_socket, true,
-          "take streams of workers on this host, where no memory is shared, from a unix socket");
+          "take streams of workers on this host from a unix socket");
 ABSL_FLAG(std::string, congestion_control, "",
           "TCP congestion control of what this server sends; by default the kernel's");
 ABSL_FLAG(int, closing_threads, 0, "threads that reduce large chunks; 0: one for each processor");

@@ -12,12 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "client/server_link.h"
 #include "client/shared_buffers.h"
-#include "common/mutex.h"
 #include "common/shm/fd_socket.h"
 #include "common/shm/handover.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fake_transport.h"
+#include "tests/client/said_paths.h"
 
 namespace syncgrads::client {
 namespace {
@@ -27,35 +27,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr absl::Duration kLongEnough = absl::Seconds(20);
-
-// What the link has said, from any thread.
-class Lines {
- public:
-  void Add(const std::string& line) {
-    MutexLock lock(mutex_);
-    lines_.push_back(line);
-    added_.NotifyAll();
-  }
-  std::vector<std::string> all() const {
-    MutexLock lock(mutex_);
-    return lines_;
-  }
-  void AwaitCount(size_t count) const {
-    const absl::Time deadline = absl::Now() + kLongEnough;
-    MutexLock lock(mutex_);
-    while (lines_.size() < count) {
-      if (!added_.WaitUntil(mutex_, deadline)) {
-        ADD_FAILURE() << "only " << lines_.size() << " of " << count << " lines";
-        return;
-      }
-    }
-  }
-
- private:
-  mutable Mutex mutex_;
-  mutable CondVar added_;
-  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
-};
 
 std::string Welcome(const std::string& stream, const std::string& refusal = "no memory here",
                     const std::string& socket = "") {
@@ -76,7 +47,7 @@ class PayloadPathTest : public ::testing::Test {
     options.hello.host_id = host_id_;
     options.unix_socket = unix_socket_;
     options.window = std::make_shared<SendWindow>(timers_);
-    options.on_path = [this](const std::string& path) { lines_.Add(path); };
+    options.on_path = lines_.Recorder();
     options.on_update = [](const UpdateFrame&, const auto&) { return absl::OkStatus(); };
     options.on_lost = [this](absl::Status status) { lost_ = status; };
     if (shares_) {
@@ -133,7 +104,7 @@ class PayloadPathTest : public ::testing::Test {
   SharedBuffers buffers_;
   FakeTransport transport_;
   FakeTimers timers_;
-  Lines lines_;
+  testing::SaidPaths lines_;
   std::shared_ptr<MemoryLink> memory_;
   std::shared_ptr<ServerLink> link_;
   absl::Status lost_;
@@ -149,7 +120,7 @@ TEST_F(PayloadPathTest, StreamsMoveToTheServersUnixSocketWhereNoMemoryIsShared) 
   FakeDataStream& second = Replaced(stream(1));
   EXPECT_EQ(first.address, "unix-abstract:near");
   EXPECT_EQ(second.address, "unix-abstract:near");
-  EXPECT_THAT(lines_.all(), IsEmpty()) << "it is not known yet whether that works";
+  EXPECT_THAT(lines_.lines(), IsEmpty()) << "it is not known yet whether that works";
   first.Accept();
   ASSERT_EQ(first.headers.size(), 2u) << "what had not been answered goes again";
   EXPECT_EQ(first.headers[1].chunk, ChunkId{4});
@@ -158,7 +129,8 @@ TEST_F(PayloadPathTest, StreamsMoveToTheServersUnixSocketWhereNoMemoryIsShared) 
   second.Receive(Welcome("near"));
   EXPECT_FALSE(first.cancelled);
   EXPECT_FALSE(second.cancelled);
-  EXPECT_THAT(lines_.all(), ElementsAre("payloads go over a unix socket (@near): no memory here"));
+  EXPECT_THAT(lines_.lines(),
+              ElementsAre("payloads go over a unix socket (@near): no memory here"));
 }
 
 TEST_F(PayloadPathTest, WhatIsSentMeanwhileIsAnsweredOnce) {
@@ -186,8 +158,8 @@ TEST_F(PayloadPathTest, StreamsGoBackToTcpWhereTheUnixSocketIsOutOfReach) {
   back.Accept();
   back.Receive(Welcome("elsewhere"));
   EXPECT_FALSE(back.cancelled) << "it has been tried";
-  EXPECT_THAT(lines_.all(), ElementsAre("payloads go over TCP: no memory here; nor does the unix "
-                                        "socket @elsewhere work: connection refused"));
+  EXPECT_THAT(lines_.lines(), ElementsAre("payloads go over TCP: no memory here; nor does the unix "
+                                          "socket @elsewhere work: connection refused"));
 }
 
 TEST_F(PayloadPathTest, WhatAStrangerSaysAtTheUnixSocketIsNotTheServersWord) {
@@ -215,8 +187,8 @@ TEST_F(PayloadPathTest, AServerThatStartsAgainIsAskedOverTcpAndHasAnother) {
   EXPECT_EQ(moved.address, "unix-abstract:new");
   moved.Accept();
   moved.Receive(Welcome("new"));
-  EXPECT_THAT(lines_.all(), ElementsAre("payloads go over a unix socket (@old): no memory here",
-                                        "payloads go over a unix socket (@new): no memory here"));
+  EXPECT_THAT(lines_.lines(), ElementsAre("payloads go over a unix socket (@old): no memory here",
+                                          "payloads go over a unix socket (@new): no memory here"));
 }
 
 TEST_F(PayloadPathTest, AStreamThatIsNotWantedAnyMoreSaysNothingOfItsSocket) {
@@ -230,14 +202,15 @@ TEST_F(PayloadPathTest, AStreamThatIsNotWantedAnyMoreSaysNothingOfItsSocket) {
   second.Close(absl::CancelledError("by this end"));
   link_->SetConnections(2);
   EXPECT_EQ(transport_.data.back()->address, "unix-abstract:near");
-  EXPECT_THAT(lines_.all(), ElementsAre("payloads go over a unix socket (@near): no memory here"));
+  EXPECT_THAT(lines_.lines(),
+              ElementsAre("payloads go over a unix socket (@near): no memory here"));
 }
 
 TEST_F(PayloadPathTest, MemoryThatWasRefusedIsRefusedOnTheNextStreamToo) {
   Start();
   // On the memory link's own thread.
   stream(0).Receive(Welcome("", "", "nowhere"));
-  lines_.AwaitCount(1);
+  EXPECT_TRUE(lines_.AwaitCount(1, absl::Now() + kLongEnough));
   FakeDataStream& again = Next(stream(0), absl::UnavailableError("broken"));
   again.Accept();
   again.Receive(Welcome("near", "", "nowhere"));
@@ -262,10 +235,10 @@ TEST_F(PayloadPathTest, WhereMemoryHasBeenLostTheServerIsAskedAgain) {
   EXPECT_EQ(near.address, "unix-abstract:near") << "descriptions go there too";
   near.Accept();
   near.Receive(Welcome("near", "", socket));
-  lines_.AwaitCount(1);
+  EXPECT_TRUE(lines_.AwaitCount(1, absl::Now() + kLongEnough));
   EXPECT_FALSE(near.cancelled);
   memory_->Want(GroupId{3});
-  lines_.AwaitCount(2);
+  EXPECT_TRUE(lines_.AwaitCount(2, absl::Now() + kLongEnough));
   server.join();
   FakeDataStream& asked = Replaced(near);
   EXPECT_EQ(asked.address, "server0") << "a name that the server gave before may be gone with it";
@@ -276,7 +249,7 @@ TEST_F(PayloadPathTest, WhereMemoryHasBeenLostTheServerIsAskedAgain) {
   moved.Accept();
   moved.Receive(Welcome("near", "", socket));
   EXPECT_THAT(
-      lines_.all(),
+      lines_.lines(),
       ElementsAre(HasSubstr("payloads go through shared memory"),
                   HasSubstr("payloads go over TCP: the peer has closed"),
                   HasSubstr("payloads go over a unix socket (@near): the peer has closed")));
@@ -289,8 +262,8 @@ TEST_F(PayloadPathTest, AWorkerThatSharesNoMemoryMovesToo) {
   FakeDataStream& moved = Replaced(stream(0));
   moved.Accept();
   moved.Receive(Welcome("near", "", "memory"));
-  EXPECT_THAT(lines_.all(), ElementsAre("payloads go over a unix socket (@near): this worker "
-                                        "shares no memory"));
+  EXPECT_THAT(lines_.lines(), ElementsAre("payloads go over a unix socket (@near): this worker "
+                                          "shares no memory"));
 }
 
 TEST_F(PayloadPathTest, AWorkerThatIsToldSoStaysWithTcp) {
@@ -298,14 +271,14 @@ TEST_F(PayloadPathTest, AWorkerThatIsToldSoStaysWithTcp) {
   Start();
   stream(0).Receive(Welcome("near"));
   EXPECT_FALSE(stream(0).cancelled);
-  EXPECT_THAT(lines_.all(), ElementsAre("payloads go over TCP: no memory here"));
+  EXPECT_THAT(lines_.lines(), ElementsAre("payloads go over TCP: no memory here"));
 }
 
 TEST_F(PayloadPathTest, AWorkerThatSaysNoHostSaysThatItGoesOverTcp) {
   host_id_ = "";
   Start(/*connections=*/2);
-  EXPECT_THAT(lines_.all(), ElementsAre("payloads go over TCP: this worker does not know which "
-                                        "host it is on"));
+  EXPECT_THAT(lines_.lines(), ElementsAre("payloads go over TCP: this worker does not know which "
+                                          "host it is on"));
 }
 
 TEST_F(PayloadPathTest, AServerElsewhereIsReachedOverTcpAndThatIsSaidOnce) {
@@ -314,7 +287,7 @@ TEST_F(PayloadPathTest, AServerElsewhereIsReachedOverTcpAndThatIsSaidOnce) {
   stream(1).Receive(Welcome("", "the server is on another host"));
   Next(stream(0), absl::UnavailableError("broken")).Accept();
   transport_.data.back()->Receive(Welcome("", "the server is on another host"));
-  EXPECT_THAT(lines_.all(), ElementsAre("payloads go over TCP: the server is on another host"));
+  EXPECT_THAT(lines_.lines(), ElementsAre("payloads go over TCP: the server is on another host"));
 }
 
 }  // namespace
