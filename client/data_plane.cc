@@ -191,9 +191,9 @@ std::vector<std::unique_ptr<OptimizerReader>> DataPlane::OpenOptimizer(const Gro
   return readers;
 }
 
-void DataPlane::Send(ServerIndex server, const ChunkKey& key,
+void DataPlane::Send(ServerIndex server, const ChunkKey& key, uint64_t made_in,
                      std::shared_ptr<const OutgoingMessage> message) {
-  links_[ToNumber(server)]->Send(key, std::move(message));
+  links_[ToNumber(server)]->Send(key, made_in, std::move(message));
 }
 
 void DataPlane::Forget(ServerIndex server, const ChunkKey& key) {

@@ -90,7 +90,7 @@ class DataPlane : public Outbox {
   std::vector<std::unique_ptr<OptimizerReader>> OpenOptimizer(const GroupPlan& plan, Round round,
                                                               absl::Duration timeout);
 
-  void Send(ServerIndex server, const ChunkKey& key,
+  void Send(ServerIndex server, const ChunkKey& key, uint64_t made_in,
             std::shared_ptr<const OutgoingMessage> message) override;
   void Forget(ServerIndex server, const ChunkKey& key) override;
   SharedBuffers* SharedWith(ServerIndex server) override;

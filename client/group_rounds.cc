@@ -170,7 +170,7 @@ bool GroupRounds::DepartEncoded(Departure& departure) {
       compressor_.Encode(chunk, departure.header.absent_spans, departure.spans, departure.whole);
   if (!encoded.has_value()) return false;
   departure.header.codec = encoded->codec;
-  outbox_.Send(departure.server, departure.key,
+  outbox_.Send(departure.server, departure.key, departure.header.epoch,
                MakeEncodedContribution(
                    departure.header, std::move(encoded->bytes), encoded->size,
                    [self = shared_from_this(), c = ToNumber(chunk)] { self->OnReleased(c); }));
@@ -190,7 +190,7 @@ void GroupRounds::Depart(Departure departure) {
     departure.spans = staging_.Copy(*shared, departure.key.chunk, std::move(departure.spans));
   }
   const uint32_t c = ToNumber(departure.key.chunk);
-  outbox_.Send(departure.server, departure.key,
+  outbox_.Send(departure.server, departure.key, departure.header.epoch,
                MakeContribution(
                    departure.header, departure.spans,
                    [self = shared_from_this(), c] { self->OnReleased(c); }, shared));

@@ -59,8 +59,9 @@ struct ChunkKey {
 class Outbox {
  public:
   virtual ~Outbox() = default;
-  // Sends `message` until it has been answered or forgotten.
-  virtual void Send(ServerIndex server, const ChunkKey& key,
+  // Sends `message`, which was made in epoch `made_in`, until it has been answered or
+  // forgotten.
+  virtual void Send(ServerIndex server, const ChunkKey& key, uint64_t made_in,
                     std::shared_ptr<const OutgoingMessage> message) = 0;
   // Lets go of the message; its answer is of no interest.
   virtual void Forget(ServerIndex server, const ChunkKey& key) = 0;

@@ -230,17 +230,8 @@ absl::Status RegisteredGroup::Broadcast(uint32_t root, absl::Span<void* const> t
   if (rounds_->FindNewestClosed() > rounds_->round()) {
     // Its answer was lost, and the others have begun without it.
     SYNCGRADS_RETURN_IF_ERROR(CatchUp(deadline));
-    return rounds_->EndRound();
   }
-  const std::vector<Contributors> contributors = Count();
-  SYNCGRADS_RETURN_IF_ERROR(rounds_->EndRound());
-  for (const Contributors& count : contributors) {
-    if (count.least == 1 && count.most == 1) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("broadcast of group \"", spec().name, "\" from root ", root, ": ", count.most,
-                     " members contributed, and it takes one: do all name the same root?"));
-  }
-  return absl::OkStatus();
+  return rounds_->EndRound();
 }
 
 absl::Status RegisteredGroup::Restore(uint32_t root, absl::Span<void* const> tensors,

@@ -115,12 +115,14 @@ void ServerLink::EnqueueLocked(const ChunkKey& key, Entry& entry) {
   queue_.emplace(Place(ToNumber(key.chunk), entry.sequence), key);
 }
 
-void ServerLink::Send(const ChunkKey& key, std::shared_ptr<const OutgoingMessage> message) {
+void ServerLink::Send(const ChunkKey& key, uint64_t made_in,
+                      std::shared_ptr<const OutgoingMessage> message) {
   {
     MutexLock lock(mutex_);
     if (stopped_) return;
     Entry& entry = entries_[key];
     entry.message.swap(message);
+    entry.made_in = made_in;
     entry.sequence = next_sequence_++;
     EnqueueLocked(key, entry);
   }
@@ -291,6 +293,8 @@ void ServerLink::OnReceived(Stream* stream, ReceivedMessage message) {
       auto found = entries_.find(key);
       // Answered before, on this stream or another; or of no interest any more.
       if (found == entries_.end()) return;
+      // Said again, of an attempt before this one.
+      if (!header.error.ok() && header.epoch > 0 && header.epoch < found->second.made_in) return;
       if (absl::IsUnavailable(header.error)) {
         if (found->second.stream == nullptr) return;
         found->second.stream = nullptr;

@@ -76,7 +76,7 @@ class ServerLink : public Sender, public std::enable_shared_from_this<ServerLink
   // Uses so many streams from now on, at least one: opens more, or closes the others,
   // whose contributions go out again on those that stay.
   void SetConnections(int connections);
-  void Send(const ChunkKey& key, std::shared_ptr<const OutgoingMessage> message);
+  void Send(const ChunkKey& key, uint64_t made_in, std::shared_ptr<const OutgoingMessage> message);
   void Forget(const ChunkKey& key);
 
   // Lets go of everything and closes the streams.
@@ -93,6 +93,7 @@ class ServerLink : public Sender, public std::enable_shared_from_this<ServerLink
   class Stream;
   struct Entry {
     std::shared_ptr<const OutgoingMessage> message;
+    uint64_t made_in = 0;  // the epoch
     uint64_t sequence = 0;
     const Stream* stream = nullptr;  // that it went out on; null: in the queue
   };

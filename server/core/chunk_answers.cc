@@ -38,9 +38,10 @@ std::shared_ptr<RoundResult> ChunkAnswers::Result(const UpdateHeader& header, si
   return result;
 }
 
-std::shared_ptr<const RoundResult> ChunkAnswers::Refusal(Round round,
-                                                         const absl::Status& error) const {
+std::shared_ptr<const RoundResult> ChunkAnswers::Refusal(Round round, const absl::Status& error,
+                                                         uint64_t made_in) const {
   UpdateHeader header = HeaderOf(round);
+  header.epoch = made_in;
   header.error = error;
   auto refusal = std::make_shared<RoundResult>();
   refusal->round = round;

@@ -34,7 +34,9 @@ class ChunkAnswers {
   // The same of a header that the caller has made; the values are sent, wherever they lie.
   std::shared_ptr<RoundResult> Result(const UpdateHeader& header, size_t value_bytes,
                                       std::shared_ptr<const Slot> slot) const;
-  std::shared_ptr<const RoundResult> Refusal(Round round, const absl::Status& error) const;
+  // Of a contribution made in epoch `made_in`; 0: of one made in any.
+  std::shared_ptr<const RoundResult> Refusal(Round round, const absl::Status& error,
+                                             uint64_t made_in = 0) const;
 
   UpdateHeader HeaderOf(Round round) const;
 

@@ -144,7 +144,8 @@ uint64_t ChunkRounds::late_contributions() const {
 ChunkRounds::Pushed ChunkRounds::PushLocked(const PushHeader& header, Payload payload,
                                             std::shared_ptr<AnswerSink> sink, Outbox& outbox) {
   const auto refuse = [&](const absl::Status& error) {
-    outbox.answers.push_back({std::move(sink), answer_.Refusal(header.round, error), false});
+    outbox.answers.push_back(
+        {std::move(sink), answer_.Refusal(header.round, error, header.epoch), false});
     return Pushed::kAnswered;
   };
   const Roster::Entry* sender = roster_->Find(header.member);
@@ -238,7 +239,8 @@ void ChunkRounds::UnseatOutsidersLocked(Outbox& outbox) {
       ++seat;
       continue;
     }
-    outbox.answers.push_back({std::move(seat->second.sink), answer_.Refusal(open_, status), false});
+    outbox.answers.push_back({std::move(seat->second.sink),
+                              answer_.Refusal(open_, status, seat->second.made_in), false});
     seat = seats_.erase(seat);
   }
 }

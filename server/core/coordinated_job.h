@@ -232,6 +232,9 @@ class CoordinatedJob {
   void BeginTally(const std::shared_ptr<const GroupPlan>& plan);
   // Decides the group's next round, if it can be.
   bool DecideRound(GroupId group, QuorumTally& tally);
+  // A step that is decided belongs to the members that it was decided among, though a
+  // server that has died knows of none who has contributed to it.
+  void PassDecided(std::vector<GroupRound>& first_rounds) const;
   // Whether the group that states belong to has come to its end.
   bool IsOver() const;
 

@@ -128,7 +128,8 @@ void CoordinatedJob::FinishProposal() {
     return;
   }
   held_for_.clear();
-  const std::vector<GroupRound> first_rounds = proposal_->FirstRounds();
+  std::vector<GroupRound> first_rounds = proposal_->FirstRounds();
+  PassDecided(first_rounds);
   proposal_.reset();
   if (is_elastic()) {
     Handover handover;

@@ -1,5 +1,6 @@
 // CoordinatedJob: how rounds of groups with a quorum are decided.
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -26,6 +27,14 @@ void CoordinatedJob::DecideRounds() {
   if (closed() || !has_begun() || proposal_.has_value()) return;
   for (auto& [group, tally] : tallies_) {
     while (DecideRound(group, tally)) continue;
+  }
+}
+
+void CoordinatedJob::PassDecided(std::vector<GroupRound>& first_rounds) const {
+  for (GroupRound& first : first_rounds) {
+    const auto tally = tallies_.find(first.group);
+    if (tally == tallies_.end() || !tally->second.any_decided()) continue;
+    first.round = std::max(first.round, tally->second.next());
   }
 }
 

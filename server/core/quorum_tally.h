@@ -31,6 +31,7 @@ class QuorumTally {
 
   // The step that is to be decided next.
   Round next() const { return next_; }
+  bool any_decided() const { return next_ > Round{1}; }
 
   // The set of that step, in the order of `with_data`, if it can be fixed now.
   // `with_data` are the members who have data for it; without those that are

@@ -64,6 +64,7 @@ std::string Refusal(const PushHeader& push, absl::Status error) {
   header.group = push.group;
   header.chunk = push.chunk;
   header.round = push.round;
+  header.epoch = push.epoch;
   header.error = std::move(error);
   return EncodeHeader(header, 0);
 }
@@ -425,6 +426,30 @@ TEST_F(DataPlaneTest, SendsWhatWasRefusedAgainOnceThatHasBeenSaid) {
   EXPECT_TRUE(rounds->Outcome(rounds->AllChunks()).ok());
   EXPECT_EQ(a, std::vector<float>(16, 4));
   EXPECT_TRUE(rounds->EndRound().ok());
+}
+
+TEST_F(DataPlaneTest, ARefusalThatIsToldAgainIsNotThatOfTheNextAttempt) {
+  Connect();
+  GroupPlan plan = Plan({2}, 1024);
+  plan.spec.one_epoch = true;
+  auto rounds = Add(std::move(plan));
+  std::vector<float> values = {1, 2};
+  rounds->PinEpoch(9);
+  ASSERT_TRUE(rounds->Push(TensorId{0}, In(values), Out(values)).ok());
+  stream().Accept();
+  const std::string refusal = Refusal(stream().headers[1], absl::AbortedError("make it again"));
+  stream().Receive(refusal);
+  EXPECT_EQ(rounds->Refusal().code(), absl::StatusCode::kAborted);
+
+  ASSERT_TRUE(rounds->BeginAgain(Round{1}, absl::InfinitePast()).ok());
+  rounds->PinEpoch(10);
+  ASSERT_TRUE(rounds->Push(TensorId{0}, In(values), Out(values)).ok());
+  stream().Accept();
+  stream().Receive(refusal);
+  EXPECT_TRUE(rounds->Refusal().ok());
+  stream().Receive(Answer(stream().headers[2], {1}, {3, 4}));
+  EXPECT_TRUE(rounds->Outcome(rounds->AllChunks()).ok());
+  EXPECT_THAT(values, ElementsAre(3, 4));
 }
 
 TEST_F(DataPlaneTest, WhatIsStillBeingSentIsNotSentAgain) {

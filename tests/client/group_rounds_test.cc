@@ -26,7 +26,8 @@ class Echo : public Outbox {
     thread_.join();
   }
 
-  void Send(ServerIndex, const ChunkKey&, std::shared_ptr<const OutgoingMessage> message) override {
+  void Send(ServerIndex, const ChunkKey&, uint64_t,
+            std::shared_ptr<const OutgoingMessage> message) override {
     MutexLock lock(mutex_);
     messages_.push_back(std::move(message));
     changed_.NotifyAll();

@@ -62,7 +62,7 @@ class PayloadPathTest : public ::testing::Test {
   void Send(uint32_t chunk) {
     PushHeader header;
     header.chunk = ChunkId{chunk};
-    link_->Send({GroupId{}, ChunkId{chunk}, Round{1}},
+    link_->Send({GroupId{}, ChunkId{chunk}, Round{1}}, /*made_in=*/1,
                 std::make_shared<const OutgoingMessage>(EncodeHeader(header, 0), Pieces(), nullptr,
                                                         nullptr));
   }

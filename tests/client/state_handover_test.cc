@@ -20,7 +20,8 @@ constexpr GroupId kModel{0}, kState{1};
 // Keeps what is sent.
 class Kept : public Outbox {
  public:
-  void Send(ServerIndex, const ChunkKey&, std::shared_ptr<const OutgoingMessage> message) override {
+  void Send(ServerIndex, const ChunkKey&, uint64_t,
+            std::shared_ptr<const OutgoingMessage> message) override {
     messages.push_back(std::move(message));
   }
   void Forget(ServerIndex, const ChunkKey&) override {}

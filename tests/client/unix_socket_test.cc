@@ -199,7 +199,7 @@ std::vector<std::string> PushTo(const Misled& server, size_t lines) {
   EXPECT_TRUE(paths.AwaitCount(lines, deadline));
   PushHeader header;
   header.round = Round{1};
-  link->Send({GroupId{}, ChunkId{}, Round{1}},
+  link->Send({GroupId{}, ChunkId{}, Round{1}}, /*made_in=*/1,
              std::make_shared<const client::OutgoingMessage>(EncodeHeader(header, 0), Pieces(),
                                                              nullptr, nullptr));
   EXPECT_TRUE(answers.AwaitCount(1, deadline));

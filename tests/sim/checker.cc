@@ -1,5 +1,7 @@
 #include "tests/sim/checker.h"
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -72,7 +74,12 @@ void Checker::OnEpoch(Generation generation, JobHistory& job, const Epoch& epoch
   if (!job.epochs.empty() && epoch.number != job.epochs.back().number + 1) {
     world_.Fail(absl::StrCat("epoch ", epoch.number, " follows epoch ", job.epochs.back().number));
   }
-  for (const GroupRound& first : epoch.first_rounds) rounds_.OnFirstRound(generation, first);
+  for (const GroupRound& first : epoch.first_rounds) {
+    rounds_.OnFirstRound(generation, first);
+    if (job.SetOf(first.group, first.round) == nullptr) continue;
+    world_.Fail(absl::StrCat("epoch ", epoch.number, " begins with round ", ToNumber(first.round),
+                             ", whose members were fixed before"));
+  }
   job.epochs.push_back(epoch);
 }
 
@@ -186,6 +193,17 @@ std::optional<Checker::Admission> Checker::AdmissionOf(Incarnation incarnation) 
   const auto found = admissions_.find(incarnation);
   if (found == admissions_.end()) return std::nullopt;
   return found->second;
+}
+
+bool Checker::any_begun() const {
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [](const auto& job) { return !job.second.epochs.empty(); });
+}
+
+bool Checker::any_closed() const {
+  return state_lost_ || std::any_of(closed_.begin(), closed_.end(), [this](Generation generation) {
+           return !jobs_.at(generation).epochs.empty();
+         });
 }
 
 uint64_t Checker::epochs() const {

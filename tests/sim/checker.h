@@ -86,9 +86,9 @@ class Checker {
     MemberId member{};
   };
   std::optional<Admission> AdmissionOf(Incarnation incarnation) const;
-  bool any_admitted() const { return !admissions_.empty(); }
-  // A job has come to its end, or was lost with a server's state.
-  bool any_closed() const { return !closed_.empty() || state_lost_; }
+  // A job has begun; has come to its end after that, or was lost with a server's state.
+  bool any_begun() const;
+  bool any_closed() const;
   void OnStateLost() { state_lost_ = true; }
   bool state_lost() const { return state_lost_; }
 

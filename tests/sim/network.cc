@@ -182,6 +182,7 @@ void Stream::ServerDied() {
     if (const std::shared_ptr<Freight> message = one.lock()) message->Keep();
   }
   server_closed_ = true;
+  if (server_end_ != nullptr) server_end_->OnDied();
   server_end_ = nullptr;
   if (!client_closed_) {
     broken_ = true;

@@ -52,6 +52,8 @@ class ServerEnd {
   virtual ~ServerEnd() = default;
   virtual void OnMessage(Freight& message) = 0;
   virtual void OnOver() = 0;
+  // Its server has died: lets go of what the kernel would take, and tells nobody.
+  virtual void OnDied() {}
 };
 
 // One stream, held by both ends while it is open. The client's end comes first.

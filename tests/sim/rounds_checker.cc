@@ -58,6 +58,16 @@ RoundKey KeyOf(const UpdateHeader& header) {
   return {header.generation, header.group, header.chunk, header.round};
 }
 
+// Of those who gave first parameters, one counts: where a root has died, the root of the next
+// epoch gives its own, and those of the lowest rank are taken.
+std::vector<const Contribution*> OfRoot(const std::vector<const Contribution*>& by_rank) {
+  const auto root = std::find_if(by_rank.begin(), by_rank.end(), [](const Contribution* one) {
+    return one->header.absent_spans.empty();
+  });
+  if (root == by_rank.end()) return {};
+  return {*root};
+}
+
 std::string MadeOf(const UpdateHeader& header) {
   return absl::StrCat("of ranks ", absl::StrJoin(header.contributors, ","), " in epoch ",
                       header.epoch);
@@ -204,11 +214,13 @@ void RoundsChecker::CheckValues(const JobHistory& job, const GroupPlan& plan, co
   const size_t slots = optimizer == nullptr ? 0 : SlotCount(*optimizer);
   result.slots.assign(slots, std::string(chunk.bytes(), '\0'));
   result.updates.assign(chunk.spans.size(), 0);
+  const std::vector<const Contribution*> counted =
+      optimizer != nullptr && before == nullptr ? OfRoot(made_of) : made_of;
   bool anybody = false;
   for (size_t s = 0; s < chunk.spans.size(); ++s) {
     const Span& span = chunk.spans[s];
     std::vector<WeightedSource> sources;
-    for (const Contribution* contribution : made_of) {
+    for (const Contribution* contribution : counted) {
       const std::byte* part = PartOf(*contribution, chunk, s);
       const double weight = contribution->header.weight;
       if (part != nullptr) sources.push_back({part, weight == 0 ? 1 : weight});

@@ -7,11 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-// A server that is killed in the simulation is dropped as it is: its open rounds hold
-// streams, which hold the job, which holds the rounds. Of a process the kernel would
-// take it all.
-extern "C" int __lsan_is_turned_off() { return 1; }
-
 namespace syncgrads::sim {
 namespace {
 

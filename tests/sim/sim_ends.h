@@ -37,6 +37,7 @@ class ExchangeEnd : public ServerEnd,
 
   void OnMessage(Freight& message) override;
   void OnOver() override { job_ = nullptr; }
+  void OnDied() override { job_ = nullptr; }
   void Send(std::shared_ptr<const server::RoundResult> result, bool with_payload) override;
 
  private:

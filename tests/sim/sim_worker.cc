@@ -106,9 +106,11 @@ void SimWorker::OnLifeOver() {
     // The job has had its end, or begun without this one.
     if (checker_.any_closed()) return Finish(false);
     if (absl::IsResourceExhausted(status) && (disturbed_ || !shape_.first)) return Finish(false);
-    // A predecessor is not known to be dead; or nobody has opened the job.
+    // A predecessor is not known to be dead; or nobody has opened the job; or those who come
+    // later have taken the places of those who died before it began.
     const bool again = absl::IsAlreadyExists(status) || absl::IsAborted(status) ||
-                       IsExcused(status) || (disturbed_ && absl::IsFailedPrecondition(status));
+                       (job_.elastic && absl::IsResourceExhausted(status)) || IsExcused(status) ||
+                       (disturbed_ && absl::IsFailedPrecondition(status));
     if (!again) return world_.Fail(absl::StrCat(name(), " cannot join: ", status.ToString()));
   } else if (!IsExcused(status)) {
     return world_.Fail(absl::StrCat(name(), " fails for no reason: ", status.ToString()));
@@ -127,6 +129,8 @@ absl::Status SimWorker::Live() {
     const TensorSpec& tensor = job_.group.tensors[t];
     std::vector<float>& values = parameters_.emplace_back(tensor.elements());
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(100 * t + i);
+    // All begin with the root's.
+    if (job_.on_servers()) values = GradientOf(/*step=*/0, t, /*epoch=*/0);
   }
   gradients_ = results_ = parameters_;
   in_gradients_.assign(parameters_.size(), false);
@@ -141,7 +145,7 @@ absl::Status SimWorker::Live() {
   options.world_size = job_.world_size;
   options.max_workers = job_.max_workers;
   options.min_workers = job_.min_workers;
-  options.only_running = !shape_.first || checker_.any_admitted();
+  options.only_running = !shape_.first || checker_.any_begun();
   options.connections_per_server = job_.connections;
   options.shared_memory = false;
   options.unix_socket = false;

@@ -544,8 +544,10 @@ TEST(ChunkRoundsTest, AGroupOfOneEpochRefusesWhatWasMadeInAnother) {
   EXPECT_EQ(early->count(), 0u);
   rounds.Grow(1);
   ExpectError(early->last().header.error, absl::StatusCode::kAborted, {"epoch 1", "epoch 2"});
+  EXPECT_EQ(early->last().header.epoch, 1u) << "which attempt it was";
   rounds.PushTo(late, made_in(PushOf(1, 1), 1), 1);
   ExpectError(late->last().header.error, absl::StatusCode::kAborted, {"make it again"});
+  EXPECT_EQ(late->last().header.epoch, 1u);
   rounds.PushTo(early, made_in(PushOf(0, 1), 2), 10);
   rounds.PushTo(late, made_in(PushOf(1, 1), 2), 20);
   auto newcomer = std::make_shared<RecordingSink>();

@@ -137,6 +137,36 @@ TEST_F(CoordinatorQuorumTest, ARoundThatNobodyHasDataForDoesNotKeepLaterOnesOpen
   EXPECT_THAT(Sent<QuorumSet>()[0].members, ElementsAre(members_[2].key->member));
 }
 
+TEST_F(CoordinatorQuorumTest, NoEpochBeginsWithAStepThatIsDecided) {
+  Start(2, {.least = 1}, /*max_workers=*/3);
+  // Two groups more, of which the second is all on the other server.
+  GroupSpec spec = Model();
+  spec.policy = Quorum{.least = 1};
+  for (const char* name : {"here", "there"}) {
+    spec.name = name;
+    for (const Joined& member : members_) coordinator_.Register(*member.key, 2, spec);
+  }
+  for (const Joined& member : members_) coordinator_.Ready(*member.key, 3, GroupId{0});
+  other_->Apply(coordinator_);
+  PushHeader header = HeaderTo(1, 0, 1);
+  header.group = GroupId{2};
+  header.chunk = ChunkId{0};
+  Push(1, header, PayloadOf(std::string(16, '\0')));
+  coordinator_.Tick();
+  ASSERT_THAT(Sent<QuorumSet>(), SizeIs(1));
+  // That server dies, and has lost what had been contributed when it is asked.
+  other_->waiting.clear();
+  Introduction hello = Hello("w2", 2);
+  hello.max_workers = 3;
+  const Joined newcomer = Join(hello);
+  ASSERT_THAT(Sent<EpochProposed>(), SizeIs(1));
+  coordinator_.OpenRounds(ServerIndex{1}, other_->waiting.back().sequence,
+                          {{GroupId{2}, Round{1}}});
+  ASSERT_THAT(Sent<Epoch>(), SizeIs(1));
+  EXPECT_EQ(FindRound(Sent<Epoch>()[0].first_rounds, GroupId{0}), Round{1});
+  EXPECT_EQ(FindRound(Sent<Epoch>()[0].first_rounds, GroupId{2}), Round{2});
+}
+
 TEST_F(CoordinatorQuorumTest, AServerThatComesBackSaysAgainWhoHasArrived) {
   Start(2, {.least = 2});
   PushAll(0, 1);
