@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "benchmark/benchmark.h"
-#include "common/keep_memory.h"
+#include "common/process_setup.h"
 #include "worker/data/jpeg.h"
 
 namespace syncgrads {
@@ -94,7 +94,7 @@ SIZE(1280, 960);
 }  // namespace syncgrads
 
 int main(int argc, char** argv) {
-  syncgrads::KeepFreedMemory();  // as ps-worker does
+  syncgrads::SetUpProcess();  // as ps-worker does
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -17,7 +17,8 @@
 #include "client/client.h"
 #include "common/codec/encoding.h"
 #include "common/group.h"
-#include "common/keep_memory.h"
+#include "common/process_setup.h"
+#include "third_party/grpc/pollers.h"
 
 ABSL_FLAG(std::string, conductor, "", "the conductor's socket");
 ABSL_FLAG(std::string, coordinator, "", "host:port of server 0");
@@ -29,6 +30,7 @@ ABSL_FLAG(uint32_t, tensors, 1, "the contribution is cut into so many tensors");
 ABSL_FLAG(uint32_t, chunk_bytes, 0, "0: the default");
 ABSL_FLAG(int, connections, 2, "connections to each server");
 ABSL_FLAG(std::string, congestion_control, "", "of TCP; empty: the kernel's default");
+ABSL_FLAG(uint32_t, pollers, 0, "as ps-worker's");
 ABSL_FLAG(bool, shared_memory, true, "where worker and server share a host");
 ABSL_FLAG(bool, allocate, false, "the contribution lies in memory that AllocateGradients gave");
 ABSL_FLAG(bool, in_place, false, "the result is used where it arrives");
@@ -154,7 +156,9 @@ int Main() {
 }  // namespace syncgrads::bench
 
 int main(int argc, char** argv) {
-  syncgrads::KeepFreedMemory();
+  // As ps-worker does.
+  syncgrads::SetUpProcess();
   absl::ParseCommandLine(argc, argv);
+  syncgrads::ParkPollers(absl::GetFlag(FLAGS_pollers));
   return syncgrads::bench::Main();
 }

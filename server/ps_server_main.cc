@@ -20,8 +20,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/keep_memory.h"
+#include "common/process_setup.h"
 #include "server/server.h"
+#include "third_party/grpc/pollers.h"
 
 ABSL_FLAG(uint16_t, port, 7000, "port to listen on; 0 picks one and prints it");
 ABSL_FLAG(std::string, bind, "0.0.0.0", "address to listen on");
@@ -32,6 +33,9 @@ ABSL_FLAG(std::string, advertise, "",
           "host:port that workers reach this server at; by default the port, on the host that "
           "this server is seen from");
 ABSL_FLAG(std::string, server_token, "", "what servers say to each other; the same on all");
+ABSL_FLAG(uint32_t, pollers, 0,
+          "threads that poll the network, of as many as half the processors; 0: one for each four "
+          "processors, and all of them when payloads come over the network");
 ABSL_FLAG(absl::Duration, heartbeat, absl::Seconds(2), "how often workers show that they live");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "a worker not heard of for so long is dropped");
 ABSL_FLAG(absl::Duration, join_timeout, absl::Minutes(1),
@@ -42,8 +46,7 @@ ABSL_FLAG(absl::Duration, stream_grace, absl::Seconds(5),
 ABSL_FLAG(absl::Duration, stall_warning, absl::Seconds(10),
           "a round that waits for so long is reported, with whom it waits for");
 ABSL_FLAG(bool, shared_memory, true, "take payloads of workers on this host from shared memory");
-ABSL_FLAG(bool, unix_socket, true,
-          "take streams of workers on this host from a unix socket");
+ABSL_FLAG(bool, unix_socket, true, "take streams of workers on this host from a unix socket");
 ABSL_FLAG(std::string, congestion_control, "",
           "TCP congestion control of what this server sends; by default the kernel's");
 ABSL_FLAG(int, closing_threads, 0, "threads that reduce large chunks; 0: one for each processor");
@@ -194,11 +197,12 @@ int Main(const sigset_t& signals) {
 
 int main(int argc, char** argv) {
   const sigset_t signals = syncgrads::server::BlockStopSignals();
-  syncgrads::KeepFreedMemory();
+  syncgrads::SetUpProcess();
   absl::SetProgramUsageMessage("A gradient-sync server of syncgrads.");
   if (absl::ParseCommandLine(argc, argv).size() > 1) {
     std::cerr << "ps-server takes flags only; see --help" << std::endl;
     return 1;
   }
+  syncgrads::ParkPollers(absl::GetFlag(FLAGS_pollers));
   return syncgrads::server::Main(signals);
 }

@@ -18,7 +18,8 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "common/clock.h"
-#include "common/keep_memory.h"
+#include "common/process_setup.h"
+#include "third_party/grpc/pollers.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
 #include "worker/run/exit_code.h"
 #include "worker/run/stop_signal.h"
@@ -39,11 +40,15 @@ ABSL_FLAG(uint32_t, workers_in_process, 1,
           "Workers that this process runs, a thread and, with --device=cuda, a device for each. "
           "--rank is the first one's; a launcher's rank and world size count processes.");
 ABSL_FLAG(int, connections_per_server, 2, "Connections for gradients to each server.");
+ABSL_FLAG(uint32_t, pollers, 0,
+          "Threads that poll the network, of as many as half the processors. Default: one for each "
+          "four processors.");
 ABSL_FLAG(std::string, congestion_control, "",
           "TCP congestion control of those connections. Default: the kernel's.");
-ABSL_FLAG(bool, autotune, false,
-          "Try chunk sizes before the first step and numbers of connections in the first steps, and "
-          "go on with what is faster. All workers of the job must have it.");
+ABSL_FLAG(
+    bool, autotune, false,
+    "Try chunk sizes before the first step and numbers of connections in the first steps, and "
+    "go on with what is faster. All workers of the job must have it.");
 ABSL_FLAG(
     std::string, device, "cpu",
     "Where to compute: cpu; cuda: the CUDA device of this worker's local rank, modulo how many "
@@ -115,8 +120,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   // Both before any other thread is started.
-  syncgrads::KeepFreedMemory();
+  syncgrads::SetUpProcess();
   syncgrads::StopSignal stop;
+  syncgrads::ParkPollers(absl::GetFlag(FLAGS_pollers));
 
   syncgrads::WorkerOptions options;
   options.job = absl::GetFlag(FLAGS_job);

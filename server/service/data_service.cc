@@ -8,9 +8,13 @@
 #include "common/protocol.h"
 #include "server/service/duplex_stream.h"
 #include "server/service/status.h"
+#include "third_party/grpc/pollers.h"
 
 namespace syncgrads::server {
 namespace {
+
+// A payload that is worth another polling thread.
+constexpr size_t kManyBytes = 64 << 10;
 
 // The transport's view of a result's payload, which stays where it was made until
 // the transport has let go of it.
@@ -74,6 +78,7 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
     }
     presence_->Heard(clock_.Now());
     Payload payload{std::move(push->payload), std::move(slices)};
+    if (TotalBytes(payload.pieces) >= kManyBytes) UnparkPollers();
     if (const std::shared_ptr<MemberMemory> memory = Memory(); memory != nullptr) {
       memory->TakeBack(push->header.group, push->header.chunk, push->header.round);
     }
