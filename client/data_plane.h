@@ -80,6 +80,8 @@ class DataPlane : public Outbox {
   // After Close: returns when no buffer is in use and no event will come.
   void AwaitClosed();
 
+  const std::vector<std::string>& servers() const { return options_.servers; }
+
   // Asks the servers what `rounds` waits for, each for at most `timeout`.
   // `answer` gets one sentence for each server, on any thread.
   void Explain(const GroupRounds& rounds, const std::vector<ServerIndex>& servers,

@@ -10,6 +10,7 @@
 #include "client/grpc_channel.h"
 #include "client/grpc_control_stream.h"
 #include "client/grpc_data_stream.h"
+#include "client/grpc_link_probe.h"
 #include "client/grpc_optimizer_reader.h"
 #include "client/grpc_reaper.h"
 #include "proto/admin.grpc.pb.h"
@@ -65,6 +66,10 @@ class GrpcTransport : public Transport {
           }
           answer(std::move(waits));
         });
+  }
+
+  std::optional<double> MeasureLink(const std::string& address, absl::Duration timeout) override {
+    return MeasureGrpcLink(address, congestion_control_, timeout);
   }
 
   std::unique_ptr<OptimizerReader> OpenOptimizer(const std::string& address,

@@ -285,9 +285,9 @@ void Membership::AnswerRequest(uint64_t request, Result result) {
   answer(std::move(result));
 }
 
-void Membership::Register(GroupSpec spec, RegisterAnswer answer) {
+void Membership::Register(GroupSpec spec, double link_rate, RegisterAnswer answer) {
   const uint64_t request = NextRequest();
-  Ask(request, RegisterGroup{request, std::move(spec)},
+  Ask(request, RegisterGroup{request, std::move(spec), link_rate},
       [answer = std::move(answer)](Result result) {
         if (!result.ok()) {
           answer(result.status());

@@ -74,7 +74,8 @@ class Membership : public std::enable_shared_from_this<Membership> {
   // before any later event: the plan, or the refusal, or why the membership is
   // over.
   using RegisterAnswer = std::function<void(absl::StatusOr<GroupPlan>)>;
-  void Register(GroupSpec spec, RegisterAnswer answer);
+  // `link_rate` as RegisterGroup's.
+  void Register(GroupSpec spec, double link_rate, RegisterAnswer answer);
 
   // Errors: DeadlineExceeded (the request goes on); others as refused, or why the
   // membership is over.

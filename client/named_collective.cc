@@ -40,7 +40,8 @@ absl::Status NamedCollective::Begin(std::shared_ptr<CollectiveCall> call) {
     Contribute(*rounds, call);
   } else if (registers) {
     session_.RegisterRounds(
-        spec_, [self = shared_from_this()](absl::StatusOr<std::shared_ptr<GroupRounds>> rounds) {
+        spec_, /*link_rate=*/0,
+        [self = shared_from_this()](absl::StatusOr<std::shared_ptr<GroupRounds>> rounds) {
           self->OnRegistered(std::move(rounds));
         });
   }
@@ -113,8 +114,8 @@ absl::StatusOr<uint32_t> NamedCollective::Wait(CollectiveCall& call, absl::Durat
     if (call.outcome.has_value()) return *call.outcome;
     rounds = rounds_;
   }
-  const absl::Status status =
-      AwaitAnswers(*rounds, rounds->AllChunks(), deadline - session_.timers().Now(), *session_.data_plane());
+  const absl::Status status = AwaitAnswers(
+      *rounds, rounds->AllChunks(), deadline - session_.timers().Now(), *session_.data_plane());
   {
     MutexLock lock(mutex_);
     if (!call.outcome.has_value()) {

@@ -22,6 +22,10 @@ namespace {
 // payloads go over the streams in the meantime.
 constexpr absl::Duration kSharingPatience = absl::Seconds(1);
 
+// From here on chunks could be smaller on a slow link. How long a probe of it may take.
+constexpr uint64_t kWorthProbing = 1 << 20;
+constexpr absl::Duration kProbePatience = absl::Seconds(2);
+
 // A step whose epoch is older than these has ended long ago.
 constexpr size_t kKeptEpochs = 64;
 
@@ -197,7 +201,7 @@ DataPlane* Session::data_plane() const {
   return data_plane_.get();
 }
 
-void Session::RegisterRounds(GroupSpec spec, RegisterAnswer answer) {
+void Session::RegisterRounds(GroupSpec spec, double link_rate, RegisterAnswer answer) {
   std::shared_ptr<Membership> membership;
   DataPlane* plane;
   {
@@ -205,7 +209,7 @@ void Session::RegisterRounds(GroupSpec spec, RegisterAnswer answer) {
     membership = membership_;
     plane = data_plane_.get();
   }
-  membership->Register(std::move(spec),
+  membership->Register(std::move(spec), link_rate,
                        [this, plane, answer = std::move(answer)](absl::StatusOr<GroupPlan> plan) {
                          if (plan.ok()) {
                            const std::optional<Round> first = FirstRoundOf(plan->id);
@@ -214,6 +218,24 @@ void Session::RegisterRounds(GroupSpec spec, RegisterAnswer answer) {
                            answer(plan.status());
                          }
                        });
+}
+
+double Session::LinkRateFor(const GroupSpec& spec, absl::Time deadline) {
+  uint64_t bytes = 0;
+  for (const TensorSpec& tensor : spec.tensors) bytes += tensor.bytes();
+  if (spec.chunk_bytes > 0 || bytes < kWorthProbing) return 0;
+  {
+    MutexLock lock(mutex_);
+    if (link_rate_.has_value()) return *link_rate_;
+  }
+  const absl::Duration timeout = std::min(deadline - timers_->Now(), kProbePatience);
+  // Each worker has another one to itself, and one on its own host asks elsewhere if it can.
+  const std::vector<std::string>& servers = data_plane()->servers();
+  const std::string& server = servers[(rank() + 1) % servers.size()];
+  const double rate = transport_->MeasureLink(server, timeout).value_or(0);
+  MutexLock lock(mutex_);
+  link_rate_ = rate;
+  return rate;
 }
 
 absl::StatusOr<std::shared_ptr<GroupRounds>> Session::AwaitRounds(GroupSpec spec,
@@ -225,11 +247,13 @@ absl::StatusOr<std::shared_ptr<GroupRounds>> Session::AwaitRounds(GroupSpec spec
     std::optional<absl::StatusOr<std::shared_ptr<GroupRounds>>> rounds ABSL_GUARDED_BY(mutex);
   };
   auto answer = std::make_shared<Answer>();
-  RegisterRounds(std::move(spec), [answer](absl::StatusOr<std::shared_ptr<GroupRounds>> rounds) {
-    MutexLock lock(answer->mutex);
-    answer->rounds = std::move(rounds);
-    answer->arrived.NotifyAll();
-  });
+  const double link_rate = LinkRateFor(spec, deadline);
+  RegisterRounds(std::move(spec), link_rate,
+                 [answer](absl::StatusOr<std::shared_ptr<GroupRounds>> rounds) {
+                   MutexLock lock(answer->mutex);
+                   answer->rounds = std::move(rounds);
+                   answer->arrived.NotifyAll();
+                 });
   MutexLock lock(answer->mutex);
   while (!answer->rounds.has_value()) {
     if (answer->arrived.WaitUntil(answer->mutex, deadline)) continue;

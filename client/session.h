@@ -98,7 +98,8 @@ class Session : public MembershipEvents {
   // Registers a group, or finds it. `answer` is called once, without locks, on
   // any thread, possibly before this returns.
   using RegisterAnswer = std::function<void(absl::StatusOr<std::shared_ptr<GroupRounds>>)>;
-  void RegisterRounds(GroupSpec spec, RegisterAnswer answer);
+  // `link_rate`: bytes a second, 0 if it is not known.
+  void RegisterRounds(GroupSpec spec, double link_rate, RegisterAnswer answer);
   // The same, and waits for it. DeadlineExceeded: the coordinator has not answered.
   absl::StatusOr<std::shared_ptr<GroupRounds>> AwaitRounds(GroupSpec spec, absl::Time deadline);
   absl::Status EndGroup(const GroupRounds& rounds, Round last_round, absl::Duration timeout);
@@ -121,6 +122,8 @@ class Session : public MembershipEvents {
   void Close(const absl::Status& status);
   // Where a group begins for this worker, if that is not where it begins for all.
   std::optional<Round> FirstRoundOf(GroupId group) const;
+  // Bytes a second, for a group that could be cut by it; 0: not known.
+  double LinkRateFor(const GroupSpec& spec, absl::Time deadline);
 
   const ClientOptions options_;
   const Incarnation incarnation_;
@@ -135,6 +138,8 @@ class Session : public MembershipEvents {
   mutable CondVar epoch_changed_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kNew;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  // As it was measured for the first group that is worth it.
+  std::optional<double> link_rate_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Membership> membership_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<DataPlane> data_plane_ ABSL_GUARDED_BY(mutex_);  // stays once it is set
   std::string name_ ABSL_GUARDED_BY(mutex_);

@@ -42,6 +42,7 @@ struct Heartbeat {
 struct RegisterGroup {
   uint64_t request = 0;
   GroupSpec spec;
+  double link_rate = 0;  // bytes a second; 0: not measured
 };
 struct EndGroup {
   uint64_t request = 0;

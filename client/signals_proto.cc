@@ -43,6 +43,7 @@ struct Fill {
     v1::RegisterGroup& group = *proto.mutable_register_group();
     group.set_request(signal.request);
     *group.mutable_spec() = syncgrads::ToProto(signal.spec);
+    group.set_link_rate(signal.link_rate);
   }
   void operator()(const EndGroup& signal) {
     v1::EndGroup& end = *proto.mutable_end_group();

@@ -152,6 +152,13 @@ class Transport {
   virtual void Explain(const std::string& address, const std::string& job, const std::string& token,
                        GroupId group, absl::Duration timeout, ExplainAnswer answer) = 0;
 
+  // How many bytes a second go to a server, as far as a few messages show; returns after
+  // `timeout` at the latest. Nothing if the transport cannot say.
+  virtual std::optional<double> MeasureLink(const std::string& /*address*/,
+                                            absl::Duration /*timeout*/) {
+    return std::nullopt;
+  }
+
   // All of the stream has to be over after `timeout`. Null if the transport cannot.
   virtual std::unique_ptr<OptimizerReader> OpenOptimizer(const std::string& /*address*/,
                                                          const OptimizerRequest& /*request*/,

@@ -94,7 +94,8 @@ void CoordinatedJob::Heartbeat(MemberId id, const std::vector<GroupRound>& progr
   if (const std::shared_ptr<Job> here = with_.own.Find(name_)) here->Heard(id, member->last_heard);
 }
 
-void CoordinatedJob::Register(MemberId id, uint64_t request, const GroupSpec& spec) {
+void CoordinatedJob::Register(MemberId id, uint64_t request, const GroupSpec& spec,
+                              double link_rate) {
   MemberState* member = Find(id);
   if (member == nullptr) return;
   member->last_heard = with_.clock.Now();
@@ -107,10 +108,10 @@ void CoordinatedJob::Register(MemberId id, uint64_t request, const GroupSpec& sp
     return Send(*member, Refused{request, valid});
   }
   if (proposal_.has_value()) {
-    postponed_.push_back({id, request, spec});
+    postponed_.push_back({id, request, spec, link_rate});
     return;
   }
-  const auto plan = groups_.Plan(spec, most_workers(), SharesMemory());
+  const auto plan = groups_.Plan(spec, most_workers(), {SharesMemory(), link_rate});
   if (!plan.ok()) return Send(*member, Refused{request, plan.status()});
   with_.journal.Note(absl::StrCat(Quoted(), ": group ", ToNumber((*plan)->id), " \"", spec.name,
                                   "\" of ", spec.tensors.size(), " tensors, ",

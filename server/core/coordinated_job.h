@@ -96,7 +96,7 @@ class CoordinatedJob {
 
   // What members say. Of one that is not there, or has gone, nothing is heard.
   void Heartbeat(MemberId member, const std::vector<GroupRound>& progress);
-  void Register(MemberId member, uint64_t request, const GroupSpec& spec);
+  void Register(MemberId member, uint64_t request, const GroupSpec& spec, double link_rate);
   void Refuse(MemberId member, uint64_t request, const absl::Status& error);
   void End(MemberId member, uint64_t request, GroupId group, Round last_round, bool follows);
   void Leave(MemberId member, uint64_t request, std::vector<GroupRound> last_rounds);
@@ -169,6 +169,7 @@ class CoordinatedJob {
     MemberId member{};
     uint64_t request = 0;
     GroupSpec spec;
+    double link_rate = 0;
   };
 
   // Whether payloads of all members and servers go through shared memory.

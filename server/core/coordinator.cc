@@ -110,9 +110,11 @@ absl::Status Coordinator::Evict(const std::string& job, const std::string& token
   return absl::OkStatus();
 }
 
-void Coordinator::Register(const MemberKey& member, uint64_t request, const GroupSpec& spec) {
+void Coordinator::Register(const MemberKey& member, uint64_t request, const GroupSpec& spec,
+                           double link_rate) {
   MutexLock lock(mutex_);
-  if (CoordinatedJob* job = FindLocked(member.job)) job->Register(member.member, request, spec);
+  if (CoordinatedJob* job = FindLocked(member.job))
+    job->Register(member.member, request, spec, link_rate);
 }
 
 void Coordinator::Refuse(const MemberKey& member, uint64_t request, const absl::Status& error) {

@@ -72,7 +72,9 @@ class Coordinator {
   // What members say. Answers go to the member's link. `progress` is the newest
   // round of each group that the member has pushed a part of.
   void Heartbeat(const MemberKey& member, const std::vector<GroupRound>& progress = {});
-  void Register(const MemberKey& member, uint64_t request, const GroupSpec& spec);
+  // `link_rate`: what the member's link takes, in bytes a second; 0: not known.
+  void Register(const MemberKey& member, uint64_t request, const GroupSpec& spec,
+                double link_rate = 0);
   // Of a request that could not be read.
   void Refuse(const MemberKey& member, uint64_t request, const absl::Status& error);
   void End(const MemberKey& member, uint64_t request, GroupId group, Round last_round,

@@ -18,13 +18,24 @@ uint64_t EncodedBytes(const Encoding& encoding, const TensorSpec& tensor) {
   return codec == nullptr ? tensor.bytes() : EncodedSpanBytes(*codec, tensor.elements());
 }
 
+// On links that are slow beside a message's cost, what a step takes longer than its bytes
+// is some messages of each worker, which wait for each other: they are no longer than a
+// link takes in less than a millisecond, but not so short that headers count. A link that
+// is fast enough for others has not been measured well, and need not be.
+uint64_t MostInMessage(double link_rate) {
+  constexpr uint64_t kMost = 512 << 10;
+  constexpr uint64_t kLeast = 28 << 10;
+  constexpr double kSlow = 100e6, kSeconds = 0.8e-3;
+  if (link_rate <= 0 || link_rate >= kSlow) return kMost;
+  return std::max(kLeast, static_cast<uint64_t>(link_rate * kSeconds));
+}
+
 // A message costs the same whatever it carries, and a step is over when the last
 // chunk has gone through all stages: chunks are as large as leaves a server enough
-// of them to overlap those. On links that are slow beside a message's cost, what a step
-// takes longer than its bytes is at least one of a server's chunks. In shared memory
-// messages carry no payload, so that few large chunks are best.
-uint32_t ChunkBytesFor(const GroupSpec& spec, size_t servers, bool shares_memory) {
-  constexpr uint64_t kUnit = 64 << 10;
+// of them to overlap those. In shared memory messages carry no payload, so that few large
+// chunks are best.
+uint32_t ChunkBytesFor(const GroupSpec& spec, size_t servers, const GroupRegistry::Path& path) {
+  constexpr uint64_t kUnit = 64 << 10, kSmallUnit = 4 << 10;
   uint64_t total = 0;
   uint64_t encoded = 0;  // one way, the longer one
   for (size_t t = 0; t < spec.tensors.size(); ++t) {
@@ -36,19 +47,22 @@ uint32_t ChunkBytesFor(const GroupSpec& spec, size_t servers, bool shares_memory
   }
   const uint64_t few = std::clamp<uint64_t>(total / servers / 4, 1 << 20, kMaxChunkBytes);
   uint64_t bytes = few;
-  if (!shares_memory && encoded >= total) {
+  const uint64_t most = MostInMessage(path.link_rate);
+  if (!path.shares_memory && encoded >= total) {
     // One server is near, more often than not.
     const uint64_t least = servers == 1 ? 128 << 10 : 64 << 10;
-    bytes = std::clamp<uint64_t>(total / servers / 32, least, 512 << 10);
-  } else if (!shares_memory) {
+    bytes = std::clamp<uint64_t>(total / servers / 32, std::min(least, most), most);
+  } else if (!path.shares_memory) {
     // What counts are the bytes of a message, fewer where links are so slow that it is
     // worth the while; but encoding and decoding are to overlap, too.
-    const uint64_t message = std::clamp<uint64_t>(encoded / servers / 32, 32 << 10, 512 << 10);
+    const uint64_t message =
+        std::clamp<uint64_t>(encoded / servers / 32, std::min<uint64_t>(32 << 10, most), most);
     const double smaller = static_cast<double>(total) / static_cast<double>(encoded);
     bytes =
         std::min(few, static_cast<uint64_t>(static_cast<double>(message) * smaller) + kUnit / 2);
   }
-  return static_cast<uint32_t>(bytes / kUnit * kUnit);
+  const uint64_t unit = bytes < kUnit ? kSmallUnit : kUnit;
+  return static_cast<uint32_t>(bytes / unit * unit);
 }
 
 }  // namespace
@@ -64,11 +78,11 @@ absl::StatusOr<const GroupRegistry::Registration*> GroupRegistry::Find(
 
 absl::StatusOr<std::shared_ptr<const GroupPlan>> GroupRegistry::Plan(const GroupSpec& asked,
                                                                      uint32_t members,
-                                                                     bool shares_memory) const {
+                                                                     const Path& path) const {
   SYNCGRADS_RETURN_IF_ERROR(Validate(asked));
   GroupSpec spec = asked;
   if (spec.chunk_bytes == 0) {
-    spec.chunk_bytes = ChunkBytesFor(spec, bytes_per_server_.size(), shares_memory);
+    spec.chunk_bytes = ChunkBytesFor(spec, bytes_per_server_.size(), path);
   }
   SYNCGRADS_ASSIGN_OR_RETURN(Layout layout, LayoutOf(spec));
   std::vector<uint64_t> bytes_per_server = bytes_per_server_;

@@ -41,9 +41,16 @@ class GroupRegistry {
   //   InvalidArgument  the group is registered differently; names both values
   absl::StatusOr<const Registration*> Find(const GroupSpec& spec) const;
 
+  // The way of payloads.
+  struct Path {
+    // Through memory shared on one host.
+    bool shares_memory = false;
+    // Of the network, in bytes a second; 0: not known.
+    double link_rate = 0;
+  };
+
   // Plans a group that is not registered, for at most `members` workers. Unless the
-  // spec does, the size of chunks is chosen for payloads that go through memory
-  // shared on one host, or else for the network; see docs/performance.md.
+  // spec does, the size of chunks is chosen for `path`; see docs/performance.md.
   //
   // Errors:
   //   InvalidArgument    it cannot be served
@@ -51,7 +58,7 @@ class GroupRegistry {
   //                      all members, and two sets of results. Names the server and
   //                      both numbers
   absl::StatusOr<std::shared_ptr<const GroupPlan>> Plan(const GroupSpec& spec, uint32_t members,
-                                                        bool shares_memory) const;
+                                                        const Path& path) const;
 
   // Takes a group in that Plan has just planned.
   void Add(Registration registration);

@@ -145,7 +145,7 @@ void CoordinatedJob::FinishProposal() {
     BeginEpochOf(members, first_rounds, Handover());
   }
   for (const RegistrationRequest& late : std::exchange(postponed_, {})) {
-    Register(late.member, late.request, late.spec);
+    Register(late.member, late.request, late.spec, late.link_rate);
   }
   TryGrow();
 }

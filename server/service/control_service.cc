@@ -172,4 +172,11 @@ grpc::ServerBidiReactor<v1::ServerSignal, v1::PlanSignal>* ControlService::Follo
   return stream.get();
 }
 
+grpc::ServerUnaryReactor* ControlService::Probe(grpc::CallbackServerContext* context,
+                                                const v1::ProbeRequest*, v1::ProbeReply*) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
 }  // namespace syncgrads::server

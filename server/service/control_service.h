@@ -22,6 +22,8 @@ class ControlService : public v1::Control::CallbackService {
       grpc::CallbackServerContext* context) override;
   grpc::ServerBidiReactor<v1::ServerSignal, v1::PlanSignal>* Follow(
       grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* Probe(grpc::CallbackServerContext* context,
+                                  const v1::ProbeRequest* request, v1::ProbeReply* reply) override;
 
  private:
   Coordinator* const coordinator_;

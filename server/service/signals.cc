@@ -336,7 +336,7 @@ absl::Status Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& 
       const v1::RegisterGroup& request = signal.register_group();
       const absl::StatusOr<GroupSpec> spec = syncgrads::FromProto(request.spec());
       if (spec.ok()) {
-        coordinator.Register(member, request.request(), *spec);
+        coordinator.Register(member, request.request(), *spec, request.link_rate());
       } else {
         coordinator.Refuse(member, request.request(), spec.status());
       }

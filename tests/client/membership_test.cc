@@ -178,7 +178,7 @@ TEST_F(MembershipTest, GoesOnAsTheSameMemberOnANewStreamWithItsRequests) {
   BecomeAMember();
   absl::StatusOr<GroupPlan> plan = absl::UnknownError("no answer");
   int answers = 0;
-  membership_->Register(Spec(), [&](absl::StatusOr<GroupPlan> answer) {
+  membership_->Register(Spec(), 0, [&](absl::StatusOr<GroupPlan> answer) {
     plan = std::move(answer);
     ++answers;
   });
@@ -233,11 +233,11 @@ TEST_F(MembershipTest, IsOverInAnotherGeneration) {
 TEST_F(MembershipTest, AnswersItsRequestsWhenItIsExpelled) {
   BecomeAMember();
   absl::Status answer;
-  membership_->Register(Spec(), [&](absl::StatusOr<GroupPlan> plan) { answer = plan.status(); });
+  membership_->Register(Spec(), 0, [&](absl::StatusOr<GroupPlan> plan) { answer = plan.status(); });
   stream().Receive(Expelled{absl::AbortedError("evicted by ada")});
   EXPECT_EQ(answer, absl::AbortedError("evicted by ada"));
   EXPECT_EQ(events_.over, answer);
-  membership_->Register(Spec(), [&](absl::StatusOr<GroupPlan> plan) { answer = plan.status(); });
+  membership_->Register(Spec(), 0, [&](absl::StatusOr<GroupPlan> plan) { answer = plan.status(); });
   EXPECT_EQ(answer, absl::AbortedError("evicted by ada"));
   stream().Close(absl::CancelledError(""));
   timers_.Advance(absl::Seconds(1));
@@ -247,7 +247,7 @@ TEST_F(MembershipTest, AnswersItsRequestsWhenItIsExpelled) {
 TEST_F(MembershipTest, HandsOnARefusal) {
   BecomeAMember();
   absl::Status answer;
-  membership_->Register(Spec(), [&](absl::StatusOr<GroupPlan> plan) { answer = plan.status(); });
+  membership_->Register(Spec(), 0, [&](absl::StatusOr<GroupPlan> plan) { answer = plan.status(); });
   stream().Receive(
       Refused{Sent<RegisterGroup>()[0].request, absl::InvalidArgumentError("two shapes")});
   EXPECT_EQ(answer, absl::InvalidArgumentError("two shapes"));

@@ -275,9 +275,9 @@ TEST(ElasticMemoryTest, WhatIsHandedOverIsHeldOnceHoweverManyMembersThereAre) {
   GroupSpec state{"state/model", {{"w", DType::kF32, {100}}}, Reduction::kSum};
   state.policy = First{};
   const GroupRegistry groups(1, [](ServerIndex) { return uint64_t{1'200}; });
-  EXPECT_THAT(groups.Plan(state, 1000, /*shares_memory=*/false).status(), IsOk());
+  EXPECT_THAT(groups.Plan(state, 1000, {}).status(), IsOk());
   state.policy = Sync{};
-  ExpectError(groups.Plan(state, 1000, /*shares_memory=*/false).status(), kExhausted,
+  ExpectError(groups.Plan(state, 1000, {}).status(), kExhausted,
               {"1002 times its 400"});
 }
 
