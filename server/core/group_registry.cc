@@ -18,15 +18,16 @@ uint64_t EncodedBytes(const Encoding& encoding, const TensorSpec& tensor) {
   return codec == nullptr ? tensor.bytes() : EncodedSpanBytes(*codec, tensor.elements());
 }
 
+constexpr uint64_t kMostInMessage = 512 << 10;
+
 // On links that are slow beside a message's cost, what a step takes longer than its bytes
 // is some messages of each worker, which wait for each other: they are no longer than a
 // link takes in less than a millisecond, but not so short that headers count. A link that
 // is fast enough for others has not been measured well, and need not be.
 uint64_t MostInMessage(double link_rate) {
-  constexpr uint64_t kMost = 512 << 10;
   constexpr uint64_t kLeast = 28 << 10;
   constexpr double kSlow = 100e6, kSeconds = 0.8e-3;
-  if (link_rate <= 0 || link_rate >= kSlow) return kMost;
+  if (link_rate <= 0 || link_rate >= kSlow) return kMostInMessage;
   return std::max(kLeast, static_cast<uint64_t>(link_rate * kSeconds));
 }
 
@@ -35,7 +36,6 @@ uint64_t MostInMessage(double link_rate) {
 // of them to overlap those. In shared memory messages carry no payload, so that few large
 // chunks are best.
 uint32_t ChunkBytesFor(const GroupSpec& spec, size_t servers, const GroupRegistry::Path& path) {
-  constexpr uint64_t kUnit = 64 << 10, kSmallUnit = 4 << 10;
   uint64_t total = 0;
   uint64_t encoded = 0;  // one way, the longer one
   for (size_t t = 0; t < spec.tensors.size(); ++t) {
@@ -48,6 +48,7 @@ uint32_t ChunkBytesFor(const GroupSpec& spec, size_t servers, const GroupRegistr
   const uint64_t few = std::clamp<uint64_t>(total / servers / 4, 1 << 20, kMaxChunkBytes);
   uint64_t bytes = few;
   const uint64_t most = MostInMessage(path.link_rate);
+  const uint64_t unit = most < kMostInMessage ? 4 << 10 : 64 << 10;
   if (!path.shares_memory && encoded >= total) {
     // One server is near, more often than not.
     const uint64_t least = servers == 1 ? 128 << 10 : 64 << 10;
@@ -58,10 +59,8 @@ uint32_t ChunkBytesFor(const GroupSpec& spec, size_t servers, const GroupRegistr
     const uint64_t message =
         std::clamp<uint64_t>(encoded / servers / 32, std::min<uint64_t>(32 << 10, most), most);
     const double smaller = static_cast<double>(total) / static_cast<double>(encoded);
-    bytes =
-        std::min(few, static_cast<uint64_t>(static_cast<double>(message) * smaller) + kUnit / 2);
+    bytes = std::min(few, static_cast<uint64_t>(static_cast<double>(message) * smaller) + unit / 2);
   }
-  const uint64_t unit = bytes < kUnit ? kSmallUnit : kUnit;
   return static_cast<uint32_t>(bytes / unit * unit);
 }
 

@@ -49,12 +49,12 @@ TEST(GroupRegistryTest, OnASlowLinkNoMessageTakesLong) {
   const auto at = [](double link_rate) { return ChunkBytes({}, {}, {.link_rate = link_rate}); };
   EXPECT_EQ(at(1e9), 128 * kKiB);
   EXPECT_EQ(at(60e6), 44 * kKiB) << "46.9 KiB in 0.8 ms";
-  EXPECT_EQ(at(90e6), 64 * kKiB) << "70 KiB";
+  EXPECT_EQ(at(90e6), 68 * kKiB) << "70.3 KiB";
   EXPECT_EQ(at(25e6), 28 * kKiB);
   EXPECT_EQ(at(1), 28 * kKiB);
   EXPECT_EQ(ChunkBytes({}, {}, {.shares_memory = true, .link_rate = 25e6}), 1024 * kKiB);
-  EXPECT_EQ(ChunkBytes({Codec::kInt8}, {Codec::kInt8}, {.link_rate = 25e6}), 128 * kKiB)
-      << "33 KiB encoded";
+  EXPECT_EQ(ChunkBytes({Codec::kInt8}, {Codec::kInt8}, {.link_rate = 25e6}), 112 * kKiB)
+      << "28 KiB encoded";
 }
 
 TEST(GroupRegistryTest, LeavesASizeThatIsAskedForAsItIs) {
