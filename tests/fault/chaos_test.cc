@@ -103,6 +103,24 @@ TEST_F(JudgementTest, OtherRowsAreFound) {
   Step& step = *Views(300)[1];
   std::swap(step.rows[0], step.rows[1]);
   EXPECT_THAT(std::string(Replayed().status().message()), HasSubstr("worker-1 trained on rows"));
+  step.rows.clear();
+  EXPECT_THAT(std::string(Replayed().status().message()), HasSubstr("worker-1 trained on rows"));
+}
+
+// The epoch that ends deals the last rows of a pass to the worker that is lost, and nothing
+// to the others, who skip the step that the next epoch begins with.
+TEST_F(JudgementTest, WhoWasDealtNothingMaySkipTheFirstStepOfAnEpoch) {
+  Run({.dealt = true});
+  for (uint64_t number = 300; number <= 400; ++number) {
+    for (Step* step : Views(number)) step->epoch = 2;
+  }
+  EXPECT_EQ(*Replayed(), model_);
+  for (Step* step : Views(300)) {
+    step->rows.clear();
+    step->contributors.clear();
+  }
+  // What they were due is dealt at the end of the pass, one step later than it was.
+  EXPECT_THAT(std::string(Replayed().status().message()), HasSubstr("in step 376"));
 }
 
 }  // namespace
