@@ -66,7 +66,7 @@ def read_report(path):
 
 
 def profile(system, seconds, scratch):
-    """Milliseconds of processors' time for a step, by kind, and a step's own."""
+    """Milliseconds of processors' time for a step, by kind."""
     system.block(2)
     system.samples = conductor.Samples()
     system.block(2)
