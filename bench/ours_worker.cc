@@ -159,6 +159,6 @@ int main(int argc, char** argv) {
   // As ps-worker does.
   syncgrads::SetUpProcess();
   absl::ParseCommandLine(argc, argv);
-  syncgrads::ParkPollers(absl::GetFlag(FLAGS_pollers));
+  syncgrads::SetPollers(absl::GetFlag(FLAGS_pollers));
   return syncgrads::bench::Main();
 }

@@ -32,6 +32,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client/tuned_setting.h"
 #include "common/group.h"
 #include "common/ids.h"
 
@@ -69,9 +70,11 @@ struct ClientOptions {
   std::string congestion_control;
   // Whether settings are tried. Before the first step Register tries sizes for the
   // group's chunks, where the spec has none; all workers of the job must have it. In
-  // the first steps of the first group, numbers of connections are tried, each worker
-  // for itself. What turns out to be faster stays.
+  // the first steps of the first group, numbers of connections and sizes of the window
+  // of what is being sent are tried, each worker for itself, and then the program's own
+  // settings. What turns out to be faster stays.
   bool autotune = false;
+  std::vector<TunedSetting> tuned_settings;
   // Is told what autotune has found, on the thread that registers, or ends a step.
   std::function<void(const std::string&)> on_tuned;
   // Whether payloads go through shared memory to servers on this host.

@@ -6,20 +6,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/send_window.h"
 
 namespace syncgrads::client {
 
 DataPlane::DataPlane(Options options, Transport& transport, Timers& timers)
-    : options_(std::move(options)), transport_(transport), timers_(timers) {
-  const auto window = std::make_shared<SendWindow>(timers);
+    : options_(std::move(options)),
+      transport_(transport),
+      timers_(timers),
+      window_(std::make_shared<SendWindow>(timers)) {
   for (size_t s = 0; s < options_.servers.size(); ++s) {
     ServerLink::Options link;
     link.server = ServerIndex{static_cast<uint32_t>(s)};
     link.address = options_.servers[s];
     link.connections = options_.connections_per_server;
     link.hello = options_.hello;
-    link.window = window;
+    link.window = window_;
     link.lease = options_.lease;
     link.on_update = [this](const UpdateFrame& update, std::shared_ptr<const void> memory) {
       return OnUpdate(update, std::move(memory));

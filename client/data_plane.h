@@ -59,6 +59,8 @@ class DataPlane : public Outbox {
   void Start();
   // As ServerLink's, to each server.
   void SetConnections(int connections);
+  // As SendWindow's.
+  void SetSendMoment(absl::Duration moment) { window_->SetMoment(moment); }
   // The newest epoch's number, for the contributions from now on.
   void SetEpoch(uint64_t number) { epoch_.store(number); }
 
@@ -113,6 +115,7 @@ class DataPlane : public Outbox {
   Transport& transport_;
   const Timers& timers_;
   std::atomic<uint64_t> epoch_{0};
+  const std::shared_ptr<SendWindow> window_;
   std::vector<std::shared_ptr<ServerLink>> links_;
   // One for each server; empty if nothing is shared.
   std::vector<std::shared_ptr<MemoryLink>> memory_;

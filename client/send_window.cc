@@ -5,9 +5,6 @@
 namespace syncgrads::client {
 namespace {
 
-// What the network takes in this time may be handed over at once: short beside a step,
-// long beside the time that a thread needs to hand over the next message.
-constexpr absl::Duration kMoment = absl::Milliseconds(2);
 // How long the network is watched to know how fast it is.
 constexpr absl::Duration kWatch = absl::Milliseconds(10);
 
@@ -37,7 +34,7 @@ void SendWindow::GiveBack(size_t bytes) {
     taken_ -= bytes;
     passed_ += bytes;
     if (busy_ >= kWatch) {
-      const double moments = absl::FDivDuration(busy_, kMoment);
+      const double moments = absl::FDivDuration(busy_, moment_);
       room_ = std::max<size_t>(1, static_cast<size_t>(static_cast<double>(passed_) / moments));
       passed_ = 0;
       busy_ = absl::ZeroDuration();
@@ -53,6 +50,11 @@ void SendWindow::GiveBack(size_t bytes) {
     }
     if (next != nullptr) next->OnTurn();
   }
+}
+
+void SendWindow::SetMoment(absl::Duration moment) {
+  MutexLock lock(mutex_);
+  moment_ = moment;
 }
 
 void SendWindow::MeasureLocked() {

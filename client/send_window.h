@@ -34,6 +34,9 @@ class SendWindow {
  public:
   // Less than this goes past the line.
   static constexpr size_t kSmall = 16 << 10;
+  // What the network takes in this time may be handed over at once: short beside a
+  // step, long beside the time that a thread needs to hand over the next message.
+  static constexpr absl::Duration kMoment = absl::Milliseconds(2);
 
   // `timers` must outlive this object.
   explicit SendWindow(const Timers& timers) : timers_(timers) {}
@@ -44,12 +47,15 @@ class SendWindow {
   bool Take(const std::shared_ptr<Sender>& sender, size_t bytes);
   // Gives room back, and turns to those who wait; to be called without locks.
   void GiveBack(size_t bytes);
+  // Another time in place of kMoment, from the next measurement on.
+  void SetMoment(absl::Duration moment);
 
  private:
   void MeasureLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Timers& timers_;
   Mutex mutex_;
+  absl::Duration moment_ ABSL_GUARDED_BY(mutex_) = kMoment;
   // One more message may be taken while less than this is.
   size_t room_ ABSL_GUARDED_BY(mutex_) = 512 << 10;
   size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -286,12 +286,31 @@ absl::StatusOr<Group*> Session::Register(const GroupSpec& spec, absl::Duration t
   data_plane()->AwaitShared(std::min(deadline, timers_->Now() + kSharingPatience));
   MutexLock lock(mutex_);
   if (options_.autotune && !tuner_.has_value()) {
-    tuner_.emplace(options_.connections_per_server);
+    tuner_.emplace(TunedSettings());
     tuned_group_ = rounds->plan().id;
   }
   std::unique_ptr<Group>& group = groups_[spec.name];
   if (group == nullptr) group = std::make_unique<RegisteredGroup>(std::move(rounds), *this);
   return group.get();
+}
+
+std::vector<TunedSetting> Session::TunedSettings() {
+  std::vector<TunedSetting> settings = {
+      {"connections",
+       " to each server",
+       {options_.connections_per_server},
+       [this](int value) { data_plane()->SetConnections(value); }},
+      {"send window",
+       " ms",
+       {static_cast<int>(absl::ToInt64Milliseconds(SendWindow::kMoment))},
+       [this](int value) { data_plane()->SetSendMoment(absl::Milliseconds(value)); }}};
+  for (TunedSetting& setting : settings) {
+    for (const int value : {1, 2, 4}) {
+      if (value != setting.values.front()) setting.values.push_back(value);
+    }
+  }
+  settings.insert(settings.end(), options_.tuned_settings.begin(), options_.tuned_settings.end());
+  return settings;
 }
 
 bool Session::HasRegistered(absl::string_view group) const {
@@ -300,17 +319,15 @@ bool Session::HasRegistered(absl::string_view group) const {
 }
 
 void Session::OnStepEnded(GroupId group) {
-  int connections;
-  std::string found;
+  std::optional<StepTuner::Change> change;
   {
     MutexLock lock(mutex_);
     if (!tuner_.has_value() || group != tuned_group_) return;
-    if (!tuner_->StepEnded(timers_->Now())) return;
-    connections = tuner_->connections();
-    if (tuner_->done()) found = tuner_->ToString();
+    change = tuner_->StepEnded(timers_->Now());
   }
-  data_plane()->SetConnections(connections);
-  if (!found.empty() && options_.on_tuned) options_.on_tuned(found);
+  if (!change.has_value()) return;
+  change->use();
+  if (!change->found.empty() && options_.on_tuned) options_.on_tuned(change->found);
 }
 
 absl::StatusOr<void*> Session::AllocateGradients(size_t bytes) {

@@ -23,9 +23,9 @@
 #include "client/membership.h"
 #include "client/shared_buffers.h"
 #include "client/signals.h"
+#include "client/step_tuner.h"
 #include "client/timers.h"
 #include "client/transport.h"
-#include "client/tuner.h"
 #include "common/ids.h"
 #include "common/membership.h"
 #include "common/mutex.h"
@@ -122,6 +122,8 @@ class Session : public MembershipEvents {
   void Close(const absl::Status& status);
   // Where a group begins for this worker, if that is not where it begins for all.
   std::optional<Round> FirstRoundOf(GroupId group) const;
+  // Those that autotune tries, the program's own included.
+  std::vector<TunedSetting> TunedSettings();
   // Bytes a second, for a group that could be cut by it; 0: not known.
   double LinkRateFor(const GroupSpec& spec, absl::Time deadline);
 
@@ -152,7 +154,7 @@ class Session : public MembershipEvents {
   std::vector<std::shared_ptr<StateHandover>> handovers_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::unique_ptr<Group>, std::less<>> groups_ ABSL_GUARDED_BY(mutex_);
   // With autotune, by the steps of the group that was registered first.
-  std::optional<ConnectionTuner> tuner_ ABSL_GUARDED_BY(mutex_);
+  std::optional<StepTuner> tuner_ ABSL_GUARDED_BY(mutex_);
   GroupId tuned_group_ ABSL_GUARDED_BY(mutex_){};
 };
 

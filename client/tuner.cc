@@ -11,14 +11,6 @@ namespace {
 
 constexpr uint32_t kLeastChunkBytes = 64 << 10;
 
-bool IsBetter(absl::Duration step, absl::Duration than) {
-  return step < (1 - kTuningMargin) * than;
-}
-
-std::string Milliseconds(absl::Duration time) {
-  return absl::StrCat(absl::ToDoubleMilliseconds(absl::Trunc(time, absl::Microseconds(10))), " ms");
-}
-
 std::string Kibibytes(uint32_t bytes) { return absl::StrCat(bytes >> 10, " KiB"); }
 
 }  // namespace
@@ -27,6 +19,10 @@ absl::Duration Median(std::vector<absl::Duration> times) {
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
   return *middle;
+}
+
+std::string Milliseconds(absl::Duration time) {
+  return absl::StrCat(absl::ToDoubleMilliseconds(absl::Trunc(time, absl::Microseconds(10))), " ms");
 }
 
 std::string ChunkChoice::ToString() const {
@@ -55,49 +51,6 @@ absl::StatusOr<ChunkChoice> ChooseChunks(const TryChunks& try_chunks) {
     choice.best = twice;
   }
   return choice;
-}
-
-ConnectionTuner::ConnectionTuner(int usual) : candidates_{{usual, {}}} {
-  for (int connections : {1, 2, 4}) {
-    if (connections != usual) candidates_.push_back({connections, {}});
-  }
-}
-
-bool ConnectionTuner::StepEnded(absl::Time now) {
-  if (done_) return false;
-  if (last_.has_value() && step_of_turn_ > 0) {
-    candidates_[current_].steps.push_back(now - *last_);
-  }
-  last_ = now;
-  if (++step_of_turn_ < kStepsOfTurn) return false;
-  step_of_turn_ = 0;
-  if (++current_ == candidates_.size()) {
-    current_ = 0;
-    if (++turn_ == kTurns) Choose();
-  }
-  return true;
-}
-
-void ConnectionTuner::Choose() {
-  done_ = true;
-  for (size_t i = 1; i < candidates_.size(); ++i) {
-    if (IsBetter(Median(candidates_[i].steps), Median(candidates_[current_].steps))) current_ = i;
-  }
-}
-
-std::string ConnectionTuner::ToString() const {
-  const auto with = [](const Candidate& candidate) {
-    return absl::StrCat(candidate.connections, " to each server");
-  };
-  const Candidate& usual = candidates_.front();
-  const std::string usually =
-      absl::StrCat(with(usual), ", the default, takes ", Milliseconds(Median(usual.steps)));
-  if (current_ == 0) {
-    return absl::StrCat("connections: a step with ", usually, ", and no other was faster");
-  }
-  const Candidate& best = candidates_[current_];
-  return absl::StrCat("connections: a step with ", with(best), " takes ",
-                      Milliseconds(Median(best.steps)), "; with ", usually);
 }
 
 }  // namespace syncgrads::client

@@ -203,6 +203,6 @@ int main(int argc, char** argv) {
     std::cerr << "ps-server takes flags only; see --help" << std::endl;
     return 1;
   }
-  syncgrads::ParkPollers(absl::GetFlag(FLAGS_pollers));
+  syncgrads::SetPollers(absl::GetFlag(FLAGS_pollers));
   return syncgrads::server::Main(signals);
 }

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -17,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "client/tuned_setting.h"
 #include "common/clock.h"
 #include "common/process_setup.h"
 #include "third_party/grpc/pollers.h"
@@ -47,8 +49,9 @@ ABSL_FLAG(std::string, congestion_control, "",
           "TCP congestion control of those connections. Default: the kernel's.");
 ABSL_FLAG(
     bool, autotune, false,
-    "Try chunk sizes before the first step and numbers of connections in the first steps, and "
-    "go on with what is faster. All workers of the job must have it.");
+    "Try chunk sizes before the first step, and in the first steps numbers of connections and of "
+    "polling threads and sizes of the send window, and go on with what is faster. All workers of "
+    "the job must have it.");
 ABSL_FLAG(
     std::string, device, "cpu",
     "Where to compute: cpu; cuda: the CUDA device of this worker's local rank, modulo how many "
@@ -107,6 +110,24 @@ std::optional<T> ToStd(const absl::optional<T>& value) {
   return value.has_value() ? std::optional<T>(*value) : std::nullopt;
 }
 
+// Of `pollers` threads, of which autotune tries other numbers.
+syncgrads::TunedSetting PollersSetting(uint32_t pollers) {
+  const uint32_t most = syncgrads::MostPollers();
+  const uint32_t usual = std::min(pollers == 0 ? syncgrads::FewPollers() : pollers, most);
+  syncgrads::TunedSetting setting = {
+      "polling threads", "", {static_cast<int>(usual)}, [](int count) {
+        syncgrads::SetPollers(static_cast<uint32_t>(count));
+      }};
+  for (const uint32_t count : {1u, 2u, most}) {
+    const int value = static_cast<int>(count);
+    const std::vector<int>& values = setting.values;
+    if (std::find(values.begin(), values.end(), value) == values.end()) {
+      setting.values.push_back(value);
+    }
+  }
+  return setting;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -122,7 +143,7 @@ int main(int argc, char** argv) {
   // Both before any other thread is started.
   syncgrads::SetUpProcess();
   syncgrads::StopSignal stop;
-  syncgrads::ParkPollers(absl::GetFlag(FLAGS_pollers));
+  syncgrads::SetPollers(absl::GetFlag(FLAGS_pollers));
 
   syncgrads::WorkerOptions options;
   options.job = absl::GetFlag(FLAGS_job);
@@ -169,7 +190,9 @@ int main(int argc, char** argv) {
       syncgrads::RunWorkers(options, count,
                             {std::cout, isatty(STDOUT_FILENO) != 0, stop, syncgrads::Clock::Real(),
                              [](const char* name) -> const char* { return std::getenv(name); },
-                             syncgrads::NoExtensions(), syncgrads::CudaAccelerators()});
+                             syncgrads::NoExtensions(),
+                             syncgrads::CudaAccelerators(),
+                             {PollersSetting(absl::GetFlag(FLAGS_pollers))}});
   std::vector<int> codes;
   for (uint32_t i = 0; i < count; ++i) {
     const auto& [status, membership] = outcomes[i];

@@ -1,11 +1,11 @@
-// Chunk sizes and connections that are tried, over real servers: that all workers agree,
-// and that the results are what they should be meanwhile. Which setting is the fastest
-// is no matter here.
+// Settings that are tried, over real servers: that all workers agree on the size of
+// chunks, and that the results are what they should be meanwhile. Which setting is the
+// fastest is no matter here.
 
 #include <string>
 #include <vector>
 
-#include "client/tuner.h"
+#include "client/step_tuner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/workers.h"
@@ -14,6 +14,8 @@
 namespace syncgrads::testing {
 namespace {
 
+using ::testing::_;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kElements = 200000;
@@ -21,6 +23,7 @@ constexpr uint32_t kWorkers = 2;
 
 struct Tuned {
   std::unique_ptr<Client> client;
+  std::vector<int> used;  // of a setting of the program's own
   std::vector<std::string> found;
   Group* group = nullptr;
 };
@@ -39,6 +42,8 @@ void Start(Cluster& cluster, const GroupSpec& spec, std::vector<Tuned>& workers)
       options.world_size = kWorkers;
       options.shared_memory = false;
       options.autotune = true;
+      options.tuned_settings = {
+          {"own", "", {5, 6}, [&worker](int value) { worker.used.push_back(value); }}};
       options.on_tuned = [&worker](const std::string& line) { worker.found.push_back(line); };
       worker.client = std::make_unique<Client>(options);
       ASSERT_OK(worker.client->Join(kTimeout));
@@ -50,7 +55,7 @@ void Start(Cluster& cluster, const GroupSpec& spec, std::vector<Tuned>& workers)
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(AutotuneTest, AllWorkersAgreeOnASizeAndTrainOnWithAnyNumberOfConnections) {
+TEST(AutotuneTest, AllWorkersAgreeOnASizeAndTrainOnWithAnySettings) {
   Cluster cluster(2);
   const GroupSpec spec = {.name = "model", .tensors = {{"a", DType::kF32, {kElements}}}};
   std::vector<Tuned> workers;
@@ -64,8 +69,8 @@ TEST(AutotuneTest, AllWorkersAgreeOnASizeAndTrainOnWithAnyNumberOfConnections) {
   EXPECT_EQ(workers[0].group->spec().chunk_bytes, workers[1].group->spec().chunk_bytes);
   EXPECT_GE(workers[0].group->spec().chunk_bytes, 64u << 10);
 
-  constexpr int kSteps =
-      3 * client::ConnectionTuner::kTurns * client::ConnectionTuner::kStepsOfTurn + 5;
+  // Three numbers of connections, three windows, and two values of its own.
+  constexpr int kSteps = 8 * client::StepTuner::kTurns * client::StepTuner::kStepsOfTurn + 5;
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < kWorkers; ++rank) {
     threads.emplace_back([&worker = workers[rank], rank] {
@@ -77,8 +82,11 @@ TEST(AutotuneTest, AllWorkersAgreeOnASizeAndTrainOnWithAnyNumberOfConnections) {
         ASSERT_EQ(values.front(), static_cast<float>(step + 1));
         ASSERT_EQ(values.back(), static_cast<float>(step + 1));
       }
-      ASSERT_EQ(worker.found.size(), 2u);
+      ASSERT_EQ(worker.found.size(), 4u);
       EXPECT_THAT(worker.found[1], HasSubstr("connections: a step with "));
+      EXPECT_THAT(worker.found[2], HasSubstr("send window: a step with "));
+      EXPECT_THAT(worker.found[3], HasSubstr("own: a step with "));
+      EXPECT_THAT(worker.used, ElementsAre(6, 5, 6, 5, 6, _));
       EXPECT_OK(worker.client->Leave(kTimeout));
     });
   }

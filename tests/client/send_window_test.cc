@@ -74,6 +74,12 @@ TEST_F(SendWindowTest, OnAFastLinkAsManyAsItTakesInTwoMilliseconds) {
   EXPECT_EQ(CountRoom(), 40);
 }
 
+TEST_F(SendWindowTest, OrAsManyAsItTakesInAnotherTime) {
+  window_.SetMoment(absl::Milliseconds(4));
+  Pass(400, absl::Microseconds(50), NewSender("a"));
+  EXPECT_EQ(CountRoom(), 80);
+}
+
 TEST_F(SendWindowTest, TimeWithoutMessagesIsNoSignOfASlowLink) {
   const auto a = NewSender("a");
   for (int i = 0; i < 400; ++i) {

@@ -79,43 +79,5 @@ TEST(ChooseChunksTest, FailsAsATrialDoes) {
   EXPECT_EQ(ChooseChunks(path.Try()).status().code(), absl::StatusCode::kUnavailable);
 }
 
-// Makes steps that take so many milliseconds by number of connections, until the tuner is
-// done; the first of a turn takes ten times as long. Returns the numbers in the order in
-// which they had turns.
-std::vector<int> Tune(ConnectionTuner& tuner, std::map<int, double> ms) {
-  absl::Time now = absl::UnixEpoch();
-  std::vector<int> turns = {tuner.connections()};
-  bool first = true;
-  while (!tuner.done()) {
-    now += absl::Milliseconds(ms.at(tuner.connections()) * (first ? 10 : 1));
-    first = tuner.StepEnded(now);
-    if (first && !tuner.done()) turns.push_back(tuner.connections());
-  }
-  return turns;
-}
-
-TEST(ConnectionTunerTest, TakesTheFastestAfterTurns) {
-  ConnectionTuner tuner(2);
-  EXPECT_THAT(Tune(tuner, {{1, 30}, {2, 20}, {4, 15}}), ElementsAre(2, 1, 4, 2, 1, 4, 2, 1, 4));
-  EXPECT_EQ(tuner.connections(), 4);
-  EXPECT_EQ(tuner.ToString(),
-            "connections: a step with 4 to each server takes 15 ms; with 2 to each server, the "
-            "default, takes 20 ms");
-  EXPECT_FALSE(tuner.StepEnded(absl::UnixEpoch()));
-}
-
-TEST(ConnectionTunerTest, StaysWithTheUsualNumberUnlessAnotherIsClearlyFaster) {
-  ConnectionTuner tuner(2);
-  Tune(tuner, {{1, 19.5}, {2, 20}, {4, 25}});
-  EXPECT_EQ(tuner.connections(), 2);
-  EXPECT_THAT(tuner.ToString(), HasSubstr("no other was faster"));
-}
-
-TEST(ConnectionTunerTest, TriesANumberThatIsNoneOfItsOwn) {
-  ConnectionTuner tuner(3);
-  Tune(tuner, {{1, 9}, {2, 9}, {3, 5}, {4, 9}});
-  EXPECT_EQ(tuner.connections(), 3);
-}
-
 }  // namespace
 }  // namespace syncgrads::client

@@ -73,6 +73,8 @@ TEST(IrisTest, AutotuneSaysWhatItHasFound) {
   EXPECT_EQ(run->exit, ExitCode(0)) << run->output;
   EXPECT_THAT(run->output, HasSubstr("autotune: chunk size: a step in chunks of "));
   EXPECT_THAT(run->output, HasSubstr("autotune: connections: a step with "));
+  EXPECT_THAT(run->output, HasSubstr("autotune: send window: a step with "));
+  EXPECT_THAT(run->output, HasSubstr("autotune: polling threads: a step with "));
   EXPECT_THAT(run->output, HasSubstr("the 3 replicas are bit-identical"));
 }
 

@@ -21,18 +21,41 @@ struct Call {
 };
 
 // Never destroyed: the threads that are in it end with the process.
-struct Park {
-  bool open = false;
-  std::mutex mutex;
-  std::condition_variable opened;
-  // No channel at all: calls on it fail without a socket.
-  const std::shared_ptr<grpc::Channel> nowhere = grpc::CreateChannel("", nullptr);
-  grpc::GenericStub stub{nowhere};
-
-  void Stay() {
-    std::unique_lock<std::mutex> lock(mutex);
-    opened.wait(lock, [this] { return open; });
+class Park {
+ public:
+  // Keeps so many threads, no more and no fewer.
+  void Keep(uint32_t threads) {
+    uint32_t missing = 0;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      wanted_ = threads;
+      while (kept_ < wanted_) {
+        ++kept_;
+        ++missing;
+      }
+    }
+    changed_.notify_all();
+    for (; missing > 0; --missing) {
+      auto call = std::make_shared<Call>();
+      stub_.UnaryCall(&call->context, "/", grpc::StubOptions(), &call->request, &call->response,
+                      [this, call](const grpc::Status&) { Stay(); });
+    }
   }
+
+ private:
+  void Stay() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return kept_ > wanted_; });
+    --kept_;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint32_t wanted_ = 0;
+  uint32_t kept_ = 0;  // those on their way included
+  // No channel at all: calls on it fail without a socket.
+  const std::shared_ptr<grpc::Channel> nowhere_ = grpc::CreateChannel("", nullptr);
+  grpc::GenericStub stub_{nowhere_};
 };
 
 Park& ThePark() {
@@ -40,34 +63,24 @@ Park& ThePark() {
   return park;
 }
 
-// While it may be opened.
-std::atomic<Park*> closed_park{nullptr};
+std::atomic<bool> by_default{false};
 
 }  // namespace
 
-void ParkPollers(uint32_t left) {
-  const uint32_t processors = gpr_cpu_num_cores();
-  // As many as gRPC 1.51 starts.
-  const uint32_t threads = std::clamp(processors / 2, 2u, 16u);
-  const uint32_t first = left > 0 ? left : std::max(1u, processors / 4);
-  Park& park = ThePark();
-  if (left == 0) closed_park = &park;
-  for (uint32_t i = first; i < threads; ++i) {
-    auto call = std::make_shared<Call>();
-    park.stub.UnaryCall(&call->context, "/", grpc::StubOptions(), &call->request, &call->response,
-                        [&park, call](const grpc::Status&) { park.Stay(); });
-  }
+// As many as gRPC 1.51 starts.
+uint32_t MostPollers() { return std::clamp(gpr_cpu_num_cores() / 2, 2u, 16u); }
+
+uint32_t FewPollers() { return std::max(1u, gpr_cpu_num_cores() / 4); }
+
+void SetPollers(uint32_t count) {
+  const uint32_t polling = count == 0 ? FewPollers() : count;
+  ThePark().Keep(MostPollers() - std::min(polling, MostPollers()));
+  by_default = count == 0;
 }
 
 void UnparkPollers() {
-  if (closed_park.load(std::memory_order_relaxed) == nullptr) return;
-  Park* const park = closed_park.exchange(nullptr);
-  if (park == nullptr) return;
-  {
-    std::lock_guard<std::mutex> lock(park->mutex);
-    park->open = true;
-  }
-  park->opened.notify_all();
+  if (!by_default.load(std::memory_order_relaxed)) return;
+  if (by_default.exchange(false)) ThePark().Keep(0);
 }
 
 }  // namespace syncgrads

@@ -13,12 +13,17 @@
 
 namespace syncgrads {
 
-// From here on at most `left` threads poll; 0: one for each four processors, at least one.
-// For the main functions of our programs, once; a library does not decide this for its
-// host. No callback may then wait for another one.
-void ParkPollers(uint32_t left);
+// How many there are where none is kept.
+uint32_t MostPollers();
+// How many poll if 0 is asked for: one for each four processors, at least one.
+uint32_t FewPollers();
 
-// Where the number was not given, all of them poll again, for good: payloads come over the
+// From here on `count` threads poll, or all; 0: FewPollers. No callback may then wait for
+// another one. For the main functions of our programs; a library does not decide this for
+// its host. Thread-safe.
+void SetPollers(uint32_t count);
+
+// Where SetPollers was last told 0, all of them poll again: payloads come over the
 // network, and reading one takes longer than waking another thread. Thread-safe.
 void UnparkPollers();
 

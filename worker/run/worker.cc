@@ -257,6 +257,7 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const Device
   TellTuned tell_tuned;
   ClientOptions tuned = client_options;
   tuned.autotune = options.autotune && Trains(options);
+  tuned.tuned_settings = surroundings.tuned_settings;
   tuned.on_tuned = [&tell_tuned](const std::string& found) {
     if (tell_tuned) tell_tuned(found);
   };

@@ -8,9 +8,11 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/tuned_setting.h"
 #include "common/clock.h"
 #include "worker/nn/accelerators.h"
 #include "worker/run/stop_signal.h"
@@ -67,6 +69,8 @@ struct WorkerSurroundings {
   const Extensions& extensions = NoExtensions();
   // What --device can choose from besides the processor.
   const Accelerators& accelerators = NoAccelerators();
+  // The process's own, for --autotune.
+  std::vector<TunedSetting> tuned_settings = {};
 };
 
 // What became of a worker.

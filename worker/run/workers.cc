@@ -30,10 +30,16 @@ std::vector<WorkerOutcome> RunWorkers(const WorkerOptions& options, uint32_t cou
   for (uint32_t i = 0; i < count; ++i) {
     threads.emplace_back([&, i] {
       PrefixedLines lines(absl::StrCat("[worker ", i, "] "), surroundings.out, mutex);
-      outcomes[i] =
-          RunWorker(OptionsOf(i, count, options),
-                    {lines, /*out_is_terminal=*/false, surroundings.stop, surroundings.clock,
-                     surroundings.getenv, surroundings.extensions, surroundings.accelerators});
+      WorkerSurroundings own = {lines,
+                                /*out_is_terminal=*/false,
+                                surroundings.stop,
+                                surroundings.clock,
+                                surroundings.getenv,
+                                surroundings.extensions,
+                                surroundings.accelerators};
+      // What all of them share, one of them tries.
+      if (i == 0) own.tuned_settings = surroundings.tuned_settings;
+      outcomes[i] = RunWorker(OptionsOf(i, count, options), own);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -1,10 +1,8 @@
 #include "third_party/grpc/pollers.h"
 
-#include <grpc/support/cpu.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -44,35 +42,52 @@ void RunCallbacks(size_t calls, const std::function<void()>& body) {
   changed.wait(lock, [&] { return done == calls; });
 }
 
-TEST(PollersTest, FewRunCallbacksUntilTheOthersAreLetOut) {
-  const size_t processors = gpr_cpu_num_cores();
-  const size_t all = std::clamp<size_t>(processors / 2, 2, 16);
-  // All threads are there before some are parked.
-  RunCallbacks(100, [] {});
-  ParkPollers(0);
-
+// How many threads run callbacks at the same time: each holds its thread until there
+// are `expected`.
+bool SoManyPoll(size_t expected) {
   std::mutex mutex;
   std::condition_variable changed;
-  // Those to be parked may be busy yet.
-  RunCallbacks(100, [] {});
+  size_t inside = 0;
+  bool met = true;
+  RunCallbacks(expected, [&] {
+    std::unique_lock<std::mutex> lock(mutex);
+    ++inside;
+    changed.notify_all();
+    met &= changed.wait_for(lock, std::chrono::seconds(30), [&] { return inside == expected; });
+  });
+  return met;
+}
+
+size_t ThreadsOfManyCallbacks() {
+  std::mutex mutex;
   std::set<std::thread::id> threads;
+  // Those to be kept may be busy yet.
+  RunCallbacks(100, [] {});
   RunCallbacks(1000, [&] {
     std::lock_guard<std::mutex> lock(mutex);
     threads.insert(std::this_thread::get_id());
   });
-  EXPECT_LE(threads.size(), std::max<size_t>(1, processors / 4));
+  return threads.size();
+}
 
+TEST(PollersTest, AsManyPollAsAreAskedFor) {
+  // All threads are there before some are kept.
+  RunCallbacks(100, [] {});
+  EXPECT_TRUE(SoManyPoll(MostPollers()));
+
+  SetPollers(1);
+  EXPECT_EQ(ThreadsOfManyCallbacks(), 1u);
+  UnparkPollers();  // a number was given
+  EXPECT_EQ(ThreadsOfManyCallbacks(), 1u);
+  SetPollers(MostPollers() + 1);
+  EXPECT_TRUE(SoManyPoll(MostPollers()));
+}
+
+TEST(PollersTest, FewPollUntilTheOthersAreLetOut) {
+  SetPollers(0);
+  EXPECT_LE(ThreadsOfManyCallbacks(), FewPollers());
   UnparkPollers();
-  // Each holds a thread until there is one for all of them.
-  size_t inside = 0;
-  bool met = true;
-  RunCallbacks(all, [&] {
-    std::unique_lock<std::mutex> lock(mutex);
-    ++inside;
-    changed.notify_all();
-    met &= changed.wait_for(lock, std::chrono::seconds(30), [&] { return inside == all; });
-  });
-  EXPECT_TRUE(met);
+  EXPECT_TRUE(SoManyPoll(MostPollers()));
   UnparkPollers();  // nobody is left to be let out
 }
 
