@@ -159,7 +159,7 @@ class GrpcServer : public Server {
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
     builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
-    // As the client does, and for the same reason: a fixed window.
+    // As the client does, and for the same reason: a small window.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20);
