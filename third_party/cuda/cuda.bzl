@@ -18,7 +18,7 @@ _OPTIONS = [
     "--extended-lambda",
     "--expt-relaxed-constexpr",
     "--fmad=false",
-    "-Xcompiler=-fPIC,-Wall,-Werror",
+    "-Xcompiler=-fPIC,-Wall,-Werror,-ffp-contract=off",
     "-DSYNCGRADS_CUDA_VERSION=" + CUDA_VERSION,  # another toolkit compiles anew
 ]
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "common/update_rule.h"
 #include "worker/nn/activation.h"
 #include "worker/nn/device_memory.h"
 #include "worker/nn/loss_kind.h"
@@ -89,6 +90,12 @@ class Device {
                           const double* targets, double divisor, double* losses, T* gradient) = 0;
   // *sum += factor * (all of `values`)
   virtual void AddUp(int64_t count, double factor, const double* values, double* sum) = 0;
+
+  // An update of `count` parameters and their slots, in place, with the bits of
+  // ApplyUpdate, by a rule that needs no norms; both are in common/optim. `step` is at
+  // least 1, `slots` are as many as the rule has.
+  virtual void Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient,
+                      T* values, T* const* slots) = 0;
 
   // Cross-correlation: `weights` are [outputs, channels, height, width].
   virtual void Convolve(const Window& window, int64_t samples, int64_t outputs, const T* input,

@@ -16,8 +16,8 @@
 
 namespace syncgrads {
 
-// An array twice: on the host, where files, optimizers and the service read and
-// write it, and on the device, where layers do. Where the device's memory is the
+// An array twice: on the host, where files and the service read and write it, and on
+// the device, where layers and most optimizers do. Where the device's memory is the
 // host's, both are one. Neither follows the other by itself.
 //
 // Not thread-safe.
@@ -62,10 +62,20 @@ struct Parameter {
   void Upload() {
     if (mirror_ != nullptr) mirror_->memory.UploadPinned(values.data(), bytes(), device_values());
   }
-  // From the device's gradient to the host's.
+  // Likewise the gradient.
+  void UploadGradient() {
+    if (mirror_ != nullptr) {
+      mirror_->memory.UploadPinned(gradient.data(), bytes(), device_gradient());
+    }
+  }
+  // From the device's gradient, or values, to the host's.
   DeviceMemory::Download QueueGradient() {
     if (mirror_ == nullptr) return {};
     return mirror_->memory.QueueDownload(device_gradient(), bytes(), gradient.data());
+  }
+  DeviceMemory::Download QueueValues() {
+    if (mirror_ == nullptr) return {};
+    return mirror_->memory.QueueDownload(device_values(), bytes(), values.data());
   }
   // From the device's values to the host's. Errors: as DeviceMemory::DownloadNow.
   absl::Status Fetch() {

@@ -13,11 +13,6 @@
 namespace syncgrads {
 namespace {
 
-template <typename T>
-absl::Span<std::byte> BytesOf(HostMatrix<T>& values) {
-  return absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(T));
-}
-
 // More than any batch has parts: numbers the parts of all steps.
 constexpr uint64_t kMaxParts = uint64_t{1} << 32;
 
@@ -62,6 +57,7 @@ absl::Status Trainer<T>::Train() {
   options_.progress->Started(plan_);
   absl::Status trained = competes() ? Compete() : TrainTogether();
   if (trained.ok()) trained = KeepLastStep();
+  if (trained.ok()) trained = FetchValues();
   if (trained.ok() || absl::IsCancelled(trained)) FinishCheckpoints();
   SYNCGRADS_RETURN_IF_ERROR(trained);
   if (options_.event_log != nullptr) {
@@ -137,7 +133,11 @@ absl::StatusOr<std::optional<double>> Trainer<T>::ComputeGradient(const std::vec
   SYNCGRADS_ASSIGN_OR_RETURN(const double divisor, DivisorOf(rows));
   downloads_.clear();  // of a batch that was given up
   double loss = 0;
-  for (const Parameter<T>* parameter : model_->parameters()) loss += Penalty(loss_, *parameter);
+  // Servers may give new parameters as soon as gradients are pushed. Those that the
+  // device makes are on their way until then.
+  if (optimizes_on_servers()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(loss, FindPenalty());
+  }
   SYNCGRADS_RETURN_IF_ERROR(ReadAhead(rows));
   pushed_.assign(tensors_.size(), false);
   try {
@@ -153,7 +153,20 @@ absl::StatusOr<std::optional<double>> Trainer<T>::ComputeGradient(const std::vec
     SYNCGRADS_RETURN_IF_ERROR(SkipRest(rows, "to compute its gradient"));
     return std::optional<double>();
   }
+  if (!optimizes_on_servers()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const double penalty, FindPenalty());
+    loss = penalty + loss;
+  }
   return std::optional<double>(loss);
+}
+
+template <typename T>
+absl::StatusOr<double> Trainer<T>::FindPenalty() {
+  if (loss_.l2 == 0) return 0.0;
+  SYNCGRADS_RETURN_IF_ERROR(FetchValues());
+  double penalty = 0;
+  for (const Parameter<T>* parameter : model_->parameters()) penalty += Penalty(loss_, *parameter);
+  return penalty;
 }
 
 template <typename T>
@@ -304,6 +317,7 @@ absl::Status Trainer<T>::CallBack(std::optional<double> loss) {
   const std::vector<StepCallback>& callbacks = options_.extensions->after_step;
   if (callbacks.empty()) return absl::OkStatus();
   const auto save = [this](const std::string& path) {
+    SYNCGRADS_RETURN_IF_ERROR(FetchValues());
     return SaveModel(*model_, data_.classes, job_.name(), path);
   };
   const MadeStep made = {steps_, plan_.steps, loss, team_.rank(), team_.world_size(), save};
@@ -312,7 +326,34 @@ absl::Status Trainer<T>::CallBack(std::optional<double> loss) {
 }
 
 template <typename T>
+absl::Status Trainer<T>::Apply(absl::Span<const size_t> parameters) {
+  SYNCGRADS_RETURN_IF_ERROR(optimizer_->Apply(parameters));
+  // What the host reads in every step comes beside the next forward pass.
+  if (job_.has_elastic() && !trains_alone()) {
+    optimizer_->BeginFetch();
+  } else if (loss_.l2 != 0) {
+    optimizer_->BeginFetchValues();
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status Trainer<T>::FetchValues() {
+  return optimizer_ == nullptr ? absl::OkStatus() : optimizer_->FetchValues();
+}
+
+template <typename T>
+absl::Status Trainer<T>::FetchState() {
+  if (optimizer_ != nullptr) SYNCGRADS_RETURN_IF_ERROR(optimizer_->Fetch());
+  return model_->FetchStates();
+}
+
+template <typename T>
 absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optional<double> loss) {
+  // A newcomer is given it while the others wait for the step.
+  if (job_.has_elastic() && optimizer_ != nullptr) {
+    SYNCGRADS_RETURN_IF_ERROR(optimizer_->Fetch());
+  }
   const uint64_t step = group_->step();
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Contributors> contributors,
                              group_->WaitStep(options_.step_timeout));
@@ -320,20 +361,17 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
   // More than one for a worker that was late, whom the others have left behind.
   const uint64_t made = group_->step() - step;
   rounds_ = group_->step() - 1;
-  const bool applies = optimizer_.has_value() && !makes_local_steps();
-  if (applies) {
+  if (optimizer_ == nullptr || makes_local_steps()) {
+    for (Parameter<T>* parameter : model_->parameters()) parameter->Upload();
+  } else {
     ClipGradients(contributors);
     optimizer_->SetRateFactor(RateFactor(job_.schedule(), steps_, team_.world_size()));
-  }
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    Parameter<T>& parameter = *model_->parameters()[i];
-    if (applies) {
-      // What nobody had a gradient for stays as it is.
-      if (contributors[ToNumber(tensors_[i])].most == 0) continue;
-      SYNCGRADS_RETURN_IF_ERROR(
-          optimizer_->Apply(tensors_[i], BytesOf(parameter.gradient), BytesOf(parameter.values)));
+    // What nobody had a gradient for stays as it is.
+    std::vector<size_t> with_gradients;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (contributors[ToNumber(tensors_[i])].most > 0) with_gradients.push_back(i);
     }
-    parameter.Upload();
+    SYNCGRADS_RETURN_IF_ERROR(Apply(with_gradients));
   }
   // Local steps have been counted one by one.
   if (!makes_local_steps()) steps_ += made;

@@ -16,7 +16,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/client.h"
-#include "client/local_optimizer.h"
 #include "common/clock.h"
 #include "proto/job.pb.h"
 #include "worker/checkpoint/checkpoint_schedule.h"
@@ -32,6 +31,7 @@
 #include "worker/train/evaluation.h"
 #include "worker/train/event_log.h"
 #include "worker/train/extensions.h"
+#include "worker/train/model_optimizer.h"
 #include "worker/train/progress.h"
 #include "worker/train/resume.h"
 #include "worker/train/step_guard.h"
@@ -127,10 +127,11 @@ class Trainer {
   absl::Status Train();
 
   // The state after the last step that was made, which stands also after Train has
-  // failed; nothing if the servers have a part of it. Of the states that are each
-  // worker's own it has this one's.
+  // failed; nothing if the servers have a part of it, or the device has failed. Of the
+  // states that are each worker's own it has this one's.
   std::optional<Snapshot> KeepState();
 
+  // What it has on the host is what Train has made of it when that has succeeded.
   Model<T>& model() { return *model_; }
   const Loss& loss() const { return loss_; }
   const TrainingPlan& plan() const { return plan_; }
@@ -174,6 +175,9 @@ class Trainer {
   // ResultOf, or the parameters' values.
   std::vector<void*> Results();
   std::vector<void*> Values();
+  // Gives the host what the device has: parameters; all of what is kept or handed on.
+  absl::Status FetchValues();
+  absl::Status FetchState();
   // Between what the optimizer and the trainer count, and counters_.
   void SaveCounters();
   void RestoreCounters();
@@ -205,6 +209,10 @@ class Trainer {
   // as it is there, unless the whole gradient has to be there first. Returns the loss;
   // none if there was no memory, and what was not pushed has been skipped.
   absl::StatusOr<std::optional<double>> ComputeGradient(const std::vector<RowId>& rows);
+  // What the loss has besides the batch's.
+  absl::StatusOr<double> FindPenalty();
+  // Updates these parameters by the gradients that the host has.
+  absl::Status Apply(absl::Span<const size_t> parameters);
   // Applies this worker's own gradient to its parameters, unless it is no good, which
   // false says.
   absl::StatusOr<bool> ApplyAlone();
@@ -305,7 +313,7 @@ class Trainer {
   bool is_last_ = false;
   bool finished_ = false;
   // Unless the servers optimize.
-  std::optional<LocalOptimizer> optimizer_;
+  std::unique_ptr<ModelOptimizer<T>> optimizer_;
   StepGuard guard_;
   // Of the step under way, by parameter.
   std::vector<bool> pushed_;

@@ -113,7 +113,7 @@ absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
   const bool scheduled = schedule_->IsDue(steps_, options_.clock->Now());
   NoteCheckpoint();
   kept_step_ = steps_;
-  SYNCGRADS_RETURN_IF_ERROR(model_->FetchStates());
+  SYNCGRADS_RETURN_IF_ERROR(FetchState());
   // Both are done by all workers, whoever writes.
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> states, GatherStates());
   const bool writes = outcome.members.front() == team_.name();
@@ -268,9 +268,10 @@ absl::StatusOr<OptimizerState> Trainer<T>::OptimizerStateOf(const Snapshot& snap
 template <typename T>
 std::optional<Snapshot> Trainer<T>::KeepState() {
   // After a competition's steps alone, workers are at different places.
-  if (has_parameters_on_servers() || competes() || !model_->FetchStates().ok()) {
-    return std::nullopt;
-  }
+  if (has_parameters_on_servers() || competes()) return std::nullopt;
+  // What there was no room for has changed nothing.
+  device_->memory().ForgetExhaustion();
+  if (!FetchState().ok()) return std::nullopt;
   return TakeSnapshot({});
 }
 

@@ -108,6 +108,7 @@ template <typename T>
 absl::Status Trainer<T>::CheckReplicas() {
   const uint64_t every = job_.check_replicas_every();
   if (every == 0 || steps_ % every != 0) return absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(FetchValues());
   SYNCGRADS_ASSIGN_OR_RETURN(const ReplicaCheck check,
                              CompareReplicas(model_->parameters(), team_));
   if (check.identical()) return absl::OkStatus();

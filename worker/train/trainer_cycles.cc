@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -15,11 +17,6 @@
 
 namespace syncgrads {
 namespace {
-
-template <typename T>
-absl::Span<std::byte> BytesOf(HostMatrix<T>& values) {
-  return absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(T));
-}
 
 // What a worker's model is worth: of equals, the one of the lowest rank is the best.
 absl::StatusOr<uint32_t> FindBest(double loss, Team& team) {
@@ -71,17 +68,15 @@ absl::StatusOr<bool> Trainer<T>::ApplyAlone() {
   if (!admitted) return false;
   // Its own is all that there is.
   ClipGradients(std::vector<Contributors>(tensors_.size(), Contributors{.most = 1}));
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    Parameter<T>& parameter = *model_->parameters()[i];
-    SYNCGRADS_RETURN_IF_ERROR(
-        optimizer_->Apply(tensors_[i], BytesOf(parameter.gradient), BytesOf(parameter.values)));
-    parameter.Upload();
-  }
+  std::vector<size_t> all(tensors_.size());
+  std::iota(all.begin(), all.end(), 0);
+  SYNCGRADS_RETURN_IF_ERROR(Apply(all));
   return true;
 }
 
 template <typename T>
 absl::Status Trainer<T>::TrainCycle() {
+  SYNCGRADS_RETURN_IF_ERROR(FetchValues());
   began_with_.resize(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i) began_with_[i] = model_->parameters()[i]->values;
   std::vector<RowId> rows;
@@ -92,6 +87,7 @@ absl::Status Trainer<T>::TrainCycle() {
   }
   guard_.Begin(steps_);
   // The results are written where the device may still be reading the parameters.
+  SYNCGRADS_RETURN_IF_ERROR(FetchValues());
   SYNCGRADS_RETURN_IF_ERROR(device_->memory().Finish());
   if (rows.empty()) {
     SYNCGRADS_RETURN_IF_ERROR(SkipBatch());
@@ -142,8 +138,9 @@ absl::Status Trainer<T>::TakeBestState() {
   SYNCGRADS_ASSIGN_OR_RETURN(const Evaluation mine, Evaluate("best/mine", *model_, loss_, data_,
                                                              held_out, alone, SkippedImages()));
   SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t best, FindBest(mine.loss, team_));
-  SYNCGRADS_RETURN_IF_ERROR(model_->FetchStates());
+  SYNCGRADS_RETURN_IF_ERROR(FetchState());
   SYNCGRADS_RETURN_IF_ERROR(team_.BroadcastAll("best/state", WholeState(), best));
+  optimizer_->UploadSlots();
   SYNCGRADS_RETURN_IF_ERROR(model_->Upload());
   // Its own place in its own rows it keeps.
   counters_[0] = static_cast<int64_t>(steps_);

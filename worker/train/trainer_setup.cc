@@ -128,6 +128,7 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
   if (file.has_elastic()) {
     SYNCGRADS_RETURN_IF_ERROR(trainer->ShareState());
   }
+  if (trainer->optimizer_ != nullptr) trainer->optimizer_->UploadSlots();
   SYNCGRADS_RETURN_IF_ERROR(trainer->model_->Upload());
   if (options.event_log != nullptr) {
     options.event_log->Begins(trainer->group_->step(), team.is_newcomer());
@@ -218,7 +219,8 @@ absl::Status Trainer<T>::Register() {
   }
   counters_.resize(1 + tensors_.size());
   if (optimizes_on_servers()) return absl::OkStatus();
-  SYNCGRADS_ASSIGN_OR_RETURN(optimizer_, LocalOptimizer::Create(optimizer, spec.tensors));
+  SYNCGRADS_ASSIGN_OR_RETURN(optimizer_,
+                             ModelOptimizer<T>::Create(optimizer, *device_, model_->parameters()));
   return absl::OkStatus();
 }
 
@@ -269,8 +271,8 @@ template <typename T>
 std::vector<NamedTensor> Trainer<T>::SlotTensors() {
   std::vector<NamedTensor> state;
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    for (int slot = 0; optimizer_.has_value() && slot < optimizer_->slots(); ++slot) {
-      state.push_back({SlotSpec(i, slot), optimizer_->slot(tensors_[i], slot).data()});
+    for (int slot = 0; optimizer_ != nullptr && slot < optimizer_->slots(); ++slot) {
+      state.push_back({SlotSpec(i, slot), optimizer_->slot(i, slot)});
     }
   }
   return state;
@@ -295,16 +297,16 @@ absl::Status Trainer<T>::ShareState() {
 template <typename T>
 void Trainer<T>::SaveCounters() {
   counters_[0] = static_cast<int64_t>(steps_);
-  for (size_t i = 0; optimizer_.has_value() && i < tensors_.size(); ++i) {
-    counters_[1 + i] = static_cast<int64_t>(optimizer_->updates(tensors_[i]));
+  for (size_t i = 0; optimizer_ != nullptr && i < tensors_.size(); ++i) {
+    counters_[1 + i] = static_cast<int64_t>(optimizer_->updates(i));
   }
 }
 
 template <typename T>
 void Trainer<T>::RestoreCounters() {
   steps_ = static_cast<uint64_t>(counters_[0]);
-  for (size_t i = 0; optimizer_.has_value() && i < tensors_.size(); ++i) {
-    optimizer_->set_updates(tensors_[i], static_cast<uint64_t>(counters_[1 + i]));
+  for (size_t i = 0; optimizer_ != nullptr && i < tensors_.size(); ++i) {
+    optimizer_->set_updates(i, static_cast<uint64_t>(counters_[1 + i]));
   }
 }
 

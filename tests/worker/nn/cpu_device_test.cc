@@ -40,5 +40,11 @@ TEST_P(CpuDeviceTest, ProductsOfAnySizeAgreeWithAPlainLoop) {
   ExpectProductsAgreeWithAPlainLoop(device_);
 }
 
+TEST_P(CpuDeviceTest, UpdatesHaveTheSameBitsOnAnyNumberOfThreads) {
+  ExpectUpdatesHaveTheBitsOfTheHost(device_);
+  CpuDevice<double> doubles(GetParam());
+  ExpectUpdatesHaveTheBitsOfTheHost(doubles);
+}
+
 }  // namespace
 }  // namespace syncgrads

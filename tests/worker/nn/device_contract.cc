@@ -4,7 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <random>
 
+#include "absl/strings/str_cat.h"
+#include "common/optim/optimizer.h"
+#include "common/optim/update.h"
+#include "tests/common/kernels/awkward.h"
 #include "tests/worker/nn/layer_reference.h"
 #include "worker/base/random.h"
 #include "worker/nn/device_matrix.h"
@@ -75,7 +81,98 @@ double Dot(const Numbers& a, const Numbers& b) {
   return sum;
 }
 
+std::vector<Optimizer> RulesWithoutNorms() {
+  return {Sgd{.learning_rate = 0.1},
+          Sgd{.learning_rate = 0.1, .weight_decay = 0.01},
+          Momentum{.learning_rate = 0.1},
+          Momentum{.learning_rate = 0.1, .weight_decay = 0.01},
+          Nesterov{.learning_rate = 0.1},
+          Nesterov{.learning_rate = 0.1, .weight_decay = 0.01},
+          RmsProp{},
+          Adagrad{},
+          Adam{},
+          AdamW{},
+          AdamW{.weight_decay = 0},
+          Lion{.learning_rate = 0.01},
+          Lion{.learning_rate = 0.01, .weight_decay = 0.1}};
+}
+
+template <typename T>
+class DeviceArray {
+ public:
+  DeviceArray(Device<T>& device, const Bytes& bytes)
+      : values_(device.memory(), 1, static_cast<int64_t>(bytes.size() / sizeof(T))) {
+    device.memory().Upload(bytes.data(), bytes.size(), values_.data());
+  }
+  T* data() { return values_.data(); }
+
+  testing::AssertionResult Has(const Bytes& bytes) {
+    Matrix<T> fetched;
+    const absl::Status status = values_.Fetch(fetched);
+    if (!status.ok()) return testing::AssertionFailure() << status;
+    return SameBits(DTypeOf<T>::value, reinterpret_cast<const std::byte*>(fetched.data()),
+                    bytes.data(), static_cast<size_t>(fetched.size()));
+  }
+
+ private:
+  DeviceMatrix<T> values_;
+};
+
+// Numbers as they are in training, or awkward ones.
+template <typename T>
+Bytes SomeNumbers(size_t count, bool awkward, std::mt19937_64& random) {
+  if (awkward) return AwkwardElements(DTypeOf<T>::value, count, 0, random);
+  Bytes bytes(count * sizeof(T), 0);
+  for (size_t i = 0; i < count; ++i) {
+    const T value = static_cast<T>(std::normal_distribution<double>(0, 0.1)(random));
+    std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+  }
+  return bytes;
+}
+
 }  // namespace
+
+template <typename T>
+void ExpectUpdatesHaveTheBitsOfTheHost(Device<T>& device) {
+  constexpr uint64_t kSteps = 6;
+  std::mt19937_64 random(20);
+  for (const Optimizer& rule : RulesWithoutNorms()) {
+    // The largest is cut for several threads of a processor.
+    for (const size_t count : {1, 3, 257, 40001}) {
+      for (const bool awkward : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(ToString(rule), ", ", count, " of ", sizeof(T), " bytes",
+                                  awkward ? ", awkward" : ""));
+        Bytes values = SomeNumbers<T>(count, awkward, random);
+        std::vector<Bytes> slots;
+        for (int s = 0; s < SlotCount(rule); ++s) slots.emplace_back(values.size(), 0);
+        DeviceArray<T> values_there(device, values);
+        std::vector<DeviceArray<T>> slots_there;
+        std::vector<T*> slots_at;
+        std::vector<std::byte*> bytes;
+        for (Bytes& slot : slots) {
+          slots_there.emplace_back(device, slot);
+          slots_at.push_back(slots_there.back().data());
+          bytes.push_back(slot.data());
+        }
+        const std::vector<const std::byte*> old(bytes.begin(), bytes.end());
+        for (uint64_t step = 1; step <= kSteps; ++step) {
+          const Bytes gradient = SomeNumbers<T>(count, awkward, random);
+          DeviceArray<T> gradient_there(device, gradient);
+          device.Update(rule, step, static_cast<int64_t>(count), gradient_there.data(),
+                        values_there.data(), slots_at.data());
+          ApplyUpdate(rule, DTypeOf<T>::value, step, gradient.data(), count, values.data(),
+                      values.data(), old, bytes);
+        }
+        EXPECT_TRUE(values_there.Has(values));
+        for (size_t s = 0; s < slots.size(); ++s) {
+          EXPECT_TRUE(slots_there[s].Has(slots[s])) << "slot " << s;
+        }
+      }
+    }
+  }
+}
+template void ExpectUpdatesHaveTheBitsOfTheHost(Device<float>&);
+template void ExpectUpdatesHaveTheBitsOfTheHost(Device<double>&);
 
 std::vector<ConvolutionSize> ConvolutionSizes() {
   return {// A block of windows spans many samples; one is a part of a sample.

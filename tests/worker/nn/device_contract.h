@@ -31,6 +31,11 @@ void ExpectSumsOfManyRowsAreExact(Device<float>& device);
 // factors to, relative to them.
 void ExpectProductsAgreeWithAPlainLoop(Device<float>& device, double error = 0);
 
+// Of every rule that needs no norms, of ordinary numbers and of what a processor may trip
+// over: parameters and slots have the bits of ApplyUpdate. T is float or double.
+template <typename T>
+void ExpectUpdatesHaveTheBitsOfTheHost(Device<T>& device);
+
 }  // namespace syncgrads
 
 #endif  // SYNCGRADS_TESTS_WORKER_NN_DEVICE_CONTRACT_H_

@@ -1,8 +1,12 @@
 #include "worker/nn/cpu/cpu_device.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
+#include "common/dtype.h"
+#include "common/optim/optimizer.h"
+#include "common/optim/update.h"
 #include "worker/base/split_mix.h"
 
 namespace syncgrads {
@@ -191,6 +195,23 @@ void CpuDevice<T>::AddUp(int64_t count, double factor, const double* values, dou
   double total = 0;
   for (int64_t i = 0; i < count; ++i) total += values[i];
   *sum += factor * total;
+}
+
+// Where it is cut changes no bit.
+template <typename T>
+void CpuDevice<T>::Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient,
+                          T* values, T* const* slots) {
+  const size_t slot_count = static_cast<size_t>(SlotCount(rule));
+  For(count, 4, [&](int, int64_t begin, int64_t end) {
+    std::vector<std::byte*> at;
+    for (size_t s = 0; s < slot_count; ++s) {
+      at.push_back(reinterpret_cast<std::byte*>(slots[s] + begin));
+    }
+    const std::vector<const std::byte*> old(at.begin(), at.end());
+    std::byte* const parameters = reinterpret_cast<std::byte*>(values + begin);
+    ApplyUpdate(rule, DTypeOf<T>::value, step, reinterpret_cast<const std::byte*>(gradient + begin),
+                static_cast<size_t>(end - begin), parameters, parameters, old, at);
+  });
 }
 
 template <typename T>

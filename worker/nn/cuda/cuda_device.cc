@@ -206,6 +206,14 @@ void CudaDevice<T>::AddUp(int64_t count, double factor, const double* values, do
 }
 
 template <typename T>
+void CudaDevice<T>::Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient,
+                           T* values, T* const* slots) {
+  Run("Update", [&](cudaStream_t stream) {
+    return cuda::Update(stream, rule, step, count, gradient, values, slots);
+  });
+}
+
+template <typename T>
 void CudaDevice<T>::MaxPool(const Window& window, int64_t samples, const T* input, T* output,
                             int32_t* chosen) {
   Run("MaxPool", [&](cudaStream_t stream) {

@@ -54,6 +54,8 @@ class CudaDevice : public Device<T> {
   void FindLosses(LossKind kind, int64_t rows, int64_t columns, const T* outputs,
                   const double* targets, double divisor, double* losses, T* gradient) override;
   void AddUp(int64_t count, double factor, const double* values, double* sum) override;
+  void Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient, T* values,
+              T* const* slots) override;
   void Convolve(const Window& window, int64_t samples, int64_t outputs, const T* input,
                 const T* weights, T* output) override;
   void ConvolveBackward(const Window& window, int64_t samples, int64_t outputs, const T* input,

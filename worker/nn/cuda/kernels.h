@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "common/update_rule.h"
 #include "worker/nn/activation.h"
 #include "worker/nn/loss_kind.h"
 
@@ -60,6 +61,9 @@ cudaError_t FindLosses(cudaStream_t stream, LossKind kind, int64_t rows, int64_t
                        T* gradient);
 cudaError_t AddUp(cudaStream_t stream, int64_t count, double factor, const double* values,
                   double* sum);
+template <typename T>
+cudaError_t Update(cudaStream_t stream, const Optimizer& rule, uint64_t step, int64_t count,
+                   const T* gradient, T* values, T* const* slots);
 
 // The windows of `samples` images as rows of window_height * window_width * channels
 // numbers ("im2col"), and the sums of what is in the rows by where it came from.

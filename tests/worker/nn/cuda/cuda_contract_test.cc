@@ -83,6 +83,11 @@ TEST_F(CudaContractTest, BatchNormAgreesWithAPlainLoop) {
 
 TEST_F(CudaContractTest, LossesAgreeWithPlainLoops) { ExpectLossesAgreeWithPlainLoops(*floats_); }
 
+TEST_F(CudaContractTest, UpdatesHaveTheBitsOfTheHost) {
+  ExpectUpdatesHaveTheBitsOfTheHost(*floats_);
+  ExpectUpdatesHaveTheBitsOfTheHost(*doubles_);
+}
+
 TEST_F(CudaContractTest, SumsOfManyRowsAreExact) { ExpectSumsOfManyRowsAreExact(*floats_); }
 
 TEST_F(CudaContractTest, ProductsOfAnySizeAgreeWithAPlainLoop) {

@@ -3,6 +3,8 @@
 #ifndef SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_CUDA_RUNTIME_H_
 #define SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_CUDA_RUNTIME_H_
 
+#include <cmath>
+
 #include "cuda_runtime_api.h"
 #include "tests/worker/nn/cuda/emulation/emulation.h"
 
@@ -11,6 +13,18 @@
 #define __host__
 
 inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+// Each rounds to nearest. What is not here fuses operations, or approximates them.
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float v) { return std::sqrt(v); }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dsub_rn(double a, double b) { return a - b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __ddiv_rn(double a, double b) { return a / b; }
+inline double __dsqrt_rn(double v) { return std::sqrt(v); }
 
 // Each thread of each block, one after the other.
 template <typename... Parameters, typename... Arguments>

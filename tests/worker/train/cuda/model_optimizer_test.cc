@@ -1,0 +1,243 @@
+// Updates of a model's parameters on the processor, and on a CUDA device that is none.
+
+#include "worker/train/model_optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/local_optimizer.h"
+#include "common/optim/optimizer.h"
+#include "tests/worker/nn/cuda/emulation/emulation.h"
+#include "tests/worker/testing/status.h"
+#include "worker/base/random.h"
+#include "worker/nn/cpu/cpu_device.h"
+#include "worker/nn/cuda/cuda_device.h"
+
+namespace syncgrads {
+namespace {
+
+using emulation::Schedule;
+
+constexpr int64_t kSizes[] = {1, 7, 300};
+constexpr size_t kParameters = std::size(kSizes);
+
+template <typename T>
+std::unique_ptr<Device<T>> MakeCuda() {
+  auto device = cuda::CudaDevice<T>::Create(0, {});
+  EXPECT_TRUE(device.ok()) << device.status();
+  return std::move(*device);
+}
+
+// Some parameters on a device, with their optimizer; and beside them what the public
+// optimizer makes of the same gradients.
+template <typename T>
+class Replica {
+ public:
+  Replica(const Optimizer& rule, Device<T>& device) : memory_(device.memory()) {
+    std::vector<TensorSpec> specs;
+    for (const int64_t size : kSizes) {
+      parameters_.push_back(Parameter<T>::Vector(device.memory(), absl::StrCat("p", size), size));
+      specs.push_back(parameters_.back().spec());
+    }
+    for (Parameter<T>& parameter : parameters_) {
+      pointers_.push_back(&parameter);
+      Draw(parameter.values);
+      values_.emplace_back(parameter.values.data(),
+                           parameter.values.data() + parameter.values.size());
+      parameter.Upload();
+    }
+    optimizer_ = *ModelOptimizer<T>::Create(rule, device, pointers_);
+    expected_.emplace(*LocalOptimizer::Create(rule, specs));
+  }
+
+  // With new gradients for `numbers`.
+  void Apply(const std::vector<size_t>& numbers, double rate_factor = 1) {
+    SYNCGRADS_ASSERT_OK(memory_.Finish());
+    for (const size_t i : numbers) Draw(pointers_[i]->gradient);
+    ApplyAgain(numbers, rate_factor);
+  }
+  // With those that there are, and without a wait.
+  void ApplyAgain(const std::vector<size_t>& numbers, double rate_factor = 1) {
+    optimizer_->SetRateFactor(rate_factor);
+    expected_->SetRateFactor(rate_factor);
+    for (const size_t i : numbers) {
+      SYNCGRADS_ASSERT_OK(expected_->Apply(
+          TensorId{static_cast<uint32_t>(i)},
+          absl::MakeConstSpan(reinterpret_cast<std::byte*>(pointers_[i]->gradient.data()),
+                              pointers_[i]->bytes()),
+          absl::MakeSpan(reinterpret_cast<std::byte*>(values_[i].data()), pointers_[i]->bytes())));
+    }
+    SYNCGRADS_ASSERT_OK(optimizer_->Apply(numbers));
+  }
+
+  // What the host has, without a wait.
+  void ExpectValues() { ExpectValues(values_); }
+  void ExpectValues(const std::vector<std::vector<T>>& values) {
+    for (size_t i = 0; i < kParameters; ++i) {
+      EXPECT_EQ(std::memcmp(pointers_[i]->values.data(), values[i].data(), pointers_[i]->bytes()),
+                0)
+          << pointers_[i]->name;
+    }
+  }
+  void ExpectState() {
+    ExpectValues();
+    for (size_t i = 0; i < kParameters; ++i) {
+      const TensorId tensor{static_cast<uint32_t>(i)};
+      EXPECT_EQ(optimizer_->updates(i), expected_->updates(tensor));
+      ASSERT_EQ(optimizer_->slots(), expected_->slots());
+      for (int s = 0; s < optimizer_->slots(); ++s) {
+        EXPECT_EQ(std::memcmp(optimizer_->slot(i, s), expected_->slot(tensor, s).data(),
+                              pointers_[i]->bytes()),
+                  0)
+            << pointers_[i]->name << ", slot " << s;
+      }
+    }
+  }
+
+  // Writes other slots to the host, and gives them to the device.
+  void ReplaceSlots() {
+    for (size_t i = 0; i < kParameters; ++i) {
+      optimizer_->set_updates(i, 40);
+      expected_->set_updates(TensorId{static_cast<uint32_t>(i)}, 40);
+      for (int s = 0; s < optimizer_->slots(); ++s) {
+        std::fill_n(optimizer_->slot(i, s), kSizes[i], T{0.25});
+        std::memcpy(expected_->slot(TensorId{static_cast<uint32_t>(i)}, s).data(),
+                    optimizer_->slot(i, s), pointers_[i]->bytes());
+      }
+    }
+    optimizer_->UploadSlots();
+  }
+
+  const std::vector<std::vector<T>>& values() const { return values_; }
+  ModelOptimizer<T>& optimizer() { return *optimizer_; }
+
+ private:
+  void Draw(HostMatrix<T>& matrix) {
+    for (Eigen::Index i = 0; i < matrix.size(); ++i) {
+      matrix.data()[i] = static_cast<T>(random_.NextUniform() - 0.5);
+    }
+  }
+
+  DeviceMemory& memory_;
+  RandomStream random_{11, {}};
+  std::vector<Parameter<T>> parameters_;
+  std::vector<Parameter<T>*> pointers_;
+  std::vector<std::vector<T>> values_;
+  std::unique_ptr<ModelOptimizer<T>> optimizer_;
+  std::optional<LocalOptimizer> expected_;
+};
+
+const Optimizer kRules[] = {Sgd{.weight_decay = 0.1},
+                            Momentum{},
+                            Nesterov{},
+                            RmsProp{},
+                            Adagrad{},
+                            Adam{},
+                            AdamW{},
+                            Lion{},
+                            Lamb{},
+                            Lars{}};
+
+template <typename T>
+void ExpectTheBitsOfTheHost(Device<T>& device) {
+  for (const Optimizer& rule : kRules) {
+    SCOPED_TRACE(ToString(rule));
+    Replica<T> replica(rule, device);
+    replica.Apply({0, 1, 2});
+    replica.Apply({1}, /*rate_factor=*/0.5);
+    SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
+    replica.ExpectState();
+    replica.Apply({2, 0});
+    SYNCGRADS_ASSERT_OK(replica.optimizer().FetchValues());
+    replica.ExpectValues();
+    SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
+    replica.ExpectState();
+    replica.ReplaceSlots();
+    replica.Apply({0, 1, 2});
+    SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
+    replica.ExpectState();
+  }
+}
+
+TEST(ModelOptimizerTest, OnTheProcessorItHasTheBitsOfTheHost) {
+  CpuDevice<float> floats(2);
+  ExpectTheBitsOfTheHost(floats);
+  CpuDevice<double> doubles(1);
+  ExpectTheBitsOfTheHost(doubles);
+}
+
+class CudaModelOptimizerTest : public testing::TestWithParam<Schedule> {
+ protected:
+  CudaModelOptimizerTest() {
+    emulation::Options options;
+    options.schedule = GetParam();
+    emulation::Configure(options);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Schedules, CudaModelOptimizerTest,
+                         testing::Values(Schedule::kRandom, Schedule::kOldestStreamFirst,
+                                         Schedule::kNewestStreamFirst));
+
+TEST_P(CudaModelOptimizerTest, ItHasTheBitsOfTheHost) {
+  ExpectTheBitsOfTheHost(*MakeCuda<float>());
+  ExpectTheBitsOfTheHost(*MakeCuda<double>());
+}
+
+TEST_P(CudaModelOptimizerTest, WhatIsBeingFetchedIsOfTheStepBefore) {
+  const auto device = MakeCuda<float>();
+  Replica<float> replica(Adam{}, *device);
+  for (int step = 0; step < 10; ++step) {
+    replica.Apply({0, 1, 2});
+    replica.optimizer().BeginFetch();
+    const std::vector<std::vector<float>> before = replica.values();
+    replica.ApplyAgain({0, 1, 2});
+    replica.ExpectValues(before);
+  }
+  SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
+  replica.ExpectState();
+}
+
+TEST_P(CudaModelOptimizerTest, UntilItIsFetchedTheHostHasWhatItHad) {
+  const auto device = MakeCuda<float>();
+  Replica<float> replica(Momentum{}, *device);
+  const std::vector<std::vector<float>> before = replica.values();
+  replica.Apply({0, 1, 2});
+  SYNCGRADS_ASSERT_OK(device->memory().Finish());
+  replica.ExpectValues(before);
+  SYNCGRADS_ASSERT_OK(replica.optimizer().FetchValues());
+  replica.ExpectValues();
+}
+
+TEST(ModelOptimizerErrorTest, ADeviceWithoutRoomForTheSlotsIsAnErrorThatNamesTheParameter) {
+  emulation::Options options;
+  options.device_bytes = size_t{40} << 20;  // cuBLAS has 32 of them
+  emulation::Configure(options);
+  const auto device = MakeCuda<float>();
+  Parameter<float> large = Parameter<float>::Vector(device->memory(), "large/kernel", 900000);
+  Parameter<float>* const parameters[] = {&large};
+  ExpectError(ModelOptimizer<float>::Create(Adam{}, *device, parameters).status(),
+              absl::StatusCode::kResourceExhausted,
+              {"the optimizer's m of \"large/kernel\"", "cuda:0 has no room for 3600000 bytes"});
+  // Another has none, and a third keeps them on the host.
+  device->memory().ForgetExhaustion();
+  SYNCGRADS_EXPECT_OK(ModelOptimizer<float>::Create(Sgd{}, *device, parameters));
+  SYNCGRADS_EXPECT_OK(ModelOptimizer<float>::Create(Lamb{}, *device, parameters));
+}
+
+TEST(ModelOptimizerErrorTest, ARuleOutOfItsRangeIsRefused) {
+  CpuDevice<float> device(1);
+  ExpectError(ModelOptimizer<float>::Create(Adam{.beta1 = 1}, device, {}).status(),
+              absl::StatusCode::kInvalidArgument, {"beta1"});
+}
+
+}  // namespace
+}  // namespace syncgrads
