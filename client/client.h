@@ -242,6 +242,9 @@ class Group {
   // Aborted, only in a group of one epoch: see BeginStep.
   virtual absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration timeout) = 0;
 
+  // Whether every tensor of this step has been answered: WaitStep waits for nothing more.
+  virtual bool IsStepAnswered() const = 0;
+
   // The newest result of a tensor that was pushed or skipped InPlace, after the
   // wait for it has returned OK and until the tensor is pushed or skipped again:
   // its elements in order, in one or more pieces of whole elements that are aligned

@@ -50,12 +50,20 @@ void Chain<T>::Initialise(uint64_t seed) {
 
 template <typename T>
 const DeviceMatrix<T>& Chain<T>::Forward(const Pass& pass, const DeviceMatrix<T>& input) {
+  // There is no error.
+  return **ForwardEach(pass, input, [](Parameter<T>&) { return absl::OkStatus(); });
+}
+
+template <typename T>
+absl::StatusOr<const DeviceMatrix<T>*> Chain<T>::ForwardEach(const Pass& pass,
+                                                             const DeviceMatrix<T>& input,
+                                                             Needed<T> needed) {
   const DeviceMatrix<T>* values = &input;
   for (size_t i = 0; i < layers_.size(); ++i) {
     layer_inputs_[i] = values;
-    values = &layers_[i]->Forward(pass, *values);
+    SYNCGRADS_ASSIGN_OR_RETURN(values, layers_[i]->ForwardEach(pass, *values, needed));
   }
-  return *values;
+  return values;
 }
 
 template <typename T>

@@ -10,6 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker/nn/batch_exchange.h"
 #include "worker/nn/device.h"
 #include "worker/nn/device_matrix.h"
@@ -33,6 +34,10 @@ struct Pass {
 // later in this pass looks at it or at the values.
 template <typename T>
 using Ready = absl::FunctionRef<absl::Status(Parameter<T>& parameter)>;
+
+// Called before anything is queued that looks at a parameter's values in this pass.
+template <typename T>
+using Needed = absl::FunctionRef<absl::Status(Parameter<T>& parameter)>;
 
 // A differentiable function of a batch, with parameters. A batch is a matrix with
 // a row for each sample, which is as the shapes say. Layers compute with their
@@ -72,6 +77,18 @@ class Layer {
 
   // The result stays valid until the next call.
   virtual const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) = 0;
+
+  // As Forward, and calls `needed` for each parameter; the result is not null. Layers made
+  // of layers do so as late as they can. Returns the first error of `needed`, at once.
+  virtual absl::StatusOr<const DeviceMatrix<T>*> ForwardEach(const Pass& pass,
+                                                             const DeviceMatrix<T>& input,
+                                                             Needed<T> needed) {
+    for (Parameter<T>* parameter : parameters()) {
+      const absl::Status status = needed(*parameter);
+      if (!status.ok()) return status;
+    }
+    return &Forward(pass, input);
+  }
 
   // The derivatives of a loss for the batch of the last Forward, whose `input` is
   // given again and may be what the layer returned there. `output_gradient` is the

@@ -40,14 +40,9 @@ absl::Status Model<T>::FetchStates() {
 }
 
 template <typename T>
-const DeviceMatrix<T>& Model<T>::QueueForward(const Pass& pass, const Matrix<T>& input) {
-  input_.Bring(input);
-  return chain_->Forward(pass, input_);
-}
-
-template <typename T>
 const Matrix<T>& Model<T>::Forward(const Pass& pass, const Matrix<T>& input) {
-  QueueForward(pass, input).Fetch(outputs_).IgnoreError();  // status() keeps it
+  input_.Bring(input);
+  chain_->Forward(pass, input_).Fetch(outputs_).IgnoreError();  // status() keeps it
   return outputs_;
 }
 
@@ -72,8 +67,15 @@ absl::Status Model<T>::Backward(const Matrix<T>& output_gradient,
 template <typename T>
 absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input, const Loss& loss,
                                         absl::Span<const double> targets, double divisor,
+                                        absl::FunctionRef<absl::Status(size_t parameter)> needed,
                                         absl::FunctionRef<absl::Status(size_t parameter)> ready) {
-  const DeviceMatrix<T>& outputs = QueueForward(pass, input);
+  input_.Bring(input);
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const DeviceMatrix<T>* const forward,
+      chain_->ForwardEach(pass, input_, [&](Parameter<T>& parameter) {
+        return needed(positions_.at(&parameter));
+      }));
+  const DeviceMatrix<T>& outputs = *forward;
   if (loss.custom != nullptr) {
     SYNCGRADS_RETURN_IF_ERROR(outputs.Fetch(outputs_));
     Matrix<T> gradient;

@@ -66,8 +66,11 @@ class Model {
   // Forward, the loss divided by `divisor`, and Backward, queued one after the
   // other: nothing is waited for, but for the outputs by a custom loss. `targets` as
   // SumOfLosses, `input` as Forward, `ready` and errors as Backward or ComputeCustomLoss.
+  // Before a layer looks at parameters()[i], `needed(i)` is called, once for each; its
+  // first error is returned, at once.
   absl::Status ComputeGradients(const Pass& pass, const Matrix<T>& input, const Loss& loss,
                                 absl::Span<const double> targets, double divisor,
+                                absl::FunctionRef<absl::Status(size_t parameter)> needed,
                                 absl::FunctionRef<absl::Status(size_t parameter)> ready);
 
   // The sum of the losses of all ComputeGradients since the last call, divided as
@@ -75,7 +78,6 @@ class Model {
   absl::StatusOr<double> TakeLoss();
 
  private:
-  const DeviceMatrix<T>& QueueForward(const Pass& pass, const Matrix<T>& input);
   absl::Status QueueBackward(absl::FunctionRef<absl::Status(size_t parameter)> ready);
 
   const std::unique_ptr<Chain<T>> chain_;

@@ -62,12 +62,22 @@ void Residual<T>::Initialise(uint64_t seed) {
 
 template <typename T>
 const DeviceMatrix<T>& Residual<T>::Forward(const Pass& pass, const DeviceMatrix<T>& input) {
-  const DeviceMatrix<T>& body = body_->Forward(pass, input);
-  const DeviceMatrix<T>& shortcut = shortcut_->Forward(pass, input);
-  output_.Resize(body.rows(), body.cols());
-  this->device_.Add(output_.size(), body.data(), shortcut.data(), output_.data());
+  // There is no error.
+  return **ForwardEach(pass, input, [](Parameter<T>&) { return absl::OkStatus(); });
+}
+
+template <typename T>
+absl::StatusOr<const DeviceMatrix<T>*> Residual<T>::ForwardEach(const Pass& pass,
+                                                                const DeviceMatrix<T>& input,
+                                                                Needed<T> needed) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const DeviceMatrix<T>* const body,
+                             body_->ForwardEach(pass, input, needed));
+  SYNCGRADS_ASSIGN_OR_RETURN(const DeviceMatrix<T>* const shortcut,
+                             shortcut_->ForwardEach(pass, input, needed));
+  output_.Resize(body->rows(), body->cols());
+  this->device_.Add(output_.size(), body->data(), shortcut->data(), output_.data());
   this->device_.Activate(activation_, output_.size(), output_.data());
-  return output_;
+  return &output_;
 }
 
 template <typename T>

@@ -1,6 +1,7 @@
 #include "worker/train/model_optimizer.h"
 
 #include <cstddef>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -34,7 +35,7 @@ ModelOptimizer<T>::ModelOptimizer(const Optimizer& rule, Device<T>& device,
 
 template <typename T>
 absl::Status ModelOptimizer<T>::AllocateSlots() {
-  DeviceMemory& memory = NeedsNorms(rule_) ? host_memory_ : device_.memory();
+  DeviceMemory& memory = this->memory();
   SYNCGRADS_RETURN_IF_ERROR(memory.status());
   const absl::Span<const absl::string_view> names = SlotNames(rule_);
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -128,6 +129,59 @@ template <typename T>
 absl::Status ModelOptimizer<T>::FetchValues() {
   BeginFetchValues();
   return device_.memory().Wait(fetch_);
+}
+
+template <typename T>
+std::vector<Parameter<T>*> ModelOptimizer<T>::PartsOf(size_t i) {
+  std::vector<Parameter<T>*> parts = {parameters_[i]};
+  for (Parameter<T>& slot : states_[i].slots) parts.push_back(&slot);
+  return parts;
+}
+
+template <typename T>
+bool ModelOptimizer<T>::Keep(size_t i) {
+  State& state = states_[i];
+  const std::vector<Parameter<T>*> parts = PartsOf(i);
+  try {
+    while (state.room.size() < parts.size()) {
+      DeviceMatrix<T> room(memory(), 1, parameters_[i]->values.size());
+      if (room.data() == nullptr) {
+        memory().ForgetExhaustion();
+        return false;
+      }
+      state.room.push_back(std::move(room));
+    }
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  for (size_t part = 0; part < parts.size(); ++part) {
+    memory().Copy(ValuesThere(*parts[part]), parts[part]->bytes(), state.room[part].data());
+  }
+  kept_.push_back({i, state.updates});
+  return true;
+}
+
+template <typename T>
+void ModelOptimizer<T>::Undo() {
+  for (const Kept& kept : kept_) {
+    State& state = states_[kept.parameter];
+    const std::vector<Parameter<T>*> parts = PartsOf(kept.parameter);
+    for (size_t part = 0; part < parts.size(); ++part) {
+      memory().Copy(state.room[part].data(), parts[part]->bytes(), ValuesThere(*parts[part]));
+    }
+    state.updates = kept.updates;
+    if (NeedsNorms(rule_)) {
+      parameters_[kept.parameter]->Upload();
+    } else {
+      state.values_changed = state.slots_changed = true;
+    }
+  }
+  kept_.clear();
+}
+
+template <typename T>
+void ModelOptimizer<T>::ForgetKept() {
+  kept_.clear();
 }
 
 template <typename T>

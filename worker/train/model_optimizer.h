@@ -11,8 +11,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/optim/optimizer.h"
 #include "common/update_rule.h"
 #include "worker/nn/device.h"
+#include "worker/nn/device_matrix.h"
 #include "worker/nn/device_memory.h"
 #include "worker/nn/parameter.h"
 
@@ -59,6 +61,13 @@ class ModelOptimizer {
   void BeginFetch();
   void BeginFetchValues();
 
+  // Keeps what this parameter and its slots are until ForgetKept, for Undo; queued. False:
+  // there is no room for that.
+  bool Keep(size_t parameter);
+  // Puts back what is kept; queued.
+  void Undo();
+  void ForgetKept();
+
   // Gives the device the slots of the host, once these have been written; queued, see
   // DeviceMemory::UploadPinned. (The values: Parameter::Upload.)
   void UploadSlots();
@@ -71,8 +80,14 @@ class ModelOptimizer {
   void set_updates(size_t parameter, uint64_t updates) { states_[parameter].updates = updates; }
 
  private:
+  // What a parameter was: its values, and then its slots.
+  struct Kept {
+    size_t parameter;
+    uint64_t updates;
+  };
   struct State {
     std::vector<Parameter<T>> slots;
+    std::vector<DeviceMatrix<T>> room;  // for what is kept
     uint64_t updates = 0;
     // Since they were last fetched.
     bool values_changed = false;
@@ -82,6 +97,13 @@ class ModelOptimizer {
   ModelOptimizer(const Optimizer& rule, Device<T>& device,
                  absl::Span<Parameter<T>* const> parameters);
   absl::Status AllocateSlots();
+  // Where updates are made.
+  DeviceMemory& memory() { return NeedsNorms(rule_) ? host_memory_ : device_.memory(); }
+  T* ValuesThere(Parameter<T>& parameter) {
+    return NeedsNorms(rule_) ? parameter.values.data() : parameter.device_values();
+  }
+  // The values and slots of a parameter.
+  std::vector<Parameter<T>*> PartsOf(size_t parameter);
   void UpdateOnHost(size_t parameter);
   void UpdateOnDevice(size_t parameter);
 
@@ -92,6 +114,7 @@ class ModelOptimizer {
   // Of slots that no device needs.
   HostMemory host_memory_;
   std::vector<State> states_;  // by parameter
+  std::vector<Kept> kept_;
   // The last of what has been on its way to the host.
   DeviceMemory::Download fetch_{};
 };

@@ -41,6 +41,7 @@ Trainer<T>::~Trainer() {
 template <typename T>
 absl::Status Trainer<T>::CheckStop() {
   if (!options_.should_stop || !options_.should_stop()) return absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(FinishUnfinished());
   if (due_tensor_.has_value() && kept_step_ != steps_) {
     // One that has been announced is of the step after.
     if (checkpoint_follows_) return absl::OkStatus();
@@ -91,13 +92,18 @@ absl::Status Trainer<T>::TrainTogether() {
 template <typename T>
 absl::Status Trainer<T>::TrainStep() {
   while (true) {
-    guard_.Begin(steps_ + 1);
     StepMembers members;
     if (batches_->depends_on_members()) {
       SYNCGRADS_ASSIGN_OR_RETURN(members, group_->BeginStep());
     }
-    const std::vector<RowId> rows = batches_->RowsFor(members);
+    const std::vector<RowId> rows =
+        unfinished_.has_value() ? batches_->RowsAhead(1) : batches_->RowsFor(members);
     SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<double> loss, PushBatch(rows));
+    SYNCGRADS_ASSIGN_OR_RETURN(const bool overlaps, Overlaps());
+    if (overlaps) {
+      unfinished_.emplace(Unfinished{rows, loss, std::vector<bool>(tensors_.size())});
+      return absl::OkStatus();
+    }
     const absl::Status finished = FinishStep(rows, loss);
     if (!absl::IsAborted(finished) || !batches_->depends_on_members()) return finished;
     // The step's members are others than they were when its rows were dealt.
@@ -113,16 +119,12 @@ void* Trainer<T>::ResultOf(size_t i) {
 
 template <typename T>
 absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<RowId>& rows) {
+  if (!unfinished_.has_value()) SYNCGRADS_RETURN_IF_ERROR(BeginContribution(rows));
   if (rows.empty()) {
     if (exchange_.has_value()) SYNCGRADS_RETURN_IF_ERROR(exchange_->Skip());
     SYNCGRADS_RETURN_IF_ERROR(SkipBatch());
     return std::optional<double>();
   }
-  if (job_.weight_by_samples()) {
-    SYNCGRADS_RETURN_IF_ERROR(group_->SetWeight(static_cast<double>(rows.size())));
-  }
-  if (checkpoint_follows_) group_->SendWhole();
-  SYNCGRADS_RETURN_IF_ERROR(OfferCheckpoint());
   SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<double> loss, ComputeGradient(rows));
   if (loss.has_value() && guard_.watches_norms()) SYNCGRADS_RETURN_IF_ERROR(PushOrSkip());
   return loss;
@@ -133,11 +135,6 @@ absl::StatusOr<std::optional<double>> Trainer<T>::ComputeGradient(const std::vec
   SYNCGRADS_ASSIGN_OR_RETURN(const double divisor, DivisorOf(rows));
   downloads_.clear();  // of a batch that was given up
   double loss = 0;
-  // Servers may give new parameters as soon as gradients are pushed. Those that the
-  // device makes are on their way until then.
-  if (optimizes_on_servers()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(loss, FindPenalty());
-  }
   SYNCGRADS_RETURN_IF_ERROR(ReadAhead(rows));
   pushed_.assign(tensors_.size(), false);
   try {
@@ -153,11 +150,11 @@ absl::StatusOr<std::optional<double>> Trainer<T>::ComputeGradient(const std::vec
     SYNCGRADS_RETURN_IF_ERROR(SkipRest(rows, "to compute its gradient"));
     return std::optional<double>();
   }
+  // What the device makes of the parameters is on its way until here.
   if (!optimizes_on_servers()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const double penalty, FindPenalty());
-    loss = penalty + loss;
+    SYNCGRADS_ASSIGN_OR_RETURN(penalty_, FindPenalty());
   }
-  return std::optional<double>(loss);
+  return std::optional<double>(penalty_ + loss);
 }
 
 template <typename T>
@@ -178,6 +175,7 @@ absl::Status Trainer<T>::ComputeBatch(const std::vector<RowId>& rows, size_t par
     const bool is_last = part + 1 == parts;
     if (targets_.empty()) {
       // Not one of the part's images could be read.
+      SYNCGRADS_RETURN_IF_ERROR(FinishBefore(rows));
       SYNCGRADS_RETURN_IF_ERROR(TakeZeros(is_first, is_last));
       continue;
     }
@@ -185,10 +183,11 @@ absl::Status Trainer<T>::ComputeBatch(const std::vector<RowId>& rows, size_t par
       exchange_->Begin(job_.weight_by_samples() ? static_cast<double>(rows.size()) : 1);
     }
     // Parts differ in what they choose at random.
-    const Pass pass = {/*training=*/true, job_.seed(), steps_ * parts + part, team_.rank()};
-    SYNCGRADS_RETURN_IF_ERROR(
-        model_->ComputeGradients(pass, features_, loss_, targets_, divisor,
-                                 [&](size_t i) { return TakeGradient(i, is_first, is_last); }));
+    const Pass pass = {/*training=*/true, job_.seed(), step_under_way() * parts + part,
+                       team_.rank()};
+    SYNCGRADS_RETURN_IF_ERROR(model_->ComputeGradients(
+        pass, features_, loss_, targets_, divisor, [&](size_t i) { return TakeResult(i, rows); },
+        [&](size_t i) { return TakeGradient(i, is_first, is_last); }));
   }
   SYNCGRADS_RETURN_IF_ERROR(PushDownloaded(/*all=*/true));
   SYNCGRADS_ASSIGN_OR_RETURN(const double losses, model_->TakeLoss());
@@ -199,18 +198,20 @@ absl::Status Trainer<T>::ComputeBatch(const std::vector<RowId>& rows, size_t par
 template <typename T>
 absl::Status Trainer<T>::ReadPart(const std::vector<RowId>& rows, size_t part, size_t parts) {
   if (reader_ != nullptr) {
-    return reader_->Take(steps_ * kMaxParts + part, features_, targets_, SkippedImages());
+    return reader_->Take(step_under_way() * kMaxParts + part, features_, targets_, SkippedImages());
   }
-  const ImageUse use = {/*training=*/true, job_.seed(), steps_};
+  const ImageUse use = {/*training=*/true, job_.seed(), step_under_way()};
   return FillBatch(data_, PartOf(rows, part, parts), use, features_, targets_, SkippedImages());
 }
 
 template <typename T>
 absl::Status Trainer<T>::ReadAhead(const std::vector<RowId>& rows) {
   if (reader_ == nullptr) return absl::OkStatus();
-  SYNCGRADS_RETURN_IF_ERROR(BeginParts(steps_, rows));
+  const uint64_t step = step_under_way();
+  SYNCGRADS_RETURN_IF_ERROR(BeginParts(step, rows));
   for (size_t ahead = 1; ahead <= BatchesAhead(job_); ++ahead) {
-    SYNCGRADS_RETURN_IF_ERROR(BeginParts(steps_ + ahead, batches_->RowsAhead(ahead)));
+    const uint64_t number = step + ahead;
+    SYNCGRADS_RETURN_IF_ERROR(BeginParts(number, batches_->RowsAhead(number - steps_)));
   }
   return absl::OkStatus();
 }
@@ -229,7 +230,7 @@ absl::Status Trainer<T>::BeginParts(uint64_t step, const std::vector<RowId>& row
 template <typename T>
 void Trainer<T>::ForgetParts(const std::vector<RowId>& rows) {
   for (size_t part = 0; reader_ != nullptr && part < PartsOf(job_, rows); ++part) {
-    reader_->Forget(steps_ * kMaxParts + part);
+    reader_->Forget(step_under_way() * kMaxParts + part);
   }
 }
 
@@ -239,9 +240,10 @@ absl::StatusOr<double> Trainer<T>::DivisorOf(const std::vector<RowId>& rows) con
   if (loss_.normalisation == Loss::Normalisation::kByColumn) {
     for (const RowId& id : rows) weights += data_.data.shards[id.shard].table.weights[id.row];
     if (!(weights > 0)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the ", rows.size(), " rows of step ", steps_, " have ", weights, " in column \"",
-          job_.data().weight_column(), "\" together, which the loss cannot be divided by"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the ", rows.size(), " rows of step ", step_under_way(), " have ", weights,
+                       " in column \"", job_.data().weight_column(),
+                       "\" together, which the loss cannot be divided by"));
     }
   }
   return loss_.Divisor(static_cast<int64_t>(rows.size()), data_.shape.size(), weights);
@@ -349,6 +351,23 @@ absl::Status Trainer<T>::FetchState() {
 }
 
 template <typename T>
+absl::Status Trainer<T>::UseResults(absl::Span<const size_t> parameters,
+                                    absl::Span<const Contributors> contributors) {
+  if (optimizer_ == nullptr || makes_local_steps()) {
+    for (const size_t i : parameters) model_->parameters()[i]->Upload();
+    return absl::OkStatus();
+  }
+  ClipGradients(contributors);
+  optimizer_->SetRateFactor(RateFactor(job_.schedule(), steps_, team_.world_size()));
+  // What nobody had a gradient for stays as it is.
+  std::vector<size_t> with_gradients;
+  for (const size_t i : parameters) {
+    if (contributors[ToNumber(tensors_[i])].most > 0) with_gradients.push_back(i);
+  }
+  return Apply(with_gradients);
+}
+
+template <typename T>
 absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optional<double> loss) {
   // A newcomer is given it while the others wait for the step.
   if (job_.has_elastic() && optimizer_ != nullptr) {
@@ -361,18 +380,12 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
   // More than one for a worker that was late, whom the others have left behind.
   const uint64_t made = group_->step() - step;
   rounds_ = group_->step() - 1;
-  if (optimizer_ == nullptr || makes_local_steps()) {
-    for (Parameter<T>* parameter : model_->parameters()) parameter->Upload();
-  } else {
-    ClipGradients(contributors);
-    optimizer_->SetRateFactor(RateFactor(job_.schedule(), steps_, team_.world_size()));
-    // What nobody had a gradient for stays as it is.
-    std::vector<size_t> with_gradients;
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (contributors[ToNumber(tensors_[i])].most > 0) with_gradients.push_back(i);
-    }
-    SYNCGRADS_RETURN_IF_ERROR(Apply(with_gradients));
+  std::vector<size_t> left;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!unfinished_.has_value() || !unfinished_->taken[i]) left.push_back(i);
   }
+  SYNCGRADS_RETURN_IF_ERROR(UseResults(left, contributors));
+  if (optimizer_ != nullptr) optimizer_->ForgetKept();
   // Local steps have been counted one by one.
   if (!makes_local_steps()) steps_ += made;
   SaveCounters();

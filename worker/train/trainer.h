@@ -81,8 +81,10 @@ struct TrainerOptions {
 //
 //   created   the model has its initial parameters, those of rank 0 everywhere
 //   training  a step for each batch: each layer's gradient is pushed when the
-//             backward pass has produced it, last layer first; when all results
-//             are there, the parameters are updated
+//             backward pass has produced it, last layer first. Parameters are
+//             updated when all results are there, or, where nothing speaks against
+//             it, each when its result is there and the next step's forward pass
+//             needs it
 //   following this worker's rows are used up, others' are not: it contributes
 //             nothing and updates as they do, so that all end equal. So does one
 //             that was late under a quorum, for the steps that it has missed
@@ -185,6 +187,29 @@ class Trainer {
   // Where the service writes parameter i's result.
   void* ResultOf(size_t i);
 
+  // The number of the step whose gradient is being computed, from 0.
+  uint64_t step_under_way() const { return steps_ + (unfinished_.has_value() ? 1 : 0); }
+  // What has been pushed, and results of which the next step's forward pass takes as it
+  // needs them.
+  struct Unfinished {
+    std::vector<RowId> rows;
+    std::optional<double> loss;
+    std::vector<bool> taken;  // by parameter
+  };
+  // Whether this job's steps can be like that.
+  bool CanOverlap() const;
+  // Whether the step that has been pushed is to be; where the next step has to find all of
+  // it done, or has nothing to wait for, it is not.
+  absl::StatusOr<bool> Overlaps();
+  // Parameter i is needed for a step with `rows`: it is what the step before makes of it.
+  absl::Status TakeResult(size_t i, const std::vector<RowId>& rows);
+  // Waits for all that the step before has not been answered yet, if there is something,
+  // and begins the contribution of the step with `rows`.
+  absl::Status FinishBefore(const std::vector<RowId>& rows);
+  absl::Status FinishUnfinished();
+  // From now on it is this step's gradient that is pushed.
+  absl::Status BeginContribution(const std::vector<RowId>& rows);
+
   // CANCELLED if this worker has been told to stop; where checkpoints are kept, not
   // before one more step, whose state is.
   absl::Status CheckStop();
@@ -213,6 +238,10 @@ class Trainer {
   absl::StatusOr<double> FindPenalty();
   // Updates these parameters by the gradients that the host has.
   absl::Status Apply(absl::Span<const size_t> parameters);
+  // Makes the results of these parameters, to which so many have contributed, by tensor,
+  // what the device computes with.
+  absl::Status UseResults(absl::Span<const size_t> parameters,
+                          absl::Span<const Contributors> contributors);
   // Applies this worker's own gradient to its parameters, unless it is no good, which
   // false says.
   absl::StatusOr<bool> ApplyAlone();
@@ -315,6 +344,9 @@ class Trainer {
   // Unless the servers optimize.
   std::unique_ptr<ModelOptimizer<T>> optimizer_;
   StepGuard guard_;
+  double penalty_ = 0;  // of the step under way
+  bool can_overlap_ = false;
+  std::optional<Unfinished> unfinished_;
   // Of the step under way, by parameter.
   std::vector<bool> pushed_;
   uint64_t steps_ = 0;

@@ -271,6 +271,7 @@ std::optional<Snapshot> Trainer<T>::KeepState() {
   if (has_parameters_on_servers() || competes()) return std::nullopt;
   // What there was no room for has changed nothing.
   device_->memory().ForgetExhaustion();
+  if (optimizer_ != nullptr) optimizer_->Undo();
   if (!FetchState().ok()) return std::nullopt;
   return TakeSnapshot({});
 }

@@ -67,7 +67,6 @@ absl::Status Trainer<T>::PushOrSkip() {
 
 template <typename T>
 absl::Status Trainer<T>::SkipRest(const std::vector<RowId>& rows, absl::string_view to_do) {
-  guard_.NoteOutOfMemory(to_do);
   // Of parts that have not been come to, what was read ahead takes memory as well.
   ForgetParts(rows);
   // Results must not arrive where gradients are still on their way.
@@ -75,6 +74,8 @@ absl::Status Trainer<T>::SkipRest(const std::vector<RowId>& rows, absl::string_v
   SYNCGRADS_RETURN_IF_ERROR(device_->memory().Finish());
   downloads_.clear();
   SYNCGRADS_RETURN_IF_ERROR(model_->TakeLoss().status());
+  SYNCGRADS_RETURN_IF_ERROR(FinishBefore(rows));
+  guard_.NoteOutOfMemory(to_do);
   for (size_t i = 0; i < tensors_.size() && !trains_alone(); ++i) {
     if (!pushed_[i]) SYNCGRADS_RETURN_IF_ERROR(group_->Skip(tensors_[i], ResultOf(i)));
   }

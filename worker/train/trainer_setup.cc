@@ -112,6 +112,7 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
     trainer->model_->SetExchange(&*trainer->exchange_);
   }
   SYNCGRADS_RETURN_IF_ERROR(trainer->Register());
+  trainer->can_overlap_ = trainer->CanOverlap();
   if (options.event_log != nullptr && file.restarts() > 0) {
     return absl::InvalidArgumentError(
         "an event log is kept of one training, and in this job there are restarts");

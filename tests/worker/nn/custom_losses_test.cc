@@ -97,7 +97,9 @@ TEST(CustomLossesTest, AModelIsTrainedByTheLossDividedAsTheJobSays) {
   const auto ready = [&](size_t i) {
     return model.device().memory().Wait(model.parameters()[i]->QueueGradient());
   };
-  SYNCGRADS_ASSERT_OK(model.ComputeGradients({true}, input, loss, {0, 0}, /*divisor=*/4, ready));
+  const auto needed = [](size_t) { return absl::OkStatus(); };
+  SYNCGRADS_ASSERT_OK(
+      model.ComputeGradients({true}, input, loss, {0, 0}, /*divisor=*/4, needed, ready));
   const auto value = model.TakeLoss();
   SYNCGRADS_ASSERT_OK(value);
   EXPECT_DOUBLE_EQ(*value, (4.0 / 2 + 1.0 / 2) / 4);
@@ -107,7 +109,7 @@ TEST(CustomLossesTest, AModelIsTrainedByTheLossDividedAsTheJobSays) {
   EXPECT_FLOAT_EQ(kernel.gradient.data()[1], 0.5 * 1);
 
   loss.custom = std::make_shared<Halves>(1);
-  ExpectError(model.ComputeGradients({true}, input, loss, {0, 0}, 4, ready),
+  ExpectError(model.ComputeGradients({true}, input, loss, {0, 0}, 4, needed, ready),
               absl::StatusCode::kInvalidArgument, {"a gradient of 3x1", "outputs are 2x1"});
 }
 

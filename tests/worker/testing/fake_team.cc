@@ -1,6 +1,7 @@
 #include "tests/worker/testing/fake_team.h"
 
 #include <cstring>
+#include <set>
 #include <thread>
 #include <variant>
 
@@ -86,20 +87,25 @@ class FakeGroup : public Group {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Contributors> Wait(TensorId, absl::Duration) override {
-    return absl::UnimplementedError("the fake waits for whole steps");
+  absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration) override {
+    if (job_.on_wait_) SYNCGRADS_RETURN_IF_ERROR(job_.on_wait_(rank_, step_, tensor));
+    MutexLock lock(job_.mutex_);
+    SYNCGRADS_RETURN_IF_ERROR(AwaitLocked());
+    const FakeJob::Step& step = job_.StepLocked(step_);
+    const uint32_t t = ToNumber(tensor);
+    std::memcpy(results_[t], step.results[t].data(), step.results[t].size());
+    waited_.insert(t);
+    return Contributors{step.contributors[t], step.contributors[t]};
+  }
+
+  bool IsStepAnswered() const override {
+    return !job_.on_wait_ || waited_.size() == spec_.tensors.size();
   }
 
   absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration) override {
     MutexLock lock(job_.mutex_);
-    const absl::Time deadline = absl::Now() + kTimeout;
-    while (!job_.IsCompleteLocked(step_)) {
-      if (!job_.changed_.WaitUntil(job_.mutex_, deadline)) {
-        return absl::DeadlineExceededError(absl::StrCat("step ", step_));
-      }
-    }
-    FakeJob::Step& step = job_.StepLocked(step_);
-    if (!step.closed) job_.CloseLocked(step);
+    SYNCGRADS_RETURN_IF_ERROR(AwaitLocked());
+    const FakeJob::Step& step = job_.StepLocked(step_);
     uint32_t most = 0;
     for (const uint32_t count : step.contributors) most = std::max(most, count);
     bool all_ended = true;
@@ -108,12 +114,14 @@ class FakeGroup : public Group {
     std::vector<Contributors> contributors;
     for (size_t i = 0; i < results_.size(); ++i) {
       contributors.push_back({step.contributors[i], step.contributors[i]});
+      if (waited_.contains(i)) continue;  // it may be in use already
       std::memcpy(results_[i], step.results[i].data(), step.results[i].size());
       if (job_.corrupted_ == rank_ && !step.results[i].empty()) {
         static_cast<char*>(results_[i])[2] ^= 0x40;
       }
     }
     ++step_;
+    waited_.clear();
     weight_ = 1;
     return contributors;
   }
@@ -173,6 +181,18 @@ class FakeGroup : public Group {
   }
 
  private:
+  absl::Status AwaitLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(job_.mutex_) {
+    const absl::Time deadline = absl::Now() + kTimeout;
+    while (!job_.IsCompleteLocked(step_)) {
+      if (!job_.changed_.WaitUntil(job_.mutex_, deadline)) {
+        return absl::DeadlineExceededError(absl::StrCat("step ", step_));
+      }
+    }
+    FakeJob::Step& step = job_.StepLocked(step_);
+    if (!step.closed) job_.CloseLocked(step);
+    return absl::OkStatus();
+  }
+
   void Put(TensorId tensor, FakeContribution contribution, void* result) {
     results_[ToNumber(tensor)] = result;
     MutexLock lock(job_.mutex_);
@@ -187,6 +207,7 @@ class FakeGroup : public Group {
   uint64_t step_ = 1;
   double weight_ = 1;
   std::vector<void*> results_;
+  std::set<size_t> waited_;  // tensors of this step
 };
 
 class FakeTeamMember : public Team {

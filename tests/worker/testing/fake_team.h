@@ -42,6 +42,11 @@ class FakeJob {
   // From now on, the first number of each of this rank's results has a wrong bit.
   void CorruptResultsOf(uint32_t rank) { corrupted_ = rank; }
 
+  // Results come one by one: no step is answered before each of its tensors has been
+  // waited for. `wait` is told of each such wait, and what it returns is its outcome.
+  using OnWait = std::function<absl::Status(uint32_t rank, uint64_t step, TensorId tensor)>;
+  void AnswerOneByOne(OnWait wait) { on_wait_ = std::move(wait); }
+
  private:
   friend class FakeTeamMember;
   friend class FakeGroup;
@@ -68,6 +73,7 @@ class FakeJob {
 
   const uint32_t world_size_;
   std::optional<uint32_t> corrupted_;
+  OnWait on_wait_;
   std::vector<std::unique_ptr<Team>> teams_;
 
   Mutex mutex_;

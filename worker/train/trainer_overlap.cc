@@ -1,0 +1,103 @@
+// Trainer: results that are taken when the next step's forward pass needs them.
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+#include "common/policy.h"
+#include "common/status_macros.h"
+#include "worker/job/consistency.h"
+#include "worker/train/trainer.h"
+
+namespace syncgrads {
+
+template <typename T>
+bool Trainer<T>::CanOverlap() const {
+  // Steps that are made by themselves, or with rows or members that the step before
+  // decides on, and what has to see the whole gradient, or the state between two steps.
+  const bool clips = optimizer_ != nullptr && job_.clip_norm() > 0;
+  return !trains_alone() && !job_.has_elastic() && !batches_->depends_on_members() && !clips &&
+         !exchange_.has_value() && options_.extensions->after_step.empty() &&
+         std::holds_alternative<Sync>(PolicyOf(job_.consistency()));
+}
+
+template <typename T>
+absl::StatusOr<bool> Trainer<T>::Overlaps() {
+  if (!can_overlap_ || group_->IsStepAnswered() || batches_->RowsAhead(1).empty() ||
+      checkpoint_follows_) {
+    return false;
+  }
+  const uint64_t every = job_.check_replicas_every();
+  if (every != 0 && (steps_ + 1) % every == 0) return false;
+  if (due_tensor_.has_value()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const Contributors due,
+                               group_->Wait(*due_tensor_, options_.step_timeout));
+    if (due.most > 0) return false;
+  }
+  return !group_->IsStepAnswered();
+}
+
+template <typename T>
+absl::Status Trainer<T>::TakeResult(size_t i, const std::vector<RowId>& rows) {
+  if (!unfinished_.has_value()) return absl::OkStatus();
+  // A device that has no room left forgets what it is told.
+  SYNCGRADS_RETURN_IF_ERROR(device_->memory().status());
+  if (group_->IsStepAnswered()) return FinishBefore(rows);
+  std::vector<Contributors> contributors(group_->spec().tensors.size());
+  SYNCGRADS_ASSIGN_OR_RETURN(contributors[ToNumber(tensors_[i])],
+                             group_->Wait(tensors_[i], options_.step_timeout));
+  // Should the others not come, the state is again what it was before the step.
+  if (optimizer_ != nullptr && !optimizer_->Keep(i)) {
+    can_overlap_ = false;
+    return FinishBefore(rows);
+  }
+  SYNCGRADS_RETURN_IF_ERROR(UseResults({i}, contributors));
+  unfinished_->taken[i] = true;
+  const bool all = std::find(unfinished_->taken.begin(), unfinished_->taken.end(), false) ==
+                   unfinished_->taken.end();
+  return all ? FinishBefore(rows) : absl::OkStatus();
+}
+
+template <typename T>
+absl::Status Trainer<T>::FinishBefore(const std::vector<RowId>& rows) {
+  if (!unfinished_.has_value()) return absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(FinishUnfinished());
+  return BeginContribution(rows);
+}
+
+template <typename T>
+absl::Status Trainer<T>::FinishUnfinished() {
+  if (!unfinished_.has_value()) return absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(FinishStep(unfinished_->rows, unfinished_->loss));
+  unfinished_.reset();
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status Trainer<T>::BeginContribution(const std::vector<RowId>& rows) {
+  guard_.Begin(steps_ + 1);
+  // As soon as something is pushed, servers may give new parameters.
+  if (optimizes_on_servers()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(penalty_, FindPenalty());
+  }
+  if (rows.empty()) return absl::OkStatus();
+  if (job_.weight_by_samples()) {
+    SYNCGRADS_RETURN_IF_ERROR(group_->SetWeight(static_cast<double>(rows.size())));
+  }
+  if (checkpoint_follows_) group_->SendWhole();
+  return OfferCheckpoint();
+}
+
+// The members that are defined here; trainer.cc has the others.
+#define SYNCGRADS_INSTANTIATE(T)                                                   \
+  template bool Trainer<T>::CanOverlap() const;                                    \
+  template absl::StatusOr<bool> Trainer<T>::Overlaps();                            \
+  template absl::Status Trainer<T>::TakeResult(size_t, const std::vector<RowId>&); \
+  template absl::Status Trainer<T>::FinishBefore(const std::vector<RowId>&);       \
+  template absl::Status Trainer<T>::FinishUnfinished();                            \
+  template absl::Status Trainer<T>::BeginContribution(const std::vector<RowId>&);
+SYNCGRADS_INSTANTIATE(float)
+SYNCGRADS_INSTANTIATE(double)
+#undef SYNCGRADS_INSTANTIATE
+
+}  // namespace syncgrads
