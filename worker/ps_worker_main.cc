@@ -76,6 +76,10 @@ ABSL_FLAG(bool, resume, false,
 ABSL_FLAG(absl::optional<uint32_t>, serve_data, absl::nullopt,
           "Serve the job's data on this port (0: one that is free), as data.served_from in the job "
           "file says, and do nothing else.");
+ABSL_FLAG(std::string, trace, "",
+          "Write where this worker's time goes in its first steps to this file, the worker's name "
+          "put before the suffix, for ui.perfetto.dev or chrome://tracing.");
+ABSL_FLAG(uint64_t, trace_steps, 100, "How many steps --trace shows.");
 ABSL_FLAG(std::string, event_log, "",
           "A file that gets a line of JSON for each step: who contributed, and on which rows.");
 ABSL_FLAG(
@@ -164,6 +168,8 @@ int main(int argc, char** argv) {
   options.only_running = absl::GetFlag(FLAGS_only_running);
   options.resume = absl::GetFlag(FLAGS_resume);
   options.event_log = absl::GetFlag(FLAGS_event_log);
+  options.trace = absl::GetFlag(FLAGS_trace);
+  options.trace_steps = absl::GetFlag(FLAGS_trace_steps);
   options.log_every = absl::GetFlag(FLAGS_log_every);
   options.progress_log = absl::GetFlag(FLAGS_progress_log);
   options.tensorboard = absl::GetFlag(FLAGS_tensorboard);

@@ -1,5 +1,7 @@
 // The Iris job through real servers and workers: what has to be bit-identical is.
 
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Ne;
+using ::testing::Not;
 
 // The parameters that three workers end with, if they are the same.
 std::string Train(int servers, const std::vector<std::string>& flags = {}) {
@@ -60,6 +63,27 @@ TEST(IrisTest, LauncherTrainsItAndPrintsTheHeldOutAccuracy) {
   EXPECT_EQ(run->exit, ExitCode(0)) << run->output;
   EXPECT_THAT(run->output, HasSubstr("accuracy"));
   EXPECT_THAT(run->output, HasSubstr("the 3 replicas are bit-identical"));
+}
+
+TEST(IrisTest, ATraceShowsWhereTheTimeGoesInTheFirstSteps) {
+  const std::string path = ::testing::TempDir() + "/trace";
+  const auto run = RunProgram(
+      {.program = "worker/launch/ps-launch",
+       .args = {absl::StrCat("--job=", WriteIrisJob("traced")), "--servers=2", "--workers=3",
+                "--server_program=server/ps-server", "--worker_program=worker/ps-worker", "--",
+                absl::StrCat("--trace=", path, ".json"), "--trace_steps=3"}},
+      kLongEnough);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->exit, ExitCode(0)) << run->output;
+  for (const int worker : {0, 1, 2}) {
+    std::ifstream file(absl::StrCat(path, ".worker-", worker, ".json"));
+    const std::string trace(std::istreambuf_iterator<char>(file), {});
+    for (const char* event : {"forward dense1", "backward dense1", "push dense1/kernel",
+                              "wait for step 1", "update", "step 3"}) {
+      EXPECT_THAT(trace, HasSubstr(absl::StrCat("\"", event))) << worker;
+    }
+    EXPECT_THAT(trace, Not(HasSubstr("\"step 4\"")));
+  }
 }
 
 TEST(IrisTest, AutotuneSaysWhatItHasFound) {

@@ -61,6 +61,7 @@ absl::StatusOr<const DeviceMatrix<T>*> Chain<T>::ForwardEach(const Pass& pass,
   const DeviceMatrix<T>* values = &input;
   for (size_t i = 0; i < layers_.size(); ++i) {
     layer_inputs_[i] = values;
+    const Trace::Span span(trace_, Trace::Row::kCompute, "forward", layers_[i]->name());
     SYNCGRADS_ASSIGN_OR_RETURN(values, layers_[i]->ForwardEach(pass, *values, needed));
   }
   return values;
@@ -85,6 +86,7 @@ absl::Status Chain<T>::BackwardEach(const DeviceMatrix<T>&, DeviceMatrix<T>& out
     } else if (input_gradient == nullptr && !trained_up_to_[i - 1]) {
       next = nullptr;  // layers before the first parameter need no gradients
     }
+    const Trace::Span span(trace_, Trace::Row::kCompute, "backward", layers_[i]->name());
     SYNCGRADS_RETURN_IF_ERROR(layers_[i]->BackwardEach(*layer_inputs_[i], *gradient, next, ready));
     if (next == nullptr) return absl::OkStatus();
     gradient = next;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "worker/base/trace.h"
 #include "worker/nn/layer.h"
 
 namespace syncgrads {
@@ -26,10 +27,12 @@ class Chain : public Layer<T> {
   std::vector<Parameter<T>*> parameters() override;
   std::vector<Parameter<T>*> states() override;
   void SetExchange(BatchExchange* exchange) override;
+  // From now on, shows in `trace` what its layers do; null: nowhere. It outlives the
+  // layer's use.
+  void SetTrace(Trace* trace) { trace_ = trace; }
   void Initialise(uint64_t seed) override;
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
-  absl::StatusOr<const DeviceMatrix<T>*> ForwardEach(const Pass& pass,
-                                                     const DeviceMatrix<T>& input,
+  absl::StatusOr<const DeviceMatrix<T>*> ForwardEach(const Pass& pass, const DeviceMatrix<T>& input,
                                                      Needed<T> needed) override;
   void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
                 DeviceMatrix<T>* input_gradient) override;
@@ -39,6 +42,7 @@ class Chain : public Layer<T> {
 
  private:
   std::vector<std::unique_ptr<Layer<T>>> layers_;
+  Trace* trace_ = nullptr;
   // Whether the layer or one before it has parameters.
   std::vector<bool> trained_up_to_;
   // What went into each layer in the last Forward.

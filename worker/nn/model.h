@@ -42,6 +42,9 @@ class Model {
   // As Layer::SetExchange.
   void SetExchange(BatchExchange* exchange) { chain_->SetExchange(exchange); }
 
+  // As Chain::SetTrace.
+  void SetTrace(Trace* trace) { chain_->SetTrace(trace); }
+
   // Sets parameters and states, on host and device.
   void Initialise(uint64_t seed);
 

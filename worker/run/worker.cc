@@ -15,6 +15,7 @@
 #include "client/placement/placement.h"
 #include "common/status_macros.h"
 #include "worker/base/file.h"
+#include "worker/base/trace.h"
 #include "worker/checkpoint/snapshot.h"
 #include "worker/data_service/data_client.h"
 #include "worker/job/job_file.h"
@@ -140,6 +141,12 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
   if (!options.event_log.empty()) {
     SYNCGRADS_ASSIGN_OR_RETURN(event_log, EventLog::Open(options.event_log, name));
     trainer.event_log = event_log.get();
+  }
+  std::unique_ptr<Trace> trace;
+  if (!options.trace.empty()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(trace, Trace::Create(WithSuffix(options.trace, name), name));
+    trainer.trace = trace.get();
+    trainer.trace_steps = options.trace_steps;
   }
   std::string output;
   if (options.output_per_rank) {

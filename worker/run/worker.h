@@ -45,6 +45,8 @@ struct WorkerOptions {
   bool only_running = false;
   bool resume = false;
   std::string event_log;
+  std::string trace;
+  uint64_t trace_steps = 100;
   std::string output;
   bool output_per_rank = false;
   std::string evaluate;

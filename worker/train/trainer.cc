@@ -39,6 +39,11 @@ Trainer<T>::~Trainer() {
 }
 
 template <typename T>
+Trace* Trainer<T>::trace() {
+  return step_under_way() < options_.trace_steps ? options_.trace : nullptr;
+}
+
+template <typename T>
 absl::Status Trainer<T>::CheckStop() {
   if (!options_.should_stop || !options_.should_stop()) return absl::OkStatus();
   SYNCGRADS_RETURN_IF_ERROR(FinishUnfinished());
@@ -98,6 +103,8 @@ absl::Status Trainer<T>::TrainStep() {
     }
     const std::vector<RowId> rows =
         unfinished_.has_value() ? batches_->RowsAhead(1) : batches_->RowsFor(members);
+    model_->SetTrace(trace());
+    const Trace::Span span(trace(), Trace::Row::kSteps, "step", step_under_way() + 1);
     SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<double> loss, PushBatch(rows));
     SYNCGRADS_ASSIGN_OR_RETURN(const bool overlaps, Overlaps());
     if (overlaps) {
@@ -364,6 +371,7 @@ absl::Status Trainer<T>::UseResults(absl::Span<const size_t> parameters,
   for (const size_t i : parameters) {
     if (contributors[ToNumber(tensors_[i])].most > 0) with_gradients.push_back(i);
   }
+  const Trace::Span span(trace(), Trace::Row::kResults, "update", parameters.size());
   return Apply(with_gradients);
 }
 
@@ -374,8 +382,11 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
     SYNCGRADS_RETURN_IF_ERROR(optimizer_->Fetch());
   }
   const uint64_t step = group_->step();
+  std::optional<Trace::Span> waits(std::in_place, trace(), Trace::Row::kResults, "wait for step",
+                                   step);
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Contributors> contributors,
                              group_->WaitStep(options_.step_timeout));
+  waits.reset();
   const bool left_out = NoteLeftOut(contributors);
   // More than one for a worker that was late, whom the others have left behind.
   const uint64_t made = group_->step() - step;

@@ -18,6 +18,7 @@
 #include "client/client.h"
 #include "common/clock.h"
 #include "proto/job.pb.h"
+#include "worker/base/trace.h"
 #include "worker/checkpoint/checkpoint_schedule.h"
 #include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/data/loader.h"
@@ -72,6 +73,10 @@ struct TrainerOptions {
   // Takes a line for people; may be empty.
   std::function<void(const std::string&)> note;
   DeviceChoice device;
+  // Where this worker's time goes, in its first `trace_steps` steps; outlives the trainer.
+  // Null: none is made.
+  Trace* trace = nullptr;
+  uint64_t trace_steps = 0;
   // Which of the job's initialisations is trained from, from 0: each is a group of its own
   // at the servers.
   uint32_t initialisation = 0;
@@ -309,6 +314,8 @@ class Trainer {
   void Report(const CheckpointOutcome& outcome);
   void ReportCheckpoints();
   void FinishCheckpoints();
+  // Null where no trace is made, or no longer.
+  Trace* trace();
   // Calls what the program adds after steps; `loss` is this step's.
   absl::Status CallBack(std::optional<double> loss);
   // Waits for the step's results and applies them.

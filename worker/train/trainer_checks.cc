@@ -39,6 +39,7 @@ template <typename T>
 absl::Status Trainer<T>::PushGradient(size_t i) {
   const Parameter<T>& parameter = *model_->parameters()[i];
   pushed_[i] = true;
+  const Trace::Span span(trace(), Trace::Row::kGradients, "push", parameter.name);
   return group_->Push(tensors_[i], parameter.gradient.data(), parameter.bytes(), ResultOf(i));
 }
 

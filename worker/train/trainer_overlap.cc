@@ -1,6 +1,7 @@
 // Trainer: results that are taken when the next step's forward pass needs them.
 
 #include <algorithm>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -43,9 +44,12 @@ absl::Status Trainer<T>::TakeResult(size_t i, const std::vector<RowId>& rows) {
   // A device that has no room left forgets what it is told.
   SYNCGRADS_RETURN_IF_ERROR(device_->memory().status());
   if (group_->IsStepAnswered()) return FinishBefore(rows);
+  std::optional<Trace::Span> waits(std::in_place, trace(), Trace::Row::kResults, "wait for",
+                                   model_->parameters()[i]->name);
   std::vector<Contributors> contributors(group_->spec().tensors.size());
   SYNCGRADS_ASSIGN_OR_RETURN(contributors[ToNumber(tensors_[i])],
                              group_->Wait(tensors_[i], options_.step_timeout));
+  waits.reset();
   // Should the others not come, the state is again what it was before the step.
   if (optimizer_ != nullptr && !optimizer_->Keep(i)) {
     can_overlap_ = false;

@@ -1,0 +1,65 @@
+#include "worker/base/trace.h"
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "worker/base/json.h"
+
+namespace syncgrads {
+namespace {
+
+// What names one of the worker's rows, or the worker.
+std::string NameEvent(absl::string_view of, int row, absl::string_view name) {
+  return absl::StrCat(R"({"ph":"M","pid":1,"tid":)", row, R"(,"name":")", of,
+                      R"(","args":{"name":)", JsonString(name), "}}");
+}
+
+}  // namespace
+
+Trace::Span::Span(Trace* trace, Row row, absl::string_view what, absl::string_view name)
+    : trace_(trace), row_(row) {
+  if (trace == nullptr) return;
+  name_ = absl::StrCat(what, " ", name);
+  begin_ = absl::Now();
+}
+
+Trace::Span::Span(Trace* trace, Row row, absl::string_view what, uint64_t number)
+    : trace_(trace), row_(row) {
+  if (trace == nullptr) return;
+  name_ = absl::StrCat(what, " ", number);
+  begin_ = absl::Now();
+}
+
+Trace::Span::~Span() {
+  if (trace_ == nullptr) return;
+  const absl::Duration length = absl::Now() - begin_;
+  trace_->Write(absl::StrCat(R"({"ph":"X","pid":1,"tid":)", static_cast<int>(row_), R"(,"name":)",
+                             JsonString(name_), R"(,"ts":)", absl::ToUnixMicros(begin_),
+                             R"(,"dur":)", absl::ToInt64Microseconds(length), "}"));
+}
+
+absl::StatusOr<std::unique_ptr<Trace>> Trace::Create(const std::string& path,
+                                                     absl::string_view worker) {
+  auto trace = absl::WrapUnique(new Trace());
+  trace->file_.open(path, std::ios::trunc);
+  if (!trace->file_) {
+    return absl::PermissionDeniedError(absl::StrCat("cannot write the trace ", path));
+  }
+  trace->Write(NameEvent("process_name", 0, worker));
+  for (const auto& [row, name] : {std::pair<Row, absl::string_view>{Row::kSteps, "steps"},
+                                  {Row::kCompute, "compute"},
+                                  {Row::kGradients, "gradients"},
+                                  {Row::kResults, "results"}}) {
+    trace->Write(NameEvent("thread_name", static_cast<int>(row), name));
+  }
+  return trace;
+}
+
+Trace::~Trace() { file_ << "\n]\n"; }
+
+void Trace::Write(absl::string_view event) {
+  file_ << (empty_ ? "[\n" : ",\n") << event;
+  empty_ = false;
+}
+
+}  // namespace syncgrads
