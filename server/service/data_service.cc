@@ -33,21 +33,23 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
                  const Clock& clock)
       : service_(service), jobs_(jobs), exchange_(exchange), clock_(clock) {}
 
+  // The front layers' go first: the next forward pass begins with them.
   void Send(std::shared_ptr<const RoundResult> result, bool with_payload) override {
+    const uint32_t place = ToNumber(result->chunk);
     if (with_payload && !result->shared_header.empty()) {
       const std::shared_ptr<MemberMemory> memory = Memory();
       if (memory != nullptr && memory->IsMapped(result->group) && memory->Lend(result)) {
         grpc::Slice header(result->shared_header);
-        return Enqueue(grpc::ByteBuffer(&header, 1));
+        return Enqueue(grpc::ByteBuffer(&header, 1), place);
       }
     }
     if (with_payload && !result->payload.empty()) {
       const std::string& header = result->header;
       grpc::Slice slices[2] = {grpc::Slice(header), PayloadSlice(std::move(result))};
-      Enqueue(grpc::ByteBuffer(slices, 2));
+      Enqueue(grpc::ByteBuffer(slices, 2), place);
     } else {
       grpc::Slice header(result->bare_header);
-      Enqueue(grpc::ByteBuffer(&header, 1));
+      Enqueue(grpc::ByteBuffer(&header, 1), place);
     }
   }
 
@@ -118,7 +120,7 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
     refusal.round = push.round;
     refusal.error = error;
     grpc::Slice header(EncodeHeader(refusal, 0));
-    Enqueue(grpc::ByteBuffer(&header, 1));
+    Enqueue(grpc::ByteBuffer(&header, 1), ToNumber(push.chunk));
   }
 
   void OnHello(const DataHello& hello) {

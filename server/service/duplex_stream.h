@@ -8,7 +8,8 @@
 
 #include <grpcpp/support/server_callback.h>
 
-#include <deque>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -28,12 +29,12 @@ class DuplexStream : public grpc::ServerBidiReactor<In, Out>,
     this->StartRead(&incoming_);
   }
 
-  // Sends `message` after those before it.
-  void Enqueue(Out message) {
+  // Sends `message` before those of higher places that are waiting, and after the others.
+  void Enqueue(Out message, uint32_t place = 0) {
     MutexLock lock(mutex_);
     if (finish_with_.has_value()) return;
-    outgoing_.push_back(std::move(message));
-    if (outgoing_.size() == 1) this->StartWrite(&outgoing_.front());
+    waiting_.emplace(place, std::move(message));
+    if (!writing_) WriteNextLocked();
   }
 
   // Ends the stream when what was enqueued has been sent; nothing follows.
@@ -41,7 +42,7 @@ class DuplexStream : public grpc::ServerBidiReactor<In, Out>,
     MutexLock lock(mutex_);
     if (finish_with_.has_value()) return;
     finish_with_ = std::move(status);
-    if (outgoing_.empty()) this->Finish(*finish_with_);
+    if (!writing_) this->Finish(*finish_with_);
   }
 
  protected:
@@ -58,16 +59,16 @@ class DuplexStream : public grpc::ServerBidiReactor<In, Out>,
     if (!ok) {
       // What was to be sent to a peer that is gone, is not.
       MutexLock lock(mutex_);
-      if (outgoing_.size() > 1) outgoing_.erase(outgoing_.begin() + 1, outgoing_.end());
+      waiting_.clear();
       if (finish_with_.has_value()) return;
       finish_with_ = grpc::Status::OK;
-      if (outgoing_.empty()) this->Finish(*finish_with_);
+      if (!writing_) this->Finish(*finish_with_);
       return;
     }
     OnMessage(incoming_);
     MutexLock lock(mutex_);
     if (finish_with_.has_value()) return;
-    if (outgoing_.size() >= kMaxQueued) {
+    if (waiting_.size() >= kMaxQueued) {
       reading_paused_ = true;
     } else {
       this->StartRead(&incoming_);
@@ -76,17 +77,15 @@ class DuplexStream : public grpc::ServerBidiReactor<In, Out>,
 
   void OnWriteDone(bool ok) final {
     MutexLock lock(mutex_);
-    if (ok) {
-      outgoing_.pop_front();
-    } else {
-      outgoing_.clear();
-    }
-    if (reading_paused_ && !finish_with_.has_value() && outgoing_.size() < kMaxQueued / 2) {
+    writing_ = false;
+    being_written_ = Out();
+    if (!ok) waiting_.clear();
+    if (reading_paused_ && !finish_with_.has_value() && waiting_.size() < kMaxQueued / 2) {
       reading_paused_ = false;
       this->StartRead(&incoming_);
     }
-    if (!outgoing_.empty()) {
-      this->StartWrite(&outgoing_.front());
+    if (!waiting_.empty()) {
+      WriteNextLocked();
     } else if (finish_with_.has_value()) {
       this->Finish(*finish_with_);
     }
@@ -97,11 +96,19 @@ class DuplexStream : public grpc::ServerBidiReactor<In, Out>,
     self_.reset();
   }
 
+  void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    being_written_ = std::move(waiting_.extract(waiting_.begin()).mapped());
+    writing_ = true;
+    this->StartWrite(&being_written_);
+  }
+
   std::shared_ptr<DuplexStream> self_;
   In incoming_;
   Mutex mutex_;
-  // The front is being written.
-  std::deque<Out> outgoing_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  Out being_written_ ABSL_GUARDED_BY(mutex_);
+  // By their places; those of one place in the order in which they came.
+  std::multimap<uint32_t, Out> waiting_ ABSL_GUARDED_BY(mutex_);
   bool reading_paused_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> finish_with_ ABSL_GUARDED_BY(mutex_);
 };
