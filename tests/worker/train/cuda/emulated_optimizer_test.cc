@@ -62,6 +62,10 @@ struct Variant {
   // 0: not before the end.
   uint64_t stop_after = 0;
   std::optional<uint32_t> corrupted;
+  // Results come one by one, in which case nothing is saved, up to this one of this step.
+  bool one_by_one = false;
+  uint64_t lost_step = 0;
+  uint32_t lost_tensor = 0;
 };
 
 class EmulatedOptimizerTest : public testing::TestWithParam<Schedule> {
@@ -97,10 +101,18 @@ class EmulatedOptimizerTest : public testing::TestWithParam<Schedule> {
     Outcome outcome;
     FakeJob workers(kWorkers);
     if (variant.corrupted.has_value()) workers.CorruptResultsOf(*variant.corrupted);
+    if (variant.one_by_one) {
+      workers.AnswerOneByOne([&](uint32_t, uint64_t step, TensorId tensor) {
+        if (step != variant.lost_step || ToNumber(tensor) < variant.lost_tensor) {
+          return absl::OkStatus();
+        }
+        return absl::UnavailableError("gone");
+      });
+    }
     workers.Run([&](Team& team) {
       const uint32_t rank = team.rank();
       Extensions extensions;
-      extensions.after_step.push_back(SaveEvery(3, saved));
+      if (!variant.one_by_one) extensions.after_step.push_back(SaveEvery(3, saved));
       Losses losses(outcome.losses[rank]);
       TrainerOptions options;
       options.progress = &losses;
@@ -220,6 +232,36 @@ TEST_P(EmulatedOptimizerTest, AResumedTrainingEndsAsIfItHadNotBeenStopped) {
   const Outcome resumed = Train(job, resumes);
   ExpectSuccess(resumed);
   EXPECT_EQ(resumed.models, whole.models);
+}
+
+TEST_P(EmulatedOptimizerTest, ResultsThatAreTakenWhenLayersNeedThemMakeNoDifference) {
+  Variant one_by_one;
+  one_by_one.one_by_one = true;
+  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+    for (const double l2 : {0.0, 0.05}) {
+      const Job job = Iris(kAdam, place, l2);
+      const Outcome usual = Train(job);
+      const Outcome actual = Train(job, one_by_one);
+      ExpectSuccess(actual);
+      EXPECT_EQ(actual.losses, usual.losses);
+      EXPECT_EQ(actual.models, usual.models);
+    }
+  }
+}
+
+TEST_P(EmulatedOptimizerTest, WhereResultsAreLostHalfWayTheStateIsThatOfTheStepBefore) {
+  Variant lost;
+  lost.one_by_one = true;
+  lost.lost_step = 5;
+  const Outcome before = Train(Iris(kAdam), lost);
+  lost.lost_tensor = 3;
+  const Outcome half_way = Train(Iris(kAdam), lost);
+  for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+    ExpectError(half_way.statuses[rank], absl::StatusCode::kUnavailable, {"gone"});
+    ASSERT_TRUE(before.kept[rank].has_value() && half_way.kept[rank].has_value());
+    EXPECT_EQ(half_way.kept[rank]->manifest.step, 4u);
+    ExpectSameState(*half_way.kept[rank], *before.kept[rank]);
+  }
 }
 
 // Trained on the processor, the rounding of the gradients is another.

@@ -164,6 +164,18 @@ void ExpectTheBitsOfTheHost(Device<T>& device) {
     replica.Apply({0, 1, 2});
     SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
     replica.ExpectState();
+    // What is kept is put back, and what is kept no longer is not.
+    for (const size_t i : {0, 2}) EXPECT_TRUE(replica.optimizer().Keep(i));
+    SYNCGRADS_ASSERT_OK(replica.optimizer().Apply({0, 2}));
+    replica.optimizer().Undo();
+    SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
+    replica.ExpectState();
+    EXPECT_TRUE(replica.optimizer().Keep(1));
+    replica.optimizer().ForgetKept();
+    replica.Apply({0, 1});
+    replica.optimizer().Undo();
+    SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
+    replica.ExpectState();
   }
 }
 
@@ -231,6 +243,28 @@ TEST(ModelOptimizerErrorTest, ADeviceWithoutRoomForTheSlotsIsAnErrorThatNamesThe
   device->memory().ForgetExhaustion();
   SYNCGRADS_EXPECT_OK(ModelOptimizer<float>::Create(Sgd{}, *device, parameters));
   SYNCGRADS_EXPECT_OK(ModelOptimizer<float>::Create(Lamb{}, *device, parameters));
+}
+
+TEST(ModelOptimizerErrorTest, WhereThereIsNoRoomNothingIsKeptAndTheDeviceGoesOn) {
+  emulation::Options options;
+  options.device_bytes = size_t{40} << 20;
+  emulation::Configure(options);
+  const auto device = MakeCuda<float>();
+  // Value and gradient have their room, and one of the two that are kept.
+  Parameter<float> large = Parameter<float>::Vector(device->memory(), "large/kernel", 700000);
+  Parameter<float>* const parameters[] = {&large};
+  large.values.setConstant(1);
+  large.gradient.setConstant(1);
+  large.Upload();
+  const auto optimizer =
+      ModelOptimizer<float>::Create(Sgd{.learning_rate = 0.5}, *device, parameters);
+  SYNCGRADS_ASSERT_OK(optimizer);
+  EXPECT_FALSE((*optimizer)->Keep(0));
+  SYNCGRADS_EXPECT_OK(device->memory().status());
+  SYNCGRADS_ASSERT_OK((*optimizer)->Apply({0}));
+  (*optimizer)->Undo();
+  SYNCGRADS_ASSERT_OK((*optimizer)->Fetch());
+  EXPECT_EQ(large.values.data()[699999], 0.5f);
 }
 
 TEST(ModelOptimizerErrorTest, ARuleOutOfItsRangeIsRefused) {
