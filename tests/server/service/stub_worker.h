@@ -106,6 +106,7 @@ class JoinStream : public Stream<v1::WorkerSignal, v1::JobSignal> {
 
 class DataStream : public Stream<v1::PushChunk, v1::UpdateChunk> {
  public:
+  explicit DataStream(const std::string& address) : DataStream(ChannelTo(address)) {}
   explicit DataStream(const std::shared_ptr<grpc::Channel>& channel)
       : DataStream(v1::Data::NewStub(channel)) {}
 
