@@ -189,11 +189,14 @@ TEST(GroupTest, WaitsForOneTensorAndNamesTheOneItSharesAChunkWith) {
   EXPECT_TRUE(absl::IsFailedPrecondition(end)) << end;
   EXPECT_THAT(std::string(end.message()), HasSubstr("\"t1\""));
   EXPECT_TRUE(absl::IsFailedPrecondition(workers[0].Leave(kTimeout)));
+  EXPECT_FALSE(group.IsStepAnswered());
   ASSERT_OK(group.Skip(TensorId{1}, tree.values[1].data()));
   const auto counts = group.Wait(TensorId{0}, kTimeout);
   ASSERT_OK(counts);
   EXPECT_EQ(counts->most, 1u);
+  EXPECT_TRUE(group.IsStepAnswered()) << "all are in one chunk";
   ASSERT_OK(group.WaitStep(kTimeout));
+  EXPECT_FALSE(group.IsStepAnswered()) << "this is the next step";
   EXPECT_OK(workers[0].Leave(kTimeout));
   EXPECT_OK(workers[0].Leave(kTimeout));
 }
