@@ -89,9 +89,7 @@ absl::StatusOr<StepMembers> RegisteredGroup::BeginStep() {
   StepMembers members;
   members.epoch = epoch.number;
   members.world_size = static_cast<uint32_t>(epoch.members.size());
-  for (uint32_t rank = 0; rank < epoch.members.size(); ++rank) {
-    if (epoch.members[rank].id == session_.member()) members.rank = rank;
-  }
+  members.rank = epoch.RankOf(session_.member()).value_or(0);
   rounds_->PinEpoch(epoch.number);
   return members;
 }

@@ -172,10 +172,7 @@ absl::Status RegisteredGroup::SettleResiduals(uint64_t newest_epoch, absl::Time 
   rounds_->KeepResiduals([&](uint64_t number) -> std::optional<uint32_t> {
     const absl::StatusOr<Epoch> epoch = session_.AwaitEpoch(number, deadline);
     if (!epoch.ok() || epoch->number != number) return std::nullopt;
-    for (uint32_t rank = 0; rank < epoch->members.size(); ++rank) {
-      if (epoch->members[rank].id == session_.member()) return rank;
-    }
-    return std::nullopt;
+    return epoch->RankOf(session_.member());
   });
   return absl::OkStatus();
 }

@@ -386,9 +386,7 @@ void Session::OnEpoch(const Epoch& epoch) {
     plane = data_plane_.get();
     handovers = handovers_;
     world_size_ = static_cast<uint32_t>(epoch.members.size());
-    for (uint32_t rank = 0; rank < epoch.members.size(); ++rank) {
-      if (epoch.members[rank].id == member_) rank_ = rank;
-    }
+    rank_ = epoch.RankOf(member_).value_or(rank_);
     epoch_changed_.NotifyAll();
   }
   plane->SetEpoch(epoch.number);

@@ -4,9 +4,11 @@
 
 namespace syncgrads {
 
-bool Epoch::Has(MemberId id) const {
-  return std::any_of(members.begin(), members.end(),
-                     [id](const Member& member) { return member.id == id; });
+std::optional<uint32_t> Epoch::RankOf(MemberId id) const {
+  for (uint32_t rank = 0; rank < members.size(); ++rank) {
+    if (members[rank].id == id) return rank;
+  }
+  return std::nullopt;
 }
 
 std::optional<Round> FindRound(const std::vector<GroupRound>& rounds, GroupId group) {

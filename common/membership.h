@@ -47,7 +47,9 @@ struct Epoch {
   // While there are newcomers who are not up to date.
   std::optional<Handover> handover;
 
-  bool Has(MemberId id) const;
+  // Nothing if it is none.
+  std::optional<uint32_t> RankOf(MemberId id) const;
+  bool Has(MemberId id) const { return RankOf(id).has_value(); }
   friend bool operator==(const Epoch&, const Epoch&) = default;
 };
 

@@ -291,9 +291,8 @@ std::shared_ptr<const RoundResult> ChunkVersions::AnswerLocked(MemberId member,
   for (uint32_t span : waiting.absent) header.counts[span] = 0;
   for (uint32_t span : waiting.left_out) header.counts[span] = 0;
   header.left_out = waiting.left_out;
-  for (uint32_t rank = 0; rank < epoch.members.size() && !waiting.skip; ++rank) {
-    if (epoch.members[rank].id == member) header.contributors.push_back(rank);
-  }
+  const std::optional<uint32_t> rank = epoch.RankOf(member);
+  if (rank.has_value() && !waiting.skip) header.contributors.push_back(*rank);
   return answer_.Result(header, record_.value_bytes, newest_);
 }
 
