@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_TESTS_CLIENT_FAKE_TRANSPORT_H_
 #define SYNCGRADS_TESTS_CLIENT_FAKE_TRANSPORT_H_
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -77,7 +78,10 @@ class FakeDataStream : public DataStream {
     headers.push_back(HeaderOf(*message));
     held.push_back(std::move(message));
   }
-  void Cancel() override { cancelled = true; }
+  void Cancel() override {
+    cancelled = true;
+    cancelled.notify_all();
+  }
 
   // The transport accepts what was written last, and lets go of it.
   void Accept() {
@@ -101,7 +105,8 @@ class FakeDataStream : public DataStream {
 
   const std::string address;
   bool started = false;
-  bool cancelled = false;
+  // By whichever thread.
+  std::atomic<bool> cancelled = false;
   bool closed = false;
   std::vector<std::string> sent;
   std::vector<PushHeader> headers;

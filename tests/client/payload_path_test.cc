@@ -82,9 +82,9 @@ class PayloadPathTest : public ::testing::Test {
     EXPECT_EQ(transport_.data.size(), before + 1);
     return *transport_.data.back();
   }
-  // The same of one that the link has cancelled.
+  // The same of one that the link cancels, if need be on the thread that shares memory.
   FakeDataStream& Replaced(FakeDataStream& cancelled) {
-    EXPECT_TRUE(cancelled.cancelled);
+    cancelled.cancelled.wait(false);
     return Next(cancelled, absl::CancelledError("by this end"));
   }
 
