@@ -131,6 +131,7 @@ absl::StatusOr<ChunkChoice> TuneChunks(const ClientOptions& options, uint32_t ra
     own.world_size = world_size;
     own.connections_per_server = options.connections_per_server;
     own.congestion_control = options.congestion_control;
+    own.connections = options.connections;
     own.shared_memory = options.shared_memory;
     own.unix_socket = options.unix_socket;
     trial.chunk_bytes = chunk_bytes;

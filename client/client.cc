@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "client/chunk_trials.h"
 #include "client/collectives.h"
+#include "client/grpc_connections.h"
 #include "client/grpc_transport.h"
 #include "client/operation.h"
 #include "client/session.h"
@@ -16,6 +17,10 @@
 #include "common/status_macros.h"
 
 namespace syncgrads {
+
+std::shared_ptr<client::Connections> MakeConnections() {
+  return std::make_shared<client::Connections>();
+}
 
 Pending::Pending(std::unique_ptr<Operation> operation) : operation_(std::move(operation)) {}
 Pending::Pending(Pending&&) noexcept = default;
@@ -44,9 +49,9 @@ absl::StatusOr<uint32_t> Await(client::Collectives::Started started, absl::Durat
 
 Client::Client(ClientOptions options)
     : session_(std::make_unique<client::Session>(
-          options,
-          client::Surroundings{client::NewGrpcTransport(options.congestion_control),
-                               std::make_unique<client::ThreadTimers>(), DrawIncarnation()})) {}
+          options, client::Surroundings{
+                       client::NewGrpcTransport(options.congestion_control, options.connections),
+                       std::make_unique<client::ThreadTimers>(), DrawIncarnation()})) {}
 
 Client::~Client() = default;
 

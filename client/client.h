@@ -39,8 +39,12 @@
 namespace syncgrads {
 
 namespace client {
+class Connections;
 class Session;
-}
+}  // namespace client
+
+// For ClientOptions::connections.
+std::shared_ptr<client::Connections> MakeConnections();
 
 struct ClientOptions {
   // host:port of server 0 of the job. "unix:/path" works too.
@@ -68,6 +72,9 @@ struct ClientOptions {
   int connections_per_server = 2;
   // The TCP congestion control of those; empty: the kernel's default.
   std::string congestion_control;
+  // Those of several clients of this process, which then have one set to each server in
+  // place of one each. Null: the client's own.
+  std::shared_ptr<client::Connections> connections;
   // Whether settings are tried. Before the first step Register tries sizes for the
   // group's chunks, where the spec has none; all workers of the job must have it. In
   // the first steps of the first group, numbers of connections and sizes of the window

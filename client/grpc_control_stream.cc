@@ -8,10 +8,10 @@
 
 namespace syncgrads::client {
 
-GrpcControlStream::GrpcControlStream(const std::string& address,
+GrpcControlStream::GrpcControlStream(std::unique_ptr<ConnectionUse> connection,
                                      std::shared_ptr<ControlStreamEvents> events)
-    : channel_(NewChannel(address)),
-      stub_(v1::Control::NewStub(channel_)),
+    : connection_(std::move(connection)),
+      stub_(v1::Control::NewStub(connection_->channel())),
       events_(std::move(events)) {}
 
 void GrpcControlStream::Start() {
@@ -80,6 +80,8 @@ void GrpcControlStream::OnDone(const grpc::Status& status) {
     MutexLock lock(mutex_);
     if (!malformed_.ok()) closed = malformed_;
   }
+  // As in GrpcDataStream.
+  connection_->End();
   events_->OnClosed(std::move(closed));
 }
 

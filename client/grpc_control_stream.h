@@ -6,10 +6,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
-#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "client/grpc_connections.h"
 #include "client/transport.h"
 #include "common/mutex.h"
 #include "proto/control.grpc.pb.h"
@@ -22,7 +22,8 @@ class GrpcControlStream : public ControlStream,
                           public grpc::ClientBidiReactor<v1::WorkerSignal, v1::JobSignal>,
                           public std::enable_shared_from_this<GrpcControlStream> {
  public:
-  GrpcControlStream(const std::string& address, std::shared_ptr<ControlStreamEvents> events);
+  GrpcControlStream(std::unique_ptr<ConnectionUse> connection,
+                    std::shared_ptr<ControlStreamEvents> events);
 
   void Start() override;
   void Write(const WorkerSignal& signal) override;
@@ -35,7 +36,7 @@ class GrpcControlStream : public ControlStream,
  private:
   void Finish();
 
-  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<ConnectionUse> connection_;
   const std::unique_ptr<v1::Control::Stub> stub_;
   grpc::ClientContext context_;
   const std::shared_ptr<ControlStreamEvents> events_;

@@ -30,10 +30,10 @@ grpc::ByteBuffer ToByteBuffer(const MessageReference& message) {
 
 }  // namespace
 
-GrpcDataStream::GrpcDataStream(const std::string& address, const std::string& congestion_control,
+GrpcDataStream::GrpcDataStream(std::unique_ptr<ConnectionUse> connection,
                                std::shared_ptr<DataStreamEvents> events)
-    : channel_(NewChannel(address, congestion_control)),
-      stub_(channel_),
+    : connection_(std::move(connection)),
+      stub_(connection_->channel()),
       events_(std::move(events)) {}
 
 void GrpcDataStream::Start() {
@@ -106,6 +106,8 @@ void GrpcDataStream::OnReadDone(bool ok) {
 
 void GrpcDataStream::OnDone(const grpc::Status& status) {
   const std::shared_ptr<GrpcDataStream> self = std::move(self_);
+  // Before the event, after which the next stream is opened.
+  connection_->End();
   events_->OnClosed(FromGrpc(status));
 }
 

@@ -8,9 +8,9 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
-#include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "client/grpc_connections.h"
 #include "client/transport.h"
 #include "common/mutex.h"
 
@@ -22,8 +22,7 @@ class GrpcDataStream : public DataStream,
                        public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                        public std::enable_shared_from_this<GrpcDataStream> {
  public:
-  // As NewChannel.
-  GrpcDataStream(const std::string& address, const std::string& congestion_control,
+  GrpcDataStream(std::unique_ptr<ConnectionUse> connection,
                  std::shared_ptr<DataStreamEvents> events);
 
   void Start() override;
@@ -38,7 +37,7 @@ class GrpcDataStream : public DataStream,
   // No more writes: lets the call finish.
   void Finish();
 
-  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<ConnectionUse> connection_;
   grpc::GenericStub stub_;
   grpc::ClientContext context_;
   const std::shared_ptr<DataStreamEvents> events_;

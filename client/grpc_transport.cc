@@ -33,17 +33,21 @@ struct Question {
 
 class GrpcTransport : public Transport {
  public:
-  explicit GrpcTransport(std::string congestion_control)
-      : congestion_control_(std::move(congestion_control)) {}
+  GrpcTransport(std::string congestion_control, std::shared_ptr<Connections> connections)
+      : congestion_control_(std::move(congestion_control)), connections_(std::move(connections)) {}
 
   std::shared_ptr<DataStream> OpenData(const std::string& address,
                                        std::shared_ptr<DataStreamEvents> events) override {
-    return reaper_.Make<GrpcDataStream>(address, congestion_control_, std::move(events));
+    return reaper_.Make<GrpcDataStream>(
+        connections_->Take(this, {address, Connections::Route::Purpose::kData, congestion_control_}),
+        std::move(events));
   }
 
   std::shared_ptr<ControlStream> OpenControl(const std::string& address,
                                              std::shared_ptr<ControlStreamEvents> events) override {
-    return reaper_.Make<GrpcControlStream>(address, std::move(events));
+    return reaper_.Make<GrpcControlStream>(
+        connections_->Take(this, {address, Connections::Route::Purpose::kControl, ""}),
+        std::move(events));
   }
 
   void Explain(const std::string& address, const std::string& job, const std::string& token,
@@ -80,13 +84,16 @@ class GrpcTransport : public Transport {
 
  private:
   const std::string congestion_control_;
+  const std::shared_ptr<Connections> connections_;
   GrpcReaper reaper_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> NewGrpcTransport(std::string congestion_control) {
-  return std::make_unique<GrpcTransport>(std::move(congestion_control));
+std::unique_ptr<Transport> NewGrpcTransport(std::string congestion_control,
+                                            std::shared_ptr<Connections> connections) {
+  if (connections == nullptr) connections = std::make_shared<Connections>();
+  return std::make_unique<GrpcTransport>(std::move(congestion_control), std::move(connections));
 }
 
 }  // namespace syncgrads::client

@@ -7,12 +7,15 @@
 #include <memory>
 #include <string>
 
+#include "client/grpc_connections.h"
 #include "client/transport.h"
 
 namespace syncgrads::client {
 
-// `congestion_control` is that of the data streams, as NewChannel takes it.
-std::unique_ptr<Transport> NewGrpcTransport(std::string congestion_control = "");
+// `congestion_control` is that of the data streams, as NewChannel takes it; `connections`
+// are those that streams go over, the transport's own if it is null.
+std::unique_ptr<Transport> NewGrpcTransport(std::string congestion_control = "",
+                                            std::shared_ptr<Connections> connections = nullptr);
 
 }  // namespace syncgrads::client
 

@@ -140,7 +140,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Each stream has a connection of its own.
+  // No two streams of a transport share a connection.
   virtual std::shared_ptr<DataStream> OpenData(const std::string& address,
                                                std::shared_ptr<DataStreamEvents> events) = 0;
   virtual std::shared_ptr<ControlStream> OpenControl(

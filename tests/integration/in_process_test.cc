@@ -1,11 +1,17 @@
 // Several workers in one process, through real servers.
 
+#include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/cluster.h"
@@ -48,6 +54,45 @@ TEST(InProcessTest, TheErrorSaysWhichWorkerAndTheOthersGoOn) {
   EXPECT_THAT(process->output(), HasSubstr("ps-worker: worker 3: "));
   EXPECT_THAT(process->output(), HasSubstr("[worker 0] the 3 replicas are bit-identical"));
   EXPECT_EQ(exit, ExitCode(2)) << process->output();
+}
+
+// TCP connections to `address` from this host.
+int CountConnections(const std::string& address) {
+  const int port = std::stoi(address.substr(address.rfind(':') + 1));
+  const std::string remote = absl::StrFormat(":%04X 01 ", port);  // 01: established
+  int count = 0;
+  for (const char* const table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(table);
+    for (std::string line; std::getline(file, line);) {
+      if (absl::StrContains(line, remote)) ++count;
+    }
+  }
+  return count;
+}
+
+TEST(InProcessTest, TheyShareTheirConnectionsAndComeBackToAServerThatWasKilled) {
+  Cluster cluster(2, {"--shared_memory=false", "--unix_socket=false"});
+  const std::string job = WriteIrisJob("shared", [](v1::JobFile& job) {
+    job.set_epochs(300);
+    job.set_chunk_bytes(128);  // there are some on both servers
+  });
+  const auto process = Start(cluster, job, 3, 3, {"--log_every=10"});
+  ASSERT_TRUE(process->WaitForLine("[worker 0] step ", kLongEnough).ok()) << process->output();
+  // The other server has connections for signals, of the servers too.
+  constexpr int kFollower = 1;
+  int most = CountConnections(cluster.address(kFollower));
+  cluster.server(kFollower).Kill(SIGKILL);
+  WaitFor(cluster.server(kFollower));
+  cluster.Restart(kFollower);
+  absl::StatusOr<Exit> exit = absl::UnknownError("");
+  for (const absl::Time deadline = absl::Now() + kLongEnough; !exit.ok() && absl::Now() < deadline;
+       exit = process->Wait(absl::Milliseconds(5))) {
+    most = std::max(most, CountConnections(cluster.address(kFollower)));
+  }
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(*exit, ExitCode(0)) << process->output();
+  EXPECT_THAT(process->output(), HasSubstr("[worker 0] the 3 replicas are bit-identical"));
+  EXPECT_EQ(most, 2) << "--connections_per_server";
 }
 
 TEST(InProcessTest, ASignalStopsAllOfThem) {

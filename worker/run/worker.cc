@@ -265,6 +265,7 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const Device
   ClientOptions tuned = client_options;
   tuned.autotune = options.autotune && Trains(options);
   tuned.tuned_settings = surroundings.tuned_settings;
+  tuned.connections = surroundings.connections;
   tuned.on_tuned = [&tell_tuned](const std::string& found) {
     if (tell_tuned) tell_tuned(found);
   };

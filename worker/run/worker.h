@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -19,6 +20,10 @@
 #include "worker/train/extensions.h"
 
 namespace syncgrads {
+
+namespace client {
+class Connections;
+}
 
 // Named as the flags of ps-worker, which say what they mean.
 struct WorkerOptions {
@@ -73,6 +78,8 @@ struct WorkerSurroundings {
   const Accelerators& accelerators = NoAccelerators();
   // The process's own, for --autotune.
   std::vector<TunedSetting> tuned_settings = {};
+  // To the servers, of all its workers; null: there is one worker.
+  std::shared_ptr<client::Connections> connections = nullptr;
 };
 
 // What became of a worker.

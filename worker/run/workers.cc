@@ -1,9 +1,11 @@
 #include "worker/run/workers.h"
 
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "client/client.h"
 #include "common/mutex.h"
 #include "worker/base/file.h"
 #include "worker/run/prefixed_lines.h"
@@ -24,6 +26,7 @@ WorkerOptions OptionsOf(uint32_t number, uint32_t count, const WorkerOptions& op
 std::vector<WorkerOutcome> RunWorkers(const WorkerOptions& options, uint32_t count,
                                       const WorkerSurroundings& surroundings) {
   if (count == 1) return {RunWorker(options, surroundings)};
+  const std::shared_ptr<client::Connections> connections = MakeConnections();
   std::vector<WorkerOutcome> outcomes(count);
   std::vector<std::thread> threads;
   Mutex mutex;
@@ -37,6 +40,7 @@ std::vector<WorkerOutcome> RunWorkers(const WorkerOptions& options, uint32_t cou
                                 surroundings.getenv,
                                 surroundings.extensions,
                                 surroundings.accelerators};
+      own.connections = connections;
       // What all of them share, one of them tries.
       if (i == 0) own.tuned_settings = surroundings.tuned_settings;
       outcomes[i] = RunWorker(OptionsOf(i, count, options), own);

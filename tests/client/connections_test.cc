@@ -1,0 +1,298 @@
+// Clients of one process that share their connections: which stream goes over which, and
+// what becomes of the others when a connection breaks or a client gives up.
+
+#include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/client.h"
+#include "client/grpc_connections.h"
+#include "gmock/gmock.h"
+#include "tests/client/workers.h"
+#include "tests/fault/tcp_proxy.h"
+#include "tests/testing/cluster.h"
+
+namespace syncgrads::testing {
+namespace {
+
+using client::Connections;
+using ::testing::Each;
+using Purpose = Connections::Route::Purpose;
+
+constexpr int kWorld = 4;
+constexpr int kPerServer = 2;
+
+// A port that is taken, and at which nobody listens.
+class MutePort {
+ public:
+  MutePort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~MutePort() { close(socket_); }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+ private:
+  const int socket_;
+  uint16_t port_ = 0;
+};
+
+// Clients are told from each other by addresses.
+struct Names {
+  char a, b, c;
+};
+
+TEST(ConnectionsTest, TheNthStreamsOfAllClientsGoOverTheNthConnection) {
+  const Names names{};
+  const auto connections = std::make_shared<Connections>();
+  const Connections::Route route{"127.0.0.1:1"};
+  const auto a0 = connections->Take(&names.a, route);
+  const auto a1 = connections->Take(&names.a, route);
+  const auto b0 = connections->Take(&names.b, route);
+  const auto b1 = connections->Take(&names.b, route);
+  EXPECT_NE(a0->channel(), a1->channel());
+  EXPECT_EQ(b0->channel(), a0->channel());
+  EXPECT_EQ(b1->channel(), a1->channel());
+
+  a0->End();
+  EXPECT_EQ(connections->Take(&names.a, route)->channel(), b0->channel()) << "the lowest is free";
+}
+
+TEST(ConnectionsTest, OtherAddressesPurposesAndCongestionControlsHaveOthers) {
+  const Names names{};
+  const auto connections = std::make_shared<Connections>();
+  const auto data = connections->Take(&names.a, {"127.0.0.1:1", Purpose::kData, ""});
+  for (const Connections::Route& other :
+       {Connections::Route{"127.0.0.1:2", Purpose::kData, ""},
+        Connections::Route{"127.0.0.1:1", Purpose::kControl, ""},
+        Connections::Route{"127.0.0.1:1", Purpose::kData, "reno"}}) {
+    EXPECT_NE(connections->Take(&names.b, other)->channel(), data->channel());
+  }
+}
+
+TEST(ConnectionsTest, OneThatNoStreamUsesIsNotUsedAgain) {
+  const Names names{};
+  const auto connections = std::make_shared<Connections>();
+  const Connections::Route route{"127.0.0.1:1"};
+  const auto a = connections->Take(&names.a, route);
+  const auto b = connections->Take(&names.b, route);
+  a->End();
+  b->End();
+  EXPECT_NE(connections->Take(&names.c, route)->channel(), a->channel());
+}
+
+TEST(ConnectionsTest, OneThatCannotConnectIsNotGivenOut) {
+  const Names names{};
+  const MutePort port;
+  const auto connections = std::make_shared<Connections>();
+  const Connections::Route route{port.address()};
+  const auto a = connections->Take(&names.a, route);
+  const auto deadline = absl::ToChronoTime(absl::Now() + kTimeout);
+  for (grpc_connectivity_state state = a->channel()->GetState(/*try_to_connect=*/true);
+       state != GRPC_CHANNEL_TRANSIENT_FAILURE; state = a->channel()->GetState(false)) {
+    ASSERT_TRUE(a->channel()->WaitForStateChange(state, deadline));
+  }
+  const auto b = connections->Take(&names.b, route);
+  EXPECT_NE(b->channel(), a->channel());
+  const auto c = connections->Take(&names.c, route);
+  EXPECT_EQ(c->channel(), b->channel());
+}
+
+// The way to a server, which counts connections and can break them.
+class Way {
+ public:
+  explicit Way(const Cluster& cluster)
+      : proxy_(*fault::TcpProxy::Start([this](uint16_t) {
+          ++accepted_;
+          return 0;
+        })) {
+    const std::string& address = cluster.coordinator();
+    uint32_t port = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+    proxy_->SetUpstream(static_cast<uint16_t>(port));
+  }
+
+  ClientOptions Options(int rank, int world_size, const std::string& job) const {
+    ClientOptions options;
+    options.coordinator = absl::StrCat("127.0.0.1:", proxy_->port());
+    options.job = job;
+    options.rank = rank;
+    options.world_size = world_size;
+    options.connections_per_server = kPerServer;
+    options.shared_memory = false;
+    options.unix_socket = false;
+    return options;
+  }
+  void Set(const fault::LinkState& state) { proxy_->SetLink(0, state); }
+
+  // Connections so far.
+  int accepted() const { return accepted_; }
+  // Whether there are so many in time.
+  bool AwaitAccepted(int count) const {
+    const absl::Time deadline = absl::Now() + kTimeout;
+    while (accepted_ < count && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(2));
+    return accepted_ >= count;
+  }
+
+ private:
+  std::atomic<int> accepted_{0};
+  const std::unique_ptr<fault::TcpProxy> proxy_;
+};
+
+constexpr int64_t kElements = 100'000;
+
+Group* Register(Client& client) {
+  GroupSpec spec;
+  spec.name = "model";
+  spec.tensors = {{"w", DType::kF32, {kElements}}};
+  spec.chunk_bytes = 64 << 10;  // several chunks
+  const absl::StatusOr<Group*> group = client.Register(spec, kTimeout);
+  EXPECT_OK(group);
+  return group.ok() ? *group : nullptr;
+}
+
+// What a worker's elements are is its own; the result is the average.
+void Step(Group& group, int step, int rank, int world_size) {
+  std::vector<float> values(kElements, static_cast<float>(100 * step + 2 * rank));
+  ASSERT_OK(group.Push(TensorId{0}, values.data(), BytesOf(values), values.data()));
+  ASSERT_OK(group.WaitStep(kTimeout));
+  EXPECT_THAT(values, Each(100 * step + world_size - 1)) << "step " << step;
+}
+
+// The clients of one job, all in this process.
+class Job {
+ public:
+  Job(const Way& way, const std::shared_ptr<Connections>& connections) {
+    for (int rank = 0; rank < kWorld; ++rank) {
+      ClientOptions options = way.Options(rank, kWorld, "job");
+      options.connections = connections;
+      clients_.push_back(std::make_unique<Client>(std::move(options)));
+    }
+    groups_.resize(kWorld);
+    Run([this](int rank) {
+      ASSERT_OK(clients_[rank]->Join(kTimeout));
+      groups_[rank] = Register(*clients_[rank]);
+      ASSERT_NE(groups_[rank], nullptr);
+    });
+  }
+
+  void Train(int steps) {
+    Run([this, steps](int rank) {
+      for (int step = 0; step < steps; ++step) Step(*groups_[rank], step, rank, kWorld);
+    });
+  }
+  void End() {
+    Run([this](int rank) {
+      ASSERT_OK(groups_[rank]->End(kTimeout));
+      ASSERT_OK(clients_[rank]->Leave(kTimeout));
+    });
+  }
+
+ private:
+  template <typename Work>
+  static void Run(Work work) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kWorld; ++rank) threads.emplace_back([&work, rank] { work(rank); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<Group*> groups_;
+};
+
+TEST(ConnectionsTest, AllClientsTrainOverOneSet) {
+  const Cluster cluster;
+  const Way way(cluster);
+  Job job(way, MakeConnections());
+  job.Train(10);
+  EXPECT_TRUE(way.AwaitAccepted(1 + kPerServer)) << "for signals, and for data";
+  job.Train(10);
+  job.End();
+  EXPECT_EQ(way.accepted(), 1 + kPerServer);
+}
+
+TEST(ConnectionsTest, EachClientHasItsOwnUnlessItIsGivenOthers) {
+  const Cluster cluster;
+  const Way way(cluster);
+  Job job(way, nullptr);
+  job.Train(10);
+  EXPECT_TRUE(way.AwaitAccepted(kWorld * (1 + kPerServer)));
+  job.End();
+  EXPECT_EQ(way.accepted(), kWorld * (1 + kPerServer));
+}
+
+TEST(ConnectionsTest, AllGoOnWhenTheirConnectionsAreCut) {
+  const Cluster cluster;
+  Way way(cluster);
+  Job job(way, MakeConnections());
+  job.Train(5);
+  ASSERT_TRUE(way.AwaitAccepted(1 + kPerServer));
+  for (int cut = 0; cut < 3; ++cut) {
+    const int before = way.accepted();
+    way.Set({.cut = true});
+    // Some have tried in vain.
+    ASSERT_TRUE(way.AwaitAccepted(before + 1 + kPerServer));
+    way.Set({});
+    job.Train(5);
+  }
+  job.End();
+}
+
+// A client of a job of its own joins, and leaves after a step or in the middle of one.
+void ComeAndGo(ClientOptions options, bool leaves) {
+  Client client(std::move(options));
+  ASSERT_OK(client.Join(kTimeout));
+  Group* const group = Register(client);
+  ASSERT_NE(group, nullptr);
+  if (leaves) {
+    Step(*group, /*step=*/0, /*rank=*/0, /*world_size=*/1);
+    ASSERT_OK(group->End(kTimeout));
+    ASSERT_OK(client.Leave(kTimeout));
+  } else {
+    std::vector<float> values(kElements);
+    ASSERT_OK(group->Push(TensorId{0}, values.data(), BytesOf(values), values.data()));
+    client.Abandon();
+  }
+}
+
+TEST(ConnectionsTest, AClientThatLeavesOrIsAbandonedDoesNotDisturbTheOthers) {
+  const Cluster cluster;
+  const Way way(cluster);
+  const std::shared_ptr<Connections> connections = MakeConnections();
+  Job job(way, connections);
+  ASSERT_TRUE(way.AwaitAccepted(1 + kPerServer));
+  std::atomic<bool> over{false};
+  std::thread others([&] {
+    while (!over) job.Train(1);
+  });
+  for (int i = 0; i < 10; ++i) {
+    ClientOptions options = way.Options(0, 1, absl::StrCat("another ", i));
+    options.connections = connections;
+    ComeAndGo(std::move(options), /*leaves=*/i % 2 == 0);
+  }
+  over = true;
+  others.join();
+  job.End();
+  EXPECT_EQ(way.accepted(), 1 + kPerServer);
+}
+
+}  // namespace
+}  // namespace syncgrads::testing
