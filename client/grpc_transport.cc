@@ -39,7 +39,8 @@ class GrpcTransport : public Transport {
   std::shared_ptr<DataStream> OpenData(const std::string& address,
                                        std::shared_ptr<DataStreamEvents> events) override {
     return reaper_.Make<GrpcDataStream>(
-        connections_->Take(this, {address, Connections::Route::Purpose::kData, congestion_control_}),
+        connections_->Take(this,
+                           {address, Connections::Route::Purpose::kData, congestion_control_}),
         std::move(events));
   }
 

@@ -46,10 +46,9 @@ uint64_t Left(const std::string& limit_path, const std::string& used_path) {
 uint64_t AvailableMemory(const std::string& root) {
   // A container sees its own group at the root of the tree (version 2, then 1).
   const std::string groups = absl::StrCat(root, "/sys/fs/cgroup/");
-  return std::min({OfTheMachine(root),
-                   Left(groups + "memory.max", groups + "memory.current"),
-                   Left(groups + "memory/memory.limit_in_bytes",
-                        groups + "memory/memory.usage_in_bytes")});
+  return std::min(
+      {OfTheMachine(root), Left(groups + "memory.max", groups + "memory.current"),
+       Left(groups + "memory/memory.limit_in_bytes", groups + "memory/memory.usage_in_bytes")});
 }
 
 }  // namespace syncgrads

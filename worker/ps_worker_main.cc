@@ -194,7 +194,10 @@ int main(int argc, char** argv) {
   }
   const std::vector<syncgrads::WorkerOutcome> outcomes =
       syncgrads::RunWorkers(options, count,
-                            {std::cout, isatty(STDOUT_FILENO) != 0, stop, syncgrads::Clock::Real(),
+                            {std::cout,
+                             isatty(STDOUT_FILENO) != 0,
+                             stop,
+                             syncgrads::Clock::Real(),
                              [](const char* name) -> const char* { return std::getenv(name); },
                              syncgrads::NoExtensions(),
                              syncgrads::CudaAccelerators(),

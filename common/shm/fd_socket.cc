@@ -143,8 +143,8 @@ absl::StatusOr<FdListener> FdListener::Listen(const std::string& address) {
       listen(socket.get(), 64) != 0) {
     const absl::StatusCode code =
         errno == EADDRINUSE ? absl::StatusCode::kAlreadyExists : absl::StatusCode::kUnavailable;
-    return absl::Status(code, absl::StrCat("cannot listen on unix socket \"@", address,
-                                           "\": ", Reason()));
+    return absl::Status(
+        code, absl::StrCat("cannot listen on unix socket \"@", address, "\": ", Reason()));
   }
   return FdListener(std::move(socket));
 }

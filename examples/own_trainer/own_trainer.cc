@@ -22,8 +22,8 @@ int main(int argc, char** argv) {
   syncgrads::Client client(
       {.coordinator = argv[1], .job = "line", .rank = rank, .world_size = world_size});
   check(client.Join(timeout));
-  auto group = client.Register(
-      {.name = "model", .tensors = {{"w", syncgrads::DType::kF32, {}}}}, timeout);
+  auto group =
+      client.Register({.name = "model", .tensors = {{"w", syncgrads::DType::kF32, {}}}}, timeout);
   check(group.status());
 
   float w = 0;

@@ -15,7 +15,8 @@ namespace syncgrads::server {
 // lost, and encodes that into `out`, block by block. `previous` is the round before, or
 // null. Where a sum is not finite, or the guard has given up on codecs, the result is
 // as it is. So is it where contributions are to be encoded, and none of them is: it then
-// has all that was lost before, and the guard begins anew. The residual of a span that nobody contributed to stays as it was.
+// has all that was lost before, and the guard begins anew. The residual of a span that nobody
+// contributed to stays as it was.
 Closed CloseEncodedReduction(const Chunk& chunk, Reduction reduction,
                              absl::Span<const Seated> contributions, const Slot* previous,
                              Slot& out, bool check_finite = false);

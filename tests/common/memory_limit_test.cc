@@ -18,12 +18,13 @@ class MemoryLimitTest : public ::testing::Test {
     std::ofstream(whole) << text;
   }
 
-  const std::string root_ = ::testing::TempDir() + "/" +
-                            ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string root_ =
+      ::testing::TempDir() + "/" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
 };
 
 TEST_F(MemoryLimitTest, IsWhatTheMachineHasAvailable) {
-  Write("/proc/meminfo", "MemTotal:       100 kB\nMemFree:  7 kB\nMemAvailable:    64 kB\nX: 1 kB\n");
+  Write("/proc/meminfo",
+        "MemTotal:       100 kB\nMemFree:  7 kB\nMemAvailable:    64 kB\nX: 1 kB\n");
   EXPECT_EQ(AvailableMemory(root_), 64u * 1024);
 }
 

@@ -87,12 +87,12 @@ TEST(IrisTest, ATraceShowsWhereTheTimeGoesInTheFirstSteps) {
 }
 
 TEST(IrisTest, AutotuneSaysWhatItHasFound) {
-  const auto run = RunProgram(
-      {.program = "worker/launch/ps-launch",
-       .args = {absl::StrCat("--job=", WriteIrisJob("autotuned")), "--servers=2", "--workers=3",
-                "--server_program=server/ps-server", "--worker_program=worker/ps-worker", "--",
-                "--autotune"}},
-      kLongEnough);
+  const auto run =
+      RunProgram({.program = "worker/launch/ps-launch",
+                  .args = {absl::StrCat("--job=", WriteIrisJob("autotuned")), "--servers=2",
+                           "--workers=3", "--server_program=server/ps-server",
+                           "--worker_program=worker/ps-worker", "--", "--autotune"}},
+                 kLongEnough);
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->exit, ExitCode(0)) << run->output;
   EXPECT_THAT(run->output, HasSubstr("autotune: chunk size: a step in chunks of "));

@@ -122,7 +122,8 @@ TEST_F(ShortLeaseTest, InSyncModeAStoppedWorkerIsNamedThenDroppedAndComesBack) {
     EXPECT_THAT(*stalled, ::testing::ContainsRegex("has waited (0\\.[5-9]|[12]\\.[0-9])"));
   }
   const uint64_t stalled_in = Model(0).open_round();
-  const auto dropped = cluster_.server(0).WaitForLine("is dropped: lease of 4.0s ended", kLongEnough);
+  const auto dropped =
+      cluster_.server(0).WaitForLine("is dropped: lease of 4.0s ended", kLongEnough);
   ASSERT_TRUE(dropped.ok()) << dropped.status();
   EXPECT_THAT(*dropped, HasSubstr("worker \"worker-3\""));
   AwaitStep(stalled_in + 100);

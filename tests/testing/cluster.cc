@@ -26,9 +26,8 @@ std::string RecordingJournal::WaitForLine(const std::vector<std::string>& parts,
   for (size_t next = 0;;) {
     for (; next < lines_.size(); ++next) {
       const std::string& line = lines_[next];
-      if (std::all_of(parts.begin(), parts.end(), [&line](const std::string& part) {
-            return absl::StrContains(line, part);
-          })) {
+      if (std::all_of(parts.begin(), parts.end(),
+                      [&line](const std::string& part) { return absl::StrContains(line, part); })) {
         return line;
       }
     }

@@ -70,11 +70,10 @@ absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input
                                         absl::FunctionRef<absl::Status(size_t parameter)> needed,
                                         absl::FunctionRef<absl::Status(size_t parameter)> ready) {
   input_.Bring(input);
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      const DeviceMatrix<T>* const forward,
-      chain_->ForwardEach(pass, input_, [&](Parameter<T>& parameter) {
-        return needed(positions_.at(&parameter));
-      }));
+  SYNCGRADS_ASSIGN_OR_RETURN(const DeviceMatrix<T>* const forward,
+                             chain_->ForwardEach(pass, input_, [&](Parameter<T>& parameter) {
+                               return needed(positions_.at(&parameter));
+                             }));
   const DeviceMatrix<T>& outputs = *forward;
   if (loss.custom != nullptr) {
     SYNCGRADS_RETURN_IF_ERROR(outputs.Fetch(outputs_));

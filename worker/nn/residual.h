@@ -30,8 +30,7 @@ class Residual : public Layer<T> {
   void SetExchange(BatchExchange* exchange) override;
   void Initialise(uint64_t seed) override;
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
-  absl::StatusOr<const DeviceMatrix<T>*> ForwardEach(const Pass& pass,
-                                                     const DeviceMatrix<T>& input,
+  absl::StatusOr<const DeviceMatrix<T>*> ForwardEach(const Pass& pass, const DeviceMatrix<T>& input,
                                                      Needed<T> needed) override;
   void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
                 DeviceMatrix<T>* input_gradient) override;

@@ -1,5 +1,5 @@
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -114,9 +114,7 @@ TEST(FdListenerTest, OneListenerAnAddress) {
 
 TEST(FdListenerTest, ShutdownEndsAnAccept) {
   auto listener = FdListener::Listen(Address());
-  std::thread acceptor([&] {
-    ExpectError(listener->Accept(), absl::StatusCode::kCancelled, {});
-  });
+  std::thread acceptor([&] { ExpectError(listener->Accept(), absl::StatusCode::kCancelled, {}); });
   listener->Shutdown();
   acceptor.join();
 }
@@ -138,9 +136,7 @@ TEST(HandoverTest, AnythingElseIsNoRequest) {
   }
 }
 
-TEST(HostTest, TheBootIdIsTheSameTwice) {
-  EXPECT_EQ(HostId(), HostId());
-}
+TEST(HostTest, TheBootIdIsTheSameTwice) { EXPECT_EQ(HostId(), HostId()); }
 
 }  // namespace
 }  // namespace syncgrads

@@ -277,8 +277,7 @@ TEST(ElasticMemoryTest, WhatIsHandedOverIsHeldOnceHoweverManyMembersThereAre) {
   const GroupRegistry groups(1, [](ServerIndex) { return uint64_t{1'200}; });
   EXPECT_THAT(groups.Plan(state, 1000, {}).status(), IsOk());
   state.policy = Sync{};
-  ExpectError(groups.Plan(state, 1000, {}).status(), kExhausted,
-              {"1002 times its 400"});
+  ExpectError(groups.Plan(state, 1000, {}).status(), kExhausted, {"1002 times its 400"});
 }
 
 class ElasticFollowedTest : public ElasticCoordinatorTest {

@@ -251,8 +251,8 @@ TEST_F(ServiceTest, EvictsAWorkerAndTellsItWhy) {
   request.set_worker("b");
   request.set_reason("its disk is full");
   v1::EvictReply reply;
-  ExpectStatus(admin->Evict(Context().get(), request, &reply),
-               grpc::StatusCode::PERMISSION_DENIED, {"\"iris\""});
+  ExpectStatus(admin->Evict(Context().get(), request, &reply), grpc::StatusCode::PERMISSION_DENIED,
+               {"\"iris\""});
   request.set_token("secret");
   request.set_worker("nobody");
   ExpectStatus(admin->Evict(Context().get(), request, &reply), grpc::StatusCode::NOT_FOUND,

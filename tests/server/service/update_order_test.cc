@@ -45,8 +45,8 @@ TEST(UpdateOrderTest, FrontChunksOvertakeThoseThatAreWaiting) {
   ASSERT_EQ(RegisterWide(quick), group);
   grpc::ChannelArguments narrow;
   narrow.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // windows would be wide
-  const auto slow_stream = slow.Exchange(grpc::CreateCustomChannel(
-      cluster.coordinator(), grpc::InsecureChannelCredentials(), narrow));
+  const auto slow_stream = slow.Exchange(
+      grpc::CreateCustomChannel(cluster.coordinator(), grpc::InsecureChannelCredentials(), narrow));
   const auto quick_stream = quick.Exchange();
   for (uint32_t chunk = kChunks; chunk-- > 0;) slow_stream->Write(PushOf(slow, group, chunk));
   // As a backward pass does. The slow one is of rank 0, and is answered first.
