@@ -298,17 +298,12 @@ std::vector<TunedSetting> Session::TunedSettings() {
   std::vector<TunedSetting> settings = {
       {"connections",
        " to each server",
-       {options_.connections_per_server},
+       {options_.connections_per_server, 1, 2, 4},
        [this](int value) { data_plane()->SetConnections(value); }},
       {"send window",
        " ms",
-       {static_cast<int>(absl::ToInt64Milliseconds(SendWindow::kMoment))},
+       {static_cast<int>(absl::ToInt64Milliseconds(SendWindow::kMoment)), 1, 2, 4},
        [this](int value) { data_plane()->SetSendMoment(absl::Milliseconds(value)); }}};
-  for (TunedSetting& setting : settings) {
-    for (const int value : {1, 2, 4}) {
-      if (value != setting.values.front()) setting.values.push_back(value);
-    }
-  }
   settings.insert(settings.end(), options_.tuned_settings.begin(), options_.tuned_settings.end());
   return settings;
 }

@@ -9,6 +9,13 @@
 namespace syncgrads::client {
 
 StepTuner::StepTuner(std::vector<TunedSetting> settings) : settings_(std::move(settings)) {
+  for (TunedSetting& setting : settings_) {
+    std::vector<int> once;
+    for (const int value : setting.values) {
+      if (std::find(once.begin(), once.end(), value) == once.end()) once.push_back(value);
+    }
+    setting.values = std::move(once);
+  }
   settings_.erase(
       std::remove_if(settings_.begin(), settings_.end(),
                      [](const TunedSetting& setting) { return setting.values.size() < 2; }),

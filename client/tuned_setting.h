@@ -14,7 +14,7 @@ struct TunedSetting {
   std::string name;
   // What people read behind a value: " to each server".
   std::string unit;
-  // The usual one, which is in use, first.
+  // The usual one, which is in use, first. Each is tried once, however often it is there.
   std::vector<int> values;
   // From here on steps are made with this one of `values`. Called between two steps, on
   // the thread that ends them.

@@ -116,20 +116,11 @@ std::optional<T> ToStd(const absl::optional<T>& value) {
 
 // Of `pollers` threads, of which autotune tries other numbers.
 syncgrads::TunedSetting PollersSetting(uint32_t pollers) {
-  const uint32_t most = syncgrads::MostPollers();
-  const uint32_t usual = std::min(pollers == 0 ? syncgrads::FewPollers() : pollers, most);
-  syncgrads::TunedSetting setting = {
-      "polling threads", "", {static_cast<int>(usual)}, [](int count) {
-        syncgrads::SetPollers(static_cast<uint32_t>(count));
-      }};
-  for (const uint32_t count : {1u, 2u, most}) {
-    const int value = static_cast<int>(count);
-    const std::vector<int>& values = setting.values;
-    if (std::find(values.begin(), values.end(), value) == values.end()) {
-      setting.values.push_back(value);
-    }
-  }
-  return setting;
+  const int most = static_cast<int>(syncgrads::MostPollers());
+  const int usual = static_cast<int>(pollers == 0 ? syncgrads::FewPollers() : pollers);
+  return {"polling threads", "", {std::min(usual, most), 1, 2, most}, [](int count) {
+            syncgrads::SetPollers(static_cast<uint32_t>(count));
+          }};
 }
 
 }  // namespace

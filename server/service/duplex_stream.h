@@ -33,8 +33,11 @@ class DuplexStream : public grpc::ServerBidiReactor<In, Out>,
   void Enqueue(Out message, uint32_t place = 0) {
     MutexLock lock(mutex_);
     if (finish_with_.has_value()) return;
-    waiting_.emplace(place, std::move(message));
-    if (!writing_) WriteNextLocked();
+    if (writing_.has_value()) {
+      waiting_.emplace(place, std::move(message));
+    } else {
+      WriteLocked(std::move(message));
+    }
   }
 
   // Ends the stream when what was enqueued has been sent; nothing follows.
@@ -42,7 +45,7 @@ class DuplexStream : public grpc::ServerBidiReactor<In, Out>,
     MutexLock lock(mutex_);
     if (finish_with_.has_value()) return;
     finish_with_ = std::move(status);
-    if (!writing_) this->Finish(*finish_with_);
+    if (!writing_.has_value()) this->Finish(*finish_with_);
   }
 
  protected:
@@ -62,7 +65,7 @@ class DuplexStream : public grpc::ServerBidiReactor<In, Out>,
       waiting_.clear();
       if (finish_with_.has_value()) return;
       finish_with_ = grpc::Status::OK;
-      if (!writing_) this->Finish(*finish_with_);
+      if (!writing_.has_value()) this->Finish(*finish_with_);
       return;
     }
     OnMessage(incoming_);
@@ -77,15 +80,14 @@ class DuplexStream : public grpc::ServerBidiReactor<In, Out>,
 
   void OnWriteDone(bool ok) final {
     MutexLock lock(mutex_);
-    writing_ = false;
-    being_written_ = Out();
+    writing_.reset();
     if (!ok) waiting_.clear();
     if (reading_paused_ && !finish_with_.has_value() && waiting_.size() < kMaxQueued / 2) {
       reading_paused_ = false;
       this->StartRead(&incoming_);
     }
     if (!waiting_.empty()) {
-      WriteNextLocked();
+      WriteLocked(std::move(waiting_.extract(waiting_.begin()).mapped()));
     } else if (finish_with_.has_value()) {
       this->Finish(*finish_with_);
     }
@@ -96,17 +98,16 @@ class DuplexStream : public grpc::ServerBidiReactor<In, Out>,
     self_.reset();
   }
 
-  void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    being_written_ = std::move(waiting_.extract(waiting_.begin()).mapped());
-    writing_ = true;
-    this->StartWrite(&being_written_);
+  void WriteLocked(Out message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    writing_ = std::move(message);
+    this->StartWrite(&*writing_);
   }
 
   std::shared_ptr<DuplexStream> self_;
   In incoming_;
   Mutex mutex_;
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  Out being_written_ ABSL_GUARDED_BY(mutex_);
+  // What is being written.
+  std::optional<Out> writing_ ABSL_GUARDED_BY(mutex_);
   // By their places; those of one place in the order in which they came.
   std::multimap<uint32_t, Out> waiting_ ABSL_GUARDED_BY(mutex_);
   bool reading_paused_ ABSL_GUARDED_BY(mutex_) = false;

@@ -82,6 +82,15 @@ TEST(StepTunerTest, TriesOneSettingAfterTheOther) {
                                      HasSubstr("window: a step with 5 of them takes 13 ms")));
 }
 
+TEST(StepTunerTest, TriesAValueOnceThatStandsTwice) {
+  Training run;
+  StepTuner tuner({run.Setting("threads", {2, 1, 2}, {{1, 30}, {2, 20}}),
+                   run.Setting("one", {7, 7}, {{7, 1}})});
+  run.Steps(tuner);
+  EXPECT_THAT(run.used["threads"], ElementsAre(2, 1, 2, 1, 2, 1, 2));
+  EXPECT_THAT(run.used["one"], ElementsAre(7));
+}
+
 TEST(StepTunerTest, HasNothingToDoWithoutSettings) {
   StepTuner tuner({});
   EXPECT_TRUE(tuner.done());

@@ -16,17 +16,10 @@ std::string NameEvent(absl::string_view of, int row, absl::string_view name) {
 
 }  // namespace
 
-Trace::Span::Span(Trace* trace, Row row, absl::string_view what, absl::string_view name)
+Trace::Span::Span(Trace* trace, Row row, absl::string_view what, const absl::AlphaNum& name)
     : trace_(trace), row_(row) {
   if (trace == nullptr) return;
   name_ = absl::StrCat(what, " ", name);
-  begin_ = absl::Now();
-}
-
-Trace::Span::Span(Trace* trace, Row row, absl::string_view what, uint64_t number)
-    : trace_(trace), row_(row) {
-  if (trace == nullptr) return;
-  name_ = absl::StrCat(what, " ", number);
   begin_ = absl::Now();
 }
 

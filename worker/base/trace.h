@@ -3,12 +3,12 @@
 #ifndef SYNCGRADS_WORKER_BASE_TRACE_H_
 #define SYNCGRADS_WORKER_BASE_TRACE_H_
 
-#include <cstdint>
 #include <fstream>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
@@ -28,8 +28,7 @@ class Trace {
   class Span {
    public:
     // It is called "WHAT NAME".
-    Span(Trace* trace, Row row, absl::string_view what, absl::string_view name);
-    Span(Trace* trace, Row row, absl::string_view what, uint64_t number);
+    Span(Trace* trace, Row row, absl::string_view what, const absl::AlphaNum& name);
     ~Span();
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;

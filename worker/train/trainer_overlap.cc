@@ -1,6 +1,5 @@
 // Trainer: results that are taken when the next step's forward pass needs them.
 
-#include <algorithm>
 #include <optional>
 #include <variant>
 #include <vector>
@@ -35,7 +34,7 @@ absl::StatusOr<bool> Trainer<T>::Overlaps() {
                                group_->Wait(*due_tensor_, options_.step_timeout));
     if (due.most > 0) return false;
   }
-  return !group_->IsStepAnswered();
+  return true;
 }
 
 template <typename T>
@@ -43,13 +42,13 @@ absl::Status Trainer<T>::TakeResult(size_t i, const std::vector<RowId>& rows) {
   if (!unfinished_.has_value()) return absl::OkStatus();
   // A device that has no room left forgets what it is told.
   SYNCGRADS_RETURN_IF_ERROR(device_->memory().status());
-  if (group_->IsStepAnswered()) return FinishBefore(rows);
   std::optional<Trace::Span> waits(std::in_place, trace(), Trace::Row::kResults, "wait for",
                                    model_->parameters()[i]->name);
   std::vector<Contributors> contributors(group_->spec().tensors.size());
   SYNCGRADS_ASSIGN_OR_RETURN(contributors[ToNumber(tensors_[i])],
                              group_->Wait(tensors_[i], options_.step_timeout));
   waits.reset();
+  if (group_->IsStepAnswered()) return FinishBefore(rows);
   // Should the others not come, the state is again what it was before the step.
   if (optimizer_ != nullptr && !optimizer_->Keep(i)) {
     can_overlap_ = false;
@@ -57,9 +56,7 @@ absl::Status Trainer<T>::TakeResult(size_t i, const std::vector<RowId>& rows) {
   }
   SYNCGRADS_RETURN_IF_ERROR(UseResults({i}, contributors));
   unfinished_->taken[i] = true;
-  const bool all = std::find(unfinished_->taken.begin(), unfinished_->taken.end(), false) ==
-                   unfinished_->taken.end();
-  return all ? FinishBefore(rows) : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 template <typename T>
