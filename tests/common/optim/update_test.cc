@@ -16,29 +16,10 @@
 #include "gtest/gtest.h"
 #include "tests/common/kernels/awkward.h"
 #include "tests/common/kernels/every_target.h"
+#include "tests/common/optim/every_rule.h"
 
 namespace syncgrads {
 namespace {
-
-const Optimizer kOptimizers[] = {
-    Sgd{.learning_rate = 0.1},
-    Sgd{.learning_rate = 0.1, .weight_decay = 0.01},
-    Momentum{.learning_rate = 0.1},
-    Momentum{.learning_rate = 0.1, .weight_decay = 0.01},
-    Nesterov{.learning_rate = 0.1},
-    Nesterov{.learning_rate = 0.1, .weight_decay = 0.01},
-    RmsProp{},
-    Adagrad{},
-    Adam{},
-    AdamW{},
-    AdamW{.weight_decay = 0},
-    Lion{.learning_rate = 0.01},
-    Lion{.learning_rate = 0.01, .weight_decay = 0.1},
-    Lamb{},
-    Lamb{.weight_decay = 0},
-    Lars{},
-    Lars{.weight_decay = 0.01},
-};
 
 // A parameter with its slots, in memory aligned in any way.
 class State {

@@ -11,6 +11,7 @@
 #include "common/optim/optimizer.h"
 #include "common/optim/update.h"
 #include "tests/common/kernels/awkward.h"
+#include "tests/common/optim/every_rule.h"
 #include "tests/worker/nn/layer_reference.h"
 #include "worker/base/random.h"
 #include "worker/nn/device_matrix.h"
@@ -81,22 +82,6 @@ double Dot(const Numbers& a, const Numbers& b) {
   return sum;
 }
 
-std::vector<Optimizer> RulesWithoutNorms() {
-  return {Sgd{.learning_rate = 0.1},
-          Sgd{.learning_rate = 0.1, .weight_decay = 0.01},
-          Momentum{.learning_rate = 0.1},
-          Momentum{.learning_rate = 0.1, .weight_decay = 0.01},
-          Nesterov{.learning_rate = 0.1},
-          Nesterov{.learning_rate = 0.1, .weight_decay = 0.01},
-          RmsProp{},
-          Adagrad{},
-          Adam{},
-          AdamW{},
-          AdamW{.weight_decay = 0},
-          Lion{.learning_rate = 0.01},
-          Lion{.learning_rate = 0.01, .weight_decay = 0.1}};
-}
-
 template <typename T>
 class DeviceArray {
  public:
@@ -136,7 +121,8 @@ template <typename T>
 void ExpectUpdatesHaveTheBitsOfTheHost(Device<T>& device) {
   constexpr uint64_t kSteps = 6;
   std::mt19937_64 random(20);
-  for (const Optimizer& rule : RulesWithoutNorms()) {
+  for (const Optimizer& rule : kOptimizers) {
+    if (NeedsNorms(rule)) continue;
     // The largest is cut for several threads of a processor.
     for (const size_t count : {1, 3, 257, 40001}) {
       for (const bool awkward : {false, true}) {
