@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "tests/client/workers.h"
@@ -48,6 +49,17 @@ class CongestionControlTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!CheckCongestionControl(Another()).ok()) GTEST_SKIP() << "the kernel refuses " << Another();
+    // gRPC closes the sockets of the test before on threads of its own.
+    ASSERT_TRUE(WaitForSockets([](int count) { return count == 0; }));
+  }
+  // Whether the sockets with that other congestion control come to what is wanted in time.
+  static bool WaitForSockets(absl::FunctionRef<bool(int)> wanted) {
+    const absl::Time deadline = absl::Now() + kTimeout;
+    while (!wanted(CountSockets(Another()))) {
+      if (absl::Now() > deadline) return false;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return true;
   }
   // Joins as the only worker, and takes a step; `sockets` is how many have that other
   // congestion control then, once they are as many as expected.
@@ -62,10 +74,7 @@ class CongestionControlTest : public ::testing::Test {
     std::vector<float> values = {1, 2, 3};
     ASSERT_OK(client.AllReduce("sum", In(values), Out(values), Reduction::kSum, kTimeout));
     // Data streams connect one by one, and the first is enough for a step.
-    const absl::Time deadline = absl::Now() + kTimeout;
-    while ((sockets = CountSockets(Another())) < expected && absl::Now() < deadline) {
-      absl::SleepFor(absl::Milliseconds(5));
-    }
+    WaitForSockets([&](int count) { return (sockets = count) >= expected; });
     ASSERT_OK(client.Leave(kTimeout));
   }
 };
