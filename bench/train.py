@@ -1,60 +1,177 @@
-"""How fast one worker trains on the processor, beside PyTorch with as many threads.
+"""How fast one worker trains: alone, through a server on the same machine, and beside
+PyTorch's eager mode in the same precision.
 
-Both take turns on the same machine; of several turns the median counts.
+All take turns on the same machine; of several turns the median counts. A case is
+MODEL-CHANNELSxSIDE-bBATCH-DEVICE, and -f32, -tf32 or -bf16 for what a CUDA device may
+round the factors of matrix products to: resnet34-3x224-b96-cuda-tf32.
 """
 
 import argparse
+import json
 import os
+import re
 import statistics
 import subprocess
 import sys
+import tempfile
 
 import results
+import systems
 
-# Model, channels, side, batch, and what the ratio must be at least.
-CASES = [("lenet", 1, 8, 32, 1.0), ("resnet18", 3, 32, 32, 0.5)]
+# By case: what the speed must be at least, in PyTorch's, in images a second, and, through a
+# server, in the speed alone.
+GOALS = {
+    "lenet-1x8-b32-cpu": {"pytorch": 1.0},
+    "resnet18-3x32-b32-cpu": {"pytorch": 0.5},
+    "resnet34-3x224-b96-cuda-f32": {},
+    "resnet34-3x224-b96-cuda-tf32": {"pytorch": 0.7, "images": 650, "server": 0.95},
+    "resnet34-3x224-b96-cuda-bf16": {"pytorch": 0.7, "images": 650, "server": 0.95},
+}
+# Their time has connections and first allocations in it.
+WARM_UP_STEPS = 5
+TIMEOUT_S = 900
+# What ps-worker and the peers say of a device that they cannot use.
+NO_DEVICE = "Unimplemented", "UNIMPLEMENTED"
+
+JOB = """
+name: "train" seed: 1 workers: 1 threads: {threads} batch_size: {batch} steps: {steps}
+data {{ custom {{ kind: "made_up"
+  settings {{ key: "images" value: "{images}" }} settings {{ key: "channels" value: "{channels}" }}
+  settings {{ key: "side" value: "{side}" }} settings {{ key: "classes" value: "{classes}" }} }} }}
+model {{ named {{ name: "{model}" outputs: {classes} }} }}
+loss {{ logit_cross_entropy {{}} }}
+optimizer {{ adam {{}} }}
+"""
+
+
+class NoDevice(Exception):
+    """A system that cannot use the case's device; says why."""
+
+
+class Case:
+    def __init__(self, text, options):
+        match = re.fullmatch(
+            r"(\w+)-(\d+)x(\d+)-b(\d+)-(cpu|cuda)(?:-(f32|tf32|bf16))?", text)
+        if not match:
+            raise SystemExit(f"{text} is no case; say {next(iter(GOALS))}")
+        self.text = text
+        self.goals = GOALS.get(text, {})
+        self.seconds = options.seconds
+        self.model = match[1]
+        self.channels, self.side, self.batch = map(int, match.groups()[1:4])
+        self.classes = 1000 if self.side >= 224 else 10
+        self.threads = options.threads
+        self.on = [f"--device={match[5]}", f"--matrix_products={match[6] or 'f32'}"]
+
+    def flags(self):
+        names = ("model", "channels", "side", "batch", "classes", "threads", "seconds")
+        return [f"--{name}={getattr(self, name)}" for name in names] + self.on
+
+    def job(self, steps):
+        return JOB.format(**vars(self), steps=steps, images=2 * self.batch)
 
 
 def run(command):
-    return float(subprocess.run(command, check=True, capture_output=True, text=True,
-                                timeout=600).stdout)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    if done.returncode == 0:
+        return done.stdout
+    said = done.stderr.strip().splitlines()[-1:]
+    if done.returncode == 3 or any(word in done.stderr for word in NO_DEVICE):
+        raise NoDevice(*said)
+    raise SystemExit(f"train: {os.path.basename(command[0])} failed: {done.stderr}")
+
+
+def alone(case):
+    return float(run([systems.program("bench/train_alone")] + case.flags()))
+
+
+class Server(systems.conductor.System):
+    """One ps-server."""
+
+    def start(self):
+        self.address = self.launch_server(
+            [systems.program("server/ps-server"), "--bind=127.0.0.1", "--port=0",
+             f"--state={self.directory}/state"], "listening on ")
+
+
+def through_server(case, steps):
+    """The speed of the steps after the first few, by the lines of the progress log."""
+    with tempfile.TemporaryDirectory(prefix="sg-", dir="/dev/shm") as scratch:
+        job, log = os.path.join(scratch, "train.job"), os.path.join(scratch, "log")
+        with open(job, "w") as file:
+            file.write(case.job(steps + WARM_UP_STEPS))
+        server = Server("server", scratch)
+        try:
+            run([systems.program("bench/train_through_server"), f"--job={job}",
+                 f"--server={server.address}", f"--progress_log={log}"] + case.on)
+        finally:
+            server.stop()
+        with open(log) as lines:
+            ended = {line["step"]: line["time"] for line in map(json.loads, lines)
+                     if line["event"] == "step"}
+    begin, end = WARM_UP_STEPS, max(ended)
+    return (end - begin) * case.batch / (ended[end] - ended[begin])
+
+
+def measure(case, options, comparisons):
+    speeds = {"alone": [], "server": [], "pytorch": []}
+    peer = [options.python, os.path.join(systems.program("bench"), "peers", "torch_train.py")]
+    why_not = {}
+    for _ in range(options.turns):
+        speeds["alone"].append(alone(case))
+        steps = max(10, int(case.seconds * speeds["alone"][-1] / case.batch))
+        speeds["server"].append(through_server(case, steps))
+        if "pytorch" in why_not:
+            continue
+        try:
+            speeds["pytorch"].append(float(run(peer + case.flags())))
+        except NoDevice as problem:
+            why_not["pytorch"] = problem
+    medians = {name: statistics.median(values) for name, values in speeds.items() if values}
+
+    def compare(ours, peer_name, peer_speed, goal):
+        ratio = medians[ours] / peer_speed
+        comparisons.add(case.text, ours, peer_name, medians[ours], peer_speed, "images/s", ratio,
+                        goal=goal, at_least=True)
+        return f"{ratio:.2f}"
+
+    rows = [[case.text, "alone", f"{medians['alone']:.0f}", ""],
+            [case.text, "through a server", f"{medians['server']:.0f}",
+             compare("server", "alone", medians["alone"], case.goals.get("server"))]]
+    if "pytorch" in medians:
+        rows.append([case.text, "pytorch", f"{medians['pytorch']:.0f}",
+                     compare("alone", "pytorch", medians["pytorch"], case.goals.get("pytorch"))])
+    else:
+        print(f"{case.text}: not beside PyTorch: {why_not['pytorch']}", file=sys.stderr)
+    if "images" in case.goals:
+        compare("alone", "images/s", case.goals["images"], 1.0)
+    return rows
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=2)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", default=",".join(GOALS), help="cases, with commas between them")
+    parser.add_argument("--threads", type=int, default=2, help="of the processor")
     parser.add_argument("--seconds", type=float, default=4, help="of each turn")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="one turn of a second")
     parser.add_argument("--python", default="/usr/bin/python3", help="one that has torch")
     options = parser.parse_args()
-    here = os.path.dirname(os.path.abspath(__file__))
-    ours = os.path.join(here, "train_worker")
-    theirs = os.path.join(here, "peers", "torch_train.py")
-    has_torch = subprocess.run([options.python, "-c", "import torch"],
-                               capture_output=True).returncode == 0
-    if not has_torch:
-        print(f"{options.python} has no torch: only ours is measured", file=sys.stderr)
+    if options.quick:
+        options.seconds, options.turns = 1, 1
 
+    results.print_machine()
+    print()
     comparisons = results.Comparisons("train")
     rows = []
-    for model, channels, side, batch, goal in CASES:
-        arguments = [model, str(channels), str(side), str(batch), str(options.threads),
-                     str(options.seconds)]
-        our_speeds, their_speeds = [], []
-        for _ in range(options.turns):
-            our_speeds.append(run([ours] + arguments))
-            if has_torch:
-                their_speeds.append(run([options.python, theirs] + arguments))
-        case = f"{model}, {channels}x{side}x{side}, batch {batch}, {options.threads} threads"
-        our_speed = statistics.median(our_speeds)
-        rows.append([case, "syncgrads", f"{our_speed:.0f}", ""])
-        if has_torch:
-            their_speed = statistics.median(their_speeds)
-            ratio = our_speed / their_speed
-            rows.append([case, "pytorch", f"{their_speed:.0f}", f"{ratio:.2f}"])
-            comparisons.add(case, "syncgrads", "pytorch", our_speed, their_speed, "images/s", ratio,
-                            goal=goal, at_least=True)
-    results.print_table(["case", "system", "images/s", "ours / theirs"], rows)
+    for text in options.case.split(","):
+        case = Case(text, options)
+        try:
+            rows += measure(case, options, comparisons)
+        except NoDevice as problem:
+            print(f"{text}: left out: {problem}", file=sys.stderr)
+    results.print_table(["case", "system", "images/s", "ratio"], rows)
     comparisons.close()
 
 

@@ -1,22 +1,28 @@
-"""What train_worker does, with PyTorch: prints images a second.
+"""What train_alone does, with PyTorch: prints images a second. Takes its flags.
 
-    torch_train.py MODEL CHANNELS SIDE BATCH THREADS SECONDS
+Exit code 3: there is no PyTorch, or it cannot use the device.
 """
 
+import argparse
+import contextlib
 import sys
 import time
 
-import torch
-from torch import nn
+try:
+    import torch
+    from torch import nn
+except ImportError as missing:
+    print(f"{sys.executable}: {missing}", file=sys.stderr)
+    sys.exit(3)
 
 
-def lenet(channels, side):
+def lenet(channels, side, classes):
     rest = side // 4
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(6, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(16 * rest * rest, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
-        nn.Linear(84, 10))
+        nn.Linear(84, classes))
 
 
 class Block(nn.Module):
@@ -39,40 +45,83 @@ class Block(nn.Module):
         return self.relu(self.bn2(self.conv2(out)) + self.downsample(x))
 
 
-def resnet18(channels):
+def resnet(blocks, channels, classes):
+    """Of basic blocks, so many in each stage."""
     layers = [nn.Conv2d(channels, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64),
               nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
     inputs = 64
-    for outputs in (64, 128, 256, 512):
-        layers += [Block(inputs, outputs, 2 if outputs > 64 else 1), Block(outputs, outputs, 1)]
+    for outputs, count in zip((64, 128, 256, 512), blocks):
+        layers.append(Block(inputs, outputs, 2 if outputs > 64 else 1))
+        layers += [Block(outputs, outputs, 1) for _ in range(count - 1)]
         inputs = outputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+
+
+def build(options):
+    if options.model == "lenet":
+        return lenet(options.channels, options.side, options.classes)
+    blocks = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
+    return resnet(blocks[options.model], options.channels, options.classes)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    for name in ("channels", "side", "classes", "batch", "threads"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--matrix_products", required=True)
+    return parser.parse_args()
 
 
 def main():
-    name, channels, side, batch, threads = sys.argv[1], *map(int, sys.argv[2:6])
-    seconds = float(sys.argv[6])
-    torch.set_num_threads(threads)
+    options = parse()
+    on_gpu = options.device != "cpu"
+    if on_gpu and not torch.cuda.is_available():
+        print(f"PyTorch {torch.__version__} has no {options.device}", file=sys.stderr)
+        sys.exit(3)
+    torch.set_num_threads(options.threads)
     torch.manual_seed(1)
-    model = lenet(channels, side) if name == "lenet" else resnet18(channels)
+    may_round = options.matrix_products != "f32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = may_round
+    torch.backends.cudnn.benchmark = True
+    model = build(options).to(options.device)
     optimizer = torch.optim.Adam(model.parameters(), 0.001)
     loss = nn.CrossEntropyLoss()
-    images = torch.rand(batch, channels, side, side) * 2 - 1
-    targets = torch.randint(0, 10, (batch,))
+    images = torch.rand(options.batch, options.channels, options.side, options.side) * 2 - 1
+    targets = torch.randint(0, options.classes, (options.batch,))
+    if on_gpu:
+        images, targets = images.pin_memory(), targets.pin_memory()
+
+    def precision():
+        if options.matrix_products == "bf16":
+            return torch.autocast("cuda", dtype=torch.bfloat16)
+        return contextlib.nullcontext()
 
     def step():
+        batch = images.to(options.device, non_blocking=True)
+        right = targets.to(options.device, non_blocking=True)
         optimizer.zero_grad()
-        loss(model(images), targets).backward()
+        with precision():
+            value = loss(model(batch), right)
+        value.backward()
         optimizer.step()
+
+    def finish():
+        if on_gpu:
+            torch.cuda.synchronize()
 
     for _ in range(3):
         step()
+    finish()
     begin = time.monotonic()
     steps = 0
-    while time.monotonic() - begin < seconds:
+    while time.monotonic() - begin < options.seconds:
         step()
         steps += 1
-    print(steps * batch / (time.monotonic() - begin))
+    finish()
+    print(steps * options.batch / (time.monotonic() - begin))
 
 
 main()
