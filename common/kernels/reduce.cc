@@ -400,6 +400,23 @@ void Copy(DType dtype, const std::byte* from, size_t count, std::byte* to) {
   if (to != from) std::memcpy(to, from, count * SizeOf(dtype));
 }
 
+// What has been copied is looked at while it is in the first-level cache.
+bool CopyFinite(DType dtype, const std::byte* from, size_t count, std::byte* to,
+                RunningChecksum* checksum) {
+  constexpr size_t kBlockBytes = 8192;
+  const size_t element = SizeOf(dtype);
+  const size_t block = kBlockBytes / element;
+  bool finite = true;
+  for (size_t begin = 0; begin < count; begin += block) {
+    const size_t elements = std::min(block, count - begin);
+    std::byte* const copied = to + begin * element;
+    Copy(dtype, from + begin * element, elements, copied);
+    finite = AllFinite(dtype, copied, elements) && finite;
+    if (checksum != nullptr) checksum->Add(copied, elements * element);
+  }
+  return finite;
+}
+
 }  // namespace
 
 void Reduce(DType dtype, Reduction op, absl::Span<const WeightedSource> sources, size_t count,
@@ -415,10 +432,7 @@ bool ReduceFinite(DType dtype, Reduction op, absl::Span<const WeightedSource> so
   CheckReduction(dtype, op, sources);
   if (count == 0) return true;
   if (sources.size() > 1) return ReduceAll(dtype, op, sources, count, out, checksum);
-  const bool finite = AllFinite(dtype, sources[0].data, count);
-  Copy(dtype, sources[0].data, count, out);
-  if (checksum != nullptr) checksum->Add(out, count * SizeOf(dtype));
-  return finite;
+  return CopyFinite(dtype, sources[0].data, count, out, checksum);
 }
 
 }  // namespace syncgrads

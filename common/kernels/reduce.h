@@ -60,7 +60,7 @@ void Reduce(DType dtype, Reduction op, absl::Span<const WeightedSource> sources,
             std::byte* out);
 
 // The same; returns whether every result is finite, before it is rounded to f16 or
-// bf16. It costs no further pass over memory where there are two sources or more.
+// bf16. It costs no further pass over memory.
 //
 // In a sum, and so in an average, what is not finite stays so: a source that has a
 // NaN or an infinity makes the result one. The reverse does not hold, for a sum of
