@@ -37,13 +37,25 @@ class DeviceMemory {
   // What is queued is done first. Null is allowed.
   virtual void FreePinned(void* host) = 0;
 
+  // Makes memory of the host that was allocated elsewhere, in whole pages, pinned until
+  // Unpin.
+  //
+  // Errors:
+  //   ResourceExhausted  so much cannot be pinned; the device works as before
+  virtual absl::Status Pin(void* host, size_t bytes) = 0;
+  // What is queued is done first. The memory is still there.
+  virtual void Unpin(void* host) = 0;
+
   // Queued: within the device.
   virtual void Copy(const void* from, size_t bytes, void* to) = 0;
   virtual void SetZero(void* memory, size_t bytes) = 0;
 
   // Operations that are queued later see the bytes of the host as they are now.
   virtual void Upload(const void* host, size_t bytes, void* to) = 0;
-  // The same of pinned memory, which must not change before Finish, or a download
+  // The same, beside what is queued, which does not use `to`: the upload waits for none of
+  // it.
+  virtual void UploadBeside(const void* host, size_t bytes, void* to) = 0;
+  // As Upload, of pinned memory, which must not change before Finish, or a download
   // that is queued later, has ended.
   virtual void UploadPinned(const void* host, size_t bytes, void* to) = 0;
 
@@ -82,9 +94,12 @@ class HostMemory : public DeviceMemory {
   void Free(void* memory) override;
   void* AllocatePinned(size_t bytes) override { return Allocate(bytes); }
   void FreePinned(void* host) override { Free(host); }
+  absl::Status Pin(void*, size_t) override { return absl::OkStatus(); }
+  void Unpin(void*) override {}
   void Copy(const void* from, size_t bytes, void* to) override;
   void SetZero(void* memory, size_t bytes) override;
   void Upload(const void* host, size_t bytes, void* to) override { Copy(host, bytes, to); }
+  void UploadBeside(const void* host, size_t bytes, void* to) override { Copy(host, bytes, to); }
   void UploadPinned(const void* host, size_t bytes, void* to) override { Copy(host, bytes, to); }
   Download QueueDownload(const void* from, size_t bytes, void* host) override {
     Copy(from, bytes, host);

@@ -29,6 +29,8 @@ class HostMatrix : public Eigen::Map<Matrix<T>> {
         memory_(&memory) {
     this->setZero();
   }
+  // In memory that outlives the matrix, with the numbers that are there.
+  HostMatrix(T* data, int64_t rows, int64_t columns) : Map(data, rows, columns) {}
   ~HostMatrix() {
     if (memory_ != nullptr) memory_->FreePinned(this->data());
   }

@@ -12,6 +12,7 @@ Model<T>::Model(std::unique_ptr<Chain<T>> chain)
       parameters_(chain_->parameters()),
       states_(chain_->states()),
       input_(device().memory()),
+      ahead_(device().memory()),
       output_gradient_(device().memory()),
       targets_(device().memory()),
       losses_(device().memory()),
@@ -65,11 +66,28 @@ absl::Status Model<T>::Backward(const Matrix<T>& output_gradient,
 }
 
 template <typename T>
+void Model<T>::BringAhead(const Matrix<T>& input) {
+  DeviceMemory& memory = device().memory();
+  if (memory.is_host() || !memory.status().ok()) return;
+  ahead_.Resize(input.rows(), input.cols());
+  is_ahead_ = memory.status().ok();
+  if (is_ahead_) {
+    memory.UploadBeside(input.data(), ahead_.bytes(), ahead_.data());
+  } else {
+    memory.ForgetExhaustion();
+  }
+}
+
+template <typename T>
 absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input, const Loss& loss,
                                         absl::Span<const double> targets, double divisor,
                                         absl::FunctionRef<absl::Status(size_t parameter)> needed,
                                         absl::FunctionRef<absl::Status(size_t parameter)> ready) {
-  input_.Bring(input);
+  if (std::exchange(is_ahead_, false)) {
+    std::swap(input_, ahead_);
+  } else {
+    input_.Bring(input);
+  }
   SYNCGRADS_ASSIGN_OR_RETURN(const DeviceMatrix<T>* const forward,
                              chain_->ForwardEach(pass, input_, [&](Parameter<T>& parameter) {
                                return needed(positions_.at(&parameter));

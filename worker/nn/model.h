@@ -66,11 +66,18 @@ class Model {
   absl::Status Backward(const Matrix<T>& output_gradient,
                         absl::FunctionRef<absl::Status(size_t parameter)> ready);
 
+  // Sends the input of the next ComputeGradients on its way to the device, beside what is
+  // queued; TakeLoss has been called since the ComputeGradients before the last. Nothing if
+  // the device computes in the host's memory, or has no room for a second input.
+  void BringAhead(const Matrix<T>& input);
+  // The next ComputeGradients has another input after all.
+  void ForgetAhead() { is_ahead_ = false; }
+
   // Forward, the loss divided by `divisor`, and Backward, queued one after the
   // other: nothing is waited for, but for the outputs by a custom loss. `targets` as
-  // SumOfLosses, `input` as Forward, `ready` and errors as Backward or ComputeCustomLoss.
-  // Before a layer looks at parameters()[i], `needed(i)` is called, once for each; its
-  // first error is returned, at once.
+  // SumOfLosses, `input` as Forward, or what was brought ahead, `ready` and errors as Backward or
+  // ComputeCustomLoss. Before a layer looks at parameters()[i], `needed(i)` is called, once for
+  // each; its first error is returned, at once.
   absl::Status ComputeGradients(const Pass& pass, const Matrix<T>& input, const Loss& loss,
                                 absl::Span<const double> targets, double divisor,
                                 absl::FunctionRef<absl::Status(size_t parameter)> needed,
@@ -88,6 +95,8 @@ class Model {
   const std::vector<Parameter<T>*> states_;
   std::unordered_map<const Parameter<T>*, size_t> positions_;  // in parameters_
   DeviceMatrix<T> input_;
+  DeviceMatrix<T> ahead_;
+  bool is_ahead_ = false;
   Matrix<T> outputs_;
   DeviceMatrix<T> output_gradient_;
   DeviceMatrix<double> targets_;

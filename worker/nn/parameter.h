@@ -51,6 +51,11 @@ struct Parameter {
     return parameter;
   }
 
+  // Moves the gradient to pinned memory that outlives its use; it is what that holds.
+  void PlaceGradient(T* where) {
+    gradient = HostMatrix<T>(where, gradient.rows(), gradient.cols());
+  }
+
   TensorSpec spec() const { return {name, DTypeOf<T>::value, shape}; }
   size_t bytes() const { return values.size() * sizeof(T); }
 

@@ -11,9 +11,11 @@
 
 namespace syncgrads {
 
-// Whoever begins batches bounds how many there are, and so the memory.
+// Whoever begins batches bounds how many there are, and so the memory. T is float or
+// double.
 //
 // For one thread.
+template <typename T>
 class BatchReader {
  public:
   virtual ~BatchReader() = default;
@@ -29,10 +31,11 @@ class BatchReader {
   // Errors:
   //   DeadlineExceeded  it was not there in time; names the first image, or the server
   //   others            as FillBatch
-  virtual absl::Status Take(uint64_t batch, Matrix<float>& features, std::vector<double>& targets,
+  virtual absl::Status Take(uint64_t batch, Matrix<T>& features, std::vector<double>& targets,
                             DamagedImages* damaged) = 0;
-  virtual absl::Status Take(uint64_t batch, Matrix<double>& features, std::vector<double>& targets,
-                            DamagedImages* damaged) = 0;
+
+  // Whether Take would return at once; false where that cannot be told.
+  virtual bool IsRead(uint64_t batch) = 0;
 
   // Gives up what was begun as `batch`, if it was.
   virtual void Forget(uint64_t batch) = 0;

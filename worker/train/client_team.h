@@ -30,6 +30,9 @@ class ClientTeam : public Team {
   absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
                             uint32_t root) override;
   absl::StatusOr<Group*> Register(const GroupSpec& spec) override;
+  absl::StatusOr<void*> AllocateGradients(size_t bytes) override {
+    return client_.AllocateGradients(bytes);
+  }
   void LetGo() override;
   bool TakeCheckpointRequest() override { return client_.TakeCheckpointRequest(); }
   void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path) override {

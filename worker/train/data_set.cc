@@ -129,8 +129,8 @@ absl::Status SetShape(const v1::DataSpec& spec, DataSet& set) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<double> deviation,
                              OfChannels(image.deviation(), "deviation", set.shape.channels, 1));
   for (size_t i = 0; i < mean.size(); ++i) {
-    set.factor.push_back(1 / deviation[i]);
-    set.addend.push_back(-mean[i] / deviation[i]);
+    set.scale.factor.push_back(1 / deviation[i]);
+    set.scale.addend.push_back(-mean[i] / deviation[i]);
   }
   return absl::OkStatus();
 }
@@ -142,8 +142,8 @@ void FillPlanes(const DataSet& data, absl::Span<const double> row, T* pixels) {
   const size_t channels = static_cast<size_t>(data.shape.channels);
   for (size_t channel = 0; channel < channels; ++channel) {
     const double* plane = row.data() + channel * positions;
-    const double factor = data.factor[channel];
-    const double addend = data.addend[channel];
+    const double factor = data.scale.factor[channel];
+    const double addend = data.scale.addend[channel];
     for (size_t i = 0; i < positions; ++i) {
       pixels[i * channels + channel] = static_cast<T>(plane[i] * factor + addend);
     }
@@ -266,12 +266,11 @@ absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, T
 }
 
 template <typename T>
-void ScalePixels(const DataSet& data, absl::Span<const float> pixels, T* to) {
-  const size_t channels = data.factor.size();
+void PixelScale::Apply(absl::Span<const float> pixels, T* to) const {
+  const size_t channels = factor.size();
   for (size_t i = 0; i < pixels.size(); i += channels) {
     for (size_t channel = 0; channel < channels; ++channel) {
-      to[i + channel] =
-          static_cast<T>(pixels[i + channel] * data.factor[channel] + data.addend[channel]);
+      to[i + channel] = static_cast<T>(pixels[i + channel] * factor[channel] + addend[channel]);
     }
   }
 }
@@ -291,7 +290,7 @@ absl::Status FillRow(const DataSet& data, const RowId& id, const ImageUse& use, 
   std::vector<float> pixels(static_cast<size_t>(data.shape.size()));
   SYNCGRADS_RETURN_IF_ERROR(
       table.images->Read(table.first_image + id.row, use, absl::MakeSpan(pixels)));
-  ScalePixels(data, pixels, to);
+  data.scale.Apply(pixels, to);
   return absl::OkStatus();
 }
 
@@ -377,8 +376,8 @@ absl::Status FillBatch(const DataSet& data, absl::Span<const RowId> rows, const 
   return absl::OkStatus();
 }
 
-template void ScalePixels(const DataSet&, absl::Span<const float>, float*);
-template void ScalePixels(const DataSet&, absl::Span<const float>, double*);
+template void PixelScale::Apply(absl::Span<const float>, float*) const;
+template void PixelScale::Apply(absl::Span<const float>, double*) const;
 template absl::Status FillRow(const DataSet&, const RowId&, const ImageUse&, float*);
 template absl::Status FillRow(const DataSet&, const RowId&, const ImageUse&, double*);
 template absl::Status FillBatch(const DataSet&, absl::Span<const RowId>, const ImageUse&,

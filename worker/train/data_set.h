@@ -24,15 +24,26 @@
 
 namespace syncgrads {
 
+// What is made of an image's numbers: x becomes x * factor + addend, of its channel.
+struct PixelScale {
+  // By channel.
+  std::vector<double> factor;
+  std::vector<double> addend;
+
+  // Sets as many numbers at `to` to pixels as ImageSource::Read gives them, as the model
+  // takes them.
+  template <typename T>
+  void Apply(absl::Span<const float> pixels, T* to) const;
+};
+
 // A worker's shards; targets of classes are class numbers.
 struct DataSet {
   WorkerData data;
   std::vector<std::string> features;
   // What a row looks like to the model.
   Shape shape;
-  // For each channel of an image: a number x becomes x * factor + addend.
-  std::vector<double> factor;
-  std::vector<double> addend;
+  // Of images.
+  PixelScale scale;
   // With the cross-entropies.
   std::optional<Classes> classes;
   // Where the features are, if another process has read them.
@@ -85,11 +96,6 @@ absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, T
 // that this process has read. Errors: as ImageSource::Read.
 template <typename T>
 absl::Status FillRow(const DataSet& data, const RowId& row, const ImageUse& use, T* to);
-
-// Sets the numbers at `to` to an image's pixels, as ImageSource::Read gives them,
-// as the model takes them.
-template <typename T>
-void ScalePixels(const DataSet& data, absl::Span<const float> pixels, T* to);
 
 // Images that could not be read. Not thread-safe.
 class DamagedImages {

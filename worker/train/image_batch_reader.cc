@@ -1,58 +1,96 @@
 #include "worker/train/image_batch_reader.h"
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/mutex.h"
+#include "common/status_macros.h"
 #include "worker/base/out_of_memory.h"
 
 namespace syncgrads {
 namespace {
-
-// An image to be read, with all that a thread needs for it.
-struct Task {
-  std::shared_ptr<const ImageSource> images;
-  size_t image = 0;
-  ImageUse use;
-  uint64_t batch = 0;
-  size_t position = 0;  // in the batch
-};
-
-struct Image {
-  std::vector<float> pixels;
-  absl::Status status;
-  bool is_read = false;
-};
-
-struct Batch {
-  std::vector<RowId> rows;
-  std::vector<Image> images;
-  size_t missing = 0;
-};
 
 // For the threads to end, when no image hangs.
 constexpr absl::Duration kEndGrace = absl::Seconds(5);
 
 }  // namespace
 
-struct ImageBatchReader::State {
-  Mutex mutex;
-  CondVar changed;
-  std::deque<Task> tasks ABSL_GUARDED_BY(mutex);
-  std::map<uint64_t, Batch> batches ABSL_GUARDED_BY(mutex);
-  bool ending ABSL_GUARDED_BY(mutex) = false;
-  size_t running ABSL_GUARDED_BY(mutex) = 0;  // threads
+template <typename T>
+struct ImageBatchReader<T>::Batch {
+  std::vector<RowId> rows;
+  // Sized by the first thread that reads one of its images; each writes its own row.
+  Matrix<T> features;
+  std::vector<std::optional<absl::Status>> read;  // by row
+  size_t missing = 0;
+};
+
+template <typename T>
+struct ImageBatchReader<T>::State {
+  // An image to be read, with all that a thread needs for it.
+  struct Task {
+    std::shared_ptr<const ImageSource> images;
+    size_t image = 0;
+    ImageUse use;
+    std::shared_ptr<Batch> batch;
+    size_t row = 0;  // of the batch
+  };
+
+  explicit State(const DataSet& data) : columns(data.shape.size()), scale(data.scale) {}
 
   // What a thread does.
   void ReadAll();
+  absl::Status Read(const Task& task, std::vector<float>& pixels);
+  // Where the task's row is; gives the batch its memory.
+  T* PlaceOf(const Task& task);
+
+  const int64_t columns;
+  const PixelScale scale;
+  Mutex mutex;
+  CondVar changed;
+  std::deque<Task> tasks ABSL_GUARDED_BY(mutex);
+  std::map<uint64_t, std::shared_ptr<Batch>> batches ABSL_GUARDED_BY(mutex);
+  // Of batches that have been taken: their memory is there already.
+  std::vector<Matrix<T>> spare ABSL_GUARDED_BY(mutex);
+  bool ending ABSL_GUARDED_BY(mutex) = false;
+  size_t running ABSL_GUARDED_BY(mutex) = 0;  // threads
 };
 
-void ImageBatchReader::State::ReadAll() {
+template <typename T>
+T* ImageBatchReader<T>::State::PlaceOf(const Task& task) {
+  MutexLock lock(mutex);
+  Matrix<T>& features = task.batch->features;
+  if (features.size() == 0) {
+    if (!spare.empty()) {
+      features.swap(spare.back());
+      spare.pop_back();
+    }
+    features.resize(static_cast<Eigen::Index>(task.batch->rows.size()), columns);
+  }
+  return features.data() + static_cast<Eigen::Index>(task.row) * columns;
+}
+
+template <typename T>
+absl::Status ImageBatchReader<T>::State::Read(const Task& task, std::vector<float>& pixels) {
+  try {
+    pixels.resize(static_cast<size_t>(columns));
+    SYNCGRADS_RETURN_IF_ERROR(task.images->Read(task.image, task.use, absl::MakeSpan(pixels)));
+    scale.Apply(pixels, PlaceOf(task));
+    return absl::OkStatus();
+  } catch (const std::bad_alloc&) {
+    return OutOfMemoryError(absl::StrCat("to read ", task.images->NameOf(task.image)));
+  }
+}
+
+template <typename T>
+void ImageBatchReader<T>::State::ReadAll() {
+  std::vector<float> pixels;
   while (true) {
     Task task;
     {
@@ -66,24 +104,16 @@ void ImageBatchReader::State::ReadAll() {
       task = std::move(tasks.front());
       tasks.pop_front();
     }
-    Image image;
-    try {
-      image.pixels.resize(static_cast<size_t>(task.images->shape().size()));
-      image.status = task.images->Read(task.image, task.use, absl::MakeSpan(image.pixels));
-    } catch (const std::bad_alloc&) {
-      image.status = OutOfMemoryError(absl::StrCat("to read ", task.images->NameOf(task.image)));
-    }
-    image.is_read = true;
+    absl::Status status = Read(task, pixels);
     MutexLock lock(mutex);
-    const auto it = batches.find(task.batch);
-    if (it == batches.end()) continue;  // given up
-    it->second.images[task.position] = std::move(image);
-    if (--it->second.missing == 0) changed.NotifyAll();
+    task.batch->read[task.row] = std::move(status);
+    if (--task.batch->missing == 0) changed.NotifyAll();
   }
 }
 
-ImageBatchReader::ImageBatchReader(const DataSet& data, const Options& options)
-    : data_(data), options_(options), state_(std::make_shared<State>()) {
+template <typename T>
+ImageBatchReader<T>::ImageBatchReader(const DataSet& data, const ImageBatchReaderOptions& options)
+    : data_(data), options_(options), state_(std::make_shared<State>(data)) {
   {
     MutexLock lock(state_->mutex);
     state_->running = static_cast<size_t>(options_.threads);
@@ -93,7 +123,8 @@ ImageBatchReader::ImageBatchReader(const DataSet& data, const Options& options)
   }
 }
 
-ImageBatchReader::~ImageBatchReader() {
+template <typename T>
+ImageBatchReader<T>::~ImageBatchReader() {
   bool all_ended = false;
   {
     MutexLock lock(state_->mutex);
@@ -113,78 +144,96 @@ ImageBatchReader::~ImageBatchReader() {
   }
 }
 
-absl::Status ImageBatchReader::Begin(uint64_t batch, const std::vector<RowId>& rows,
-                                     const ImageUse& use) {
+template <typename T>
+absl::Status ImageBatchReader<T>::Begin(uint64_t batch, const std::vector<RowId>& rows,
+                                        const ImageUse& use) {
   MutexLock lock(state_->mutex);
-  const auto [it, is_new] = state_->batches.try_emplace(batch);
-  if (!is_new) return absl::OkStatus();
-  it->second.rows = rows;
-  it->second.images.resize(rows.size());
-  it->second.missing = rows.size();
+  std::shared_ptr<Batch>& begun = state_->batches[batch];
+  if (begun != nullptr) return absl::OkStatus();
+  begun = std::make_shared<Batch>();
+  begun->rows = rows;
+  begun->read.resize(rows.size());
+  begun->missing = rows.size();
   for (size_t i = 0; i < rows.size(); ++i) {
     const Table& table = data_.data.shards[rows[i].shard].table;
-    state_->tasks.push_back({table.images, table.first_image + rows[i].row, use, batch, i});
+    state_->tasks.push_back({table.images, table.first_image + rows[i].row, use, begun, i});
   }
   state_->changed.NotifyAll();
   return absl::OkStatus();
 }
 
-void ImageBatchReader::Forget(uint64_t batch) {
+template <typename T>
+bool ImageBatchReader<T>::IsRead(uint64_t batch) {
   MutexLock lock(state_->mutex);
-  state_->batches.erase(batch);
+  const auto it = state_->batches.find(batch);
+  return it != state_->batches.end() && it->second->missing == 0;
 }
 
 template <typename T>
-absl::Status ImageBatchReader::TakeAs(uint64_t batch, Matrix<T>& features,
-                                      std::vector<double>& targets, DamagedImages* damaged) {
-  Batch taken;
+void ImageBatchReader<T>::Forget(uint64_t batch) {
+  MutexLock lock(state_->mutex);
+  const auto it = state_->batches.find(batch);
+  if (it == state_->batches.end()) return;
+  std::erase_if(state_->tasks, [&](const auto& task) { return task.batch == it->second; });
+  state_->batches.erase(it);
+}
+
+template <typename T>
+absl::StatusOr<std::shared_ptr<typename ImageBatchReader<T>::Batch>> ImageBatchReader<T>::Await(
+    uint64_t batch) {
+  MutexLock lock(state_->mutex);
+  const auto it = state_->batches.find(batch);
+  if (it == state_->batches.end()) {
+    return absl::InternalError(absl::StrCat("batch ", batch, " has not been begun"));
+  }
+  const std::shared_ptr<Batch> taken = std::move(it->second);
+  state_->batches.erase(it);
+  const absl::Time deadline = absl::Now() + options_.timeout;
+  while (taken->missing > 0 && state_->changed.WaitUntil(state_->mutex, deadline)) {
+  }
+  if (taken->missing == 0) return taken;
+  const auto first = std::find(taken->read.begin(), taken->read.end(), std::nullopt);
+  const RowId& row = taken->rows[static_cast<size_t>(first - taken->read.begin())];
+  const Table& table = data_.data.shards[row.shard].table;
+  return absl::DeadlineExceededError(
+      absl::StrCat(table.images->NameOf(table.first_image + row.row), " was not read within ",
+                   absl::FormatDuration(options_.timeout), ", like ", taken->missing - 1,
+                   " others of its batch of ", taken->rows.size()));
+}
+
+template <typename T>
+absl::Status ImageBatchReader<T>::Take(uint64_t batch, Matrix<T>& features,
+                                       std::vector<double>& targets, DamagedImages* damaged) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::shared_ptr<Batch> taken, Await(batch));
+  features.swap(taken->features);
   {
     MutexLock lock(state_->mutex);
-    const auto it = state_->batches.find(batch);
-    if (it == state_->batches.end()) {
-      return absl::InternalError(absl::StrCat("batch ", batch, " has not been begun"));
-    }
-    const absl::Time deadline = absl::Now() + options_.timeout;
-    while (it->second.missing > 0 && state_->changed.WaitUntil(state_->mutex, deadline)) {
-    }
-    taken = std::move(it->second);
-    state_->batches.erase(it);
+    if (taken->features.size() > 0) state_->spare.push_back(std::move(taken->features));
   }
-  for (size_t i = 0; taken.missing > 0 && i < taken.rows.size(); ++i) {
-    if (taken.images[i].is_read) continue;
-    const Table& table = data_.data.shards[taken.rows[i].shard].table;
-    return absl::DeadlineExceededError(
-        absl::StrCat(table.images->NameOf(table.first_image + taken.rows[i].row),
-                     " was not read within ", absl::FormatDuration(options_.timeout), ", like ",
-                     taken.missing - 1, " others of its batch of ", taken.rows.size()));
-  }
-  features.resize(static_cast<Eigen::Index>(taken.rows.size()), data_.shape.size());
   targets.clear();
   Eigen::Index filled = 0;
-  for (size_t i = 0; i < taken.rows.size(); ++i) {
-    const Image& image = taken.images[i];
-    if (!image.status.ok()) {
-      if (damaged == nullptr || !IsDamagedImage(image.status)) return image.status;
-      damaged->Add(image.status.message());
+  for (size_t i = 0; i < taken->rows.size(); ++i) {
+    const absl::Status& status = *taken->read[i];
+    if (!status.ok()) {
+      if (damaged == nullptr || !IsDamagedImage(status)) return status;
+      damaged->Add(status.message());
       continue;
     }
-    ScalePixels(data_, image.pixels, features.data() + filled * features.cols());
+    const auto row = static_cast<Eigen::Index>(i);
+    if (filled < row) features.row(filled) = features.row(row);
     ++filled;
-    const Table& table = data_.data.shards[taken.rows[i].shard].table;
-    if (table.target_kind != TargetKind::kNone) targets.push_back(table.targets[taken.rows[i].row]);
+    const Table& table = data_.data.shards[taken->rows[i].shard].table;
+    if (table.target_kind != TargetKind::kNone)
+      targets.push_back(table.targets[taken->rows[i].row]);
   }
-  if (filled < features.rows()) features.conservativeResize(filled, features.cols());
+  // Empty if not one could be read.
+  if (filled < static_cast<Eigen::Index>(taken->rows.size())) {
+    features.conservativeResize(filled, data_.shape.size());
+  }
   return absl::OkStatus();
 }
 
-absl::Status ImageBatchReader::Take(uint64_t batch, Matrix<float>& features,
-                                    std::vector<double>& targets, DamagedImages* damaged) {
-  return TakeAs(batch, features, targets, damaged);
-}
-
-absl::Status ImageBatchReader::Take(uint64_t batch, Matrix<double>& features,
-                                    std::vector<double>& targets, DamagedImages* damaged) {
-  return TakeAs(batch, features, targets, damaged);
-}
+template class ImageBatchReader<float>;
+template class ImageBatchReader<double>;
 
 }  // namespace syncgrads

@@ -7,12 +7,14 @@
 
 namespace syncgrads {
 
-ServedBatchReader::~ServedBatchReader() {
+template <typename T>
+ServedBatchReader<T>::~ServedBatchReader() {
   for (const auto& [batch, begun] : begun_) data_.served->Forget(begun.asked);
 }
 
-absl::Status ServedBatchReader::Begin(uint64_t batch, const std::vector<RowId>& rows,
-                                      const ImageUse& use) {
+template <typename T>
+absl::Status ServedBatchReader<T>::Begin(uint64_t batch, const std::vector<RowId>& rows,
+                                         const ImageUse& use) {
   if (begun_.contains(batch)) return absl::OkStatus();
   SYNCGRADS_ASSIGN_OR_RETURN(const uint64_t asked, data_.served->Ask(rows, use));
   begun_[batch] = {asked, rows};
@@ -20,8 +22,8 @@ absl::Status ServedBatchReader::Begin(uint64_t batch, const std::vector<RowId>& 
 }
 
 template <typename T>
-absl::Status ServedBatchReader::TakeAs(uint64_t batch, Matrix<T>& features,
-                                       std::vector<double>& targets, DamagedImages* damaged) {
+absl::Status ServedBatchReader<T>::Take(uint64_t batch, Matrix<T>& features,
+                                        std::vector<double>& targets, DamagedImages* damaged) {
   const auto it = begun_.find(batch);
   if (it == begun_.end()) {
     return absl::InternalError(absl::StrCat("batch ", batch, " has not been begun"));
@@ -32,21 +34,15 @@ absl::Status ServedBatchReader::TakeAs(uint64_t batch, Matrix<T>& features,
   return FillServed(data_, begun.rows, served, features, targets, damaged);
 }
 
-absl::Status ServedBatchReader::Take(uint64_t batch, Matrix<float>& features,
-                                     std::vector<double>& targets, DamagedImages* damaged) {
-  return TakeAs(batch, features, targets, damaged);
-}
-
-absl::Status ServedBatchReader::Take(uint64_t batch, Matrix<double>& features,
-                                     std::vector<double>& targets, DamagedImages* damaged) {
-  return TakeAs(batch, features, targets, damaged);
-}
-
-void ServedBatchReader::Forget(uint64_t batch) {
+template <typename T>
+void ServedBatchReader<T>::Forget(uint64_t batch) {
   const auto it = begun_.find(batch);
   if (it == begun_.end()) return;
   data_.served->Forget(it->second.asked);
   begun_.erase(it);
 }
+
+template class ServedBatchReader<float>;
+template class ServedBatchReader<double>;
 
 }  // namespace syncgrads

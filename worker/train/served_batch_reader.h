@@ -13,17 +13,17 @@
 
 namespace syncgrads {
 
-class ServedBatchReader : public BatchReader {
+template <typename T>
+class ServedBatchReader : public BatchReader<T> {
  public:
   // `data`'s rows are served; it outlives the reader.
   explicit ServedBatchReader(const DataSet& data) : data_(data) {}
   ~ServedBatchReader() override;
 
   absl::Status Begin(uint64_t batch, const std::vector<RowId>& rows, const ImageUse& use) override;
-  absl::Status Take(uint64_t batch, Matrix<float>& features, std::vector<double>& targets,
+  absl::Status Take(uint64_t batch, Matrix<T>& features, std::vector<double>& targets,
                     DamagedImages* damaged) override;
-  absl::Status Take(uint64_t batch, Matrix<double>& features, std::vector<double>& targets,
-                    DamagedImages* damaged) override;
+  bool IsRead(uint64_t) override { return false; }
   void Forget(uint64_t batch) override;
 
  private:
@@ -32,13 +32,12 @@ class ServedBatchReader : public BatchReader {
     std::vector<RowId> rows;
   };
 
-  template <typename T>
-  absl::Status TakeAs(uint64_t batch, Matrix<T>& features, std::vector<double>& targets,
-                      DamagedImages* damaged);
-
   const DataSet& data_;
   std::map<uint64_t, Begun> begun_;
 };
+
+extern template class ServedBatchReader<float>;
+extern template class ServedBatchReader<double>;
 
 }  // namespace syncgrads
 

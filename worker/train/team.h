@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_WORKER_TRAIN_TEAM_H_
 #define SYNCGRADS_WORKER_TRAIN_TEAM_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -50,6 +51,13 @@ class Team {
 
   virtual absl::StatusOr<Group*> Register(const GroupSpec& spec) = 0;
 
+  // Memory of zeros, from which gradients are pushed to servers on this worker's host
+  // without a copy; lives as long as the team.
+  //
+  // Errors:
+  //   ResourceExhausted  there is not so much memory
+  virtual absl::StatusOr<void*> AllocateGradients(size_t bytes) = 0;
+
   // Leaves the job, in order if nothing is under way, and else at once. Afterwards no
   // memory that was pushed, or was to take a result, is in use.
   virtual void LetGo() {}
@@ -77,7 +85,11 @@ class SoleWorker : public Team {
   absl::Status BroadcastAll(absl::string_view, absl::Span<const NamedTensor>, uint32_t) override {
     return absl::OkStatus();
   }
-  absl::StatusOr<Group*> Register(const GroupSpec&) override {
+  absl::StatusOr<Group*> Register(const GroupSpec&) override { return NeedsServer(); }
+  absl::StatusOr<void*> AllocateGradients(size_t) override { return NeedsServer(); }
+
+ private:
+  static absl::Status NeedsServer() {
     return absl::FailedPreconditionError("training needs a server: give its address");
   }
 };

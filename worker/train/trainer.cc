@@ -196,6 +196,7 @@ absl::Status Trainer<T>::ComputeBatch(const std::vector<RowId>& rows, size_t par
         pass, features_, loss_, targets_, divisor, [&](size_t i) { return TakeResult(i, rows); },
         [&](size_t i) { return TakeGradient(i, is_first, is_last); }));
   }
+  ReadPartAhead();
   SYNCGRADS_RETURN_IF_ERROR(PushDownloaded(/*all=*/true));
   SYNCGRADS_ASSIGN_OR_RETURN(const double losses, model_->TakeLoss());
   loss += losses;
@@ -205,10 +206,22 @@ absl::Status Trainer<T>::ComputeBatch(const std::vector<RowId>& rows, size_t par
 template <typename T>
 absl::Status Trainer<T>::ReadPart(const std::vector<RowId>& rows, size_t part, size_t parts) {
   if (reader_ != nullptr) {
-    return reader_->Take(step_under_way() * kMaxParts + part, features_, targets_, SkippedImages());
+    const uint64_t number = step_under_way() * kMaxParts + part;
+    const std::optional<PartAhead> ahead = std::exchange(part_ahead_, std::nullopt);
+    if (ahead.has_value() && ahead->number == number) return ahead->status;
+    model_->ForgetAhead();
+    return reader_->Take(number, features_, targets_, SkippedImages());
   }
   const ImageUse use = {/*training=*/true, job_.seed(), step_under_way()};
   return FillBatch(data_, PartOf(rows, part, parts), use, features_, targets_, SkippedImages());
+}
+
+template <typename T>
+void Trainer<T>::ReadPartAhead() {
+  const uint64_t number = (step_under_way() + 1) * kMaxParts;
+  if (reader_ == nullptr || device_->memory().is_host() || !reader_->IsRead(number)) return;
+  part_ahead_ = {number, reader_->Take(number, features_, targets_, SkippedImages())};
+  if (part_ahead_->status.ok() && !targets_.empty()) model_->BringAhead(features_);
 }
 
 template <typename T>

@@ -32,6 +32,7 @@
 #include "worker/train/evaluation.h"
 #include "worker/train/event_log.h"
 #include "worker/train/extensions.h"
+#include "worker/train/gradient_memory.h"
 #include "worker/train/model_optimizer.h"
 #include "worker/train/progress.h"
 #include "worker/train/resume.h"
@@ -168,6 +169,8 @@ class Trainer {
   // What the others have too: the team, or in an elastic job this worker alone, who
   // has all of the data.
   absl::Status MakePlan(Team& team);
+  // Gradients lie where servers on this host can read them, if there is such memory.
+  absl::Status ShareGradients();
   absl::Status Register();
   absl::Status ShareInitialParameters();
   // Of an elastic job: gives or gets what a newcomer needs.
@@ -252,6 +255,9 @@ class Trainer {
   absl::StatusOr<bool> ApplyAlone();
   // Sets features_ and targets_ to those of one of `parts` parts of the batch.
   absl::Status ReadPart(const std::vector<RowId>& rows, size_t part, size_t parts);
+  // The same of the next step's first part, if it has been read, and sends it on its way to
+  // a device that computes this step's last.
+  void ReadPartAhead();
   // Begins to read this batch, and those after it, where that takes long.
   absl::Status ReadAhead(const std::vector<RowId>& rows);
   absl::Status BeginParts(uint64_t step, const std::vector<RowId>& rows);
@@ -327,9 +333,11 @@ class Trainer {
   const TrainerOptions options_;
   const Loss loss_;
   const std::unique_ptr<Batches> batches_;
-  std::unique_ptr<BatchReader> reader_;  // of rows that take long to come
+  std::unique_ptr<BatchReader<T>> reader_;  // of rows that take long to come
   const std::unique_ptr<Device<T>> device_;
   const std::unique_ptr<Model<T>> model_;
+  // Null where there is none that can be shared.
+  std::unique_ptr<GradientMemory> gradient_memory_;
   TrainingPlan plan_;
   // With layers that look at the batches of all workers.
   std::optional<TeamExchange> exchange_;
@@ -363,6 +371,12 @@ class Trainer {
   // For newcomers and checkpoints: steps, and updates of each tensor.
   std::vector<int64_t> counters_;
 
+  // Of the part to be computed, or, where it is known, of the one after it.
+  struct PartAhead {
+    uint64_t number;
+    absl::Status status;
+  };
+  std::optional<PartAhead> part_ahead_;
   Matrix<T> features_;
   std::vector<double> targets_;
   // Of the parts so far; by parameter.

@@ -28,18 +28,20 @@ OnBad OnBadOf(v1::OnBad proto) { return FromProto(proto).value_or(OnBad::kReject
 // No parameter is called so: their names are paths of layers.
 constexpr const char* kDueTensor = "checkpoint due";
 
-// Null where rows are read in no time.
-std::unique_ptr<BatchReader> MakeReader(const v1::JobFile& job, const DataSet& data,
-                                        uint32_t world_size) {
-  if (data.served != nullptr) return std::make_unique<ServedBatchReader>(data);
+// Null where rows are read in no time. A device that computes beside the host would wait
+// for any image.
+template <typename T>
+std::unique_ptr<BatchReader<T>> MakeReader(const v1::JobFile& job, const DataSet& data,
+                                           uint32_t world_size, bool beside_device) {
+  if (data.served != nullptr) return std::make_unique<ServedBatchReader<T>>(data);
   const std::shared_ptr<const ImageSource>& images = data.data.shards.front().table.images;
-  if (images == nullptr || !images->is_slow()) return nullptr;
+  if (images == nullptr || !(images->is_slow() || beside_device)) return nullptr;
   const v1::ImageNetSource& source = job.data().imagenet();
-  ImageBatchReader::Options options;
+  ImageBatchReaderOptions options;
   options.threads =
       source.readers() == 0 ? ThreadsOf(job, world_size) : static_cast<int>(source.readers());
   if (source.timeout_s() != 0) options.timeout = absl::Seconds(source.timeout_s());
-  return std::make_unique<ImageBatchReader>(data, options);
+  return std::make_unique<ImageBatchReader<T>>(data, options);
 }
 
 StepGuard::Options GuardOptions(const v1::JobFile& job, const TrainerOptions& options) {
@@ -92,7 +94,8 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
   std::unique_ptr<Trainer> trainer(new Trainer(file, data, team, options, std::move(loss),
                                                std::move(batches), std::move(device),
                                                std::move(model)));
-  trainer->reader_ = MakeReader(file, data, team.world_size());
+  trainer->reader_ = MakeReader<T>(file, data, team.world_size(),
+                                   /*beside_device=*/!trainer->device_->memory().is_host());
   SoleWorker nobody_else;
   Team& informed = ReadsAllData(file) ? nobody_else : team;
   SYNCGRADS_RETURN_IF_ERROR(trainer->MakePlan(informed));
@@ -111,6 +114,7 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
     trainer->exchange_.emplace(team);
     trainer->model_->SetExchange(&*trainer->exchange_);
   }
+  SYNCGRADS_RETURN_IF_ERROR(trainer->ShareGradients());
   SYNCGRADS_RETURN_IF_ERROR(trainer->Register());
   trainer->can_overlap_ = trainer->CanOverlap();
   if (options.event_log != nullptr && file.restarts() > 0) {
@@ -173,6 +177,21 @@ absl::Status Trainer<T>::MakePlan(Team& team) {
   }
   if (plan_.training_rows == 0) {
     return absl::FailedPreconditionError("no worker has a row to train on");
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status Trainer<T>::ShareGradients() {
+  if (competes()) return absl::OkStatus();  // nothing is pushed
+  auto memory = GradientMemory::Create<T>(team_, device_->memory(), model_->parameters());
+  if (memory.ok()) {
+    gradient_memory_ = *std::move(memory);
+    return absl::OkStatus();
+  }
+  if (!absl::IsResourceExhausted(memory.status())) return memory.status();
+  if (options_.note) {
+    options_.note(absl::StrCat("gradients are copied in each step: ", memory.status().message()));
   }
   return absl::OkStatus();
 }
@@ -318,6 +337,7 @@ template Trainer<float>::Trainer(const v1::JobFile&, const DataSet&, Team&, cons
                                  Loss, std::unique_ptr<Batches>, std::unique_ptr<Device<float>>,
                                  std::unique_ptr<Model<float>>);
 template absl::Status Trainer<float>::MakePlan(Team&);
+template absl::Status Trainer<float>::ShareGradients();
 template absl::Status Trainer<float>::Register();
 template absl::Status Trainer<float>::ShareInitialParameters();
 template absl::Status Trainer<float>::ShareState();
@@ -334,6 +354,7 @@ template Trainer<double>::Trainer(const v1::JobFile&, const DataSet&, Team&, con
                                   Loss, std::unique_ptr<Batches>, std::unique_ptr<Device<double>>,
                                   std::unique_ptr<Model<double>>);
 template absl::Status Trainer<double>::MakePlan(Team&);
+template absl::Status Trainer<double>::ShareGradients();
 template absl::Status Trainer<double>::Register();
 template absl::Status Trainer<double>::ShareInitialParameters();
 template absl::Status Trainer<double>::ShareState();

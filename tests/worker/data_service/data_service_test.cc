@@ -98,7 +98,7 @@ TEST_F(DataServiceTest, BatchesAreAskedForAheadAndTakenInAnyOrder) {
   Serve(job);
   const auto served = LoadRows(ServedJob(job), kSecondOfTwo);
   SYNCGRADS_ASSERT_OK(served);
-  ServedBatchReader reader(*served);
+  ServedBatchReader<float> reader(*served);
   for (uint64_t batch = 0; batch < 4; ++batch) {
     SYNCGRADS_ASSERT_OK(reader.Begin(batch, {{0, batch}, {1, batch}}, ImageUse()));
   }

@@ -1,9 +1,11 @@
 #include "tests/worker/testing/fake_team.h"
 
+#include <cstddef>
 #include <cstring>
 #include <set>
 #include <thread>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -61,6 +63,7 @@ class FakeGroup : public Group {
   }
 
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, void* result) override {
+    job_.NotePush(values);
     Put(tensor, {Bytes(values, bytes), weight_}, result);
     return absl::OkStatus();
   }
@@ -267,6 +270,12 @@ class FakeTeamMember : public Team {
     return group_.get();
   }
 
+  absl::StatusOr<void*> AllocateGradients(size_t bytes) override {
+    if (job_.refuses_gradients_) return absl::ResourceExhaustedError("there is no memory");
+    MutexLock lock(job_.mutex_);
+    return job_.gradients_.emplace_back(bytes).data();
+  }
+
  private:
   FakeJob& job_;
   const uint32_t rank_;
@@ -289,6 +298,20 @@ void FakeJob::Run(const std::function<void(Team&)>& work) {
     threads.emplace_back([&work, &team] { work(*team); });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+void FakeJob::NotePush(const void* values) {
+  const auto* const at = static_cast<const std::byte*>(values);
+  MutexLock lock(mutex_);
+  for (const std::vector<std::byte>& memory : gradients_) {
+    if (at >= memory.data() && at < memory.data() + memory.size()) return;
+  }
+  ++pushed_from_elsewhere_;
+}
+
+uint64_t FakeJob::pushed_from_elsewhere() {
+  MutexLock lock(mutex_);
+  return pushed_from_elsewhere_;
 }
 
 absl::StatusOr<std::vector<FakeContribution>> FakeJob::All(uint32_t rank, const std::string& name,

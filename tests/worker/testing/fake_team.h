@@ -3,7 +3,9 @@
 #ifndef SYNCGRADS_TESTS_WORKER_TESTING_FAKE_TEAM_H_
 #define SYNCGRADS_TESTS_WORKER_TESTING_FAKE_TEAM_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -42,6 +44,11 @@ class FakeJob {
   // From now on, the first number of each of this rank's results has a wrong bit.
   void CorruptResultsOf(uint32_t rank) { corrupted_ = rank; }
 
+  // No team has memory for gradients.
+  void RefuseGradients() { refuses_gradients_ = true; }
+  // How many tensors were pushed from other memory than that.
+  uint64_t pushed_from_elsewhere();
+
   // Results come one by one: no step is answered before each of its tensors has been
   // waited for. `wait` is told of each such wait, and what it returns is its outcome.
   using OnWait = std::function<absl::Status(uint32_t rank, uint64_t step, TensorId tensor)>;
@@ -67,6 +74,7 @@ class FakeJob {
   absl::StatusOr<std::vector<FakeContribution>> All(uint32_t rank, const std::string& name,
                                                     FakeContribution ours);
 
+  void NotePush(const void* values);
   Step& StepLocked(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsCompleteLocked(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CloseLocked(Step& step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -74,12 +82,15 @@ class FakeJob {
   const uint32_t world_size_;
   std::optional<uint32_t> corrupted_;
   OnWait on_wait_;
+  bool refuses_gradients_ = false;
   std::vector<std::unique_ptr<Team>> teams_;
 
   Mutex mutex_;
   CondVar changed_;
   std::map<std::string, Exchange> exchanges_ ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<uint32_t, std::string>, int> calls_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::vector<std::byte>> gradients_ ABSL_GUARDED_BY(mutex_);
+  uint64_t pushed_from_elsewhere_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<GroupSpec> spec_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Step> steps_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> ended_ ABSL_GUARDED_BY(mutex_);

@@ -123,6 +123,9 @@ class Witness : public Team {
     return team_.BroadcastAll(name, tensors, root);
   }
   absl::StatusOr<Group*> Register(const GroupSpec& spec) override { return team_.Register(spec); }
+  absl::StatusOr<void*> AllocateGradients(size_t bytes) override {
+    return team_.AllocateGradients(bytes);
+  }
 
   // By cycle, then by rank.
   std::vector<std::vector<double>> compared;

@@ -60,8 +60,8 @@ class ImageBatchReaderTest : public testing::Test {
     for (int i = 0; i < 20; ++i) shard.table.targets.push_back(100 + i);
     data_.data.shards.push_back(shard);
     data_.shape = images_->shape();
-    data_.factor = {2};
-    data_.addend = {1};
+    data_.scale.factor = {2};
+    data_.scale.addend = {1};
   }
 
   const std::shared_ptr<TestImages> images_ = std::make_shared<TestImages>();
@@ -77,7 +77,7 @@ std::vector<RowId> Rows(std::initializer_list<size_t> rows) {
 }
 
 TEST_F(ImageBatchReaderTest, BatchesThatWereBegunAreTakenInAnyOrderAsTheyAreRead) {
-  ImageBatchReader reader(data_, {.threads = 3});
+  ImageBatchReader<float> reader(data_, {.threads = 3});
   for (uint64_t step = 0; step < 5; ++step) {
     SYNCGRADS_ASSERT_OK(reader.Begin(step, Rows({step, 9, step + 1}), {true, 0, step}));
   }
@@ -92,7 +92,7 @@ TEST_F(ImageBatchReaderTest, BatchesThatWereBegunAreTakenInAnyOrderAsTheyAreRead
 }
 
 TEST_F(ImageBatchReaderTest, DamagedImagesAreLeftOutAndNamedOrRefused) {
-  ImageBatchReader reader(data_, {.threads = 2});
+  ImageBatchReader<float> reader(data_, {.threads = 2});
   DamagedImages damaged;
   SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({3, 13, 4}), {}));
   SYNCGRADS_ASSERT_OK(reader.Take(0, features_, targets_, &damaged));
@@ -109,9 +109,51 @@ TEST_F(ImageBatchReaderTest, DamagedImagesAreLeftOutAndNamedOrRefused) {
               {"image 14"});
 }
 
+TEST_F(ImageBatchReaderTest, ABatchWithoutAReadableImageIsEmpty) {
+  ImageBatchReader<float> reader(data_, {.threads = 2});
+  DamagedImages damaged;
+  SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({13, 13}), {}));
+  SYNCGRADS_ASSERT_OK(reader.Take(0, features_, targets_, &damaged));
+  EXPECT_EQ(features_.rows(), 0);
+  EXPECT_EQ(features_.cols(), 2);
+  EXPECT_TRUE(targets_.empty());
+  EXPECT_EQ(damaged.count(), 2u);
+}
+
+TEST_F(ImageBatchReaderTest, LaterBatchesAreReadIntoTheMemoryOfEarlierOnes) {
+  ImageBatchReader<float> reader(data_, {.threads = 2});
+  const auto take = [&](uint64_t batch) {
+    SYNCGRADS_EXPECT_OK(reader.Begin(batch, Rows({batch, batch + 1}), {}));
+    SYNCGRADS_EXPECT_OK(reader.Take(batch, features_, targets_, nullptr));
+    EXPECT_EQ(features_(1, 0), static_cast<float>(2 * batch + 3));
+    return features_.data();
+  };
+  const float* const first = take(0);
+  const float* const second = take(1);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(take(2), first);
+  EXPECT_EQ(take(3), second);
+}
+
+TEST_F(ImageBatchReaderTest, WhatIsForgottenIsNotReadFor) {
+  images_->Hang(7);
+  ImageBatchReader<float> reader(data_, {.threads = 1, .timeout = absl::Seconds(1)});
+  SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({7}), {}));
+  SYNCGRADS_ASSERT_OK(reader.Begin(1, Rows({14, 1}), {}));
+  reader.Forget(1);
+  ExpectError(reader.Take(1, features_, targets_, nullptr), absl::StatusCode::kInternal,
+              {"batch 1 has not been begun"});
+  images_->Release();
+  SYNCGRADS_ASSERT_OK(reader.Take(0, features_, targets_, nullptr));
+  // It can be begun again.
+  SYNCGRADS_ASSERT_OK(reader.Begin(1, Rows({2}), {}));
+  SYNCGRADS_ASSERT_OK(reader.Take(1, features_, targets_, nullptr));
+  EXPECT_EQ(targets_, (std::vector<double>{102}));
+}
+
 TEST_F(ImageBatchReaderTest, AnInputThatHangsIsNamedAfterItsTime) {
   images_->Hang(7);
-  ImageBatchReader reader(data_, {.threads = 2, .timeout = absl::Seconds(1)});
+  ImageBatchReader<float> reader(data_, {.threads = 2, .timeout = absl::Seconds(1)});
   SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({6, 7, 8}), {}));
   ExpectError(reader.Take(0, features_, targets_, nullptr), absl::StatusCode::kDeadlineExceeded,
               {"image 7 was not read within 1s", "batch of 3"});

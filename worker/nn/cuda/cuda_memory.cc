@@ -129,6 +129,21 @@ void CudaMemory::FreePinned(void* host) {
   Check(cudaFreeHost(host), "cudaFreeHost");
 }
 
+absl::Status CudaMemory::Pin(void* host, size_t bytes) {
+  compute();
+  const cudaError_t error = cudaHostRegister(host, bytes, cudaHostRegisterDefault);
+  if (error == cudaSuccess) return status_;
+  cudaGetLastError();  // or the next kernel's launch reports it
+  return absl::ResourceExhaustedError(absl::StrCat(
+      name(), ": ", bytes, " bytes of the host cannot be pinned: ", cudaGetErrorString(error)));
+}
+
+void CudaMemory::Unpin(void* host) {
+  Finish().IgnoreError();  // status() keeps it
+  compute();
+  Check(cudaHostUnregister(host), "cudaHostUnregister");
+}
+
 void CudaMemory::Copy(const void* from, size_t bytes, void* to) {
   if (!works() || bytes == 0 || from == to) return;
   Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, compute()), "cudaMemcpyAsync");
@@ -144,11 +159,15 @@ void CudaMemory::Order(cudaStream_t first, cudaEvent_t mark, cudaStream_t then) 
   Check(cudaStreamWaitEvent(then, mark, 0), "cudaStreamWaitEvent");
 }
 
+void CudaMemory::QueueUpload(const void* pinned, size_t bytes, void* to) {
+  Check(cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, upload_), "cudaMemcpyAsync");
+  Order(upload_, uploaded_, compute_);
+}
+
 void CudaMemory::UploadPinned(const void* host, size_t bytes, void* to) {
   if (!works() || bytes == 0) return;
   Order(compute(), computed_, upload_);
-  Check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, upload_), "cudaMemcpyAsync");
-  Order(upload_, uploaded_, compute_);
+  QueueUpload(host, bytes, to);
 }
 
 CudaMemory::Staging* CudaMemory::NextStaging(size_t bytes) {
@@ -166,11 +185,17 @@ CudaMemory::Staging* CudaMemory::NextStaging(size_t bytes) {
 
 void CudaMemory::Upload(const void* host, size_t bytes, void* to) {
   if (!works() || bytes == 0) return;
+  Order(compute(), computed_, upload_);
+  UploadBeside(host, bytes, to);
+}
+
+void CudaMemory::UploadBeside(const void* host, size_t bytes, void* to) {
+  if (!works() || bytes == 0) return;
   compute();
   Staging* staging = NextStaging(bytes);
   if (staging == nullptr) return;
   std::memcpy(staging->host, host, bytes);
-  UploadPinned(staging->host, bytes, to);
+  QueueUpload(staging->host, bytes, to);
   Check(cudaEventRecord(staging->read, upload_), "cudaEventRecord");
 }
 

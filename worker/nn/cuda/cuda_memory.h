@@ -38,9 +38,12 @@ class CudaMemory : public DeviceMemory {
   void Free(void* memory) override;
   void* AllocatePinned(size_t bytes) override;
   void FreePinned(void* host) override;
+  absl::Status Pin(void* host, size_t bytes) override;
+  void Unpin(void* host) override;
   void Copy(const void* from, size_t bytes, void* to) override;
   void SetZero(void* memory, size_t bytes) override;
   void Upload(const void* host, size_t bytes, void* to) override;
+  void UploadBeside(const void* host, size_t bytes, void* to) override;
   void UploadPinned(const void* host, size_t bytes, void* to) override;
   Download QueueDownload(const void* from, size_t bytes, void* host) override;
   bool HasEnded(Download download) override;
@@ -72,6 +75,8 @@ class CudaMemory : public DeviceMemory {
   std::string name() const;
   // Waits, with a deadline, until the device has come to `event`.
   absl::Status WaitFor(cudaEvent_t event);
+  // What is queued for computing from now on finds the upload done.
+  void QueueUpload(const void* pinned, size_t bytes, void* to);
   // `then` goes on when `first` has come to where it is now; `mark` is overwritten.
   void Order(cudaStream_t first, cudaEvent_t mark, cudaStream_t then);
   // The next place for an upload, free, with room; null after an error.

@@ -13,6 +13,7 @@
 #include "tests/worker/nn/layer_cases.h"
 #include "tests/worker/nn/layer_contract.h"
 #include "tests/worker/testing/status.h"
+#include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
 
@@ -99,6 +100,36 @@ TEST_P(ScheduleTest, UploadsInARowKeepTheirBytes) {
     Matrix<float> fetched;
     SYNCGRADS_ASSERT_OK(matrices[i].Fetch(fetched));
     EXPECT_EQ(fetched, (Matrix<float>::Constant(1, 100 + 50 * i, static_cast<float>(i)))) << i;
+  }
+}
+
+// A model with a product that takes a while, and its input while that is under way.
+TEST_P(ScheduleTest, InputsThatAreBroughtAheadAreThoseOfTheirStep) {
+  v1::ModelSpec spec;
+  spec.add_layers()->mutable_dense()->set_outputs(50);
+  spec.add_layers()->mutable_dense()->set_outputs(3);
+  const auto device = MakeFloat();
+  CpuDevice<float> processor(1);
+  const auto model = BuildModel<float>(spec, Shape::Flat(8), NoCustomLayers(), *device);
+  const auto expected = BuildModel<float>(spec, Shape::Flat(8), NoCustomLayers(), processor);
+  SYNCGRADS_ASSERT_OK(model);
+  SYNCGRADS_ASSERT_OK(expected);
+  for (const auto* one : {&*model, &*expected}) (*one)->Initialise(4);
+  const auto input = [](int step) { return Matrix<float>::Constant(5, 8, 0.1f * step); };
+  const auto any = [](size_t) { return absl::OkStatus(); };
+  const std::vector<double> targets = {0, 1, 2, 0, 1};
+  for (int step = 0; step < 12; ++step) {
+    // Some steps turn out to have another input than was thought.
+    const Matrix<float> ours = input(step % 4 == 3 ? -step : step);
+    if (step % 4 == 3) (*model)->ForgetAhead();
+    SYNCGRADS_ASSERT_OK((*expected)->ComputeGradients({}, ours, Loss(), targets, 1, any, any));
+    SYNCGRADS_ASSERT_OK((*model)->ComputeGradients({}, ours, Loss(), targets, 1, any, any));
+    if (step % 5 != 4) {
+      Matrix<float> next = input(step + 1);
+      (*model)->BringAhead(next);
+      next.setConstant(-100);  // it has been read
+    }
+    EXPECT_NEAR(*(*model)->TakeLoss(), *(*expected)->TakeLoss(), 1e-5) << step;
   }
 }
 

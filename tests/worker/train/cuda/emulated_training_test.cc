@@ -5,12 +5,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/worker/nn/cuda/emulation/emulation.h"
 #include "tests/worker/testing/fake_team.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/training.h"
+#include "worker/data/byte_images.h"
+#include "worker/data/custom_readers.h"
+#include "worker/data/labels.h"
 #include "worker/job/job_file.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
 #include "worker/train/compute.h"
@@ -106,6 +113,40 @@ TEST_P(EmulatedTrainingTest, AConvolutionalNetworkEqualsTheProcessors) {
     for (int i = layers.size() - 1; i > 0; --i) layers.SwapElements(i, i - 1);
   }
   ExpectTheSameTraining(job, 2, 1e-4);
+}
+
+absl::StatusOr<Table> MakeUpImages(const CustomReaderOptions& options) {
+  const Shape shape = Shape::Image(2, 6, 6);
+  const size_t size = static_cast<size_t>(shape.size());
+  Table table;
+  table.rows = 30;
+  std::string pixels(table.rows * size, '\0');
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<char>(i * i % 251);
+  table.images = std::make_shared<ByteImages>(shape, std::move(pixels), size, 0, "made up");
+  std::vector<uint32_t> labels;
+  for (size_t row = 0; row < table.rows; ++row) labels.push_back(row % 3);
+  SetLabels(
+      labels, options.columns.target_kind, [](size_t) { return "made up"; }, table);
+  return table;
+}
+
+// Their next batch is on its way to the device while that computes.
+TEST_P(EmulatedTrainingTest, ImagesThatAreReadAheadEqualTheProcessors) {
+  CustomReaders readers;
+  readers.Add("made_up", MakeUpImages);
+  for (const uint32_t parts : {1, 2}) {
+    auto job = ParseJobFile(absl::StrCat(R"(
+        name: "images" seed: 3 batch_size: 5 steps: 9 threads: 1 accumulate: )",
+                                         parts, R"(
+        data { custom { kind: "made_up" } holdout_every: 10 }
+        model { layers { conv2d { outputs: 4 window: 3 } } layers { flatten {} }
+                layers { dense { outputs: 3 } } }
+        loss { logit_cross_entropy {} } optimizer { sgd { learning_rate: 0.05 } })"),
+                            "images.job");
+    SYNCGRADS_ASSERT_OK(job);
+    job->readers = &readers;
+    ExpectTheSameTraining(*job, 2, 1e-4);
+  }
 }
 
 TEST_P(EmulatedTrainingTest, TwoRunsGiveTheSameBits) {

@@ -349,6 +349,19 @@ cudaError_t cudaFreeHost(void* memory) {
   return cudaSuccess;
 }
 
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (machine.broken) return cudaErrorIllegalAddress;
+  return machine.pinned.emplace(memory, bytes).second ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  return machine.pinned.erase(memory) == 1 ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   Machine& machine = Machine::Get();
