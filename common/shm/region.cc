@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +19,53 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
+constexpr size_t kHugePage = size_t{2} << 20;
+
 std::string Reason() { return std::strerror(errno); }
+
+// A file of so many bytes (at least 1), whole; null, with errno, if it cannot be mapped.
+// Where the file has huge pages, so has the mapping: its address is a multiple of theirs.
+void* MapWhole(const FileDescriptor& file, size_t bytes, int protection, int flags) {
+  const size_t more = bytes < kHugePage ? 0 : kHugePage;
+  void* const room =
+      mmap(nullptr, bytes + more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return nullptr;
+  std::byte* const begin = static_cast<std::byte*>(room);
+  const size_t before =
+      more == 0 ? 0 : (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
+  void* const mapped =
+      mmap(begin + before, bytes, protection, MAP_SHARED | MAP_FIXED | flags, file.get(), 0);
+  if (mapped == MAP_FAILED) {
+    const int error = errno;
+    munmap(room, bytes + more);
+    errno = error;
+    return nullptr;
+  }
+  // What was reserved only to find that address; the kernel counts in whole pages.
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t end = before + (bytes + page - 1) / page * page;
+  if (before > 0) munmap(begin, before);
+  if (end < bytes + more) munmap(begin + end, bytes + more - end);
+  return mapped;
+}
+
+// The same of a file that is all backed by memory, to be read and written. Where that is
+// shared memory it becomes huge pages, as far as the kernel has some and whatever its
+// setting is for those who do not ask.
+void* MapOwned(const FileDescriptor& file, size_t bytes) {
+  constexpr int kMadvCollapse = 25;  // of Linux 6.1; earlier ones refuse it
+  // Where there are no more, looking for some takes long: the first refusal is the last.
+  constexpr size_t kStep = 16 * kHugePage;
+  if (void* const data = MapWhole(file, bytes, PROT_READ | PROT_WRITE, 0); data != nullptr) {
+    const size_t huge = bytes / kHugePage * kHugePage;
+    for (size_t at = 0; at < huge; at += kStep) {
+      const size_t length = std::min(kStep, huge - at);
+      if (madvise(static_cast<std::byte*>(data) + at, length, kMadvCollapse) != 0) break;
+    }
+    munmap(data, bytes);
+  }
+  return MapWhole(file, bytes, PROT_READ | PROT_WRITE, MAP_POPULATE);
+}
 
 }  // namespace
 
@@ -47,9 +95,8 @@ absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Create(const std::st
   if (fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0) return refused("sealing");
   void* data = nullptr;
   if (bytes > 0) {
-    data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor.get(),
-                0);
-    if (data == MAP_FAILED) return refused("mmap");
+    data = MapOwned(descriptor, bytes);
+    if (data == nullptr) return refused("mmap");
   }
   return std::unique_ptr<SharedRegion>(
       new SharedRegion(std::move(descriptor), static_cast<std::byte*>(data), bytes));
@@ -63,8 +110,8 @@ absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Map(FileDescriptor f
   const size_t bytes = static_cast<size_t>(status.st_size);
   void* data = nullptr;
   if (bytes > 0) {
-    data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
-    if (data == MAP_FAILED) {
+    data = MapOwned(file, bytes);
+    if (data == nullptr) {
       return absl::ResourceExhaustedError(
           absl::StrCat("a file of ", bytes, " bytes cannot be mapped: ", Reason()));
     }
@@ -116,8 +163,8 @@ absl::StatusOr<std::shared_ptr<const PeerRegion>> PeerRegion::MapOwn(
   const size_t size = static_cast<size_t>(status.st_size);
   void* data = nullptr;
   if (size > 0) {
-    data = mmap(nullptr, size, PROT_READ, MAP_SHARED | MAP_POPULATE, descriptor.get(), 0);
-    if (data == MAP_FAILED) {
+    data = MapWhole(descriptor, size, PROT_READ, MAP_POPULATE);
+    if (data == nullptr) {
       return absl::ResourceExhaustedError(
           absl::StrCat("a peer's memory of ", size, " bytes cannot be mapped: ", Reason()));
     }

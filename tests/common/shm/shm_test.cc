@@ -3,7 +3,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
@@ -49,6 +54,40 @@ TEST(SharedRegionTest, APeerCannotWriteOrResize) {
   EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor->get(), 0),
             MAP_FAILED);
   EXPECT_NE(ftruncate(descriptor->get(), 0), 0);
+}
+
+// What the kernel says of a mapping of this process: of how many KiB it uses huge pages.
+int64_t HugeKilobytes(const void* begin) {
+  std::ifstream maps("/proc/self/smaps");
+  const std::string address = absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(begin)), "-");
+  bool found = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.starts_with(address)) found = true;
+    int64_t kilobytes;
+    if (found && sscanf(line.c_str(), "ShmemPmdMapped: %" SCNd64, &kilobytes) == 1) {
+      return kilobytes;
+    }
+  }
+  return -1;
+}
+
+TEST(SharedRegionTest, LargeOnesHaveHugePagesOnBothSides) {
+  constexpr size_t kBytes = (size_t{9} << 20) + 12345;
+  auto region = SharedRegion::Create("test", kBytes);
+  ASSERT_TRUE(region.ok()) << region.status();
+  auto peer = PeerRegion::Map(*(*region)->ReadOnlyDescriptor());
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  std::memset((*region)->data(), 7, kBytes);
+  EXPECT_EQ(std::count((*peer)->bytes().begin(), (*peer)->bytes().end(), std::byte{7}),
+            static_cast<int64_t>(kBytes));
+  const void* const sides[] = {(*region)->data(), (*peer)->bytes().data()};
+  for (const void* const side : sides) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(side) % (2 << 20), 0u);
+  }
+  EXPECT_EQ(HugeKilobytes(sides[0]), HugeKilobytes(sides[1]));
+  // How many there are is up to the kernel.
+  if (HugeKilobytes(sides[0]) < 8 << 10) GTEST_SKIP() << "the kernel has too few";
+  EXPECT_EQ(HugeKilobytes(sides[0]), 8 << 10);
 }
 
 TEST(SharedRegionTest, MoreThanThereIsIsRefusedBeforeAnythingIsTaken) {
