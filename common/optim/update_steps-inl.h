@@ -29,25 +29,28 @@ class SgdStep {
   T learning_rate_, weight_decay_;
 };
 
+// Momentum; Lars differs in that the learning rate is multiplied by a ratio, which is 1
+// without it.
 template <typename T>
 class MomentumStep {
  public:
   static constexpr size_t kSlots = 1;
-  MomentumStep(const Momentum& rule, uint64_t, double)
-      : learning_rate_(static_cast<T>(rule.learning_rate)),
+  template <class Rule>
+  MomentumStep(const Rule& rule, uint64_t, double ratio)
+      : rate_(static_cast<T>(rule.learning_rate * ratio)),
         momentum_(static_cast<T>(rule.momentum)),
         weight_decay_(static_cast<T>(rule.weight_decay)) {}
 
   template <class Ops, class V>
   SYNCGRADS_STEP_INLINE V Update(Ops ops, V g, V x, V* slots) const {
     if (weight_decay_ != 0) g = ops.Add(g, ops.Mul(ops.Set(weight_decay_), x));
-    const V step = ops.Mul(ops.Set(learning_rate_), g);
+    const V step = ops.Mul(ops.Set(rate_), g);
     slots[0] = ops.Add(ops.Mul(ops.Set(momentum_), slots[0]), step);
     return ops.Sub(x, slots[0]);
   }
 
  private:
-  T learning_rate_, momentum_, weight_decay_;
+  T rate_, momentum_, weight_decay_;
 };
 
 template <typename T>
@@ -112,6 +115,37 @@ class AdagradStep {
   T learning_rate_, epsilon_;
 };
 
+// Adam's means of the gradient and of its square, which are the slots; Lamb's too.
+template <typename T>
+class AdamMoments {
+ public:
+  template <class Rule>
+  AdamMoments(const Rule& rule, uint64_t step)
+      : beta1_(static_cast<T>(rule.beta1)),
+        rest1_(static_cast<T>(1 - rule.beta1)),
+        correction1_(static_cast<T>(1 - Power(rule.beta1, step))),
+        beta2_(static_cast<T>(rule.beta2)),
+        rest2_(static_cast<T>(1 - rule.beta2)),
+        correction2_(static_cast<T>(1 - Power(rule.beta2, step))),
+        epsilon_(static_cast<T>(rule.epsilon)) {}
+
+  template <class V>
+  struct Corrected {
+    V mean;
+    V divisor;  // the root of the other, and epsilon
+  };
+  template <class Ops, class V>
+  SYNCGRADS_STEP_INLINE Corrected<V> Update(Ops ops, V g, V* slots) const {
+    slots[0] = ops.Add(ops.Mul(ops.Set(beta1_), slots[0]), ops.Mul(ops.Set(rest1_), g));
+    slots[1] = ops.Add(ops.Mul(ops.Set(beta2_), slots[1]), ops.Mul(ops.Set(rest2_), ops.Mul(g, g)));
+    const V v = ops.Div(slots[1], ops.Set(correction2_));
+    return {ops.Div(slots[0], ops.Set(correction1_)), ops.Add(ops.Sqrt(v), ops.Set(epsilon_))};
+  }
+
+ private:
+  T beta1_, rest1_, correction1_, beta2_, rest2_, correction2_, epsilon_;
+};
+
 // Adam; AdamW differs in that the parameter decays first.
 template <typename T>
 class AdamStep {
@@ -119,14 +153,7 @@ class AdamStep {
   static constexpr size_t kSlots = 2;
   template <class Rule>
   AdamStep(const Rule& rule, uint64_t step, double)
-      : learning_rate_(static_cast<T>(rule.learning_rate)),
-        beta1_(static_cast<T>(rule.beta1)),
-        rest1_(static_cast<T>(1 - rule.beta1)),
-        correction1_(static_cast<T>(1 - Power(rule.beta1, step))),
-        beta2_(static_cast<T>(rule.beta2)),
-        rest2_(static_cast<T>(1 - rule.beta2)),
-        correction2_(static_cast<T>(1 - Power(rule.beta2, step))),
-        epsilon_(static_cast<T>(rule.epsilon)) {
+      : moments_(rule, step), learning_rate_(static_cast<T>(rule.learning_rate)) {
     if constexpr (std::is_same_v<Rule, AdamW>) {
       decay_ = static_cast<T>(rule.learning_rate * rule.weight_decay);
     }
@@ -135,16 +162,13 @@ class AdamStep {
   template <class Ops, class V>
   SYNCGRADS_STEP_INLINE V Update(Ops ops, V g, V x, V* slots) const {
     if (decay_ != 0) x = ops.Sub(x, ops.Mul(ops.Set(decay_), x));
-    slots[0] = ops.Add(ops.Mul(ops.Set(beta1_), slots[0]), ops.Mul(ops.Set(rest1_), g));
-    slots[1] = ops.Add(ops.Mul(ops.Set(beta2_), slots[1]), ops.Mul(ops.Set(rest2_), ops.Mul(g, g)));
-    const V m = ops.Div(slots[0], ops.Set(correction1_));
-    const V v = ops.Div(slots[1], ops.Set(correction2_));
-    const V divisor = ops.Add(ops.Sqrt(v), ops.Set(epsilon_));
-    return ops.Sub(x, ops.Div(ops.Mul(ops.Set(learning_rate_), m), divisor));
+    const auto [mean, divisor] = moments_.Update(ops, g, slots);
+    return ops.Sub(x, ops.Div(ops.Mul(ops.Set(learning_rate_), mean), divisor));
   }
 
  private:
-  T learning_rate_, beta1_, rest1_, correction1_, beta2_, rest2_, correction2_, epsilon_;
+  AdamMoments<T> moments_;
+  T learning_rate_;
   T decay_ = 0;
 };
 
@@ -179,28 +203,19 @@ class LambChange {
  public:
   static constexpr size_t kSlots = 2;
   LambChange(const Lamb& rule, uint64_t step, double)
-      : beta1_(static_cast<T>(rule.beta1)),
-        rest1_(static_cast<T>(1 - rule.beta1)),
-        correction1_(static_cast<T>(1 - Power(rule.beta1, step))),
-        beta2_(static_cast<T>(rule.beta2)),
-        rest2_(static_cast<T>(1 - rule.beta2)),
-        correction2_(static_cast<T>(1 - Power(rule.beta2, step))),
-        epsilon_(static_cast<T>(rule.epsilon)),
-        weight_decay_(static_cast<T>(rule.weight_decay)) {}
+      : moments_(rule, step), weight_decay_(static_cast<T>(rule.weight_decay)) {}
 
   template <class Ops, class V>
   SYNCGRADS_STEP_INLINE V Update(Ops ops, V g, V x, V* slots) const {
-    slots[0] = ops.Add(ops.Mul(ops.Set(beta1_), slots[0]), ops.Mul(ops.Set(rest1_), g));
-    slots[1] = ops.Add(ops.Mul(ops.Set(beta2_), slots[1]), ops.Mul(ops.Set(rest2_), ops.Mul(g, g)));
-    const V m = ops.Div(slots[0], ops.Set(correction1_));
-    const V v = ops.Div(slots[1], ops.Set(correction2_));
-    V change = ops.Div(m, ops.Add(ops.Sqrt(v), ops.Set(epsilon_)));
-    if (weight_decay_ != 0) change = ops.Add(change, ops.Mul(ops.Set(weight_decay_), x));
-    return change;
+    const auto [mean, divisor] = moments_.Update(ops, g, slots);
+    const V change = ops.Div(mean, divisor);
+    if (weight_decay_ == 0) return change;
+    return ops.Add(change, ops.Mul(ops.Set(weight_decay_), x));
   }
 
  private:
-  T beta1_, rest1_, correction1_, beta2_, rest2_, correction2_, epsilon_, weight_decay_;
+  AdamMoments<T> moments_;
+  T weight_decay_;
 };
 
 template <typename T>
@@ -220,26 +235,6 @@ class LambStep {
   T rate_;
 };
 
-template <typename T>
-class LarsStep {
- public:
-  static constexpr size_t kSlots = 1;
-  LarsStep(const Lars& rule, uint64_t, double ratio)
-      : rate_(static_cast<T>(rule.learning_rate * ratio)),
-        momentum_(static_cast<T>(rule.momentum)),
-        weight_decay_(static_cast<T>(rule.weight_decay)) {}
-
-  template <class Ops, class V>
-  SYNCGRADS_STEP_INLINE V Update(Ops ops, V g, V x, V* slots) const {
-    if (weight_decay_ != 0) g = ops.Add(g, ops.Mul(ops.Set(weight_decay_), x));
-    slots[0] = ops.Add(ops.Mul(ops.Set(momentum_), slots[0]), ops.Mul(ops.Set(rate_), g));
-    return ops.Sub(x, slots[0]);
-  }
-
- private:
-  T rate_, momentum_, weight_decay_;
-};
-
 // The step of a rule; `ratio` is that of Lamb and Lars.
 template <typename T>
 struct StepOf {
@@ -252,7 +247,7 @@ struct StepOf {
   AdamStep<T> operator()(const AdamW& rule) const { return {rule, step, ratio}; }
   LionStep<T> operator()(const Lion& rule) const { return {rule, step, ratio}; }
   LambStep<T> operator()(const Lamb& rule) const { return {rule, step, ratio}; }
-  LarsStep<T> operator()(const Lars& rule) const { return {rule, step, ratio}; }
+  MomentumStep<T> operator()(const Lars& rule) const { return {rule, step, ratio}; }
 
   uint64_t step = 0;
   double ratio = 1;
