@@ -70,9 +70,7 @@ absl::StatusOr<std::unique_ptr<ServedRowsMaker>> ServedRowsMaker::Open(
   }
   SYNCGRADS_ASSIGN_OR_RETURN(rows.target_kind, TargetKindOf(request.targets()));
   SYNCGRADS_ASSIGN_OR_RETURN(DataSet data, LoadRows(job, rows));
-  const uint32_t readers = job.file.data().imagenet().readers();
-  const int threads =
-      readers > 0 ? static_cast<int>(readers) : ThreadsOf(job.file, std::max(rows.world_size, 1u));
+  const int threads = ReadersOf(job.file, rows.world_size, DeviceChoice());
   return absl::WrapUnique(new ServedRowsMaker(std::move(data), request.dtype(), threads));
 }
 

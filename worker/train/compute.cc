@@ -83,6 +83,14 @@ int ThreadsOf(const v1::JobFile& job, uint32_t world_size) {
   return static_cast<int>(job.threads() > 0 ? job.threads() : std::max(share, 1u));
 }
 
+int ReadersOf(const v1::JobFile& job, uint32_t world_size, const DeviceChoice& choice) {
+  const uint32_t readers = job.data().imagenet().readers();
+  if (readers > 0) return static_cast<int>(readers);
+  if (!choice.accelerator.has_value()) return ThreadsOf(job, world_size);
+  const int accelerators = choice.accelerators->Count().value_or(1);
+  return std::max(static_cast<int>(std::thread::hardware_concurrency()) / accelerators, 1);
+}
+
 template <typename T>
 absl::StatusOr<std::unique_ptr<Device<T>>> MakeDevice(const v1::JobFile& job, uint32_t world_size,
                                                       const DeviceChoice& choice) {

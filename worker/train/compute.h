@@ -43,6 +43,10 @@ absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device,
 // How many threads each worker computes with on the processor.
 int ThreadsOf(const v1::JobFile& job, uint32_t world_size);
 
+// How many threads of each worker read images ahead. Beside an accelerator, unless the job
+// says it, the machine's processors divided by its accelerators.
+int ReadersOf(const v1::JobFile& job, uint32_t world_size, const DeviceChoice& choice);
+
 // On the processor, with the job's threads; see proto/job.proto. Errors: as
 // Accelerators.
 template <typename T>

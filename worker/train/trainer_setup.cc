@@ -32,15 +32,14 @@ constexpr const char* kDueTensor = "checkpoint due";
 // for any image.
 template <typename T>
 std::unique_ptr<BatchReader<T>> MakeReader(const v1::JobFile& job, const DataSet& data,
-                                           uint32_t world_size, bool beside_device) {
+                                           uint32_t world_size, const DeviceChoice& device) {
   if (data.served != nullptr) return std::make_unique<ServedBatchReader<T>>(data);
   const std::shared_ptr<const ImageSource>& images = data.data.shards.front().table.images;
-  if (images == nullptr || !(images->is_slow() || beside_device)) return nullptr;
-  const v1::ImageNetSource& source = job.data().imagenet();
+  if (images == nullptr || !(images->is_slow() || device.accelerator.has_value())) return nullptr;
   ImageBatchReaderOptions options;
-  options.threads =
-      source.readers() == 0 ? ThreadsOf(job, world_size) : static_cast<int>(source.readers());
-  if (source.timeout_s() != 0) options.timeout = absl::Seconds(source.timeout_s());
+  options.threads = ReadersOf(job, world_size, device);
+  const uint32_t timeout_s = job.data().imagenet().timeout_s();
+  if (timeout_s != 0) options.timeout = absl::Seconds(timeout_s);
   return std::make_unique<ImageBatchReader<T>>(data, options);
 }
 
@@ -94,8 +93,7 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
   std::unique_ptr<Trainer> trainer(new Trainer(file, data, team, options, std::move(loss),
                                                std::move(batches), std::move(device),
                                                std::move(model)));
-  trainer->reader_ = MakeReader<T>(file, data, team.world_size(),
-                                   /*beside_device=*/!trainer->device_->memory().is_host());
+  trainer->reader_ = MakeReader<T>(file, data, team.world_size(), options.device);
   SoleWorker nobody_else;
   Team& informed = ReadsAllData(file) ? nobody_else : team;
   SYNCGRADS_RETURN_IF_ERROR(trainer->MakePlan(informed));

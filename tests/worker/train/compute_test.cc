@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "absl/strings/str_cat.h"
 #include "tests/worker/testing/status.h"
 
@@ -73,6 +75,23 @@ TEST(MakeDeviceTest, MakesWhatWasChosen) {
               {"made float 1"});
   ExpectError(MakeDevice<double>(v1::JobFile(), 1, *second), absl::StatusCode::kInternal,
               {"made double 1"});
+}
+
+TEST(ReadersTest, AreTheWorkersThreadsOrItsDevicesShareOfTheProcessors) {
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  const Some one(1), many(4 * processors);
+  const auto processor = ChooseDevice("cpu", "f32", 0, one);
+  v1::JobFile job;
+  EXPECT_EQ(ReadersOf(job, 1, *processor), processors);
+  EXPECT_EQ(ReadersOf(job, 4 * processors, *processor), 1);
+  // Workers may be on other hosts.
+  EXPECT_EQ(ReadersOf(job, 64, *ChooseDevice("cuda", "f32", 0, one)), processors);
+  EXPECT_EQ(ReadersOf(job, 64, *ChooseDevice("cuda", "f32", 0, many)), 1);
+  job.set_threads(7);
+  EXPECT_EQ(ReadersOf(job, 64, *processor), 7);
+  job.mutable_data()->mutable_imagenet()->set_readers(3);
+  EXPECT_EQ(ReadersOf(job, 64, *processor), 3);
+  EXPECT_EQ(ReadersOf(job, 64, *ChooseDevice("cuda", "f32", 0, one)), 3);
 }
 
 }  // namespace
