@@ -1,5 +1,5 @@
 // Many threads on one group: what the thread sanitizer is to look at. What rounds
-// do is in data_plane_test.
+// do is in data_plane_test and data_plane_retry_test.
 
 #include "client/group_rounds.h"
 

@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_TESTS_SERVER_CORE_COORDINATOR_FIXTURE_H_
 #define SYNCGRADS_TESTS_SERVER_CORE_COORDINATOR_FIXTURE_H_
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "server/core/coordinator.h"
 #include "server/core/jobs.h"
+#include "server/core/store.h"
 #include "tests/server/core/fixtures.h"
 
 namespace syncgrads::server {
@@ -75,6 +77,24 @@ class FakeServer : public ServerLink {
   ServerIdentity identity;
   Jobs jobs;
   std::vector<PlanChange> waiting;
+};
+
+// Keeps what is stored.
+class KeptRecords : public Store {
+ public:
+  absl::Status Append(const Stored& record) override {
+    records.push_back(record);
+    return absl::OkStatus();
+  }
+  absl::Status StartAfresh(const PlanStart&) override { return absl::OkStatus(); }
+
+  bool HasClosing() const {
+    return std::any_of(records.begin(), records.end(), [](const Stored& record) {
+      const auto* change = std::get_if<PlanChange>(&record);
+      return change != nullptr && std::holds_alternative<JobClosed>(change->kind);
+    });
+  }
+  std::vector<Stored> records;
 };
 
 class CoordinatorTest : public testing::Test {

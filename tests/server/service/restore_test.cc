@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -108,6 +109,31 @@ class RestoreTest : public ::testing::Test {
     Joined joined;
     joined.key = server->Admit(hello, joined.link);
     return joined;
+  }
+
+  // Takes 10000 steps, and one more after a restart. `start` has the workers join, a group
+  // registered unless there is a generation to come back to; `take` takes a step and says how
+  // many answers there were to it.
+  void ExpectTheLogDoesNotGrow(
+      const std::function<void(Incarnate& server, uint64_t generation)>& start,
+      const std::function<size_t(Incarnate& server, uint64_t step)>& take) {
+    constexpr uint64_t kSteps = 10000;
+    const auto bytes = [this] { return std::filesystem::file_size(path_ + "/plan"); };
+    uintmax_t most = 0;
+    {
+      Incarnate server(path_, clock_);
+      start(server, 0);
+      const uintmax_t before = bytes();
+      for (uint64_t step = 1; step <= kSteps; ++step) {
+        ASSERT_EQ(take(server, step), 1u) << step;
+        if (step == 100) most = before + 50 * (bytes() - before);
+      }
+      EXPECT_LT(bytes(), most);
+    }
+    Incarnate server(path_, clock_);
+    ASSERT_THAT(server.status(), IsOk());
+    start(server, 1);
+    EXPECT_EQ(take(server, kSteps + 1), 1u);
   }
 
   const std::string path_ = absl::StrCat(::testing::TempDir(), "/restore_test");
@@ -275,23 +301,9 @@ TEST_F(QuorumRestoreTest, ASetThatWasFixedStaysWhatItIs) {
 }
 
 TEST_F(QuorumRestoreTest, TheLogDoesNotGrowWithTheSteps) {
-  constexpr uint64_t kSteps = 10000;
-  const auto bytes = [this] { return std::filesystem::file_size(path_ + "/plan"); };
-  uintmax_t most = 0;
-  {
-    Incarnate server(path_, clock_);
-    Start(server, 0);
-    const uintmax_t before = bytes();
-    for (uint64_t step = 1; step <= kSteps; ++step) {
-      ASSERT_EQ(Push(server, 0, step)->count(), 1u) << step;
-      if (step == 100) most = before + 50 * (bytes() - before);
-    }
-    EXPECT_LT(bytes(), most);
-  }
-  Incarnate server(path_, clock_);
-  ASSERT_THAT(server.status(), IsOk());
-  Start(server, 1);
-  EXPECT_EQ(Push(server, 0, kSteps + 1)->count(), 1u);
+  ExpectTheLogDoesNotGrow(
+      [this](Incarnate& server, uint64_t generation) { Start(server, generation); },
+      [this](Incarnate& server, uint64_t step) { return Push(server, 0, step)->count(); });
 }
 
 class NormRestoreTest : public RestoreTest {
@@ -345,23 +357,9 @@ TEST_F(NormRestoreTest, NormsThatWereToldStayWhatTheyAre) {
 }
 
 TEST_F(NormRestoreTest, TheLogDoesNotGrowWithTheSteps) {
-  constexpr uint64_t kSteps = 10000;
-  const auto bytes = [this] { return std::filesystem::file_size(path_ + "/plan"); };
-  uintmax_t most = 0;
-  {
-    Incarnate server(path_, clock_);
-    Start(server, 0);
-    const uintmax_t before = bytes();
-    for (uint64_t step = 1; step <= kSteps; ++step) {
-      ASSERT_EQ(Push(server, step, 1)->count(), 1u) << step;
-      if (step == 100) most = before + 50 * (bytes() - before);
-    }
-    EXPECT_LT(bytes(), most);
-  }
-  Incarnate server(path_, clock_);
-  ASSERT_THAT(server.status(), IsOk());
-  Start(server, 1);
-  EXPECT_EQ(Push(server, kSteps + 1, 1)->count(), 1u);
+  ExpectTheLogDoesNotGrow(
+      [this](Incarnate& server, uint64_t generation) { Start(server, generation); },
+      [this](Incarnate& server, uint64_t step) { return Push(server, step, 1)->count(); });
 }
 
 // Killed while a record is written, at any of its bytes: what was said before is
