@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+import conductor
 import results
 import systems
 
@@ -30,8 +31,8 @@ GOALS = {
 # Their time has connections and first allocations in it.
 WARM_UP_STEPS = 5
 TIMEOUT_S = 900
-# What ps-worker and the peers say of a device that they cannot use.
-NO_DEVICE = "Unimplemented", "UNIMPLEMENTED"
+# Exit codes of who cannot use the case's device.
+OURS_HAS_NO_DEVICE, PEER_HAS_NO_DEVICE = 6, 3
 
 JOB = """
 name: "train" seed: 1 workers: 1 threads: {threads} batch_size: {batch} steps: {steps}
@@ -71,21 +72,21 @@ class Case:
         return JOB.format(**vars(self), steps=steps, images=2 * self.batch)
 
 
-def run(command):
+def run(command, no_device):
+    """What it prints. NoDevice if its exit code is that."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     if done.returncode == 0:
         return done.stdout
-    said = done.stderr.strip().splitlines()[-1:]
-    if done.returncode == 3 or any(word in done.stderr for word in NO_DEVICE):
-        raise NoDevice(*said)
+    if done.returncode == no_device:
+        raise NoDevice(*done.stderr.strip().splitlines()[-1:])
     raise SystemExit(f"train: {os.path.basename(command[0])} failed: {done.stderr}")
 
 
 def alone(case):
-    return float(run([systems.program("bench/train_alone")] + case.flags()))
+    return float(run([systems.program("bench/train_alone")] + case.flags(), OURS_HAS_NO_DEVICE))
 
 
-class Server(systems.conductor.System):
+class Server(conductor.System):
     """One ps-server."""
 
     def start(self):
@@ -103,7 +104,8 @@ def through_server(case, steps):
         server = Server("server", scratch)
         try:
             run([systems.program("bench/train_through_server"), f"--job={job}",
-                 f"--server={server.address}", f"--progress_log={log}"] + case.on)
+                 f"--server={server.address}", f"--progress_log={log}"] + case.on,
+                OURS_HAS_NO_DEVICE)
         finally:
             server.stop()
         with open(log) as lines:
@@ -124,7 +126,7 @@ def measure(case, options, comparisons):
         if "pytorch" in why_not:
             continue
         try:
-            speeds["pytorch"].append(float(run(peer + case.flags())))
+            speeds["pytorch"].append(float(run(peer + case.flags(), PEER_HAS_NO_DEVICE)))
         except NoDevice as problem:
             why_not["pytorch"] = problem
     medians = {name: statistics.median(values) for name, values in speeds.items() if values}

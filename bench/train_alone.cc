@@ -5,13 +5,12 @@
 #include <chrono>
 #include <cstdint>
 #include <iostream>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/status/statusor.h"
 #include "common/optim/optimizer.h"
 #include "common/status_macros.h"
 #include "common/update_rule.h"
@@ -20,6 +19,7 @@
 #include "worker/nn/cuda/cuda_accelerators.h"
 #include "worker/nn/device_matrix.h"
 #include "worker/nn/named_model.h"
+#include "worker/run/exit_code.h"
 #include "worker/train/compute.h"
 
 ABSL_FLAG(std::string, model, "lenet", "a named model");
@@ -129,7 +129,7 @@ int main(int argc, char** argv) {
   const absl::StatusOr<double> speed = syncgrads::ImagesPerSecond();
   if (!speed.ok()) {
     std::cerr << "train_alone: " << speed.status() << "\n";
-    return 1;
+    return syncgrads::ExitCodeOf(speed.status(), absl::OkStatus());
   }
   std::cout << *speed << std::endl;
 }

@@ -20,6 +20,7 @@
 #include "third_party/grpc/pollers.h"
 #include "worker/base/random.h"
 #include "worker/data/byte_images.h"
+#include "worker/data/custom_readers.h"
 #include "worker/data/labels.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
 #include "worker/run/exit_code.h"

@@ -12,6 +12,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/memory_limit.h"
 
 namespace syncgrads {
@@ -26,18 +28,21 @@ std::string Reason() { return std::strerror(errno); }
 // A file of so many bytes (at least 1), whole; null, with errno, if it cannot be mapped.
 // Where the file has huge pages, so has the mapping: its address is a multiple of theirs.
 void* MapWhole(const FileDescriptor& file, size_t bytes, int protection, int flags) {
-  const size_t more = bytes < kHugePage ? 0 : kHugePage;
+  if (bytes < kHugePage) {
+    void* const mapped = mmap(nullptr, bytes, protection, MAP_SHARED | flags, file.get(), 0);
+    return mapped == MAP_FAILED ? nullptr : mapped;
+  }
+  const size_t more = bytes + kHugePage;
   void* const room =
-      mmap(nullptr, bytes + more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return nullptr;
   std::byte* const begin = static_cast<std::byte*>(room);
-  const size_t before =
-      more == 0 ? 0 : (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
+  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
   void* const mapped =
       mmap(begin + before, bytes, protection, MAP_SHARED | MAP_FIXED | flags, file.get(), 0);
   if (mapped == MAP_FAILED) {
     const int error = errno;
-    munmap(room, bytes + more);
+    munmap(room, more);
     errno = error;
     return nullptr;
   }
@@ -45,22 +50,25 @@ void* MapWhole(const FileDescriptor& file, size_t bytes, int protection, int fla
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t end = before + (bytes + page - 1) / page * page;
   if (before > 0) munmap(begin, before);
-  if (end < bytes + more) munmap(begin + end, bytes + more - end);
+  if (end < more) munmap(begin + end, more - end);
   return mapped;
 }
 
-// The same of a file that is all backed by memory, to be read and written. Where that is
-// shared memory it becomes huge pages, as far as the kernel has some and whatever its
-// setting is for those who do not ask.
+// The same of a file that is allocated whole, to be read and written. Shared memory becomes
+// huge pages, as far as the kernel has some and whatever its setting is for those who do
+// not ask; a file on a disk stays as it is.
 void* MapOwned(const FileDescriptor& file, size_t bytes) {
   constexpr int kMadvCollapse = 25;  // of Linux 6.1; earlier ones refuse it
-  // Where there are no more, looking for some takes long: the first refusal is the last.
   constexpr size_t kStep = 16 * kHugePage;
+  // The rest can do without: somebody waits for this.
+  const absl::Time deadline = absl::Now() + absl::Seconds(5);
   if (void* const data = MapWhole(file, bytes, PROT_READ | PROT_WRITE, 0); data != nullptr) {
     const size_t huge = bytes / kHugePage * kHugePage;
     for (size_t at = 0; at < huge; at += kStep) {
       const size_t length = std::min(kStep, huge - at);
-      if (madvise(static_cast<std::byte*>(data) + at, length, kMadvCollapse) != 0) break;
+      const bool done = madvise(static_cast<std::byte*>(data) + at, length, kMadvCollapse) == 0;
+      // Where there are no more, looking for some takes long. EAGAIN is a page that was busy.
+      if ((!done && errno != EAGAIN) || absl::Now() > deadline) break;
     }
     munmap(data, bytes);
   }

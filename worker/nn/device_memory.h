@@ -41,7 +41,7 @@ class DeviceMemory {
   // Unpin.
   //
   // Errors:
-  //   ResourceExhausted  so much cannot be pinned; the device works as before
+  //   ResourceExhausted  it cannot be pinned; the device works as before
   virtual absl::Status Pin(void* host, size_t bytes) = 0;
   // What is queued is done first. The memory is still there.
   virtual void Unpin(void* host) = 0;
@@ -52,8 +52,8 @@ class DeviceMemory {
 
   // Operations that are queued later see the bytes of the host as they are now.
   virtual void Upload(const void* host, size_t bytes, void* to) = 0;
-  // The same, beside what is queued, which does not use `to`: the upload waits for none of
-  // it.
+  // The same, beside what is queued, which does not use `to`: it waits for earlier uploads
+  // only.
   virtual void UploadBeside(const void* host, size_t bytes, void* to) = 0;
   // As Upload, of pinned memory, which must not change before Finish, or a download
   // that is queued later, has ended.

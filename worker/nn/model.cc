@@ -79,6 +79,12 @@ void Model<T>::BringAhead(const Matrix<T>& input) {
 }
 
 template <typename T>
+void Model<T>::ForgetAhead() {
+  is_ahead_ = false;
+  ahead_ = DeviceMatrix<T>(device().memory());
+}
+
+template <typename T>
 absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input, const Loss& loss,
                                         absl::Span<const double> targets, double divisor,
                                         absl::FunctionRef<absl::Status(size_t parameter)> needed,

@@ -67,11 +67,12 @@ class Model {
                         absl::FunctionRef<absl::Status(size_t parameter)> ready);
 
   // Sends the input of the next ComputeGradients on its way to the device, beside what is
-  // queued; TakeLoss has been called since the ComputeGradients before the last. Nothing if
-  // the device computes in the host's memory, or has no room for a second input.
+  // queued; at most once between two calls of TakeLoss. Nothing if the device computes in
+  // the host's memory, or has no room for a second input.
   void BringAhead(const Matrix<T>& input);
-  // The next ComputeGradients has another input after all.
-  void ForgetAhead() { is_ahead_ = false; }
+  // The next ComputeGradients has another input after all. Gives the second one's memory
+  // back.
+  void ForgetAhead();
 
   // Forward, the loss divided by `divisor`, and Backward, queued one after the
   // other: nothing is waited for, but for the outputs by a custom loss. `targets` as

@@ -37,8 +37,8 @@ class BatchReader {
   // Whether Take would return at once; false where that cannot be told.
   virtual bool IsRead(uint64_t batch) = 0;
 
-  // Gives up what was begun as `batch`, if it was.
-  virtual void Forget(uint64_t batch) = 0;
+  // Gives up what was begun of the batches with lower numbers than this.
+  virtual void ForgetBefore(uint64_t batch) = 0;
 };
 
 }  // namespace syncgrads

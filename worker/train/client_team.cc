@@ -61,6 +61,22 @@ absl::StatusOr<Group*> ClientTeam::Register(const GroupSpec& spec) {
   return client_.Register(spec, timeout_);
 }
 
+absl::StatusOr<void*> ClientTeam::AllocateGradients(size_t bytes) {
+  for (Gradients& one : gradients_) {
+    if (one.in_use || one.bytes < bytes) continue;
+    one.in_use = true;
+    std::memset(one.memory, 0, bytes);
+    return one.memory;
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(void* const memory, client_.AllocateGradients(bytes));
+  gradients_.push_back({memory, bytes, /*in_use=*/true});
+  return memory;
+}
+
+void ClientTeam::ReleaseGradients(void* memory) {
+  for (Gradients& one : gradients_) one.in_use = one.in_use && one.memory != memory;
+}
+
 void ClientTeam::LetGo() {
   // Refused where something is under way.
   if (!client_.Leave(std::min(timeout_, kLeaveTimeout)).ok()) client_.Abandon();

@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_WORKER_TRAIN_CLIENT_TEAM_H_
 #define SYNCGRADS_WORKER_TRAIN_CLIENT_TEAM_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,9 +31,8 @@ class ClientTeam : public Team {
   absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
                             uint32_t root) override;
   absl::StatusOr<Group*> Register(const GroupSpec& spec) override;
-  absl::StatusOr<void*> AllocateGradients(size_t bytes) override {
-    return client_.AllocateGradients(bytes);
-  }
+  absl::StatusOr<void*> AllocateGradients(size_t bytes) override;
+  void ReleaseGradients(void* memory) override;
   void LetGo() override;
   bool TakeCheckpointRequest() override { return client_.TakeCheckpointRequest(); }
   void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path) override {
@@ -40,8 +40,15 @@ class ClientTeam : public Team {
   }
 
  private:
+  struct Gradients {
+    void* memory;
+    size_t bytes;
+    bool in_use;
+  };
+
   Client& client_;
   const absl::Duration timeout_;
+  std::vector<Gradients> gradients_;  // the client never gives memory back
 };
 
 }  // namespace syncgrads

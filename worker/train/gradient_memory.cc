@@ -8,23 +8,30 @@
 namespace syncgrads {
 
 template <typename T>
-absl::StatusOr<std::unique_ptr<GradientMemory>> GradientMemory::Create(
+absl::StatusOr<std::unique_ptr<GradientMemory<T>>> GradientMemory<T>::Create(
     Team& team, DeviceMemory& device, absl::Span<Parameter<T>* const> parameters) {
-  size_t bytes = 0;
+  size_t bytes = sizeof(T);
   for (const Parameter<T>* parameter : parameters) bytes += parameter->bytes();
   SYNCGRADS_ASSIGN_OR_RETURN(void* const memory, team.AllocateGradients(bytes));
-  SYNCGRADS_RETURN_IF_ERROR(device.Pin(memory, bytes));
+  if (const absl::Status pinned = device.Pin(memory, bytes); !pinned.ok()) {
+    team.ReleaseGradients(memory);
+    return pinned;
+  }
   T* place = static_cast<T*>(memory);
   for (Parameter<T>* parameter : parameters) {
     parameter->PlaceGradient(place);
     place += parameter->values.size();
   }
-  return absl::WrapUnique(new GradientMemory(device, memory));
+  return absl::WrapUnique(new GradientMemory(team, device, static_cast<T*>(memory), place));
 }
 
-template absl::StatusOr<std::unique_ptr<GradientMemory>> GradientMemory::Create(
-    Team&, DeviceMemory&, absl::Span<Parameter<float>* const>);
-template absl::StatusOr<std::unique_ptr<GradientMemory>> GradientMemory::Create(
-    Team&, DeviceMemory&, absl::Span<Parameter<double>* const>);
+template <typename T>
+GradientMemory<T>::~GradientMemory() {
+  device_.Unpin(memory_);
+  team_.ReleaseGradients(memory_);
+}
+
+template class GradientMemory<float>;
+template class GradientMemory<double>;
 
 }  // namespace syncgrads

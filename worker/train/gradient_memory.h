@@ -14,7 +14,10 @@
 namespace syncgrads {
 
 // Memory that servers on this host read where it lies, and that the device copies to by
-// itself. Not thread-safe.
+// itself. T is float or double.
+//
+// Not thread-safe.
+template <typename T>
 class GradientMemory {
  public:
   // Moves the gradients of `parameters` there, in their order and without gaps, so that a
@@ -23,19 +26,27 @@ class GradientMemory {
   //
   // Errors, after which the gradients are where they were:
   //   ResourceExhausted  there is not so much memory that can be shared, or pinned
-  template <typename T>
   static absl::StatusOr<std::unique_ptr<GradientMemory>> Create(
       Team& team, DeviceMemory& device, absl::Span<Parameter<T>* const> parameters);
-  ~GradientMemory() { device_.Unpin(memory_); }
+  ~GradientMemory();
   GradientMemory(const GradientMemory&) = delete;
   GradientMemory& operator=(const GradientMemory&) = delete;
 
- private:
-  GradientMemory(DeviceMemory& device, void* memory) : device_(device), memory_(memory) {}
+  // One more number behind them, which is zero at first.
+  T* behind() const { return behind_; }
 
+ private:
+  GradientMemory(Team& team, DeviceMemory& device, T* memory, T* behind)
+      : team_(team), device_(device), memory_(memory), behind_(behind) {}
+
+  Team& team_;
   DeviceMemory& device_;
-  void* const memory_;
+  T* const memory_;
+  T* const behind_;
 };
+
+extern template class GradientMemory<float>;
+extern template class GradientMemory<double>;
 
 }  // namespace syncgrads
 

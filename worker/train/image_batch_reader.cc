@@ -66,13 +66,13 @@ template <typename T>
 T* ImageBatchReader<T>::State::PlaceOf(const Task& task) {
   MutexLock lock(mutex);
   Matrix<T>& features = task.batch->features;
-  if (features.size() == 0) {
-    if (!spare.empty()) {
-      features.swap(spare.back());
-      spare.pop_back();
-    }
-    features.resize(static_cast<Eigen::Index>(task.batch->rows.size()), columns);
+  const auto rows = static_cast<Eigen::Index>(task.batch->rows.size());
+  while (features.size() == 0 && !spare.empty()) {
+    // Of another size it is of no use.
+    if (spare.back().rows() == rows) features.swap(spare.back());
+    spare.pop_back();
   }
+  if (features.size() == 0) features.resize(rows, columns);
   return features.data() + static_cast<Eigen::Index>(task.row) * columns;
 }
 
@@ -170,12 +170,12 @@ bool ImageBatchReader<T>::IsRead(uint64_t batch) {
 }
 
 template <typename T>
-void ImageBatchReader<T>::Forget(uint64_t batch) {
+void ImageBatchReader<T>::ForgetBefore(uint64_t batch) {
   MutexLock lock(state_->mutex);
-  const auto it = state_->batches.find(batch);
-  if (it == state_->batches.end()) return;
-  std::erase_if(state_->tasks, [&](const auto& task) { return task.batch == it->second; });
-  state_->batches.erase(it);
+  const auto end = state_->batches.lower_bound(batch);
+  for (auto it = state_->batches.begin(); it != end; it = state_->batches.erase(it)) {
+    std::erase_if(state_->tasks, [&](const auto& task) { return task.batch == it->second; });
+  }
 }
 
 template <typename T>

@@ -37,7 +37,7 @@ class ImageBatchReader : public BatchReader<T> {
   absl::Status Take(uint64_t batch, Matrix<T>& features, std::vector<double>& targets,
                     DamagedImages* damaged) override;
   bool IsRead(uint64_t batch) override;
-  void Forget(uint64_t batch) override;
+  void ForgetBefore(uint64_t batch) override;
 
  private:
   struct Batch;

@@ -35,11 +35,11 @@ absl::Status ServedBatchReader<T>::Take(uint64_t batch, Matrix<T>& features,
 }
 
 template <typename T>
-void ServedBatchReader<T>::Forget(uint64_t batch) {
-  const auto it = begun_.find(batch);
-  if (it == begun_.end()) return;
-  data_.served->Forget(it->second.asked);
-  begun_.erase(it);
+void ServedBatchReader<T>::ForgetBefore(uint64_t batch) {
+  const auto end = begun_.lower_bound(batch);
+  for (auto it = begun_.begin(); it != end; it = begun_.erase(it)) {
+    data_.served->Forget(it->second.asked);
+  }
 }
 
 template class ServedBatchReader<float>;

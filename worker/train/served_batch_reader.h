@@ -24,7 +24,7 @@ class ServedBatchReader : public BatchReader<T> {
   absl::Status Take(uint64_t batch, Matrix<T>& features, std::vector<double>& targets,
                     DamagedImages* damaged) override;
   bool IsRead(uint64_t) override { return false; }
-  void Forget(uint64_t batch) override;
+  void ForgetBefore(uint64_t batch) override;
 
  private:
   struct Begun {

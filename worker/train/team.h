@@ -57,6 +57,8 @@ class Team {
   // Errors:
   //   ResourceExhausted  there is not so much memory
   virtual absl::StatusOr<void*> AllocateGradients(size_t bytes) = 0;
+  // It may be given to the next who asks.
+  virtual void ReleaseGradients(void* /*memory*/) {}
 
   // Leaves the job, in order if nothing is under way, and else at once. Afterwards no
   // memory that was pushed, or was to take a result, is in use.

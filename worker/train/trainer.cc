@@ -228,12 +228,19 @@ template <typename T>
 absl::Status Trainer<T>::ReadAhead(const std::vector<RowId>& rows) {
   if (reader_ == nullptr) return absl::OkStatus();
   const uint64_t step = step_under_way();
+  // A worker that was late has not come to all that it had begun.
+  ForgetPartsBefore(step);
   SYNCGRADS_RETURN_IF_ERROR(BeginParts(step, rows));
   for (size_t ahead = 1; ahead <= BatchesAhead(job_); ++ahead) {
     const uint64_t number = step + ahead;
     SYNCGRADS_RETURN_IF_ERROR(BeginParts(number, batches_->RowsAhead(number - steps_)));
   }
   return absl::OkStatus();
+}
+
+template <typename T>
+void Trainer<T>::ForgetPartsBefore(uint64_t step) {
+  if (reader_ != nullptr) reader_->ForgetBefore(step * kMaxParts);
 }
 
 template <typename T>
@@ -245,13 +252,6 @@ absl::Status Trainer<T>::BeginParts(uint64_t step, const std::vector<RowId>& row
                                              {/*training=*/true, job_.seed(), step}));
   }
   return absl::OkStatus();
-}
-
-template <typename T>
-void Trainer<T>::ForgetParts(const std::vector<RowId>& rows) {
-  for (size_t part = 0; reader_ != nullptr && part < PartsOf(job_, rows); ++part) {
-    reader_->Forget(step_under_way() * kMaxParts + part);
-  }
 }
 
 template <typename T>

@@ -261,8 +261,8 @@ class Trainer {
   // Begins to read this batch, and those after it, where that takes long.
   absl::Status ReadAhead(const std::vector<RowId>& rows);
   absl::Status BeginParts(uint64_t step, const std::vector<RowId>& rows);
-  // Gives up what is being read for the step under way.
-  void ForgetParts(const std::vector<RowId>& rows);
+  // Gives up what has been read, or is being read, for steps before this one.
+  void ForgetPartsBefore(uint64_t step);
   // What the rows' losses are divided by.
   absl::StatusOr<double> DivisorOf(const std::vector<RowId>& rows) const;
   // The same, of rows that are there: the backward pass pushes, unless the whole
@@ -337,7 +337,7 @@ class Trainer {
   const std::unique_ptr<Device<T>> device_;
   const std::unique_ptr<Model<T>> model_;
   // Null where there is none that can be shared.
-  std::unique_ptr<GradientMemory> gradient_memory_;
+  std::unique_ptr<GradientMemory<T>> gradient_memory_;
   TrainingPlan plan_;
   // With layers that look at the batches of all workers.
   std::optional<TeamExchange> exchange_;
@@ -345,7 +345,8 @@ class Trainer {
   std::vector<TensorId> tensors_;  // of model_->parameters()
   // Of a job with checkpoints: what says that one is due, always 0.
   std::optional<TensorId> due_tensor_;
-  T due_value_ = 0;
+  T no_due_value_ = 0;
+  T* due_value_ = &no_due_value_;  // among the gradients, where these can be shared
   std::optional<CheckpointSchedule> schedule_;
   bool checkpoint_asked_ = false;
   // Of a job that compresses: the step under way goes as it is, so that nothing is left
@@ -371,7 +372,7 @@ class Trainer {
   // For newcomers and checkpoints: steps, and updates of each tensor.
   std::vector<int64_t> counters_;
 
-  // Of the part to be computed, or, where it is known, of the one after it.
+  // What has been taken before its step has begun: features_ and targets_ are its.
   struct PartAhead {
     uint64_t number;
     absl::Status status;

@@ -88,9 +88,9 @@ absl::Status Trainer<T>::OfferCheckpoint() {
   const uint64_t step = steps_ + (compresses_ ? 2 : 1);
   const bool asked = checkpoint_asked_ && !options_.checkpoints->busy();
   if (!asked && !schedule_->IsDue(step, options_.clock->Now())) {
-    return group_->Skip(*due_tensor_, &due_value_);
+    return group_->Skip(*due_tensor_, due_value_);
   }
-  return group_->Push(*due_tensor_, &due_value_, sizeof(due_value_), &due_value_);
+  return group_->Push(*due_tensor_, due_value_, sizeof(*due_value_), due_value_);
 }
 
 template <typename T>

@@ -68,8 +68,10 @@ absl::Status Trainer<T>::PushOrSkip() {
 
 template <typename T>
 absl::Status Trainer<T>::SkipRest(const std::vector<RowId>& rows, absl::string_view to_do) {
-  // Of parts that have not been come to, what was read ahead takes memory as well.
-  ForgetParts(rows);
+  // What was read of parts that have not been come to takes memory as well, and so does a
+  // second input.
+  ForgetPartsBefore(step_under_way() + 1);
+  model_->ForgetAhead();
   // Results must not arrive where gradients are still on their way.
   device_->memory().ForgetExhaustion();
   SYNCGRADS_RETURN_IF_ERROR(device_->memory().Finish());

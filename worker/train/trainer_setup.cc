@@ -182,14 +182,16 @@ absl::Status Trainer<T>::MakePlan(Team& team) {
 template <typename T>
 absl::Status Trainer<T>::ShareGradients() {
   if (competes()) return absl::OkStatus();  // nothing is pushed
-  auto memory = GradientMemory::Create<T>(team_, device_->memory(), model_->parameters());
+  auto memory = GradientMemory<T>::Create(team_, device_->memory(), model_->parameters());
   if (memory.ok()) {
     gradient_memory_ = *std::move(memory);
+    due_value_ = gradient_memory_->behind();
     return absl::OkStatus();
   }
   if (!absl::IsResourceExhausted(memory.status())) return memory.status();
   if (options_.note) {
-    options_.note(absl::StrCat("gradients are copied in each step: ", memory.status().message()));
+    options_.note(
+        absl::StrCat("gradients lie where no server can read them: ", memory.status().message()));
   }
   return absl::OkStatus();
 }
@@ -273,7 +275,7 @@ std::vector<void*> Trainer<T>::Values() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     values[ToNumber(tensors_[i])] = model_->parameters()[i]->values.data();
   }
-  if (due_tensor_.has_value()) values[ToNumber(*due_tensor_)] = &due_value_;
+  if (due_tensor_.has_value()) values[ToNumber(*due_tensor_)] = due_value_;
   return values;
 }
 

@@ -102,17 +102,17 @@ TEST_F(DataServiceTest, BatchesAreAskedForAheadAndTakenInAnyOrder) {
   for (uint64_t batch = 0; batch < 4; ++batch) {
     SYNCGRADS_ASSERT_OK(reader.Begin(batch, {{0, batch}, {1, batch}}, ImageUse()));
   }
-  reader.Forget(2);
+  reader.ForgetBefore(1);
   Matrix<float> features, again;
   std::vector<double> targets;
-  for (const uint64_t batch : {3, 0, 1}) {
+  for (const uint64_t batch : {3, 1, 2}) {
     SYNCGRADS_ASSERT_OK(reader.Take(batch, features, targets, nullptr));
     const RowId rows[] = {{0, batch}, {1, batch}};
     SYNCGRADS_ASSERT_OK(FillBatch(*served, rows, ImageUse(), again, targets, nullptr));
     EXPECT_EQ(features, again) << batch;
   }
-  ExpectError(reader.Take(2, features, targets, nullptr), absl::StatusCode::kInternal,
-              {"batch 2 has not been begun"});
+  ExpectError(reader.Take(0, features, targets, nullptr), absl::StatusCode::kInternal,
+              {"batch 0 has not been begun"});
 }
 
 TEST_F(DataServiceTest, OthersAreRefusedAndToldWhy) {

@@ -1,5 +1,5 @@
-// A worker that gives up while the others go on: servers in this process, a client for
-// each worker.
+// A team of real clients, of which one gives up while the others go on: servers in this
+// process, a client for each worker.
 
 #include "worker/train/client_team.h"
 
@@ -65,6 +65,23 @@ class ClientTeamTest : public ::testing::Test {
   std::vector<std::unique_ptr<ClientTeam>> teams_;
   std::vector<Group*> groups_ = std::vector<Group*>(kWorkers);
 };
+
+TEST_F(ClientTeamTest, MemoryForGradientsIsUsedAgain) {
+  ClientTeam& team = *teams_[0];
+  const auto allocate = [&team](size_t floats) {
+    const auto memory = team.AllocateGradients(floats * sizeof(float));
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    return static_cast<float*>(*memory);
+  };
+  float* const first = allocate(1000);
+  first[999] = 7;
+  float* const second = allocate(1000);
+  EXPECT_NE(second, first);
+  team.ReleaseGradients(first);
+  EXPECT_NE(allocate(2000), first) << "it is too small";
+  EXPECT_EQ(allocate(1000), first);
+  EXPECT_EQ(first[999], 0);
+}
 
 TEST_F(ClientTeamTest, WhoLetsGoInTheMiddleOfAStepHasItsMemoryBack) {
   std::vector<float> given_up(1000, 1), other(1000, 2);

@@ -24,8 +24,8 @@ class UnpinnableMemory : public HostMemory {
 
 class GradientMemoryTest : public testing::Test {
  protected:
-  absl::StatusOr<std::unique_ptr<GradientMemory>> Create(DeviceMemory& device) {
-    return GradientMemory::Create<float>(workers_.team(0), device, pointers_);
+  absl::StatusOr<std::unique_ptr<GradientMemory<float>>> Create(DeviceMemory& device) {
+    return GradientMemory<float>::Create(workers_.team(0), device, pointers_);
   }
 
   HostMemory host_;
@@ -43,6 +43,7 @@ TEST_F(GradientMemoryTest, HoldsAllGradientsInTheirOrderWithoutGaps) {
   EXPECT_EQ(kernel_.gradient.rows(), 3);
   EXPECT_EQ(kernel_.gradient, (Matrix<float>::Zero(3, 5)));
   EXPECT_EQ(kernel_.device_gradient(), kernel_.gradient.data());
+  EXPECT_EQ((*memory)->behind(), bias_.gradient.data() + 5);
 }
 
 TEST_F(GradientMemoryTest, GradientsStayWhereTheyAreIfThereIsNone) {
@@ -73,7 +74,7 @@ TEST(TrainingWithGradientMemoryTest, PushesFromItOrSaysThatThereIsNone) {
   }
   EXPECT_EQ(models[1], models[0]);
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_TRUE(absl::StrContains(notes[0], "gradients are copied in each step")) << notes[0];
+  EXPECT_TRUE(absl::StrContains(notes[0], "gradients lie where no server")) << notes[0];
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ namespace syncgrads::cuda {
 // each, so that copies both ways go on beside the computation.
 //
 //   upload     begins when what was queued before it has been computed, since that
-//              may read what it overwrites; what is computed later waits for it
+//              may read what it overwrites, but for UploadBeside; what is computed
+//              later waits for it
 //   download   begins when what was queued before it has been computed
 //
 // The host waits only where it is said in DeviceMemory.

@@ -123,7 +123,10 @@ TEST_P(ScheduleTest, InputsThatAreBroughtAheadAreThoseOfTheirStep) {
     const Matrix<float> ours = input(step % 4 == 3 ? -step : step);
     if (step % 4 == 3) (*model)->ForgetAhead();
     SYNCGRADS_ASSERT_OK((*expected)->ComputeGradients({}, ours, Loss(), targets, 1, any, any));
-    SYNCGRADS_ASSERT_OK((*model)->ComputeGradients({}, ours, Loss(), targets, 1, any, any));
+    // What is there already is not looked at again.
+    const bool is_there = step % 4 != 3 && step % 5 != 0;
+    const Matrix<float> given = is_there ? Matrix<float>::Constant(5, 8, -50) : ours;
+    SYNCGRADS_ASSERT_OK((*model)->ComputeGradients({}, given, Loss(), targets, 1, any, any));
     if (step % 5 != 4) {
       Matrix<float> next = input(step + 1);
       (*model)->BringAhead(next);
