@@ -208,8 +208,10 @@ absl::Status Trainer<T>::ReadPart(const std::vector<RowId>& rows, size_t part, s
   if (reader_ != nullptr) {
     const uint64_t number = step_under_way() * kMaxParts + part;
     const std::optional<PartAhead> ahead = std::exchange(part_ahead_, std::nullopt);
-    if (ahead.has_value() && ahead->number == number) return ahead->status;
-    model_->ForgetAhead();
+    if (ahead.has_value()) {
+      if (ahead->number == number) return ahead->status;
+      model_->ForgetAhead();
+    }
     return reader_->Take(number, features_, targets_, SkippedImages());
   }
   const ImageUse use = {/*training=*/true, job_.seed(), step_under_way()};
