@@ -117,18 +117,18 @@ def through_server(case, steps):
 
 def measure(case, options, comparisons):
     speeds = {"alone": [], "server": [], "pytorch": []}
-    peer = [options.python, os.path.join(systems.program("bench"), "peers", "torch_train.py")]
-    why_not = {}
+    peer = [options.python, systems.program("bench/peers/torch_train.py")]
+    no_peer = None
     for _ in range(options.turns):
         speeds["alone"].append(alone(case))
         steps = max(10, int(case.seconds * speeds["alone"][-1] / case.batch))
         speeds["server"].append(through_server(case, steps))
-        if "pytorch" in why_not:
+        if no_peer:
             continue
         try:
             speeds["pytorch"].append(float(run(peer + case.flags(), PEER_HAS_NO_DEVICE)))
         except NoDevice as problem:
-            why_not["pytorch"] = problem
+            no_peer = problem
     medians = {name: statistics.median(values) for name, values in speeds.items() if values}
 
     def compare(ours, peer_name, peer_speed, goal):
@@ -144,7 +144,7 @@ def measure(case, options, comparisons):
         rows.append([case.text, "pytorch", f"{medians['pytorch']:.0f}",
                      compare("alone", "pytorch", medians["pytorch"], case.goals.get("pytorch"))])
     else:
-        print(f"{case.text}: not beside PyTorch: {why_not['pytorch']}", file=sys.stderr)
+        print(f"{case.text}: not beside PyTorch: {no_peer}", file=sys.stderr)
     if "images" in case.goals:
         compare("alone", "images/s", case.goals["images"], 1.0)
     return rows

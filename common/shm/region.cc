@@ -54,24 +54,29 @@ void* MapWhole(const FileDescriptor& file, size_t bytes, int protection, int fla
   return mapped;
 }
 
-// The same of a file that is allocated whole, to be read and written. Shared memory becomes
-// huge pages, as far as the kernel has some and whatever its setting is for those who do
-// not ask; a file on a disk stays as it is.
-void* MapOwned(const FileDescriptor& file, size_t bytes) {
+// Makes shared memory that is allocated whole one of huge pages, as far as the kernel has
+// some and whatever its setting is for those who do not ask; a file on a disk stays as it
+// is.
+void MakeHuge(const FileDescriptor& file, size_t bytes) {
   constexpr int kMadvCollapse = 25;  // of Linux 6.1; earlier ones refuse it
   constexpr size_t kStep = 16 * kHugePage;
   // The rest can do without: somebody waits for this.
   const absl::Time deadline = absl::Now() + absl::Seconds(5);
-  if (void* const data = MapWhole(file, bytes, PROT_READ | PROT_WRITE, 0); data != nullptr) {
-    const size_t huge = bytes / kHugePage * kHugePage;
-    for (size_t at = 0; at < huge; at += kStep) {
-      const size_t length = std::min(kStep, huge - at);
-      const bool done = madvise(static_cast<std::byte*>(data) + at, length, kMadvCollapse) == 0;
-      // Where there are no more, looking for some takes long. EAGAIN is a page that was busy.
-      if ((!done && errno != EAGAIN) || absl::Now() > deadline) break;
-    }
-    munmap(data, bytes);
+  void* const data = MapWhole(file, bytes, PROT_READ | PROT_WRITE, 0);
+  if (data == nullptr) return;
+  const size_t huge = bytes / kHugePage * kHugePage;
+  for (size_t at = 0; at < huge; at += kStep) {
+    const size_t length = std::min(kStep, huge - at);
+    const bool done = madvise(static_cast<std::byte*>(data) + at, length, kMadvCollapse) == 0;
+    // Where there are no more, looking for some takes long. EAGAIN is a page that was busy.
+    if ((!done && errno != EAGAIN) || absl::Now() > deadline) break;
   }
+  munmap(data, bytes);
+}
+
+// As MapWhole, of a file that is allocated whole, to be read and written.
+void* MapOwned(const FileDescriptor& file, size_t bytes) {
+  if (bytes >= kHugePage) MakeHuge(file, bytes);
   return MapWhole(file, bytes, PROT_READ | PROT_WRITE, MAP_POPULATE);
 }
 
