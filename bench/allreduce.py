@@ -1,8 +1,7 @@
-"""N workers contribute S bytes each and get the mean: ours beside its peers.
+"""All-reduce of N workers with S bytes each: ours compared with its peers.
 
-All on this machine: ours on each of its paths, OpenMPI over shared memory and
-over TCP, gloo's ring over TCP. They take turns within one run; every result is
-checked.
+All systems run on this machine: ours on each of its paths, OpenMPI over shared memory and over TCP,
+and gloo's ring over TCP. They take turns within one run. Every result is checked.
 """
 
 import argparse
@@ -19,7 +18,7 @@ QUICK = [(n, size) for n in (2, 4) for size in ("4KiB", "1MiB", "16MiB")]
 
 
 def goal(path, peer, workers, size, congestion):
-    """What ours may take at most, in the peer's times."""
+    """Returns the goal: the longest time that ours may take, relative to the peer's time."""
     if path == "tcp" and peer == "gloo-ring" and size == "97.5MiB":
         if congestion == "cubic":
             return {2: 1.35, 4: 1.0}.get(workers)
@@ -83,7 +82,7 @@ def main():
     chosen = [(f"n{n}-{size}", n, size) for n, size in cases]
     chosen = [case for case in chosen if fnmatch.fnmatch(case[0], options.case)]
     if not chosen and options.case.startswith("n") and "-" in options.case:
-        n, size = options.case[1:].split("-", 1)  # any other size will do
+        n, size = options.case[1:].split("-", 1)  # any other size is accepted
         chosen = [(options.case, int(n), size)]
     results.print_machine()
     if options.congestion:

@@ -1,9 +1,8 @@
-"""How fast gradients are encoded and decoded, beside memcpy of the same gradients.
+"""Measures how fast gradients are encoded and decoded, compared with memcpy of the same gradients.
 
-In bytes of float32 a second: encoding reads a span of 1 MiB and its residual from
-memory and writes the span encoded and the new residual, as a worker does; decoding
-checks an encoded span and decodes it block by block to the first-level cache, as a
-server does.
+Results are in bytes of float32 per second. Encoding works as on a worker: it reads a span of 1 MiB
+and its residual from memory, and writes the encoded span and the new residual. Decoding works as on
+a server: it checks an encoded span and decodes it, block by block, into the first-level cache.
 """
 
 import argparse

@@ -1,6 +1,7 @@
-// How fast float32 numbers are encoded and decoded, beside memcpy of the same numbers.
+// Measures how fast float32 numbers are encoded and decoded, compared with memcpy of the same
+// numbers.
 //
-// All are given as bytes of float32 a second, whatever is written.
+// All results are in bytes of float32 per second, whatever number of bytes is written.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +18,11 @@ namespace {
 
 constexpr size_t kElements = 256 << 10;  // 1 MiB
 constexpr size_t kSpanBytes = kElements * sizeof(float);
-// Used in turn, so that numbers come from memory.
+// The number of sets that are used in turn, so that numbers are read from memory and not from a
+// cache.
 constexpr size_t kSets = 64;
 
-// kSets spans of numbers like gradients.
+// kSets spans of numbers that are distributed like gradients.
 const std::vector<float>& Gradients() {
   static const std::vector<float>* const gradients = [] {
     std::mt19937_64 random(1);
@@ -44,7 +46,7 @@ void Copy(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kSpanBytes));
 }
 
-// As a worker does: with the residual of the step before.
+// Encodes as a worker does, with the residual of the previous step.
 void Encode(benchmark::State& state, const Encoding& encoding) {
   const auto codec = MakeCodec(encoding);
   const std::vector<float>& gradients = Gradients();
@@ -64,7 +66,7 @@ void Encode(benchmark::State& state, const Encoding& encoding) {
   state.counters["encoded"] = static_cast<double>(out.size());
 }
 
-// As a server does: to a block that stays in the first-level cache.
+// Decodes as a server does, into a block that stays in the first-level cache.
 void Decode(benchmark::State& state, const Encoding& encoding) {
   const auto codec = MakeCodec(encoding);
   const std::vector<float>& gradients = Gradients();

@@ -18,7 +18,8 @@ namespace {
 
 constexpr size_t kTouched = 256;
 
-// 0 … 63, without a short period: a chunk in another's place is noticed.
+// Returns values from 0 to 63 without a short period, so that a chunk in the wrong place is
+// detected.
 float Base(size_t i, uint64_t step) {
   const uint32_t mixed = static_cast<uint32_t>(i) * 2654435761u >> 21;
   return static_cast<float>((mixed + 7 * static_cast<uint32_t>(step)) & 63);
@@ -30,7 +31,7 @@ int64_t Now() {
       .count();
 }
 
-// The conductor's end of the socket, line by line.
+// The socket to the conductor. It reads and writes lines.
 class Conductor {
  public:
   explicit Conductor(const std::string& path) {
@@ -55,12 +56,12 @@ class Conductor {
     const std::string bytes = line + "\n";
     for (size_t sent = 0; sent < bytes.size();) {
       const ssize_t n = send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-      if (n <= 0) return;  // it has hung up; the next Hear says so
+      if (n <= 0) return;  // disconnected; the next Hear returns false
       sent += static_cast<size_t>(n);
     }
   }
 
-  // False when it has hung up.
+  // Reads the next line. Returns false if the conductor has disconnected.
   bool Hear(std::string& line) {
     for (;;) {
       const size_t end = heard_.find('\n');
@@ -132,9 +133,9 @@ std::string Values::CheckTouched(uint64_t step) const {
 
 std::string Values::CheckAll(uint64_t last_step) const {
   if (std::string wrong = CheckTouched(last_step); !wrong.empty()) return wrong;
-  // What was not touched has been contributed as Fill wrote it, or, where the result
-  // replaces the contribution, has been the mean since the first step after Fill; and
-  // the mean of equal values is that value.
+  // Elements that were not touched still have the contribution that Fill wrote. If the result
+  // replaces the contribution, they have the mean since the first step after Fill, and the mean of
+  // equal values is that value.
   for (size_t i = 0; i < elements_; i += stride_) {
     for (size_t k = i + 1; k < std::min(elements_, i + stride_); ++k) {
       if (!IsRight(k, 0)) return Describe(k, 0);

@@ -1,20 +1,20 @@
-// One worker's side of a benchmark of steps: it does what the conductor
-// (conductor.py) says, so that several systems can take turns within one run.
+// The worker's side of a step benchmark. It executes the commands of the conductor (conductor.py),
+// so that several systems can take turns within one run.
 //
-// The conductor's socket carries lines:
+// The messages on the conductor's socket are lines:
 //
 //   worker                 conductor
 //   ready RANK PID
-//                          fill        write this rank's contribution, whole
+//                          fill        write this rank's whole contribution
 //   ok
 //                          run STEPS
 //   done START END ...     one pair for each step, in ns of the monotonic clock
 //                          check       compare the whole result
 //   ok
 //
-// and "wrong TEXT" in place of an answer when a result is not the mean. Between
-// steps a worker touches and checks some hundred elements, so that a step that
-// returned an old result would be noticed, and waits otherwise for nothing.
+// If a result is not the mean, the answer is "wrong TEXT" instead. Between steps, a worker changes
+// and checks some hundred elements, so that a step that returned an old result is detected. It does
+// nothing else between steps.
 
 #ifndef SYNCGRADS_BENCH_CONDUCTED_H_
 #define SYNCGRADS_BENCH_CONDUCTED_H_
@@ -30,23 +30,23 @@
 
 namespace syncgrads::bench {
 
-// What one rank contributes and what it must get. `result` may be
-// `contribution`. Contributions are small integers, so that a mean over 2, 4, 8,
-// … members is exact in float32, and over others within 1e-4.
+// The contribution of one rank, and the result that it must receive. `result` may be
+// `contribution`. Contributions are small integers: means over 2, 4, 8, … members are exact in
+// float32, and others are exact within 1e-4.
 class Values {
  public:
   Values(float* contribution, const float* result, size_t elements, uint32_t rank,
          uint32_t world_size);
 
-  // The result lies in these pieces from now on, in order.
+  // From now on, the result is the concatenation of these pieces.
   void SetResult(std::vector<absl::Span<const float>> pieces) { result_ = std::move(pieces); }
 
-  // How far a result may be from the mean; infinite: it is not looked at.
+  // How far a result may differ from the mean. Infinite: results are not checked.
   void SetTolerance(float tolerance) { tolerance_ = tolerance; }
 
   void Fill();
   void Touch(uint64_t step);
-  // Empty, or says which element is wrong.
+  // Return an empty string, or a text with the element that is wrong.
   std::string CheckTouched(uint64_t step) const;
   std::string CheckAll(uint64_t last_step) const;
 
@@ -64,8 +64,8 @@ class Values {
   float tolerance_ = 1e-4f;
 };
 
-// Follows the conductor at the unix socket `path` until it hangs up. `step`
-// contributes and returns when the result is there. Returns the exit code.
+// Executes the commands of the conductor at the unix socket `path` until the conductor disconnects.
+// `step` contributes, and returns when the result is complete. Returns the exit code.
 int FollowConductor(const std::string& path, uint32_t rank, Values& values,
                     const std::function<void()>& step);
 

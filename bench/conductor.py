@@ -1,9 +1,9 @@
-"""Makes several systems take turns at the same steps.
+"""Lets several systems take turns at the same steps.
 
-A system is a set of worker processes that follow a conductor's socket
-(conducted.h), and perhaps servers. All are started first; then blocks of steps
-of one after the other are run, round after round, so that whatever else the
-machine does hits all alike. Systems that have no turn sleep.
+A system is a set of worker processes that execute the commands of a conductor (conducted.h), and
+possibly servers. All systems are started first. Then each runs a block of steps in turn, round
+after round, so that other load on the machine affects all systems alike. A system sleeps while it
+is not its turn.
 """
 
 import dataclasses
@@ -23,7 +23,8 @@ class Failure(Exception):
 
 
 def cpu_seconds(pid):
-    """User and system time of all threads of a process, to the nanosecond."""
+    """Returns the user and system time of all threads of a process, in seconds. The resolution is
+    one nanosecond."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -33,7 +34,7 @@ def resident_bytes(pid, peak=False):
         for line in status:
             if line.startswith(field):
                 return int(line.split()[1]) * 1024
-    return 0  # it has ended
+    return 0  # the process has ended
 
 
 class _Worker:
@@ -67,10 +68,10 @@ class _Worker:
 
 @dataclasses.dataclass
 class Samples:
-    """What one system has shown so far."""
+    """The measurements of one system so far."""
 
     step_s: list = dataclasses.field(default_factory=list)
-    # CPU seconds of a step, all processes; one number a block.
+    # For each block: the CPU seconds of one step, summed over all processes.
     cpu_s: list = dataclasses.field(default_factory=list)
 
     def median_ms(self):
@@ -85,12 +86,12 @@ class Samples:
 
 
 class System:
-    """Processes that do steps together. Subclasses (systems.py) start them in
-    `start`, and accept the workers."""
+    """Processes that make steps together. Subclasses (systems.py) start them in `start` and accept
+    the workers."""
 
     def __init__(self, name, scratch, *arguments):
         self.name = name
-        # Not the name: a socket's path has 107 characters at most.
+        # The system's name is not used, because the path of a socket has at most 107 characters.
         self.directory = os.path.join(scratch, str(len(os.listdir(scratch))))
         os.makedirs(self.directory)
         self.socket_path = os.path.join(self.directory, "s")
@@ -100,7 +101,7 @@ class System:
         self._workers = []
         self._processes = []
         self.server_pids = []
-        # The most that each server has ever held in memory; once it is stopped.
+        # The peak memory of each server in bytes; set when the system is stopped.
         self.server_bytes = []
         self.samples = Samples()
         try:
@@ -110,7 +111,7 @@ class System:
             raise
 
     def launch(self, command, environment=None):
-        """Starts a process; its output goes to a file that failures quote."""
+        """Starts a process. Its output is written to a file, which messages of failures quote."""
         log = open(os.path.join(self.directory, f"{len(self._processes)}.log"), "wb")
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                    env={**os.environ, **(environment or {})},
@@ -121,7 +122,7 @@ class System:
         return process
 
     def launch_server(self, command, says, environment=None):
-        """Starts a server and returns what follows `says` in its output."""
+        """Starts a server. Returns the text that follows `says` in its output."""
         process = self.launch(command, environment)
         self.server_pids.append(process.pid)
         deadline = time.monotonic() + 30
@@ -146,7 +147,7 @@ class System:
         return "\n".join(tails)
 
     def accept(self, workers):
-        """Waits until so many workers are ready."""
+        """Waits until this number of workers is ready."""
         deadline = time.monotonic() + TIMEOUT_S
         while len(self._workers) < workers:
             if select.select([self._listener], [], [], 0.2)[0]:
@@ -172,9 +173,12 @@ class System:
         return answers
 
     def block(self, steps):
-        """Runs steps and adds to the samples. A step lasts from when the last
-        worker had the previous result to when the last one has its own; the
-        first, which wakes everybody up, is not counted."""
+        """Runs steps and adds their durations to the samples.
+
+        A step lasts from the moment when the last worker has the previous result to the moment when
+        the last worker has its own result. The first step, which wakes all processes, is not
+        counted.
+        """
         self._ask("fill")
         before = sum(cpu_seconds(pid) for pid in self.pids())
         answers = self._ask(f"run {steps + 1}")
@@ -207,13 +211,13 @@ class System:
 def take_turns(systems, seconds, block_seconds, least_rounds=3):
     """Runs blocks of all systems in turn for about `seconds`."""
     for system in systems:
-        system.block(1)  # the first ever: connections, pages
+        system.block(1)  # the very first step opens connections and touches pages
         system.samples = Samples()
         system.block(2)
     deadline = time.monotonic() + seconds
     rounds = 0
     while rounds < least_rounds or time.monotonic() < deadline:
-        # Another one is first each time: who follows whom matters, too.
+        # Another system is first in each round, because the order affects the results.
         first = rounds % len(systems)
         for system in systems[first:] + systems[:first]:
             steps = int(block_seconds / max(1e-6, statistics.median(system.samples.step_s)))
@@ -224,8 +228,8 @@ def take_turns(systems, seconds, block_seconds, least_rounds=3):
 
 
 def compare(starters, seconds, block_seconds):
-    """Starts systems, each by a function that is given a directory, lets them
-    take turns, and returns them, stopped."""
+    """Starts systems, lets them take turns, stops them, and returns them. Each of `starters` is a
+    function that starts a system in a given directory."""
     systems = []
     with tempfile.TemporaryDirectory(prefix="sg-") as scratch:
         try:

@@ -1,8 +1,8 @@
-"""Where the CPU time of a step goes, by what the processors are doing: ours beside peers.
+"""Shows how the CPU time of a step is spent: ours compared with peers.
 
-Each system makes its steps alone, while perf looks at all processors 997 times a second.
-What is found is put into few kinds by the names of functions; the rest stands under
-"other". Needs perf, and to be root.
+Each system makes its steps alone, while perf samples all processors 997 times per second. Samples
+are assigned to a few kinds by the names of functions; all others are counted as "other". Needs perf
+and root.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import network
 import results
 import systems
 
-# The first that fits: kind, library, function.
+# (kind, pattern for the library, pattern for the function). The first match counts.
 KINDS = [
     ("idle", "kernel", r"safe_halt|cpuidle|native_halt|poll_idle|do_idle|tick_nohz_idle"),
     ("kernel: copying", "kernel", r"copy_(to|from)_iter|copy_user|rep_movs|copy_page|clear_page"),
@@ -52,7 +52,7 @@ def kind_of(library, function):
 
 
 def read_report(path):
-    """Parts of all samples by kind."""
+    """Returns the fraction of all samples for each kind."""
     report = subprocess.run(
         ["perf", "report", "-i", path, "--stdio", "-t", "|", "--sort=dso,sym",
          "--percent-limit=0"], capture_output=True, text=True, check=True).stdout
@@ -66,13 +66,13 @@ def read_report(path):
 
 
 def profile(system, seconds, scratch):
-    """Milliseconds of processors' time for a step, by kind."""
+    """Returns the milliseconds of processor time in a step for each kind."""
     system.block(2)
     system.samples = conductor.Samples()
     system.block(2)
     steps = max(2, int(seconds / statistics.median(system.samples.step_s)))
     path = os.path.join(scratch, "perf.data")
-    # At the end of its command perf stops, so that steps are made for longer than that.
+    # perf stops when its command ends, so the steps have to continue for longer than that.
     block = threading.Thread(target=system.block, args=(int(1.3 * steps),))
     system.samples = conductor.Samples()
     block.start()

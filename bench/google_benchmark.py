@@ -1,4 +1,4 @@
-"""Runs a program that was made with Google's benchmark library."""
+"""Runs programs that use Google's benchmark library."""
 
 import json
 import os
@@ -11,7 +11,8 @@ import systems
 
 
 def run(name, pattern, quick):
-    """Medians of interleaved repetitions: name of a benchmark → its numbers."""
+    """Runs a program. Returns the medians of interleaved repetitions: for each benchmark a dict of
+    numbers."""
     with tempfile.TemporaryDirectory() as scratch:
         out = os.path.join(scratch, "out.json")
         subprocess.run([

@@ -1,5 +1,6 @@
-"""How many JPEG images a second become what a model takes: decoded, cut out at a
-random place, scaled and mirrored; beside a loop that only decodes them.
+"""Measures how many JPEG images per second are converted to a model's input: decoded, cropped at a
+random position, scaled and mirrored. The result is compared with a loop that only decodes the
+images.
 
 The bare loop decodes the whole image at the scale that ours chooses.
 """

@@ -1,5 +1,5 @@
-// How fast JPEG images become what a model takes, beside a loop that only decodes
-// them with libjpeg-turbo, at the same scale.
+// Measures how fast JPEG images are converted to a model's input, compared with a loop that only
+// decodes them with libjpeg-turbo at the same scale.
 
 #include <turbojpeg.h>
 
@@ -22,7 +22,7 @@ namespace {
 constexpr int kSmallestSide = 256;
 constexpr int kSize = 224;
 
-// Smooth shapes and noise: about as many bytes as a photograph has.
+// Returns a JPEG of smooth shapes and noise, with about as many bytes as a photograph.
 std::string MakeImage(int width, int height) {
   std::minstd_rand random(1);
   std::normal_distribution<double> noise(0, 14);
@@ -64,7 +64,7 @@ void Bare(benchmark::State& state, int width, int height) {
   state.SetItemsProcessed(state.iterations());
 }
 
-// As in training: a crop at a random place.
+// As in training: crops at a random position.
 void Ours(benchmark::State& state, int width, int height) {
   const std::string jpeg = MakeImage(width, height);
   std::vector<float> pixels(size_t{3} * kSize * kSize);
@@ -94,7 +94,7 @@ SIZE(1280, 960);
 }  // namespace syncgrads
 
 int main(int argc, char** argv) {
-  syncgrads::SetUpProcess();  // as ps-worker does
+  syncgrads::SetUpProcess();  // the same setup as in ps-worker
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -1,8 +1,9 @@
-"""How fast contributions are averaged and updates applied, beside memcpy.
+"""Measures how fast contributions are averaged and updates are applied, compared with memcpy.
 
-In bytes touched: an average of N reads N buffers and writes one, a copy reads
-one and writes one. Buffers of 1 MiB, more than 256 MiB of them used in turn, so
-that they come from memory; "cached" ones are small and come from the cache.
+Results are in bytes accessed per second. An average of N buffers reads N and writes one; a copy
+reads one and writes one. Buffers have 1 MiB, and more than 256 MiB of them are used in turn, so
+that data is read from memory. In "cached" benchmarks they are small, and data is read from the
+cache.
 """
 
 import argparse

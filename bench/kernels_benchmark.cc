@@ -1,7 +1,7 @@
-// How fast contributions are averaged, beside memcpy of the same bytes.
+// Measures how fast contributions are averaged, compared with memcpy of the same bytes.
 //
-// Both are given as bytes touched per second: an average of N reads N buffers
-// and writes one, a copy reads one and writes one.
+// Both results are in bytes accessed per second. An average of N buffers reads N and writes one; a
+// copy reads one and writes one.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,14 +17,14 @@
 namespace syncgrads {
 namespace {
 
-// Several sets of buffers, used in turn, so that data comes from memory as after
-// a receive, and not from the cache; one set where the cache is what is measured.
+// Sets of buffers that are used in turn, so that data is read from memory, as after a receive, and
+// not from a cache. If the cache is to be measured, there is only one set.
 class Buffers {
  public:
   Buffers(size_t buffers, size_t bytes, bool cached)
       : sets_(cached ? 1 : 1 + (size_t{256} << 20) / (buffers * bytes)) {
     for (size_t i = 0; i < sets_ * buffers; ++i) {
-      // Not at the start of a cache line: a payload follows its frame's header.
+      // Buffers do not begin at a cache line, like a payload that follows a frame's header.
       memory_.emplace_back(bytes + 64, std::byte{0});
     }
     buffers_ = buffers;

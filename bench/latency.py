@@ -1,7 +1,7 @@
-"""How long a small step takes: two workers, ours beside a bare round trip.
+"""Measures the latency of a small step of two workers: ours compared with a bare round trip.
 
-The floor is one worker's round trip of S bytes on a bare gRPC stream of raw
-buffers, without sums, in the same run.
+The lower bound is the round trip of S bytes of one worker on a bare gRPC stream of raw buffers,
+without sums, in the same run.
 """
 
 import argparse

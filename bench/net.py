@@ -1,9 +1,9 @@
-"""The same work over links of a given rate: ours beside gloo's ring and OpenMPI.
+"""The same work over links of a given rate: ours compared with gloo's ring and OpenMPI.
 
-n worker hosts and n server hosts, each a network namespace with a full-duplex
-link of its own ("tcp"), and the servers on the workers' hosts ("tcp on
-workers"). Beside them, one bare TCP flow of S bytes from one host to another:
-what the link allows.
+There are n worker hosts and n server hosts. Each is a network namespace with a full-duplex link of
+its own. In the case "tcp" the servers are on their own hosts; in "tcp on workers" they are on the
+workers' hosts. For comparison, one bare TCP flow sends S bytes from one host to another; this is
+the speed that the link allows.
 """
 
 import argparse
@@ -21,7 +21,7 @@ CASES = {"n4": 4, "n8": 8}
 
 
 def goal(where, peer, n, size):
-    """What ours may take at most, in the peer's times."""
+    """Returns the goal: the longest time that ours may take, relative to the peer's time."""
     if size != "16MiB":
         return None
     if where == "workers":
@@ -29,12 +29,13 @@ def goal(where, peer, n, size):
     return {"tcp-send": 1.10, "gloo-ring": {4: 1 / 1.35, 8: 1 / 1.9}.get(n)}.get(peer)
 
 
-# What ours may take at most with a codec both ways, in the times of ours without.
+# The longest time that ours may take with a codec in both directions, relative to ours without a
+# codec.
 CODEC_GOALS = {"int8": 1 / 3.5, "top-k": 1 / 15}
 
 
 def compare_codecs(case, systems_of_ours, options, comparisons):
-    """Each variant of ours with a codec beside the same without it."""
+    """Compares each variant of ours that has a codec with the same variant without it."""
     by_name = {system.name: system for system in systems_of_ours}
     for name, system in by_name.items():
         codec = re.search(r"\+codec=([a-z0-9-]+)", name)

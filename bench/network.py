@@ -1,5 +1,5 @@
-"""A cluster in one box: hosts are network namespaces, joined by a bridge in
-another one, over links of a given rate. Nothing outside of them is changed."""
+"""A cluster on one machine. Hosts are network namespaces. They are connected by links of a given
+rate to a bridge in another namespace. Nothing outside of these namespaces is changed."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ import systems
 
 
 class Network:
-    """`hosts` hosts, each on a full-duplex link of `rate` ("200mbit"). To be used
-    in a with statement; at its end everything is gone."""
+    """`hosts` hosts, each on a full-duplex link of `rate` (for example "200mbit"). Use it in a with
+    statement; the namespaces are removed at its end."""
 
     def __init__(self, hosts, rate):
         self._prefix = f"sg{os.getpid()}"
@@ -24,7 +24,7 @@ class Network:
     def __enter__(self):
         if os.getuid() != 0:
             raise SystemExit("network namespaces are made by root only")
-        # Without this, a signal would leave the namespaces behind.
+        # Without these handlers, a signal would leave the namespaces behind.
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _: sys.exit(128 + number))
         try:
@@ -55,7 +55,7 @@ class Network:
         _ip("-n", host.namespace, "link", "set", "lo", "up")
         _ip("-n", host.namespace, "link", "set", host.interface, "up")
         _ip("-n", host.namespace, "address", "add", f"{host.address}/24", "dev", host.interface)
-        # Each end limits what it sends: both directions have the whole rate.
+        # Each end limits what it sends, so both directions have the full rate.
         for namespace, device in ((self._switch, port), (host.namespace, host.interface)):
             _run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate",
                  self._rate, "burst", "64kb", "latency", "50ms")

@@ -1,5 +1,5 @@
-// Workers of syncgrads as one process of a benchmark: one or several ranks, each
-// a thread with a client of its own.
+// Workers of syncgrads, as one process of a benchmark. The process has one or several ranks. Each
+// rank is a thread with its own client.
 
 #include <cmath>
 #include <cstdint>
@@ -50,9 +50,9 @@ void Require(const absl::Status& status) {
   std::_Exit(1);
 }
 
-// The codec of this name, top-k with one in a hundred, and how far from the mean of one step a
-// result may be: small integers lose half an int8, or a bf16's last place, on each of the two ways,
-// and what an earlier step has lost comes in addition.
+// A codec, its name, and how far a result may differ from the mean of one step. (top-k sends one of
+// a hundred elements.) The difference comes from rounding small integers in both directions, by
+// half a step of int8 or the last bit of bf16, and from the compression error of earlier steps.
 struct NamedCodec {
   const char* name;
   Encoding encoding;
@@ -73,7 +73,7 @@ const NamedCodec& CodecOfFlag() {
   std::_Exit(2);
 }
 
-// Of all tensors, in order.
+// Returns the results of all tensors, in order.
 std::vector<absl::Span<const float>> InPlaceResults(const Group& group) {
   std::vector<absl::Span<const float>> results;
   for (uint32_t t = 0; t < group.spec().tensors.size(); ++t) {
@@ -127,7 +127,7 @@ int Work(uint32_t rank) {
   Values values(contribution, result, elements, rank, world_size);
   values.SetTolerance(codec.tolerance);
   const int code = FollowConductor(absl::GetFlag(FLAGS_conductor), rank, values, [&] {
-    // As a backward pass does: the last tensor first.
+    // The last tensor is pushed first, as in a backward pass.
     for (uint32_t t = tensors; t-- > 0;) {
       const float* const tensor = contribution + first[t];
       const size_t bytes = (first[t + 1] - first[t]) * sizeof(float);
@@ -156,7 +156,7 @@ int Main() {
 }  // namespace syncgrads::bench
 
 int main(int argc, char** argv) {
-  // As ps-worker does.
+  // The same setup as in ps-worker.
   syncgrads::SetUpProcess();
   absl::ParseCommandLine(argc, argv);
   syncgrads::SetPollers(absl::GetFlag(FLAGS_pollers));

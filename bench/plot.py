@@ -1,4 +1,4 @@
-"""Draws the plot that standard input describes (results.plot)."""
+"""Draws the plot that is described on stdin (see results.plot)."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ import sys
 import matplotlib
 
 matplotlib.use("svg")
-matplotlib.rcParams["svg.hashsalt"] = "syncgrads"  # equal input, equal file
+matplotlib.rcParams["svg.hashsalt"] = "syncgrads"  # equal input gives an equal file
 import matplotlib.pyplot as pyplot
 
 

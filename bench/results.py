@@ -1,4 +1,4 @@
-"""Where a benchmark's results go: a table, JSON lines, and a plot."""
+"""The output of a benchmark: a table, JSON lines, and a plot."""
 
 import json
 import os
@@ -16,7 +16,7 @@ def output_directory():
 
 
 class Comparisons:
-    """bench/out/NAME.jsonl: one line for each comparison of ours with a peer."""
+    """Writes bench/out/NAME.jsonl: one line for each comparison of ours with a peer."""
 
     def __init__(self, name):
         self.path = os.path.join(output_directory(), f"{name}.jsonl")
@@ -25,7 +25,8 @@ class Comparisons:
 
     def add(self, case, ours, peer, ours_value, peer_value, unit, ratio, goal=None,
             at_least=False, **more):
-        """`goal`: what the ratio may be at most, or with `at_least` must be."""
+        """Adds a comparison. `goal` is the largest permitted ratio, or the smallest if `at_least`
+        is set."""
         met = None
         if goal is not None:
             met = ratio >= goal if at_least else ratio <= goal
@@ -53,7 +54,7 @@ class Comparisons:
 def print_table(header, rows):
     widths = [max(len(row[i]) for row in [header] + rows) for i in range(len(header))]
     for n, row in enumerate([header] + rows):
-        # Text to the left, numbers to the right.
+        # Text is left-aligned, numbers are right-aligned.
         print("  ".join(cell.ljust(width) if i < 2 else cell.rjust(width)
                         for i, (cell, width) in enumerate(zip(row, widths))).rstrip(), flush=True)
         if n == 0:
@@ -61,7 +62,7 @@ def print_table(header, rows):
 
 
 def print_machine():
-    """What the numbers were measured on."""
+    """Prints the machine on which the numbers were measured."""
     model = ""
     with open("/proc/cpuinfo") as cpuinfo:
         for line in cpuinfo:
@@ -75,13 +76,13 @@ def print_machine():
 
 
 def plot(name, title, x_label, y_label, panels):
-    """bench/out/NAME.svg. A panel is {"title", "series"}, a series {"name", "x",
-    "y"} and perhaps "low" and "high"."""
+    """Draws bench/out/NAME.svg. A panel is {"title", "series"}. A series has "name", "x", "y", and
+    optionally "low" and "high"."""
     path = os.path.join(output_directory(), f"{name}.svg")
     spec = {"path": path, "title": title, "x_label": x_label, "y_label": y_label,
             "panels": panels}
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plot.py")
-    # Debian's Python is the one that has Debian's matplotlib.
+    # Uses Debian's Python, because only that one has Debian's matplotlib.
     drawn = subprocess.run(["/usr/bin/python3", script], input=json.dumps(spec), text=True,
                            capture_output=True)
     if drawn.returncode == 0:

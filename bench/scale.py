@@ -1,6 +1,5 @@
-"""What a step costs, and what memory a server needs, as things grow: members,
-servers, tensors, chunks, steps. Each sweep's points take turns within one run.
-"""
+"""Measures the time of a step, and the memory that a server needs, for growing numbers of members,
+servers, tensors, chunks and steps. The points of each sweep take turns within one run."""
 
 import argparse
 import fnmatch
@@ -16,8 +15,8 @@ MIB = 1 << 20
 
 
 class Sweep:
-    """`points` are (x, Work, settings of the variant); `goal` is what the last
-    point may cost at most, in the first one's times."""
+    """Points along one dimension. `points` are (x, Work, settings of the variant). `goal` is the
+    longest time of the last point, relative to the first."""
 
     def __init__(self, name, label, points, goal=None):
         self.name, self.label, self.points, self.goal = name, label, points, goal
@@ -40,7 +39,7 @@ def sweeps(quick):
 
 
 def memory_bound(work, servers=1):
-    """What a server may need at most, by the rule that docs/performance.md gives."""
+    """Returns the largest memory that a server may need, by the rule in docs/performance.md."""
     return 1.15 * work.bytes / servers * (work.workers + 2) + 64 * MIB + 4 * MIB * work.workers
 
 
@@ -80,7 +79,7 @@ def run_sweep(sweep, options, comparisons):
 
 
 def run_steps(options, comparisons):
-    """What processes hold in memory after each tenth of the steps."""
+    """Measures the memory of the processes after each tenth of the steps."""
     total = 1000 if options.quick else 10000
     work = systems.Work(2, systems.parse_bytes("64KiB"))
     rows, after = [], {"server": [], "worker": []}
@@ -89,7 +88,7 @@ def run_steps(options, comparisons):
         try:
             workers = [pid for pid in system.pids() if pid not in system.server_pids]
             for tenth in range(1, 11):
-                system.block(total // 10 - 1)  # and one that is not counted
+                system.block(total // 10 - 1)  # a block has one more step, which is not counted
                 for name, pids in (("server", system.server_pids), ("worker", workers)):
                     after[name].append(max(map(conductor.resident_bytes, pids)) / MIB)
                 rows.append([str(tenth * total // 10)]

@@ -1,16 +1,17 @@
-"""A step of many workers and servers, chunk by chunk, on paper.
+"""Simulates a step of many workers and servers, chunk by chunk.
 
-A discrete-event simulation of the push-pull path for clusters that nobody has at
-hand: N workers, K servers, full-duplex links, processor cores. Each chunk passes
+This is a discrete-event simulation of the push-pull path, for clusters that are not available for a
+measurement: N workers, K servers, full-duplex links, and processor cores. Each chunk passes these
+stages:
 
-  worker's uplink > server's downlink > a server core (receive) > when the last
-  worker's has come: a core (reduce) > for each worker: a core (send) > server's
-  uplink > worker's downlink > a worker core (receive, copy to the caller)
+  worker's uplink > server's downlink > a server core (receive) > when the chunk of the last
+  worker has arrived: a core (reduce) > for each worker: a core (send) > server's uplink >
+  worker's downlink > a worker core (receive, copy to the caller)
 
-and every stage serves first come, first served. What a byte and a message cost a
-core is measured by the other benchmarks (docs/scale.md says how); congestion
-control, losses and stragglers are not modelled. Beside each result stands the
-bound that the busiest resource gives by itself.
+Every stage serves its requests in the order of arrival. The cost of a byte and of a message on a
+core is measured by the other benchmarks (docs/scale.md describes how). Congestion control, losses
+and stragglers are not modelled. Each result is printed together with the lower bound that follows
+from the busiest resource alone.
 """
 
 import argparse
@@ -20,16 +21,16 @@ import network
 import results
 import systems
 
-# CPU seconds, see docs/scale.md.
+# CPU seconds, except LATENCY; see docs/scale.md.
 MESSAGE = 30e-6      # to send or to receive one message
 TRANSPORT = 0.28e-9  # to send or to receive one byte over TCP
 REDUCE = 0.074e-9    # to read one byte of a contribution, or write one of a result
 COPY = 0.13e-9       # to copy one byte of the result to the caller
-LATENCY = 20e-6      # of the network, one way
+LATENCY = 20e-6  # latency of the network in one direction, in seconds
 
 
 class Line:
-    """One after the other."""
+    """A resource that serves one request after the other."""
 
     def __init__(self):
         self.free_at = 0.0
@@ -42,7 +43,7 @@ class Line:
 
 
 class Cores:
-    """As many at a time as there are cores."""
+    """A resource that serves as many requests at the same time as it has cores."""
 
     def __init__(self, count):
         self.free_at = [0.0] * count
@@ -63,7 +64,8 @@ class Cluster:
         self.chunks = max(1, round(size / chunk))
 
     def step(self):
-        """Seconds of one step, and how busy each kind of resource was (0 to 1)."""
+        """Simulates one step. Returns its duration in seconds, and the utilisation of each kind of
+        resource (0 to 1)."""
         n, k, c = self.workers, self.servers, self.size / self.chunks
         wire = c * self.byte
         handle = MESSAGE + c * TRANSPORT
@@ -83,8 +85,8 @@ class Cluster:
             order += 1
             heapq.heappush(events, (time, order, stage, worker, chunk))
 
-        # A worker has a stream to each server, and these share its uplink: of every K
-        # chunks, it begins with another server's than its neighbour.
+        # A worker has a stream to each server, and these share its uplink. In every K chunks, each
+        # worker begins with another server than its neighbour.
         def turn(worker, position):
             first = position - position % k
             width = min(k, self.chunks - first)
@@ -95,7 +97,7 @@ class Cluster:
         while events:
             now, _, stage, worker, chunk = heapq.heappop(events)
             server = chunk % k
-            if stage == 0:  # here, `chunk` counts the worker's turns
+            if stage == 0:  # in this stage, `chunk` counts the chunks that the worker has sent
                 sent = worker_up[worker].serve(now, wire)
                 at(sent + LATENCY, 1, worker, turn(worker, chunk))
                 if chunk + 1 < self.chunks:
@@ -126,9 +128,10 @@ class Cluster:
         return end, busy
 
     def bounds(self):
-        """Seconds that each kind of resource is busy at least."""
+        """Returns the lower bounds: the seconds for which each kind of resource is busy at least.
+        """
         n, k = self.workers, self.servers
-        # Chunks are dealt out in turns: the fullest server has one more.
+        # Chunks are assigned to servers in turn, so a server may have one more than others.
         share = -(-self.chunks // k) * self.size / self.chunks
         messages = 2 * n * -(-self.chunks // k)
         return {

@@ -1,7 +1,6 @@
-"""What a worker that is stopped costs the others: four real workers on two servers, one of
-which gets SIGSTOP. In sync mode nothing goes on until its lease has ended; a quorum of
-three goes on as if nothing had happened.
-"""
+"""Measures how a stopped worker affects the others. There are four real workers on two servers, and
+one of the workers gets SIGSTOP. In sync mode, training pauses until its lease has ended. With a
+quorum of three, training continues without a pause."""
 
 import argparse
 import os
@@ -16,11 +15,12 @@ import results
 WORKERS = 4
 JOB = """
 name: "stopped" seed: 7 workers: 4 steps: 100000000 batch_size: 64 threads: 1 elastic {} chunk_bytes: 512
-data { generated { rows: 4000 seed: 1 } } optimizer { sgd {} } place: SERVERS
+data { generated { rows: 4000 seed: 1 } } optimizer { sgd {} } optimizer_placement: SERVERS
 model { layers { dense { outputs: 200 activation: TANH } } layers { dense { outputs: 1 } } }
 loss { sigmoid_cross_entropy {} }
 """
-# Mode, its part of the job file, and how fast it must go on at least.
+# The mode, its part of the job file, and the lowest speed after the stop, relative to the speed
+# before.
 CASES = [("sync", "", None), ("quorum(3)", "consistency { quorum { least: 3 } }", 0.9)]
 PATIENCE = 60
 
@@ -30,9 +30,9 @@ def start(command):
 
 
 def start_server(program, state, *flags):
-    """The server and where it listens."""
+    """Returns the server's process and its address."""
     server = start([program, "--port=0", "--bind=127.0.0.1", f"--state={state}",
-                    "--heartbeat=500ms", *flags])
+                    "--heartbeat_interval=500ms", *flags])
     for line in server.stdout:
         if found := re.search(r" listening on \S+:(\d+)", line):
             return server, f"127.0.0.1:{found.group(1)}"
@@ -51,7 +51,7 @@ class Cluster:
                                            f"--lease={lease}s")
         second, _ = start_server(programs["ps-server"], state + "1", "--index=1",
                                  f"--coordinator={self.address}", f"--lease={lease}s")
-        # What they print does not fit into a pipe for ever.
+        # The output is discarded, because it would fill a pipe.
         self.workers = [
             subprocess.Popen([programs["ps-worker"], f"--job={job}", f"--server={self.address}",
                               f"--rank={rank}", f"--world_size={WORKERS}"],
@@ -81,7 +81,7 @@ class Cluster:
                 raise RuntimeError(f"no step {step} within {PATIENCE} s")
 
     def speed(self, seconds):
-        """Steps per second."""
+        """Returns the number of steps per second."""
         first, begin = self.step(), time.monotonic()
         time.sleep(seconds)
         return (self.step() - first) / (time.monotonic() - begin)
@@ -105,7 +105,7 @@ def main():
             cluster.workers[-1].send_signal(signal.SIGSTOP)
             stopped_at = cluster.step()
             begin = time.monotonic()
-            # One may be under way, for which it has contributed.
+            # The stopped worker may have contributed to the step in progress.
             cluster.await_step(stopped_at + 3)
             stood_still = time.monotonic() - begin
             after = cluster.speed(options.seconds)

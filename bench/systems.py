@@ -11,8 +11,8 @@ import conductor
 
 
 def program(path):
-    """A program that Bazel put beside this one."""
-    # Not __file__: it has the links of the runfiles resolved.
+    """Returns the path of a program that Bazel put beside this one."""
+    # __file__ cannot be used, because the links of the runfiles are resolved in it.
     runfiles = os.path.dirname(os.path.dirname(os.path.abspath(sys.argv[0])))
     if not os.path.exists(os.path.join(runfiles, path)):
         raise SystemExit(f"{path} is not there; start this by ./dev bench")
@@ -21,7 +21,7 @@ def program(path):
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """Where a process runs: this machine, or a network namespace of it."""
+    """Where a process runs: this machine, or a network namespace on it."""
 
     address: str = "127.0.0.1"
     interface: str = "lo"
@@ -38,7 +38,7 @@ LOOPBACK = Host()
 
 @dataclasses.dataclass
 class Work:
-    """N contributions of S bytes, and where it is done."""
+    """The work of a step: N contributions of S bytes, and the hosts of the processes."""
 
     workers: int
     bytes: int
@@ -56,38 +56,45 @@ class Work:
                 "TCP_CONGESTION": self.congestion}
 
 
-# The paths that ours can take from worker to server: flags for each.
+# The paths between worker and server that ours can use, with the flags for each.
 PATHS = {
     "tcp": {"worker": ["--shared_memory=false"],
             "server": ["--shared_memory=false", "--unix_socket=false"]},
-    # One host without shared memory.
+    # On one host, without shared memory.
     "unix": {"worker": [], "server": ["--shared_memory=false"]},
-    # Contributions in AllocateGradients memory, results used where they lie.
+    # Contributions are in memory from AllocateGradients, and results are used in place.
     "shared-in-place": {"worker": ["--allocate", "--in_place"], "server": []},
-    # Contributions in AllocateGradients memory, results copied to the caller.
+    # Contributions are in memory from AllocateGradients, and results are copied to the caller.
     "shared": {"worker": ["--allocate"], "server": []},
-    # Ordinary memory both ways.
+    # Contributions and results are in ordinary memory.
     "shared-ordinary": {"worker": [], "server": []},
 }
 
 
+PROGRAMS_OF_OURS = ("server/ps-server", "bench/ours_worker")
+
+
 class Ours(conductor.System):
-    """ps-server and workers that link the client.
+    """ps-server, and workers that link the client library.
 
-    `variant` is a path and settings to try, "tcp+connections=2+servers=2":
-    FLAG=VALUE for the worker, server.FLAG=VALUE for ps-server, env.NAME=VALUE
-    for both, servers=K, processes=P (default: one for each worker). Servers keep
-    their state in memory, as they do by default; server.state=none: they do not."""
+    `variant` is a path with settings, for example "tcp+connections=2+servers=2". The settings are:
+    FLAG=VALUE for the worker, server.FLAG=VALUE for ps-server, env.NAME=VALUE for both, servers=K,
+    and processes=P (default: one for each worker). Servers keep their state in memory, as they do
+    by default; with server.state=none they keep no state. `programs` is a folder with the programs
+    of another build.
+    """
 
-    def __init__(self, variant, work, scratch):
+    def __init__(self, variant, work, scratch, programs=None):
         self.state = tempfile.mkdtemp(prefix="syncgrads-bench-", dir="/dev/shm")
-        super().__init__(variant, scratch, variant, work)
+        super().__init__(variant, scratch, variant, work, programs)
 
     def stop(self):
         super().stop()
         shutil.rmtree(self.state)
 
-    def start(self, variant, work):
+    def start(self, variant, work, programs):
+        server, worker = (os.path.join(programs, path) if programs else program(path)
+                          for path in PROGRAMS_OF_OURS)
         path, *settings = variant.split("+")
         if path not in PATHS:
             raise SystemExit(f"there is no path {path}; there are {', '.join(PATHS)}")
@@ -112,8 +119,8 @@ class Ours(conductor.System):
         coordinator = ""
         for index in range(servers):
             host = work.server_hosts[index] if work.server_hosts else LOOPBACK
-            # A namespace has all ports to itself; on one machine the server picks one.
-            command = [program("server/ps-server"), f"--bind={host.address}", "--port=0",
+            # The server chooses a free port.
+            command = [server, f"--bind={host.address}", "--port=0",
                        f"--index={index}", f"--state={self.state}/{index}"] + server_flags
             command += [f"--coordinator={coordinator}"] if index else [f"--servers={servers}"]
             says = self.launch_server(host.command(command), "listening on ", environment)
@@ -122,7 +129,7 @@ class Ours(conductor.System):
         per_process = work.workers // processes
         for rank in range(0, work.workers, per_process):
             self.launch(work.host(rank).command([
-                program("bench/ours_worker"), f"--conductor={self.socket_path}",
+                worker, f"--conductor={self.socket_path}",
                 f"--coordinator={coordinator}", f"--rank={rank}",
                 f"--ranks={min(per_process, work.workers - rank)}",
                 f"--world_size={work.workers}", f"--bytes={work.bytes}"] + worker_flags),
@@ -131,7 +138,7 @@ class Ours(conductor.System):
 
 
 class OpenMpi(conductor.System):
-    """MPI_Allreduce; `transport` is "shm" or "tcp"."""
+    """OpenMPI's MPI_Allreduce; `transport` is "shm" or "tcp"."""
 
     def __init__(self, transport, work, scratch):
         super().__init__(f"openmpi-{transport}", scratch, transport, work)
@@ -153,8 +160,8 @@ class OpenMpi(conductor.System):
         self.accept(work.workers)
 
     def _on_hosts(self, work):
-        # In place of ssh, a script that enters the namespace, under a host name
-        # of its own: two ranks of one host name would not use the network.
+        # Instead of ssh, mpirun uses this script. It enters the namespace and sets a host name of
+        # its own, because two ranks with the same host name would not use the network.
         agent = os.path.join(self.directory, "agent")
         with open(agent, "w") as script:
             script.write("#!/bin/sh\n"
@@ -187,7 +194,7 @@ class Gloo(conductor.System):
 
 
 class GrpcStream(conductor.System):
-    """A round trip of S bytes on a bare gRPC stream: no sum, one worker."""
+    """The round trip of S bytes on a bare gRPC stream, with one worker and without a sum."""
 
     def __init__(self, work, scratch):
         super().__init__("grpc-stream", scratch, work)
@@ -203,7 +210,7 @@ class GrpcStream(conductor.System):
 
 
 class TcpFlow(conductor.System):
-    """S bytes on one bare TCP connection: "send" there, or "echo" there and back."""
+    """S bytes on one bare TCP connection: "send" in one direction, or "echo" in both."""
 
     def __init__(self, mode, work, scratch):
         super().__init__(f"tcp-{mode}", scratch, mode, work)
@@ -219,7 +226,7 @@ class TcpFlow(conductor.System):
 
 
 def peer(name, work, scratch):
-    """The system of this name."""
+    """Starts the peer of this name."""
     if name == "gloo-ring":
         return Gloo(work, scratch)
     if name == "grpc-stream":
@@ -233,7 +240,7 @@ def peer(name, work, scratch):
 
 
 def parse_bytes(text):
-    """"97.5MiB" → 102236160."""
+    """Converts a size to bytes: "97.5MiB" becomes 102236160."""
     match = re.fullmatch(r"([0-9.]+)(KiB|MiB|GiB|)", text)
     if not match:
         raise SystemExit(f"{text} is not a size; say 4KiB, 97.5MiB")

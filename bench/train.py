@@ -1,9 +1,9 @@
-"""How fast one worker trains: alone, through a server on the same machine, and beside
-PyTorch's eager mode in the same precision.
+"""Measures how fast one worker trains: alone, through a server on the same machine, and compared
+with PyTorch's eager mode in the same precision.
 
-All take turns on the same machine; of several turns the median counts. A case is
-MODEL-CHANNELSxSIDE-bBATCH-DEVICE, and -f32, -tf32 or -bf16 for what a CUDA device may
-round the factors of matrix products to: resnet34-3x224-b96-cuda-tf32.
+All systems take turns on the same machine, and the median of the turns counts. A case is
+MODEL-CHANNELSxSIDE-bBATCH-DEVICE, for example resnet34-3x224-b96-cuda-tf32. The optional suffix
+-f32, -tf32 or -bf16 is the type to which a CUDA device may round the factors of matrix products.
 """
 
 import argparse
@@ -19,8 +19,8 @@ import conductor
 import results
 import systems
 
-# By case: what the speed must be at least, in PyTorch's, in images a second, and, through a
-# server, in the speed alone.
+# The lowest permitted speeds for each case: relative to PyTorch's ("pytorch"), in images per second
+# ("images"), and through a server, relative to the speed alone ("server").
 GOALS = {
     "lenet-1x8-b32-cpu": {"pytorch": 1.0},
     "resnet18-3x32-b32-cpu": {"pytorch": 0.5},
@@ -28,10 +28,10 @@ GOALS = {
     "resnet34-3x224-b96-cuda-tf32": {"pytorch": 0.7, "images": 650, "server": 0.95},
     "resnet34-3x224-b96-cuda-bf16": {"pytorch": 0.7, "images": 650, "server": 0.95},
 }
-# Their time has connections and first allocations in it.
+# The first steps are not counted, because they include connections and first allocations.
 WARM_UP_STEPS = 5
 TIMEOUT_S = 900
-# Exit codes of who cannot use the case's device.
+# The exit codes of programs that cannot use the device of the case.
 OURS_HAS_NO_DEVICE, PEER_HAS_NO_DEVICE = 6, 3
 
 JOB = """
@@ -46,7 +46,7 @@ optimizer {{ adam {{}} }}
 
 
 class NoDevice(Exception):
-    """A system that cannot use the case's device; says why."""
+    """A system cannot use the device of the case; the message has the reason."""
 
 
 class Case:
@@ -62,7 +62,7 @@ class Case:
         self.channels, self.side, self.batch = map(int, match.groups()[1:4])
         self.classes = 1000 if self.side >= 224 else 10
         self.threads = options.threads
-        self.on = [f"--device={match[5]}", f"--matrix_products={match[6] or 'f32'}"]
+        self.on = [f"--device={match[5]}", f"--precision={match[6] or 'f32'}"]
 
     def flags(self):
         names = ("model", "channels", "side", "batch", "classes", "threads", "seconds")
@@ -73,7 +73,7 @@ class Case:
 
 
 def run(command, no_device):
-    """What it prints. NoDevice if its exit code is that."""
+    """Runs a command and returns its output. Raises NoDevice if the exit code is `no_device`."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     if done.returncode == 0:
         return done.stdout
@@ -87,7 +87,7 @@ def alone(case):
 
 
 class Server(conductor.System):
-    """One ps-server."""
+    """A ps-server without workers of its own."""
 
     def start(self):
         self.address = self.launch_server(
@@ -96,7 +96,7 @@ class Server(conductor.System):
 
 
 def through_server(case, steps):
-    """The speed of the steps after the first few, by the lines of the progress log."""
+    """Returns the speed after the warm-up steps, computed from the progress log."""
     with tempfile.TemporaryDirectory(prefix="sg-", dir="/dev/shm") as scratch:
         job, log = os.path.join(scratch, "train.job"), os.path.join(scratch, "log")
         with open(job, "w") as file:

@@ -1,6 +1,6 @@
-// Trains a model on made-up images with one worker's code and no service, and says
-// how many images a second that is. The batch lies on the host, and is given to the
-// device in every step.
+// Trains a model on generated images with the code of one worker and without servers, and prints
+// the number of images per second. The batch is in the host's memory and is copied to the device in
+// every step.
 
 #include <chrono>
 #include <cstdint>
@@ -30,17 +30,17 @@ ABSL_FLAG(int, batch, 32, "images");
 ABSL_FLAG(uint32_t, threads, 0, "of the processor; 0: all");
 ABSL_FLAG(double, seconds, 4, "");
 ABSL_FLAG(std::string, device, "cpu", "as ps-worker's");
-ABSL_FLAG(std::string, matrix_products, "f32", "as ps-worker's");
+ABSL_FLAG(std::string, precision, "f32", "as ps-worker's");
 
 namespace syncgrads {
 namespace {
 
 constexpr int kWarmUpSteps = 3;
 
-// Adam, on the device.
+// Applies Adam on the device.
 class Updates {
  public:
-  // Both outlive this object.
+  // Both arguments must outlive this object.
   Updates(Device<float>& device, Model<float>& model) : device_(device), model_(model) {
     for (const Parameter<float>* parameter : model.parameters()) {
       std::vector<DeviceMatrix<float>>& slots = slots_.emplace_back();
@@ -64,7 +64,7 @@ class Updates {
   const Optimizer rule_ = Adam();
   Device<float>& device_;
   Model<float>& model_;
-  std::vector<std::vector<DeviceMatrix<float>>> slots_;  // by parameter
+  std::vector<std::vector<DeviceMatrix<float>>> slots_;  // for each parameter
   uint64_t step_ = 0;
 };
 
@@ -79,7 +79,7 @@ absl::StatusOr<double> ImagesPerSecond() {
   SYNCGRADS_ASSIGN_OR_RETURN(const v1::ModelSpec spec, ExpandNamedModel(named));
   SYNCGRADS_ASSIGN_OR_RETURN(
       const DeviceChoice choice,
-      ChooseDevice(absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_matrix_products),
+      ChooseDevice(absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_precision),
                    /*local_rank=*/0, CudaAccelerators()));
   v1::JobFile job;
   job.set_threads(absl::GetFlag(FLAGS_threads));

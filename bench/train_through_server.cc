@@ -1,8 +1,8 @@
-// What ps-worker does with a job whose data is made up:
+// Does the same as ps-worker, for a job with generated data:
 //
 //   data { custom { kind: "made_up" settings { key: "images" value: "192" } ... } }
 //
-// with settings images, channels, side and classes.
+// The settings are images, channels, side and classes.
 
 #include <cstdlib>
 #include <iostream>
@@ -30,7 +30,7 @@
 ABSL_FLAG(std::string, job, "", "as ps-worker's");
 ABSL_FLAG(std::string, server, "", "as ps-worker's");
 ABSL_FLAG(std::string, device, "cpu", "as ps-worker's");
-ABSL_FLAG(std::string, matrix_products, "f32", "as ps-worker's");
+ABSL_FLAG(std::string, precision, "f32", "as ps-worker's");
 ABSL_FLAG(std::string, progress_log, "", "as ps-worker's");
 
 namespace syncgrads {
@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   options.job = absl::GetFlag(FLAGS_job);
   options.server = absl::GetFlag(FLAGS_server);
   options.device = absl::GetFlag(FLAGS_device);
-  options.matrix_products = absl::GetFlag(FLAGS_matrix_products);
+  options.precision = absl::GetFlag(FLAGS_precision);
   options.progress_log = absl::GetFlag(FLAGS_progress_log);
   syncgrads::Extensions own;
   own.readers.Add("made_up", syncgrads::MakeUpImages);

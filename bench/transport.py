@@ -1,9 +1,8 @@
-"""What the transport alone costs in CPU time: one worker, so that nothing is summed.
+"""Measures the CPU time of the transport alone. There is one worker, so nothing is summed.
 
-A step takes S bytes to a server and back, and so does the round trip on a bare
-socket or a bare gRPC stream beside it. CPU time is that of both ends, user and
-system, for each GB that goes through: it hardly depends on what else the machine
-does.
+In a step, S bytes are sent to a server and back. For comparison, the same bytes make a round trip
+on a bare socket and on a bare gRPC stream. The result is the user and system CPU time of both ends
+for each GB that is transferred. It hardly depends on other load on the machine.
 """
 
 import argparse

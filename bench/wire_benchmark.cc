@@ -1,6 +1,6 @@
-// How long a frame's header takes to write and to read. The payload is not
-// touched by either, so its size must not matter; memcpy of the same payload is
-// what a copying decoder would add.
+// Measures how long a frame's header takes to encode and to decode. Neither touches the payload, so
+// the payload's size should have no effect. A decoder that copies would need additional time; this
+// is shown by memcpy of the same payload.
 
 #include <cstddef>
 #include <cstring>
@@ -37,7 +37,7 @@ UpdateHeader SomeUpdate(size_t spans) {
   return header;
 }
 
-// A message as gRPC hands it over: in pieces of 16 KiB, one after the header.
+// Returns a message in the form in which gRPC delivers it: in pieces of 16 KiB.
 std::vector<absl::Span<const std::byte>> InPieces(const std::string& message) {
   constexpr size_t kPiece = 16384;
   std::vector<absl::Span<const std::byte>> pieces;

@@ -6,19 +6,20 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
+#include "common/names.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::client {
 namespace {
 
-// Of each trial, as far as steps of the usual length allow.
+// The intended duration of a trial. The number of its steps is between kLeastSteps and kMostSteps.
 constexpr absl::Duration kTrialTime = absl::Seconds(1);
 constexpr absl::Duration kBetweenQuestions = absl::Seconds(1);
 constexpr int kLeastSteps = 3;
 constexpr int kMostSteps = 15;
 
-// One tensor's contribution, which becomes the result.
+// The contribution to one tensor. The result replaces it.
 struct Buffer {
   TensorId tensor;
   std::vector<std::byte> bytes;
@@ -32,7 +33,7 @@ std::vector<Buffer> MakeBuffers(const GroupSpec& spec) {
     buffer.tensor = TensorId{t};
     buffer.bytes.resize(tensor.bytes());
     if (tensor.dtype != DType::kF32) continue;
-    // Codecs take another time over zeros.
+    // Not zeros, because codecs take another time to encode zeros.
     for (size_t i = 0; i < buffer.bytes.size(); i += sizeof(float)) {
       const float value = static_cast<float>(i * 2654435761u % 1009) - 504;
       std::memcpy(&buffer.bytes[i], &value, sizeof(value));
@@ -41,12 +42,22 @@ std::vector<Buffer> MakeBuffers(const GroupSpec& spec) {
   return buffers;
 }
 
-// When to give up.
+// Returns the name of a trial's job, which is the same on all workers. A name that would be too
+// long is replaced by a hash of it (FNV-1a).
+std::string NameOfTrial(const std::string& job, const std::string& group, int number) {
+  std::string name = absl::StrCat(job, " (autotune ", group, " ", number, ")");
+  if (name.size() <= kMaxNameBytes) return name;
+  uint64_t hash = 14695981039346656037u;
+  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211u;
+  return absl::StrCat("autotune ", absl::Hex(hash, absl::kZeroPad16), " ", number);
+}
+
+// When to give up: at the deadline, or when this worker is not a member any more.
 struct Limits {
   absl::Time deadline;
   const std::function<absl::Status()>& still_member;
 
-  absl::Duration left() const { return deadline - absl::Now(); }
+  absl::Duration left() const { return deadline - MonotonicNow(); }
 };
 
 const absl::Status& StatusOf(const absl::Status& status) { return status; }
@@ -55,7 +66,7 @@ const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
   return result.status();
 }
 
-// A wait that can be repeated: `wait` takes a timeout.
+// Repeats a wait until `limits` are reached. `wait` takes a timeout.
 template <typename Wait>
 absl::Status AwaitAsMember(const Limits& limits, Wait wait) {
   while (true) {
@@ -67,21 +78,21 @@ absl::Status AwaitAsMember(const Limits& limits, Wait wait) {
 
 absl::StatusOr<absl::Duration> MakeStep(Group& group, std::vector<Buffer>& buffers,
                                         const Limits& limits) {
-  const absl::Time begun = absl::Now();
-  // As a backward pass does: the last tensor first.
+  const absl::Time begun = MonotonicNow();
+  // The last tensor is pushed first, as in a backward pass.
   for (auto buffer = buffers.rbegin(); buffer != buffers.rend(); ++buffer) {
     SYNCGRADS_RETURN_IF_ERROR(group.Push(buffer->tensor, buffer->bytes.data(), buffer->bytes.size(),
                                          buffer->bytes.data()));
   }
   SYNCGRADS_RETURN_IF_ERROR(
       AwaitAsMember(limits, [&](absl::Duration timeout) { return group.WaitStep(timeout); }));
-  return absl::Now() - begun;
+  return MonotonicNow() - begun;
 }
 
-// The slowest member's times, in place of everybody's own.
+// Replaces each time by that of the slowest member.
 absl::Status Agree(Client& client, absl::string_view name, std::vector<absl::Duration>& times,
-                   const Limits& limits) {
-  std::vector<double> seconds;
+                   std::vector<double>& seconds, const Limits& limits) {
+  seconds.clear();
   for (const absl::Duration time : times) seconds.push_back(absl::ToDoubleSeconds(time));
   const Array array = MutableArrayOf(absl::MakeSpan(seconds));
   SYNCGRADS_RETURN_IF_ERROR(
@@ -90,21 +101,29 @@ absl::Status Agree(Client& client, absl::string_view name, std::vector<absl::Dur
   return absl::OkStatus();
 }
 
-absl::StatusOr<ChunkTrial> Try(Client& client, const GroupSpec& spec, const Limits& limits) {
+// The memory of a trial. It outlives the client, which uses it after a wait has timed out.
+struct TrialMemory {
+  std::vector<Buffer> buffers;
+  std::vector<double> second, steps;
+};
+
+absl::StatusOr<ChunkTrial> Try(Client& client, const GroupSpec& spec, TrialMemory& memory,
+                               const Limits& limits) {
   SYNCGRADS_ASSIGN_OR_RETURN(Group* const group, client.Register(spec, limits.left()));
-  std::vector<Buffer> buffers = MakeBuffers(spec);
-  // The first step wakes everything up; the second says how many there is time for.
+  std::vector<Buffer>& buffers = memory.buffers = MakeBuffers(spec);
+  // The first step makes connections and is not measured. The second one decides the number of
+  // steps.
   SYNCGRADS_RETURN_IF_ERROR(MakeStep(*group, buffers, limits).status());
   SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration second, MakeStep(*group, buffers, limits));
   std::vector<absl::Duration> times = {second};
-  SYNCGRADS_RETURN_IF_ERROR(Agree(client, "second", times, limits));
+  SYNCGRADS_RETURN_IF_ERROR(Agree(client, "second", times, memory.second, limits));
   const auto steps = static_cast<int>(std::clamp<int64_t>(
       kTrialTime / std::max(times.front(), absl::Microseconds(1)), kLeastSteps, kMostSteps));
   times.clear();
   for (int step = 0; step < steps; ++step) {
     SYNCGRADS_ASSIGN_OR_RETURN(times.emplace_back(), MakeStep(*group, buffers, limits));
   }
-  SYNCGRADS_RETURN_IF_ERROR(Agree(client, "steps", times, limits));
+  SYNCGRADS_RETURN_IF_ERROR(Agree(client, "steps", times, memory.steps, limits));
   return ChunkTrial{group->spec().chunk_bytes, Median(std::move(times))};
 }
 
@@ -115,7 +134,7 @@ absl::StatusOr<ChunkChoice> TuneChunks(const ClientOptions& options, uint32_t ra
                                        const std::function<absl::Status()>& still_member,
                                        absl::Time deadline) {
   const Limits limits = {deadline, still_member};
-  // What sums grow to is no matter.
+  // The result of a step is pushed in the next one, so sums grow and may become infinite.
   GroupSpec trial = {.name = "trial",
                      .tensors = spec.tensors,
                      .compression = spec.compression,
@@ -125,7 +144,7 @@ absl::StatusOr<ChunkChoice> TuneChunks(const ClientOptions& options, uint32_t ra
   return ChooseChunks([&](uint32_t chunk_bytes) -> absl::StatusOr<ChunkTrial> {
     ClientOptions own;
     own.coordinator = options.coordinator;
-    own.job = absl::StrCat(options.job, " (autotune ", spec.name, " ", ++number, ")");
+    own.job = NameOfTrial(options.job, spec.name, ++number);
     own.token = options.token;
     own.rank = rank;
     own.world_size = world_size;
@@ -135,10 +154,11 @@ absl::StatusOr<ChunkChoice> TuneChunks(const ClientOptions& options, uint32_t ra
     own.shared_memory = options.shared_memory;
     own.unix_socket = options.unix_socket;
     trial.chunk_bytes = chunk_bytes;
+    TrialMemory memory;
     Client client(own);
     SYNCGRADS_RETURN_IF_ERROR(
         AwaitAsMember(limits, [&](absl::Duration timeout) { return client.Join(timeout); }));
-    SYNCGRADS_ASSIGN_OR_RETURN(const ChunkTrial tried, Try(client, trial, limits));
+    SYNCGRADS_ASSIGN_OR_RETURN(const ChunkTrial tried, Try(client, trial, memory, limits));
     SYNCGRADS_RETURN_IF_ERROR(client.Leave(limits.left()));
     return tried;
   });

@@ -1,4 +1,4 @@
-// Chunk sizes, tried on the path that a group is going to take.
+// Chooses a chunk size by trials on the path that a group is going to use.
 
 #ifndef SYNCGRADS_CLIENT_CHUNK_TRIALS_H_
 #define SYNCGRADS_CLIENT_CHUNK_TRIALS_H_
@@ -10,23 +10,22 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/client.h"
-#include "client/tuner.h"
+#include "client/tuning/tuner.h"
 #include "common/group.h"
 
 namespace syncgrads::client {
 
-// Chooses a size for the chunks of `spec`. All members of the job that `options` joins
-// as one of `world_size` call this at the same time, each with its rank, and get the
-// same choice.
+// Chooses the chunk size of `spec`. All members of the job (`options`, `world_size`) call it at the
+// same time, each with its rank, and get the same choice.
 //
-// Each size is tried in a job of its own, "JOB (autotune GROUP N)", in which the members make
-// some steps of a group with the same tensors and compression, and which then ends: the
-// servers hold one of them at a time. A worker has as much memory again as the group has
-// bytes meanwhile.
+// Each size is tried in a job of its own, "JOB (autotune GROUP N)". The members make some steps of
+// a group with the same tensors and compression, and leave. The servers hold one such job at a
+// time. A worker temporarily needs additional memory of the size of the group.
 //
-// `still_member` is asked now and then; what it says when it is not OK ends the trials.
+// `still_member` is called repeatedly; if it returns an error, the trials end with it.
 //
-// Errors: as Client's; DeadlineExceeded names who has not come.
+// Errors: those of Client's methods. The message of DeadlineExceeded names the members that are
+// missing.
 absl::StatusOr<ChunkChoice> TuneChunks(const ClientOptions& options, uint32_t rank,
                                        uint32_t world_size, const GroupSpec& spec,
                                        const std::function<absl::Status()>& still_member,

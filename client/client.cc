@@ -7,13 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/api/operation.h"
 #include "client/chunk_trials.h"
-#include "client/collectives.h"
-#include "client/grpc_connections.h"
-#include "client/grpc_transport.h"
-#include "client/operation.h"
-#include "client/session.h"
-#include "client/timers.h"
+#include "client/collectives/collectives.h"
+#include "client/grpc/grpc_connections.h"
+#include "client/grpc/grpc_transport.h"
+#include "client/link/timers.h"
+#include "client/session/session.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -49,9 +50,11 @@ absl::StatusOr<uint32_t> Await(client::Collectives::Started started, absl::Durat
 
 Client::Client(ClientOptions options)
     : session_(std::make_unique<client::Session>(
-          options, client::Surroundings{
+          options, client::Dependencies{
                        client::NewGrpcTransport(options.congestion_control, options.connections),
-                       std::make_unique<client::ThreadTimers>(), DrawIncarnation()})) {}
+                       std::make_unique<client::ThreadTimers>(), DrawIncarnation()})) {
+  collectives_ = std::make_unique<client::Collectives>(*session_);
+}
 
 Client::~Client() = default;
 
@@ -85,18 +88,20 @@ absl::StatusOr<GroupSpec> Client::Tune(GroupSpec spec, absl::Duration timeout) {
   SYNCGRADS_RETURN_IF_ERROR(Validate(spec));
   const absl::StatusOr<client::ChunkChoice> choice = client::TuneChunks(
       session_->options(), rank(), world_size(), spec, [this] { return status(); },
-      absl::Now() + timeout / 2);
-  // Where one has failed, all take what the coordinator chooses.
-  int64_t agreed = choice.ok() ? choice->best.chunk_bytes : 0;
-  const Array array = MutableArrayOf(absl::MakeSpan(&agreed, 1));
-  SYNCGRADS_RETURN_IF_ERROR(
-      AllReduce(absl::StrCat("autotune/", spec.name), array, array, Reduction::kMin, timeout / 2)
-          .status());
-  spec.chunk_bytes = static_cast<uint32_t>(agreed);
+      MonotonicNow() + timeout / 2);
+  // If a trial failed on any worker, all workers use 0: the coordinator chooses the chunk size.
+  // The operation shares this memory, because it continues after a timeout.
+  const auto agreed = std::make_shared<int64_t>(choice.ok() ? choice->best.chunk_bytes : 0);
+  const Array array = MutableArrayOf(absl::MakeSpan(agreed.get(), 1));
+  SYNCGRADS_RETURN_IF_ERROR(Await(collectives_->AllReduce(absl::StrCat("autotune/", spec.name),
+                                                          array, array, Reduction::kMin, agreed),
+                                  timeout / 2)
+                                .status());
+  spec.chunk_bytes = static_cast<uint32_t>(*agreed);
   std::string found;
   if (!choice.ok()) {
     found = absl::StrCat("chunk size: the default; trials failed: ", choice.status().message());
-  } else if (agreed == 0) {
+  } else if (*agreed == 0) {
     found = "chunk size: the default; trials failed on another worker";
   } else {
     found = choice->ToString();
@@ -111,25 +116,23 @@ absl::StatusOr<void*> Client::AllocateGradients(size_t bytes) {
 
 absl::StatusOr<uint32_t> Client::AllReduce(absl::string_view name, ConstArray input, Array output,
                                            Reduction reduction, absl::Duration timeout) {
-  return Await(session_->collectives().AllReduce(name, input, output, reduction), timeout);
+  return Await(collectives_->AllReduce(name, input, output, reduction), timeout);
 }
 
 absl::StatusOr<Pending> Client::AllReduceAsync(absl::string_view name, ConstArray input,
                                                Array output, Reduction reduction) {
-  SYNCGRADS_ASSIGN_OR_RETURN(auto started,
-                             session_->collectives().AllReduce(name, input, output, reduction));
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started, collectives_->AllReduce(name, input, output, reduction));
   return Pending(std::move(started));
 }
 
 absl::StatusOr<uint32_t> Client::AllReduceSkip(absl::string_view name, Array output,
                                                Reduction reduction, absl::Duration timeout) {
-  return Await(session_->collectives().AllReduceSkip(name, output, reduction), timeout);
+  return Await(collectives_->AllReduceSkip(name, output, reduction), timeout);
 }
 
 absl::StatusOr<Pending> Client::AllReduceSkipAsync(absl::string_view name, Array output,
                                                    Reduction reduction) {
-  SYNCGRADS_ASSIGN_OR_RETURN(auto started,
-                             session_->collectives().AllReduceSkip(name, output, reduction));
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started, collectives_->AllReduceSkip(name, output, reduction));
   return Pending(std::move(started));
 }
 
@@ -143,9 +146,8 @@ absl::StatusOr<uint32_t> Client::AllReduceWith(
                      NameOf(output.dtype)));
   }
   auto gathered = std::make_shared<std::vector<std::byte>>();
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      const uint32_t count,
-      Await(session_->collectives().GatherForFold(name, input, gathered), timeout));
+  SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t count,
+                             Await(collectives_->GatherForFold(name, input, gathered), timeout));
   const size_t bytes = input.elements * SizeOf(input.dtype);
   for (uint32_t c = 0; c < count; ++c) {
     const std::byte* next = gathered->data() + c * bytes;
@@ -161,63 +163,63 @@ absl::StatusOr<uint32_t> Client::AllReduceWith(
 absl::StatusOr<uint32_t> Client::Reduce(absl::string_view name, ConstArray input, Array output,
                                         Reduction reduction, uint32_t root,
                                         absl::Duration timeout) {
-  return Await(session_->collectives().Reduce(name, input, output, reduction, root), timeout);
+  return Await(collectives_->Reduce(name, input, output, reduction, root), timeout);
 }
 
 absl::StatusOr<Pending> Client::ReduceAsync(absl::string_view name, ConstArray input, Array output,
                                             Reduction reduction, uint32_t root) {
   SYNCGRADS_ASSIGN_OR_RETURN(auto started,
-                             session_->collectives().Reduce(name, input, output, reduction, root));
+                             collectives_->Reduce(name, input, output, reduction, root));
   return Pending(std::move(started));
 }
 
 absl::Status Client::Broadcast(absl::string_view name, Array values, uint32_t root,
                                absl::Duration timeout) {
-  return Await(session_->collectives().Broadcast(name, values, root), timeout).status();
+  return Await(collectives_->Broadcast(name, values, root), timeout).status();
 }
 
 absl::StatusOr<Pending> Client::BroadcastAsync(absl::string_view name, Array values,
                                                uint32_t root) {
-  SYNCGRADS_ASSIGN_OR_RETURN(auto started, session_->collectives().Broadcast(name, values, root));
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started, collectives_->Broadcast(name, values, root));
   return Pending(std::move(started));
 }
 
 absl::Status Client::BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
                                   uint32_t root, absl::Duration timeout) {
-  return Await(session_->collectives().BroadcastAll(name, tensors, root), timeout).status();
+  return Await(collectives_->BroadcastAll(name, tensors, root), timeout).status();
 }
 
 absl::StatusOr<uint32_t> Client::AllGather(absl::string_view name, ConstArray input, Array output,
                                            absl::Duration timeout) {
-  return Await(session_->collectives().AllGather(name, input, output), timeout);
+  return Await(collectives_->AllGather(name, input, output), timeout);
 }
 
 absl::StatusOr<Pending> Client::AllGatherAsync(absl::string_view name, ConstArray input,
                                                Array output) {
-  SYNCGRADS_ASSIGN_OR_RETURN(auto started, session_->collectives().AllGather(name, input, output));
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started, collectives_->AllGather(name, input, output));
   return Pending(std::move(started));
 }
 
 absl::Status Client::Barrier(absl::string_view name, absl::Duration timeout) {
-  return Await(session_->collectives().Barrier(name), timeout).status();
+  return Await(collectives_->Barrier(name), timeout).status();
 }
 
 absl::StatusOr<Pending> Client::BarrierAsync(absl::string_view name) {
-  SYNCGRADS_ASSIGN_OR_RETURN(auto started, session_->collectives().Barrier(name));
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started, collectives_->Barrier(name));
   return Pending(std::move(started));
 }
 
 absl::Status Client::PrintInOrder(std::ostream& stream, absl::string_view text,
                                   absl::Duration timeout) {
   SYNCGRADS_RETURN_IF_ERROR(session_->CheckMember());
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = MonotonicNow() + timeout;
   const uint32_t size = world_size();
   for (uint32_t turn = 0; turn < size; ++turn) {
     if (turn == rank()) {
       stream << absl::FormatTime("%Y-%m-%dT%H:%M:%E3S", absl::Now(), absl::LocalTimeZone()) << " ["
              << turn << " / " << size << "] " << text << std::endl;
     }
-    SYNCGRADS_RETURN_IF_ERROR(Barrier("print_in_order", deadline - absl::Now()));
+    SYNCGRADS_RETURN_IF_ERROR(Barrier("print_in_order", deadline - MonotonicNow()));
   }
   return absl::OkStatus();
 }

@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<Contributors>> DistributedOptimizer::Update(
   }
   if (std::holds_alternative<Optimizer>(group_->spec().rule)) {
     return absl::InvalidArgumentError(absl::StrCat("group \"", group_->spec().name,
-                                                   "\" has its optimizer on the servers already"));
+                                                   "\" already has its optimizer on the servers"));
   }
   SYNCGRADS_RETURN_IF_ERROR(group_->SetWeight(weight));
   std::vector<void*> reduced(tensors);

@@ -1,5 +1,5 @@
-// An optimizer whose update begins with the reduction of the gradients over all
-// workers: any optimizer, unchanged, trains data-parallel.
+// An optimizer that first reduces the gradients over all workers. It makes any optimizer,
+// unchanged, train data-parallel.
 //
 //   LocalOptimizer adam = *LocalOptimizer::Create(Adam{}, group->layout().tensors());
 //   DistributedOptimizer optimizer(group, parameters, std::bind_front(
@@ -18,46 +18,47 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client/client.h"
+#include "client/api/group.h"
 #include "common/ids.h"
 
 namespace syncgrads {
 
-// Applies one reduced gradient to one tensor's parameters; both have the
-// tensor's size and dtype. It may keep state for each tensor; given the same
-// gradients it must do the same on every worker.
+// Applies one reduced gradient to one tensor's parameters. Both have the tensor's size and dtype.
+// It may keep state for each tensor. Given the same gradients, it must do the same on every worker.
 using ApplyGradient = std::function<absl::Status(
     TensorId tensor, absl::Span<const std::byte> gradient, absl::Span<std::byte> parameters)>;
 
 // Not thread-safe.
 class DistributedOptimizer {
  public:
-  // `group` reduces (the usual rule is the average); it and `parameters`, one for
-  // each tensor in the order of registration, must outlive this. All workers
-  // begin with the same parameters: see Client::BroadcastAll.
+  // `group` reduces the gradients, usually by averaging. `parameters` has one pointer for each
+  // tensor, in the order of registration. The group and the parameters' memory must outlive this
+  // object. All workers start with the same parameters: see Client::BroadcastAll.
   DistributedOptimizer(Group* group, std::vector<void*> parameters, ApplyGradient apply);
 
-  // One step. `gradients` are in the order of registration; null: this worker
-  // has none for that tensor in this step, and it is a skip. They are overwritten
-  // with the reduced ones. Parameters of a tensor that nobody has a gradient for
-  // stay as they are. Returns who contributed to each tensor.
+  // Makes one step. `gradients` has one pointer for each tensor, in the order of registration. A
+  // null pointer skips the tensor: this worker has no gradient for it in this step. The reduced
+  // gradients overwrite the others. If nobody has a gradient for a tensor, its parameters do not
+  // change. Returns the contributors of each tensor.
   //
-  // Errors: InvalidArgument if there is not one gradient for each tensor; others
-  // as Group::Push, Group::WaitStep, and `apply`. Parameters have changed only
-  // if it was `apply` that failed.
+  // Errors:
+  //   InvalidArgument  the number of gradients or parameters is not that of the tensors, or the
+  //                    group has its optimizer on the servers
+  //   others           those of Group::Push, Group::WaitStep, and `apply`; parameters have changed
+  //                    only if `apply` failed
   absl::StatusOr<std::vector<Contributors>> Update(absl::Span<void* const> gradients,
                                                    absl::Duration timeout);
-  // The same, and this worker's gradients count by `weight` in averages.
+  // Makes one step in which this worker's gradients have weight `weight` in averages.
   absl::StatusOr<std::vector<Contributors>> Update(absl::Span<void* const> gradients, double weight,
                                                    absl::Duration timeout);
 
-  // This worker has no more data: follows the others' updates until all have
-  // ended, so that every worker ends with the same parameters. Returns how many
-  // updates there were. `timeout` is for each of them.
+  // Declares that this worker has no more data, and follows the others' updates until all workers
+  // have ended, so that all end with the same parameters. Returns the number of steps that it
+  // followed. `timeout` applies to each of them.
   absl::StatusOr<uint64_t> Finish(absl::Duration timeout);
 
  private:
-  // Memory for the reduced gradient of a tensor that this worker has none for.
+  // Returns memory for the reduced gradient of a tensor for which this worker has no gradient.
   void* Scratch(TensorId tensor);
   absl::StatusOr<std::vector<Contributors>> Complete(absl::Span<void* const> gradients,
                                                      absl::Duration timeout);

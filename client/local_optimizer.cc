@@ -16,7 +16,7 @@ absl::StatusOr<LocalOptimizer> LocalOptimizer::Create(const Optimizer& rule,
     if (tensor.dtype == DType::kF32 || tensor.dtype == DType::kF64) continue;
     return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\" is ",
                                                    ToString(tensor),
-                                                   ", and an optimizer takes f32 and f64"));
+                                                   ", but an optimizer supports only f32 and f64"));
   }
   return LocalOptimizer(rule, tensors);
 }
@@ -36,14 +36,14 @@ void LocalOptimizer::SetRateFactor(double factor) { current_ = WithRateFactor(ru
 absl::Status LocalOptimizer::Apply(TensorId tensor, absl::Span<const std::byte> gradient,
                                    absl::Span<std::byte> parameters) {
   if (ToNumber(tensor) >= tensors_.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", ToNumber(tensor), " of ", tensors_.size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", ToNumber(tensor), " is out of range; number of tensors: ", tensors_.size()));
   }
   const TensorSpec& spec = tensors_[ToNumber(tensor)];
   if (gradient.size() != spec.bytes() || parameters.size() != spec.bytes()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("gradient of ", gradient.size(), " and parameters of ", parameters.size(),
-                     " bytes for tensor \"", spec.name, "\", which has ", spec.bytes()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "gradient of ", gradient.size(), " bytes and parameters of ", parameters.size(),
+        " bytes for tensor \"", spec.name, "\", which has ", spec.bytes()));
   }
   State& state = states_[ToNumber(tensor)];
   std::vector<std::byte*> slots;

@@ -1,4 +1,4 @@
-// One of this project's optimizers, with its slots, on a worker.
+// One of this project's optimizers, with its slots, running on a worker.
 
 #ifndef SYNCGRADS_CLIENT_LOCAL_OPTIMIZER_H_
 #define SYNCGRADS_CLIENT_LOCAL_OPTIMIZER_H_
@@ -16,9 +16,9 @@
 
 namespace syncgrads {
 
-// Applies `rule` (common/optim has the formulas) to the tensors of a layout. Each
-// tensor has its own slots, which begin as zeros, and its own count of updates:
-// a step in which it had no gradient is none of its.
+// Applies `rule` (common/optim has the formulas) to the tensors of a layout. Each tensor has its
+// own slots, initially zeros, and its own count of updates; a step in which it has no gradient does
+// not count.
 //
 // Not thread-safe.
 class LocalOptimizer {
@@ -29,18 +29,18 @@ class LocalOptimizer {
   static absl::StatusOr<LocalOptimizer> Create(const Optimizer& rule,
                                                absl::Span<const TensorSpec> tensors);
 
-  // From now on the learning rate is the rule's times `factor`, which is finite and
-  // not negative.
+  // Multiplies the rule's learning rate by `factor` from now on. `factor` is finite and not
+  // negative.
   void SetRateFactor(double factor);
 
-  // Both as long as the tensor. InvalidArgument for any other length, and for an
-  // unknown tensor.
+  // Updates the tensor's `parameters` with its `gradient`. InvalidArgument if the tensor is
+  // unknown, or if one of the two is not as long as the tensor.
   absl::Status Apply(TensorId tensor, absl::Span<const std::byte> gradient,
                      absl::Span<std::byte> parameters);
 
-  // Slot `slot` (0..SlotCount-1) of a tensor, to be saved or broadcast.
+  // Slot `slot` (0 to slots() - 1) of a tensor, to be saved, broadcast, or restored.
   absl::Span<std::byte> slot(TensorId tensor, int slot);
-  // SlotCount of the rule.
+  // The number of slots of the rule.
   int slots() const;
   uint64_t updates(TensorId tensor) const { return states_[ToNumber(tensor)].updates; }
   void set_updates(TensorId tensor, uint64_t updates) {
@@ -56,7 +56,7 @@ class LocalOptimizer {
   LocalOptimizer(const Optimizer& rule, absl::Span<const TensorSpec> tensors);
 
   Optimizer rule_;
-  Optimizer current_;  // with the learning rate of now
+  Optimizer current_;  // `rule_` with the current learning rate
   std::vector<TensorSpec> tensors_;
   std::vector<State> states_;
 };

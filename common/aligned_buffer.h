@@ -1,4 +1,4 @@
-// Memory for numbers, aligned for every instruction set.
+// Aligned memory for arrays of numbers.
 
 #ifndef SYNCGRADS_COMMON_ALIGNED_BUFFER_H_
 #define SYNCGRADS_COMMON_ALIGNED_BUFFER_H_
@@ -12,7 +12,8 @@
 
 namespace syncgrads {
 
-// Moveable. Its contents are not initialised. Memory of its own is aligned.
+// An array of bytes that either owns its memory, which is then aligned to kAlignment for every
+// instruction set, or borrows it. New contents are not initialised. Moveable. Not thread-safe.
 class AlignedBuffer {
  public:
   static constexpr size_t kAlignment = 64;
@@ -20,13 +21,13 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   explicit AlignedBuffer(size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
-    // aligned_alloc wants a multiple of the alignment.
+    // std::aligned_alloc requires a size that is a multiple of the alignment.
     const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
     if (memory_ == nullptr) throw std::bad_alloc();
   }
 
-  // Memory of somebody else, which must outlive the buffer.
+  // Wraps `memory` without owning it. `memory` must outlive the buffer and keeps its own alignment.
   static AlignedBuffer Borrow(std::byte* memory, size_t bytes) {
     AlignedBuffer buffer;
     buffer.memory_ = {memory, Free{.borrowed = true}};

@@ -1,4 +1,7 @@
-// Where a part of the system reads the time, so that tests can set it.
+// The clock that every part of the system reads.
+//
+// Leases, deadlines and durations are measured on a monotonic clock, so a step of the system's
+// clock (NTP, a resumed VM) does not change them. Dates that people read come from absl::Now().
 
 #ifndef SYNCGRADS_COMMON_CLOCK_H_
 #define SYNCGRADS_COMMON_CLOCK_H_
@@ -8,14 +11,33 @@
 
 namespace syncgrads {
 
-// Thread-safe.
+// Returns the date of the first call in this process plus the time that CLOCK_MONOTONIC has counted
+// since then. Never goes back. Differs from absl::Now() by the amount by which the system's clock
+// has been stepped since the first call. Thread-safe.
+absl::Time MonotonicNow();
+
+// The interface of a clock, so that tests can set the time. Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
+  // Returns the current time. Like MonotonicNow(), it never goes back.
   virtual absl::Time Now() const = 0;
 
-  // The system's clock; lives for ever.
+  // Returns the clock that reads MonotonicNow(). It is never destroyed.
   static const Clock& Real();
+};
+
+// Adds the time from its construction to its destruction to a sum. `sum` must outlive it.
+class TimeAdded {
+ public:
+  explicit TimeAdded(absl::Duration& sum) : sum_(sum), begin_(MonotonicNow()) {}
+  ~TimeAdded() { sum_ += MonotonicNow() - begin_; }
+  TimeAdded(const TimeAdded&) = delete;
+  TimeAdded& operator=(const TimeAdded&) = delete;
+
+ private:
+  absl::Duration& sum_;
+  const absl::Time begin_;
 };
 
 }  // namespace syncgrads

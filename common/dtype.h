@@ -1,4 +1,4 @@
-// The types of a tensor's elements.
+// The dtypes: the types of a tensor's elements.
 
 #ifndef SYNCGRADS_COMMON_DTYPE_H_
 #define SYNCGRADS_COMMON_DTYPE_H_
@@ -10,7 +10,7 @@
 
 namespace syncgrads {
 
-// The values are those of syncgrads.v1.DType.
+// The enum values equal those of syncgrads.v1.DType.
 enum class DType : uint8_t {
   kF64 = 1,
   kF32 = 2,
@@ -23,7 +23,7 @@ enum class DType : uint8_t {
 inline constexpr DType kAllDTypes[] = {DType::kF64,  DType::kF32, DType::kF16,
                                        DType::kBF16, DType::kI64, DType::kI32};
 
-// Bytes per element.
+// Returns the number of bytes of one element; 0 if the dtype is unknown.
 constexpr size_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -39,7 +39,7 @@ constexpr size_t SizeOf(DType dtype) {
   return 0;
 }
 
-// "f64", "f32", "f16", "bf16", "i64" or "i32".
+// Returns "f64", "f32", "f16", "bf16", "i64" or "i32"; "unknown" for any other value.
 constexpr absl::string_view NameOf(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -60,7 +60,7 @@ constexpr absl::string_view NameOf(DType dtype) {
 
 constexpr bool IsInteger(DType dtype) { return dtype == DType::kI64 || dtype == DType::kI32; }
 
-// The dtype of a C++ type: float, double, int32_t or int64_t.
+// DTypeOf<T>::value is the dtype of the C++ type T: float, double, int32_t or int64_t.
 template <typename T>
 struct DTypeOf;
 template <>

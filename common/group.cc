@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/names.h"
 #include "common/optim/optimizer.h"
 #include "common/reduction_name.h"
 #include "common/status_macros.h"
@@ -25,13 +26,13 @@ absl::Status CheckRule(const GroupSpec& spec, const TensorSpec& tensor) {
     if (*reduction == Reduction::kAverage && IsInteger(tensor.dtype)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "tensor \"", tensor.name, "\" of group \"", spec.name, "\" is ", NameOf(tensor.dtype),
-          "; an average is only of floating-point numbers: use a sum, or another dtype"));
+          "; an average needs a floating-point dtype: use a sum or another dtype"));
     }
   } else if (std::holds_alternative<Optimizer>(spec.rule)) {
     if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF64) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor \"", tensor.name, "\" of group \"", spec.name, "\" is ",
-                       NameOf(tensor.dtype), "; an optimizer on the servers updates f32 and f64"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor \"", tensor.name, "\" of group \"", spec.name, "\" is ", NameOf(tensor.dtype),
+          "; an optimizer on the servers supports only f32 and f64"));
     }
   }
   return absl::OkStatus();
@@ -50,7 +51,7 @@ absl::Status CheckCompression(const GroupSpec& spec, const TensorSpec& tensor,
   }
   if (tensor.dtype != DType::kF32) {
     return absl::InvalidArgumentError(
-        absl::StrCat(what, " is of f32 only; the tensor is ", NameOf(tensor.dtype)));
+        absl::StrCat(what, " needs dtype f32; the tensor is ", NameOf(tensor.dtype)));
   }
   const auto* reduction = std::get_if<Reduction>(&spec.rule);
   const bool adds =
@@ -63,11 +64,11 @@ absl::Status CheckCompression(const GroupSpec& spec, const TensorSpec& tensor,
   if (!adds && !compression.result.is_raw()) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, ", where the rule is ", ToString(spec.rule),
-                     ": its results are parameters, which are sent as they are"));
+                     ": its results are parameters, which cannot be compressed"));
   }
   if (std::holds_alternative<First>(spec.policy)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(what, ": a group with the policy first is not compressed"));
+        absl::StrCat(what, ": a group with the policy first cannot be compressed"));
   }
   return absl::OkStatus();
 }
@@ -76,7 +77,7 @@ absl::Status CheckPolicy(const GroupSpec& spec) {
   if (std::holds_alternative<First>(spec.policy) && !(spec.rule == UpdateRule(Reduction::kSum))) {
     return absl::InvalidArgumentError(
         absl::StrCat("group \"", spec.name, "\" has the policy first and the rule ",
-                     ToString(spec.rule), "; what one worker contributes is its own sum"));
+                     ToString(spec.rule), "; the policy first needs the rule sum"));
   }
   const absl::Status valid = Validate(spec.policy);
   if (!valid.ok()) {
@@ -86,14 +87,14 @@ absl::Status CheckPolicy(const GroupSpec& spec) {
       !std::holds_alternative<Optimizer>(spec.rule)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "group \"", spec.name, "\" has the policy ", ToString(spec.policy), " and the rule ",
-        ToString(spec.rule), "; it needs an optimizer on the servers"));
+        ToString(spec.rule), "; this policy needs an optimizer on the servers"));
   }
   const bool leaves_behind =
       std::holds_alternative<Quorum>(spec.policy) || std::holds_alternative<Staleness>(spec.policy);
   if (leaves_behind && spec.one_epoch) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "group \"", spec.name, "\" has the policy ", ToString(spec.policy),
-        " and contributions of one epoch; its steps do not wait for all of an epoch's members"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("group \"", spec.name, "\" has the policy ", ToString(spec.policy),
+                     " and one_epoch; its steps do not wait for all members of an epoch"));
   }
   return absl::OkStatus();
 }
@@ -106,23 +107,24 @@ absl::Status CheckNorms(const GroupSpec& spec) {
         absl::StrCat(group, " has clip_norm ", spec.clip_norm, ", must be 0 or a positive number"));
   }
   if (!std::holds_alternative<Optimizer>(spec.rule)) {
-    return absl::InvalidArgumentError(absl::StrCat(group, " has clip_norm ", spec.clip_norm,
-                                                   " and the rule ", ToString(spec.rule),
-                                                   "; who applies the optimizer clips"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(group, " has clip_norm ", spec.clip_norm, " and the rule ",
+                     ToString(spec.rule), "; clip_norm needs an optimizer on the servers"));
   }
   const std::string what = spec.clip_norm > 0 ? absl::StrCat("clip_norm ", spec.clip_norm)
                                               : absl::StrCat("the rule ", ToString(spec.rule));
   if (std::holds_alternative<Staleness>(spec.policy)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(group, " has the policy ", syncgrads::ToString(spec.policy), " and ", what,
-                     ", which needs norms of a whole step; chunks do not make steps together"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        group, " has the policy ", syncgrads::ToString(spec.policy), " and ", what,
+        ", which needs norms of a whole step; with this policy, each chunk is updated separately"));
   }
-  // A worker that has to make a part of its contribution again waits for what becomes of
-  // the others, and these would wait for it.
+  // Both together would be a deadlock. A worker whose contribution to one chunk is refused waits
+  // for the results of its other chunks before it makes that contribution again, and these results
+  // would wait for norms that need it.
   if (spec.one_epoch) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(group, " has contributions of one epoch and ", what,
-                     ", which needs norms of a whole step; chunks close without each other"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        group, " has one_epoch and ", what,
+        ", which needs norms of a whole step; with one_epoch, each chunk is closed separately"));
   }
   return absl::OkStatus();
 }
@@ -158,16 +160,19 @@ bool TakesNonFinite(const GroupSpec& spec) {
 
 absl::Status Validate(const GroupSpec& spec) {
   if (spec.name.empty()) return absl::InvalidArgumentError("a group has an empty name");
-  SYNCGRADS_RETURN_IF_ERROR(LayoutOf(spec).status());
+  SYNCGRADS_RETURN_IF_ERROR(CheckName("the name of a group", spec.name));
+  SYNCGRADS_RETURN_IF_ERROR(CheckTensors(spec.tensors));
   for (size_t t = 0; t < spec.tensors.size(); ++t) {
     SYNCGRADS_RETURN_IF_ERROR(CheckRule(spec, spec.tensors[t]));
-    if (spec.compression.empty()) continue;
+    if (t >= spec.compression.size()) continue;
     SYNCGRADS_RETURN_IF_ERROR(CheckCompression(spec, spec.tensors[t], spec.compression[t]));
   }
   SYNCGRADS_RETURN_IF_ERROR(CheckPolicy(spec));
   SYNCGRADS_RETURN_IF_ERROR(CheckNorms(spec));
-  if (const auto* optimizer = std::get_if<Optimizer>(&spec.rule)) return Validate(*optimizer);
-  return absl::OkStatus();
+  if (const auto* optimizer = std::get_if<Optimizer>(&spec.rule)) {
+    SYNCGRADS_RETURN_IF_ERROR(Validate(*optimizer));
+  }
+  return Layout::CheckChunks(spec.tensors, spec.chunk_bytes, spec.compression);
 }
 
 absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,

@@ -1,4 +1,4 @@
-// A group's description, and the plan that every member and server follows.
+// The description of a group, and the plan that every member and server follows.
 
 #ifndef SYNCGRADS_COMMON_GROUP_H_
 #define SYNCGRADS_COMMON_GROUP_H_
@@ -19,63 +19,82 @@
 
 namespace syncgrads {
 
-// What becomes of a contribution that is no good.
+// What the servers do with a contribution that has a NaN or an infinity.
 enum class OnBad {
-  kReject = 1,  // its sender gets an error, and the round goes on without it
-  kSkip = 2,    // it counts as a skip
-  kAllow = 3,   // it counts like any other
+  kReject = 1,  // refuse it: its sender gets an error, and the round goes on without it
+  kSkip = 2,    // count it as a skip
+  kAllow = 3,   // count it like any other contribution
 };
 absl::string_view NameOf(OnBad on_bad);
 
-// A named set of tensors with an update rule and a round counter of its own.
+// A named set of tensors with an update rule, a policy and a round counter of its own.
 struct GroupSpec {
   std::string name;
   std::vector<TensorSpec> tensors;
   UpdateRule rule = Reduction::kAverage;
-  // 0: whatever the others ask for; if nobody does, the coordinator chooses.
+  // 0 agrees with any size that another member registers. If every member registers 0, the
+  // coordinator chooses the size.
   uint32_t chunk_bytes = 0;
-  // Contributions made in another epoch than their round's are refused: for those
-  // that depend on who is a member.
+  // If true, a contribution that was made in another epoch than its round's is refused with Aborted
+  // and has to be made again. For values that depend on the list of members.
   bool one_epoch = false;
   Policy policy = Sync{};
-  // One for each tensor, or none: what is sent of it is encoded.
+  // One entry for each tensor, or empty for no compression.
   std::vector<Compression> compression;
-  // What becomes of a contribution with a NaN or an infinity: of the whole chunk's,
-  // or, by kSkip, of the spans that have one. Of averages and optimizers; other
-  // groups take any number.
+  // Averages and optimizers only: what happens to a contribution with a NaN or an infinity. kReject
+  // refuses the whole contribution to the chunk. kSkip skips only the spans that have such a
+  // number. Groups with other rules accept any number.
   OnBad non_finite = OnBad::kReject;
-  // With an optimizer: if the norm of the averaged gradient, of all tensors together, is
-  // more than this, it is scaled down to it. 0: never.
+  // Optimizers only: if the norm of the averaged gradient, over all tensors together, is larger
+  // than this, the gradient is scaled down to this norm. 0 means no clipping.
   double clip_norm = 0;
 };
 
-// Whether no chunk of the group can be updated before norms of the whole step are known:
-// for clipping, or since its optimizer needs norms of whole tensors.
+// Returns whether an update needs norms of the whole step, so that no chunk can be updated before
+// every chunk's contributions are complete. True for clipping, and for an optimizer that needs
+// norms of whole tensors.
 bool NeedsNorms(const GroupSpec& spec);
 
-// The layout of the group's tensors. Errors: as Layout::Create.
+// Returns the layout of the group's tensors.
+//
+// Errors:
+//   InvalidArgument  Layout::Create refuses the tensors, the chunk size or the compression
 absl::StatusOr<Layout> LayoutOf(const GroupSpec& spec);
 
-// Whether a contribution that is not finite counts like any other.
+// Returns whether contributions with a NaN or an infinity count like any others: with
+// OnBad::kAllow, and in groups whose rule is neither an average nor an optimizer.
 bool TakesNonFinite(const GroupSpec& spec);
 
-// InvalidArgument, naming the thing and its value, if the group cannot be
-// served: an empty name, tensors that Layout::Create refuses, an average of
-// integers, an optimizer over anything but f32 and f64 or with hyperparameters
-// out of range, compression of anything but f32, or of results that are no averages
-// or sums, norms where rounds do not close as one.
+// Checks that the servers can serve the group.
+//
+// Errors (the message names the field and its value):
+//   InvalidArgument  the group's name is empty, longer than kMaxNameBytes or not printable;
+//                    Layout::Create refuses the tensors, the chunk size or the compression;
+//                    an average of integers;
+//                    an optimizer with a dtype other than f32 and f64, or with hyperparameters
+//                    out of range;
+//                    compression of a dtype other than f32, with a rule other than average, sum
+//                    or an optimizer, with the policy First, or of an optimizer's results;
+//                    a policy out of range, First without a sum, Staleness without an optimizer,
+//                    or Quorum or Staleness with one_epoch;
+//                    clip_norm negative, not finite, or without an optimizer;
+//                    norms of the whole step (see NeedsNorms) with Staleness or one_epoch
 absl::Status Validate(const GroupSpec& spec);
 
-// InvalidArgument, naming the first difference and both values, unless the two
-// describe the same group. `theirs_owner` is who registered `theirs`.
+// Checks that two descriptions are of the same group. `theirs_owner` is the name of the worker that
+// registered `theirs`.
+//
+// Errors:
+//   InvalidArgument  they differ; the message names the first difference and both values
 absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
                             const std::string& theirs_owner);
 
-// The first round that members push: 0 where an optimizer on the servers needs
-// parameters first, else 1.
+// Returns the first round that members push: round 0, which sets the parameters, if an optimizer
+// runs on the servers; otherwise round 1.
 Round FirstRound(const UpdateRule& rule);
 
-// A registered group. Immutable.
+// A registered group: its description, its layout, and the server of each chunk. Immutable once
+// created, so it is safe to share between threads.
 struct GroupPlan {
   GroupId id;
   GroupSpec spec;
@@ -84,8 +103,9 @@ struct GroupPlan {
   std::vector<ServerIndex> servers;
 };
 
-// Gives each chunk to the server that has the fewest bytes so far, the first of
-// equals. `bytes` holds what each server has already, and is added to.
+// Assigns each chunk to the server with the fewest bytes so far; among equals, to the first.
+// `bytes` has the number of bytes already on each server, must not be empty, and is increased by
+// the chunks that are placed.
 std::vector<ServerIndex> PlaceChunks(const Layout& layout, std::vector<uint64_t>& bytes);
 
 }  // namespace syncgrads

@@ -1,5 +1,5 @@
-// Strong types for the numbers that name things. Two ids of different kinds
-// cannot be mixed up, and none can be used in arithmetic by accident.
+// Strong types for ids. The compiler rejects an id of one kind in place of another, and arithmetic
+// on an id by accident.
 
 #ifndef SYNCGRADS_COMMON_IDS_H_
 #define SYNCGRADS_COMMON_IDS_H_
@@ -9,9 +9,10 @@
 
 namespace syncgrads {
 
-// A member's number within its job, never used twice; its name outlives it.
+// A member's number within its job. It is never used twice: a worker that is admitted again under
+// its old name gets a new number.
 enum class MemberId : uint32_t {};
-// Drawn anew by a worker each time it starts.
+// A random number that a worker draws each time it starts.
 enum class Incarnation : uint64_t {};
 // A group's number within its job, in order of registration.
 enum class GroupId : uint32_t {};
@@ -26,14 +27,12 @@ enum class ServerIndex : uint32_t {};
 enum class Round : uint64_t {};
 // A position in one epoch's list of members.
 enum class Rank : uint32_t {};
-// Grows when a job's state is started afresh or set back; the first is 1.
+// A job's number that grows whenever its state is started afresh or set back. The first is 1.
 enum class Generation : uint64_t {};
 
 template <typename Id>
-  requires std::is_enum_v<Id>
-constexpr auto ToNumber(Id id) {
-  return static_cast<std::underlying_type_t<Id>>(id);
-}
+requires std::is_enum_v<Id>
+constexpr auto ToNumber(Id id) { return static_cast<std::underlying_type_t<Id>>(id); }
 
 constexpr Round Next(Round round) { return Round{ToNumber(round) + 1}; }
 constexpr Round Previous(Round round) { return Round{ToNumber(round) - 1}; }

@@ -1,10 +1,14 @@
 #include "common/layout.h"
 
 #include <algorithm>
+#include <tuple>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "common/names.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -14,9 +18,14 @@ constexpr uint64_t kMaxElements = uint64_t{1} << 48;
 
 absl::Status CheckTensor(const TensorSpec& tensor) {
   if (tensor.name.empty()) return absl::InvalidArgumentError("a tensor has an empty name");
+  SYNCGRADS_RETURN_IF_ERROR(CheckName("the name of a tensor", tensor.name, kMaxTensorNameBytes));
   if (SizeOf(tensor.dtype) == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "tensor \"", tensor.name, "\" has the unknown dtype ", static_cast<int>(tensor.dtype)));
+        "tensor \"", tensor.name, "\" has unknown dtype ", static_cast<int>(tensor.dtype)));
+  }
+  if (tensor.shape.size() > kMaxAxes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor \"", tensor.name, "\" has ", tensor.shape.size(), " axes; at most ", kMaxAxes));
   }
   uint64_t elements = 1;
   for (int64_t axis : tensor.shape) {
@@ -35,7 +44,7 @@ absl::Status CheckTensor(const TensorSpec& tensor) {
   return absl::OkStatus();
 }
 
-// Tensors that are laid end to end, in this order.
+// Tensors of one dtype and compression, which are laid end to end in this order.
 struct Section {
   DType dtype;
   Compression compression;
@@ -44,25 +53,24 @@ struct Section {
 
 std::vector<Section> SectionsOf(absl::Span<const TensorSpec> tensors,
                                 absl::Span<const Compression> compression) {
+  using Key = std::tuple<DType, Codec, double, Codec, double>;
+  absl::flat_hash_map<Key, size_t> positions;
   std::vector<Section> sections;
-  for (DType dtype : kAllDTypes) {
-    const size_t first = sections.size();
-    for (uint32_t t = 0; t < tensors.size(); ++t) {
-      if (tensors[t].dtype != dtype) continue;
-      const Compression wanted = compression.empty() ? Compression() : compression[t];
-      auto section =
-          std::find_if(sections.begin() + static_cast<ptrdiff_t>(first), sections.end(),
-                       [&](const Section& section) { return section.compression == wanted; });
-      if (section == sections.end()) {
-        section = sections.insert(sections.end(), {dtype, wanted, {}});
-      }
-      section->tensors.push_back(t);
-    }
+  for (uint32_t t = 0; t < tensors.size(); ++t) {
+    const Compression wanted = compression.empty() ? Compression() : compression[t];
+    const Key key = {tensors[t].dtype, wanted.push.codec, wanted.push.fraction, wanted.result.codec,
+                     wanted.result.fraction};
+    const auto [position, is_new] = positions.try_emplace(key, sections.size());
+    if (is_new) sections.push_back({tensors[t].dtype, wanted, {}});
+    sections[position->second].tensors.push_back(t);
   }
+  // Sections of one dtype stay in the order of their first tensors.
+  std::stable_sort(sections.begin(), sections.end(),
+                   [](const Section& a, const Section& b) { return a.dtype < b.dtype; });
   return sections;
 }
 
-// How many chunks the tensors will be cut into.
+// Returns the number of chunks that the tensors will be cut into.
 uint64_t CountChunks(absl::Span<const TensorSpec> tensors, absl::Span<const Section> sections,
                      uint32_t chunk_bytes) {
   uint64_t chunks = 0;
@@ -73,6 +81,54 @@ uint64_t CountChunks(absl::Span<const TensorSpec> tensors, absl::Span<const Sect
     chunks += (elements + capacity - 1) / capacity;
   }
   return chunks;
+}
+
+absl::Status CheckCompression(absl::Span<const TensorSpec> tensors,
+                              absl::Span<const Compression> compression) {
+  if (compression.empty()) return absl::OkStatus();
+  if (compression.size() != tensors.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a group has compressions for ",
+                                                   compression.size(), " tensors, but has ",
+                                                   tensors.size(), " tensors"));
+  }
+  // Each encoding is checked before tensors are compared by compression: a NaN fraction compares
+  // unequal to itself, so every tensor would get a section of its own.
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    for (const Encoding& encoding : {compression[t].push, compression[t].result}) {
+      const absl::Status valid = Validate(encoding);
+      if (valid.ok()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("the compression of tensor \"", tensors[t].name, "\": ", valid.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Returns the sections of tensors if they can be cut into chunks of `chunk_bytes`.
+absl::StatusOr<std::vector<Section>> Cut(absl::Span<const TensorSpec> tensors, uint32_t chunk_bytes,
+                                         absl::Span<const Compression> compression) {
+  if (chunk_bytes < 8 || chunk_bytes > kMaxChunkBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk_bytes is ", chunk_bytes, "; must be 8 to ", kMaxChunkBytes));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckCompression(tensors, compression));
+  uint64_t total = 0;
+  for (const TensorSpec& tensor : tensors) total += tensor.bytes();
+  if (total > kSmallGroupBytes && chunk_bytes < kMinChunkBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "chunk_bytes is ", chunk_bytes, " in a group of ", total, " bytes; must be at least ",
+        kMinChunkBytes, " above ", kSmallGroupBytes, " bytes"));
+  }
+  std::vector<Section> sections = SectionsOf(tensors, compression);
+  const uint64_t chunks = CountChunks(tensors, sections, chunk_bytes);
+  if (chunks <= kMaxChunks) return sections;
+  return absl::InvalidArgumentError(absl::StrCat("the group has ", chunks, " chunks of ",
+                                                 chunk_bytes, " bytes; at most ", kMaxChunks,
+                                                 ": use larger chunks, or several groups"));
+}
+
+uint32_t OrDefault(uint32_t chunk_bytes) {
+  return chunk_bytes == 0 ? kDefaultChunkBytes : chunk_bytes;
 }
 
 }  // namespace
@@ -94,21 +150,12 @@ size_t Chunk::SpanOf(TensorId tensor) const {
   return span != spans.end() && span->tensor == tensor ? span - spans.begin() : spans.size();
 }
 
-absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
-                                      absl::Span<const Compression> compression) {
-  if (chunk_bytes == 0) chunk_bytes = kDefaultChunkBytes;
-  if (chunk_bytes < 8 || chunk_bytes > kMaxChunkBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk_bytes is ", chunk_bytes, "; must be 8 to ", kMaxChunkBytes));
-  }
+absl::Status CheckTensors(absl::Span<const TensorSpec> tensors) {
   if (tensors.empty()) return absl::InvalidArgumentError("a group has no tensors");
-  if (!compression.empty() && compression.size() != tensors.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a group has the compression of ",
-                                                   compression.size(), " tensors, and ",
-                                                   tensors.size(), " tensors"));
-  }
-  absl::flat_hash_set<std::string> names;
+  absl::flat_hash_set<absl::string_view> names;
+  names.reserve(tensors.size());
   uint64_t total_elements = 0;
+  size_t text_bytes = 0;
   for (const TensorSpec& tensor : tensors) {
     SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
     if (!names.insert(tensor.name).second) {
@@ -120,24 +167,34 @@ absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, uint32_t 
       return absl::InvalidArgumentError(absl::StrCat(
           "the group has more than 2^48 elements, reached at tensor \"", tensor.name, "\""));
     }
+    text_bytes += tensor.name.size();
   }
+  if (text_bytes <= kMaxGroupTextBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the names of the group's ", tensors.size(), " tensors have ", text_bytes,
+                   " bytes in all, at most ", kMaxGroupTextBytes, " are allowed"));
+}
 
-  const std::vector<Section> sections = SectionsOf(tensors, compression);
-  if (const uint64_t chunks = CountChunks(tensors, sections, chunk_bytes); chunks > kMaxChunks) {
-    return absl::InvalidArgumentError(absl::StrCat("the group has ", chunks, " chunks of ",
-                                                   chunk_bytes, " bytes; at most ", kMaxChunks,
-                                                   ": use larger chunks, or several groups"));
-  }
+absl::Status Layout::CheckChunks(absl::Span<const TensorSpec> tensors, uint32_t chunk_bytes,
+                                 absl::Span<const Compression> compression) {
+  return Cut(tensors, OrDefault(chunk_bytes), compression).status();
+}
 
+absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
+                                      absl::Span<const Compression> compression) {
+  chunk_bytes = OrDefault(chunk_bytes);
+  SYNCGRADS_RETURN_IF_ERROR(CheckTensors(tensors));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Section> sections,
+                             Cut(tensors, chunk_bytes, compression));
   Layout layout;
   layout.tensors_ = std::move(tensors);
   layout.chunks_of_.resize(layout.tensors_.size());
-  uint64_t position = 0;  // among all elements of a dtype
+  uint64_t position = 0;  // of the next element, among all elements of its dtype
   for (size_t i = 0; i < sections.size(); ++i) {
     const Section& section = sections[i];
     if (i == 0 || sections[i - 1].dtype != section.dtype) position = 0;
     const uint64_t capacity = chunk_bytes / SizeOf(section.dtype);
-    bool open = false;  // the last chunk is of this section and has room
+    bool open = false;  // whether the last chunk belongs to this section and has room
     for (const uint32_t t : section.tensors) {
       layout.total_bytes_ += layout.tensors_[t].bytes();
       const uint64_t elements = layout.tensors_[t].elements();

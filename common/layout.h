@@ -1,13 +1,13 @@
-// Where a group's tensors lie in its flat address space, and how that space is
-// cut into chunks.
+// The layout: the position of a group's tensors in one flat address space, and the chunks into
+// which this space is cut.
 //
-// All tensors of one dtype are laid end to end in the order of registration,
-// for each dtype in the order of the DType enum; where they are compressed, within
-// a dtype for each compression in the order of its first tensor. A chunk is a range
-// of at most chunk_bytes of one dtype and compression; a span is the overlap of a tensor and a
-// chunk. Small tensors therefore share a chunk and large ones are split. The layout is a function
-// of the tensors, their compression and the chunk size alone, so every process works out the same
-// one.
+// All tensors of one dtype are laid end to end in the order of registration; the dtypes follow each
+// other in the order of the DType enum. If tensors are compressed, those of one dtype are laid out
+// by compression, in the order of each compression's first tensor. A chunk is a range of at most
+// chunk_bytes that has one dtype and one compression. A span is the overlap of a tensor and a
+// chunk. Small tensors therefore share a chunk, and large tensors are split. The layout depends
+// only on the tensors, their compression and the chunk size, so every process computes the same
+// layout.
 
 #ifndef SYNCGRADS_COMMON_LAYOUT_H_
 #define SYNCGRADS_COMMON_LAYOUT_H_
@@ -26,27 +26,32 @@ namespace syncgrads {
 
 inline constexpr uint32_t kDefaultChunkBytes = 1 << 20;
 inline constexpr uint32_t kMaxChunkBytes = 4 << 20;
-// Of one group: a bound on what a registration can cost a server before anything
-// has been pushed.
-inline constexpr uint64_t kMaxChunks = 1 << 20;
+// Minimum chunk size of a group that is larger than kSmallGroupBytes.
+inline constexpr uint32_t kMinChunkBytes = 4 << 10;
+inline constexpr uint64_t kSmallGroupBytes = 1 << 20;
+// Maximum number of chunks of one group. It bounds what a registration can cost a server before
+// anything has been pushed: a chunk costs some KiB in addition to its values.
+inline constexpr uint64_t kMaxChunks = 1 << 16;
+// Maximum number of axes of a tensor.
+inline constexpr size_t kMaxAxes = 64;
 
-// A named array. An empty shape is a scalar.
+// A named array. A scalar has an empty shape.
 struct TensorSpec {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
 
-  // The product of the shape; 1 for a scalar.
+  // Returns the product of the shape; 1 for a scalar.
   uint64_t elements() const;
   uint64_t bytes() const { return elements() * SizeOf(dtype); }
 
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// "f32[3,4]"
+// Returns the dtype and the shape, for example "f32[3,4]".
 std::string ToString(const TensorSpec& tensor);
 
-// A part of a tensor that lies in one chunk; all numbers count elements.
+// The part of one tensor that lies in one chunk. All numbers count elements.
 struct Span {
   TensorId tensor;
   uint64_t tensor_offset;
@@ -56,41 +61,60 @@ struct Span {
 
 struct Chunk {
   DType dtype;
-  // Among all elements of this dtype.
+  // Position of the chunk's first element among all elements of this dtype.
   uint64_t first_element;
   uint64_t elements;
-  // In the order of the layout, which is that of the tensors' ids; they cover the
-  // chunk without gaps. A tensor has one at most.
+  // The chunk's spans in layout order, which is the order of tensor ids. They cover the chunk
+  // without gaps. A tensor has at most one span in a chunk.
   std::vector<Span> spans;
-  // Of each of its tensors.
+  // The compression of each tensor in this chunk.
   Compression compression = {};
 
   uint64_t bytes() const { return elements * SizeOf(dtype); }
-  // The position of a tensor's span; the number of spans if it has none here.
+  // Returns the position of the tensor's span in `spans`; spans.size() if the tensor has no span
+  // here.
   size_t SpanOf(TensorId tensor) const;
 };
 
-// Immutable once created; safe to share between threads.
+// Checks the tensors of a group, whatever the chunk size.
+//
+// Errors:
+//   InvalidArgument  no tensors; an empty, repeated, too long or unprintable name (see
+//                    common/names.h); names of more than kMaxGroupTextBytes in all; an
+//                    unknown dtype; more axes than kMaxAxes, or one that is not positive;
+//                    more elements than 2^48 in all
+absl::Status CheckTensors(absl::Span<const TensorSpec> tensors);
+
+// A group's tensors, chunks and spans. Immutable once created; safe to share between threads.
 class Layout {
  public:
-  // `chunk_bytes` 0 stands for kDefaultChunkBytes. `compression` has one for each
-  // tensor, or none.
+  // Creates the layout. If `chunk_bytes` is 0, kDefaultChunkBytes is used. `compression` has one
+  // entry for each tensor, or is empty.
+  //
+  // The time is near-linear in the number of tensors and chunks.
   //
   // Errors:
-  //   InvalidArgument  no tensors, an empty or repeated name, an unknown dtype,
-  //                    an axis that is not positive, more elements than 2^48,
-  //                    chunk_bytes below 8 or above kMaxChunkBytes, more
-  //                    chunks than kMaxChunks, or compression of another number
-  //                    of tensors
+  //   InvalidArgument  CheckTensors refuses the tensors; chunk_bytes is below 8, below
+  //                    kMinChunkBytes for a group larger than kSmallGroupBytes, or above
+  //                    kMaxChunkBytes; there are more chunks than kMaxChunks; Validate refuses
+  //                    a compression; or `compression` has another size than `tensors`
   static absl::StatusOr<Layout> Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
                                        absl::Span<const Compression> compression = {});
+
+  // Checks what Create checks, except for the tensors, without creating a layout. `tensors` have
+  // passed CheckTensors.
+  //
+  // Errors:
+  //   InvalidArgument  Create would refuse `chunk_bytes` or `compression`
+  static absl::Status CheckChunks(absl::Span<const TensorSpec> tensors, uint32_t chunk_bytes,
+                                  absl::Span<const Compression> compression = {});
 
   absl::Span<const TensorSpec> tensors() const { return tensors_; }
   const TensorSpec& tensor(TensorId id) const { return tensors_[ToNumber(id)]; }
   absl::Span<const Chunk> chunks() const { return chunks_; }
   const Chunk& chunk(ChunkId id) const { return chunks_[ToNumber(id)]; }
 
-  // The chunks that a tensor has spans in: consecutive numbers.
+  // The chunks in which a tensor has spans. Their numbers are consecutive.
   struct ChunkRange {
     uint32_t first;
     uint32_t count;

@@ -1,4 +1,4 @@
-// Who takes part in a job, as plain data.
+// The members of a job and its epochs, as plain data.
 
 #ifndef SYNCGRADS_COMMON_MEMBERSHIP_H_
 #define SYNCGRADS_COMMON_MEMBERSHIP_H_
@@ -28,8 +28,8 @@ struct GroupRound {
   friend bool operator==(const GroupRound&, const GroupRound&) = default;
 };
 
-// How newcomers are brought up to date: the donor gives its state, as it is before
-// the newcomers' first rounds.
+// How newcomers get the job's state: the donor sends its state as it is before the newcomers' first
+// rounds, which are in `rounds`.
 struct Handover {
   MemberId donor{};
   std::vector<MemberId> to;
@@ -38,27 +38,29 @@ struct Handover {
   friend bool operator==(const Handover&, const Handover&) = default;
 };
 
-// The membership from each group's first round on.
+// An epoch: the list of members that is valid from a given first round of each group on.
 struct Epoch {
   uint64_t number = 0;          // counts from 1
   std::vector<Member> members;  // members[r] has rank r
-  // Groups that are not listed begin in the epoch that is then the newest.
+  // The first round of this epoch for each group that existed when it began. A group that is
+  // registered later begins in the epoch that is the newest at that time.
   std::vector<GroupRound> first_rounds;
-  // While there are newcomers who are not up to date.
+  // Set while there are newcomers that do not have the job's state yet.
   std::optional<Handover> handover;
 
-  // Nothing if it is none.
+  // Returns the member's rank; nullopt if it is not a member of this epoch.
   std::optional<uint32_t> RankOf(MemberId id) const;
   bool Has(MemberId id) const { return RankOf(id).has_value(); }
   friend bool operator==(const Epoch&, const Epoch&) = default;
 };
 
-// The round listed for a group, if it is.
+// Returns the round that `rounds` lists for `group`; nullopt if it lists none.
 std::optional<Round> FindRound(const std::vector<GroupRound>& rounds, GroupId group);
 
-// The one of `epochs`, in their order, that a round belongs to; null if there is
-// none. A group that an epoch does not list came into being in it, or in the
-// first.
+// Returns the epoch that `round` of `group` belongs to; null if there is none. `epochs` are in the
+// order of their numbers. The newest epoch whose first round of the group is not after `round` is
+// returned. An epoch that does not list the group began before the group was registered, so every
+// round of the group that no newer epoch has belongs to it.
 const Epoch* FindEpoch(const std::vector<Epoch>& epochs, GroupId group, Round round);
 
 }  // namespace syncgrads

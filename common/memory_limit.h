@@ -1,4 +1,4 @@
-// How much memory this process may still take.
+// The amount of memory that this process may still allocate.
 
 #ifndef SYNCGRADS_COMMON_MEMORY_LIMIT_H_
 #define SYNCGRADS_COMMON_MEMORY_LIMIT_H_
@@ -6,14 +6,22 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/statusor.h"
+
 namespace syncgrads {
 
-// In bytes: what the machine has available, or what is left below the limit of
-// this process's control group, whichever is less. Shared memory that is taken
-// beyond it is no error but the end of some process.
+// Returns the available memory in bytes: the minimum of the machine's available memory and of what
+// the memory limits of this process's control group, and of all groups above it, leave. Pages of
+// files that the kernel frees first (inactive_file) count as unused. Allocating shared memory
+// beyond that returns no error; instead the kernel kills a process.
 //
-// `root` is "" but in tests. What cannot be read is no limit.
-uint64_t AvailableMemory(const std::string& root = "");
+// A file that does not exist or that this process may not read counts as no limit. `root` is a
+// prefix of all paths, which only tests set.
+//
+// Errors:
+//   Unavailable  a file could not be opened or read because descriptors or memory ran out, so the
+//                available memory is unknown; the message names the file
+absl::StatusOr<uint64_t> AvailableMemory(const std::string& root = "");
 
 }  // namespace syncgrads
 

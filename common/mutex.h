@@ -1,18 +1,19 @@
-// std::mutex and std::condition_variable with clang's thread-safety
-// annotations.
+// Wraps std::mutex and std::condition_variable with clang's thread-safety annotations.
 //
-// absl::Mutex is not used because the system's prebuilt Abseil hides it from
-// the thread sanitizer, which then reports races on correct code.
+// absl::Mutex is not used because the system's prebuilt Abseil hides it from the thread sanitizer,
+// which then reports races on correct code.
 
 #ifndef SYNCGRADS_COMMON_MUTEX_H_
 #define SYNCGRADS_COMMON_MUTEX_H_
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 
 namespace syncgrads {
 
@@ -45,24 +46,26 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 
 class CondVar;
 
-// What waits in place of a thread that stands for many: a simulation runs all of
-// its processes on one thread, where none may block.
+// Replaces the blocking waits of CondVar in simulations. A simulation runs all of its processes on
+// one thread, so this thread must not block.
 class Waits {
  public:
   virtual ~Waits() = default;
-  // As CondVar::WaitUntil: releases `mutex`, and has it again at the end.
+  // Releases `mutex`, waits for a notification of `condition` or for `deadline`, and takes `mutex`
+  // again. Returns false if the deadline passed first.
   virtual bool WaitUntil(const CondVar& condition, Mutex& mutex, absl::Time deadline) = 0;
   virtual void NotifyAll(const CondVar& condition) = 0;
 
-  // Of this thread; null, as it is unless a simulation has set it: the thread
-  // waits itself. It has to be set for all that share a CondVar or for none.
+  // The replacement for waits on this thread. It is null except in simulations; if it is null, the
+  // thread blocks. Either all threads that share a CondVar have it set, or none.
   static inline thread_local Waits* of_this_thread = nullptr;
 };
 
 class CondVar {
  public:
-  // Releases `mutex`, waits for a notification or `deadline`, and takes it
-  // again. Returns false if the deadline passed first. May wake for no reason.
+  // Releases `mutex`, waits for a notification or until MonotonicNow() has reached `deadline`, and
+  // takes `mutex` again. Returns false if the deadline passed first. May wake up spuriously, so
+  // callers check their condition in a loop.
   bool WaitUntil(Mutex& mutex, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (Waits::of_this_thread != nullptr) {
       return Waits::of_this_thread->WaitUntil(*this, mutex, deadline);
@@ -72,15 +75,15 @@ class CondVar {
     if (deadline == absl::InfiniteFuture()) {
       condition_.wait(lock);
     } else {
-      notified = condition_.wait_until(lock, absl::ToChronoTime(deadline)) ==
-                 std::cv_status::no_timeout;
+      notified = condition_.wait_until(lock, SteadyTime(deadline)) == std::cv_status::no_timeout ||
+                 MonotonicNow() < deadline;
     }
     lock.release();
     return notified;
   }
 
   void NotifyOne() {
-    // One more than asked for is no harm.
+    // Waking more threads than requested is harmless, because every wait may wake up spuriously.
     if (Waits::of_this_thread != nullptr) return Waits::of_this_thread->NotifyAll(*this);
     condition_.notify_one();
   }
@@ -90,6 +93,14 @@ class CondVar {
   }
 
  private:
+  // The result is at most one day away, because std::chrono durations overflow. The wait may then
+  // end early.
+  static std::chrono::steady_clock::time_point SteadyTime(absl::Time deadline) {
+    const absl::Duration left =
+        std::clamp(deadline - MonotonicNow(), absl::ZeroDuration(), absl::Hours(24));
+    return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(left);
+  }
+
   std::condition_variable condition_;
 };
 

@@ -5,7 +5,7 @@
 namespace syncgrads {
 namespace {
 
-// Each is memory for a whole result.
+// Maximum of Quorum::kept. Each kept result takes the memory of a whole result.
 constexpr uint32_t kMostKept = 1024;
 
 constexpr absl::Duration kLongestGrace = absl::Hours(1);

@@ -1,6 +1,7 @@
 #include "common/process_setup.h"
 
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <limits>
 
@@ -9,10 +10,20 @@
 namespace syncgrads {
 
 void SetUpProcess() {
-  // glibc takes no higher threshold than this; without one it adapts from 128 KiB.
+  // 32 MiB is glibc's maximum for this threshold. Without a fixed threshold, glibc adapts it,
+  // starting at 128 KiB.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+}
+
+void GiveBackFreedMemory() { malloc_trim(0); }
+
+void RaiseDescriptorLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace syncgrads

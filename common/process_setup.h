@@ -1,19 +1,27 @@
-// For the main functions of our programs; a library does not decide this for its
-// host.
+// Settings of the process, for the main functions of our programs. A library must not make these
+// decisions for its host program.
 
 #ifndef SYNCGRADS_COMMON_PROCESS_SETUP_H_
 #define SYNCGRADS_COMMON_PROCESS_SETUP_H_
 
 namespace syncgrads {
 
-// What every program of ours wants of the libraries under it (docs/performance.md has
-// what each gains). Call it before the first thread starts.
+// Makes the settings that all of our programs use (docs/performance.md has the gain of each). Must
+// be called before the first thread starts.
 //
-// - Freed memory stays with the process. By default glibc gives big buffers back to the
-//   kernel at once and takes them again for the next message, page fault by page fault.
-// - Abseil's locks, which gRPC takes for every message, are not searched for deadlocks.
-//   They are by default where Abseil was compiled with assertions, as Debian's is.
+//   - Freed memory stays with the process. By default, glibc returns large buffers to the kernel at
+//     once, and each new message takes page faults for its buffer again.
+//   - Abseil's deadlock detection is turned off. gRPC takes Abseil's locks for every message. The
+//     detection is on by default if Abseil was compiled with assertions, as in Debian.
 void SetUpProcess();
+
+// Returns the freed memory that the process has kept to the kernel. It takes milliseconds, and
+// later allocations take page faults, so it is called after a job, not during one. Thread-safe.
+void GiveBackFreedMemory();
+
+// Raises the limit of open file descriptors to the hard limit. For servers: many systems have a
+// default of 1024, which connections use up quickly. If this fails, the limit stays as it is.
+void RaiseDescriptorLimit();
 
 }  // namespace syncgrads
 

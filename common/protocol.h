@@ -7,7 +7,7 @@
 
 namespace syncgrads {
 
-// Checked at admission; grows when a message changes its meaning.
+// The version is checked at admission. It is increased when the meaning of a message changes.
 inline constexpr uint32_t kProtocolVersion = 1;
 
 }  // namespace syncgrads

@@ -1,4 +1,4 @@
-// What a reduction is called, in messages and in the names of collectives' groups.
+// The name of a reduction, for messages and for the names of collective groups.
 
 #ifndef SYNCGRADS_COMMON_REDUCTION_NAME_H_
 #define SYNCGRADS_COMMON_REDUCTION_NAME_H_
@@ -8,7 +8,7 @@
 
 namespace syncgrads {
 
-// "average", "sum", "min", "max" or "product".
+// Returns "average", "sum", "min", "max" or "product"; "unknown" for any other value.
 constexpr absl::string_view NameOf(Reduction reduction) {
   switch (reduction) {
     case Reduction::kAverage:

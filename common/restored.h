@@ -1,6 +1,5 @@
-// A chunk's parameters together with what an optimizer keeps of them, as one payload:
-// the parameters, each slot, and for each span how often it has been updated, in 8
-// bytes, little-endian.
+// The payload that restores a chunk's parameters and optimizer state: the parameters, then each
+// slot, then for each span the number of its updates in 8 bytes, little-endian.
 
 #ifndef SYNCGRADS_COMMON_RESTORED_H_
 #define SYNCGRADS_COMMON_RESTORED_H_
@@ -14,6 +13,7 @@
 
 namespace syncgrads {
 
+// Returns the number of bytes of such a payload.
 inline size_t RestoredBytes(const Chunk& chunk, const Optimizer& optimizer) {
   return chunk.bytes() * (1 + static_cast<size_t>(SlotCount(optimizer))) +
          chunk.spans.size() * sizeof(uint64_t);

@@ -1,6 +1,5 @@
-// What closes a round, as plain data: a reduction, a gather, or an optimizer.
-// The arithmetic is in common/kernels (reductions) and common/optim
-// (optimizers).
+// The update rules, as plain data: a reduction, a gather, or an optimizer closes a round. The
+// arithmetic is in common/kernels (reductions) and common/optim (optimizers).
 
 #ifndef SYNCGRADS_COMMON_UPDATE_RULE_H_
 #define SYNCGRADS_COMMON_UPDATE_RULE_H_
@@ -11,17 +10,16 @@ namespace syncgrads {
 
 enum class Reduction { kAverage = 1, kSum = 2, kMin = 3, kMax = 4, kProduct = 5 };
 
-// The payloads of those who contributed, one after the other in rank order.
+// The result is the payloads of all contributors, one after the other in rank order.
 struct Gather {
   friend bool operator==(const Gather&, const Gather&) = default;
 };
 
-// Optimizers. g is the averaged gradient, x the parameter, t the number of
-// updates so far counting this one. Every optimizer's formula is given with
-// its implementation in common/optim.
+// Optimizers. In the comments below, g is the averaged gradient and x is the parameter. Each
+// optimizer's formula is in common/optim/update.h.
 struct Sgd {
   double learning_rate = 0.01;
-  double weight_decay = 0;  // g += weight_decay * x, before all else
+  double weight_decay = 0;  // added first: g += weight_decay * x
   friend bool operator==(const Sgd&, const Sgd&) = default;
 };
 struct Momentum {
@@ -66,10 +64,11 @@ struct Lion {
   double learning_rate = 0.0001;
   double beta1 = 0.9;
   double beta2 = 0.99;
-  double weight_decay = 0;  // decoupled, as AdamW's
+  double weight_decay = 0;  // decoupled: x -= learning_rate * weight_decay * x
   friend bool operator==(const Lion&, const Lion&) = default;
 };
-// The last two take as long a step for a tensor as the tensor itself is long.
+// Lamb and Lars scale the step of each tensor by the tensor's norm, so an update needs norms of
+// whole tensors.
 struct Lamb {
   double learning_rate = 0.001;
   double beta1 = 0.9;

@@ -1,87 +1,132 @@
 // ps-server: one of a job's gradient-sync servers.
 //
-// Exit codes: 0, stopped or (with --exit_when_done) done; 1, a flag is wrong;
-// 2, the coordinator will not have this server; 3, another server keeps its state in
-// the same directory; 4, with --exit_when_done: the coordinator has been out of reach
-// for longer than any worker waits; 128, the port is taken; 129, state cannot be kept.
+// Exit codes:
+//   0    stopped by a signal, or, with --exit_when_done, all jobs are done
+//   1    a flag is invalid, or the file "server" in the state directory is damaged
+//   2    the coordinator has rejected this server
+//   3    another server uses the same state directory
+//   4    with --exit_when_done: the coordinator has been unreachable for longer than any
+//        worker waits
+//   128  at start: the address, or that of --metrics, cannot be listened on (for example, the
+//        port is in use), or the state directory cannot be read or written
+//   129  there is no space for the state, or, later, the end of a job could not be stored
 
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/clock.h"
+#include "common/http/http_server.h"
+#include "common/log_level.h"
+#include "common/net/address.h"
 #include "common/process_setup.h"
+#include "common/renamed_flags.h"
+#include "common/rpc/build_info.h"
+#include "common/status_macros.h"
+#include "server/metrics/status_pages.h"
 #include "server/server.h"
+#include "server/service/queued_journal.h"
+#include "third_party/grpc/log.h"
 #include "third_party/grpc/pollers.h"
 
-ABSL_FLAG(uint16_t, port, 7000, "port to listen on; 0 picks one and prints it");
-ABSL_FLAG(std::string, bind, "0.0.0.0", "address to listen on");
-ABSL_FLAG(uint32_t, servers, 1, "on server 0: how many servers there are");
-ABSL_FLAG(uint32_t, index, 0, "position of this server; 0 coordinates");
-ABSL_FLAG(std::string, coordinator, "", "on servers from 1 on: host:port of server 0");
-ABSL_FLAG(std::string, advertise, "",
-          "host:port that workers reach this server at; by default the port, on the host that "
-          "this server is seen from");
-ABSL_FLAG(std::string, server_token, "", "what servers say to each other; the same on all");
+ABSL_FLAG(uint16_t, port, 7000, "port to listen on; 0 picks a free port and prints it");
+ABSL_FLAG(std::string, bind, "0.0.0.0", "address to listen on: a host without a port");
+ABSL_FLAG(uint32_t, servers, 1, "server 0 only: number of servers");
+ABSL_FLAG(uint32_t, index, 0, "index of this server; server 0 is the coordinator");
+ABSL_FLAG(std::string, coordinator, "",
+          "HOST:PORT of server 0; servers 1 and up need it; server 0 accepts its own --advertise");
+ABSL_FLAG(
+    std::string, advertise, "",
+    "HOST or HOST:PORT at which workers reach this server; default port: the one that it listens "
+    "on; default host: the one from which it connects to server 0 (server 0: the host that "
+    "workers join)");
+ABSL_FLAG(std::string, server_token, "", "shared secret of the servers; must be the same on all");
 ABSL_FLAG(uint32_t, pollers, 0,
-          "threads that poll the network, of as many as half the processors; 0: one for each four "
-          "processors, and all of them when payloads come over the network");
-ABSL_FLAG(absl::Duration, heartbeat, absl::Seconds(2), "how often workers show that they live");
-ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "a worker not heard of for so long is dropped");
-ABSL_FLAG(absl::Duration, join_timeout, absl::Minutes(1),
-          "A worker that joins a running job and has not been brought up to date for so long is "
-          "dropped.");
+          "threads that poll the network, at most half as many as processors; 0: one per four "
+          "processors, and the maximum once payloads arrive over the network");
+ABSL_FLAG(absl::Duration, heartbeat_interval, absl::Seconds(2),
+          "interval of the workers' heartbeats");
+ABSL_FLAG(absl::Duration, lease, absl::Seconds(30),
+          "drop a worker this long after its last heartbeat");
+ABSL_FLAG(
+    absl::Duration, join_timeout, absl::Minutes(1),
+    "drop a worker that joins a running job if it has not received the job's state within this "
+    "time");
 ABSL_FLAG(absl::Duration, stream_grace, absl::Seconds(5),
-          "a worker whose stream broke is dropped after so long");
+          "drop a worker this long after its stream broke, unless it reconnects");
+ABSL_FLAG(
+    absl::Duration, abandoned_job_ttl, absl::Minutes(10),
+    "how long a job without a heartbeat from any worker keeps its state, so that workers that "
+    "return can continue; inf: until a worker returns");
 ABSL_FLAG(absl::Duration, stall_warning, absl::Seconds(10),
-          "a round that waits for so long is reported, with whom it waits for");
-ABSL_FLAG(bool, shared_memory, true, "take payloads of workers on this host from shared memory");
-ABSL_FLAG(bool, unix_socket, true, "take streams of workers on this host from a unix socket");
-ABSL_FLAG(std::string, congestion_control, "",
-          "TCP congestion control of what this server sends; by default the kernel's");
-ABSL_FLAG(int, closing_threads, 0, "threads that reduce large chunks; 0: one for each processor");
-ABSL_FLAG(std::string, state, "",
-          "directory in which state is kept over a crash, one for each server; \"none\": it is not "
-          "kept; by default one in memory, /dev/shm/syncgrads-UID/..., that a server with the "
-          "same arguments finds again");
+          "log a warning with the missing workers when a round has been open for this long");
+ABSL_FLAG(bool, shared_memory, true, "accept payloads from workers on this host in shared memory");
+ABSL_FLAG(bool, unix_socket, true, "accept streams from workers on this host on a unix socket");
+ABSL_FLAG(
+    std::string, congestion_control, "",
+    "TCP congestion control algorithm for data that this server sends; default: the kernel's");
+ABSL_FLAG(uint32_t, max_groups, 1024,
+          "server 0 only: maximum number of groups per job; each name of a collective is a group");
+ABSL_FLAG(uint64_t, max_chunks, 262144,
+          "server 0 only: maximum number of chunks of all groups of a job together");
+ABSL_FLAG(absl::Duration, hello_timeout, absl::Seconds(10),
+          "end a stream if its first message has not arrived within this time");
+ABSL_FLAG(
+    uint32_t, max_connections, 10000,
+    "maximum number of open connections; never more than three quarters of the process's limit "
+    "of file descriptors");
+ABSL_FLAG(uint32_t, max_connections_per_peer, 2000,
+          "maximum number of open TCP connections from one IPv4 address or one IPv6 /64 network");
+ABSL_FLAG(int, closing_threads, 0, "threads that reduce large chunks; 0: one per processor");
+ABSL_FLAG(
+    std::string, state, "",
+    "directory for the state that survives a crash, a different one for each server; \"none\": "
+    "keep no state; default: a directory in memory, /dev/shm/syncgrads-UID/..., which a "
+    "server restarted with the same flags finds again");
+ABSL_FLAG(syncgrads::LogLevel, log_level, syncgrads::LogLevel::kInfo,
+          "how much is logged: debug (groups and other details too), info, or warning");
+ABSL_FLAG(uint32_t, log_lines, 10000,
+          "maximum number of log lines that are queued while stderr is blocked; further lines are "
+          "dropped, and their number is logged");
+ABSL_FLAG(
+    std::string, metrics, "",
+    "HOST:PORT at which this server provides a page for browsers (/), metrics (/metrics), probes "
+    "(/livez, /readyz) and its status (/status.json) over HTTP, to anyone who can connect; port 0 "
+    "picks a free port and prints it; default: nowhere");
 ABSL_FLAG(bool, exit_when_done, false, "exit when the last job has ended");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(10),
-          "after SIGTERM: how long open jobs may go on");
+          "after SIGTERM, SIGINT or SIGUSR1: how long open jobs may continue");
 
 namespace syncgrads::server {
 namespace {
 
-class LogJournal : public Journal {
- public:
-  explicit LogJournal(uint32_t index)
-      : log_("ps-server", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
-    log_.set_pattern("%Y-%m-%dT%H:%M:%S.%e %L ps-server " + std::to_string(index) + ": %v");
-    log_.flush_on(spdlog::level::info);
-  }
-  void Note(const std::string& line) override { log_.info(line); }
-  void Warn(const std::string& line) override { log_.warn(line); }
+constexpr RenamedFlag kRenamedFlags[] = {{"heartbeat", "heartbeat_interval"}};
 
- private:
-  spdlog::logger log_;
-};
-
-// Waits for SIGTERM or SIGINT, with all threads' blocked, for so long.
+// Waits at most `timeout` for one of `signals`. Returns whether one has come. All threads must
+// have these signals blocked.
 bool StopAskedWithin(const sigset_t& signals, absl::Duration timeout) {
   const timespec wait = absl::ToTimespec(timeout);
   return sigtimedwait(&signals, nullptr, &wait) > 0;
 }
 
-// The same for the same arguments, and another for any that serve something else.
+// Returns the default state directory. It depends only on the user and on the flags --index,
+// --bind, --port and --coordinator: a server that is restarted with the same flags finds its
+// state, and servers that differ in one of them have different directories.
 std::string DefaultState(const ServerOptions& options) {
   std::string name = absl::StrCat("server-", options.index, "-", options.bind, "-", options.port);
   if (!options.coordinator.empty()) absl::StrAppend(&name, "-of-", options.coordinator);
@@ -106,7 +151,7 @@ int ExitCodeOfStart(const absl::Status& start) {
 
 int ExitCodeOfEnd(const absl::Status& end) {
   switch (end.code()) {
-    // Its own disk is what can get better.
+    // A retryable code: the server's own disk may have space later.
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kUnavailable:
       return 129;
@@ -117,15 +162,23 @@ int ExitCodeOfEnd(const absl::Status& end) {
   }
 }
 
-// Before any thread starts, so that only this one takes them; the first thing that
-// happens, so that one which comes early is not the end.
+// Blocks SIGTERM, SIGINT and SIGUSR1: a scheduler sends the same signal to servers and workers.
+// Called before any thread starts, so that all threads inherit the mask and only sigtimedwait()
+// receives the signals. Called first in main(), so that an early signal does not kill the process.
 sigset_t BlockStopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
+}
+
+// Returns the address in --metrics; nullopt if the flag is not set.
+absl::StatusOr<std::optional<HostPort>> MetricsAddress() {
+  const std::string flag = absl::GetFlag(FLAGS_metrics);
+  if (flag.empty()) return std::nullopt;
+  SYNCGRADS_ASSIGN_OR_RETURN(HostPort address, ParseListenAddress("--metrics", flag));
+  return std::optional<HostPort>(std::move(address));
 }
 
 int Main(const sigset_t& signals) {
@@ -137,19 +190,27 @@ int Main(const sigset_t& signals) {
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
   options.advertise = absl::GetFlag(FLAGS_advertise);
   options.server_token = absl::GetFlag(FLAGS_server_token);
-  options.heartbeat = absl::GetFlag(FLAGS_heartbeat);
+  options.heartbeat_interval = absl::GetFlag(FLAGS_heartbeat_interval);
   options.lease = absl::GetFlag(FLAGS_lease);
   options.stream_grace = absl::GetFlag(FLAGS_stream_grace);
   options.join_timeout = absl::GetFlag(FLAGS_join_timeout);
+  options.abandoned_job_ttl = absl::GetFlag(FLAGS_abandoned_job_ttl);
   options.stall_warning = absl::GetFlag(FLAGS_stall_warning);
+  options.max_groups = absl::GetFlag(FLAGS_max_groups);
+  options.max_chunks = absl::GetFlag(FLAGS_max_chunks);
   options.closing_threads = absl::GetFlag(FLAGS_closing_threads);
   options.congestion_control = absl::GetFlag(FLAGS_congestion_control);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   options.unix_socket = absl::GetFlag(FLAGS_unix_socket);
+  options.hello_timeout = absl::GetFlag(FLAGS_hello_timeout);
+  options.max_connections = absl::GetFlag(FLAGS_max_connections);
+  options.max_connections_per_peer = absl::GetFlag(FLAGS_max_connections_per_peer);
 
-  // A worker that it could still serve has been dropped, or looks for the coordinator too.
+  // A coordinator that was only paused still takes its workers back for this long: it drops a
+  // worker after `lease` and `stream_grace`, and keeps a job without workers for
+  // `abandoned_job_ttl`.
   if (absl::GetFlag(FLAGS_exit_when_done)) {
-    options.coordinator_patience = options.lease + options.stream_grace;
+    options.coordinator_timeout = options.abandoned_job_ttl + options.lease + options.stream_grace;
   }
 
   options.first_generation = static_cast<uint64_t>(absl::ToUnixSeconds(absl::Now()));
@@ -160,19 +221,45 @@ int Main(const sigset_t& signals) {
     options.state.clear();
   }
 
-  LogJournal journal(options.index);
+  QueuedJournalOptions log;
+  log.name = absl::StrCat("ps-server ", options.index);
+  log.level = absl::GetFlag(FLAGS_log_level);
+  log.max_lines = absl::GetFlag(FLAGS_log_lines);
+  QueuedJournal journal(STDERR_FILENO, log);
+  // gRPC writes its log on its own threads, which must not block on stderr either.
+  const GrpcLog grpc_log([&journal](const std::string& line) { journal.Warn("gRPC: " + line); });
+  const absl::StatusOr<std::optional<HostPort>> metrics_address = MetricsAddress();
+  if (!metrics_address.ok()) {
+    journal.Warn(metrics_address.status().ToString());
+    return 1;
+  }
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, journal);
   if (!server.ok()) {
     journal.Warn(server.status().ToString());
     return ExitCodeOfStart(server.status());
   }
-  std::cout << "ps-server " << options.index << " listening on " << options.bind << ":"
-            << (*server)->port() << std::endl;
+  const absl::StatusOr<HostPort> address =
+      ParseHostAndPort("--bind", options.bind, (*server)->port());
+  std::cout << "ps-server " << options.index << " listening on "
+            << ToString(address.value_or(HostPort{})) << std::endl;
+  std::unique_ptr<HttpServer> metrics;
+  if (metrics_address->has_value()) {
+    auto started = HttpServer::Start(
+        **metrics_address,
+        StatusPages([&server](v1::GetStatusReply& reply) { (*server)->FillStatus(reply); }));
+    if (!started.ok()) {
+      journal.Warn(started.status().ToString());
+      return ExitCodeOfStart(started.status());
+    }
+    metrics = *std::move(started);
+    std::cout << "ps-server " << options.index << " serves metrics on http://"
+              << ToString(metrics->address()) << "/metrics" << std::endl;
+  }
 
   const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   while (!StopAskedWithin(signals, absl::Milliseconds(100))) {
     if (exit_when_done && (*server)->all_jobs_done()) {
-      journal.Note("the last job has ended; exits");
+      journal.Note("the last job has ended; exiting");
       return 0;
     }
     if (const absl::Status status = (*server)->status(); !status.ok()) {
@@ -181,14 +268,17 @@ int Main(const sigset_t& signals) {
     }
   }
   const absl::Duration patience = absl::GetFlag(FLAGS_drain_timeout);
-  journal.Note("drains: no new jobs, and open ones have " + absl::FormatDuration(patience));
   (*server)->Drain();
-  const absl::Time deadline = absl::Now() + patience;
-  while ((*server)->has_open_jobs() && absl::Now() < deadline) {
-    // A second signal is impatience.
+  if ((*server)->has_open_jobs()) {
+    journal.Note("draining: no new jobs; open jobs may continue for " +
+                 absl::FormatDuration(patience));
+  }
+  const absl::Time deadline = MonotonicNow() + patience;
+  while ((*server)->has_open_jobs() && MonotonicNow() < deadline) {
+    // A second signal ends the drain at once.
     if (StopAskedWithin(signals, absl::Milliseconds(50))) break;
   }
-  journal.Note("stops");
+  journal.Note("stopping");
   return 0;
 }
 
@@ -198,9 +288,17 @@ int Main(const sigset_t& signals) {
 int main(int argc, char** argv) {
   const sigset_t signals = syncgrads::server::BlockStopSignals();
   syncgrads::SetUpProcess();
+  syncgrads::RaiseDescriptorLimit();
+  syncgrads::AnswerVersionAndHelp("ps-server");
   absl::SetProgramUsageMessage("A gradient-sync server of syncgrads.");
+  const absl::Status names = syncgrads::CheckRenamedFlags(absl::MakeConstSpan(argv, argc),
+                                                          syncgrads::server::kRenamedFlags);
+  if (!names.ok()) {
+    std::cerr << "ps-server: " << names.message() << std::endl;
+    return 1;
+  }
   if (absl::ParseCommandLine(argc, argv).size() > 1) {
-    std::cerr << "ps-server takes flags only; see --help" << std::endl;
+    std::cerr << "ps-server accepts only flags; see --help" << std::endl;
     return 1;
   }
   syncgrads::SetPollers(absl::GetFlag(FLAGS_pollers));

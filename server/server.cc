@@ -7,41 +7,66 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/layout.h"
 #include "common/memory_limit.h"
 #include "common/mutex.h"
+#include "common/net/address.h"
 #include "common/net/congestion_control.h"
-#include "common/shm/fd_socket.h"
+#include "common/process_setup.h"
+#include "common/serial_thread.h"
+#include "common/shm/region.h"
 #include "common/status_macros.h"
-#include "server/core/closers.h"
-#include "server/core/coordinator.h"
-#include "server/core/jobs.h"
+#include "server/core/closing/closers.h"
+#include "server/core/coordinator/coordinator.h"
+#include "server/core/coordinator/local_server.h"
+#include "server/core/jobs/jobs.h"
+#include "server/service/acceptor.h"
 #include "server/service/admin_service.h"
 #include "server/service/control_service.h"
 #include "server/service/data_service.h"
 #include "server/service/follower.h"
+#include "server/service/listening_sockets.h"
 #include "server/service/memory_exchange.h"
+#include "server/service/path_bytes.h"
 #include "server/service/plan_store.h"
+#include "server/service/server_status.h"
 #include "server/service/stall_watch.h"
+#include "server/service/stream_deadlines.h"
 #include "server/state/state_directory.h"
-#include "third_party/grpc/socket_mutator.h"
 
 namespace syncgrads::server {
 namespace {
 
-// How often leases, connections and waits are looked at.
+// The interval at which the ticker thread checks leases, the connection to the coordinator, and
+// the deadlines of streams.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 
-// Of a push: a chunk, in round 0 with two slots of an optimizer, and a header that may
-// list many absent spans.
+// If the ticker has not run for longer than this, the process was paused, and leases are not
+// charged for the gap. See AwakeClock.
+constexpr absl::Duration kLongestGap = absl::Milliseconds(500);
+
+// The largest message is a push. It has a chunk, in round 0 also two optimizer slots of that
+// chunk, and a header that may list many absent spans.
 constexpr int kMaxReceivedBytes = 3 * kMaxChunkBytes + (8 << 20);
+
+// A connection whose peer answers no ping, or acknowledges no data, for this long is closed.
+constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
+
+// The limit of streams on one connection. A client opens three streams, and all clients of one
+// process may share a connection.
+constexpr int kMaxStreams = 2000;
+// How long a server that ends waits until its members have been sent the reason. A member that has
+// stopped, or is out of reach, does not get it.
+constexpr absl::Duration kFarewell = absl::Seconds(5);
 
 uint64_t Draw() {
   std::random_device device;
@@ -52,33 +77,44 @@ int DefaultClosers() { return std::max(1, static_cast<int>(std::thread::hardware
 
 Incarnation DrawIncarnation() { return Incarnation{Draw()}; }
 
+// Returns the address that a server advertises to workers if it listens on `port`; empty if
+// options.advertise is empty.
+absl::StatusOr<std::string> Advertised(const ServerOptions& options, int port) {
+  if (options.advertise.empty()) return "";
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const HostPort address,
+      ParseHostAndPort("--advertise", options.advertise, static_cast<uint16_t>(port)));
+  return ToString(address);
+}
+
 absl::Status Check(const ServerOptions& options) {
   if (options.index == 0 && options.servers == 0) {
-    return absl::InvalidArgumentError("servers is 0; there is at least this one");
+    return absl::InvalidArgumentError("servers is 0, must be at least 1");
   }
   if (options.index == 0 && !options.coordinator.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "server 0 is the coordinator itself, and was told to follow ", options.coordinator));
+    // Servers that are all started with the same flags name server 0 to itself.
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::string own, Advertised(options, options.port));
+    if (options.coordinator != own) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("server 0 is the coordinator, but --coordinator is \"", options.coordinator,
+                       "\" and its own address, --advertise, is \"", own, "\""));
+    }
   }
   if (options.index > 0 && options.coordinator.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("server ", options.index, " needs the coordinator's address"));
   }
+  if (options.index > 0) {
+    SYNCGRADS_RETURN_IF_ERROR(ParseHostPort("--coordinator", options.coordinator).status());
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const HostPort bind, ParseHostAndPort("--bind", options.bind, 0));
+  if (bind.port != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--bind is \"", options.bind, "\", which has a port; use --port for it"));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(Advertised(options, 0).status());
   return CheckCongestionControl(options.congestion_control);
 }
-
-class CongestionControl : public grpc::ServerBuilderOption {
- public:
-  explicit CongestionControl(std::string name) : name_(std::move(name)) {}
-  void UpdateArguments(grpc::ChannelArguments* arguments) override {
-    arguments->SetSocketMutator(
-        NewSocketMutator([name = name_](int socket) { SetCongestionControl(socket, name); }));
-  }
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*) override {}
-
- private:
-  const std::string name_;
-};
 
 class GrpcServer : public Server {
  public:
@@ -88,7 +124,8 @@ class GrpcServer : public Server {
         clock_(clock),
         closers_(options.closing_threads > 0 ? options.closing_threads : DefaultClosers()),
         jobs_(ServerIndex{options.index}, clock, &journal, &closers_),
-        stall_watch_(options.stall_warning, jobs_, clock, journal) {}
+        stall_watch_(options.stall_warning, jobs_, clock, journal),
+        deadlines_(options.hello_timeout, clock) {}
 
   ~GrpcServer() override {
     {
@@ -96,18 +133,30 @@ class GrpcServer : public Server {
       stopping_ = true;
       changed_.NotifyAll();
     }
-    if (ticker_.joinable()) ticker_.join();
+    const bool has_served = ticker_.joinable();
+    if (has_served) ticker_.join();
     if (coordinator_ != nullptr) coordinator_->CloseAll("the server is shutting down");
+    plan_thread_.Finish();
     jobs_.arrivals().SetSink(nullptr);
     jobs_.reduced().SetSink(nullptr);
+    jobs_.prepared().SetSink(nullptr);
+    jobs_.store_failures().SetSink(nullptr);
+    if (status_report_ != nullptr) status_report_->SetConnections(nullptr, nullptr);
     follower_ = nullptr;
-    // Streams that are still open are cancelled after this moment.
+    acceptor_ = nullptr;
     if (server_ != nullptr) {
+      // Members are sent the reason before their streams are cancelled.
+      control_->AwaitMembersGone(MonotonicNow() + kFarewell);
+      // gRPC cancels the streams that are still open at this deadline.
       server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
       server_->Wait();
     }
-    // Last: one that is killed before and starts again has to know that it is done.
-    ForgetWhatIsDone();
+    // The closures on these threads use jobs, the relays to the coordinator, and the state
+    // directory.
+    closers_.Stop();
+    // Last: a server that is killed before this point and restarted must still find in its
+    // state that all jobs are done.
+    if (has_served) ForgetWhatIsDone();
   }
 
   absl::Status Listen() {
@@ -115,126 +164,172 @@ class GrpcServer : public Server {
     SYNCGRADS_RETURN_IF_ERROR(OpenState());
     if (options_.index == 0) {
       coordinator_ = std::make_unique<Coordinator>(
-          CoordinatorOptions{options_.heartbeat, options_.lease, options_.stream_grace,
-                             options_.join_timeout, [this] { return Available(); },
-                             Generation{options_.first_generation}},
-          PlanLog(options_.servers, options_.advertise, plan_.start.plan), jobs_, clock_, journal_);
-      if (store_ != nullptr) coordinator_->Restore(*store_, plan_.start, plan_.records, held_);
+          CoordinatorOptions{
+              MembershipOptions{options_.heartbeat_interval, options_.lease, options_.stream_grace,
+                                options_.join_timeout, options_.abandoned_job_ttl},
+              kLongestGap, [this] { return Available(); }, Generation{options_.first_generation},
+              GroupLimits{options_.max_groups, options_.max_chunks}},
+          PlanLog(options_.servers, Advertised(options_, Port()).value_or(""), plan_.start.plan),
+          jobs_, clock_, journal_);
+      if (store_ != nullptr) coordinator_->Restore(*store_, plan_.start, plan_.records);
       jobs_.arrivals().SetSink(
           [this](const Arrival& arrival) { coordinator_->Arrived(ServerIndex{0}, {arrival}); });
-      jobs_.reduced().SetSink([this](const ReducedChunk& chunk) {
-        MutexLock lock(mutex_);
-        reduced_.push_back(chunk);
-        changed_.NotifyAll();
+      jobs_.prepared().SetSink([this](const GroupPrepared& prepared) {
+        coordinator_->Prepared(ServerIndex{0}, prepared);
       });
+      jobs_.reduced().SetSink(
+          [this](const ReducedChunk& chunk) { coordinator_->Reduced(ServerIndex{0}, {chunk}); });
+      coordinator_->AttachOwn(std::make_shared<LocalServer>(jobs_, *coordinator_,
+                                                            [this](std::function<void()> closure) {
+                                                              plan_thread_.Run(std::move(closure));
+                                                            }),
+                              held_);
     }
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator,
-                                                options_.server_token);
+                                                options_.server_token, deadlines_);
     if (options_.shared_memory) {
       absl::StatusOr<std::unique_ptr<MemoryExchange>> exchange =
           MemoryExchange::Start(jobs_, journal_);
       if (exchange.ok()) {
         exchange_ = *std::move(exchange);
       } else {
-        journal_.Warn(absl::StrCat("shares no memory: ", exchange.status().message()));
+        journal_.Warn(
+            absl::StrCat("cannot share memory with workers: ", exchange.status().message()));
       }
     }
-    const std::string unix_socket = options_.unix_socket ? NewUnixSocket() : "";
-    data_ = std::make_unique<DataService>(jobs_, exchange_.get(), unix_socket, clock_);
-    admin_ = std::make_unique<AdminService>(jobs_, coordinator_.get(), ServerIndex{options_.index});
+    std::string unix_socket;
+    FileDescriptor unix_listening;
+    if (options_.unix_socket) {
+      // The name is random, so that the socket of another process cannot have the same name.
+      unix_socket = absl::StrCat("syncgrads-streams-", getpid(), "-", absl::Hex(Draw()));
+      absl::StatusOr<FileDescriptor> listens = ListenUnix(unix_socket);
+      if (listens.ok()) {
+        unix_listening = *std::move(listens);
+      } else {
+        journal_.Warn(absl::StrCat("cannot listen on a unix socket: ", listens.status().message()));
+        unix_socket.clear();
+      }
+    }
+    data_ = std::make_unique<DataService>(jobs_, exchange_.get(), unix_socket, deadlines_, clock_,
+                                          traffic_);
+    status_report_ = std::make_unique<StatusReport>(SourcesOfStatus());
+    admin_ =
+        std::make_unique<AdminService>(jobs_, coordinator_.get(), ServerIndex{options_.index},
+                                       *status_report_, options_.server_token, [this] { Drain(); });
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    // Where workers and servers look for it after a crash.
-    const uint16_t kept_port = state_ == nullptr ? 0 : state_->last_port();
-    const std::string address =
-        absl::StrCat(options_.bind, ":", options_.port != 0 ? options_.port : kept_port);
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
-    if (!unix_socket.empty()) {
-      builder.AddListeningPort(absl::StrCat("unix-abstract:", unix_socket),
-                               grpc::InsecureServerCredentials());
-    }
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        ListeningSockets listening,
+        ListenTcp({options_.bind, Port(), options_.congestion_control, kKeepaliveTimeout}));
+    port_ = listening.port;
+    // The port is known only now. No worker can have joined before: gRPC is not started yet.
+    if (coordinator_ != nullptr) coordinator_->Advertise(Advertised(options_, port_).value_or(""));
+    if (unix_listening.valid()) listening.sockets.push_back(std::move(unix_listening));
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
     builder.RegisterService(control_.get());
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
     builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
-    // As the client does, and for the same reason: a small window.
+    // Without bandwidth probing, as on the client's side, a connection's window stays small:
+    // received bytes are then still in a CPU cache when they are read.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20);
-    // Two servers on one port would share its connections between them.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    // Members and followers send pings to notice a dead link; they may.
+    // A message with one of these compressions is refused before it is decompressed.
+    for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+      builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+    }
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+    // Members and followers send keepalive pings to detect a dead link. These settings permit
+    // the pings.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                               static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout)));
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-    if (!options_.congestion_control.empty()) {
-      builder.SetOption(std::make_unique<CongestionControl>(options_.congestion_control));
-    }
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
-      return absl::UnavailableError(absl::StrCat("cannot listen on ", address));
-    }
+    if (server_ == nullptr) return absl::UnavailableError("gRPC could not start the server");
+    acceptor_ = std::make_unique<Acceptor>(
+        std::move(listening.sockets),
+        ConnectionLimits{options_.max_connections, options_.max_connections_per_peer}, journal_,
+        [this](FileDescriptor connection) {
+          grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+          parameters.fd = connection.Release();
+          connections_->HandleNewConnection(&parameters);
+        });
     if (state_ != nullptr) {
-      SYNCGRADS_RETURN_IF_ERROR(state_->KeepPort(static_cast<uint16_t>(port_)));
+      // If the disk is full, the port stored before stays, and the next start uses that one.
+      const absl::Status kept = state_->KeepPort(port_);
+      if (!kept.ok()) {
+        journal_.Warn(absl::StrCat("cannot store the port for a restart: ", kept.message()));
+      }
     }
     if (options_.index > 0) {
-      follower_ = std::make_shared<Follower>(
-          FollowerOptions{
-              options_.coordinator,
-              options_.coordinator_patience,
-              {ServerIndex{options_.index},
-               options_.advertise.empty() ? absl::StrCat(":", port_) : options_.advertise,
-               plan_.start.incarnation, options_.server_token, held_, DrawIncarnation,
-               [this] { return Available(); }}},
+      follower_ = std::make_unique<Follower>(
+          FollowerOptions{options_.coordinator,
+                          options_.coordinator_timeout,
+                          {ServerIndex{options_.index},
+                           options_.advertise.empty() ? absl::StrCat(":", port_)
+                                                      : Advertised(options_, port_).value_or(""),
+                           plan_.start.incarnation, options_.server_token, held_, DrawIncarnation,
+                           [this] { return Available(); }}},
           jobs_, clock_, journal_);
-      jobs_.arrivals().SetSink([weak = std::weak_ptr<Follower>(follower_)](const Arrival& arrival) {
-        if (const auto follower = weak.lock()) follower->Arrived(arrival);
+      jobs_.arrivals().SetSink(
+          [follower = follower_.get()](const Arrival& arrival) { follower->Arrived(arrival); });
+      jobs_.prepared().SetSink([follower = follower_.get()](const GroupPrepared& prepared) {
+        follower->Prepared(prepared);
       });
       jobs_.reduced().SetSink(
-          [weak = std::weak_ptr<Follower>(follower_)](const ReducedChunk& chunk) {
-            if (const auto follower = weak.lock()) follower->Reduced(chunk);
-          });
+          [follower = follower_.get()](const ReducedChunk& chunk) { follower->Reduced(chunk); });
+      jobs_.store_failures().SetSink([follower = follower_.get()](const StoreFailure& failure) {
+        follower->StoreFailed(failure);
+      });
     }
+    status_report_->SetConnections(acceptor_.get(), follower_.get());
     ticker_ = std::thread([this] { Tick(); });
+    stall_watch_.Start();
     return absl::OkStatus();
   }
 
-  uint16_t port() const override { return static_cast<uint16_t>(port_); }
+  uint16_t port() const override { return port_; }
+
+  void FillStatus(v1::GetStatusReply& reply) const override { status_report_->FillStatus(reply); }
 
   void Drain() override {
     if (coordinator_ != nullptr) coordinator_->Drain();
+    status_report_->SetDraining();
     server_->GetHealthCheckService()->SetServingStatus(false);
   }
 
   bool has_open_jobs() const override { return !jobs_.All().empty(); }
 
   bool all_jobs_done() const override {
-    // In this order: what a member was told of is over when the coordinator answers.
+    // In this order: when the coordinator has no open job, this server has applied the end of
+    // the last one, and jobs_ reports it.
     return (coordinator_ == nullptr || coordinator_->open_jobs() == 0) && jobs_.all_done();
   }
 
   absl::Status status() const override {
     if (absl::Status stored = jobs_.status(); !stored.ok()) return stored;
+    if (coordinator_ != nullptr) return coordinator_->status();
     return follower_ == nullptr ? absl::OkStatus() : follower_->status();
   }
 
  private:
-  // The name of an abstract unix socket that this server can listen at; empty, and a
-  // warning, if there is none. It is drawn, so that no other process's is taken for it.
-  std::string NewUnixSocket() {
-    const std::string name = absl::StrCat("syncgrads-streams-", getpid(), "-", absl::Hex(Draw()));
-    // gRPC would not start at all, and not say why.
-    const absl::Status listens = FdListener::Listen(name).status();
-    if (listens.ok()) return name;
-    journal_.Warn(absl::StrCat("takes no streams over a unix socket: ", listens.message()));
-    return "";
+  // The port to listen on. Without --port it is the port of the last start, at which workers and
+  // servers reconnect after a crash. 0: any free port.
+  uint16_t Port() const {
+    return options_.port != 0 || state_ == nullptr ? options_.port : state_->last_port();
   }
 
-  // Takes back what is in the state directory, or begins with nothing.
+  // Restores the plan and the jobs from the state directory, or starts with an empty plan. If
+  // the plan or a group's file is damaged, moves all of them to the subdirectory "unusable" and
+  // starts with an empty plan.
   absl::Status OpenState() {
     plan_.start.plan = Draw();
     plan_.start.incarnation = DrawIncarnation();
@@ -249,7 +344,7 @@ class GrpcServer : public Server {
         if (const auto* change = std::get_if<PlanChange>(&record)) changes.push_back(*change);
       }
       absl::StatusOr<std::vector<HeldRounds>> held =
-          jobs_.Restore({state_.get(), store->get()}, stored.start, changes);
+          jobs_.Restore({state_.get(), StoreOfJobs(**store)}, stored.start, changes);
       damage = held.status();
       if (held.ok()) {
         held_ = *std::move(held);
@@ -263,18 +358,23 @@ class GrpcServer : public Server {
     }
     if (!absl::IsNotFound(damage) && !absl::IsDataLoss(damage)) return damage;
     if (absl::IsDataLoss(damage)) {
-      journal_.Warn(
-          absl::StrCat("the state is damaged, and nothing of it is used: ", damage.message(),
-                       "; it is set aside in ", state_->path(), "/unusable"));
+      journal_.Warn(absl::StrCat("the state is damaged and is not used: ", damage.message(),
+                                 "; it has been moved to ", state_->path(), "/unusable"));
       SYNCGRADS_RETURN_IF_ERROR(state_->SetAside());
     }
     state_->RemoveGroups();
     SYNCGRADS_ASSIGN_OR_RETURN(store_, PlanStore::Create(state_->plan_path(), plan_.start));
-    SYNCGRADS_ASSIGN_OR_RETURN(held_, jobs_.Restore({state_.get(), store_.get()}, plan_.start, {}));
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        held_, jobs_.Restore({state_.get(), StoreOfJobs(*store_)}, plan_.start, {}));
     return absl::OkStatus();
   }
 
-  // A server that ends in order is not done when it starts again.
+  // The store that Jobs appends changes to. Null on server 0, where the coordinator stores each
+  // change before any server applies it.
+  Store* StoreOfJobs(Store& store) const { return options_.index == 0 ? nullptr : &store; }
+
+  // If no job is open, replaces the stored plan by one that has no records and is not `all_done`:
+  // a server that has ended in order does not report all_jobs_done() at its next start.
   void ForgetWhatIsDone() {
     if (store_ == nullptr || !jobs_.All().empty()) return;
     PlanStart start = plan_.start;
@@ -286,63 +386,102 @@ class GrpcServer : public Server {
       start.incarnation = store_->incarnation();
     }
     start.all_done = false;
-    jobs_.StartAfresh(start);
+    const absl::Status stored = store_->StartAfresh(start);
+    if (!stored.ok()) journal_.Warn(absl::StrCat("cannot compact the plan: ", stored.message()));
   }
 
-  // Bytes that a group may take: its results are in the state directory, if there
-  // is one.
+  // Returns the bytes that new groups may take: the available memory, and, if there is a state
+  // directory, which then has the results, at most its free space. If the available memory
+  // cannot be read, uses the last value that was read. Called on any thread.
   uint64_t Available() const {
-    return state_ == nullptr ? AvailableMemory() : std::min(AvailableMemory(), state_->room());
+    const absl::StatusOr<uint64_t> read = AvailableMemory();
+    if (read.ok()) available_memory_ = *read;
+    const uint64_t memory = available_memory_;
+    return state_ == nullptr ? memory : std::min(memory, state_->room());
+  }
+
+  StatusSources SourcesOfStatus() const {
+    StatusSources sources{.self = ServerIndex{options_.index},
+                          .jobs = jobs_,
+                          .coordinator = coordinator_.get(),
+                          .traffic = traffic_,
+                          .clock = clock_,
+                          .memory_free = [this] { return Available(); }};
+    if (state_ != nullptr) {
+      sources.state_directory = state_->path();
+      sources.state_free = [this] { return state_->room(); };
+    }
+    sources.coordinator_address = options_.coordinator;
+    sources.shares_memory = exchange_ != nullptr;
+    sources.congestion_control = options_.congestion_control;
+    return sources;
   }
 
   void Tick() {
     MutexLock lock(mutex_);
-    absl::Time next = absl::Now() + kTick;
+    absl::Time next = MonotonicNow() + kTick;
     while (!stopping_) {
-      if (reduced_.empty()) changed_.WaitUntil(mutex_, next);
+      changed_.WaitUntil(mutex_, next);
       if (stopping_) return;
-      const std::vector<ReducedChunk> reduced = std::exchange(reduced_, {});
+      if (MonotonicNow() < next) continue;
+      next = MonotonicNow() + kTick;
       mutex_.Unlock();
-      // Not by who brought them: that may be the coordinator itself.
-      if (!reduced.empty()) coordinator_->Reduced(ServerIndex{0}, reduced);
-      if (absl::Now() < next) {
-        mutex_.Lock();
-        continue;
-      }
-      next = absl::Now() + kTick;
       if (coordinator_ != nullptr) coordinator_->Tick();
       if (follower_ != nullptr) follower_->Tick();
-      stall_watch_.Tick();
+      deadlines_.Tick();
+      TrimMemory();
       jobs_.ReportAlerts();
       mutex_.Lock();
     }
   }
 
+  // Returns freed memory to the kernel after a job has closed: at once, and a second time when
+  // the job's streams have ended, for which they have `hello_timeout`.
+  void TrimMemory() {
+    const size_t open_jobs = jobs_.All().size();
+    const bool closed = std::exchange(open_jobs_, open_jobs) > open_jobs;
+    const absl::Time now = MonotonicNow();
+    if (!closed && now < trim_again_) return;
+    GiveBackFreedMemory();
+    trim_again_ = closed ? now + options_.hello_timeout + absl::Seconds(1) : absl::InfiniteFuture();
+  }
+
   const ServerOptions options_;
   Journal& journal_;
   const Clock& clock_;
-  // Outlives the threads that close rounds.
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // What this server's chunks tell its coordinator.
-  std::vector<ReducedChunk> reduced_ ABSL_GUARDED_BY(mutex_);
   Closers closers_;
   std::unique_ptr<StateDirectory> state_;
   std::unique_ptr<PlanStore> store_;
-  // As it was at the start.
+  // The plan as it was stored when this process started.
   StoredPlan plan_;
+  // The rounds that are held since before the restart, for epochs that were proposed.
   std::vector<HeldRounds> held_;
   Jobs jobs_;
   StallWatch stall_watch_;
+  StreamDeadlines deadlines_;
+  // Used by the ticker thread only.
+  size_t open_jobs_ = 0;
+  absl::Time trim_again_ = absl::InfiniteFuture();
+  mutable std::atomic<uint64_t> available_memory_{0};
   std::unique_ptr<Coordinator> coordinator_;
-  std::shared_ptr<Follower> follower_;
+  // The thread on which server 0 applies its own plan. Finished before anything above is
+  // destroyed.
+  SerialThread plan_thread_;
+  std::unique_ptr<Follower> follower_;
   std::unique_ptr<MemoryExchange> exchange_;
   std::unique_ptr<ControlService> control_;
+  Traffic traffic_;
   std::unique_ptr<DataService> data_;
+  std::unique_ptr<StatusReport> status_report_;
   std::unique_ptr<AdminService> admin_;
+  // Passes accepted connections to `server_`. Owned here; outlives `acceptor_`.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
-  int port_ = 0;
+  std::unique_ptr<Acceptor> acceptor_;
+  uint16_t port_ = 0;
   std::thread ticker_;
 };
 

@@ -1,5 +1,5 @@
-// A ps-server as an object: what the program starts, and what tests and a worker
-// that serves itself start in their own process.
+// A ps-server as an object. The ps-server program starts one; tests, and workers that serve
+// themselves, start one in their own process.
 
 #ifndef SYNCGRADS_SERVER_SERVER_H_
 #define SYNCGRADS_SERVER_SERVER_H_
@@ -12,76 +12,110 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "server/core/journal.h"
+#include "server/core/plan/journal.h"
+
+namespace syncgrads::v1 {
+class GetStatusReply;
+}
 
 namespace syncgrads::server {
 
 struct ServerOptions {
-  // The address to listen on, and the port; 0 picks one.
+  // The address and the port to listen on. Port 0: the port stored in `state` if there is one,
+  // otherwise a free port that the kernel picks.
   std::string bind = "0.0.0.0";
   uint16_t port = 0;
-  // This server's position among its job's servers; 0 coordinates.
+  // This server's index among the servers; server 0 is the coordinator.
   uint32_t index = 0;
-  // On server 0: how many servers there are.
+  // Server 0 only: the number of servers, including this one.
   uint32_t servers = 1;
-  // On the others: host:port of server 0.
+  // host:port of server 0. For server 0: empty, or the same as `advertise`.
   std::string coordinator;
-  // host:port that workers reach this server at; empty: the port, on the host
-  // that it is seen from.
+  // HOST or HOST:PORT at which workers connect to this server. Without a port, the port is the
+  // one that the server listens on. Empty: that port, on the host that the coordinator (for
+  // server 0: the worker) sees as this server's host.
   std::string advertise;
-  // What servers say to each other.
+  // The servers' shared secret. The coordinator rejects a server whose token differs.
   std::string server_token;
-  absl::Duration heartbeat = absl::Seconds(2);
+  // The five fields from here to abandoned_job_ttl are used on server 0 only; see
+  // MembershipOptions.
+  absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration lease = absl::Seconds(30);
   absl::Duration stream_grace = absl::Seconds(5);
   absl::Duration join_timeout = absl::Minutes(1);
+  absl::Duration abandoned_job_ttl = absl::Minutes(10);
+  // A round that has been open for this long is reported; see StallWatch.
   absl::Duration stall_warning = absl::Seconds(10);
-  // Of a server that follows: for so long it looks for a coordinator whose plan it has.
-  absl::Duration coordinator_patience = absl::InfiniteDuration();
-  // Threads that close large rounds; 0: one for each processor.
+  // Servers that follow only: once this server has applied a part of a plan, how long it keeps
+  // trying to reach its coordinator before status() is DeadlineExceeded.
+  absl::Duration coordinator_timeout = absl::InfiniteDuration();
+  // The number of threads that close large rounds; 0: one for each processor.
   int closing_threads = 0;
-  // Whether workers on this host may hand payloads over in shared memory.
+  // Whether workers on this host may pass payloads in shared memory.
   bool shared_memory = true;
-  // Whether workers on this host may open their streams at a unix socket.
+  // Whether workers on this host may open their streams on a unix socket.
   bool unix_socket = true;
   // The TCP congestion control of streams; empty: the kernel's default.
   std::string congestion_control;
-  // The directory in which state is kept over a crash; empty: it is not.
+  // The timeout for the first message of a stream, and for a peer to read a stream's end.
+  absl::Duration hello_timeout = absl::Seconds(10);
+  // The maximum number of open connections: of all, and of TCP connections from one address.
+  // See ConnectionLimits.
+  uint32_t max_connections = 10000;
+  uint32_t max_connections_per_peer = 2000;
+  // The directory that keeps state across a crash; empty: state is not kept.
   std::string state;
-  // On server 0: the least generation of a job that its state does not know. Where
-  // it grows from start to start, so do generations whose state was lost.
+  // Server 0 only: the smallest generation given to a job that is not in the stored state. If
+  // the caller passes a larger value at each start, a job's generation grows even if the state
+  // was lost.
   uint64_t first_generation = 1;
+  // Server 0 only: the limits of one job, on its groups (each name of a collective is a group)
+  // and on the chunks of all its groups.
+  uint32_t max_groups = 1024;
+  uint64_t max_chunks = 262'144;
 };
 
-// Thread-safe.
+// A running server. Thread-safe.
 class Server {
  public:
-  // Listens. `journal` gets the events that people read; it and `clock` must
-  // outlive the server.
+  // Opens or creates the state, listens, and starts to serve. The server writes its log to
+  // `journal`, which must outlive the server; so must `clock`.
   //
   // Errors:
-  //   InvalidArgument     options that do not go together; a congestion control that
-  //   PermissionDenied    there is not, or that this process may not choose
-  //   FailedPrecondition  another server keeps its state in this directory
-  //   Unavailable         the address cannot be listened on, or the state
-  //   ResourceExhausted   cannot be written
+  //   InvalidArgument     options contradict each other, an address is malformed, or the
+  //                       kernel does not have the congestion control
+  //   PermissionDenied    this process may not use the congestion control
+  //   FailedPrecondition  another server uses the state directory
+  //   DataLoss            the file "server" in the state directory is damaged. (If the plan or
+  //                       a group's file is damaged, the server starts without them.)
+  //   Unavailable         the address cannot be listened on, or the state directory cannot be
+  //                       read or written
+  //   ResourceExhausted   there is no space for the state, or it cannot be mapped
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        Journal& journal,
                                                        const Clock& clock = Clock::Real());
-  // Ends all jobs and streams; a server that follows leaves those that are open to
-  // its next start.
+  // Ends all streams. On server 0, ends all jobs. On a server that follows, jobs that are open
+  // stay in the state, and the next start restores them.
   virtual ~Server() = default;
 
   virtual uint16_t port() const = 0;
 
-  // No new jobs; those that are open go on.
+  // Fills in the state of this server and of its jobs, as for Admin.GetStatus.
+  virtual void FillStatus(v1::GetStatusReply& reply) const = 0;
+
+  // Refuses new jobs from now on. Open jobs continue.
   virtual void Drain() = 0;
   virtual bool has_open_jobs() const = 0;
-  // There was a job, and now there is none.
+  // True if a job has run and no job is open any more.
   virtual bool all_jobs_done() const = 0;
-  // Not OK when the server cannot go on: its coordinator will not have it, or
-  // (DeadlineExceeded) has been out of reach for too long; or state cannot be kept
-  // (ResourceExhausted, Unavailable).
+  // Not OK once the server cannot continue; it then stays not OK.
+  //
+  // Errors:
+  //   DeadlineExceeded                the coordinator has been unreachable for longer than
+  //                                   coordinator_timeout
+  //   ResourceExhausted, Unavailable  not even the end of a job could be stored
+  //   others                          the coordinator has rejected this server, or has sent a
+  //                                   change that this version does not know
   virtual absl::Status status() const = 0;
 };
 

@@ -1,5 +1,5 @@
-// ps-worker: one worker of a training job. Its exit codes are in
-// worker/run/exit_code.h.
+// ps-worker: one or several workers of a training job. worker/run/exit_code.h lists the
+// exit codes.
 
 #include <unistd.h>
 
@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,13 +16,21 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
-#include "client/tuned_setting.h"
+#include "absl/types/span.h"
+#include "client/api/tuned_setting.h"
 #include "common/clock.h"
+#include "common/http/http_server.h"
+#include "common/log_level.h"
+#include "common/net/address.h"
 #include "common/process_setup.h"
+#include "common/renamed_flags.h"
+#include "common/rpc/build_info.h"
 #include "third_party/grpc/pollers.h"
+#include "worker/metrics/worker_metrics.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
 #include "worker/run/exit_code.h"
 #include "worker/run/stop_signal.h"
@@ -30,91 +39,111 @@
 
 ABSL_FLAG(std::string, job, "", "The job file: what to train (see proto/job.proto).");
 ABSL_FLAG(std::string, server, "",
-          "HOST:PORT of the job's first server; the others are learnt from it. Not needed by "
-          "--evaluate and --predict with one worker.");
-ABSL_FLAG(std::string, token, "", "The job's secret; its first worker sets it.");
-ABSL_FLAG(std::string, name, "", "The name to be known by. Empty: one is assigned.");
+          "HOST:PORT of the job's first server (the coordinator), which provides the addresses of "
+          "the other servers. Not needed for --evaluate and --predict with one worker.");
+ABSL_FLAG(std::string, token, "",
+          "The job's secret token. The first worker that joins the job sets it.");
+ABSL_FLAG(std::string, name, "",
+          "This worker's name, unique in the job. Empty: the server assigns one.");
 ABSL_FLAG(absl::optional<uint32_t>, rank, absl::nullopt,
-          "This worker's rank, from 0. Default: what the launcher says, or assigned.");
+          "This worker's rank, counted from 0. Default: the rank in the launcher's environment "
+          "variables, or else assigned by the server.");
 ABSL_FLAG(absl::optional<uint32_t>, world_size, absl::nullopt,
-          "Workers of the job. Default: what the launcher says, or else the job file.");
+          "Number of workers in the job. Default: the world size in the launcher's environment "
+          "variables, or else the number in the job file.");
 ABSL_FLAG(uint32_t, workers_in_process, 1,
-          "Workers that this process runs, a thread and, with --device=cuda, a device for each. "
-          "--rank is the first one's; a launcher's rank and world size count processes.");
-ABSL_FLAG(int, connections_per_server, 2, "Connections for gradients to each server.");
+          "Number of workers that this process runs. Each has its own thread and, with "
+          "--device=cuda, its own device. --rank is the rank of the first one; a launcher's rank "
+          "and world size count processes, not workers.");
+ABSL_FLAG(int, connections_per_server, 2, "Number of connections to each server for gradients.");
 ABSL_FLAG(uint32_t, pollers, 0,
-          "Threads that poll the network, of as many as half the processors. Default: one for each "
-          "four processors.");
-ABSL_FLAG(std::string, congestion_control, "",
-          "TCP congestion control of those connections. Default: the kernel's.");
+          "Number of threads that poll the network, at most half the number of processors. "
+          "Default: one per four processors.");
 ABSL_FLAG(
-    bool, autotune, false,
-    "Try chunk sizes before the first step, and in the first steps numbers of connections and of "
-    "polling threads and sizes of the send window, and go on with what is faster. All workers of "
-    "the job must have it.");
-ABSL_FLAG(
-    std::string, device, "cpu",
-    "Where to compute: cpu; cuda: the CUDA device of this worker's local rank, modulo how many "
-    "there are; cuda:2: that one; cuda:0,2,3: the same of a list.");
-ABSL_FLAG(
-    std::string, matrix_products, "f32",
-    "What the factors of matrix products are rounded to on a CUDA device: f32, tf32 or bf16.");
-ABSL_FLAG(absl::optional<uint64_t>, seed, absl::nullopt, "In place of the job file's seed.");
+    std::string, congestion_control, "",
+    "TCP congestion control algorithm of the connections for gradients. Default: the kernel's.");
+ABSL_FLAG(bool, autotune, false,
+          "Measure several chunk sizes before the first step, and several numbers of connections "
+          "and polling threads and several sizes of the send window during the first steps; then "
+          "use the fastest. All workers of the job must set this flag.");
+ABSL_FLAG(std::string, device, "cpu",
+          "Device to compute on. cpu; cuda: the CUDA device with the number of this worker's local "
+          "rank, modulo the number of devices; cuda:2: CUDA device 2; cuda:0,2,3: like cuda, but "
+          "only from these devices.");
+ABSL_FLAG(std::string, precision, "f32",
+          "Precision of the inputs of matrix products on a CUDA device: f32, tf32 or bf16.");
+ABSL_FLAG(absl::optional<uint64_t>, seed, absl::nullopt, "Overrides the job file's seed.");
 ABSL_FLAG(absl::optional<uint32_t>, batch_size, absl::nullopt,
-          "In place of the job file's batch_size.");
+          "Overrides the job file's batch_size.");
 ABSL_FLAG(absl::Duration, timeout, absl::Minutes(5),
-          "How long to wait for the servers, and for other workers in each step.");
+          "Timeout of waiting for the servers, and for other workers in each step.");
 ABSL_FLAG(absl::Duration, stop_grace, absl::Seconds(5),
-          "How long the step under way may take to end after SIGTERM, before this worker leaves "
-          "without it.");
-ABSL_FLAG(bool, only_running, false,
-          "Join the job only if it is running, and do not begin it: for a worker that is started "
-          "again.");
+          "Grace period after SIGTERM, SIGINT or SIGUSR1: how long the current step may take to "
+          "finish before this worker leaves the job without finishing it.");
+ABSL_FLAG(
+    bool, only_running, false,
+    "Join the job only if it is already running; do not start it. For a worker that is restarted.");
 ABSL_FLAG(bool, resume, false,
-          "Go on from the job's newest checkpoint, or begin if there is none. Without it a "
-          "directory that has checkpoints is refused.");
+          "Resume from the job's newest checkpoint, or start from the beginning if there is none. "
+          "Without this flag, the job does not start if the checkpoint directory already contains "
+          "checkpoints.");
 ABSL_FLAG(absl::optional<uint32_t>, serve_data, absl::nullopt,
-          "Serve the job's data on this port (0: one that is free), as data.served_from in the job "
-          "file says, and do nothing else.");
+          "Serve the job's data on this port (0: any free port) to workers whose job file has this "
+          "address in data.served_from, and do nothing else.");
 ABSL_FLAG(std::string, trace, "",
-          "Write where this worker's time goes in its first steps to this file, the worker's name "
-          "put before the suffix, for ui.perfetto.dev or chrome://tracing.");
-ABSL_FLAG(uint64_t, trace_steps, 100, "How many steps --trace shows.");
+          "Write a timeline of this worker's first steps to this file, for ui.perfetto.dev or "
+          "chrome://tracing. The worker's name is inserted before the file name's extension.");
+ABSL_FLAG(uint64_t, trace_steps, 100, "Number of steps that --trace records.");
 ABSL_FLAG(std::string, event_log, "",
-          "A file that gets a line of JSON for each step: who contributed, and on which rows.");
+          "Append one line of JSON per step to this file: which workers contributed, and which "
+          "rows this worker used.");
+ABSL_FLAG(syncgrads::LogLevel, log_level, syncgrads::LogLevel::kInfo,
+          "How much is printed: debug (the path of payloads to each server too, and about twenty "
+          "lines of progress in total), info, or warning (no progress).");
 ABSL_FLAG(
     uint64_t, log_every, 0,
-    "Steps between the lines of the console, of --progress_log and of --tensorboard. 0: about "
-    "twenty lines in all on the console, and every step in the files.");
+    "Number of steps between two lines on the console, in --progress_log and in --tensorboard. 0: "
+    "at most one line in a second on the console, and every step in the files.");
 ABSL_FLAG(std::string, progress_log, "",
-          "A file that gets lines of JSON: the plan, losses and speed, what the model is worth in "
-          "the end. Workers of a host may share it.");
+          "Append lines of JSON to this file: the training plan, losses, speed and the final "
+          "evaluation. The workers of one host may share the file.");
 ABSL_FLAG(std::string, tensorboard, "",
-          "A directory in which each worker writes losses and speed for TensorBoard, in a folder "
+          "Directory for TensorBoard: each worker writes its losses and speed to a subdirectory "
           "with its name.");
+ABSL_FLAG(
+    std::string, metrics, "",
+    "HOST:PORT at which this process provides the metrics of its workers (/metrics) and probes "
+    "(/livez, /readyz) over HTTP, to anyone who can connect. Port 0 picks a free port and "
+    "prints it. Default: nowhere.");
 ABSL_FLAG(std::string, output, "",
-          "Where to write the trained model, as safetensors. Rank 0 does.");
-ABSL_FLAG(bool, output_per_rank, false,
-          "Every rank writes its own: out.safetensors becomes out.rank0.safetensors, ...");
+          "Write the trained model to this file, in safetensors format. Only rank 0 writes it.");
+ABSL_FLAG(
+    bool, output_per_rank, false,
+    "Every rank writes its own model file: out.safetensors becomes out.rank0.safetensors, ...");
 ABSL_FLAG(std::string, evaluate, "",
-          "A model that --output wrote: evaluates it on the job's data, and does not train.");
+          "Evaluate this model file (written by --output) on the job's data instead of training.");
 ABSL_FLAG(std::string, predict, "",
-          "A model that --output wrote: writes its --predictions, or shows some, and does not "
-          "train.");
+          "Use this model file (written by --output) to write --predictions or to --show some, "
+          "instead of training.");
 ABSL_FLAG(std::string, predictions, "",
-          "With --predict: the CSV file of predictions, in the order of the rows.");
+          "With --predict: write the predictions to this CSV file, in the order of the rows.");
 ABSL_FLAG(uint32_t, show, 0,
-          "With --predict: print the most probable classes of so many rows, the right one marked.");
+          "With --predict: print the most probable classes of this number of rows, and mark the "
+          "correct one.");
 
 namespace {
 
-// Flags know Abseil's optional only, which is not the standard one in every build.
+constexpr syncgrads::RenamedFlag kRenamedFlags[] = {{"matrix_products", "precision"}};
+
+// Converts to std::optional. Flags support absl::optional only, which is a different type
+// in some builds.
 template <typename T>
 std::optional<T> ToStd(const absl::optional<T>& value) {
   return value.has_value() ? std::optional<T>(*value) : std::nullopt;
 }
 
-// Of `pollers` threads, of which autotune tries other numbers.
+// The number of polling threads as a setting for --autotune: starts from `pollers` (0:
+// the default) and tries 1, 2 and the maximum.
 syncgrads::TunedSetting PollersSetting(uint32_t pollers) {
   const int most = static_cast<int>(syncgrads::MostPollers());
   const int usual = static_cast<int>(pollers == 0 ? syncgrads::FewPollers() : pollers);
@@ -127,15 +156,22 @@ syncgrads::TunedSetting PollersSetting(uint32_t pollers) {
 
 int main(int argc, char** argv) {
   syncgrads::StopSignal::Block();
+  syncgrads::AnswerVersionAndHelp("ps-worker");
   absl::SetProgramUsageMessage(
-      "trains the model of a job file, in step with the job's other workers.\n"
+      "trains the model of a job file, together with the job's other workers.\n"
       "  ps-worker --job=iris.job --server=HOST:PORT");
-  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
-  if (rest.size() > 1) {
-    std::cerr << "ps-worker: \"" << rest[1] << "\" is no flag; all options are flags\n";
+  const absl::Status names =
+      syncgrads::CheckRenamedFlags(absl::MakeConstSpan(argv, argc), kRenamedFlags);
+  if (!names.ok()) {
+    std::cerr << "ps-worker: " << names.message() << "\n";
     return 2;
   }
-  // Both before any other thread is started.
+  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  if (rest.size() > 1) {
+    std::cerr << "ps-worker: unexpected argument \"" << rest[1] << "\"; all options are flags\n";
+    return 2;
+  }
+  // SetUpProcess and StopSignal come before any other thread is started.
   syncgrads::SetUpProcess();
   syncgrads::StopSignal stop;
   syncgrads::SetPollers(absl::GetFlag(FLAGS_pollers));
@@ -143,6 +179,13 @@ int main(int argc, char** argv) {
   syncgrads::WorkerOptions options;
   options.job = absl::GetFlag(FLAGS_job);
   options.server = absl::GetFlag(FLAGS_server);
+  if (!options.server.empty()) {
+    const absl::Status address = syncgrads::CheckServerAddress("--server", options.server);
+    if (!address.ok()) {
+      std::cerr << "ps-worker: " << address.message() << "\n";
+      return 2;
+    }
+  }
   options.token = absl::GetFlag(FLAGS_token);
   options.name = absl::GetFlag(FLAGS_name);
   options.rank = ToStd(absl::GetFlag(FLAGS_rank));
@@ -151,7 +194,7 @@ int main(int argc, char** argv) {
   options.congestion_control = absl::GetFlag(FLAGS_congestion_control);
   options.autotune = absl::GetFlag(FLAGS_autotune);
   options.device = absl::GetFlag(FLAGS_device);
-  options.matrix_products = absl::GetFlag(FLAGS_matrix_products);
+  options.precision = absl::GetFlag(FLAGS_precision);
   options.seed = ToStd(absl::GetFlag(FLAGS_seed));
   options.batch_size = ToStd(absl::GetFlag(FLAGS_batch_size));
   options.timeout = absl::GetFlag(FLAGS_timeout);
@@ -161,6 +204,7 @@ int main(int argc, char** argv) {
   options.event_log = absl::GetFlag(FLAGS_event_log);
   options.trace = absl::GetFlag(FLAGS_trace);
   options.trace_steps = absl::GetFlag(FLAGS_trace_steps);
+  options.log_level = absl::GetFlag(FLAGS_log_level);
   options.log_every = absl::GetFlag(FLAGS_log_every);
   options.progress_log = absl::GetFlag(FLAGS_progress_log);
   options.tensorboard = absl::GetFlag(FLAGS_tensorboard);
@@ -173,7 +217,8 @@ int main(int argc, char** argv) {
 
   if (const std::optional<uint32_t> port = ToStd(absl::GetFlag(FLAGS_serve_data))) {
     if (*port > std::numeric_limits<uint16_t>::max()) {
-      std::cerr << "ps-worker: --serve_data is " << *port << ", which is no port\n";
+      std::cerr << "ps-worker: --serve_data is " << *port
+                << ", must be a port number from 0 to 65535\n";
       return 2;
     }
     options.serve_data = static_cast<uint16_t>(*port);
@@ -182,6 +227,23 @@ int main(int argc, char** argv) {
   if (count == 0) {
     std::cerr << "ps-worker: --workers_in_process is 0, must be at least 1\n";
     return 2;
+  }
+  syncgrads::WorkerMetrics metrics;
+  std::unique_ptr<syncgrads::HttpServer> metrics_server;
+  if (const std::string flag = absl::GetFlag(FLAGS_metrics); !flag.empty()) {
+    const auto address = syncgrads::ParseListenAddress("--metrics", flag);
+    if (!address.ok()) {
+      std::cerr << "ps-worker: " << address.status().message() << "\n";
+      return 2;
+    }
+    auto started = syncgrads::HttpServer::Start(*address, syncgrads::WorkerPages(metrics));
+    if (!started.ok()) {
+      std::cerr << "ps-worker: " << started.status() << "\n";
+      return syncgrads::ExitCodeOf(started.status(), absl::OkStatus());
+    }
+    metrics_server = *std::move(started);
+    std::cout << "ps-worker serves metrics on http://"
+              << syncgrads::ToString(metrics_server->address()) << "/metrics" << std::endl;
   }
   const std::vector<syncgrads::WorkerOutcome> outcomes =
       syncgrads::RunWorkers(options, count,
@@ -192,7 +254,9 @@ int main(int argc, char** argv) {
                              [](const char* name) -> const char* { return std::getenv(name); },
                              syncgrads::NoExtensions(),
                              syncgrads::CudaAccelerators(),
-                             {PollersSetting(absl::GetFlag(FLAGS_pollers))}});
+                             {PollersSetting(absl::GetFlag(FLAGS_pollers))},
+                             /*connections=*/nullptr,
+                             metrics_server == nullptr ? nullptr : &metrics});
   std::vector<int> codes;
   for (uint32_t i = 0; i < count; ++i) {
     const auto& [status, membership] = outcomes[i];

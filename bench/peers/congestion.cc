@@ -1,6 +1,6 @@
-// Preloaded into a program, gives every TCP socket that it makes the congestion
-// control named by $TCP_CONGESTION, so that systems are compared under the same
-// one. What the kernel does not allow this process ends it.
+// A library for LD_PRELOAD. It sets the congestion control named by $TCP_CONGESTION on every TCP
+// socket that the program creates, so that systems are compared with the same one. If the kernel
+// refuses it, the program ends.
 
 #include <dlfcn.h>
 #include <netinet/in.h>

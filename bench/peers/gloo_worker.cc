@@ -1,5 +1,6 @@
-// One rank of gloo's ring all-reduce over TCP. Arguments: the conductor's
-// socket, bytes, rank, world size, an empty directory to meet in, own address.
+// One rank of gloo's ring all-reduce over TCP. Arguments: the conductor's socket, the number of
+// bytes, the rank, the world size, an empty directory for the rendezvous, and the address of this
+// rank.
 
 #include <gloo/allreduce.h>
 #include <gloo/math.h>

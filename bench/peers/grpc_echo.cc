@@ -1,8 +1,7 @@
-// A bare gRPC stream of raw buffers: what a round trip costs before anybody adds
-// or averages anything.
+// A bare gRPC stream of raw buffers: the cost of a round trip without an average.
 //
 //   grpc_echo serve ADDRESS             prints "listening on PORT"
-//   grpc_echo ADDRESS CONDUCTOR BYTES   a step sends BYTES and gets them back
+//   grpc_echo ADDRESS CONDUCTOR BYTES   a step sends BYTES and receives them back
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -55,7 +54,7 @@ class Caller : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer
     StartCall();
   }
 
-  // Sends `bytes` without copying them; what comes back is put in their place.
+  // Sends the values without a copy, and replaces them by the bytes that come back.
   void RoundTrip(std::vector<float>& values) {
     answered_ = {};
     written_ = {};

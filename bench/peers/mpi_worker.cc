@@ -1,4 +1,4 @@
-// One rank of OpenMPI's all-reduce. Arguments: the conductor's socket, bytes.
+// One rank of OpenMPI's all-reduce. Arguments: the conductor's socket and the number of bytes.
 
 #include <mpi/mpi.h>
 

@@ -1,10 +1,10 @@
-// One bare TCP connection: what a link or the kernel allows.
+// A bare TCP connection: the throughput that a link or the kernel allows.
 //
-//   tcp_flow serve ADDRESS PORT MODE          PORT 0: picks one; prints "listening on PORT"
+//   tcp_flow serve ADDRESS PORT MODE          PORT 0: a free port; prints "listening on PORT"
 //   tcp_flow ADDRESS PORT MODE CONDUCTOR BYTES
 //
-// MODE is "send": a step sends BYTES and gets one byte as the receipt; or
-// "echo": it sends BYTES in blocks of 1 MiB and gets them back.
+// MODE is "send" or "echo". With "send", a step sends BYTES and receives one byte as
+// acknowledgement. With "echo", it sends BYTES in blocks of 1 MiB and receives them back.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -49,7 +49,7 @@ void SendAll(int fd, const char* bytes, size_t count) {
   }
 }
 
-// False at the end of the stream.
+// Returns false at the end of the stream.
 bool ReceiveAll(int fd, char* bytes, size_t count) {
   while (count > 0) {
     const ssize_t n = recv(fd, bytes, count, 0);
@@ -61,7 +61,7 @@ bool ReceiveAll(int fd, char* bytes, size_t count) {
   return true;
 }
 
-// A message is its length, in 8 bytes, and its bytes.
+// Serves one connection. A message is its length in 8 bytes, followed by its bytes.
 int Serve(const char* host, const char* port, bool echo) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   Require(listener >= 0, "socket");
@@ -108,7 +108,8 @@ int Call(char** argv) {
     SendAll(fd, memory, bytes);
   };
   const int code = FollowConductor(argv[4], 0, values, [&] {
-    // What the sockets' buffers would not hold is sent while the answer is read.
+    // Large messages are sent by a second thread while the answer is read; otherwise both sides
+    // could block on full socket buffers.
     std::thread sender;
     if (echo && bytes > kBlock / 4) {
       sender = std::thread(send_all);

@@ -1,6 +1,7 @@
-"""What train_alone does, with PyTorch: prints images a second. Takes its flags.
+"""Does the same as train_alone, with PyTorch: prints the number of images per second. Takes the
+same flags.
 
-Exit code 3: there is no PyTorch, or it cannot use the device.
+The exit code is 3 if there is no PyTorch, or if it cannot use the device.
 """
 
 import argparse
@@ -26,7 +27,7 @@ def lenet(channels, side, classes):
 
 
 class Block(nn.Module):
-    """ResNet's basic block, as torchvision's."""
+    """ResNet's basic block, the same as in torchvision."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -46,7 +47,7 @@ class Block(nn.Module):
 
 
 def resnet(blocks, channels, classes):
-    """Of basic blocks, so many in each stage."""
+    """Returns a ResNet of basic blocks. `blocks` has the number of blocks in each stage."""
     layers = [nn.Conv2d(channels, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64),
               nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
     inputs = 64
@@ -71,7 +72,7 @@ def parse():
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--device", required=True)
-    parser.add_argument("--matrix_products", required=True)
+    parser.add_argument("--precision", required=True)
     return parser.parse_args()
 
 
@@ -83,7 +84,7 @@ def main():
         sys.exit(3)
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
-    may_round = options.matrix_products != "f32"
+    may_round = options.precision != "f32"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = may_round
     torch.backends.cudnn.benchmark = True
     model = build(options).to(options.device)
@@ -95,7 +96,7 @@ def main():
         images, targets = images.pin_memory(), targets.pin_memory()
 
     def precision():
-        if options.matrix_products == "bf16":
+        if options.precision == "bf16":
             return torch.autocast("cuda", dtype=torch.bfloat16)
         return contextlib.nullcontext()
 

@@ -4,7 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/grpc_channel.h"
+#include "client/grpc/grpc_channel.h"
+#include "common/rpc/status.h"
 
 namespace syncgrads::client {
 
@@ -14,7 +15,7 @@ Admin::Admin(Options options)
 template <typename Request, typename Reply, typename Method>
 absl::StatusOr<Reply> Admin::Call(Method method, const Request& request) {
   grpc::ClientContext context;
-  context.set_wait_for_ready(true);
+  context.set_wait_for_ready(options_.wait_for_connection);
   context.set_deadline(absl::ToChronoTime(absl::Now() + options_.timeout));
   Reply reply;
   const absl::Status called = FromGrpc((stub_.get()->*method)(&context, request, &reply));
@@ -51,6 +52,22 @@ absl::Status Admin::Evict(const std::string& worker, const std::string& reason) 
   request.set_worker(worker);
   request.set_reason(reason);
   return Call<v1::EvictRequest, v1::EvictReply>(&v1::Admin::Stub::Evict, request).status();
+}
+
+absl::Status Admin::Readmit(const std::string& worker) {
+  v1::ReadmitRequest request;
+  request.set_job(options_.job);
+  request.set_token(options_.token);
+  request.set_worker(worker);
+  return Call<v1::ReadmitRequest, v1::ReadmitReply>(&v1::Admin::Stub::Readmit, request).status();
+}
+
+absl::StatusOr<uint32_t> Admin::Drain(const std::string& server_token) {
+  v1::DrainRequest request;
+  request.set_server_token(server_token);
+  const auto reply = Call<v1::DrainRequest, v1::DrainReply>(&v1::Admin::Stub::Drain, request);
+  if (!reply.ok()) return reply.status();
+  return reply->jobs();
 }
 
 }  // namespace syncgrads::client

@@ -1,4 +1,4 @@
-// The Admin service of one server, one call after the other.
+// The Admin service of one server, as blocking calls.
 
 #ifndef SYNCGRADS_CLIENT_PSCTL_ADMIN_H_
 #define SYNCGRADS_CLIENT_PSCTL_ADMIN_H_
@@ -14,9 +14,8 @@
 
 namespace syncgrads::client {
 
-// Every call waits until the server is there, `timeout` at most, and then fails with
-// DeadlineExceeded, naming its address; other errors are the service's, as
-// proto/admin.proto lists them. Thread-safe.
+// If a call has no reply within `timeout`, it fails with DeadlineExceeded, and the message has the
+// server's address. Other errors are those of the service, in proto/admin.proto. Thread-safe.
 class Admin {
  public:
   struct Options {
@@ -24,6 +23,9 @@ class Admin {
     std::string job;
     std::string token;
     absl::Duration timeout = absl::Seconds(30);
+    // Whether calls wait for the server to be reachable. If not, they fail with Unavailable as soon
+    // as an attempt to connect has failed.
+    bool wait_for_connection = true;
   };
 
   explicit Admin(Options options);
@@ -32,12 +34,15 @@ class Admin {
 
   absl::StatusOr<v1::GetStatusReply> GetStatus();
   absl::StatusOr<v1::ExplainReply> Explain();
-  // Returns how many workers have been asked.
+  // Returns the number of workers that have been asked.
   absl::StatusOr<uint32_t> AskForCheckpoint();
   absl::Status Evict(const std::string& worker, const std::string& reason);
+  absl::Status Readmit(const std::string& worker);
+  // Returns the number of jobs that are open.
+  absl::StatusOr<uint32_t> Drain(const std::string& server_token);
 
  private:
-  // `method` of the stub, with this job and its deadline.
+  // Calls `method` of the stub with the deadline, and adds the server's address to an error.
   template <typename Request, typename Reply, typename Method>
   absl::StatusOr<Reply> Call(Method method, const Request& request);
 

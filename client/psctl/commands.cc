@@ -1,61 +1,117 @@
 #include "client/psctl/commands.h"
 
+#include <google/protobuf/util/json_util.h>
+
+#include <optional>
+
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "client/psctl/admin.h"
+#include "client/psctl/cluster_query.h"
+#include "client/psctl/status_text.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::client {
 
 const char kCommandUsage[] =
-    "looks into a running job, and asks it for things.\n"
-    "  psctl --server=HOST:PORT status                 the jobs of a server\n"
+    "shows the state of running jobs and servers, and controls them.\n"
+    "--server is any of the servers:\n"
+    "  psctl --server=HOST:PORT status                 all servers, their jobs and workers\n"
+    "  psctl --server=HOST:PORT top                    the same again and again, slowest worker "
+    "first\n"
+    "  psctl --server=HOST:PORT doctor                 what is wrong, and what to change\n"
     "  psctl --server=HOST:PORT --job=NAME waits       what its steps wait for on this server\n"
-    "and at server 0:\n"
-    "  psctl --server=HOST:PORT --job=NAME checkpoint  asks for one, and waits until it is there\n"
-    "  psctl --server=HOST:PORT --job=NAME evict WORKER [REASON]";
+    "--server is server 0:\n"
+    "  psctl --server=HOST:PORT --job=NAME checkpoint  takes a checkpoint and waits for it\n"
+    "  psctl --server=HOST:PORT --job=NAME evict WORKER [REASON]\n"
+    "                                                  drops a worker and does not let it rejoin\n"
+    "  psctl --server=HOST:PORT --job=NAME readmit WORKER\n"
+    "                                                  lets an evicted worker join again\n"
+    "  psctl --server=HOST:PORT drain                  refuses new jobs until it is restarted";
 
 namespace {
 
-// How often the server is asked whether a checkpoint is there.
+// The interval at which the server is polled until the checkpoint is written.
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 
-void Print(const v1::JobStatus& job, std::ostream& out) {
-  const auto& members = job.epoch().members();
-  out << "job \"" << job.job() << "\", generation " << job.generation() << ", epoch "
-      << job.epoch().number() << " of " << members.size() << " workers: "
-      << absl::StrJoin(members, ", ",
-                       [](std::string* text, const v1::Member& member) { *text += member.name(); })
-      << "\n";
-  for (const v1::GroupStatus& group : job.groups()) {
-    out << "  group " << group.group() << " \"" << group.name() << "\": " << group.chunks()
-        << " chunks here, round " << group.open_round() << " is open, "
-        << group.late_contributions() << " contributions came too late\n";
+// The time that a server has to answer if there is no --timeout.
+constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kPatienceWithEach = absl::Seconds(2);
+
+// Moves a terminal's cursor to the top left, and clears the terminal.
+constexpr char kClear[] = "\x1b[H\x1b[2J";
+
+// OK if all servers have answered.
+absl::Status CheckAnswers(const std::vector<Answer>& answers) {
+  std::vector<std::string> silent;
+  for (const Answer& answer : answers) {
+    if (!answer.reply.ok()) silent.push_back(NameOf(answer));
   }
-  if (!job.has_checkpoints()) return;
-  const v1::CheckpointStatus& checkpoints = job.checkpoints();
-  out << "  checkpoints: " << checkpoints.written() << " written";
-  if (checkpoints.written() > 0) {
-    out << ", the last after step " << checkpoints.last_step() << ": " << checkpoints.last_path();
-  }
-  out << "; " << checkpoints.failed() << " failed";
-  if (checkpoints.failed() > 0) out << ", the last: " << checkpoints.last_error();
-  out << "\n";
+  if (silent.empty()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(silent.size(), " of ", answers.size(),
+                   " servers did not answer: ", absl::StrJoin(silent, "; ")));
 }
 
-absl::Status PrintStatus(Admin& admin, std::ostream& out) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const v1::GetStatusReply reply, admin.GetStatus());
-  out << "server " << reply.server_index() << ", protocol " << reply.protocol_version() << ", "
-      << reply.jobs_size() << " jobs\n";
-  for (const v1::JobStatus& job : reply.jobs()) Print(job, out);
+absl::Status PrintJson(const std::vector<Answer>& answers, std::ostream& out) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  const auto printed =
+      google::protobuf::util::MessageToJsonString(ToProto(answers), &json, options);
+  if (!printed.ok()) return absl::InternalError(printed.ToString());
+  out << json;
+  return absl::OkStatus();
+}
+
+absl::Status RunStatus(const CommandOptions& options, std::ostream& out) {
+  ClusterQuery query(options.server, options.timeout.value_or(kPatienceWithEach));
+  std::optional<std::vector<Answer>> before;
+  if (options.interval.has_value()) {
+    before = query.Ask();
+    absl::SleepFor(*options.interval);
+  }
+  const std::vector<Answer> answers = query.Ask();
+  if (options.output == "json") {
+    SYNCGRADS_RETURN_IF_ERROR(PrintJson(answers, out));
+  } else {
+    PrintStatus(answers, before.has_value() ? &*before : nullptr, out);
+  }
+  return CheckAnswers(answers);
+}
+
+absl::Status RunTop(const CommandOptions& options, std::ostream& out) {
+  ClusterQuery query(options.server, options.timeout.value_or(kPatienceWithEach));
+  std::optional<std::vector<Answer>> before;
+  for (uint64_t block = 1;; ++block) {
+    std::vector<Answer> answers = query.Ask();
+    if (options.is_terminal) {
+      out << kClear;
+    } else if (block > 1) {
+      out << "\n";
+    }
+    PrintTop(answers, before.has_value() ? &*before : nullptr, out);
+    out.flush();
+    if (block == options.count || !out) return CheckAnswers(answers);
+    before = std::move(answers);
+    absl::SleepFor(options.interval.value_or(absl::Seconds(1)));
+  }
+}
+
+absl::Status Drain(Admin& admin, const std::string& server_token, std::ostream& out) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t jobs, admin.Drain(server_token));
+  out << "new jobs are refused until server 0 is restarted; open jobs: " << jobs << "\n";
   return absl::OkStatus();
 }
 
 absl::Status PrintWaits(Admin& admin, std::ostream& out) {
   SYNCGRADS_ASSIGN_OR_RETURN(const v1::ExplainReply reply, admin.Explain());
   for (const v1::RoundWait& wait : reply.waits()) out << wait.text() << "\n";
-  if (reply.waits().empty()) out << "nothing waits on this server\n";
+  if (reply.waits().empty()) out << "no step is waiting on this server\n";
   return absl::OkStatus();
 }
 
@@ -69,11 +125,11 @@ absl::StatusOr<v1::CheckpointStatus> CheckpointsOf(Admin& admin) {
 }
 
 absl::Status TakeCheckpoint(Admin& admin, std::ostream& out) {
-  const absl::Time deadline = absl::Now() + admin.options().timeout;
+  const absl::Time deadline = MonotonicNow() + admin.options().timeout;
   SYNCGRADS_ASSIGN_OR_RETURN(const v1::CheckpointStatus before, CheckpointsOf(admin));
   SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t workers, admin.AskForCheckpoint());
-  out << workers << " workers have been asked" << std::endl;
-  while (absl::Now() < deadline) {
+  out << workers << " workers have been asked for a checkpoint" << std::endl;
+  while (MonotonicNow() < deadline) {
     SYNCGRADS_ASSIGN_OR_RETURN(const v1::CheckpointStatus now, CheckpointsOf(admin));
     if (now.written() > before.written()) {
       out << "checkpoint after step " << now.last_step() << ": " << now.last_path() << "\n";
@@ -84,10 +140,9 @@ absl::Status TakeCheckpoint(Admin& admin, std::ostream& out) {
     }
     absl::SleepFor(kPoll);
   }
-  return absl::DeadlineExceededError(
-      absl::StrCat("none of the ", workers, " workers of job \"", admin.options().job,
-                   "\" has said what became of the checkpoint within ",
-                   absl::FormatDuration(admin.options().timeout)));
+  return absl::DeadlineExceededError(absl::StrCat(
+      "none of the ", workers, " workers of job \"", admin.options().job,
+      "\" has reported a checkpoint within ", absl::FormatDuration(admin.options().timeout)));
 }
 
 absl::Status Evict(const std::vector<std::string>& words, Admin& admin, std::ostream& out) {
@@ -97,28 +152,57 @@ absl::Status Evict(const std::vector<std::string>& words, Admin& admin, std::ost
   return absl::OkStatus();
 }
 
+absl::Status Readmit(const std::vector<std::string>& words, Admin& admin, std::ostream& out) {
+  SYNCGRADS_RETURN_IF_ERROR(admin.Readmit(words[1]));
+  out << "worker \"" << words[1] << "\" may join again\n";
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::Status RunCommand(const std::vector<std::string>& words, Admin& admin, std::ostream& out) {
+absl::Status RunCommand(const std::vector<std::string>& words, const CommandOptions& options,
+                        std::ostream& out) {
   if (words.empty()) return absl::InvalidArgumentError("a command is missing; see --help");
   const std::string& command = words[0];
-  if (!absl::c_linear_search(std::vector<std::string>{"status", "waits", "checkpoint", "evict"},
-                             command)) {
+  const std::vector<std::string> commands = {"status",     "top",   "doctor",  "waits",
+                                             "checkpoint", "evict", "readmit", "drain"};
+  if (!absl::c_linear_search(commands, command)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", command, "\" is no command: status, waits, checkpoint, evict"));
+        absl::StrCat("\"", command, "\" is not a command: ", absl::StrJoin(commands, ", ")));
   }
-  if (command != "status" && admin.options().job.empty()) {
+  if (options.output != "text" && (options.output != "json" || command != "status")) {
+    return absl::InvalidArgumentError(absl::StrCat(command, " has no output \"", options.output,
+                                                   "\": -o is text, or, with status, json"));
+  }
+  const bool is_of_servers =
+      absl::c_linear_search(std::vector<std::string>{"status", "top", "doctor", "drain"}, command);
+  if (!is_of_servers && options.job.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(command, ": --job is missing"));
   }
-  const size_t least = command == "evict" ? 2 : 1;
-  const size_t most = command == "evict" ? 3 : 1;
-  if (words.size() < least) return absl::InvalidArgumentError("evict: which worker?");
-  if (words.size() > most) {
-    return absl::InvalidArgumentError(absl::StrCat(command, ": \"", words[most], "\" is too much"));
+  const bool names_worker = command == "evict" || command == "readmit";
+  const size_t least = names_worker ? 2 : 1;
+  const size_t most = command == "evict" ? 3 : least;
+  if (words.size() < least) {
+    return absl::InvalidArgumentError(absl::StrCat(command, ": the name of the worker is missing"));
   }
-  if (command == "status") return PrintStatus(admin, out);
+  if (words.size() > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(command, ": unexpected argument \"", words[most], "\""));
+  }
+  if (command == "status") return RunStatus(options, out);
+  if (command == "top") return RunTop(options, out);
+  if (command == "doctor") {
+    return RunDoctor(options.server, options.timeout.value_or(kPatienceWithEach), options.limits,
+                     ReadHostFacts(), out);
+  }
+  Admin admin({.server = options.server,
+               .job = options.job,
+               .token = options.token,
+               .timeout = options.timeout.value_or(kPatience)});
   if (command == "waits") return PrintWaits(admin, out);
   if (command == "checkpoint") return TakeCheckpoint(admin, out);
+  if (command == "readmit") return Readmit(words, admin, out);
+  if (command == "drain") return Drain(admin, options.server_token, out);
   return Evict(words, admin, out);
 }
 

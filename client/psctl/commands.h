@@ -1,28 +1,56 @@
-// What psctl can be told to do.
+// The commands of psctl.
 
 #ifndef SYNCGRADS_CLIENT_PSCTL_COMMANDS_H_
 #define SYNCGRADS_CLIENT_PSCTL_COMMANDS_H_
 
+#include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/psctl/admin.h"
+#include "absl/time/time.h"
+#include "client/psctl/doctor.h"
 
 namespace syncgrads::client {
 
-// How the commands are to be written, for --help.
+// The syntax of the commands, for --help.
 extern const char kCommandUsage[];
 
-// Runs a command, such as {"evict", "worker-2", "its disk is failing"}, and prints what
-// comes of it.
+// The flags of psctl.
+struct CommandOptions {
+  // HOST:PORT of the server to ask.
+  std::string server;
+  std::string job;
+  std::string token;
+  std::string server_token;
+  // The maximum time of each call; nullopt: 30 s, and 2 s for each server of status, top and
+  // doctor.
+  std::optional<absl::Duration> timeout;
+  // top: the time between two looks; nullopt: 1 s. status: if it is set, the time between two
+  // looks, from which rates are computed.
+  std::optional<absl::Duration> interval;
+  // top: the number of looks; 0: no limit.
+  uint64_t count = 0;
+  // "text", or with status "json".
+  std::string output = "text";
+  // top: clear the terminal before each look.
+  bool is_terminal = false;
+  DoctorLimits limits;
+};
+
+// Runs a command, such as {"evict", "worker-2", "its disk is failing"}, and prints its result to
+// `out`.
 //
 // Errors:
-//   InvalidArgument  there is no such command, or it is not told enough
-//   Aborted          a checkpoint that was asked for could not be written: says why
-//   others           as Admin's
-absl::Status RunCommand(const std::vector<std::string>& words, Admin& admin, std::ostream& out);
+//   InvalidArgument     the command is unknown, or an argument is missing or superfluous
+//   Aborted             a requested checkpoint could not be written; the message has the reason
+//   Unavailable         status, top: a server did not answer; what others have answered is printed
+//   FailedPrecondition  doctor: something is wrong
+//   others              those of Admin
+absl::Status RunCommand(const std::vector<std::string>& words, const CommandOptions& options,
+                        std::ostream& out);
 
 }  // namespace syncgrads::client
 

@@ -1,9 +1,17 @@
-// psctl: looks into a running job, and asks it for things.
+// psctl: shows the state of running jobs and servers, and sends them requests.
 //
-// Exit codes: 0; 1, refused; 2, a wrong command or flag; 128, the server was not there,
-// or did not answer in time.
+// Exit codes:
+//   0    success; with doctor, nothing is wrong
+//   1    the request was refused
+//   2    a wrong command or flag
+//   3    doctor has found something that is wrong
+//   128  a server could not be reached or did not answer in time; status and top have printed what
+//        the others answered
+
+#include <unistd.h>
 
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,17 +19,32 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/time/time.h"
-#include "client/psctl/admin.h"
 #include "client/psctl/commands.h"
+#include "common/net/address.h"
+#include "common/rpc/build_info.h"
 
-ABSL_FLAG(std::string, server, "127.0.0.1:7000", "HOST:PORT of a server");
+ABSL_FLAG(std::string, server, "127.0.0.1:7000",
+          "HOST:PORT of a server; status, top and doctor find the others from any of them");
 ABSL_FLAG(std::string, job, "", "name of the job");
-ABSL_FLAG(std::string, token, "", "the job's secret, if it has one");
-ABSL_FLAG(absl::Duration, timeout, absl::Seconds(30), "of each call, and of a checkpoint");
+ABSL_FLAG(std::string, token, "", "secret token of the job, if it has one");
+ABSL_FLAG(std::string, server_token, "",
+          "secret token of the servers, if they have one; for drain");
+ABSL_FLAG(std::optional<absl::Duration>, timeout, std::nullopt,
+          "maximum time for each call, and for the checkpoint to be written; default: 30s, but 2s "
+          "for each server of status, top and doctor");
+ABSL_FLAG(std::optional<absl::Duration>, interval, std::nullopt,
+          "top: time between two looks, by default 1s; status: look twice, this long apart, and "
+          "show rates");
+ABSL_FLAG(uint64_t, count, 0, "top: number of looks; 0: until it is interrupted");
+ABSL_FLAG(std::string, o, "text", "output of status: text or json");
+ABSL_FLAG(absl::Duration, max_latency, syncgrads::client::DoctorLimits().max_latency,
+          "doctor: a server that takes longer to answer is reported");
+ABSL_FLAG(double, min_bandwidth, syncgrads::client::DoctorLimits().min_bandwidth,
+          "doctor: a link that carries fewer bytes per second is reported");
 
 namespace {
 
-int ExitCodeOf(const absl::Status& status) {
+int ExitCodeOf(const absl::Status& status, bool is_doctor) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return 0;
@@ -31,21 +54,32 @@ int ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kDeadlineExceeded:
       return 128;
     default:
-      return 1;
+      return is_doctor ? 3 : 1;
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  syncgrads::AnswerVersionAndHelp("psctl");
   absl::SetProgramUsageMessage(syncgrads::client::kCommandUsage);
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
-  syncgrads::client::Admin admin({.server = absl::GetFlag(FLAGS_server),
-                                  .job = absl::GetFlag(FLAGS_job),
-                                  .token = absl::GetFlag(FLAGS_token),
-                                  .timeout = absl::GetFlag(FLAGS_timeout)});
-  const absl::Status status =
-      syncgrads::client::RunCommand({rest.begin() + 1, rest.end()}, admin, std::cout);
+  const std::vector<std::string> words(rest.begin() + 1, rest.end());
+  syncgrads::client::CommandOptions options;
+  options.server = absl::GetFlag(FLAGS_server);
+  options.job = absl::GetFlag(FLAGS_job);
+  options.token = absl::GetFlag(FLAGS_token);
+  options.server_token = absl::GetFlag(FLAGS_server_token);
+  options.timeout = absl::GetFlag(FLAGS_timeout);
+  options.interval = absl::GetFlag(FLAGS_interval);
+  options.count = absl::GetFlag(FLAGS_count);
+  options.output = absl::GetFlag(FLAGS_o);
+  options.is_terminal = isatty(STDOUT_FILENO) != 0;
+  options.limits.max_latency = absl::GetFlag(FLAGS_max_latency);
+  options.limits.min_bandwidth = absl::GetFlag(FLAGS_min_bandwidth);
+  absl::Status status = syncgrads::CheckServerAddress("--server", options.server);
+  if (status.ok()) status = syncgrads::client::RunCommand(words, options, std::cout);
+  std::cout.flush();
   if (!status.ok()) std::cerr << "psctl: " << status << "\n";
-  return ExitCodeOf(status);
+  return ExitCodeOf(status, !words.empty() && words[0] == "doctor");
 }

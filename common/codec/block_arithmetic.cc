@@ -5,9 +5,9 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/codec/block_arithmetic.cc"
 // clang-format off
-#include "hwy/foreach_target.h"  // Includes this file once per instruction set;
+#include "hwy/foreach_target.h"  // Includes this file once per instruction set.
 // clang-format on
-// first of all, so that what follows is seen anew by each.
+// foreach_target.h comes first, because the headers below are compiled for each instruction set.
 #include "common/kernels/elements-inl.h"
 #include "hwy/highway.h"
 
@@ -26,7 +26,8 @@ void ClampBlock(const float* in, size_t count, float limit, float* out) {
   for (; i < count; ++i) out[i] = in[i] > limit ? limit : in[i] < -limit ? -limit : in[i];
 }
 
-// What is not finite has the largest magnitudes, compared by their bits.
+// Compares the bits of magnitudes: those of infinities and NaNs are larger than those of all finite
+// numbers.
 bool AddFiniteBlocks(const std::byte* a, const float* b, size_t count, float* out) {
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> bits;
@@ -63,9 +64,10 @@ void SubtractBlock(const float* a, const float* b, size_t count, float* out) {
   for (; i < count; ++i) out[i] = a[i] - b[i];
 }
 
-// Adds whole groups of kSquareSums elements to as many sums. These stay in registers,
-// two vectors of them in a pass over what is in the first-level cache.
+// Adds the squares of `count` elements, a multiple of kSquareSums, to kSquareSums sums. Each pass
+// over the data, which is in the L1 cache, keeps two vectors of sums in registers.
 void AddSquares(const std::byte* in, size_t count, double* HWY_RESTRICT sums) {
+  if (count == 0) return;  // `in` may be null
   const hn::CappedTag<double, kSquareSums / 2> d;
   const hn::Rebind<float, decltype(d)> narrow;
   const size_t lanes = hn::Lanes(d);
@@ -88,7 +90,7 @@ void AddSquares(const std::byte* in, size_t count, double* HWY_RESTRICT sums) {
 bool HasAllOf(const std::byte* in, size_t count, uint16_t mask) {
   const hn::ScalableTag<uint16_t> d;
   const auto wanted = hn::Set(d, mask);
-  auto found = hn::Eq(hn::Zero(d), wanted);  // false: the mask has bits
+  auto found = hn::Eq(hn::Zero(d), wanted);  // all false, because the mask is not 0
   size_t i = 0;
   for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
     found = hn::Or(found, hn::Eq(hn::And(LoadBytes(d, in + 2 * i), wanted), wanted));

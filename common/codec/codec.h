@@ -1,31 +1,30 @@
-// What makes fewer bytes of float32 numbers, and numbers of the bytes again.
+// The codecs: they encode float32 numbers in fewer bytes and decode them.
 //
-// A span is encoded in blocks of kCodecBlock elements, the last one shorter, each
-// by itself, so that a receiver decodes one block after the other in the
-// first-level cache. How long an encoded block is depends on the encoding and the
-// number of its elements alone. The bytes are little-endian, aligned in any way:
+// A span is encoded in blocks of kCodecBlock elements; the last block may be shorter. Each block is
+// encoded by itself, so that a receiver decodes block after block in the L1 cache. The length of an
+// encoded block depends only on the encoding and on the number of its elements. The bytes are
+// little-endian and have any alignment:
 //
-//   f16, bf16  each element in 2 bytes, rounded to nearest even; a magnitude that
-//              is too large becomes the largest finite one
-//   int8       for each 256 elements, the last ones fewer: f32 scale, then an int8
-//              for each element. The value is scale * int8; the scale is the
-//              largest magnitude / 127 (of 2^126 where it is larger), or 0 where it
-//              is below 2^-100
-//   top-k      the k elements of the largest magnitudes, of equal ones the first;
-//              k is the fraction of the elements, rounded up:
-//              u16 positions[k], ascending; f32 values[k]. The others are 0
-//   one-bit    for each 256 elements, the last ones fewer: f32 scale, then a bit for
-//              each element, the lowest of a byte first, and zeros to its end. The
-//              value is scale where the bit is 0, and -scale where it is 1. The scale
-//              is the mean magnitude
+//   f16, bf16  each element in 2 bytes, rounded to nearest even; a magnitude that is too large
+//              becomes the largest finite one
+//   int8       for each 256 elements (the last group may be shorter): f32 scale, then one int8
+//              for each element. The decoded value is scale * int8. With m = the largest
+//              magnitude, but at most 2^126, the scale is m / 127, or 0 if m is below 2^-100
+//   top-k      u16 positions[k], ascending; f32 values[k]. These are the k elements of the
+//              largest magnitudes; among equal magnitudes, the first. k is the fraction of the
+//              elements, rounded up. All other elements decode to 0
+//   one-bit    for each 256 elements (the last group may be shorter): f32 scale, then one bit for
+//              each element, from the lowest bit of a byte on, padded with zeros to a whole byte.
+//              The decoded value is scale if the bit is 0, and -scale if it is 1. The scale is
+//              the mean magnitude
 //
-// int8 is as in 1-bit Adam's and Dettmers' block-wise quantisation (2015), top-k as
-// Aji and Heafield 2017 but by block, one-bit as EF-signSGD (Karimireddy et al.
-// 2019). None draws random numbers: what rounding loses is kept by the sender and
-// added to what it sends next (error_feedback.h).
+// int8 is block-wise quantisation (Dettmers et al. 2022) with linear steps. top-k is from Aji and
+// Heafield 2017, but applied to each block. one-bit is EF-signSGD (Karimireddy et al. 2019). No
+// codec draws random numbers: the sender keeps the rounding error and adds it to the next values
+// that it sends (error_feedback.h).
 //
-// The same numbers give the same bytes, and the same bytes the same numbers, on
-// every processor.
+// On every processor, the same numbers give the same bytes, and the same bytes give the same
+// numbers.
 
 #ifndef SYNCGRADS_COMMON_CODEC_CODEC_H_
 #define SYNCGRADS_COMMON_CODEC_CODEC_H_
@@ -40,27 +39,30 @@ namespace syncgrads {
 
 inline constexpr size_t kCodecBlock = 2048;
 
-// One codec with its parameters. `count` is from 1 to kCodecBlock everywhere.
-// Immutable; thread-safe.
+// A codec with its parameters. `count` is from 1 to kCodecBlock in every function. Immutable;
+// thread-safe.
 class BlockCodec {
  public:
   virtual ~BlockCodec() = default;
 
-  // The length of an encoded block.
+  // Returns the length of an encoded block in bytes.
   virtual size_t EncodedBytes(size_t count) const = 0;
-  // `values` are finite.
+  // Encodes `values`, which must be finite, to EncodedBytes(count) bytes at `out`.
   virtual void Encode(const float* values, size_t count, std::byte* out) const = 0;
-  // InvalidArgument unless `encoded` is what Encode can make: finite numbers at
-  // positions that there are.
+  // Checks that Decode can decode the block to finite numbers.
+  //
+  // Errors:
+  //   InvalidArgument  `encoded` has a number that is not finite, or a scale, a position or
+  //                    padding that Encode never writes
   virtual absl::Status Check(const std::byte* encoded, size_t count) const = 0;
-  // Touches no memory beyond `values` whatever `encoded` is.
+  // Decodes a block. Writes only to values[0] to values[count - 1], even if `encoded` is invalid.
   virtual void Decode(const std::byte* encoded, size_t count, float* values) const = 0;
 };
 
-// Null for raw. The encoding has passed Validate.
+// Returns the codec for `encoding`, which has passed Validate; null for raw.
 std::unique_ptr<const BlockCodec> MakeCodec(const Encoding& encoding);
 
-// The length of an encoded span.
+// Returns the length of an encoded span in bytes.
 size_t EncodedSpanBytes(const BlockCodec& codec, size_t elements);
 
 }  // namespace syncgrads

@@ -7,7 +7,8 @@
 namespace syncgrads {
 namespace {
 
-// Calls `present(span)` of each span that is, until one returns an error.
+// Calls `present(span)` for each span that is not in `absent`. Stops at the first error and returns
+// it.
 template <typename Present>
 absl::Status ForEachPresent(const Chunk& chunk, absl::Span<const uint32_t> absent,
                             Present present) {
@@ -47,7 +48,7 @@ absl::Status CheckEncodedChunk(const BlockCodec& codec, const Layout& layout, co
   const uint64_t expected = EncodedChunkBytes(codec, chunk, absent);
   if (TotalBytes(payload) != expected) {
     return absl::InvalidArgumentError(absl::StrCat("an encoded payload has ", TotalBytes(payload),
-                                                   " bytes, its elements take ", expected));
+                                                   " bytes, its elements need ", expected));
   }
   EncodedReader reader(codec, payload);
   return ForEachPresent(chunk, absent, [&](const Span& span) {

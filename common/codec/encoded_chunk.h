@@ -1,5 +1,5 @@
-// The payload of a chunk that is encoded: its spans one after the other, each encoded
-// by itself, without those that are absent.
+// The payload of an encoded chunk: its spans one after the other, each encoded by itself, without
+// absent spans.
 
 #ifndef SYNCGRADS_COMMON_CODEC_ENCODED_CHUNK_H_
 #define SYNCGRADS_COMMON_CODEC_ENCODED_CHUNK_H_
@@ -16,14 +16,16 @@
 
 namespace syncgrads {
 
-// Reads the blocks of an encoded payload in their order, where they lie. The pieces
-// must outlive it, and be as long as what is read.
+// Reads the blocks of an encoded payload one after the other, without copying those that lie in one
+// piece. The codec and the pieces must outlive the reader. The payload must be as long as the
+// blocks that are read. Not thread-safe.
 class EncodedReader {
  public:
   EncodedReader(const BlockCodec& codec, const Pieces& payload)
       : codec_(codec), cursor_(&payload) {}
 
-  // As BlockCodec's, of the next block, of `count` elements.
+  // Check and Decode call the codec's functions for the next block, which has `count` elements, and
+  // advance to the block after it.
   absl::Status Check(size_t count) { return codec_.Check(Next(count), count); }
   void Decode(size_t count, float* values) { codec_.Decode(Next(count), count, values); }
 
@@ -32,25 +34,29 @@ class EncodedReader {
 
   const BlockCodec& codec_;
   PieceCursor cursor_;
-  // No whole block is longer than its elements are.
+  // This is enough for every block: no codec makes a whole block longer than its raw elements.
   std::byte scratch_[kCodecBlock * sizeof(float)];
 };
 
-// `absent` has the numbers of spans, ascending.
+// Returns the length in bytes of a chunk's encoded payload. `absent` has the positions of the
+// absent spans, ascending.
 uint64_t EncodedChunkBytes(const BlockCodec& codec, const Chunk& chunk,
                            absl::Span<const uint32_t> absent = {});
 
-// The bytes that a payload of the whole chunk can have at most: in the planned encoding,
-// in a milder one, or as it is. Short spans take more bytes encoded than as they are.
+// Returns the maximum length in bytes of the whole chunk's payload: in the planned encoding, in a
+// milder one, or raw. Short spans may be longer encoded than raw.
 uint64_t MostEncodedBytes(const Encoding& planned, const Chunk& chunk);
 
-// InvalidArgument, naming the length or the span and what is wrong in it, unless every
-// block of the payload can be decoded.
+// Checks the length of the payload and each of its blocks. `absent` has the positions of the absent
+// spans, ascending.
+//
+// Errors:
+//   InvalidArgument  the payload has the wrong length: the message has both lengths; or a block
+//                    cannot be decoded: the message has the tensor, the block and the reason
 absl::Status CheckEncodedChunk(const BlockCodec& codec, const Layout& layout, const Chunk& chunk,
                                const Pieces& payload, absl::Span<const uint32_t> absent = {});
 
-// Decodes a payload without absent spans, which is as long as it has to be, to all of
-// the chunk's elements.
+// Decodes a payload of the right length, without absent spans, to all of the chunk's elements.
 void DecodeChunk(const BlockCodec& codec, const Chunk& chunk, const Pieces& payload, float* values);
 
 }  // namespace syncgrads

@@ -45,11 +45,11 @@ absl::Status Validate(const Encoding& encoding) {
     case Codec::kInt8:
     case Codec::kOneBit:
       if (encoding.fraction == 0) return absl::OkStatus();
-      return absl::InvalidArgumentError(absl::StrCat("a fraction, ", encoding.fraction, ", of ",
+      return absl::InvalidArgumentError(absl::StrCat("fraction ", encoding.fraction, " for codec ",
                                                      NameOf(encoding.codec),
-                                                     "; only top-k has one"));
+                                                     "; only top-k has a fraction"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(NameOf(encoding.codec), " is not known"));
+  return absl::InvalidArgumentError(absl::StrCat(NameOf(encoding.codec), " is unknown"));
 }
 
 Codec MilderThan(Codec codec) {
@@ -59,8 +59,8 @@ Codec MilderThan(Codec codec) {
 absl::Status CheckUsed(Codec used, const Encoding& planned) {
   for (Codec codec = planned.codec; codec != used; codec = MilderThan(codec)) {
     if (codec != Codec::kRaw) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("a payload in ", NameOf(used), ", where ", ToString(planned), " is expected"));
+    return absl::InvalidArgumentError(absl::StrCat("a payload with codec ", NameOf(used),
+                                                   ", where ", ToString(planned), " is expected"));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// How a tensor's elements are encoded between a worker and a server, as plain
-// data. What encodes them is in codec.h.
+// How a tensor's elements are encoded between a worker and a server, as plain data. The codecs
+// themselves are in codec.h.
 
 #ifndef SYNCGRADS_COMMON_CODEC_ENCODING_H_
 #define SYNCGRADS_COMMON_CODEC_ENCODING_H_
@@ -12,9 +12,9 @@
 
 namespace syncgrads {
 
-// The values are those of syncgrads.v1.Codec. Others than these may arrive.
+// The enum values equal those of syncgrads.v1.Codec. A received message may have any other value.
 enum class Codec : uint32_t {
-  kRaw = 0,  // as the dtype says
+  kRaw = 0,  // not encoded: the elements in the tensor's dtype
   kF16 = 1,
   kBF16 = 2,
   kInt8 = 3,
@@ -22,14 +22,14 @@ enum class Codec : uint32_t {
   kOneBit = 5,
 };
 
-// "raw", "f16", "bf16", "int8", "top-k" or "one-bit"; "codec 9" of one that is not
-// known.
+// Returns "raw", "f16", "bf16", "int8", "top-k" or "one-bit"; for an unknown codec, for example
+// "codec 9".
 std::string NameOf(Codec codec);
 
 // A codec and its parameters.
 struct Encoding {
   Codec codec = Codec::kRaw;
-  // Of top-k: which part of a block's elements is sent. 0 of the others.
+  // Top-k only: the fraction of a block's elements that is sent. 0 for other codecs.
   double fraction = 0;
 
   bool is_raw() const { return codec == Codec::kRaw; }
@@ -39,14 +39,17 @@ struct Encoding {
 
 inline constexpr double kDefaultTopKFraction = 0.02;
 
-// "int8", "top-k 0.01"
+// Returns for example "int8" or "top-k 0.01".
 std::string ToString(const Encoding& encoding);
 
-// InvalidArgument if the codec is not known, or the fraction is not above 0 and at
-// most 0.5 of top-k, or not 0 of another.
+// Checks the codec and its parameters.
+//
+// Errors:
+//   InvalidArgument  the codec is unknown; the fraction of top-k is not above 0 and at most 0.5;
+//                    or the fraction of another codec is not 0
 absl::Status Validate(const Encoding& encoding);
 
-// What a tensor's contributions are encoded by, and its results.
+// The encodings of a tensor: `push` for its contributions, `result` for its results.
 struct Compression {
   Encoding push;
   Encoding result;
@@ -54,21 +57,22 @@ struct Compression {
   friend bool operator==(const Compression&, const Compression&) = default;
 };
 
-// "raw", or "push int8, result raw"
+// Returns for example "raw" or "push int8, result raw".
 std::string ToString(const Compression& compression);
 
-// What is sent in place of `codec` where that loses too much: int8 in place of
-// top-k and one-bit, the elements as they are in place of the others.
+// Returns the codec that replaces `codec` if `codec` loses too much: int8 for top-k and one-bit,
+// raw for all others.
 Codec MilderThan(Codec codec);
 
-// The encoding of a payload that names `used`, where `planned` is what was agreed
-// upon: the same, or a milder one.
+// Checks that a payload may be encoded with `used` if `planned` is the encoding of the group's
+// plan: `used` must be the planned codec, or a milder one (see MilderThan).
 //
 // Errors:
-//   InvalidArgument  `used` is another
+//   InvalidArgument  `used` is another codec
 absl::Status CheckUsed(Codec used, const Encoding& planned);
 
-// `used`, which has passed CheckUsed, with its parameters.
+// Returns the encoding of a payload whose codec is `used`, with the parameters of `planned`. `used`
+// has passed CheckUsed.
 Encoding EncodingOf(Codec used, const Encoding& planned);
 
 }  // namespace syncgrads

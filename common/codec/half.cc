@@ -21,7 +21,7 @@ void HalfCodec::Encode(const float* values, size_t count, std::byte* out) const 
 absl::Status HalfCodec::Check(const std::byte* encoded, size_t count) const {
   if (!AnyHasAllOf(encoded, count, ExponentOf(dtype_))) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("an element in ", NameOf(dtype_), " is infinite or no number"));
+      absl::StrCat("an element in ", NameOf(dtype_), " is infinite or NaN"));
 }
 
 void HalfCodec::Decode(const std::byte* encoded, size_t count, float* values) const {

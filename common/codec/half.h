@@ -1,4 +1,4 @@
-// f16 and bf16; see codec.h for the bytes.
+// The codecs f16 and bf16. codec.h describes their bytes.
 
 #ifndef SYNCGRADS_COMMON_CODEC_HALF_H_
 #define SYNCGRADS_COMMON_CODEC_HALF_H_
@@ -10,7 +10,7 @@ namespace syncgrads {
 
 class HalfCodec : public BlockCodec {
  public:
-  // f16 or bf16.
+  // `dtype` is f16 or bf16.
   explicit HalfCodec(DType dtype) : dtype_(dtype) {}
 
   size_t EncodedBytes(size_t count) const override { return 2 * count; }

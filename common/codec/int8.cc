@@ -8,9 +8,9 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/codec/int8.cc"
 // clang-format off
-#include "hwy/foreach_target.h"  // Includes this file once per instruction set;
+#include "hwy/foreach_target.h"  // Includes this file once per instruction set.
 // clang-format on
-// first of all, so that what follows is seen anew by each.
+// foreach_target.h comes first, because the headers below are compiled for each instruction set.
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,12 +19,12 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Adding it to a number of at most 2^22 rounds to a whole one, to even between two,
-// and leaves that in the lowest bits.
+// Adding kRounder to a number of at most 2^22 in magnitude rounds it to an integer, ties to even.
+// Subtracting kRounderBits from the bits of the sum then gives this integer as an int32.
 constexpr float kRounder = 0x1.8p23f;
 constexpr int32_t kRounderBits = 0x4b400000;
 
-// A whole group, finite; returns its scale.
+// Encodes a whole group of finite values. Returns its scale.
 float EncodeGroup(const float* HWY_RESTRICT values, int8_t* HWY_RESTRICT out) {
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> d32;
@@ -101,10 +101,10 @@ absl::Status Int8Codec::Check(const std::byte* encoded, size_t count) const {
   for (size_t begin = 0; begin < count; begin += kInt8Group) {
     float scale;
     std::memcpy(&scale, encoded, sizeof(scale));
-    // 128 times the scale is what the largest magnitude decodes to.
+    // The largest magnitude that can be decoded is 128 times the scale.
     if (!(scale >= 0) || !std::isfinite(scale * 128)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("a scale of int8 is ", scale, "; it is no step between numbers"));
+          absl::StrCat("a scale of int8 is ", scale, "; must be finite and not negative"));
     }
     encoded += sizeof(scale) + std::min(count - begin, kInt8Group);
   }

@@ -1,4 +1,4 @@
-// int8 with a scale for each 256 elements; see codec.h for the bytes.
+// The codec int8, with a scale for each 256 elements. codec.h describes its bytes.
 
 #ifndef SYNCGRADS_COMMON_CODEC_INT8_H_
 #define SYNCGRADS_COMMON_CODEC_INT8_H_
@@ -7,13 +7,13 @@
 
 namespace syncgrads {
 
-// Elements that share a scale.
+// Number of elements that share a scale.
 inline constexpr size_t kInt8Group = 256;
-// Where the largest magnitude is smaller, so that 127 divided by it may not be
-// finite, all become 0.
+// If the largest magnitude of a group is below this, all its elements become 0, because 127 divided
+// by it might not be finite.
 inline constexpr float kInt8Least = 0x1p-100f;
-// What is larger is taken for this, or for a little more below zero, so that what is
-// decoded is finite.
+// Magnitudes above this are clamped, so that decoded values are finite: positive numbers to this,
+// negative numbers to at most 128/127 of it.
 inline constexpr float kInt8Most = 0x1p126f;
 
 class Int8Codec : public BlockCodec {

@@ -9,9 +9,9 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/codec/one_bit.cc"
 // clang-format off
-#include "hwy/foreach_target.h"  // Includes this file once per instruction set;
+#include "hwy/foreach_target.h"  // Includes this file once per instruction set.
 // clang-format on
-// first of all, so that what follows is seen anew by each.
+// foreach_target.h comes first, because the headers below are compiled for each instruction set.
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,11 +20,11 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Bits are handled in words.
+// Number of sign bits that are packed into one word.
 constexpr size_t kWord = 64;
 
-// A whole group: writes the sums of the magnitudes times 2^-8, which stay in registers
-// meanwhile, and the signs.
+// Writes the partial sums of the magnitudes times 2^-8, and the sign bits, of a whole group. The
+// sums are kept in registers while elements are added.
 void SumAndSigns(const float* HWY_RESTRICT values, float* HWY_RESTRICT sums,
                  uint8_t* HWY_RESTRICT bits) {
   const hn::CappedTag<float, kOneBitSums> d;
@@ -51,7 +51,7 @@ void SumAndSigns(const float* HWY_RESTRICT values, float* HWY_RESTRICT sums,
   }
 }
 
-// A whole group.
+// Decodes a whole group: writes -scale if an element's bit is 1, and scale otherwise.
 void ApplySigns(const uint8_t* HWY_RESTRICT bits, float scale, float* HWY_RESTRICT values) {
   const hn::CappedTag<float, kOneBitSums> d;
   const auto positive = hn::Set(d, scale);
@@ -90,7 +90,7 @@ float MeanOf(float (&sums)[kOneBitSums], size_t elements) {
   for (size_t half = kOneBitSums / 2; half > 0; half /= 2) {
     for (size_t i = 0; i < half; ++i) sums[i] += sums[half + i];
   }
-  // Rounding may take it past the largest number there is.
+  // Rounding may turn a mean near the largest float into infinity.
   return std::min(sums[0] * (0x1p8f / static_cast<float>(elements)),
                   std::numeric_limits<float>::max());
 }
@@ -129,7 +129,7 @@ absl::Status OneBitCodec::Check(const std::byte* encoded, size_t count) const {
     std::memcpy(&scale, encoded, sizeof(scale));
     if (!(scale >= 0) || !std::isfinite(scale)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("a scale of one-bit is ", scale, "; it is no magnitude"));
+          absl::StrCat("a scale of one-bit is ", scale, "; must be finite and not negative"));
     }
     encoded += sizeof(scale) + BitBytes(elements);
     if (elements % 8 != 0 && static_cast<uint8_t>(encoded[-1]) >> elements % 8 != 0) {

@@ -1,4 +1,4 @@
-// One bit for each element; see codec.h for the bytes.
+// The codec one-bit, with one bit for each element. codec.h describes its bytes.
 
 #ifndef SYNCGRADS_COMMON_CODEC_ONE_BIT_H_
 #define SYNCGRADS_COMMON_CODEC_ONE_BIT_H_
@@ -7,13 +7,13 @@
 
 namespace syncgrads {
 
-// Elements that share a scale. With more of them, elements that are always large wait
-// for longer: the scale has to become as large as they are.
+// Number of elements that share a scale. In larger groups, elements that are always large are
+// delayed longer by error feedback, because the common scale must first grow to their magnitude.
 inline constexpr size_t kOneBitGroup = 256;
-// The mean is taken of so many sums, in lanes: the k-th adds the elements k,
-// k + kOneBitSums, ... in this order, each times 2^-8 (so that no sum overflows); then
-// the second half of the sums is added to the first until one is left, which is
-// multiplied by 2^8 / elements.
+// Number of partial sums that make the mean magnitude. The k-th sum adds the magnitudes of elements
+// k, k + kOneBitSums, and so on in this order, each times 2^-8 so that no sum overflows. Then the
+// second half of the sums is added to the first half until one sum is left, which is multiplied by
+// 2^8 / elements.
 inline constexpr size_t kOneBitSums = 16;
 
 class OneBitCodec : public BlockCodec {

@@ -1,5 +1,5 @@
-// The codecs as plain loops over single elements, to test them against: the same
-// bytes, and the same numbers.
+// Reference implementations of the codecs for tests: plain loops over single elements. They give
+// the same bytes and the same numbers as the codecs.
 
 #ifndef SYNCGRADS_COMMON_CODEC_REFERENCE_H_
 #define SYNCGRADS_COMMON_CODEC_REFERENCE_H_
@@ -101,7 +101,7 @@ inline std::string EncodeOneBit(const std::vector<float>& values) {
   return bytes;
 }
 
-// A block; it is not empty, and finite.
+// Encodes one block, which must not be empty and must be finite.
 inline std::string Encode(const Encoding& encoding, const std::vector<float>& values) {
   switch (encoding.codec) {
     case Codec::kRaw:

@@ -6,11 +6,11 @@
 namespace syncgrads {
 namespace {
 
-// Of the norm of the values, by which theirs is remembered from round to round: they
-// get smaller as training goes on, and a residual follows late.
+// Factor by which the remembered norm of the values decays each round. Values get smaller during
+// training, and the residual follows them with a delay.
 constexpr double kFading = 0.95;
 
-// How many times as large as the values a residual may be.
+// Returns the limit of the residual's norm, as a multiple of the values' norm.
 double LimitOf(Codec codec, const Encoding& planned) {
   switch (codec) {
     case Codec::kTopK:

@@ -1,4 +1,4 @@
-// Notices where error feedback does not keep up.
+// Detects that error feedback does not keep up with a codec's error.
 
 #ifndef SYNCGRADS_COMMON_CODEC_RESIDUAL_GUARD_H_
 #define SYNCGRADS_COMMON_CODEC_RESIDUAL_GUARD_H_
@@ -7,20 +7,19 @@
 
 namespace syncgrads {
 
-// Sums of squares over what has been encoded.
+// Sums of squares over the elements that have been encoded.
 struct FeedbackNorms {
   double values = 0;
-  double residual = 0;  // the new one
+  double residual = 0;  // of the new residual
 };
 
-// Watches a residual, of a chunk, that error feedback should keep small, round by
-// round, and replaces the codec by a milder one when it grows instead: when it has
-// been larger than the values and has grown for kRounds rounds on end. How much
-// larger it may be depends on the codec: top-k with fraction f keeps an element for
-// 1/f rounds.
+// Watches the residual of a chunk, round by round. Error feedback should keep it small. If the
+// residual is too large compared with the values and has grown for kRounds consecutive rounds, the
+// codec is replaced by a milder one. The limit depends on the codec; for example, top-k with
+// fraction f keeps an element back for 1/f rounds.
 //
-// A plain value, the same after the same rounds on every processor; part of what a
-// server keeps over a crash.
+// A plain value: after the same rounds it is the same on every processor. A server stores it with
+// the chunk's result, so it survives a crash. Not thread-safe.
 class ResidualGuard {
  public:
   static constexpr int kRounds = 8;
@@ -28,11 +27,11 @@ class ResidualGuard {
   ResidualGuard() = default;
   explicit ResidualGuard(Codec codec) : codec_(codec) {}
 
-  // What is to be used.
+  // Returns the codec for the next round.
   Codec codec() const { return codec_; }
 
-  // Takes note of a round that was encoded by codec(), or a milder one. Returns
-  // whether codec() has changed. `planned` has the parameters.
+  // Records the norms of a round that was encoded with codec() or a milder codec. `planned` has the
+  // codec's parameters. Returns whether codec() has changed.
   bool Observe(const FeedbackNorms& norms, const Encoding& planned);
 
   friend bool operator==(const ResidualGuard&, const ResidualGuard&) = default;
@@ -40,7 +39,8 @@ class ResidualGuard {
  private:
   Codec codec_ = Codec::kRaw;
   int grown_ = 0;
-  // Norms: the largest of the values', which fades, and the last residual's.
+  // values_ is the largest norm of the values, which decays each round; residual_ is the norm of
+  // the last residual.
   double values_ = 0;
   double residual_ = 0;
 };

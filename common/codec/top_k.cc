@@ -8,15 +8,15 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/codec/top_k.cc"
 // clang-format off
-#include "hwy/foreach_target.h"  // Includes this file once per instruction set;
+#include "hwy/foreach_target.h"  // Includes this file once per instruction set.
 // clang-format on
-// first of all, so that what follows is seen anew by each.
+// foreach_target.h comes first, because the headers below are compiled for each instruction set.
 #include "hwy/highway.h"
 
-// Magnitudes are compared by their bits, which order finite numbers as their values
-// do. How large an element must be to be sent is found by bisection, among those that
-// can be: a block is seen as rows of kTopKColumns elements, and the k-th largest of the
-// columns' maxima is no more than the k-th largest of all, so that few are left.
+// Magnitudes are compared by their bits, which order finite numbers like their values. The smallest
+// magnitude that is sent is found by bisection over a few candidates. To find these, a block is
+// seen as rows of kTopKColumns elements: the k-th largest of the columns' maxima is at most the
+// k-th largest magnitude of all, so smaller elements cannot be among the k largest.
 
 HWY_BEFORE_NAMESPACE();
 namespace syncgrads {
@@ -24,7 +24,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Writes the bits of the magnitudes, and zeros up to kCodecBlock; returns the
+// Writes the bits of the magnitudes to `out`, and zeros after them up to kCodecBlock. Returns the
 // largest.
 uint32_t Magnitudes(const float* HWY_RESTRICT values, size_t count, uint32_t* HWY_RESTRICT out) {
   const hn::ScalableTag<uint32_t> d;
@@ -41,7 +41,7 @@ uint32_t Magnitudes(const float* HWY_RESTRICT values, size_t count, uint32_t* HW
   return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
-// Of all of a block.
+// Writes the maximum of each column of a whole block.
 void ColumnMaxima(const uint32_t* HWY_RESTRICT magnitudes, uint32_t* HWY_RESTRICT maxima) {
   const hn::CappedTag<uint32_t, kTopKColumns> d;
   for (size_t column = 0; column < kTopKColumns; column += hn::Lanes(d)) {
@@ -53,8 +53,9 @@ void ColumnMaxima(const uint32_t* HWY_RESTRICT magnitudes, uint32_t* HWY_RESTRIC
   }
 }
 
-// Writes those of `count` (rounded as below) that are `least` or above, with where they
-// are, and zeros to the end of a vector; returns how many there are.
+// Writes the magnitudes that are at least `least` to `found`, then zeros up to the end of a vector,
+// and their positions to `positions`. Returns their number. `count` is rounded up to whole vectors;
+// the magnitudes after `count` are zeros.
 size_t Gather(const uint32_t* HWY_RESTRICT magnitudes, size_t count, uint32_t least,
               uint32_t* HWY_RESTRICT found, uint32_t* HWY_RESTRICT positions) {
   const hn::CappedTag<int32_t, kTopKColumns> d;
@@ -66,7 +67,7 @@ size_t Gather(const uint32_t* HWY_RESTRICT magnitudes, size_t count, uint32_t le
     const auto magnitude = hn::Load(d, reinterpret_cast<const int32_t*>(magnitudes) + i);
     const auto wanted = hn::Not(hn::Lt(magnitude, bound));
     if (HWY_LIKELY(hn::AllFalse(d, wanted))) continue;
-    // In registers first: some processors take long to compress to memory.
+    // Compresses in registers and then stores: compressing to memory is slow on some processors.
     const auto here = hn::Iota(d, static_cast<int32_t>(i));
     hn::StoreU(hn::BitCast(bits, hn::Compress(magnitude, wanted)), bits, found + written);
     hn::StoreU(hn::BitCast(bits, hn::Compress(here, wanted)), bits, positions + written);
@@ -76,16 +77,18 @@ size_t Gather(const uint32_t* HWY_RESTRICT magnitudes, size_t count, uint32_t le
   return written;
 }
 
-// How many of `count` (rounded up to vectors; the rest are zeros) are above `bound`.
+// Returns how many of `count` magnitudes are above `bound`. `count` is rounded up to whole vectors;
+// the magnitudes after `count` are zeros.
 size_t CountAbove(const uint32_t* HWY_RESTRICT magnitudes, size_t count, uint32_t bound) {
-  // As signed numbers: few processors compare others.
+  // Compares signed numbers, because few processors compare unsigned ones. Magnitudes are not
+  // negative.
   const hn::CappedTag<int32_t, kTopKColumns> d;
   const size_t lanes = hn::Lanes(d);
   const auto least = hn::Set(d, static_cast<int32_t>(bound));
   auto above = hn::Zero(d);
   for (size_t i = 0; i < count; i += lanes) {
     const auto magnitude = hn::Load(d, reinterpret_cast<const int32_t*>(magnitudes) + i);
-    // A lane of a mask is -1 where it holds.
+    // A lane of a mask is -1 if it is true.
     above = hn::Sub(above, hn::VecFromMask(d, hn::Gt(magnitude, least)));
   }
   return static_cast<size_t>(hn::GetLane(hn::SumOfLanes(d, above)));
@@ -110,11 +113,12 @@ namespace {
 
 struct Bound {
   uint32_t value;
-  size_t above;  // so many are above it
+  size_t above;  // how many magnitudes are above `value`
 };
 
-// A number that from k to k + slack of `count` are above. Where several are equal there
-// may be none: then the k-th largest, which fewer are above. `largest` is that of all.
+// Returns a number such that k to k + slack of `count` magnitudes are above it. If magnitudes are
+// equal, there may be no such number; then returns the k-th largest, and fewer than k are above it.
+// `largest` is the largest of all magnitudes.
 Bound FindBound(const uint32_t* magnitudes, size_t count, size_t k, size_t slack,
                 uint32_t largest) {
   uint32_t least = 0;
@@ -133,21 +137,21 @@ Bound FindBound(const uint32_t* magnitudes, size_t count, size_t k, size_t slack
   return bound;
 }
 
-// Some elements of a block, and where they are in it. A vector is written behind the
-// last, whatever is in it.
+// The magnitudes of some elements of a block and their positions in it. After the last element,
+// both arrays have room for one more vector, because Gather stores whole vectors.
 struct Candidates {
   size_t count;
   alignas(64) uint32_t magnitudes[kCodecBlock + kTopKColumns];
   alignas(64) uint32_t positions[kCodecBlock + kTopKColumns];
 };
 
-// Those that can be among the k largest.
+// Collects the elements that can be among the k largest. Sets `largest` to the largest magnitude.
 void FindCandidates(const float* values, size_t count, size_t k, Candidates& out,
                     uint32_t& largest) {
   alignas(64) uint32_t magnitudes[kCodecBlock];
   largest = HWY_DYNAMIC_DISPATCH(Magnitudes)(values, count, magnitudes);
   uint32_t least = 0;
-  // Of more than half of the columns, most elements would be left.
+  // If k is more than half of the columns, most elements would be candidates.
   if (k <= kTopKColumns / 2) {
     alignas(64) uint32_t maxima[kTopKColumns];
     HWY_DYNAMIC_DISPATCH(ColumnMaxima)(magnitudes, maxima);
@@ -173,12 +177,12 @@ void TopKCodec::Encode(const float* values, size_t count, std::byte* out) const 
   uint32_t largest;
   FindCandidates(values, count, kept, candidates, largest);
   const Bound bound = FindBound(candidates.magnitudes, candidates.count, kept, 0, largest);
-  // Of those that are equal to it, the first.
+  // The number of elements with a magnitude equal to the bound that are sent: the first ones.
   size_t equal = kept - bound.above;
   uint16_t positions[kCodecBlock + kTopKColumns];
   size_t found = 0;
   for (size_t i = 0; i < candidates.count; ++i) {
-    // Without branches: nobody can tell which of them are taken.
+    // This loop has no branches, because they would not be predictable.
     const bool is_equal = candidates.magnitudes[i] == bound.value && equal > 0;
     positions[found] = static_cast<uint16_t>(candidates.positions[i]);
     found += static_cast<size_t>(is_equal || candidates.magnitudes[i] > bound.value);
@@ -201,8 +205,8 @@ absl::Status TopKCodec::Check(const std::byte* encoded, size_t count) const {
     std::memcpy(&position, encoded + i * sizeof(position), sizeof(position));
     std::memcpy(&value, values + i * sizeof(value), sizeof(value));
     if (position >= count) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("top-k has position ", position, " of a block with ", count, " elements"));
+      return absl::InvalidArgumentError(absl::StrCat("top-k has the invalid position ", position,
+                                                     " in a block with ", count, " elements"));
     }
     if (position <= before) {
       return absl::InvalidArgumentError(
@@ -210,7 +214,7 @@ absl::Status TopKCodec::Check(const std::byte* encoded, size_t count) const {
     }
     if (!std::isfinite(value)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("top-k has the value ", value, " at position ", position));
+          absl::StrCat("top-k has the non-finite value ", value, " at position ", position));
     }
     before = position;
   }

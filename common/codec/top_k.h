@@ -1,4 +1,4 @@
-// The largest elements of a block; see codec.h for the bytes.
+// The codec top-k, which sends the largest elements of a block. codec.h describes its bytes.
 
 #ifndef SYNCGRADS_COMMON_CODEC_TOP_K_H_
 #define SYNCGRADS_COMMON_CODEC_TOP_K_H_
@@ -7,15 +7,15 @@
 
 namespace syncgrads {
 
-// A whole block is seen as rows of so many elements.
+// Number of columns: the search sees a whole block as rows of this many elements (top_k.cc).
 inline constexpr size_t kTopKColumns = 128;
 
 class TopKCodec : public BlockCodec {
  public:
-  // Above 0, at most 0.5.
+  // `fraction` is above 0 and at most 0.5.
   explicit TopKCodec(double fraction) : fraction_(fraction) {}
 
-  // How many elements of `count` are sent; at least one.
+  // Returns how many of `count` elements are sent; at least one.
   size_t Kept(size_t count) const;
 
   size_t EncodedBytes(size_t count) const override;

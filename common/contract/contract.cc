@@ -23,13 +23,14 @@ absl::StatusOr<UpdateRule> FromProto(const v1::UpdateRule& proto) {
     case v1::UpdateRule::kGather:
       return UpdateRule(Gather{});
     case v1::UpdateRule::kOptimizer: {
-      SYNCGRADS_ASSIGN_OR_RETURN(Optimizer optimizer, syncgrads::FromProto(proto.optimizer()));
-      return UpdateRule(std::move(optimizer));
+      SYNCGRADS_ASSIGN_OR_RETURN(const Optimizer optimizer,
+                                 syncgrads::FromProto(proto.optimizer()));
+      return UpdateRule(optimizer);
     }
     case v1::UpdateRule::KIND_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("a group has no update rule");
+  return absl::InvalidArgumentError("the update rule of a group is not set");
 }
 
 void SetRule(const UpdateRule& rule, v1::UpdateRule& proto) {
@@ -84,7 +85,7 @@ Policy FromProto(const v1::Policy& proto) {
   return Sync{};
 }
 
-// The field's value, or what the plain struct has by default.
+// Copies an optional field if it is set; otherwise the plain struct keeps its default.
 #define SYNCGRADS_READ_OPTIONAL(field) \
   if (proto.has_##field()) out.field = proto.field()
 
@@ -258,7 +259,7 @@ absl::StatusOr<Optimizer> FromProto(const v1::Optimizer& proto) {
     case v1::Optimizer::KIND_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("an optimizer has no kind");
+  return absl::InvalidArgumentError("the kind of an optimizer is not set");
 }
 
 absl::StatusOr<OnBad> FromProto(v1::OnBad proto) {
@@ -271,7 +272,7 @@ absl::StatusOr<OnBad> FromProto(v1::OnBad proto) {
     case v1::ALLOW:
       return OnBad::kAllow;
     default:
-      return Unknown("way with what is bad:", proto);
+      return Unknown("non_finite policy", proto);
   }
 }
 
@@ -389,16 +390,12 @@ Epoch FromProto(const v1::Epoch& proto) {
     epoch.members.push_back(
         {MemberId{member.member()}, member.name(), Incarnation{member.incarnation()}});
   }
-  for (const v1::GroupRound& first : proto.first_rounds()) {
-    epoch.first_rounds.push_back(FromProto(first));
-  }
+  epoch.first_rounds = FromProto(proto.first_rounds());
   if (proto.has_handover()) {
     Handover& handover = epoch.handover.emplace();
     handover.donor = MemberId{proto.handover().donor()};
     for (uint32_t member : proto.handover().to()) handover.to.push_back(MemberId{member});
-    for (const v1::GroupRound& round : proto.handover().rounds()) {
-      handover.rounds.push_back(FromProto(round));
-    }
+    handover.rounds = FromProto(proto.handover().rounds());
   }
   return epoch;
 }
@@ -412,6 +409,14 @@ v1::GroupRound ToProto(const GroupRound& round) {
 
 GroupRound FromProto(const v1::GroupRound& proto) {
   return {GroupId{proto.group()}, Round{proto.round()}};
+}
+
+std::vector<GroupRound> FromProto(
+    const google::protobuf::RepeatedPtrField<v1::GroupRound>& rounds) {
+  std::vector<GroupRound> out;
+  out.reserve(rounds.size());
+  for (const v1::GroupRound& round : rounds) out.push_back(FromProto(round));
+  return out;
 }
 
 v1::Error ToProto(const absl::Status& status) {

@@ -1,8 +1,10 @@
-// Between the contract's messages (proto/) and the plain structs that the server's
-// core and the client's state machine use.
+// Conversions between the messages of the public contract (proto/) and the plain structs that the
+// server's core and the client's state machine use. Thread-safe.
 
 #ifndef SYNCGRADS_COMMON_CONTRACT_CONTRACT_H_
 #define SYNCGRADS_COMMON_CONTRACT_CONTRACT_H_
+
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,24 +15,41 @@
 
 namespace syncgrads {
 
-// InvalidArgument for a value that this version does not know.
+// Converts a policy for NaNs and infinities. If it is unspecified, returns OnBad::kReject.
+//
+// Errors:
+//   InvalidArgument  this protocol version does not have the value
 absl::StatusOr<OnBad> FromProto(v1::OnBad proto);
 
 v1::GroupSpec ToProto(const GroupSpec& spec);
-// InvalidArgument if a field has a value that this version does not know. Does
-// not check that the group can be served: see Validate.
+// Converts a group's description. If the policy is missing, it is Sync. Does not check that the
+// servers can serve the group: Validate does.
+//
+// Errors:
+//   InvalidArgument  a dtype, reduction, codec or non_finite has a value that this protocol version
+//                    does not have; or the update rule, or the kind of its optimizer, is missing
 absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto);
 
 v1::GroupPlan ToProto(const GroupPlan& plan);
-// InvalidArgument also if the chunks are not those of the group's layout.
+// Converts a group's plan, and computes its layout.
+//
+// Errors:
+//   InvalidArgument  the group's description cannot be converted, or has no valid layout (see
+//                    Layout::Create); or the chunks differ from those of the layout
 absl::StatusOr<GroupPlan> FromProto(const v1::GroupPlan& proto);
 
-// InvalidArgument if the codec is not known. The fraction of top-k that is not given is
-// the default.
+// Converts an encoding. If top-k has no fraction, the fraction is kDefaultTopKFraction.
+//
+// Errors:
+//   InvalidArgument  this protocol version does not have the codec
 absl::StatusOr<Encoding> FromProto(const v1::Encoding& proto);
 
 v1::Optimizer ToProto(const Optimizer& optimizer);
-// InvalidArgument if no kind is set.
+// Converts an optimizer. A hyperparameter that is missing has the default of the plain struct. Does
+// not check the ranges: Validate does.
+//
+// Errors:
+//   InvalidArgument  no kind is set
 absl::StatusOr<Optimizer> FromProto(const v1::Optimizer& proto);
 
 v1::Epoch ToProto(const Epoch& epoch);
@@ -38,8 +57,10 @@ Epoch FromProto(const v1::Epoch& proto);
 
 v1::GroupRound ToProto(const GroupRound& round);
 GroupRound FromProto(const v1::GroupRound& proto);
+std::vector<GroupRound> FromProto(const google::protobuf::RepeatedPtrField<v1::GroupRound>& rounds);
 
 v1::Error ToProto(const absl::Status& status);
+// Converts an error. The result is never OK: a code that is not an error is read as Unknown.
 absl::Status FromProto(const v1::Error& proto);
 
 }  // namespace syncgrads

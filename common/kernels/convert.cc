@@ -6,9 +6,9 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/kernels/convert.cc"
 // clang-format off
-#include "hwy/foreach_target.h"  // Includes this file once per instruction set;
+#include "hwy/foreach_target.h"  // Includes this file once per instruction set.
 // clang-format on
-// first of all, so that what follows is seen anew by each.
+// foreach_target.h comes first, because the headers below are compiled for each instruction set.
 #include "common/kernels/elements-inl.h"
 #include "hwy/highway.h"
 
@@ -22,8 +22,8 @@ void ConvertElements(const std::byte* in, size_t count, std::byte* out) {
   const hn::RebindToUnsigned<decltype(d)> bits;
   const auto convert = [&](const std::byte* from, std::byte* to) HWY_ATTR {
     auto v = From::Load(d, from);
-    // Only bf16, which is widened by a shift, can be a signalling NaN here that
-    // comes out as it is.
+    // Makes a signalling NaN quiet. Only bf16 needs this: it is widened by a shift, which keeps a
+    // NaN signalling.
     v = hn::IfThenElse(hn::IsNaN(v),
                        hn::BitCast(d, hn::Or(hn::BitCast(bits, v), hn::Set(bits, 0x00400000))), v);
     To::Store(d, v, to);

@@ -1,5 +1,5 @@
-// Conversions between float32 and the 16-bit floats. They give the same bits on
-// every processor, with or without instructions for them.
+// Conversions between float32 and the 16-bit floats. They give the same bits on every processor,
+// whether or not it has instructions for them.
 
 #ifndef SYNCGRADS_COMMON_KERNELS_CONVERT_H_
 #define SYNCGRADS_COMMON_KERNELS_CONVERT_H_
@@ -10,20 +10,19 @@
 
 namespace syncgrads {
 
-// Widens `count` elements of `dtype`, which is f16, bf16 or f32 (a copy), to
-// float32. Exact for every number, subnormals and infinities included. A NaN
-// keeps its sign and payload and becomes quiet (f32 keeps its bits).
+// Widens `count` elements of `dtype`, which is f16, bf16 or f32 (a copy), to float32. Exact for
+// every number, including subnormals and infinities. A NaN keeps its sign and payload and becomes
+// quiet (f32 keeps its bits).
 //
-// `in` may be aligned in any way, and must not overlap `out`. Thread-safe.
+// `in` may have any alignment, and must not overlap `out`. Thread-safe.
 void ToFloat(DType dtype, const std::byte* in, size_t count, float* out);
 
-// Narrows `count` floats to `dtype`, which is f16, bf16 or f32 (a copy),
-// rounding to the nearest and to even between two. What is too large becomes an
-// infinity, and what is too small a subnormal or a zero of the same sign. A NaN
-// keeps its sign and the upper bits of its payload and becomes quiet (f32 keeps
-// its bits).
+// Narrows `count` floats to `dtype`, which is f16, bf16 or f32 (a copy). Rounds to nearest, ties to
+// even. A number that is too large becomes an infinity; one that is too small becomes a subnormal
+// or a zero of the same sign. A NaN keeps its sign and the upper bits of its payload and becomes
+// quiet (f32 keeps its bits).
 //
-// `out` may be aligned in any way, and must not overlap `in`. Thread-safe.
+// `out` may have any alignment, and must not overlap `in`. Thread-safe.
 void FromFloat(const float* in, size_t count, DType dtype, std::byte* out);
 
 }  // namespace syncgrads

@@ -35,7 +35,7 @@ void StreamBytes(uint8_t* to, const uint8_t* from, size_t bytes) {
     hn::Stream(v3, d, to + at + 3 * lanes);
   }
   std::memcpy(to + at, from + at, bytes - at);
-  // Others must not see a message about the copy before the copy.
+  // Other threads must not see a later message about the copy before they see the copy.
   hwy::FlushStream();
 }
 
@@ -48,7 +48,8 @@ HWY_AFTER_NAMESPACE();
 namespace syncgrads {
 namespace {
 
-// What is shorter may well be read again before it is out of the cache.
+// Minimum length of a copy that bypasses the caches. Shorter copies may be read again while they
+// are still in the cache.
 constexpr size_t kFarBytes = 256 << 10;
 
 }  // namespace

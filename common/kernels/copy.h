@@ -1,4 +1,4 @@
-// Copies of much memory that is not read again soon.
+// Copies of large memory that is not read again soon.
 
 #ifndef SYNCGRADS_COMMON_KERNELS_COPY_H_
 #define SYNCGRADS_COMMON_KERNELS_COPY_H_
@@ -7,8 +7,9 @@
 
 namespace syncgrads {
 
-// As memcpy. Long copies go past the caches: the lines that are written are not
-// read first, a third less for the memory to do. Thread-safe.
+// Copies `bytes` bytes, which must not overlap, like memcpy. Long copies bypass the caches: the
+// cache lines that are written are not read first, which saves a third of the memory traffic.
+// Thread-safe.
 void CopyFar(std::byte* to, const std::byte* from, size_t bytes);
 
 }  // namespace syncgrads

@@ -1,5 +1,5 @@
-// How vectors of elements are read from memory and written to it, per dtype.
-// Included once per instruction set by the kernels; see hwy/foreach_target.h.
+// Loads and stores of vectors of elements, for each dtype. The kernels include this file once per
+// instruction set; see hwy/foreach_target.h.
 
 #if defined(SYNCGRADS_COMMON_KERNELS_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SYNCGRADS_COMMON_KERNELS_ELEMENTS_INL_H_
@@ -21,8 +21,8 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Tensors lie in received buffers, aligned in any way, so vectors are loaded as
-// bytes and cast. (The fallback without vectors has no cast between sizes.)
+// Loads a vector from any alignment: tensors lie in received buffers, so vectors are loaded as
+// bytes and cast. (HWY_SCALAR, the fallback without vectors, has no cast between sizes.)
 template <class D>
 HWY_INLINE hn::Vec<D> LoadBytes(D d, const std::byte* from) {
 #if HWY_TARGET == HWY_SCALAR
@@ -47,8 +47,9 @@ HWY_INLINE void StoreBytes(D d, hn::Vec<D> v, std::byte* to) {
 #endif
 }
 
-// The same past the caches, to where a vector is aligned: memory that is not read
-// again soon need not be read before it is written. hwy::FlushStream ends it.
+// Stores a vector past the caches to an address that is aligned for vectors: memory that is not
+// read again soon need not be read before it is written. The caller must call hwy::FlushStream at
+// the end.
 template <class D>
 HWY_INLINE void StreamBytes(D d, hn::Vec<D> v, std::byte* to) {
 #if HWY_TARGET == HWY_SCALAR
@@ -59,17 +60,17 @@ HWY_INLINE void StreamBytes(D d, hn::Vec<D> v, std::byte* to) {
 #endif
 }
 
-// Replaces every NaN by the quiet one without sign and payload. Processors and
-// compilers differ in which operand's payload an operation passes on. (IsNaN,
-// because Highway's Ne(v, v) is false for a NaN on some targets.)
+// Replaces every NaN by the quiet NaN with sign and payload 0, because processors and compilers
+// differ in which operand's payload an operation passes on. (IsNaN is used because Highway's Ne(v,
+// v) is false for a NaN on some targets.)
 template <class D>
 HWY_INLINE hn::Vec<D> OneNaN(D d, hn::Vec<D> v) {
   using Lane = hn::TFromD<D>;
   return hn::IfThenElse(hn::IsNaN(v), hn::Set(d, std::numeric_limits<Lane>::quiet_NaN()), v);
 }
 
-// The classes below have: Lane, in which is computed; kBytes, the size of an
-// element in memory; Load and Store of one vector of lanes.
+// The classes below describe how elements lie in memory. Each has Lane, the type of the arithmetic;
+// kBytes, the size of an element in memory; and Load and Store for one vector of lanes.
 
 template <typename T>
 struct Native {
@@ -107,8 +108,8 @@ struct BFloat16 {
     const hn::Rebind<uint16_t, D> d16;
     const auto bits = hn::BitCast(d32, v);
     const auto upper = hn::ShiftRight<16>(bits);
-    // Half of the last place that stays, less one where that place is even: the
-    // carry then rounds to nearest, and to even between two.
+    // Adds half of the last place that is kept, less 1 if that place is even. The carry then rounds
+    // to nearest, ties to even.
     const auto odd = hn::And(upper, hn::Set(d32, 1));
     const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fff))));
     const auto nan = hn::Or(upper, hn::Set(d32, 0x40));
@@ -122,8 +123,8 @@ struct Float16 {
   using Lane = float;
   static constexpr size_t kBytes = 2;
 
-// Highway's own conversions are used only where they are one instruction; its
-// emulation elsewhere does not promise anything for infinities and NaNs.
+// Highway's own conversions are used only where they are one instruction. Its emulation elsewhere
+// promises nothing for infinities and NaNs.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const std::byte* from) {
@@ -149,7 +150,7 @@ struct Float16 {
     const auto normal = hn::Add(wide, hn::Set(d32, (127u - 15u) << 23));
     const auto special = hn::Or(wide, hn::Set(d32, 0x7f800000));
     const auto nan = hn::Or(special, hn::Set(d32, 0x00400000));
-    // A subnormal (or zero) is its digits times 2^-24.
+    // A subnormal or zero is its significand times 2^-24.
     const auto subnormal = hn::BitCast(
         d32, hn::Mul(hn::ConvertTo(d, hn::BitCast(i32, magnitude)), hn::Set(d, 0x1p-24f)));
 
@@ -167,19 +168,20 @@ struct Float16 {
     const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 0x8000));
     const auto magnitude = hn::And(bits, hn::Set(d32, 0x7fffffff));
 
-    // Rounded as in BFloat16, then the exponent's bias changed from 127 to 15.
+    // Rounds to nearest, ties to even, with a carry as in BFloat16::Store. Then changes the
+    // exponent's bias from 127 to 15.
     const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d32, 1));
     const auto rounded = hn::Add(magnitude, hn::Add(odd, hn::Set(d32, 0x0fff)));
     const auto normal = hn::ShiftRight<13>(hn::Sub(rounded, hn::Set(d32, (127u - 15u) << 23)));
-    // The last place of 0.5 is that of a subnormal f16: adding 0.5 rounds.
+    // 0.5 has the same last place as a subnormal f16, so adding 0.5 rounds.
     const auto half = hn::Set(d, 0.5f);
     const auto subnormal =
         hn::Sub(hn::BitCast(d32, hn::Add(hn::BitCast(d, magnitude), half)), hn::BitCast(d32, half));
     const auto nan =
         hn::Or(hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d32, 0x01ff)), hn::Set(d32, 0x7e00));
 
-    // The least float32 that is a normal f16, and the least that rounds to
-    // infinity (65520).
+    // The smallest float32 that becomes a normal f16, and the smallest that rounds to infinity
+    // (65520).
     const auto least_normal = hn::Set(d32, 0x38800000);
     const auto least_infinite = hn::Set(d32, 0x477ff000);
     auto result = hn::IfThenElse(hn::Gt(least_normal, magnitude), subnormal, normal);

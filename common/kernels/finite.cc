@@ -7,14 +7,14 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/kernels/finite.cc"
 // clang-format off
-#include "hwy/foreach_target.h"  // Includes this file once per instruction set;
+#include "hwy/foreach_target.h"  // Includes this file once per instruction set.
 // clang-format on
-// first of all, so that what follows is seen anew by each.
+// foreach_target.h comes first, because the headers below are compiled for each instruction set.
 #include "common/kernels/elements-inl.h"
 #include "hwy/highway.h"
 
-// A float is not finite if all bits of its exponent are set. So all types are looked
-// at as unsigned numbers of their size: that needs no conversion.
+// A float is not finite if all bits of its exponent are set. All types are therefore read as
+// unsigned integers of their size, without a conversion.
 
 HWY_BEFORE_NAMESPACE();
 namespace syncgrads {
@@ -25,7 +25,7 @@ bool AllBelow(Bits exponent, const std::byte* data, size_t count) {
   const hn::ScalableTag<Bits> d;
   const size_t lanes = hn::Lanes(d);
   const auto mask = hn::Set(d, exponent);
-  // Two chains, which hide the latency of the maximum.
+  // Two independent chains hide the latency of the maximum.
   auto most0 = hn::Zero(d), most1 = hn::Zero(d);
   const auto larger = [](auto a, auto b) HWY_ATTR { return hn::IfThenElse(hn::Gt(a, b), a, b); };
   size_t i = 0;

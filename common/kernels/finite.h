@@ -1,4 +1,4 @@
-// Whether numbers are finite: neither a NaN nor an infinity.
+// Checks that numbers are finite, that is, neither a NaN nor an infinity.
 
 #ifndef SYNCGRADS_COMMON_KERNELS_FINITE_H_
 #define SYNCGRADS_COMMON_KERNELS_FINITE_H_
@@ -9,10 +9,11 @@
 
 namespace syncgrads {
 
-// Of `count` elements that are aligned in any way. Integers are finite. Thread-safe.
+// Returns whether all of `count` elements, which have any alignment, are finite. Integers always
+// are. Thread-safe.
 bool AllFinite(DType dtype, const std::byte* data, size_t count);
 
-// The position of the first element that is not finite; `count` if there is none.
+// Returns the position of the first element that is not finite; `count` if all are finite.
 // Thread-safe.
 size_t FirstNonFinite(DType dtype, const std::byte* data, size_t count);
 

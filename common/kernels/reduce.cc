@@ -8,38 +8,37 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/kernels/reduce.cc"
 // clang-format off
-#include "hwy/foreach_target.h"  // Includes this file once per instruction set;
+#include "hwy/foreach_target.h"  // Includes this file once per instruction set.
 // clang-format on
-// first of all, so that what follows is seen anew by each.
+// foreach_target.h comes first, because the headers below are compiled for each instruction set.
 #include "common/kernels/elements-inl.h"
 #include "common/kernels/running_checksum.h"
 #include "common/kernels/stripes-inl.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
-// A block of elements is reduced over all sources before the next, a few sources
-// at a time. What is accumulated stays in the first-level cache; each source is
-// read for a stretch, so that the processor sees few streams to prefetch, however
-// many members there are; and `out`, which may be one of the sources, is written
-// when the block of every source has been read.
+// Each block of elements is reduced over all sources before the next block, a few sources at a
+// time. Accumulators stay in the L1 cache. Each source is read in one stretch, so that the
+// processor has few streams to prefetch even with many members. `out`, which may be one of the
+// sources, is written after the block of every source has been read.
 
 HWY_BEFORE_NAMESPACE();
 namespace syncgrads {
 namespace HWY_NAMESPACE {
 
-// Bytes of accumulators per block, sources read together, and vectors per step
-// (independent chains, which hide the latency of an addition). Found by measuring.
+// kBlockBytes is the size of a block's accumulators, kTogether is the number of sources that are
+// read together, and kVectors is the number of vectors per step (independent chains, which hide the
+// latency of an addition). The values were found by measurement.
 constexpr size_t kBlockBytes = 8192;
 constexpr size_t kTogether = 8;
 constexpr size_t kVectors = 4;
 
-// Results of this many bytes and more go past the caches: with what they are made
-// of they do not fit the second level anyway, and a third less goes to and from
-// memory.
+// Minimum size of a result that is written past the caches. Together with its sources it does not
+// fit the L2 cache, and streaming stores save a third of the memory traffic.
 constexpr size_t kStreamedBytes = 256 << 10;
 
-// The operations: Enter makes an accumulator of the first source, Add takes in
-// another, and Leave makes the result. `weight` and `divisor` are of averages.
+// The operations. Enter makes an accumulator of the first source, Add adds another source, and
+// Leave turns the accumulator into the result. Only averages use `weight` and `divisor`.
 
 struct SumOf {
   template <class D, class V>
@@ -71,7 +70,7 @@ struct AverageOf {
   }
 };
 
-// Multiplying by 1 is exact, so the weights are left out where all are 1.
+// The average if all weights are 1. Multiplying by 1 is exact, so the weights can be left out.
 struct UnweightedAverageOf : SumOf {
   template <class D, class V>
   static HWY_INLINE V Leave(D d, V sum, hn::TFromD<D> divisor) {
@@ -86,7 +85,7 @@ struct ProductOf : SumOf {
 #if HWY_TARGET == HWY_SCALAR
       return hn::Set(d, hn::GetLane(product) * hn::GetLane(v));
 #else
-      // Few processors multiply 64-bit integers: a*b = al*bl + 2^32 (ah*bl + al*bh).
+      // Few processors multiply 64-bit integers in vectors: a*b = al*bl + 2^32 (ah*bl + al*bh).
       const hn::Repartition<uint32_t, D> halves;
       const auto low = [&](V x) HWY_ATTR { return hn::BitCast(halves, x); };
       const auto high = [&](V x) HWY_ATTR { return hn::BitCast(halves, hn::ShiftRight<32>(x)); };
@@ -100,10 +99,9 @@ struct ProductOf : SumOf {
   }
 };
 
-// Instruction sets disagree about the minimum of NaNs and of -0 and +0, so it is
-// made of comparisons. If neither operand is less, they are equal or one is NaN:
-// then both are taken, and OR-ing their bits gives the number, -0 if either is,
-// or a NaN.
+// Instruction sets differ in the minimum of NaNs and of -0 and +0, so the minimum is made of
+// comparisons. If neither operand is less, they are equal or one is NaN. Both are then selected,
+// and OR-ing their bits gives the number, -0 if either is -0, or a NaN.
 template <class V>
 HWY_INLINE V Minimum(V a, V b) {
   const V b_unless_less = hn::IfThenElse(hn::Lt(a, b), a, b);
@@ -135,14 +133,14 @@ struct MaxOf : SumOf {
   }
 };
 
-// Up to kTogether sources. In the first pass over a block the accumulators begin
-// with the first of them; in the last, results go to `out`.
+// One pass over a block, with up to kTogether sources. In the first pass the accumulators start
+// with the first source; in the last pass, results are written to `out`.
 template <typename Lane>
 struct Pass {
   bool first;
   bool last;
   bool stream;
-  // What results are added to in the last pass, whole stripes of them; or null.
+  // In the last pass, the checksum to which whole stripes of results are added; null for none.
   StripeSums* sums;
   Lane divisor;
   size_t sources;
@@ -150,15 +148,15 @@ struct Pass {
   Lane weight[kTogether];
 };
 
-// Averages of floats are the results that training has by the gigabyte; others are
-// read once more for their checksum.
+// Whether results are added to the checksum while they are in registers. Only averages of floats
+// are, because training has gigabytes of them; other results are read again for their checksum.
 template <class Element, class Operation>
 inline constexpr bool kSumsResults = kSumsVectors &&
                                      sizeof(typename Element::Lane) == Element::kBytes &&
                                      (std::is_same_v<Operation, UnweightedAverageOf> ||
                                       std::is_same_v<Operation, AverageOf>);
 
-// In place of sums that are not taken.
+// Replaces VectorSums if no checksum is computed in registers.
 struct NoSums {
   explicit NoSums(StripeSums*) {}
   template <size_t which, class V>
@@ -166,8 +164,8 @@ struct NoSums {
   void Keep(size_t) {}
 };
 
-// One pass over `count` elements, a multiple of kVectors vectors. False: a result
-// is not finite.
+// Runs one pass over `count` elements, a multiple of kVectors vectors. Returns false if a result is
+// not finite.
 template <class Element, class Operation, class Sums>
 HWY_INLINE bool RunPass(const Pass<typename Element::Lane>& pass, size_t count,
                         typename Element::Lane* HWY_RESTRICT accumulators, std::byte* out) {
@@ -175,7 +173,7 @@ HWY_INLINE bool RunPass(const Pass<typename Element::Lane>& pass, size_t count,
   const hn::ScalableTag<Lane> d;
   const size_t lanes = hn::Lanes(d);
   const size_t bytes = lanes * Element::kBytes;
-  // Of a finite x, x - x is +0, and of any other NaN, which has bits that stay.
+  // For a finite x, x - x is +0; for any other x, it is a NaN, whose bits remain after OR.
   auto strange = hn::Zero(d);
   Sums sums(pass.sums);
   for (size_t i = 0; i < count; i += kVectors * lanes) {
@@ -262,8 +260,8 @@ bool ReduceAs(absl::Span<const WeightedSource> sources, double total_weight, siz
   const size_t step = kVectors * hn::Lanes(d);
 
   HWY_ALIGN Lane accumulators[kBlock];
-  // Where a block ends with less than a step, that rest is copied here, so that
-  // one loop serves all.
+  // The rest of a block that is shorter than a step is copied here, so that one loop handles all
+  // elements.
   HWY_ALIGN Lane rest_accumulators[kMaxStep];
   HWY_ALIGN std::byte rest_data[kTogether][kMaxStep * kBytes] = {};
   HWY_ALIGN std::byte rest_out[kMaxStep * kBytes];
@@ -350,7 +348,7 @@ bool ReduceSeveral(DType dtype, Reduction op, bool weighted,
       return ReduceElements<Float16>(op, weighted, sources, total_weight, count, out, checksum);
     case DType::kBF16:
       return ReduceElements<BFloat16>(op, weighted, sources, total_weight, count, out, checksum);
-    // Unsigned, because unsigned numbers wrap.
+    // Integers are unsigned here, because unsigned arithmetic wraps.
     case DType::kI64:
       return ReduceElements<Native<uint64_t>>(op, weighted, sources, total_weight, count, out,
                                               checksum);
@@ -378,7 +376,7 @@ bool IsWeight(double weight) { return weight >= 0x1p-64 && weight <= 0x1p64; }
 
 namespace {
 
-// Of two sources or more.
+// Reduces two or more sources.
 bool ReduceAll(DType dtype, Reduction op, absl::Span<const WeightedSource> sources, size_t count,
                std::byte* out, RunningChecksum* checksum) {
   double total_weight = 0;
@@ -400,7 +398,8 @@ void Copy(DType dtype, const std::byte* from, size_t count, std::byte* to) {
   if (to != from) std::memcpy(to, from, count * SizeOf(dtype));
 }
 
-// What has been copied is looked at while it is in the first-level cache.
+// Copies a single source and checks that it is finite. Each block is checked while it is in the L1
+// cache.
 bool CopyFinite(DType dtype, const std::byte* from, size_t count, std::byte* to,
                 RunningChecksum* checksum) {
   constexpr size_t kBlockBytes = 8192;

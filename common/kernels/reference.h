@@ -1,5 +1,5 @@
-// The kernels as plain loops over single elements, to test them against. Where
-// the headers of the kernels promise bits, these give the same bits.
+// Reference implementations of the kernels for tests: plain loops over single elements. Where the
+// kernels' headers promise exact bits, these give the same bits.
 
 #ifndef SYNCGRADS_COMMON_KERNELS_REFERENCE_H_
 #define SYNCGRADS_COMMON_KERNELS_REFERENCE_H_
@@ -40,8 +40,8 @@ inline uint16_t F16OfFloat(float value) {
   const float magnitude = std::fabs(value);
   if (magnitude >= 65520.0f) return sign | 0x7c00;
   if (magnitude == 0) return sign;
-  // In units of the last place of an f16 of this size. nearbyint rounds to even,
-  // and may carry into the exponent, for which the encoding is made.
+  // The magnitude in units of the last place of an f16 of this size. nearbyint rounds ties to even.
+  // It may carry into the exponent, which the encoding allows.
   const int exponent = std::max(std::ilogb(magnitude), -14);
   const auto units = static_cast<uint16_t>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
   return sign | static_cast<uint16_t>(((exponent + 14) << 10) + units);
@@ -60,7 +60,7 @@ inline uint16_t BF16OfFloat(float value) {
   return upper + (up ? 1 : 0);
 }
 
-// Reads and writes element `i`, in the type in which is computed.
+// Load and Store read and write element `i`. Load returns it in the type of the arithmetic.
 template <DType dtype>
 auto Load(const std::byte* from, size_t i) {
   const auto read = [&](auto value) {
@@ -92,7 +92,7 @@ void Store(T value, std::byte* to, size_t i) {
 
 template <typename T>
 T Combine(Reduction op, T a, T b) {
-  // Wrapping is defined for unsigned numbers only.
+  // Only unsigned arithmetic is defined to wrap.
   if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;
     if (op == Reduction::kSum) return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));

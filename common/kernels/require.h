@@ -1,5 +1,5 @@
-// Aborts where our own code calls a kernel in a way that its header excludes.
-// Never for what comes from a peer or a file: callers check that before.
+// Require aborts if our own code calls a kernel in a way that the kernel's header forbids. It is
+// never used for data from a peer or a file: callers check such data first.
 
 #ifndef SYNCGRADS_COMMON_KERNELS_REQUIRE_H_
 #define SYNCGRADS_COMMON_KERNELS_REQUIRE_H_

@@ -96,7 +96,7 @@ constexpr uint64_t kPrime64_3 = 0x165667B19E3779F9;
 constexpr uint64_t kPrime64_4 = 0x85EBCA77C2B2AE63;
 constexpr uint64_t kPrime64_5 = 0x27D4EB2F165667C5;
 
-// Where the keys of what comes last begin.
+// Positions of the keys that Finish uses for the last stripe and for merging the sums.
 constexpr size_t kLastStripeKey = StripeSums::kKeyBytes - StripeSums::kStripeBytes - 7;
 constexpr size_t kMergeKey = 11;
 
@@ -106,7 +106,7 @@ uint64_t KeyWord(size_t at) {
   return word;
 }
 
-// The halves of the 128-bit product, XOR-ed.
+// Returns the XOR of both halves of the 128-bit product.
 uint64_t FoldedProduct(uint64_t a, uint64_t b) {
   const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
@@ -146,7 +146,7 @@ void RunningChecksum::Add(const std::byte* data, size_t bytes) {
   }
   const size_t stripes = std::min(bytes / StripeSums::kStripeBytes, stripes_.left);
   if (stripes > 0) HWY_DYNAMIC_DISPATCH(AddStripes)(data, stripes, stripes_);
-  if (stripes_.left == 0) return;  // Finish reads the rest
+  if (stripes_.left == 0) return;  // Finish reads the last stripe from the array
   begun_bytes_ = bytes - stripes * StripeSums::kStripeBytes;
   std::memcpy(begun_, data + stripes * StripeSums::kStripeBytes, begun_bytes_);
 }

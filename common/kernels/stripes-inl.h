@@ -1,5 +1,5 @@
-// How vectors are added to a running checksum. Included once per instruction set by
-// the kernels; see hwy/foreach_target.h.
+// Adds vectors to a running checksum. The kernels include this file once per instruction set; see
+// hwy/foreach_target.h.
 
 #if defined(SYNCGRADS_COMMON_KERNELS_STRIPES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SYNCGRADS_COMMON_KERNELS_STRIPES_INL_H_
@@ -20,15 +20,16 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Without vectors, or with vectors whose size the compiler does not know, sums are
-// taken by plain loops.
+// Whether checksums are computed on vectors. If there are no vectors, or if their size is not known
+// at compile time, plain loops compute them.
 #if HWY_TARGET == HWY_SCALAR || HWY_HAVE_SCALABLE
 inline constexpr bool kSumsVectors = false;
 #else
 inline constexpr bool kSumsVectors = true;
 
-// The sums in registers. Vectors are added in the array's order; `which` of its
-// stripe each is, from 0 below kVectors, is for the compiler to know.
+// Keeps the sums of a StripeSums in registers. Vectors must be added in the array's order. The
+// template parameter `which` is a vector's position within its stripe, from 0 to kVectors - 1. Not
+// thread-safe.
 class VectorSums {
  public:
   using D = hn::CappedTag<uint64_t, 8>;
@@ -73,7 +74,6 @@ class VectorSums {
   HWY_INLINE void EndStripe() {
     if (++in_block_ < StripeSums::kStripesPerBlock) return;
     in_block_ = 0;
-    const D d;
     const hn::Repartition<uint32_t, D> halves;
     const auto prime = hn::Set(halves, 0x9E3779B1u);
     for (size_t i = 0; i < kVectors; ++i) {

@@ -5,9 +5,9 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/kernels/sum_of_squares.cc"
 // clang-format off
-#include "hwy/foreach_target.h"  // Includes this file once per instruction set;
+#include "hwy/foreach_target.h"  // Includes this file once per instruction set.
 // clang-format on
-// first of all, so that what follows is seen anew by each.
+// foreach_target.h comes first, because the headers below are compiled for each instruction set.
 #include "common/kernels/elements-inl.h"
 #include "hwy/highway.h"
 
@@ -15,7 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace syncgrads {
 namespace HWY_NAMESPACE {
 
-// As many as the widest vectors have; narrower ones take several.
+// Number of partial sums: the lanes of the widest vectors. Narrower vectors are used several at a
+// time.
 constexpr size_t kSums = 8;
 
 template <class D>

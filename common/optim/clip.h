@@ -1,4 +1,4 @@
-// Clipping a gradient by its norm.
+// Clips a gradient by its norm.
 
 #ifndef SYNCGRADS_COMMON_OPTIM_CLIP_H_
 #define SYNCGRADS_COMMON_OPTIM_CLIP_H_
@@ -10,24 +10,25 @@
 
 namespace syncgrads {
 
-// A tensor of f32 or f64 that may be changed, aligned in any way.
+// A tensor of f32 or f64 that may be changed. It has any alignment.
 struct MutableTensor {
   DType dtype;
   std::byte* data;
   size_t elements;
 };
 
-// The Euclidean norm of all tensors together, in float64. The sums of their squares
-// are added in the order given, so that replicas get the same bits. Thread-safe.
+// Returns the Euclidean norm of all tensors together, in float64. The tensors' sums of squares are
+// added in the order given, so that replicas get the same bits. Thread-safe.
 double GlobalNorm(absl::Span<const MutableTensor> tensors);
 
-// What a gradient of this norm is multiplied by: most / norm where it is more than
-// `most`, and 1 otherwise, or if it is not finite.
+// Returns the factor by which a gradient of this norm is multiplied: most / norm if `norm` is
+// finite and larger than `most`; otherwise 1.
 double ClipFactor(double norm, double most);
 
-// Multiplies all of them by most / norm where their norm is more than `most`, which
-// is positive: its direction stays (Pascanu et al. 2013, algorithm 1). A norm that is
-// not finite leaves them as they are. Returns the norm as it was. Thread-safe.
+// If the norm of all tensors together is larger than `most`, which is positive, multiplies all of
+// them by most / norm; the direction stays the same (Pascanu et al. 2013, algorithm 1). If the norm
+// is not finite, the tensors stay as they are. Returns the norm before clipping. Not to be called
+// for the same tensors from several threads at a time.
 double ClipToNorm(absl::Span<const MutableTensor> tensors, double most);
 
 }  // namespace syncgrads

@@ -13,7 +13,7 @@ namespace syncgrads {
 namespace {
 
 enum class Range {
-  kNotNegative,  // a finite float32, at least 0
+  kNotNegative,  // 0, or a normal float32 above 0
   kPositive,     // a normal float32 above 0
   kFraction,     // from 0 to below 1
 };
@@ -120,7 +120,7 @@ Description Describe(const Optimizer& rule) {
 bool Contains(Range range, double value) {
   constexpr double kLeast = std::numeric_limits<float>::min();
   constexpr double kMost = std::numeric_limits<float>::max();
-  // Each comparison is false for a NaN.
+  // Each comparison below is false for a NaN.
   switch (range) {
     case Range::kNotNegative:
       return value == 0 || (value >= kLeast && value <= kMost);
@@ -144,7 +144,7 @@ absl::string_view ToString(Range range) {
   return "";
 }
 
-// The shortest digits that read back as the same number for most numbers that
+// Returns a number's digits that read back as the same number: the shortest for most numbers that
 // people write, and all digits for the others.
 std::string Digits(double value) {
   char text[32];
@@ -174,7 +174,7 @@ Optimizer WithRateFactor(const Optimizer& rule, double factor) {
   std::visit(
       [factor](auto& one) {
         one.learning_rate *= factor;
-        // Optimizers take normal numbers and 0.
+        // Validate accepts only normal numbers and 0.
         if (one.learning_rate < std::numeric_limits<float>::min()) one.learning_rate = 0;
       },
       scaled);

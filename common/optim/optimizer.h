@@ -1,5 +1,5 @@
-// What optimizers are called, what their hyperparameters may be, and which slots
-// they keep. Their arithmetic is in update.h.
+// The names of the optimizers, the ranges of their hyperparameters, and their slots. The arithmetic
+// is in update.h.
 
 #ifndef SYNCGRADS_COMMON_OPTIM_OPTIMIZER_H_
 #define SYNCGRADS_COMMON_OPTIM_OPTIMIZER_H_
@@ -13,32 +13,33 @@
 
 namespace syncgrads {
 
-// "sgd", "momentum", "nesterov", "rmsprop", "adagrad", "adam", "adamw", "lion",
-// "lamb" or "lars".
+// Returns "sgd", "momentum", "nesterov", "rmsprop", "adagrad", "adam", "adamw", "lion", "lamb" or
+// "lars".
 absl::string_view NameOf(const Optimizer& rule);
 
-// The name and every hyperparameter: "sgd(learning_rate=0.01, weight_decay=0)".
+// Returns the name and every hyperparameter, for example "sgd(learning_rate=0.01, weight_decay=0)".
 std::string ToString(const Optimizer& rule);
 
-// The rule with its learning rate times `factor`, which is finite and not negative; 0
-// where that is too small for a float32.
+// Returns the rule with its learning rate multiplied by `factor`, which is finite and not negative.
+// If the product is below the smallest normal float32, the learning rate is 0.
 Optimizer WithRateFactor(const Optimizer& rule, double factor);
 
-// Errors:
-//   InvalidArgument  a hyperparameter is not finite or out of its range; names
-//                    it, its value and the range. momentum, decay, beta1 and
-//                    beta2 are from 0 to below 1; epsilon is a positive normal
-//                    float32; learning_rate, weight_decay and trust are that or 0
+// Checks the hyperparameters.
+//
+// Errors (the message has the hyperparameter, its value and the range):
+//   InvalidArgument  a hyperparameter is not finite or out of its range: momentum, decay,
+//                    beta1 and beta2 are from 0 to below 1; epsilon is a positive normal
+//                    float32; learning_rate, weight_decay and trust are 0 or a positive
+//                    normal float32
 absl::Status Validate(const Optimizer& rule);
 
-// The slots that `rule` keeps: arrays as long as the parameter and of its dtype,
-// which start as zeros. Their names, in the order in which ApplyUpdate takes
-// them, are those in update.h.
+// Returns the names of the slots that `rule` keeps, in the order in which ApplyUpdate expects them.
+// A slot is an array of the parameter's length and dtype that starts as zeros. update.h describes
+// the slots.
 absl::Span<const absl::string_view> SlotNames(const Optimizer& rule);
 int SlotCount(const Optimizer& rule);
 
-// Whether an update of any part of a tensor needs norms of all of it, which are in
-// update.h.
+// Returns whether an update of any part of a tensor needs norms of the whole tensor (see update.h).
 bool NeedsNorms(const Optimizer& rule);
 
 }  // namespace syncgrads

@@ -1,5 +1,6 @@
-// The optimizers as plain loops over single elements, to test the vectorised
-// ones against: the same operations in the same order, and so the same bits.
+// Reference implementations of the optimizers for tests: plain loops over single elements. They
+// make the same operations in the same order as the vectorised optimizers, so they give the same
+// bits.
 
 #ifndef SYNCGRADS_COMMON_OPTIM_REFERENCE_H_
 #define SYNCGRADS_COMMON_OPTIM_REFERENCE_H_
@@ -15,7 +16,7 @@
 
 namespace syncgrads::reference {
 
-// One element: x and its slots are updated in place. T is float or double.
+// Each UpdateOne updates one element: x and its slots, in place. T is float or double.
 
 template <typename T>
 void UpdateOne(const Sgd& rule, uint64_t, T g, T& x, T*) {
@@ -75,7 +76,7 @@ void UpdateOne(const Lion& rule, uint64_t, T g, T& x, T* slots) {
   x = x - T(rule.learning_rate) * sign;
 }
 
-// Lamb and Lars: with the learning rate times the tensor's ratio in `rule`.
+// For Lamb and Lars, the learning rate in `rule` has already been multiplied by the tensor's ratio.
 
 template <typename T>
 void UpdateOne(const Lamb& rule, uint64_t step, T g, T& x, T* slots) {
@@ -95,8 +96,8 @@ void UpdateOne(const Lars& rule, uint64_t, T g, T& x, T* slots) {
   x = x - slots[0];
 }
 
-// Updates `params` and `slots`, each as long as `grad`, in place. `ratio` is as for
-// ApplyUpdate.
+// Updates `params` and `slots`, which have the length of `grad`, in place. `ratio` has the same
+// meaning as for ApplyUpdate.
 template <typename T>
 void Update(Optimizer rule, uint64_t step, const std::vector<T>& grad, std::vector<T>& params,
             std::vector<std::vector<T>>& slots, double ratio = 1) {

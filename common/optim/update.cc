@@ -10,9 +10,9 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/optim/update.cc"
 // clang-format off
-#include "hwy/foreach_target.h"  // Includes this file once per instruction set;
+#include "hwy/foreach_target.h"  // Includes this file once per instruction set.
 // clang-format on
-// first of all, so that what follows is seen anew by each.
+// foreach_target.h comes first, because the headers below are compiled for each instruction set.
 #include "common/kernels/elements-inl.h"
 #include "common/optim/power.h"
 #include "hwy/highway.h"
@@ -25,7 +25,7 @@ namespace HWY_NAMESPACE {
 #include "common/optim/update_steps-inl.h"
 #undef SYNCGRADS_STEP_INLINE
 
-// Of vectors.
+// The `ops` of update_steps-inl.h for Highway's vectors.
 template <class D>
 struct VectorOps {
   using Lane = hn::TFromD<D>;
@@ -71,7 +71,7 @@ void UpdateElements(Step step, const std::byte* grad, size_t count, const std::b
   }
   if (i == count) return;
 
-  // The rest is updated in vectors of its own, padded with zeros.
+  // The remaining elements are updated in a vector of their own, padded with zeros.
   const size_t at = i * sizeof(T);
   const size_t bytes = (count - i) * sizeof(T);
   HWY_ALIGN std::byte rest[2 + kSlots][hn::MaxLanes(d) * sizeof(T)] = {};
@@ -128,7 +128,7 @@ HWY_AFTER_NAMESPACE();
 namespace syncgrads {
 namespace {
 
-// Elements of Lamb's change that are kept between being made and being summed.
+// Number of elements of Lamb's change that are computed before they are summed.
 constexpr size_t kBlock = 1024;
 
 }  // namespace

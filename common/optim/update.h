@@ -1,15 +1,14 @@
 // The arithmetic of the optimizers, on the server or on a worker.
 //
-// Every update is element by element, so a tensor may be cut into chunks anywhere;
-// Lamb and Lars first need norms of the whole tensor. All scalars that an update needs are worked
-// out once per call, in float64, and rounded to the parameter's type (float32 or float64), in which
-// each operation below is then done and rounded in the order that is written.
-// Nothing is fused or approximated, and a NaN that comes out is always the
-// quiet NaN with sign and payload 0: replicas on different processors get the
-// same bits.
+// Every update is element by element, so a tensor may be cut into chunks anywhere. Lamb and Lars
+// first need norms of the whole tensor. The scalars of an update are computed once per call, in
+// float64, and rounded to the parameter's type (float32 or float64). Each operation below is then
+// made and rounded in this type, in the order that is written. Nothing is fused or approximated,
+// and a NaN that results is always the quiet NaN with sign and payload 0: replicas on different
+// processors get the same bits.
 //
-// g is the gradient, x the parameter, t the number of the step, counting from 1;
-// x' and the like are the new values. Slots start as zeros.
+// g is the gradient, x the parameter, t the number of the step, counting from 1. A prime marks a
+// new value: x' is the new parameter. Slots start as zeros.
 //
 // Sgd       g1 = g + weight_decay * x
 //           x' = x - learning_rate * g1
@@ -18,7 +17,7 @@
 //   velocity  v' = momentum * v + learning_rate * g1
 //             x' = x - v'
 //   The velocity is in units of the parameter: a change of the learning rate
-//   counts for gradients from then on, and what was gathered goes on as it was.
+//   applies to later gradients only, and the velocity so far is not rescaled.
 //
 // Nesterov  (Sutskever et al. 2013, rewritten as in Bengio et al. 2012; Flux's
 //           Nesterov with the sign of v turned)
@@ -44,7 +43,7 @@
 //      x' = x - (learning_rate * mh) / (sqrt(vh) + epsilon)
 //
 // AdamW     (Loshchilov and Hutter 2019, in PyTorch's form: the decay is scaled
-//           by the learning rate and not seen by m and v)
+//           by the learning rate and does not enter m and v)
 //   m, v as in Adam
 //      x1 = x - (learning_rate * weight_decay) * x
 //      x' = x1 - (learning_rate * mh) / (sqrt(vh) + epsilon)
@@ -60,17 +59,16 @@
 //      r  = mh / (sqrt(vh) + epsilon)
 //      r1 = r + weight_decay * x
 //      x' = x - (learning_rate * ratio) * r1
-//                                     ratio = |x| / |r1|, over the whole tensor
+//      ratio = |x| / |r1|, over the whole tensor
 //
 // Lars      (You et al. 2017, algorithm 1)
 //   velocity  v' = momentum * v + (learning_rate * ratio) * g1
 //             x' = x - v'
-//                    ratio = trust * |x| / (|g| + weight_decay * |x|), likewise
+//             ratio = trust * |x| / (|g| + weight_decay * |x|), over the whole tensor
 //
-// The slots of RmsProp, Adagrad, Adam, AdamW, Lion and Lamb hold gradients and
-// squares of gradients, free of the learning rate: a change of it scales whole steps
-// at once. Where the factor of a decay is 0, its line is left out: g1 is g, x1 is x,
-// r1 is r.
+// The slots of RmsProp, Adagrad, Adam, AdamW, Lion and Lamb hold gradients and squares of
+// gradients, without the learning rate: a change of the learning rate scales whole steps at once.
+// If the factor of a decay is 0, its line is left out: g1 is g, x1 is x, r1 is r.
 
 #ifndef SYNCGRADS_COMMON_OPTIM_UPDATE_H_
 #define SYNCGRADS_COMMON_OPTIM_UPDATE_H_
@@ -87,21 +85,21 @@ namespace syncgrads {
 
 // Applies one update to `count` elements.
 //
-// `dtype` is f32 or f64, and that of parameters, gradient and slots alike. `step`
-// is at least 1. There are SlotCount(rule) old and new slots. `rule` has passed
-// Validate; `ratio` is that of Lamb and Lars. Every pointer may be aligned in any way. `new_params`
-// may be `params` or `grad`, and each new slot its old one; nothing may overlap in any other way.
-// What breaks this is a broken caller, and aborts where it is seen.
+// `dtype` is f32 or f64, and is the dtype of parameters, gradient and slots. `step` is at least 1.
+// There are SlotCount(rule) old and new slots. `rule` has passed Validate. `ratio` is used by Lamb
+// and Lars only. Every pointer may have any alignment. `new_params` may be `params` or `grad`, and
+// each new slot may be its old one; nothing may overlap in any other way. A call that breaks these
+// requirements is a bug in the caller; it aborts if dtype, step or the number of slots is wrong.
 //
-// Thread-safe. Assumes the default floating-point environment: rounding to
-// nearest, subnormals kept.
+// Thread-safe. Assumes the default floating-point environment: rounding to nearest, subnormals
+// kept.
 void ApplyUpdate(const Optimizer& rule, DType dtype, uint64_t step, const std::byte* grad,
                  size_t count, const std::byte* params, std::byte* new_params,
                  absl::Span<const std::byte* const> old_slots,
                  absl::Span<std::byte* const> new_slots, double ratio = 1);
 
-// Sums of squares over a tensor, or a part of it, in float64: those of a whole tensor
-// are those of its parts, added in their order.
+// Sums of squares over a tensor or a part of it, in float64. The sums of a whole tensor are the
+// sums of its parts, added in their order.
 struct SquareSums {
   double values = 0;  // of x
   double change = 0;  // of r1 (Lamb) or g (Lars)
@@ -113,17 +111,19 @@ struct SquareSums {
   }
 };
 
-// Of `count` elements, which are as for ApplyUpdate; nothing is changed. Zeros for a
-// rule that needs no norms. Always in the same order, whatever the processor.
+// Returns the sums of `count` elements, given the same arguments as for ApplyUpdate. Nothing is
+// changed. Returns zeros for a rule that needs no norms. The order of the additions is the same on
+// every processor. Thread-safe.
 SquareSums SumSquares(const Optimizer& rule, DType dtype, uint64_t step, const std::byte* grad,
                       size_t count, const std::byte* params,
                       absl::Span<const std::byte* const> slots);
 
-// The `ratio` of an update, given the sums of the whole tensor: 1 where a norm is 0
-// or not finite, and for a rule that needs none.
+// Returns the `ratio` of an update from the sums of the whole tensor. Returns 1 if a norm is 0 or
+// NaN, if the ratio is not finite, and for a rule that needs no norms.
 double RatioOf(const Optimizer& rule, const SquareSums& sums);
 
-// Updates a whole tensor in place, norms included.
+// Updates a whole tensor in place, given the same arguments as for ApplyUpdate: computes the norms
+// and the ratio, and applies the update.
 void UpdateTensor(const Optimizer& rule, DType dtype, uint64_t step, const std::byte* grad,
                   size_t count, std::byte* params, absl::Span<std::byte* const> slots);
 

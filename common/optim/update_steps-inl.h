@@ -1,15 +1,15 @@
-// One class per optimizer: its scalars, rounded to the parameter's type, and the update
-// of some elements, slots in place. The formulas are in update.h; the order of
-// operations here is the one written there.
+// One class per optimizer. Each has the scalars, rounded to the parameter's type, and an Update
+// function for one or more elements, which updates the slots in place and returns the new
+// parameter. The formulas are in update.h; the operations here have the order written there.
 //
-// What V is, a number or a vector of them, and how its operations are done is the
-// including file's: `ops` has Set, Add, Sub, Mul, Div and Sqrt, each rounded by itself,
-// and Sign, which is 1 above 0, -1 below, and else its argument. So processors of all
-// kinds, and devices, compute from one text, and get the same bits.
+// The including file defines V, a number or a vector of numbers, and its operations `ops`: Set,
+// Add, Sub, Mul, Div and Sqrt, each rounded by itself, and Sign, which is 1 for numbers above 0, -1
+// for numbers below 0, and otherwise its argument. Thus all kinds of processors and devices compute
+// from the same code and get the same bits.
 //
-// Included inside a namespace, once for each set of operations, with
-// SYNCGRADS_STEP_INLINE defined as what functions of V are declared with; after
-// <type_traits>, common/optim/power.h and common/update_rule.h.
+// This file is included inside a namespace, once for each set of operations, after <type_traits>,
+// common/optim/power.h and common/update_rule.h. SYNCGRADS_STEP_INLINE must be defined as the
+// specifiers of functions that use V.
 
 template <typename T>
 class SgdStep {
@@ -29,8 +29,8 @@ class SgdStep {
   T learning_rate_, weight_decay_;
 };
 
-// Momentum; Lars differs in that the learning rate is multiplied by a ratio, which is 1
-// without it.
+// The step of Momentum and of Lars. Lars multiplies the learning rate by a ratio; for Momentum, the
+// ratio is 1.
 template <typename T>
 class MomentumStep {
  public:
@@ -115,7 +115,8 @@ class AdagradStep {
   T learning_rate_, epsilon_;
 };
 
-// Adam's means of the gradient and of its square, which are the slots; Lamb's too.
+// The moments of Adam, AdamW and Lamb: the moving averages of the gradient (slot 0) and of its
+// square (slot 1).
 template <typename T>
 class AdamMoments {
  public:
@@ -132,7 +133,7 @@ class AdamMoments {
   template <class V>
   struct Corrected {
     V mean;
-    V divisor;  // the root of the other, and epsilon
+    V divisor;  // the square root of the corrected second moment, plus epsilon
   };
   template <class Ops, class V>
   SYNCGRADS_STEP_INLINE Corrected<V> Update(Ops ops, V g, V* slots) const {
@@ -146,7 +147,7 @@ class AdamMoments {
   T beta1_, rest1_, correction1_, beta2_, rest2_, correction2_, epsilon_;
 };
 
-// Adam; AdamW differs in that the parameter decays first.
+// The step of Adam and of AdamW. AdamW decays the parameter first.
 template <typename T>
 class AdamStep {
  public:
@@ -197,7 +198,8 @@ class LionStep {
   T learning_rate_, beta1_, rest1_, beta2_, rest2_, decay_;
 };
 
-// What Lamb moves the parameter along, in its place; the slots as after the update.
+// Computes Lamb's change r1 (see update.h). Update returns it in place of the new parameter, and
+// sets the slots to their new values.
 template <typename T>
 class LambChange {
  public:
@@ -235,7 +237,7 @@ class LambStep {
   T rate_;
 };
 
-// The step of a rule; `ratio` is that of Lamb and Lars.
+// Makes the step of a rule. Only Lamb and Lars use `ratio`.
 template <typename T>
 struct StepOf {
   SgdStep<T> operator()(const Sgd& rule) const { return {rule, step, ratio}; }

@@ -7,16 +7,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 
 namespace syncgrads {
 namespace {
 
 std::string Reason() { return std::strerror(errno); }
 
-// An abstract address: a zero byte, then the name.
+// Writes an abstract address, which is a zero byte followed by the name. Returns its length.
 absl::StatusOr<socklen_t> Fill(const std::string& address, sockaddr_un& out) {
   out = {};
   out.sun_family = AF_UNIX;
@@ -32,20 +34,41 @@ absl::StatusOr<socklen_t> Fill(const std::string& address, sockaddr_un& out) {
 absl::Status WaitFor(int socket, short events, absl::Time deadline) {
   while (true) {
     pollfd polled{socket, events, 0};
-    const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
+    const absl::Duration left = std::max(deadline - MonotonicNow(), absl::ZeroDuration());
     const int timeout = static_cast<int>(
         std::min<int64_t>(absl::ToInt64Milliseconds(left + absl::Milliseconds(1)), 1 << 30));
     const int ready = poll(&polled, 1, timeout);
     if (ready > 0) return absl::OkStatus();
-    if (ready == 0 && absl::Now() >= deadline) {
+    if (ready == 0 && MonotonicNow() >= deadline) {
       return absl::DeadlineExceededError("the peer on the unix socket has not answered");
     }
     if (ready < 0 && errno != EINTR) return absl::UnavailableError(Reason());
   }
 }
 
+bool IsShutDown(int socket) {
+  pollfd polled{socket, POLLIN, 0};
+  return poll(&polled, 1, 0) > 0 && (polled.revents & POLLHUP) != 0;
+}
+
 FileDescriptor NewSocket() {
-  return FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  return FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+// Returns the descriptors that were received with a message. This process owns them.
+std::vector<FileDescriptor> TakeDescriptors(msghdr& message) {
+  std::vector<FileDescriptor> taken;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int number;
+      std::memcpy(&number, CMSG_DATA(header) + i * sizeof number, sizeof number);
+      taken.emplace_back(number);
+    }
+  }
+  return taken;
 }
 
 }  // namespace
@@ -55,10 +78,14 @@ absl::StatusOr<FdSocket> FdSocket::Connect(const std::string& address) {
   absl::StatusOr<socklen_t> length = Fill(address, name);
   if (!length.ok()) return length.status();
   FileDescriptor socket = NewSocket();
-  if (!socket.valid() ||
-      connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), *length) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("no unix socket \"@", address, "\" can be reached: ", Reason()));
+  if (!socket.valid())
+    return absl::UnavailableError(absl::StrCat("cannot create a socket: ", Reason()));
+  while (connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), *length) != 0) {
+    if (errno == EINTR) continue;
+    const absl::StatusCode code =
+        errno == EAGAIN ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable;
+    return absl::Status(
+        code, absl::StrCat("cannot connect to the unix socket \"@", address, "\": ", Reason()));
   }
   return FdSocket(std::move(socket));
 }
@@ -112,20 +139,24 @@ absl::StatusOr<FdSocket::Message> FdSocket::Receive(absl::Time deadline) {
     message.msg_controllen = sizeof control;
     const ssize_t bytes = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (bytes < 0) {
-      if (errno == EAGAIN || errno == EINTR) continue;
+      // If the peer closes without reading, recvmsg reports this once, before the messages that the
+      // peer has sent.
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNRESET) continue;
       return absl::UnavailableError(Reason());
     }
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-         header = CMSG_NXTHDR(&message, header)) {
-      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-      int number;
-      std::memcpy(&number, CMSG_DATA(header), sizeof number);
-      received.descriptor = FileDescriptor(number);
-    }
+    std::vector<FileDescriptor> descriptors = TakeDescriptors(message);
     if (bytes == 0) return absl::UnavailableError("the peer has closed the unix socket");
-    if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
-      return absl::InvalidArgumentError("a message on the unix socket is too long");
+    if (descriptors.size() > 1 || (message.msg_flags & MSG_CTRUNC)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a message on the unix socket has ", descriptors.size(),
+                       message.msg_flags & MSG_CTRUNC ? " or more" : "",
+                       " file descriptors, at most 1 is allowed"));
     }
+    if (message.msg_flags & MSG_TRUNC) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a message on the unix socket is longer than ", kMaxText, " bytes"));
+    }
+    if (!descriptors.empty()) received.descriptor = std::move(descriptors.front());
     received.text.resize(static_cast<size_t>(bytes));
     return received;
   }
@@ -149,12 +180,27 @@ absl::StatusOr<FdListener> FdListener::Listen(const std::string& address) {
   return FdListener(std::move(socket));
 }
 
-absl::StatusOr<FdSocket> FdListener::Accept() {
+absl::StatusOr<FdSocket> FdListener::Accept(absl::Time deadline) {
   while (true) {
-    FileDescriptor accepted(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (absl::Status ready = WaitFor(socket_.get(), POLLIN, deadline); !ready.ok()) return ready;
+    FileDescriptor accepted(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (accepted.valid()) return FdSocket(std::move(accepted));
-    if (errno == EINTR || errno == ECONNABORTED) continue;
-    return absl::CancelledError(Reason());
+    switch (errno) {
+      case EINTR:
+      case ECONNABORTED:
+        continue;
+      case EAGAIN:
+        // The connection is no longer pending, or the listener is shut down.
+        if (IsShutDown(socket_.get())) return absl::CancelledError("the listener is shut down");
+        continue;
+      case EMFILE:
+      case ENFILE:
+      case ENOMEM:
+      case ENOBUFS:
+        return absl::ResourceExhaustedError(Reason());
+      default:
+        return absl::CancelledError(Reason());
+    }
   }
 }
 

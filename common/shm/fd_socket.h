@@ -1,8 +1,8 @@
-// A small unix socket over which two processes hand each other descriptors.
+// A unix socket over which two processes send each other short messages and file descriptors.
 //
-// Messages keep their bounds (SOCK_SEQPACKET), and each may carry a descriptor.
-// Addresses are in the abstract namespace: they need no file, go with their
-// owner, and are out of reach from another network namespace.
+// Messages keep their bounds (SOCK_SEQPACKET), and each may carry one descriptor. Addresses are in
+// the abstract namespace: they need no file, disappear with their owner, and cannot be reached from
+// another network namespace.
 
 #ifndef SYNCGRADS_COMMON_SHM_FD_SOCKET_H_
 #define SYNCGRADS_COMMON_SHM_FD_SOCKET_H_
@@ -17,30 +17,43 @@
 
 namespace syncgrads {
 
-// One end of a connection. Moveable; used by one thread at a time.
+// One end of a connection. Moveable. One thread at a time may use it; only Shutdown may be called
+// from another thread.
 class FdSocket {
  public:
   struct Message {
     std::string text;
-    // Invalid if none came.
+    // Invalid if the message had no descriptor.
     FileDescriptor descriptor;
   };
 
-  // Errors: Unavailable if nobody listens there.
+  // Connects to a listener without waiting.
+  //
+  // Errors:
+  //   Unavailable        no process listens at the address, or no socket can be created
+  //   ResourceExhausted  the listener's queue of connections is full; a retry may succeed
+  //   InvalidArgument    the address is too long
   static absl::StatusOr<FdSocket> Connect(const std::string& address);
 
-  // The user id of the process at the other end.
+  // Returns the user id of the process at the other end.
+  //
+  // Errors:
+  //   Unavailable  the kernel does not report it
   absl::StatusOr<unsigned> PeerUser() const;
 
-  // `text` is at most kMaxText bytes. With a `descriptor`, the peer gets its own
-  // of the same file.
+  // Send sends one message; Receive waits for one message. `text` has at least one byte and at most
+  // kMaxText bytes. If `descriptor` is not null, the peer receives its own descriptor of the same
+  // file.
   //
-  // Errors: Unavailable if the peer has closed; DeadlineExceeded.
-  absl::Status Send(absl::string_view text, const FileDescriptor* descriptor,
-                    absl::Time deadline);
+  // Errors:
+  //   Unavailable       the peer has closed the connection, or Shutdown was called
+  //   DeadlineExceeded  the deadline has passed
+  //   InvalidArgument   Receive only: the message is too long, or has more than one descriptor;
+  //                     its descriptors have been closed
+  absl::Status Send(absl::string_view text, const FileDescriptor* descriptor, absl::Time deadline);
   absl::StatusOr<Message> Receive(absl::Time deadline);
 
-  // Makes pending and later calls of another thread return.
+  // Shuts the connection down: pending and later calls return. Any thread may call it.
   void Shutdown();
 
   static constexpr size_t kMaxText = 64 << 10;
@@ -52,14 +65,26 @@ class FdSocket {
   FileDescriptor socket_;
 };
 
-// Thread-safe but for destruction.
+// A socket that accepts connections. Thread-safe, except for destruction.
 class FdListener {
  public:
-  // Errors: AlreadyExists if another process listens there.
+  // Listens at an abstract address.
+  //
+  // Errors:
+  //   AlreadyExists    another process listens at the address
+  //   Unavailable      no socket can be created or bound
+  //   InvalidArgument  the address is too long
   static absl::StatusOr<FdListener> Listen(const std::string& address);
 
-  // Errors: Cancelled after Shutdown.
-  absl::StatusOr<FdSocket> Accept();
+  // Waits for a connection and accepts it.
+  //
+  // Errors:
+  //   DeadlineExceeded   the deadline has passed
+  //   ResourceExhausted  this process or the system has no descriptors or no memory for the
+  //                      connection; it stays in the queue for a later call
+  //   Cancelled          Shutdown was called, or the socket has failed
+  //   Unavailable        waiting for the socket failed
+  absl::StatusOr<FdSocket> Accept(absl::Time deadline);
   void Shutdown();
 
  private:

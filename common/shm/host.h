@@ -1,4 +1,4 @@
-// Which host this is, for two processes to find out whether they share it.
+// The host's id, by which two processes find out whether they share a host.
 
 #ifndef SYNCGRADS_COMMON_SHM_HOST_H_
 #define SYNCGRADS_COMMON_SHM_HOST_H_
@@ -7,8 +7,8 @@
 
 namespace syncgrads {
 
-// The kernel's boot id: the same for all processes of a host, containers included,
-// and of no other. Empty if it cannot be read.
+// Returns the kernel's boot id. It is the same for all processes on a host, including those in
+// containers, and differs between hosts. Returns an empty string if it cannot be read.
 std::string HostId();
 
 }  // namespace syncgrads

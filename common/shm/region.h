@@ -1,55 +1,47 @@
-// Memory that two processes of one host share.
+// Memory that two processes on one host share.
 //
-// A region is a memfd. Its owner seals it against shrinking and growing before
-// it hands the file descriptor to a peer, and the peer checks the seals before it
-// maps it: nobody can then take pages away under a reader.
+// A region is a memfd. Its owner seals it against shrinking and growing before it sends the file
+// descriptor to a peer. The peer checks the seals before it maps the region. Thus no process can
+// remove pages while another one reads them.
 
 #ifndef SYNCGRADS_COMMON_SHM_REGION_H_
 #define SYNCGRADS_COMMON_SHM_REGION_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/shm/pages.h"
 
 namespace syncgrads {
 
-// A file descriptor that is closed with its owner. Moveable.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int number) : number_(number) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~FileDescriptor();
-
-  int get() const { return number_; }
-  bool valid() const { return number_ >= 0; }
-
- private:
-  int number_ = -1;
-};
-
-// Memory of this process that peers can map. Immutable but for its contents.
+// Memory of this process that peers can map. It unmaps the memory on destruction. Its contents can
+// change; everything else is fixed after CloseDescriptor, if that is called.
 class SharedRegion {
  public:
-  // All of it is backed by memory when this returns. `name` is for people who look
-  // at /proc.
+  // Creates a sealed region of its own file, and allocates all of its pages with AllocatePages.
+  // `name` is visible in /proc.
   //
   // Errors:
-  //   ResourceExhausted  there is not so much memory; has both numbers
-  static absl::StatusOr<std::unique_ptr<SharedRegion>> Create(const std::string& name,
-                                                              size_t bytes);
-  // A file of this process that has been allocated whole, and keeps its size.
+  //   ResourceExhausted  less memory is available than requested: the message has both numbers;
+  //                      or the region cannot be created: the message has its size and the reason
+  static absl::StatusOr<std::unique_ptr<SharedRegion>> Create(
+      const std::string& name, size_t bytes, const AllocationProgress& progress = nullptr);
+  // Sets the size of an empty file of this process to `bytes`, maps it and allocates all of its
+  // pages.
   //
   // Errors:
-  //   ResourceExhausted  it cannot be mapped
+  //   ResourceExhausted  the file cannot have this size, or cannot be mapped
+  static absl::StatusOr<std::unique_ptr<SharedRegion>> Allocate(
+      FileDescriptor file, size_t bytes, const AllocationProgress& progress = nullptr);
+  // Maps a file of this process whose pages are all allocated. The file keeps its size.
+  //
+  // Errors:
+  //   ResourceExhausted  the file's size cannot be read, or the file cannot be mapped
   static absl::StatusOr<std::unique_ptr<SharedRegion>> Map(FileDescriptor file);
   ~SharedRegion();
   SharedRegion(const SharedRegion&) = delete;
@@ -58,32 +50,43 @@ class SharedRegion {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
 
-  // A descriptor that a peer can map for reading only; to be sent, then closed.
+  // Returns a descriptor that a peer can map for reading only. The caller sends it and then closes
+  // it.
+  //
+  // Errors:
+  //   Unavailable  the file cannot be reopened, or CloseDescriptor was called
   absl::StatusOr<FileDescriptor> ReadOnlyDescriptor() const;
+
+  // Closes the descriptor, which the mapping does not need. Must be called before other threads use
+  // the region.
+  void CloseDescriptor() { descriptor_ = FileDescriptor(); }
 
  private:
   SharedRegion(FileDescriptor descriptor, std::byte* data, size_t size)
       : descriptor_(std::move(descriptor)), data_(data), size_(size) {}
 
-  const FileDescriptor descriptor_;
+  FileDescriptor descriptor_;
   std::byte* const data_;
   const size_t size_;
 };
 
-// A peer's region, mapped for reading. What is in it can change at any time:
-// whatever is checked is copied first.
+// A peer's region, mapped for reading. It unmaps the memory on destruction. The peer can change the
+// contents at any time, so a reader copies data before it checks them. Immutable; thread-safe.
 class PeerRegion {
  public:
-  // Errors:
-  //   InvalidArgument    it is no sealed memfd
-  //   ResourceExhausted  it cannot be mapped
-  static absl::StatusOr<std::shared_ptr<const PeerRegion>> Map(const FileDescriptor& descriptor);
-  // The same for what a server of this process's own user hands out: its results
-  // may lie in a file, which it never cuts. Seals are not asked for.
+  // Maps a region that an untrusted peer has sent. The descriptor may be closed afterwards.
   //
   // Errors:
-  //   InvalidArgument    it is no file of this user
-  //   ResourceExhausted  it cannot be mapped
+  //   InvalidArgument    the file is not a sealed memfd of ordinary pages, not allocated
+  //                      completely, or not owned by this process's user
+  //   ResourceExhausted  the file cannot be mapped
+  static absl::StatusOr<std::shared_ptr<const PeerRegion>> Map(const FileDescriptor& descriptor);
+  // Maps results that a server with this process's own user has sent. They may lie in a file, which
+  // the server never shrinks, so seals are not required. The descriptor may be closed afterwards.
+  //
+  // Errors:
+  //   InvalidArgument    the descriptor is not a regular file of this user
+  //   ResourceExhausted  the file cannot be mapped
   static absl::StatusOr<std::shared_ptr<const PeerRegion>> MapOwn(const FileDescriptor& descriptor);
   ~PeerRegion();
   PeerRegion(const PeerRegion&) = delete;

@@ -1,5 +1,5 @@
-// A message arrives as several pieces, cut at any byte. The reader walks them;
-// numbers and short strings are copied out, the payload is handed on as pieces.
+// A message arrives in several pieces, which may end at any byte. The reader goes through them. It
+// copies numbers and short strings, and returns the payload as pieces.
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +15,7 @@ namespace {
 
 using wire::Type;
 
-// More spans than a chunk can have (one an element, two bytes the smallest).
+// Maximum length of a list: the maximum number of spans of a chunk, with one 2-byte element each.
 constexpr size_t kMaxListed = (4 << 20) / 2;
 
 class Reader {
@@ -33,7 +33,7 @@ class Reader {
   absl::StatusOr<uint64_t> Varint() {
     uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-      if (left_ == 0) return Error("a number is cut off");
+      if (left_ == 0) return Error("a number is truncated");
       const uint64_t byte = static_cast<uint64_t>(NextByte());
       value |= (byte & 0x7f) << shift;
       if (byte < 0x80) return value;
@@ -42,7 +42,7 @@ class Reader {
   }
 
   absl::StatusOr<uint64_t> Fixed(int bytes) {
-    if (left_ < static_cast<size_t>(bytes)) return Error("a number is cut off");
+    if (left_ < static_cast<size_t>(bytes)) return Error("a number is truncated");
     uint64_t value = 0;
     for (int byte = 0; byte < bytes; ++byte) {
       value |= static_cast<uint64_t>(NextByte()) << (8 * byte);
@@ -50,7 +50,7 @@ class Reader {
     return value;
   }
 
-  // The next field's length-delimited bytes, where they lie.
+  // Returns the next length-delimited value as pieces of the message.
   absl::StatusOr<Pieces> Delimited() {
     SYNCGRADS_ASSIGN_OR_RETURN(const uint64_t length, Varint());
     if (length > left_) {
@@ -78,7 +78,7 @@ class Reader {
       case Type::kLengthDelimited:
         return Delimited().status();
     }
-    return Error(absl::StrCat("a field of the unknown kind ", static_cast<uint32_t>(type)));
+    return Error(absl::StrCat("a field of unknown wire type ", static_cast<uint32_t>(type)));
   }
 
  private:
@@ -89,7 +89,8 @@ class Reader {
     return byte;
   }
 
-  // Moves on by `bytes` within the first piece, and to the next at its end.
+  // Moves the position by `bytes` within the first piece. At the end of a piece, goes to the next
+  // one.
   void Advance(size_t bytes) {
     offset_ += bytes;
     left_ -= bytes;
@@ -100,7 +101,7 @@ class Reader {
   }
 
   absl::Span<const absl::Span<const std::byte>> pieces_;
-  size_t offset_ = 0;  // in the first piece
+  size_t offset_ = 0;  // the position in the first piece
   size_t left_;
   size_t size_;
 };
@@ -114,8 +115,8 @@ std::string Joined(const Pieces& pieces) {
   return joined;
 }
 
-// Calls `field(number, type, reader)` for each field of the message. It reads the
-// field's value and returns true, or returns false to have it skipped.
+// Calls `field(number, type, reader)` for each field of the message. The callback reads the field's
+// value and returns true, or returns false, and the field is skipped.
 template <typename Field>
 absl::Status ForEachField(absl::Span<const absl::Span<const std::byte>> message, Field field) {
   Reader reader(message);
@@ -123,7 +124,7 @@ absl::Status ForEachField(absl::Span<const absl::Span<const std::byte>> message,
     SYNCGRADS_ASSIGN_OR_RETURN(const uint64_t tag, reader.Varint());
     const uint64_t number = tag >> 3;
     if (number == 0 || number > (uint64_t{1} << 29) - 1) {
-      return reader.Error(absl::StrCat("a field with the number ", number));
+      return reader.Error(absl::StrCat("a field with the invalid number ", number));
     }
     const Type type{static_cast<uint32_t>(tag & 7)};
     SYNCGRADS_ASSIGN_OR_RETURN(const bool known,
@@ -133,8 +134,8 @@ absl::Status ForEachField(absl::Span<const absl::Span<const std::byte>> message,
   return absl::OkStatus();
 }
 
-// What follows reads one value if it is of the right kind; false, for a field of
-// another kind, has it skipped as an unknown one, which is what protobuf does.
+// Each Read... function below reads one value if the field has the right wire type. Otherwise it
+// returns false, and the field is skipped as if it were unknown, as in protobuf.
 
 template <typename Number>
 absl::StatusOr<bool> ReadVarint(Type type, Reader& reader, Number& out) {
@@ -183,7 +184,7 @@ absl::StatusOr<bool> ReadString(Type type, Reader& reader, std::string& out) {
   return known;
 }
 
-// Packed or one at a time: a receiver of a repeated number must take both.
+// Reads a repeated number, which a sender may encode packed or one at a time.
 absl::StatusOr<bool> ReadNumbers(Type type, Reader& reader, std::vector<uint32_t>& out) {
   const auto append = [&out](Reader& from) -> absl::Status {
     if (out.size() == kMaxListed) return from.Error("a list is too long");
@@ -202,7 +203,7 @@ absl::StatusOr<bool> ReadNumbers(Type type, Reader& reader, std::vector<uint32_t
   return known;
 }
 
-// A message within the message. One that appears twice is merged, field by field.
+// Reads a nested message. If it occurs several times, the values are merged field by field.
 template <typename Message>
 absl::StatusOr<bool> ReadMessage(Type type, Reader& reader, std::optional<Message>& out,
                                  absl::Status (*decode)(const Pieces&, Message&)) {
@@ -278,7 +279,7 @@ absl::Status DecodeError(const Pieces& message, absl::Status& error) {
         }
         return false;
       }));
-  // A set error is an error, whatever its code says.
+  // If the error is set, the result is never OK, even if its code is not an error.
   if (code <= 0 || code > static_cast<int>(absl::StatusCode::kUnauthenticated)) {
     code = static_cast<int>(absl::StatusCode::kUnknown);
   }

@@ -1,5 +1,5 @@
-// Fields are written in the order of their numbers and left out where they have
-// their default, as protobuf's own encoder does, so that the bytes are the same.
+// Fields are written in the order of their numbers, and fields with their default are left out.
+// This is what protobuf's own encoder does, so the bytes are the same.
 
 #include <bit>
 #include <cstring>
@@ -33,7 +33,7 @@ class Writer {
     Message(field, value);
   }
 
-  // Unlike Bytes, also written when it is empty: a message that is set.
+  // Writes a nested message that is set. Unlike Bytes, also writes an empty value.
   void Message(uint32_t field, const std::string& value) {
     PayloadFollows(field, value.size());
     out_ += value;
@@ -46,7 +46,7 @@ class Writer {
     Message(field, packed.out_);
   }
 
-  // The tag and length of `size` bytes that are not written here.
+  // Writes the tag and the length of a value of `size` bytes. The caller writes the value itself.
   void PayloadFollows(uint32_t field, uint64_t size) {
     Tag(field, Type::kLengthDelimited);
     RawVarint(size);

@@ -1,4 +1,4 @@
-// The numbers of proto/data.proto's fields, for the encoder and the decoder.
+// The field numbers of the messages in proto/data.proto, for the encoder and the decoder.
 
 #ifndef SYNCGRADS_COMMON_WIRE_FIELDS_H_
 #define SYNCGRADS_COMMON_WIRE_FIELDS_H_
@@ -7,7 +7,7 @@
 
 namespace syncgrads::wire {
 
-// How a field's value is laid out; protobuf's numbers.
+// The wire type of a field's value, with protobuf's numbers.
 enum class Type : uint32_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 
 enum HelloField : uint32_t {
@@ -58,7 +58,7 @@ enum PieceField : uint32_t { kPieceRegion = 1, kPieceOffset = 2, kPieceLength = 
 
 enum WelcomeField : uint32_t { kWelcomeSocket = 1, kWelcomeRefusal = 2, kWelcomeStream = 3 };
 
-// In both messages.
+// The payload's field number, in PushChunk and in UpdateChunk.
 inline constexpr uint32_t kPayload = 15;
 
 }  // namespace syncgrads::wire

@@ -1,10 +1,11 @@
-// The messages of the data plane, built and read around their payload.
+// Encodes and decodes the messages of the data plane around their payload.
 //
-// A frame on the wire is exactly the protobuf message of the same name
-// (proto/data.proto), its `bytes payload` last: any gRPC client can speak it.
-// Here the payload is never copied: a sender puts EncodeHeader's bytes in front
-// of the tensor's memory, and a receiver gets pieces that point into the
-// received buffers.
+// The bytes of a frame are those of the protobuf message (proto/data.proto), with its `bytes
+// payload` last, so any gRPC client can send and receive them. The payload is never copied here: a
+// sender puts EncodeHeader's bytes in front of the tensor's memory, and a receiver gets pieces that
+// point into the received buffers.
+//
+// All functions are thread-safe.
 
 #ifndef SYNCGRADS_COMMON_WIRE_FRAME_H_
 #define SYNCGRADS_COMMON_WIRE_FRAME_H_
@@ -24,11 +25,12 @@
 
 namespace syncgrads {
 
-// Bytes in order, in one or more places.
+// A sequence of bytes that lies in one or more places in memory, which it does not own.
 using Pieces = absl::InlinedVector<absl::Span<const std::byte>, 4>;
 
 size_t TotalBytes(absl::Span<const absl::Span<const std::byte>> pieces);
 
+// The hello in the first message of a data stream. proto/data.proto describes the fields.
 struct DataHello {
   uint32_t protocol_version = 0;
   std::string job;
@@ -40,7 +42,7 @@ struct DataHello {
   friend bool operator==(const DataHello&, const DataHello&) = default;
 };
 
-// A part of a shared region, in bytes.
+// A part of a shared region. Offset and length are in bytes.
 struct SharedPiece {
   uint32_t region = 0;
   uint64_t offset = 0;
@@ -49,6 +51,7 @@ struct SharedPiece {
   friend bool operator==(const SharedPiece&, const SharedPiece&) = default;
 };
 
+// The answer to a hello with a host_id. proto/data.proto describes the fields.
 struct DataWelcome {
   std::string socket;
   std::string refusal;
@@ -57,7 +60,7 @@ struct DataWelcome {
   friend bool operator==(const DataWelcome&, const DataWelcome&) = default;
 };
 
-// A PushChunk without its payload; see proto/data.proto for the fields.
+// A PushChunk without its payload. proto/data.proto describes the fields.
 struct PushHeader {
   std::optional<DataHello> hello;
   Generation generation{};
@@ -68,7 +71,7 @@ struct PushHeader {
   Incarnation incarnation{};
   uint64_t epoch = 0;
   Codec codec = Codec::kRaw;
-  double weight = 0;  // 0 stands for 1
+  double weight = 0;  // 0 stands for a weight of 1
   bool skip = false;
   std::vector<uint32_t> absent_spans;
   bool without_result = false;
@@ -77,7 +80,7 @@ struct PushHeader {
   friend bool operator==(const PushHeader&, const PushHeader&) = default;
 };
 
-// An UpdateChunk without its payload.
+// An UpdateChunk without its payload. proto/data.proto describes the fields.
 struct UpdateHeader {
   Generation generation{};
   GroupId group{};
@@ -87,24 +90,25 @@ struct UpdateHeader {
   Codec codec = Codec::kRaw;
   std::vector<uint32_t> counts;
   std::vector<uint32_t> contributors;
-  // Not OK: the push was refused.
+  // If it is not OK, the push was refused.
   absl::Status error;
   std::optional<DataWelcome> welcome;
   std::optional<SharedPiece> shared;
   std::vector<uint32_t> left_out;
-  // 0: `round` is the newest, or its group's policy is not one of those.
+  // The newest round of the chunk that has closed, if it is after `round` and the group's policy
+  // does not wait for all members; otherwise 0.
   Round newest_round{};
 
   friend bool operator==(const UpdateHeader&, const UpdateHeader&) = default;
 };
 
-// Everything of the message that precedes the payload's first byte. With
-// `payload_bytes` 0 this is the whole message.
+// Returns the bytes of the message that precede the payload's first byte. If `payload_bytes` is 0,
+// these are the whole message.
 std::string EncodeHeader(const PushHeader& header, size_t payload_bytes);
 std::string EncodeHeader(const UpdateHeader& header, size_t payload_bytes);
 
-// A message as it was received. `payload` points into the memory that was given
-// to the decoder.
+// A received message. `payload` points into the memory that the decoder was given, which must
+// outlive it.
 struct PushFrame {
   PushHeader header;
   Pieces payload;
@@ -114,11 +118,12 @@ struct UpdateFrame {
   Pieces payload;
 };
 
-// Unknown fields are skipped, as protobuf does; for a field that is repeated
-// though it may not be, the last one counts.
+// Decodes a message. Like protobuf, skips unknown fields; if a field that is not repeated occurs
+// several times, uses the last value, or merges the values if they are messages (except for
+// `error`, of which the last one is used).
 //
 // Errors:
-//   InvalidArgument  the bytes are no such message; says at which byte
+//   InvalidArgument  the bytes are not such a message; the error has the position of the fault
 absl::StatusOr<PushFrame> DecodePush(absl::Span<const absl::Span<const std::byte>> message);
 absl::StatusOr<UpdateFrame> DecodeUpdate(absl::Span<const absl::Span<const std::byte>> message);
 

@@ -1,4 +1,4 @@
-// Reads a payload that lies in pieces, from one place to the next.
+// Reads a payload that lies in several pieces.
 
 #ifndef SYNCGRADS_COMMON_WIRE_PIECE_CURSOR_H_
 #define SYNCGRADS_COMMON_WIRE_PIECE_CURSOR_H_
@@ -11,24 +11,25 @@
 
 namespace syncgrads {
 
-// A position in a payload.
+// A read position in a payload. The pieces must outlive it. Not thread-safe.
 class PieceCursor {
  public:
   explicit PieceCursor(const Pieces* pieces) : pieces_(pieces) { SkipEmpty(); }
 
-  // Bytes from here that lie in one place.
+  // Returns how many bytes from the position on lie in one place; 0 at the end of the payload.
   size_t contiguous() const {
     return piece_ < pieces_->size() ? (*pieces_)[piece_].size() - offset_ : 0;
   }
   const std::byte* data() const { return (*pieces_)[piece_].data() + offset_; }
 
-  // `bytes` is at most contiguous().
+  // Moves the position by `bytes`, which is at most contiguous().
   void Advance(size_t bytes) {
     offset_ += bytes;
     SkipEmpty();
   }
 
-  // Copies the next bytes, from as many pieces as they lie in.
+  // Copies the next `bytes` bytes to `out`, from as many pieces as necessary, and moves the
+  // position. The payload must have this many bytes left.
   void Read(std::byte* out, size_t bytes) {
     while (bytes > 0) {
       const size_t part = std::min(bytes, contiguous());
@@ -39,8 +40,9 @@ class PieceCursor {
     }
   }
 
-  // The same, but only of what does not lie in one place; returns where it lies, which
-  // is `scratch` after a copy.
+  // Returns a pointer to the next `bytes` bytes, and moves the position. Bytes that lie in one
+  // place are not copied; otherwise they are copied to `scratch`, which is then returned. The
+  // payload must have this many bytes left.
   const std::byte* Take(size_t bytes, std::byte* scratch) {
     if (contiguous() >= bytes && bytes > 0) {
       const std::byte* const here = data();

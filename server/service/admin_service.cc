@@ -4,11 +4,9 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "common/contract/contract.h"
-#include "common/protocol.h"
+#include "common/contract/round_wait.h"
+#include "common/rpc/status.h"
 #include "server/service/optimizer_stream.h"
-#include "server/service/signals.h"
-#include "server/service/status.h"
 
 namespace syncgrads::server {
 namespace {
@@ -22,7 +20,7 @@ grpc::Status Explained(const Jobs& jobs, const v1::ExplainRequest& request,
   }
   if (request.token() != job->token()) {
     return {grpc::StatusCode::PERMISSION_DENIED,
-            absl::StrCat("the token is not that of job \"", request.job(), "\"")};
+            absl::StrCat("wrong token for job \"", request.job(), "\"")};
   }
   std::optional<GroupId> group;
   if (request.has_group()) group = GroupId{request.group()};
@@ -57,6 +55,18 @@ grpc::ServerUnaryReactor* AdminService::Evict(grpc::CallbackServerContext* conte
   return reactor;
 }
 
+grpc::ServerUnaryReactor* AdminService::Readmit(grpc::CallbackServerContext* context,
+                                                const v1::ReadmitRequest* request,
+                                                v1::ReadmitReply*) {
+  absl::Status readmitted = NotTheCoordinator();
+  if (coordinator_ != nullptr) {
+    readmitted = coordinator_->Readmit(request->job(), request->token(), request->worker());
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(readmitted));
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* context,
                                                    const v1::CheckpointRequest* request,
                                                    v1::CheckpointReply* reply) {
@@ -78,35 +88,27 @@ grpc::ServerWriteReactor<v1::OptimizerChunk>* AdminService::ReadOptimizer(
 grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
                                                   const v1::GetStatusRequest*,
                                                   v1::GetStatusReply* reply) {
-  reply->set_protocol_version(kProtocolVersion);
-  reply->set_server_index(ToNumber(self_));
-  for (const std::shared_ptr<Job>& job : jobs_.All()) {
-    v1::JobStatus& status = *reply->add_jobs();
-    status.set_job(job->name());
-    status.set_generation(ToNumber(job->generation()));
-    if (const std::optional<Epoch> epoch = job->epoch(); epoch.has_value()) {
-      *status.mutable_epoch() = syncgrads::ToProto(*epoch);
-    }
-    if (coordinator_ != nullptr) {
-      const CheckpointCount count = coordinator_->checkpoints(job->name());
-      v1::CheckpointStatus& checkpoints = *status.mutable_checkpoints();
-      checkpoints.set_written(count.written);
-      checkpoints.set_failed(count.failed);
-      checkpoints.set_last_step(count.last_step);
-      checkpoints.set_last_path(count.last_path);
-      checkpoints.set_last_error(count.last_error);
-    }
-    for (const GroupProgress& progress : job->Progress()) {
-      v1::GroupStatus& group = *status.add_groups();
-      group.set_group(ToNumber(progress.group));
-      group.set_name(progress.name);
-      group.set_chunks(progress.chunks);
-      group.set_open_round(ToNumber(progress.open));
-      group.set_late_contributions(progress.late_contributions);
-    }
-  }
+  status_.FillStatus(*reply);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
+                                              const v1::DrainRequest* request,
+                                              v1::DrainReply* reply) {
+  absl::Status drained = NotTheCoordinator();
+  if (coordinator_ != nullptr) {
+    drained = request->server_token() == server_token_
+                  ? absl::OkStatus()
+                  : absl::PermissionDeniedError("wrong token of the servers (--server_token)");
+  }
+  if (drained.ok()) {
+    drain_();
+    reply->set_jobs(static_cast<uint32_t>(jobs_.All().size()));
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(drained));
   return reactor;
 }
 

@@ -1,26 +1,44 @@
-// Looking into a server, and what a person may do to its jobs.
+// The gRPC service of the admin plane: the status of a server, and operations on its jobs; see
+// proto/admin.proto.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_ADMIN_SERVICE_H_
 #define SYNCGRADS_SERVER_SERVICE_ADMIN_SERVICE_H_
 
+#include <functional>
+#include <string>
+#include <utility>
+
 #include "proto/admin.grpc.pb.h"
-#include "server/core/coordinator.h"
-#include "server/core/jobs.h"
+#include "server/core/coordinator/coordinator.h"
+#include "server/core/jobs/jobs.h"
+#include "server/service/server_status.h"
 
 namespace syncgrads::server {
 
+// Thread-safe: immutable. gRPC calls it on any of its threads, and each unary method answers
+// before it returns.
 class AdminService : public v1::Admin::CallbackService {
  public:
-  // `jobs` must outlive this object, and so must `coordinator`, which is null on a
-  // server that follows another.
-  AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self)
-      : jobs_(jobs), coordinator_(coordinator), self_(self) {}
+  // `jobs`, `coordinator` and `status` must outlive this object. `coordinator` is null on a server
+  // that follows; Evict, Readmit, Checkpoint and Drain then fail with FailedPrecondition. `self` is
+  // this server's index. Drain requires `server_token`, and calls `drain`, on any thread.
+  AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
+               const StatusReport& status, std::string server_token, std::function<void()> drain)
+      : jobs_(jobs),
+        coordinator_(coordinator),
+        self_(self),
+        status_(status),
+        server_token_(std::move(server_token)),
+        drain_(std::move(drain)) {}
 
   grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context,
                                     const v1::ExplainRequest* request,
                                     v1::ExplainReply* reply) override;
   grpc::ServerUnaryReactor* Evict(grpc::CallbackServerContext* context,
                                   const v1::EvictRequest* request, v1::EvictReply* reply) override;
+  grpc::ServerUnaryReactor* Readmit(grpc::CallbackServerContext* context,
+                                    const v1::ReadmitRequest* request,
+                                    v1::ReadmitReply* reply) override;
   grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context,
                                        const v1::CheckpointRequest* request,
                                        v1::CheckpointReply* reply) override;
@@ -29,6 +47,8 @@ class AdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusReply* reply) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const v1::DrainRequest* request, v1::DrainReply* reply) override;
 
  private:
   absl::Status NotTheCoordinator() const;
@@ -36,6 +56,9 @@ class AdminService : public v1::Admin::CallbackService {
   const Jobs& jobs_;
   Coordinator* const coordinator_;
   const ServerIndex self_;
+  const StatusReport& status_;
+  const std::string server_token_;
+  const std::function<void()> drain_;
 };
 
 }  // namespace syncgrads::server

@@ -1,5 +1,7 @@
 #include "server/service/control_service.h"
 
+#include <grpcpp/impl/codegen/proto_utils.h>
+
 #include <memory>
 #include <optional>
 #include <utility>
@@ -7,17 +9,18 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/contract/signals.h"
 #include "common/protocol.h"
+#include "common/rpc/status.h"
 #include "common/shm/host.h"
 #include "server/service/duplex_stream.h"
 #include "server/service/signals.h"
-#include "server/service/status.h"
 
 namespace syncgrads::server {
 namespace {
 
-// The host part of gRPC's name for a peer, e.g. of "ipv4:10.0.0.1:5000" or
-// "ipv6:%5B::1%5D:5000". Peers without one (unix sockets) are on this machine.
+// Returns the host part of gRPC's name for a peer, such as "ipv4:10.0.0.1:5000" or
+// "ipv6:%5B::1%5D:5000". For a peer without a host (on a unix socket), returns 127.0.0.1.
 std::string HostOfPeer(const std::string& peer) {
   const std::string decoded = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
   const size_t begin = decoded.find(':');
@@ -27,24 +30,74 @@ std::string HostOfPeer(const std::string& peer) {
   return decoded.substr(begin + 1, end - begin - 1);
 }
 
-// One worker's Join stream.
-class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public MemberLink {
- public:
-  JoinStream(Coordinator& coordinator, std::string peer_host)
-      : coordinator_(coordinator), peer_host_(std::move(peer_host)) {}
+// The limits of bytes that wait for a peer of the control plane to read. The plan of a group with
+// 10,000 tensors has some hundred KiB; a follower that has just started is sent the plans of all
+// groups.
+constexpr size_t kMaxUnreadByWorker = size_t{16} << 20;
+constexpr size_t kMaxUnreadByServer = size_t{256} << 20;
+// A worker that does not read its answers is not read either. Making the answers takes time of the
+// threads that serve everybody, some 10 ms for this many bytes of plans.
+constexpr size_t kPauseWorkerAt = size_t{1} << 20;
 
-  void Send(Generation generation, const JobSignal& signal) override {
-    Enqueue(ToProto(generation, signal));
+// A stream that receives messages of type In and sends messages of type Out. They are parsed and
+// serialized here rather than by gRPC: if gRPC cannot parse a message, it ends the stream as if
+// the peer had closed it, without an error.
+template <typename In, typename Out>
+class SignalStream : public DuplexStream {
+ protected:
+  using DuplexStream::DuplexStream;
+
+  virtual void OnSignal(In& signal) = 0;
+
+  void SendSignal(const Out& signal) {
+    grpc::ByteBuffer buffer;
+    bool own_buffer;
+    const grpc::Status made =
+        grpc::GenericSerialize<grpc::ProtoBufferWriter, Out>(signal, &buffer, &own_buffer);
+    if (!made.ok()) return FinishAfterSending(made);
+    Enqueue(buffer);
+  }
+
+ private:
+  void OnMessage(grpc::ByteBuffer& message) override {
+    const size_t bytes = message.Length();
+    In signal;
+    if (!grpc::GenericDeserialize<grpc::ProtoBufferReader, In>(&message, &signal).ok()) {
+      return FinishAfterSending(
+          {grpc::StatusCode::INVALID_ARGUMENT,
+           absl::StrCat("a message of ", bytes, " bytes is not a valid ", In::descriptor()->name(),
+                        ": it is malformed, or has a string that is not UTF-8")});
+    }
+    OnSignal(signal);
+  }
+};
+
+// One worker's Join stream. Owned as DuplexStream describes. `member_` is used only by OnMessage
+// and OnOver, of which one call runs at a time. `shares_memory_` is set before Admit, which is the
+// only reader.
+class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public MemberLink {
+ public:
+  JoinStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
+             Coordinator& coordinator, StreamCount& members)
+      : SignalStream(context, deadlines,
+                     std::make_shared<UnreadBytes>(kMaxUnreadByWorker, kPauseWorkerAt)),
+        coordinator_(coordinator),
+        members_(members),
+        peer_host_(HostOfPeer(context->peer())) {}
+
+  void Send(Generation generation, const JobSignal::Kind& signal) override {
+    SendSignal(syncgrads::ToProto(generation, signal));
     if (const auto* expelled = std::get_if<Expelled>(&signal)) {
       FinishAfterSending(ToGrpc(expelled->reason));
     } else if (std::holds_alternative<Farewell>(signal)) {
       FinishAfterSending(grpc::Status::OK);
     }
   }
+  bool shares_memory() const override { return shares_memory_; }
 
  private:
-  void OnMessage(v1::WorkerSignal& signal) override {
-    if (signal.has_hello()) return OnHello(signal.hello());
+  void OnSignal(v1::WorkerSignal& signal) override {
+    if (signal.has_hello()) return OnHello(syncgrads::FromProto(signal.hello()));
     if (!member_.has_value()) {
       return FinishAfterSending({grpc::StatusCode::FAILED_PRECONDITION,
                                  "the first signal of a Join stream must be a hello"});
@@ -53,44 +106,56 @@ class JoinStream : public DuplexStream<v1::WorkerSignal, v1::JobSignal>, public 
     if (!heard.ok()) FinishAfterSending(ToGrpc(heard));
   }
 
-  void OnHello(const v1::Hello& hello) {
+  void OnHello(const Hello& hello) {
     if (member_.has_value()) {
       return FinishAfterSending(
           {grpc::StatusCode::FAILED_PRECONDITION, "a second hello on one Join stream"});
     }
-    Introduction introduction = FromProto(hello);
-    // A container has its host's id, and another network, over which no memory is
-    // handed over.
-    introduction.shares_memory = !hello.host_id().empty() && hello.host_id() == HostId() &&
-                                 (absl::StartsWith(peer_host_, "127.") || peer_host_ == "[::1]");
+    // A worker in a container has the host id of its host but may have another network namespace,
+    // in which it cannot reach the socket that hands memory over. So the peer must be on the
+    // loopback interface too.
+    shares_memory_ = !hello.host_id.empty() && hello.host_id == HostId() &&
+                     (absl::StartsWith(peer_host_, "127.") || peer_host_ == "[::1]");
     absl::StatusOr<Coordinator::MemberKey> member =
-        coordinator_.Admit(introduction, std::static_pointer_cast<JoinStream>(shared_from_this()));
+        coordinator_.Admit(hello, std::static_pointer_cast<JoinStream>(shared_from_this()));
     if (!member.ok()) return FinishAfterSending(ToGrpc(member.status()));
     member_ = *std::move(member);
+    members_.Opened();
   }
 
   void OnOver() override {
-    if (member_.has_value()) coordinator_.LinkBroken(*member_, this);
+    if (!member_.has_value()) return;
+    coordinator_.LinkBroken(*member_, this);
+    members_.Ended();
   }
 
   Coordinator& coordinator_;
+  StreamCount& members_;
   const std::string peer_host_;
+  bool shares_memory_ = false;
   std::optional<Coordinator::MemberKey> member_;
 };
 
-// One server's Follow stream.
-class FollowStream : public DuplexStream<v1::ServerSignal, v1::PlanSignal>, public ServerLink {
+// One server's Follow stream. Owned as DuplexStream describes. `server_` is used only by OnMessage
+// and OnOver, of which one call runs at a time.
+class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, public ServerLink {
  public:
-  FollowStream(Coordinator& coordinator, const std::string& server_token, std::string peer)
-      : coordinator_(coordinator), server_token_(server_token), peer_(std::move(peer)) {}
+  FollowStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
+               Coordinator& coordinator, const std::string& server_token)
+      : SignalStream(context, deadlines, std::make_shared<UnreadBytes>(kMaxUnreadByServer)),
+        coordinator_(coordinator),
+        server_token_(server_token),
+        peer_(context->peer()) {}
 
-  void Send(const PlanChange& change) override { Enqueue(ToProto(change)); }
+  void Send(const PlanChange& change) override { SendSignal(ToProto(change)); }
+  void Prepare(const GroupPreparation& preparation) override { SendSignal(ToProto(preparation)); }
 
  private:
-  void OnMessage(v1::ServerSignal& signal) override {
+  void OnSignal(v1::ServerSignal& signal) override {
     if (signal.has_hello() != !server_.has_value()) {
-      return FinishAfterSending({grpc::StatusCode::FAILED_PRECONDITION,
-                                 "the first signal of a Follow stream, and no other, is a hello"});
+      return FinishAfterSending(
+          {grpc::StatusCode::FAILED_PRECONDITION,
+           "the first signal of a Follow stream must be a hello, and no other signal may be one"});
     }
     if (signal.has_hello()) OnHello(signal.hello());
     if (!server_.has_value()) return;  // refused
@@ -106,8 +171,7 @@ class FollowStream : public DuplexStream<v1::ServerSignal, v1::PlanSignal>, publ
                         ", its coordinator speaks ", kProtocolVersion)});
     }
     if (hello.token() != server_token_) {
-      return FinishAfterSending(
-          {grpc::StatusCode::PERMISSION_DENIED, "the servers' token is another"});
+      return FinishAfterSending({grpc::StatusCode::PERMISSION_DENIED, "wrong server token"});
     }
     ServerIdentity identity{ServerIndex{hello.index()}, hello.address(),
                             Incarnation{hello.incarnation()}, hello.applied(), hello.plan()};
@@ -130,43 +194,44 @@ class FollowStream : public DuplexStream<v1::ServerSignal, v1::PlanSignal>, publ
   std::optional<ServerIndex> server_;
 };
 
-// A stream that is refused from the start.
-template <typename In, typename Out>
-class RefusedStream : public grpc::ServerBidiReactor<In, Out> {
+// A stream that is refused at once. Deletes itself.
+class RefusedStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  explicit RefusedStream(const grpc::Status& status) { this->Finish(status); }
+  explicit RefusedStream(const grpc::Status& status) { Finish(status); }
   void OnDone() override { delete this; }
 };
 
 }  // namespace
 
 ControlService::ControlService(Coordinator* coordinator, std::string coordinator_address,
-                               std::string server_token)
+                               std::string server_token, StreamDeadlines& deadlines)
     : coordinator_(coordinator),
       coordinator_address_(std::move(coordinator_address)),
-      server_token_(std::move(server_token)) {}
+      server_token_(std::move(server_token)),
+      deadlines_(deadlines) {}
 
-grpc::ServerBidiReactor<v1::WorkerSignal, v1::JobSignal>* ControlService::Join(
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Join(
     grpc::CallbackServerContext* context) {
   if (coordinator_ == nullptr) {
-    return new RefusedStream<v1::WorkerSignal, v1::JobSignal>(
+    return new RefusedStream(
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; join at ", coordinator_address_)});
   }
-  auto stream = std::make_shared<JoinStream>(*coordinator_, HostOfPeer(context->peer()));
+  auto stream = std::make_shared<JoinStream>(context, deadlines_, *coordinator_, members_);
   stream->Start();
   return stream.get();
 }
 
-grpc::ServerBidiReactor<v1::ServerSignal, v1::PlanSignal>* ControlService::Follow(
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Follow(
     grpc::CallbackServerContext* context) {
   if (coordinator_ == nullptr) {
-    return new RefusedStream<v1::ServerSignal, v1::PlanSignal>(
+    return new RefusedStream(
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; follow ", coordinator_address_)});
   }
-  auto stream = std::make_shared<FollowStream>(*coordinator_, server_token_, context->peer());
-  // Tells a server that it has reached its coordinator, before there is anything to say.
+  auto stream = std::make_shared<FollowStream>(context, deadlines_, *coordinator_, server_token_);
+  // The initial metadata shows the server that it has reached its coordinator, even if there is no
+  // message to send yet.
   stream->StartSendInitialMetadata();
   stream->Start();
   return stream.get();

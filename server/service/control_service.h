@@ -1,34 +1,46 @@
-// The control and follow planes, as the coordinator serves them.
+// The gRPC service of the control and follow planes. It connects the streams of workers (Join) and
+// of other servers (Follow) to the coordinator.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_CONTROL_SERVICE_H_
 #define SYNCGRADS_SERVER_SERVICE_CONTROL_SERVICE_H_
 
 #include <string>
 
+#include "absl/time/time.h"
 #include "proto/control.grpc.pb.h"
-#include "server/core/coordinator.h"
+#include "server/core/coordinator/coordinator.h"
+#include "server/service/stream_count.h"
+#include "server/service/stream_deadlines.h"
 
 namespace syncgrads::server {
 
-class ControlService : public v1::Control::CallbackService {
+// Thread-safe. gRPC calls it on any of its threads.
+class ControlService
+    : public v1::Control::WithRawCallbackMethod_Join<v1::Control::WithRawCallbackMethod_Follow<
+          v1::Control::WithCallbackMethod_Probe<v1::Control::Service>>> {
  public:
-  // On a server that follows another, `coordinator` is null and
-  // `coordinator_address` is where callers should have gone. `server_token` is
-  // what followers must say.
+  // On a server that follows, `coordinator` is null: all streams are refused with an error that
+  // has `coordinator_address`. `server_token` is the secret that followers must send. `coordinator`
+  // and `deadlines` must outlive this object and its streams.
   ControlService(Coordinator* coordinator, std::string coordinator_address,
-                 std::string server_token);
+                 std::string server_token, StreamDeadlines& deadlines);
 
-  grpc::ServerBidiReactor<v1::WorkerSignal, v1::JobSignal>* Join(
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Join(
       grpc::CallbackServerContext* context) override;
-  grpc::ServerBidiReactor<v1::ServerSignal, v1::PlanSignal>* Follow(
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Follow(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* Probe(grpc::CallbackServerContext* context,
                                   const v1::ProbeRequest* request, v1::ProbeReply* reply) override;
+
+  // Waits until the streams of all members have ended or MonotonicNow() has reached `deadline`.
+  void AwaitMembersGone(absl::Time deadline) { members_.AwaitNone(deadline); }
 
  private:
   Coordinator* const coordinator_;
   const std::string coordinator_address_;
   const std::string server_token_;
+  StreamDeadlines& deadlines_;
+  StreamCount members_;  // Join streams whose worker was admitted
 };
 
 }  // namespace syncgrads::server

@@ -1,23 +1,31 @@
 #include "server/service/data_service.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/protocol.h"
+#include "common/rpc/status.h"
+#include "server/core/jobs/presence.h"
 #include "server/service/duplex_stream.h"
-#include "server/service/status.h"
 #include "third_party/grpc/pollers.h"
 
 namespace syncgrads::server {
 namespace {
 
-// A payload that is worth another polling thread.
+// A payload of at least this size is worth further polling threads.
 constexpr size_t kManyBytes = 64 << 10;
 
-// The transport's view of a result's payload, which stays where it was made until
-// the transport has let go of it.
+// The results that may wait for a member to read, in rounds of all groups of its job. Two rounds
+// may wait on one connection. While a broken connection has not been detected, the results of its
+// replacement wait as well.
+constexpr size_t kMaxUnreadRounds = 4;
+
+// Returns a slice of the result's payload, without copying it. The slice references the result
+// until the transport has released the slice.
 grpc::Slice PayloadSlice(std::shared_ptr<const RoundResult> result) {
   const absl::Span<const std::byte> payload = result->payload;
   auto* holder = new std::shared_ptr<const RoundResult>(std::move(result));
@@ -26,24 +34,48 @@ grpc::Slice PayloadSlice(std::shared_ptr<const RoundResult> result) {
       [](void* held) { delete static_cast<std::shared_ptr<const RoundResult>*>(held); }, holder);
 }
 
-// One member's Exchange stream.
-class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, public AnswerSink {
+// One member's Exchange stream. Owned as DuplexStream describes. Lock order: `memory_mutex_`, then
+// that of the MemoryExchange; DuplexStream's mutex is never held together with them.
+class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStream {
  public:
-  ExchangeStream(const DataService& service, const Jobs& jobs, const MemoryExchange* exchange,
-                 const Clock& clock)
-      : service_(service), jobs_(jobs), exchange_(exchange), clock_(clock) {}
+  ExchangeStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
+                 const DataService& service, const Jobs& jobs, const MemoryExchange* exchange,
+                 const Clock& clock, Traffic& traffic)
+      : DuplexStream(context, deadlines,
+                     std::make_shared<UnreadBytes>(Presence::kLeastUnreadLimit)),
+        service_(service),
+        jobs_(jobs),
+        exchange_(exchange),
+        clock_(clock),
+        traffic_(traffic),
+        path_(absl::StartsWith(context->peer(), "unix") ? PayloadPath::kUnix : PayloadPath::kTcp) {}
 
-  // The front layers' go first: the next forward pass begins with them.
+  void Cut(const absl::Status& reason) override {
+    CutWith(ToGrpc(reason));
+    // The member's loans in shared memory are released too, without waiting for the member.
+    std::shared_ptr<MemberMemory> memory;
+    {
+      MutexLock lock(memory_mutex_);
+      memory = memory_;
+    }
+    if (memory != nullptr) memory->Close();
+  }
+  void End(const absl::Status& reason) override { FinishAfterSending(ToGrpc(reason)); }
+
+  // Queues results in the order of their chunks: the front layers' are sent first, since the next
+  // forward pass begins with them. Called on any thread.
   void Send(std::shared_ptr<const RoundResult> result, bool with_payload) override {
     const uint32_t place = ToNumber(result->chunk);
     if (with_payload && !result->shared_header.empty()) {
       const std::shared_ptr<MemberMemory> memory = Memory();
       if (memory != nullptr && memory->IsMapped(result->group) && memory->Lend(result)) {
+        traffic_.sent.Add(PayloadPath::kSharedMemory, result->payload.size());
         grpc::Slice header(result->shared_header);
         return Enqueue(grpc::ByteBuffer(&header, 1), place);
       }
     }
     if (with_payload && !result->payload.empty()) {
+      traffic_.sent.Add(path_, result->payload.size());
       const std::string& header = result->header;
       grpc::Slice slices[2] = {grpc::Slice(header), PayloadSlice(std::move(result))};
       Enqueue(grpc::ByteBuffer(slices, 2), place);
@@ -57,7 +89,7 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
   void OnMessage(grpc::ByteBuffer& message) override {
     auto slices = std::make_shared<std::vector<grpc::Slice>>();
     if (!message.Dump(slices.get()).ok()) {
-      return FinishAfterSending({grpc::StatusCode::INVALID_ARGUMENT, "a message is unreadable"});
+      return FinishAfterSending({grpc::StatusCode::INVALID_ARGUMENT, "a message is malformed"});
     }
     message.Clear();
     Pieces pieces;
@@ -79,8 +111,10 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
                         ToNumber(hello_.member), ", incarnation ", ToNumber(hello_.incarnation))});
     }
     presence_->Heard(clock_.Now());
+    SetUnreadLimit();
     Payload payload{std::move(push->payload), std::move(slices)};
-    if (TotalBytes(payload.pieces) >= kManyBytes) UnparkPollers();
+    const size_t bytes = TotalBytes(payload.pieces);
+    if (bytes >= kManyBytes) UnparkPollers();
     if (const std::shared_ptr<MemberMemory> memory = Memory(); memory != nullptr) {
       memory->TakeBack(push->header.group, push->header.chunk, push->header.round);
     }
@@ -88,22 +122,35 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
       absl::StatusOr<Payload> shared = FindShared(push->header, payload);
       if (!shared.ok()) return Refuse(push->header, shared.status());
       payload = *std::move(shared);
+      traffic_.received.Add(PayloadPath::kSharedMemory, TotalBytes(payload.pieces));
+    } else if (bytes > 0) {
+      traffic_.received.Add(path_, bytes);
     }
     job_->Push(push->header, std::move(payload),
                std::static_pointer_cast<ExchangeStream>(shared_from_this()));
   }
 
+  void SetUnreadLimit() {
+    UnreadBytes& unread = presence_->unread();
+    const size_t limit =
+        std::max(Presence::kLeastUnreadLimit, kMaxUnreadRounds * job_->result_bytes());
+    if (unread.limit() != limit) unread.set_limit(limit);
+  }
+
   absl::StatusOr<Payload> FindShared(const PushHeader& header, const Payload& payload) {
     if (!payload.pieces.empty()) {
-      return absl::InvalidArgumentError("a push has a payload, and shared pieces as well");
+      return absl::InvalidArgumentError("a push has both a payload and pieces in shared memory");
     }
     const std::shared_ptr<MemberMemory> memory = Memory();
-    // Of a server that has started again, too: the memory is on its way.
-    if (memory == nullptr) return absl::UnavailableError("no memory is shared with this server");
+    // If this server has restarted, the worker may not have handed its memory over again yet. The
+    // worker retries after Unavailable.
+    if (memory == nullptr)
+      return absl::UnavailableError("this worker shares no memory with this server");
     return memory->Find(header.shared);
   }
 
-  // What the member has shared by now; null if nothing.
+  // The memory that the member shares with this server; null if there is none yet. Called on any
+  // thread.
   std::shared_ptr<MemberMemory> Memory() {
     if (exchange_ == nullptr) return nullptr;
     MutexLock lock(memory_mutex_);
@@ -141,7 +188,11 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
     }
     absl::StatusOr<std::shared_ptr<Presence>> presence = job->Admit(hello);
     if (!presence.ok()) return FinishAfterSending(ToGrpc(presence.status()));
+    const auto self = std::static_pointer_cast<ExchangeStream>(shared_from_this());
+    const absl::Status added = (*presence)->AddStream(self);
+    if (!added.ok()) return FinishAfterSending(ToGrpc(added));
     presence_ = *std::move(presence);
+    CountIn({presence_, &presence_->unread()});
     {
       MutexLock lock(memory_mutex_);
       hello_ = hello;
@@ -159,7 +210,9 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
   }
 
   void OnOver() override {
-    // An open round of the job may hold this stream.
+    if (presence_ != nullptr) presence_->RemoveStream(this);
+    // An open round of the job may still reference this stream: without this reset, the stream
+    // and the job would keep each other alive.
     MutexLock lock(memory_mutex_);
     job_ = nullptr;
     memory_ = nullptr;
@@ -169,11 +222,15 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
   const Jobs& jobs_;
   const MemoryExchange* const exchange_;
   const Clock& clock_;
+  Traffic& traffic_;
+  // The path of the payloads that are sent on this stream.
+  const PayloadPath path_;
   DataHello hello_;
   std::shared_ptr<Job> job_;
   std::shared_ptr<Presence> presence_;
-  // Guards what Send reads while messages come in: `job_`, `hello_` and `memory_`
-  // are only written by the thread that messages come on.
+  // Guards `memory_`, and `job_` and `hello_` as follows. Only the calls of OnMessage and OnOver,
+  // of which one runs at a time, write `job_` and `hello_`, with the mutex held; they read them
+  // without it. Other threads read them, in Memory(), with the mutex held.
   Mutex memory_mutex_;
   std::shared_ptr<MemberMemory> memory_ ABSL_GUARDED_BY(memory_mutex_);
 };
@@ -182,13 +239,15 @@ class ExchangeStream : public DuplexStream<grpc::ByteBuffer, grpc::ByteBuffer>, 
 
 DataWelcome DataService::WelcomeFor(const std::string& host_id) const {
   if (host_id_.empty() || host_id != host_id_) return {"", "the server is on another host", ""};
-  if (exchange_ == nullptr) return {"", "the server shares no memory", unix_socket_};
+  if (exchange_ == nullptr)
+    return {"", "shared memory is not available on the server", unix_socket_};
   return {exchange_->address(), "", unix_socket_};
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Exchange(
-    grpc::CallbackServerContext*) {
-  auto stream = std::make_shared<ExchangeStream>(*this, jobs_, exchange_, clock_);
+    grpc::CallbackServerContext* context) {
+  auto stream = std::make_shared<ExchangeStream>(context, deadlines_, *this, jobs_, exchange_,
+                                                 clock_, traffic_);
   stream->Start();
   return stream.get();
 }

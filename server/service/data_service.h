@@ -1,5 +1,6 @@
-// The data plane: reads pushes where the transport put them, and writes results
-// from where they were made.
+// The gRPC service of the data plane. It passes received pushes to jobs, and sends results to
+// members. Payloads are not copied: a push is read from gRPC's receive buffers, and a result is
+// sent from its slot.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_DATA_SERVICE_H_
 #define SYNCGRADS_SERVER_SERVICE_DATA_SERVICE_H_
@@ -10,24 +11,32 @@
 #include "common/clock.h"
 #include "common/shm/host.h"
 #include "proto/data.grpc.pb.h"
-#include "server/core/jobs.h"
+#include "server/core/jobs/jobs.h"
 #include "server/service/memory_exchange.h"
+#include "server/service/path_bytes.h"
+#include "server/service/stream_deadlines.h"
 
 namespace syncgrads::server {
 
+// Thread-safe: immutable. gRPC calls it on any of its threads.
 class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Service> {
  public:
-  // All must outlive this object. `exchange` is null if no memory is shared;
-  // `unix_socket` is the abstract one that this service is reached at, too, or empty.
+  // `jobs`, `exchange`, `deadlines`, `clock` and `traffic` must outlive this object and its
+  // streams. Payloads are counted in `traffic`.
+  // `exchange` is null if no memory is shared. `unix_socket` is the abstract unix socket on which
+  // this service can also be reached; empty if there is none.
   DataService(const Jobs& jobs, const MemoryExchange* exchange, std::string unix_socket,
-              const Clock& clock)
+              StreamDeadlines& deadlines, const Clock& clock, Traffic& traffic)
       : jobs_(jobs),
         exchange_(exchange),
         unix_socket_(std::move(unix_socket)),
         host_id_(HostId()),
-        clock_(clock) {}
+        deadlines_(deadlines),
+        clock_(clock),
+        traffic_(traffic) {}
 
-  // What ways there are to this server for a worker on host `host_id`.
+  // Returns how a worker on host `host_id` can share memory and open streams on this server's
+  // host; empty sockets if it cannot.
   DataWelcome WelcomeFor(const std::string& host_id) const;
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
@@ -38,7 +47,9 @@ class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Se
   const MemoryExchange* const exchange_;
   const std::string unix_socket_;
   const std::string host_id_;
+  StreamDeadlines& deadlines_;
   const Clock& clock_;
+  Traffic& traffic_;
 };
 
 }  // namespace syncgrads::server

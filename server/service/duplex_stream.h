@@ -1,117 +1,132 @@
-// A bidirectional stream of gRPC's callback API with a queue of outgoing messages.
+// A bidirectional stream of gRPC's callback API, on the server's side, with a queue of outgoing
+// messages.
 //
-// Owned by shared pointers: one the stream's own until gRPC is done with it, and
-// those of whoever sends to it. Sending to a stream that is over does nothing.
+// Owned by shared pointers: the stream has one to itself until gRPC has called OnDone, and its
+// senders have the others. Sending on a stream that has ended does nothing.
+//
+// The memory and time that a peer can make a stream use are bounded:
+// - The first message has at most kMaxHelloBytes, and must arrive before a deadline.
+// - UnreadBytes limits the bytes that wait to be sent to a peer. A stream with waiting messages is
+//   not read while these bytes are at `pause_at` or more; reading resumes below half of that, or
+//   when no message waits on this stream. Beyond the limit the stream is cut.
+// - A stream that is finished is cut if its peer does not read the end before a deadline.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_DUPLEX_STREAM_H_
 #define SYNCGRADS_SERVER_SERVICE_DUPLEX_STREAM_H_
 
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
-#include <utility>
 
+#include "absl/time/time.h"
 #include "common/mutex.h"
+#include "server/core/rounds/unread_bytes.h"
+#include "server/service/stream_deadlines.h"
 
 namespace syncgrads::server {
 
-// Thread-safe. OnMessage and OnOver are called by one thread at a time.
-template <typename In, typename Out>
-class DuplexStream : public grpc::ServerBidiReactor<In, Out>,
-                     public std::enable_shared_from_this<DuplexStream<In, Out>> {
+inline constexpr size_t kMaxHelloBytes = 64 << 10;
+
+// Thread-safe. OnMessage and OnOver are called on gRPC's threads, one call at a time, without
+// locks. Lock order: `mutex_`, then that of StreamDeadlines.
+class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                     public TimedStream,
+                     public std::enable_shared_from_this<DuplexStream> {
  public:
-  // Begins to read. To be called once, before the reactor is returned to gRPC.
-  void Start() {
-    self_ = this->shared_from_this();
-    this->StartRead(&incoming_);
-  }
+  // `context` is the context of the call. `deadlines` must outlive this object. `unread` counts
+  // the bytes that wait to be sent.
+  DuplexStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
+               std::shared_ptr<UnreadBytes> unread);
+  ~DuplexStream() override;
 
-  // Sends `message` before those of higher places that are waiting, and after the others.
-  void Enqueue(Out message, uint32_t place = 0) {
-    MutexLock lock(mutex_);
-    if (finish_with_.has_value()) return;
-    if (writing_.has_value()) {
-      waiting_.emplace(place, std::move(message));
-    } else {
-      WriteLocked(std::move(message));
-    }
-  }
+  // Starts reading. To be called once, before the reactor is returned to gRPC.
+  void Start();
 
-  // Ends the stream when what was enqueued has been sent; nothing follows.
-  void FinishAfterSending(grpc::Status status) {
-    MutexLock lock(mutex_);
-    if (finish_with_.has_value()) return;
-    finish_with_ = std::move(status);
-    if (!writing_.has_value()) this->Finish(*finish_with_);
-  }
+  // Queues `message` to be sent. Messages are sent in ascending order of `place`, and in the order
+  // of the calls if their places are equal. Cuts the stream with RESOURCE_EXHAUSTED if the waiting
+  // bytes exceed the limit.
+  void Enqueue(const grpc::ByteBuffer& message, uint32_t place = 0);
+
+  // Ends the stream with `status` when the queued messages have been sent. Later messages are
+  // dropped.
+  void FinishAfterSending(grpc::Status status);
+
+  // Ends the stream with `status` at once. Queued messages are dropped.
+  void CutWith(const grpc::Status& status);
 
  protected:
-  virtual void OnMessage(In& message) = 0;
-  // The peer has closed the stream or is out of reach. Called once, last.
+  // Handles a received message. The first message must be a hello: if it is not, or is rejected,
+  // the subclass finishes the stream.
+  virtual void OnMessage(grpc::ByteBuffer& message) = 0;
+  // Called once, as the last call, when the stream has ended for any reason.
   virtual void OnOver() = 0;
 
+  // From now on, counts the waiting bytes in `unread`, those that wait already included.
+  void CountIn(std::shared_ptr<UnreadBytes> unread);
+
  private:
-  // A peer that sends without reading the answers is not read from any further. A
-  // well-behaved one has an answer to come for each chunk of its open rounds.
-  static constexpr size_t kMaxQueued = 1 << 16;
+  struct Waiting {
+    grpc::ByteBuffer message;
+    size_t bytes = 0;
+  };
+  // Messages by place; messages of equal places are in the order in which they were queued.
+  using Queue = std::multimap<uint32_t, Waiting>;
 
-  void OnReadDone(bool ok) final {
-    if (!ok) {
-      // What was to be sent to a peer that is gone, is not.
-      MutexLock lock(mutex_);
-      waiting_.clear();
-      if (finish_with_.has_value()) return;
-      finish_with_ = grpc::Status::OK;
-      if (!writing_.has_value()) this->Finish(*finish_with_);
-      return;
-    }
-    OnMessage(incoming_);
-    MutexLock lock(mutex_);
-    if (finish_with_.has_value()) return;
-    if (waiting_.size() >= kMaxQueued) {
-      reading_paused_ = true;
-    } else {
-      this->StartRead(&incoming_);
-    }
-  }
+  // Checks the first message. If it is too large, finishes the stream and returns false.
+  bool TakeFirst();
 
-  void OnWriteDone(bool ok) final {
-    MutexLock lock(mutex_);
-    writing_.reset();
-    if (!ok) waiting_.clear();
-    if (reading_paused_ && !finish_with_.has_value() && waiting_.size() < kMaxQueued / 2) {
-      reading_paused_ = false;
-      this->StartRead(&incoming_);
-    }
-    if (!waiting_.empty()) {
-      WriteLocked(std::move(waiting_.extract(waiting_.begin()).mapped()));
-    } else if (finish_with_.has_value()) {
-      this->Finish(*finish_with_);
-    }
-  }
+  void OnReadDone(bool ok) final;
+  void OnWriteDone(bool ok) final;
+  void OnDone() final;
+  void OnTimeout(absl::Duration timeout) final;
 
-  void OnDone() final {
-    OnOver();
-    self_.reset();
-  }
+  // Ends the stream with `status` when the queued messages have been sent. Does nothing if it has
+  // been ended before.
+  void EndLocked(grpc::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Calls Finish, once, if no message is being written.
+  void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteLocked(Waiting message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Resumes reading if it is paused and the waiting bytes permit it.
+  void ReadOnLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Removes all waiting messages from the queue. The caller destroys them without the lock, since
+  // they may have the last references to results.
+  Queue TakeWaitingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The bytes that wait for this peer on all its streams, without the message that is being
+  // written on this one.
+  size_t UnreadLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  void WriteLocked(Out message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    writing_ = std::move(message);
-    this->StartWrite(&*writing_);
-  }
-
+  grpc::CallbackServerContext* const context_;
+  StreamDeadlines& deadlines_;
+  // Whether a message has been received.
+  std::atomic<bool> heard_{false};
+  // The stream's reference to itself, from Start until OnDone.
   std::shared_ptr<DuplexStream> self_;
-  In incoming_;
+  grpc::ByteBuffer incoming_;
+
   Mutex mutex_;
-  // What is being written.
-  std::optional<Out> writing_ ABSL_GUARDED_BY(mutex_);
-  // By their places; those of one place in the order in which they came.
-  std::multimap<uint32_t, Out> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<UnreadBytes> unread_ ABSL_GUARDED_BY(mutex_);
+  // The part of `unread_` that belongs to this stream.
+  size_t own_unread_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The deadline that was registered last with `deadlines_`.
+  absl::Time deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  // The message that gRPC is writing.
+  std::optional<Waiting> writing_ ABSL_GUARDED_BY(mutex_);
+  Queue waiting_ ABSL_GUARDED_BY(mutex_);
   bool reading_paused_ ABSL_GUARDED_BY(mutex_) = false;
+  // CutWith was called.
+  bool cut_ ABSL_GUARDED_BY(mutex_) = false;
+  // The status that the stream ends with. Once it is set, no message is queued.
   std::optional<grpc::Status> finish_with_ ABSL_GUARDED_BY(mutex_);
+  // Finish was called.
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  // gRPC has called OnDone: the call and its context are destroyed when that returns.
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace syncgrads::server

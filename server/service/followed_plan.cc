@@ -33,6 +33,7 @@ std::vector<v1::ServerSignal> FollowedPlan::Greeting() const {
   for (v1::Arrived& arrived : ToProto(jobs_.NewestArrivals())) {
     *signals.emplace_back().mutable_arrived() = std::move(arrived);
   }
+  for (const StoreFailure& failure : jobs_.StoreFailures()) signals.push_back(ToProto(failure));
   if (const std::vector<ReducedChunk> reduced = jobs_.Reduced(); !reduced.empty()) {
     *signals.emplace_back().mutable_reduced() = ToProto(reduced);
   }
@@ -40,6 +41,11 @@ std::vector<v1::ServerSignal> FollowedPlan::Greeting() const {
 }
 
 absl::StatusOr<std::vector<v1::ServerSignal>> FollowedPlan::Apply(const v1::PlanSignal& signal) {
+  if (signal.has_prepare()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const GroupPreparation preparation, PreparationFromProto(signal));
+    jobs_.Prepare(preparation);
+    return std::vector<v1::ServerSignal>();
+  }
   SYNCGRADS_ASSIGN_OR_RETURN(const PlanChange change, FromProto(signal));
   std::vector<GroupRound> open = jobs_.Apply(change);
   SYNCGRADS_RETURN_IF_ERROR(jobs_.status());

@@ -1,5 +1,5 @@
-// A server's side of the plan that its coordinator tells it, without the stream: what
-// it says on a new stream, and what to each change.
+// The protocol of a server that follows the plan, without the stream: the messages that it sends
+// first on a new stream, and its replies to the coordinator's messages.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_FOLLOWED_PLAN_H_
 #define SYNCGRADS_SERVER_SERVICE_FOLLOWED_PLAN_H_
@@ -15,43 +15,48 @@
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "proto/control.pb.h"
-#include "server/core/jobs.h"
-#include "server/core/plan_change.h"
+#include "server/core/jobs/jobs.h"
+#include "server/core/plan/plan_change.h"
 
 namespace syncgrads::server {
 
 struct FollowedPlanOptions {
   ServerIndex index{};
-  // What workers reach this server at; ":port" for the host it is seen from.
+  // host:port at which workers connect to this server; ":port" stands for the host from which the
+  // coordinator sees this server's stream.
   std::string address;
-  // As which the coordinator knows this server; see PlanStart.
+  // The incarnation with which this server identifies itself to the coordinator; see PlanStart.
   Incarnation incarnation{};
   std::string server_token;
-  // What is held since before a restart.
+  // The rounds that are held since before a restart; see Jobs::Restore.
   std::vector<HeldRounds> held;
-  // Draws an incarnation.
+  // Draws a random incarnation.
   std::function<Incarnation()> draw_incarnation;
-  // Bytes that this server may still take.
+  // Returns the bytes that this server may still take.
   std::function<uint64_t()> available_memory;
 };
 
-// Thread-safe.
+// Owned by the Follower. Thread-safe, but Apply has one caller at a time.
 class FollowedPlan {
  public:
   // `jobs` must outlive this object.
   FollowedPlan(FollowedPlanOptions options, Jobs& jobs);
 
-  // What a stream begins with. Arrivals from before this call are among it.
+  // Returns the messages that a new stream begins with. They include all arrivals, norms and
+  // store failures from before this call that the coordinator still needs.
   std::vector<v1::ServerSignal> Greeting() const;
 
-  // Applies a change, and returns what to say to it.
+  // Applies a message of the coordinator and returns the replies to send.
   //
   // Errors:
-  //   InvalidArgument  it is of no kind that this version knows
-  //   others           it could not be stored; nor will any that follow be
+  //   InvalidArgument  this version does not know the kind of change, or the group plan is not
+  //                    valid
+  //   others           Jobs::status: not even the end of a job could be stored, and no later
+  //                    change will be applied
   absl::StatusOr<std::vector<v1::ServerSignal>> Apply(const v1::PlanSignal& signal);
 
-  // The coordinator has forgotten what this server has of it: so does this one.
+  // Drops all jobs and draws a new incarnation. To be called when the coordinator does not have
+  // the plan that this server has applied.
   void Forget();
 
  private:
@@ -60,8 +65,8 @@ class FollowedPlan {
 
   mutable Mutex mutex_;
   Incarnation incarnation_ ABSL_GUARDED_BY(mutex_);
-  // The answers to proposals whose epochs have not come, by job: said again on a
-  // new stream, since the last may have broken before they arrived.
+  // By job: the answers to proposals whose epochs have not come yet. Repeated on a new stream,
+  // since the last stream may have broken before they arrived.
   std::map<std::string, HeldRounds> held_ ABSL_GUARDED_BY(mutex_);
 };
 

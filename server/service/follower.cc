@@ -3,13 +3,15 @@
 #include <grpcpp/create_channel.h>
 
 #include <algorithm>
-#include <deque>
+#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/channel_arguments.h"
+#include "common/rpc/client_stream.h"
+#include "common/rpc/status.h"
 #include "server/service/signals.h"
-#include "server/service/status.h"
 
 namespace syncgrads::server {
 namespace {
@@ -18,19 +20,13 @@ constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
 
 std::shared_ptr<grpc::Channel> ChannelTo(const std::string& coordinator) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
-  // Notices a coordinator whose machine is gone.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-  return grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(),
+                                   OwnConnection({.attempt = absl::Milliseconds(50),
+                                                  .first_pause = absl::Milliseconds(50),
+                                                  .keepalive = absl::Seconds(5)}));
 }
 
-// Whether another attempt can do better.
+// Whether a retry may succeed.
 bool IsPassing(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
@@ -45,91 +41,112 @@ bool IsPassing(const absl::Status& status) {
 
 }  // namespace
 
-class Follower::Stream : public grpc::ClientBidiReactor<v1::ServerSignal, v1::PlanSignal> {
+// One Follow stream to the coordinator. Arrivals and norms are batched: those that are reported
+// while messages are being sent go into one message. Thread-safe.
+class Follower::Stream : public ClientStream<v1::PlanSignal, v1::ServerSignal> {
  public:
   explicit Stream(Follower& follower) : follower_(follower) {}
 
-  // What is to be sent first, in order.
-  void Start(const std::vector<v1::ServerSignal>& first) {
-    follower_.stub_->async()->Follow(&context_, this);
-    StartRead(&incoming_);
-    for (const v1::ServerSignal& signal : first) Send(signal);
-    StartCall();
+  // Starts the call and sends the messages `first`, in order, before all others.
+  void Start(std::vector<v1::ServerSignal> first) {
+    {
+      MutexLock lock(mutex_);
+      unsent_ = first.size();
+      greeted_ = true;
+    }
+    follower_.stub_->async()->Follow(&context(), this);
+    Begin({std::make_move_iterator(first.begin()), std::make_move_iterator(first.end())});
   }
 
-  // Those that come while one is being written go in one message.
+  // Queues a report for the next batch, and sends the batch if no message is being sent.
   void Arrive(const Arrival& arrival) {
-    MutexLock lock(mutex_);
-    arrivals_.push_back(arrival);
-    WriteNews();
+    {
+      MutexLock lock(mutex_);
+      arrivals_.push_back(arrival);
+    }
+    SendNews();
   }
-  void Reduced(const ReducedChunk& chunk) {
-    MutexLock lock(mutex_);
-    reduced_.push_back(chunk);
-    WriteNews();
-  }
-
-  void Send(v1::ServerSignal signal) {
-    MutexLock lock(mutex_);
-    greeted_ = true;
-    outgoing_.push_back(std::move(signal));
-    if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+  void Reduce(const ReducedChunk& chunk) {
+    {
+      MutexLock lock(mutex_);
+      reduced_.push_back(chunk);
+    }
+    SendNews();
   }
 
-  void Cancel() { context_.TryCancel(); }
+  // Sends a message after those that were sent before it.
+  void Tell(v1::ServerSignal signal) {
+    {
+      MutexLock lock(mutex_);
+      ++unsent_;
+    }
+    Send(std::move(signal));
+  }
 
  private:
-  void OnReadInitialMetadataDone(bool ok) override {
-    if (ok) follower_.OnReached();
+  // Private: callers must count the message in `unsent_`.
+  using ClientStream::Send;
+
+  void OnReached() override { follower_.OnReached(); }
+  void OnMessage(v1::PlanSignal& signal) override {
+    // Another thread may be about to call OnReached for this stream. Until it has, Tick must not
+    // see both an applied change and a coordinator out of reach.
+    follower_.OnReached();
+    follower_.plan_thread_.Run([this, self = shared_from_this(), signal = std::move(signal)] {
+      follower_.OnSignal(*this, signal);
+      ReadNext();
+    });
+  }
+  bool ReadsOnRequest() const override { return true; }
+  void OnSent() override {
+    {
+      MutexLock lock(mutex_);
+      --unsent_;
+    }
+    SendNews();
+  }
+  void OnOver(const grpc::Status& status) override {
+    follower_.plan_thread_.Run(
+        [&follower = follower_, status = FromGrpc(status)] { follower.OnOver(status); });
   }
 
-  void OnReadDone(bool ok) override {
-    if (!ok) return;
-    follower_.OnSignal(*this, incoming_);
-    StartRead(&incoming_);
+  void SendNews() {
+    std::vector<v1::ServerSignal> news;
+    {
+      MutexLock lock(mutex_);
+      // Reports that were queued before the greeting are sent after it.
+      if (!greeted_ || unsent_ > 0) return;
+      news = TakeNewsLocked();
+      unsent_ = news.size();
+    }
+    for (v1::ServerSignal& signal : news) Send(std::move(signal));
   }
 
-  void OnWriteDone(bool ok) override {
-    MutexLock lock(mutex_);
-    if (!ok) return;  // the stream is over, and OnDone follows
-    outgoing_.pop_front();
-    TakeNews();
-    if (!outgoing_.empty()) StartWrite(&outgoing_.front());
-  }
-
-  void WriteNews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    // Before the hello there is nothing under way, and nothing may be sent.
-    if (!outgoing_.empty() || !greeted_) return;
-    TakeNews();
-    StartWrite(&outgoing_.front());
-  }
-
-  void TakeNews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  std::vector<v1::ServerSignal> TakeNewsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::vector<v1::ServerSignal> news;
     for (v1::Arrived& arrived : ToProto(arrivals_)) {
-      *outgoing_.emplace_back().mutable_arrived() = std::move(arrived);
+      *news.emplace_back().mutable_arrived() = std::move(arrived);
     }
     arrivals_.clear();
-    if (reduced_.empty()) return;
-    *outgoing_.emplace_back().mutable_reduced() = ToProto(reduced_);
+    if (reduced_.empty()) return news;
+    *news.emplace_back().mutable_reduced() = ToProto(reduced_);
     reduced_.clear();
+    return news;
   }
 
-  void OnDone(const grpc::Status& status) override { follower_.OnDone(FromGrpc(status)); }
-
   Follower& follower_;
-  grpc::ClientContext context_;
-  v1::PlanSignal incoming_;
   Mutex mutex_;
-  // The front is being written.
-  std::deque<v1::ServerSignal> outgoing_ ABSL_GUARDED_BY(mutex_);
+  // Start was called.
+  bool greeted_ ABSL_GUARDED_BY(mutex_) = false;
+  // The number of messages that were passed to Send and are not sent yet.
+  size_t unsent_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);
   std::vector<ReducedChunk> reduced_ ABSL_GUARDED_BY(mutex_);
-  bool greeted_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 Follower::Follower(FollowerOptions options, Jobs& jobs, const Clock& clock, Journal& journal)
     : coordinator_(std::move(options.coordinator)),
-      patience_(options.patience),
+      coordinator_timeout_(options.coordinator_timeout),
       plan_(std::move(options.plan), jobs),
       jobs_(jobs),
       clock_(clock),
@@ -139,37 +156,52 @@ Follower::Follower(FollowerOptions options, Jobs& jobs, const Clock& clock, Jour
       lost_(clock.Now()) {}
 
 Follower::~Follower() {
-  MutexLock lock(mutex_);
-  stopping_ = true;
-  if (stream_ != nullptr) stream_->Cancel();
-  while (stream_ != nullptr) ended_.WaitUntil(mutex_, absl::InfiniteFuture());
+  std::shared_ptr<Stream> stream;
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    stream = std::move(stream_);
+  }
+  if (stream != nullptr) stream->Cancel();
 }
 
 void Follower::Tick() {
-  // Before there is one, the coordinator may not have been started yet.
+  // The timeout applies only once this server has applied a change: before that, the coordinator
+  // may not have been started yet.
   const bool has_plan = jobs_.applied() > 0;
-  Stream* started = nullptr;
+  std::shared_ptr<Stream> started;
   {
     MutexLock lock(mutex_);
-    spent_ = nullptr;
-    if (status_.ok() && has_plan) status_ = CheckPatienceLocked();
+    if (status_.ok() && has_plan) status_ = CheckCoordinatorTimeoutLocked();
     if (stream_ != nullptr || stopping_ || !status_.ok()) return;
     if (clock_.Now() < next_attempt_) return;
-    stream_ = std::make_unique<Stream>(*this);
-    started = stream_.get();
+    stream_ = reaper_.Make<Stream>(*this);
+    started = stream_;
   }
-  // What arrives from here on is told on this stream too, or is among these.
+  // No report is lost: one that is made from here on is queued on this stream, and all earlier
+  // ones are in the greeting.
   started->Start(plan_.Greeting());
 }
 
-void Follower::Arrived(const Arrival& arrival) {
+std::shared_ptr<Follower::Stream> Follower::stream() const {
   MutexLock lock(mutex_);
-  if (stream_ != nullptr) stream_->Arrive(arrival);
+  return stream_;
+}
+
+void Follower::Arrived(const Arrival& arrival) {
+  if (const std::shared_ptr<Stream> open = stream()) open->Arrive(arrival);
 }
 
 void Follower::Reduced(const ReducedChunk& chunk) {
-  MutexLock lock(mutex_);
-  if (stream_ != nullptr) stream_->Reduced(chunk);
+  if (const std::shared_ptr<Stream> open = stream()) open->Reduce(chunk);
+}
+
+void Follower::Prepared(const GroupPrepared& prepared) {
+  if (const std::shared_ptr<Stream> open = stream()) open->Tell(ToProto(prepared));
+}
+
+void Follower::StoreFailed(const StoreFailure& failure) {
+  if (const std::shared_ptr<Stream> open = stream()) open->Tell(ToProto(failure));
 }
 
 absl::Status Follower::status() const {
@@ -182,13 +214,14 @@ void Follower::OnReached() {
   lost_ = absl::InfiniteFuture();
 }
 
-absl::Status Follower::CheckPatienceLocked() const {
+absl::Status Follower::CheckCoordinatorTimeoutLocked() const {
   const absl::Duration away = clock_.Now() - lost_;
-  if (away <= patience_) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat(
-      "the coordinator at ", coordinator_, " has been out of reach for ",
-      absl::FormatDuration(absl::Trunc(away, absl::Milliseconds(1))), "; after ",
-      absl::FormatDuration(patience_), " no worker of its jobs waits for it any more"));
+  if (away <= coordinator_timeout_) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      absl::StrCat("the coordinator at ", coordinator_, " has been out of reach for ",
+                   absl::FormatDuration(absl::Trunc(away, absl::Milliseconds(1))), "; after ",
+                   absl::FormatDuration(coordinator_timeout_),
+                   " the workers of its jobs no longer wait for it"));
 }
 
 void Follower::OnSignal(Stream& stream, const v1::PlanSignal& signal) {
@@ -199,13 +232,14 @@ void Follower::OnSignal(Stream& stream, const v1::PlanSignal& signal) {
     if (status_.ok()) status_ = replies.status();
   }
   if (!replies.ok()) return stream.Cancel();
-  for (v1::ServerSignal& reply : *replies) stream.Send(std::move(reply));
+  for (v1::ServerSignal& reply : *replies) stream.Tell(std::move(reply));
 }
 
-void Follower::OnDone(const absl::Status& status) {
+void Follower::OnOver(const absl::Status& status) {
+  // Declared before the lock, so that the last reference is dropped without it.
+  std::shared_ptr<Stream> over;
   MutexLock lock(mutex_);
-  // gRPC still runs in it; it is freed at the next tick, or with this object.
-  spent_ = std::move(stream_);
+  over = std::move(stream_);
   next_attempt_ = clock_.Now() + backoff_;
   backoff_ = std::min(backoff_ * 2, kLongestBackoff);
   lost_ = std::min(lost_, clock_.Now());
@@ -213,7 +247,7 @@ void Follower::OnDone(const absl::Status& status) {
     const std::string line = absl::StrCat("the stream to the coordinator at ", coordinator_,
                                           " ended: ", status.ToString());
     if (absl::IsDataLoss(status)) {
-      journal_.Warn(absl::StrCat(line, "; begins with nothing"));
+      journal_.Warn(absl::StrCat(line, "; this server discards its state"));
       plan_.Forget();
     } else if (IsPassing(status)) {
       journal_.Note(line);
@@ -222,7 +256,6 @@ void Follower::OnDone(const absl::Status& status) {
       if (status_.ok()) status_ = status;
     }
   }
-  ended_.NotifyAll();
 }
 
 }  // namespace syncgrads::server

@@ -1,5 +1,5 @@
-// A server's view of its coordinator: follows its plan, and comes back when the
-// stream breaks.
+// The client of the coordinator on every server but server 0. It applies the coordinator's plan
+// to this server's jobs, reports to the coordinator, and reconnects when its stream breaks.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_FOLLOWER_H_
 #define SYNCGRADS_SERVER_SERVICE_FOLLOWER_H_
@@ -11,9 +11,11 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/rpc/grpc_reaper.h"
+#include "common/serial_thread.h"
 #include "proto/control.grpc.pb.h"
-#include "server/core/jobs.h"
-#include "server/core/journal.h"
+#include "server/core/jobs/jobs.h"
+#include "server/core/plan/journal.h"
 #include "server/service/followed_plan.h"
 
 namespace syncgrads::server {
@@ -21,62 +23,87 @@ namespace syncgrads::server {
 struct FollowerOptions {
   // host:port of server 0.
   std::string coordinator;
-  // Once a plan has been followed, the coordinator may be out of reach for so long.
-  absl::Duration patience = absl::InfiniteDuration();
+  // Once this server has applied a change, the time for which the coordinator may be unreachable
+  // before status() is DeadlineExceeded.
+  absl::Duration coordinator_timeout = absl::InfiniteDuration();
   FollowedPlanOptions plan;
 };
 
-// Thread-safe.
+// Owned by the server. Thread-safe. Changes are applied on a thread of this object, because a
+// change may wait for the disk. The next change is read when the one before has been applied.
+// Must not be destroyed on gRPC's threads: the destructor waits for gRPC, which may need that
+// thread.
 class Follower {
  public:
   // `jobs`, `clock` and `journal` must outlive this object.
   Follower(FollowerOptions options, Jobs& jobs, const Clock& clock, Journal& journal);
-  // Ends the stream and waits for it.
+  // Cancels the stream, and waits until gRPC has released it and no change is being applied.
   ~Follower();
 
-  // Connects, or connects again when its time has come. To be called often.
+  // Connects if there is no stream and the backoff has passed. To be called often.
   void Tick();
 
-  // To be told to the coordinator: now, if there is a stream, and again on the next.
+  // Report to the coordinator, if there is a stream. The greeting of the next stream repeats the
+  // reports that the coordinator still needs.
   void Arrived(const Arrival& arrival);
   void Reduced(const ReducedChunk& chunk);
+  // Reports to the coordinator, if there is a stream. On the next stream the coordinator repeats
+  // its request instead.
+  void Prepared(const GroupPrepared& prepared);
+  // Reports to the coordinator, if there is a stream. The greeting of the next stream has all
+  // failures.
+  void StoreFailed(const StoreFailure& failure);
 
-  // Not OK for good, when this server cannot go on.
+  // Whether there is a stream to the coordinator on which a message has been received.
+  bool coordinator_reached() const {
+    MutexLock lock(mutex_);
+    return lost_ == absl::InfiniteFuture();
+  }
+
+  // Not OK once this server cannot continue; it then stays not OK.
   //
   // Errors:
-  //   DeadlineExceeded  the coordinator has been out of reach for longer than `patience`
+  //   DeadlineExceeded  the coordinator has been unreachable for longer than `coordinator_timeout`
   //   InvalidArgument, PermissionDenied, FailedPrecondition, Unimplemented
-  //                     it will not have this server
+  //                     the coordinator has rejected this server, or has sent a change that
+  //                     this version does not know
+  //   others            Jobs::status: not even the end of a job could be stored
   absl::Status status() const;
 
  private:
   class Stream;
 
   void OnReached();
+  // Called on plan_thread_.
   void OnSignal(Stream& stream, const v1::PlanSignal& signal);
-  void OnDone(const absl::Status& status);
+  // Called on plan_thread_, after all signals of the stream.
+  void OnOver(const absl::Status& status);
+  std::shared_ptr<Stream> stream() const;
 
-  absl::Status CheckPatienceLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckCoordinatorTimeoutLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string coordinator_;
-  const absl::Duration patience_;
+  const absl::Duration coordinator_timeout_;
   FollowedPlan plan_;
   Jobs& jobs_;
   const Clock& clock_;
   Journal& journal_;
   const std::unique_ptr<v1::Control::Stub> stub_;
 
+  // Taken before the locks of FollowedPlan and Jobs.
   mutable Mutex mutex_;
-  CondVar ended_;
-  std::unique_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
+  // Null while there is no stream.
+  std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   absl::Duration backoff_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_attempt_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  // Since when the coordinator has been out of reach; in the future while it is not.
+  // When the coordinator became unreachable; InfiniteFuture while it is reachable.
   absl::Time lost_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // The stream before, which gRPC is done with.
-  std::unique_ptr<Stream> spent_ ABSL_GUARDED_BY(mutex_);
+  // The plan thread of Jobs. Its closures use all members above.
+  SerialThread plan_thread_;
+  // Last, so that it is destroyed first: it waits for the streams, which use all other members.
+  GrpcReaper reaper_;
 };
 
 }  // namespace syncgrads::server

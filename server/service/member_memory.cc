@@ -4,9 +4,18 @@
 
 namespace syncgrads::server {
 
-void MemberMemory::Add(uint32_t number, std::shared_ptr<const PeerRegion> region) {
+absl::Status MemberMemory::Add(uint32_t number, std::shared_ptr<const PeerRegion> region) {
   MutexLock lock(mutex_);
-  if (!closed_) regions_[number] = std::move(region);
+  if (closed_) return absl::OkStatus();
+  if (regions_.size() >= kMaxRegions && !regions_.contains(number)) {
+    return absl::ResourceExhaustedError(absl::StrCat("region ", number,
+                                                     " exceeds the limit: ", kMaxRegions,
+                                                     " regions of this worker are already "
+                                                     "shared with this server"));
+  }
+  // `region` takes the replaced region, so that it is unmapped without the lock.
+  regions_[number].swap(region);
+  return absl::OkStatus();
 }
 
 void MemberMemory::SetMapped(GroupId group) {
@@ -50,7 +59,7 @@ bool MemberMemory::Lend(std::shared_ptr<const RoundResult> result) {
 }
 
 void MemberMemory::TakeBack(GroupId group, ChunkId chunk, Round pushed) {
-  // Results go back to their pools after the lock.
+  // Declared before the lock: results return to their pools without it.
   std::vector<std::shared_ptr<const RoundResult>> returned;
   MutexLock lock(mutex_);
   const auto found = lent_.find({group, chunk});
@@ -68,11 +77,14 @@ void MemberMemory::TakeBack(GroupId group, ChunkId chunk, Round pushed) {
 }
 
 void MemberMemory::Close() {
+  // Declared before the lock: regions are unmapped, and results return to their pools, without it.
+  decltype(regions_) regions;
+  decltype(lent_) lent;
   MutexLock lock(mutex_);
   closed_ = true;
-  regions_.clear();
+  regions.swap(regions_);
+  lent.swap(lent_);
   mapped_.clear();
-  lent_.clear();
 }
 
 }  // namespace syncgrads::server

@@ -1,9 +1,11 @@
-// The memory that one member and this server share.
+// The memory that one member and this server share: the regions of the worker that pushes are
+// read from, and the results that the worker reads in place.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_MEMBER_MEMORY_H_
 #define SYNCGRADS_SERVER_SERVICE_MEMBER_MEMORY_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -11,45 +13,58 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "common/shm/region.h"
 #include "common/wire/frame.h"
-#include "server/core/payload.h"
-#include "server/core/round_result.h"
+#include "server/core/closing/payload.h"
+#include "server/core/rounds/round_result.h"
 
 namespace syncgrads::server {
 
+// Made by MemoryExchange for one connection of a member; shared with the member's data streams.
 // Thread-safe.
 class MemberMemory {
  public:
-  // The worker's region, by the number that it gave it.
-  void Add(uint32_t number, std::shared_ptr<const PeerRegion> region);
-  // The worker has mapped a group's results.
+  // The maximum number of regions of one member. By default Linux allows a process 65,530
+  // mappings.
+  static constexpr size_t kMaxRegions = 128;
+
+  // Adds a region of the worker under the worker's number for it. Replaces an earlier region of
+  // the same number. Does nothing after Close.
+  //
+  // Errors:
+  //   ResourceExhausted  the worker already shares kMaxRegions regions
+  absl::Status Add(uint32_t number, std::shared_ptr<const PeerRegion> region);
+  // Records that the worker can map a group's results.
   void SetMapped(GroupId group);
   bool IsMapped(GroupId group) const;
 
-  // What a push says lies in the worker's regions.
+  // Returns the payload that lies in the worker's regions at `pieces`. The payload keeps the
+  // regions mapped. Its contents can change at any time.
   //
   // Errors:
-  //   Unavailable      a region was not handed over yet, or has been given up
-  //   InvalidArgument  a piece reaches beyond its region; both are named
+  //   Unavailable      a region was not handed over yet, or the memory was closed
+  //   InvalidArgument  a piece reaches beyond its region; has the sizes of both
   absl::StatusOr<Payload> Find(const std::vector<SharedPiece>& pieces) const;
 
-  // The worker reads `result` where it lies, until it pushes a later round of the
-  // chunk. False after Close.
+  // Holds a reference to `result`, so that its slot is not written again while the worker reads
+  // it in place. Returns false after Close.
   bool Lend(std::shared_ptr<const RoundResult> result);
+  // Drops the references to the chunk's results of rounds before `pushed`. To be called when the
+  // worker pushes round `pushed`: it does not read earlier results any more.
   void TakeBack(GroupId group, ChunkId chunk, Round pushed);
 
-  // The worker has gone: it reads nothing any more, and its regions are unmapped
-  // when the rounds that read them have closed.
+  // Drops all references, when the worker has disconnected. Regions are unmapped when the rounds
+  // that read them have closed.
   void Close();
   bool closed() const { return closed_.load(std::memory_order_relaxed); }
 
  private:
   mutable Mutex mutex_;
-  // Set under the mutex.
+  // Written with the mutex held.
   std::atomic<bool> closed_{false};
   std::map<uint32_t, std::shared_ptr<const PeerRegion>> regions_ ABSL_GUARDED_BY(mutex_);
   std::set<GroupId> mapped_ ABSL_GUARDED_BY(mutex_);

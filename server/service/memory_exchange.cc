@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <iterator>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/protocol.h"
 #include "common/shm/handover.h"
 #include "common/status_macros.h"
@@ -14,38 +16,57 @@
 namespace syncgrads::server {
 namespace {
 
-// For a worker to take an answer, or to say who it is.
+// The timeout for a worker to send its hello, and to receive an answer.
 constexpr absl::Duration kPatience = absl::Seconds(5);
+
+// Starts `thread` with `run`.
+//
+// Errors:
+//   ResourceExhausted  the system has no thread for it
+template <typename Function>
+absl::Status StartThread(std::thread& thread, Function run) {
+  try {
+    thread = std::thread(std::move(run));
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server cannot start a thread for shared memory: ", error.what()));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MemoryExchange>> MemoryExchange::Start(const Jobs& jobs,
-                                                                      Journal& journal) {
+absl::StatusOr<std::unique_ptr<MemoryExchange>> MemoryExchange::Start(
+    const Jobs& jobs, Journal& journal, MemoryExchangeOptions options) {
   std::random_device device;
   std::string address =
       absl::StrCat("syncgrads-", getpid(), "-", absl::Hex(uint64_t{device()} << 32 | device()));
   SYNCGRADS_ASSIGN_OR_RETURN(FdListener listener, FdListener::Listen(address));
-  return std::unique_ptr<MemoryExchange>(
-      new MemoryExchange(std::move(listener), std::move(address), jobs, journal));
+  std::unique_ptr<MemoryExchange> exchange(
+      new MemoryExchange(std::move(listener), std::move(address), jobs, journal, options));
+  SYNCGRADS_RETURN_IF_ERROR(
+      StartThread(exchange->acceptor_, [exchange = exchange.get()] { exchange->AcceptAll(); }));
+  return exchange;
 }
 
 MemoryExchange::MemoryExchange(FdListener listener, std::string address, const Jobs& jobs,
-                               Journal& journal)
+                               Journal& journal, MemoryExchangeOptions options)
     : listener_(std::move(listener)),
       address_(std::move(address)),
       jobs_(jobs),
       journal_(journal),
-      acceptor_([this] { AcceptAll(); }) {}
+      options_(options) {}
 
 MemoryExchange::~MemoryExchange() {
   {
     MutexLock lock(mutex_);
     stopping_ = true;
+    stopped_.NotifyAll();
     for (Connection& connection : connections_) connection.socket.Shutdown();
   }
   listener_.Shutdown();
-  acceptor_.join();
-  // No connection is added or removed any more.
+  if (acceptor_.joinable()) acceptor_.join();
+  // The acceptor has ended: connections_ does not change any more, and needs no lock.
   for (Connection& connection : connections_) connection.thread.join();
 }
 
@@ -56,60 +77,132 @@ std::shared_ptr<MemberMemory> MemoryExchange::MemoryOf(const Job& job,
   return member == members_.end() ? nullptr : member->second;
 }
 
+bool MemoryExchange::stopping() const {
+  MutexLock lock(mutex_);
+  return stopping_;
+}
+
 void MemoryExchange::AcceptAll() {
-  while (true) {
-    absl::StatusOr<FdSocket> accepted = listener_.Accept();
-    MutexLock lock(mutex_);
-    if (stopping_) return;
-    if (!accepted.ok()) {
-      journal_.Warn(absl::StrCat("no more memory is shared: ", accepted.status().message()));
+  bool exhausted = false;
+  while (!stopping()) {
+    Reap();
+    absl::StatusOr<FdSocket> accepted = listener_.Accept(MonotonicNow() + options_.interval);
+    if (stopping()) return;
+    if (accepted.ok()) {
+      exhausted = false;
+      Take(*std::move(accepted));
+    } else if (absl::IsResourceExhausted(accepted.status())) {
+      // The connection stays pending, and the next call would fail at once.
+      if (!std::exchange(exhausted, true)) {
+        journal_.Warn(absl::StrCat("cannot share memory with further workers at present: ",
+                                   accepted.status().message()));
+      }
+      BackOff();
+    } else if (!absl::IsDeadlineExceeded(accepted.status())) {
+      journal_.Warn(
+          absl::StrCat("cannot share memory with further workers: ", accepted.status().message()));
       return;
     }
-    for (auto connection = connections_.begin(); connection != connections_.end();) {
-      if (!connection->over) {
-        ++connection;
-        continue;
-      }
-      connection->thread.join();
-      connection = connections_.erase(connection);
-    }
-    Connection& connection = connections_.emplace_back(*std::move(accepted));
-    connection.thread = std::thread([this, &connection] { Serve(connection); });
   }
+}
+
+void MemoryExchange::BackOff() {
+  const absl::Time until = MonotonicNow() + options_.interval;
+  MutexLock lock(mutex_);
+  while (!stopping_ && stopped_.WaitUntil(mutex_, until)) {
+  }
+}
+
+void MemoryExchange::Reap() {
+  // Joined and closed without the lock, which their threads take.
+  std::list<Connection> over;
+  {
+    MutexLock lock(mutex_);
+    for (auto connection = connections_.begin(); connection != connections_.end();) {
+      const auto next = std::next(connection);
+      if (connection->over) over.splice(over.end(), connections_, connection);
+      connection = next;
+    }
+  }
+  for (Connection& connection : over) connection.thread.join();
+}
+
+void MemoryExchange::Take(FdSocket accepted) {
+  absl::Status started = absl::OkStatus();
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return;
+    if (connections_.size() < options_.max_connections) {
+      Connection& connection = connections_.emplace_back(std::move(accepted));
+      started = StartThread(connection.thread, [this, &connection] { Serve(connection); });
+      if (started.ok()) return;
+      accepted = std::move(connection.socket);
+      connections_.pop_back();
+    } else {
+      started = absl::ResourceExhaustedError(
+          absl::StrCat("this server shares memory with ", connections_.size(),
+                       " processes, the limit is ", options_.max_connections));
+    }
+  }
+  Refuse(accepted, std::string(started.message()));
+}
+
+void MemoryExchange::Refuse(FdSocket& socket, const std::string& reason) {
+  bool says = false;
+  {
+    MutexLock lock(mutex_);
+    const absl::Time now = MonotonicNow();
+    says = now >= next_line_;
+    if (says) next_line_ = now + options_.interval;
+  }
+  if (says) journal_.Warn(absl::StrCat("refused to share memory with a process: ", reason));
+  // Sent without waiting. The socket's buffer has space for one message. If it is full, the peer
+  // does not read, and the reason can be lost.
+  socket.Send(reason, nullptr, MonotonicNow()).IgnoreError();
 }
 
 void MemoryExchange::Serve(Connection& connection) {
   FdSocket& socket = connection.socket;
   auto identified = Identify(socket);
-  if (identified.ok()) {
-    const auto& [job, hello] = *identified;
-    const Key key{job.get(), hello.incarnation};
-    auto memory = std::make_shared<MemberMemory>();
-    {
-      MutexLock lock(mutex_);
-      members_[key] = memory;
-    }
-    absl::Status sent = socket.Send(kHandoverOk, nullptr, absl::Now() + kPatience);
-    while (sent.ok()) {
-      absl::StatusOr<FdSocket::Message> request = socket.Receive(absl::InfiniteFuture());
-      if (!request.ok()) break;
-      absl::StatusOr<FileDescriptor> answer = Answer(*job, *memory, *request);
-      sent =
-          socket.Send(answer.ok() ? kHandoverOk : answer.status().message(),
-                      answer.ok() && answer->valid() ? &*answer : nullptr, absl::Now() + kPatience);
-    }
-    memory->Close();
-    MutexLock lock(mutex_);
-    const auto member = members_.find(key);
-    if (member != members_.end() && member->second == memory) members_.erase(member);
-  } else {
-    journal_.Warn(absl::StrCat("shares no memory with who asked: ", identified.status().message()));
-    // Whether it gets this does not matter any more.
-    socket.Send(identified.status().message(), nullptr, absl::Now() + kPatience).IgnoreError();
-  }
+  const absl::Status served = identified.ok()
+                                  ? ServeMember(socket, *identified->first, identified->second)
+                                  : identified.status();
+  if (!served.ok()) Refuse(socket, std::string(served.message()));
   socket.Shutdown();
   MutexLock lock(mutex_);
   connection.over = true;
+}
+
+absl::Status MemoryExchange::ServeMember(FdSocket& socket, const Job& job, const DataHello& hello) {
+  const Key key{&job, hello.incarnation};
+  auto memory = std::make_shared<MemberMemory>();
+  {
+    MutexLock lock(mutex_);
+    // The new connection does not replace the first: that would release results that the member
+    // is reading.
+    if (!members_.emplace(key, memory).second) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("member ", ToNumber(hello.member), " of job \"", hello.job,
+                       "\" already shares memory with this server on another connection"));
+    }
+  }
+  absl::Status sent = socket.Send(kHandoverOk, nullptr, MonotonicNow() + kPatience);
+  while (sent.ok()) {
+    absl::StatusOr<FdSocket::Message> request = socket.Receive(absl::InfiniteFuture());
+    if (!request.ok()) {
+      sent = request.status();
+      break;
+    }
+    absl::StatusOr<FileDescriptor> answer = Answer(job, *memory, *request);
+    sent = socket.Send(answer.ok() ? kHandoverOk : answer.status().message(),
+                       answer.ok() && answer->valid() ? &*answer : nullptr,
+                       MonotonicNow() + kPatience);
+  }
+  memory->Close();
+  MutexLock lock(mutex_);
+  members_.erase(key);
+  // A member that disconnects is no error.
+  return absl::IsInvalidArgument(sent) ? sent : absl::OkStatus();
 }
 
 absl::StatusOr<std::pair<std::shared_ptr<Job>, DataHello>> MemoryExchange::Identify(
@@ -121,7 +214,7 @@ absl::StatusOr<std::pair<std::shared_ptr<Job>, DataHello>> MemoryExchange::Ident
                                                     "; memory is not shared"));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const FdSocket::Message message,
-                             socket.Receive(absl::Now() + kPatience));
+                             socket.Receive(MonotonicNow() + kPatience));
   const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(message.text.data()),
                                           message.text.size());
   SYNCGRADS_ASSIGN_OR_RETURN(PushFrame frame, DecodePush({bytes}));
@@ -146,7 +239,7 @@ absl::StatusOr<FileDescriptor> MemoryExchange::Answer(const Job& job, MemberMemo
                                                       const FdSocket::Message& message) const {
   const std::optional<HandoverRequest> request = ParseHandover(message.text);
   if (!request.has_value()) {
-    return absl::InvalidArgumentError("a request that protocol version 1 does not know");
+    return absl::InvalidArgumentError("unknown request; protocol version 1");
   }
   if (request->kind == HandoverRequest::Kind::kResults) {
     const GroupId group{request->number};
@@ -156,11 +249,11 @@ absl::StatusOr<FileDescriptor> MemoryExchange::Answer(const Job& job, MemberMemo
   }
   if (!message.descriptor.valid()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("region ", request->number, " is offered without a descriptor"));
+        absl::StrCat("region ", request->number, " is offered without a file descriptor"));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(std::shared_ptr<const PeerRegion> region,
                              PeerRegion::Map(message.descriptor));
-  memory.Add(request->number, std::move(region));
+  SYNCGRADS_RETURN_IF_ERROR(memory.Add(request->number, std::move(region)));
   return FileDescriptor();
 }
 

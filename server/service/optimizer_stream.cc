@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/rpc/status.h"
 #include "common/status_macros.h"
-#include "server/service/status.h"
 
 namespace syncgrads::server {
 namespace {
@@ -20,8 +20,7 @@ absl::StatusOr<Results> Hold(const Jobs& jobs, const v1::ReadOptimizerRequest& r
     return absl::NotFoundError(absl::StrCat("no job \"", request.job(), "\" is open here"));
   }
   if (request.token() != job->token()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the token is not that of job \"", request.job(), "\""));
+    return absl::PermissionDeniedError(absl::StrCat("wrong token for job \"", request.job(), "\""));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(
       Results results, job->HoldRound(Generation{request.generation()}, GroupId{request.group()},
@@ -29,7 +28,8 @@ absl::StatusOr<Results> Hold(const Jobs& jobs, const v1::ReadOptimizerRequest& r
   for (const std::shared_ptr<const RoundResult>& result : results) {
     if (!result->slot->updates.empty()) continue;
     return absl::FailedPreconditionError(absl::StrCat("group ", request.group(), " of job \"",
-                                                      request.job(), "\" has no optimizer here"));
+                                                      request.job(),
+                                                      "\" has no optimizer on this server"));
   }
   return results;
 }
@@ -48,7 +48,7 @@ class OptimizerStream : public grpc::ServerWriteReactor<v1::OptimizerChunk> {
 
  private:
   void OnWriteDone(bool ok) override {
-    if (!ok) return Finish({grpc::StatusCode::CANCELLED, "the reader has gone"});
+    if (!ok) return Finish({grpc::StatusCode::CANCELLED, "the client has disconnected"});
     if (sent_ == results_.size()) return Finish(grpc::Status::OK);
     message_.Clear();
     const RoundResult& result = *results_[sent_];
@@ -57,7 +57,7 @@ class OptimizerStream : public grpc::ServerWriteReactor<v1::OptimizerChunk> {
     for (const AlignedBuffer& slot : result.slot->optimizer) {
       message_.add_slots(slot.data(), result.payload.size());
     }
-    // Its slot can be written again.
+    // From here on the slot can be written again.
     results_[sent_++] = nullptr;
     StartWrite(&message_);
   }

@@ -1,21 +1,17 @@
 #include "server/service/plan_store.h"
 
-#include <map>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/contract/signals.h"
 #include "common/status_macros.h"
 #include "server/service/signals.h"
 #include "server/service/stored.pb.h"
 
 namespace syncgrads::server {
 namespace {
-
-constexpr uint64_t kMostSteps = 4096;
-constexpr uint64_t kMostStepBytes = 8 << 20;
 
 v1::StoredServer ServerToProto(const ServerSeen& seen) {
   v1::StoredServer out;
@@ -29,8 +25,13 @@ ServerSeen ServerFromProto(const v1::StoredServer& seen) {
   return {ServerIndex{seen.index()}, seen.address(), Incarnation{seen.incarnation()}};
 }
 
-// Of the kinds of which only the newest of a group matters.
 bool IsOfStep(const v1::PlanSignal& change) { return change.has_quorum() || change.has_norms(); }
+
+// Whether a record must be stored even on a full disk. Records that end a job or a membership
+// let a later compaction free space.
+bool EndsSomething(const v1::StoredRecord& record) {
+  return record.change().has_closed() || record.has_withdrawn();
+}
 
 std::string Encode(const PlanStart& start) {
   v1::StoredRecord record;
@@ -52,11 +53,13 @@ struct RecordWriter {
   void operator()(const PlanChange& change) const { *out.mutable_change() = ToProto(change); }
   void operator()(const MemberAdmitted& admitted) const {
     v1::StoredMember& proto = *out.mutable_admitted();
-    *proto.mutable_introduction() = ToProto(admitted.introduction);
+    *proto.mutable_introduction() = syncgrads::ToProto(admitted.introduction);
+    // What it is needed for is stored in shares_memory.
+    proto.mutable_introduction()->clear_host_id();
     proto.set_generation(ToNumber(admitted.generation));
     proto.set_member(ToNumber(admitted.member));
     proto.set_name(admitted.name);
-    proto.set_shares_memory(admitted.introduction.shares_memory);
+    proto.set_shares_memory(admitted.shares_memory);
   }
   void operator()(const MemberWithdrawn& withdrawn) const {
     v1::StoredWithdrawal& proto = *out.mutable_withdrawn();
@@ -70,6 +73,12 @@ struct RecordWriter {
     proto.set_generation(ToNumber(ready.generation));
     proto.set_member(ToNumber(ready.member));
     proto.set_group(ToNumber(ready.group));
+  }
+  void operator()(const WorkerReadmitted& readmitted) const {
+    v1::StoredReadmission& proto = *out.mutable_readmitted();
+    proto.set_job(readmitted.job);
+    proto.set_generation(ToNumber(readmitted.generation));
+    proto.set_worker(readmitted.worker);
   }
   void operator()(const ServerSeen& seen) const { *out.mutable_seen() = ServerToProto(seen); }
 };
@@ -95,10 +104,9 @@ absl::StatusOr<Stored> RecordFromProto(const v1::StoredRecord& record) {
       return FromProto(record.change());
     case v1::StoredRecord::kAdmitted: {
       const v1::StoredMember& admitted = record.admitted();
-      Introduction introduction = FromProto(admitted.introduction());
-      introduction.shares_memory = admitted.shares_memory();
-      return MemberAdmitted{std::move(introduction), Generation{admitted.generation()},
-                            MemberId{admitted.member()}, admitted.name()};
+      return MemberAdmitted{syncgrads::FromProto(admitted.introduction()),
+                            Generation{admitted.generation()}, MemberId{admitted.member()},
+                            admitted.name(), admitted.shares_memory()};
     }
     case v1::StoredRecord::kWithdrawn: {
       const v1::StoredWithdrawal& withdrawn = record.withdrawn();
@@ -110,35 +118,37 @@ absl::StatusOr<Stored> RecordFromProto(const v1::StoredRecord& record) {
       return MemberReady{ready.job(), Generation{ready.generation()}, MemberId{ready.member()},
                          GroupId{ready.group()}};
     }
+    case v1::StoredRecord::kReadmitted:
+      return WorkerReadmitted{record.readmitted().job(),
+                              Generation{record.readmitted().generation()},
+                              record.readmitted().worker()};
     case v1::StoredRecord::kSeen:
       return ServerFromProto(record.seen());
     case v1::StoredRecord::kStart:
     case v1::StoredRecord::KIND_NOT_SET:
       break;
   }
-  return absl::DataLossError("a record of no kind that this version has written");
+  return absl::DataLossError("the record has an unknown kind");
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<PlanStore>> PlanStore::Create(const std::string& path,
-                                                             const PlanStart& start) {
-  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<RecordLog> log,
-                             RecordLog::Create(path, Encode(start)));
-  return std::unique_ptr<PlanStore>(new PlanStore(path, std::move(log), start.incarnation));
+std::string Encode(const Stored& record) {
+  v1::StoredRecord out;
+  std::visit(RecordWriter{out}, record);
+  return out.SerializeAsString();
 }
 
-absl::StatusOr<std::unique_ptr<PlanStore>> PlanStore::Open(const std::string& path,
-                                                           StoredPlan& plan) {
-  std::vector<std::string> records;
-  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<RecordLog> log, RecordLog::Open(path, records));
+absl::StatusOr<StoredPlan> Decode(const std::string& path,
+                                  const std::vector<std::string>& records) {
+  StoredPlan plan;
   for (size_t i = 0; i < records.size(); ++i) {
     v1::StoredRecord record;
-    if (!record.ParseFromString(records[i]) || record.has_start() != (i == 0)) {
-      return absl::DataLossError(absl::StrCat(path, ": record ", i, " is not what it should be"));
+    if (!record.ParseFromString(records[i]) || (i == 0 && !record.has_start())) {
+      return absl::DataLossError(absl::StrCat(path, ": record ", i, " is malformed"));
     }
-    if (i == 0) {
-      plan.start = StartFromProto(record.start());
+    if (record.has_start()) {
+      // A later start replaces all records before it. StartAfresh appends one if there is no
+      // space for a new log.
+      plan = {StartFromProto(record.start()), {}};
       continue;
     }
     absl::StatusOr<Stored> stored = RecordFromProto(record);
@@ -148,53 +158,106 @@ absl::StatusOr<std::unique_ptr<PlanStore>> PlanStore::Open(const std::string& pa
     }
     plan.records.push_back(*std::move(stored));
   }
-  return std::unique_ptr<PlanStore>(new PlanStore(path, std::move(log), plan.start.incarnation));
+  return plan;
+}
+
+}  // namespace
+
+PlanStore::PlanStore(std::string path, std::unique_ptr<RecordLog> log, Incarnation incarnation,
+                     const PlanStoreOptions& options)
+    : path_(std::move(path)), options_(options), log_(std::move(log)), incarnation_(incarnation) {
+  SetNextCompaction(0);
+}
+
+absl::StatusOr<std::unique_ptr<PlanStore>> PlanStore::Create(const std::string& path,
+                                                             const PlanStart& start,
+                                                             const PlanStoreOptions& options) {
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<RecordLog> log,
+                             RecordLog::Create(path, Encode(start), options.log));
+  return std::unique_ptr<PlanStore>(
+      new PlanStore(path, std::move(log), start.incarnation, options));
+}
+
+absl::StatusOr<std::unique_ptr<PlanStore>> PlanStore::Open(const std::string& path,
+                                                           StoredPlan& plan,
+                                                           const PlanStoreOptions& options) {
+  std::vector<std::string> records;
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<RecordLog> log,
+                             RecordLog::Open(path, records, options.log));
+  SYNCGRADS_ASSIGN_OR_RETURN(plan, Decode(path, records));
+  std::unique_ptr<PlanStore> store(
+      new PlanStore(path, std::move(log), plan.start.incarnation, options));
+  for (const ServerSeen& seen : plan.start.servers) store->seen_[seen.server] = seen;
+  for (const Stored& record : plan.records) {
+    if (const auto* seen = std::get_if<ServerSeen>(&record)) store->seen_[seen->server] = *seen;
+  }
+  return store;
 }
 
 absl::Status PlanStore::Append(const Stored& record) {
+  if (const auto* seen = std::get_if<ServerSeen>(&record)) {
+    // The coordinator appends this record whenever a stream of the server begins.
+    const auto known = seen_.find(seen->server);
+    if (known != seen_.end() && known->second.address == seen->address &&
+        known->second.incarnation == seen->incarnation) {
+      return absl::OkStatus();
+    }
+  }
   v1::StoredRecord out;
   std::visit(RecordWriter{out}, record);
   const std::string bytes = out.SerializeAsString();
-  SYNCGRADS_RETURN_IF_ERROR(log_->Append(bytes));
-  if (!IsOfStep(out.change())) return absl::OkStatus();
-  step_bytes_ += bytes.size();
-  return ++steps_ >= kMostSteps || step_bytes_ >= kMostStepBytes ? Compact() : absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(EndsSomething(out) ? log_->AppendFromReserve(bytes)
+                                               : log_->Append(bytes));
+  if (const auto* seen = std::get_if<ServerSeen>(&record)) seen_[seen->server] = *seen;
+  if (IsOfStep(out.change())) ++steps_;
+  CompactIfLong();
+  return absl::OkStatus();
+}
+
+void PlanStore::Forget(const std::string& job, Generation generation) {
+  forgotten_.insert({job, generation});
+}
+
+void PlanStore::CompactIfLong() {
+  if (log_->bytes() < compact_at_ && steps_ < options_.max_steps) return;
+  steps_ = 0;
+  // A failure is no error: the record is stored in the old log. Compaction is tried again when
+  // the log has grown.
+  if (!Compact().ok()) SetNextCompaction(log_->bytes());
+}
+
+void PlanStore::SetNextCompaction(uint64_t bytes) {
+  compact_at_ = options_.growth * bytes + options_.slack;
 }
 
 absl::Status PlanStore::Compact() {
-  std::vector<std::string> records;
-  SYNCGRADS_RETURN_IF_ERROR(RecordLog::Open(path_, records).status());
-  // Of each group, the last that there is.
-  std::map<std::tuple<std::string, uint64_t, bool, uint32_t>, size_t> newest;
-  std::vector<std::string> kept;
-  const auto key = [](const v1::PlanSignal& change) {
-    const bool norms = change.has_norms();
-    return std::make_tuple(change.job(), change.generation(), norms,
-                           norms ? change.norms().group() : change.quorum().group());
-  };
-  std::vector<v1::StoredRecord> parsed(records.size());
-  for (size_t i = 0; i < records.size(); ++i) {
-    if (!parsed[i].ParseFromString(records[i])) {
-      return absl::DataLossError(absl::StrCat(path_, ": record ", i, " is not what it was"));
-    }
-    if (IsOfStep(parsed[i].change())) newest[key(parsed[i].change())] = i;
-  }
-  for (size_t i = 0; i < records.size(); ++i) {
-    const v1::PlanSignal& change = parsed[i].change();
-    if (!IsOfStep(change) || newest.at(key(change)) == i) kept.push_back(std::move(records[i]));
-  }
-  SYNCGRADS_ASSIGN_OR_RETURN(log_, RecordLog::Create(path_, kept));
-  steps_ = 0;
-  step_bytes_ = 0;
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> whole, RecordLog::Read(path_));
+  SYNCGRADS_ASSIGN_OR_RETURN(StoredPlan plan, Decode(path_, whole));
+  CompactPlan(plan.start, plan.records, forgotten_);
+  std::vector<std::string> records = {Encode(plan.start)};
+  for (const Stored& record : plan.records) records.push_back(Encode(record));
+  SYNCGRADS_ASSIGN_OR_RETURN(log_, RecordLog::Create(path_, records, options_.log));
+  forgotten_.clear();
+  SetNextCompaction(log_->bytes());
   return absl::OkStatus();
 }
 
 absl::Status PlanStore::StartAfresh(const PlanStart& start) {
   PlanStart with_incarnation = start;
   if (start.incarnation == Incarnation{}) with_incarnation.incarnation = incarnation_;
-  SYNCGRADS_ASSIGN_OR_RETURN(log_, RecordLog::Create(path_, Encode(with_incarnation)));
+  const std::string record = Encode(with_incarnation);
+  absl::StatusOr<std::unique_ptr<RecordLog>> log = RecordLog::Create(path_, record, options_.log);
+  if (log.ok()) {
+    log_ = *std::move(log);
+  } else {
+    // Appended to the old log, where it replaces all records before it.
+    SYNCGRADS_RETURN_IF_ERROR(log_->AppendFromReserve(record));
+  }
+  SetNextCompaction(log_->bytes());
   steps_ = 0;
-  step_bytes_ = 0;
+  forgotten_.clear();
+  seen_.clear();
+  for (const ServerSeen& seen : start.servers) seen_[seen.server] = seen;
   incarnation_ = with_incarnation.incarnation;
   return absl::OkStatus();
 }

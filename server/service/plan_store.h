@@ -1,61 +1,91 @@
-// The plan of a server, in a log of records.
+// The Store of a server: keeps the records of its plan in a RecordLog.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_PLAN_STORE_H_
 #define SYNCGRADS_SERVER_SERVICE_PLAN_STORE_H_
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/core/store.h"
+#include "server/core/plan/store.h"
+#include "server/core/plan_log/compact_plan.h"
 #include "server/state/record_log.h"
 
 namespace syncgrads::server {
 
-// What a log has.
+// The contents of a log.
 struct StoredPlan {
   PlanStart start;
   std::vector<Stored> records;
 };
 
-// A group with a quorum, or that needs norms, has a record for every step: now and then
-// the log is written anew without those that do not matter any more.
-//
-// Not thread-safe, as a Store.
+struct PlanStoreOptions {
+  // The log is compacted, that is, written anew without the records that are no longer needed,
+  // when one of two conditions holds:
+  // - It has reached `growth` times its length after the last compaction, plus `slack` bytes.
+  //   Until this process has compacted it, that length counts as 0.
+  // - It has had `max_steps` records of steps. Groups with a quorum, and groups that need norms,
+  //   have such a record for every step.
+  uint64_t growth = 2;
+  uint64_t slack = 1 << 20;
+  uint64_t max_steps = 4096;
+  // The options of the log.
+  RecordLogOptions log = {.reserve = 256 << 10};
+};
+
+// Not thread-safe. Owned by the server. On server 0 it is used under the coordinator's lock; on
+// other servers by the thread that applies the plan.
 class PlanStore : public Store {
  public:
-  // Begins a log, in place of any that is there.
+  // Creates a log that has only `start`, replacing any log at `path`.
   //
-  // Errors: as RecordLog::Create
+  // Errors: those of RecordLog::Create
   static absl::StatusOr<std::unique_ptr<PlanStore>> Create(const std::string& path,
-                                                           const PlanStart& start);
+                                                           const PlanStart& start,
+                                                           const PlanStoreOptions& options = {});
 
-  // Goes on with the log that is there.
+  // Opens the log at `path` and stores its contents in `plan`.
   //
-  // Errors: as RecordLog::Open
-  static absl::StatusOr<std::unique_ptr<PlanStore>> Open(const std::string& path, StoredPlan& plan);
+  // Errors: those of RecordLog::Open; DataLoss also if a record cannot be parsed
+  static absl::StatusOr<std::unique_ptr<PlanStore>> Open(const std::string& path, StoredPlan& plan,
+                                                         const PlanStoreOptions& options = {});
 
+  // Appends a record; see Store. Does nothing for a ServerSeen that equals the last one stored of
+  // that server.
   absl::Status Append(const Stored& record) override;
-  // Keeps the incarnation of the log before, if `start` has none.
+  // Removes all records; see Store. If `start` has no incarnation, keeps the present one. Needs no
+  // more space than the reserve has.
   absl::Status StartAfresh(const PlanStart& start) override;
+  void Forget(const std::string& job, Generation generation) override;
 
   Incarnation incarnation() const { return incarnation_; }
 
  private:
-  // Leaves out the QuorumSets and StepNorms that others have taken the place of.
-  absl::Status Compact();
+  PlanStore(std::string path, std::unique_ptr<RecordLog> log, Incarnation incarnation,
+            const PlanStoreOptions& options);
 
-  PlanStore(std::string path, std::unique_ptr<RecordLog> log, Incarnation incarnation)
-      : path_(std::move(path)), log_(std::move(log)), incarnation_(incarnation) {}
+  // Compacts the log if it has grown enough. If that fails, the log stays in use as it is.
+  void CompactIfLong();
+  absl::Status Compact();
+  // Sets the length at which the log is compacted next. `bytes` is its present length.
+  void SetNextCompaction(uint64_t bytes);
 
   const std::string path_;
+  const PlanStoreOptions options_;
   std::unique_ptr<RecordLog> log_;
   Incarnation incarnation_;
-  // Of steps, added since the log was written as a whole.
+  uint64_t compact_at_ = 0;  // bytes
+  // The number of records of steps since the last attempt to compact the log.
   uint64_t steps_ = 0;
-  uint64_t step_bytes_ = 0;
+  // The jobs that Forget was called for, whose records the next compaction removes.
+  std::set<JobKey> forgotten_;
+  // The last ServerSeen of each server that is stored.
+  std::map<ServerIndex, ServerSeen> seen_;
 };
 
 }  // namespace syncgrads::server

@@ -5,46 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/contract/contract.h"
+#include "common/contract/signals.h"
 #include "common/protocol.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::server {
 namespace {
-
-struct JobSignalWriter {
-  v1::JobSignal& out;
-
-  void operator()(const Welcome& welcome) const {
-    v1::Welcome& proto = *out.mutable_welcome();
-    proto.set_protocol_version(kProtocolVersion);
-    proto.set_member(ToNumber(welcome.member));
-    proto.set_name(welcome.name);
-    proto.mutable_servers()->Assign(welcome.servers.begin(), welcome.servers.end());
-    proto.set_heartbeat_interval_ms(absl::ToInt64Milliseconds(welcome.heartbeat_interval));
-    proto.set_lease_ms(absl::ToInt64Milliseconds(welcome.lease));
-    proto.set_stream_grace_ms(absl::ToInt64Milliseconds(welcome.stream_grace));
-  }
-  void operator()(const Epoch& epoch) const { *out.mutable_epoch() = syncgrads::ToProto(epoch); }
-  void operator()(const Registered& registered) const {
-    out.mutable_registered()->set_request(registered.request);
-    *out.mutable_registered()->mutable_plan() = syncgrads::ToProto(*registered.plan);
-  }
-  void operator()(const Done& done) const { out.mutable_done()->set_request(done.request); }
-  void operator()(const Refused& refused) const {
-    out.mutable_refused()->set_request(refused.request);
-    *out.mutable_refused()->mutable_error() = syncgrads::ToProto(refused.error);
-  }
-  void operator()(const Waiting& waiting) const {
-    out.mutable_waiting()->set_reason(waiting.reason);
-  }
-  void operator()(const Expelled& expelled) const {
-    *out.mutable_expelled() = syncgrads::ToProto(expelled.reason);
-  }
-  void operator()(const CheckpointAsked&) const { out.mutable_checkpoint_asked(); }
-  void operator()(const Farewell& farewell) const {
-    out.mutable_done()->set_request(farewell.request);
-  }
-};
 
 struct PlanChangeWriter {
   v1::PlanSignal& out;
@@ -71,6 +37,7 @@ struct PlanChangeWriter {
     proto.set_incarnation(ToNumber(gone.incarnation));
     proto.set_reason(gone.reason);
     proto.set_in_order(gone.in_order);
+    proto.set_evicted(gone.evicted);
     for (const GroupRound& last : gone.last_rounds) {
       *proto.add_last_rounds() = syncgrads::ToProto(last);
     }
@@ -78,6 +45,7 @@ struct PlanChangeWriter {
   void operator()(const JobClosed& closed) const {
     out.mutable_closed()->set_reason(closed.reason);
     out.mutable_closed()->set_last(closed.last);
+    out.mutable_closed()->set_given_up(closed.given_up);
   }
   void operator()(const QuorumSet& set) const {
     v1::QuorumSet& proto = *out.mutable_quorum();
@@ -111,11 +79,15 @@ absl::StatusOr<decltype(PlanChange::kind)> KindOf(const v1::PlanSignal& signal) 
       return MemberEnded{MemberId{signal.ended().member()}, GroupId{signal.ended().group()},
                          Round{signal.ended().last_round()}, !signal.ended().without_updates()};
     case v1::PlanSignal::kGone:
-      return MemberGone{MemberId{signal.gone().member()}, Incarnation{signal.gone().incarnation()},
-                        signal.gone().reason(), signal.gone().in_order(),
-                        RoundsFromProto(signal.gone().last_rounds())};
+      return MemberGone{MemberId{signal.gone().member()},
+                        Incarnation{signal.gone().incarnation()},
+                        signal.gone().reason(),
+                        signal.gone().in_order(),
+                        syncgrads::FromProto(signal.gone().last_rounds()),
+                        signal.gone().evicted()};
     case v1::PlanSignal::kClosed:
-      return JobClosed{signal.closed().reason(), signal.closed().last()};
+      return JobClosed{signal.closed().reason(), signal.closed().last(),
+                       signal.closed().given_up()};
     case v1::PlanSignal::kQuorum: {
       QuorumSet set{GroupId{signal.quorum().group()}, Round{signal.quorum().round()}, {}};
       for (uint32_t member : signal.quorum().members()) set.members.push_back(MemberId{member});
@@ -127,58 +99,16 @@ absl::StatusOr<decltype(PlanChange::kind)> KindOf(const v1::PlanSignal& signal) 
                        signal.norms().epoch(),
                        signal.norms().gradient_factor(),
                        {signal.norms().ratios().begin(), signal.norms().ratios().end()}};
+    case v1::PlanSignal::kPrepare:  // is no change; see PreparationFromProto
     case v1::PlanSignal::KIND_NOT_SET:
       break;
   }
   return absl::InvalidArgumentError(absl::StrCat("plan signal ", signal.sequence(),
-                                                 " is of no kind that protocol version ",
-                                                 kProtocolVersion, " knows"));
+                                                 " has no kind that protocol version ",
+                                                 kProtocolVersion, " defines"));
 }
 
 }  // namespace
-
-v1::JobSignal ToProto(Generation generation, const JobSignal& signal) {
-  v1::JobSignal out;
-  out.set_generation(ToNumber(generation));
-  std::visit(JobSignalWriter{out}, signal);
-  return out;
-}
-
-Introduction FromProto(const v1::Hello& hello) {
-  Introduction introduction;
-  introduction.protocol_version = hello.protocol_version();
-  introduction.job = hello.job();
-  introduction.token = hello.token();
-  introduction.name = hello.name();
-  introduction.incarnation = Incarnation{hello.incarnation()};
-  if (hello.has_rank()) introduction.rank = hello.rank();
-  introduction.world_size = hello.world_size();
-  introduction.host = hello.host();
-  introduction.generation = Generation{hello.generation()};
-  introduction.only_running = hello.only_running();
-  introduction.max_workers = hello.max_workers();
-  introduction.min_workers = hello.min_workers();
-  introduction.step_timeout = absl::Milliseconds(hello.step_timeout_ms());
-  return introduction;
-}
-
-v1::Hello ToProto(const Introduction& introduction) {
-  v1::Hello hello;
-  hello.set_protocol_version(introduction.protocol_version);
-  hello.set_job(introduction.job);
-  hello.set_token(introduction.token);
-  hello.set_name(introduction.name);
-  hello.set_incarnation(ToNumber(introduction.incarnation));
-  if (introduction.rank.has_value()) hello.set_rank(*introduction.rank);
-  hello.set_world_size(introduction.world_size);
-  hello.set_host(introduction.host);
-  hello.set_generation(ToNumber(introduction.generation));
-  hello.set_only_running(introduction.only_running);
-  hello.set_max_workers(introduction.max_workers);
-  hello.set_min_workers(introduction.min_workers);
-  hello.set_step_timeout_ms(absl::ToInt64Milliseconds(introduction.step_timeout));
-  return hello;
-}
 
 v1::PlanSignal ToProto(const PlanChange& change) {
   v1::PlanSignal out;
@@ -186,28 +116,16 @@ v1::PlanSignal ToProto(const PlanChange& change) {
   out.set_plan(change.plan);
   out.set_job(change.job);
   out.set_generation(ToNumber(change.generation));
+  out.set_prepared(change.prepared);
   std::visit(PlanChangeWriter{out}, change.kind);
   return out;
 }
 
 absl::StatusOr<PlanChange> FromProto(const v1::PlanSignal& signal) {
-  PlanChange change{
-      signal.sequence(), signal.job(), Generation{signal.generation()}, {}, signal.plan()};
+  PlanChange change{signal.sequence(), signal.job(),     Generation{signal.generation()}, {},
+                    signal.plan(),     signal.prepared()};
   SYNCGRADS_ASSIGN_OR_RETURN(change.kind, KindOf(signal));
   return change;
-}
-
-std::vector<GroupRound> RoundsFromProto(
-    const google::protobuf::RepeatedPtrField<v1::GroupRound>& rounds) {
-  std::vector<GroupRound> out;
-  for (const v1::GroupRound& round : rounds) out.push_back(syncgrads::FromProto(round));
-  return out;
-}
-
-CheckpointReport FromProto(const v1::CheckpointReport& report) {
-  CheckpointReport out{report.step(), report.path()};
-  if (report.has_error()) out.path = syncgrads::FromProto(report.error());
-  return out;
 }
 
 std::vector<v1::Arrived> ToProto(const std::vector<Arrival>& arrivals) {
@@ -272,7 +190,7 @@ absl::StatusOr<std::vector<ReducedChunk>> FromProto(const v1::Reduced& proto) {
     if (!of_tensors && chunk.stage() != v1::NORM_OF_GRADIENT) {
       return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk.chunk(), " of job \"",
                                                      chunk.job(), "\" is in norm stage ",
-                                                     chunk.stage(), ", which is unknown here"));
+                                                     chunk.stage(), ", which is unknown"));
     }
     if (of_tensors && chunk.values_size() != chunk.changes_size()) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -294,72 +212,110 @@ absl::StatusOr<std::vector<ReducedChunk>> FromProto(const v1::Reduced& proto) {
   return out;
 }
 
-v1::RoundWait ToProto(const RoundWait& wait) {
-  v1::RoundWait out;
-  out.set_group(ToNumber(wait.group));
-  out.set_group_name(wait.group_name);
-  out.set_round(ToNumber(wait.round));
-  out.set_open_chunks(wait.open_chunks);
-  out.mutable_tensors()->Assign(wait.tensors.begin(), wait.tensors.end());
-  out.set_tensor_count(wait.tensor_count);
-  for (const RoundWait::Missing& missing : wait.missing) {
-    v1::MissingMember& member = *out.add_missing();
-    member.set_member(ToNumber(missing.member));
-    member.set_name(missing.name);
-    member.set_silent_ms(absl::ToInt64Milliseconds(missing.silent));
-  }
-  out.set_open_ms(absl::ToInt64Milliseconds(wait.open_for));
-  out.set_text(ToString(wait));
-  out.set_held_for(wait.held_for);
+v1::PlanSignal ToProto(const GroupPreparation& preparation) {
+  v1::PlanSignal out;
+  out.set_job(preparation.job);
+  out.set_generation(ToNumber(preparation.generation));
+  v1::GroupPreparation& proto = *out.mutable_prepare();
+  proto.set_key(preparation.key);
+  if (preparation.plan != nullptr) *proto.mutable_plan() = syncgrads::ToProto(*preparation.plan);
   return out;
+}
+
+absl::StatusOr<GroupPreparation> PreparationFromProto(const v1::PlanSignal& signal) {
+  GroupPreparation out{signal.job(), Generation{signal.generation()}, signal.prepare().key(),
+                       nullptr};
+  if (signal.prepare().has_plan()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(GroupPlan plan, syncgrads::FromProto(signal.prepare().plan()));
+    out.plan = std::make_shared<const GroupPlan>(std::move(plan));
+  }
+  return out;
+}
+
+v1::ServerSignal ToProto(const GroupPrepared& prepared) {
+  v1::ServerSignal out;
+  v1::GroupPrepared& proto = *out.mutable_prepared();
+  proto.set_job(prepared.job);
+  proto.set_generation(ToNumber(prepared.generation));
+  proto.set_key(prepared.key);
+  proto.set_made(prepared.made);
+  proto.set_wanted(prepared.wanted);
+  proto.set_done(prepared.done);
+  if (!prepared.error.ok()) *proto.mutable_error() = syncgrads::ToProto(prepared.error);
+  return out;
+}
+
+GroupPrepared FromProto(const v1::GroupPrepared& proto) {
+  return {proto.job(),
+          Generation{proto.generation()},
+          proto.key(),
+          proto.made(),
+          proto.wanted(),
+          proto.done(),
+          proto.has_error() ? syncgrads::FromProto(proto.error()) : absl::OkStatus()};
+}
+
+v1::ServerSignal ToProto(const StoreFailure& failure) {
+  v1::ServerSignal out;
+  v1::StoreFailure& proto = *out.mutable_store_failure();
+  proto.set_job(failure.job);
+  proto.set_generation(ToNumber(failure.generation));
+  *proto.mutable_error() = syncgrads::ToProto(failure.error);
+  return out;
+}
+
+StoreFailure FromProto(const v1::StoreFailure& proto) {
+  return {proto.job(), Generation{proto.generation()}, syncgrads::FromProto(proto.error())};
 }
 
 namespace {
 
-absl::Status UnknownKind() {
-  return absl::InvalidArgumentError(
-      absl::StrCat("a signal of no kind that protocol version ", kProtocolVersion, " knows"));
-}
+// Passes one signal of a member to the coordinator.
+struct MemberSignalReader {
+  const Coordinator::MemberKey& member;
+  Coordinator& coordinator;
+
+  absl::Status operator()(const Hello&) const {
+    return absl::InvalidArgumentError("a hello that is not the first signal of its stream");
+  }
+  absl::Status operator()(Heartbeat&& heartbeat) const {
+    coordinator.Heartbeat(member, std::move(heartbeat.progress));
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const RegisterGroup& group) const {
+    coordinator.Register(member, group.request, group.spec, group.link_rate);
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const EndGroup& end) const {
+    coordinator.End(member, end.request, end.group, end.last_round, !end.without_updates);
+    return absl::OkStatus();
+  }
+  absl::Status operator()(Leave&& leave) const {
+    coordinator.Leave(member, leave.request, std::move(leave.last_rounds));
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const Ready& ready) const {
+    coordinator.Ready(member, ready.request, ready.group);
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const CheckpointReport& report) const {
+    coordinator.Checkpointed(member, report);
+    return absl::OkStatus();
+  }
+};
 
 }  // namespace
 
 absl::Status Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
                   Coordinator& coordinator) {
-  switch (signal.kind_case()) {
-    case v1::WorkerSignal::kHeartbeat:
-      coordinator.Heartbeat(member, RoundsFromProto(signal.heartbeat().progress()));
-      return absl::OkStatus();
-    case v1::WorkerSignal::kReady:
-      coordinator.Ready(member, signal.ready().request(), GroupId{signal.ready().group()});
-      return absl::OkStatus();
-    case v1::WorkerSignal::kRegisterGroup: {
-      const v1::RegisterGroup& request = signal.register_group();
-      const absl::StatusOr<GroupSpec> spec = syncgrads::FromProto(request.spec());
-      if (spec.ok()) {
-        coordinator.Register(member, request.request(), *spec, request.link_rate());
-      } else {
-        coordinator.Refuse(member, request.request(), spec.status());
-      }
-      return absl::OkStatus();
-    }
-    case v1::WorkerSignal::kEndGroup: {
-      const v1::EndGroup& end = signal.end_group();
-      coordinator.End(member, end.request(), GroupId{end.group()}, Round{end.last_round()},
-                      !end.without_updates());
-      return absl::OkStatus();
-    }
-    case v1::WorkerSignal::kLeave:
-      coordinator.Leave(member, signal.leave().request(),
-                        RoundsFromProto(signal.leave().last_rounds()));
-      return absl::OkStatus();
-    case v1::WorkerSignal::kCheckpoint:
-      coordinator.Checkpointed(member, FromProto(signal.checkpoint()));
-      return absl::OkStatus();
-    case v1::WorkerSignal::kHello:
-    case v1::WorkerSignal::KIND_NOT_SET:
-      break;
+  absl::StatusOr<WorkerSignal> converted = syncgrads::FromProto(signal);
+  if (converted.ok()) {
+    return std::visit(MemberSignalReader{member, coordinator}, *std::move(converted));
   }
-  return UnknownKind();
+  if (!signal.has_register_group()) return converted.status();
+  // A bad description of a group costs this request, and not the membership.
+  coordinator.Refuse(member, signal.register_group().request(), converted.status());
+  return absl::OkStatus();
 }
 
 absl::Status Hear(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
@@ -373,7 +329,7 @@ absl::Status Hear(const v1::ServerSignal& signal, ServerIndex server, const Serv
       return absl::OkStatus();
     case v1::ServerSignal::kOpenRounds:
       coordinator.OpenRounds(server, signal.open_rounds().sequence(),
-                             RoundsFromProto(signal.open_rounds().rounds()));
+                             syncgrads::FromProto(signal.open_rounds().rounds()));
       return absl::OkStatus();
     case v1::ServerSignal::kArrived:
       coordinator.Arrived(server, FromProto(signal.arrived()));
@@ -384,10 +340,17 @@ absl::Status Hear(const v1::ServerSignal& signal, ServerIndex server, const Serv
       coordinator.Reduced(server, chunks);
       return absl::OkStatus();
     }
+    case v1::ServerSignal::kPrepared:
+      coordinator.Prepared(server, FromProto(signal.prepared()));
+      return absl::OkStatus();
+    case v1::ServerSignal::kStoreFailure:
+      coordinator.StoreFailed(server, FromProto(signal.store_failure()));
+      return absl::OkStatus();
     case v1::ServerSignal::KIND_NOT_SET:
       break;
   }
-  return UnknownKind();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a signal has no kind that protocol version ", kProtocolVersion, " defines"));
 }
 
 }  // namespace syncgrads::server

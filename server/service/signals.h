@@ -1,5 +1,9 @@
-// Between the control plane's messages (proto/control.proto) and the core: its structs,
-// and what the coordinator does about what members and servers say.
+// Converts the messages of a Follow stream (proto/control.proto) to the structs of the core and
+// back, and dispatches the messages that the coordinator receives: those of Follow streams, and
+// those of Join streams, which common/contract/signals.h converts.
+//
+// The functions have no state. ToProto and FromProto are pure; Hear calls the coordinator, which
+// is thread-safe.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_SIGNALS_H_
 #define SYNCGRADS_SERVER_SERVICE_SIGNALS_H_
@@ -7,52 +11,58 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "proto/admin.pb.h"
 #include "proto/control.pb.h"
-#include "server/core/arrivals.h"
-#include "server/core/coordinator.h"
-#include "server/core/job_signal.h"
-#include "server/core/plan_change.h"
-#include "server/core/round_wait.h"
-#include "server/core/step_norms.h"
+#include "server/core/coordinator/coordinator.h"
+#include "server/core/plan/group_preparation.h"
+#include "server/core/plan/plan_change.h"
+#include "server/core/plan/step_norms.h"
+#include "server/core/rounds/arrivals.h"
 
 namespace syncgrads::server {
 
-v1::JobSignal ToProto(Generation generation, const JobSignal& signal);
-Introduction FromProto(const v1::Hello& hello);
-v1::Hello ToProto(const Introduction& introduction);
-
 v1::PlanSignal ToProto(const PlanChange& change);
-// InvalidArgument if the change is of a kind, or has a plan, that this version does
-// not know.
+// Errors:
+//   InvalidArgument  the signal is no change that this version knows, or its group plan is not
+//                    valid
 absl::StatusOr<PlanChange> FromProto(const v1::PlanSignal& signal);
 
-std::vector<GroupRound> RoundsFromProto(
-    const google::protobuf::RepeatedPtrField<v1::GroupRound>& rounds);
+v1::PlanSignal ToProto(const GroupPreparation& preparation);
+// Converts the preparation of a signal that has one.
+//
+// Errors:
+//   InvalidArgument  its group plan is not valid
+absl::StatusOr<GroupPreparation> PreparationFromProto(const v1::PlanSignal& signal);
+v1::ServerSignal ToProto(const GroupPrepared& prepared);
+GroupPrepared FromProto(const v1::GroupPrepared& proto);
+v1::ServerSignal ToProto(const StoreFailure& failure);
+StoreFailure FromProto(const v1::StoreFailure& proto);
 
-CheckpointReport FromProto(const v1::CheckpointReport& report);
-
-// Neighbours that differ in the member alone become one message.
+// Merges adjacent arrivals that differ only in the member into one message.
 std::vector<v1::Arrived> ToProto(const std::vector<Arrival>& arrivals);
 std::vector<Arrival> FromProto(const v1::Arrived& proto);
 
-// What a server answers to a proposal.
+// The answer of a server to an EpochProposal.
 v1::ServerSignal ToProto(const HeldRounds& held);
 
 v1::Reduced ToProto(const std::vector<ReducedChunk>& chunks);
-// InvalidArgument if a chunk is in a stage that this version does not know, or has not as
-// many sums of the one kind as of the other.
+// Errors:
+//   InvalidArgument  a chunk is in a norm stage that this version does not know, or has a
+//                    different number of sums of values and of changes
 absl::StatusOr<std::vector<ReducedChunk>> FromProto(const v1::Reduced& proto);
 
-v1::RoundWait ToProto(const RoundWait& wait);
-
-// Does what a member says on its Join stream, once it has said hello. InvalidArgument if
-// that is another hello, or of no kind that this version knows.
+// Passes a message of a member's Join stream, after the hello, to the coordinator.
+//
+// Errors:
+//   InvalidArgument  the message is a hello, or of a kind that this version does not know
 absl::Status Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
                   Coordinator& coordinator);
 
-// The same of what a server says on its Follow stream, whose link is `link`; of a hello,
-// only what room it has. InvalidArgument also as FromProto's of Reduced.
+// Passes a message of a server's Follow stream to the coordinator. `link` is the server's stream.
+// If the signal is a hello, only its available bytes are passed on; AttachServer handles the rest.
+//
+// Errors:
+//   InvalidArgument  the message is of a kind that this version does not know, or is a Reduced
+//                    that is not valid
 absl::Status Hear(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
                   Coordinator& coordinator);
 

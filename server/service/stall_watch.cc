@@ -1,7 +1,7 @@
 #include "server/service/stall_watch.h"
 
+#include <algorithm>
 #include <memory>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -10,12 +10,38 @@
 
 namespace syncgrads::server {
 
+StallWatch::~StallWatch() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void StallWatch::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void StallWatch::Run() {
+  const absl::Duration interval =
+      std::clamp(warning_ / 4, absl::Milliseconds(50), absl::Seconds(1));
+  MutexLock lock(mutex_);
+  while (!stopping_) {
+    const absl::Time next = MonotonicNow() + interval;
+    while (!stopping_ && MonotonicNow() < next) changed_.WaitUntil(mutex_, next);
+    if (stopping_) return;
+    mutex_.Unlock();
+    Tick();
+    mutex_.Lock();
+  }
+}
+
 void StallWatch::Tick() {
   const absl::Time now = clock_.Now();
   std::set<RoundKey> open;
   for (const std::shared_ptr<Job>& job : jobs_.All()) {
-    for (const RoundWait& wait : job->Explain(std::nullopt)) {
-      if (wait.open_for < warning_) continue;
+    for (const RoundWait& wait : job->Stalled(warning_)) {
       const RoundKey key{job->name(), job->generation(), wait.group, wait.round};
       open.insert(key);
       Warned& warned = warned_[key];
@@ -31,7 +57,7 @@ void StallWatch::Tick() {
       ++warned;
       continue;
     }
-    journal_.Note(absl::StrFormat("%s goes on after %.1fs", warned->second.what,
+    journal_.Note(absl::StrFormat("%s continues after %.1fs", warned->second.what,
                                   absl::ToDoubleSeconds(now - warned->second.since)));
     warned = warned_.erase(warned);
   }

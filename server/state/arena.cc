@@ -8,7 +8,8 @@ namespace syncgrads::server {
 
 absl::StatusOr<std::shared_ptr<Arena>> Arena::Create(const std::string& name,
                                                      absl::Span<const size_t> value_bytes,
-                                                     size_t optimizer_slots) {
+                                                     size_t optimizer_slots,
+                                                     const AllocationProgress& progress) {
   std::vector<size_t> offsets;
   size_t array_bytes = 0;
   for (size_t bytes : value_bytes) {
@@ -18,7 +19,7 @@ absl::StatusOr<std::shared_ptr<Arena>> Arena::Create(const std::string& name,
   }
   SYNCGRADS_ASSIGN_OR_RETURN(
       std::unique_ptr<SharedRegion> region,
-      SharedRegion::Create(name, kSets * (1 + optimizer_slots) * array_bytes));
+      SharedRegion::Create(name, kSets * (1 + optimizer_slots) * array_bytes, progress));
   return std::shared_ptr<Arena>(new Arena(std::move(region), std::move(offsets),
                                           {value_bytes.begin(), value_bytes.end()}, array_bytes,
                                           optimizer_slots));

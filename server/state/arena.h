@@ -1,9 +1,8 @@
-// The memory of one group's results on one server, shared with workers on the
-// same host, where results are not kept over a crash.
+// The memory of one group's results on one server, shared with workers on the same host. Used
+// if results are not kept across a crash; StateFile is used if they are.
 //
-// There are two sets, so that a round can be written while the one before is
-// read. Within a set the chunks' values follow each other, then each of the
-// optimizer's slots in the same order:
+// There are two sets, so that a round can be written while the round before it is read. A set
+// has the values of all chunks, then the first optimizer slot of all chunks, then the second:
 //
 //   set 0: values of all chunks | slot 0 of all chunks | slot 1 ... | set 1: ...
 //
@@ -24,21 +23,23 @@
 
 namespace syncgrads::server {
 
-// Immutable but for the memory.
+// Thread-safe: immutable, except for the contents of the memory. Owned by shared pointers: those
+// of the group and of its chunks' slot pools.
 class Arena : public SlotSource {
  public:
   static constexpr size_t kSets = 2;
 
-  // `value_bytes` has the size of each chunk's result. All of the memory is there
-  // when this returns.
+  // `value_bytes` has the size of each chunk's result. All memory is allocated when this
+  // returns. `name` and `progress` are passed to SharedRegion::Create.
   //
   // Errors:
-  //   ResourceExhausted  says how much was asked for
-  static absl::StatusOr<std::shared_ptr<Arena>> Create(const std::string& name,
-                                                       absl::Span<const size_t> value_bytes,
-                                                       size_t optimizer_slots);
+  //   ResourceExhausted  the memory cannot be allocated; has the number of bytes
+  static absl::StatusOr<std::shared_ptr<Arena>> Create(
+      const std::string& name, absl::Span<const size_t> value_bytes, size_t optimizer_slots,
+      const AllocationProgress& progress = nullptr);
 
-  // The memory of a chunk, by its position in `value_bytes`, in one of the sets.
+  // Makes the slot of a chunk in one of the sets. `position` is the chunk's index in
+  // `value_bytes`.
   std::unique_ptr<Slot> MakeSlot(size_t set, size_t position);
 
   std::vector<StoredSlot> SlotsOf(size_t position) override;
@@ -57,9 +58,10 @@ class Arena : public SlotSource {
         optimizer_slots_(optimizer_slots) {}
 
   const std::unique_ptr<SharedRegion> region_;
-  // Of each chunk, within an array of all chunks.
+  // For each chunk, its offset within an array of all chunks, and its size.
   const std::vector<size_t> offsets_;
   const std::vector<size_t> sizes_;
+  // The size of an array of all chunks.
   const size_t array_bytes_;
   const size_t optimizer_slots_;
 };

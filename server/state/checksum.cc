@@ -1,7 +1,8 @@
 #include "server/state/checksum.h"
 
 #if defined(__x86_64__)
-// The widest vectors that the processor has; the same checksum on all of them.
+// Dispatches to the widest vector instructions of the processor. The checksum does not depend
+// on which they are.
 #include <xxh_x86dispatch.h>
 #else
 #include <xxhash.h>

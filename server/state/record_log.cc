@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -13,16 +14,19 @@
 #include "common/status_macros.h"
 #include "server/state/checksum.h"
 
-// A record, in the machine's own byte order:
+// The layout of a record, in the machine's own byte order:
 //
-//   u64 length    of the contents
-//   u64 contents  their checksum
-//   u64 head      the checksum of both, chained to the record's number: a head
-//                 that is whole and wrong is damage, not the end of the file
+//   u64 length    the length of the contents, in bytes
+//   u64 contents  the checksum of the contents
+//   u64 head      the checksum of `length` and `contents`, chained to the record's number. A
+//                 complete head with a wrong checksum is damage, not an incomplete record
 //   contents
 
 namespace syncgrads::server {
 namespace {
+
+// The bytes to allocate beyond the reserve, so that few appends have to allocate.
+constexpr uint64_t kAllocatedAhead = 64 << 10;
 
 struct Head {
   uint64_t length;
@@ -43,21 +47,6 @@ absl::Status Failed(const std::string& path, const char* step) {
                                                               : absl::UnavailableError(why);
 }
 
-// As one call: a record that is cut off has no other behind it.
-absl::Status Write(const std::string& path, int file, const std::string& record, uint64_t number) {
-  const Head head = HeadOf(record, number);
-  std::string bytes(reinterpret_cast<const char*>(&head), sizeof(head));
-  bytes += record;
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t written = write(file, bytes.data() + done, bytes.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Failed(path, "write");
-    done += static_cast<size_t>(written);
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::string> ReadAll(const std::string& path, int file) {
   struct stat status;
   if (fstat(file, &status) != 0) return Failed(path, "stat");
@@ -75,31 +64,16 @@ absl::StatusOr<std::string> ReadAll(const std::string& path, int file) {
   return bytes;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Create(
-    const std::string& path, const std::vector<std::string>& first) {
-  const std::string temporary = path + ".new";
-  FileDescriptor file(
-      open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
-  if (!file.valid()) return Failed(temporary, "open");
-  uint64_t bytes = 0;
-  for (size_t number = 0; number < first.size(); ++number) {
-    SYNCGRADS_RETURN_IF_ERROR(Write(temporary, file.get(), first[number], number));
-    bytes += sizeof(Head) + first[number].size();
-  }
-  if (rename(temporary.c_str(), path.c_str()) != 0) return Failed(path, "rename");
-  return std::unique_ptr<RecordLog>(new RecordLog(path, std::move(file), first.size(), bytes));
+absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, int flags) {
+  FileDescriptor file(open(path.c_str(), flags | O_CLOEXEC));
+  if (file.valid()) return file;
+  if (errno == ENOENT) return absl::NotFoundError(absl::StrCat("no such file: ", path));
+  return Failed(path, "open");
 }
 
-absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Open(const std::string& path,
-                                                           std::vector<std::string>& records) {
-  FileDescriptor file(open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC));
-  if (!file.valid()) {
-    if (errno == ENOENT) return absl::NotFoundError(absl::StrCat("there is no ", path));
-    return Failed(path, "open");
-  }
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(path, file.get()));
+// Appends the records in `bytes` to `records`. Returns the offset at which the last one ends.
+absl::StatusOr<size_t> Parse(const std::string& path, const std::string& bytes,
+                             std::vector<std::string>& records) {
   size_t at = 0;
   while (bytes.size() - at >= sizeof(Head)) {
     Head head;
@@ -118,24 +92,127 @@ absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Open(const std::string& pa
     at += sizeof(head) + head.length;
   }
   if (records.empty()) {
-    return absl::DataLossError(absl::StrCat(path, " of ", bytes.size(), " bytes has no record"));
+    return absl::DataLossError(
+        absl::StrCat(path, " of ", bytes.size(), " bytes has no complete record"));
   }
-  if (at < bytes.size() && ftruncate(file.get(), static_cast<off_t>(at)) != 0) {
+  return at;
+}
+
+}  // namespace
+
+int LogDisk::Allocate(int file, off_t offset, off_t length) const {
+  return fallocate(file, FALLOC_FL_KEEP_SIZE, offset, length);
+}
+
+ssize_t LogDisk::Write(int file, const void* data, size_t size) const {
+  return write(file, data, size);
+}
+
+const LogDisk& LogDisk::Real() {
+  static const LogDisk* const disk = new LogDisk();
+  return *disk;
+}
+
+absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Create(const std::string& path,
+                                                             const std::vector<std::string>& first,
+                                                             const RecordLogOptions& options) {
+  const std::string temporary = path + ".new";
+  FileDescriptor file(
+      open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  if (!file.valid()) return Failed(temporary, "open");
+  std::unique_ptr<RecordLog> log(new RecordLog(path, std::move(file), options));
+  absl::Status written;
+  for (const std::string& record : first) {
+    if (written.ok()) written = log->Append(record);
+  }
+  if (written.ok() && rename(temporary.c_str(), path.c_str()) != 0)
+    written = Failed(path, "rename");
+  if (written.ok()) return log;
+  unlink(temporary.c_str());  // so that an incomplete file takes no space
+  return written;
+}
+
+absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Open(const std::string& path,
+                                                           std::vector<std::string>& records,
+                                                           const RecordLogOptions& options) {
+  SYNCGRADS_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, O_RDWR | O_APPEND));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(path, file.get()));
+  SYNCGRADS_ASSIGN_OR_RETURN(const size_t end, Parse(path, bytes, records));
+  if (end < bytes.size() && ftruncate(file.get(), static_cast<off_t>(end)) != 0) {
     return Failed(path, "cut");
   }
-  return std::unique_ptr<RecordLog>(new RecordLog(path, std::move(file), records.size(), at));
+  std::unique_ptr<RecordLog> log(new RecordLog(path, std::move(file), options));
+  log->records_ = records.size();
+  log->bytes_ = log->allocated_ = end;
+  log->Allocate(0).IgnoreError();
+  return log;
+}
+
+absl::StatusOr<std::vector<std::string>> RecordLog::Read(const std::string& path) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(path, O_RDONLY));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(path, file.get()));
+  std::vector<std::string> records;
+  SYNCGRADS_RETURN_IF_ERROR(Parse(path, bytes, records).status());
+  return records;
 }
 
 absl::Status RecordLog::Append(const std::string& record) {
   SYNCGRADS_RETURN_IF_ERROR(broken_);
-  const absl::Status written = Write(path_, file_.get(), record, records_);
-  if (!written.ok()) {
-    // Half a record has none behind it, or it would be taken for damage.
-    if (ftruncate(file_.get(), static_cast<off_t>(bytes_)) != 0) broken_ = written;
-    return written;
+  SYNCGRADS_RETURN_IF_ERROR(Allocate(sizeof(Head) + record.size()));
+  return Write(record);
+}
+
+absl::Status RecordLog::AppendFromReserve(const std::string& record) {
+  SYNCGRADS_RETURN_IF_ERROR(broken_);
+  Allocate(sizeof(Head) + record.size()).IgnoreError();
+  return Write(record);
+}
+
+absl::Status RecordLog::Allocate(uint64_t bytes) {
+  const uint64_t needed = bytes_ + bytes + options_.reserve;
+  if (options_.reserve == 0 || !can_allocate_ || needed <= allocated_) return absl::OkStatus();
+  for (const uint64_t ahead : {kAllocatedAhead, uint64_t{0}}) {
+    const uint64_t end = needed + ahead;
+    if (options_.disk->Allocate(file_.get(), static_cast<off_t>(bytes_),
+                                static_cast<off_t>(end - bytes_)) == 0) {
+      allocated_ = end;
+      return absl::OkStatus();
+    }
+    if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) {
+      can_allocate_ = false;
+      return absl::OkStatus();
+    }
+  }
+  return Failed(path_, "allocate");
+}
+
+absl::Status RecordLog::Write(const std::string& record) {
+  const Head head = HeadOf(record, records_);
+  std::string bytes(reinterpret_cast<const char*>(&head), sizeof(head));
+  bytes += record;
+  // Head and contents in one write(): if the process dies, only the last record of the file can
+  // be incomplete.
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t written =
+        options_.disk->Write(file_.get(), bytes.data() + done, bytes.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written >= 0) {
+      done += static_cast<size_t>(written);
+      continue;
+    }
+    const absl::Status failed = Failed(path_, "write");
+    if (done == 0) return failed;
+    // The incomplete record is cut off: a record behind it would make it damage. The cut also
+    // frees the reserve, so it is allocated again.
+    if (ftruncate(file_.get(), static_cast<off_t>(bytes_)) != 0) broken_ = Failed(path_, "cut");
+    allocated_ = bytes_;
+    Allocate(0).IgnoreError();
+    return failed;
   }
   ++records_;
-  bytes_ += sizeof(Head) + record.size();
+  bytes_ += bytes.size();
+  allocated_ = std::max(allocated_, bytes_);
   return absl::OkStatus();
 }
 

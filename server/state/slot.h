@@ -1,4 +1,9 @@
-// One closed round of one chunk, in memory.
+// The memory of one closed round of one chunk: the result, and what an optimizer or a codec
+// keeps with it.
+//
+// A slot lies in memory of the process, in memory shared with workers (Arena), or in a state
+// file (StateFile). Slots are made by these and owned through SlotPool. A slot is written by its
+// owner alone, before it is published, and is read-only while it is shared.
 
 #ifndef SYNCGRADS_SERVER_STATE_SLOT_H_
 #define SYNCGRADS_SERVER_STATE_SLOT_H_
@@ -12,30 +17,35 @@
 #include "absl/types/span.h"
 #include "common/aligned_buffer.h"
 #include "common/codec/residual_guard.h"
+#include "server/state/mapped_file.h"
 
 namespace syncgrads::server {
 
 struct Slot {
   AlignedBuffer values;
-  // Where the values lie in the group's shared memory; none if they lie
-  // elsewhere.
+  // The offset of the values in the group's shared memory or state file; nullopt if the values
+  // lie elsewhere, where workers cannot map them.
   std::optional<uint64_t> arena_offset;
-  // As many as the optimizer has; each as long as the values.
+  // The optimizer's arrays, each as long as the values.
   std::vector<AlignedBuffer> optimizer;
-  // What results in codecs have lost, element by element, and what watches it; of a
-  // chunk whose results are encoded.
+  // Compressed results only: the compression error that error feedback carries to the next
+  // round, element by element, and the guard that watches it. Otherwise empty.
   AlignedBuffer residual;
   ResidualGuard guard;
-  // Per span, how often the optimizer has updated it.
+  // For each span, the number of updates that the optimizer has applied to it.
   std::vector<uint64_t> updates;
-  // Where the slot is published, in the file that it lies in; empty if it dies
-  // with the process. See slot_record.h.
+  // The memory of the slot's record in its state file; empty if the slot does not lie in a file.
+  // See slot_record.h.
   absl::Span<std::byte> record;
-  // Checksum of the values, where it was taken while they were written.
+  // The checksum of the values, if it was computed while they were written.
   std::optional<uint64_t> values_checksum;
-  // How many contributors the record has room for.
+  // Further slots only: the slot's own file. Null if the slot shares its memory with others.
+  std::shared_ptr<const MappedFile> file;
+  // The value of the pool's count of taken slots when this slot was last taken.
+  uint64_t last_taken = 0;
+  // The number of contributors that the record has room for.
   size_t contributors = 0;
-  // The word of the file that has the chunk's newest round; null without a record.
+  // The chunk's newest-round word in the group's file; null if the slot has no record.
   uint64_t* newest = nullptr;
 };
 

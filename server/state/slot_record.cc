@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "server/state/checksum.h"
 
-// A record, in the machine's own byte order:
+// The layout of a record, in the machine's own byte order:
 //
-//   u64 state      0, or kPublished
-//   u64 checksum   of the values, by blocks, then of all that follows, then of each
-//                  of the optimizer's arrays and of the residual
+//   u64 state      kVacant or kPublished
+//   u64 checksum   of the values, then of all that follows here, then of each of the
+//                  optimizer's arrays and of the residual
 //   Fixed
 //   u64 updates[updates]
 //   u32 counts[counts]
@@ -22,7 +22,7 @@ namespace syncgrads::server {
 namespace {
 
 constexpr uint64_t kVacant = 0;
-constexpr uint64_t kPublished = 0x64656c6961746e65;  // no few flipped bits make it kVacant
+constexpr uint64_t kPublished = 0x64656c6961746e65;  // differs from kVacant in many bits
 
 struct Fixed {
   uint64_t generation;
@@ -45,7 +45,7 @@ static_assert(std::is_trivially_copyable_v<ResidualGuard>);
 constexpr size_t kFixedAt = 16;
 constexpr size_t kListsAt = kFixedAt + sizeof(Fixed);
 
-// A newest round's word: a check of 16 bits, then the round and one in 48.
+// A newest-round word has 16 bits of a checksum, then 48 bits with the round's number plus 1.
 constexpr int kRoundBits = 48;
 constexpr uint64_t kRoundMask = (uint64_t{1} << kRoundBits) - 1;
 
@@ -81,7 +81,8 @@ size_t RecordBytes(size_t spans, size_t contributors) {
 
 void MakeVacant(Slot& slot) {
   slot.values_checksum.reset();
-  // Before any of the new contents: nothing that follows moves ahead of an exchange.
+  // The record must be vacant before any new contents are written. Later writes cannot be
+  // reordered before an exchange; before a plain store they can.
   std::atomic_ref<uint64_t>(Word(slot, 0)).exchange(kVacant, std::memory_order_seq_cst);
 }
 
@@ -136,14 +137,14 @@ absl::StatusOr<std::optional<RoundRecord>> ReadPublished(Slot& slot) {
   const size_t bytes = BytesOf(fixed);
   if (bytes > slot.record.size() || fixed.value_bytes > slot.values.size()) {
     return absl::DataLossError(absl::StrCat("a record of ", bytes, " bytes and values of ",
-                                            fixed.value_bytes, " where there is room for ",
+                                            fixed.value_bytes, " where there is space for ",
                                             slot.record.size(), " and ", slot.values.size()));
   }
   const uint64_t found = ChecksumOf(slot, bytes, Checksum(slot.values.data(), fixed.value_bytes));
   if (found != Word(slot, 1)) {
     return absl::DataLossError(
         absl::StrCat("round ", fixed.round, " has checksum ", absl::Hex(found, absl::kZeroPad16),
-                     ", its record says ", absl::Hex(Word(slot, 1), absl::kZeroPad16)));
+                     ", its record has checksum ", absl::Hex(Word(slot, 1), absl::kZeroPad16)));
   }
   RoundRecord record;
   record.generation = Generation{fixed.generation};
@@ -180,7 +181,7 @@ absl::StatusOr<std::optional<Round>> NewestPublished(const uint64_t& word) {
   const Round round{(word & kRoundMask) - 1};
   if ((word & kRoundMask) == 0 || WordOf(round) != word) {
     return absl::DataLossError(
-        absl::StrCat("the newest round is said to be ", absl::Hex(word), ", which it cannot be"));
+        absl::StrCat("the word for the newest round is ", absl::Hex(word), ", which is invalid"));
   }
   return std::optional<Round>(round);
 }

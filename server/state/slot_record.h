@@ -1,12 +1,14 @@
-// What is kept of a closed round beside its arrays, in the file that they lie in.
+// The record of a closed round: what a state file stores of the round beside its arrays.
 //
-// A record is vacant or published. It is vacant while its slot is written, and is
-// published by one store after everything else, the checksum over record and
-// arrays included. A process that is killed at any instant therefore leaves only
-// vacant records, and published ones that are right; anything else is damage.
+// A record is vacant or published. It is vacant while its slot is being written. One atomic
+// store publishes it, after everything else has been written, including the checksum over
+// record and arrays. If the process is killed at any instant, each record is therefore either
+// vacant, or published and correct. Anything else is damage.
 //
-// Beside the records, each chunk has one word with its newest round, stored right
-// after the round was published: a newest record that has vanished is noticed.
+// Each chunk also has one word with its newest round, which is stored after the round has been
+// published. If the newest record is missing, the word shows it.
+//
+// The functions take no lock: the caller owns the slot.
 
 #ifndef SYNCGRADS_SERVER_STATE_SLOT_RECORD_H_
 #define SYNCGRADS_SERVER_STATE_SLOT_RECORD_H_
@@ -24,7 +26,8 @@
 
 namespace syncgrads::server {
 
-// How many of a member's contributions have been applied.
+// The number of a member's contributions that have been applied to a chunk. Only for policies
+// that apply contributions one by one (bounded staleness, async).
 struct MemberClock {
   MemberId member{};
   Round clock{};
@@ -38,37 +41,41 @@ struct RoundRecord {
   ChunkId chunk{};
   Round round{};
   uint64_t epoch = 0;
-  // Bytes of the slot's values that are the result.
+  // The length of the result, which lies at the beginning of the slot's values.
   uint64_t value_bytes = 0;
-  // Contributors of each span.
+  // For each span, the number of contributors.
   std::vector<uint32_t> counts;
-  // Gather: the ranks that the result is made of.
+  // The ranks whose contributions are in the result, ascending. Empty if the policy applies
+  // contributions one by one.
   std::vector<uint32_t> contributors;
-  // Of the result.
+  // The codec of the result.
   Codec codec = Codec::kRaw;
-  // Where contributions are applied one by one: at most as many as there is room for
-  // contributors.
+  // The members' clocks. Empty unless the policy applies contributions one by one.
   std::vector<MemberClock> clocks;
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
 };
 
-// The room that a record takes at most.
+// Returns the bytes to allocate for a record with at most `spans` spans and at most
+// `contributors` contributors or clocks.
 size_t RecordBytes(size_t spans, size_t contributors);
 
-// The slot is about to be written.
+// Marks the slot's record vacant. To be called before the slot is written. The slot has a
+// record.
 void MakeVacant(Slot& slot);
 
-// The slot has been written, and holds this round from now on. The record fits.
+// Publishes `record` in the slot, whose arrays have been written. The slot's record must have
+// room for it; see RecordBytes.
 void Publish(const RoundRecord& record, Slot& slot);
 
-// What the slot holds, its `updates` and its `guard` with it; nothing if it is vacant.
+// Reads and verifies the slot's record, and sets the slot's `updates` and `guard` from it.
+// Returns nullopt if the record is vacant.
 //
 // Errors:
-//   DataLoss  the record or an array is damaged; says which round, where known
+//   DataLoss  the record or an array is damaged; names the round if it is known
 absl::StatusOr<std::optional<RoundRecord>> ReadPublished(Slot& slot);
 
-// The chunk's newest round as its word has it; nothing if none was published.
+// Decodes a chunk's newest-round word. Returns nullopt if no round was published.
 //
 // Errors:
 //   DataLoss  the word is damaged

@@ -1,4 +1,4 @@
-// Where a group's slots lie.
+// The interface of the memory that a group's slots lie in: a StateFile or an Arena.
 
 #ifndef SYNCGRADS_SERVER_STATE_SLOT_SOURCE_H_
 #define SYNCGRADS_SERVER_STATE_SLOT_SOURCE_H_
@@ -17,28 +17,29 @@ namespace syncgrads::server {
 
 struct StoredSlot {
   std::unique_ptr<Slot> slot;
-  // What it held when the source was opened.
+  // The round that was published in the slot when the source was opened; nullopt if vacant.
   std::optional<RoundRecord> published;
 };
 
-// Thread-safe. Outlives the slots that come from it.
+// Thread-safe. Must outlive the slots that it returns, which point into its memory.
 class SlotSource {
  public:
   virtual ~SlotSource() = default;
 
-  // The slots of a chunk, by its position among the group's on this server. To be
-  // called once for each.
+  // Returns the slots of a chunk. `position` is the chunk's index among the group's chunks on
+  // this server. To be called once for each chunk.
   virtual std::vector<StoredSlot> SlotsOf(size_t position) = 0;
 
-  // One more, for a chunk all of whose slots are held or too small; null where a
-  // slot may as well be memory of the process.
+  // Makes a further slot for a chunk, with at least `value_bytes` and a record for at least
+  // `contributors`. Called if all slots of the chunk are in use or too small. Returns null if
+  // the caller should use memory of the process instead.
   //
   // Errors:
-  //   ResourceExhausted, Unavailable  as CreateMappedFile
+  //   ResourceExhausted, Unavailable  the memory cannot be made; see MappedFile::Create
   virtual absl::StatusOr<std::unique_ptr<Slot>> Another(size_t position, size_t value_bytes,
                                                         size_t contributors) = 0;
 
-  // For a worker to read results from.
+  // Returns a descriptor that a worker on this host can map, read-only, to read results.
   virtual absl::StatusOr<FileDescriptor> ReadOnlyDescriptor() const = 0;
 };
 

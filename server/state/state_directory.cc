@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -34,9 +35,9 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Own(
   std::filesystem::create_directories(path, error);
   if (error) {
     return absl::UnavailableError(
-        absl::StrCat("state directory ", path, " cannot be made: ", error.message()));
+        absl::StrCat("state directory ", path, " cannot be created: ", error.message()));
   }
-  // Gradients and tokens are nobody else's.
+  // Other users must not read gradients and tokens.
   std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
   const std::string lock_path = path + "/lock";
   FileDescriptor lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -46,15 +47,16 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Own(
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     char owner[32] = "";
     const ssize_t length = pread(lock.get(), owner, sizeof(owner) - 1, 0);
-    return absl::FailedPreconditionError(
-        absl::StrCat("state directory ", path, " is in use by process ",
-                     length > 0 ? owner : "(unknown)", "; this is process ", getpid(),
-                     ". Give each server a directory of its own with --state=DIR"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "state directory ", path, " is in use by process ", length > 0 ? owner : "(unknown)",
+        "; this is process ", getpid(), ". Give each server its own directory with --state=DIR"));
   }
   const std::string self = absl::StrCat(getpid());
-  if (ftruncate(lock.get(), 0) != 0 ||
-      pwrite(lock.get(), self.data(), self.size(), 0) != static_cast<ssize_t>(self.size())) {
-    return absl::UnavailableError(absl::StrCat(lock_path, " cannot be written: ", Reason()));
+  // Overwrites the process id of the last owner. On a full disk the file becomes empty: the
+  // process id is only shown in error messages.
+  const ssize_t written = pwrite(lock.get(), self.data(), self.size(), 0);
+  if (ftruncate(lock.get(), std::max<ssize_t>(0, written)) != 0) {
+    return absl::UnavailableError(absl::StrCat(lock_path, " cannot be truncated: ", Reason()));
   }
   if (room == nullptr) room = [path] { return RoomIn(path); };
   std::unique_ptr<StateDirectory> directory(
@@ -77,7 +79,7 @@ absl::Status StateDirectory::ReadServer() {
   uint32_t port = 0;
   if (fields.size() != 2 || !absl::SimpleAtoi(fields[0], &starts) ||
       !absl::SimpleAtoi(fields[1], &port) || port > 65535) {
-    return absl::DataLossError(absl::StrCat(path_, "/server is not what a server has written"));
+    return absl::DataLossError(absl::StrCat(path_, "/server is malformed"));
   }
   start_ = starts + 1;
   last_port_ = static_cast<uint16_t>(port);
@@ -100,8 +102,8 @@ absl::Status StateDirectory::SetAside() const {
     if (error) break;
   }
   if (!error) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("what is in ", path_, " cannot be set aside: ", error.message()));
+  return absl::UnavailableError(absl::StrCat(
+      "the contents of ", path_, " cannot be moved to another directory: ", error.message()));
 }
 
 void StateDirectory::RemoveGroups() const {

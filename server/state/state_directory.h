@@ -1,10 +1,10 @@
-// The directory that one server keeps its state in.
+// The directory that keeps the state of one server.
 //
-//   lock        locked for as long as the server lives; has its process id
-//   server      the port, and how often a server has started here
-//   plan        what the coordinator has said: see RecordLog
-//   group-N     results of the group that change N of the plan registered: see
-//               StateFile
+//   lock        locked with flock() while the server lives; contains its process id
+//   server      the number of starts in this directory, and the port
+//   plan        the plan that this server has applied or, on server 0, has made: see PlanStore
+//   group-N     results of the group whose results_key() is N: see StateFile and PlanChange
+//   unusable/   state that was found damaged: see SetAside
 
 #ifndef SYNCGRADS_SERVER_STATE_STATE_DIRECTORY_H_
 #define SYNCGRADS_SERVER_STATE_STATE_DIRECTORY_H_
@@ -20,16 +20,16 @@
 
 namespace syncgrads::server {
 
-// Immutable, but for the files.
+// Thread-safe: immutable, except for the files.
 class StateDirectory {
  public:
-  // Makes the directory if there is none, and becomes its owner until this object
-  // or the process ends. `room` says how many bytes may be taken; null: what the
-  // file system has.
+  // Creates the directory if necessary and locks it, until this object is destroyed or the
+  // process ends. `room` returns the bytes that files in it may still take, and may be called on
+  // any thread; null: RoomIn.
   //
   // Errors:
-  //   FailedPrecondition  another server owns it; has its process id
-  //   Unavailable         the directory cannot be made or written to
+  //   FailedPrecondition  another process has locked the directory; has its process id
+  //   Unavailable         the directory cannot be created or written
   //   DataLoss            the file "server" is damaged
   static absl::StatusOr<std::unique_ptr<StateDirectory>> Own(
       const std::string& path, std::function<uint64_t()> room = nullptr);
@@ -37,24 +37,33 @@ class StateDirectory {
   const std::string& path() const { return path_; }
   std::string plan_path() const { return path_ + "/plan"; }
   std::string group_path(uint64_t sequence) const;
+  // The bytes that files in the directory may still take.
   uint64_t room() const { return room_(); }
 
-  // Counts the servers that have started here, this one included, from 1.
+  // The number of starts in this directory that stored their port, plus 1 for this one.
   uint64_t start() const { return start_; }
-  // What the last server listened on; 0 if there was none.
+  // The port on which the last server listened; 0 if there was none.
   uint16_t last_port() const { return last_port_; }
+  // Stores the port and the number of starts, for the next start.
+  //
+  // Errors:
+  //   ResourceExhausted, Unavailable  they cannot be stored; the earlier values stay
   absl::Status KeepPort(uint16_t port) const;
 
-  // Puts what is there, but for the lock and the server's own file, into a folder
-  // "unusable" of the directory, in place of what was there before.
+  // Moves the plan and the groups' files into the subdirectory "unusable", and deletes what was
+  // there before.
+  //
+  // Errors:
+  //   Unavailable  the files cannot be moved
   absl::Status SetAside() const;
-  // Deletes all groups' files.
+  // Deletes the files of all groups.
   void RemoveGroups() const;
 
  private:
   StateDirectory(std::string path, std::function<uint64_t()> room, FileDescriptor lock)
       : path_(std::move(path)), room_(std::move(room)), lock_(std::move(lock)) {}
 
+  // Reads the file "server", if there is one.
   absl::Status ReadServer();
 
   const std::string path_;

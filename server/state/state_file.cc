@@ -14,20 +14,22 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/planted_bug.h"
 #include "common/status_macros.h"
 #include "server/state/checksum.h"
 #include "server/state/mapped_file.h"
 
-// A file, in the machine's own byte order:
+// The layout of a file, in the machine's own byte order:
 //
-//   Header                      and FurtherRoom, in a further slot's file
-//   u64 newest[chunks]          see slot_record.h
+//   Header                      followed by FurtherRoom in a further slot's file
+//   u64 newest[chunks]          the newest-round words; see slot_record.h
 //   records                     of all chunks in set 0, then in set 1
 //   values, optimizer's arrays, residual
 //                               of all chunks in set 0, then in set 1
 //
-// Records and arrays begin at multiples of 64 bytes, the first array at one of
-// a page. A further slot's file is the same with one chunk and one set.
+// Records and arrays begin at multiples of 64 bytes, and the first array at a multiple of the
+// page size. A further slot's file has the same layout with one chunk and one set; its
+// newest-round word is not used.
 
 namespace syncgrads::server {
 namespace {
@@ -40,9 +42,9 @@ struct Header {
   uint64_t sequence;
   uint64_t generation;
   uint64_t group;
-  // Of what the layout has for each chunk, and so of where everything lies.
+  // The checksum of the layout's sizes, which determine all offsets in the file.
   uint64_t layout;
-  uint64_t checksum;  // of all before it
+  uint64_t checksum;  // of all fields before it
 };
 
 constexpr size_t kHeaderBytes = 128;
@@ -63,7 +65,7 @@ uint64_t LayoutChecksum(const StateLayout& layout, size_t sets) {
   return Checksum(numbers.data(), numbers.size() * sizeof(numbers[0]));
 }
 
-// Where everything lies in a file.
+// The offsets of all parts of a file.
 struct FileMap {
   FileMap(const StateLayout& layout, size_t sets) {
     size_t at = kHeaderBytes;
@@ -87,7 +89,7 @@ struct FileMap {
   }
 
   size_t newest_at;
-  // By set, then by chunk.
+  // Offsets, by set and then by chunk.
   std::vector<size_t> records;
   std::vector<size_t> arrays;
   size_t bytes;
@@ -105,7 +107,8 @@ Header HeaderOf(const StateLayout& layout, size_t sets, size_t bytes) {
   return header;
 }
 
-// Which of a header's fields differ, both values given; empty if none does.
+// Describes the first field in which two headers differ, with both values; empty if they are
+// equal.
 std::string Difference(const Header& found, const Header& wanted) {
   const std::pair<const char*, uint64_t Header::*> fields[] = {
       {"magic", &Header::magic},
@@ -117,17 +120,17 @@ std::string Difference(const Header& found, const Header& wanted) {
       {"header's checksum", &Header::checksum}};
   for (const auto& [name, field] : fields) {
     if (found.*field == wanted.*field) continue;
-    return absl::StrCat("its ", name, " is ", absl::Hex(found.*field), ", it should be ",
+    return absl::StrCat("its ", name, " is ", absl::Hex(found.*field), ", expected ",
                         absl::Hex(wanted.*field));
   }
   return "";
 }
 
-absl::Status CheckHeader(const std::string& path, const SharedRegion& region,
+absl::Status CheckHeader(const std::string& path, const MappedFile& region,
                          const StateLayout& layout, size_t sets, size_t bytes) {
   if (region.size() != bytes) {
-    return absl::DataLossError(absl::StrCat("state file ", path, " has ", region.size(),
-                                            " bytes, it should have ", bytes));
+    return absl::DataLossError(
+        absl::StrCat("state file ", path, " has ", region.size(), " bytes, expected ", bytes));
   }
   Header found;
   std::memcpy(&found, region.data(), sizeof(found));
@@ -136,8 +139,9 @@ absl::Status CheckHeader(const std::string& path, const SharedRegion& region,
   return absl::DataLossError(absl::StrCat("state file ", path, ": ", difference));
 }
 
-// What a slot has beside its record: `updates` is as long as the chunk has spans.
-StoredSlot SlotAt(const SharedRegion& region, const FileMap& map, const StateLayout& layout,
+// Returns the slot of the chunk at `position` in `set`, whose arrays and record point into
+// `region`. If there is an optimizer, `updates` has one entry for each span.
+StoredSlot SlotAt(const MappedFile& region, const FileMap& map, const StateLayout& layout,
                   size_t set, size_t position) {
   const StateLayout::Chunk& chunk = layout.chunks[position];
   const size_t index = set * layout.chunks.size() + position;
@@ -159,7 +163,7 @@ StoredSlot SlotAt(const SharedRegion& region, const FileMap& map, const StateLay
   return {std::move(slot), std::nullopt};
 }
 
-// What a further slot has room for: its file alone knows.
+// The sizes of a further slot, stored in its file: they may exceed those of the group's layout.
 struct FurtherRoom {
   uint64_t value_bytes;
   uint64_t contributors;
@@ -185,10 +189,11 @@ uint64_t StateFile::BytesFor(const StateLayout& layout) { return FileMap(layout,
 
 absl::StatusOr<std::shared_ptr<StateFile>> StateFile::Create(const std::string& path,
                                                              const StateLayout& layout,
-                                                             uint64_t room) {
-  Remove(path);  // of a plan that never came to be stored
+                                                             uint64_t room,
+                                                             const AllocationProgress& progress) {
+  Remove(path);  // left by a server that died before it stored the change
   std::shared_ptr<StateFile> file(new StateFile(path, layout));
-  SYNCGRADS_RETURN_IF_ERROR(file->CreateFile(room));
+  SYNCGRADS_RETURN_IF_ERROR(file->CreateFile(room, progress));
   return file;
 }
 
@@ -203,9 +208,9 @@ void StateFile::AddSlotsLocked() {
   }
 }
 
-absl::Status StateFile::CreateFile(uint64_t room) {
+absl::Status StateFile::CreateFile(uint64_t room, const AllocationProgress& progress) {
   const FileMap map(layout_, kSets);
-  SYNCGRADS_ASSIGN_OR_RETURN(region_, CreateMappedFile(path_, map.bytes, room));
+  SYNCGRADS_ASSIGN_OR_RETURN(region_, MappedFile::Create(path_, map.bytes, room, progress));
   const Header header = HeaderOf(layout_, kSets, map.bytes);
   std::memcpy(region_->data(), &header, sizeof(header));
   MutexLock lock(mutex_);
@@ -222,7 +227,7 @@ absl::StatusOr<std::shared_ptr<StateFile>> StateFile::Open(const std::string& pa
 
 absl::Status StateFile::OpenFiles() {
   const FileMap map(layout_, kSets);
-  SYNCGRADS_ASSIGN_OR_RETURN(region_, OpenMappedFile(path_));
+  SYNCGRADS_ASSIGN_OR_RETURN(region_, MappedFile::Open(path_));
   SYNCGRADS_RETURN_IF_ERROR(CheckHeader(path_, *region_, layout_, kSets, map.bytes));
   MutexLock lock(mutex_);
   AddSlotsLocked();
@@ -237,7 +242,7 @@ absl::Status StateFile::OpenFiles() {
     if (numbers.size() != 2 || !absl::SimpleAtoi(numbers[0], &position) ||
         !absl::SimpleAtoi(numbers[1], &number) || position >= layout_.chunks.size()) {
       return absl::DataLossError(
-          absl::StrCat("state file ", entry.path().string(), " belongs to no chunk"));
+          absl::StrCat("state file ", entry.path().string(), " does not belong to any chunk"));
     }
     SYNCGRADS_RETURN_IF_ERROR(OpenFurther(entry.path().string(), position));
     further_[position] = std::max(further_[position], number + 1);
@@ -249,10 +254,10 @@ absl::Status StateFile::OpenFiles() {
 }
 
 absl::Status StateFile::OpenFurther(const std::string& path, size_t position) {
-  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<SharedRegion> region, OpenMappedFile(path));
+  SYNCGRADS_ASSIGN_OR_RETURN(std::shared_ptr<const MappedFile> region, MappedFile::Open(path));
   Header header = {};
   if (region->size() >= kHeaderBytes) std::memcpy(&header, region->data(), sizeof(header));
-  // It was being made when the server died: nothing can lie in it.
+  // The server died while it created the file: no round can be published in it.
   if (header.magic == 0) {
     unlink(path.c_str());
     return absl::OkStatus();
@@ -261,7 +266,7 @@ absl::Status StateFile::OpenFurther(const std::string& path, size_t position) {
   std::memcpy(&room, region->data() + sizeof(Header), sizeof(room));
   if (room.value_bytes > region->size() || room.contributors > region->size()) {
     return absl::DataLossError(absl::StrCat("state file ", path, " of ", region->size(),
-                                            " bytes says that it is for ", room.value_bytes,
+                                            " bytes has a header for ", room.value_bytes,
                                             " bytes of ", room.contributors, " contributors"));
   }
   const StateLayout one = OneChunk(layout_, position, room);
@@ -270,8 +275,8 @@ absl::Status StateFile::OpenFurther(const std::string& path, size_t position) {
   StoredSlot stored = SlotAt(*region, map, one, 0, 0);
   stored.slot->newest =
       reinterpret_cast<uint64_t*>(region_->data() + FileMap(layout_, kSets).newest_at) + position;
+  stored.slot->file = std::move(region);
   slots_[position].push_back(std::move(stored));
-  further_regions_.push_back(std::move(region));
   return absl::OkStatus();
 }
 
@@ -282,6 +287,7 @@ absl::Status StateFile::Verify(size_t position) {
   for (StoredSlot& stored : slots_[position]) {
     absl::StatusOr<std::optional<RoundRecord>> published = ReadPublished(*stored.slot);
     if (!published.ok()) {
+      if (IsPlanted(PlantedBug::kOlderSlotAfterBadChecksum)) continue;
       return absl::DataLossError(absl::StrCat(where, published.status().message()));
     }
     if (!published->has_value()) continue;
@@ -299,13 +305,15 @@ absl::Status StateFile::Verify(size_t position) {
   const absl::StatusOr<std::optional<Round>> said =
       NewestPublished(*slots_[position].front().slot->newest);
   if (!said.ok()) return absl::DataLossError(absl::StrCat(where, said.status().message()));
-  // The word follows the record: a server may have died between the two.
-  if (newest >= *said) return absl::OkStatus();
+  // The word is stored after the record. If the server died between the two, the record is newer
+  // than the word.
+  if (newest >= *said || IsPlanted(PlantedBug::kOlderSlotAfterBadChecksum)) return absl::OkStatus();
   const auto name = [](const std::optional<Round>& round) {
     return round.has_value() ? absl::StrCat("round ", ToNumber(*round)) : std::string("no round");
   };
-  return absl::DataLossError(absl::StrCat(where, name(newest), " is the newest that is there, ",
-                                          name(*said), " was published"));
+  return absl::DataLossError(absl::StrCat(where, name(newest),
+                                          " is the newest round in the file, but ", name(*said),
+                                          " was published"));
 }
 
 void StateFile::Remove(const std::string& path) {
@@ -334,20 +342,20 @@ absl::StatusOr<std::unique_ptr<Slot>> StateFile::Another(size_t position, size_t
   const FileMap map(one, 1);
   const std::string path = absl::StrCat(path_, ".", position, ".", further_[position]);
   SYNCGRADS_ASSIGN_OR_RETURN(
-      std::unique_ptr<SharedRegion> region,
-      CreateMappedFile(path, map.bytes,
-                       RoomIn(std::filesystem::path(path_).parent_path().string())));
+      std::shared_ptr<const MappedFile> region,
+      MappedFile::Create(path, map.bytes,
+                         RoomIn(std::filesystem::path(path_).parent_path().string())));
   ++further_[position];
   std::memcpy(region->data() + sizeof(Header), &room, sizeof(room));
   const Header header = HeaderOf(one, 1, map.bytes);
   std::memcpy(region->data() + sizeof(kMagic), &header.file_bytes, sizeof(header) - sizeof(kMagic));
-  // Last: without it, the file was still being made.
+  // The magic number is stored last: without it, OpenFurther takes the file for incomplete.
   std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(region->data()))
       .store(kMagic, std::memory_order_release);
   StoredSlot stored = SlotAt(*region, map, one, 0, 0);
   stored.slot->newest =
       reinterpret_cast<uint64_t*>(region_->data() + FileMap(layout_, kSets).newest_at) + position;
-  further_regions_.push_back(std::move(region));
+  stored.slot->file = std::move(region);
   return std::move(stored.slot);
 }
 

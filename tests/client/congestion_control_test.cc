@@ -1,4 +1,4 @@
-// Which sockets get the congestion control that a client, or a server, is told.
+// Which sockets get the congestion control that is set for a client or a server.
 
 #include "common/net/congestion_control.h"
 
@@ -26,10 +26,11 @@ std::string Default() {
   return name;
 }
 
-// Another than the kernel's default.
+// Returns a congestion control that is not the kernel's default.
 std::string Another() { return Default() == "reno" ? "cubic" : "reno"; }
 
-// This process's TCP sockets with that congestion control; servers and clients are in it.
+// Counts the TCP sockets of this process that use `congestion_control`. Servers and clients run in
+// this process.
 int CountSockets(const std::string& congestion_control) {
   int count = 0;
   DIR* const directory = opendir("/proc/self/fd");
@@ -49,10 +50,11 @@ class CongestionControlTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!CheckCongestionControl(Another()).ok()) GTEST_SKIP() << "the kernel refuses " << Another();
-    // gRPC closes the sockets of the test before on threads of its own.
+    // gRPC closes the sockets of the previous test asynchronously, on its own threads.
     ASSERT_TRUE(WaitForSockets([](int count) { return count == 0; }));
   }
-  // Whether the sockets with that other congestion control come to what is wanted in time.
+  // Waits until `wanted` accepts the number of sockets that use Another(). Returns false if that
+  // takes longer than kTimeout.
   static bool WaitForSockets(absl::FunctionRef<bool(int)> wanted) {
     const absl::Time deadline = absl::Now() + kTimeout;
     while (!wanted(CountSockets(Another()))) {
@@ -61,8 +63,8 @@ class CongestionControlTest : public ::testing::Test {
     }
     return true;
   }
-  // Joins as the only worker, and takes a step; `sockets` is how many have that other
-  // congestion control then, once they are as many as expected.
+  // Joins as the only worker and runs one all-reduce. Sets `sockets` to the number of sockets that
+  // use Another(), after waiting until there are at least `expected` of them.
   static void Train(Cluster& cluster, const std::string& congestion_control, int expected,
                     int& sockets) {
     Client client({.coordinator = cluster.coordinator(),
@@ -73,7 +75,7 @@ class CongestionControlTest : public ::testing::Test {
     ASSERT_OK(client.Join(kTimeout));
     std::vector<float> values = {1, 2, 3};
     ASSERT_OK(client.AllReduce("sum", In(values), Out(values), Reduction::kSum, kTimeout));
-    // Data streams connect one by one, and the first is enough for a step.
+    // The all-reduce needs only the first data stream; the others may still be connecting.
     WaitForSockets([&](int count) { return (sockets = count) >= expected; });
     ASSERT_OK(client.Leave(kTimeout));
   }

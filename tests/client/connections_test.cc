@@ -1,5 +1,5 @@
-// Clients of one process that share their connections: which stream goes over which, and
-// what becomes of the others when a connection breaks or a client gives up.
+// Several clients in one process that share connections: which stream uses which connection, and
+// what happens to the other streams when a connection breaks or a client gives up.
 
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
-#include "client/grpc_connections.h"
+#include "client/grpc/grpc_connections.h"
 #include "gmock/gmock.h"
 #include "tests/client/workers.h"
 #include "tests/fault/tcp_proxy.h"
@@ -34,7 +34,7 @@ using Purpose = Connections::Route::Purpose;
 constexpr int kWorld = 4;
 constexpr int kPerServer = 2;
 
-// A port that is taken, and at which nobody listens.
+// A port that is bound but does not accept connections.
 class MutePort {
  public:
   MutePort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -55,7 +55,7 @@ class MutePort {
   uint16_t port_ = 0;
 };
 
-// Clients are told from each other by addresses.
+// The addresses of these members serve as client ids.
 struct Names {
   char a, b, c;
 };
@@ -116,7 +116,7 @@ TEST(ConnectionsTest, OneThatCannotConnectIsNotGivenOut) {
   EXPECT_EQ(c->channel(), b->channel());
 }
 
-// The way to a server, which counts connections and can break them.
+// A proxy between clients and a server. It counts connections and can cut them.
 class Way {
  public:
   explicit Way(const Cluster& cluster)
@@ -143,9 +143,10 @@ class Way {
   }
   void Set(const fault::LinkState& state) { proxy_->SetLink(0, state); }
 
-  // Connections so far.
+  // Returns the number of connections accepted so far.
   int accepted() const { return accepted_; }
-  // Whether there are so many in time.
+  // Waits until `count` connections have been accepted. Returns false if that takes longer than
+  // kTimeout.
   bool AwaitAccepted(int count) const {
     const absl::Time deadline = absl::Now() + kTimeout;
     while (accepted_ < count && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(2));
@@ -169,7 +170,7 @@ Group* Register(Client& client) {
   return group.ok() ? *group : nullptr;
 }
 
-// What a worker's elements are is its own; the result is the average.
+// Runs one step. Each rank contributes other values, and the result must be their average.
 void Step(Group& group, int step, int rank, int world_size) {
   std::vector<float> values(kElements, static_cast<float>(100 * step + 2 * rank));
   ASSERT_OK(group.Push(TensorId{0}, values.data(), BytesOf(values), values.data()));
@@ -177,7 +178,7 @@ void Step(Group& group, int step, int rank, int world_size) {
   EXPECT_THAT(values, Each(100 * step + world_size - 1)) << "step " << step;
 }
 
-// The clients of one job, all in this process.
+// The clients of one job. All of them run in this process.
 class Job {
  public:
   Job(const Way& way, const std::shared_ptr<Connections>& connections) {
@@ -240,7 +241,9 @@ TEST(ConnectionsTest, EachClientHasItsOwnUnlessItIsGivenOthers) {
 }
 
 TEST(ConnectionsTest, AllGoOnWhenTheirConnectionsAreCut) {
-  const Cluster cluster;
+  server::ServerOptions options;
+  options.stream_grace = kTimeout;  // no worker may be dropped while the connections are cut
+  const Cluster cluster(1, options);
   Way way(cluster);
   Job job(way, MakeConnections());
   job.Train(5);
@@ -248,7 +251,7 @@ TEST(ConnectionsTest, AllGoOnWhenTheirConnectionsAreCut) {
   for (int cut = 0; cut < 3; ++cut) {
     const int before = way.accepted();
     way.Set({.cut = true});
-    // Some have tried in vain.
+    // Wait until reconnections have been tried and have failed.
     ASSERT_TRUE(way.AwaitAccepted(before + 1 + kPerServer));
     way.Set({});
     job.Train(5);
@@ -256,7 +259,8 @@ TEST(ConnectionsTest, AllGoOnWhenTheirConnectionsAreCut) {
   job.End();
 }
 
-// A client of a job of its own joins, and leaves after a step or in the middle of one.
+// A client of a job of its own joins. It leaves after one step (`leaves`), or is abandoned in the
+// middle of a step.
 void ComeAndGo(ClientOptions options, bool leaves) {
   Client client(std::move(options));
   ASSERT_OK(client.Join(kTimeout));

@@ -1,15 +1,17 @@
-// What a step costs in copies and allocations, all of client, gRPC and server
-// together. A failure means that the push path has become dearer: find out why
-// before changing a number here.
+// What a step costs in copies and allocations, counted over client, gRPC and server together. If a
+// test fails, the push path has become more expensive: find the cause before changing a number
+// here.
 
 #include <cstring>
 #include <functional>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "client/client.h"
 #include "common/group.h"
 #include "gtest/gtest.h"
 #include "tests/client/counted_memory.h"
+#include "tests/client/said_paths.h"
 #include "tests/client/workers.h"
 #include "tests/testing/cluster.h"
 
@@ -20,32 +22,36 @@ using testing::Cluster;
 using testing::CountedMemory;
 using testing::kTimeout;
 using testing::MemoryCounts;
+using testing::SaidPaths;
 using testing::Workers;
 
 constexpr uint32_t kMembers = 2;
 constexpr size_t kChunks = 32;
-// Short of where CopyFar leaves memcpy, so that its copies are counted.
+// Smaller than the size from which CopyFar does not use memcpy, so that its copies are counted.
 constexpr size_t kChunkBytes = 128 << 10;
 constexpr size_t kBytes = kChunks * kChunkBytes;
 constexpr int kWarmUp = 5;
 constexpr int kSteps = 20;
 
-// Pushes the worker's memory, which begins with its contribution and has as much
-// room again for results.
+// Pushes the worker's contribution, which is the first half of `memory`. The second half is room
+// for results.
 using PushStep = std::function<absl::Status(Group& group, float* memory)>;
 
-// Of a step: kMembers contributions of kBytes.
+// The costs of one step, in which kMembers members contribute kBytes each.
 struct StepCosts {
-  double copied;             // in the bytes of all members' contributions
-  double allocations;        // for each chunk of each member
-  double large_allocations;  // the same
+  double copied;             // bytes copied, as a multiple of the bytes of all contributions
+  double allocations;        // number for each chunk of each member
+  double large_allocations;  // number for each chunk of each member
 };
 
 StepCosts Measure(bool shared_memory, bool allocate, const PushStep& push) {
   server::ServerOptions options;
   options.shared_memory = shared_memory;
   Cluster cluster(1, options);
-  Workers workers(cluster, kMembers);
+  SaidPaths paths;
+  Workers workers(cluster, kMembers, "job", {.on_path = paths.Recorder()});
+  // The first payloads may go over TCP. Only the final path is measured.
+  EXPECT_TRUE(paths.AwaitCount(kMembers, absl::Now() + kTimeout));
   MemoryCounts before, after;
   workers.Run([&](uint32_t rank, Client& client) {
     GroupSpec spec;
@@ -66,7 +72,7 @@ StepCosts Measure(bool shared_memory, bool allocate, const PushStep& push) {
       ASSERT_OK(push(**group, memory));
       ASSERT_OK((*group)->WaitStep(kTimeout));
       if (step != kWarmUp && step != kWarmUp + kSteps) continue;
-      // Between two barriers nothing else is under way.
+      // Between the two barriers no worker has a message in flight.
       ASSERT_OK(client.Barrier("all have it", kTimeout));
       if (rank == 0) (step == kWarmUp ? before : after) = CountedMemory();
       ASSERT_OK(client.Barrier("counted", kTimeout));
@@ -94,9 +100,9 @@ class CostTest : public ::testing::Test {
   }
 };
 
-// Measured: 36 to 41 allocations where descriptions go over the stream, and 47 to 53
-// where payloads do; nearly all of them are gRPC's, and how many depends on how the
-// kernel cuts what it delivers. So there is some room.
+// Measured: 36 to 41 allocations if descriptors of shared memory are sent over the stream, and 47
+// to 53 if payloads are. Nearly all of them are gRPC's. Their number depends on how the kernel
+// splits the received bytes, so the limits leave some room.
 constexpr double kDescribed = 60;
 constexpr double kStreamed = 75;
 
@@ -117,11 +123,11 @@ TEST_F(CostTest, OrdinaryGradientsCostOneCopyMore) {
   ExpectCosts(Measure(true, false, PushToBuffer), 2, kDescribed, 0.1);
 }
 TEST_F(CostTest, AStreamCostsTheCopyOfTheResult) {
-  // Large ones are gRPC's buffers of what it receives: about two each way.
+  // The large allocations are gRPC's receive buffers: about two for each chunk in each direction.
   ExpectCosts(Measure(false, false, PushToBuffer), 1, kStreamed, 6);
 }
-// One where the network has not aligned the elements, which depends on the header
-// before them.
+// The copy is made only if the elements are not aligned in the received message. That depends on
+// the length of the header before them.
 TEST_F(CostTest, AStreamInPlaceCostsNoMoreThanOneCopy) {
   const StepCosts costs = Measure(false, false, PushInPlace);
   EXPECT_LE(costs.copied, 1.01);

@@ -1,8 +1,7 @@
-// Counts what the whole program does with memory: allocations and copies, those of
-// the libraries it links included.
+// Counts the allocations and copies of the whole process, including those of linked libraries.
 //
-// Linking this replaces malloc and memcpy; sanitizers do so themselves, and with
-// them nothing is counted.
+// Linking this replaces malloc and memcpy. Sanitizers replace them too; in builds with a sanitizer
+// nothing is counted.
 
 #ifndef SYNCGRADS_TESTS_CLIENT_COUNTED_MEMORY_H_
 #define SYNCGRADS_TESTS_CLIENT_COUNTED_MEMORY_H_
@@ -20,9 +19,9 @@ inline constexpr bool kCountsMemory = true;
 
 struct MemoryCounts {
   uint64_t allocations = 0;
-  // Of 64 KiB and more: no record of something, but room for a payload.
+  // Allocations of 64 KiB and more: buffers for payloads rather than small objects.
   uint64_t large_allocations = 0;
-  // By memcpy and memmove, in calls of 2 KiB and more: payload, not headers.
+  // Bytes copied by calls of memcpy and memmove with 2 KiB and more: payloads rather than headers.
   uint64_t bytes_copied = 0;
 
   friend MemoryCounts operator-(const MemoryCounts& a, const MemoryCounts& b) {
@@ -31,7 +30,7 @@ struct MemoryCounts {
   }
 };
 
-// Since the program began, by all threads.
+// Returns the counts of all threads since the program started. Thread-safe.
 MemoryCounts CountedMemory();
 
 }  // namespace syncgrads::testing

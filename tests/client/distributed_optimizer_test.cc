@@ -1,4 +1,4 @@
-// Any optimizer trains data-parallel when its update begins with the reduction.
+// Any optimizer becomes data-parallel if its update starts with the all-reduce.
 
 #include "client/distributed_optimizer.h"
 
@@ -43,7 +43,7 @@ TEST(DistributedOptimizerTest, AppliesTheCallersOwnFunctionToTheReducedGradient)
           return absl::OkStatus();
         });
     std::vector<float> dw = {rank + 1.0f, 0, -2.0f * rank}, db = {4};
-    // Worker 2 has no gradient for b; then nobody has.
+    // In the first update worker 2 has no gradient for b. In the second update no worker has one.
     void* first[] = {dw.data(), rank == 2 ? nullptr : db.data()};
     const auto counts = optimizer.Update(first, kTimeout);
     ASSERT_OK(counts);

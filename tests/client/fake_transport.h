@@ -1,4 +1,5 @@
-// A transport and timers that a test drives by hand, on its own thread.
+// A fake transport and fake timers, which a test drives by hand on its own thread. Not thread-safe,
+// except for what is marked otherwise.
 
 #ifndef SYNCGRADS_TESTS_CLIENT_FAKE_TRANSPORT_H_
 #define SYNCGRADS_TESTS_CLIENT_FAKE_TRANSPORT_H_
@@ -15,8 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/timers.h"
-#include "client/transport.h"
+#include "client/link/timers.h"
+#include "client/link/transport.h"
 #include "common/wire/frame.h"
 
 namespace syncgrads::client {
@@ -28,7 +29,7 @@ class FakeTimers : public Timers {
     calls_.emplace(now_ + delay, std::move(call));
   }
   void Stop() override { calls_.clear(); }
-  // Makes the calls that are due until then, each at its time.
+  // Moves the time forward and makes the calls that become due, each at its own time.
   void Advance(absl::Duration duration) {
     const absl::Time end = now_ + duration;
     while (!calls_.empty() && calls_.begin()->first <= end) {
@@ -41,12 +42,12 @@ class FakeTimers : public Timers {
   }
 
  private:
-  // Not in the past: real waits take deadlines from here.
+  // Starts at the real time, because real waits use deadlines that are computed from Now().
   absl::Time now_ = absl::Now();
   std::multimap<absl::Time, std::function<void()>> calls_;
 };
 
-// All bytes of a message, as they would be on the wire.
+// Returns all bytes of a message, as on the wire.
 inline std::string BytesOf(const OutgoingMessage& message) {
   std::string bytes = message.header();
   for (const absl::Span<const std::byte>& piece : message.payload()) {
@@ -59,7 +60,7 @@ inline absl::Span<const std::byte> SpanOf(const std::string& bytes) {
   return absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
 }
 
-// The header of a message that was sent.
+// Decodes the header of a message that was sent.
 inline PushHeader HeaderOf(const OutgoingMessage& message) {
   const std::string bytes = BytesOf(message);
   const absl::Span<const std::byte> whole = SpanOf(bytes);
@@ -83,16 +84,16 @@ class FakeDataStream : public DataStream {
     cancelled.notify_all();
   }
 
-  // The transport accepts what was written last, and lets go of it.
+  // Completes the last write; the transport releases the message.
   void Accept() {
     held.clear();
     events_->OnWritten();
   }
-  // The same, but somebody still reads it.
+  // Completes the last write, but the transport keeps a reference to the message (in `held`).
   void AcceptAndHold() { events_->OnWritten(); }
   void Receive(const std::string& bytes) {
     auto memory = std::make_shared<const std::string>(bytes);
-    // In two pieces, to see that it is read across them.
+    // The message is delivered in two pieces, to test that the receiver reads across them.
     const absl::Span<const std::byte> whole = SpanOf(*memory);
     const size_t half = whole.size() / 2;
     events_->OnReceived({{whole.first(half), whole.subspan(half)}, memory});
@@ -105,7 +106,7 @@ class FakeDataStream : public DataStream {
 
   const std::string address;
   bool started = false;
-  // By whichever thread.
+  // May be set by any thread.
   std::atomic<bool> cancelled = false;
   bool closed = false;
   std::vector<std::string> sent;

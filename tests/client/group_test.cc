@@ -1,5 +1,5 @@
-// Registered groups on real servers: steps of averages and sums, skips, ends, and
-// optimizers on the servers.
+// Registered groups with real servers: steps with averages and sums, skips, ends, and optimizers on
+// the servers.
 
 #include <cstring>
 #include <functional>
@@ -24,8 +24,9 @@ GroupSpec OneWeight(UpdateRule rule) {
   return spec;
 }
 
-// The parameter w = 1 after one step with learning rate 0.1 on the gradients -5,
-// 0 and 2 of three workers, the second with or without its part.
+// Runs one step with three workers and gradients -5, 0 and 2, and applies it with learning rate 0.1
+// to the parameter w = 1. Checks that w becomes `expected`. If `second_skips`, the second worker
+// skips.
 void ExpectStep(UpdateRule rule, bool second_skips, const std::vector<double>& weights,
                 double expected, uint32_t contributors) {
   Cluster cluster;
@@ -60,7 +61,7 @@ TEST(GroupTest, AveragesByNumberOfSamples) {
   ExpectStep(Reduction::kAverage, false, {2, 1, 3}, 1.0 + 0.4 / 6, 3);
 }
 
-// What a server refuses is no worker's end.
+// A refusal by a server is not fatal to the worker.
 TEST(GroupTest, AContributionThatIsRefusedCanBeMadeAnew) {
   Cluster cluster;
   Workers workers(cluster, 2);
@@ -70,9 +71,9 @@ TEST(GroupTest, AContributionThatIsRefusedCanBeMadeAnew) {
     double gradient = rank == 0 ? 4 : 1;
     if (rank == 0) {
       EXPECT_EQ((*group)->RestartStep(kTimeout).code(), absl::StatusCode::kFailedPrecondition);
-      ASSERT_OK((*group)->SetWeight(1e-30));  // less than servers take
+      ASSERT_OK((*group)->SetWeight(1e-30));  // below the smallest weight that is accepted
       ASSERT_OK((*group)->Push(TensorId{0}, &gradient, sizeof(gradient), &gradient));
-      // Again with the same.
+      // A second wait returns the same error.
       for (int wait = 0; wait < 2; ++wait) {
         EXPECT_EQ((*group)->WaitStep(kTimeout).status().code(), absl::StatusCode::kInvalidArgument);
       }
@@ -89,8 +90,8 @@ TEST(GroupTest, AContributionThatIsRefusedCanBeMadeAnew) {
   });
 }
 
-// Tensors of many sizes over several chunks: tiny ones that share a chunk, and
-// one that is split.
+// Makes tensors of many sizes over several chunks: small ones share a chunk, and a large one is
+// split.
 GroupSpec Model(int tensors = 40) {
   GroupSpec spec;
   spec.name = "model";
@@ -124,7 +125,8 @@ TEST(GroupTest, PushesTensorsInAnyOrderInPlaceOverSeveralServers) {
     for (uint64_t step = 1; step <= 5; ++step) {
       ASSERT_EQ((*group)->step(), step);
       for (uint32_t i = 0; i < n; ++i) {
-        // Forwards on one worker, backwards on another, from the middle on a third.
+        // Each worker pushes the tensors in another order: forwards, backwards, or from the middle
+        // on.
         const uint32_t t = rank == 0 ? i : rank == 1 ? n - 1 - i : (i + n / 2) % n;
         std::vector<float>& values = tree.values[t];
         for (size_t e = 0; e < values.size(); ++e) {
@@ -154,7 +156,7 @@ TEST(GroupTest, LeavesATensorThatNobodyHasAGradientForAsItWas) {
     Tree tree((*group)->spec());
     for (uint32_t t = 0; t < 5; ++t) {
       tree.values[t].assign(tree.values[t].size(), 1.0f + rank);
-      // Tensor t has gradients on the workers below t.
+      // Only workers with a rank below t have a gradient for tensor t.
       if (rank < t) {
         ASSERT_OK((*group)->Push(TensorId{t}, tree.values[t].data(), BytesOf(tree.values[t]),
                                  tree.values[t].data()));
@@ -233,7 +235,7 @@ TEST(GroupTest, RefusesATensorWithTwoShapes) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("301,2"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("t1"));
   EXPECT_OK(workers[1].Register(Model(3), kTimeout));
-  // A second time, with what was registered or something else.
+  // A group can be registered a second time with the same tensors, but not with others.
   EXPECT_OK(workers[1].Register(Model(3), kTimeout));
   EXPECT_TRUE(absl::IsInvalidArgument(workers[1].Register(other, kTimeout).status()));
 }
@@ -250,14 +252,11 @@ TEST(GroupTest, SaysWhomItWaitsForAtTheDeadline) {
   std::vector<Tree> trees(3, Tree(groups[0]->spec()));
   ASSERT_OK(groups[0]->SkipAll(trees[0].pointers()));
   ASSERT_OK(groups[2]->SkipAll(trees[2].pointers()));
-  const absl::Time start = absl::Now();
-  const absl::Status status = groups[0]->WaitStep(absl::Milliseconds(500)).status();
-  EXPECT_LT(absl::Now() - start, absl::Milliseconds(700));
-  EXPECT_GE(absl::Now() - start, absl::Milliseconds(500));
-  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("step 1 of group \"model\""));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("\"w1\""));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("\"t7\""));
+  const std::string why = AwaitReason({"\"w1\"", "\"t7\""},
+                                      [&] { return groups[0]->WaitStep(absl::Milliseconds(500)); });
+  EXPECT_THAT(why, HasSubstr("step 1 of group \"model\""));
+  EXPECT_THAT(why, HasSubstr("\"w1\""));
+  EXPECT_THAT(why, HasSubstr("\"t7\""));
   ASSERT_OK(groups[1]->SkipAll(trees[1].pointers()));
   for (Group* group : groups) EXPECT_OK(group->WaitStep(kTimeout));
 }
@@ -337,7 +336,7 @@ TEST(GroupTest, LosesNothingOfAWorkerThatEndsWhileItsLastChunksAreOnTheWire) {
       ASSERT_OK(group.Push(TensorId{t}, tree.values[t].data(), BytesOf(tree.values[t]),
                            tree.values[t].data()));
     }
-    ASSERT_OK(group.End(kTimeout));  // before any wait
+    ASSERT_OK(group.End(kTimeout));  // before the step has been waited for
     const auto counts = group.WaitStep(kTimeout);
     ASSERT_OK(counts);
     for (uint32_t t = 0; t < tree.values.size(); ++t) {
@@ -380,7 +379,7 @@ TEST(GroupTest, KeepsParametersOnTheServers) {
     EXPECT_EQ((*counts)[0].most, 3u);
     EXPECT_EQ((*counts)[1].most, 0u);
     EXPECT_EQ(w, std::vector<float>(30000, 1.5f));
-    EXPECT_EQ(b, std::vector<double>(3, 3.0));  // unchanged, and told so
+    EXPECT_EQ(b, std::vector<double>(3, 3.0));  // unchanged, because no worker contributed
     EXPECT_TRUE(absl::IsFailedPrecondition(group.Broadcast(1, tensors, kTimeout)));
     EXPECT_OK(client.Leave(kTimeout));
   });
@@ -396,7 +395,7 @@ TEST(GroupTest, GoesOnWithoutAWorkerThatIsAbandonedInMidStep) {
     ASSERT_OK(registered);
     Group& group = **registered;
     Tree tree(group.spec());
-    // The one that goes has contributed what comes first in the layout.
+    // The worker that dies has contributed only to the first tensors of the layout.
     const uint32_t pushed = rank == 2 ? 5 : tree.values.size();
     for (uint32_t t = 0; t < pushed; ++t) {
       tree.values[t].assign(tree.values[t].size(), rank + 1.0f);

@@ -1,4 +1,4 @@
-// Results that are used where they arrive, over both paths.
+// Results that are used in the memory where they arrive, through shared memory and through sockets.
 
 #include <cstdint>
 #include <cstring>
@@ -22,9 +22,9 @@ using testing::Workers;
 
 using InPlace = Group::InPlace;
 
-constexpr int64_t kBig = 700'000;  // three chunks, of which the last has "small", too
+constexpr int64_t kBig = 700'000;  // three chunks; the last one also has "small"
 
-// Whether the servers share memory.
+// Parameter: whether the servers share memory.
 class InPlaceTest : public ::testing::TestWithParam<bool> {
  protected:
   static server::ServerOptions Options() {
@@ -79,7 +79,8 @@ TEST_P(InPlaceTest, IsTheMeanAndStaysWhileOthersGoOn) {
       for (size_t i = 0; i < big.size(); ++i) {
         ASSERT_EQ(mean[i], static_cast<float>(i % 977) * step + 1) << "element " << i;
       }
-      // The others are in their next steps by now, or about to be.
+      // After the barrier the other workers go on with the next step, which must not change this
+      // result.
       ASSERT_OK(client.Barrier("read", kTimeout));
       ASSERT_EQ(Read(**group, 0), mean);
       ASSERT_EQ(Read(**group, 1), std::vector<float>(3, static_cast<float>(step)));

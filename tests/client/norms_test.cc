@@ -1,5 +1,5 @@
-// Rules that need norms of a whole step, with the optimizer on real servers, beside a
-// plain loop in float64.
+// Update rules that need norms over the whole step: the optimizer on real servers is compared with
+// a plain loop in float64.
 
 #include <gtest/gtest.h>
 
@@ -60,16 +60,16 @@ Tensors Start() {
   return tensors;
 }
 
-// Nobody has one for "b" in the second step.
+// In the second step no worker has a gradient for "b".
 bool IsSkipped(size_t tensor, int step) { return tensor == 1 && step == 1; }
 
 float GradientOf(size_t tensor, size_t element, int step, uint32_t rank) {
-  const double size = step == 3 ? 0.001 : 1;  // too short to be clipped
+  const double size = step == 3 ? 0.001 : 1;  // the norm is too small to be clipped
   return static_cast<float>(
       size * std::sin(1.0 + 0.9 * static_cast<double>(element + 5 * tensor) + 2.0 * step + rank));
 }
 
-// The formulas of common/optim/update.h, in float64 and over whole tensors.
+// The formulas of common/optim/update.h, computed in float64 over whole tensors.
 class PlainLoop {
  public:
   explicit PlainLoop(Rule rule) : rule_(std::move(rule)) {

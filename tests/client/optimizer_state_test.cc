@@ -1,6 +1,6 @@
-// What an optimizer on the servers keeps, read from them and given to others.
+// The state of an optimizer on the servers: reading it, and restoring it in another job.
 
-#include "client/optimizer_state.h"
+#include "client/rounds/optimizer_state.h"
 
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace syncgrads::testing {
 namespace {
 
-// Spread over chunks of other sizes than tensors, and over all servers.
+// Tensors and chunks have different boundaries, and the chunks are on all servers.
 GroupSpec Spec(uint32_t chunk_bytes) {
   GroupSpec spec;
   spec.name = "model";
@@ -38,7 +38,7 @@ std::vector<void*> PointersTo(Tensors& tensors) {
   return pointers;
 }
 
-// Steps in which "b" has no gradient in every other one.
+// Runs `steps` steps. In every second step "b" has no gradient.
 void Train(Group& group, uint32_t rank, int steps, Tensors& parameters) {
   for (int step = 0; step < steps; ++step) {
     Tensors gradients = Filled(0);
@@ -72,8 +72,8 @@ void ExpectSame(const OptimizerState& a, const OptimizerState& b) {
   }
 }
 
-// What a job of `workers` on `servers` has after some steps; the state is that after
-// the fifth, read when three more have been made.
+// What TrainFresh returns. It runs five steps, takes a snapshot of the optimizer, runs three more
+// steps, and then reads the snapshot into `state`.
 struct Trained {
   Tensors parameters = Filled(1);  // after the fifth step
   Tensors last = Filled(1);
@@ -90,10 +90,10 @@ Trained TrainFresh(uint32_t servers, uint32_t workers, uint32_t chunk_bytes) {
     Tensors parameters = Filled(1);
     ASSERT_OK((*group)->Broadcast(0, PointersTo(parameters), kTimeout));
     Train(**group, rank, 5, parameters);
-    std::unique_ptr<HeldOptimizer> held;
+    std::unique_ptr<OptimizerSnapshot> held;
     if (rank == 0) {
       run.parameters = parameters;
-      auto answered = (*group)->HoldOptimizer(kTimeout);
+      auto answered = (*group)->SnapshotOptimizer(kTimeout);
       ASSERT_OK(answered);
       held = *std::move(answered);
     }
@@ -113,7 +113,7 @@ TEST(OptimizerStateTest, WhatIsHeldStaysAsItWasWhileTrainingGoesOn) {
   EXPECT_EQ(run.state.tensors[0].updates, 5u);
   EXPECT_EQ(run.state.tensors[1].updates, 3u);
   EXPECT_EQ(run.state.tensors[0].slots.size(), 2u);
-  // The same as where nobody holds anything and the run ends there.
+  // One server and another chunk size give the same parameters and state.
   const Trained again = TrainFresh(1, 3, 4096);
   EXPECT_EQ(again.parameters, run.parameters);
   ExpectSame(again.state, run.state);
@@ -134,7 +134,7 @@ TEST(OptimizerStateTest, ItIsRestoredOntoOtherServersAndWorkersBitForBit) {
     SkipStep(**group, parameters);
     EXPECT_EQ(parameters, run.parameters);
     if (rank != 0) return;
-    const auto held = (*group)->HoldOptimizer(kTimeout);
+    const auto held = (*group)->SnapshotOptimizer(kTimeout);
     ASSERT_OK(held);
     const auto state = (*held)->Read();
     ASSERT_OK(state);
@@ -144,7 +144,8 @@ TEST(OptimizerStateTest, ItIsRestoredOntoOtherServersAndWorkersBitForBit) {
 
 TEST(OptimizerStateTest, RestoredWithAsManyWorkersTrainingGoesOnBitForBit) {
   const Trained run = TrainFresh(2, 3, 64);
-  // Where five steps and three follow each other anew: steps are counted from 0 again.
+  // Train counts its steps from 0 in each call. So the last three steps are the same with and
+  // without the restored state.
   Tensors whole, parts;
   for (const bool restored : {false, true}) {
     Cluster cluster(2);
@@ -179,11 +180,11 @@ TEST(OptimizerStateTest, AStateThatDoesNotFitIsNamed) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find(text), std::string::npos) << status;
   };
-  expect("0 tensors for group \"model\", which has 3");
+  expect("0 tensors, but is for group \"model\", which has 3");
   state.tensors.resize(3);
-  expect("tensor \"a\" comes with 0 slots, its optimizer has 2");
+  expect("tensor \"a\" has 0 slots, but its optimizer needs 2");
   for (auto& tensor : state.tensors) tensor.slots.assign(2, std::vector<std::byte>(60));
-  expect("a slot of tensor \"a\" has 60 bytes, the tensor has 160");
+  expect("a slot of tensor \"a\" has 60 bytes, but the tensor has 160");
 }
 
 TEST(OptimizerStateTest, WhatIsNotThereIsSaid) {
@@ -194,14 +195,14 @@ TEST(OptimizerStateTest, WhatIsNotThereIsSaid) {
   average.name = "average";
   const auto without = one[0].Register(average, kTimeout);
   ASSERT_OK(without);
-  EXPECT_EQ((*without)->HoldOptimizer(kTimeout).status().code(),
+  EXPECT_EQ((*without)->SnapshotOptimizer(kTimeout).status().code(),
             absl::StatusCode::kInvalidArgument);
   const auto group = one[0].Register(Spec(0), kTimeout);
   ASSERT_OK(group);
-  EXPECT_EQ((*group)->HoldOptimizer(kTimeout).status().code(),
+  EXPECT_EQ((*group)->SnapshotOptimizer(kTimeout).status().code(),
             absl::StatusCode::kFailedPrecondition);
 
-  // What any program may ask for.
+  // Any program can make this call, so the server has to check it.
   const auto stub = v1::Admin::NewStub(
       grpc::CreateChannel(cluster.coordinator(), grpc::InsecureChannelCredentials()));
   const auto ask = [&](const std::string& job, const std::string& token, uint64_t round) {
@@ -217,7 +218,8 @@ TEST(OptimizerStateTest, WhatIsNotThereIsSaid) {
   };
   EXPECT_EQ(ask("none", "", 1), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(ask("job", "wrong", 1), grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_EQ(ask("job", "", 1), grpc::StatusCode::FAILED_PRECONDITION);  // the generation
+  // In this case the generation does not match.
+  EXPECT_EQ(ask("job", "", 1), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
 TEST(OptimizerStateTest, ACheckpointThatIsAskedForReachesTheWorkersAndIsCounted) {

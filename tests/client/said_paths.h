@@ -1,4 +1,4 @@
-// What clients have said of the ways that payloads take.
+// Records the lines in which clients report the transport of their payloads.
 
 #ifndef SYNCGRADS_TESTS_CLIENT_SAID_PATHS_H_
 #define SYNCGRADS_TESTS_CLIENT_SAID_PATHS_H_
@@ -13,10 +13,10 @@
 
 namespace syncgrads::testing {
 
-// Thread-safe.
+// The recorded lines, in order. Must outlive the clients that use its Recorder. Thread-safe.
 class SaidPaths {
  public:
-  // For ClientOptions::on_path.
+  // Returns the callback for ClientOptions::on_path.
   std::function<void(const std::string&)> Recorder() {
     return [this](const std::string& path) {
       MutexLock lock(mutex_);
@@ -28,7 +28,7 @@ class SaidPaths {
     MutexLock lock(mutex_);
     return lines_;
   }
-  // False: there are not so many by then.
+  // Waits until `count` lines have been recorded. Returns false if `deadline` passes first.
   bool AwaitCount(size_t count, absl::Time deadline) const {
     MutexLock lock(mutex_);
     while (lines_.size() < count) {

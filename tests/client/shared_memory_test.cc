@@ -1,8 +1,9 @@
-// Payloads through shared memory, through a real server in this process.
+// Payloads through shared memory, with a real server in this process.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "client/client.h"
 #include "tests/client/said_paths.h"
@@ -18,8 +21,8 @@
 namespace syncgrads {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(20);
-constexpr size_t kElements = 700'000;  // three chunks, the last one short
+constexpr absl::Duration kTimeout = absl::Minutes(2);
+constexpr size_t kElements = 700'000;  // three chunks; the last one is shorter
 
 std::unique_ptr<Client> NewClient(const testing::Cluster& cluster, uint32_t rank, uint32_t world,
                                   bool shared_memory, testing::SaidPaths& paths) {
@@ -40,9 +43,10 @@ GroupSpec Spec() {
   return spec;
 }
 
-// Trains three steps; `own` says whether gradients lie in memory of the library.
-// Returns the last step's result.
-std::vector<float> Run(Client& client, bool own) {
+// Joins and trains three steps. If `own`, the gradients are in memory that the library has
+// allocated. Calls `before_the_end` between the last step and the end. Returns the result of the
+// last step.
+std::vector<float> Run(Client& client, bool own, const std::function<void()>& before_the_end) {
   EXPECT_TRUE(client.Join(kTimeout).ok());
   absl::StatusOr<Group*> group = client.Register(Spec(), kTimeout);
   EXPECT_TRUE(group.ok()) << group.status();
@@ -66,13 +70,29 @@ std::vector<float> Run(Client& client, bool own) {
     const auto waited = (*group)->WaitStep(kTimeout);
     EXPECT_TRUE(waited.ok()) << waited.status();
   }
+  before_the_end();
   EXPECT_TRUE((*group)->End(kTimeout).ok());
   EXPECT_TRUE(client.Leave(kTimeout).ok());
   return results;
 }
 
-// Rank 0, 1 and 2 as `kinds` says: which share memory, and which of them push
-// from memory of the library.
+TEST(SharedMemoryTest, AClientIsAbandonedByTwoThreadsAtOnce) {
+  const testing::Cluster cluster(2);
+  for (int i = 0; i < 20; ++i) {
+    ClientOptions options;
+    options.coordinator = cluster.coordinator();
+    options.job = absl::StrCat("abandoned ", i);
+    Client client(options);
+    ASSERT_TRUE(client.Join(kTimeout).ok());
+    ASSERT_TRUE(client.Register(Spec(), kTimeout).ok());
+    std::thread other([&client] { client.Abandon(); });
+    client.Abandon();
+    other.join();
+    EXPECT_EQ(client.Join(kTimeout).code(), absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+// How a worker shares memory, and whether it pushes from memory that the library has allocated.
 struct Kind {
   bool shared_memory;
   bool own;
@@ -81,15 +101,18 @@ struct Kind {
 void ExpectMeans(const std::vector<Kind>& kinds, uint32_t servers,
                  server::ServerOptions options = {}, testing::SaidPaths* recorded = nullptr) {
   testing::Cluster cluster(servers, options);
-  testing::SaidPaths paths;
+  testing::SaidPaths unrecorded;
+  testing::SaidPaths& paths = recorded != nullptr ? *recorded : unrecorded;
   const uint32_t world = static_cast<uint32_t>(kinds.size());
   std::vector<std::vector<float>> results(world);
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
-      auto client = NewClient(cluster, rank, world, kinds[rank].shared_memory,
-                              recorded != nullptr ? *recorded : paths);
-      results[rank] = Run(*client, kinds[rank].own);
+      auto client = NewClient(cluster, rank, world, kinds[rank].shared_memory, paths);
+      // Memory may be shared only after some steps. Then the path is reported only after them.
+      results[rank] = Run(*client, kinds[rank].own, [&] {
+        EXPECT_TRUE(paths.AwaitCount(world * servers, absl::Now() + kTimeout));
+      });
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -124,7 +147,8 @@ TEST(SharedMemoryTest, AServerThatSharesNothingIsSentEverything) {
   testing::SaidPaths paths;
   ExpectMeans({{true, true}, {true, false}, {true, true}}, 1, options, &paths);
   EXPECT_THAT(paths.lines(),
-              ::testing::Each("server 0: payloads go over TCP: the server shares no memory"));
+              ::testing::Each(
+                  "server 0: payloads go over TCP: shared memory is not available on the server"));
   EXPECT_EQ(paths.lines().size(), 3u);
 }
 

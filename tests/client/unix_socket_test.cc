@@ -1,5 +1,5 @@
-// Streams over a unix socket: with real servers in this process, and with one that names
-// a socket at which it is not.
+// Streams over a unix socket: with real servers in this process, and with a server that reports the
+// name of a socket at which it does not listen.
 
 #include <grpcpp/grpcpp.h>
 #include <sys/socket.h>
@@ -17,9 +17,9 @@
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "client/client.h"
-#include "client/grpc_transport.h"
-#include "client/send_window.h"
-#include "client/server_link.h"
+#include "client/grpc/grpc_transport.h"
+#include "client/link/send_window.h"
+#include "client/link/server_link.h"
 #include "common/net/congestion_control.h"
 #include "gmock/gmock.h"
 #include "proto/data.grpc.pb.h"
@@ -38,9 +38,9 @@ using ::testing::SizeIs;
 
 constexpr uint32_t kWorld = 3;
 constexpr int kSteps = 4;
-constexpr size_t kElements = 700'000;  // three chunks, the last one short
+constexpr size_t kElements = 700'000;  // three chunks; the last one is shorter
 
-// Bits of the results of all steps, of each rank.
+// For each rank, the results of all steps, one after the other.
 using Results = std::vector<std::vector<float>>;
 
 std::vector<float> Random(uint32_t seed) {
@@ -51,7 +51,7 @@ std::vector<float> Random(uint32_t seed) {
   return values;
 }
 
-// Sums of numbers whose rounding depends on how they are added.
+// Trains with random values, so that the rounding of a sum depends on the order of its terms.
 Results Train(const Cluster& cluster, const ClientOptions& common) {
   Results results(kWorld);
   std::vector<std::thread> threads;
@@ -114,7 +114,7 @@ TEST(UnixSocketTest, ResultsAreThoseOverTcpBitForBit) {
   EXPECT_THAT(over_unix.lines(),
               AllOf(SizeIs(2 * kWorld),
                     Each(AllOf(HasSubstr("payloads go over a unix socket (@syncgrads-streams-"),
-                               HasSubstr("): the server shares no memory")))));
+                               HasSubstr("): shared memory is not available on the server")))));
 }
 
 TEST(UnixSocketTest, ClientsThatShareNoMemoryTakeItToo) {
@@ -138,8 +138,8 @@ TEST(UnixSocketTest, HasNoCongestionControlAndDoesNotMind) {
   EXPECT_THAT(paths.lines(), AllOf(SizeIs(kWorld), Each(HasSubstr("go over a unix socket"))));
 }
 
-// A server that welcomes every stream, and answers every push, but names a unix socket that
-// is another's, or nobody's.
+// A server that welcomes every stream and answers every push, but reports the name of a unix socket
+// that another process listens at, or none.
 class Misled : public v1::Data::Service {
  public:
   explicit Misled(std::string named) : named_(std::move(named)) {
@@ -175,8 +175,8 @@ class Misled : public v1::Data::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Sends a push to `server` over a link of its own, and returns what that has said by the
-// time that the push is answered and `lines` lines are there.
+// Sends a push to `server` over a new link. Returns the lines that the link has reported when there
+// are `lines` of them and the push has been answered.
 std::vector<std::string> PushTo(const Misled& server, size_t lines) {
   const std::unique_ptr<client::Transport> transport = client::NewGrpcTransport();
   client::ThreadTimers timers;
@@ -187,7 +187,9 @@ std::vector<std::string> PushTo(const Misled& server, size_t lines) {
   options.hello.protocol_version = 1;
   options.hello.host_id = "this host";
   options.window = std::make_shared<client::SendWindow>(timers);
-  options.on_path = paths.Recorder();
+  options.on_path = [record = paths.Recorder()](const client::PathReport& report) {
+    record(report.line);
+  };
   options.on_update = [answered = answers.Recorder()](const UpdateFrame&, const auto&) {
     answered("");
     return absl::OkStatus();
@@ -210,14 +212,12 @@ std::vector<std::string> PushTo(const Misled& server, size_t lines) {
 }
 
 TEST(UnixSocketTest, OneThatNobodyListensAtIsGivenUpAtOnce) {
-  const absl::Time begun = absl::Now();
   const Misled server(absl::StrCat("syncgrads-nobody-", std::random_device()()));
-  EXPECT_THAT(PushTo(server, 1),
-              ElementsAre(AllOf(
-                  HasSubstr("payloads go over TCP: this worker shares no memory; nor does the unix "
-                            "socket @syncgrads-nobody-"),
-                  HasSubstr("Connection refused"))));
-  EXPECT_LT(absl::Now() - begun, absl::Seconds(5)) << "it has waited for something";
+  EXPECT_THAT(
+      PushTo(server, 1),
+      ElementsAre(AllOf(HasSubstr("payloads go over TCP: this worker shares no memory; the unix "
+                                  "socket @syncgrads-nobody-"),
+                        HasSubstr("Connection refused"))));
 }
 
 TEST(UnixSocketTest, OneAtWhichNobodyAnswersIsGivenUpAfterAWhile) {
@@ -231,14 +231,13 @@ TEST(UnixSocketTest, OneAtWhichNobodyAnswersIsGivenUpAfterAWhile) {
             0);
   ASSERT_EQ(listen(mute, 8), 0);
   const Misled server(name);
-  EXPECT_THAT(PushTo(server, 1),
-              ElementsAre(HasSubstr("nor does the unix socket @syncgrads-mute-")));
+  EXPECT_THAT(PushTo(server, 1), ElementsAre(HasSubstr("the unix socket @syncgrads-mute-")));
   close(mute);
 }
 
 TEST(UnixSocketTest, ANameThatIsNoneIsAsGoodAsNobodys) {
   const Misled server(std::string(300, 'x'));
-  EXPECT_THAT(PushTo(server, 1), ElementsAre(HasSubstr("nor does the unix socket @xxx")));
+  EXPECT_THAT(PushTo(server, 1), ElementsAre(HasSubstr("the unix socket @xxx")));
 }
 
 }  // namespace

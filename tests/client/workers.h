@@ -1,9 +1,10 @@
-// The workers of one job, each a thread with a client of its own, on a cluster in
-// this process.
+// The workers of one job, on a cluster in this process. Each worker has a client of its own, and a
+// thread of its own while it works.
 
 #ifndef SYNCGRADS_TESTS_CLIENT_WORKERS_H_
 #define SYNCGRADS_TESTS_CLIENT_WORKERS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,7 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "gtest/gtest.h"
@@ -19,7 +22,9 @@
 
 namespace syncgrads::testing {
 
-inline constexpr absl::Duration kTimeout = absl::Seconds(20);
+// The timeout of every wait that is expected to end. Instrumented programs on a busy machine are
+// slow.
+inline constexpr absl::Duration kTimeout = absl::Minutes(2);
 
 #define ASSERT_OK(expression)                                          \
   do {                                                                 \
@@ -38,12 +43,38 @@ std::string Say(const absl::StatusOr<T>& result) {
   return result.status().ToString();
 }
 
+inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
+template <typename T>
+const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+  return result.status();
+}
+
+// Calls `wait`, which must return DeadlineExceeded, until the message contains all of `texts`.
+// Returns the last message. One call is not enough: a message has only what servers have reported
+// before the deadline of the call.
+template <typename Wait>
+std::string AwaitReason(const std::vector<std::string>& texts, Wait wait) {
+  const absl::Time deadline = absl::Now() + kTimeout;
+  while (true) {
+    const auto result = wait();
+    const absl::Status& status = StatusOf(result);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+    const std::string reason(status.message());
+    const bool complete = std::all_of(texts.begin(), texts.end(), [&](const std::string& text) {
+      return absl::StrContains(reason, text);
+    });
+    if (complete || !absl::IsDeadlineExceeded(status) || absl::Now() > deadline) return reason;
+  }
+}
+
 class Workers {
  public:
-  // All have joined when this returns.
-  Workers(Cluster& cluster, uint32_t count, const std::string& job = "job") {
+  // Returns when all workers have joined. They have the options `common`, except for the
+  // coordinator, the job, the name, the rank and the world size.
+  Workers(Cluster& cluster, uint32_t count, const std::string& job = "job",
+          const ClientOptions& common = {}) {
     for (uint32_t rank = 0; rank < count; ++rank) {
-      ClientOptions options;
+      ClientOptions options = common;
       options.coordinator = cluster.coordinator();
       options.job = job;
       options.name = absl::StrCat("w", rank);
@@ -57,7 +88,7 @@ class Workers {
     });
   }
 
-  // Calls `work` for each worker, on a thread of its own, and waits for all.
+  // Calls `work` for each worker on a thread of its own, and returns when all calls have returned.
   void Run(const std::function<void(uint32_t rank, Client& client)>& work) {
     std::vector<std::thread> threads;
     for (uint32_t rank = 0; rank < clients_.size(); ++rank) {

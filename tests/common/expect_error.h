@@ -1,4 +1,4 @@
-// Assertions on absl::Status.
+// Assertions about absl::Status.
 
 #ifndef SYNCGRADS_TESTS_COMMON_EXPECT_ERROR_H_
 #define SYNCGRADS_TESTS_COMMON_EXPECT_ERROR_H_
@@ -24,7 +24,7 @@ MATCHER(IsOk, "") {
   return StatusOf(arg).ok();
 }
 
-// An error of this code whose message has every one of `parts` in it.
+// Expects an error with this code and a message that contains each of `parts`.
 template <typename Result>
 void ExpectError(const Result& result, absl::StatusCode code,
                  std::initializer_list<std::string> parts) {

@@ -79,12 +79,12 @@ TEST(ValidateTest, RefusesCompressionThatCannotBe) {
   }
   GroupSpec spec = Compressed(push);
   spec.tensors[0].dtype = DType::kF64;
-  ExpectError(Validate(spec), kInvalid, {"\"kernel\"", "f32 only", "f64"});
+  ExpectError(Validate(spec), kInvalid, {"\"kernel\"", "needs dtype f32", "f64"});
   ExpectError(Validate(Compressed({{Codec{9}}, {}})), kInvalid, {"\"kernel\"", "codec 9"});
   ExpectError(Validate(Compressed({{Codec::kTopK, 0.9}, {}})), kInvalid, {"\"kernel\"", "0.9"});
   spec = Compressed(push);
   spec.compression.pop_back();
-  ExpectError(Validate(spec), kInvalid, {"compression of 1 tensors", "2 tensors"});
+  ExpectError(Validate(spec), kInvalid, {"compressions for 1 tensors", "2 tensors"});
   spec = Compressed(push, Reduction::kSum);
   spec.policy = First{};
   ExpectError(Validate(spec), kInvalid, {"\"kernel\"", "policy first"});
@@ -109,7 +109,7 @@ TEST(ValidateTest, RefusesAPolicyOutOfItsRangeOrOfAnotherRule) {
   ExpectError(Validate(spec), kInvalid, {"grace is -1s"});
   spec.policy = Quorum{.least = 1};
   spec.one_epoch = true;
-  ExpectError(Validate(spec), kInvalid, {"quorum", "one epoch"});
+  ExpectError(Validate(spec), kInvalid, {"quorum", "one_epoch"});
   spec.one_epoch = false;
   spec.policy = Staleness{};
   ExpectError(Validate(spec), kInvalid, {"staleness", "average", "optimizer"});
@@ -196,7 +196,7 @@ TEST(ValidateTest, TakesNormsWhereRoundsCloseAsOne) {
     ExpectError(Validate(spec), kInvalid, {"\"model\"", "staleness(", "clip_norm 0.5", "norms"});
     spec.policy = Sync{};
     spec.one_epoch = true;
-    ExpectError(Validate(spec), kInvalid, {"\"model\"", "one epoch", "clip_norm 0.5", "norms"});
+    ExpectError(Validate(spec), kInvalid, {"\"model\"", "one_epoch", "clip_norm 0.5", "norms"});
   }
   GroupSpec lars = Model(Optimizer(Lars{}));
   EXPECT_TRUE(NeedsNorms(lars));
@@ -232,7 +232,7 @@ TEST(FirstRoundTest, IsZeroOnlyWhereServersNeedParametersFirst) {
 }
 
 TEST(PlaceChunksTest, KeepsServersEvenByBytes) {
-  // Ten chunks of 64 bytes, and two that are smaller.
+  // Ten chunks of 64 bytes, and two smaller ones.
   const absl::StatusOr<Layout> layout = Layout::Create(
       {{"w", DType::kF32, {160}}, {"h", DType::kF16, {3}}, {"i", DType::kI64, {1}}}, 64);
   ASSERT_THAT(layout, IsOk());

@@ -1,6 +1,7 @@
 #include "common/layout.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <string>
 #include <vector>
@@ -21,7 +22,8 @@ Layout Made(std::vector<TensorSpec> tensors, uint32_t chunk_bytes) {
   return *std::move(layout);
 }
 
-// "a[0,3)@0 b[0,1)@3": each span's tensor, its part, and where it is in the chunk.
+// Returns a text such as "a[0,3)@0 b[0,1)@3": for each span the tensor, the range of its elements,
+// and the position in the chunk.
 std::string Spans(const Layout& layout, uint32_t chunk) {
   std::string text;
   for (const Span& span : layout.chunk(ChunkId{chunk}).spans) {
@@ -82,7 +84,7 @@ TEST(LayoutTest, LetsSmallTensorsShareAChunkAndSplitsLargeOnes) {
   EXPECT_EQ(layout.ChunksOf(TensorId{2}).first, 2u);
 }
 
-// A payload is in one codec.
+// Because a payload has only one codec.
 TEST(LayoutTest, TensorsOfOneCompressionShareChunksAndNoOthers) {
   const Compression none, int8{{Codec::kInt8}, {Codec::kInt8}}, push{{Codec::kInt8}, {}};
   const absl::StatusOr<Layout> layout = Layout::Create({{"a", DType::kF32, {3}},
@@ -111,7 +113,7 @@ TEST(LayoutTest, TensorsOfOneCompressionShareChunksAndNoOthers) {
   EXPECT_EQ(layout->ChunksOf(TensorId{2}).count, 2u);
   EXPECT_EQ(layout->chunk(ChunkId{1}).SpanOf(TensorId{2}), 1u);
   ExpectError(Layout::Create({{"a", DType::kF32, {3}}}, 0, {{none, none}}), kInvalid,
-              {"compression of 2 tensors", "1 tensors"});
+              {"compressions for 2 tensors", "1 tensors"});
 }
 
 TEST(LayoutTest, RoundsChunkBytesDownToWholeElements) {
@@ -206,15 +208,73 @@ TEST(LayoutTest, RefusesTensorsThatCannotBeAndNamesThem) {
               kInvalid, {"\"w\"", "2^48"});
 }
 
-// One such registration would otherwise take all of a server's memory.
+// Without this limit, one registration could use all memory of a server.
 TEST(LayoutTest, RefusesMoreChunksThanCanBeKeptAndSaysHowMany) {
-  ExpectError(Layout::Create({{"w", DType::kF32, {int64_t{1} << 40}}}, 1 << 20), kInvalid,
-              {"4194304 chunks", "1048576"});
-  ExpectError(Layout::Create({{"w", DType::kF64, {int64_t{1} << 48}}}, 8), kInvalid, {"chunks"});
+  EXPECT_THAT(Layout::Create({{"w", DType::kF32, {int64_t{1} << 28}}}, 16 << 10), IsOk());
+  ExpectError(Layout::Create({{"w", DType::kF32, {(int64_t{1} << 28) + 1}}}, 16 << 10), kInvalid,
+              {"65537 chunks of 16384 bytes", "65536"});
+  ExpectError(Layout::Create({{"w", DType::kF64, {int64_t{1} << 48}}}, 4096), kInvalid, {"chunks"});
   ExpectError(
       Layout::Create(
-          {{"v", DType::kF32, {int64_t{1} << 21}}, {"w", DType::kF16, {int64_t{1} << 21}}}, 8),
-      kInvalid, {"chunks"});
+          {{"v", DType::kF32, {int64_t{1} << 17}}, {"w", DType::kF16, {int64_t{1} << 18}}}, 8),
+      kInvalid, {"131072 chunks", "65536"});
+}
+
+// A chunk costs a server some KiB, even if it is very short.
+TEST(LayoutTest, RefusesShortChunksOfALargeGroupAndSaysBothSizes) {
+  const std::vector<TensorSpec> mebibyte = {{"w", DType::kF32, {1 << 18}}};
+  const std::vector<TensorSpec> more = {{"w", DType::kF32, {1 << 18}}, {"b", DType::kF32, {1}}};
+  EXPECT_THAT(Layout::Create(mebibyte, 64), IsOk());
+  EXPECT_THAT(Layout::Create(more, 4096), IsOk());
+  ExpectError(Layout::Create(more, 4095), kInvalid,
+              {"chunk_bytes is 4095", "1048580 bytes", "at least 4096"});
+  ExpectError(Layout::Create({{"w", DType::kF64, {1 << 20}}}, 8), kInvalid, {"at least 4096"});
+}
+
+// The time for each tensor does not depend on the number of tensors. An algorithm that compares
+// every pair of tensors would take hours here.
+TEST(LayoutTest, TakesAsLongForEachOfManyTensors) {
+  std::vector<TensorSpec> tensors;
+  std::vector<Compression> compression;
+  const auto add = [&](uint32_t count) {
+    while (tensors.size() < count) {
+      const size_t t = tensors.size();
+      tensors.push_back({absl::StrCat("layer", t, "/kernel"), DType::kF32, {3}});
+      compression.push_back({{Codec::kTopK, 1e-3 + 1e-7 * static_cast<double>(t)}, {}});
+    }
+  };
+  add(50'000);
+  const absl::StatusOr<Layout> apart = Layout::Create(tensors, 0, compression);
+  ASSERT_THAT(apart, IsOk());
+  EXPECT_EQ(apart->chunks().size(), 50'000u) << "no two share a chunk";
+  add(300'000);
+  ExpectError(Layout::Create(tensors, 0, compression), kInvalid, {"300000 chunks", "65536"});
+  EXPECT_EQ(Made(tensors, 0).chunks().size(), 4u);
+  // NaN is not equal to itself, so these encodings are all different.
+  for (Compression& one : compression) one.push.fraction = std::nan("");
+  ExpectError(Layout::Create(tensors, 0, compression), kInvalid, {"\"layer0/kernel\"", "nan"});
+}
+
+TEST(LayoutTest, RefusesNamesThatAreLongOrNotPrintable) {
+  const auto named = [](const std::string& name) {
+    return Layout::Create({{name, DType::kF32, {2}}}, 0);
+  };
+  EXPECT_THAT(named(std::string(512, 'a')), IsOk());
+  ExpectError(named(std::string(513, 'a')), kInvalid, {"tensor", "513 bytes", "512"});
+  ExpectError(named("a\nb"), kInvalid, {"tensor", "a\\x0ab"});
+  std::vector<TensorSpec> tensors;
+  for (int t = 0; t < 100'000; ++t) {
+    tensors.push_back({absl::StrCat(t, std::string(54, 'a')), DType::kF32, {1}});
+  }
+  EXPECT_THAT(Layout::Create(tensors, 0), IsOk());
+  for (TensorSpec& tensor : tensors) tensor.name += std::string(60, 'b');
+  ExpectError(Layout::Create(tensors, 0), kInvalid, {"names", "8388608"});
+}
+
+TEST(LayoutTest, RefusesMoreAxesThanAnArrayHas) {
+  EXPECT_THAT(Layout::Create({{"w", DType::kF32, std::vector<int64_t>(64, 1)}}, 0), IsOk());
+  ExpectError(Layout::Create({{"w", DType::kF32, std::vector<int64_t>(65, 1)}}, 0), kInvalid,
+              {"\"w\"", "65 axes", "64"});
 }
 
 }  // namespace

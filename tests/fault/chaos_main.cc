@@ -1,5 +1,5 @@
-// Runs random schedules of faults over real servers and workers, and says which went
-// wrong. Exit code 0 if none did.
+// Runs random schedules of faults over real servers and workers, and reports the ones that failed.
+// The exit code is 0 if none failed, 1 if some did, and 2 if a flag is wrong.
 
 #include <unistd.h>
 
@@ -8,19 +8,24 @@
 #include <filesystem>
 #include <iostream>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "tests/fault/cluster.h"
 #include "tests/fault/run.h"
 #include "tests/fault/schedule.h"
 
@@ -34,15 +39,60 @@ ABSL_FLAG(std::string, directory, "",
           "for files of the runs, of which those that went wrong are kept; by default "
           "/tmp/syncgrads-chaos-PID");
 ABSL_FLAG(bool, keep, false, "keep the files of all runs");
+ABSL_FLAG(
+    std::vector<std::string>, faults, {"all"},
+    "what happens, one of these in each schedule: base (kills, short stops, links, messages), "
+    "stop_long (each role is stopped for longer than a lease), cut_long (so long are links "
+    "cut), full_state (a server's state directory is full; where this process may mount a "
+    "tmpfs), descriptors (a server has no free file descriptor), blocked_log (nobody reads a "
+    "server's log), big_group (another job registers a group of 512 MiB to 1 GiB), all");
+ABSL_FLAG(bool, jobs_are_kept, false,
+          "a job whose workers have all been dropped goes on when they are back: one that ends is "
+          "a failure");
+ABSL_FLAG(std::string, visitor_program, "bazel-bin/tests/fault/visitor",
+          "the client that visits with a job of its own");
 
 namespace syncgrads::fault {
 namespace {
 
-// Several runs at once, and what is to be said of them.
+std::string Listed(const std::vector<Trouble>& troubles) {
+  return absl::StrJoin(troubles, ",",
+                       [](std::string* out, Trouble trouble) { *out += ToString(trouble); });
+}
+
+// Returns the troubles that --faults names, without those that this machine does not allow.
+absl::StatusOr<std::vector<Trouble>> TroublesOfFlag() {
+  std::vector<Trouble> troubles;
+  const bool can_mount = CanMount();
+  for (const std::string& name : absl::GetFlag(FLAGS_faults)) {
+    if (name == "all") {
+      troubles = AllTroubles();
+      continue;
+    }
+    const std::optional<Trouble> trouble = TroubleOf(name);
+    if (!trouble.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--faults: there is no \"", name, "\"; there are ", Listed(AllTroubles()), ", all"));
+    }
+    troubles.push_back(*trouble);
+  }
+  if (!can_mount && absl::c_linear_search(troubles, Trouble::kFullState)) {
+    std::cout << "full_state is left out: this process may not mount a tmpfs" << std::endl;
+    troubles.erase(std::remove(troubles.begin(), troubles.end(), Trouble::kFullState),
+                   troubles.end());
+  }
+  if (troubles.empty()) return absl::InvalidArgumentError("--faults: nothing is left");
+  return troubles;
+}
+
+// Runs several schedules at the same time, and sums up their outcomes. One mutex protects the sums.
 class Campaign {
  public:
-  Campaign(uint64_t seed, int schedules, RunOptions options)
-      : seed_(seed), schedules_(schedules), comparison_(std::move(options)) {}
+  Campaign(uint64_t seed, int schedules, std::vector<Trouble> troubles, RunOptions options)
+      : seed_(seed),
+        schedules_(schedules),
+        troubles_(std::move(troubles)),
+        comparison_(std::move(options)) {}
 
   // Returns when all schedules have been run.
   void Run(int jobs) {
@@ -50,7 +100,7 @@ class Campaign {
     for (int i = 0; i < std::min(jobs, schedules_); ++i) {
       threads.emplace_back([this] {
         for (int next; (next = next_++) < schedules_;) {
-          RunOne(DrawSchedule(seed_ + static_cast<uint64_t>(next)));
+          RunOne(DrawSchedule(seed_ + static_cast<uint64_t>(next), troubles_));
         }
       });
     }
@@ -94,6 +144,7 @@ class Campaign {
       ++failed_;
       std::cout << "  FAILED, " << took << ": " << report.status().message()
                 << "\n  again: ./dev chaos --schedules=1 --seed=" << schedule.seed
+                << " --faults=" << Listed(troubles_)
                 << "\n  files: " << comparison_.DirectoryOf(schedule) << std::endl;
     }
     if (report.ok() && !absl::GetFlag(FLAGS_keep)) {
@@ -103,11 +154,12 @@ class Campaign {
 
   const uint64_t seed_;
   const int schedules_;
+  const std::vector<Trouble> troubles_;
   Comparison comparison_;
   std::atomic<int> next_{0};
 
   std::mutex mutex_;
-  // Guarded by mutex_ while runs are made.
+  // Guarded by mutex_ while runs are in progress.
   int failed_ = 0, lost_ = 0, partial_ = 0, checkpoints_ = 0;
   std::vector<absl::Duration> outages_;
 };
@@ -116,8 +168,15 @@ int Main() {
   const int schedules = absl::GetFlag(FLAGS_schedules);
   const absl::optional<uint64_t> given = absl::GetFlag(FLAGS_seed);
   const uint64_t seed = given.has_value() ? *given : std::random_device()() % 1'000'000'000;
+  const absl::StatusOr<std::vector<Trouble>> troubles = TroublesOfFlag();
+  if (!troubles.ok()) {
+    std::cerr << troubles.status().message() << std::endl;
+    return 2;
+  }
   RunOptions options;
-  options.programs = {absl::GetFlag(FLAGS_server_program), absl::GetFlag(FLAGS_worker_program)};
+  options.programs = {absl::GetFlag(FLAGS_server_program), absl::GetFlag(FLAGS_worker_program),
+                      absl::GetFlag(FLAGS_visitor_program)};
+  options.jobs_are_kept = absl::GetFlag(FLAGS_jobs_are_kept);
   options.directory = absl::GetFlag(FLAGS_directory);
   if (options.directory.empty()) {
     options.directory = absl::StrCat("/tmp/syncgrads-chaos-", getpid());
@@ -127,7 +186,7 @@ int Main() {
   std::cout << schedules << " schedules from seed " << seed << " on, " << jobs << " at once"
             << std::endl;
 
-  Campaign campaign(seed, schedules, options);
+  Campaign campaign(seed, schedules, *troubles, options);
   campaign.Run(jobs);
   if (campaign.failed() == 0 && !absl::GetFlag(FLAGS_keep)) {
     std::filesystem::remove_all(options.directory);

@@ -1,4 +1,4 @@
-// A few schedules of each sort, and that the judgement over them is one.
+// Runs a few schedules of each kind. Also tests that the checks of a run detect wrong runs.
 
 #include <filesystem>
 #include <fstream>
@@ -28,7 +28,7 @@ std::string ReadAll(const std::string& path) {
 RunOptions OptionsOf(const std::string& name) {
   RunOptions options;
   options.directory = absl::StrCat(::testing::TempDir(), "/", name);
-  // Instrumented programs on a busy machine are slow.
+  // Long enough for instrumented programs on a busy machine.
   options.deadline = absl::Minutes(4);
   return options;
 }
@@ -42,13 +42,13 @@ TEST_P(ChaosTest, EndsAsItHasTo) {
   EXPECT_TRUE(report.ok()) << report.status();
 }
 
-// Servers only, with nothing between the processes, with proxies, with relays; workers
-// too, the same. And with checkpoints, a quorum, one-bit codes, without elasticity.
+// Schedules with servers only: direct, with proxies, with relays. Then the same three with workers
+// too. The second line: with checkpoints, a quorum, one-bit compression, and without elasticity.
 INSTANTIATE_TEST_SUITE_P(Seeds, ChaosTest,
                          ::testing::Values(8, 50, 58, 15, 67, 41,  //
                                            30017, 30019, 30030, 30050));
 
-// A run that nothing happened to, and its history.
+// An undisturbed run and its history.
 class JudgementTest : public ::testing::Test {
  protected:
   void Run(const JobKind& job) {
@@ -69,7 +69,7 @@ class JudgementTest : public ::testing::Test {
     if (!status.ok()) return status;
     return ReadAll(output);
   }
-  // Every worker's view of a step.
+  // Returns the logged step of every worker.
   std::vector<Step*> Views(uint64_t step) {
     std::vector<Step*> views;
     for (auto& [worker, stints] : history_) views.push_back(&stints[0].steps[step - 1]);
@@ -107,8 +107,8 @@ TEST_F(JudgementTest, OtherRowsAreFound) {
   EXPECT_THAT(std::string(Replayed().status().message()), HasSubstr("worker-1 trained on rows"));
 }
 
-// The epoch that ends deals the last rows of a pass to the worker that is lost, and nothing
-// to the others, who skip the step that the next epoch begins with.
+// Rows are dealt step by step. An epoch ends while the last rows of a pass are dealt to a worker
+// that is lost, and none to the others. These skip the step with which the next epoch begins.
 TEST_F(JudgementTest, WhoWasDealtNothingMaySkipTheFirstStepOfAnEpoch) {
   Run({.dealt = true});
   for (uint64_t number = 300; number <= 400; ++number) {
@@ -119,7 +119,8 @@ TEST_F(JudgementTest, WhoWasDealtNothingMaySkipTheFirstStepOfAnEpoch) {
     step->rows.clear();
     step->contributors.clear();
   }
-  // What they were due is dealt at the end of the pass, one step later than it was.
+  // The rows that these workers should have had are dealt at the end of the pass, one step later
+  // than before.
   EXPECT_THAT(std::string(Replayed().status().message()), HasSubstr("in step 376"));
 }
 

@@ -16,17 +16,20 @@
 namespace syncgrads::fault {
 namespace {
 
-// What a server that follows ends with when it has looked for its coordinator for long.
+// The exit code of a server that has not reached its coordinator for too long.
 constexpr int kCoordinatorLost = 4;
 
-// How often logs and processes are looked at.
+// The interval at which logs and processes are checked.
 constexpr absl::Duration kPoll = absl::Milliseconds(1);
 
-// Until what could not be done yet is tried again.
+// The delay until an action that was not possible is tried again.
 constexpr absl::Duration kRetry = absl::Milliseconds(5);
 
-// For workers to end by themselves when the servers have.
-constexpr absl::Duration kFarewell = absl::Seconds(2);
+// The time that a worker has to end by itself after the servers have ended: one that was started
+// too late to make a step, and one that has made steps. One that has made the last step of the job
+// needs no server any more, and has no limit.
+constexpr absl::Duration kFarewellToLate = absl::Seconds(2);
+constexpr absl::Duration kFarewell = absl::Seconds(10);
 
 bool HasOnlyKillsOfServers(const Schedule& schedule) {
   return schedule.network == Network::kDirect &&
@@ -36,7 +39,7 @@ bool HasOnlyKillsOfServers(const Schedule& schedule) {
          });
 }
 
-// The end of it, for messages; files have it all.
+// Returns the last lines of an output, for messages. The whole output is in a file.
 std::string LastLines(const std::string& output) {
   constexpr size_t kLines = 6;
   const std::vector<std::string> lines = absl::StrSplit(output, '\n');
@@ -60,7 +63,11 @@ Driver::Driver(const Schedule& schedule, Cluster& cluster, FaultyNetwork& networ
 }
 
 absl::Status Driver::RunToEnd(absl::Time deadline) {
+  const absl::Duration long_gap = std::min(LeaseOf(schedule_), GraceOf(schedule_)) / 2;
+  absl::Time last_round = absl::Now();
   while (true) {
+    const absl::Time now = absl::Now();
+    if (now - std::exchange(last_round, now) > long_gap) leases_may_have_ended_ = true;
     ReadLogs();
     SYNCGRADS_RETURN_IF_ERROR(WatchServers());
     NoteStep();
@@ -68,7 +75,7 @@ absl::Status Driver::RunToEnd(absl::Time deadline) {
     SYNCGRADS_RETURN_IF_ERROR(RunDueActions());
     if (AllAreDone()) return absl::OkStatus();
     DismissWorkersWithoutServers();
-    StopServersWithoutJob();
+    StopIdleServers();
     if (absl::Now() > deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("after step ", step_, " still running: ", StillRunning()));
@@ -110,8 +117,7 @@ absl::Status Driver::WatchServers() {
       if (!listens) continue;
       starting_.erase(server);
       if (outage_.has_value() && outage_->servers.erase(server) > 0 && outage_->servers.empty()) {
-        // Steps that were closed before are in the logs by now, but for the one that
-        // was under way.
+        // All steps that were closed before are in the logs now, except the one in progress.
         ReadLogs();
         outage_->listened = absl::Now();
         outage_->step = step_;
@@ -120,7 +126,8 @@ absl::Status Driver::WatchServers() {
     if (!cluster_.HasEnded(process)) continue;
     const Life& life = cluster_.life(process);
     if (*life.exit == testing::ExitCode(0)) continue;
-    // Out of reach at the end of the job, and for long after it.
+    // The server could not reach the coordinator at the end of the job and for a long time after
+    // it.
     if (*life.exit == testing::ExitCode(kCoordinatorLost) && HasFinished(ServerId(0))) continue;
     return absl::UnavailableError(absl::StrCat(ToString(process), " has ended by itself:\n",
                                                LastLines(life.process->output())));
@@ -149,14 +156,14 @@ absl::Status Driver::BeginDueFaults() {
 
 absl::Status Driver::Begin(const Fault& fault) {
   const ProcessId target = fault.targets.front();
-  if (EndsMembership(schedule_, fault)) {
-    Worker& worker = workers_[target.index];
+  for (const int index : MayBeDropped(schedule_, fault)) {
+    Worker& worker = workers_[index];
     worker.has_state = false;
     ++worker.faults;
     if (fault.lasts != absl::InfiniteDuration()) {
       At(absl::Now() + fault.lasts, [this, &worker] {
         --worker.faults;
-        // What it logs late may still be of before.
+        // Steps that it logs from now on may have been made before the fault.
         worker.stale = step_;
         return absl::OkStatus();
       });
@@ -166,15 +173,40 @@ absl::Status Driver::Begin(const Fault& fault) {
     case FaultKind::kKill:
       return Kill(fault);
     case FaultKind::kStop:
-      cluster_.Signal(target, SIGSTOP);
-      // Not if it has been killed since: the signal is for this life.
-      At(absl::Now() + fault.lasts, [this, target, &life = cluster_.life(target)] {
-        if (&life == &cluster_.life(target)) cluster_.Signal(target, SIGCONT);
-        return absl::OkStatus();
-      });
+      for (const ProcessId stopped : fault.targets) {
+        cluster_.Signal(stopped, SIGSTOP);
+        // The signal is for the life that was stopped, not for a later one.
+        At(absl::Now() + fault.lasts, [this, stopped, &life = cluster_.life(stopped)] {
+          if (&life == &cluster_.life(stopped)) cluster_.Signal(stopped, SIGCONT);
+          return absl::OkStatus();
+        });
+      }
       return absl::OkStatus();
     case FaultKind::kTerminate:
       return Terminate(fault);
+    case FaultKind::kFillState:
+      At(absl::Now() + fault.lasts, [this, target] { return FreeStateOnceVisited(target.index); });
+      state_is_full_ = true;
+      return cluster_.FillState(target.index);
+    case FaultKind::kDescriptors:
+      At(absl::Now() + fault.lasts, [this, target] {
+        cluster_.GiveDescriptorsBack(target.index);
+        return absl::OkStatus();
+      });
+      return cluster_.TakeDescriptors(target.index);
+    case FaultKind::kBlockLog:
+      At(absl::Now() + fault.lasts, [this, target] {
+        cluster_.UnblockLog(target.index);
+        return absl::OkStatus();
+      });
+      return cluster_.BlockLog(target.index);
+    case FaultKind::kVisit:
+      // A visit that must succeed is postponed until there is room again.
+      if (state_is_full_ && !fault.may_be_refused) {
+        At(absl::Now() + kRetry, [this, &fault] { return Begin(fault); });
+        return absl::OkStatus();
+      }
+      return cluster_.StartVisit(fault);
     default:
       network_.Begin(fault);
       At(absl::Now() + fault.lasts, [this, &fault] {
@@ -185,9 +217,24 @@ absl::Status Driver::Begin(const Fault& fault) {
   }
 }
 
+absl::Status Driver::FreeStateOnceVisited(int server) {
+  // The number of steps before the end of the job at which the state is freed, because the end
+  // itself needs room.
+  constexpr uint64_t kLeftForTheEnd = 200;
+  const bool visited = !cluster_.visits().empty() && cluster_.VisitsHaveEnded();
+  if (visited || step_ + kLeftForTheEnd >= StepsOf(schedule_.job)) {
+    cluster_.FreeState(server);
+    state_is_full_ = false;
+  } else {
+    At(absl::Now() + kRetry, [this, server] { return FreeStateOnceVisited(server); });
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Driver::Terminate(const Fault& fault) {
   const ProcessId target = fault.targets.front();
-  // The signal could meet it before its handler; there is nothing to end in order yet.
+  // A SIGTERM that arrives before the server has installed its handler would kill it, so it is sent
+  // later.
   if (IsServer(target) && starting_.count(target.index) > 0) {
     At(absl::Now() + kRetry, [this, &fault] { return Terminate(fault); });
     return absl::OkStatus();
@@ -196,7 +243,7 @@ absl::Status Driver::Terminate(const Fault& fault) {
   if (fault.lasts == absl::InfiniteDuration()) return absl::OkStatus();
   away_.insert(target);
   At(absl::Now() + fault.lasts, [this, target] {
-    // Some have been told, and do not want to wait.
+    // Some processes end only after a long time.
     if (!cluster_.HasEnded(target)) SYNCGRADS_RETURN_IF_ERROR(cluster_.Kill(target));
     return Restart(target);
   });
@@ -206,7 +253,7 @@ absl::Status Driver::Terminate(const Fault& fault) {
 absl::Status Driver::Kill(const Fault& fault) {
   std::vector<ProcessId> killed;
   for (const ProcessId target : fault.targets) {
-    // What has ended by itself was done.
+    // A process that has ended by itself has finished its work.
     if (away_.count(target) > 0 || cluster_.HasEnded(target)) continue;
     cluster_.Signal(target, SIGKILL);
     killed.push_back(target);
@@ -217,7 +264,7 @@ absl::Status Driver::Kill(const Fault& fault) {
     if (IsServer(target)) {
       starting_.erase(target.index);
       killed_at_[target.index] = absl::Now();
-      if (!outage_.has_value() || outage_->servers.empty()) outage_.emplace();
+      if (!outage_.has_value() || outage_->servers.empty()) outage_.emplace(Outage{});
       outage_->servers.insert(target.index);
     }
     if (fault.lasts == absl::InfiniteDuration()) continue;
@@ -231,7 +278,7 @@ absl::Status Driver::Restart(ProcessId process) {
   away_.erase(process);
   if (!cluster_.HasEnded(process)) return absl::OkStatus();
   const testing::Exit& exit = *cluster_.life(process).exit;
-  // It was done, or there is nothing left for it to do.
+  // The process has finished its work, or there is no more work for it.
   if (exit == testing::ExitCode(0) || exit == testing::ExitCode(kCoordinatorLost)) {
     return absl::OkStatus();
   }
@@ -253,7 +300,7 @@ absl::Status Driver::RunDueActions() {
   return absl::OkStatus();
 }
 
-// Nobody trains, and somebody has finished, or nobody will come back.
+// Returns true if no worker runs, and at least one has finished or none will be restarted.
 bool Driver::WorkersAreDone() {
   bool finished = false, away = false;
   for (int worker = 0; worker < kWorkers; ++worker) {
@@ -267,6 +314,12 @@ bool Driver::WorkersAreDone() {
   return finished || !away;
 }
 
+bool Driver::VisitsAreDone() {
+  const auto visits = absl::c_count_if(
+      schedule_.faults, [](const Fault& fault) { return fault.kind == FaultKind::kVisit; });
+  return static_cast<size_t>(visits) == cluster_.visits().size() && cluster_.VisitsHaveEnded();
+}
+
 bool Driver::HasFinished(ProcessId process) {
   return cluster_.HasEnded(process) && *cluster_.life(process).exit == testing::ExitCode(0);
 }
@@ -278,27 +331,35 @@ bool Driver::ServersAreDone() {
   return true;
 }
 
-bool Driver::AllAreDone() { return WorkersAreDone() && ServersAreDone(); }
+bool Driver::AllAreDone() {
+  return WorkersAreDone() && ServersAreDone() && cluster_.VisitsHaveEnded();
+}
 
-// Who comes back when the servers have gone would look for them until its timeout.
+// A worker that is restarted after the servers have ended would try to reach them until its
+// timeout.
 void Driver::DismissWorkersWithoutServers() {
   if (!ServersAreDone()) {
     servers_done_.reset();
   } else if (!servers_done_.has_value()) {
     servers_done_ = absl::Now();
-  } else if (absl::Now() - *servers_done_ > kFarewell) {
+  } else {
+    const absl::Duration waited = absl::Now() - *servers_done_;
     for (int worker = 0; worker < kWorkers; ++worker) {
       if (cluster_.HasEnded(WorkerId(worker))) continue;
+      const uint64_t step = workers_[worker].log->step();
+      if (step >= StepsOf(schedule_.job)) continue;
+      if (waited <= (step == 0 ? kFarewellToLate : kFarewell)) continue;
       cluster_.life(WorkerId(worker)).found_no_servers = true;
       cluster_.Signal(WorkerId(worker), SIGTERM);
     }
   }
 }
 
-// A job that never began is no reason for servers to end.
-void Driver::StopServersWithoutJob() {
-  if (servers_stopped_ || anybody_had_state_ || !WorkersAreDone()) return;
-  if (!away_.empty() || !starting_.empty()) return;
+// The servers do not end by themselves if the job never began or if there were visits.
+void Driver::StopIdleServers() {
+  if (servers_stopped_ || !WorkersAreDone()) return;
+  if (anybody_had_state_ && !Has(schedule_, FaultKind::kVisit)) return;
+  if (!away_.empty() || !starting_.empty() || !VisitsAreDone() || !actions_.empty()) return;
   servers_stopped_ = true;
   for (int server = 0; server < kServers; ++server) {
     if (!cluster_.HasEnded(ServerId(server))) cluster_.Signal(ServerId(server), SIGTERM);
@@ -314,6 +375,10 @@ std::string Driver::StillRunning() {
   };
   for (int server = 0; server < kServers; ++server) add(ServerId(server));
   for (int worker = 0; worker < kWorkers; ++worker) add(WorkerId(worker));
+  for (const Visit& visit : cluster_.visits()) {
+    if (visit.life->exit.has_value()) continue;
+    absl::StrAppend(&text, "\na visit:\n", LastLines(visit.life->process->output()));
+  }
   return text;
 }
 

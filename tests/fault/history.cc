@@ -30,7 +30,7 @@ Step ParseStep(const Json& event) {
   return step;
 }
 
-// Throws as the JSON library does.
+// Throws Json::exception if the event is malformed.
 absl::Status AddEvent(History& history, const Json& event) {
   const std::string kind = event.at("event").get<std::string>();
   const std::string worker = event.at("worker").get<std::string>();
@@ -49,7 +49,7 @@ absl::Status AddEvent(History& history, const Json& event) {
   if (kind == "step") {
     stints.back().steps.push_back(ParseStep(event));
   } else if (kind == "checkpoint") {
-    // What it is worth is found out where it is.
+    // Checkpoints are verified on the disk and not here.
   } else if (kind == "ends") {
     stints.back().end = event.at("step").get<uint64_t>();
   } else {
@@ -133,7 +133,7 @@ std::string Described(const Step& step) {
 
 absl::Status AddTo(History& history, const std::string& log) {
   std::vector<std::string> lines = absl::StrSplit(log, '\n');
-  lines.pop_back();  // what follows the last newline
+  lines.pop_back();  // the incomplete line after the last newline
   for (const std::string& line : lines) {
     absl::Status added;
     try {

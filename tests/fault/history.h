@@ -1,4 +1,4 @@
-// What the workers of a run say they have done, from their event logs.
+// What the workers of a run did, according to their event logs.
 
 #ifndef SYNCGRADS_TESTS_FAULT_HISTORY_H_
 #define SYNCGRADS_TESTS_FAULT_HISTORY_H_
@@ -15,56 +15,59 @@
 
 namespace syncgrads::fault {
 
-// Shard and row.
+// The number of the shard, and the row in it.
 using Row = std::pair<uint32_t, uint64_t>;
 
-// A step as one worker saw it; see worker/train/event_log.h.
+// A step as one worker has logged it; see worker/train/event_log.h.
 struct Step {
   uint64_t number = 0;
   uint64_t epoch = 0;
   std::vector<std::string> members;
   std::vector<std::string> contributors;
-  // Of each chunk, if they differ; else empty.
+  // The contributors of each chunk, if they differ between chunks; otherwise empty.
   std::vector<std::vector<std::string>> parts;
-  std::vector<Row> rows;  // of this worker
+  std::vector<Row> rows;  // the rows of this worker
 };
 
-// What a worker did from one joining to its death, its departure, or its next joining.
+// What a worker did between joining and the next event of these: its death, its departure, or its
+// next joining.
 struct Stint {
   std::string worker;
   uint64_t first = 0;
   bool newcomer = false;
   std::vector<Step> steps;
-  std::optional<uint64_t> end;  // the last step of a training that was finished
+  std::optional<uint64_t> end;  // the last step, if the training was completed
 };
 
-// By worker, in the order in which they were written.
+// The key is the worker's name. The stints of a worker are in the order of its logs.
 using History = std::map<std::string, std::vector<Stint>>;
 
-// Adds what `log` (a worker's event log, whole) says. A last line that was cut off is
-// left out.
+// Adds the contents of a worker's event log to `history`. An incomplete last line is ignored.
 //
 // Errors:
-//   DataLoss  a line is none of an event log; it is named
+//   DataLoss  a line is not an event; the message has the line
 absl::Status AddTo(History& history, const std::string& log);
 
-// Whether every contribution is waited for. If not, a late one is not counted, and who
-// is late can be told the result of a later step.
+// Whether steps wait for every contribution. If not, a late contribution is not counted, and a late
+// worker may receive the result of a later step.
 enum class Waits { kForAll, kForQuorum };
 
-// Checks what must hold in every run of `steps` steps in all:
-//   no stint goes back or skips a step, and a worker's next one begins after the last
-//   step of the one before; all who saw a step say the same of it; epochs do not go
-//   back; whoever contributed is a member, and once; what a worker contributed in a
-//   step that it saw closed was counted; every step was seen; whoever finished did so
-//   after the last step.
+// Checks a run that has `steps` steps:
+//
+//   - No stint goes back or skips a step. A worker's next stint begins after the last step of the
+//     previous one.
+//   - All workers that have logged a step have logged the same.
+//   - Epochs do not go back.
+//   - Each contributor to a step is a member and appears once.
+//   - If a worker contributed to a step and saw the step closed, its contribution was counted.
+//   - Every step has been logged. A worker that completed the training did so after the last step.
 //
 // Errors:
-//   DataLoss  names the workers, the step, and both values
+//   DataLoss  the message names the workers, the step, and both values
 absl::Status CheckHistory(const History& history, uint64_t steps, Waits waits = Waits::kForAll);
 
-// A view of every step from the first, in order: any worker's, but for the rows. Of a
-// history that CheckHistory has let pass.
+// Returns each step from the first, in order, as one of the workers has logged it; `rows` are those
+// of that worker. `history` must have passed CheckHistory().
 std::vector<const Step*> StepsOf(const History& history);
 
 }  // namespace syncgrads::fault

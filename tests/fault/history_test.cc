@@ -30,14 +30,14 @@ std::string Ends(const std::string& worker, int step) {
 constexpr char kBoth[] = "\"a\",\"b\"";
 constexpr char kA[] = "\"a\"";
 
-// Worker b dies after step 2 and is there again from step 4 on.
+// A run in which worker b dies after step 2 and joins again at step 4.
 std::string LogOfA() {
   return absl::StrCat(Begins("a", 1), Made("a", 1, 1, kBoth, kBoth), Made("a", 2, 1, kBoth, kBoth),
                       Made("a", 3, 2, kA, kA), Made("a", 4, 3, kBoth, kBoth), Ends("a", 4));
 }
 std::string LogOfB() {
   return absl::StrCat(Begins("b", 1), Made("b", 1, 1, kBoth, kBoth),
-                      "{\"event\":\"step\",\"worker\":\"b\",\"st",  // killed in the middle
+                      "{\"event\":\"step\",\"worker\":\"b\",\"st",  // the process was killed here
                       "");
 }
 std::string LogOfNewB() {
@@ -76,7 +76,7 @@ TEST(HistoryTest, ReadsEverythingOfAStep) {
 
 struct Wrong {
   std::string name;
-  // What is replaced in the log of a, and by what.
+  // In the log of worker a, `from` is replaced by `to`.
   std::string from, to;
   std::string complaint;
 };

@@ -19,12 +19,6 @@
 #include "absl/time/clock.h"
 
 namespace syncgrads::fault {
-namespace {
-
-// How long a message is held if nothing overtakes it.
-constexpr absl::Duration kHeld = absl::Milliseconds(5);
-
-}  // namespace
 
 FateOfMessage RandomFates(const MessageFaults& faults, uint64_t seed) {
   struct Source {
@@ -49,9 +43,11 @@ FateOfMessage RandomFates(const MessageFaults& faults, uint64_t seed) {
   };
 }
 
-// One call: a stream to each side, and for each direction what is to be written there.
+// One call. It has a stream to each side and, for each direction, a queue of messages to be
+// written.
 //
-// It owns itself until both streams are done.
+// Thread-safe: gRPC calls the reactors on its threads; mutex_ protects the state. The call keeps
+// itself alive (own_server_, own_client_) until the OnDone of both streams.
 class MessageRelay::Call : public std::enable_shared_from_this<Call> {
  public:
   static grpc::ServerGenericBidiReactor* Start(MessageRelay& relay, std::string method,
@@ -59,22 +55,23 @@ class MessageRelay::Call : public std::enable_shared_from_this<Call> {
     auto call = std::shared_ptr<Call>(new Call(relay, std::move(method), upstream));
     call->own_client_ = call->own_server_ = call;
     call->client_.Begin();
-    // It may be over at once, but not before its owner has let go.
+    // server_ stays valid even if the call ends at once: gRPC calls its OnDone only after this
+    // function has returned the reactor.
     return &call->server_;
   }
 
  private:
-  // What is on its way in one direction.
+  // The messages in flight in one direction.
   struct Direction {
     std::function<void(const grpc::ByteBuffer*)> write;
-    std::deque<grpc::ByteBuffer> queue;  // the first is being written
+    std::deque<grpc::ByteBuffer> queue;  // the first message is being written
     std::optional<grpc::ByteBuffer> held;
     uint64_t messages = 0;
     bool writing = false;
-    bool ended = false;  // no more will come
+    bool ended = false;  // no more messages will come
   };
 
-  // The side that the caller speaks to.
+  // The side of the caller.
   class Server : public grpc::ServerGenericBidiReactor {
    public:
     explicit Server(Call& call) : call_(call) { StartRead(&message_); }
@@ -93,12 +90,12 @@ class MessageRelay::Call : public std::enable_shared_from_this<Call> {
     grpc::ByteBuffer message_;
   };
 
-  // The side that speaks to the server.
+  // The side of the upstream server.
   class Client : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
    public:
     explicit Client(Call& call) : call_(call) {}
     void Begin() {
-      AddHold();  // for writes that come from the other side
+      AddHold();  // needed because writes are started from the other side
       StartRead(&message_);
       StartCall();
     }
@@ -136,7 +133,7 @@ class MessageRelay::Call : public std::enable_shared_from_this<Call> {
     }
     if (fate == Fate::kHeld && !direction.held.has_value()) {
       direction.held = std::move(message);
-      relay_.CallAt(absl::Now() + kHeld, [self = weak_from_this(), &direction] {
+      relay_.CallAt(absl::Now() + relay_.longest_hold_, [self = weak_from_this(), &direction] {
         const std::shared_ptr<Call> call = self.lock();
         if (call == nullptr) return;
         std::lock_guard lock(call->mutex_);
@@ -185,7 +182,8 @@ class MessageRelay::Call : public std::enable_shared_from_this<Call> {
     WriteLocked(direction);
   }
 
-  // Its status comes when nothing more can be written to it.
+  // gRPC reports the final status only after the hold has been removed, so no message is written
+  // from now on.
   void OnUpstreamEnded() {
     std::lock_guard lock(mutex_);
     ReleaseClientLocked();
@@ -199,17 +197,22 @@ class MessageRelay::Call : public std::enable_shared_from_this<Call> {
 
   void OnUpstreamDone(const grpc::Status& status) {
     std::lock_guard lock(mutex_);
-    if (!over_) status_ = status;
+    // The call to the server may end as cancelled before Break has finished the stream.
+    if (!over_ && !broken_) status_ = status;
     down_.ended = true;
     ReleaseLocked(down_);
     WriteLocked(down_);
   }
 
-  // Both sides see the stream break.
+  // Breaks the stream on both sides.
   void Break() {
+    {
+      std::lock_guard lock(mutex_);
+      broken_ = true;
+      status_ = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the relay has broken the stream");
+    }
     context_.TryCancel();
     std::lock_guard lock(mutex_);
-    status_ = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the relay has broken the stream");
     FinishLocked();
   }
 
@@ -230,6 +233,7 @@ class MessageRelay::Call : public std::enable_shared_from_this<Call> {
   Direction up_, down_;       // guarded by mutex_
   grpc::Status status_;       // guarded by mutex_
   bool half_closed_ = false;  // guarded by mutex_
+  bool broken_ = false;       // Break was called; guarded by mutex_
   bool released_ = false;     // no more writes to the server; guarded by mutex_
   bool over_ = false;         // guarded by mutex_
 
@@ -238,8 +242,9 @@ class MessageRelay::Call : public std::enable_shared_from_this<Call> {
   Client client_;
 };
 
-absl::StatusOr<std::unique_ptr<MessageRelay>> MessageRelay::Start(FateOfMessage fate) {
-  auto relay = absl::WrapUnique(new MessageRelay(std::move(fate)));
+absl::StatusOr<std::unique_ptr<MessageRelay>> MessageRelay::Start(FateOfMessage fate,
+                                                                  absl::Duration longest_hold) {
+  auto relay = absl::WrapUnique(new MessageRelay(std::move(fate), longest_hold));
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -251,8 +256,8 @@ absl::StatusOr<std::unique_ptr<MessageRelay>> MessageRelay::Start(FateOfMessage 
   return relay;
 }
 
-MessageRelay::MessageRelay(FateOfMessage fate)
-    : fate_(std::move(fate)), timer_thread_([this] { RunTimers(); }) {}
+MessageRelay::MessageRelay(FateOfMessage fate, absl::Duration longest_hold)
+    : fate_(std::move(fate)), longest_hold_(longest_hold), timer_thread_([this] { RunTimers(); }) {}
 
 MessageRelay::~MessageRelay() {
   if (server_ != nullptr) {
@@ -270,10 +275,12 @@ MessageRelay::~MessageRelay() {
 void MessageRelay::SetUpstream(uint16_t port) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
+  // The pauses between attempts to connect are short. One attempt may last long, because the
+  // machine may be busy; a server that does not run refuses it at once.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
-  // A connection of its own for every relay.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20'000);
+  // Without this, relays with the same target would share a connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   std::lock_guard lock(mutex_);
   upstream_ = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),

@@ -1,5 +1,5 @@
-// A gRPC server that passes every call on to another one, message by message, and
-// loses, repeats and swaps some of them.
+// A gRPC server that forwards every call to another server, message by message, and drops,
+// duplicates and reorders some of the messages.
 
 #ifndef SYNCGRADS_TESTS_FAULT_MESSAGE_RELAY_H_
 #define SYNCGRADS_TESTS_FAULT_MESSAGE_RELAY_H_
@@ -24,44 +24,50 @@
 
 namespace syncgrads::fault {
 
-// What becomes of one message.
+// What happens to one message.
 enum class Fate {
   kPassed,
-  kDropped,     // and with it its stream: both ends see it break
+  kDropped,     // the stream breaks too, on both sides
   kDuplicated,  // sent twice
-  kHeld,        // overtaken by those that come in the next moment
+  kHeld,        // held back for a moment, so that later messages overtake it
 };
 
-// Decides it, for the message `number` (from 0) of one direction of a call of `method`.
+// Chooses the fate of message `number` (from 0) in one direction of a call of `method`.
 using FateOfMessage = std::function<Fate(const std::string& method, uint64_t number)>;
 
-// By chance, as the probabilities say. The first message of a stream, which says whose
-// it is, is only ever dropped; and only pushes and updates, which have no order, are
-// held. Thread-safe.
+// Chooses fates at random, with the given probabilities. The first message of a stream, which
+// identifies the sender, may only be dropped. Only pushes and updates, which have no order, are
+// duplicated or held. The returned function is thread-safe.
 FateOfMessage RandomFates(const MessageFaults& faults, uint64_t seed);
 
-// Thread-safe.
+// The relay and its timers. Thread-safe: gRPC calls it on its own threads, and mutex_ protects the
+// members that are marked.
 class MessageRelay : private grpc::CallbackGenericService {
  public:
-  // Listens on a port of its own. Unavailable if there is none.
-  static absl::StatusOr<std::unique_ptr<MessageRelay>> Start(FateOfMessage fate);
+  // Listens on a free port of the loopback interface. A message that is held is sent after
+  // `longest_hold` if no later message overtakes it before. Returns Unavailable if it cannot
+  // listen.
+  static absl::StatusOr<std::unique_ptr<MessageRelay>> Start(
+      FateOfMessage fate, absl::Duration longest_hold = absl::Milliseconds(5));
   // Cancels all calls.
   ~MessageRelay() override;
 
   uint16_t port() const { return port_; }
-  // Where calls go from now on; before it is called, they are UNAVAILABLE.
+  // Sets the port on this machine that calls are forwarded to. Before the first call of this
+  // function, calls are refused with UNAVAILABLE.
   void SetUpstream(uint16_t port);
 
  private:
   class Call;
 
-  explicit MessageRelay(FateOfMessage fate);
+  MessageRelay(FateOfMessage fate, absl::Duration longest_hold);
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
   void RunTimers();
   void CallAt(absl::Time time, std::function<void()> call);
 
   const FateOfMessage fate_;
+  const absl::Duration longest_hold_;
   uint16_t port_ = 0;
 
   std::mutex mutex_;

@@ -10,7 +10,7 @@
 namespace syncgrads::fault {
 namespace {
 
-// What proxies call their clients: workers by their index, then servers.
+// The numbers of the proxies' clients: workers by their index, then servers.
 int NumberOf(ProcessId process) {
   return process.role == ProcessId::Role::kWorker ? process.index : kWorkers + process.index;
 }
@@ -103,7 +103,8 @@ void FaultyNetwork::Apply() {
     faults = faults_;
   }
   for (int server = 0; server < static_cast<int>(proxies_.size()); ++server) {
-    // -1: who cannot be told any more, since the connection is gone already.
+    // -1 is the client of connections whose process could not be found, because they were already
+    // closed.
     for (int client = -1; client < kWorkers + kServers; ++client) {
       LinkState link;
       for (const Fault* fault : faults) {

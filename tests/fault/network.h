@@ -1,5 +1,5 @@
-// What stands between the processes of a run: nothing, a proxy before each server, or
-// a relay.
+// The network between the processes of a run: direct connections, or a proxy or a relay before each
+// server.
 
 #ifndef SYNCGRADS_TESTS_FAULT_NETWORK_H_
 #define SYNCGRADS_TESTS_FAULT_NETWORK_H_
@@ -19,25 +19,27 @@
 
 namespace syncgrads::fault {
 
-// Thread-safe.
+// Thread-safe: the proxies' threads call it too.
 class FaultyNetwork {
  public:
   static absl::StatusOr<std::unique_ptr<FaultyNetwork>> Create(const Schedule& schedule);
 
-  // Where others reach the server; 0: at its own port.
+  // Returns the port at which other processes reach the server; 0: the server's own port.
   uint16_t PortOf(int server) const;
-  // The server listens on `port`.
+  // Sets the port on which the server listens.
   void SetUpstream(int server, uint16_t port);
-  // From now on connections of `pid` are the process's.
+  // From now on, connections of the operating system's process `pid` count as those of `process`.
   void SetProcess(ProcessId process, pid_t pid);
 
-  // A fault of a link begins or ends; faults of one process may overlap.
+  // Begins or ends a fault of a link. Faults of one process may overlap. `fault` must stay valid
+  // until End().
   void Begin(const Fault& fault);
   void End(const Fault& fault);
 
  private:
   FaultyNetwork() = default;
-  // Who has opened a connection to a server's proxy.
+  // Returns the number of the process that has opened a connection to a server's proxy; -1 if it is
+  // unknown.
   int ClientOf(int server, uint16_t port) const;
   void Apply();
 
@@ -45,7 +47,7 @@ class FaultyNetwork {
   std::map<ProcessId, pid_t> processes_;  // guarded by mutex_
   std::vector<const Fault*> faults_;      // guarded by mutex_
 
-  // Last: their threads look at the others.
+  // Declared last, so that their threads end before the other members are destroyed.
   std::vector<std::unique_ptr<TcpProxy>> proxies_;
   std::vector<std::unique_ptr<MessageRelay>> relays_;
 };

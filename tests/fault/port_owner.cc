@@ -13,7 +13,7 @@
 namespace syncgrads::fault {
 namespace {
 
-// "…0100007F:1F90" ends in the port.
+// Parses an address such as "0100007F:1F90"; the part after the colon is the port.
 uint16_t PortOf(absl::string_view address) {
   uint32_t port = 0;
   const size_t colon = address.rfind(':');
@@ -21,7 +21,7 @@ uint16_t PortOf(absl::string_view address) {
   return static_cast<uint16_t>(port);
 }
 
-// "socket:[12345]", or nothing.
+// Returns "socket:[12345]", or an empty string if there is no such connection.
 std::string FindSocket(const char* table, uint16_t port, uint16_t remote) {
   std::ifstream file(table);
   for (std::string line; std::getline(file, line);) {

@@ -1,4 +1,4 @@
-// Which process a connection is of.
+// Finds the process to which a TCP connection belongs.
 
 #ifndef SYNCGRADS_TESTS_FAULT_PORT_OWNER_H_
 #define SYNCGRADS_TESTS_FAULT_PORT_OWNER_H_
@@ -10,8 +10,8 @@
 
 namespace syncgrads::fault {
 
-// The position in `processes` of the one that has a TCP connection from its port
-// `port` to the port `remote`; -1 if none of them has.
+// Returns the position in `processes` of the process that has a TCP connection from its port `port`
+// to the port `remote`; -1 if no process has.
 int FindOwner(uint16_t port, uint16_t remote, const std::vector<pid_t>& processes);
 
 }  // namespace syncgrads::fault

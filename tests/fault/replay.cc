@@ -32,11 +32,11 @@
 namespace syncgrads::fault {
 namespace {
 
-// A parameter's gradient in one worker's contribution.
+// The gradients of all parameters in one worker's contribution.
 using Gradients = std::vector<Matrix<float>>;
 
-// An optimizer's memory of a stretch of a parameter: all of it where workers
-// optimize, a span where servers do.
+// The optimizer state of a range of a parameter. The range is the whole parameter if workers
+// optimize, and a span if servers do.
 struct Memory {
   std::vector<std::vector<float>> slots;
   uint64_t updates = 0;
@@ -70,20 +70,20 @@ class Replayed {
 
   bool dealt() const { return job_.file.data().mode() == v1::DataSpec::DEALT; }
   bool waits_for_all() const { return !job_.file.consistency().has_quorum(); }
-  bool servers_optimize() const { return job_.file.place() == v1::SERVERS; }
-  // The rows of `worker` in this step, whose turn it is or is not.
+  bool servers_optimize() const { return job_.file.optimizer_placement() == v1::SERVERS; }
+  // Returns the rows of `worker` in this step, according to the job's distribution of rows.
   absl::StatusOr<std::vector<RowId>> RowsOf(const std::string& worker, const Step& step);
   std::vector<Row> ToRows(const std::vector<RowId>& ids) const;
   absl::Status CheckRows(const Step& step, const History& history,
                          const std::map<std::string, std::vector<RowId>>& rows);
   absl::Status CountPass(const Step& step, const std::map<std::string, std::vector<RowId>>& rows);
   absl::StatusOr<Gradients> GradientsOf(const std::vector<RowId>& rows, uint64_t step);
-  // Those who were counted in a chunk, in rank order.
+  // Returns the workers whose contributions to a chunk were counted, in rank order.
   const std::vector<std::string>& ContributorsOf(const Step& step, size_t chunk) const {
     return step.parts.empty() ? step.contributors : step.parts[chunk];
   }
   void Update(const Step& step, const std::map<std::string, Gradients>& gradients);
-  // Elements of tensor `t` from `first` on.
+  // Updates the elements of tensor `t` from `first` on.
   void Apply(Memory& memory, size_t t, uint64_t first, const std::vector<float>& average);
 
   const Job job_;
@@ -92,13 +92,14 @@ class Replayed {
   std::unique_ptr<Device<float>> device_;
   std::unique_ptr<Model<float>> model_;
   std::optional<Layout> layout_;
-  std::vector<TensorId> tensors_;  // of model_->parameters()
+  std::vector<TensorId> tensors_;  // the tensor of each parameter in model_->parameters()
   Optimizer optimizer_;
-  // Of all workers where rows are dealt, else one for each.
+  // With dealt rows, one object for all workers; otherwise one for each worker.
   std::vector<std::unique_ptr<Batches>> batches_;
-  // By tensor, or by chunk and span.
+  // The key is {0, t} if workers optimize and {chunk, t} if servers do, where t is the position of
+  // the parameter.
   std::map<std::pair<size_t, size_t>, Memory> memories_;
-  std::set<Row> counted_;  // in this pass
+  std::set<Row> counted_;  // the rows counted in this pass
   size_t rows_in_pass_ = 0;
 };
 
@@ -118,7 +119,7 @@ absl::StatusOr<std::unique_ptr<Replayed>> Replayed::Create(Job job, uint32_t wor
     tensors.push_back(parameter->spec());
   }
   if (file.has_checkpoint()) {
-    // What says that one is due is before the last parameter.
+    // The tensor that announces a checkpoint is registered before the last parameter.
     tensors.insert(tensors.end() - 1, {"checkpoint due", DType::kF32, {1}});
     replayed->tensors_.back() = TensorId{ToNumber(replayed->tensors_.back()) + 1};
   }
@@ -156,8 +157,9 @@ std::vector<Row> Replayed::ToRows(const std::vector<RowId>& ids) const {
   return rows;
 }
 
-// Whether a worker has nothing in a step that its epoch began with: it may have skipped it while
-// the epoch before dealt it nothing, and skips hold in any epoch.
+// Returns true if the worker may have skipped this step: it has no rows in it, and the step is the
+// first of its epoch. It may have skipped the step while the previous epoch dealt it no rows, and a
+// skip is valid in any epoch.
 bool MayHaveSkipped(const Stint& stint, std::vector<Step>::const_iterator seen,
                     const std::string& worker) {
   return seen->rows.empty() && !absl::c_linear_search(seen->contributors, worker) &&
@@ -172,7 +174,7 @@ absl::Status Replayed::CheckRows(const Step& step, const History& history,
           stint.steps, step.number,
           [](const Step& made, uint64_t number) { return made.number < number; });
       if (seen == stint.steps.end() || seen->number != step.number) continue;
-      // Who is late logs what it has contributed to an earlier step.
+      // A late worker has logged the rows that it contributed to an earlier step.
       if (!waits_for_all() && !absl::c_linear_search(step.contributors, worker)) continue;
       const std::vector<Row>& logged = seen->rows;
       const std::vector<Row> due = ToRows(rows.at(worker));
@@ -237,7 +239,7 @@ void Replayed::Apply(Memory& memory, size_t t, uint64_t first, const std::vector
               old_slots, new_slots);
 }
 
-// Σg / n over those who were counted, from the first rank to the last.
+// Returns Σg / n over the contributors, added in rank order.
 std::vector<float> Average(const std::vector<const float*>& sources, uint64_t elements) {
   std::vector<float> average(elements);
   for (uint64_t e = 0; e < elements; ++e) {
@@ -252,7 +254,7 @@ std::vector<float> Average(const std::vector<const float*>& sources, uint64_t el
 void Replayed::Update(const Step& step, const std::map<std::string, Gradients>& gradients) {
   for (size_t t = 0; t < tensors_.size(); ++t) {
     const Layout::ChunkRange range = layout_->ChunksOf(tensors_[t]);
-    std::vector<float> whole;  // of the tensor, where workers optimize
+    std::vector<float> whole;  // the average of the whole tensor, if workers optimize
     bool anybody = false;
     for (uint32_t c = range.first; c < range.first + range.count; ++c) {
       const Chunk& chunk = layout_->chunk(ChunkId{c});
@@ -261,7 +263,7 @@ void Replayed::Update(const Step& step, const std::map<std::string, Gradients>& 
       for (const std::string& worker : ContributorsOf(step, c)) {
         sources.push_back(gradients.at(worker)[t].data() + span.tensor_offset);
       }
-      // Zeros, if nobody was counted.
+      // The average is zero if there were no contributors.
       const std::vector<float> average = Average(sources, span.elements);
       anybody = anybody || !sources.empty();
       if (!servers_optimize()) {

@@ -1,5 +1,5 @@
-// A run made again by one process without servers: from the job file, and from who
-// contributed to which step.
+// Repeats a run in one process, without servers, from the job file and from the contributors to
+// each step.
 
 #ifndef SYNCGRADS_TESTS_FAULT_REPLAY_H_
 #define SYNCGRADS_TESTS_FAULT_REPLAY_H_
@@ -13,22 +13,22 @@
 
 namespace syncgrads::fault {
 
-// Trains as the history says, and writes the model that comes out to `output`, as a
-// worker writes it. The gradient of each contributor is worked out on the rows that
-// were its own: those are worked out too, and compared with what the workers logged.
-// Averages are a plain loop in the order of the ranks.
+// Trains as `history` describes, and writes the resulting model to `output` in the same format as a
+// worker.
 //
-// `job` is the file of a job of float32 whose layout is given by chunk_bytes, whose
-// payloads are not compressed, whose average is not weighted, and whose `workers`
-// workers are called worker-0, worker-1, ... by their ranks. `history` is one that
-// CheckHistory has let pass.
+// The gradient of each contributor is computed on the rows that belong to it. These rows are
+// computed too, and compared with the rows that the worker has logged. Averages are computed by a
+// plain loop in rank order. The model after each step in `kept` is written to KeptPath(output,
+// step).
 //
-// What the model is after each of `kept` steps is written to KeptPath(output, step).
+// Requirements: `job` is the file of a job with dtype F32, a chunk size, uncompressed payloads and
+// unweighted averages. Its `workers` workers are named worker-0, worker-1, … by rank. `history` has
+// passed CheckHistory().
 //
 // Errors:
-//   DataLoss  a worker trained on other rows than its own, or a row was counted twice
-//             in a pass over dealt rows; names worker, step and rows
-//   others    as the job file is read and the model is built and written
+//   DataLoss  a worker trained on other rows than its own, or a row was counted twice in a pass
+//             over dealt rows; the message names the worker, the step and the rows
+//   others    the job file cannot be read, or the model cannot be built or written
 absl::Status Replay(const std::string& job, uint32_t workers, const History& history,
                     const std::string& output, const std::set<uint64_t>& kept = {});
 

@@ -35,33 +35,39 @@ std::string Described(const testing::Exit& exit) {
   return text.str();
 }
 
-// Those of ps-worker that say: not with this job any more. See worker/run/exit_code.h.
+// Returns true for the exit codes of ps-worker that mean that it cannot take part in this job any
+// more; see worker/run/exit_code.h.
 bool IsTooLate(const testing::Exit& exit) {
   return exit == testing::ExitCode(202) || exit == testing::ExitCode(203) ||
          exit == testing::ExitCode(204);
 }
 
-// A signal came while the program was being loaded, and nothing had been said to it.
+// Returns true if SIGTERM came while the program was being loaded, before it had installed its
+// handler.
 bool EndedBeforeMain(const Life& life) {
   return *life.exit == testing::KilledBy(SIGTERM) && life.process->output().empty();
 }
 
-// Looks at what a run has left.
+// Checks the outcome of a run.
 class Verdict {
  public:
-  Verdict(const Schedule& schedule, Cluster& cluster, const Driver& driver)
+  Verdict(const Schedule& schedule, const RunOptions& options, Cluster& cluster,
+          const Driver& driver)
       : schedule_(schedule),
         cluster_(cluster),
-        state_may_be_lost_(driver.state_may_be_lost() || driver.leases_may_have_ended()),
+        // In a schedule with a trouble no process is killed, so all workers keep their state.
+        state_may_be_lost_((driver.state_may_be_lost() || driver.leases_may_have_ended()) &&
+                           !(options.jobs_are_kept && schedule.trouble != Trouble::kBase)),
         leases_may_have_ended_(driver.leases_may_have_ended()) {}
 
   absl::Status Find(const std::string& directory, RunReport& report) {
     SYNCGRADS_RETURN_IF_ERROR(ReadHistory());
     SYNCGRADS_RETURN_IF_ERROR(CheckExits(report));
+    SYNCGRADS_RETURN_IF_ERROR(CheckVisits());
     const std::vector<const Step*> steps = StepsOf(history_);
     report.partial_steps = static_cast<int>(
         absl::c_count_if(steps, [](const Step* step) { return !step->parts.empty(); }));
-    const uint64_t last = report.state_lost ? steps.size() : kSteps;
+    const uint64_t last = report.state_lost ? steps.size() : StepsOf(schedule_.job);
     SYNCGRADS_RETURN_IF_ERROR(
         CheckHistory(history_, last, has_quorum() ? Waits::kForQuorum : Waits::kForAll));
     if (schedule_.servers_only && !has_quorum() && steps.back()->epoch != steps.front()->epoch) {
@@ -84,15 +90,26 @@ class Verdict {
     return absl::OkStatus();
   }
 
-  // A fault that can have ended a membership was in this worker's way.
+  // Returns true if a fault may have ended the membership of this worker.
   bool IsDisturbed(int worker) const {
     if (leases_may_have_ended_) return true;
     for (const Fault& fault : schedule_.faults) {
-      if (fault.targets.front() == WorkerId(worker) && EndsMembership(schedule_, fault)) {
-        return true;
-      }
+      if (absl::c_linear_search(MayBeDropped(schedule_, fault), worker)) return true;
     }
     return false;
+  }
+
+  absl::Status CheckVisits() const {
+    // The visitor's exit code for RESOURCE_EXHAUSTED; see visitor_main.cc.
+    constexpr int kRefused = 10;
+    for (const Visit& visit : cluster_.visits()) {
+      const testing::Exit& exit = *visit.life->exit;
+      if (exit == testing::ExitCode(0)) continue;
+      if (visit.may_be_refused && exit == testing::ExitCode(kRefused)) continue;
+      return absl::DataLossError(absl::StrCat("a visit of another job ended with ", Described(exit),
+                                              ":\n", visit.life->process->output()));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status CheckExits(RunReport& report) {
@@ -105,12 +122,13 @@ class Verdict {
           finished_.push_back(life.get());
           continue;
         }
-        // We did it.
+        // The driver has killed the worker.
         if (exit == testing::KilledBy(SIGKILL)) continue;
         const bool stopped =
             life->told_to_stop && (exit == testing::ExitCode(143) || EndedBeforeMain(*life));
         if (stopped && !life->found_no_servers) continue;
-        // One that a quorum has left behind joins again, unless the job is over by then.
+        // With a quorum, a worker that is too far behind joins again, unless the job is over by
+        // then.
         const bool excused =
             IsDisturbed(worker) ? stopped || IsTooLate(exit) : has_quorum() && IsTooLate(exit);
         all_excused = all_excused && excused;
@@ -126,12 +144,12 @@ class Verdict {
       return absl::DataLossError(
           absl::StrCat("no worker has finished; ", others.empty() ? "" : others.front()));
     }
-    // Who came back when the job was over was told so.
+    // Workers that came back when the job was over have ended with such an exit code.
     if (others.empty() || all_excused) return absl::OkStatus();
     return absl::DataLossError(others.front());
   }
 
-  // The model that a life wrote, whatever its rank was in the end.
+  // Returns the model that a life wrote. The file's name contains the final rank.
   static absl::StatusOr<std::string> ModelOf(const Life& life) {
     const std::filesystem::path prefix = absl::StrCat(life.output, ".rank");
     for (const auto& entry : std::filesystem::directory_iterator(prefix.parent_path())) {
@@ -151,7 +169,8 @@ class Verdict {
       return absl::DataLossError(
           absl::StrCat("replicas differ: ", finished_.front()->output, " and ", life->output));
     }
-    // What workers have not sent yet is in no log; there is the undisturbed run.
+    // The compression error that workers have not sent yet is not in the logs, so there is no
+    // replay. Such jobs are compared with the undisturbed run.
     if (IsCompressed(schedule_.job.trait)) return absl::OkStatus();
     const CheckpointDirectory checkpoints({absl::StrCat(directory, "/checkpoints")});
     std::vector<uint64_t> kept;
@@ -199,7 +218,7 @@ absl::StatusOr<RunReport> RunSchedule(const Schedule& schedule, const RunOptions
     Driver driver(schedule, cluster, *network);
     status = driver.RunToEnd(deadline);
     if (status.ok()) {
-      status = Verdict(schedule, cluster, driver).Find(options.directory, report);
+      status = Verdict(schedule, options, cluster, driver).Find(options.directory, report);
     }
     report.outages = driver.outages();
   }

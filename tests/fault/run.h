@@ -1,4 +1,4 @@
-// One run of real servers and workers under a schedule, and what is to be said of it.
+// One run of real servers and workers under a schedule, and the checks of its outcome.
 
 #ifndef SYNCGRADS_TESTS_FAULT_RUN_H_
 #define SYNCGRADS_TESTS_FAULT_RUN_H_
@@ -19,42 +19,49 @@ namespace syncgrads::fault {
 
 struct RunOptions {
   Programs programs;
-  // For the run's files, with state; made, and left.
+  // For the files and the state of the run. Created and not removed.
   std::string directory;
-  // Every process has ended by then, or the run has failed.
+  // If a process still runs after this time, the run has failed.
   absl::Duration deadline = absl::Seconds(90);
+  // If all workers of a job are dropped, its servers must keep it until the workers are back. A job
+  // that ends without a worker that has finished is then a failure.
+  bool jobs_are_kept = false;
 };
 
 struct RunReport {
-  // What a worker wrote in the end, all of them the same.
+  // The model that the workers wrote at the end; it is the same for all.
   std::string model;
-  // Nobody had the job's state any more, so that it ended, as it has to.
+  // No worker had the job's state any more, so the job ended. This is the expected outcome.
   bool state_lost = false;
-  // Steps in which the contribution of a worker that died was counted in part.
+  // The number of steps in which only a part of the contribution of a dead worker was counted.
   int partial_steps = 0;
-  // That were left, all of which read as the replay has it.
+  // The number of remaining checkpoints. Each has the model of the replay.
   int checkpoints = 0;
-  // From the moment that killed servers listened again until a step was closed that
-  // none of them had closed before.
+  // For each kill of servers: the time from the moment when they listen again to the end of the
+  // next step that none of them can have closed before.
   std::vector<absl::Duration> outages;
 };
 
-// Runs to the end and checks: every process ends as it should; the event logs pass
-// CheckHistory; the models of all workers that finished have equal bytes, and those of
-// a replay from the event logs, and so are the checkpoints; where only servers died,
-// there is one epoch.
+// Runs the schedule and checks the outcome:
 //
-// Errors: the first thing that is wrong, in words; the directory has the logs.
+//   - Every process ends as it should.
+//   - The event logs pass CheckHistory().
+//   - The models of all workers that finished have the same bytes as the replay of the event logs.
+//     The same holds for checkpoints.
+//   - If only servers are disturbed, there is one epoch.
+//
+// Errors: the first violation, as text. The directory has the logs.
 absl::StatusOr<RunReport> RunSchedule(const Schedule& schedule, const RunOptions& options);
 
-// As RunSchedule, and compares with the undisturbed run of the same job, which it
-// makes when it is first needed. Thread-safe; the threads outlive their runs.
+// Runs schedules like RunSchedule(), and also compares the model with that of an undisturbed run of
+// the same job. The undisturbed run is made when it is first needed. Thread-safe. The processes of
+// a run end with the thread that runs it.
 class Comparison {
  public:
   explicit Comparison(RunOptions options) : options_(std::move(options)) {}
-  // In a folder of `options.directory`.
+  // Runs in DirectoryOf(schedule).
   absl::StatusOr<RunReport> Run(const Schedule& schedule);
-  // That folder.
+  // Returns a subdirectory of `options.directory`.
   std::string DirectoryOf(const Schedule& schedule) const;
 
  private:
@@ -67,7 +74,8 @@ class Comparison {
 
   const RunOptions options_;
   std::mutex mutex_;
-  std::map<JobKind, Reference> references_;  // guarded by mutex_, what is in them is not
+  // Guarded by mutex_; each element is guarded by its own mutex.
+  std::map<JobKind, Reference> references_;
 };
 
 }  // namespace syncgrads::fault

@@ -5,23 +5,25 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace syncgrads::fault {
 namespace {
 
-// The standard's distributions differ between libraries; this one does not.
+// The distributions of the standard library differ between implementations. This class gives the
+// same numbers everywhere.
 class Random {
  public:
   explicit Random(uint64_t seed) {
     std::seed_seq sequence = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
     engine_.seed(sequence);
   }
-  // From 0 to below `bound`.
+  // Returns a number from 0 to below `bound`.
   uint64_t Below(uint64_t bound) { return engine_() % bound; }
   bool OneIn(uint64_t n) { return Below(n) == 0; }
-  // Between the two, in milliseconds.
+  // Returns a duration between the two, in whole milliseconds.
   absl::Duration Between(absl::Duration least, absl::Duration most) {
     return least + absl::Milliseconds(Below(absl::ToInt64Milliseconds(most - least) + 1));
   }
@@ -34,7 +36,8 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-// Any step, and what comes before the first and after the last.
+// Draws when a fault begins: before the first step (if from_the_start), at any step, or after the
+// last one.
 void DrawMoment(Random& random, bool from_the_start, Fault& fault) {
   switch (random.Below(12)) {
     case 0:
@@ -52,7 +55,7 @@ void DrawMoment(Random& random, bool from_the_start, Fault& fault) {
   fault.after = absl::Microseconds(random.Below(3000));
 }
 
-// Less than any lease or grace.
+// Draws a time that is shorter than any lease or grace.
 absl::Duration DrawShortTime(Random& random) {
   return random.Between(absl::Milliseconds(5), absl::Milliseconds(400));
 }
@@ -73,7 +76,7 @@ void DrawLinkFault(Random& random, Fault& fault) {
   fault.bytes_per_second = 20'000 + static_cast<int64_t>(random.Below(400'000));
 }
 
-// What no membership ends by.
+// Draws a fault that is too short to end a membership.
 Fault DrawNuisance(Random& random, Network network) {
   Fault fault;
   DrawMoment(random, /*from_the_start=*/true, fault);
@@ -122,7 +125,7 @@ void DrawServerFaults(Random& random, Schedule& schedule) {
     schedule.faults.push_back(DrawServerKill(random));
   }
   if (random.OneIn(8)) {
-    // It is told to go, and goes when the job has ended.
+    // A server that receives SIGTERM ends when the job has ended.
     Fault fault;
     fault.kind = FaultKind::kTerminate;
     fault.targets = {ServerId(static_cast<int>(random.Below(kServers)))};
@@ -132,8 +135,8 @@ void DrawServerFaults(Random& random, Schedule& schedule) {
   }
 }
 
-// A server is away while the fault comes: what a worker had contributed to the other
-// one is there, what it had for this one is not.
+// A server is away during another fault. A worker that dies then has contributed to the other
+// server and not to this one.
 Fault DrawAbsenceDuring(Random& random, const Fault& during) {
   Fault fault;
   fault.targets = {ServerId(static_cast<int>(random.Below(kServers)))};
@@ -142,7 +145,7 @@ Fault DrawAbsenceDuring(Random& random, const Fault& during) {
   return fault;
 }
 
-// All within a moment, so that each comes while others are being recovered from.
+// Moves all faults into a short period, so that each occurs during the recovery from others.
 void BunchUp(Random& random, std::vector<Fault>& faults) {
   const uint64_t step = 1 + random.Below(kSteps - 1);
   const absl::Duration moment = random.Between(absl::Milliseconds(50), absl::Seconds(1));
@@ -150,15 +153,16 @@ void BunchUp(Random& random, std::vector<Fault>& faults) {
     fault.step = step;
     fault.after = random.Between(absl::ZeroDuration(), moment);
   }
-  // One that comes back is met again.
+  // The first process that comes back is killed once more.
   Fault again = faults.front();
   if (again.kind != FaultKind::kKill || again.lasts == absl::InfiniteDuration()) return;
   again.after += again.lasts + random.Between(absl::ZeroDuration(), absl::Milliseconds(200));
   faults.push_back(again);
 }
 
-// Every other job has a trait. Those that a worker's death would end, or whose replay
-// would need what workers have not sent yet, are for schedules in which none dies.
+// Half of the jobs have a trait. Traits with which a worker's death would end the job, or whose
+// replay would need data that workers have not sent yet, are only for schedules in which no worker
+// dies.
 Trait DrawTrait(Random& random, const Schedule& schedule) {
   if (random.OneIn(2)) return Trait::kNone;
   std::vector<Trait> traits = {Trait::kCheckpoints, Trait::kQuorum};
@@ -167,12 +171,168 @@ Trait DrawTrait(Random& random, const Schedule& schedule) {
                                  Trait::kOneBit});
   }
   const Trait trait = random.OneOf(traits);
-  // Dealt rows are for jobs in which every contribution counts.
+  // Dealt rows need an elastic job and do not work with a quorum.
   if (schedule.job.dealt && (trait == Trait::kQuorum || trait == Trait::kNotElastic)) {
     return Trait::kNone;
   }
   return trait;
 }
+
+// Draws a time that is longer than the schedule's lease.
+absl::Duration DrawLongTime(Random& random, const Schedule& schedule) {
+  const absl::Duration lease = LeaseOf(schedule);
+  return random.Between(lease + lease / 10, 2 * lease + lease / 2);
+}
+
+// Draws which processes are stopped for longer than a lease.
+void DrawLongStop(Random& random, Schedule& schedule, Fault& fault) {
+  fault.kind = FaultKind::kStop;
+  std::vector<ProcessId> servers, workers;
+  for (int server = 0; server < kServers; ++server) servers.push_back(ServerId(server));
+  for (int worker = 0; worker < kWorkers; ++worker) workers.push_back(WorkerId(worker));
+  switch (random.Below(6)) {
+    case 0:
+      fault.targets = {ServerId(0)};
+      break;
+    case 1:
+      fault.targets = {ServerId(1 + static_cast<int>(random.Below(kServers - 1)))};
+      break;
+    case 2:
+      fault.targets = servers;
+      break;
+    case 3:
+      fault.targets = servers;
+      fault.targets.insert(fault.targets.end(), workers.begin(), workers.end());
+      break;
+    case 4:
+      fault.targets = {WorkerId(static_cast<int>(random.Below(kWorkers)))};
+      schedule.survivor = (fault.targets[0].index + 1) % kWorkers;
+      break;
+    default:
+      fault.targets = workers;
+      break;
+  }
+  schedule.servers_only = fault.targets.front().role == ProcessId::Role::kServer;
+  fault.lasts = DrawLongTime(random, schedule);
+}
+
+// Draws whose connections are disturbed for longer than a lease. Workers wait for a server that
+// keeps its connections and does not answer.
+void DrawLongCut(Random& random, Schedule& schedule, Fault& fault) {
+  fault.kind = random.OneIn(2) ? FaultKind::kCut : FaultKind::kBlackHole;
+  switch (random.Below(3)) {
+    case 0:
+      fault.targets = {ServerId(0)};
+      break;
+    case 1:
+      fault.targets = {ServerId(1 + static_cast<int>(random.Below(kServers - 1)))};
+      schedule.servers_only = fault.kind == FaultKind::kBlackHole;
+      break;
+    default:
+      fault.targets = {WorkerId(static_cast<int>(random.Below(kWorkers)))};
+      schedule.survivor = (fault.targets[0].index + 1) % kWorkers;
+      break;
+  }
+  fault.lasts = DrawLongTime(random, schedule);
+  // A server that does not reach its coordinator for two leases ends.
+  const absl::Duration lease = LeaseOf(schedule);
+  fault.lasts = std::min(fault.lasts, lease + lease / 2);
+}
+
+// Returns a visit by a client of another job, `after` the beginning of `fault`.
+Fault VisitAfter(const Fault& fault, absl::Duration after, uint64_t bytes) {
+  Fault visit;
+  visit.kind = FaultKind::kVisit;
+  for (int server = 0; server < kServers; ++server) visit.targets.push_back(ServerId(server));
+  visit.step = fault.step;
+  visit.after = fault.after + after;
+  visit.bytes = bytes;
+  return visit;
+}
+
+constexpr uint64_t kSmallVisit = 64 << 10;
+
+void DrawTrouble(Random& random, Schedule& schedule) {
+  Fault fault;
+  fault.step = 1 + random.Below(kSteps / 2);
+  fault.after = absl::Microseconds(random.Below(3000));
+  switch (schedule.trouble) {
+    case Trouble::kBase:
+      return;
+    case Trouble::kStopLong:
+      DrawLongStop(random, schedule, fault);
+      schedule.faults = {fault};
+      return;
+    case Trouble::kCutLong:
+      DrawLongCut(random, schedule, fault);
+      schedule.faults = {fault};
+      return;
+    case Trouble::kFullState:
+      fault.kind = FaultKind::kFillState;
+      fault.targets = {ServerId(static_cast<int>(random.Below(kServers)))};
+      // The least duration: the driver also waits until the first visit is over.
+      fault.lasts = random.Between(absl::Milliseconds(200), absl::Milliseconds(800));
+      schedule.faults = {fault, VisitAfter(fault, absl::ZeroDuration(), kSmallVisit),
+                         VisitAfter(fault, fault.lasts + absl::Milliseconds(100), kSmallVisit)};
+      schedule.faults[1].may_be_refused = true;
+      // Several visits, because their records must need more room than is left in the last page.
+      schedule.faults[1].times = 8;
+      break;
+    case Trouble::kDescriptors:
+      fault.kind = FaultKind::kDescriptors;
+      fault.targets = {ServerId(static_cast<int>(random.Below(kServers)))};
+      fault.lasts = random.Between(absl::Milliseconds(500), absl::Seconds(2));
+      schedule.faults = {fault,
+                         VisitAfter(fault, fault.lasts + absl::Milliseconds(100), kSmallVisit)};
+      break;
+    case Trouble::kBlockedLog:
+      fault.kind = FaultKind::kBlockLog;
+      fault.targets = {ServerId(static_cast<int>(random.Below(kServers)))};
+      fault.lasts = DrawLongTime(random, schedule);
+      schedule.faults = {fault, VisitAfter(fault, absl::Milliseconds(100), kSmallVisit)};
+      break;
+    case Trouble::kBigGroup:
+      schedule.faults = {
+          VisitAfter(fault, absl::ZeroDuration(), (512 + random.Below(513)) * (1 << 20))};
+      break;
+  }
+  schedule.servers_only = true;
+}
+
+Schedule DrawTroubled(uint64_t seed, Trouble trouble) {
+  // Differs from the random numbers of DrawSchedule(seed).
+  Random random(seed ^ 0x9e3779b97f4a7c15);
+  Schedule schedule;
+  schedule.seed = seed;
+  schedule.trouble = trouble;
+  schedule.job = {random.OneIn(2), random.OneIn(2), random.OneIn(2)};
+  schedule.connections = 1 + static_cast<int>(random.Below(3));
+  if (trouble == Trouble::kCutLong || random.OneIn(4)) schedule.network = Network::kProxy;
+  DrawTrouble(random, schedule);
+  schedule.job.trait = DrawTrait(random, schedule);
+  // A quorum stores a set in each step, so a full state directory may end the job.
+  if (trouble == Trouble::kFullState && schedule.job.trait == Trait::kQuorum) {
+    schedule.job.trait = Trait::kNone;
+  }
+  // After a long stop or cut, few steps are enough. All other troubles must happen while the job
+  // trains.
+  schedule.job.longer = trouble != Trouble::kStopLong && trouble != Trouble::kCutLong;
+  return schedule;
+}
+
+struct NamedTrouble {
+  Trouble trouble;
+  const char* name;
+};
+constexpr NamedTrouble kTroubles[] = {
+    {Trouble::kBase, "base"},
+    {Trouble::kStopLong, "stop_long"},
+    {Trouble::kCutLong, "cut_long"},
+    {Trouble::kFullState, "full_state"},
+    {Trouble::kDescriptors, "descriptors"},
+    {Trouble::kBlockedLog, "blocked_log"},
+    {Trouble::kBigGroup, "big_group"},
+};
 
 std::string Lasting(absl::Duration duration) {
   return duration == absl::InfiniteDuration()
@@ -221,6 +381,35 @@ Schedule DrawSchedule(uint64_t seed) {
   return schedule;
 }
 
+Schedule DrawSchedule(uint64_t seed, const std::vector<Trouble>& troubles) {
+  Random random(seed + 0x632be59bd9b4e019);
+  const Trouble trouble = random.OneOf(troubles);
+  return trouble == Trouble::kBase ? DrawSchedule(seed) : DrawTroubled(seed, trouble);
+}
+
+const std::vector<Trouble>& AllTroubles() {
+  static const auto* const all = [] {
+    auto* troubles = new std::vector<Trouble>;
+    for (const NamedTrouble& named : kTroubles) troubles->push_back(named.trouble);
+    return troubles;
+  }();
+  return *all;
+}
+
+std::string ToString(Trouble trouble) {
+  for (const NamedTrouble& named : kTroubles) {
+    if (named.trouble == trouble) return named.name;
+  }
+  return "";
+}
+
+std::optional<Trouble> TroubleOf(absl::string_view name) {
+  for (const NamedTrouble& named : kTroubles) {
+    if (name == named.name) return named.trouble;
+  }
+  return std::nullopt;
+}
+
 Schedule Undisturbed(const JobKind& job) {
   Schedule schedule;
   schedule.job = job;
@@ -229,23 +418,41 @@ Schedule Undisturbed(const JobKind& job) {
 }
 
 absl::Duration LeaseOf(const Schedule& schedule) {
-  return schedule.servers_only ? absl::Seconds(30) : absl::Seconds(3);
+  const bool is_long = schedule.servers_only && schedule.trouble == Trouble::kBase;
+  return is_long ? absl::Seconds(30) : absl::Seconds(3);
 }
 
 absl::Duration GraceOf(const Schedule& schedule) {
+  if (schedule.trouble != Trouble::kBase && schedule.servers_only) return LeaseOf(schedule);
   return schedule.servers_only ? absl::Seconds(20) : absl::Milliseconds(1200);
 }
 
-bool EndsMembership(const Schedule& schedule, const Fault& fault) {
-  if (fault.targets.front().role == ProcessId::Role::kServer) return false;
-  switch (fault.kind) {
-    case FaultKind::kKill:
-    case FaultKind::kTerminate:
-      return true;
-    default:
-      // Half of it, for what a busy machine adds.
-      return fault.lasts >= std::min(LeaseOf(schedule), GraceOf(schedule)) / 2;
+std::vector<int> MayBeDropped(const Schedule& schedule, const Fault& fault) {
+  const bool of_server = fault.targets.front().role == ProcessId::Role::kServer;
+  // If the coordinator receives nothing, it drops its workers. If a server refuses connections for
+  // longer than a lease, workers give it up. If workers are stopped together with the coordinator,
+  // they are not dropped.
+  const bool cuts = fault.kind == FaultKind::kCut ||
+                    (fault.kind == FaultKind::kBlackHole && fault.targets.front() == ServerId(0));
+  if (of_server && !cuts) return {};
+  const bool dies = fault.kind == FaultKind::kKill || fault.kind == FaultKind::kTerminate;
+  // Half of the lease or grace, because a busy machine adds delays.
+  if (!dies && fault.lasts < std::min(LeaseOf(schedule), GraceOf(schedule)) / 2) return {};
+  std::vector<int> workers;
+  if (of_server) {
+    for (int worker = 0; worker < kWorkers; ++worker) workers.push_back(worker);
+  } else {
+    for (const ProcessId target : fault.targets) workers.push_back(target.index);
   }
+  return workers;
+}
+
+bool EndsMembership(const Schedule& schedule, const Fault& fault) {
+  return !MayBeDropped(schedule, fault).empty();
+}
+
+bool Has(const Schedule& schedule, FaultKind kind) {
+  return absl::c_any_of(schedule.faults, [kind](const Fault& fault) { return fault.kind == kind; });
 }
 
 std::string ToString(Trait trait) {
@@ -274,7 +481,8 @@ std::string ToString(const JobKind& kind) {
   return absl::StrCat(kind.dealt ? "dealt rows" : "shards", ", optimizer on the ",
                       kind.servers_optimize ? "servers" : "workers", ", ",
                       kind.shared_memory ? "shared memory" : "streams",
-                      kind.trait == Trait::kNone ? "" : ", ", ToString(kind.trait));
+                      kind.longer ? ", longer" : "", kind.trait == Trait::kNone ? "" : ", ",
+                      ToString(kind.trait));
 }
 
 std::string ToString(ProcessId process) {
@@ -311,13 +519,26 @@ std::string ToString(const Fault& fault) {
       text = absl::StrCat("throttle ", targets, " to ", fault.bytes_per_second / 1000, " kB/s ",
                           Lasting(fault.lasts));
       break;
+    case FaultKind::kFillState:
+      text = absl::StrCat("fill the state of ", targets, " ", Lasting(fault.lasts));
+      break;
+    case FaultKind::kDescriptors:
+      text = absl::StrCat("leave ", targets, " no descriptors ", Lasting(fault.lasts));
+      break;
+    case FaultKind::kBlockLog:
+      text = absl::StrCat("block the log of ", targets, " ", Lasting(fault.lasts));
+      break;
+    case FaultKind::kVisit:
+      text = absl::StrCat("another job registers ", fault.bytes >> 10, " KiB");
+      break;
   }
   return absl::StrCat(text, " at step ", fault.step, " + ", absl::FormatDuration(fault.after));
 }
 
 std::string ToString(const Schedule& schedule) {
-  std::string text = absl::StrCat(schedule.servers_only ? "servers only" : "workers too", ", ",
-                                  ToString(schedule.job));
+  std::string text = absl::StrCat(
+      schedule.trouble == Trouble::kBase ? "" : absl::StrCat(ToString(schedule.trouble), ", "),
+      schedule.servers_only ? "servers only" : "workers too", ", ", ToString(schedule.job));
   if (schedule.connections > 1) absl::StrAppend(&text, ", ", schedule.connections, " connections");
   if (schedule.network == Network::kProxy) text += ", through proxies";
   if (schedule.network == Network::kRelay) text += ", through message relays";

@@ -1,7 +1,9 @@
 #include "tests/fault/schedule.h"
 
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "gtest/gtest.h"
@@ -81,6 +83,62 @@ TEST(ScheduleTest, EverythingIsDrawn) {
   EXPECT_EQ(traits.size(), 8u);
   EXPECT_GT(jobs.size(), 30u);
   EXPECT_EQ(targets.size(), static_cast<size_t>(kServers + kWorkers));
+}
+
+TEST(ScheduleTest, TheBaseAloneIsTheScheduleOfTheSeed) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    EXPECT_EQ(ToString(DrawSchedule(seed, {Trouble::kBase})), ToString(DrawSchedule(seed)));
+  }
+}
+
+TEST(ScheduleTest, EveryTroubleHasAName) {
+  for (const Trouble trouble : AllTroubles()) {
+    EXPECT_EQ(TroubleOf(ToString(trouble)), trouble);
+  }
+  EXPECT_EQ(TroubleOf("none"), std::nullopt);
+  EXPECT_EQ(AllTroubles().size(), 7u);
+}
+
+TEST(ScheduleTest, EveryTroubleIsDrawn) {
+  std::set<Trouble> troubles;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    troubles.insert(DrawSchedule(seed, AllTroubles()).trouble);
+  }
+  EXPECT_EQ(troubles.size(), AllTroubles().size());
+}
+
+TEST(ScheduleTest, LongStopsAreOfEveryRoleAndLongerThanALease) {
+  std::set<std::vector<ProcessId>> targets;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Schedule schedule = DrawSchedule(seed, {Trouble::kStopLong});
+    ASSERT_EQ(schedule.faults.size(), 1u);
+    const Fault& fault = schedule.faults[0];
+    EXPECT_GT(fault.lasts, LeaseOf(schedule));
+    // Workers are not dropped because the coordinator was stopped.
+    EXPECT_EQ(EndsMembership(schedule, fault), !schedule.servers_only) << ToString(schedule);
+    targets.insert(fault.targets);
+  }
+  // Each server, all servers, all processes, each worker, all workers.
+  EXPECT_EQ(targets.size(), static_cast<size_t>(kServers + 2 + kWorkers + 1));
+}
+
+TEST(ScheduleTest, WhoeverIsCutOffFromAServerMayBeDropped) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Schedule schedule = DrawSchedule(seed, {Trouble::kCutLong});
+    ASSERT_EQ(schedule.faults.size(), 1u);
+    const Fault& fault = schedule.faults[0];
+    EXPECT_EQ(schedule.network, Network::kProxy);
+    EXPECT_GT(fault.lasts, LeaseOf(schedule));
+    const size_t dropped = MayBeDropped(schedule, fault).size();
+    EXPECT_EQ(dropped == 0, schedule.servers_only);
+    if (fault.targets[0] == ServerId(0)) {
+      EXPECT_EQ(dropped, static_cast<size_t>(kWorkers));
+    } else if (fault.targets[0] == ServerId(1)) {
+      EXPECT_EQ(dropped, fault.kind == FaultKind::kCut ? static_cast<size_t>(kWorkers) : 0u);
+    } else {
+      EXPECT_EQ(dropped, 1u);
+    }
+  }
 }
 
 }  // namespace

@@ -21,7 +21,7 @@
 namespace syncgrads::fault {
 namespace {
 
-// What one direction of a connection holds back before it stops to read.
+// If this many bytes wait in one direction of a connection, the proxy stops reading.
 constexpr size_t kMostBuffered = 4 << 20;
 constexpr size_t kBlock = 64 << 10;
 
@@ -33,7 +33,8 @@ sockaddr_in Loopback(uint16_t port) {
   return address;
 }
 
-// A connected socket that does not block; -1 if nobody listens.
+// Returns a connected socket, or -1 if no process listens. The socket is blocking; reads and writes
+// use MSG_DONTWAIT.
 int Connect(uint16_t port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const sockaddr_in address = Loopback(port);
@@ -93,6 +94,10 @@ void TcpProxy::SetLink(int client, const LinkState& state) {
 
 LinkState TcpProxy::LinkOf(int client) const {
   std::lock_guard lock(mutex_);
+  return LinkOfLocked(client);
+}
+
+LinkState TcpProxy::LinkOfLocked(int client) const {
   const auto found = links_.find(client);
   return found == links_.end() ? LinkState() : found->second;
 }
@@ -120,10 +125,14 @@ void TcpProxy::Run() {
     eventfd_read(wake_, &woken);
     if (waits_[0].revents != 0) Accept();
     for (auto connection = connections_.begin(); connection != connections_.end();) {
-      const LinkState link = LinkOf(connection->client);
-      if (link.cut) connection->broken = true;
-      if (!connection->broken) Move(link, *connection, connection->up);
-      if (!connection->broken) Move(link, *connection, connection->down);
+      {
+        // The lock is held while bytes are moved, as SetLink promises.
+        std::lock_guard lock(mutex_);
+        const LinkState link = LinkOfLocked(connection->client);
+        if (link.cut) connection->broken = true;
+        if (!connection->broken) Move(link, *connection, connection->up);
+        if (!connection->broken) Move(link, *connection, connection->down);
+      }
       const bool over =
           connection->broken || (connection->up.to_ended && connection->down.to_ended);
       if (!over) {
@@ -206,7 +215,7 @@ bool TcpProxy::Send(const LinkState& link, Pipe& pipe) {
   const absl::Time now = absl::Now();
   const double earned =
       absl::ToDoubleSeconds(now - pipe.counted) * static_cast<double>(link.bytes_per_second);
-  // Not more at once than a fiftieth of a second's.
+  // A burst is limited to the bytes of 20 ms.
   pipe.allowance =
       std::min(pipe.allowance + earned, 1 + static_cast<double>(link.bytes_per_second) / 50);
   pipe.counted = now;

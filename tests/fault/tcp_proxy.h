@@ -1,4 +1,4 @@
-// A TCP relay of one process, that can do to connections what networks do.
+// A TCP proxy in the test's process that can disturb connections.
 
 #ifndef SYNCGRADS_TESTS_FAULT_TCP_PROXY_H_
 #define SYNCGRADS_TESTS_FAULT_TCP_PROXY_H_
@@ -22,28 +22,28 @@
 
 namespace syncgrads::fault {
 
-// What becomes of the connections of one client; both directions alike.
+// How the connections of one client are disturbed. Both directions are treated alike.
 struct LinkState {
-  // Those that there are break, and new ones break at once.
+  // Open connections break, and new ones break at once.
   bool cut = false;
-  // Nothing gets through, and nothing breaks: as if packets were lost. What was sent
-  // arrives when it is over.
+  // No bytes pass and no connection breaks, as if packets were lost. Bytes that were sent arrive
+  // when the fault is over.
   bool black_hole = false;
-  // Between the arrival of a byte and its departure.
+  // The time between the arrival of a byte and its departure.
   absl::Duration delay;
   int64_t bytes_per_second = 0;  // 0: no limit
 };
 
-// Passes connections to its own port on to another port of this machine.
+// Forwards connections from its own port to another port of this machine.
 //
-// Thread-safe; one thread of its own does the work.
+// Thread-safe. One thread of its own does the forwarding.
 class TcpProxy {
  public:
-  // Says which client a connection is of, by the port on its side; called on the
-  // proxy's thread.
+  // Returns the client that a connection belongs to, given the client's port. Called on the proxy's
+  // thread.
   using ClientOfPort = std::function<int(uint16_t port)>;
 
-  // Unavailable if there is no port to listen on.
+  // Returns Unavailable if the proxy cannot listen.
   static absl::StatusOr<std::unique_ptr<TcpProxy>> Start(ClientOfPort client_of_port);
   // Breaks all connections.
   ~TcpProxy();
@@ -51,10 +51,12 @@ class TcpProxy {
   TcpProxy& operator=(const TcpProxy&) = delete;
 
   uint16_t port() const { return port_; }
-  // Where connections go from now on; before it is called, they break.
+  // Sets the port that new connections are forwarded to. Before the first call, connections break.
   void SetUpstream(uint16_t port);
+  // Sets the state of the connections of `client`. Once this has returned, no byte passes in the
+  // previous state.
   void SetLink(int client, const LinkState& state);
-  // That it has passed on so far, in both directions.
+  // The number of bytes forwarded so far, in both directions.
   uint64_t passed_bytes() const { return passed_bytes_.load(std::memory_order_relaxed); }
 
  private:
@@ -71,7 +73,7 @@ class TcpProxy {
     size_t buffered = 0;
     bool from_ended = false;
     bool to_ended = false;
-    // What a throttled pipe may send, and up to when that has been worked out.
+    // Throttling: the number of bytes that may be sent, as computed at the time `counted`.
     double allowance = 0;
     absl::Time counted;
   };
@@ -84,13 +86,16 @@ class TcpProxy {
   TcpProxy(int listener, uint16_t port, ClientOfPort client_of_port);
   void Run();
   void Accept();
-  // Which of the pipe's descriptors to wait for, and until when at most.
+  // Adds the descriptors of the pipe that the thread has to wait for, and reduces `wake` to the
+  // latest time at which the thread has to continue.
   void Prepare(const LinkState& link, Pipe& pipe, absl::Time now, absl::Time& wake);
   void Move(const LinkState& link, Connection& connection, Pipe& pipe);
-  // False: the connection is broken.
+  // Returns false if the connection is broken.
   static bool Receive(const LinkState& link, Pipe& pipe);
   bool Send(const LinkState& link, Pipe& pipe);
   LinkState LinkOf(int client) const;
+  // mutex_ must be held.
+  LinkState LinkOfLocked(int client) const;
 
   const int listener_;
   const int wake_;
@@ -103,8 +108,8 @@ class TcpProxy {
   uint16_t upstream_ = 0;           // guarded by mutex_
   std::map<int, LinkState> links_;  // guarded by mutex_
 
-  std::list<Connection> connections_;  // of the thread
-  std::vector<pollfd> waits_;          // of the thread
+  std::list<Connection> connections_;  // used only by the proxy's thread
+  std::vector<pollfd> waits_;          // used only by the proxy's thread
   std::thread thread_;
 };
 

@@ -26,7 +26,7 @@ uint16_t PortOfSocket(int fd) {
   return ntohs(address.sin_port);
 }
 
-// Sends back what it gets, one connection after the other.
+// A server that returns the bytes that it receives; it serves one connection after the other.
 class Echo {
  public:
   Echo() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -73,7 +73,7 @@ class Connection {
   void Send(const std::string& text) const {
     EXPECT_EQ(send(fd_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   }
-  // So many bytes, or fewer if the connection ends before.
+  // Returns `bytes` bytes, or fewer if the connection ends before.
   std::string Receive(size_t bytes) const {
     std::string text;
     while (text.size() < bytes && Readable(kPatience)) {
@@ -88,7 +88,7 @@ class Connection {
     pollfd wait = {.fd = fd_, .events = POLLIN, .revents = 0};
     return poll(&wait, 1, milliseconds) > 0;
   }
-  // It breaks, or has been broken.
+  // Returns true if the connection is broken now or within kPatience.
   bool IsBroken() const {
     char byte;
     return Readable(kPatience) && recv(fd_, &byte, 1, 0) <= 0;
@@ -108,7 +108,7 @@ class TcpProxyTest : public ::testing::Test {
   }
 
   Echo echo_;
-  std::atomic<int> client_{0};  // of new connections
+  std::atomic<int> client_{0};  // the client of new connections
   std::unique_ptr<TcpProxy> proxy_;
 };
 
@@ -124,7 +124,7 @@ TEST_F(TcpProxyTest, PassesAnEndOn) {
   Connection connection(proxy_->port());
   connection.Send("last");
   shutdown(connection.fd(), SHUT_WR);
-  EXPECT_EQ(connection.Receive(100), "last");  // and then the end
+  EXPECT_EQ(connection.Receive(100), "last");  // the end of the connection follows
 }
 
 TEST_F(TcpProxyTest, ACutBreaksWhatThereIsAndWhatComes) {
@@ -175,7 +175,7 @@ TEST_F(TcpProxyTest, AThrottledLinkTakesItsTime) {
   const absl::Time sent = absl::Now();
   connection.Send(std::string(20'000, 'x'));
   EXPECT_EQ(connection.Receive(20'000).size(), 20'000u);
-  // Less what goes at once.
+  // The first bytes pass at once, without waiting for the throttle.
   EXPECT_GE(absl::Now() - sent, absl::Milliseconds(170));
 }
 

@@ -1,5 +1,5 @@
-// What a person can get wrong costs them an error that names the thing and both
-// values, and the server and the other workers nothing.
+// Tests of user errors: the error message names the thing and both values, and the server and the
+// other workers are not affected.
 
 #include <filesystem>
 #include <memory>
@@ -25,14 +25,14 @@ class BadInputTest : public ::testing::Test {
     EXPECT_TRUE(exit.code >= 1 && exit.code <= 127) << exit << "\n" << worker.output();
   }
 
-  // What a worker of its own says that has to fail.
+  // Runs a single worker of `job`, which has to fail, and returns its output.
   std::string FailureOf(const std::string& job) {
     const auto worker = cluster_.StartWorker(job, 0, 1);
     ExpectToFailForGood(*worker);
     return worker->output();
   }
 
-  // Rank 0 of a job for two, once the coordinator has it.
+  // Starts rank 0 of a job for two workers and waits until the coordinator has admitted it.
   std::unique_ptr<Process> StartAdmitted(const std::string& job,
                                          const std::vector<std::string>& flags) {
     auto worker = cluster_.StartWorker(job, 0, 2, flags);
@@ -48,10 +48,10 @@ class BadInputTest : public ::testing::Test {
     EXPECT_EQ(WaitFor(second), ExitCode(0)) << second.output();
   }
 
-  // The server serves others as if nothing had been.
+  // After each error the server still serves other jobs.
   void TearDown() override { TrainOn(cluster_, WriteLongJob("afterwards", 10), 2); }
 
-  // A job over a table of the test's own.
+  // Writes a job file that reads a CSV table with the contents `table`.
   static std::string WriteJobOver(const std::string& table) {
     const std::string path = WriteTemporaryFile("table.csv", table);
     return WriteIrisJob("table", [&](v1::JobFile& job) {
@@ -97,7 +97,7 @@ TEST_F(BadInputTest, MoreWorkersThanShardDirectories) {
     file.mutable_data()->clear_shards();
     file.mutable_data()->set_target("kind");
   });
-  // Each finds out by itself, once it knows how many they are.
+  // Each worker detects the error by itself as soon as it has the number of workers.
   std::vector<std::unique_ptr<Process>> workers;
   for (int rank : {0, 1, 2}) workers.push_back(cluster_.StartWorker(job, rank, 3));
   for (const std::unique_ptr<Process>& worker : workers) {
@@ -164,6 +164,19 @@ TEST_F(BadInputTest, AHalfSetLauncher) {
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_NE(run->exit, ExitCode(0));
   EXPECT_THAT(run->output, HasSubstr("RANK is \"1\" but WORLD_SIZE is not set"));
+}
+
+TEST(RenamedFlagTest, AnOldNameIsRefusedWithTheNewOne) {
+  const auto worker =
+      RunProgram({.program = "worker/ps-worker", .args = {"--matrix_products=f32"}}, kLongEnough);
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  EXPECT_EQ(worker->exit, ExitCode(2));
+  EXPECT_EQ(worker->output, "ps-worker: --matrix_products is now --precision\n");
+  const auto server =
+      RunProgram({.program = "server/ps-server", .args = {"--heartbeat=1s"}}, kLongEnough);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(server->exit, ExitCode(1));
+  EXPECT_EQ(server->output, "ps-server: --heartbeat is now --heartbeat_interval\n");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// N workers on batches of B train as one worker on batches of N * B: the averages
-// are the same but for the order of additions.
+// N workers with batches of B rows train like one worker with batches of N * B rows: the averages
+// differ only by the order of the additions.
 
 #include <math.h>
 #include <string.h>
@@ -14,7 +14,8 @@
 namespace syncgrads::testing {
 namespace {
 
-// All numbers in a safetensors file: 8 bytes of length, so much header, data.
+// Returns all numbers in a safetensors file. The file has the length of the header (8 bytes), the
+// header, and the data.
 template <typename T>
 std::vector<T> NumbersIn(const std::string& file) {
   uint64_t header = 0;
@@ -29,18 +30,18 @@ std::vector<T> NumbersIn(const std::string& file) {
 template <typename T>
 double LargestDifference(const std::string& file, const std::string& other) {
   const std::vector<T> a = NumbersIn<T>(file), b = NumbersIn<T>(other);
-  // 4 * 8 + 8, 8 * 16 + 16, 16 * 3 + 3
+  // The elements of the three dense layers: 4 * 8 + 8, 8 * 16 + 16, 16 * 3 + 3.
   EXPECT_EQ(a.size(), 235u);
   if (a.size() != b.size()) return INFINITY;
   double largest = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     const double difference = fabs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(difference <= largest)) largest = difference;  // a NaN stays
+    if (!(difference <= largest)) largest = difference;  // keeps a NaN
   }
   return largest;
 }
 
-// The parameters after so many passes over three shards.
+// Returns the parameters after `passes` passes over three shards.
 std::string Train(v1::DType dtype, int passes, int workers, int batch_size) {
   const std::string job = WriteIrisJob("batches", [&](v1::JobFile& file) {
     file.set_dtype(dtype);

@@ -1,5 +1,5 @@
-// Checkpoints of whole runs: on request, when workers are told to stop, after so many
-// seconds, at the end, and on a disk that is full. Real programs.
+// Tests of the checkpoints of whole runs with real programs: on request, when workers are told to
+// stop, at a time interval, at the end, and on a full disk.
 
 #include <signal.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,27 +24,32 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kWorkers = 3;
+// Enough steps for a signal to arrive in the middle.
+constexpr int kEpochs = 1200;
+constexpr int kSteps = 5 * kEpochs;
 constexpr char kLaunch[] = "worker/launch/ps-launch";
 constexpr char kPsctl[] = "client/psctl/psctl";
 
 class CheckpointRunTest : public ::testing::Test {
  protected:
-  // The Iris job with checkpoints in an empty directory of the test's own.
+  // Writes the Iris job file with checkpoints in an empty directory of this test.
   std::string WriteJob(const std::function<void(v1::JobFile&)>& change = [](v1::JobFile&) {}) {
     const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
     directory_ = TemporaryPath(absl::StrCat(name, "-checkpoints"));
     std::filesystem::remove_all(directory_);
     return WriteIrisJob("checkpoints", [&](v1::JobFile& job) {
-      job.set_epochs(600);  // 3000 steps
+      job.set_epochs(kEpochs);
       job.mutable_checkpoint()->set_directory(directory_);
       change(job);
     });
   }
 
-  void Start(const Cluster& cluster, const std::string& job) {
+  void Start(const Cluster& cluster, const std::string& job,
+             const std::vector<std::string>& further = {}) {
     for (int rank = 0; rank < kWorkers; ++rank) {
-      workers_.push_back(
-          cluster.StartWorker(job, rank, kWorkers, {absl::StrCat("--name=worker-", rank)}));
+      std::vector<std::string> flags = {absl::StrCat("--name=worker-", rank), "--log_every=20"};
+      flags.insert(flags.end(), further.begin(), further.end());
+      workers_.push_back(cluster.StartWorker(job, rank, kWorkers, flags));
     }
     ASSERT_TRUE(workers_[0]->WaitForLine("step ", kLongEnough).ok());
   }
@@ -53,18 +59,18 @@ class CheckpointRunTest : public ::testing::Test {
     workers_.clear();
   }
 
-  static Finished Psctl(const Cluster& cluster, std::vector<std::string> words) {
-    words.push_back(absl::StrCat("--server=", cluster.coordinator()));
-    words.push_back("--job=checkpoints");
-    const auto finished = RunProgram({.program = kPsctl, .args = std::move(words)}, kLongEnough);
-    EXPECT_TRUE(finished.ok()) << finished.status();
-    return finished.value_or(Finished{});
+  static ProcessOptions Psctl(const Cluster& cluster, const std::string& command) {
+    return {.program = kPsctl,
+            .args = {command, absl::StrCat("--server=", cluster.coordinator()), "--job=checkpoints",
+                     "--timeout=2m"}};
   }
-  // Waits until the status matches.
+  // Waits until the output of `psctl status` matches `pattern`, and returns it.
   static std::string AwaitStatus(const Cluster& cluster, const std::string& pattern) {
     const absl::Time deadline = absl::Now() + kLongEnough;
     while (true) {
-      const std::string status = Psctl(cluster, {"status"}).output;
+      const auto finished = RunProgram(Psctl(cluster, "status"), kLongEnough);
+      EXPECT_TRUE(finished.ok()) << finished.status();
+      const std::string status = finished.value_or(Finished{}).output;
       if (std::regex_search(status, std::regex(pattern))) return status;
       if (absl::Now() > deadline) {
         ADD_FAILURE() << "no " << pattern << " in " << status;
@@ -83,16 +89,27 @@ TEST_F(CheckpointRunTest, OneThatIsAskedForIsWrittenAndTheRunGoesOnFromItBitForB
     const Cluster cluster(2);
     undisturbed = TrainOn(cluster, WriteJob(), kWorkers);
   }
-  const std::string job = WriteJob();
+  // The run that is asked does not end by itself, so that psctl finds its job until the checkpoint
+  // is written.
+  std::string job = WriteJob([](v1::JobFile& file) { file.set_epochs(1'000'000); });
   {
-    const Cluster cluster(2);
+    const Cluster cluster(2, {"--lease=10m"});
     Start(cluster, job);
-    const Finished asked = Psctl(cluster, {"checkpoint"});
+    // While a worker is stopped, no step ends, so the checkpoint is one of the first kSteps steps.
+    workers_[2]->Kill(SIGSTOP);
+    const auto psctl = Process::Start(Psctl(cluster, "checkpoint"));
+    ASSERT_TRUE(psctl.ok()) << psctl.status();
+    const auto asked = (*psctl)->WaitForLine("3 workers have been asked", kLongEnough);
+    EXPECT_TRUE(asked.ok()) << asked.status();
+    workers_[2]->Kill(SIGCONT);
+    EXPECT_EQ(WaitFor(**psctl), ExitCode(0)) << (*psctl)->output();
     KillAll();
-    EXPECT_EQ(asked.exit, ExitCode(0)) << asked.output;
-    EXPECT_THAT(asked.output, HasSubstr("3 workers have been asked"));
-    EXPECT_THAT(asked.output, HasSubstr(directory_));
+    EXPECT_THAT((*psctl)->output(), HasSubstr(directory_));
   }
+  job = WriteTemporaryFile(
+      "checkpoints.job",
+      absl::StrReplaceAll(ReadFileOrDie(job),
+                          {{"epochs: 1000000", absl::StrCat("epochs: ", kEpochs)}}));
   const Cluster cluster(3);
   EXPECT_EQ(TrainOn(cluster, job, kWorkers, {"--resume"}), undisturbed);
 }
@@ -108,9 +125,12 @@ TEST_F(CheckpointRunTest, WhatIsToldToStopKeepsItsLastStepAndTheLauncherResumesI
   const auto launch = [&](const std::vector<std::string>& flags) {
     std::vector<std::string> args = {absl::StrCat("--job=", job), "--servers=2", "--workers=3",
                                      "--server_program=server/ps-server",
-                                     "--worker_program=worker/ps-worker"};
+                                     "--worker_program=worker/ps-worker",
+                                     // After the signal, the workers have as long as they need.
+                                     "--grace=2m", "--server_args=--drain_timeout=2m"};
     args.insert(args.end(), flags.begin(), flags.end());
-    args.insert(args.end(), {"--", absl::StrCat("--output=", output)});
+    args.insert(args.end(),
+                {"--", absl::StrCat("--output=", output), "--log_every=20", "--stop_grace=2m"});
     return Process::Start({.program = kLaunch, .args = args});
   };
   const auto first = launch({});
@@ -123,15 +143,52 @@ TEST_F(CheckpointRunTest, WhatIsToldToStopKeepsItsLastStepAndTheLauncherResumesI
   const auto second = launch({"--resume"});
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(WaitFor(**second), ExitCode(0)) << (*second)->output();
-  EXPECT_THAT((*second)->output(), HasSubstr("goes on after step "));
+  EXPECT_THAT((*second)->output(), HasSubstr("resuming after step "));
   EXPECT_TRUE(ReadFileOrDie(output) == undisturbed[0]);
-  // There is one of the last step, and so nothing is left to do.
-  EXPECT_THAT((*second)->output(), HasSubstr("checkpoint after step 3000: "));
+  // There is a checkpoint of the last step, so a third run has nothing left to do.
+  EXPECT_THAT((*second)->output(), HasSubstr(absl::StrCat("checkpoint after step ", kSteps, ": ")));
   const auto third = launch({"--resume"});
   ASSERT_TRUE(third.ok()) << third.status();
   EXPECT_EQ(WaitFor(**third), ExitCode(0)) << (*third)->output();
-  EXPECT_THAT((*third)->output(), HasSubstr("goes on after step 3000"));
+  EXPECT_THAT((*third)->output(), HasSubstr(absl::StrCat("resuming after step ", kSteps)));
   EXPECT_TRUE(ReadFileOrDie(output) == undisturbed[0]);
+}
+
+// A scheduler sends SIGUSR1 or SIGTERM to servers and workers, and not to all at the same moment.
+TEST_F(CheckpointRunTest, Sigusr1StopsServersAndWorkersAndTheRunIsResumedBitForBit) {
+  std::vector<std::string> undisturbed;
+  {
+    const Cluster cluster(2);
+    undisturbed = TrainOn(cluster, WriteJob(), kWorkers);
+  }
+  // The run that is stopped does not end by itself.
+  std::string job = WriteJob([](v1::JobFile& file) { file.set_epochs(1'000'000); });
+  {
+    Cluster cluster(2, {"--lease=10m", "--drain_timeout=2m"});
+    Start(cluster, job, {"--stop_grace=2m"});
+    // While a worker is paused, no step ends, so that worker 0 stops in one of the first kSteps.
+    workers_[2]->Kill(SIGSTOP);
+    for (int index : {0, 1}) cluster.server(index).Kill(SIGUSR1);
+    workers_[0]->Kill(SIGUSR1);
+    workers_[2]->Kill(SIGCONT);
+    EXPECT_EQ(WaitFor(*workers_[0]), ExitCode(143)) << workers_[0]->output();
+    EXPECT_THAT(workers_[0]->output(), HasSubstr("checkpoint after step "));
+    for (int rank : {1, 2}) workers_[rank]->Kill(SIGUSR1);
+    for (int rank : {1, 2}) {
+      EXPECT_EQ(WaitFor(*workers_[rank]), ExitCode(143)) << workers_[rank]->output();
+      EXPECT_THAT(workers_[rank]->output(), HasSubstr("another worker was stopped after step"));
+    }
+    for (int index : {1, 0}) {
+      EXPECT_EQ(WaitFor(cluster.server(index)), ExitCode(0)) << cluster.server(index).output();
+    }
+    workers_.clear();
+  }
+  job = WriteTemporaryFile(
+      "checkpoints.job",
+      absl::StrReplaceAll(ReadFileOrDie(job),
+                          {{"epochs: 1000000", absl::StrCat("epochs: ", kEpochs)}}));
+  const Cluster cluster(2);
+  EXPECT_EQ(TrainOn(cluster, job, kWorkers, {"--resume"}), undisturbed);
 }
 
 TEST_F(CheckpointRunTest, AnElasticJobIsResumedByFewerWorkersFromWhereOneLeft) {
@@ -155,7 +212,7 @@ TEST_F(CheckpointRunTest, AnElasticJobIsResumedByFewerWorkersFromWhereOneLeft) {
     two.push_back(cluster.StartWorker(job, rank, 2, {"--resume"}));
   }
   for (const auto& worker : two) EXPECT_EQ(WaitFor(*worker), ExitCode(0)) << worker->output();
-  EXPECT_THAT(two[0]->output(), HasSubstr("goes on after step "));
+  EXPECT_THAT(two[0]->output(), HasSubstr("resuming after step "));
   EXPECT_THAT(two[0]->output(), HasSubstr("the 2 replicas are bit-identical"));
 }
 
@@ -170,7 +227,8 @@ TEST_F(CheckpointRunTest, OneIsWrittenEverySoManySeconds) {
   KillAll();
 }
 
-// How a program gets a mount of its own here; empty if it cannot.
+// Returns the command prefix that runs a program in a mount namespace of its own; empty if this
+// machine does not allow that.
 std::vector<std::string> FindUnshare() {
   for (const std::string flags : {"-Urm", "-m"}) {
     const auto tried = RunProgram(
@@ -191,7 +249,8 @@ TEST_F(CheckpointRunTest, OnAFullDiskTrainingGoesOnAndIsHeardOfUntilThereIsRoom)
   });
   std::filesystem::create_directories(directory_);
   Cluster cluster(1);
-  // The directory is a file system of 64 kB in each worker, and 60 kB are in use.
+  // In the worker's mount namespace the directory is a file system of 64 kB, of which 60 kB are in
+  // use.
   const auto worker = Process::Start(
       {.program = unshare[0],
        .args = {unshare[1], "sh", "-c",
@@ -203,11 +262,14 @@ TEST_F(CheckpointRunTest, OnAFullDiskTrainingGoesOnAndIsHeardOfUntilThereIsRoom)
   const std::string full = AwaitStatus(cluster, "[2-9][0-9]* failed");
   EXPECT_THAT(full, HasSubstr("0 written"));
   EXPECT_THAT(full, HasSubstr("No space left on device"));
-  EXPECT_THAT((*worker)->output(), HasSubstr("NO CHECKPOINT after step 200: "));
-  EXPECT_THAT(cluster.server(0).output(),
-              HasSubstr("could not write the checkpoint after step 200"));
+  // The coordinator counts a checkpoint before the lines about it have been read from the pipes.
+  const auto noted = (*worker)->WaitForLine("checkpoint not written after step 200: ", kLongEnough);
+  EXPECT_TRUE(noted.ok()) << noted.status();
+  const auto logged =
+      cluster.server(0).WaitForLine("could not write the checkpoint after step 200", kLongEnough);
+  EXPECT_TRUE(logged.ok()) << logged.status();
 
-  // The worker's view of it.
+  // /proc/PID/root is the directory tree in the worker's mount namespace.
   EXPECT_TRUE(std::filesystem::remove(
       absl::StrCat("/proc/", (*worker)->pid(), "/root", directory_, "/filler")));
   AwaitStatus(cluster, "checkpoints: [1-9][0-9]* written");

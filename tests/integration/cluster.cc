@@ -21,7 +21,7 @@ constexpr char kIrisJob[] = "examples/iris/iris.job";
 std::unique_ptr<Process> StartOrDie(const std::string& program, std::vector<std::string> args) {
   auto process = Process::Start({.program = program, .args = std::move(args)});
   if (!process.ok()) {
-    // Nothing of the test makes sense any more.
+    // No test can go on without its programs.
     fprintf(stderr, "%s\n", process.status().ToString().c_str());
     abort();
   }
@@ -80,9 +80,13 @@ std::string Cluster::StartServer(int index) {
 
 std::unique_ptr<Process> Cluster::StartWorker(const std::string& job, int rank, int world_size,
                                               const std::vector<std::string>& flags) const {
-  std::vector<std::string> all = {
-      absl::StrCat("--job=", job), absl::StrCat("--server=", coordinator()),
-      absl::StrCat("--rank=", rank), absl::StrCat("--world_size=", world_size), "--timeout=2m"};
+  std::vector<std::string> all = {absl::StrCat("--job=", job),
+                                  absl::StrCat("--server=", coordinator()),
+                                  absl::StrCat("--rank=", rank),
+                                  absl::StrCat("--world_size=", world_size),
+                                  "--timeout=2m",
+                                  "--stop_grace=2m",
+                                  "--log_level=debug"};
   all.insert(all.end(), flags.begin(), flags.end());
   return StartOrDie(kWorker, std::move(all));
 }

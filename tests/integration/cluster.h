@@ -1,4 +1,4 @@
-// Real ps-server and ps-worker processes of one test.
+// Starts real ps-server and ps-worker processes for an integration test.
 
 #ifndef SYNCGRADS_TESTS_INTEGRATION_CLUSTER_H_
 #define SYNCGRADS_TESTS_INTEGRATION_CLUSTER_H_
@@ -14,35 +14,36 @@
 
 namespace syncgrads::testing {
 
-// Of every wait for a process. Instrumented programs on a busy machine are slow.
+// The timeout of every wait for a process. Instrumented programs on a busy machine are slow.
 inline constexpr absl::Duration kLongEnough = absl::Minutes(3);
 
-// Running ps-servers on ports that they picked, each with its state in a directory
-// of the cluster's own.
+// Running ps-servers, each on a port that it picked and with its state in a directory of its own.
+// Not thread-safe.
 class Cluster {
  public:
-  // Starts them and waits until all listen; a test failure if they do not.
-  // `flags` go to every server.
+  // Starts `servers` servers and waits until all of them listen. A server that does not listen is a
+  // test failure. `flags` are passed to every server.
   explicit Cluster(int servers, const std::vector<std::string>& flags = {});
-  // Ends the servers, and removes their state.
+  // Kills the servers and removes their state.
   ~Cluster();
 
   Process& server(int index) { return *servers_.at(index); }
-  // host:port of server 0.
+  // Returns host:port of server 0.
   const std::string& coordinator() const { return addresses_.at(0); }
   const std::string& address(int index) const { return addresses_.at(index); }
   const std::string& state(int index) const { return states_.at(index); }
 
-  // Starts a server that has ended again, with the same arguments. It listens where
-  // it did; a test failure if it does not.
+  // Restarts server `index`, which must have exited, with the same arguments. It must listen on the
+  // same address as before; otherwise the test fails.
   void Restart(int index);
 
-  // Starts a ps-worker of the job in the file `job`.
+  // Starts a ps-worker with the job file `job`. It logs at level debug: worker 0 prints a line of
+  // progress after each twentieth of the steps, however long they take.
   std::unique_ptr<Process> StartWorker(const std::string& job, int rank, int world_size,
                                        const std::vector<std::string>& flags = {}) const;
 
  private:
-  // Returns the address that the server listens on.
+  // Starts server `index` and returns the address that it listens on.
   std::string StartServer(int index);
 
   std::vector<std::unique_ptr<Process>> servers_;
@@ -51,26 +52,27 @@ class Cluster {
   std::vector<std::string> addresses_;
 };
 
-// Runs all workers of a job to their ends, which have to be exit code 0, and
-// returns what each wrote with --output.
+// Runs `workers` workers of a job until they exit, and returns the file that each of them wrote
+// with --output, in rank order. Every exit code must be 0.
 std::vector<std::string> TrainOn(const Cluster& cluster, const std::string& job, int workers,
                                  const std::vector<std::string>& flags = {});
 
-// As Process::Wait; a test failure, with the output, if it still runs then.
+// Waits until `process` exits and returns its exit. If it still runs after kLongEnough, the test
+// fails.
 Exit WaitFor(Process& process);
 
-// A file name in the test's own folder.
+// Returns the path of the file `name` in the test's temporary folder.
 std::string TemporaryPath(const std::string& name);
 std::string ReadFileOrDie(const std::string& path);
-// Writes the file TemporaryPath(name) and returns its path.
+// Writes `contents` to TemporaryPath(name) and returns the path.
 std::string WriteTemporaryFile(const std::string& name, const std::string& contents);
 
-// The Iris example's job, changed by `change`, as a file of the test's own. Paths
-// in it have become absolute.
+// Writes the job file of the Iris example, modified by `change`, to the test's temporary folder and
+// returns its path. Paths in the job file are made absolute.
 std::string WriteIrisJob(
     const std::string& name, const std::function<void(v1::JobFile&)>& change = [](v1::JobFile&) {});
 
-// A job with generated data that takes so many steps.
+// Writes a job file with generated data that runs for `steps` steps, and returns its path.
 std::string WriteLongJob(const std::string& name, uint64_t steps);
 
 }  // namespace syncgrads::testing

@@ -1,4 +1,4 @@
-// The digits example with each codec, both ways, beside the same without any.
+// The digits example with each codec in both directions, compared to a run without compression.
 
 #include <filesystem>
 #include <map>
@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 
 constexpr int kSeeds[] = {1, 2, 3};
 
-// The mean over some seeds of the accuracy on rows that were held out, with this added to
-// the job file.
+// Returns the accuracy on the validation set, as a mean over the seeds, of the digits example with
+// `compression` appended to its job file.
 double Accuracy(const std::string& name, const std::string& compression) {
   const std::string example = std::filesystem::absolute("examples/digits").string();
   const std::string job = WriteTemporaryFile(

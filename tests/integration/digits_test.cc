@@ -1,4 +1,4 @@
-// The digits example, as its README says to run it.
+// Runs the digits example as its README describes.
 
 #include <string>
 
@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What worker 0 says of the rows held out; negative if it does not.
+// Returns the accuracy on the validation set that worker 0 printed; -1 if there is none.
 double HeldOutAccuracy(const std::string& output) {
   const size_t line = output.find("held out: ");
   const size_t begin = output.find("accuracy ", line);

@@ -1,5 +1,5 @@
-// Workers of an elastic job that are killed, stopped, started again and added while
-// it runs: real processes.
+// Workers of an elastic job are killed, stopped, restarted and added while it runs, with real
+// processes.
 
 #include <signal.h>
 
@@ -25,9 +25,15 @@ using ::testing::HasSubstr;
 
 constexpr char kIdentical[] = "replicas are bit-identical";
 
+// The job waits for a worker that is killed until another process has taken its place, so it cannot
+// end before that process has started.
 class ElasticTest : public ::testing::Test {
  protected:
-  // `text` is added to an elastic job with generated data.
+  explicit ElasticTest(const std::string& stream_grace = "10m")
+      : cluster_(2, {absl::StrCat("--stream_grace=", stream_grace), "--lease=10m",
+                     "--heartbeat_interval=200ms", "--exit_when_done"}) {}
+
+  // Writes the job file of an elastic job with generated data, to which `text` is appended.
   std::string WriteJob(const std::string& text) const {
     return WriteTemporaryFile(
         "elastic.job",
@@ -59,7 +65,7 @@ class ElasticTest : public ::testing::Test {
     return TemporaryPath(
         absl::StrCat(::testing::UnitTest::GetInstance()->current_test_info()->name(), ".", rank));
   }
-  // Lines of steps in a worker's event log.
+  // Returns the lines of the steps in a worker's event log.
   static std::vector<std::string> StepsOf(int rank) {
     std::vector<std::string> steps;
     std::ifstream file(LogOf(rank));
@@ -75,7 +81,7 @@ class ElasticTest : public ::testing::Test {
     return std::regex_search(line, match, field) ? match[1].str() : "";
   }
 
-  Cluster cluster_{2, {"--stream_grace=1s", "--heartbeat=200ms", "--exit_when_done"}};
+  Cluster cluster_;
   std::vector<std::unique_ptr<Process>> workers_;
 };
 
@@ -95,7 +101,7 @@ TEST_F(ElasticTest, AKilledWorkerComesBackAndAllEndEqual) {
 }
 
 TEST_F(ElasticTest, AMasterThatIsKilledComesBackToo) {
-  const std::string job = WriteJob(absl::StrCat(kLong, "place: SERVERS"));
+  const std::string job = WriteJob(absl::StrCat(kLong, "optimizer_placement: SERVERS"));
   StartAll(job, 3);
   workers_[0]->Kill(SIGKILL);
   EXPECT_EQ(WaitFor(*workers_[0]), KilledBy(SIGKILL));
@@ -105,7 +111,7 @@ TEST_F(ElasticTest, AMasterThatIsKilledComesBackToo) {
 }
 
 TEST_F(ElasticTest, AWorkerThatWasTakenForDeadJoinsAgainByItself) {
-  Cluster cluster(1, {"--lease=1500ms", "--heartbeat=200ms", "--exit_when_done"});
+  Cluster cluster(1, {"--lease=5s", "--heartbeat_interval=200ms", "--exit_when_done"});
   const std::string job = WriteJob(kLong);
   for (int rank = 0; rank < 3; ++rank) {
     workers_.push_back(cluster.StartWorker(job, rank, 3, {absl::StrCat("--name=worker-", rank)}));
@@ -116,7 +122,7 @@ TEST_F(ElasticTest, AWorkerThatWasTakenForDeadJoinsAgainByItself) {
   const auto dropped = cluster.server(0).WaitForLine("is dropped: lease", kLongEnough);
   ASSERT_TRUE(dropped.ok()) << dropped.status();
   workers_[1]->Kill(SIGCONT);
-  const auto again = workers_[1]->WaitForLine("joins again", kLongEnough);
+  const auto again = workers_[1]->WaitForLine("rejoining", kLongEnough);
   ASSERT_TRUE(again.ok()) << again.status();
   for (const auto& worker : workers_) ExpectToFinish(*worker);
   EXPECT_THAT(workers_[0]->output(), HasSubstr(absl::StrCat("the 3 ", kIdentical)));
@@ -127,12 +133,23 @@ TEST_F(ElasticTest, ALateWorkerMakesTheJobLarger) {
       "data { generated { rows: 4000 seed: 1 } mode: DEALT } steps: 12000 workers: 2 "
       "elastic { max_workers: 3 } ");
   StartAll(job, 2);
+  // While a worker is stopped, no step ends, so the job cannot end before the late worker has
+  // joined.
+  workers_[1]->Kill(SIGSTOP);
   workers_.push_back(Start(job, 2, 2));
+  const auto joined = cluster_.server(0).WaitForLine("\"worker-2\" on", kLongEnough);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  workers_[1]->Kill(SIGCONT);
   for (const auto& worker : workers_) ExpectToFinish(*worker);
   EXPECT_THAT(workers_[0]->output(), HasSubstr(absl::StrCat("the 3 ", kIdentical)));
 }
 
-TEST_F(ElasticTest, BelowTheMinimumTheJobWaits) {
+class ShortGraceTest : public ElasticTest {
+ protected:
+  ShortGraceTest() : ElasticTest("1s") {}
+};
+
+TEST_F(ShortGraceTest, BelowTheMinimumTheJobWaits) {
   const std::string job = WriteJob(
       "data { generated { rows: 4000 seed: 1 } } steps: 12000 workers: 2 "
       "elastic { min_workers: 2 } ");
@@ -154,11 +171,12 @@ TEST_F(ElasticTest, AWorkerThatIsToldToStopLeavesInOrder) {
   EXPECT_EQ(WaitFor(*workers_[2]), ExitCode(143));
   ExpectToFinish(*workers_[0]);
   ExpectToFinish(*workers_[1]);
-  EXPECT_THAT(cluster_.server(0).output(), HasSubstr("worker \"worker-2\" leaves"));
+  const auto leaves = cluster_.server(0).WaitForLine("worker \"worker-2\" leaves", kLongEnough);
+  EXPECT_TRUE(leaves.ok()) << leaves.status();
   EXPECT_THAT(workers_[0]->output(), HasSubstr(absl::StrCat("the 2 ", kIdentical)));
 }
 
-// The process that `launcher` has started with `argument`; -1 if there is none.
+// Returns the child process of `launcher` that has the argument `argument`; -1 if there is none.
 pid_t ChildWith(pid_t launcher, const std::string& argument) {
   std::ifstream children(absl::StrCat("/proc/", launcher, "/task/", launcher, "/children"));
   for (pid_t child; children >> child;) {
@@ -174,6 +192,7 @@ TEST_F(ElasticTest, TheLauncherStartsAKilledWorkerAgain) {
   const auto launch = Process::Start(
       {.program = "worker/launch/ps-launch",
        .args = {absl::StrCat("--job=", WriteJob(kLong)), "--servers=2", "--on_worker_death=restart",
+                "--server_args=--stream_grace=10m", "--log_level=debug",
                 "--server_program=server/ps-server", "--worker_program=worker/ps-worker"}});
   ASSERT_TRUE(launch.ok()) << launch.status();
   ASSERT_TRUE((*launch)->WaitForLine("step ", kLongEnough).ok());
@@ -181,12 +200,11 @@ TEST_F(ElasticTest, TheLauncherStartsAKilledWorkerAgain) {
   ASSERT_GT(worker, 0);
   kill(worker, SIGKILL);
   ExpectToFinish(**launch);
-  EXPECT_THAT((*launch)->output(), HasSubstr("it is started again"));
+  EXPECT_THAT((*launch)->output(), HasSubstr("; restarting it"));
   EXPECT_THAT((*launch)->output(), HasSubstr(absl::StrCat("the 3 ", kIdentical)));
 }
 
-// What the event logs of all workers say of each row in two passes, one of which
-// has deaths in it.
+// Counts each row in the event logs of all workers. A worker is killed in one of the two passes.
 TEST_F(ElasticTest, DealtRowsAreCountedOnceInEachPassWhoeverDies) {
   const std::string job = WriteJob(
       "data { generated { rows: 20000 seed: 1 } mode: DEALT } epochs: 2 workers: 3 elastic {} ");
@@ -196,8 +214,8 @@ TEST_F(ElasticTest, DealtRowsAreCountedOnceInEachPassWhoeverDies) {
   workers_[1] = Start(job, 1, 3);
   for (const auto& worker : workers_) ExpectToFinish(*worker);
 
-  // By step, and what the worker that died logged of steps that it did not see
-  // the end of is not there at all.
+  // A worker logs a step after the step has closed. The steps that were open when the worker was
+  // killed are not in its log.
   std::map<std::string, int> counted;
   uint64_t last = 0;
   for (int rank = 0; rank < 3; ++rank) {
@@ -218,8 +236,8 @@ TEST_F(ElasticTest, DealtRowsAreCountedOnceInEachPassWhoeverDies) {
     }
   }
   EXPECT_EQ(counted.size(), 20000u);
-  // Of the step in which it was killed, the worker may not have logged that it
-  // counted: at most one batch of rows.
+  // If the worker was killed before it logged its last counted step, that step's rows (at most one
+  // batch) appear only once.
   int once = 0;
   for (const auto& [row, times] : counted) {
     ASSERT_LE(times, 2) << row;

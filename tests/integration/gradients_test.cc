@@ -1,4 +1,4 @@
-// Gradients with NaNs and infinities, through real servers and workers.
+// Gradients with NaNs and infinities, with real servers and workers.
 
 #include <memory>
 #include <string>
@@ -17,9 +17,11 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Three shards of three rows for a line through the origin. In float32 the squares of
-// the second shard's gradients cannot be held: worker 1's are infinite in each step.
-std::string WriteLineJob(const std::string& name, v1::OnBad non_finite, v1::Place place) {
+// Writes a job with three shards of three rows that fits a line through the origin. The squares of
+// the second shard's gradients exceed the float32 range: the gradients of worker 1 are infinite in
+// each step.
+std::string WriteLineJob(const std::string& name, v1::OnBad non_finite,
+                         v1::OptimizerPlacement place) {
   const std::string table = WriteTemporaryFile("line.csv",
                                                "x,y\n1,2\n2,4\n3,6\n"
                                                "1e30,1\n1e30,1\n1e30,1\n"
@@ -28,14 +30,14 @@ std::string WriteLineJob(const std::string& name, v1::OnBad non_finite, v1::Plac
     v1::DataSpec& data = *job.mutable_data();
     data.mutable_table()->set_path(table);
     data.set_target("y");
-    data.set_holdout_every(0);
+    data.set_validation_every(0);
     job.mutable_model()->clear_layers();
     job.mutable_model()->add_layers()->mutable_dense()->set_outputs(1);
     job.mutable_loss()->mutable_squared_error();
     job.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.01);
     job.set_batch_size(3);
     job.set_epochs(40);
-    job.set_place(place);
+    job.set_optimizer_placement(place);
     job.set_max_skips_in_a_row(1000);
     job.mutable_gradient_checks()->set_non_finite(non_finite);
   });
@@ -53,7 +55,7 @@ class GradientsTest : public ::testing::Test {
     for (const auto& worker : workers_) exits_.push_back(WaitFor(*worker));
   }
 
-  // What the server says of it, which it may do a moment later.
+  // Waits for the server's warning about a gradient, which may come a moment later, and returns it.
   std::string ServerWarning() {
     const auto line = cluster_.server(0).WaitForLine("gradient \"", kLongEnough);
     EXPECT_TRUE(line.ok()) << line.status();
@@ -81,7 +83,7 @@ TEST_F(GradientsTest, OneThatIsNotFiniteCostsItsSenderAnErrorAndTheOthersNothing
 }
 
 TEST_F(GradientsTest, OneThatIsSkippedIsCountedAndTheOthersGoOn) {
-  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+  for (const v1::OptimizerPlacement place : {v1::WORKERS, v1::SERVERS}) {
     workers_.clear();
     exits_.clear();
     Run(WriteLineJob(absl::StrCat("left_out_", place), v1::SKIP, place));

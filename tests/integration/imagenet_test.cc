@@ -1,5 +1,5 @@
-// The digits as JPEG files in ImageNet's layout, from the tool that makes them to a
-// trained model.
+// The digits as JPEG files in ImageNet's layout, from the tool that writes the files to a trained
+// model.
 
 #include <filesystem>
 #include <fstream>
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The folder, and beside it the example's job.
+// Creates the folder of JPEG files and returns the path of the job file, which lies beside it.
 std::string MakeFolder() {
   const std::string job =
       WriteTemporaryFile("digits.job", ReadFileOrDie("examples/imagenet/digits.job"));
@@ -49,20 +49,21 @@ double HeldOutAccuracy(const std::string& output) {
 TEST(ImageNetTest, ANetworkLearnsFromJpegFilesAndDamagedOnesAreCountedAndNamed) {
   const std::string job = MakeFolder();
   const std::string images = TemporaryPath("digits/ILSVRC/Data/CLS-LOC/train/");
-  // One of worker 0's is cut short, another one is gone.
+  // One file of worker 0 is truncated and another one is missing.
   std::filesystem::resize_file(images + "n00000002/n00000002_2.JPEG", 700);
   std::filesystem::remove(images + "n00000003/n00000003_3.JPEG");
   const auto run = Launch(job);
   ASSERT_TRUE(run.ok()) << run.status();
   ASSERT_EQ(run->exit, ExitCode(0)) << run->output;
-  // Digits are mirrored and moved in training, which most of them do not take well.
+  // The job mirrors and shifts images in training. Most digits suffer from this, so the accuracy is
+  // lower than usual.
   EXPECT_GE(HeldOutAccuracy(run->output), 0.85) << run->output;
   EXPECT_THAT(run->output, HasSubstr("the 2 replicas are bit-identical"));
   EXPECT_THAT(run->output, HasSubstr("n00000002_2.JPEG: "));
   EXPECT_THAT(run->output, HasSubstr("n00000003_3.JPEG"));
-  EXPECT_THAT(run->output, HasSubstr("images skipped, each time that they were due: "));
+  EXPECT_THAT(run->output, HasSubstr("skipped images, counted each time they were read: "));
 
-  // Or the job says that it wants none of them.
+  // A job with `damaged: REFUSED` fails instead.
   std::string text = ReadFileOrDie(job);
   const std::string path = "path: \"digits\"";
   text.replace(text.find(path), path.size(), path + " damaged: REFUSED");

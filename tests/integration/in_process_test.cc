@@ -1,4 +1,4 @@
-// Several workers in one process, through real servers.
+// Several workers in one process, with real servers.
 
 #include <algorithm>
 #include <csignal>
@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// One process with so many workers.
+// Starts one process with `workers` workers.
 std::unique_ptr<Process> Start(const Cluster& cluster, const std::string& job, int workers,
                                int world_size, std::vector<std::string> flags = {}) {
   flags.push_back(absl::StrCat("--workers_in_process=", workers));
@@ -35,7 +35,8 @@ std::string RankOutput(const std::string& name, int rank) {
 TEST(InProcessTest, WorkersInOneProcessTrainAsThoseOfThreeProcesses) {
   Cluster cluster(2);
   const std::vector<std::string> apart = TrainOn(cluster, WriteIrisJob("apart"), 3);
-  const std::string job = WriteIrisJob("apart");  // the name is in the model's file
+  // Same name as above, because the model file contains it.
+  const std::string job = WriteIrisJob("apart");
   const auto process = Start(
       cluster, job, 3, 3,
       {absl::StrCat("--output=", TemporaryPath("together.safetensors")), "--output_per_rank"});
@@ -48,7 +49,7 @@ TEST(InProcessTest, WorkersInOneProcessTrainAsThoseOfThreeProcesses) {
 
 TEST(InProcessTest, TheErrorSaysWhichWorkerAndTheOthersGoOn) {
   Cluster cluster(1);
-  // The job has room for three.
+  // The job accepts three workers.
   const auto process = Start(cluster, WriteIrisJob("one_too_many"), 4, 3);
   const Exit exit = WaitFor(*process);
   EXPECT_THAT(process->output(), HasSubstr("ps-worker: worker 3: "));
@@ -56,7 +57,7 @@ TEST(InProcessTest, TheErrorSaysWhichWorkerAndTheOthersGoOn) {
   EXPECT_EQ(exit, ExitCode(2)) << process->output();
 }
 
-// TCP connections to `address` from this host.
+// Returns the number of TCP connections from this host to `address`.
 int CountConnections(const std::string& address) {
   const int port = std::stoi(address.substr(address.rfind(':') + 1));
   const std::string remote = absl::StrFormat(":%04X 01 ", port);  // 01: established
@@ -74,11 +75,12 @@ TEST(InProcessTest, TheyShareTheirConnectionsAndComeBackToAServerThatWasKilled) 
   Cluster cluster(2, {"--shared_memory=false", "--unix_socket=false"});
   const std::string job = WriteIrisJob("shared", [](v1::JobFile& job) {
     job.set_epochs(300);
-    job.set_chunk_bytes(128);  // there are some on both servers
+    job.set_chunk_bytes(128);  // so that both servers have chunks
   });
   const auto process = Start(cluster, job, 3, 3, {"--log_every=10"});
   ASSERT_TRUE(process->WaitForLine("[worker 0] step ", kLongEnough).ok()) << process->output();
-  // The other server has connections for signals, of the servers too.
+  // Connections are counted on server 1. Server 0, the coordinator, also has control connections
+  // from the workers and the follow stream of server 1.
   constexpr int kFollower = 1;
   int most = CountConnections(cluster.address(kFollower));
   cluster.server(kFollower).Kill(SIGKILL);
@@ -97,7 +99,7 @@ TEST(InProcessTest, TheyShareTheirConnectionsAndComeBackToAServerThatWasKilled) 
 
 TEST(InProcessTest, ASignalStopsAllOfThem) {
   Cluster cluster(1);
-  const auto process = Start(cluster, WriteLongJob("stopped", 1'000'000), 2, 2);
+  const auto process = Start(cluster, WriteLongJob("stopped", 300'000), 2, 2, {"--log_every=100"});
   ASSERT_TRUE(process->WaitForLine("[worker 0] step ", kLongEnough).ok()) << process->output();
   process->Kill(SIGTERM);
   EXPECT_EQ(WaitFor(*process), ExitCode(143)) << process->output();

@@ -1,11 +1,14 @@
-// The Iris job through real servers and workers: what has to be bit-identical is.
+// The Iris job with real servers and workers: runs that must be bit-identical are compared.
 
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/cluster.h"
@@ -13,12 +16,13 @@
 namespace syncgrads::testing {
 namespace {
 
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Ne;
 using ::testing::Not;
 
-// The parameters that three workers end with, if they are the same.
+// Returns the parameters that three workers end with, which must be identical.
 std::string Train(int servers, const std::vector<std::string>& flags = {}) {
   Cluster cluster(servers);
   const std::vector<std::string> files = TrainOn(cluster, WriteIrisJob("iris"), 3, flags);
@@ -42,8 +46,8 @@ TEST(IrisTest, AnotherSeedGivesOtherParameters) {
 }
 
 TEST(IrisTest, TheOptimizerCanRunOnTheServers) {
-  const std::string job =
-      WriteIrisJob("on_servers", [](v1::JobFile& file) { file.set_place(v1::SERVERS); });
+  const std::string job = WriteIrisJob(
+      "on_servers", [](v1::JobFile& file) { file.set_optimizer_placement(v1::SERVERS); });
   std::vector<std::string> first;
   for (int servers : {1, 2, 3}) {
     Cluster cluster(servers);
@@ -63,6 +67,33 @@ TEST(IrisTest, LauncherTrainsItAndPrintsTheHeldOutAccuracy) {
   EXPECT_EQ(run->exit, ExitCode(0)) << run->output;
   EXPECT_THAT(run->output, HasSubstr("accuracy"));
   EXPECT_THAT(run->output, HasSubstr("the 3 replicas are bit-identical"));
+  // ./dev demo prints these lines. The number of progress lines depends on the time that it takes,
+  // and so does the number of attempts in which server 1 connects to the coordinator.
+  const std::vector<std::string> lines =
+      absl::StrSplit(run->output, '\n', [](absl::string_view line) {
+        return !line.empty() && !absl::StartsWith(line, "[worker 0] step ") &&
+               !absl::StrContains(line, "the stream to the coordinator at ");
+      });
+  EXPECT_LE(lines.size(), 27u) << run->output;
+  for (int worker = 0; worker < 3; ++worker) {
+    EXPECT_THAT(lines,
+                Contains(absl::StrCat("[worker ", worker,
+                                      "] payloads to all 2 servers go through shared memory")));
+  }
+}
+
+TEST(IrisTest, AtLevelDebugTheLauncherPrintsGroupsPathsAndMoreOfTheProgress) {
+  const auto run =
+      RunProgram({.program = "worker/launch/ps-launch",
+                  .args = {absl::StrCat("--job=", WriteIrisJob("debug")), "--servers=2",
+                           "--workers=3", "--log_level=debug", "--server_program=server/ps-server",
+                           "--worker_program=worker/ps-worker"}},
+                 kLongEnough);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->exit, ExitCode(0)) << run->output;
+  EXPECT_THAT(run->output, HasSubstr("D ps-server 0: job \"debug\": group 0 "));
+  EXPECT_THAT(run->output, HasSubstr("[worker 2] server 1: payloads go through shared memory"));
+  EXPECT_THAT(run->output, HasSubstr("[worker 0] step 120/250"));
 }
 
 TEST(IrisTest, ATraceShowsWhereTheTimeGoesInTheFirstSteps) {

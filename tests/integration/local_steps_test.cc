@@ -1,5 +1,5 @@
-// The digits example with local steps beside the one that synchronises every step, and
-// what each sends: all connections go through a proxy that counts their bytes.
+// The digits example with local steps, compared to the same example that synchronises every step.
+// All connections pass through a proxy that counts their bytes.
 
 #include <cstdint>
 #include <cstdio>
@@ -24,13 +24,14 @@ using ::testing::HasSubstr;
 
 constexpr int kWorkers = 2;
 
-// What worker 0 says at the end, and what all have sent and received.
+// What worker 0 prints at the end, and the bytes that all workers have sent and received.
 struct Summary {
   double accuracy = -1;
   uint64_t steps = 0, rounds = 0, bytes = 0;
 };
 
-// The example's job with `from` replaced by `to`, as a file of the test's own.
+// Writes the job file `example` of the digits example, with `from` replaced by `to`, to the test's
+// temporary folder and returns its path.
 std::string WriteDigitsJob(const std::string& example, const std::string& from,
                            const std::string& to) {
   const std::string folder = std::filesystem::absolute("examples/digits").string();
@@ -86,13 +87,13 @@ TEST(LocalStepsTest, DigitsAreReadAsWellWithAnEighthOfTheRoundsAndOfTheBytes) {
   EXPECT_EQ(local.steps, sync.steps);
   EXPECT_EQ(local.rounds, (sync.rounds + 7) / 8);
   EXPECT_GE(local.accuracy, sync.accuracy - 0.01);
-  // Beside the rounds, the first parameters are sent around once, and what workers say
-  // of themselves.
+  // In addition to the rounds, the initial parameters are broadcast once, and workers send control
+  // messages.
   const auto round = static_cast<double>(sync.bytes) / static_cast<double>(sync.rounds);
   EXPECT_LE(static_cast<double>(local.bytes), static_cast<double>(sync.bytes) / 8 + 3 * round);
 }
 
-// What docs/consistency.md says of other outer optimizers.
+// Checks what docs/consistency.md states about other outer optimizers.
 TEST(LocalStepsTest, ShortCyclesBearAnAverageButNotTheUsualMomentum) {
   const Summary average = RunLocalSteps("average {}");
   EXPECT_GE(average.accuracy, 0.97);

@@ -1,5 +1,5 @@
-// Servers lose a job's state while its workers live: they begin it again by themselves,
-// as a new generation, from the state that the workers have or from a checkpoint.
+// Servers lose a job's state while its workers are alive. The job restarts by itself as a new
+// generation, from the workers' state or from a checkpoint.
 
 #include <grpcpp/create_channel.h>
 #include <signal.h>
@@ -24,16 +24,16 @@ using ::testing::HasSubstr;
 
 constexpr int kServers = 2;
 constexpr int kWorkers = 3;
-// Of 1500 steps.
+// The state is removed after this round; the job has 1500 steps.
 constexpr uint64_t kRounds = 300;
 
 struct Case {
   const char* name;
-  v1::Place place;
+  v1::OptimizerPlacement place;
   std::vector<int> servers;
 };
 
-// Removes what a server knows but for its port.
+// Removes all of a server's state except its port.
 void Forget(const std::string& state) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(state)) {
@@ -52,14 +52,14 @@ class LostStateTest : public ::testing::TestWithParam<Case> {
     return WriteIrisJob(name, [&](v1::JobFile& job) {
       job.set_epochs(300);
       job.set_chunk_bytes(128);
-      job.set_place(GetParam().place);
-      if (job.place() == v1::WORKERS) return;
+      job.set_optimizer_placement(GetParam().place);
+      if (job.optimizer_placement() == v1::WORKERS) return;
       job.mutable_checkpoint()->set_directory(checkpoints);
       job.mutable_checkpoint()->set_every_steps(50);
     });
   }
 
-  // Waits until the training group is so far.
+  // Waits until the open round of the training group is at least `round`.
   void AwaitRound(const std::string& coordinator, uint64_t round) {
     const auto stub =
         v1::Admin::NewStub(grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()));
@@ -87,7 +87,7 @@ TEST_P(LostStateTest, TheWorkersBeginAgainAndEndAsIfNothingHadHappened) {
     const Cluster cluster(kServers);
     undisturbed = TrainOn(cluster, WriteJob("kept"), kWorkers);
   }
-  // The name is in the file.
+  // Both runs have the same job name, because the output file contains it.
   const std::string job = WriteJob("kept");
   Cluster cluster(kServers, {"--exit_when_done"});
   std::vector<std::unique_ptr<Process>> workers;
@@ -105,12 +105,13 @@ TEST_P(LostStateTest, TheWorkersBeginAgainAndEndAsIfNothingHadHappened) {
   }
   for (int rank = 0; rank < kWorkers; ++rank) {
     EXPECT_EQ(WaitFor(*workers[rank]), ExitCode(0)) << workers[rank]->output();
-    EXPECT_THAT(workers[rank]->output(), HasSubstr("begins again"));
+    EXPECT_THAT(workers[rank]->output(), HasSubstr("starting again"));
     const std::string path = TemporaryPath(absl::StrCat("lost.rank", rank, ".safetensors"));
     EXPECT_TRUE(ReadFileOrDie(path) == undisturbed[rank]) << "rank " << rank;
   }
-  const std::string from = GetParam().place == v1::WORKERS ? "which this worker has the state of"
-                                                           : "kept-checkpoints/step-";
+  const std::string from = GetParam().place == v1::WORKERS
+                               ? "from the state in this worker's memory"
+                               : "kept-checkpoints/step-";
   EXPECT_THAT(absl::StrCat(workers[0]->output(), workers[1]->output(), workers[2]->output()),
               HasSubstr(from));
   for (int server = 0; server < kServers; ++server) {

@@ -1,4 +1,4 @@
-// Workers that mpirun starts read their places from its environment.
+// Workers that are started by mpirun read their rank and world size from its environment variables.
 
 #include <string>
 
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 ProcessOptions MpiRun(const std::vector<std::string>& args) {
   ProcessOptions options = {.program = "mpirun", .args = {"--oversubscribe", "-np", "3"}};
   options.args.insert(options.args.end(), args.begin(), args.end());
-  // As root it wants to be told twice; it puts its files into TMPDIR, and that
+  // mpirun requires two confirmations before it runs as root. It creates its files in TMPDIR, whose
   // path must be short.
   options.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                          {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},

@@ -1,7 +1,7 @@
-"""Asks a server what only a generic gRPC client would ask.
+"""Sends a server requests that only a generic gRPC client would send.
 
   probe.py health ADDRESS          prints SERVING
-  probe.py services ADDRESS        prints what reflection lists
+  probe.py services ADDRESS        prints the services that reflection lists
   probe.py version ADDRESS NUMBER  joins with another protocol version; prints the
                                    refusal
 """
@@ -14,12 +14,12 @@ TIMEOUT = 60  # seconds
 
 
 def field(number, payload):
-    """A length-delimited protobuf field; all of them here are short."""
+    """Encodes a length-delimited protobuf field with a short payload."""
     return bytes([number << 3 | 2, len(payload)]) + payload
 
 
 def health(channel):
-    # HealthCheckRequest{}; HealthCheckResponse{status: SERVING}
+    # Sends HealthCheckRequest{} and expects HealthCheckResponse{status: SERVING}.
     check = channel.unary_unary("/grpc.health.v1.Health/Check")
     answer = check(b"", timeout=TIMEOUT, wait_for_ready=True)
     print("SERVING" if answer == b"\x08\x01" else answer)

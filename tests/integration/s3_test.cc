@@ -1,4 +1,4 @@
-// A data set in a real S3 server, from the job file to a trained model.
+// A data set on a real S3 server, from the job file to a trained model.
 
 #include <filesystem>
 #include <map>
@@ -21,7 +21,7 @@ using ::testing::Not;
 
 class S3JobTest : public S3Test {
  protected:
-  // Puts everything below `folder` into the bucket, below `prefix`.
+  // Uploads every file below `folder` to the bucket, under `prefix`.
   void PutFolder(const std::string& folder, const std::string& prefix) {
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
       if (!entry.is_regular_file()) continue;
@@ -51,7 +51,7 @@ TEST_F(S3JobTest, ANetworkLearnsFromImagesInABucketThatIsOftenBusy) {
   ASSERT_TRUE(made.ok() && made->exit == testing::ExitCode(0)) << made->output;
   PutFolder(folder, "sets/digits");
 
-  // The example's job, with the folder in the bucket.
+  // The job of the example, with the image folder in the bucket.
   const std::string job = testing::WriteTemporaryFile(
       "digits.job",
       absl::StrCat(absl::StrReplaceAll(testing::ReadFileOrDie("examples/imagenet/digits.job"),
@@ -60,9 +60,11 @@ TEST_F(S3JobTest, ANetworkLearnsFromImagesInABucketThatIsOftenBusy) {
                                         {"data {", "data { set: \"digits\""}}),
                    "data_sets { name: \"digits\" s3 { bucket: \"", kBucket,
                    "\" prefix: \"sets/digits\" cache: \"cache\" } }\n"));
+  // No request is refused more than once: the workers read in parallel, and one request that met
+  // six refusals in a row would rightly end its worker.
   std::deque<Fault> faults;
   for (size_t i = 0; i < 20; ++i) {
-    faults.push_back({Fault::kBusy});
+    faults.push_back({Fault::kBusyOnce});
     faults.push_back({Fault::kCut, 3'000 + 4'000 * i});
   }
   proxy_->Inject(faults);

@@ -1,4 +1,4 @@
-// Workers without the data, and a process that serves it to them.
+// Workers without the data files get their rows from a process that serves them.
 
 #include <csignal>
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A ps-worker that serves the job's data, and where.
+// A ps-worker that serves the job's data, and its address.
 struct DataServer {
   std::unique_ptr<Process> process;
   std::string address;
@@ -35,7 +35,7 @@ DataServer ServeData(const std::string& job) {
   return server;
 }
 
-// The file `job` with `change` made to it, as TemporaryPath(name).
+// Writes the job file `job`, modified by `change`, to TemporaryPath(name) and returns the path.
 std::string ChangeJob(const std::string& job, const std::string& name,
                       const std::function<void(v1::JobFile&)>& change) {
   v1::JobFile file;
@@ -47,7 +47,7 @@ std::string ChangeJob(const std::string& job, const std::string& name,
 }
 
 TEST(ServedDataTest, WorkersWithoutTheFileTrainAsThoseWithIt) {
-  // The same job file in two directories, of which one has the table.
+  // Two directories have the same job file, but only one has the table.
   const std::string table = TemporaryPath("with/iris.csv");
   std::string source;
   const std::string own =
@@ -76,7 +76,7 @@ TEST(ServedDataTest, AWorkerWhoseDataIsGoneSaysSo) {
     file.mutable_data()->add_served_from(server.address);
   });
   Cluster cluster(1);
-  const auto worker = cluster.StartWorker(served, 0, 1, {"--timeout=20s"});
+  const auto worker = cluster.StartWorker(served, 0, 1);
   ASSERT_TRUE(worker->WaitForLine("cut_off: 3000 rows", kLongEnough).ok()) << worker->output();
   server.process->Kill(SIGKILL);
   EXPECT_EQ(WaitFor(*worker), ExitCode(200)) << worker->output();

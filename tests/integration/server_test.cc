@@ -1,4 +1,5 @@
-// ps-server as a daemon: how it ends, and the standard services beside its own.
+// Tests of ps-server as a daemon: how it exits, and the standard gRPC services that it offers
+// beside its own.
 
 #include <signal.h>
 
@@ -29,18 +30,21 @@ TEST(ServerTest, PicksAPortAndSaysIt) {
   EXPECT_NE(cluster.coordinator(), "127.0.0.1:0");
 }
 
-TEST(ServerTest, SigtermEndsAnIdleServerWithCode0) {
-  Cluster cluster(2);
-  for (int index : {1, 0}) {
-    cluster.server(index).Kill(SIGTERM);
-    EXPECT_EQ(WaitFor(cluster.server(index)), ExitCode(0)) << cluster.server(index).output();
+TEST(ServerTest, ASignalEndsAnIdleServerWithCode0) {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    Cluster cluster(2);
+    for (int index : {1, 0}) {
+      cluster.server(index).Kill(signal);
+      EXPECT_EQ(WaitFor(cluster.server(index)), ExitCode(0)) << cluster.server(index).output();
+    }
   }
 }
 
 TEST(ServerTest, SigtermEndsAServerThatServesWithCode0) {
   Cluster cluster(1);
-  const auto worker = cluster.StartWorker(WriteLongJob("served", 1000000), 0, 1);
-  ASSERT_TRUE(worker->WaitForLine("/1000000", kLongEnough).ok()) << worker->output();
+  const auto worker =
+      cluster.StartWorker(WriteLongJob("served", 300000), 0, 1, {"--log_every=100"});
+  ASSERT_TRUE(worker->WaitForLine("/300000", kLongEnough).ok()) << worker->output();
   cluster.server(0).Kill(SIGTERM);
   EXPECT_EQ(WaitFor(cluster.server(0)), ExitCode(0)) << cluster.server(0).output();
 }

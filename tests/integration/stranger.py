@@ -1,10 +1,11 @@
-"""A worker written in another language, from the .proto files alone.
+"""A worker in another language, written from the .proto files alone.
 
-Joins a job as its third worker, beside two of tests/integration/stranger_peer.cc,
-and takes part in opt-out all-reduces and in average rounds. Ends with exit code 0
-if every result was what it has to be.
+It joins a job as its third worker, beside two workers of tests/integration/stranger_peer.cc. It
+takes part in opt-out all-reduces and in rounds of averages. The exit code is 0 if every result was
+correct.
 
-Needs grpcio and the stubs that protoc makes of proto/*.proto; nothing of ours.
+It needs grpcio and the stubs that protoc generates from proto/*.proto, and nothing else of this
+project.
 """
 
 import argparse
@@ -20,12 +21,12 @@ import grpc
 
 RANK = 2
 WORLD_SIZE = 3
-TIMEOUT = 60  # seconds; of every wait
-RETRY = 0.05  # seconds, until a stream that broke is opened again
+TIMEOUT = 60  # the timeout of every wait, in seconds
+RETRY = 0.05  # the delay before a broken stream is opened again, in seconds
 
 
 class Worker:
-    """One worker's membership in a job, and its data streams."""
+    """The membership of one worker in a job, and its data streams."""
 
     def __init__(self, coordinator, job):
         self.incarnation = random.getrandbits(64) | 1
@@ -48,7 +49,7 @@ class Worker:
         self.member = signal.welcome.member
         threading.Thread(target=self._beat, daemon=True,
                          args=(signal.welcome.heartbeat_interval_ms / 1000,)).start()
-        # The coordinator may leave its own address to those who have reached it.
+        # The coordinator's own address may be empty: then it is the address of the Join stream.
         self.streams = [Stream(address or coordinator, self)
                         for address in signal.welcome.servers]
         self.epoch = self._wait_for("epoch").epoch
@@ -110,7 +111,7 @@ class Stream:
             protocol_version=1, job=worker.job, member=worker.member,
             incarnation=worker.incarnation))
         self._answers = queue.Queue()
-        self._unanswered = {}  # (group, chunk): push
+        self._unanswered = {}  # the key is (group, chunk), the value is the push
         self._open()
 
     def _open(self):
@@ -138,7 +139,8 @@ class Stream:
             answer = self._answers.get(timeout=deadline - time.monotonic())
             if not isinstance(answer, grpc.RpcError):
                 break
-            # The server may not have heard of this worker yet, for one.
+            # UNAVAILABLE is retried. One reason for it is that the server has not received this
+            # worker's membership yet.
             if answer.code() != grpc.StatusCode.UNAVAILABLE:
                 raise answer
             self._outgoing.put(None)
@@ -151,7 +153,7 @@ class Stream:
 
 
 class Group:
-    """A registered group whose tensors are all of one dtype."""
+    """A registered group. All of its tensors have the same dtype."""
 
     def __init__(self, worker, plan):
         self.worker = worker
@@ -159,7 +161,7 @@ class Group:
         self.chunks = plan.chunks
         self.round = 0
         self.typecode = {types.F64: "d", types.F32: "f"}[plan.spec.tensors[0].dtype]
-        self.tensors = {}  # name: (first element, one past the last)
+        self.tensors = {}  # the key is the name, the value is (first element, last element + 1)
         end = 0
         for tensor in plan.spec.tensors:
             begin = end
@@ -167,15 +169,15 @@ class Group:
             self.tensors[tensor.name] = (begin, end)
 
     def spans(self, chunk):
-        """The overlaps of the chunk with each tensor: (name, begin, end)."""
+        """Yields the overlap of the chunk with each tensor: (name, begin, end)."""
         first, last = chunk.first_element, chunk.first_element + chunk.elements
         for name, (begin, end) in self.tensors.items():
             if begin < last and first < end:
                 yield name, max(begin, first), min(end, last)
 
     def next_round(self, contributions, weight=1.0):
-        """Contributes a list of numbers for each tensor in `contributions`, and skips
-        the others. Returns {name: [numbers]} and {name: contributors}."""
+        """Contributes the lists of numbers in `contributions`, and skips the other tensors. Returns
+        {name: [numbers]} and {name: number of contributors}."""
         self.round += 1
         for number, chunk in enumerate(self.chunks):
             self._stream_of(number).push(self._push(number, chunk, contributions, weight))
@@ -235,12 +237,13 @@ def expect(what, value, expected):
 
 
 def opt_out_all_reduces(worker):
-    """Every pattern of who takes part, as in the C++ workers."""
-    name = "all_reduce/sum/opt_out"  # what the C++ client calls it, group and tensor
+    """Every combination of contributors, in the same order as in the C++ workers."""
+    # The name that the C++ client gives to the group and to its tensor.
+    name = "all_reduce/sum/opt_out"
     group = worker.register(types.GroupSpec(
         name=name, tensors=[types.TensorSpec(name=name, dtype=types.F64, shape=[3])],
         rule=types.UpdateRule(reduction=types.SUM), policy=types.Policy(sync=types.Sync()),
-        non_finite=types.ALLOW))  # as all collectives have it
+        non_finite=types.ALLOW))  # as in all collectives
     for pattern in range(2 ** WORLD_SIZE):
         taking_part = [rank for rank in range(WORLD_SIZE) if pattern >> rank & 1]
         mine = {name: [(i + 1) * 10.0 ** RANK for i in range(3)]}
@@ -257,7 +260,7 @@ def gradient(rank, step, begin, end):
 
 
 def average_of(ranks, step, begin, end):
-    """Weighted: 1 for the C++ workers, 2 for this one."""
+    """Weighted: the C++ workers have weight 1, this worker has weight 2."""
     weights = {0: 1, 1: 1, 2: 2}
     total = sum(weights[rank] for rank in ranks)
     columns = zip(*[[weights[rank] * g for g in gradient(rank, step, begin, end)]
@@ -273,7 +276,7 @@ def average_rounds(worker):
         rule=types.UpdateRule(reduction=types.AVERAGE), policy=types.Policy(sync=types.Sync()),
         chunk_bytes=16))
     expect("chunks", len(group.chunks), 2)
-    # What this worker contributes in each step: all, one tensor, nothing, all.
+    # The tensors that this worker contributes to in each step: both, one, none, both.
     for step, mine in enumerate([("kernel", "bias"), ("bias",), (), ("kernel", "bias")], start=1):
         values, counts = group.next_round(
             {name: gradient(RANK, step, *group.tensors[name]) for name in mine}, weight=2.0)
@@ -281,7 +284,7 @@ def average_rounds(worker):
             ranks = (0, 1, 2) if name in mine else (0, 1)
             expect(f"contributors to {name} in step {step}", counts[name], len(ranks))
             expect(f"{name} after step {step}", values[name], average_of(ranks, step, *place))
-    worker.end(group)  # the others do a fifth step
+    worker.end(group)  # the other workers make a fifth step
     return group
 
 

@@ -1,5 +1,5 @@
-// One of the two C++ workers beside tests/integration/stranger.py: takes part in
-// the same rounds, and checks the same results. Exit code 0 if they were right.
+// One of the two C++ workers that run beside tests/integration/stranger.py. It takes part in the
+// same rounds and checks the same results. Its exit code is 0 if they were right.
 
 #include <cmath>
 #include <iostream>
@@ -65,7 +65,8 @@ float GradientOf(uint32_t rank, uint64_t step, size_t element) {
   return static_cast<float>((rank + 1) * step + element);
 }
 
-// Of the elements [begin, end) of the layout; the stranger weighs 2.
+// Returns the average of the elements [begin, end) of the layout. The Python worker, if it
+// contributes, has the weight 2.
 std::vector<float> AverageOf(bool with_stranger, uint64_t step, size_t begin, size_t end) {
   std::vector<float> average;
   for (size_t element = begin; element < end; ++element) {
@@ -93,7 +94,7 @@ absl::Status TakePartInAverageRounds(Client& client, uint32_t rank) {
     SYNCGRADS_RETURN_IF_ERROR(group->Push(kernel, kernel_values.data(), 24, kernel_values.data()));
     SYNCGRADS_RETURN_IF_ERROR(group->Push(bias, bias_values.data(), 8, bias_values.data()));
     SYNCGRADS_RETURN_IF_ERROR(group->WaitStep(kTimeout).status());
-    // The stranger gives no kernel in step 2, nothing in step 3, and ends after 4.
+    // The Python worker skips the kernel in step 2 and everything in step 3, and ends after step 4.
     const std::string what = absl::StrCat("step ", step);
     SYNCGRADS_RETURN_IF_ERROR(
         Expect(what + ", kernel", kernel_values, AverageOf(step == 1 || step == 4, step, 0, 6)));

@@ -1,5 +1,5 @@
-// The contract is enough to write a worker from: a Python program that knows
-// nothing but the .proto files trains beside two C++ workers.
+// The .proto files are sufficient to write a worker: a Python program that uses only them trains
+// with two C++ workers.
 
 #include <memory>
 #include <string>

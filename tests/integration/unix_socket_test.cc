@@ -1,6 +1,6 @@
-// ps-workers beside ps-servers that share no memory: payloads go over the servers' unix
-// sockets, which each worker says, and a server that is killed has another one when it is
-// back.
+// ps-workers and ps-servers on one host without shared memory: payloads use the servers' unix
+// sockets, and each worker logs this. A server that is killed has another unix socket after its
+// restart.
 
 #include <signal.h>
 
@@ -25,7 +25,7 @@ using ::testing::UnorderedElementsAre;
 
 constexpr int kWorkers = 2;
 
-// Long enough for a server to be killed in the middle.
+// Writes an Iris job file that is long enough for a server to be killed in the middle.
 std::string WriteJob() {
   return WriteIrisJob("unix", [](v1::JobFile& job) {
     job.set_epochs(300);
@@ -38,7 +38,8 @@ std::vector<std::string> PathsIn(const std::string& output) {
       output, '\n', [](absl::string_view line) { return absl::StrContains(line, "payloads go "); });
 }
 
-// How a worker says that payloads go over the unix socket of what is now server `index`.
+// Returns the start of the line with which a worker reports that payloads go over the unix socket
+// of the current process of server `index`.
 std::string PathTo(Cluster& cluster, int index) {
   return absl::StrCat("server ", index, ": payloads go over a unix socket (@syncgrads-streams-",
                       cluster.server(index).pid(), "-");
@@ -67,11 +68,12 @@ TEST(UnixSocketTest, MemoryAndTcpAreSaidAsWell) {
   for (const auto& [flags, path] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{}, "server 0: payloads go through shared memory"},
            {{"--shared_memory=false", "--unix_socket=false"},
-            "server 0: payloads go over TCP: the server shares no memory"}}) {
+            "server 0: payloads go over TCP: shared memory is not available on the server"}}) {
     Cluster cluster(1, flags);
     const auto worker = cluster.StartWorker(job, 0, 1);
     EXPECT_EQ(WaitFor(*worker), ExitCode(0)) << worker->output();
     EXPECT_THAT(PathsIn(worker->output()), ElementsAre(HasSubstr(path)));
+    EXPECT_THAT(worker->output(), HasSubstr("payloads to the server go "));
   }
 }
 

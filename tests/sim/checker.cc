@@ -33,7 +33,7 @@ void Checker::OnChange(ServerIndex server, const server::PlanChange& change) {
   JobHistory& job = jobs_[change.generation];
   const auto* gone = std::get_if<server::MemberGone>(&change.kind);
   if (gone != nullptr) {
-    job.known_gone[server][gone->member] = {gone->in_order, gone->last_rounds};
+    job.told_gone[server][gone->member] = {{gone->in_order, gone->last_rounds}, change.sequence};
   }
   if (server != ServerIndex{0}) return;
   if (gone != nullptr) {
@@ -54,11 +54,15 @@ void Checker::OnChange(ServerIndex server, const server::PlanChange& change) {
 }
 
 void Checker::OnGone(JobHistory& job, const server::MemberGone& gone) {
+  // If a member that left in order does not deliver its last contributions within a lease, a second
+  // change no longer waits for them. This is not a drop.
+  const auto known = job.gone.find(gone.member);
+  const bool has_left = known != job.gone.end() && known->second.in_order;
   job.gone[gone.member] = {gone.in_order, gone.last_rounds};
-  // Members may leave while a newcomer waits for their state.
+  // All other members may leave while a newcomer waits for their state.
   const bool left_alone =
       job.IsNewcomer(gone.member) && absl::StrContains(gone.reason, "no worker is left");
-  if (gone.in_order || left_alone) return;
+  if (gone.in_order || has_left || left_alone) return;
   dropped_.push_back(absl::StrCat("member ", ToNumber(gone.member), ": ", gone.reason));
 }
 
@@ -142,7 +146,8 @@ void Checker::OnPushWritten(const std::string& bytes) {
   bool made_again = false;
   for (const Contribution& version : versions) {
     if (version.bytes == bytes) return;
-    // Made for other members, or nothing that could be counted twice.
+    // Other bytes are permitted only for another epoch, and only if contributions depend on the
+    // members or cannot be counted twice.
     made_again = made_again || version.header.epoch == push->header.epoch;
   }
   const GroupPlan* const plan = jobs_[key.generation].Find(key.group);
@@ -156,12 +161,15 @@ void Checker::OnPushWritten(const std::string& bytes) {
   contributions_.Add(key, member, {push->header, BytesOf(push->payload), bytes});
 }
 
-void Checker::OnPushDelivered(ServerIndex server, const PushHeader& push) {
+void Checker::OnPushDelivered(ServerIndex server, uint64_t applied, const PushHeader& push) {
   const auto job = jobs_.find(push.generation);
   if (job == jobs_.end()) return;
-  const auto& known_gone = job->second.known_gone[server];
-  const auto gone = known_gone.find(push.member);
-  if (gone != known_gone.end() && !gone->second.MayContribute(push.group, push.round)) return;
+  const auto& told_gone = job->second.told_gone[server];
+  const auto told = told_gone.find(push.member);
+  if (told != told_gone.end() && told->second.sequence <= applied &&
+      !told->second.gone.MayContribute(push.group, push.round)) {
+    return;
+  }
   contributions_.Deliver(KeyOf(push), push.member);
 }
 

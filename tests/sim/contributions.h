@@ -1,5 +1,5 @@
-// What workers have contributed: each push as its worker sent it, and whether a server
-// that may count it has had it.
+// Records the contributions of workers: each push as its worker sent it, and whether it was
+// delivered to a server that may count it. Not thread-safe.
 
 #ifndef SYNCGRADS_TESTS_SIM_CONTRIBUTIONS_H_
 #define SYNCGRADS_TESTS_SIM_CONTRIBUTIONS_H_
@@ -40,7 +40,7 @@ inline std::string ToString(const RoundKey& key) {
 struct Contribution {
   PushHeader header;
   std::string payload;
-  // All of it, as it was sent.
+  // The whole message as it was sent.
   std::string bytes;
 };
 
@@ -49,20 +49,20 @@ class Contributions {
   void Add(const RoundKey& key, MemberId member, Contribution contribution) {
     sent_[{key, member}].push_back(std::move(contribution));
   }
-  // A server has got one that it may count.
+  // Records that a contribution was delivered to a server that may count it.
   void Deliver(const RoundKey& key, MemberId member) { delivered_.insert({key, member}); }
   bool delivered(const RoundKey& key, MemberId member) const {
     return delivered_.contains({key, member});
   }
 
-  // All that a member has sent for a round: more than one only where they were made
-  // for different epochs.
+  // Returns all pushes that a member has sent for a round. There is more than one only if they were
+  // made for different epochs, or if one is a skip.
   const std::vector<Contribution>& Of(const RoundKey& key, MemberId member) const;
-  // The one that can count; null if there are only skips. Of a group of one epoch it
-  // has to be made in this `epoch`.
+  // Returns the contribution that can count; null if the member has sent only skips. If `one_epoch`
+  // is set, the contribution must have been made in `epoch`.
   const Contribution* Find(const RoundKey& key, MemberId member, bool one_epoch = false,
                            uint64_t epoch = 0) const;
-  // A skip has come to a server that may count it.
+  // Returns true if a skip of this member was delivered to a server that may count it.
   bool HasSkipped(const RoundKey& key, MemberId member) const;
 
  private:
@@ -70,7 +70,7 @@ class Contributions {
   std::set<std::pair<RoundKey, MemberId>> delivered_;
 };
 
-// One contribution's part of a span; null if it has none.
+// Returns the contribution's elements of a span; null if the span is absent.
 const std::byte* PartOf(const Contribution& contribution, const Chunk& chunk, size_t span);
 
 }  // namespace syncgrads::sim

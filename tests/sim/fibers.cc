@@ -18,14 +18,14 @@ namespace {
 
 constexpr size_t kStackBytes = 512 << 10;
 
-// For what only a mistake in the simulation itself can break.
+// Aborts if the simulation itself has a bug.
 void Require(bool condition, const char* what) {
   if (condition) return;
   std::fprintf(stderr, "%s\n", what);
   std::abort();
 }
 
-// Stacks are used again: each costs page faults once. One thread runs all worlds.
+// Stacks are reused, because the first use of each costs page faults. All worlds run on one thread.
 std::vector<void*>& FreeStacks() {
   static thread_local std::vector<void*> stacks;
   return stacks;
@@ -41,7 +41,7 @@ void* TakeStack() {
   void* const stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
   Require(stack != MAP_FAILED, "no memory for a stack");
-  // The first page is never touched by what fits.
+  // The lowest page is a guard page.
   Require(mprotect(stack, 4096, PROT_NONE) == 0, "no guard for a stack");
   return stack;
 }
@@ -68,18 +68,18 @@ class Fibers::Fiber {
   void* const stack;
   ucontext_t context{};
   ucontext_t caller{};
-  // What the address sanitizer keeps of each side, and of the caller's stack.
+  // State of the address sanitizer: the fake stacks of both sides, and the caller's stack.
   void* fake_stack = nullptr;
   void* caller_fake_stack = nullptr;
   const void* caller_stack = nullptr;
   size_t caller_stack_bytes = 0;
 
   const CondVar* waits_for = nullptr;
-  // Of the wait; a wake-up for an earlier one is void.
+  // The number of the current wait. A wake-up for an earlier wait is ignored.
   uint64_t wait = 0;
   bool notified = false;
   bool over = false;
-  bool killed = false;  // and it has not been thrown yet
+  bool killed = false;  // FiberKilled has not been thrown yet
 };
 
 Fibers::Fibers(World& world) : world_(world) { Waits::of_this_thread = this; }
@@ -186,7 +186,7 @@ bool Fibers::WaitUntil(const CondVar& condition, Mutex& mutex, absl::Time deadli
     WakeAfter(fiber, std::max(deadline - world_.Now(), absl::ZeroDuration()), false);
   }
   mutex.Unlock();
-  // The caller has the mutex again whichever way this ends.
+  // Locks the mutex again for the caller, also if FiberKilled is thrown.
   struct Relock {
     Mutex& mutex;
     ~Relock() { mutex.Lock(); }

@@ -1,8 +1,8 @@
-// Code that blocks, in a world of one thread.
+// Blocking code in a simulation that has only one thread.
 //
-// A worker's calls into the client wait for answers. Each worker is a fiber: it
-// runs until it waits, for a notification or a deadline, and goes on in an event
-// of its process when that comes.
+// A worker's calls into the client library block until an answer arrives. Therefore each worker is
+// a fiber. It runs until it waits for a notification or a deadline. When one of these comes, it
+// continues in an event of its process.
 
 #ifndef SYNCGRADS_TESTS_SIM_FIBERS_H_
 #define SYNCGRADS_TESTS_SIM_FIBERS_H_
@@ -18,36 +18,40 @@
 
 namespace syncgrads::sim {
 
-// Thrown into a fiber that is killed, from what it waits in. What it throws through
-// is destroyed in order, and may wait.
+// Thrown from the wait of a fiber that is killed. Destructors run as usual, and they may wait.
 struct FiberKilled {};
 
 class Fibers : public Waits {
  public:
-  // `world` must outlive it. Waits are made here, on this thread, for as long as it
-  // lives.
+  // `world` must outlive this object. While this object exists, all waits of CondVar on this thread
+  // are handled by it.
   explicit Fibers(World& world);
-  // All fibers have ended.
+  // Requires that all fibers have ended.
   ~Fibers() override;
 
   class Fiber;
-  // Runs `body` in events of `process`, from a moment on that is still to come.
-  // `ended` is called in the last of them. Valid until then.
+  // Starts a fiber that runs `body` in events of `process`, beginning with a later event. When
+  // `body` has ended, `ended` is called in the same event. The returned pointer is valid until
+  // then.
   Fiber* Start(Process& process, std::function<void()> body, std::function<void()> ended);
-  // Not from within a fiber.
+  // Ends a fiber: FiberKilled is thrown from its current wait. Must not be called from within a
+  // fiber.
   void Kill(Fiber* fiber);
   size_t running() const { return fibers_.size(); }
 
-  // Of the fiber that runs.
+  // Suspends the current fiber for this time.
   void Sleep(absl::Duration duration);
 
-  bool WaitUntil(const CondVar& condition, Mutex& mutex, absl::Time deadline) override;
+  // Without analysis, because it cannot follow a mutex that a destructor locks again.
+  bool WaitUntil(const CondVar& condition, Mutex& mutex,
+                 absl::Time deadline) override ABSL_NO_THREAD_SAFETY_ANALYSIS;
   void NotifyAll(const CondVar& condition) override;
 
  private:
   void Resume(Fiber& fiber);
   void WakeAfter(Fiber& fiber, absl::Duration delay, bool notified);
-  // Ends the turn of the fiber that runs. Throws FiberKilled, once.
+  // Suspends the current fiber. If the fiber has been killed, throws FiberKilled once when it
+  // continues.
   void Pause();
   void SwitchTo(Fiber& fiber);
   void SwitchBack(Fiber& fiber, bool for_ever);

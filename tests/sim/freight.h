@@ -1,4 +1,4 @@
-// What goes over the simulated network.
+// The messages that are sent over the simulated network.
 
 #ifndef SYNCGRADS_TESTS_SIM_FREIGHT_H_
 #define SYNCGRADS_TESTS_SIM_FREIGHT_H_
@@ -25,11 +25,11 @@ inline absl::Span<const std::byte> SpanOf(const std::string& bytes) {
   return absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
 }
 
-// A frame of the data plane. Its payload is read where it lies, when it is
-// delivered and not before: whoever writes to it meanwhile is found out.
+// A frame of the data plane. Its payload stays in the sender's memory and is read only when the
+// frame is delivered, so a write to this memory in the meantime is detected.
 class Frame : public Freight {
  public:
-  // `owner` keeps the payload.
+  // `owner` keeps the payload's memory alive.
   Frame(std::string header, Pieces payload, std::shared_ptr<const void> owner)
       : header_(std::move(header)),
         payload_(std::move(payload)),
@@ -43,7 +43,7 @@ class Frame : public Freight {
     owner_ = nullptr;
   }
 
-  // As it is now, and as it was when it was sent.
+  // Bytes() returns the frame's present bytes. at_first() returns the bytes at the time of sending.
   std::string Bytes() const { return owner_ == nullptr ? kept_ : header_ + BytesOf(payload_); }
   const std::string& at_first() const { return at_first_; }
 
@@ -55,7 +55,7 @@ class Frame : public Freight {
   const std::string at_first_;
 };
 
-// A message of the control plane.
+// A message of the control plane or the follow plane.
 template <typename Message>
 class Signal : public Freight {
  public:

@@ -16,7 +16,7 @@ const GroupPlan* JobHistory::Find(GroupId group) const {
 }
 
 const Epoch* JobHistory::EpochOf(GroupId group, Round round) const {
-  // Not by the servers' own search, which is what is tested.
+  // Does not use the servers' own search, because that is under test.
   const Epoch* found = nullptr;
   for (const Epoch& epoch : epochs) {
     const std::optional<Round> first = FindRound(epoch.first_rounds, group);

@@ -1,5 +1,5 @@
-// What is stored of one generation of a job: by its coordinator, and by each server
-// about who has gone.
+// What has been stored about one generation of a job: by its coordinator, and by each server about
+// members that have gone.
 
 #ifndef SYNCGRADS_TESTS_SIM_JOB_HISTORY_H_
 #define SYNCGRADS_TESTS_SIM_JOB_HISTORY_H_
@@ -19,7 +19,8 @@ struct Gone {
   bool in_order = false;
   std::vector<GroupRound> last_rounds;
 
-  // Whether a server that has heard of it may count what the member contributed.
+  // Returns true if a server that has applied this change may still count a contribution of the
+  // member to this round.
   bool MayContribute(GroupId group, Round round) const;
 };
 
@@ -28,22 +29,29 @@ struct JobHistory {
   std::map<GroupId, std::shared_ptr<const GroupPlan>> groups;
   std::map<MemberId, Gone> gone;
   std::map<MemberId, std::map<GroupId, Round>> ended;
-  // By server: who has gone, as far as it knows.
-  std::map<ServerIndex, std::map<MemberId, Gone>> known_gone;
-  // Of groups with a quorum: whose contributions to a round count.
+  // For each server: the members that have gone according to the changes that it has applied, and
+  // the sequence number of the change.
+  struct ToldGone {
+    Gone gone;
+    uint64_t sequence = 0;
+  };
+  std::map<ServerIndex, std::map<MemberId, ToldGone>> told_gone;
+  // Groups with a quorum only: the contributor set of each round.
   std::map<GroupId, std::map<Round, std::vector<MemberId>>> sets;
-  // What gradients are multiplied by, of groups whose servers clip them.
+  // Groups whose servers clip gradients only: the factor that the gradients of a round are
+  // multiplied by.
   std::map<std::pair<GroupId, Round>, double> gradient_factors;
 
-  // Null if nobody has registered it.
+  // Returns null if the group has not been registered.
   const GroupPlan* Find(GroupId group) const;
-  // The epoch that a round belongs to; null if there is none.
+  // Returns the epoch that a round belongs to; null if there is none.
   const Epoch* EpochOf(GroupId group, Round round) const;
-  // In no epoch, or not brought up to date.
+  // Returns true if the member is not in the newest epoch, or has not been brought up to date in
+  // it.
   bool IsNewcomer(MemberId member) const;
-  // Whether a member has not ended before the round, nor gone.
+  // Returns true if the member had neither ended its data before this round nor gone.
   bool HasData(GroupId group, Round round, MemberId member) const;
-  // The set of a round; null if none is stored.
+  // Returns the contributor set of a round; null if none is stored.
   const std::vector<MemberId>* SetOf(GroupId group, Round round) const;
 };
 

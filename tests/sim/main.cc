@@ -1,9 +1,10 @@
 // Runs simulated schedules.
 //
 //   simulate --schedules=10000 --seed=1 --jobs=2
-//   simulate --seed=17 --trace          one schedule, and all that happens in it
+//   simulate --seed=17 --trace          one schedule, with a log of all events
+//   simulate --schedules=1000 --pauses  processes also pause for longer than a lease
 //
-// Ends with "N schedules, F failed", and with 1 if any did.
+// The last line of the output is "N schedules, F failed". The exit code is 1 if F is not 0.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,13 +24,17 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/planted_bug.h"
 #include "tests/sim/schedule.h"
 
 ABSL_FLAG(uint64_t, schedules, 1, "how many");
 ABSL_FLAG(uint64_t, seed, 1, "of the first; the others' follow it");
 ABSL_FLAG(uint32_t, jobs, 1, "processes that share them");
+ABSL_FLAG(bool, pauses, false, "processes also pause for longer than a lease");
 ABSL_FLAG(bool, trace, false, "write what happens to the standard error");
 ABSL_FLAG(uint64_t, most_failures, 10, "stop after so many; 0: never");
+ABSL_FLAG(std::string, plant, "",
+          "the bug that is planted (--config=planted); \"list\" prints the names");
 ABSL_FLAG(std::string, directory, "/dev/shm", "where the servers' state is kept meanwhile");
 
 namespace syncgrads::sim {
@@ -40,7 +45,7 @@ struct Totals {
   uint64_t left_behind = 0;
 };
 
-// Every `step`th from `first` on.
+// Runs the schedules of the seeds `first`, `first` + `step`, … below `end`.
 Totals RunAll(uint64_t first, uint64_t end, uint64_t step) {
   const std::string directory =
       absl::StrCat(absl::GetFlag(FLAGS_directory), "/syncgrads-sim-", getuid(), "-", getpid());
@@ -49,8 +54,10 @@ Totals RunAll(uint64_t first, uint64_t end, uint64_t step) {
   const uint64_t most = absl::GetFlag(FLAGS_most_failures);
   for (uint64_t seed = first; seed < end; seed += step) {
     if (most > 0 && totals.failed >= most) break;
-    const ScheduleOutcome outcome =
-        RunSchedule({.seed = seed, .trace = absl::GetFlag(FLAGS_trace), .directory = directory});
+    const ScheduleOutcome outcome = RunSchedule({.seed = seed,
+                                                 .trace = absl::GetFlag(FLAGS_trace),
+                                                 .pauses = absl::GetFlag(FLAGS_pauses),
+                                                 .directory = directory});
     ++totals.schedules;
     totals.events += outcome.events;
     totals.results += outcome.results;
@@ -60,8 +67,9 @@ Totals RunAll(uint64_t first, uint64_t end, uint64_t step) {
     totals.left_behind += outcome.left_behind;
     if (outcome.failure.empty()) continue;
     ++totals.failed;
-    absl::PrintF("seed %d failed %s\n  %s\n  ./dev sim --seed=%d --trace\n", seed, outcome.failure,
-                 outcome.description, seed);
+    absl::PrintF("seed %d failed %s\n  %s\n  ./dev sim --seed=%d --trace%s\n", seed,
+                 outcome.failure, outcome.description, seed,
+                 absl::GetFlag(FLAGS_pauses) ? " --pauses" : "");
     std::fflush(stdout);
   }
   std::error_code ignored;
@@ -69,7 +77,7 @@ Totals RunAll(uint64_t first, uint64_t end, uint64_t step) {
   return totals;
 }
 
-// One process of several; its totals go to `pipe`.
+// Runs in a child process: one share of the schedules. Writes the totals to `pipe`.
 void RunShare(uint64_t first, uint64_t end, uint64_t step, int pipe) {
   const Totals totals = RunAll(first, end, step);
   if (write(pipe, &totals, sizeof(totals)) != sizeof(totals)) _exit(2);
@@ -131,5 +139,13 @@ int Main() {
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("runs simulated schedules of a job; see docs/testing.md");
   absl::ParseCommandLine(argc, argv);
+  if (const std::string bug = absl::GetFlag(FLAGS_plant); bug == "list") {
+    for (const absl::string_view name : syncgrads::kPlantedBugNames) absl::PrintF("%s\n", name);
+    return 0;
+  } else if (!bug.empty() && !syncgrads::Plant(bug)) {
+    absl::FPrintF(stderr, "simulate: there is no bug \"%s\" to plant%s\n", bug,
+                  syncgrads::kHasPlantedBugs ? "" : "; build with --config=planted");
+    return 2;
+  }
   return syncgrads::sim::Main();
 }

@@ -31,13 +31,25 @@ void Stream::Start(std::function<std::shared_ptr<ServerEnd>(std::shared_ptr<Stre
       });
       return;
     }
-    self->connected_ = true;
     self->server_ = server;
-    self->server_end_ = accept(self);
-    for (std::shared_ptr<Freight>& message : std::exchange(self->early_, {})) {
-      self->DeliverToServer(std::move(message));
+    // A stopped server accepts the stream when it continues. Until then the kernel keeps the
+    // connection.
+    if (server->frozen()) {
+      world.After(*server, absl::ZeroDuration(), [self, accept] { self->Accept(accept); });
+    } else {
+      self->Accept(accept);
     }
   });
+}
+
+void Stream::Accept(
+    const std::function<std::shared_ptr<ServerEnd>(std::shared_ptr<Stream>)>& accept) {
+  if (client_closed_ || broken_) return;
+  connected_ = true;
+  server_end_ = accept(shared_from_this());
+  for (std::shared_ptr<Freight>& message : std::exchange(early_, {})) {
+    DeliverToServer(std::move(message));
+  }
 }
 
 absl::Duration Stream::NextDelay(absl::Time& last, bool loose) {
@@ -48,7 +60,7 @@ absl::Duration Stream::NextDelay(absl::Time& last, bool loose) {
   if (loose && world.random().Chance(options.out_of_order)) {
     const absl::Duration late =
         world.random().Between(absl::ZeroDuration(), 4 * options.most_delay);
-    // Not before the first message, which opens the stream.
+    // The first message opens the stream, so no other message is delivered before it.
     return std::max(at + late, opened_at_) - world.Now();
   }
   last = std::max(at, last);
@@ -68,8 +80,8 @@ void Stream::Write(std::shared_ptr<Freight> message) {
 
 void Stream::DeliverToServer(std::shared_ptr<Freight> message) {
   World& world = network_.world_;
-  // Not on a connection that is broken and does not know it: there the client
-  // waits for ever, which is what a full buffer does.
+  // On a connection that is broken, but whose break has not been detected, the write never
+  // completes, as with a full socket buffer.
   if (broken_) return;
   const bool loose = loose_ && opened_at_ != absl::InfinitePast();
   const int copies = loose && world.random().Chance(network_.options_.repeated) ? 2 : 1;
@@ -78,7 +90,7 @@ void Stream::DeliverToServer(std::shared_ptr<Freight> message) {
     if (opened_at_ == absl::InfinitePast()) opened_at_ = world.Now() + delay;
     world.After(*server_, delay, [self = shared_from_this(), message] {
       if (self->server_closed_) return;
-      // It lives as long as it is in here, whatever it hears.
+      // Keeps the end alive during the call, in which it may be closed.
       const std::shared_ptr<ServerEnd> end = self->server_end_;
       end->OnMessage(*message);
     });
@@ -131,7 +143,7 @@ void Stream::CloseClient(const absl::Status& status) {
                 world.random().Between(network_.options_.least_delay, network_.options_.most_delay),
                 [self = shared_from_this()] { self->CloseServer(); });
   }
-  // The transport lets go of what it was given, some time after.
+  // Some time later, the transport releases the messages that it was given.
   world.After(world.random().Between(absl::ZeroDuration(), 2 * network_.options_.most_delay),
               [self = shared_from_this()] {
                 for (const auto& one : self->from_client_) {
@@ -187,7 +199,7 @@ void Stream::ServerDied() {
   if (!client_closed_) {
     broken_ = true;
     World& world = network_.world_;
-    // What was under way until then still arrives.
+    // Messages that were in flight before still arrive.
     world.After(client_, world.random().Between(absl::ZeroDuration(), network_.options_.most_delay),
                 [self = shared_from_this()] {
                   self->CloseClient(absl::UnavailableError("the server's connection was reset"));

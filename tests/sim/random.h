@@ -1,4 +1,4 @@
-// Random numbers that are the same everywhere for one seed.
+// Random numbers that depend only on the seed and are equal on every machine.
 
 #ifndef SYNCGRADS_TESTS_SIM_RANDOM_H_
 #define SYNCGRADS_TESTS_SIM_RANDOM_H_
@@ -12,7 +12,7 @@
 
 namespace syncgrads::sim {
 
-// One round of SplitMix64: a number that is different for different arguments.
+// One step of SplitMix64. Different arguments give different results.
 inline uint64_t Mix(uint64_t value) {
   value += 0x9e3779b97f4a7c15;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
@@ -25,9 +25,9 @@ class Random {
   explicit Random(uint64_t seed) : state_(Mix(seed)) {}
 
   uint64_t Next() { return Mix(state_++); }
-  // 0 … limit − 1; of a limit that is small beside 2^64.
+  // Returns a number from 0 to limit − 1. `limit` must be small compared with 2^64.
   uint64_t Below(uint64_t limit) { return Next() % limit; }
-  // Both included.
+  // Returns a number from `least` to `most`, both included.
   uint64_t Between(uint64_t least, uint64_t most) { return least + Below(most - least + 1); }
   absl::Duration Between(absl::Duration least, absl::Duration most) {
     return least + absl::Nanoseconds(Between(0, absl::ToInt64Nanoseconds(most - least)));

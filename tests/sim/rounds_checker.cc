@@ -41,13 +41,14 @@ bool HoldsParameters(const GroupPlan& plan) {
 
 bool TakesOne(const GroupPlan& plan) { return std::holds_alternative<First>(plan.spec.policy); }
 
-// Whether the coordinator says who counts in a round; in that of the first parameters,
-// everybody does.
+// Returns true if the coordinator fixes the contributor set of this round. In round 0, which sets
+// the first parameters, every contribution counts.
 bool HasQuorum(const GroupPlan& plan, Round round) {
   return std::holds_alternative<Quorum>(plan.spec.policy) && round > Round{0};
 }
 
-// As if those who are told of the newest round had asked for the one they are given.
+// A late worker may receive the result of `newest_round` in place of the round that it asked for.
+// Returns the header as if the worker had asked for that round.
 UpdateHeader AsAsked(const GroupPlan& plan, UpdateHeader header) {
   if (header.newest_round != Round{0} && HoldsParameters(plan)) header.round = header.newest_round;
   header.newest_round = {};
@@ -58,8 +59,8 @@ RoundKey KeyOf(const UpdateHeader& header) {
   return {header.generation, header.group, header.chunk, header.round};
 }
 
-// Of those who gave first parameters, one counts: where a root has died, the root of the next
-// epoch gives its own, and those of the lowest rank are taken.
+// Returns the push of the first parameters that counts: the one of the lowest rank. There are
+// several if a root has died, because the root of the next epoch then pushes its own.
 std::vector<const Contribution*> OfRoot(const std::vector<const Contribution*>& by_rank) {
   const auto root = std::find_if(by_rank.begin(), by_rank.end(), [](const Contribution* one) {
     return one->header.absent_spans.empty();
@@ -170,7 +171,7 @@ bool RoundsChecker::CheckMissing(const JobHistory& job, const GroupPlan& plan, c
     Fail(key, absl::StrCat("it takes one contribution, and has ", ranks.size()));
     return false;
   }
-  // Without a set it closes only when nobody has data for it.
+  // If no set is fixed, the round closes only when no member has data for it.
   const std::vector<MemberId>* const set =
       HasQuorum(plan, key.round) ? job.SetOf(key.group, key.round) : nullptr;
   for (uint32_t rank = 0; rank < epoch.members.size(); ++rank) {
@@ -239,7 +240,7 @@ void RoundsChecker::CheckValues(const JobHistory& job, const GroupPlan& plan, co
       }
       continue;
     }
-    // The simulation's optimizer groups are of f32.
+    // In the simulation, groups with an optimizer are f32.
     const size_t from = span.chunk_offset * element, bytes = span.elements * element;
     const auto at = [&](const std::string& all) {
       return reinterpret_cast<const std::byte*>(all.data()) + from;
@@ -281,7 +282,7 @@ void RoundsChecker::OnAnswer(const JobHistory& job, const GroupPlan& plan, Membe
   if (contributions_.Find(key, member, plan.spec.one_epoch, own.epoch) == nullptr) return;
   const std::vector<MemberId>* const set =
       HasQuorum(plan, key.round) ? job.SetOf(key.group, key.round) : nullptr;
-  if (set != nullptr && !IsIn(*set, member)) return;  // it was late
+  if (set != nullptr && !IsIn(*set, member)) return;  // the worker was late
   const Epoch* epoch = job.EpochOf(key.group, key.round);
   for (uint32_t rank = 0; rank < epoch->members.size(); ++rank) {
     if (epoch->members[rank].id == member && IsIn(own.contributors, rank)) return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,12 +25,16 @@
 namespace syncgrads::sim {
 namespace {
 
-// No fault begins later than this, and everything ends within the other.
+// No fault begins later than kFaults. Every schedule ends within kEnd.
 constexpr absl::Duration kFaults = absl::Seconds(6);
 constexpr absl::Duration kEnd = absl::Seconds(150);
 
 constexpr absl::Duration kLease = absl::Seconds(6);
 constexpr absl::Duration kGrace = absl::Milliseconds(1500);
+// A connection survives this time without an answer.
+constexpr absl::Duration kLongestPause = absl::Seconds(18);
+// The longest time from a break, or from a server's death, to the new stream.
+constexpr absl::Duration kMostToReconnect = absl::Seconds(4);
 
 class Schedule {
  public:
@@ -45,6 +50,7 @@ class Schedule {
     DrawServers();
     DrawWorkers();
     DrawFaults();
+    if (options_.pauses) DrawPauses();
     world_.Trace(Describe());
     const bool ended = world_.Run(kEnd, [this] {
       return std::all_of(workers_.begin(), workers_.end(),
@@ -73,7 +79,7 @@ class Schedule {
 
   NetworkOptions DrawNetwork() {
     NetworkOptions options;
-    // From a quick network to one that is slower than the workers.
+    // The network is anything from fast to slower than the workers.
     options.most_delay = absl::Milliseconds(uint64_t{1} << random().Below(7));
     options.repeated = random().Chance(0.5) ? 0.05 : 0;
     options.out_of_order = random().Chance(0.5) ? 0.2 : 0;
@@ -90,7 +96,7 @@ class Schedule {
     job_.connections = static_cast<int>(random().Between(1, 2));
     job_.steps = random().Between(2, 14);
     job_.most_between_pushes = absl::Milliseconds(uint64_t{1} << random().Below(7));
-    // So that faults meet all of the run.
+    // Steps of very different lengths, so that faults occur in all phases of a run.
     job_.most_in_step = absl::Milliseconds(uint64_t{1} << random().Between(6, 11));
     GroupSpec& group = job_.group;
     group.name = "model";
@@ -117,7 +123,8 @@ class Schedule {
     quorum.least = static_cast<uint32_t>(random().Between(1, job_.world_size));
     if (random().Chance(0.5)) quorum.grace = absl::Milliseconds(random().Below(300));
     quorum.kept = static_cast<uint32_t>(random().Between(2, 8));
-    // Who is further behind than what is kept has to join again.
+    // A worker that is further behind than the kept results has to join again, which needs an
+    // elastic job. In other jobs, all results are kept.
     if (!job_.on_servers() && !job_.elastic) quorum.kept = static_cast<uint32_t>(job_.steps) + 2;
     group.policy = quorum;
     group.one_epoch = false;
@@ -128,7 +135,8 @@ class Schedule {
     Staleness staleness;
     if (random().Chance(0.7)) staleness.bound = static_cast<uint32_t>(random().Below(4));
     group.policy = staleness;
-    // What it comes to does not depend on the order; see versions_checker.h.
+    // With this optimizer the result does not depend on the order of contributions; see
+    // versions_checker.h.
     group.rule = Optimizer(Sgd{0.5, 0});
     group.one_epoch = false;
     job_.elastic = false;
@@ -142,10 +150,11 @@ class Schedule {
       options.index = index;
       options.servers = count;
       options.state = absl::StrCat(options_.directory, "/", index);
-      options.coordinator.heartbeat_interval = absl::Milliseconds(500);
-      options.coordinator.lease = kLease;
-      options.coordinator.stream_grace = kGrace;
-      options.coordinator.join_timeout = absl::Seconds(20);
+      options.coordinator.membership.heartbeat_interval = absl::Milliseconds(500);
+      options.coordinator.membership.lease = kLease;
+      options.coordinator.membership.abandoned_job_ttl = 5 * kLease;
+      options.coordinator.membership.stream_grace = kGrace;
+      options.coordinator.membership.join_timeout = absl::Seconds(20);
       servers_.push_back(std::make_unique<SimServer>(options, world_, network_, checker_));
       SimServer* const server = servers_.back().get();
       world_.After(*server, random().Between(absl::ZeroDuration(), absl::Milliseconds(300)),
@@ -174,7 +183,8 @@ class Schedule {
     shape.name = std::move(name);
     shape.data_steps = random().Chance(0.7) ? job_.steps : random().Between(1, job_.steps);
     shape.follows = random().Chance(0.8);
-    // What is to be made again for other members, it has to have data for.
+    // In a group of one epoch, a worker may have to make a contribution again, so it must not have
+    // ended its data before.
     shape.ends_at_once = !job_.group.one_epoch && random().Chance(0.5);
     shape.skips = random().Chance(0.3) ? 0.3 : 0;
     shape.weighted = random().Chance(0.3);
@@ -197,7 +207,9 @@ class Schedule {
 
   void DrawFaults() {
     for (uint64_t i = random().Below(8); i > 0; --i) {
-      At(DrawTime(), "a stream breaks", [this] { network_.BreakAny(); });
+      const absl::Duration when = DrawTime();
+      breaks_.push_back(when);
+      At(when, "a stream breaks", [this] { network_.BreakAny(); });
     }
     if (random().Chance(0.6)) {
       for (uint64_t i = random().Between(1, 4); i > 0; --i) DrawServerDeath();
@@ -209,11 +221,13 @@ class Schedule {
 
   void DrawServerDeath() {
     SimServer* const server = servers_[random().Below(servers_.size())].get();
-    // After how much of what it says and stores next.
+    // The number of stores and sends after which the server dies.
     const uint64_t touches = random().Below(30);
     const absl::Duration down = random().Between(absl::Milliseconds(10), absl::Milliseconds(900));
     const bool damage = random().Chance(0.05);
-    At(DrawTime(), absl::StrCat(server->name(), damage ? " dies and is damaged" : " dies"),
+    const absl::Duration when = DrawTime();
+    breaks_.push_back(when);
+    At(when, absl::StrCat(server->name(), damage ? " dies and is damaged" : " dies"),
        [server, touches, down, damage] {
          if (!server->running()) return;
          if (damage) server->DamageAtDeath();
@@ -247,7 +261,7 @@ class Schedule {
       case 3:
         CutOff(*worker, when, time);
         if (!job_.elastic) break;
-        // Somebody takes it for dead, and starts another in its place.
+        // The worker is assumed to be dead, and another process is started in its place.
         At(when + absl::Milliseconds(50), absl::StrCat(worker->name(), " gets a successor"),
            [this, worker] {
              if (!worker->alive()) return;
@@ -265,6 +279,92 @@ class Schedule {
       network_.CutOff(worker);
       world_.After(time, [this, &worker] { network_.Reconnect(worker); });
     });
+  }
+
+  // Draws pauses. While a process pauses, its events wait and time continues for the others;
+  // afterwards the waiting events run all at once. No member may be dropped because servers or all
+  // processes pause, unless a stream breaks in that time.
+  void DrawPauses() {
+    Random random(Mix(options_.seed) + 1);
+    for (uint64_t i = random.Between(1, 2); i > 0; --i) {
+      const absl::Duration when = random.Between(absl::Milliseconds(100), kFaults);
+      const absl::Duration time = random.Between(kLease / 2, kLongestPause);
+      std::vector<Process*> servers, workers;
+      std::string who;
+      switch (random.Below(7)) {
+        case 0:
+          servers = {servers_[0].get()};
+          who = servers_[0]->name();
+          break;
+        case 1: {
+          SimServer* const server = servers_[random.Below(servers_.size())].get();
+          servers = {server};
+          who = server->name();
+          break;
+        }
+        case 2:
+          servers = AllOf(servers_);
+          who = "all servers";
+          break;
+        case 3:
+          servers = AllOf(servers_);
+          workers = AllOf(workers_);
+          who = "everything";
+          break;
+        case 4:
+          workers = {workers_[random.Below(workers_.size())].get()};
+          who = workers[0]->name();
+          break;
+        case 5:
+          workers = AllOf(workers_);
+          who = "all workers";
+          break;
+        case 6:
+          for (const auto& worker : workers_) {
+            if (random.Chance(0.5)) workers.push_back(worker.get());
+          }
+          who = absl::StrCat(workers.size(), " workers");
+          break;
+      }
+      if (servers.empty()) {
+        for (Process* const worker : workers) dynamic_cast<SimWorker&>(*worker).Disturb();
+      }
+      // If the stream of a worker has broken, the worker does not know that the server is only
+      // paused.
+      const bool breaks = std::any_of(breaks_.begin(), breaks_.end(), [&](absl::Duration broken) {
+        return when - kMostToReconnect <= broken && broken <= when + time;
+      });
+      if (!servers.empty() && breaks) {
+        for (const auto& worker : workers_) worker->AllowToGiveUp();
+      }
+      std::vector<Process*> processes = servers;
+      processes.insert(processes.end(), workers.begin(), workers.end());
+      Pause(std::move(who), when, time, processes);
+    }
+  }
+
+  template <typename T>
+  static std::vector<Process*> AllOf(const std::vector<std::unique_ptr<T>>& processes) {
+    std::vector<Process*> all;
+    for (const auto& process : processes) all.push_back(process.get());
+    return all;
+  }
+
+  void Pause(std::string who, absl::Duration when, absl::Duration time,
+             const std::vector<Process*>& processes) {
+    At(when, absl::StrFormat("%s pause for %.1f s", who, absl::ToDoubleSeconds(time)),
+       [this, time, processes] {
+         // A dead server is frozen too, and restarts after the pause.
+         for (Process* const process : processes) {
+           ++pauses_[process];
+           world_.Freeze(*process);
+         }
+         world_.After(time, [this, processes] {
+           for (Process* const process : processes) {
+             if (--pauses_[process] == 0) world_.Thaw(*process);
+           }
+         });
+       });
   }
 
   void CheckEnds() {
@@ -300,7 +400,7 @@ class Schedule {
   }
 
   void TearDown() {
-    // What is left of a schedule that failed.
+    // If the schedule has failed, workers may still be running.
     for (const auto& worker : workers_) {
       worker->Supersede();
       worker->Kill(std::nullopt);
@@ -324,9 +424,13 @@ class Schedule {
   JobShape job_;
   std::vector<std::unique_ptr<SimServer>> servers_;
   std::vector<std::unique_ptr<SimWorker>> workers_;
-  // Destroyed before what it waits in.
+  // Declared last, so that it is destroyed before the objects that fibers wait in.
   Fibers fibers_;
   std::vector<std::string> faults_;
+  // The number of pauses that each process is in at present.
+  std::map<Process*, int> pauses_;
+  // The times at which streams break and servers die.
+  std::vector<absl::Duration> breaks_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// One simulated run of a job, all of it drawn from one seed: who takes part, what
-// the network does, who dies when.
+// One simulated run of a job. The members, the behaviour of the network, and the faults are drawn
+// from one seed.
 
 #ifndef SYNCGRADS_TESTS_SIM_SCHEDULE_H_
 #define SYNCGRADS_TESTS_SIM_SCHEDULE_H_
@@ -11,23 +11,26 @@ namespace syncgrads::sim {
 
 struct ScheduleOptions {
   uint64_t seed = 0;
-  // What happens is written to the standard error.
+  // Writes the events of the run to stderr.
   bool trace = false;
-  // A directory that exists, for the servers' state.
+  // Processes also pause, some of them for longer than a lease. The job and the other faults are
+  // the same with and without pauses; the course of events is the same until the first pause.
+  bool pauses = false;
+  // An existing directory for the servers' state. Its contents are removed after the run.
   std::string directory;
 };
 
 struct ScheduleOutcome {
-  // Empty: everything held.
+  // Empty if all invariants held.
   std::string failure;
-  // What took part, in words.
+  // For people to read: the job and its faults.
   std::string description;
   uint64_t events = 0;
   uint64_t results = 0;
   uint64_t server_deaths = 0;
   uint64_t dropped = 0;
   uint64_t epochs = 0;
-  // Steps that a quorum made without some that had data.
+  // The number of steps that a quorum closed without some members that had data.
   uint64_t left_behind = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/contract/signals.h"
 #include "common/wire/frame.h"
 #include "server/service/signals.h"
 #include "tests/sim/sim_server.h"
@@ -34,7 +35,7 @@ void ExchangeEnd::OnMessage(Freight& message) {
   if (push->header.member != hello_.member || push->header.incarnation != hello_.incarnation) {
     return world_.Fail("a push on another member's stream");
   }
-  checker_.OnPushDelivered(ServerIndex{server_.index()}, push->header);
+  checker_.OnPushDelivered(ServerIndex{server_.index()}, jobs_.applied(), push->header);
   job_->Push(push->header, {std::move(push->payload), bytes}, shared_from_this());
 }
 
@@ -50,12 +51,12 @@ void ExchangeEnd::OnHello(const DataHello& hello) {
   job_ = std::move(job);
 }
 
-void JoinEnd::Send(Generation generation, const server::JobSignal& signal) {
+void JoinEnd::Send(Generation generation, const JobSignal::Kind& signal) {
   server_.Touch();
-  stream_->Send(std::make_shared<Signal<v1::JobSignal>>(server::ToProto(generation, signal)));
-  if (const auto* expelled = std::get_if<server::Expelled>(&signal)) {
+  stream_->Send(std::make_shared<Signal<v1::JobSignal>>(ToProto(generation, signal)));
+  if (const auto* expelled = std::get_if<Expelled>(&signal)) {
     stream_->Finish(expelled->reason);
-  } else if (std::holds_alternative<server::Farewell>(signal)) {
+  } else if (std::holds_alternative<Farewell>(signal)) {
     stream_->Finish(absl::OkStatus());
   }
 }
@@ -72,7 +73,7 @@ void JoinEnd::OnMessage(Freight& message) {
 
 void JoinEnd::OnHello(const v1::Hello& hello) {
   absl::StatusOr<server::Coordinator::MemberKey> member =
-      coordinator_.Admit(server::FromProto(hello), shared_from_this());
+      coordinator_.Admit(FromProto(hello), shared_from_this());
   if (!member.ok()) return stream_->Finish(member.status());
   member_ = *std::move(member);
 }
@@ -85,6 +86,11 @@ void FollowEnd::Send(const server::PlanChange& change) {
   server_.Touch();
   checker_.OnTold(change);
   stream_->Send(std::make_shared<Signal<v1::PlanSignal>>(server::ToProto(change)));
+}
+
+void FollowEnd::Prepare(const server::GroupPreparation& preparation) {
+  server_.Touch();
+  stream_->Send(std::make_shared<Signal<v1::PlanSignal>>(server::ToProto(preparation)));
 }
 
 void FollowEnd::OnMessage(Freight& freight) {

@@ -1,5 +1,5 @@
-// The servers' ends of simulated streams: what server/service does between gRPC
-// and the core, without gRPC.
+// The servers' ends of simulated streams. They do what server/service does between gRPC and the
+// core, without gRPC.
 
 #ifndef SYNCGRADS_TESTS_SIM_SIM_ENDS_H_
 #define SYNCGRADS_TESTS_SIM_SIM_ENDS_H_
@@ -8,11 +8,11 @@
 #include <optional>
 
 #include "proto/control.pb.h"
-#include "server/core/coordinator.h"
-#include "server/core/job.h"
-#include "server/core/jobs.h"
-#include "server/core/plan_log.h"
-#include "server/core/round_result.h"
+#include "server/core/coordinator/coordinator.h"
+#include "server/core/jobs/job.h"
+#include "server/core/jobs/jobs.h"
+#include "server/core/plan_log/plan_log.h"
+#include "server/core/rounds/round_result.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/freight.h"
 #include "tests/sim/network.h"
@@ -22,7 +22,7 @@ namespace syncgrads::sim {
 
 class SimServer;
 
-// One member's Exchange stream.
+// The server's end of one member's Exchange stream.
 class ExchangeEnd : public ServerEnd,
                     public server::AnswerSink,
                     public std::enable_shared_from_this<ExchangeEnd> {
@@ -52,7 +52,7 @@ class ExchangeEnd : public ServerEnd,
   std::shared_ptr<server::Job> job_;
 };
 
-// One worker's Join stream.
+// The coordinator's end of one worker's Join stream.
 class JoinEnd : public ServerEnd,
                 public server::MemberLink,
                 public std::enable_shared_from_this<JoinEnd> {
@@ -62,7 +62,7 @@ class JoinEnd : public ServerEnd,
 
   void OnMessage(Freight& message) override;
   void OnOver() override;
-  void Send(Generation generation, const server::JobSignal& signal) override;
+  void Send(Generation generation, const JobSignal::Kind& signal) override;
 
  private:
   void OnHello(const v1::Hello& hello);
@@ -73,7 +73,7 @@ class JoinEnd : public ServerEnd,
   std::optional<server::Coordinator::MemberKey> member_;
 };
 
-// One server's Follow stream.
+// The coordinator's end of one server's Follow stream.
 class FollowEnd : public ServerEnd,
                   public server::ServerLink,
                   public std::enable_shared_from_this<FollowEnd> {
@@ -88,6 +88,7 @@ class FollowEnd : public ServerEnd,
   void OnMessage(Freight& message) override;
   void OnOver() override;
   void Send(const server::PlanChange& change) override;
+  void Prepare(const server::GroupPreparation& preparation) override;
 
  private:
   void OnHello(const v1::ServerHello& hello);

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/control.pb.h"
-#include "server/core/round_wait.h"
+#include "server/core/coordinator/local_server.h"
 #include "server/service/followed_plan.h"
 #include "server/service/signals.h"
 #include "tests/sim/freight.h"
@@ -18,12 +18,14 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
-// Of what there is on a server: more than anybody takes.
+// The longest time by which server 0 applies a change later than its coordinator decides it.
+constexpr absl::Duration kLongestApplying = absl::Milliseconds(5);
+// The available memory that a server reports; more than any schedule needs.
 constexpr uint64_t kMemory = uint64_t{1} << 40;
 
 }  // namespace
 
-// What the server stores, watched; it may die before and after.
+// Watches what the server stores. The server may die before and after each store.
 class SimServer::WatchedStore : public server::Store {
  public:
   WatchedStore(server::Store& store, SimServer& server) : store_(store), server_(server) {}
@@ -49,7 +51,7 @@ class SimServer::WatchedStore : public server::Store {
   SimServer& server_;
 };
 
-// The way to the coordinator, as server/service/follower.h goes it.
+// The connection to the coordinator. It does the same as server/service/follower.h.
 class SimServer::Following {
  public:
   explicit Following(SimServer& server)
@@ -79,6 +81,9 @@ class SimServer::Following {
       *signal.mutable_arrived() = std::move(arrived);
       Send(std::move(signal));
     }
+  }
+  void Prepared(const server::GroupPrepared& prepared) {
+    if (stream_ != nullptr) Send(server::ToProto(prepared));
   }
   void Reduced(const server::ReducedChunk& chunk) {
     if (stream_ == nullptr) return;
@@ -147,31 +152,40 @@ void SimServer::Start() {
   OpenState();
   if (options_.index == 0) {
     server::CoordinatorOptions options = options_.coordinator;
-    // One that has forgotten all begins beyond what its predecessor can have given.
+    // A coordinator without state begins with a generation that no predecessor can have used.
     options.first_generation = Generation{static_cast<uint64_t>(absl::ToUnixMillis(world_.Now()))};
     coordinator_ = std::make_unique<server::Coordinator>(
         options, server::PlanLog(options_.servers, AddressOf(0), plan_.start.plan), *jobs_, world_,
         *this);
-    coordinator_->Restore(*store_, plan_.start, plan_.records, held_);
+    coordinator_->Restore(*store_, plan_.start, plan_.records);
     jobs_->arrivals().SetSink([this](const server::Arrival& arrival) {
       coordinator_->Arrived(ServerIndex{0}, {arrival});
     });
     jobs_->reduced().SetSink([this](const server::ReducedChunk& chunk) {
-      world_.After(*this, absl::ZeroDuration(),
-                   [this, chunk] { coordinator_->Reduced(ServerIndex{0}, {chunk}); });
+      coordinator_->Reduced(ServerIndex{0}, {chunk});
     });
+    jobs_->prepared().SetSink([this](const server::GroupPrepared& prepared) {
+      coordinator_->Prepared(ServerIndex{0}, prepared);
+    });
+    coordinator_->AttachOwn(
+        std::make_shared<server::LocalServer>(
+            *jobs_, *coordinator_,
+            [this](std::function<void()> closure) { RunLater(std::move(closure)); }),
+        held_);
   } else {
     following_ = std::make_unique<Following>(*this);
     jobs_->arrivals().SetSink(
         [this](const server::Arrival& arrival) { following_->Arrived(arrival); });
     jobs_->reduced().SetSink(
         [this](const server::ReducedChunk& chunk) { following_->Reduced(chunk); });
+    jobs_->prepared().SetSink(
+        [this](const server::GroupPrepared& prepared) { following_->Prepared(prepared); });
   }
   network_.Listen(AddressOf(options_.index), this);
   Tick();
 }
 
-// As Server does; see server/server.cc.
+// Does the same as Server in server/server.cc.
 void SimServer::OpenState() {
   plan_ = {};
   held_.clear();
@@ -188,7 +202,7 @@ void SimServer::OpenState() {
     for (const server::Stored& record : stored.records) {
       if (const auto* change = std::get_if<server::PlanChange>(&record)) changes.push_back(*change);
     }
-    auto held = jobs_->Restore({directory_.get(), store_.get()}, stored.start, changes);
+    auto held = jobs_->Restore({directory_.get(), StoreOfJobs()}, stored.start, changes);
     damage = held.status();
     if (held.ok()) {
       held_ = *std::move(held);
@@ -209,7 +223,18 @@ void SimServer::OpenState() {
   directory_->RemoveGroups();
   plan_store_ = *server::PlanStore::Create(directory_->plan_path(), plan_.start);
   store_ = std::make_unique<WatchedStore>(*plan_store_, *this);
-  held_ = *jobs_->Restore({directory_.get(), store_.get()}, plan_.start, {});
+  held_ = *jobs_->Restore({directory_.get(), StoreOfJobs()}, plan_.start, {});
+}
+
+server::Store* SimServer::StoreOfJobs() const {
+  return options_.index == 0 ? nullptr : store_.get();
+}
+
+// Closures run in the order in which they were passed.
+void SimServer::RunLater(std::function<void()> closure) {
+  const absl::Duration delay = world_.random().Between(absl::ZeroDuration(), kLongestApplying);
+  run_at_ = std::max(run_at_, world_.Now() + delay);
+  world_.After(*this, run_at_ - world_.Now(), std::move(closure));
 }
 
 void SimServer::Tick() {
@@ -222,7 +247,7 @@ void SimServer::DieAfter(uint64_t touches, absl::Duration down) {
   mortal_ = true;
   touches_left_ = touches;
   down_ = down;
-  // One that has nothing to say dies as well.
+  // Kills the server even if it neither stores nor sends anything.
   world_.After(*this, absl::Seconds(1), [this] { throw ProcessDied{this}; });
 }
 
@@ -255,7 +280,7 @@ void SimServer::Stop() {
 void SimServer::DamageState() {
   const std::shared_ptr<const server::Slot> slot = newest_sent_.lock();
   if (slot == nullptr || slot->values.size() == 0) return;
-  // As the kernel would find it on its pages.
+  // Flips a bit in the mapped memory, as if the kernel had read a bad page.
   const_cast<std::byte*>(slot->values.data())[0] ^= std::byte{1};
   Warn("the newest round that was sent is damaged");
   damaged_ = true;
@@ -274,19 +299,16 @@ std::shared_ptr<ServerEnd> SimServer::AcceptFollow(std::shared_ptr<Stream> strea
   return std::make_shared<FollowEnd>(std::move(stream), coordinator_.get(), checker_, *this);
 }
 
-std::vector<client::RoundWait> SimServer::Explain(const std::string& job, GroupId group) {
-  std::vector<client::RoundWait> waits;
+std::vector<RoundWait> SimServer::Explain(const std::string& job, GroupId group) {
   const std::shared_ptr<server::Job> found = jobs_->Find(job);
-  if (found == nullptr) return waits;
-  for (const server::RoundWait& wait : found->Explain(group)) {
-    waits.push_back({wait.group, wait.round, server::ToString(wait)});
-  }
-  return waits;
+  return found == nullptr ? std::vector<RoundWait>() : found->Explain(group);
 }
 
 void SimServer::Note(const std::string& line) {
   if (world_.tracing()) world_.Trace(absl::StrCat(name(), ": ", line));
 }
+
+void SimServer::Debug(const std::string& line) { Note(line); }
 
 void SimServer::Warn(const std::string& line) { Note(absl::StrCat("! ", line)); }
 

@@ -1,6 +1,6 @@
-// A server in the simulation: the real core on a real state directory, between
-// simulated streams. It can die at any moment, and in the middle of anything in
-// which it stores or says something; what it had not stored is lost then.
+// A server in the simulation: the real core on a real state directory, connected by simulated
+// streams. It can die before or after any single store or send. Everything that it has not stored
+// is then lost.
 
 #ifndef SYNCGRADS_TESTS_SIM_SIM_SERVER_H_
 #define SYNCGRADS_TESTS_SIM_SIM_SERVER_H_
@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "server/core/coordinator.h"
-#include "server/core/jobs.h"
-#include "server/core/journal.h"
-#include "server/core/round_result.h"
-#include "server/core/store.h"
+#include "server/core/coordinator/coordinator.h"
+#include "server/core/jobs/jobs.h"
+#include "server/core/plan/journal.h"
+#include "server/core/plan/store.h"
+#include "server/core/rounds/round_result.h"
 #include "server/service/plan_store.h"
 #include "server/state/state_directory.h"
 #include "tests/sim/checker.h"
@@ -30,7 +30,7 @@ class SimServer : public Process, public Service, public server::Journal {
   struct Options {
     uint32_t index = 0;
     uint32_t servers = 1;
-    std::string state;  // a directory
+    std::string state;  // the path of a directory
     server::CoordinatorOptions coordinator;
   };
 
@@ -39,24 +39,24 @@ class SimServer : public Process, public Service, public server::Journal {
 
   static std::string AddressOf(uint32_t index);
 
-  // Begins, on what its predecessor left in the state directory.
+  // Starts the server on the state that its predecessor left in the state directory.
   void Start();
   bool running() const { return jobs_ != nullptr; }
-  // For good.
+  // Stops the server and does not restart it.
   void Stop();
   uint32_t index() const { return options_.index; }
   World& world() { return world_; }
 
-  // Dies when it has stored or said so many more things, 0 or more, and starts
-  // again after `down`.
+  // Kills the server after `touches` further stores and sends, but at the latest after 1 s of
+  // virtual time. It restarts after `down`.
   void DieAfter(uint64_t touches, absl::Duration down);
-  // When it dies next, a round that it has sent is damaged. It has to begin with
-  // nothing then.
+  // At its next death, the newest round that it has sent is damaged in the state. The restarted
+  // server must then detect this and begin without state.
   void DamageAtDeath() { damage_at_death_ = true; }
   uint64_t deaths() const { return deaths_; }
 
-  // What is between this server and the world calls this whenever something is
-  // about to leave it, or has: it may die there.
+  // Called before and after each store and each send. If the server has to die there, throws
+  // ProcessDied.
   void Touch();
   void OnSent(const server::RoundResult& result) {
     if (!result.payload.empty()) newest_sent_ = result.slot;
@@ -67,8 +67,9 @@ class SimServer : public Process, public Service, public server::Journal {
   std::shared_ptr<ServerEnd> AcceptData(std::shared_ptr<Stream> stream) override;
   std::shared_ptr<ServerEnd> AcceptControl(std::shared_ptr<Stream> stream) override;
   std::shared_ptr<ServerEnd> AcceptFollow(std::shared_ptr<Stream> stream) override;
-  std::vector<client::RoundWait> Explain(const std::string& job, GroupId group) override;
+  std::vector<RoundWait> Explain(const std::string& job, GroupId group) override;
 
+  void Debug(const std::string& line) override;
   void Note(const std::string& line) override;
   void Warn(const std::string& line) override;
 
@@ -77,6 +78,8 @@ class SimServer : public Process, public Service, public server::Journal {
   class WatchedStore;
 
   void OpenState();
+  server::Store* StoreOfJobs() const;
+  void RunLater(std::function<void()> closure);
   void Restart();
   void Tick();
   void DamageState();
@@ -87,7 +90,7 @@ class SimServer : public Process, public Service, public server::Journal {
   Network& network_;
   Checker& checker_;
 
-  // What dies with it.
+  // These objects are destroyed when the server dies.
   std::unique_ptr<server::StateDirectory> directory_;
   std::unique_ptr<server::PlanStore> plan_store_;
   std::unique_ptr<WatchedStore> store_;
@@ -96,12 +99,14 @@ class SimServer : public Process, public Service, public server::Journal {
   std::unique_ptr<server::Jobs> jobs_;
   std::unique_ptr<server::Coordinator> coordinator_;
   std::unique_ptr<Following> following_;
+  // The time at which the last closure passed to RunLater() runs.
+  absl::Time run_at_ = absl::InfinitePast();
 
   bool mortal_ = false;
   uint64_t touches_left_ = 0;
   absl::Duration down_;
   bool damage_at_death_ = false;
-  bool damaged_ = false;  // and it has not started since
+  bool damaged_ = false;  // the state is damaged, and the server has not been restarted since
   std::weak_ptr<const server::Slot> newest_sent_;
   uint64_t deaths_ = 0;
 };

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/signals_proto.h"
+#include "common/contract/signals.h"
 #include "proto/control.pb.h"
 
 namespace syncgrads::sim {
@@ -56,7 +56,7 @@ class SimDataStream : public client::DataStream {
  private:
   Checker& checker_;
   std::shared_ptr<Stream> stream_;
-  // Of the hello.
+  // The member in the stream's hello.
   const std::shared_ptr<MemberId> member_ = std::make_shared<MemberId>();
 };
 
@@ -69,7 +69,7 @@ class SimControlStream : public client::ControlStream {
     end.on_closed = [events](absl::Status status) { events->OnClosed(std::move(status)); };
     end.on_message = [events, &network](Freight& freight) {
       const v1::JobSignal& proto = static_cast<Signal<v1::JobSignal>&>(freight).message;
-      absl::StatusOr<std::optional<client::JobSignal>> signal = client::FromProto(proto);
+      absl::StatusOr<std::optional<JobSignal>> signal = FromProto(proto);
       if (!signal.ok()) {
         return network.world().Fail(
             absl::StrCat("a signal that cannot be read: ", signal.status().message()));
@@ -85,8 +85,8 @@ class SimControlStream : public client::ControlStream {
       return service.AcceptControl(std::move(stream));
     });
   }
-  void Write(const client::WorkerSignal& signal) override {
-    stream_->Write(std::make_shared<Signal<v1::WorkerSignal>>(client::ToProto(signal)));
+  void Write(const WorkerSignal& signal) override {
+    stream_->Write(std::make_shared<Signal<v1::WorkerSignal>>(ToProto(signal)));
   }
   void Cancel() override { stream_->Cancel(); }
 
@@ -107,13 +107,18 @@ std::shared_ptr<client::ControlStream> SimTransport::OpenControl(
 }
 
 void SimTransport::Explain(const std::string& address, const std::string& job, const std::string&,
-                           GroupId group, absl::Duration, ExplainAnswer answer) {
+                           GroupId group, absl::Duration timeout, ExplainAnswer answer) {
   World& world = network_.world();
   world.After(process_, network_.options().most_delay,
-              [this, address, job, group, answer = std::move(answer)] {
+              [this, address, job, group, timeout, answer = std::move(answer)] {
                 Process* const server = network_.At(address);
                 if (server == nullptr || network_.IsCutOff(*server)) {
                   return answer(absl::UnavailableError(absl::StrCat("nobody at ", address)));
+                }
+                if (server->frozen()) {
+                  return network_.world().After(process_, timeout, [address, answer] {
+                    answer(absl::DeadlineExceededError(absl::StrCat("no answer from ", address)));
+                  });
                 }
                 answer(dynamic_cast<Service&>(*server).Explain(job, group));
               });

@@ -1,4 +1,4 @@
-// The simulated network, as the client sees it.
+// The client library's transport over the simulated network.
 
 #ifndef SYNCGRADS_TESTS_SIM_SIM_TRANSPORT_H_
 #define SYNCGRADS_TESTS_SIM_SIM_TRANSPORT_H_
@@ -8,8 +8,9 @@
 #include <memory>
 #include <string>
 
-#include "client/timers.h"
-#include "client/transport.h"
+#include "client/link/timers.h"
+#include "client/link/transport.h"
+#include "common/round_wait.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/freight.h"
 #include "tests/sim/network.h"
@@ -17,20 +18,20 @@
 
 namespace syncgrads::sim {
 
-// The servers' side of what a worker can open, by the process that listens.
+// What a server process offers on the network: it accepts streams and answers Explain.
 class Service {
  public:
   virtual ~Service() = default;
   virtual std::shared_ptr<ServerEnd> AcceptData(std::shared_ptr<Stream> stream) = 0;
   virtual std::shared_ptr<ServerEnd> AcceptControl(std::shared_ptr<Stream> stream) = 0;
   virtual std::shared_ptr<ServerEnd> AcceptFollow(std::shared_ptr<Stream> stream) = 0;
-  virtual std::vector<client::RoundWait> Explain(const std::string& job, GroupId group) = 0;
+  virtual std::vector<RoundWait> Explain(const std::string& job, GroupId group) = 0;
 };
 
-// Of one worker's process.
+// The transport of one worker's process. Not thread-safe: used in events of one World.
 class SimTransport : public client::Transport {
  public:
-  // All must outlive it.
+  // All arguments must outlive this object.
   SimTransport(Network& network, Process& process, Checker& checker)
       : network_(network), process_(process), checker_(checker) {}
 

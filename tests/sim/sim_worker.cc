@@ -13,10 +13,10 @@
 namespace syncgrads::sim {
 namespace {
 
-// Longer than anything may take: a wait that ends with it is a failure.
+// A wait that takes this long is a failure.
 constexpr absl::Duration kPatience = absl::Seconds(90);
 
-// Lives of one worker that did not end well.
+// The largest number of sessions of one worker that end with an error.
 constexpr int kMostLives = 400;
 
 std::string BytesOf(const std::vector<float>& values) {
@@ -59,7 +59,7 @@ void SimWorker::Kill(std::optional<absl::Duration> down) {
   down_ = down;
   if (frozen()) world_.Thaw(*this);
   network_.ClientDied(*this, /*tell=*/true);
-  // What it does last is no more than to close.
+  // If the session is already being closed, the fiber ends by itself.
   if (!ending_) fibers_.Kill(fiber_);
 }
 
@@ -79,15 +79,15 @@ bool SimWorker::IsExcused(const absl::Status& status) const {
   if (admission.has_value() && checker_.MayBeRefused(admission->generation, admission->member)) {
     return true;
   }
-  // The one who had the first parameters is gone.
-  if (absl::StrContains(status.message(), "nobody gave the initial values")) {
+  // The member that had the first parameters is gone.
+  if (absl::StrContains(status.message(), "no member pushed the initial parameters")) {
     return !checker_.dropped().empty();
   }
   if (checker_.state_lost()) return true;
-  // It was late, and applies each result itself.
+  // The worker was late, and with the optimizer on the workers it needs each result.
   if (job_.leaves_behind() && absl::StrContains(status.message(), "no longer kept")) return true;
-  // Out of reach for a lease.
-  return disturbed_ && absl::IsUnavailable(status);
+  // The worker was out of reach of a server for a lease.
+  return (disturbed_ || may_give_up_) && absl::IsUnavailable(status);
 }
 
 void SimWorker::OnLifeOver() {
@@ -95,19 +95,22 @@ void SimWorker::OnLifeOver() {
   ForgetEvents();
   const absl::Status status = std::exchange(ended_with_, absl::OkStatus());
   if (was_killed_) {
-    // Until it has begun, every job takes a worker back.
+    // Before a job has begun, it readmits a worker, whether the job is elastic or not.
     if (!down_.has_value() && !joined_) down_ = absl::Milliseconds(300);
     if (!down_.has_value()) return Finish(false);
     return StartAgainAfter(*down_);
   }
   if (status.ok()) return Finish(true);
   Doing(absl::StrCat("fails: ", status.ToString()));
+  // From now on, the other workers may continue without this one.
+  if (may_give_up_ && absl::IsUnavailable(status)) disturbed_ = true;
   if (!joined_) {
-    // The job has had its end, or begun without this one.
+    // The job has ended, or has begun without this worker.
     if (checker_.any_closed()) return Finish(false);
     if (absl::IsResourceExhausted(status) && (disturbed_ || !shape_.first)) return Finish(false);
-    // A predecessor is not known to be dead; or nobody has opened the job; or those who come
-    // later have taken the places of those who died before it began.
+    // Possible reasons to try again: the predecessor has not been detected as dead; no worker has
+    // created the job yet; or workers that join later occupy the places of members that died before
+    // the job began.
     const bool again = absl::IsAlreadyExists(status) || absl::IsAborted(status) ||
                        (job_.elastic && absl::IsResourceExhausted(status)) || IsExcused(status) ||
                        (disturbed_ && absl::IsFailedPrecondition(status));
@@ -117,7 +120,7 @@ void SimWorker::OnLifeOver() {
   } else if (!job_.elastic) {
     return Finish(false);
   }
-  // Its predecessor may be dropped for it.
+  // The new incarnation may cause its predecessor to be dropped.
   disturbed_ = true;
   if (lives_ == kMostLives) return world_.Fail(absl::StrCat(name(), " fails again and again"));
   StartAgainAfter(absl::Milliseconds(300));
@@ -129,7 +132,7 @@ absl::Status SimWorker::Live() {
     const TensorSpec& tensor = job_.group.tensors[t];
     std::vector<float>& values = parameters_.emplace_back(tensor.elements());
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(100 * t + i);
-    // All begin with the root's.
+    // Different on each worker: after the broadcast, all workers have the root's values.
     if (job_.on_servers()) values = GradientOf(/*step=*/0, t, /*epoch=*/0);
   }
   gradients_ = results_ = parameters_;
@@ -196,7 +199,7 @@ absl::Status SimWorker::Broadcast(Group& group) {
   SYNCGRADS_RETURN_IF_ERROR(group.Broadcast(0, tensors, kPatience));
   steps_done_ = static_cast<int64_t>(group.step() - 1);
   if (steps_done_ == 0) return absl::OkStatus();
-  // The others have begun without it.
+  // The other workers have made steps without this worker.
   if (!job_.leaves_behind()) {
     world_.Fail(absl::StrCat(name(), " begins with step ", group.step()));
   }
@@ -281,9 +284,9 @@ absl::Status SimWorker::Contribute(Group& group, uint64_t epoch) {
   for (uint32_t t : order) {
     fibers_.Sleep(world_.random().Between(absl::ZeroDuration(), job_.most_between_pushes));
     gradients_[t] = GradientOf(step, t, epoch);
-    // The result may go where the gradient was, or elsewhere.
+    // The result goes to the memory of the gradient in half of the cases.
     float* const result = (step + t) % 2 == 0 ? gradients_[t].data() : results_[t].data();
-    // The same of all attempts: it is a function of the step.
+    // A function of the step, so that all attempts skip the same tensors.
     const bool skips = static_cast<double>(Mix(step * 77 + t) % 1000) < 1000 * shape_.skips;
     SYNCGRADS_RETURN_IF_ERROR(skips ? group.Skip(TensorId{t}, results_[t].data())
                                     : group.Push(TensorId{t}, gradients_[t].data(),
@@ -295,7 +298,7 @@ absl::Status SimWorker::Contribute(Group& group, uint64_t epoch) {
 
 void SimWorker::EndStep(Group& group, uint64_t step, const std::vector<Contributors>& counts) {
   const uint64_t ended = group.step() - 1;
-  // One that was late takes the newest parameters.
+  // Only a late worker, which receives the newest parameters, may advance by more than one step.
   if (ended < step || (ended > step && !(job_.leaves_behind() && job_.on_servers()))) {
     world_.Fail(absl::StrCat(name(), " is in step ", group.step(), " after step ", step));
   }

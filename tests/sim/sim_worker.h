@@ -1,6 +1,6 @@
-// A worker in the simulation: a small trainer on the real client library. It joins,
-// pushes gradients that are a function of who, which step and which tensor, waits,
-// checks what it gets, ends and leaves; when it dies or is dropped, it comes again.
+// A worker in the simulation: a small trainer that uses the real client library. It joins, pushes
+// gradients, waits for results, checks them, ends its data, and leaves. Its gradients are a
+// function of worker, step and tensor. If it dies or is dropped, it may be started again.
 
 #ifndef SYNCGRADS_TESTS_SIM_SIM_WORKER_H_
 #define SYNCGRADS_TESTS_SIM_SIM_WORKER_H_
@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client/session.h"
+#include "client/session/session.h"
 #include "common/group.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/fibers.h"
@@ -23,7 +23,7 @@
 
 namespace syncgrads::sim {
 
-// What all workers of a job share.
+// The settings that all workers of a job share.
 struct JobShape {
   GroupSpec group;
   bool elastic = false;
@@ -31,30 +31,30 @@ struct JobShape {
   uint32_t max_workers = 0;
   uint32_t min_workers = 0;
   int connections = 1;
-  // The step that the furthest worker's data ends with.
+  // The last step for which the worker with the most data has data.
   uint64_t steps = 1;
-  // Of the time between two pushes, and of that of a step.
+  // The longest time between two pushes, and the longest time for the computation of a step.
   absl::Duration most_between_pushes;
   absl::Duration most_in_step;
 
   bool on_servers() const { return std::holds_alternative<Optimizer>(group.rule); }
-  // Steps may be made without a worker, which is then late.
+  // Quorum: steps may close without a worker, which is then late.
   bool leaves_behind() const { return std::holds_alternative<Quorum>(group.policy); }
-  // Each worker counts steps of its own.
+  // Staleness: each worker counts its own steps.
   bool own_steps() const { return std::holds_alternative<Staleness>(group.policy); }
 };
 
 struct WorkerShape {
   std::string name;
   std::optional<uint32_t> rank;
-  // It is there from the start, and not a later one.
+  // The worker belongs to those that the job starts with; otherwise it joins later.
   bool first = true;
   absl::Duration starts_after;
   uint64_t data_steps = 1;
-  // Goes on with the others when its data has ended.
+  // After the end of its data, the worker follows the others.
   bool follows = true;
-  // Says that its data has ended right after its last push, not when that has been
-  // answered: the one may overtake the other.
+  // The worker reports the end of its data right after its last push, and does not wait for the
+  // answer to that push. The end may then arrive before the push.
   bool ends_at_once = false;
   double skips = 0;
   bool weighted = false;
@@ -68,35 +68,38 @@ class SimWorker : public Process {
 
   void Start();
 
-  // Kills what runs; it starts again `down` later, or never.
+  // Kills the worker's process. It starts again after `down`; nullopt: never.
   void Kill(std::optional<absl::Duration> down);
   bool alive() const { return fiber_ != nullptr; }
-  // Another process has been started under its name: it is not started again.
+  // Another process has been started under the same name, so this worker is not started again.
   void Supersede() { superseded_ = true; }
-  // It was, or may have been, killed, cut off, or stopped.
+  // Marks the worker as one that is, or may be, killed, cut off or stopped.
   void Disturb() { disturbed_ = true; }
+  // Allows the worker to give up a server: the server pauses for longer than a lease while it is
+  // out of reach.
+  void AllowToGiveUp() { may_give_up_ = true; }
 
   const WorkerShape& shape() const { return shape_; }
   bool disturbed() const { return disturbed_; }
-  // Nothing more will come of it.
+  // Returns true if the worker has ended and will not be started again.
   bool done() const { return done_; }
-  // It is done, and its last life ended well.
+  // Returns true if the worker is done and its last session ended without an error.
   bool finished() const { return finished_; }
-  // What it does, or how it ended, in words.
+  // For people to read: what the worker does, or how it ended.
   const std::string& doing() const { return doing_; }
 
  private:
-  // One life: a session, from Join to Leave.
+  // Runs one session, from Join to Leave.
   absl::Status Live();
   absl::Status Train(client::Session& session);
   absl::Status TrainSteps(client::Session& session, Group& group);
-  // Pushes the step that is under way, or skips it.
+  // Pushes the current step, or skips it.
   absl::Status PushStep(Group& group, bool ended);
   absl::Status SkipStep(Group& group);
   absl::Status Contribute(Group& group, uint64_t epoch);
-  // `step` is the one that was pushed; the one that has ended may be a later one.
+  // `step` is the step that was pushed. A late worker may have ended a later step instead.
   void EndStep(Group& group, uint64_t step, const std::vector<Contributors>& counts);
-  // What it has of a tensor is what it was sent.
+  // Checks that the worker's value of a tensor is the one that was sent to it.
   void CheckResult(uint64_t step, uint32_t tensor, const Contributors& counts);
   void CheckVersion(uint64_t step, uint32_t tensor);
   void Apply(uint32_t tensor, bool anybody);
@@ -105,7 +108,8 @@ class SimWorker : public Process {
   void OnLifeOver();
   void StartAgainAfter(absl::Duration delay);
   void Finish(bool well);
-  // Whether the others, or the plan, have given this life a reason to fail so.
+  // Returns true if `status` is an acceptable end of this session, because of faults or of a
+  // decision of the coordinator.
   bool IsExcused(const absl::Status& status) const;
   void Doing(std::string what);
   std::vector<float> GradientOf(uint64_t step, uint32_t tensor, uint64_t epoch) const;
@@ -123,13 +127,14 @@ class SimWorker : public Process {
   absl::Status ended_with_;
   bool joined_ = false, ending_ = false, was_killed_ = false;
   std::optional<absl::Duration> down_;
-  bool superseded_ = false, disturbed_ = false, done_ = false, finished_ = false;
+  bool superseded_ = false, disturbed_ = false, may_give_up_ = false, done_ = false,
+       finished_ = false;
   int lives_ = 0;
   std::string doing_ = "waits to be started";
 
-  // Of one life.
+  // The following fields belong to one session.
   std::vector<std::vector<float>> parameters_, gradients_, results_;
-  // Of each tensor, whether its result goes where its gradient was.
+  // For each tensor: whether the result is written to the memory of the gradient.
   std::vector<bool> in_gradients_;
   int64_t steps_done_ = 0;
 };

@@ -1,4 +1,4 @@
-// What a server's state has where a result lies, read as a restarted server does.
+// Reads the stored record of a slot in the way that a restarted server does.
 
 #ifndef SYNCGRADS_TESTS_SIM_STORED_SLOT_H_
 #define SYNCGRADS_TESTS_SIM_STORED_SLOT_H_

@@ -24,7 +24,8 @@ Round ClockOf(const std::map<MemberId, Round>& clocks, MemberId member) {
   return clock == clocks.end() ? Round{0} : clock->second;
 }
 
-// Adds `factor` times what is contributed of each span; the elements are of f32.
+// Adds `factor` times the contribution to `values`, for each span that is present. The elements are
+// f32.
 void Add(const Contribution& contribution, const Chunk& chunk, float factor,
          std::vector<float>& values) {
   for (size_t s = 0; s < chunk.spans.size(); ++s) {
@@ -170,11 +171,13 @@ std::optional<std::string> VersionsChecker::Sum(const GroupPlan& plan, const Rou
 void VersionsChecker::CheckBound(const JobHistory& job, const Staleness& staleness, MemberId member,
                                  const RoundKey& key) {
   if (!staleness.bound.has_value() || ToNumber(key.round) <= *staleness.bound) return;
-  if (!job.HasData(key.group, key.round, member)) return;  // it follows, or has gone
+  // Members that follow or have gone are not bound.
+  if (!job.HasData(key.group, key.round, member)) return;
   const Round least{ToNumber(key.round) - *staleness.bound};
   const Version& version = newest_[{key.generation, key.group, key.chunk}];
   for (const Member& other : job.epochs.back().members) {
-    // What it was waited for, if it had data so far; it had it on all steps before.
+    // The other member is waited for only if it had data in step `least`; it then had data in all
+    // earlier steps too.
     if (job.gone.contains(other.id) || !job.HasData(key.group, least, other.id)) continue;
     const RoundKey push = At(key, least);
     const bool applied = contributions_.Find(push, other.id) == nullptr

@@ -35,7 +35,7 @@ bool World::Run(absl::Duration limit, const std::function<bool()>& done) {
   const absl::Time end = now_ + limit;
   while (failure_.empty() && !done()) {
     if (queue_.empty() || queue_.top().at > end) return false;
-    // The queue's own: `call` does not take part in the order.
+    // Moves the event out of the queue. The order of the queue does not depend on `call`.
     Event event = std::move(const_cast<Event&>(queue_.top()));
     queue_.pop();
     now_ = event.at;

@@ -1,7 +1,7 @@
-// Virtual time, and what happens in it: one queue of events, on one thread.
+// Virtual time and the queue of events, on one thread.
 //
-// Nothing in a simulation depends on anything but its seed: events are made in the
-// order of their times, those of one time in the order in which they were added.
+// A simulation depends only on its seed. Events run in the order of their times. Events with the
+// same time run in the order in which they were added.
 
 #ifndef SYNCGRADS_TESTS_SIM_WORLD_H_
 #define SYNCGRADS_TESTS_SIM_WORLD_H_
@@ -19,7 +19,7 @@
 
 namespace syncgrads::sim {
 
-// Something that events happen to, and that can be killed or stopped.
+// A simulated process. Events happen to it; it can be killed and stopped.
 class Process {
  public:
   explicit Process(std::string name) : name_(std::move(name)) {}
@@ -30,11 +30,11 @@ class Process {
   const std::string& name() const { return name_; }
   bool frozen() const { return frozen_; }
 
-  // An event ended with ProcessDied.
+  // Called after one of its events has thrown ProcessDied.
   virtual void OnDied() {}
 
  protected:
-  // Events that were posted so far will not happen.
+  // Cancels all events of this process that have been posted so far.
   void ForgetEvents() {
     ++life_;
     waiting_.clear();
@@ -45,39 +45,40 @@ class Process {
   const std::string name_;
   uint64_t life_ = 0;
   bool frozen_ = false;
-  std::vector<std::function<void()>> waiting_;  // until it is thawed
+  std::vector<std::function<void()>> waiting_;  // events that wait until the process is thawed
 };
 
-// Thrown by what simulates a process's surroundings, to kill it in the middle of
-// what it does.
+// Thrown by the simulated environment of a process, to kill the process in the middle of an
+// operation.
 struct ProcessDied {
   Process* process;
 };
 
 class World : public Clock {
  public:
-  // With `trace`, what happens is written to the standard error as it does.
+  // `trace`: writes each step of the simulation to stderr.
   World(uint64_t seed, bool trace);
 
   absl::Time Now() const override { return now_; }
   Random& random() { return random_; }
 
-  // Calls `call` when `delay` has passed; events of a process only if it is still
-  // the same, and not while it is frozen.
+  // Calls `call` after `delay`. If a process is given: the call is cancelled if the process dies
+  // before, and is postponed while the process is frozen.
   void After(absl::Duration delay, std::function<void()> call);
   void After(Process& process, absl::Duration delay, std::function<void()> call);
 
   void Freeze(Process& process) { process.frozen_ = true; }
   void Thaw(Process& process);
 
-  // Makes events happen until `done`, or until something has failed. False if
-  // `limit` of virtual time passes first.
+  // Runs events until `done` returns true or a failure is recorded; returns true then. Returns
+  // false if no event is left within `limit` of virtual time.
   bool Run(absl::Duration limit, const std::function<bool()>& done);
 
-  // Records that something is wrong. The first counts.
+  // Records a failure. Only the first one is kept.
   void Fail(const std::string& what);
   const std::string& failure() const { return failure_; }
-  // At the end: goes on whatever has failed; then, drops all events.
+  // Used at the end of a run. Forgive() removes the failure, so that Run() continues. Clear()
+  // removes all events.
   void Forgive() { failure_.clear(); }
   void Clear() { queue_ = {}; }
 

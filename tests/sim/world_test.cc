@@ -1,4 +1,4 @@
-// The simulated world itself: time, processes, fibers, and the network.
+// Tests the simulated world itself: time, processes, fibers, and the network.
 
 #include "tests/sim/world.h"
 
@@ -135,7 +135,7 @@ TEST(FibersTest, OneThatIsKilledCleansUpAndMayWaitMeanwhile) {
   EXPECT_EQ(world.Now() - start, absl::Seconds(3));
 }
 
-// A client and a server with one stream between them.
+// Connects a client and a server by one stream.
 class NetworkTest : public ::testing::Test {
  protected:
   struct End : ServerEnd {
@@ -213,6 +213,32 @@ TEST_F(NetworkTest, WhereNobodyListensAStreamIsClosed) {
   Connect(/*loose=*/false);
   Run();
   EXPECT_THAT(client_heard_, ElementsAre("UNAVAILABLE: nobody at server"));
+}
+
+TEST_F(NetworkTest, AFrozenServerAcceptsAStreamWhenItIsThawed) {
+  network_.Listen("server", &server_);
+  world_.Freeze(server_);
+  const auto stream = Connect(/*loose=*/false);
+  stream->Write(std::make_shared<Named>("early"));
+  Run();
+  EXPECT_EQ(accepted_, nullptr);
+  EXPECT_THAT(client_heard_, IsEmpty());
+  world_.Thaw(server_);
+  Run();
+  EXPECT_NE(accepted_, nullptr);
+  EXPECT_THAT(server_heard_, ElementsAre("early"));
+}
+
+TEST_F(NetworkTest, AStreamThatAFrozenServerHasNotAcceptedEndsWithTheServer) {
+  network_.Listen("server", &server_);
+  world_.Freeze(server_);
+  Connect(/*loose=*/false);
+  Run();
+  network_.ServerDied(server_);
+  world_.Thaw(server_);
+  Run();
+  EXPECT_EQ(accepted_, nullptr);
+  EXPECT_THAT(client_heard_, ElementsAre("UNAVAILABLE: the server's connection was reset"));
 }
 
 TEST_F(NetworkTest, BothEndsHearOfABreak) {

@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 
 namespace syncgrads::testing {
 
@@ -17,11 +16,13 @@ void RecordingJournal::Note(const std::string& line) {
   added_.NotifyAll();
 }
 
+void RecordingJournal::Debug(const std::string& line) { Note(line); }
+
 void RecordingJournal::Warn(const std::string& line) { Note(line); }
 
 std::string RecordingJournal::WaitForLine(const std::vector<std::string>& parts,
                                           absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = MonotonicNow() + timeout;
   MutexLock lock(mutex_);
   for (size_t next = 0;;) {
     for (; next < lines_.size(); ++next) {
@@ -40,7 +41,7 @@ std::string RecordingJournal::Text() const {
   return absl::StrJoin(lines_, "\n");
 }
 
-Cluster::Cluster(uint32_t servers, server::ServerOptions options) {
+Cluster::Cluster(uint32_t servers, server::ServerOptions options, const Clock& clock) {
   for (uint32_t index = 0; index < servers; ++index) {
     options.bind = "127.0.0.1";
     options.port = 0;
@@ -48,7 +49,7 @@ Cluster::Cluster(uint32_t servers, server::ServerOptions options) {
     options.servers = servers;
     options.coordinator = coordinator_;
     absl::StatusOr<std::unique_ptr<server::Server>> started =
-        server::Server::Start(options, journal_);
+        server::Server::Start(options, journal_, clock);
     if (!started.ok()) {
       std::fprintf(stderr, "server %u: %s\n", index, started.status().ToString().c_str());
       std::abort();

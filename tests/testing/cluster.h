@@ -1,4 +1,4 @@
-// Servers of one job pool in this process, on ports that the system picks.
+// Runs all servers of a cluster in this process, on free ports that the system chooses.
 
 #ifndef SYNCGRADS_TESTS_TESTING_CLUSTER_H_
 #define SYNCGRADS_TESTS_TESTING_CLUSTER_H_
@@ -10,21 +10,23 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/mutex.h"
 #include "server/server.h"
 
 namespace syncgrads::testing {
 
-// Keeps what servers say, and waits for it.
+// Records the lines that servers log, so that a test can wait for one of them. Thread-safe.
 class RecordingJournal : public server::Journal {
  public:
+  void Debug(const std::string& line) override;
   void Note(const std::string& line) override;
   void Warn(const std::string& line) override;
 
-  // Waits until a line that has all of `parts` in it has been written, and
-  // returns it; empty after `timeout`.
+  // Blocks until a line that contains all of `parts` has been logged, and returns the first such
+  // line. Returns an empty string if there is none within `timeout`.
   std::string WaitForLine(const std::vector<std::string>& parts, absl::Duration timeout);
-  // Every line so far.
+  // Returns all lines so far, joined by newlines.
   std::string Text() const;
 
  private:
@@ -35,11 +37,13 @@ class RecordingJournal : public server::Journal {
 
 class Cluster {
  public:
-  // Starts `servers` of them, with `options` but for index, ports, and
-  // addresses. Aborts the test program if one cannot start.
-  explicit Cluster(uint32_t servers = 1, server::ServerOptions options = {});
+  // Starts `servers` servers with `options`; bind address, port, index, number of servers and
+  // coordinator address are overwritten. `clock` must outlive the cluster. Aborts the test program
+  // if a server cannot start.
+  explicit Cluster(uint32_t servers = 1, server::ServerOptions options = {},
+                   const Clock& clock = Clock::Real());
 
-  // host:port of server 0.
+  // The address of server 0, as host:port.
   const std::string& coordinator() const { return coordinator_; }
   server::Server& server(uint32_t index) { return *servers_[index]; }
   RecordingJournal& journal() { return journal_; }

@@ -13,17 +13,18 @@
 namespace syncgrads {
 namespace {
 
-// A call that fails at once, for its callback.
+// A call that fails at once. Only its callback is needed, which runs on a polling thread.
 struct Call {
   grpc::ClientContext context;
-  grpc::ByteBuffer request{nullptr, 0};  // a message, though it has no bytes
+  grpc::ByteBuffer request{nullptr, 0};  // a valid message without bytes
   grpc::ByteBuffer response;
 };
 
-// Never destroyed: the threads that are in it end with the process.
+// Parks polling threads, each in a callback. Thread-safe. Never destroyed: parked threads end with
+// the process.
 class Park {
  public:
-  // Keeps so many threads, no more and no fewer.
+  // Parks or unparks threads until exactly `threads` threads are parked. Does not wait for them.
   void Keep(uint32_t threads) {
     uint32_t missing = 0;
     {
@@ -52,8 +53,8 @@ class Park {
   std::mutex mutex_;
   std::condition_variable changed_;
   uint32_t wanted_ = 0;
-  uint32_t kept_ = 0;  // those on their way included
-  // No channel at all: calls on it fail without a socket.
+  uint32_t kept_ = 0;  // includes calls whose callback has not run yet
+  // A channel without credentials: calls on it fail at once, without a socket.
   const std::shared_ptr<grpc::Channel> nowhere_ = grpc::CreateChannel("", nullptr);
   grpc::GenericStub stub_{nowhere_};
 };
@@ -67,7 +68,7 @@ std::atomic<bool> by_default{false};
 
 }  // namespace
 
-// As many as gRPC 1.51 starts.
+// The number of threads that gRPC 1.51 starts.
 uint32_t MostPollers() { return std::clamp(gpr_cpu_num_cores() / 2, 2u, 16u); }
 
 uint32_t FewPollers() { return std::max(1u, gpr_cpu_num_cores() / 4); }

@@ -1,10 +1,10 @@
-// The threads that poll sockets for gRPC's callback API.
+// Limits the number of threads that poll sockets for gRPC's callback API.
 //
-// There are half as many as processors, at least two, and each event that one of them
-// takes wakes another one, which polls in its place. That costs more than a small message
-// itself, and with as many processes as cores there is nobody for whom it would be worth it
-// (docs/performance.md). gRPC has no setting for how many there are, so that those that are too
-// many are kept in a callback.
+// gRPC starts half as many as there are processors, at least two and at most 16. Whenever one of
+// them takes an event, it wakes another one, which polls in its place. For a small message, this
+// costs more than the message itself, and if there are as many processes as cores, no core is free
+// to gain from it (docs/performance.md). gRPC has no setting for the number of these threads. The
+// surplus threads are therefore parked: each is blocked in a callback.
 
 #ifndef SYNCGRADS_THIRD_PARTY_GRPC_POLLERS_H_
 #define SYNCGRADS_THIRD_PARTY_GRPC_POLLERS_H_
@@ -13,18 +13,20 @@
 
 namespace syncgrads {
 
-// How many there are where none is kept.
+// Returns the number of polling threads if none is parked.
 uint32_t MostPollers();
-// How many poll if 0 is asked for: one for each four processors, at least one.
+// Returns the number of threads that poll after SetPollers(0): one for each four processors, at
+// least one.
 uint32_t FewPollers();
 
-// From here on `count` threads poll, or all; 0: FewPollers. No callback may then wait for
-// another one. For the main functions of our programs; a library does not decide this for
-// its host. Thread-safe.
+// From now on, `count` threads poll, but at most MostPollers(); 0 stands for FewPollers().
+// Callbacks must then not wait for other callbacks. This function is for the main functions of our
+// programs: a library must not make this decision for its host program. Thread-safe.
 void SetPollers(uint32_t count);
 
-// Where SetPollers was last told 0, all of them poll again: payloads come over the
-// network, and reading one takes longer than waking another thread. Thread-safe.
+// If the last call of SetPollers had the count 0, unparks all threads; otherwise does nothing.
+// Called when payloads arrive over the network, because reading one takes longer than waking a
+// thread. Thread-safe.
 void UnparkPollers();
 
 }  // namespace syncgrads

@@ -6,19 +6,19 @@
 #include <functional>
 #include <utility>
 
-// gRPC's library exports what follows, and its public headers take a pointer to it, but
-// the header that declares it is not among those that are installed.
+// The declarations below. gRPC's library exports them, and its public headers take a pointer to a
+// grpc_socket_mutator, but the header that declares them is not installed.
 static_assert(GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR == 51,
               "compare these with src/core/lib/iomgr/socket_mutator.h of this version");
 
 struct grpc_mutate_socket_info;
 
 struct grpc_socket_mutator_vtable {
-  // Of sockets that connect or listen.
+  // Called for sockets that connect or listen.
   bool (*mutate_fd)(int fd, grpc_socket_mutator* mutator);
   int (*compare)(grpc_socket_mutator* a, grpc_socket_mutator* b);
   void (*destroy)(grpc_socket_mutator* mutator);
-  // In place of mutate_fd, and of accepted sockets as well; null: there is none.
+  // If it is not null, it is called instead of mutate_fd, and also for accepted sockets.
   bool (*mutate_fd_2)(const grpc_mutate_socket_info* info, grpc_socket_mutator* mutator);
 };
 

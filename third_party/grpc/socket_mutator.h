@@ -1,4 +1,4 @@
-// Options for gRPC's sockets.
+// Sets options of gRPC's sockets.
 
 #ifndef SYNCGRADS_THIRD_PARTY_GRPC_SOCKET_MUTATOR_H_
 #define SYNCGRADS_THIRD_PARTY_GRPC_SOCKET_MUTATOR_H_
@@ -9,8 +9,9 @@
 
 namespace syncgrads {
 
-// Calls `set` with each socket before it connects or listens, on any thread. For
-// grpc::ChannelArguments::SetSocketMutator, which owns it then.
+// Returns a mutator that calls `set` with each socket before it connects or listens. `set` may be
+// called on any thread. Pass the result to grpc::ChannelArguments::SetSocketMutator, which takes
+// ownership of it.
 grpc_socket_mutator* NewSocketMutator(std::function<void(int socket)> set);
 
 }  // namespace syncgrads

@@ -5,7 +5,7 @@
 namespace syncgrads {
 namespace {
 
-// The polynomial 0x1edc6f41, its bits reversed.
+// The polynomial 0x1edc6f41 with its bits reversed.
 constexpr uint32_t kPolynomial = 0x82f63b78;
 
 constexpr std::array<uint32_t, 256> MakeTable() {

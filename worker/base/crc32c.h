@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli), as RFC 3720 and TFRecord files have it.
+// CRC-32C (Castagnoli), as in RFC 3720 and in TFRecord files.
 
 #ifndef SYNCGRADS_WORKER_BASE_CRC32C_H_
 #define SYNCGRADS_WORKER_BASE_CRC32C_H_
@@ -11,7 +11,8 @@ namespace syncgrads {
 
 uint32_t Crc32c(absl::string_view bytes);
 
-// As TFRecord files store it, so that a checksum of bytes that hold checksums is sound.
+// Returns the checksum as TFRecord files store it. The masking makes checksums sound for bytes
+// that contain checksums.
 uint32_t MaskedCrc32c(absl::string_view bytes);
 
 }  // namespace syncgrads

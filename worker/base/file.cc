@@ -56,7 +56,7 @@ absl::Status SyncDirectory(const std::string& directory) {
   const int result = fsync(fd);
   const int error = errno;
   close(fd);
-  // Some file systems do not sync directories.
+  // Some file systems do not support syncing a directory.
   if (result != 0 && error != EINVAL) return SystemError("cannot sync", directory, error);
   return absl::OkStatus();
 }
@@ -78,7 +78,7 @@ absl::Status Write(const std::string& path, absl::Span<const absl::string_view> 
   for (const absl::string_view piece : pieces) {
     SYNCGRADS_RETURN_IF_ERROR(WriteAll(fd, piece, temporary));
   }
-  // mkostemp makes files that only their owner can read.
+  // mkostemp creates files that only their owner can read.
   if (fchmod(fd, 0644) != 0) return SystemError("cannot set the mode of", temporary, errno);
   if (durability == Durability::kMachine && fsync(fd) != 0) {
     return SystemError("cannot sync", temporary, errno);
@@ -123,7 +123,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) 
     if (count == 0) return contents;
     if (contents.size() + count > max_bytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, " is longer than the ", max_bytes, " bytes that are allowed"));
+          absl::StrCat(path, " is longer than the maximum of ", max_bytes, " bytes"));
     }
     contents.append(buffer, count);
   }

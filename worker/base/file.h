@@ -1,4 +1,4 @@
-// Whole files, read and written.
+// Reads and writes whole files.
 
 #ifndef SYNCGRADS_WORKER_BASE_FILE_H_
 #define SYNCGRADS_WORKER_BASE_FILE_H_
@@ -13,40 +13,46 @@
 
 namespace syncgrads {
 
-// `path`, unless it is relative; then it is taken from `directory`.
+// Returns `path` relative to `directory`. Returns `path` itself if it is absolute or `directory`
+// is empty.
 std::string PathFrom(absl::string_view directory, absl::string_view path);
 
-// The directory that `path` lies in; "." if it names none.
+// Returns the directory of `path`; "." if it has none.
 std::string DirectoryOf(absl::string_view path);
 
 bool IsDirectory(const std::string& path);
 
-// Errors:
-//   NotFound            there is no such file
-//   PermissionDenied    it may not be read
-//   InvalidArgument     it is a directory, or longer than `max_bytes`
-//   Internal            any other error of the system, in its words
-absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
-
-// Writes the pieces, one after the other, as the file `path`: whoever reads it
-// finds the old contents or all of the new, also after a crash.
+// Reads a whole file.
 //
 // Errors:
-//   NotFound            the directory does not exist
-//   PermissionDenied    it may not be written
-//   ResourceExhausted   the disk is full, or files may not be so long
-//   Internal            any other error of the system, in its words
+//   NotFound          there is no such file
+//   PermissionDenied  reading it is not permitted
+//   InvalidArgument   it is a directory, or longer than `max_bytes`
+//   Internal          any other error of the system, with its message
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
+
+// Writes the pieces, one after the other, to the file `path`. Atomic: a reader finds the old
+// contents or all of the new, also after a crash of the machine.
+//
+// Errors:
+//   NotFound           the directory does not exist
+//   PermissionDenied   writing is not permitted
+//   InvalidArgument    `path` is a directory
+//   ResourceExhausted  the disk is full, or the file is longer than the system allows
+//   Internal           any other error of the system, with its message
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::Span<const absl::string_view> pieces);
 
-// The same, but a crash of the machine may leave the file damaged; it is quicker.
+// Writes a file as WriteFileAtomically does, but without syncing it. It is faster, but after a
+// crash of the machine the file may be damaged. Errors: those of WriteFileAtomically.
 absl::Status ReplaceFile(const std::string& path, absl::Span<const absl::string_view> pieces);
 
-// Makes what was renamed, made or removed in `directory` outlast a crash of the
-// machine. Errors: NotFound, PermissionDenied, Internal, as above.
+// Syncs `directory`, so that files renamed, created or removed in it stay so after a crash of
+// the machine. Errors: NotFound, PermissionDenied, Internal, as for WriteFileAtomically.
 absl::Status SyncDirectory(const std::string& directory);
 
-// "steps.jsonl" and "worker2" become "steps.worker2.jsonl"; no path stays none.
+// Inserts `suffix` before the extension: "steps.jsonl" and "worker2" become
+// "steps.worker2.jsonl". An empty path stays empty.
 std::string WithSuffix(const std::string& path, const std::string& suffix);
 
 }  // namespace syncgrads

@@ -13,9 +13,9 @@ namespace syncgrads {
 namespace {
 
 constexpr size_t kPieceBytes = 1 << 18;
-// zlib counts what it is given in 32 bits.
+// zlib counts its input in 32 bits.
 constexpr size_t kMaxInput = 1 << 30;
-// Windows of any size, in gzip's format.
+// 15 allows any window size; 16 selects gzip's format.
 constexpr int kGzipWindowBits = 15 + 16;
 
 }  // namespace
@@ -24,7 +24,7 @@ absl::StatusOr<std::string> Gunzip(absl::string_view compressed, const std::stri
                                    size_t max_bytes) {
   z_stream stream = {};
   if (inflateInit2(&stream, kGzipWindowBits) != Z_OK) {
-    return absl::InternalError(absl::StrCat(path, ": zlib cannot start"));
+    return absl::InternalError(absl::StrCat(path, ": cannot initialise zlib"));
   }
   const absl::Cleanup end = [&stream] { inflateEnd(&stream); };
   std::vector<char> piece(kPieceBytes);
@@ -50,7 +50,7 @@ absl::StatusOr<std::string> Gunzip(absl::string_view compressed, const std::stri
     }
     if (code == Z_STREAM_END && !compressed.empty()) inflateReset(&stream);
   }
-  // What was put in may be used up before all of it has come out.
+  // zlib may have read all of the input before it has written all of the output.
   while (code == Z_OK) {
     stream.next_out = reinterpret_cast<Bytef*>(piece.data());
     stream.avail_out = static_cast<uInt>(piece.size());
@@ -63,7 +63,7 @@ absl::StatusOr<std::string> Gunzip(absl::string_view compressed, const std::stri
   }
   if (code != Z_STREAM_END) {
     return absl::DataLossError(
-        absl::StrCat(path, " is cut short after ", contents.size(), " decompressed bytes"));
+        absl::StrCat(path, " is truncated after ", contents.size(), " decompressed bytes"));
   }
   return contents;
 }

@@ -1,4 +1,4 @@
-// Files that may be compressed.
+// Decompresses gzip files.
 
 #ifndef SYNCGRADS_WORKER_BASE_GZIP_H_
 #define SYNCGRADS_WORKER_BASE_GZIP_H_
@@ -11,11 +11,11 @@
 
 namespace syncgrads {
 
-// What `compressed` (RFC 1952, one or more members) holds; `path` is for errors.
+// Decompresses `compressed` (RFC 1952, one or more members). `path` is for errors.
 //
 // Errors:
-//   DataLoss         it is damaged or cut short
-//   InvalidArgument  it holds more than `max_bytes`
+//   DataLoss         the data is damaged or cut short
+//   InvalidArgument  the decompressed data is longer than `max_bytes`
 absl::StatusOr<std::string> Gunzip(absl::string_view compressed, const std::string& path,
                                    size_t max_bytes);
 

@@ -1,4 +1,4 @@
-// What this machine is called.
+// The name of this machine.
 
 #ifndef SYNCGRADS_WORKER_BASE_HOST_NAME_H_
 #define SYNCGRADS_WORKER_BASE_HOST_NAME_H_
@@ -7,7 +7,7 @@
 
 namespace syncgrads {
 
-// "localhost" if it has no name.
+// Returns the host name, or "localhost" if there is none.
 std::string HostName();
 
 }  // namespace syncgrads

@@ -1,4 +1,4 @@
-// Pieces of JSON.
+// Writes JSON.
 
 #ifndef SYNCGRADS_WORKER_BASE_JSON_H_
 #define SYNCGRADS_WORKER_BASE_JSON_H_
@@ -9,7 +9,7 @@
 
 namespace syncgrads {
 
-// The text in quotes, with what has to be escaped escaped.
+// Returns `text` as a JSON string, in quotes and escaped.
 std::string JsonString(absl::string_view text);
 
 }  // namespace syncgrads

@@ -1,4 +1,4 @@
-// Want of memory as a status, for what passes from one thread to another.
+// Out of memory as a status, which can be passed from one thread to another.
 
 #ifndef SYNCGRADS_WORKER_BASE_OUT_OF_MEMORY_H_
 #define SYNCGRADS_WORKER_BASE_OUT_OF_MEMORY_H_
@@ -11,7 +11,7 @@ namespace syncgrads {
 
 inline constexpr absl::string_view kOutOfMemoryUrl = "syncgrads/out_of_memory";
 
-// ResourceExhausted, which IsOutOfMemory tells from others.
+// Returns a ResourceExhausted that IsOutOfMemory distinguishes from others.
 inline absl::Status OutOfMemoryError(absl::string_view message) {
   absl::Status status = absl::ResourceExhaustedError(message);
   status.SetPayload(kOutOfMemoryUrl, absl::Cord());

@@ -19,7 +19,7 @@ uint64_t HashBytes(absl::string_view bytes) {
 RandomStream::RandomStream(uint64_t seed, std::initializer_list<uint64_t> names)
     : state_(Mix64(seed + kGoldenGamma)) {
   for (const uint64_t name : names) {
-    // The factor keeps what came before apart from what comes next.
+    // The factor makes the key depend on the order of the names.
     state_ = Mix64(state_ * kNameFactor + Mix64(name + kGoldenGamma));
   }
 }
@@ -32,7 +32,7 @@ uint64_t RandomStream::Next() {
 double RandomStream::NextUniform() { return ToUniform(Next()); }
 
 uint64_t RandomStream::NextBelow(uint64_t bound) {
-  // Of the 2^64 values, the first 2^64 mod bound are drawn again.
+  // The lowest 2^64 mod bound values are rejected and drawn again.
   const uint64_t rejected = (0 - bound) % bound;
   while (true) {
     const uint64_t value = Next();

@@ -1,5 +1,4 @@
-// Random numbers that are the same bits on every machine, compiler and standard
-// library.
+// Random numbers with the same bits on every machine, compiler and standard library.
 
 #ifndef SYNCGRADS_WORKER_BASE_RANDOM_H_
 #define SYNCGRADS_WORKER_BASE_RANDOM_H_
@@ -15,32 +14,31 @@
 
 namespace syncgrads {
 
-// A 64-bit hash of bytes (FNV-1a), the same on every machine. Not for secrets.
+// Returns a 64-bit hash of bytes (FNV-1a), the same on every machine. Not cryptographic.
 uint64_t HashBytes(absl::string_view bytes);
 
-// A stream of random numbers: SplitMix64 (Steele, Lea and Flood, "Fast
-// splittable pseudorandom number generators", 2014), whose i-th value is a
-// function of the key and i alone.
+// A stream of random numbers: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
+// number generators", 2014). Its i-th number is a function of the key and i.
 //
-// Not thread-safe. Not for secrets.
+// Not thread-safe. Not cryptographic.
 class RandomStream {
  public:
-  // Streams whose `seed` or `names` differ are independent of each other.
+  // Streams that differ in `seed` or in `names` are independent of each other.
   RandomStream(uint64_t seed, std::initializer_list<uint64_t> names);
 
-  // Of a stream that nothing has been taken from: its numbers are Mix64(key() + (i +
-  // 1) * kGoldenGamma), see split_mix.h.
+  // Returns the key. Must be called before the first Next(): number i of the stream is then
+  // Mix64(key() + (i + 1) * kGoldenGamma), see split_mix.h.
   uint64_t key() const { return state_; }
 
   uint64_t Next();
 
-  // Uniform in [0, 1), a multiple of 2^-53.
+  // Returns a number that is uniform in [0, 1) and a multiple of 2^-53.
   double NextUniform();
 
-  // Uniform in [0, bound), without bias. `bound` is not 0.
+  // Returns a number that is uniform in [0, bound), without bias. `bound` must not be 0.
   uint64_t NextBelow(uint64_t bound);
 
-  // Every order is as likely as any other (Fisher and Yates).
+  // Shuffles `values`. Every order is equally likely (Fisher and Yates).
   template <typename T>
   void Shuffle(std::vector<T>& values) {
     for (size_t i = values.size(); i > 1; --i) {

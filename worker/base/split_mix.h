@@ -1,7 +1,6 @@
-// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
-// generators", 2014).
+// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 //
-// Compiled for processors and for CUDA alike.
+// This file is compiled for the host and for CUDA.
 
 #ifndef SYNCGRADS_WORKER_BASE_SPLIT_MIX_H_
 #define SYNCGRADS_WORKER_BASE_SPLIT_MIX_H_
@@ -18,10 +17,10 @@ constexpr uint64_t Mix64(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// A multiple of 2^-53 in [0, 1).
+// Converts `value` to a multiple of 2^-53 in [0, 1).
 constexpr double ToUniform(uint64_t value) { return static_cast<double>(value >> 11) * 0x1p-53; }
 
-// Number i, from 0, of the stream `key`.
+// Returns number i, counted from 0, of the stream with the key `key`.
 constexpr double UniformAt(uint64_t key, uint64_t i) {
   return ToUniform(Mix64(key + (i + 1) * kGoldenGamma));
 }

@@ -20,12 +20,13 @@ std::string EncodeStrings(absl::Span<const std::string> strings) {
 absl::StatusOr<std::vector<std::string>> DecodeStrings(absl::string_view bytes) {
   std::vector<std::string> strings;
   while (!bytes.empty()) {
-    if (bytes.size() < kNumberBytes) return absl::DataLossError("a list of strings is cut short");
+    if (bytes.size() < kNumberBytes) return absl::DataLossError("truncated list of strings");
     const uint64_t length = DecodeNumber(bytes);
     bytes.remove_prefix(kNumberBytes);
     if (length > bytes.size()) {
-      return absl::DataLossError(absl::StrCat("a string should have ", length, " bytes, ",
-                                              bytes.size(), " are left of its list"));
+      return absl::DataLossError(absl::StrCat("malformed list of strings: the next string has ",
+                                              length, " bytes, but ", bytes.size(),
+                                              " bytes are left"));
     }
     strings.emplace_back(bytes.substr(0, length));
     bytes.remove_prefix(length);

@@ -1,4 +1,4 @@
-// Lists of byte strings as one byte string, for what workers tell each other.
+// Encodes lists of byte strings as one byte string, for messages between workers.
 
 #ifndef SYNCGRADS_WORKER_BASE_STRING_LIST_H_
 #define SYNCGRADS_WORKER_BASE_STRING_LIST_H_
@@ -13,14 +13,14 @@
 
 namespace syncgrads {
 
-// Each string as 8 bytes of its length, little-endian, and its bytes.
+// Encodes each string as its length (8 bytes, little-endian) and its bytes.
 std::string EncodeStrings(absl::Span<const std::string> strings);
 
-// DataLoss if `bytes` is not what EncodeStrings writes.
+// Decodes the result of EncodeStrings. DataLoss if `bytes` is malformed.
 absl::StatusOr<std::vector<std::string>> DecodeStrings(absl::string_view bytes);
 
-// A number as 8 bytes, little-endian; and back, from the first 8 bytes of
-// `bytes`, which has them.
+// Encode and decode a number as 8 bytes, little-endian. DecodeNumber reads the first 8 bytes of
+// `bytes`, which must be at least that long.
 std::string EncodeNumber(uint64_t number);
 uint64_t DecodeNumber(absl::string_view bytes);
 

@@ -7,8 +7,8 @@
 namespace syncgrads {
 namespace {
 
-// A step is many short loops, one soon after the other: to go to sleep between
-// them costs more than most of them take.
+// A training step is many short loops in quick succession. To sleep between them costs more time
+// than most of them take.
 constexpr int kSpins = 4000;
 
 void Pause() {
@@ -45,13 +45,13 @@ void ThreadPool::Run(int parts, absl::FunctionRef<void(int part)> part) {
   parts_ = parts;
   pending_ = static_cast<int>(helpers_.size());
   {
-    // Under the lock, so that a helper cannot miss it on its way to sleep.
+    // The lock ensures that a thread which is about to sleep does not miss the change.
     MutexLock lock(mutex_);
     ++loop_;
   }
   changed_.NotifyAll();
   Do(part, 0);
-  // The parts are even: the others are about to be done as well.
+  // The parts are even, so the other threads are about to finish too.
   for (int spins = 0; pending_.load(std::memory_order_acquire) > 0; ++spins) {
     if (spins < kSpins) {
       Pause();

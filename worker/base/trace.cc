@@ -2,13 +2,13 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "worker/base/json.h"
 
 namespace syncgrads {
 namespace {
 
-// What names one of the worker's rows, or the worker.
+// Returns an event that gives a name to a row of the timeline, or to the whole timeline.
 std::string NameEvent(absl::string_view of, int row, absl::string_view name) {
   return absl::StrCat(R"({"ph":"M","pid":1,"tid":)", row, R"(,"name":")", of,
                       R"(","args":{"name":)", JsonString(name), "}}");
@@ -20,12 +20,12 @@ Trace::Span::Span(Trace* trace, Row row, absl::string_view what, const absl::Alp
     : trace_(trace), row_(row) {
   if (trace == nullptr) return;
   name_ = absl::StrCat(what, " ", name);
-  begin_ = absl::Now();
+  begin_ = MonotonicNow();
 }
 
 Trace::Span::~Span() {
   if (trace_ == nullptr) return;
-  const absl::Duration length = absl::Now() - begin_;
+  const absl::Duration length = MonotonicNow() - begin_;
   trace_->Write(absl::StrCat(R"({"ph":"X","pid":1,"tid":)", static_cast<int>(row_), R"(,"name":)",
                              JsonString(name_), R"(,"ts":)", absl::ToUnixMicros(begin_),
                              R"(,"dur":)", absl::ToInt64Microseconds(length), "}"));

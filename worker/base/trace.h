@@ -1,4 +1,4 @@
-// Where a worker's time goes, as a picture.
+// A timeline of a worker's work.
 
 #ifndef SYNCGRADS_WORKER_BASE_TRACE_H_
 #define SYNCGRADS_WORKER_BASE_TRACE_H_
@@ -14,20 +14,21 @@
 
 namespace syncgrads {
 
-// A file in the Trace Event Format, which ui.perfetto.dev and chrome://tracing show.
-// Times are those of the host's thread: work for a device is queued then. Each event has
-// the time of day, so that files of several workers can be laid side by side.
+// Writes a file in the Trace Event Format, which ui.perfetto.dev and chrome://tracing display.
+// Times are measured on the host's thread; for work of a device this is the time of queuing it.
+// Events have absolute times, so that the files of several workers can be compared.
 //
 // Not thread-safe.
 class Trace {
  public:
-  // Of the picture, from above.
+  // The rows of the timeline, from top to bottom.
   enum class Row { kSteps, kCompute, kGradients, kResults };
 
-  // From its construction to its destruction; nothing without a trace.
+  // Records an event from construction to destruction of this object. Does nothing if the trace
+  // is null.
   class Span {
    public:
-    // It is called "WHAT NAME".
+    // The event's name is "WHAT NAME".
     Span(Trace* trace, Row row, absl::string_view what, const absl::AlphaNum& name);
     ~Span();
     Span(const Span&) = delete;
@@ -40,11 +41,13 @@ class Trace {
     absl::Time begin_;
   };
 
+  // Creates the file. `worker` is the title of the timeline.
+  //
   // Errors:
   //   PermissionDenied  the file cannot be written
   static absl::StatusOr<std::unique_ptr<Trace>> Create(const std::string& path,
                                                        absl::string_view worker);
-  // Ends the file. One that is not ended can be read too.
+  // Completes the file. An incomplete file can be displayed too.
   ~Trace();
 
  private:

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kDamaged = ".damaged";
-// A manifest names a few files, whatever the model's size.
+// An upper bound: a manifest lists a few files, whatever the size of the model.
 constexpr size_t kMaxManifestBytes = 16 << 20;
 
 absl::Status SystemError(absl::string_view what, const std::string& path,
@@ -54,7 +54,8 @@ std::optional<uint64_t> StepOf(absl::string_view name) {
   return step;
 }
 
-// The steps of all checkpoints, ascending; `complete` or begun.
+// Returns the steps of all checkpoint directories, ascending: of those with a manifest if
+// `complete`, otherwise of those without one.
 absl::StatusOr<std::vector<uint64_t>> FindSteps(const std::string& directory, bool complete) {
   std::vector<uint64_t> steps;
   std::error_code error;
@@ -71,7 +72,7 @@ absl::StatusOr<std::vector<uint64_t>> FindSteps(const std::string& directory, bo
   return steps;
 }
 
-// The manifest first: what is left of a checkpoint is none.
+// Removes the manifest first, so that a partly removed directory is not a checkpoint.
 absl::Status Remove(const std::string& checkpoint) {
   if (IsComplete(checkpoint)) {
     std::error_code error;
@@ -87,10 +88,11 @@ absl::Status Remove(const std::string& checkpoint) {
 absl::Status MakeDirectories(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  return error ? SystemError("make", path, error) : absl::OkStatus();
+  return error ? SystemError("create", path, error) : absl::OkStatus();
 }
 
-// A link to a checkpoint beside it, in place of any of that name.
+// Makes `directory`/`name` a symbolic link to the checkpoint `to`, which is in the same
+// directory. Replaces an existing link atomically.
 absl::Status Link(const std::string& directory, const std::string& name, const std::string& to) {
   const std::string temporary = absl::StrCat(directory, "/.", name);
   std::error_code error;
@@ -100,7 +102,7 @@ absl::Status Link(const std::string& directory, const std::string& name, const s
   return error ? SystemError("link", absl::StrCat(directory, "/", name), error) : absl::OkStatus();
 }
 
-// Holds the lock until it is destroyed.
+// An exclusive file lock (flock) on a directory, held until this object is destroyed.
 class WriterLock {
  public:
   static absl::StatusOr<WriterLock> Take(const std::string& directory) {
@@ -109,9 +111,9 @@ class WriterLock {
     if (file < 0) return SystemError("open", path, std::error_code(errno, std::generic_category()));
     WriterLock lock(file);
     if (flock(file, LOCK_EX | LOCK_NB) == 0) return lock;
-    return absl::UnavailableError(absl::StrCat("another process writes a checkpoint to ", directory,
-                                               " (it holds ", path,
-                                               "): jobs need directories of their own"));
+    return absl::UnavailableError(absl::StrCat("another process is writing a checkpoint to ",
+                                               directory, " (it has locked ", path,
+                                               "): each job needs its own checkpoint directory"));
   }
   WriterLock(WriterLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
   ~WriterLock() {
@@ -136,13 +138,13 @@ absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path) {
     if (!contents.ok()) return absl::DataLossError(contents.status().message());
     if (contents->size() != file.bytes) {
       return absl::DataLossError(absl::StrCat(file_path, " has ", contents->size(),
-                                              " bytes, its manifest says ", file.bytes));
+                                              " bytes, but its manifest records ", file.bytes));
     }
     const uint64_t checksum = ChecksumOf({*contents});
     if (checksum != file.checksum) {
       return absl::DataLossError(
           absl::StrCat(file_path, " has checksum ", absl::Hex(checksum, absl::kZeroPad16),
-                       ", its manifest says ", absl::Hex(file.checksum, absl::kZeroPad16)));
+                       ", but its manifest records ", absl::Hex(file.checksum, absl::kZeroPad16)));
     }
     checkpoint.files[file.name] = *std::move(contents);
   }
@@ -166,7 +168,8 @@ absl::StatusOr<std::string> CheckpointDirectory::Write(Manifest manifest,
   SYNCGRADS_RETURN_IF_ERROR(Remove(path));
   const absl::Status written = WriteFiles(path, manifest, files);
   if (!written.ok()) {
-    // A full disk had better not be filled with what nobody can read.
+    // Removes the incomplete checkpoint, so that it does not fill a disk that may be
+    // full.
     Remove(path).IgnoreError();
     return written;
   }
@@ -199,7 +202,7 @@ absl::Status CheckpointDirectory::Prune(uint64_t newest) const {
     const absl::StatusOr<std::string> json = ReadFile(path, kMaxManifestBytes);
     const absl::StatusOr<Manifest> manifest =
         json.ok() ? ParseManifest(*json, path) : json.status();
-    // One that is damaged is for ReadNewest to find.
+    // Ignores a damaged manifest; ReadNewest reports it.
     if (!manifest.ok() || !manifest->score.has_value()) continue;
     if (best.has_value() && *manifest->score <= best_score) continue;
     best = step;
@@ -231,7 +234,8 @@ absl::StatusOr<std::optional<Checkpoint>> CheckpointDirectory::ReadNewest(
     if (checkpoint.ok()) return std::optional<Checkpoint>(*std::move(checkpoint));
     if (!absl::IsDataLoss(checkpoint.status())) return checkpoint.status();
     warn(checkpoint.status());
-    // Out of the way of those that will be written, and there for whoever asks why.
+    // Sets the directory aside: a later checkpoint can use its name, and the damaged
+    // files stay available for diagnosis.
     const std::string aside = path + kDamaged;
     std::error_code error;
     fs::remove_all(aside, error);

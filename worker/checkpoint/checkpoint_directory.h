@@ -1,16 +1,17 @@
-// The directory of one job's checkpoints.
+// The directory that holds one job's checkpoints.
 //
-//   lock                     locked by whoever writes
-//   step-000000000120/       a checkpoint: what was true after 120 steps
+//   lock                     locked (flock) by the process that writes
+//   step-000000000120/       a checkpoint: the state after 120 steps
 //     model.safetensors, ... the files that the manifest lists
-//     manifest.json          written last: without it there is no checkpoint
-//   step-000000000140.damaged/   one that did not read as it was written
-//   latest, best             links to checkpoints
+//     manifest.json          written last: a directory without it is not a checkpoint
+//   step-000000000140.damaged/   a checkpoint that failed its checksums, set aside
+//   latest, best             symbolic links to checkpoints
 //
-// Each file is written under another name, synced, and renamed; the manifest after
-// all others. To remove a checkpoint its manifest is removed first. So whatever
-// kills the process or the machine, a directory with a manifest is whole, and what
-// happens to it later is found by its checksums.
+// Each file is written under a temporary name, synced and renamed; the manifest is
+// written after all other files. To remove a checkpoint, its manifest is removed first.
+// So a directory with a manifest is complete, even if the process or the machine is
+// killed at any point. Damage that happens later is detected by the checksums in the
+// manifest.
 
 #ifndef SYNCGRADS_WORKER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
 #define SYNCGRADS_WORKER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
@@ -30,28 +31,30 @@
 
 namespace syncgrads {
 
-// A checkpoint as it was read, every file as its manifest says.
+// A checkpoint that has been read. All its files match the manifest.
 struct Checkpoint {
   std::string path;
   Manifest manifest;
-  // By name.
+  // File contents by file name.
   std::map<std::string, std::string> files;
 };
 
-// A file to be written: the pieces, one after the other.
+// A file to be written: the concatenation of `pieces`. The caller keeps their memory
+// alive until Write returns.
 struct CheckpointFile {
   std::string name;
   std::vector<absl::string_view> pieces;
 };
 
-// Thread-compatible. Of several processes one writes at a time.
+// Reads and writes the checkpoints of one job. Several processes may open the same
+// directory; a file lock lets only one of them write at a time. Thread-compatible.
 class CheckpointDirectory {
  public:
   struct Options {
     std::string path;
-    // So many of the newest are kept; at least 1.
+    // How many of the newest checkpoints are kept; at least 1.
     uint32_t keep = 3;
-    // And the one with the highest score, if any has one.
+    // Whether the checkpoint with the highest score is kept as well, if any has a score.
     bool keep_best = false;
   };
 
@@ -59,44 +62,54 @@ class CheckpointDirectory {
 
   const std::string& path() const { return options_.path; }
 
-  // Writes a checkpoint, whole or not at all, instead of any of the same step, and
-  // removes those that need not be kept. The directory is made if there is none.
-  // `manifest.files` is not looked at. Returns where it is.
+  // Writes a checkpoint, completely or not at all, and then removes the checkpoints that
+  // need not be kept. Creates the directory if it does not exist. Ignores
+  // `manifest.files` and fills it from `files`. Returns the path of the checkpoint.
+  //
+  // An existing checkpoint of the same step is removed first: if the write then fails, it
+  // is lost. If only the removal of old checkpoints fails, that error is returned
+  // although the new checkpoint is complete.
   //
   // Errors:
   //   Unavailable         another process writes to this directory
   //   ResourceExhausted   the disk is full
-  //   others              as WriteFileAtomically
+  //   others              the errors of WriteFileAtomically
   absl::StatusOr<std::string> Write(Manifest manifest, absl::Span<const CheckpointFile> files);
 
-  // The newest checkpoint that reads as it was written; none if there is none. Of
-  // each newer one that does not, `warn` is told the file and the fault, and it is set
-  // aside.
+  // Returns the newest checkpoint whose files match its manifest; nullopt if there is
+  // none. For each newer checkpoint that is damaged, calls `warn` with a status that
+  // names the file and the fault, and renames its directory to step-*.damaged.
   //
   // Errors:
-  //   PermissionDenied, Internal  the directory cannot be read, in the system's words
+  //   PermissionDenied, Internal  the directory cannot be read; the message is the
+  //                               system's
+  //   others                      the errors of ReadFile for a manifest
   absl::StatusOr<std::optional<Checkpoint>> ReadNewest(
       const std::function<void(const absl::Status&)>& warn) const;
 
-  // The steps of all that have a manifest, ascending. Errors: as ReadNewest.
+  // Returns the steps of all checkpoints that have a manifest, ascending. Errors:
+  // PermissionDenied or Internal if the directory cannot be read.
   absl::StatusOr<std::vector<uint64_t>> Steps() const;
 
-  // Of a step.
+  // The path of the checkpoint of `step`, whether or not it exists.
   std::string PathOf(uint64_t step) const;
 
  private:
   absl::Status WriteFiles(const std::string& path, Manifest& manifest,
                           absl::Span<const CheckpointFile> files) const;
-  // After `newest` has been written.
+  // Updates the links `latest` and `best`, and removes the checkpoints that need not be
+  // kept. Called after the checkpoint of step `newest` has been written.
   absl::Status Prune(uint64_t newest) const;
-  // What was being written or removed when a process died.
+  // Removes step directories without a manifest. A process leaves one if it dies while it
+  // writes or removes a checkpoint.
   absl::Status RemoveUnfinished() const;
 
   const Options options_;
 };
 
-// One checkpoint, by its path. Errors: DataLoss, naming the file and what is wrong
-// with it, or as ReadFile of the manifest.
+// Reads the checkpoint in the directory `path`. Errors: DataLoss, which names the file
+// and the fault, if the manifest or a file is damaged or a file is missing; or the errors
+// of ReadFile for the manifest.
 absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path);
 
 }  // namespace syncgrads

@@ -1,4 +1,4 @@
-// When checkpoints are due.
+// Decides when a checkpoint is due.
 
 #ifndef SYNCGRADS_WORKER_CHECKPOINT_CHECKPOINT_SCHEDULE_H_
 #define SYNCGRADS_WORKER_CHECKPOINT_CHECKPOINT_SCHEDULE_H_
@@ -9,25 +9,27 @@
 
 namespace syncgrads {
 
-// A pure function of what it is told. Not thread-safe.
+// Decides by step count and by time. It does not read a clock: results depend only on the
+// arguments and on the last call of Taken. Each Trainer owns one. Not thread-safe.
 class CheckpointSchedule {
  public:
   struct Options {
-    // 0: steps do not count.
+    // A checkpoint is due after every multiple of this many steps. 0: steps are ignored.
     uint64_t every_steps = 0;
-    // Zero: time does not count.
+    // A checkpoint is due when this much time has passed since the last one. Zero: time
+    // is ignored.
     absl::Duration every = absl::ZeroDuration();
   };
 
   CheckpointSchedule(const Options& options, absl::Time now) : options_(options), last_(now) {}
 
-  // Whether there should be a checkpoint after `step`, counted from 1.
+  // Whether a checkpoint is due after `step`, which counts from 1.
   bool IsDue(uint64_t step, absl::Time now) const {
     if (options_.every_steps != 0 && step % options_.every_steps == 0) return true;
     return options_.every > absl::ZeroDuration() && now - last_ >= options_.every;
   }
 
-  // One was due, on whichever worker.
+  // Starts the interval `every` again. Called when a checkpoint was due on any worker.
   void Taken(absl::Time now) { last_ = now; }
 
  private:

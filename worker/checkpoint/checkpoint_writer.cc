@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/mutex.h"
 
 namespace syncgrads {
 namespace {
 
-// Of the last one, when the writer goes.
+// How long the destructor waits for the checkpoint that is being written.
 constexpr absl::Duration kLastWait = absl::Seconds(30);
 
 }  // namespace
@@ -23,7 +23,7 @@ struct CheckpointWriter::State {
     std::function<absl::Status(Snapshot&)> complete;
   };
 
-  CheckpointDirectory directory;  // of the thread
+  CheckpointDirectory directory;  // used by the background thread only
 
   mutable Mutex mutex;
   CondVar changed;
@@ -88,7 +88,7 @@ void CheckpointWriter::Run(const std::shared_ptr<State>& state) {
         work->complete ? work->complete(work->snapshot) : absl::OkStatus();
     outcome.path = completed.ok() ? WriteSnapshot(work->snapshot, state->directory)
                                   : absl::StatusOr<std::string>(completed);
-    // Its memory goes before the next one's comes.
+    // Frees the snapshot before Begin can accept the next one: only one is in memory.
     work.reset();
     MutexLock lock(state->mutex);
     state->outcomes.push_back(std::move(outcome));
@@ -103,7 +103,7 @@ std::vector<CheckpointOutcome> CheckpointWriter::TakeOutcomes() {
 }
 
 absl::Status CheckpointWriter::Finish(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = MonotonicNow() + timeout;
   MutexLock lock(state_->mutex);
   while (state_->step_under_way.has_value()) {
     if (state_->changed.WaitUntil(state_->mutex, deadline)) continue;

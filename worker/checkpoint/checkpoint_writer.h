@@ -1,4 +1,4 @@
-// Writes checkpoints while training goes on.
+// Writes checkpoints in the background while training continues.
 
 #ifndef SYNCGRADS_WORKER_CHECKPOINT_CHECKPOINT_WRITER_H_
 #define SYNCGRADS_WORKER_CHECKPOINT_CHECKPOINT_WRITER_H_
@@ -18,40 +18,42 @@
 
 namespace syncgrads {
 
-// What became of a checkpoint.
+// The result of one checkpoint.
 struct CheckpointOutcome {
   uint64_t step = 0;
-  // Where it is, or why there is none.
+  // The path of the checkpoint, or the error if it was not written.
   absl::StatusOr<std::string> path;
 };
 
-// Thread-compatible. One checkpoint is under way at a time.
+// Writes one checkpoint at a time, on a background thread that the first Begin starts.
+// Thread-compatible: one thread, the trainer's, calls the methods.
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(CheckpointDirectory::Options options);
-  // Waits for the one that is under way, but not for ever: a file system may have
-  // stopped to answer. Then it is left to itself.
+  // Waits for the checkpoint that is being written, but at most 30 s, because a file
+  // system may hang. After that the thread is detached.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   const std::string& path() const { return path_; }
 
-  // Whether Begin would be refused.
+  // Whether a checkpoint is being written, so that Begin would be refused.
   bool busy() const;
 
-  // Begins to write a checkpoint, unless one is under way. `complete` is called
-  // first, in the background, to add to it what is not here yet; may be empty. What
-  // it uses lives until the outcome is there.
+  // Starts to write a checkpoint. Unless `complete` is empty, the background thread calls
+  // it first; it adds to the snapshot what was not available yet. Everything that
+  // `complete` uses must live until TakeOutcomes has returned the outcome.
   //
   // Errors:
-  //   Unavailable  one is under way: names its step
+  //   Unavailable  a checkpoint is being written; names its step
   absl::Status Begin(Snapshot snapshot, std::function<absl::Status(Snapshot&)> complete = nullptr);
 
-  // Those that are over since the last call.
+  // Returns the outcomes of the checkpoints that have ended since the last call.
   std::vector<CheckpointOutcome> TakeOutcomes();
 
-  // Waits until none is under way. DeadlineExceeded, naming step and directory.
+  // Waits until no checkpoint is being written. Errors: DeadlineExceeded, which names the
+  // step and the directory.
   absl::Status Finish(absl::Duration timeout);
 
  private:
@@ -60,7 +62,7 @@ class CheckpointWriter {
   static void Run(const std::shared_ptr<State>& state);
 
   const std::string path_;
-  // Outlives this object if the thread does.
+  // Shared with the background thread, which may outlive this object.
   const std::shared_ptr<State> state_;
   std::thread thread_;
 };

@@ -1,11 +1,13 @@
 #include "worker/checkpoint/manifest.h"
 
-// For XXH3_state_t as a value.
+// Makes XXH3_state_t a complete type, so that it can be a local variable.
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -16,6 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kFormat = 1;
+// No manifest is nested more deeply. The limit keeps Dump, which is recursive, within the stack.
+constexpr int kMaxDepth = 16;
 
 std::string Hex(uint64_t checksum) { return absl::StrCat(absl::Hex(checksum, absl::kZeroPad16)); }
 
@@ -27,7 +31,7 @@ absl::Status Damaged(const std::string& path, absl::string_view problem) {
   return absl::DataLossError(absl::StrCat(path, ": ", problem));
 }
 
-// Reads the members of an object; the first that is not as it should be is kept.
+// Reads the members of a JSON object. Keeps the first error, which names the member.
 class Members {
  public:
   Members(const json& object, const std::string& path) : object_(object), path_(path) {}
@@ -43,6 +47,10 @@ class Members {
     } else if constexpr (std::is_same_v<T, json>) {
     } else {
       if (!found->is_number_unsigned()) return NoteKind(name, "whole number", *found);
+      const uint64_t number = found->get<uint64_t>();
+      if (static_cast<T>(number) != number) {
+        return NoteKind(name, sizeof(T) == 4 ? "number of 32 bits" : "number of 64 bits", *found);
+      }
     }
     out = found->get<T>();
   }
@@ -60,7 +68,7 @@ class Members {
     if (status_.ok()) status_ = Damaged(path_, problem);
   }
   void NoteKind(const char* name, const char* kind, const json& value) {
-    Note(absl::StrCat("\"", name, "\" is no ", kind, ": ", Dump(value, -1)));
+    Note(absl::StrCat("\"", name, "\" is not a ", kind, ": ", Dump(value, -1)));
   }
 
   const json& object_;
@@ -87,12 +95,21 @@ json Body(const Manifest& manifest) {
                             {"batch_size", segment.batch_size},
                             {"steps", segment.steps}});
   }
-  if (manifest.score.has_value()) body["score"] = *manifest.score;
+  // JSON has no NaN. A model that has diverged has no score.
+  if (manifest.score.has_value() && std::isfinite(*manifest.score)) {
+    body["score"] = *manifest.score;
+  }
   for (const ManifestFile& file : manifest.files) {
     body["files"].push_back(
         {{"name", file.name}, {"bytes", file.bytes}, {"xxh3", Hex(file.checksum)}});
   }
   return body;
+}
+
+// Whether `name` is the name of a file in a directory, rather than a path that may lead out of it.
+bool IsNameOfFile(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
 }
 
 absl::Status ReadLists(const json& body, const std::string& path, Manifest& manifest) {
@@ -111,7 +128,7 @@ absl::Status ReadLists(const json& body, const std::string& path, Manifest& mani
     SYNCGRADS_RETURN_IF_ERROR(of_segment.status());
   }
   for (const auto& [name, value] : evaluation.items()) {
-    // What is not finite is written as null.
+    // A number that is not finite is null in JSON; it is left out.
     if (value.is_number()) manifest.evaluation[name] = value.get<double>();
   }
   for (const json& value : files) {
@@ -121,6 +138,10 @@ absl::Status ReadLists(const json& body, const std::string& path, Manifest& mani
     of_file.Read("bytes", file.bytes);
     of_file.ReadChecksum("xxh3", file.checksum);
     SYNCGRADS_RETURN_IF_ERROR(of_file.status());
+    if (!IsNameOfFile(file.name)) {
+      return Damaged(path, absl::StrCat("names the file \"", absl::CEscape(file.name),
+                                        "\", which is not in the checkpoint's directory"));
+    }
   }
   return absl::OkStatus();
 }
@@ -143,9 +164,15 @@ std::string ToJson(const Manifest& manifest) {
 }
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string& path) {
-  const json whole = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  bool is_deep = false;
+  const auto keep = [&is_deep](int depth, json::parse_event_t, json&) {
+    is_deep = is_deep || depth > kMaxDepth;
+    return !is_deep;
+  };
+  const json whole = json::parse(text.begin(), text.end(), keep, /*allow_exceptions=*/false);
+  if (is_deep) return Damaged(path, absl::StrCat("is nested more than ", kMaxDepth, " deep"));
   if (!whole.is_object() || !whole.contains("checkpoint") || !whole["checkpoint"].is_object()) {
-    return Damaged(path, absl::StrCat("is no manifest (", text.size(), " bytes)"));
+    return Damaged(path, absl::StrCat("is not a manifest (", text.size(), " bytes)"));
   }
   const json& body = whole["checkpoint"];
   Members outer(whole, path);
@@ -154,14 +181,15 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string
   SYNCGRADS_RETURN_IF_ERROR(outer.status());
   const uint64_t checksum = ChecksumOf({Dump(body, -1)});
   if (checksum != recorded) {
-    return Damaged(path, absl::StrCat("has checksum ", Hex(checksum), ", it says ", Hex(recorded)));
+    return Damaged(path,
+                   absl::StrCat("has checksum ", Hex(checksum), ", but records ", Hex(recorded)));
   }
   Manifest manifest;
   Members members(body, path);
   uint64_t format = 0;
   members.Read("format", format);
   if (members.status().ok() && format != kFormat) {
-    return Damaged(path, absl::StrCat("has format ", format, ", this program reads ", kFormat));
+    return Damaged(path, absl::StrCat("has format ", format, ", but this program reads ", kFormat));
   }
   members.Read("job", manifest.job);
   members.Read("step", manifest.step);

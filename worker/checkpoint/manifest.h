@@ -1,12 +1,12 @@
-// What a checkpoint says of itself, as JSON.
+// The manifest of a checkpoint: a description of its contents, as JSON.
 //
 //   {"checkpoint": {"format": 1, "job": "iris", "step": 120, ...,
 //                   "files": [{"name": "model.safetensors", "bytes": 1234,
 //                              "xxh3": "0123456789abcdef"}, ...]},
 //    "xxh3": "fedcba9876543210"}
 //
-// The last is the checksum of the object before it, without white space and with
-// its keys in alphabetical order.
+// The outer "xxh3" is the checksum of the object "checkpoint", printed without white
+// space and with its keys in alphabetical order.
 
 #ifndef SYNCGRADS_WORKER_CHECKPOINT_MANIFEST_H_
 #define SYNCGRADS_WORKER_CHECKPOINT_MANIFEST_H_
@@ -24,6 +24,7 @@
 
 namespace syncgrads {
 
+// One file of a checkpoint. `checksum` is that of ChecksumOf.
 struct ManifestFile {
   std::string name;
   uint64_t bytes = 0;
@@ -33,38 +34,40 @@ struct ManifestFile {
 
 struct Manifest {
   std::string job;
-  // Steps that had been made.
+  // The number of steps that had been made.
   uint64_t step = 0;
-  // As in the job file: "F32", "SERVERS", ...
+  // The values of dtype, optimizer_placement and optimizer in the job file: "F32", "SERVERS",
+  // "adam".
   std::string dtype;
   std::string place;
   std::string optimizer;
-  // What the order of the rows and all that is random depend on, with the step.
+  // Determines, together with the step, the order of the rows and every random choice.
   uint64_t seed = 0;
   uint32_t workers = 0;
   uint32_t shards = 0;
-  // Where rows are not dealt: how far the shards have been used.
+  // Data mode SHARDS only: how the shards have been used so far. Empty in mode DEALT.
   std::vector<DataSegment> data;
-  // Of the rows held out, by name: "loss", "accuracy"; and what the best checkpoint
-  // has the most of.
+  // The evaluation on the held-out rows: "loss", "accuracy". A value that is not finite
+  // is missing after ParseManifest.
   std::map<std::string, double> evaluation;
+  // The best checkpoint is the one with the highest score.
   std::optional<double> score;
-  // In UTC, for people.
+  // The time of writing in UTC; no program reads it.
   std::string written_at;
   std::vector<ManifestFile> files;
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// XXH3, 64 bits, of the pieces one after the other.
+// Returns the 64-bit XXH3 hash of the concatenation of `pieces`.
 uint64_t ChecksumOf(absl::Span<const absl::string_view> pieces);
 
 std::string ToJson(const Manifest& manifest);
 
-// `path` is for errors.
+// Parses a manifest and verifies its checksum. `path` is used in error messages only.
 //
 // Errors:
-//   DataLoss  "PATH: what is wrong"
+//   DataLoss  the text is damaged or has another format; "PATH: the fault"
 absl::StatusOr<Manifest> ParseManifest(absl::string_view json, const std::string& path);
 
 }  // namespace syncgrads

@@ -63,8 +63,8 @@ absl::StatusOr<absl::string_view> Snapshot::Find(const TensorSpec& expected) con
   }
   if (!(found->spec == expected)) {
     return absl::InvalidArgumentError(absl::StrCat("tensor \"", expected.name, "\" of ", which,
-                                                   " is ", ToString(found->spec), ", the job's is ",
-                                                   ToString(expected)));
+                                                   " is ", ToString(found->spec),
+                                                   ", but the job's is ", ToString(expected)));
   }
   return absl::string_view(found->bytes);
 }

@@ -1,8 +1,8 @@
-// A training run's state after a step, in memory, and as the files of a checkpoint.
+// The state of a training run after a step: in memory, and as the files of a checkpoint.
 //
-//   model.safetensors     parameters and states, as ps-worker --output writes them
-//   training.safetensors  what else training goes on from: optimizer slots, counters,
-//                         the position in data that is dealt
+//   model.safetensors     parameters and layer states, as ps-worker --output writes them
+//   training.safetensors  the other state that a resumed run needs: optimizer slots,
+//                         counters, and in data mode DEALT the data position
 
 #ifndef SYNCGRADS_WORKER_CHECKPOINT_SNAPSHOT_H_
 #define SYNCGRADS_WORKER_CHECKPOINT_SNAPSHOT_H_
@@ -19,33 +19,37 @@
 
 namespace syncgrads {
 
+// A tensor and its values.
 struct SavedTensor {
   TensorSpec spec;
-  // spec.bytes() of them.
+  // The length is spec.bytes().
   std::string bytes;
 };
 
+// The state after step manifest.step.
 struct Snapshot {
   Manifest manifest;
   std::map<std::string, std::string> model_metadata;
-  // Names are unique over both.
+  // Each tensor name occurs once in `model` and `training` together.
   std::vector<SavedTensor> model;
   std::vector<SavedTensor> training;
 
-  // Null if there is none of this name.
+  // Returns the tensor of this name; nullptr if there is none.
   const SavedTensor* FindNamed(absl::string_view name) const;
-  // The bytes of the tensor that `expected` describes.
+  // Returns the bytes of the tensor that `expected` describes; the snapshot owns them.
   //
   // Errors:
   //   NotFound         there is no tensor of that name
-  //   InvalidArgument  it has another dtype or shape; names both
+  //   InvalidArgument  the tensor has another dtype or shape; names both
   absl::StatusOr<absl::string_view> Find(const TensorSpec& expected) const;
 };
 
-// Errors and result: as CheckpointDirectory::Write.
+// Writes the snapshot as a checkpoint and returns its path. Errors: those of
+// CheckpointDirectory::Write.
 absl::StatusOr<std::string> WriteSnapshot(const Snapshot& snapshot, CheckpointDirectory& directory);
 
-// DataLoss, naming the file, if one of the two is missing or is no safetensors file.
+// Parses the files of a checkpoint. Errors: DataLoss, which names the file, if one of the
+// two is missing or is not a safetensors file.
 absl::StatusOr<Snapshot> SnapshotOf(Checkpoint checkpoint);
 
 }  // namespace syncgrads

@@ -1,4 +1,4 @@
-// Images in memory, a byte for each number.
+// Images in memory, with one byte for each number.
 
 #ifndef SYNCGRADS_WORKER_DATA_BYTE_IMAGES_H_
 #define SYNCGRADS_WORKER_DATA_BYTE_IMAGES_H_
@@ -10,11 +10,11 @@
 
 namespace syncgrads {
 
-// Records of equal length, each with an image: channel by channel, line by line.
-// Immutable.
+// The images of records of equal length. An image is stored channel by channel, line by line.
+// Owns the records. Immutable, so thread-safe.
 class ByteImages : public ImageSource {
  public:
-  // The image begins `offset` bytes into each of the records of `stride` bytes.
+  // A record has `stride` bytes; its image begins at byte `offset`. `path` is for errors.
   ByteImages(const Shape& shape, std::string records, size_t stride, size_t offset,
              std::string path)
       : shape_(shape),

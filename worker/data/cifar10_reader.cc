@@ -31,7 +31,7 @@ absl::StatusOr<Table> ReadCifar10(const Storage& storage, const std::vector<std:
     const std::string& path = names.emplace_back(storage.NameOf(file));
     if (contents.size() % kRecordBytes != 0) {
       return absl::DataLossError(absl::StrCat(path, " has ", contents.size(),
-                                              " bytes, which is no multiple of a record's ",
+                                              " bytes, which is not a multiple of the record size ",
                                               kRecordBytes));
     }
     for (size_t record = 0; record < contents.size() / kRecordBytes; ++record) {

@@ -1,5 +1,5 @@
-// CIFAR-10's binary files: records of 3073 bytes, a label from 0 to 9 and an image
-// of 3x32x32 numbers, red before green before blue.
+// CIFAR-10's binary files. A record has 3073 bytes: a label from 0 to 9, and a 3x32x32 image,
+// red before green before blue.
 
 #ifndef SYNCGRADS_WORKER_DATA_CIFAR10_READER_H_
 #define SYNCGRADS_WORKER_DATA_CIFAR10_READER_H_
@@ -13,12 +13,12 @@
 
 namespace syncgrads {
 
-// The rows of all `files`, one file after the other.
+// Reads the rows of all `files`, in order.
 //
 // Errors:
-//   DataLoss  a file's length is no multiple of a record's (with both), or a label
-//             is out of range (with its record)
-//   others    as ReadDecompressed
+//   DataLoss  the length of a file is not a multiple of a record's (names both), or a label is
+//             out of range (names the record)
+//   others    those of ReadDecompressed
 absl::StatusOr<Table> ReadCifar10(const Storage& storage, const std::vector<std::string>& files,
                                   TargetKind target_kind);
 

@@ -13,7 +13,7 @@ absl::Status CheckCount(const std::string& kind, absl::string_view what, size_t 
                         size_t wanted) {
   if (count == wanted) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("data.custom: reader \"", kind, "\" made ", count,
-                                                 " ", what, ", its rows need ", wanted));
+                                                 " ", what, ", but its rows need ", wanted));
 }
 
 absl::Status CheckTable(const std::string& kind, const Table& table,
@@ -24,7 +24,7 @@ absl::Status CheckTable(const std::string& kind, const Table& table,
   }
   if (table.target_kind != options.columns.target_kind) {
     return absl::InvalidArgumentError(
-        absl::StrCat("data.custom: reader \"", kind, "\" made another kind of targets"));
+        absl::StrCat("data.custom: reader \"", kind, "\" made targets of the wrong kind"));
   }
   const bool has_targets = table.target_kind != TargetKind::kNone;
   SYNCGRADS_RETURN_IF_ERROR(
@@ -35,9 +35,9 @@ absl::Status CheckTable(const std::string& kind, const Table& table,
   for (size_t row = 0; table.target_kind == TargetKind::kClass && row < table.rows; ++row) {
     const double target = table.targets[row];
     if (target >= 0 && target < static_cast<double>(table.classes.size())) continue;
-    return absl::InvalidArgumentError(absl::StrCat("data.custom: reader \"", kind, "\" made a row ",
-                                                   row, " of class ", target, ", there are ",
-                                                   table.classes.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.custom: reader \"", kind, "\" made row ", row, " of class ", target,
+                     ", but the number of classes is ", table.classes.size()));
   }
   return absl::OkStatus();
 }
@@ -54,9 +54,10 @@ absl::StatusOr<Table> CustomReaders::Read(const std::string& kind,
   if (it == readers_.end()) {
     const std::string known = absl::StrJoin(
         readers_, ", ", [](std::string* out, const auto& one) { out->append(one.first); });
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.custom: this program has no reader \"", kind, "\"; ",
-                     known.empty() ? "none has been added to it" : absl::StrCat("it has ", known)));
+    return absl::InvalidArgumentError(absl::StrCat("data.custom: unknown reader \"", kind, "\"; ",
+                                                   known.empty()
+                                                       ? "this program has no custom readers"
+                                                       : absl::StrCat("this program has ", known)));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(Table table, it->second(options));
   SYNCGRADS_RETURN_IF_ERROR(CheckTable(kind, table, options));

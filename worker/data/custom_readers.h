@@ -1,4 +1,4 @@
-// Readers of data that a program adds to those that job files can name.
+// Data readers that a program registers in addition to the built-in sources of job files.
 
 #ifndef SYNCGRADS_WORKER_DATA_CUSTOM_READERS_H_
 #define SYNCGRADS_WORKER_DATA_CUSTOM_READERS_H_
@@ -15,38 +15,43 @@
 
 namespace syncgrads {
 
-// What a job file says of a source.
+// The options of a custom source in a job file.
 struct CustomReaderOptions {
   std::map<std::string, std::string> settings;
-  // Which columns are wanted, where columns have names. With a target_kind of kNone rows
-  // need no targets.
+  // Which columns to read, if columns have names. If target_kind is kNone, rows need no targets.
   TableColumns columns;
-  // Where the paths in `settings` are; readers that read images later keep it.
+  // Where the paths in `settings` are. A reader that returns images must keep a reference for
+  // them.
   std::shared_ptr<const Storage> storage;
 };
 
-// A whole table, of which each worker then gets its shards. Its errors should name file
-// and place. Called by several threads where several workers are in a process.
+// Reads a whole table, from which each worker takes its shards. Errors should name the file and
+// the place in it. Must be thread-safe: the workers of a process call it in parallel.
 using CustomReader = std::function<absl::StatusOr<Table>(const CustomReaderOptions& options)>;
 
-// Not thread-safe while readers are added.
+// The registered readers. All readers must be added before several threads use the object; after
+// that it is thread-safe.
 class CustomReaders {
  public:
-  // Job files can then say `data { custom { kind: "KIND" } }`. A kind is added once; the
-  // first one stays.
+  // Registers a reader, which job files then select with `data { custom { kind: "KIND" } }`. If
+  // `kind` is registered already, the call does nothing.
   void Add(const std::string& kind, CustomReader reader);
 
+  // Reads a table with the reader of that kind.
+  //
   // Errors:
-  //   InvalidArgument  there is no such kind, naming those there are; or what was read is
-  //                    no table: so many names, rows, targets and weights do not fit
-  //   others           as the reader
+  //   InvalidArgument  `kind` is not registered (names the registered kinds), or the table is
+  //                    inconsistent: its numbers of features, targets, weights and rows do not
+  //                    match, its targets are of another kind than requested, or a target is no
+  //                    class of the table
+  //   others           those of the reader
   absl::StatusOr<Table> Read(const std::string& kind, const CustomReaderOptions& options) const;
 
  private:
   std::map<std::string, CustomReader> readers_;
 };
 
-// Those of a program that adds none.
+// An empty registry, for programs without custom readers.
 const CustomReaders& NoCustomReaders();
 
 }  // namespace syncgrads

@@ -1,4 +1,4 @@
-// A part of a run whose workers shared out the shards in one way.
+// A part of a run in which the number of workers and their batch size did not change.
 
 #ifndef SYNCGRADS_WORKER_DATA_DATA_SEGMENT_H_
 #define SYNCGRADS_WORKER_DATA_DATA_SEGMENT_H_
@@ -7,9 +7,8 @@
 
 namespace syncgrads {
 
-// So many steps, in which the shards were shared out among so many workers, with
-// batches of so many rows each. Which rows come after a list of these is a function
-// of it, the seed and the shards.
+// `steps` steps in which the shards were divided among `workers` workers, each with batches of
+// `batch_size` rows. A list of segments, the seed and the shards determine which rows follow.
 struct DataSegment {
   uint32_t workers = 0;
   uint32_t batch_size = 0;

@@ -8,7 +8,7 @@
 namespace syncgrads {
 namespace {
 
-// Keeps the order of the data apart from other uses of the job's seed.
+// Separates the order of the rows from other uses of the job's seed.
 constexpr uint64_t kDealtOrderStream = 3;
 
 }  // namespace

@@ -1,10 +1,9 @@
-// Rows that are dealt to whoever is there.
+// Deals rows to the workers that are present (data.mode DEALT).
 //
-// All rows of a pass are one sequence. A step deals the next ones to its members,
-// in rank order, the same number to each while they last. What a worker was dealt
-// but did not get counted goes to the end of the pass. So what is dealt next is a
-// function of the seed, and of who was there and counted in each step; every row
-// counts once in each pass.
+// All rows of a pass over the data are one sequence. A step deals the next rows to its members
+// in rank order, an equal number to each while they last. Rows of a worker whose contribution
+// did not count go to the end of the pass. So each row counts once in each pass, and the rows of
+// a step are a function of the seed and of the members and contributors of the steps before.
 
 #ifndef SYNCGRADS_WORKER_DATA_DEALER_H_
 #define SYNCGRADS_WORKER_DATA_DEALER_H_
@@ -18,34 +17,34 @@
 
 namespace syncgrads {
 
-// Not thread-safe.
+// Each worker has a dealer, and all of them advance in the same way. Not thread-safe.
 class Dealer {
  public:
   struct Options {
     uint64_t seed = 0;
-    // How many rows there are.
+    // The number of rows.
     size_t rows = 0;
-    // Each worker's in a step. Not 0.
+    // The number of rows of each worker in a step. Not 0.
     uint32_t batch_size = 1;
-    // Not WITH_REPLACEMENT.
+    // Must not be WITH_REPLACEMENT.
     v1::DataSpec::Order order = v1::DataSpec::SHUFFLED;
-    // Passes over the rows; 0: without end.
+    // The number of passes over the rows; 0: no limit.
     uint64_t epochs = 0;
   };
 
   explicit Dealer(const Options& options);
 
-  // There is nothing left to deal.
+  // Whether all passes are over, or there are no rows.
   bool ended() const;
-  // What the next step deals to `rank`: none if there is too little left. Numbers from 0 to below
-  // the number of rows.
+  // The rows that the next step deals to `rank`, as numbers from 0 to below Options::rows. Empty
+  // if too few rows are left in this pass.
   std::vector<size_t> RowsOf(uint32_t rank) const;
-  // A step of `world_size` members has been made, to which these ranks, ascending,
-  // have contributed.
+  // Advances past a step of `world_size` members. `contributors` are the ranks that contributed
+  // to it, in ascending order.
   void Advance(uint32_t world_size, absl::Span<const uint32_t> contributors);
 
-  // Where it is, to be copied from and to a dealer of the same options: the pass,
-  // and how many of `order` have been counted in it.
+  // The position: the pass, and how many rows of order() have counted in it. position() and
+  // order() may be copied from and to a dealer with the same options.
   absl::Span<int64_t> position() { return absl::MakeSpan(position_); }
   // The rows of this pass, in the order in which they are dealt.
   absl::Span<int64_t> order() { return absl::MakeSpan(order_); }

@@ -83,7 +83,7 @@ absl::Status DelimitedReader::SplitLine(std::vector<std::string>& cells) {
         cell.push_back('"');
       }
     }
-    // What follows a closing quote belongs to the cell.
+    // Text after a closing quote belongs to the cell.
     const size_t delimiter = line.find(delimiter_);
     absl::StrAppend(&cell, line.substr(0, delimiter));
     if (delimiter == absl::string_view::npos) return absl::OkStatus();

@@ -14,20 +14,19 @@
 
 namespace syncgrads {
 
-// Lines end in "\n" or "\r\n"; empty ones at the end are not counted. A cell may
-// be in double quotes, within which two quotes stand for one and the delimiter
-// for itself; it ends on the line it began on. A byte-order mark of UTF-8 is
-// skipped.
+// Reads a delimited text file. Lines end in "\n" or "\r\n"; empty lines at the end are ignored.
+// A cell may be in double quotes; two quotes inside it stand for one quote, and a delimiter
+// inside it is text. A quoted cell ends on the line on which it begins. A UTF-8 byte-order mark
+// is skipped.
 //
 // Not thread-safe.
 class DelimitedReader : public Rows {
  public:
-  // `text` is the contents of `path`, which is for errors; it must outlive the
-  // reader.
+  // `text` is the contents of the file and must outlive the reader. `path` is for errors.
   //
   // Errors:
-  //   InvalidArgument  "PATH:LINE: what is wrong": no header line, a column
-  //                    without a name, or two of one name
+  //   InvalidArgument  "PATH:LINE: what is wrong": no header line, a column without a name, or
+  //                    two columns of one name
   static absl::StatusOr<DelimitedReader> Create(absl::string_view text, std::string path,
                                                 char delimiter);
 
@@ -35,13 +34,14 @@ class DelimitedReader : public Rows {
   std::string HeaderPlace() const override;
   std::string PlaceOf(size_t column) const override;
   const std::string& path() const { return path_; }
-  // Of the row that was read last; the header is line 1.
+  // The line of the row that was read last. The header is line 1.
   size_t line() const { return line_; }
 
+  // Reads the next row, see Rows.
+  //
   // Errors:
-  //   InvalidArgument  "PATH:LINE: what is wrong": fewer cells than the header has
-  //                    (names the first column without one), or more; a quote
-  //                    that does not end
+  //   InvalidArgument  "PATH:LINE: what is wrong": fewer cells than the header has (names the
+  //                    first column without a cell), more cells, or a quote that does not end
   absl::StatusOr<bool> NextRow(std::vector<std::string>& cells) override;
 
  private:

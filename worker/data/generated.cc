@@ -40,7 +40,7 @@ absl::StatusOr<Table> GeneratePoints(uint64_t seed, size_t begin, size_t end,
   }
   if (columns.target_kind == TargetKind::kClass && target != kDefaultTarget) {
     return absl::InvalidArgumentError(
-        absl::StrCat("column \"", target, "\" of generated data holds no classes; above does"));
+        absl::StrCat("column \"", target, "\" of generated data has no classes; use column above"));
   }
 
   Table table;

@@ -1,4 +1,4 @@
-// Tables that the program makes up.
+// Generated tables, for examples and tests.
 
 #ifndef SYNCGRADS_WORKER_DATA_GENERATED_H_
 #define SYNCGRADS_WORKER_DATA_GENERATED_H_
@@ -12,10 +12,11 @@
 
 namespace syncgrads {
 
-// Rows `begin` to below `end` of the table of points that GeneratedSource in
-// proto/job.proto describes. A row depends on `seed` and its number alone.
+// Generates rows `begin` to below `end` of the table of points that GeneratedSource in
+// proto/job.proto describes. A row is a function of `seed` and its number.
 //
-// InvalidArgument if `columns` names one that is not x, y or above.
+// InvalidArgument if `columns` names a column other than x, y and above, or if the target must
+// be a class and is not above.
 absl::StatusOr<Table> GeneratePoints(uint64_t seed, size_t begin, size_t end,
                                      const TableColumns& columns);
 

@@ -1,4 +1,4 @@
-// Images that are read when they are needed.
+// Images that are read on demand.
 
 #ifndef SYNCGRADS_WORKER_DATA_IMAGE_SOURCE_H_
 #define SYNCGRADS_WORKER_DATA_IMAGE_SOURCE_H_
@@ -13,7 +13,7 @@
 
 namespace syncgrads {
 
-// What an image is read for. Random changes to it are a function of the seed, the
+// The purpose for which an image is read. Random changes to it are a function of the seed, the
 // step and the image.
 struct ImageUse {
   bool training = false;
@@ -21,21 +21,21 @@ struct ImageUse {
   uint64_t step = 0;
 };
 
-// Thread-safe.
+// A list of images of one shape, numbered from 0. Thread-safe.
 class ImageSource {
  public:
   virtual ~ImageSource() = default;
 
   virtual const Shape& shape() const = 0;
-  // What errors call the image: its file, and where in it.
+  // The image's name in errors: its file and its place in the file.
   virtual std::string NameOf(size_t image) const = 0;
-  // Sets `pixels`, which are as shape() says, to numbers from 0 to 1.
+  // Reads an image. Sets `pixels`, laid out as shape() describes, to numbers from 0 to 1.
   //
   // Errors:
   //   DataLoss  the image is damaged; names it
-  //   others    as ReadFile
+  //   others    those of Storage::Read
   virtual absl::Status Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const = 0;
-  // Whether it takes so long that images should be read ahead.
+  // Whether reading takes so long that images should be read ahead.
   virtual bool is_slow() const = 0;
 };
 

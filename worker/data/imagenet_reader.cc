@@ -22,12 +22,12 @@ namespace syncgrads {
 namespace {
 
 constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
-// A class and the four sides of a box.
+// An object has a class and the four sides of its box.
 constexpr size_t kPartsOfAnObject = 5;
 constexpr uint32_t kSmallestSide = 256;
 constexpr uint32_t kSize = 224;
 
-// The class of each WordNet id. Adds what each is called to `descriptions`.
+// Returns the class number of each WordNet id. Appends the classes' names to `descriptions`.
 absl::StatusOr<std::map<std::string, uint32_t>> ReadMapping(
     const Storage& storage, const std::string& file, std::vector<std::string>& descriptions) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, storage.Read(file, kAnySize));
@@ -38,7 +38,7 @@ absl::StatusOr<std::map<std::string, uint32_t>> ReadMapping(
     const std::string wnid(entry.substr(0, entry.find_first_of(" \t\r")));
     if (!classes.emplace(wnid, line).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ":", line + 1, ": ", wnid, " is there twice"));
+          absl::StrCat(path, ":", line + 1, ": ", wnid, " is listed twice"));
     }
     descriptions.emplace_back(absl::StripAsciiWhitespace(entry.substr(wnid.size())));
     ++line;
@@ -53,14 +53,14 @@ absl::StatusOr<size_t> ColumnOf(const DelimitedReader& reader, const std::string
       absl::StrCat(reader.path(), ":1: there is no column \"", name, "\""));
 }
 
-// The WordNet id of all of an image's objects; nothing if they differ.
+// Returns the WordNet id of all objects of an image; nullopt if they differ.
 absl::StatusOr<std::optional<std::string>> WnidOf(const DelimitedReader& reader,
                                                   const std::string& objects) {
   const std::vector<std::string> parts = absl::StrSplit(objects, ' ', absl::SkipWhitespace());
   if (parts.empty() || parts.size() % kPartsOfAnObject != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(reader.path(), ":", reader.line(), ": column \"PredictionString\" has ",
-                     parts.size(), " parts, and each object has ", kPartsOfAnObject));
+                     parts.size(), " parts, must be a multiple of ", kPartsOfAnObject));
   }
   for (size_t i = kPartsOfAnObject; i < parts.size(); i += kPartsOfAnObject) {
     if (parts[i] != parts[0]) return std::optional<std::string>();
@@ -81,8 +81,8 @@ absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage
   const std::set<std::string> wanted(spec.classes().begin(), spec.classes().end());
   for (const std::string& wnid : wanted) {
     if (classes.contains(wnid)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.imagenet.classes has \"", wnid, "\", which ", mapping_path, " has not"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.imagenet.classes has \"", wnid, "\", which ", mapping_path, " does not contain"));
   }
   const std::string solution =
       absl::StrCat(path, "/LOC_", validation ? "val" : "train", "_solution.csv");

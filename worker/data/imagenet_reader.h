@@ -1,7 +1,7 @@
-// ImageNet as its localisation challenge comes:
+// ImageNet, in the file layout of its localisation challenge:
 //
-//   LOC_synset_mapping.txt              "n01440764 tench, Tinca tinca": a class is
-//                                       the number of its line, from 0
+//   LOC_synset_mapping.txt              "n01440764 tench, Tinca tinca": the number of the
+//                                       line, from 0, is the class
 //   LOC_train_solution.csv              ImageId,PredictionString: "WNID x1 y1 x2 y2"
 //   LOC_val_solution.csv                for each object in the image
 //   ILSVRC/Data/CLS-LOC/train/WNID/ID.JPEG
@@ -20,15 +20,15 @@
 
 namespace syncgrads {
 
-// A row for each image of the folder `spec.path` whose objects are all of one class, and
-// of `spec.classes` if there are any, in the order of the CSV file. Images are read
-// when they are needed.
+// Reads a row for each image in the folder `spec.path`, in the order of the CSV file. Leaves out
+// images with objects of several classes and, if `spec.classes` is not empty, images of other
+// classes. The images themselves are read on demand.
 //
 // Errors:
-//   InvalidArgument  "FILE:LINE: ...": a row whose objects are not of five parts, or
-//                    of a class that the mapping does not have; a class in
-//                    `spec.classes` that it does not have; as DelimitedReader's
-//   others           as Storage::Read
+//   InvalidArgument  "FILE:LINE: ...": objects that do not have five parts each, a class that
+//                    the mapping does not have or has twice, or an error of DelimitedReader; or
+//                    the mapping lacks a class of `spec.classes`
+//   others           those of Storage::Read
 absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage,
                                    const v1::ImageNetSource& spec, TargetKind target_kind);
 

@@ -43,7 +43,7 @@ absl::Status JoinedRows::Add(RowsWithId table) {
     const std::string& name = table.rows.header()[i];
     if (std::find(header_.begin(), header_.end(), name) != header_.end()) {
       return absl::InvalidArgumentError(absl::StrCat(table.rows.HeaderPlace(), ": column \"", name,
-                                                     "\" is in a table before this one too"));
+                                                     "\" is also in an earlier table"));
     }
     header_.push_back(name);
   }
@@ -57,7 +57,8 @@ absl::Status JoinedRows::Add(RowsWithId table) {
         others.rows.emplace(id, Row{table.rows.PlaceOf(id_column), std::move(cells)});
     if (!is_new) {
       return absl::InvalidArgumentError(absl::StrCat(table.rows.PlaceOf(id_column), ": the ID \"",
-                                                     id, "\" is at ", it->second.place, " too"));
+                                                     id, "\" is already at ", it->second.place,
+                                                     ", but IDs must be unique"));
     }
   }
   others_.push_back(std::move(others));

@@ -1,4 +1,4 @@
-// Tables whose rows belong together by an ID.
+// Tables that are joined by an ID.
 
 #ifndef SYNCGRADS_WORKER_DATA_JOINED_ROWS_H_
 #define SYNCGRADS_WORKER_DATA_JOINED_ROWS_H_
@@ -14,31 +14,33 @@
 
 namespace syncgrads {
 
-// One of the tables.
+// One of the tables to join.
 struct RowsWithId {
   DelimitedReader rows;
-  // The column with the ID, a text that each row has once.
+  // The name of the ID column. An ID is any text; no two rows of a table have the same ID.
   std::string id;
 };
 
-// The rows of the first table, in its order, each with the cells that the others
-// have under the same ID. The header is the tables' columns in turn, without the
-// IDs. Rows of the others whose ID the first does not have are left out.
+// The rows of the first table (the master), in its order, each with the cells of the other
+// tables' rows that have the same ID. The header consists of the columns of all tables, in their
+// order, without the ID columns. Rows of other tables with IDs that the master does not have are
+// left out.
 class JoinedRows : public Rows {
  public:
-  // `tables`: at least one; the first is the master.
+  // `tables` has at least one element; the first is the master.
   //
   // Errors:
-  //   InvalidArgument  a table has no column for the ID, or an ID twice (with both
-  //                    lines); two tables have a column of one name; as NextRow of
-  //                    the tables
+  //   InvalidArgument  a table has no ID column, or a table other than the master has an ID
+  //                    twice (names both lines), or two tables have columns of one name
+  //   others           those of NextRow of the tables
   static absl::StatusOr<JoinedRows> Create(std::vector<RowsWithId> tables);
 
   const std::vector<std::string>& header() const override { return header_; }
   std::string HeaderPlace() const override { return master_.rows.HeaderPlace(); }
   std::string PlaceOf(size_t column) const override;
 
-  // InvalidArgument: also if a table does not have the row's ID; names both
+  // Reads the next row of the master, joined with the others. InvalidArgument also if another
+  // table lacks the row's ID; names the ID and the table.
   absl::StatusOr<bool> NextRow(std::vector<std::string>& cells) override;
 
  private:
@@ -46,12 +48,12 @@ class JoinedRows : public Rows {
     std::string place;
     std::vector<std::string> cells;  // without the ID
   };
-  // A table that is looked up in.
+  // A table other than the master, by ID.
   struct Others {
     std::string path;
-    size_t first_column = 0;  // in the joined header
+    size_t first_column = 0;  // index in the joined header
     std::map<std::string, Row> rows;
-    // The row that belongs to the one read last.
+    // The row that was joined to the row read last.
     const Row* found = nullptr;
   };
 

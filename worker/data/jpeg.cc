@@ -13,14 +13,14 @@ namespace syncgrads {
 namespace {
 
 constexpr int kChannels = 3;
-// Larger ones are taken for damaged headers.
+// Larger sides are treated as damage to the header.
 constexpr int kMaxSide = 1 << 15;
 
 int Scaled(int side, int denominator) { return (side + denominator - 1) / denominator; }
 
-// The largest denominator with which the smaller side still has at least `side`
-// pixels; 1 if there is none. libjpeg has others, but no vector code for them: they
-// take longer than the whole image.
+// The largest denominator at which the smaller side still has at least `side` pixels; 1 if there
+// is none. libjpeg has other denominators, but without vector code: they take longer than the
+// whole image.
 int DenominatorFor(int width, int height, int64_t side) {
   for (const int denominator : {8, 4, 2}) {
     if (Scaled(std::min(width, height), denominator) >= side) return denominator;
@@ -28,19 +28,19 @@ int DenominatorFor(int width, int height, int64_t side) {
   return 1;
 }
 
-// Where an output pixel lies between two input pixels.
+// The two input pixels around an output pixel, along one axis.
 struct Between {
   int first = 0;
   int second = 0;
-  float share = 0;  // of the second
+  float share = 0;  // weight of the second
 };
 
-// The places of `count` pixels, from `begin` on, of a line of `scaled` pixels that
-// `given` are stretched to.
+// Returns the input pixels around each of `count` output pixels, from output pixel `begin` on,
+// if a line of `given` pixels is scaled to `scaled` pixels.
 std::vector<Between> Places(int given, double scaled, double begin, int64_t count) {
   std::vector<Between> places;
   for (int64_t i = 0; i < count; ++i) {
-    // Pixels are squares around their centres.
+    // Distances are measured between the centres of pixels.
     const double at = (begin + static_cast<double>(i) + 0.5) * given / scaled - 0.5;
     const double clamped = std::clamp(at, 0.0, static_cast<double>(given - 1));
     Between between;
@@ -52,7 +52,8 @@ std::vector<Between> Places(int given, double scaled, double begin, int64_t coun
   return places;
 }
 
-// A line between two others, from 0 to 1. One for the vectoriser.
+// Interpolates between two lines and scales the bytes to numbers from 0 to 1. The compiler
+// vectorises this loop.
 void Blend(const unsigned char* __restrict above, const unsigned char* __restrict below,
            float share, size_t count, float* __restrict to) {
   for (size_t i = 0; i < count; ++i) {
@@ -60,7 +61,7 @@ void Blend(const unsigned char* __restrict above, const unsigned char* __restric
   }
 }
 
-// A pixel's three numbers and one that is not used: what fits a vector register.
+// The three numbers of a pixel and an unused one, which together fill a vector register.
 typedef float Four __attribute__((vector_size(16)));
 
 Four Load(const float* from) {
@@ -69,7 +70,7 @@ Four Load(const float* from) {
   return four;
 }
 
-// First down, over the columns that are needed, then across.
+// Interpolates vertically first, over the columns that are needed, and then horizontally.
 void Resample(const PixelRegion& image, const std::vector<Between>& columns,
               const std::vector<Between>& lines, absl::Span<float> pixels) {
   const size_t needed = static_cast<size_t>(image.width) * kChannels;
@@ -83,7 +84,7 @@ void Resample(const PixelRegion& image, const std::vector<Between>& columns,
       const Four second =
           Load(&blended[static_cast<size_t>(column.second - image.left) * kChannels]);
       const Four pixel = first + column.share * (second - first);
-      // The fourth number is written over by the next pixel.
+      // The next pixel overwrites the fourth number.
       std::memcpy(to, &pixel, to == last ? kChannels * sizeof(float) : sizeof(pixel));
       to += kChannels;
     }
@@ -96,8 +97,9 @@ absl::Status DecodeJpeg(absl::string_view bytes, const JpegCrop& crop, absl::Spa
   JpegDecoder decoder;
   SYNCGRADS_RETURN_IF_ERROR(decoder.ReadHeader(bytes));
   if (decoder.width() > kMaxSide || decoder.height() > kMaxSide) {
-    return absl::DataLossError(absl::StrCat("it is ", decoder.width(), "x", decoder.height(),
-                                            " pixels, sides are from 1 to ", kMaxSide));
+    return absl::DataLossError(absl::StrCat("the image has ", decoder.width(), "x",
+                                            decoder.height(),
+                                            " pixels, each side must be from 1 to ", kMaxSide));
   }
   const int denominator = DenominatorFor(decoder.width(), decoder.height(), crop.smallest_side);
   const int width = Scaled(decoder.width(), denominator);

@@ -29,7 +29,7 @@ void JpegDecoder::OnError(j_common_ptr image) {
 void JpegDecoder::OnMessage(j_common_ptr image, int level) {
   constexpr int kWarning = -1;
   if (level != kWarning) return;
-  // There are warnings that do not hurt, such as bytes between two markers.
+  // Some warnings are harmless, such as extra bytes between two markers.
   switch (image->err->msg_code) {
     case JWRN_JPEG_EOF:
     case JWRN_HIT_MARKER:
@@ -56,8 +56,9 @@ bool JpegDecoder::TryStart(int denominator, PixelRegion& region) {
   image_.scale_denom = static_cast<unsigned>(denominator);
   image_.out_color_space = JCS_RGB;
   jpeg_start_decompress(&image_);
-  // Colours are interpolated between neighbours, so that the outermost pixels of what
-  // is decoded are not what they would be in the whole image.
+  // libjpeg interpolates colours between neighbours, so the outermost pixels of what is decoded
+  // differ from those of the whole image. One more pixel on each side keeps these out of the
+  // region.
   const int right = std::min(region.left + region.width + 1, static_cast<int>(image_.output_width));
   JDIMENSION left = static_cast<JDIMENSION>(std::max(region.left - 1, 0));
   JDIMENSION width = static_cast<JDIMENSION>(right) - left;

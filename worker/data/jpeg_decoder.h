@@ -1,9 +1,9 @@
-// A part of one JPEG image, decoded.
+// Decodes a part of one JPEG image.
 
 #ifndef SYNCGRADS_WORKER_DATA_JPEG_DECODER_H_
 #define SYNCGRADS_WORKER_DATA_JPEG_DECODER_H_
 
-// jpeglib.h needs both before it.
+// jpeglib.h needs both headers before it.
 #include <cstddef>
 #include <cstdio>
 // clang-format off
@@ -18,9 +18,9 @@
 
 namespace syncgrads {
 
-// Lines of pixels, each 3 bytes: red, green, blue.
+// Lines of pixels with 3 bytes each: red, green, blue.
 struct PixelRegion {
-  // Where it lies in the image.
+  // The position in the image.
   int left = 0;
   int top = 0;
   int width = 0;
@@ -32,7 +32,8 @@ struct PixelRegion {
   }
 };
 
-// Not thread-safe.
+// libjpeg, with statuses instead of its error callbacks. Decodes one image after the other. Not
+// thread-safe.
 class JpegDecoder {
  public:
   JpegDecoder();
@@ -40,26 +41,26 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  // Finds the size of the image in `bytes`, which stay the caller's. Errors: DataLoss,
-  // in libjpeg's words.
+  // Reads the size of the image in `bytes`, which are not copied and must outlive ReadRegion.
+  // Errors: DataLoss, with libjpeg's message.
   absl::Status ReadHeader(absl::string_view bytes);
   int width() const { return static_cast<int>(image_.image_width); }
   int height() const { return static_cast<int>(image_.image_height); }
 
-  // Of the image at 1/`denominator` (1, 2, 4 or 8) of its size, which is rounded up:
-  // at least the lines and columns of `region`, which is widened to what was decoded.
-  // What follows them is not looked at. Once for each header.
+  // Decodes `region` of the image at 1/`denominator` (1, 2, 4 or 8) of its size, which is
+  // rounded up. Widens `region` to what was decoded. Data after the region is not read. May be
+  // called once after each ReadHeader.
   //
-  // Errors: DataLoss, in libjpeg's words: it is damaged, or cut short
+  // Errors: DataLoss, with libjpeg's message, if the image is damaged or cut short.
   absl::Status ReadRegion(int denominator, PixelRegion& region);
 
  private:
-  // What libjpeg calls with an error, which must not return.
+  // The callback of libjpeg for errors. It must not return.
   [[noreturn]] static void OnError(j_common_ptr image);
   static void OnMessage(j_common_ptr image, int level);
   static JpegDecoder& Of(j_common_ptr image);
-  // They come back early, and return false, after an error; so nothing in them has a
-  // destructor.
+  // These functions call libjpeg. After an error they are left by longjmp and return false, so
+  // they must not have local objects with destructors.
   bool TryHeader(absl::string_view bytes);
   bool TryStart(int denominator, PixelRegion& region);
   bool TryLines(PixelRegion& region);

@@ -8,7 +8,7 @@
 namespace syncgrads {
 namespace {
 
-// Keeps the crops apart from other uses of the job's seed.
+// Separates the crops from other uses of the job's seed.
 constexpr uint64_t kCropStream = 5;
 constexpr size_t kMaxFileBytes = size_t{1} << 30;
 

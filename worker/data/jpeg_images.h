@@ -13,8 +13,9 @@
 
 namespace syncgrads {
 
-// Files of any size become squares: scaled and cut out of the centre, or, for
-// training, out of a random place and mirrored half of the time. Immutable.
+// Reads JPEG files of any size as squares of one size: scaled and cropped. For training, the
+// crop is at a random position and mirrored half of the time; otherwise it is the centre.
+// Immutable, so thread-safe.
 class JpegImages : public ImageSource {
  public:
   // `size` is at most `smallest_side`; see JpegCrop.

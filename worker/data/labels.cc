@@ -12,7 +12,7 @@ void SetLabels(absl::Span<const uint32_t> labels, TargetKind target_kind,
   table.target_kind = target_kind;
   table.targets.assign(labels.begin(), labels.end());
   if (target_kind == TargetKind::kNumber) return;
-  // By name, as tables have them; where each is met first.
+  // The first row of each label, sorted by name, as Table::classes is.
   std::map<std::string, size_t> first;
   for (size_t row = 0; row < labels.size(); ++row) first.emplace(absl::StrCat(labels[row]), row);
   std::map<uint32_t, size_t> positions;

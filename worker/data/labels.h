@@ -1,4 +1,4 @@
-// Labels that are whole numbers, as a table's target.
+// Converts integer labels to a table's targets.
 
 #ifndef SYNCGRADS_WORKER_DATA_LABELS_H_
 #define SYNCGRADS_WORKER_DATA_LABELS_H_
@@ -12,8 +12,8 @@
 
 namespace syncgrads {
 
-// Sets `table`'s target, of a row for each of `labels`. `place` says where a row's
-// label is. `target_kind` is not kNone.
+// Sets the targets of `table`, which has a row for each of `labels`. `place` returns the place
+// of a row's label. `target_kind` must not be kNone.
 void SetLabels(absl::Span<const uint32_t> labels, TargetKind target_kind,
                absl::FunctionRef<std::string(size_t row)> place, Table& table);
 

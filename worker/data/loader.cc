@@ -10,15 +10,15 @@
 namespace syncgrads {
 namespace {
 
-// Keeps the order of the data apart from other uses of the job's seed.
+// Separates the order of the rows from other uses of the job's seed.
 constexpr uint64_t kOrderStream = 1;
 
-// How many of a batch's rows are from the shard that is the `index`-th of `shards`.
+// The number of rows in a batch that come from the shard with index `index` of `shards`.
 size_t PartOf(size_t batch_size, size_t index, size_t shards) {
   return batch_size / shards + (index < batch_size % shards ? 1 : 0);
 }
 
-// How many rows of shard `number` its owner took in each step.
+// The number of rows of shard `number` that its owner used in each step.
 size_t PartOf(const DataSegment& segment, uint32_t number, uint32_t total_shards) {
   const uint32_t owner = number % segment.workers;
   const size_t owned = ShardsOf(total_shards, owner, segment.workers).size();
@@ -27,11 +27,11 @@ size_t PartOf(const DataSegment& segment, uint32_t number, uint32_t total_shards
 
 }  // namespace
 
-std::vector<RowId> RowsOf(const WorkerData& data, uint32_t holdout_every, bool held_out) {
+std::vector<RowId> RowsOf(const WorkerData& data, uint32_t validation_every, bool held_out) {
   std::vector<RowId> rows;
   for (size_t shard = 0; shard < data.shards.size(); ++shard) {
     for (size_t row = 0; row < data.shards[shard].table.rows; ++row) {
-      if (IsHeldOut(row, holdout_every) == held_out) rows.push_back({shard, row});
+      if (IsHeldOut(row, validation_every) == held_out) rows.push_back({shard, row});
     }
   }
   return rows;
@@ -88,9 +88,9 @@ absl::StatusOr<Loader> Loader::Create(const WorkerData& data, const Options& opt
   }
   const size_t shards = loader.shards_.size();
   if (options.batch_size < shards) {
-    return absl::InvalidArgumentError(absl::StrCat("batch_size is ", options.batch_size,
-                                                   ", but this worker takes ", shards,
-                                                   " shards, and a batch has rows of each"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch_size is ", options.batch_size, ", but this worker reads ", shards,
+                     " shards, and each batch needs a row of every shard"));
   }
   bool endless = false;
   for (size_t i = 0; i < shards; ++i) {
@@ -98,7 +98,7 @@ absl::StatusOr<Loader> Loader::Create(const WorkerData& data, const Options& opt
     std::vector<size_t> rows;
     const Shard& shard = data.shards[loader.shards_[i]];
     for (size_t row = 0; row < shard.table.rows; ++row) {
-      if (!IsHeldOut(row, options.holdout_every)) rows.push_back(row);
+      if (!IsHeldOut(row, options.validation_every)) rows.push_back(row);
     }
     loader.parts_.push_back(part);
     loader.streams_.emplace_back(options.seed, shard.number, std::move(rows), options.order,

@@ -1,4 +1,4 @@
-// The batches that a worker trains on.
+// The batches that a worker trains on (data.mode SHARDS).
 
 #ifndef SYNCGRADS_WORKER_DATA_LOADER_H_
 #define SYNCGRADS_WORKER_DATA_LOADER_H_
@@ -17,38 +17,38 @@ namespace syncgrads {
 
 // A row of one of a worker's shards.
 struct RowId {
-  // Position in WorkerData::shards.
+  // Index in WorkerData::shards.
   size_t shard = 0;
   size_t row = 0;
   friend bool operator==(const RowId&, const RowId&) = default;
 };
 
-// Whether a row of a shard is held out: every `every`-th, from the first on; none
-// if it is 0.
+// Whether a row of a shard is held out for the validation set: row 0, `every`, 2 * `every` and
+// so on. If `every` is 0, no row is.
 constexpr bool IsHeldOut(size_t row, uint32_t every) { return every != 0 && row % every == 0; }
 
-// The rows of one part of a worker's data, in order: those held out, or the rest.
-std::vector<RowId> RowsOf(const WorkerData& data, uint32_t holdout_every, bool held_out);
+// The rows of the validation set (`held_out`), or all other rows, of a worker's data, in order.
+std::vector<RowId> RowsOf(const WorkerData& data, uint32_t validation_every, bool held_out);
 
-// The rows of one shard, pass after pass. The order of a pass is a function of
-// (seed, pass, number of the shard) alone.
+// The rows of one shard, pass after pass. The order of a pass is a function of the seed, the
+// pass and the number of the shard.
 //
 // Not thread-safe.
 class ShardStream {
  public:
-  // `rows` are the shard's rows that are not held out. There is no end if `passes`
-  // is 0 and there are rows.
+  // `rows` are the rows of the shard that are not held out. If `passes` is 0 and there are rows,
+  // the stream has no end.
   ShardStream(uint64_t seed, uint32_t number, std::vector<size_t> rows, v1::DataSpec::Order order,
               uint64_t passes);
 
-  // Appends the next rows, at most `count`: fewer where a pass ends, none when all
-  // have.
+  // Appends the next rows, at most `count`: fewer at the end of a pass, none after the last
+  // pass.
   void Draw(size_t count, std::vector<size_t>& rows);
 
-  // As so many draws of `count` rows each.
+  // Skips `draws` draws of `count` rows each.
   void Skip(size_t count, uint64_t draws);
 
-  // How many draws of `count` rows there are until the end, if there is one.
+  // The number of draws of `count` rows until the end; nullopt if there is no end.
   std::optional<uint64_t> DrawsUntilEnd(size_t count) const;
 
  private:
@@ -59,15 +59,14 @@ class ShardStream {
   const std::vector<size_t> rows_;
   const v1::DataSpec::Order order_;
   const uint64_t passes_;
-  uint64_t pass_ = 0;  // that `current_` is of
+  uint64_t pass_ = 0;  // the pass of `current_`
   std::vector<size_t> current_;
   size_t next_ = 0;
 };
 
-// A worker's batches. A batch takes an equal part from each of the worker's
-// shards (the first ones take one more each where it does not divide evenly), so
-// that workers with a shard each and one worker with all of these shards see the
-// same rows in each step.
+// The batches of one worker. A batch has an equal number of rows of each of the worker's shards;
+// if it does not divide evenly, the first shards give one row more. So a worker with several
+// shards uses the same rows in a step as several workers with one of these shards each.
 //
 // Not thread-safe.
 class Loader {
@@ -75,33 +74,33 @@ class Loader {
   struct Options {
     uint64_t seed = 0;
     uint32_t batch_size = 0;
-    uint32_t holdout_every = 0;
+    uint32_t validation_every = 0;
     v1::DataSpec::Order order = v1::DataSpec::SHUFFLED;
-    // The shards to take from, as positions in WorkerData::shards; empty: all.
+    // The shards to use, as indices in WorkerData::shards; empty: all of them.
     std::vector<size_t> shards;
-    // One of the two is not 0: passes over the data, or steps.
+    // The number of passes over the data, or of steps. One of the two is not 0.
     uint64_t epochs = 0;
     uint64_t steps = 0;
-    // What has been used already, by whichever workers.
+    // The steps before the first batch; their rows have been used by the workers of that time.
     std::vector<DataSegment> history;
   };
 
   // InvalidArgument if batch_size is less than the number of shards.
   static absl::StatusOr<Loader> Create(const WorkerData& data, const Options& options);
 
-  // How many batches there are in all, after the history.
+  // The number of batches that follow the history.
   uint64_t steps() const { return steps_; }
 
-  // The next batch's rows: at least one, or none after the last batch.
+  // The rows of the next batch: at least one, or none after the last batch.
   std::vector<RowId> Next();
 
  private:
   Loader() = default;
 
-  // Positions in WorkerData::shards.
+  // Indices in WorkerData::shards.
   std::vector<size_t> shards_;
   std::vector<ShardStream> streams_;
-  // Rows that a batch takes from each shard.
+  // The number of rows in a batch from each shard.
   std::vector<size_t> parts_;
   uint64_t steps_ = 0;
   uint64_t done_ = 0;

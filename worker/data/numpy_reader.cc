@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
@@ -18,8 +19,11 @@ namespace syncgrads {
 namespace {
 
 constexpr absl::string_view kMagic = "\x93NUMPY";
+// The largest number of features of an array without rows. In an array with rows, the length of
+// the file limits it.
+constexpr uint64_t kMaxColumnsWithoutRows = 1 << 20;
 
-// What follows `'key':` in the header.
+// Returns the text after `'key':` in the header.
 absl::StatusOr<absl::string_view> Find(absl::string_view header, absl::string_view key,
                                        const std::string& path) {
   const size_t at = header.find(absl::StrCat("'", key, "':"));
@@ -39,7 +43,7 @@ absl::StatusOr<std::vector<uint64_t>> ParseShape(absl::string_view text, const s
        absl::StrSplit(text.substr(0, end - 1), ',', absl::SkipWhitespace())) {
     uint64_t size;
     if (!absl::SimpleAtoi(part, &size)) {
-      return absl::DataLossError(absl::StrCat(path, ": a dimension is \"", part, "\""));
+      return absl::DataLossError(absl::StrCat(path, ": malformed dimension \"", part, "\""));
     }
     shape.push_back(size);
   }
@@ -84,19 +88,20 @@ uint64_t LittleEndian(absl::string_view bytes) {
 
 absl::StatusOr<NumpyArray> ParseNumpy(absl::string_view contents, const std::string& path) {
   if (!absl::ConsumePrefix(&contents, kMagic) || contents.size() < 4) {
-    return absl::DataLossError(absl::StrCat(path, " is no .npy file"));
+    return absl::DataLossError(absl::StrCat(path, " is not a .npy file"));
   }
   const int version = contents[0];
   const size_t length_bytes = version == 1 ? 2 : 4;
   if (version < 1 || version > 3 || contents.size() < 2 + length_bytes) {
     return absl::DataLossError(
-        absl::StrCat(path, " has version ", version, " of .npy, not 1 to 3"));
+        absl::StrCat(path, " has .npy version ", version, ", must be 1 to 3"));
   }
   const uint64_t header_bytes = LittleEndian(contents.substr(2, length_bytes));
   contents.remove_prefix(2 + length_bytes);
   if (header_bytes > contents.size()) {
     return absl::DataLossError(absl::StrCat(path, ": the header has ", header_bytes,
-                                            " bytes, the rest of the file ", contents.size()));
+                                            " bytes, but the rest of the file has ",
+                                            contents.size()));
   }
   const absl::string_view header = contents.substr(0, header_bytes);
   contents.remove_prefix(header_bytes);
@@ -108,12 +113,12 @@ absl::StatusOr<NumpyArray> ParseNumpy(absl::string_view contents, const std::str
   const Format* format = FormatOf(type);
   if (format == nullptr) {
     return absl::DataLossError(
-        absl::StrCat(path, " has numbers of type \"", type, "\", which is not read"));
+        absl::StrCat(path, " has numbers of type \"", type, "\", which is not supported"));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const absl::string_view fortran, Find(header, "fortran_order", path));
   if (!absl::StartsWith(fortran, "False")) {
     return absl::DataLossError(
-        absl::StrCat(path, " is in Fortran's order; save it with numpy.ascontiguousarray"));
+        absl::StrCat(path, " is in Fortran order; save it with numpy.ascontiguousarray"));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const absl::string_view shape, Find(header, "shape", path));
   NumpyArray array;
@@ -121,13 +126,13 @@ absl::StatusOr<NumpyArray> ParseNumpy(absl::string_view contents, const std::str
   uint64_t bytes = format->bytes;
   for (const uint64_t size : array.shape) {
     if (size != 0 && bytes > std::numeric_limits<uint64_t>::max() / size) {
-      return absl::DataLossError(absl::StrCat(path, ": the shape has more numbers than fit"));
+      return absl::DataLossError(absl::StrCat(path, ": the shape has too many numbers"));
     }
     bytes *= size;
   }
   if (bytes != contents.size()) {
     return absl::DataLossError(
-        absl::StrCat(path, " says it has ", bytes, " bytes of numbers, and has ", contents.size()));
+        absl::StrCat(path, " should have ", bytes, " bytes of numbers, but has ", contents.size()));
   }
   format->convert(contents, array.numbers);
   return array;
@@ -141,14 +146,22 @@ absl::StatusOr<Table> ReadNumpy(const Storage& storage, const std::string& featu
   const std::string features = storage.NameOf(feature_path);
   SYNCGRADS_ASSIGN_OR_RETURN(NumpyArray array, ParseNumpy(contents, features));
   if (array.shape.size() < 2 || (array.shape[0] > 0 && array.numbers.empty())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(features, " has ", array.shape.size(),
-                     " dimensions; a row for each index of the first needs features in others"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        features, " has ", array.shape.size(),
+        " dimensions; it needs rows in the first dimension and features in the others"));
   }
   Table table;
   table.rows = array.shape[0];
   uint64_t columns = 1;
-  for (size_t i = 1; i < array.shape.size(); ++i) columns *= array.shape[i];
+  for (size_t i = 1; i < array.shape.size(); ++i) {
+    // Without rows, the file has no numbers, whatever the other dimensions are.
+    if (table.rows == 0 && columns > 0 && array.shape[i] > kMaxColumnsWithoutRows / columns) {
+      return absl::DataLossError(absl::StrCat(
+          features, " has 0 rows of shape (", absl::StrJoin(array.shape, ", "),
+          "); without rows, a row may have at most ", kMaxColumnsWithoutRows, " features"));
+    }
+    columns *= array.shape[i];
+  }
   for (uint64_t i = 0; i < columns; ++i) table.feature_names.push_back(absl::StrCat("x", i));
   table.features = std::move(array.numbers);
   for (size_t i = 0; i < table.features.size(); ++i) {
@@ -165,7 +178,7 @@ absl::StatusOr<Table> ReadNumpy(const Storage& storage, const std::string& featu
   if (labels.shape.size() != 1 || labels.shape[0] != table.rows) {
     return absl::InvalidArgumentError(
         absl::StrCat(targets, " has ", labels.numbers.size(), " numbers in ", labels.shape.size(),
-                     " dimensions, ", features, " has ", table.rows, " rows"));
+                     " dimensions, but ", features, " has ", table.rows, " rows"));
   }
   std::vector<uint32_t> classes;
   for (size_t row = 0; row < labels.numbers.size(); ++row) {

@@ -1,4 +1,4 @@
-// Rows of cells under a header.
+// Rows of cells with a header.
 
 #ifndef SYNCGRADS_WORKER_DATA_ROWS_H_
 #define SYNCGRADS_WORKER_DATA_ROWS_H_
@@ -11,20 +11,20 @@
 
 namespace syncgrads {
 
-// Read one after the other. Not thread-safe.
+// Rows that are read one after the other. Not thread-safe.
 class Rows {
  public:
   virtual ~Rows() = default;
 
-  // The columns' names, each of them once.
+  // The names of the columns, all of them different.
   virtual const std::vector<std::string>& header() const = 0;
-  // What errors call the header, and the cell in `column` of the row that was read
-  // last: "PATH:LINE".
+  // The place, as "PATH:LINE", that errors name for the header, and for the cell in `column` of
+  // the row that was read last.
   virtual std::string HeaderPlace() const = 0;
   virtual std::string PlaceOf(size_t column) const = 0;
 
-  // Reads the next row into `cells`, as many as the header has. Returns false when
-  // there is none. InvalidArgument, with its place, for a row that is none.
+  // Reads the next row into `cells`, one for each column of the header. Returns false after the
+  // last row. InvalidArgument, with its place, for a malformed row.
   virtual absl::StatusOr<bool> NextRow(std::vector<std::string>& cells) = 0;
 };
 

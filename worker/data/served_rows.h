@@ -16,63 +16,66 @@
 
 namespace syncgrads {
 
-// Features of some rows.
+// The features of some rows.
 struct ServedBatch {
-  // As the model takes them, row after row, in the job's dtype.
+  // The numbers that the model takes, row after row, in the job's dtype, without those of
+  // left_out.
   std::string features;
-  // Positions among the rows that were asked for, ascending: they could not be read.
+  // Rows that could not be read: their indices in the request, ascending.
   std::vector<uint32_t> left_out;
-  // Why, for each of those.
+  // For each row in left_out: why it could not be read.
   std::vector<std::string> reasons;
 };
 
-// A worker's rows, on their way from whoever has read them. What is asked for is made
-// ready while the worker does something else; whoever asks bounds how much that is.
+// A worker's rows, which another process reads and sends. It prepares requested rows while the
+// worker computes. The caller bounds the number of requests.
 //
-// For one thread.
+// Must be used from one thread only.
 class ServedRows {
  public:
   virtual ~ServedRows() = default;
 
-  // What a row is.
+  // The shape of a row.
   virtual const Shape& shape() const = 0;
 
-  // Asks for rows without waiting; returns what to take them by. Errors: as Take.
+  // Requests rows without waiting for them. Returns the request's number for Take. Errors: those
+  // of Take.
   virtual absl::StatusOr<uint64_t> Ask(absl::Span<const RowId> rows, const ImageUse& use) = 0;
 
-  // Waits for what was asked for, in any order; each can be taken once.
+  // Waits for the rows of a request. Requests can be taken in any order, each of them once.
   //
   // Errors:
-  //   DeadlineExceeded  it has not come in time; names the server
-  //   Unavailable       the server is gone, or cannot be reached; names it
-  //   others            as the server has met them
+  //   DeadlineExceeded  the rows have not been received in time; names the server
+  //   Unavailable       the server cannot be reached, or its connection is lost; names it
+  //   others            errors that the server met while it read the rows
   virtual absl::StatusOr<ServedBatch> Take(uint64_t asked) = 0;
 
-  // It will not be taken.
+  // Drops a request that will not be taken.
   virtual void Forget(uint64_t asked) = 0;
 };
 
-// What there is of a worker's rows on this side: all but their features.
+// A worker's rows without their features, and the object that requests the features.
 struct ServedData {
   WorkerData data;
   std::vector<std::string> features;
   std::shared_ptr<ServedRows> rows;
 };
 
-// Whose rows.
+// Selects the rows to serve.
 struct ServedDataRequest {
   uint32_t rank = 0;
   uint32_t world_size = 1;
-  // If it is not 0, all shards, of which so many workers may be owners.
+  // If not 0, all shards are served. The data is then cut into `owners` shards, unless the job
+  // or the source gives their number.
   uint32_t owners = 0;
   TargetKind target_kind = TargetKind::kNone;
 };
 
-// Where rows are served.
+// The processes that serve rows.
 class DataHost {
  public:
   virtual ~DataHost() = default;
-  // Errors: as ServedRows::Take.
+  // Opens a worker's rows. Errors: those of ServedRows::Take.
   virtual absl::StatusOr<ServedData> Open(const ServedDataRequest& request) const = 0;
 };
 

@@ -18,11 +18,12 @@
 namespace syncgrads {
 namespace {
 
-// `what`: where the shards are counted.
+// `what` is the text before the number of shards in the error: "data.shards is".
 absl::Status CheckEnoughShards(uint32_t shards, uint32_t world_size, absl::string_view what) {
   if (world_size <= shards) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the job has ", world_size, " workers, but ", what,
-                                                 " ", shards, ": a worker would have no shard"));
+                                                 " ", shards,
+                                                 ": each worker needs at least one shard"));
 }
 
 char DelimiterOf(const v1::TableSource& table, absl::string_view file) {
@@ -30,7 +31,7 @@ char DelimiterOf(const v1::TableSource& table, absl::string_view file) {
   return absl::EndsWith(absl::StripSuffix(file, ".gz"), ".tsv") ? '\t' : ',';
 }
 
-// How many directories shard0, shard1, ... there are in `directory`.
+// Returns the number of directories shard0, shard1, ... in `directory`.
 absl::StatusOr<uint32_t> CountShardDirectories(const Storage& storage,
                                                const std::string& directory) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
@@ -54,7 +55,7 @@ absl::StatusOr<uint32_t> CountShardDirectories(const Storage& storage,
   return numbers.size();
 }
 
-// Shards that are ranges of one table, of which `read` gives any range.
+// Cuts a table of `rows` rows into shards. `read` returns the rows of a range.
 template <typename Read>
 absl::StatusOr<WorkerData> CutRanges(const v1::DataSpec& spec, uint64_t rows, uint32_t rank,
                                      uint32_t world_size, Read read) {
@@ -77,7 +78,7 @@ absl::StatusOr<WorkerData> CutTable(const v1::DataSpec& spec, const Table& table
                    });
 }
 
-// The tables of a source that are joined, the master first.
+// Returns the joined tables of a source, the master first.
 std::vector<TableFile> TablesIn(const std::string& directory, const v1::TableSource& source) {
   std::vector<TableFile> files;
   for (const v1::JoinedTable& table : source.tables()) {
@@ -90,7 +91,7 @@ std::vector<TableFile> TablesIn(const std::string& directory, const v1::TableSou
   return files;
 }
 
-// The table of a directory, which may be a shard.
+// Reads the table in a directory, which may be a shard directory.
 absl::StatusOr<Table> ReadDirectory(const Storage& storage, const std::string& directory,
                                     const v1::TableSource& source, const TableColumns& columns) {
   if (source.tables_size() > 0) {
@@ -115,7 +116,7 @@ absl::StatusOr<WorkerData> LoadFile(const v1::DataSpec& spec, const Storage& sto
   return CutTable(spec, table, rank, world_size);
 }
 
-// The table of a source that is neither text nor made up.
+// Reads the table of a source that is neither text nor generated.
 absl::StatusOr<Table> ReadBinary(const v1::DataSpec& spec,
                                  const std::shared_ptr<const Storage>& storage,
                                  TargetKind target_kind) {

@@ -1,4 +1,4 @@
-// A job's data, cut into shards that are shared out among its workers.
+// Cuts a job's data into shards and divides them among the workers.
 
 #ifndef SYNCGRADS_WORKER_DATA_SHARDS_H_
 #define SYNCGRADS_WORKER_DATA_SHARDS_H_
@@ -25,43 +25,42 @@ struct RowRange {
   friend bool operator==(const RowRange&, const RowRange&) = default;
 };
 
-// The ranges of `rows` rows in `shards` (at least 1) shards. CEIL: ceil(rows /
-// shards) each, the last ones short or empty; FLOOR: floor(rows / shards) each,
-// the tail dropped.
+// Cuts `rows` rows into `shards` ranges; `shards` is at least 1. CEIL: ceil(rows / shards) rows
+// each; the last ranges have fewer, or none. FLOOR: floor(rows / shards) rows each; the rows
+// left over are dropped.
 std::vector<RowRange> SplitRows(uint64_t rows, uint32_t shards, v1::DataSpec::Split split);
 
-// The shards that worker `rank` of `world_size` takes: rank, rank + world_size, ...
+// The shards of worker `rank` of `world_size`: rank, rank + world_size, ...
 std::vector<uint32_t> ShardsOf(uint32_t shards, uint32_t rank, uint32_t world_size);
 
 // One shard, with all its rows in the order of the source.
 struct Shard {
-  // Among all shards of the job.
+  // The number among all shards of the job.
   uint32_t number = 0;
   Table table;
 };
 
-// A worker's part of the data: at least one shard, any of which may be empty.
+// The data of one worker: at least one shard. Shards may be empty.
 struct WorkerData {
-  // In the order of their numbers.
+  // In ascending order of their numbers.
   std::vector<Shard> shards;
-  // Of the job.
+  // The number of shards of the job.
   uint32_t total_shards = 0;
 };
 
-// Whether the source has shards of its own: directories shard0, shard1, ... . Errors:
-// as LoadShards.
+// Whether the source is a directory with directories shard0, shard1 and so on. Errors: those of
+// LoadShards.
 absl::StatusOr<bool> HasShardDirectories(const v1::DataSpec& spec, const Storage& storage);
 
-// Reads the shards of worker `rank` of `world_size`. `spec` is one that
-// ParseJobFile has let pass; its paths are in `storage`.
+// Reads the shards of worker `rank` of `world_size`. `spec` must have passed ParseJobFile; its
+// paths are in `storage`.
 //
 // Errors:
-//   InvalidArgument  more workers than shards, or another number of shards than
-//                    there are shard directories (with both numbers); a source
-//                    that is a directory without `file`, or a file with one; or as
-//                    the reader of the source
+//   InvalidArgument  more workers than shards; a number of shards in `spec` that is not the
+//                    number of shard directories (names both); a directory as source without
+//                    `file`, or a file as source with it; or an error of the source's reader
 //   NotFound         a file or a shard directory is missing
-//   others           as the reader
+//   others           those of the reader
 absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec,
                                       const std::shared_ptr<const Storage>& storage,
                                       TargetKind target_kind, uint32_t rank, uint32_t world_size,

@@ -1,4 +1,4 @@
-// Rows of numbers to train on.
+// Tables of numbers to train on.
 
 #ifndef SYNCGRADS_WORKER_DATA_TABLE_H_
 #define SYNCGRADS_WORKER_DATA_TABLE_H_
@@ -14,37 +14,37 @@
 
 namespace syncgrads {
 
-// What a target column holds.
+// The contents of a target column.
 enum class TargetKind {
-  kNone,    // it is not read
+  kNone,    // the column is not read
   kNumber,  // finite numbers
   kClass,   // names of classes
 };
 
-// A value of a target column.
+// A class: a value of the target column.
 struct ClassName {
   std::string name;
-  // The place where it is first met: "PATH:LINE".
+  // The place where it occurs first: "PATH:LINE".
   std::string place;
 };
 
-// Rows of features and, unless the target's kind is kNone, a target each.
+// Rows of features. Each has a target, unless target_kind is kNone.
 struct Table {
   std::vector<std::string> feature_names;
   std::string target_name;
   TargetKind target_kind = TargetKind::kNone;
-  // Row-major.
+  // In row-major order.
   std::vector<double> features;
-  // If it is set, rows are images instead: row i is image first_image + i.
+  // If set, rows are images instead of features: row i is image first_image + i.
   std::shared_ptr<const ImageSource> images;
   size_t first_image = 0;
-  // Numbers, or positions in `classes`.
+  // Numbers, or indices in `classes`.
   std::vector<double> targets;
-  // Of the column that the loss is divided by, if there is one.
+  // The values of the weight column; empty if there is none.
   std::vector<double> weights;
-  // Sorted by name; of all rows that the table was cut from.
+  // Sorted by name. A slice of a table keeps all classes of the table.
   std::vector<ClassName> classes;
-  // What people call the classes, by number, where the source says.
+  // The display names of the classes, by class number; empty if the source has none.
   std::vector<std::string> class_descriptions;
   size_t rows = 0;
 

@@ -17,7 +17,7 @@
 namespace syncgrads {
 namespace {
 
-// The positions of a table's columns in its file.
+// The indices of a table's columns in its file.
 struct Positions {
   std::vector<size_t> features;
   size_t target = 0;
@@ -79,7 +79,7 @@ absl::StatusOr<double> ParseNumber(const Rows& rows, size_t column, const std::s
   return value;
 }
 
-// Numbers class names in the order in which they are met.
+// Numbers the class names in the order of their first occurrence.
 class ClassCounter {
  public:
   size_t NumberOf(const std::string& name, const std::string& place) {
@@ -88,7 +88,7 @@ class ClassCounter {
     return it->second;
   }
 
-  // Makes `targets` positions in the sorted list of classes, which is returned.
+  // Replaces `targets` by indices in the sorted list of classes, and returns that list.
   std::vector<ClassName> Sort(std::vector<double>& targets) const {
     std::vector<ClassName> classes;
     std::vector<size_t> sorted_position(places_.size());
@@ -158,7 +158,7 @@ absl::StatusOr<Table> ReadTable(const Storage& storage, const std::string& path,
 
 absl::StatusOr<Table> ReadJoinedTable(const Storage& storage, absl::Span<const TableFile> files,
                                       const TableColumns& columns) {
-  // The texts stay where they are: the readers refer to them.
+  // The readers refer to the texts, so the vector has its final size from the start.
   std::vector<std::string> texts(files.size());
   std::vector<RowsWithId> tables;
   for (size_t i = 0; i < files.size(); ++i) {

@@ -1,4 +1,4 @@
-// Tables from delimited text files.
+// Reads tables from delimited text files.
 
 #ifndef SYNCGRADS_WORKER_DATA_TABLE_READER_H_
 #define SYNCGRADS_WORKER_DATA_TABLE_READER_H_
@@ -14,40 +14,39 @@
 
 namespace syncgrads {
 
-// What to read of a file.
+// The columns to read from a file.
 struct TableColumns {
-  // Empty: every column but the target.
+  // Empty: every column except the target and the weight.
   std::vector<std::string> features;
   std::string target;
-  // With kNone, the file need not have the column.
+  // If kNone, the file need not have the target column.
   TargetKind target_kind = TargetKind::kNone;
-  // Read with the target. Empty: none.
+  // The weight column, which is read if targets are. Empty: none.
   std::string weight;
 };
 
 // Reads all rows.
 //
 // Errors:
-//   InvalidArgument  as NextRow's; a column that the header does not have (names
-//                    those it has); no feature left; or "PATH:LINE: column "NAME":
-//                    what is wrong with the cell": it is empty, or not a finite
-//                    number
+//   InvalidArgument  those of NextRow; a column that the header does not have (names the columns
+//                    of the header); no column left for features; or "PATH:LINE: column "NAME":
+//                    what is wrong with the cell": it is empty, or not a finite number
 absl::StatusOr<Table> ParseTable(Rows& rows, const TableColumns& columns);
 
-// Errors: as DelimitedReader and ParseTable, and as ReadDecompressed if the file
-// cannot be read.
+// Reads the table in one file. Errors: those of DelimitedReader, ParseTable and
+// ReadDecompressed.
 absl::StatusOr<Table> ReadTable(const Storage& storage, const std::string& path, char delimiter,
                                 const TableColumns& columns);
 
 struct TableFile {
   std::string path;
   char delimiter = ',';
-  // The column that says which rows belong together.
+  // The ID column, by which tables are joined.
   std::string id;
 };
 
-// The rows of the first of `files` with those of the others, by ID, which is no
-// feature. Errors: as JoinedRows, ParseTable and ReadTable.
+// Reads the first of `files`, joined with the others by ID. The ID is not a feature. Errors:
+// those of JoinedRows, ParseTable and ReadTable.
 absl::StatusOr<Table> ReadJoinedTable(const Storage& storage, absl::Span<const TableFile> files,
                                       const TableColumns& columns);
 

@@ -44,8 +44,9 @@ class StreamedRows : public ServedRows {
   absl::StatusOr<ServedBatch> Take(uint64_t asked) override {
     SYNCGRADS_ASSIGN_OR_RETURN(v1::RowsAskedFor rows, stream_->Take(asked));
     if (rows.left_out_size() != rows.reasons_size()) {
-      return absl::DataLossError(absl::StrCat("a batch was served without ", rows.left_out_size(),
-                                              " rows, for ", rows.reasons_size(), " reasons"));
+      return absl::DataLossError(
+          absl::StrCat("malformed batch from the data server: ", rows.left_out_size(),
+                       " rows left out, but ", rows.reasons_size(), " reasons"));
     }
     ServedBatch batch;
     batch.features = std::move(*rows.mutable_features());
@@ -86,7 +87,7 @@ absl::StatusOr<Table> TableOf(const v1::ServedShard& shard, const ServedDataRequ
   for (const double target : table.targets) {
     if (request.target_kind != TargetKind::kClass) break;
     if (!(target >= 0 && target < static_cast<double>(table.classes.size()))) {
-      return wrong("classes, and a target beyond them", shard.classes_size());
+      return wrong("classes, but has a target out of range", shard.classes_size());
     }
   }
   return table;
@@ -119,7 +120,7 @@ class DataHosts : public DataHost {
       SYNCGRADS_ASSIGN_OR_RETURN(Table table, TableOf(shard, request, data.features));
       data.data.shards.push_back({shard.number(), std::move(table)});
     }
-    if (data.data.shards.empty()) return absl::DataLossError("no shard was served");
+    if (data.data.shards.empty()) return absl::DataLossError("the data server sent no shard");
     const Shape shape = {opened.channels(), opened.height(), opened.width(), opened.is_image()};
     data.rows = std::make_shared<StreamedRows>(std::move(stream), shape);
     return data;

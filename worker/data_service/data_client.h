@@ -1,4 +1,4 @@
-// Rows from a data server.
+// Gets rows from data servers.
 
 #ifndef SYNCGRADS_WORKER_DATA_SERVICE_DATA_CLIENT_H_
 #define SYNCGRADS_WORKER_DATA_SERVICE_DATA_CLIENT_H_
@@ -12,8 +12,8 @@
 
 namespace syncgrads {
 
-// The hosts that `job`'s data.served_from names, of which there is at least one. `timeout`
-// is for each wait: until one listens and has read the data, and for each batch.
+// Returns the servers in data.served_from of `job`, of which there must be at least one.
+// `timeout` limits each wait: until a server listens and has read the data, and for each batch.
 std::shared_ptr<const DataHost> ConnectToDataHosts(const v1::JobFile& job, const std::string& token,
                                                    absl::Duration timeout);
 

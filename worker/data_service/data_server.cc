@@ -9,6 +9,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/rpc/status.h"
 #include "common/status_macros.h"
 #include "proto/served_data.grpc.pb.h"
 #include "worker/data_service/served_rows_maker.h"
@@ -16,12 +17,9 @@
 namespace syncgrads {
 namespace {
 
-grpc::Status ToGrpc(const absl::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
-}
-
 absl::Status OutOfMemory(absl::string_view to_do) {
-  return absl::ResourceExhaustedError(absl::StrCat("the data server has no memory ", to_do));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the data server has not enough memory ", to_do));
 }
 
 }  // namespace
@@ -50,10 +48,10 @@ class DataServer::Service : public v1::ServedData::Service {
   absl::Status ServeWorker(grpc::ServerContext& context, Stream& stream) {
     v1::ServedDataRequest request;
     if (!stream.Read(&request) || !request.has_open()) {
-      return absl::InvalidArgumentError("a worker opens the data first");
+      return absl::InvalidArgumentError("the first request must be open");
     }
     if (request.open().token() != options_.token) {
-      return absl::PermissionDeniedError("this data is served to whoever has another token");
+      return absl::PermissionDeniedError("wrong token for this data server");
     }
     SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<ServedRowsMaker> maker,
                                ServedRowsMaker::Open(options_.job, request.open()));
@@ -62,14 +60,14 @@ class DataServer::Service : public v1::ServedData::Service {
     bool goes_on = stream.Write(reply);
     uint64_t batches = 0;
     while (goes_on && stream.Read(&request)) {
-      if (!request.has_ask()) return absl::InvalidArgumentError("the data has been opened already");
+      if (!request.has_ask()) return absl::InvalidArgumentError("the data is already open");
       SYNCGRADS_ASSIGN_OR_RETURN(*reply.mutable_rows(), maker->Make(request.ask()));
       ++batches_made_;
       ++batches;
-      // Waits until the worker has room for it.
+      // Flow control: Write blocks until the worker has room for the batch.
       goes_on = stream.Write(reply);
     }
-    if (context.IsCancelled()) return absl::CancelledError("the worker has gone");
+    if (context.IsCancelled()) return absl::CancelledError("the worker has disconnected");
     reply.mutable_end()->set_batches(batches);
     stream.Write(reply);
     return absl::OkStatus();
@@ -87,7 +85,7 @@ struct DataServer::Listening {
 DataServer::DataServer() = default;
 
 DataServer::~DataServer() {
-  // At once: workers see that it is gone.
+  // Ends all calls at once, so that workers notice.
   if (listening_ != nullptr) listening_->server->Shutdown(std::chrono::system_clock::now());
 }
 

@@ -1,4 +1,4 @@
-// A process that reads a job's data for workers that do not.
+// A process that reads a job's data and serves its rows to workers.
 
 #ifndef SYNCGRADS_WORKER_DATA_SERVICE_DATA_SERVER_H_
 #define SYNCGRADS_WORKER_DATA_SERVICE_DATA_SERVER_H_
@@ -12,35 +12,36 @@
 
 namespace syncgrads {
 
-// Serves the rows of proto/served_data.proto. Each worker has a thread, and what it has
-// opened in memory, for as long as it is there.
+// The server of proto/served_data.proto. Until it ends, a worker's call occupies a thread and
+// keeps the data that it has opened in memory.
 //
 // Thread-safe.
 class DataServer {
  public:
   struct Options {
-    // Its data is read from where it lies, whatever served_from says.
+    // The data is read from its source, and data.served_from is ignored.
     Job job;
-    // What workers have to know.
+    // The token that workers must send.
     std::string token;
-    // 0: one that is free.
+    // 0 selects a free port.
     uint16_t port = 0;
   };
 
-  // Unavailable if the port is taken.
+  // Starts to serve. Unavailable if the port is in use.
   static absl::StatusOr<std::unique_ptr<DataServer>> Start(Options options);
-  // Ends the calls under way.
+  // Cancels the calls in progress.
   ~DataServer();
 
   uint16_t port() const;
-  // Those of all workers that have been made so far.
+  // The number of batches made so far, for all workers.
   uint64_t batches_made() const;
 
  private:
   class Service;
   DataServer();
 
-  // Before it: whoever calls into the service has gone.
+  // Declared before listening_: the gRPC server is destroyed first, so it no longer calls the
+  // service.
   std::unique_ptr<Service> service_;
   struct Listening;
   std::unique_ptr<Listening> listening_;

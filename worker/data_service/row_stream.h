@@ -1,4 +1,4 @@
-// The call by which a worker gets its rows.
+// The gRPC stream on which a worker receives its rows.
 
 #ifndef SYNCGRADS_WORKER_DATA_SERVICE_ROW_STREAM_H_
 #define SYNCGRADS_WORKER_DATA_SERVICE_ROW_STREAM_H_
@@ -6,7 +6,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,39 +16,43 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "common/rpc/grpc_reaper.h"
 #include "proto/served_data.grpc.pb.h"
 
 namespace syncgrads {
 
-// Asks are sent in their order, and answers come in the same one; they are kept until
-// they are taken. Errors name the server.
+// Sends requests in order and receives the answers in the same order. An answer is kept until
+// Take. Errors name the server.
 //
 // Thread-safe.
-class RowStream : public grpc::ClientBidiReactor<v1::ServedDataRequest, v1::ServedDataReply> {
+class RowStream {
  public:
-  // `timeout` is for each wait.
+  // `timeout` limits each wait.
   RowStream(std::string address, absl::Duration timeout);
-  // Ends the call, as both sides want it unless it has failed.
-  ~RowStream() override;
+  // Ends the call. If all requests have been answered, waits a short time for the server's end
+  // message; otherwise cancels the call.
+  ~RowStream();
 
-  // Once, first. Errors: as ServedRows::Take.
+  // Opens the rows. Must be called once, before all other methods. Errors: those of
+  // ServedRows::Take.
   absl::StatusOr<v1::OpenedServedData> Open(const v1::OpenServedData& request);
 
-  // Numbers count from 0.
+  // As in ServedRows: Ask sends a request and returns its number, counted from 0; Take waits for
+  // the answer; Forget drops it.
   absl::StatusOr<uint64_t> Ask(v1::AskForRows ask);
   absl::StatusOr<v1::RowsAskedFor> Take(uint64_t number);
   void Forget(uint64_t number);
 
  private:
-  void OnWriteDone(bool ok) override;
-  void OnReadDone(bool ok) override;
-  void OnDone(const grpc::Status& status) override;
+  class Call;
 
-  void Send(v1::ServedDataRequest request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Keeps an answer. False if it is none that was due.
-  bool Keep(v1::ServedDataReply reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Why there will be no more answers.
+  // Handles a received message, on a thread of gRPC. Returns false if it was not expected.
+  bool OnReply(v1::ServedDataReply& reply);
+  void OnOver(const grpc::Status& status);
+
+  // Stores a received message. Returns false if it was not expected.
+  bool Keep(v1::ServedDataReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns the error of a call that has ended.
   absl::Status Failure() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TimedOut(absl::string_view awaited) const;
 
@@ -57,24 +60,21 @@ class RowStream : public grpc::ClientBidiReactor<v1::ServedDataRequest, v1::Serv
   const absl::Duration timeout_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::ServedData::Stub> stub_;
-  grpc::ClientContext context_;
-  v1::ServedDataReply reply_;  // that is being read
 
   Mutex mutex_;
   CondVar changed_;
-  bool started_ ABSL_GUARDED_BY(mutex_) = false;
-  // Nothing more may be written: the hold on the call has been given up.
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // the server has said so
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;    // the end message has been received
+  bool refused_ ABSL_GUARDED_BY(mutex_) = false;  // an unexpected message has been received
   std::optional<grpc::Status> done_ ABSL_GUARDED_BY(mutex_);
-  std::deque<v1::ServedDataRequest> to_write_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::OpenedServedData> opened_ ABSL_GUARDED_BY(mutex_);
   uint64_t asked_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t answered_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, v1::RowsAskedFor> answers_ ABSL_GUARDED_BY(mutex_);
   std::set<uint64_t> forgotten_ ABSL_GUARDED_BY(mutex_);
+  // Null before Open.
+  std::shared_ptr<Call> call_;
+  // Destroyed first, because it waits for the end of the call, which uses all other members.
+  GrpcReaper reaper_;
 };
 
 }  // namespace syncgrads

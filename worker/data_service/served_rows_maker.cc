@@ -25,15 +25,16 @@ v1::DataSpec WithoutHosts(v1::DataSpec data) {
 
 absl::Status CheckSameJob(const v1::JobFile& job, const v1::OpenServedData& request) {
   if (request.job() != job.name()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the worker's job is \"", request.job(), "\", the data is that of \"", job.name(), "\""));
+    return absl::FailedPreconditionError(absl::StrCat("the worker's job is \"", request.job(),
+                                                      "\", but this server has the data of job \"",
+                                                      job.name(), "\""));
   }
   const v1::DataSpec ours = WithoutHosts(job.data());
   const v1::DataSpec theirs = WithoutHosts(request.data());
   if (MessageDifferencer::Equals(ours, theirs)) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the worker's data is { ", theirs.ShortDebugString(), " }, this server's { ",
-                   ours.ShortDebugString(), " }"));
+      absl::StrCat("the worker's data is { ", theirs.ShortDebugString(),
+                   " }, but this server's is { ", ours.ShortDebugString(), " }"));
 }
 
 absl::StatusOr<TargetKind> TargetKindOf(v1::OpenServedData::Targets targets) {
@@ -45,7 +46,7 @@ absl::StatusOr<TargetKind> TargetKindOf(v1::OpenServedData::Targets targets) {
     case v1::OpenServedData::CLASSES:
       return TargetKind::kClass;
     default:
-      return absl::InvalidArgumentError(absl::StrCat("there are no targets ", targets));
+      return absl::InvalidArgumentError(absl::StrCat("unknown kind of targets ", targets));
   }
 }
 
@@ -56,11 +57,12 @@ absl::StatusOr<std::unique_ptr<ServedRowsMaker>> ServedRowsMaker::Open(
   SYNCGRADS_RETURN_IF_ERROR(CheckSameJob(job.file, request));
   if (request.dtype() != v1::F32 && request.dtype() != v1::F64) {
     return absl::InvalidArgumentError(
-        absl::StrCat("features are F32 or F64, not ", v1::DType_Name(request.dtype())));
+        absl::StrCat("features must be F32 or F64, not ", v1::DType_Name(request.dtype())));
   }
   if (request.owners() == 0 && request.rank() >= request.world_size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank ", request.rank(), " of ", request.world_size(), " workers"));
+    return absl::InvalidArgumentError(absl::StrCat("rank ", request.rank(),
+                                                   " is not less than the world size of ",
+                                                   request.world_size(), " workers"));
   }
   ServedDataRequest rows = {request.rank(), request.world_size(), request.owners(),
                             TargetKind::kNone};
@@ -99,16 +101,17 @@ v1::OpenedServedData ServedRowsMaker::Describe() const {
 
 absl::StatusOr<v1::RowsAskedFor> ServedRowsMaker::Make(const v1::AskForRows& ask) {
   if (ask.shards_size() != ask.rows_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("rows were asked for with ", ask.rows_size(),
-                                                   " numbers and ", ask.shards_size(), " shards"));
+    return absl::InvalidArgumentError(absl::StrCat("malformed request for rows: ", ask.rows_size(),
+                                                   " row numbers, but ", ask.shards_size(),
+                                                   " shards"));
   }
   std::vector<RowId> rows;
   for (int i = 0; i < ask.rows_size(); ++i) {
     const RowId row = {ask.shards(i), ask.rows(i)};
     const std::vector<Shard>& shards = data_.data.shards;
     if (row.shard >= shards.size() || row.row >= shards[row.shard].table.rows) {
-      return absl::InvalidArgumentError(absl::StrCat("there is no row ", row.row, " of shard ",
-                                                     row.shard, " of ", shards.size()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown row ", row.row, " of shard ", row.shard, " of ", shards.size()));
     }
     rows.push_back(row);
   }
@@ -122,8 +125,8 @@ absl::StatusOr<v1::RowsAskedFor> ServedRowsMaker::MakeAs(const std::vector<RowId
   const uint64_t row_bytes = static_cast<uint64_t>(data_.shape.size()) * sizeof(T);
   if (rows.size() * row_bytes > kMostBytes) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a batch of ", rows.size(), " rows has ", rows.size() * row_bytes, " bytes, at most ",
-        kMostBytes, " are served at a time: make batch_size smaller, or accumulate larger"));
+        "a batch of ", rows.size(), " rows has ", rows.size() * row_bytes, " bytes, but at most ",
+        kMostBytes, " are served at a time: reduce batch_size or increase micro_batches"));
   }
   v1::RowsAskedFor made;
   std::string& features = *made.mutable_features();
@@ -131,7 +134,7 @@ absl::StatusOr<v1::RowsAskedFor> ServedRowsMaker::MakeAs(const std::vector<RowId
   std::vector<absl::Status> read(rows.size());
   const int parts = static_cast<int>(std::min<size_t>(pool_.threads(), rows.size()));
   pool_.Run(parts, [&](int part) {
-    // Of strings it is not known that numbers may lie in them.
+    // The bytes of a string may not be aligned for T.
     std::vector<T> row(static_cast<size_t>(data_.shape.size()));
     for (size_t i = static_cast<size_t>(part); i < rows.size(); i += static_cast<size_t>(parts)) {
       read[i] = FillRow(data_, rows[i], use, row.data());

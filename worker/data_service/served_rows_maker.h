@@ -1,4 +1,4 @@
-// What a data server makes of its data.
+// Makes the batches that a data server sends.
 
 #ifndef SYNCGRADS_WORKER_DATA_SERVICE_SERVED_ROWS_MAKER_H_
 #define SYNCGRADS_WORKER_DATA_SERVICE_SERVED_ROWS_MAKER_H_
@@ -16,25 +16,28 @@
 
 namespace syncgrads {
 
-// Of one worker. For one thread.
+// Makes batches of one worker's rows. Must be used from one thread only.
 class ServedRowsMaker {
  public:
-  // Reads the rows that `request` is about.
+  // Reads the rows that `request` selects.
   //
   // Errors:
-  //   FailedPrecondition  `request` is of a job with another name (with both), or with
-  //                       other data
-  //   InvalidArgument     its targets or dtype are none
-  //   others              as LoadRows
+  //   FailedPrecondition  `request` has another job name (names both) or other data than `job`
+  //   InvalidArgument     `request` has invalid targets, an invalid dtype, or a rank that is not
+  //                       below its world size
+  //   others              those of LoadRows
   static absl::StatusOr<std::unique_ptr<ServedRowsMaker>> Open(const Job& job,
                                                                const v1::OpenServedData& request);
 
-  // All but the features.
+  // Returns everything that a worker needs of the rows except the features.
   v1::OpenedServedData Describe() const;
 
+  // Makes a batch. Damaged images are left out and listed in the result, with the reason.
+  //
   // Errors:
-  //   InvalidArgument  a row that there is not; more than kMostBytes
-  //   others           as FillRow, unless the job lets damaged images be skipped
+  //   InvalidArgument  the request is malformed, a row does not exist, or the batch is larger
+  //                    than kMostBytes
+  //   others           those of FillRow, except for damaged images
   absl::StatusOr<v1::RowsAskedFor> Make(const v1::AskForRows& ask);
 
   static constexpr uint64_t kMostBytes = uint64_t{256} << 20;

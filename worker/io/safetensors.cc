@@ -67,28 +67,33 @@ absl::StatusOr<Entry> ParseEntry(const std::string& path, const std::string& nam
   const json& dtype = value["dtype"];
   const std::optional<DType> known =
       dtype.is_string() ? DTypeFromFormat(dtype.get<std::string>()) : std::nullopt;
-  if (!known.has_value()) return damaged(absl::StrCat("has unknown dtype ", dtype.dump()));
+  if (!known.has_value()) {
+    // A value that is not a string is not printed: it may be nested so deeply that the recursion
+    // would exceed the stack.
+    return damaged(
+        absl::StrCat("has unknown dtype ", dtype.is_string() ? dtype.dump() : dtype.type_name()));
+  }
   entry.spec.dtype = *known;
-  if (!value["shape"].is_array()) return damaged("has a shape that is no list");
+  if (!value["shape"].is_array()) return damaged("has a shape that is not a list");
   for (const json& axis : value["shape"]) {
     if (!axis.is_number_unsigned() ||
         axis.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
-      return damaged("has a shape that is no list of whole numbers");
+      return damaged("has a shape that is not a list of whole numbers");
     }
     entry.spec.shape.push_back(axis.get<int64_t>());
   }
   const json& offsets = value["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
       !offsets[1].is_number_unsigned() || offsets[0] > offsets[1]) {
-    return damaged("has data_offsets that are no range");
+    return damaged("has data_offsets that are not a valid range");
   }
   entry.begin = offsets[0].get<uint64_t>();
   entry.end = offsets[1].get<uint64_t>();
   const std::optional<uint64_t> bytes = BytesOf(entry.spec);
   if (!bytes.has_value() || *bytes != entry.end - entry.begin) {
-    return damaged(absl::StrCat("has ", entry.end - entry.begin, " bytes, its shape ",
+    return damaged(absl::StrCat("has ", entry.end - entry.begin, " bytes, but its shape ",
                                 value["shape"].dump(), " of ", FormatName(entry.spec.dtype),
-                                " has ", bytes.has_value() ? absl::StrCat(*bytes) : "too many"));
+                                " needs ", bytes.has_value() ? absl::StrCat(*bytes) : "too many"));
   }
   return entry;
 }
@@ -128,21 +133,21 @@ absl::StatusOr<Safetensors> Safetensors::Parse(std::string contents, const std::
   const uint64_t header_bytes = DecodeNumber(contents);
   const uint64_t rest = contents.size() - kLengthBytes;
   if (header_bytes > rest || header_bytes > kMaxHeaderBytes) {
-    return Damaged(
-        path, absl::StrCat("its header should have ", header_bytes, " bytes, ", rest, " follow"));
+    return Damaged(path, absl::StrCat("its header should have ", header_bytes, " bytes, but ", rest,
+                                      " follow"));
   }
   const absl::string_view text(contents.data() + kLengthBytes, header_bytes);
   const json header = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (!header.is_object()) return Damaged(path, "its header is no JSON object");
+  if (!header.is_object()) return Damaged(path, "its header is not a JSON object");
 
   Safetensors file;
   std::vector<Entry> entries;
   for (const auto& [name, value] : header.items()) {
     if (name == kMetadata) {
-      if (!value.is_object()) return Damaged(path, "__metadata__ is no object");
+      if (!value.is_object()) return Damaged(path, "__metadata__ is not an object");
       for (const auto& [key, text_value] : value.items()) {
         if (!text_value.is_string()) {
-          return Damaged(path, absl::StrCat("__metadata__ \"", key, "\" is no string"));
+          return Damaged(path, absl::StrCat("__metadata__ \"", key, "\" is not a string"));
         }
         file.metadata_[key] = text_value.get<std::string>();
       }
@@ -159,14 +164,14 @@ absl::StatusOr<Safetensors> Safetensors::Parse(std::string contents, const std::
   for (Entry& entry : entries) {
     if (entry.begin != covered) {
       return Damaged(path, absl::StrCat("tensor \"", entry.spec.name, "\" begins at ", entry.begin,
-                                        ", the one before ends at ", covered));
+                                        ", but the previous tensor ends at ", covered));
     }
     covered = entry.end;
     file.begins_.push_back(kLengthBytes + header_bytes + entry.begin);
     file.specs_.push_back(std::move(entry.spec));
   }
   if (covered != rest - header_bytes) {
-    return Damaged(path, absl::StrCat("its tensors should have ", covered, " bytes, ",
+    return Damaged(path, absl::StrCat("its tensors should have ", covered, " bytes, but ",
                                       rest - header_bytes, " follow the header"));
   }
   file.path_ = path;
@@ -185,7 +190,7 @@ absl::StatusOr<absl::string_view> Safetensors::Find(const TensorSpec& expected) 
     if (specs_[i].name != expected.name) continue;
     if (specs_[i] != expected) {
       return absl::InvalidArgumentError(absl::StrCat(path_, ": tensor \"", expected.name, "\" is ",
-                                                     ToString(specs_[i]), ", the model's is ",
+                                                     ToString(specs_[i]), ", but the model's is ",
                                                      ToString(expected)));
     }
     return absl::string_view(contents_.data() + begins_[i], expected.bytes());

@@ -26,15 +26,15 @@ absl::Status CheckAcrossWorkers(const v1::JobFile& file, const Field& root) {
   if (!LooksAcrossWorkers(file.model())) return absl::OkStatus();
   const auto refuse = [](const Field& field, absl::string_view why) {
     return field.Error(
-        absl::StrCat(why, ", and batch_norm.across_workers needs all workers in each step"));
+        absl::StrCat(why, ", but batch_norm.across_workers needs all workers in each step"));
   };
   const auto kind = file.consistency().kind_case();
   if (kind != v1::Consistency::KIND_NOT_SET && kind != v1::Consistency::kSync) {
     return refuse(root.Member("consistency"), "is not sync");
   }
   if (file.has_elastic()) return refuse(root.Member("elastic"), "is given");
-  if (file.accumulate() > 1) {
-    return refuse(root.Member("accumulate"), absl::StrCat("is ", file.accumulate()));
+  if (file.micro_batches() > 1) {
+    return refuse(root.Member("micro_batches"), absl::StrCat("is ", file.micro_batches()));
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// Layers that look at the batches of all workers.
+// Checks for models with batch normalisation across workers.
 
 #ifndef SYNCGRADS_WORKER_JOB_ACROSS_WORKERS_H_
 #define SYNCGRADS_WORKER_JOB_ACROSS_WORKERS_H_
@@ -9,10 +9,11 @@
 
 namespace syncgrads {
 
-// Whether `model` has such a layer.
+// Whether `model` has a layer that uses the batches of all workers.
 bool LooksAcrossWorkers(const v1::ModelSpec& model);
 
-// InvalidArgument if the job has such a layer and something with which it cannot be.
+// InvalidArgument if the model uses the batches of all workers, and the job has an option that
+// does not permit it: `elastic`, gradient accumulation, or a consistency other than sync.
 absl::Status CheckAcrossWorkers(const v1::JobFile& file, const Field& root);
 
 }  // namespace syncgrads

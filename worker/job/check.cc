@@ -20,10 +20,11 @@
 namespace syncgrads {
 namespace {
 
-// What a chunk must hold at least: one element of any dtype.
-constexpr uint32_t kMinChunkBytes = 8;
+// The smallest chunk: it has room for one element of any dtype.
+constexpr uint32_t kLeastChunkBytes = 8;
 
-// Points at the hyperparameter that `problem` names, if it names one.
+// Returns `problem` with the place of the hyperparameter that it names, or else of the
+// optimizer.
 absl::Status OptimizerError(const v1::Optimizer& optimizer, const Field& field,
                             const absl::Status& problem) {
   const auto* kinds = optimizer.GetDescriptor()->oneof_decl(0);
@@ -50,8 +51,9 @@ absl::Status CheckSchedule(const v1::JobFile& file, const Field& root) {
   if (!file.has_schedule()) return absl::OkStatus();
   const v1::Schedule& schedule = file.schedule();
   const Field field = root.Member("schedule");
-  if (file.place() == v1::SERVERS) {
-    return field.Error("is given, and place is SERVERS: servers keep the learning rate as it is");
+  if (file.optimizer_placement() == v1::SERVERS) {
+    return field.Error(
+        "is given, but optimizer_placement is SERVERS: servers use a constant learning rate");
   }
   if (schedule.has_step()) {
     const double factor = schedule.step().factor();
@@ -85,7 +87,7 @@ absl::Status CheckGradientChecks(const v1::GradientChecks& checks, const Field& 
       .Error(absl::StrCat("is ", factor, ", must be 0 or a finite number above 1"));
 }
 
-// Norms of whole steps are put together where the optimizer is.
+// Norms over all chunks of a step are computed where the optimizer is applied.
 absl::Status CheckNorms(const v1::JobFile& file, const Field& root) {
   const bool has_ratios = file.optimizer().has_lamb() || file.optimizer().has_lars();
   if (file.clip_norm() == 0 && !has_ratios) return absl::OkStatus();
@@ -93,21 +95,23 @@ absl::Status CheckNorms(const v1::JobFile& file, const Field& root) {
   if (file.consistency().has_async() || file.consistency().has_bounded_staleness()) {
     why = absl::StrCat("consistency is ",
                        file.consistency().has_async() ? "async" : "bounded_staleness",
-                       ", which has no steps that all gradients belong to");
-  } else if (file.place() == v1::SERVERS && file.data().mode() == v1::DataSpec::DEALT) {
+                       ", which has no steps common to all workers");
+  } else if (file.optimizer_placement() == v1::SERVERS &&
+             file.data().mode() == v1::DataSpec::DEALT) {
     why =
-        "place is SERVERS and data.mode is DEALT: give rows in SHARDS, or optimize on the WORKERS";
+        "optimizer_placement is SERVERS and data.mode is DEALT: set data.mode to SHARDS or "
+        "optimizer_placement to WORKERS";
   } else {
     return absl::OkStatus();
   }
   if (file.clip_norm() > 0) {
-    return root.Member("clip_norm").Error(absl::StrCat("is ", file.clip_norm(), ", and ", why));
+    return root.Member("clip_norm").Error(absl::StrCat("is ", file.clip_norm(), ", but ", why));
   }
   return root.Member("optimizer")
-      .Error(absl::StrCat("is ", file.optimizer().has_lamb() ? "lamb" : "lars", ", and ", why));
+      .Error(absl::StrCat("is ", file.optimizer().has_lamb() ? "lamb" : "lars", ", but ", why));
 }
 
-// What works on averaged gradients, or on parameters after each step.
+// Checks what is applied to averaged gradients, or to the parameters after each step.
 absl::Status CheckSteps(const v1::JobFile& file, const Field& root) {
   SYNCGRADS_RETURN_IF_ERROR(
       CheckGradientChecks(file.gradient_checks(), root.Member("gradient_checks")));
@@ -118,21 +122,24 @@ absl::Status CheckSteps(const v1::JobFile& file, const Field& root) {
   SYNCGRADS_RETURN_IF_ERROR(CheckNorms(file, root));
   if (file.check_replicas_every() > 0 && file.has_elastic()) {
     return root.Member("check_replicas_every")
-        .Error("is given, and the job is elastic: its workers compare themselves in the end");
+        .Error(
+            "is given, but the job is elastic: replicas of an elastic job are compared only at the "
+            "end");
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckWeightColumn(const v1::JobFile& file, const Field& root) {
-  const bool needed = file.loss().normalisation() == v1::LossSpec::BY_COLUMN;
+  const bool needed = file.loss().reduction() == v1::LossSpec::BY_COLUMN;
   const Field column = root.Member("data").Member("weight_column");
   const std::string& name = file.data().weight_column();
-  if (needed && name.empty()) return column.Error("is missing: loss.normalisation is BY_COLUMN");
+  if (needed && name.empty()) return column.Error("is missing: loss.reduction is BY_COLUMN");
   if (!needed && !name.empty()) {
-    return column.Error(absl::StrCat("is \"", name, "\", but loss.normalisation is not BY_COLUMN"));
+    return column.Error(absl::StrCat("is \"", name, "\", but loss.reduction is not BY_COLUMN"));
   }
   if (needed && !file.data().has_table() && !file.data().has_custom()) {
-    return column.Error(absl::StrCat("is \"", name, "\", and only tables have such columns"));
+    return column.Error(absl::StrCat(
+        "is \"", name, "\", but only data.table and data.custom can have a weight column"));
   }
   for (const std::string& feature : file.data().features()) {
     if (needed && feature == name) return column.Error(absl::StrCat("\"", name, "\" is a feature"));
@@ -146,24 +153,25 @@ absl::Status CheckElastic(const v1::JobFile& file, const Field& root) {
                                       v1::DataSpec::Mode_IsValid(file.data().mode())));
   if (file.data().mode() == v1::DataSpec::DEALT) {
     if (!file.has_elastic()) {
-      return mode.Error("is DEALT, but the job is not elastic: its workers do not change");
+      return mode.Error("is DEALT, but the job is not elastic: only elastic jobs support DEALT");
     }
     if (file.data().order() == v1::DataSpec::WITH_REPLACEMENT) {
-      return mode.Error("is DEALT, and order is WITH_REPLACEMENT: rows that are dealt count once");
+      return mode.Error(
+          "is DEALT, but order is WITH_REPLACEMENT: DEALT uses each row once per epoch");
     }
   }
   const uint32_t workers = file.workers();
   const v1::Elastic& elastic = file.elastic();
-  if (workers == 0) return absl::OkStatus();  // a flag says
+  if (workers == 0) return absl::OkStatus();  // set by a flag
   if (elastic.min_workers() > workers) {
     return root.Member("elastic")
         .Member("min_workers")
-        .Error(absl::StrCat("is ", elastic.min_workers(), ", and workers is ", workers));
+        .Error(absl::StrCat("is ", elastic.min_workers(), ", but workers is ", workers));
   }
   if (elastic.max_workers() != 0 && elastic.max_workers() < workers) {
     return root.Member("elastic")
         .Member("max_workers")
-        .Error(absl::StrCat("is ", elastic.max_workers(), ", and workers is ", workers));
+        .Error(absl::StrCat("is ", elastic.max_workers(), ", but workers is ", workers));
   }
   return absl::OkStatus();
 }
@@ -180,20 +188,21 @@ absl::Status CheckCompression(const v1::JobFile& file, const Field& root) {
   for (int i = 0; i < file.compression_size(); ++i) {
     const v1::CompressionRule& rule = file.compression(i);
     const Field field = root.Member("compression", i);
-    if (file.dtype() != v1::F32) return field.Error("is of F32 only, and dtype is F64");
+    if (file.dtype() != v1::F32) return field.Error("supports F32 only, but dtype is F64");
     for (int p = 0; p < rule.parameters_size(); ++p) {
       if (rule.parameters(p).empty()) return field.Member("parameters", p).Error("is empty");
     }
     SYNCGRADS_RETURN_IF_ERROR(CheckEncoding(rule.push(), field.Member("push")));
     SYNCGRADS_RETURN_IF_ERROR(CheckEncoding(rule.result(), field.Member("result")));
-    if (file.place() == v1::SERVERS && rule.result().codec() != v1::RAW) {
+    if (file.optimizer_placement() == v1::SERVERS && rule.result().codec() != v1::RAW) {
       return field.Member("result").Error(
-          "is given, but place is SERVERS: results are parameters, which are sent as they are");
+          "is given, but optimizer_placement is SERVERS: results are parameters, which are not "
+          "compressed");
     }
     if (file.consistency().has_local_steps() && rule.result().codec() != v1::RAW) {
       return field.Member("result").Error(
-          "is given, but consistency is local_steps: results are parameters, which are sent as "
-          "they are");
+          "is given, but consistency is local_steps: results are parameters, which are not "
+          "compressed");
     }
   }
   return absl::OkStatus();
@@ -208,31 +217,36 @@ absl::Status CheckCheckpoint(const v1::JobFile& file, const Field& root) {
       CheckEnum(field, "best", checkpoint.best(), v1::Checkpoint::Best_IsValid(checkpoint.best())));
   if (checkpoint.best() == v1::Checkpoint::NONE) return absl::OkStatus();
   const std::string& best = v1::Checkpoint::Best_Name(checkpoint.best());
-  if (file.data().holdout_every() == 0) {
+  if (file.data().validation_every() == 0) {
     return field.Member("best").Error(
-        absl::StrCat("is ", best, ", but data.holdout_every is 0: no rows are held out"));
+        absl::StrCat("is ", best, ", but data.validation_every is 0: no rows are held out"));
   }
   const bool numbers = file.loss().has_squared_error() ||
                        file.loss().custom().targets() == v1::CustomLossSpec::NUMBERS;
   if (checkpoint.best() == v1::Checkpoint::ACCURACY && numbers) {
-    return field.Member("best").Error("is ACCURACY, but targets are numbers: there is none");
+    return field.Member("best").Error(
+        "is ACCURACY, but the targets are numbers, which have no accuracy");
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckRestarts(const v1::JobFile& file, const Field& root) {
-  if (file.restarts() == 0) return absl::OkStatus();
-  const Field field = root.Member("restarts");
+  if (file.random_restarts() == 0) return absl::OkStatus();
+  const Field field = root.Member("random_restarts");
   const auto refuse = [&](absl::string_view why) {
-    return field.Error(absl::StrCat("is ", file.restarts(), ", and ", why));
+    return field.Error(absl::StrCat("is ", file.random_restarts(), ", but ", why));
   };
-  if (file.data().holdout_every() == 0) {
-    return refuse("data.holdout_every is 0: there are no rows to compare on");
+  if (file.data().validation_every() == 0) {
+    return refuse(
+        "data.validation_every is 0: there are no held-out rows to compare the initialisations on");
   }
-  if (file.has_elastic()) return refuse("the job is elastic: whoever joins has missed some");
-  if (file.has_checkpoint()) return refuse("there are checkpoints, which are of one training");
+  if (file.has_elastic())
+    return refuse("the job is elastic: a worker that joins later would miss some of them");
+  if (file.has_checkpoint())
+    return refuse("checkpoint is given: checkpoints cover a single training run");
   if (file.consistency().has_best_of()) return refuse("consistency is best_of");
-  if (!file.model().init_from().empty()) return refuse("model.init_from says how to begin");
+  if (!file.model().init_from().empty())
+    return refuse("model.init_from sets the initial parameters");
   return absl::OkStatus();
 }
 
@@ -243,7 +257,7 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
   if (file.dtype() != v1::F32 && file.dtype() != v1::F64) {
     const std::string name =
         v1::DType_IsValid(file.dtype()) ? v1::DType_Name(file.dtype()) : absl::StrCat(file.dtype());
-    return root.Member("dtype").Error(absl::StrCat("is ", name, ", workers train in F32 or F64"));
+    return root.Member("dtype").Error(absl::StrCat("is ", name, ", must be F32 or F64"));
   }
   if (!file.has_data()) return root.Member("data").Error("is missing");
   SYNCGRADS_RETURN_IF_ERROR(CheckData(file.data(), root.Member("data")));
@@ -251,7 +265,7 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
   if (file.data().shards() > 0 && file.workers() > file.data().shards()) {
     return root.Member("workers").Error(absl::StrCat("is ", file.workers(), ", but data.shards is ",
                                                      file.data().shards(),
-                                                     ": a worker would have none"));
+                                                     ": each worker needs at least one shard"));
   }
   SYNCGRADS_RETURN_IF_ERROR(CheckElastic(file, root));
   if (!file.has_model()) return root.Member("model").Error("is missing");
@@ -261,8 +275,8 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
       CheckLoss(file.loss(), file.model(), root.Member("loss"), root.Member("model")));
   if (!file.has_optimizer()) return root.Member("optimizer").Error("is missing");
   SYNCGRADS_RETURN_IF_ERROR(CheckOptimizer(file.optimizer(), root.Member("optimizer")));
-  SYNCGRADS_RETURN_IF_ERROR(
-      CheckEnum(root, "place", file.place(), v1::Place_IsValid(file.place())));
+  SYNCGRADS_RETURN_IF_ERROR(CheckEnum(root, "optimizer_placement", file.optimizer_placement(),
+                                      v1::OptimizerPlacement_IsValid(file.optimizer_placement())));
   SYNCGRADS_RETURN_IF_ERROR(CheckSchedule(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckConsistency(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckWeightColumn(file, root));
@@ -275,16 +289,16 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
     return root.Member("batch_size").Error("is 0 or missing, must be at least 1");
   }
   if (file.epochs() == 0 && file.steps() == 0) {
-    return root.Error("epochs or steps is missing: how long to train");
+    return root.Error("epochs or steps is missing: give one of them");
   }
   if (file.epochs() > 0 && file.steps() > 0) {
     return root.Member("steps").Error(
         absl::StrCat("is ", file.steps(), " and epochs is ", file.epochs(), ": give one of them"));
   }
   if (file.chunk_bytes() != 0 &&
-      (file.chunk_bytes() < kMinChunkBytes || file.chunk_bytes() > kMaxChunkBytes)) {
+      (file.chunk_bytes() < kLeastChunkBytes || file.chunk_bytes() > kMaxChunkBytes)) {
     return root.Member("chunk_bytes")
-        .Error(absl::StrCat("is ", file.chunk_bytes(), ", must be 0 or from ", kMinChunkBytes,
+        .Error(absl::StrCat("is ", file.chunk_bytes(), ", must be 0 or from ", kLeastChunkBytes,
                             " to ", kMaxChunkBytes));
   }
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// The checks of a job file that need nothing but the file.
+// The checks of a job file that need only the file.
 
 #ifndef SYNCGRADS_WORKER_JOB_CHECK_H_
 #define SYNCGRADS_WORKER_JOB_CHECK_H_
@@ -9,8 +9,8 @@
 
 namespace syncgrads {
 
-// `root` is the field for `file` as a whole. InvalidArgument for the first thing
-// that is missing, out of range, or at odds with another; see proto/job.proto.
+// Checks `file`; `root` is its Field. InvalidArgument for the first value that is missing, out
+// of range, or in conflict with another value. proto/job.proto describes what is valid.
 absl::Status CheckJobFile(const v1::JobFile& file, const Field& root);
 
 }  // namespace syncgrads

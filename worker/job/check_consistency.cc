@@ -17,16 +17,16 @@ absl::Status CheckQuorum(const v1::JobFile& file, const Field& field) {
     return field.Member("least").Error("is 0 or missing, must be at least 1");
   if (file.workers() != 0 && quorum.least() > file.workers()) {
     return field.Member("least").Error(
-        absl::StrCat("is ", quorum.least(), ", and workers is ", file.workers()));
+        absl::StrCat("is ", quorum.least(), ", but workers is ", file.workers()));
   }
   if (quorum.kept() == 1) return field.Member("kept").Error("is 1, must be 0 or at least 2");
   if (file.data().mode() == v1::DataSpec::DEALT) {
-    return field.Error("is given, and data.mode is DEALT: rows of a late worker would be lost");
+    return field.Error("is given, but data.mode is DEALT: rows of a late worker would be lost");
   }
-  if (file.place() != v1::SERVERS && !file.has_elastic()) {
+  if (file.optimizer_placement() != v1::SERVERS && !file.has_elastic()) {
     return field.Error(
-        "is given, place is WORKERS, and the job is not elastic: a worker that is far behind could "
-        "not come back");
+        "is given, optimizer_placement is WORKERS, and the job is not elastic: a worker that falls "
+        "far behind could not rejoin");
   }
   const absl::Status valid = Validate(PolicyOf(file.consistency()));
   return valid.ok() ? valid : field.Error(valid.message());
@@ -35,11 +35,12 @@ absl::Status CheckQuorum(const v1::JobFile& file, const Field& field) {
 absl::Status CheckLocalSteps(const v1::JobFile& file, const Field& field) {
   const v1::LocalSteps& local = file.consistency().local_steps();
   if (local.steps() == 0) return field.Member("steps").Error("is 0 or missing, must be at least 1");
-  if (file.place() == v1::SERVERS) {
-    return field.Error("is given, and place is SERVERS: workers apply the optimizer themselves");
+  if (file.optimizer_placement() == v1::SERVERS) {
+    return field.Error(
+        "is given, but optimizer_placement is SERVERS: in this mode workers apply the optimizer");
   }
   if (file.data().mode() == v1::DataSpec::DEALT) {
-    return field.Error("is given, and data.mode is DEALT: rows are dealt step by step");
+    return field.Error("is given, but data.mode is DEALT: rows are dealt separately for each step");
   }
   const absl::Status valid = Validate(OuterOptimizerOf(local));
   return valid.ok() ? valid : field.Member("nesterov").Error(valid.message());
@@ -55,32 +56,37 @@ absl::Status CheckBestOf(const v1::JobFile& file, const Field& field) {
     return field.Member("factor").Error(
         absl::StrCat("is ", best_of.factor(), ", must be a positive finite number"));
   }
-  if (file.place() == v1::SERVERS) {
-    return field.Error("is given, and place is SERVERS: workers apply the optimizer themselves");
+  if (file.optimizer_placement() == v1::SERVERS) {
+    return field.Error(
+        "is given, but optimizer_placement is SERVERS: in this mode workers apply the optimizer");
   }
-  if (file.has_elastic()) return field.Error("is given, and the job is elastic");
-  if (file.data().holdout_every() == 0) {
-    return field.Error("is given, and data.holdout_every is 0: there are no rows to compare on");
+  if (file.has_elastic()) return field.Error("is given, but the job is elastic");
+  if (file.data().validation_every() == 0) {
+    return field.Error(
+        "is given, but data.validation_every is 0: there are no held-out rows to compare the "
+        "models on");
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckStaleness(const v1::JobFile& file, const Field& field) {
-  if (file.place() != v1::SERVERS) {
-    return field.Error("is given, and place is not SERVERS: servers apply each gradient");
+  if (file.optimizer_placement() != v1::SERVERS) {
+    return field.Error(
+        "is given, but optimizer_placement is not SERVERS: in this mode servers apply each "
+        "gradient");
   }
-  if (file.has_elastic()) return field.Error("is given, and the job is elastic");
-  return absl::OkStatus();  // without elastic, rows are not dealt
+  if (file.has_elastic()) return field.Error("is given, but the job is elastic");
+  return absl::OkStatus();  // DEALT is for elastic jobs only
 }
 
-// What needs workers that are all at the same step.
+// Checks the options for which all workers must be at the same step.
 absl::Status CheckNeedsSync(const v1::JobFile& file, const Field& root) {
   const auto kind = file.consistency().kind_case();
   if (kind == v1::Consistency::KIND_NOT_SET || kind == v1::Consistency::kSync) {
     return absl::OkStatus();
   }
   const std::string why =
-      absl::StrCat("is given, and consistency is ",
+      absl::StrCat("is given, but consistency is ",
                    v1::Consistency::descriptor()->FindFieldByNumber(kind)->name(),
                    ": workers are not all at the same step");
   if (file.has_checkpoint()) return root.Member("checkpoint").Error(why);

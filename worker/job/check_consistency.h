@@ -1,4 +1,4 @@
-// What a job file says of how its workers are kept together.
+// Checks the consistency mode of a job file.
 
 #ifndef SYNCGRADS_WORKER_JOB_CHECK_CONSISTENCY_H_
 #define SYNCGRADS_WORKER_JOB_CHECK_CONSISTENCY_H_
@@ -9,8 +9,8 @@
 
 namespace syncgrads {
 
-// InvalidArgument, with its place, for values that are out of range, and for what
-// the mode cannot be combined with. `root` is `file`.
+// InvalidArgument, with its place, for a value that is out of range, or that the mode cannot be
+// combined with. `root` is the Field of `file`.
 absl::Status CheckConsistency(const v1::JobFile& file, const Field& root);
 
 }  // namespace syncgrads

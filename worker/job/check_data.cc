@@ -12,7 +12,7 @@
 namespace syncgrads {
 namespace {
 
-// Of an image's sides and channels.
+// The largest side, and the largest number of channels, of an image.
 constexpr uint32_t kMaxImage = 1 << 14;
 
 absl::Status CheckJoinedTables(const v1::TableSource& table, const Field& field) {
@@ -22,12 +22,12 @@ absl::Status CheckJoinedTables(const v1::TableSource& table, const Field& field)
     const Field member = field.Member("tables", i).Member("file");
     if (file.empty()) return member.Error("is missing: the table's file");
     if (!files.insert(file).second) {
-      return member.Error(absl::StrCat("\"", file, "\" is there twice"));
+      return member.Error(absl::StrCat("\"", file, "\" is listed twice"));
     }
   }
   if (!files.empty() && !table.file().empty()) {
     return field.Member("file").Error(
-        absl::StrCat("is \"", table.file(), "\", and there are tables: give one of them"));
+        absl::StrCat("is \"", table.file(), "\", but tables are given too: give only one of them"));
   }
   if (table.master_table().empty() || files.contains(table.master_table())) {
     return absl::OkStatus();
@@ -41,14 +41,14 @@ absl::Status CheckTable(const v1::TableSource& table, const Field& field) {
   if (table.delimiter().size() > 1) {
     return field.Member("delimiter")
         .Error(absl::StrCat("\"", table.delimiter(), "\" has ", table.delimiter().size(),
-                            " bytes, a delimiter has one"));
+                            " bytes, must have one"));
   }
   if (table.delimiter() == "\"" || table.delimiter() == "\n" || table.delimiter() == "\r") {
     return field.Member("delimiter").Error("a quote or the end of a line cannot be a delimiter");
   }
   if (absl::StrContains(table.file(), '/')) {
-    return field.Member("file").Error(
-        absl::StrCat("\"", table.file(), "\" is a path, and must be a name within a shard"));
+    return field.Member("file").Error(absl::StrCat(
+        "\"", table.file(), "\" is a path, must be the name of a file in each shard directory"));
   }
   return CheckJoinedTables(table, field);
 }
@@ -70,14 +70,15 @@ absl::Status CheckColumns(const v1::DataSpec& data, const Field& field) {
 }
 
 absl::Status CheckPath(const std::string& path, const Field& field, absl::string_view name) {
-  return path.empty() ? field.Member(name).Error("is missing: a file") : absl::OkStatus();
+  return path.empty() ? field.Member(name).Error("is missing: the path of a file")
+                      : absl::OkStatus();
 }
 
-// `known`: the source says how large its images are.
+// `known`: the source determines the size of its images.
 absl::Status CheckImage(const v1::ImageSpec& image, bool known, const Field& field) {
   const bool given = image.channels() != 0 || image.height() != 0 || image.width() != 0;
   if (known && given) {
-    return field.Error("has a size, but the source's images have their own");
+    return field.Error("has a size, but the source determines the size of its images");
   }
   if (!known) {
     SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "channels", image.channels(), kMaxImage));
@@ -88,26 +89,27 @@ absl::Status CheckImage(const v1::ImageSpec& image, bool known, const Field& fie
     if (length <= 1 || known || static_cast<uint32_t>(length) == image.channels()) {
       return absl::OkStatus();
     }
-    return field.Member(name, 0).Error(absl::StrCat("is one of ", length, " numbers, there are ",
-                                                    image.channels(),
-                                                    " channels: give none, one, or one for each"));
+    return field.Member(name, 0).Error(
+        absl::StrCat("is one of ", length, " numbers, but there are ", image.channels(),
+                     " channels: give no number, one, or one per channel"));
   };
   SYNCGRADS_RETURN_IF_ERROR(check_length("mean", image.mean_size()));
-  SYNCGRADS_RETURN_IF_ERROR(check_length("deviation", image.deviation_size()));
+  SYNCGRADS_RETURN_IF_ERROR(check_length("std", image.std_size()));
   for (int i = 0; i < image.mean_size(); ++i) {
     if (std::isfinite(image.mean(i))) continue;
     return field.Member("mean", i).Error(absl::StrCat("is ", image.mean(i), ", must be finite"));
   }
-  for (int i = 0; i < image.deviation_size(); ++i) {
-    if (std::isfinite(image.deviation(i)) && image.deviation(i) > 0) continue;
-    return field.Member("deviation", i)
-        .Error(absl::StrCat("is ", image.deviation(i), ", must be a positive finite number"));
+  for (int i = 0; i < image.std_size(); ++i) {
+    if (std::isfinite(image.std(i)) && image.std(i) > 0) continue;
+    return field.Member("std", i).Error(
+        absl::StrCat("is ", image.std(i), ", must be a positive finite number"));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckImageNet(const v1::ImageNetSource& imagenet, const Field& field) {
-  if (imagenet.path().empty()) return field.Member("path").Error("is missing: a folder");
+  if (imagenet.path().empty())
+    return field.Member("path").Error("is missing: the path of a directory");
   constexpr uint32_t kUsualSide = 256, kUsualSize = 224;
   const uint32_t side = imagenet.smallest_side() == 0 ? kUsualSide : imagenet.smallest_side();
   const uint32_t size = imagenet.size() == 0 ? kUsualSize : imagenet.size();
@@ -160,13 +162,12 @@ absl::Status CheckData(const v1::DataSpec& data, const Field& field) {
       break;
     case v1::DataSpec::kCustom:
       if (data.custom().kind().empty()) {
-        return field.Member("custom").Member("kind").Error("is missing: what a reader is called");
+        return field.Member("custom").Member("kind").Error("is missing: the name of a reader");
       }
       break;
     case v1::DataSpec::SOURCE_NOT_SET:
       return field.Error(
-          "has no source: give table, generated, or another that proto/job.proto "
-          "names");
+          "has no source: give table, generated, or another source listed in proto/job.proto");
   }
   if (!data.features().empty() && !data.has_table() && !data.has_generated() &&
       !data.has_custom()) {
@@ -177,9 +178,11 @@ absl::Status CheckData(const v1::DataSpec& data, const Field& field) {
     const bool is_image = data.has_idx() || data.has_cifar10() || data.has_imagenet();
     SYNCGRADS_RETURN_IF_ERROR(CheckImage(data.image(), is_image, field.Member("image")));
   }
-  if (data.holdout_every() == 1) {
-    return field.Member("holdout_every")
-        .Error("is 1, which leaves no row to train on; 0 holds none out, 2 and more some");
+  if (data.validation_every() == 1) {
+    return field.Member("validation_every")
+        .Error(
+            "is 1, which leaves no row to train on; must be 0 (no rows are held out) or at least "
+            "2");
   }
   SYNCGRADS_RETURN_IF_ERROR(
       CheckEnum(field, "order", data.order(), v1::DataSpec::Order_IsValid(data.order())));

@@ -1,4 +1,4 @@
-// Where a job file's rows come from.
+// Checks the data source of a job file.
 
 #ifndef SYNCGRADS_WORKER_JOB_CHECK_DATA_H_
 #define SYNCGRADS_WORKER_JOB_CHECK_DATA_H_
@@ -9,8 +9,8 @@
 
 namespace syncgrads {
 
-// InvalidArgument, with its place, for a source that is missing, given twice, or
-// does not make sense. `field` is `data`.
+// InvalidArgument, with its place, for a source that is missing, contradictory or invalid.
+// `field` is the Field of `data`.
 absl::Status CheckData(const v1::DataSpec& data, const Field& field);
 
 }  // namespace syncgrads

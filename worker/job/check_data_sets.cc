@@ -6,22 +6,23 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/net/address.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
 namespace {
 
 absl::Status CheckBucket(const v1::S3Bucket& bucket, const Field& field) {
-  if (bucket.bucket().empty()) return field.Member("bucket").Error("is missing: its name");
+  if (bucket.bucket().empty()) return field.Member("bucket").Error("is missing: the bucket's name");
   const std::string& endpoint = bucket.endpoint();
   if (!endpoint.empty() && !absl::StartsWith(endpoint, "http://") &&
       !absl::StartsWith(endpoint, "https://")) {
     return field.Member("endpoint")
-        .Error(absl::StrCat("\"", endpoint, "\" begins neither with http:// nor with https://"));
+        .Error(absl::StrCat("\"", endpoint, "\" does not begin with http:// or https://"));
   }
   if (bucket.anonymous() && !bucket.profile().empty()) {
-    return field.Member("profile").Error(
-        absl::StrCat("is \"", bucket.profile(), "\", but anonymous needs none"));
+    return field.Member("profile").Error(absl::StrCat(
+        "is \"", bucket.profile(), "\", but anonymous is true: anonymous access uses no profile"));
   }
   return absl::OkStatus();
 }
@@ -35,19 +36,18 @@ absl::Status CheckDataSets(const v1::JobFile& file, const Field& root) {
     const Field field = root.Member("data_sets", i);
     if (set.name().empty()) return field.Member("name").Error("is missing");
     if (!names.insert(set.name()).second) {
-      return field.Member("name").Error(absl::StrCat("\"", set.name(), "\" is there twice"));
+      return field.Member("name").Error(absl::StrCat("\"", set.name(), "\" is listed twice"));
     }
     if (set.place_case() == v1::NamedDataSet::PLACE_NOT_SET) {
-      return field.Error("has no place: directory or s3");
+      return field.Error("has no location: give directory or s3");
     }
     if (set.has_s3()) SYNCGRADS_RETURN_IF_ERROR(CheckBucket(set.s3(), field.Member("s3")));
   }
   for (int i = 0; i < file.data().served_from_size(); ++i) {
-    const std::string& host = file.data().served_from(i);
-    if (absl::StrContains(host, ':')) continue;
-    return root.Member("data")
-        .Member("served_from", i)
-        .Error(absl::StrCat("\"", host, "\" is not HOST:PORT"));
+    const absl::Status address = CheckServerAddress("it", file.data().served_from(i));
+    if (!address.ok()) {
+      return root.Member("data").Member("served_from", i).Error(address.message());
+    }
   }
   const std::string& used = file.data().set();
   if (used.empty() || names.contains(used)) return absl::OkStatus();

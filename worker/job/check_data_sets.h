@@ -1,4 +1,4 @@
-// The named data sets of a job file.
+// Checks the named data sets of a job file.
 
 #ifndef SYNCGRADS_WORKER_JOB_CHECK_DATA_SETS_H_
 #define SYNCGRADS_WORKER_JOB_CHECK_DATA_SETS_H_
@@ -9,9 +9,9 @@
 
 namespace syncgrads {
 
-// InvalidArgument, with its place, for one without a name, a place or a bucket, with
-// a name that another has, or with an endpoint that is no URL; and if data.set names
-// none of them. `root` is `file`.
+// InvalidArgument, with its place, for a data set without a name, a place or a bucket, with the
+// name of another one, or with an endpoint that is not a URL; for an invalid address in
+// data.served_from; and if data.set names none of the data sets. `root` is the Field of `file`.
 absl::Status CheckDataSets(const v1::JobFile& file, const Field& root);
 
 }  // namespace syncgrads

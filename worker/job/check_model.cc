@@ -13,11 +13,11 @@
 namespace syncgrads {
 namespace {
 
-// Keeps products of layer sizes far from overflow; larger than any layer that
-// fits into memory.
+// The largest number of outputs of a layer. It is more than fits into memory, and keeps products
+// of layer sizes far from overflow.
 constexpr uint32_t kMaxOutputs = 1 << 24;
-constexpr uint32_t kMaxWindow = 1 << 12;
-// Of an image's channels.
+constexpr uint32_t kMaxKernelSize = 1 << 12;
+// The largest number of channels of an image.
 constexpr uint32_t kMaxChannels = 1 << 14;
 
 absl::Status CheckActivation(const Field& field, v1::Activation activation) {
@@ -31,7 +31,7 @@ absl::Status CheckInitialisation(const Field& field, v1::Initialisation initiali
 
 absl::Status CheckConv2d(const v1::Conv2dSpec& conv, const Field& field) {
   SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "outputs", conv.outputs(), kMaxChannels));
-  SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "window", conv.window(), kMaxWindow));
+  SYNCGRADS_RETURN_IF_ERROR(CheckCount(field, "kernel_size", conv.kernel_size(), kMaxKernelSize));
   SYNCGRADS_RETURN_IF_ERROR(CheckActivation(field, conv.activation()));
   return CheckInitialisation(field, conv.initialisation());
 }
@@ -77,14 +77,15 @@ absl::Status CheckLayer(const v1::LayerSpec& layer, const Field& field, bool fir
     case v1::LayerSpec::kBatchNorm:
       return CheckBatchNorm(layer.batch_norm(), field.Member("batch_norm"));
     case v1::LayerSpec::kMaxPool:
-      return CheckCount(field.Member("max_pool"), "window", layer.max_pool().window(), kMaxWindow);
+      return CheckCount(field.Member("max_pool"), "kernel_size", layer.max_pool().kernel_size(),
+                        kMaxKernelSize);
     case v1::LayerSpec::kAveragePool:
-      return CheckCount(field.Member("average_pool"), "window", layer.average_pool().window(),
-                        kMaxWindow);
+      return CheckCount(field.Member("average_pool"), "kernel_size",
+                        layer.average_pool().kernel_size(), kMaxKernelSize);
     case v1::LayerSpec::kDropout:
       if (layer.dropout().rate() >= 0 && layer.dropout().rate() < 1) return absl::OkStatus();
       return field.Member("dropout").Member("rate").Error(
-          absl::StrCat("is ", layer.dropout().rate(), ", must be from 0 to below 1"));
+          absl::StrCat("is ", layer.dropout().rate(), ", must be at least 0 and less than 1"));
     case v1::LayerSpec::kResidual: {
       const Field residual = field.Member("residual");
       if (layer.residual().body().empty()) return residual.Error("has no body");
@@ -103,7 +104,7 @@ absl::Status CheckLayer(const v1::LayerSpec& layer, const Field& field, bool fir
     case v1::LayerSpec::KIND_NOT_SET:
       break;
   }
-  return field.Error("has no kind: give dense, conv2d, or another that proto/job.proto names");
+  return field.Error("has no kind: give dense, conv2d, or another kind listed in proto/job.proto");
 }
 
 absl::Status CheckLayers(const Layers& layers, const Field& field, const char* member,
@@ -122,7 +123,7 @@ absl::Status CheckNamedModel(const v1::NamedModel& named, const Field& field) {
   for (int i = 0; i < named.hidden_size(); ++i) {
     if (named.name() != "mlp") {
       return field.Member("hidden", i)
-          .Error(absl::StrCat("is for mlp, the model is ", named.name()));
+          .Error(absl::StrCat("is for mlp only, but the model is ", named.name()));
     }
     if (named.hidden(i) == 0 || named.hidden(i) > kMaxOutputs) {
       return field.Member("hidden", i)
@@ -161,7 +162,7 @@ absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model, con
     const Field layer = model.has_named() ? model_field.Member("named")
                                           : model_field.Member("layers", last).Member("dense");
     return layer.Member("outputs").Error(
-        absl::StrCat("is ", outputs, " in the last layer, the loss needs ", needed));
+        absl::StrCat("is ", outputs, " in the last layer, but the loss needs ", needed));
   };
   switch (loss.kind_case()) {
     case v1::LossSpec::kLogitCrossEntropy:
@@ -173,7 +174,7 @@ absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model, con
       break;
     case v1::LossSpec::kCustom:
       if (loss.custom().kind().empty()) {
-        return field.Member("custom").Member("kind").Error("is missing: what a loss is called");
+        return field.Member("custom").Member("kind").Error("is missing: the name of a loss");
       }
       SYNCGRADS_RETURN_IF_ERROR(
           CheckEnum(field.Member("custom"), "targets", loss.custom().targets(),
@@ -187,8 +188,8 @@ absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model, con
     return field.Member("l2").Error(
         absl::StrCat("is ", loss.l2(), ", must be a finite number that is not negative"));
   }
-  return CheckEnum(field, "normalisation", loss.normalisation(),
-                   v1::LossSpec::Normalisation_IsValid(loss.normalisation()));
+  return CheckEnum(field, "reduction", loss.reduction(),
+                   v1::LossSpec::Reduction_IsValid(loss.reduction()));
 }
 
 }  // namespace syncgrads

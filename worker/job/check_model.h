@@ -1,4 +1,4 @@
-// The model of a job file, and its loss.
+// Checks the model and the loss of a job file.
 
 #ifndef SYNCGRADS_WORKER_JOB_CHECK_MODEL_H_
 #define SYNCGRADS_WORKER_JOB_CHECK_MODEL_H_
@@ -9,12 +9,12 @@
 
 namespace syncgrads {
 
-// InvalidArgument, with its place, for a model that could not be built whatever the
-// rows are. `field` is `model`.
+// InvalidArgument, with its place, for a model that cannot be built, whatever the data is.
+// `field` is the Field of `model`.
 absl::Status CheckModel(const v1::ModelSpec& model, const Field& field);
 
-// InvalidArgument, with its place, for a loss that is none, or that the outputs of
-// `model` do not fit. `field` is `loss`.
+// InvalidArgument, with its place, for an invalid loss, or one that needs another number of
+// outputs than `model` has. `field` is the Field of `loss`.
 absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model, const Field& field,
                        const Field& model_field);
 

@@ -6,7 +6,7 @@ namespace syncgrads {
 
 absl::Status CheckEnum(const Field& field, absl::string_view name, int value, bool known) {
   if (known) return absl::OkStatus();
-  return field.Member(name).Error(absl::StrCat("there is no value ", value));
+  return field.Member(name).Error(absl::StrCat("unknown value ", value));
 }
 
 absl::Status CheckCount(const Field& field, absl::string_view name, uint32_t value,

@@ -1,4 +1,4 @@
-// Single values of a job file.
+// Checks single values of a job file.
 
 #ifndef SYNCGRADS_WORKER_JOB_CHECK_VALUES_H_
 #define SYNCGRADS_WORKER_JOB_CHECK_VALUES_H_
@@ -11,7 +11,7 @@
 
 namespace syncgrads {
 
-// The text format takes any number for an enum: InvalidArgument unless `known`.
+// InvalidArgument unless `known`: the text format accepts any number for an enum.
 absl::Status CheckEnum(const Field& field, absl::string_view name, int value, bool known);
 
 // InvalidArgument unless `value` is from 1 to `largest`.

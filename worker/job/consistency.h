@@ -1,4 +1,4 @@
-// What a job file's `consistency` comes to.
+// Converts the `consistency` of a job file.
 
 #ifndef SYNCGRADS_WORKER_JOB_CONSISTENCY_H_
 #define SYNCGRADS_WORKER_JOB_CONSISTENCY_H_
@@ -9,14 +9,15 @@
 
 namespace syncgrads {
 
-// When a round of the training group closes.
+// Returns the policy that closes the rounds of the training group.
 Policy PolicyOf(const v1::Consistency& consistency);
 
-// What the servers apply to the average of the workers' changes, whose sign is that of
-// a gradient: what a worker began a cycle with, less what it ended it with.
+// Returns the optimizer that servers apply to the average of the workers' changes. A change is
+// the parameters at the start of a cycle minus those at its end, so it has the sign of a
+// gradient.
 Optimizer OuterOptimizerOf(const v1::LocalSteps& local);
 
-// Whether every worker has all of the data, and not its own shards alone.
+// Whether each worker reads all of the data instead of its own shards only.
 bool ReadsAllData(const v1::JobFile& job);
 
 }  // namespace syncgrads

@@ -15,7 +15,7 @@ Field::Field(const std::string& path, const Message& message, TextFormat::ParseI
 
 Field Field::Member(absl::string_view name, int index) const {
   const FieldDescriptor* field = descriptor_->FindFieldByName(std::string(name));
-  if (field == nullptr) std::abort();  // a broken caller
+  if (field == nullptr) std::abort();  // a bug in the caller
   Field member;
   member.path_ = path_;
   member.line_ = line_;

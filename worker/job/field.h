@@ -1,5 +1,5 @@
-// A field of a parsed text-format message, with its place in the text: what a
-// check needs to say where a wrong value is written.
+// A field of a parsed text-format message, with its place in the text, for errors about its
+// value.
 
 #ifndef SYNCGRADS_WORKER_JOB_FIELD_H_
 #define SYNCGRADS_WORKER_JOB_FIELD_H_
@@ -13,19 +13,19 @@
 
 namespace syncgrads {
 
-// A message, or a field of one, within a file. A value type; the file's messages
-// and locations must outlive it.
+// A message in a file, or a field of one. A value type. The file's messages and locations must
+// outlive it.
 class Field {
  public:
-  // The whole file.
+  // Represents the whole file.
   Field(const std::string& path, const google::protobuf::Message& message,
         google::protobuf::TextFormat::ParseInfoTree& locations);
 
-  // A field of this message; it must be one. `index` is for repeated fields. If
-  // the field is not in the text, it has the place of what encloses it.
+  // Returns the field `name` of this message, which must have one. `index` is for repeated
+  // fields. A field that is not in the text has the place of the message around it.
   Field Member(absl::string_view name, int index = -1) const;
 
-  // "PATH:LINE:COLUMN: data.shards: " and then `problem`.
+  // Returns InvalidArgument: "PATH:LINE:COLUMN: data.shards: ", followed by `problem`.
   absl::Status Error(absl::string_view problem) const;
 
  private:
@@ -34,11 +34,11 @@ class Field {
   Field() = default;
 
   const std::string* path_ = nullptr;
-  // Null for fields that are no messages.
+  // Null for a field that is not a message.
   const google::protobuf::Descriptor* descriptor_ = nullptr;
-  // Null also for messages that are not in the text.
+  // Null for a field that is not a message, and for a message that is not in the text.
   Tree* tree_ = nullptr;
-  // From 0, as protobuf counts.
+  // Counted from 0, as protobuf does.
   int line_ = 0;
   int column_ = 0;
   std::string name_;

@@ -9,6 +9,7 @@
 #include "google/protobuf/text_format.h"
 #include "worker/base/file.h"
 #include "worker/job/check.h"
+#include "worker/job/renamed_fields.h"
 #include "worker/nn/named_model.h"
 
 namespace syncgrads {
@@ -17,6 +18,8 @@ namespace {
 using google::protobuf::TextFormat;
 
 constexpr size_t kMaxJobFileBytes = 1 << 20;
+// The parser and the checks are recursive. The limit keeps them within the stack.
+constexpr int kMaxDepth = 100;
 
 // Keeps the first error and counts the rest.
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -28,12 +31,12 @@ class FirstError : public google::protobuf::io::ErrorCollector {
                 const std::string& message) override {
     if (++count_ > 1) return;
     first_ = absl::StrCat(path_, ":", line < 0 ? 1 : line + 1, ":", column < 0 ? 1 : column + 1,
-                          ": ", message);
+                          ": ", WithNewName(message));
   }
 
   absl::Status ToStatus() const {
     return absl::InvalidArgumentError(
-        count_ > 1 ? absl::StrCat(first_, " (and ", count_ - 1, " more)") : first_);
+        count_ > 1 ? absl::StrCat(first_, " (and ", count_ - 1, " more errors)") : first_);
   }
 
  private:
@@ -42,7 +45,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   int count_ = 0;
 };
 
-// What a layer is called that has no name of its own.
+// Returns the default name of a layer, without its number.
 std::string KindOf(const v1::LayerSpec& layer) {
   if (layer.has_conv2d()) return "conv";
   if (layer.has_custom()) return layer.custom().kind();
@@ -66,7 +69,9 @@ void NameLayers(google::protobuf::RepeatedPtrField<v1::LayerSpec>& layers,
 
 void FillIn(v1::JobFile& file) {
   if (file.dtype() == v1::DTYPE_UNSPECIFIED) file.set_dtype(v1::F32);
-  if (file.place() == v1::PLACE_UNSPECIFIED) file.set_place(v1::WORKERS);
+  if (file.optimizer_placement() == v1::OPTIMIZER_PLACEMENT_UNSPECIFIED) {
+    file.set_optimizer_placement(v1::WORKERS);
+  }
   if (!file.has_model()) return;
   std::map<std::string, int> counts;
   NameLayers(*file.mutable_model()->mutable_layers(), counts);
@@ -82,6 +87,7 @@ absl::StatusOr<Job> ParseJobFile(absl::string_view text, const std::string& path
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   parser.WriteLocationsTo(&locations);
+  parser.SetRecursionLimit(kMaxDepth);
   if (!parser.ParseFromString(std::string(text), &job.file)) return errors.ToStatus();
   FillIn(job.file);
   SYNCGRADS_RETURN_IF_ERROR(CheckJobFile(job.file, Field(path, job.file, locations)));

@@ -1,4 +1,4 @@
-// Reads a job file (proto/job.proto) and refuses what cannot be trained.
+// Reads a job file (proto/job.proto) and rejects a job that cannot be trained.
 
 #ifndef SYNCGRADS_WORKER_JOB_JOB_FILE_H_
 #define SYNCGRADS_WORKER_JOB_JOB_FILE_H_
@@ -15,30 +15,30 @@
 
 namespace syncgrads {
 
-// A job that has passed every check that needs no data. dtype, place, the names of
-// the layers and the layers of a named model are filled in.
+// A job that has passed every check that needs no data. Defaults for dtype,
+// optimizer_placement and layer names are set, and a named model is replaced by its layers.
 struct Job {
   v1::JobFile file;
-  // Paths in the file are relative to it.
+  // The paths in the file are relative to this directory.
   std::string directory;
-  // Where the files of the data lie, if that is not `directory`.
+  // Where the data's files are. Null: in `directory`.
   std::shared_ptr<const Storage> storage;
-  // Of one's own, that data.custom can name; outlives the job.
+  // Custom readers for data.custom. Must outlive the job.
   const CustomReaders* readers = &NoCustomReaders();
-  // Who has read the data, if this worker does not read it itself.
+  // The processes that serve the data. Null: this process reads the data itself.
   std::shared_ptr<const DataHost> data_host;
 };
 
-// Reads `text` as a job file; `path` is what errors call it.
+// Parses `text` as a job file. `path` is its name in errors.
 //
 // Errors:
-//   InvalidArgument  "PATH:LINE:COLUMN: what is wrong": an unknown field, a value
-//                    of the wrong type or out of range, a value that is missing;
-//                    names the field and its value. The place is that of the
-//                    field, or of the innermost field around a missing one.
+//   InvalidArgument  "PATH:LINE:COLUMN: what is wrong": an unknown field, or a value that is
+//                    missing, out of range or of the wrong type; names the field and its value.
+//                    The place is that of the field or, if it is missing, of the innermost
+//                    message around it
 absl::StatusOr<Job> ParseJobFile(absl::string_view text, const std::string& path);
 
-// Errors: as ParseJobFile, and as ReadFile if it cannot be read.
+// Reads and parses the file `path`. Errors: those of ReadFile and ParseJobFile.
 absl::StatusOr<Job> LoadJobFile(const std::string& path);
 
 }  // namespace syncgrads

@@ -30,7 +30,7 @@ bool MakePipe(Pipe& pipe) {
   return true;
 }
 
-// A pipe whose writing end is a terminal, so that programs draw on it.
+// Makes a pseudo-terminal in place of a pipe, so that a program draws its progress bar.
 bool MakeTerminal(int columns, Pipe& pipe) {
   termios raw = {};
   cfmakeraw(&raw);
@@ -50,7 +50,7 @@ void Close(int& fd) {
 
 [[noreturn]] void Become(pid_t parent, int out, int err, int failure, char** args) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // the parent was faster in dying
+  if (getppid() != parent) _exit(127);  // the parent has already died
   setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);
@@ -74,7 +74,7 @@ absl::StatusOr<Child> Child::Start(const ChildOptions& options) {
   args.push_back(nullptr);
 
   Pipe out, err, failure;
-  // Without a terminal to give it (none may be left) the program prints plain lines.
+  // If no pseudo-terminal is available, the program gets a pipe and prints plain lines.
   const bool made =
       ((options.terminal_columns > 0 && MakeTerminal(options.terminal_columns, out)) ||
        MakePipe(out)) &&

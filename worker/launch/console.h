@@ -1,4 +1,4 @@
-// Where the output of a group of programs comes together.
+// Prints the output of several programs to one terminal or file.
 
 #ifndef SYNCGRADS_WORKER_LAUNCH_CONSOLE_H_
 #define SYNCGRADS_WORKER_LAUNCH_CONSOLE_H_
@@ -11,20 +11,18 @@
 
 namespace syncgrads {
 
-// Writes lines with a prefix that says whose they are. On a terminal, the last
-// line can be a status that stays below everything else.
-//
-// Not thread-safe.
+// Prints each line with a prefix that names its program. On a terminal, the last line can
+// be a status that stays below all other output. Not thread-safe.
 class Console {
  public:
   struct Sink {
     std::function<void(absl::string_view)> write;
-    // Characters in a line of the terminal; 0: this is no terminal.
+    // The terminal's width in characters; 0 if this is not a terminal.
     size_t columns = 0;
   };
 
   Console(Sink out, Sink err);
-  // Ends the line that the status is on.
+  // Ends the line that shows the status.
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
@@ -32,11 +30,11 @@ class Console {
   enum class Stream { kOut, kErr };
   void PrintLine(Stream stream, absl::string_view prefix, absl::string_view line);
 
-  // Shows `text` in place of the status so far, cut to the terminal's width; empty:
-  // none. Nothing happens if the output is no terminal.
+  // Replaces the status with `prefix` and `text`, cut to the terminal's width. An empty
+  // `text` removes it. Does nothing if the output is not a terminal.
   void SetStatus(absl::string_view prefix, absl::string_view text);
 
-  // Of the terminal that the output is; 0 if it is none.
+  // The width of the terminal that `out` writes to; 0 if it is not a terminal.
   size_t columns() const { return out_.columns; }
 
  private:

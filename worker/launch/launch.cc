@@ -12,20 +12,20 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 
 namespace syncgrads {
 namespace {
 
 constexpr absl::string_view kLoopback = "127.0.0.1";
 
-// Of all servers of a group together: what dies more often has a reason to.
+// The limit for all servers of a group together. More restarts mean a permanent fault.
 constexpr int kMaxRestarts = 20;
 
 int BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   return signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
 }
@@ -37,7 +37,14 @@ Launch::Launch(LaunchPlan plan, Console& console)
 
 int Launch::Run() {
   const int signals = BlockSignals();
-  deadline_ = absl::Now() + plan_.start_timeout;
+  deadline_ = MonotonicNow() + plan_.start_timeout;
+  if (plan_.log_level <= LogLevel::kInfo) {
+    const auto count = [](int n, absl::string_view what) {
+      return absl::StrCat(n, " ", what, n == 1 ? "" : "s");
+    };
+    Say(absl::StrCat(count(plan_.servers, "server"), " and ", count(plan_.workers, "worker"),
+                     " start"));
+  }
   StartServer(0);
   while (AnyRunning()) {
     PollOnce(signals);
@@ -63,7 +70,7 @@ void Launch::StartServer(int index) {
     options.args.insert(options.args.begin(),
                         absl::StrCat("--state=", plan_.state, "/server-", index));
   }
-  options.args.insert(options.args.end(), plan_.server_args.begin(), plan_.server_args.end());
+  AddUserFlags(plan_.server_args, options);
   Start(std::move(options));
 }
 
@@ -72,17 +79,24 @@ void Launch::StartWorker(int rank, bool again) {
   options.args = {absl::StrCat("--job=", plan_.job_path), absl::StrCat("--server=", coordinator_),
                   absl::StrCat("--rank=", rank), absl::StrCat("--world_size=", plan_.workers)};
   if (plan_.on_worker_death == OnWorkerDeath::kRestart) {
-    // The name that it comes back under.
+    // The name under which the worker rejoins after a restart.
     options.args.push_back(absl::StrCat("--name=worker-", rank));
   }
   if (again) options.args.push_back("--only_running");
-  options.args.insert(options.args.end(), plan_.worker_args.begin(), plan_.worker_args.end());
-  // The first worker draws the progress bar; its line is ours but for the prefix.
+  AddUserFlags(plan_.worker_args, options);
+  // Worker 0 draws the progress bar. The console shows it after the prefix.
   constexpr size_t prefix_columns = sizeof("[worker 0] ");
   if (rank == 0 && console_.columns() > 4 * prefix_columns) {
     options.terminal_columns = console_.columns() - prefix_columns;
   }
   Start(std::move(options));
+}
+
+void Launch::AddUserFlags(const std::vector<std::string>& further, ChildOptions& options) const {
+  if (plan_.log_level != LogLevel::kInfo) {
+    options.args.push_back(absl::StrCat("--log_level=", ToString(plan_.log_level)));
+  }
+  options.args.insert(options.args.end(), further.begin(), further.end());
 }
 
 void Launch::Start(ChildOptions options) {
@@ -101,7 +115,7 @@ void Launch::PollOnce(int signals) {
     }
   }
   const absl::Duration left =
-      std::clamp(deadline_ - absl::Now(), absl::ZeroDuration(), absl::Hours(1));
+      std::clamp(deadline_ - MonotonicNow(), absl::ZeroDuration(), absl::Hours(1));
   poll(ready.data(), ready.size(),
        absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
   for (Program& program : programs_) {
@@ -118,7 +132,7 @@ void Launch::ReadOutput(Program& program, Console::Stream stream) {
   while (fd >= 0) {
     const ssize_t length = read(fd, buffer, sizeof(buffer));
     if (length < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    if (length <= 0) {  // a terminal ends with EIO
+    if (length <= 0) {  // a pseudo-terminal ends with EIO
       program.child.CloseOutput(fd);
       if (std::optional<std::string> rest = lines.Rest()) PrintLine(program, stream, *rest);
       break;
@@ -156,7 +170,8 @@ void Launch::TakeSignals(int signals) {
     if (phase_ == Phase::kTerminating) {
       KillAll();
     } else if (phase_ != Phase::kKilling) {
-      Say(absl::StrCat("signal ", signal, " (", strsignal(signal), "): handed on to all"));
+      Say(absl::StrCat("signal ", signal, " (", strsignal(signal),
+                       ") received: forwarded to all servers and workers"));
       Terminate(signal);
     }
   }
@@ -173,7 +188,7 @@ void Launch::ReapPrograms() {
 void Launch::TakeEnd(Program& program, const End& end) {
   for (Console::Stream stream : {Console::Stream::kOut, Console::Stream::kErr}) {
     ReadOutput(program, stream);
-    // A program of its own may still hold the other end; we do not wait for it.
+    // A child of the program may still have the pipe open; Launch does not wait for it.
     Lines& lines = stream == Console::Stream::kOut ? program.out : program.err;
     if (std::optional<std::string> rest = lines.Rest()) PrintLine(program, stream, *rest);
   }
@@ -182,30 +197,30 @@ void Launch::TakeEnd(Program& program, const End& end) {
   if (phase_ == Phase::kTerminating || phase_ == Phase::kKilling) return;
 
   if (end.role == Role::kServer && !program.listening) {
-    return FailToStart(absl::StrCat(Describe(end), " before it listened"));
+    return FailToStart(absl::StrCat(Describe(end), " before it was listening"));
   }
   if (CanRestart(program, end)) {
     ++server_restarts_;
     dead_servers_.push_back(end.rank);
-    return Say(absl::StrCat(Describe(end), "; it is started again"));
+    return Say(absl::StrCat(Describe(end), "; restarting it"));
   }
   if (tally_.Restarts(end)) {
-    Say(absl::StrCat(Describe(end), "; it is started again"));
+    Say(absl::StrCat(Describe(end), "; restarting it"));
     restarts_.push_back(end.rank);
     return;
   }
   tally_.Add(end);
   switch (tally_.verdict()) {
     case Tally::Verdict::kRunning:
-      if (end.code != 0) Say(absl::StrCat(Describe(end), "; the others go on"));
+      if (end.code != 0) Say(absl::StrCat(Describe(end), "; the others continue"));
       break;
     case Tally::Verdict::kSucceeded:
       if (end.code != 0) Say(absl::StrCat(Describe(end), "; the others have finished"));
-      // Servers that have not yet noticed that there is nothing left to serve.
+      // Ends the servers that have not yet noticed that the job is over.
       Terminate(SIGTERM);
       break;
     case Tally::Verdict::kFailed:
-      Say(absl::StrCat(Describe(end), "; ending the group"));
+      Say(absl::StrCat(Describe(end), "; stopping all servers and workers"));
       Terminate(SIGTERM);
       break;
   }
@@ -237,13 +252,14 @@ void Launch::StartWhatCanBeStarted() {
 }
 
 void Launch::KeepDeadline() {
-  if (absl::Now() < deadline_) return;
+  if (MonotonicNow() < deadline_) return;
   switch (phase_) {
     case Phase::kStarting:
-      return FailToStart(
-          absl::StrCat("not all servers listen after ", absl::FormatDuration(plan_.start_timeout)));
+      return FailToStart(absl::StrCat("not all servers are listening after ",
+                                      absl::FormatDuration(plan_.start_timeout)));
     case Phase::kTerminating:
-      Say(absl::StrCat("killing what still runs after ", absl::FormatDuration(plan_.grace)));
+      Say(absl::StrCat("killing the programs that are still running after ",
+                       absl::FormatDuration(plan_.grace)));
       return KillAll();
     case Phase::kRunning:
     case Phase::kKilling:
@@ -253,7 +269,7 @@ void Launch::KeepDeadline() {
 
 void Launch::Terminate(int signal) {
   phase_ = Phase::kTerminating;
-  deadline_ = absl::Now() + plan_.grace;
+  deadline_ = MonotonicNow() + plan_.grace;
   for (Program& program : programs_) program.child.Kill(signal);
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/log_level.h"
 #include "worker/launch/child.h"
 #include "worker/launch/console.h"
 #include "worker/launch/lines.h"
@@ -17,24 +18,29 @@
 
 namespace syncgrads {
 
+// What Launch starts, and what it does when a program ends.
 struct LaunchPlan {
   std::string server_program;
   std::string worker_program;
   std::string job_path;
   int servers = 1;
   int workers = 1;
-  // Added to what every server or worker is started with.
+  // Every server and worker is started with this level, unless it is the default.
+  LogLevel log_level = LogLevel::kInfo;
+  // Additional flags for every server or worker.
   std::vector<std::string> server_args;
   std::vector<std::string> worker_args;
   OnWorkerDeath on_worker_death = OnWorkerDeath::kContinue;
-  // A server that is killed, or whose exit code says that the same could succeed
-  // another time, is started again, or ends the group.
+  // What happens when a server is killed or exits with a retryable code (128 to 255).
+  // True: it is restarted, up to 20 times for all servers together. False: the group
+  // ends. A server that ends before it listens ends the group in any case.
   bool restart_servers = true;
-  // Under which each server has a folder for its state; empty: they keep none.
+  // The directory in which each server gets a folder for its state. Empty: Launch passes
+  // no --state; server_args or the server's default decides.
   std::string state;
-  // From asking a program to end until it is killed.
+  // How long programs may take to end after a signal before they are killed.
   absl::Duration grace = absl::Seconds(15);
-  // In which all servers must listen.
+  // How long servers may take until all of them listen.
   absl::Duration start_timeout = absl::Seconds(60);
 };
 
@@ -48,19 +54,20 @@ struct LaunchPlan {
 //                             ▼
 //                          killing
 //
-// Server 0 is started on a port that it picks and prints; then the other servers,
-// then the workers. No program outlives this object, nor the process.
+// Launch starts server 0 first, on a port that the server picks and prints; then the
+// other servers; then the workers. No program outlives this object, nor the process.
 //
-// Not thread-safe. Run takes SIGINT, SIGTERM, SIGHUP and SIGCHLD of the calling
-// thread, which should be the only one.
+// Not thread-safe. Run blocks SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD in the calling
+// thread, which should be the only one, and receives them itself; they stay blocked
+// afterwards.
 class Launch {
  public:
   Launch(LaunchPlan plan, Console& console);
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
 
-  // Returns when no program is left: what the process should exit with. 128 + N
-  // after signal N.
+  // Starts the group and returns the process's exit code when no program is left. After
+  // signal N the code is 128 + N.
   int Run();
 
  private:
@@ -71,28 +78,37 @@ class Launch {
     std::string prefix;
     Lines out;
     Lines err;
-    bool listening = false;  // servers
+    // Servers only: the server has printed the address that it listens on.
+    bool listening = false;
   };
 
   void StartServer(int index);
-  // `again`: it takes the place of one that has died.
+  // `again`: the worker replaces one that has died.
   void StartWorker(int rank, bool again);
   void Start(ChildOptions options);
+  // Appends the flags that a user has given: the log level, and `further`.
+  void AddUserFlags(const std::vector<std::string>& further, ChildOptions& options) const;
 
+  // Waits until a program has output, a signal arrives, or the phase's deadline passes.
   void PollOnce(int signals);
-  // Of one stream of one program, all that is there now.
+  // Reads all that is available now from one stream of one program.
   void ReadOutput(Program& program, Console::Stream stream);
   void PrintLine(Program& program, Console::Stream stream, absl::string_view line);
+  // Reads the server's address from `line`, if it is the line that announces it.
   void TakeListeningLine(Program& program, absl::string_view line);
   void TakeSignals(int signals);
+  // Looks for programs that have ended.
   void ReapPrograms();
+  // Decides what the end of one program means: restart it, go on, or end the group.
   void TakeEnd(Program& program, const End& end);
 
-  // Whether a server that has ended so is to be started again.
+  // Whether a server that ended in this way is restarted.
   bool CanRestart(const Program& program, const End& end) const;
+  // Starts the programs that the phase allows: other servers, workers, restarts.
   void StartWhatCanBeStarted();
+  // Ends the phase if its deadline has passed.
   void KeepDeadline();
-  // Sends `signal` to all that run, and kills them after the grace.
+  // Sends `signal` to all running programs; after the grace period they are killed.
   void Terminate(int signal);
   void KillAll();
   void FailToStart(absl::string_view problem);
@@ -100,7 +116,7 @@ class Launch {
   bool AnyRunning() const;
   int ServersStarted() const;
   bool AllServersListen() const;
-  // A line of our own.
+  // Prints a line of ps-launch itself.
   void Say(absl::string_view text);
 
   const LaunchPlan plan_;
@@ -108,16 +124,17 @@ class Launch {
   std::vector<Program> programs_;
   Tally tally_;
   Phase phase_ = Phase::kStarting;
-  // Workers that have died and are to be started again.
+  // Ranks of the workers that have died and will be restarted.
   std::vector<int> restarts_;
-  // When the phase ends, whatever happens.
+  // The latest time at which the phase ends.
   absl::Time deadline_ = absl::InfiniteFuture();
-  // Servers that have died and are to be started again, and how many were.
+  // Indices of the servers that have died and will be restarted.
   std::vector<int> dead_servers_;
+  // How often servers have been restarted, all together.
   int server_restarts_ = 0;
-  // host:port of server 0, once it has said so.
+  // host:port of server 0; empty until the server has printed it.
   std::string coordinator_;
-  // Set by a signal or a failed start: what to exit with whatever the tally says.
+  // Set by a signal or a failed start: the exit code, whatever the tally's is.
   std::optional<int> exit_code_;
 };
 

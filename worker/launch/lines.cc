@@ -8,7 +8,7 @@
 namespace syncgrads {
 namespace {
 
-// What a terminal would show of a line: the last thing drawn.
+// Returns what a terminal shows of a line: the text drawn last.
 std::string Shown(absl::string_view line) {
   const std::string drawn = absl::StrReplaceAll(line, {{"\x1b[K", ""}, {"\x1b[2K", ""}});
   std::string last;
@@ -29,7 +29,7 @@ std::vector<std::string> Lines::Add(absl::string_view bytes) {
       unfinished_.clear();
     }
   }
-  // A bar is redrawn for as long as the program runs; only the last counts.
+  // Discards earlier drawings: a program may redraw its bar for as long as it runs.
   const size_t redrawn = unfinished_.rfind('\r');
   if (redrawn != std::string::npos && redrawn > 0 && redrawn + 1 < unfinished_.size()) {
     unfinished_.erase(0, redrawn);

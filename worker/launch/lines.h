@@ -1,4 +1,4 @@
-// One program's output, cut into lines.
+// Splits the output of one program into lines.
 
 #ifndef SYNCGRADS_WORKER_LAUNCH_LINES_H_
 #define SYNCGRADS_WORKER_LAUNCH_LINES_H_
@@ -11,23 +11,22 @@
 
 namespace syncgrads {
 
-// Takes output as it comes and gives back whole lines. A line that the program
-// draws over and over with carriage returns, as a progress bar does, counts as
-// what was drawn last.
-//
-// Not thread-safe.
+// Receives output as it is read and returns complete lines. If the program redraws a line
+// with carriage returns, as a progress bar does, the line is the text drawn last. Not
+// thread-safe.
 class Lines {
  public:
-  // Longer lines are cut, so that a program without line ends costs no more.
+  // A longer line is split here, so that output without line ends needs bounded memory.
   static constexpr size_t kLongestLine = 64 << 10;
 
-  // The lines that `bytes` completes, without their ends.
+  // Returns the lines that `bytes` completes, without their line ends.
   std::vector<std::string> Add(absl::string_view bytes);
 
-  // What stands on the line that is being redrawn; empty for an ordinary one.
+  // Returns the current text of the line that is being redrawn; empty if none is.
   std::string Redrawn() const;
 
-  // The line that was not completed, when the output has ended.
+  // Returns the last, incomplete line after the end of the output; nullopt if there is
+  // none.
   std::optional<std::string> Rest();
 
  private:

@@ -18,6 +18,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/log_level.h"
+#include "common/rpc/build_info.h"
 #include "common/status_macros.h"
 #include "worker/job/job_file.h"
 #include "worker/launch/console.h"
@@ -25,28 +27,38 @@
 #include "worker/launch/state_folder.h"
 
 ABSL_FLAG(std::string, job, "", "the job file; required");
-ABSL_FLAG(int, servers, 0, "ps-servers to start; 0: as many as the job file says, or 1");
-ABSL_FLAG(int, workers, 0, "ps-workers to start; 0: as many as the job file says, or 1");
-ABSL_FLAG(std::string, server_program, "", "path of ps-server; empty: found beside ps-launch");
-ABSL_FLAG(std::string, worker_program, "", "path of ps-worker; empty: found beside ps-launch");
-ABSL_FLAG(std::vector<std::string>, server_args, {},
-          "flags for every ps-server, separated by commas, such as --lease=10s,--heartbeat=1s");
-ABSL_FLAG(bool, resume, false, "go on from the job's newest checkpoint, or begin if there is none");
-ABSL_FLAG(std::string, on_worker_death, "continue",
-          "when a worker is killed or exits with 128 to 255: \"continue\" lets the others finish, "
-          "\"restart\" starts it again (in an elastic job), \"end\" ends the group");
+ABSL_FLAG(int, servers, 0,
+          "number of ps-servers to start; 0: the number in the job file, or else 1");
+ABSL_FLAG(int, workers, 0,
+          "number of ps-workers to start; 0: the number in the job file, or else 1");
+ABSL_FLAG(std::string, server_program, "",
+          "path of ps-server; empty: the one in the directory of ps-launch");
+ABSL_FLAG(std::string, worker_program, "",
+          "path of ps-worker; empty: the one in the directory of ps-launch");
+ABSL_FLAG(
+    std::vector<std::string>, server_args, {},
+    "comma-separated flags for every ps-server, for example --lease=10s,--heartbeat_interval=1s");
+ABSL_FLAG(syncgrads::LogLevel, log_level, syncgrads::LogLevel::kInfo,
+          "how much all servers and workers print: debug, info or warning; passed to all of them");
+ABSL_FLAG(bool, resume, false,
+          "resume from the job's newest checkpoint, or start from the beginning if there is none");
+ABSL_FLAG(
+    std::string, on_worker_death, "continue",
+    "if a worker is killed or exits with code 128 to 255: \"continue\" lets the other workers "
+    "finish, \"restart\" restarts it (elastic jobs only), \"end\" stops all servers and workers");
 ABSL_FLAG(std::string, on_server_death, "restart",
-          "when a server is killed or exits with 128 to 255: \"restart\" starts it again, and the "
-          "job goes on from its state; \"end\" ends the group");
+          "if a server is killed or exits with code 128 to 255: \"restart\" restarts it, and the "
+          "job continues from its saved state; \"end\" stops all servers and workers");
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(15),
-          "how long a program that was asked to end may take before it is killed");
-ABSL_FLAG(absl::Duration, start_timeout, absl::Seconds(60), "in which all servers must listen");
+          "how long a server or worker may take to exit after a stop signal before it is killed");
+ABSL_FLAG(absl::Duration, start_timeout, absl::Seconds(60),
+          "how long to wait until all servers are listening");
 
 namespace syncgrads {
 namespace {
 
-// In an installation the programs lie side by side; in the build's output each
-// lies in its folder.
+// Finds a program beside ps-launch, where an installation has it, or in ../../`folder`,
+// where the build has it.
 absl::StatusOr<std::string> FindProgram(const std::string& flag, const std::string& name,
                                         const std::string& folder) {
   if (!flag.empty()) return flag;
@@ -57,7 +69,7 @@ absl::StatusOr<std::string> FindProgram(const std::string& flag, const std::stri
     if (access(path.c_str(), X_OK) == 0) return path.string();
   }
   return absl::NotFoundError(
-      absl::StrCat(name, " is neither ", beside.string(), " nor ", built.string()));
+      absl::StrCat(name, " not found: it is neither ", beside.string(), " nor ", built.string()));
 }
 
 absl::StatusOr<int> Count(int flag, uint32_t in_job_file, const char* what) {
@@ -71,14 +83,14 @@ absl::StatusOr<OnWorkerDeath> ParseOnWorkerDeath(const std::string& flag) {
   if (flag == "end") return OnWorkerDeath::kEndGroup;
   if (flag == "restart") return OnWorkerDeath::kRestart;
   return absl::InvalidArgumentError(absl::StrCat(
-      "--on_worker_death is \"", flag, "\", none of \"continue\", \"restart\" and \"end\""));
+      "--on_worker_death is \"", flag, "\", must be \"continue\", \"restart\" or \"end\""));
 }
 
 absl::StatusOr<bool> ParseOnServerDeath(const std::string& flag) {
   if (flag == "restart") return true;
   if (flag == "end") return false;
   return absl::InvalidArgumentError(
-      absl::StrCat("--on_server_death is \"", flag, "\", neither \"restart\" nor \"end\""));
+      absl::StrCat("--on_server_death is \"", flag, "\", must be \"restart\" or \"end\""));
 }
 
 absl::StatusOr<LaunchPlan> PlanFromFlags() {
@@ -99,10 +111,11 @@ absl::StatusOr<LaunchPlan> PlanFromFlags() {
   if (plan.on_worker_death == OnWorkerDeath::kRestart && !job.file.has_elastic()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--on_worker_death is \"restart\", but job \"", job.file.name(),
-                     "\" takes no workers in while it runs: it has no elastic { }"));
+                     "\" is not elastic: add elastic { } to the job file"));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(plan.restart_servers,
                              ParseOnServerDeath(absl::GetFlag(FLAGS_on_server_death)));
+  plan.log_level = absl::GetFlag(FLAGS_log_level);
   if (absl::GetFlag(FLAGS_resume)) plan.worker_args.push_back("--resume");
   plan.server_args = absl::GetFlag(FLAGS_server_args);
   plan.grace = absl::GetFlag(FLAGS_grace);
@@ -115,7 +128,8 @@ Console::Sink SinkTo(int fd) {
   sink.write = [fd](absl::string_view text) {
     while (!text.empty()) {
       const ssize_t written = write(fd, text.data(), text.size());
-      if (written < 0 && errno != EINTR) return;  // there is nobody left to tell
+      // The reader is gone: there is no place to report the error.
+      if (written < 0 && errno != EINTR) return;
       text.remove_prefix(std::max<ssize_t>(written, 0));
     }
   };
@@ -125,14 +139,15 @@ Console::Sink SinkTo(int fd) {
 }
 
 int Main(std::vector<char*> args, std::vector<std::string> worker_args) {
+  AnswerVersionAndHelp("ps-launch");
   absl::SetProgramUsageMessage(
       "starts the servers and workers of a job on this machine.\n\n"
       "  ps-launch --job=FILE [--servers=N] [--workers=N] [-- FLAGS OF EVERY WORKER]");
   const std::vector<char*> rest = absl::ParseCommandLine(args.size(), args.data());
   absl::StatusOr<LaunchPlan> plan = PlanFromFlags();
   if (rest.size() > 1) {
-    plan = absl::InvalidArgumentError(absl::StrCat(
-        "\"", rest[1], "\" is no flag of ps-launch; flags of the workers come after --"));
+    plan = absl::InvalidArgumentError(
+        absl::StrCat("unexpected argument \"", rest[1], "\"; flags for the workers come after --"));
   }
   if (!plan.ok()) {
     fprintf(stderr, "ps-launch: %s\n", std::string(plan.status().message()).c_str());
@@ -140,7 +155,7 @@ int Main(std::vector<char*> args, std::vector<std::string> worker_args) {
   }
   plan->worker_args.insert(plan->worker_args.end(), worker_args.begin(), worker_args.end());
   std::optional<StateFolder> folder;
-  // Who says where state is, or that there is none, is taken at their word.
+  // If --server_args has --state, the user has decided where state is kept, if at all.
   if (std::none_of(plan->server_args.begin(), plan->server_args.end(),
                    [](const std::string& arg) { return absl::StartsWith(arg, "--state="); })) {
     absl::StatusOr<StateFolder> made = StateFolder::Make();

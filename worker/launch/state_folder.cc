@@ -20,7 +20,8 @@ namespace {
 
 constexpr char kPrefix[] = "launch-";
 
-// -1 if somebody else has it.
+// Opens and locks a folder. Returns -1 if another process has the lock or it cannot be
+// opened.
 int Lock(const std::string& folder) {
   const int lock = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0) return lock;
@@ -28,7 +29,8 @@ int Lock(const std::string& folder) {
   return -1;
 }
 
-// By locks, not by process ids: those of another container say nothing here.
+// Removes the folders of launchers that are gone: those that can be locked. Process ids
+// are not used, because they are not valid across containers.
 void RemoveLeftBehind(const std::filesystem::path& root) {
   std::error_code ignored;
   std::vector<std::filesystem::path> folders;
@@ -53,7 +55,8 @@ absl::StatusOr<StateFolder> StateFolder::Make(const std::string& memory) {
   std::error_code error;
   std::filesystem::create_directories(root, error);
   RemoveLeftBehind(root);
-  // It gets the name under which others look for it once it is locked.
+  // The folder is locked first and then renamed to the prefix that other launchers look
+  // for.
   std::string making = (root / "making-XXXXXX").string();
   if (mkdtemp(making.data()) != nullptr) {
     const std::string path = (root / (kPrefix + making.substr(making.size() - 6))).string();
@@ -62,8 +65,8 @@ absl::StatusOr<StateFolder> StateFolder::Make(const std::string& memory) {
     if (lock >= 0) close(lock);
   }
   return absl::UnavailableError(absl::StrCat(
-      "a folder in ", root.string(), " for the servers' state cannot be made: ", strerror(errno),
-      "; --server_args=--state=none does without"));
+      "cannot create a directory in ", root.string(), " for the servers' state: ", strerror(errno),
+      "; to run without saved state, use --server_args=--state=none"));
 }
 
 StateFolder::StateFolder(StateFolder&& other) noexcept

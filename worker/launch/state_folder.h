@@ -1,4 +1,4 @@
-// The folder in memory that the servers of one launch keep their state in.
+// The folder, in memory, in which the servers of one ps-launch keep their state.
 
 #ifndef SYNCGRADS_WORKER_LAUNCH_STATE_FOLDER_H_
 #define SYNCGRADS_WORKER_LAUNCH_STATE_FOLDER_H_
@@ -10,14 +10,14 @@
 
 namespace syncgrads {
 
-// Removed with this object. What launchers that were killed have left is removed
-// when the next one makes its own.
+// Creates a folder and removes it when this object is destroyed. A launcher that is
+// killed leaves its folder; the next launcher removes it. Not thread-safe.
 class StateFolder {
  public:
-  // In `memory`, a file system that lies in memory.
+  // Creates a folder in `memory`, the root of a memory-backed file system.
   //
   // Errors:
-  //   Unavailable  it cannot be made
+  //   Unavailable  the folder cannot be created
   static absl::StatusOr<StateFolder> Make(const std::string& memory = "/dev/shm");
   StateFolder(StateFolder&& other) noexcept;
   StateFolder& operator=(StateFolder&&) = delete;
@@ -28,8 +28,8 @@ class StateFolder {
  private:
   StateFolder(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
 
-  std::string path_;  // empty once it has been moved from
-  // The folder, locked: no launcher takes it for left behind.
+  std::string path_;  // empty after a move
+  // A descriptor of the folder, locked (flock) so that no other launcher removes it.
   int lock_;
 };
 

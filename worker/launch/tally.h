@@ -1,4 +1,4 @@
-// What the ends of its programs mean for a group.
+// Decides what the end of each program means for a group.
 
 #ifndef SYNCGRADS_WORKER_LAUNCH_TALLY_H_
 #define SYNCGRADS_WORKER_LAUNCH_TALLY_H_
@@ -11,7 +11,7 @@ namespace syncgrads {
 
 enum class Role { kServer, kWorker };
 
-// How one program of the group ended: exactly one of code and signal is set.
+// How one program of the group ended. Exactly one of `code` and `signal` is set.
 struct End {
   Role role;
   int rank;
@@ -22,37 +22,38 @@ struct End {
 // "worker 2 ended with exit code 3", "server 0 was killed by signal 9 (Killed)".
 std::string Describe(const End& end);
 
-// What a worker's death means: it was killed, or its exit code (128 to 255) says
-// that the same could succeed another time.
+// What happens when a worker dies: it is killed, or exits with a retryable code (128 to
+// 255).
 enum class OnWorkerDeath {
-  kContinue,  // the others finish without it
+  // The other workers finish without it.
+  kContinue,
   kEndGroup,
-  kRestart,  // it is started again, until one has finished
+  // It is restarted, unless a worker has finished already.
+  kRestart,
 };
 
-// Follows a group to its end.
+// Derives a group's result from how its programs end. Launch owns one. Not thread-safe.
 //
-// A group succeeds when all its workers have ended and at least one of them with
-// exit code 0; it then leaves 0. It fails when
-//   - a server ends with another code than 0, or is killed, and is not started
-//     again,
-//   - a worker ends with a code of 1 to 127: it failed for good,
+// A group succeeds, with exit code 0, when all its workers have ended and at least one of
+// them with exit code 0. It fails when
+//   - a server is killed or ends with another code than 0, and is not restarted,
+//   - a worker ends with a code of 1 to 127: a permanent failure,
 //   - a worker dies and the policy is kEndGroup,
-//   - the last worker has ended and all of them have died;
-// it then leaves the code of the program that failed, 128 + N for signal N. Only
-// the first failure counts: what ends after it ends because of it.
-//
-// Not thread-safe.
+//   - the last worker has ended and all of them have died.
+// The exit code is then that of the program that failed, 128 + N for signal N. Only the
+// first failure counts, because later ones may be its consequences.
 class Tally {
  public:
   enum class Verdict { kRunning, kSucceeded, kFailed };
 
   Tally(int workers, OnWorkerDeath on_worker_death);
 
+  // Counts a program that has ended and is not restarted.
   void Add(const End& end);
 
-  // Whether a program that has ended so is to be started again; it is then not
-  // added. A worker is started again at most kMaxRestarts times.
+  // Whether the worker that ended in this way is restarted; always false for a server.
+  // Counts the restart. Each rank is restarted at most kMaxRestarts times. Do not call
+  // Add for a program that is restarted.
   bool Restarts(const End& end);
   static constexpr int kMaxRestarts = 10;
 

@@ -14,8 +14,8 @@ class None : public Accelerators {
  private:
   static absl::Status Error() {
     return absl::UnimplementedError(
-        "this program was built without CUDA. `./dev build` builds with it where it finds the "
-        "CUDA toolkit, version 12 or later, in $CUDA_HOME or /usr/local/cuda (docs/devices.md); "
+        "this program was built without CUDA. `./dev build` includes CUDA if it finds the CUDA "
+        "toolkit, version 12 or later, in $CUDA_HOME or /usr/local/cuda (docs/devices.md); "
         "--device=cpu works");
   }
 };

@@ -1,4 +1,4 @@
-// Devices that a machine has besides its processor, as a program finds them.
+// The compute devices of this machine other than the CPU.
 
 #ifndef SYNCGRADS_WORKER_NN_ACCELERATORS_H_
 #define SYNCGRADS_WORKER_NN_ACCELERATORS_H_
@@ -10,33 +10,39 @@
 
 namespace syncgrads {
 
-// What the factors of a matrix product of f32 are rounded to; sums, and all else,
-// stay f32. Products of f64 are f64.
+// How float32 matrix products round their factors (mixed precision). Sums and all other
+// operations stay in float32. Products of float64 are always float64.
 enum class MatrixPrecision {
   kF32,
   kTf32,  // 10 bits of fraction, 8 of exponent
   kBf16,  // 7 bits of fraction, 8 of exponent
 };
 
-// Thread-safe.
+// Finds the accelerators of this machine and creates devices on them. Thread-safe.
 class Accelerators {
  public:
   virtual ~Accelerators() = default;
 
-  // At least 1. Unimplemented if this program cannot use any, or this machine has
-  // none; says what to do.
+  // The number of accelerators, at least 1.
+  //
+  // Errors:
+  //   Unimplemented  this program was built without support for accelerators, or this machine
+  //                  has none; says what to do
   virtual absl::StatusOr<int> Count() const = 0;
 
+  // Create a device on accelerator `index`, counted from 0.
+  //
   // Errors:
-  //   Unimplemented    as Count
-  //   InvalidArgument  there are not so many; names `index` and how many
-  //   Internal         the device does not work
+  //   Unimplemented      as for Count(), or a library that the device needs is missing
+  //   InvalidArgument    `index` is out of range; names `index` and the number of accelerators
+  //   ResourceExhausted  the device's memory is full
+  //   Internal           the device does not work
   virtual absl::StatusOr<std::unique_ptr<Device<float>>> MakeFloat(
       int index, MatrixPrecision precision) const = 0;
   virtual absl::StatusOr<std::unique_ptr<Device<double>>> MakeDouble(int index) const = 0;
 };
 
-// Those of a program that has none.
+// The accelerators of a program without support for any: every method returns Unimplemented.
 const Accelerators& NoAccelerators();
 
 }  // namespace syncgrads

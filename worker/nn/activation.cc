@@ -5,8 +5,8 @@
 namespace syncgrads {
 namespace {
 
-// The standard library's functions, one number at a time: vectorised ones differ
-// from their own scalar remainder in the last bit.
+// Applies functions of the standard library to one number at a time. Vectorised functions differ
+// in the last bit from the scalar code that handles the rest of an array.
 template <typename T, typename Function>
 void ForEach(int64_t count, T* values, Function function) {
   for (int64_t i = 0; i < count; ++i) values[i] = function(values[i]);
@@ -27,7 +27,7 @@ void Activate(Activation activation, int64_t count, T* values) {
     case Activation::kTanh:
       return ForEach(count, values, [](T x) { return std::tanh(x); });
     case Activation::kRelu:
-      // A NaN stays one.
+      // NaN stays NaN, because the comparison is false.
       return ForEach(count, values, [](T x) { return x <= 0 ? T{0} : x; });
     case Activation::kSigmoid:
       return ForEach(count, values, [](T x) { return 1 / (1 + std::exp(-x)); });

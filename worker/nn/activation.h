@@ -1,4 +1,4 @@
-// Functions that are applied to each number by itself.
+// Activation functions, applied element by element.
 
 #ifndef SYNCGRADS_WORKER_NN_ACTIVATION_H_
 #define SYNCGRADS_WORKER_NN_ACTIVATION_H_
@@ -14,8 +14,8 @@ enum class Activation {
   kSigmoid,  // 1 / (1 + exp(-x))
 };
 
-// Replaces each of `count` numbers x by f(x). A number's result does not depend on
-// where it is.
+// Replaces each of `count` numbers x by f(x). The result for a number does not depend on its
+// position in the array.
 template <typename T>
 void Activate(Activation activation, int64_t count, T* values);
 

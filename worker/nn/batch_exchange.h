@@ -1,4 +1,4 @@
-// What a layer that looks at a whole batch needs of the other workers' batches.
+// The all-reduce that lets batch normalisation use the batches of all workers.
 
 #ifndef SYNCGRADS_WORKER_NN_BATCH_EXCHANGE_H_
 #define SYNCGRADS_WORKER_NN_BATCH_EXCHANGE_H_
@@ -10,17 +10,19 @@
 
 namespace syncgrads {
 
-// Not thread-safe.
+// Sums numbers over all workers in the middle of a forward or backward pass. Layers call it on
+// the training thread; the trainer implements and owns it. Not thread-safe.
 class BatchExchange {
  public:
   virtual ~BatchExchange() = default;
 
-  // `values` become the sums of those of all workers that have rows in this step. All call
-  // it with the same names in the same order. After an error, which whoever owns the
-  // exchange looks for, they are unspecified.
+  // Replaces `values` by their sums over all workers that have rows in this step, and waits for
+  // those workers. All workers must call it with the same names in the same order. After an
+  // error `values` are unspecified; a layer may ignore the error, because the owner of the
+  // exchange checks for it.
   virtual absl::Status Sum(const std::string& name, absl::Span<double> values) = 0;
 
-  // How much this worker's gradient counts in the average, beside those of others.
+  // The weight of this worker's gradient in the average over all workers.
   virtual double weight() const = 0;
 };
 

@@ -37,7 +37,7 @@ void BatchNorm<T>::Initialise(uint64_t) {
   running_variance_.values.setOnes();
 }
 
-// What the last Forward normalised by.
+// The moments that the last Forward used.
 template <typename T>
 BatchMoments<T> BatchNorm<T>::Moments() {
   return {of_batch_ ? mean_.data() : running_mean_.device_values(), inverse_deviation_.data()};
@@ -46,12 +46,12 @@ BatchMoments<T> BatchNorm<T>::Moments() {
 template <typename T>
 void BatchNorm<T>::MoveStatistics(int64_t rows) {
   const T momentum = static_cast<T>(options_.momentum);
-  // A batch of one has no variance: its estimate is left as it is, 0.
+  // One number has no unbiased variance; the biased one, 0, is used.
   const T unbiased = rows > 1 ? static_cast<T>(rows) / static_cast<T>(rows - 1) : T{1};
-  this->device_.MoveTowards(channels(), momentum, T{1}, mean_.data(),
-                            running_mean_.device_values());
-  this->device_.MoveTowards(channels(), momentum, unbiased, variance_.data(),
-                            running_variance_.device_values());
+  this->device_.UpdateMovingAverage(channels(), momentum, T{1}, mean_.data(),
+                                    running_mean_.device_values());
+  this->device_.UpdateMovingAverage(channels(), momentum, unbiased, variance_.data(),
+                                    running_variance_.device_values());
 }
 
 template <typename T>
@@ -93,9 +93,9 @@ void BatchNorm<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& outpu
 template <typename T>
 void BatchNorm<T>::ExchangeMoments(int64_t rows) {
   const auto count = static_cast<double>(rows);
-  mean_.Fetch(host_mean_).IgnoreError();  // the device's status keeps it
+  mean_.Fetch(host_mean_).IgnoreError();  // the device's status keeps the error
   variance_.Fetch(host_variance_).IgnoreError();
-  // Rows, and for each channel their sum and the sum of their squares.
+  // The number of rows, and for each channel the sum and the sum of squares.
   const int64_t c = channels();
   std::vector<double> sums(static_cast<size_t>(1 + 2 * c));
   sums[0] = count;
@@ -104,13 +104,13 @@ void BatchNorm<T>::ExchangeMoments(int64_t rows) {
     sums[1 + i] = count * mean;
     sums[1 + c + i] = count * (host_variance_(0, i) + mean * mean);
   }
-  // Whoever owns the exchange finds its errors.
+  // The owner of the exchange checks for errors.
   exchange_->Sum(absl::StrCat(this->name(), "/forward"), absl::MakeSpan(sums)).IgnoreError();
   all_rows_ = static_cast<int64_t>(sums[0]);
   for (int64_t i = 0; i < c; ++i) {
     const double mean = sums[1 + i] / sums[0];
     host_mean_(0, i) = static_cast<T>(mean);
-    // Rounding must not make it negative.
+    // Rounding must not make the variance negative.
     host_variance_(0, i) = static_cast<T>(std::max(0.0, sums[1 + c + i] / sums[0] - mean * mean));
   }
   DeviceMemory& memory = this->device_.memory();
@@ -131,7 +131,7 @@ void BatchNorm<T>::SubtractMeans(int64_t rows, const DeviceMatrix<T>& input,
   host_shift_.resize(1, c);
   memory.DownloadNow(weight_.device_gradient(), weight_.bytes(), host_scale_.data()).IgnoreError();
   memory.DownloadNow(bias_.device_gradient(), bias_.bytes(), host_shift_.data()).IgnoreError();
-  // A worker's loss counts as much as its gradient does.
+  // A worker's sums have the same weight as its gradient in the average.
   const double weight = exchange_->weight();
   std::vector<double> sums(static_cast<size_t>(2 * c));
   for (int64_t i = 0; i < c; ++i) {

@@ -14,20 +14,22 @@ namespace syncgrads {
 
 struct BatchNormOptions {
   double epsilon = 1e-5;
-  // How far the running statistics move towards each batch's.
+  // Weight of a new batch in the running statistics: running += momentum * (batch - running).
   double momentum = 0.1;
   Activation activation = Activation::kIdentity;
-  // Mean and variance are those of all workers' batches together, where there is an
-  // exchange.
+  // If an exchange is set: the mean and variance are those of all workers' batches together.
   bool across_workers = false;
 };
 
-// activation((x - mean) / sqrt(variance + epsilon) * weight + bias) for each
-// channel of an image, or each number of a list. Mean and variance are the
-// batch's in training, and the running statistics otherwise; those move with each
-// batch of training, the variance counted without bias. As PyTorch's BatchNorm:
-// parameters NAME.weight and NAME.bias, states NAME.running_mean and
-// NAME.running_var. They start as 1, 0, 0 and 1.
+// Batch normalisation: activation((x - mean) / sqrt(variance + epsilon) * weight + bias) for
+// each channel of an image, or each number of a list.
+//
+// In training the mean and the variance are those of the batch, and the running statistics are
+// updated with the mean and the unbiased variance. In evaluation the running statistics are
+// used.
+//
+// Compatible with PyTorch's BatchNorm. Parameters: NAME.weight starts as 1, NAME.bias as 0.
+// States: NAME.running_mean starts as 0, NAME.running_var as 1.
 template <typename T>
 class BatchNorm : public Layer<T> {
  public:
@@ -46,15 +48,17 @@ class BatchNorm : public Layer<T> {
 
  private:
   int64_t channels() const { return this->input_shape().channels; }
-  // Samples times places of an image.
+  // Numbers in each channel: samples times positions in the image.
   int64_t RowsOf(const DeviceMatrix<T>& input) const {
     return input.rows() * this->input_shape().positions();
   }
+  // Updates the running statistics with a batch of `rows` numbers in each channel.
   void MoveStatistics(int64_t rows);
-  // Makes the moments of this worker's batch those of all workers'.
+  // Replaces the moments of this worker's batch by those of all workers' batches together.
   void ExchangeMoments(int64_t rows);
-  // Subtracts what the moments' own dependence on the input is, of which this worker's
-  // sums are in the parameters' gradients.
+  // Exchange only: subtracts from `input_gradient` the part that comes from the dependence of
+  // the moments on the input. Reads this worker's sums from the gradients of weight_ and bias_,
+  // so these must have been set.
   void SubtractMeans(int64_t rows, const DeviceMatrix<T>& input, DeviceMatrix<T>& input_gradient);
   BatchMoments<T> Moments();
 
@@ -64,9 +68,10 @@ class BatchNorm : public Layer<T> {
   Parameter<T> running_mean_;
   Parameter<T> running_variance_;
   BatchExchange* exchange_ = nullptr;
-  // Of all workers, of the last Forward with an exchange.
+  // Rows of all workers in the last Forward with an exchange.
   int64_t all_rows_ = 0;
-  // What is on its way to the device, and what it is for.
+  // Exchange only: moments on their way between host and device, and the factors and the result
+  // of SubtractMeans().
   Matrix<T> host_mean_;
   Matrix<T> host_variance_;
   Matrix<T> host_scale_;
@@ -74,7 +79,8 @@ class BatchNorm : public Layer<T> {
   DeviceMatrix<T> scale_;
   DeviceMatrix<T> shift_;
   DeviceMatrix<T> correction_;
-  // Of the last Forward.
+  // Saved by the last Forward for Backward. If of_batch_, the moments were those of the batch;
+  // otherwise the running statistics.
   bool of_batch_ = false;
   DeviceMatrix<T> mean_;
   DeviceMatrix<T> inverse_deviation_;

@@ -132,7 +132,7 @@ class Builder {
     const v1::Conv2dSpec& conv = spec.conv2d();
     Conv2dOptions options;
     options.outputs = conv.outputs();
-    options.height = options.width = conv.window();
+    options.height = options.width = conv.kernel_size();
     options.stride = conv.stride() == 0 ? 1 : conv.stride();
     options.padding = conv.padding();
     options.bias = !conv.no_bias();
@@ -161,8 +161,8 @@ class Builder {
 
   static absl::StatusOr<Window> WindowOf(const std::string& name, const v1::PoolSpec& pool,
                                          const Shape& input) {
-    return Window::Create(name, input, pool.window(), pool.window(),
-                          pool.stride() == 0 ? pool.window() : pool.stride(), pool.padding());
+    return Window::Create(name, input, pool.kernel_size(), pool.kernel_size(),
+                          pool.stride() == 0 ? pool.kernel_size() : pool.stride(), pool.padding());
   }
 
   const CustomLayers& custom_;
@@ -202,14 +202,14 @@ absl::StatusOr<Loss> BuildLoss(const v1::LossSpec& spec, int64_t outputs,
   } else {
     loss.kind = Loss::Kind::kLogitCrossEntropy;
   }
-  if (spec.normalisation() == v1::LossSpec::SUM) {
-    loss.normalisation = Loss::Normalisation::kSum;
-  } else if (spec.normalisation() == v1::LossSpec::PER_ELEMENT) {
-    loss.normalisation = Loss::Normalisation::kPerElement;
-  } else if (spec.normalisation() == v1::LossSpec::BY_COLUMN) {
-    loss.normalisation = Loss::Normalisation::kByColumn;
+  if (spec.reduction() == v1::LossSpec::SUM) {
+    loss.reduction = Loss::Reduction::kSum;
+  } else if (spec.reduction() == v1::LossSpec::PER_ELEMENT) {
+    loss.reduction = Loss::Reduction::kPerElement;
+  } else if (spec.reduction() == v1::LossSpec::BY_COLUMN) {
+    loss.reduction = Loss::Reduction::kByColumn;
   } else {
-    loss.normalisation = Loss::Normalisation::kMean;
+    loss.reduction = Loss::Reduction::kMean;
   }
   return loss;
 }

@@ -1,4 +1,4 @@
-// Models and losses as a job file describes them.
+// Builds models and losses from a job file.
 
 #ifndef SYNCGRADS_WORKER_NN_BUILD_H_
 #define SYNCGRADS_WORKER_NN_BUILD_H_
@@ -15,23 +15,26 @@
 
 namespace syncgrads {
 
-// `spec` is one that ParseJobFile has let pass; `input` is what a sample looks
-// like. `device` outlives the model.
+// Builds the model that `spec` describes. `spec` must have passed ParseJobFile; `input` is the
+// shape of a sample. `device` must outlive the model.
 //
 // Errors:
-//   InvalidArgument  a layer cannot take the shape that the one before makes;
-//                    names the layer and both; or as CustomLayers::Create
+//   InvalidArgument  a layer cannot take the output shape of the layer before it; names the
+//                    layer and the shape
+//   others           those of CustomLayers::Create
 template <typename T>
 absl::StatusOr<std::unique_ptr<Model<T>>> BuildModel(const v1::ModelSpec& spec, const Shape& input,
                                                      const CustomLayers& custom, Device<T>& device);
 
-// The layer whose ranges are to be set, or null. It belongs to `model`.
+// Returns the model's input-scaling layer, or null if there is none. The caller must set its
+// ranges. The model owns it and must have at least one layer.
 template <typename T>
 WindowInput<T>* FindWindowInput(const Model<T>& model);
 
-// `spec` is one that ParseJobFile has let pass, of a model with so many outputs.
+// Builds the loss that `spec` describes, for a model with `outputs` outputs. `spec` must have
+// passed ParseJobFile.
 //
-// Errors: as CustomLosses::Create.
+// Errors: those of CustomLosses::Create.
 absl::StatusOr<Loss> BuildLoss(const v1::LossSpec& spec, int64_t outputs,
                                const CustomLosses& custom);
 

@@ -50,7 +50,7 @@ void Chain<T>::Initialise(uint64_t seed) {
 
 template <typename T>
 const DeviceMatrix<T>& Chain<T>::Forward(const Pass& pass, const DeviceMatrix<T>& input) {
-  // There is no error.
+  // ForwardEach cannot fail here, because the callback never does.
   return **ForwardEach(pass, input, [](Parameter<T>&) { return absl::OkStatus(); });
 }
 
@@ -72,7 +72,7 @@ void Chain<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gr
                         DeviceMatrix<T>* input_gradient) {
   BackwardEach(input, output_gradient, input_gradient, [](Parameter<T>&) {
     return absl::OkStatus();
-  }).IgnoreError();  // there is none
+  }).IgnoreError();  // the callback never fails
 }
 
 template <typename T>

@@ -1,4 +1,4 @@
-// Layers one after the other.
+// Layers in sequence.
 
 #ifndef SYNCGRADS_WORKER_NN_CHAIN_H_
 #define SYNCGRADS_WORKER_NN_CHAIN_H_
@@ -14,11 +14,12 @@
 
 namespace syncgrads {
 
+// Runs layers one after the other and owns them.
 template <typename T>
 class Chain : public Layer<T> {
  public:
-  // Each layer takes the shape that the one before makes. Without layers, it
-  // passes on what it is given.
+  // Each layer must take the output shape of the layer before it. A chain without layers returns
+  // its input.
   Chain(const std::string& name, Device<T>& device, const Shape& input,
         std::vector<std::unique_ptr<Layer<T>>> layers);
 
@@ -27,8 +28,8 @@ class Chain : public Layer<T> {
   std::vector<Parameter<T>*> parameters() override;
   std::vector<Parameter<T>*> states() override;
   void SetExchange(BatchExchange* exchange) override;
-  // From now on, shows in `trace` what its layers do; null: nowhere. It outlives the
-  // layer's use.
+  // Records the forward and backward passes of the layers in `trace` from now on; null turns
+  // this off. `trace` must outlive its use.
   void SetTrace(Trace* trace) { trace_ = trace; }
   void Initialise(uint64_t seed) override;
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
@@ -36,16 +37,16 @@ class Chain : public Layer<T> {
                                                      Needed<T> needed) override;
   void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
                 DeviceMatrix<T>* input_gradient) override;
-  // From the last layer to the first.
+  // Goes from the last layer to the first.
   absl::Status BackwardEach(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
                             DeviceMatrix<T>* input_gradient, Ready<T> ready) override;
 
  private:
   std::vector<std::unique_ptr<Layer<T>>> layers_;
   Trace* trace_ = nullptr;
-  // Whether the layer or one before it has parameters.
+  // For each layer: whether it or a layer before it has parameters.
   std::vector<bool> trained_up_to_;
-  // What went into each layer in the last Forward.
+  // The input of each layer in the last Forward.
   std::vector<const DeviceMatrix<T>*> layer_inputs_;
   DeviceMatrix<T> gradients_[2];
 };

@@ -16,7 +16,7 @@
 namespace syncgrads {
 
 struct Conv2dOptions {
-  int64_t outputs = 0;  // channels
+  int64_t outputs = 0;  // output channels
   int64_t height = 1;   // of the window
   int64_t width = 1;
   int64_t stride = 1;
@@ -26,13 +26,13 @@ struct Conv2dOptions {
   Initialisation initialisation = Initialisation::kHeNormal;
 };
 
-// activation(cross-correlation + bias), as PyTorch's Conv2d. Parameters: NAME.weight
-// of shape [outputs, channels, height, width] and, with a bias, NAME.bias of shape
+// activation(cross-correlation + bias), compatible with PyTorch's Conv2d. Parameters:
+// NAME.weight of shape [outputs, channels, height, width] and, with a bias, NAME.bias of shape
 // [outputs], which starts as zeros.
 template <typename T>
 class Conv2d : public Layer<T> {
  public:
-  // Errors: as Window::Create.
+  // Errors: those of Window::Create.
   static absl::StatusOr<std::unique_ptr<Conv2d>> Create(const std::string& name, Device<T>& device,
                                                         const Shape& input,
                                                         const Conv2dOptions& options);

@@ -27,8 +27,9 @@ absl::StatusOr<std::unique_ptr<Layer<T>>> CustomLayers::Create(const std::string
   const std::string known = absl::StrJoin(
       factories, ", ", [](std::string* out, const auto& one) { out->append(one.first); });
   return absl::InvalidArgumentError(
-      absl::StrCat("layer \"", options.name, "\": this program has no layer \"", kind, "\"; ",
-                   known.empty() ? "none has been added to it" : absl::StrCat("it has ", known)));
+      absl::StrCat("layer \"", options.name, "\": unknown custom layer \"", kind, "\"; ",
+                   known.empty() ? "this program has no custom layers"
+                                 : absl::StrCat("this program has ", known)));
 }
 
 const CustomLayers& NoCustomLayers() {

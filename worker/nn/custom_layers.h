@@ -1,4 +1,4 @@
-// Layers that a program adds to those that job files can name.
+// Layers that a program registers in addition to the built-in layers of job files.
 
 #ifndef SYNCGRADS_WORKER_NN_CUSTOM_LAYERS_H_
 #define SYNCGRADS_WORKER_NN_CUSTOM_LAYERS_H_
@@ -13,33 +13,38 @@
 
 namespace syncgrads {
 
-// What a job file says of a layer.
+// The options of a custom layer in a job file.
 struct CustomLayerOptions {
   std::string name;
   Shape input;
   std::map<std::string, double> settings;
 };
 
-// Not thread-safe while layers are added.
+// The registered layer kinds. All kinds must be added before several threads use the object;
+// after that it is thread-safe.
 class CustomLayers {
  public:
   template <typename T>
   using Factory = std::function<absl::StatusOr<std::unique_ptr<Layer<T>>>(
       const CustomLayerOptions& options, Device<T>& device)>;
 
-  // Job files can then say `custom { kind: "KIND" }`. `L<T>` is derived from
-  // Layer<T> and has
+  // Registers a layer, which job files then select with `custom { kind: "KIND" }`. `L<T>` must
+  // be derived from Layer<T> and have
   //   static absl::StatusOr<std::unique_ptr<Layer<T>>> Create(
   //       const CustomLayerOptions& options, Device<T>& device);
-  // whose errors name options.name. A kind is added once; the first one stays.
+  // The errors of Create must contain options.name. If `kind` is registered already, the call
+  // does nothing.
   template <template <typename> class L>
   void Add(const std::string& kind) {
     floats_.emplace(kind, L<float>::Create);
     doubles_.emplace(kind, L<double>::Create);
   }
 
-  // InvalidArgument if there is no such kind, naming those there are; or as the
-  // layer's own Create.
+  // Creates a layer.
+  //
+  // Errors:
+  //   InvalidArgument  `kind` is not registered; names the registered kinds
+  //   others           those of the layer's Create
   template <typename T>
   absl::StatusOr<std::unique_ptr<Layer<T>>> Create(const std::string& kind,
                                                    const CustomLayerOptions& options,
@@ -53,7 +58,7 @@ class CustomLayers {
   std::map<std::string, Factory<double>> doubles_;
 };
 
-// Those of a program that adds none.
+// An empty registry, for programs without custom layers.
 const CustomLayers& NoCustomLayers();
 
 }  // namespace syncgrads

@@ -11,9 +11,10 @@ absl::StatusOr<std::unique_ptr<CustomLoss>> CustomLosses::Create(
   if (it != factories_.end()) return it->second(options);
   const std::string known = absl::StrJoin(
       factories_, ", ", [](std::string* out, const auto& one) { out->append(one.first); });
-  return absl::InvalidArgumentError(
-      absl::StrCat("loss.custom: this program has no loss \"", kind, "\"; ",
-                   known.empty() ? "none has been added to it" : absl::StrCat("it has ", known)));
+  return absl::InvalidArgumentError(absl::StrCat("loss.custom: unknown loss \"", kind, "\"; ",
+                                                 known.empty()
+                                                     ? "this program has no custom losses"
+                                                     : absl::StrCat("this program has ", known)));
 }
 
 const CustomLosses& NoCustomLosses() {

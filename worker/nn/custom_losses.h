@@ -1,4 +1,4 @@
-// Losses that a program adds to those that job files can name.
+// Losses that a program registers in addition to the built-in losses of job files.
 
 #ifndef SYNCGRADS_WORKER_NN_CUSTOM_LOSSES_H_
 #define SYNCGRADS_WORKER_NN_CUSTOM_LOSSES_H_
@@ -15,48 +15,53 @@
 
 namespace syncgrads {
 
-// A loss of a batch as a whole, computed on the processor in double.
+// A loss of a whole batch, computed on the CPU in double.
 //
 // Thread-safe.
 class CustomLoss {
  public:
   virtual ~CustomLoss() = default;
 
-  // The loss of a batch, before it is divided as loss.normalisation says. `outputs` has a
-  // row for each of `targets`, which are numbers, or classes from 0. Unless it is null,
-  // sets `gradient` to the derivatives by the outputs.
+  // Returns the loss of a batch, before the division that loss.reduction selects. `outputs`
+  // has one row for each of `targets`; a target is a number, or a class from 0. If `gradient` is
+  // not null, it has the size of `outputs` and holds zeros; the function sets it to the
+  // derivatives of the loss by the outputs.
   //
-  // Where a batch goes through the model in parts (accumulate), or is of rows to evaluate,
-  // each part is a batch, and their losses are added up.
+  // With gradient accumulation, and in evaluation, a batch is split into parts. The function is
+  // then called for each part, and the losses are added.
   virtual double Compute(const Matrix<double>& outputs, absl::Span<const double> targets,
                          Matrix<double>* gradient) const = 0;
 };
 
-// What a job file says of a loss.
+// The options of a custom loss in a job file.
 struct CustomLossOptions {
-  // Of the model: columns of a batch of outputs.
+  // The number of the model's outputs, which is the number of columns of a batch of outputs.
   int64_t outputs = 0;
   std::map<std::string, double> settings;
 };
 
-// Not thread-safe while losses are added.
+// The registered loss kinds. All kinds must be added before several threads use the object;
+// after that it is thread-safe.
 class CustomLosses {
  public:
   using Factory =
       std::function<absl::StatusOr<std::unique_ptr<CustomLoss>>(const CustomLossOptions& options)>;
 
-  // Job files can then say `loss { custom { kind: "KIND" } }`. `L` is derived from
-  // CustomLoss and has
+  // Registers a loss, which job files then select with `loss { custom { kind: "KIND" } }`. `L`
+  // must be derived from CustomLoss and have
   //   static absl::StatusOr<std::unique_ptr<CustomLoss>> Create(
   //       const CustomLossOptions& options);
-  // A kind is added once; the first one stays.
+  // If `kind` is registered already, the call does nothing.
   template <typename L>
   void Add(const std::string& kind) {
     factories_.emplace(kind, L::Create);
   }
 
-  // InvalidArgument if there is no such kind, naming those there are; or as the loss's
-  // own Create.
+  // Creates a loss.
+  //
+  // Errors:
+  //   InvalidArgument  `kind` is not registered; names the registered kinds
+  //   others           those of the loss's Create
   absl::StatusOr<std::unique_ptr<CustomLoss>> Create(const std::string& kind,
                                                      const CustomLossOptions& options) const;
 
@@ -64,7 +69,7 @@ class CustomLosses {
   std::map<std::string, Factory> factories_;
 };
 
-// Those of a program that adds none.
+// An empty registry, for programs without custom losses.
 const CustomLosses& NoCustomLosses();
 
 }  // namespace syncgrads

@@ -11,9 +11,9 @@ absl::StatusOr<std::unique_ptr<Dense<T>>> Dense<T>::Create(const std::string& na
                                                            const DenseOptions& options) {
   if (input.is_image) {
     return absl::InvalidArgumentError(
-        absl::StrCat("layer \"", name, "\" makes ", options.outputs,
-                     " numbers of a list of numbers, but its input has shape ", ToString(input),
-                     ": flatten or global_average_pool makes a list of an image"));
+        absl::StrCat("layer \"", name, "\" with ", options.outputs,
+                     " outputs needs a vector as its input, but its input has shape ",
+                     ToString(input), ": put flatten or global_average_pool before it"));
   }
   return absl::WrapUnique(new Dense(name, device, input, options));
 }
@@ -66,7 +66,8 @@ void Dense<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gr
                         DeviceMatrix<T>* input_gradient) {
   this->device_.MultiplyByDerivative(options_.activation, output_.size(), output_.data(),
                                      output_gradient.data());
-  // The kernel's gradient is one of the two matrices, transposed, times the other.
+  // The kernel's gradient is input^T output_gradient. With torch_names the kernel is transposed,
+  // and so is its gradient: output_gradient^T input.
   const DeviceMatrix<T>& left = options_.torch_names ? output_gradient : input;
   const DeviceMatrix<T>& right = options_.torch_names ? input : output_gradient;
   MatrixProduct<T> by_kernel;

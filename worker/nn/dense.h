@@ -1,4 +1,4 @@
-// activation(input * kernel + bias).
+// A fully connected layer: activation(input * kernel + bias).
 
 #ifndef SYNCGRADS_WORKER_NN_DENSE_H_
 #define SYNCGRADS_WORKER_NN_DENSE_H_
@@ -19,18 +19,18 @@ struct DenseOptions {
   int64_t outputs = 0;
   Activation activation = Activation::kIdentity;
   Initialisation initialisation = Initialisation::kGlorotUniform;
-  // The parameters are NAME.weight of shape [outputs, inputs] and NAME.bias, as
-  // those of PyTorch's Linear.
+  // Use the parameters of PyTorch's Linear: NAME.weight of shape [outputs, inputs], and
+  // NAME.bias.
   bool torch_names = false;
 };
 
-// A fully connected layer with parameters NAME/kernel of shape [inputs, outputs]
-// and NAME/bias of shape [outputs], or as torch_names says. The bias starts as
-// zeros.
+// A fully connected layer with parameters NAME/kernel of shape [inputs, outputs] and NAME/bias
+// of shape [outputs]. With torch_names it has the parameters of PyTorch's Linear instead. The
+// bias starts as zeros.
 template <typename T>
 class Dense : public Layer<T> {
  public:
-  // InvalidArgument if `input` is an image; names the layer and the shape.
+  // InvalidArgument if `input` is an image; the message names the layer and the shape.
   static absl::StatusOr<std::unique_ptr<Dense>> Create(const std::string& name, Device<T>& device,
                                                        const Shape& input,
                                                        const DenseOptions& options);

@@ -1,4 +1,4 @@
-// Where layers compute.
+// The operations of a compute device, which layers are made of.
 
 #ifndef SYNCGRADS_WORKER_NN_DEVICE_H_
 #define SYNCGRADS_WORKER_NN_DEVICE_H_
@@ -13,8 +13,9 @@
 
 namespace syncgrads {
 
-// c = a b, or c += a b. All row-major; the strides are the distances between
-// rows, as the matrices lie in memory.
+// A matrix product: c = a b or, if `accumulate`, c += a b. a is rows x inner, b is inner x
+// columns. All matrices are row-major; a stride is the distance between two rows in memory, in
+// elements.
 template <typename T>
 struct MatrixProduct {
   int64_t rows = 0;     // of c
@@ -31,17 +32,18 @@ struct MatrixProduct {
   bool accumulate = false;
 };
 
-// What batch normalisation knows of a batch, a number for each channel.
+// The statistics of a batch that batch normalisation uses: one number for each channel.
 template <typename T>
 struct BatchMoments {
   T* mean = nullptr;
   T* inverse_deviation = nullptr;  // 1 / sqrt(variance + epsilon)
 };
 
-// The operations that layers are made of; each is queued, see DeviceMemory.
-// Pointers are to the device's memory; results do not overlap inputs unless it is
-// said. "Samples" lie behind each other; images as Shape says. The same call gives
-// the same bits every time.
+// A compute device: the operations that layers call, all of which are queued (see DeviceMemory).
+//
+// Pointers refer to the device's memory. Results must not overlap inputs unless the operation's
+// comment allows it. Samples follow each other in memory; images are laid out as Shape
+// describes. The same call gives the same bits every time.
 //
 // Not thread-safe.
 template <typename T>
@@ -53,87 +55,88 @@ class Device {
 
   virtual void Multiply(const MatrixProduct<T>& product) = 0;
 
-  // values[row] += addend, for rows of `columns` numbers.
+  // Adds `addend` to each row of `values`; a row has `columns` numbers.
   virtual void AddToRows(int64_t rows, int64_t columns, const T* addend, T* values) = 0;
-  // sums[column] = the sum of the column.
+  // Sets sums[i] to the sum of column i.
   virtual void SumRows(int64_t rows, int64_t columns, const T* values, T* sums) = 0;
 
-  // sum = a + b; may be one of them.
+  // sum = a + b, element by element; `sum` may be `a` or `b`.
   virtual void Add(int64_t count, const T* a, const T* b, T* sum) = 0;
-  // product = a * b, number by number; may be one of them.
+  // product = a * b, element by element; `product` may be `a` or `b`.
   virtual void MultiplyEach(int64_t count, const T* a, const T* b, T* product) = 0;
-  // sum += factor * a
+  // sum += factor * a, element by element.
   virtual void AddScaled(int64_t count, T factor, const T* a, T* sum) = 0;
-  // values += step * (factor * target - values)
-  virtual void MoveTowards(int64_t count, T step, T factor, const T* target, T* values) = 0;
+  // Updates a moving average, element by element: values += step * (factor * target - values).
+  virtual void UpdateMovingAverage(int64_t count, T step, T factor, const T* target, T* values) = 0;
 
   virtual void Activate(Activation activation, int64_t count, T* values) = 0;
-  // gradient *= f'(x), given outputs = f(x).
+  // gradient *= f'(x), element by element, given outputs = f(x).
   virtual void MultiplyByDerivative(Activation activation, int64_t count, const T* outputs,
                                     T* gradient) = 0;
 
-  // factors[i] is 0 with probability `rate` and else 1 / (1 - rate), a function of
-  // `key` and i: see UniformAt.
+  // Sets factors[i] to 0 with probability `rate` and to 1 / (1 - rate) otherwise. The result is
+  // a function of `key` and i; see UniformAt.
   virtual void DrawDropout(uint64_t key, double rate, int64_t count, T* factors) = 0;
 
-  // 2 (x - minimum) / (maximum - minimum) - 1 for each column, or 0 where the two
-  // are equal.
+  // Sets each number x of a column to 2 (x - minimum) / (maximum - minimum) - 1, or to 0 if the
+  // column's maximum is not above its minimum.
   virtual void ScaleToRanges(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
                              const T* input, T* output) = 0;
   virtual void ScaleToRangesBackward(int64_t rows, int64_t columns, const T* minimum,
                                      const T* maximum, const T* output_gradient,
                                      T* input_gradient) = 0;
 
-  // Sets losses[row] to RowLoss, and `gradient` to the derivatives of their sum by
+  // Sets losses[row] to RowLoss, and `gradient` to the derivatives of the sum of the losses by
   // the outputs, divided by `divisor`.
   virtual void FindLosses(LossKind kind, int64_t rows, int64_t columns, const T* outputs,
                           const double* targets, double divisor, double* losses, T* gradient) = 0;
-  // *sum += factor * (all of `values`)
+  // *sum += factor * (the sum of `values`)
   virtual void AddUp(int64_t count, double factor, const double* values, double* sum) = 0;
 
-  // An update of `count` parameters and their slots, in place, with the bits of
-  // ApplyUpdate, by a rule that needs no norms; both are in common/optim. `step` is at
-  // least 1, `slots` are as many as the rule has.
+  // Updates `count` parameters and their slots in place. The bits are those of ApplyUpdate in
+  // common/optim. `rule` must need no norms, `step` is at least 1, and `slots` has a pointer for
+  // each slot of the rule.
   virtual void Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient,
                       T* values, T* const* slots) = 0;
 
-  // Cross-correlation: `weights` are [outputs, channels, height, width].
+  // Cross-correlation. `weights` has shape [outputs, channels, height, width].
   virtual void Convolve(const Window& window, int64_t samples, int64_t outputs, const T* input,
                         const T* weights, T* output) = 0;
-  // Sets the gradients by the weights and, unless null, by the input.
+  // Sets the gradient by the weights and, if `input_gradient` is not null, by the input.
   virtual void ConvolveBackward(const Window& window, int64_t samples, int64_t outputs,
                                 const T* input, const T* weights, const T* output_gradient,
                                 T* weights_gradient, T* input_gradient) = 0;
 
-  // `chosen` is where in the sample the largest number of each window is, the
-  // first of equal ones. A NaN is larger than any number.
+  // Sets `output` to the largest number of each window, and `chosen` to the position of that
+  // number in the sample. The first of equal numbers is chosen. A NaN counts as larger than any
+  // number; of several NaNs the last one is chosen.
   virtual void MaxPool(const Window& window, int64_t samples, const T* input, T* output,
                        int32_t* chosen) = 0;
   virtual void MaxPoolBackward(const Window& window, int64_t samples, const int32_t* chosen,
                                const T* output_gradient, T* input_gradient) = 0;
-  // Padding counts as zeros.
+  // Sets `output` to the mean of each window. Padding counts as zeros.
   virtual void AveragePool(const Window& window, int64_t samples, const T* input, T* output) = 0;
   virtual void AveragePoolBackward(const Window& window, int64_t samples, const T* output_gradient,
                                    T* input_gradient) = 0;
 
-  // The moments of each of `channels` columns; `variance` is the biased one.
+  // Sets the moments and the biased variance of each of `channels` columns.
   virtual void FindMoments(int64_t rows, int64_t channels, T epsilon, const T* input,
                            const BatchMoments<T>& moments, T* variance) = 0;
-  // 1 / sqrt(variance + epsilon)
+  // inverse_deviation = 1 / sqrt(variance + epsilon), element by element.
   virtual void InvertDeviations(int64_t channels, T epsilon, const T* variance,
                                 T* inverse_deviation) = 0;
   // output = (input - mean) * inverse_deviation * scale + shift
   virtual void Normalise(int64_t rows, int64_t channels, const BatchMoments<T>& moments,
                          const T* scale, const T* shift, const T* input, T* output) = 0;
-  // Sets the gradients by scale, shift and, unless null, input. The moments are a
-  // function of the input if `of_batch`, else given numbers.
+  // Sets the gradients by scale and shift and, if `input_gradient` is not null, by the input. If
+  // `of_batch`, the moments are functions of the input; otherwise they are constants.
   virtual void NormaliseBackward(int64_t rows, int64_t channels, const BatchMoments<T>& moments,
                                  bool of_batch, const T* scale, const T* input,
                                  const T* output_gradient, T* scale_gradient, T* shift_gradient,
                                  T* input_gradient) = 0;
 
-  // From pixels with their channels side by side to one plane after the other,
-  // and back.
+  // Convert images between interleaved channels (pixel by pixel) and planar channels (plane by
+  // plane).
   virtual void PixelsToPlanes(const Shape& shape, int64_t samples, const T* pixels, T* planes) = 0;
   virtual void PlanesToPixels(const Shape& shape, int64_t samples, const T* planes, T* pixels) = 0;
 };

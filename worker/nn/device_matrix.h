@@ -12,7 +12,8 @@
 
 namespace syncgrads {
 
-// A matrix of T, by rows, without a gap between them.
+// A row-major matrix of T in a device's memory, without gaps between rows. It owns its memory,
+// unless Bring() has made it refer to the host's matrix.
 //
 // Not thread-safe.
 template <typename T>
@@ -21,9 +22,9 @@ class DeviceMatrix {
   using View = Eigen::Map<Matrix<T>>;
   using ConstView = Eigen::Map<const Matrix<T>>;
 
-  // Empty, and it stays so.
+  // An empty matrix that must not be resized, but can be assigned to.
   DeviceMatrix() = default;
-  // Empty. `memory` outlives the matrix.
+  // An empty matrix. `memory` must outlive it.
   explicit DeviceMatrix(DeviceMemory& memory) : memory_(&memory) {}
   DeviceMatrix(DeviceMemory& memory, int64_t rows, int64_t columns) : memory_(&memory) {
     Resize(rows, columns);
@@ -43,27 +44,27 @@ class DeviceMatrix {
   int64_t cols() const { return columns_; }
   int64_t size() const { return rows_ * columns_; }
   size_t bytes() const { return static_cast<size_t>(size()) * sizeof(T); }
-  // In the device's memory.
+  // Addresses in the device's memory.
   T* data() { return data_; }
   const T* data() const { return data_; }
 
-  // The contents are unspecified afterwards. Memory is kept when the matrix gets
-  // smaller. If there is no room, data() is null and the device's status says so.
+  // Sets the size; the contents are unspecified afterwards. A smaller size keeps the memory. If
+  // the device has no room, data() is null and DeviceMemory::status() reports it.
   void Resize(int64_t rows, int64_t columns);
 
-  // Becomes a queued copy of `host`, or, on a device whose memory is the host's,
-  // `host` itself, which must then stay until the next call.
+  // Queues a copy of `host` into this matrix. If the device's memory is the host's, the matrix
+  // refers to the memory of `host` instead, which must stay valid until this matrix gets other
+  // contents.
   void Bring(const Matrix<T>& host);
 
-  // A queued copy of `other`.
+  // Queues a copy of `other` into this matrix.
   void CopyFrom(const DeviceMatrix& other);
 
-  // The matrix itself, for Eigen's operations; only on a device whose memory is the
-  // host's.
+  // Views for Eigen's operations. The device's memory must be the host's.
   View host() { return View(data_, rows_, columns_); }
   ConstView host() const { return ConstView(data_, rows_, columns_); }
 
-  // Waits for it. Errors: as DeviceMemory::DownloadNow.
+  // Copies the matrix to the host and waits for it. Errors: those of DeviceMemory::DownloadNow.
   absl::Status Fetch(Matrix<T>& to) const;
 
  private:
@@ -75,7 +76,7 @@ class DeviceMatrix {
 
   DeviceMemory* memory_ = nullptr;
   T* data_ = nullptr;
-  int64_t capacity_ = 0;  // 0 of memory that is another's
+  int64_t capacity_ = 0;  // in elements; 0 if this object does not own data_
   int64_t rows_ = 0;
   int64_t columns_ = 0;
 };

@@ -6,7 +6,7 @@
 namespace syncgrads {
 namespace {
 
-// A cache line's.
+// The size of a cache line.
 constexpr std::align_val_t kAlignment{64};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A device's memory, and what moves between it and the host's.
+// The memory of a device, and copies between it and the host's memory.
 
 #ifndef SYNCGRADS_WORKER_NN_DEVICE_MEMORY_H_
 #define SYNCGRADS_WORKER_NN_DEVICE_MEMORY_H_
@@ -10,83 +10,90 @@
 
 namespace syncgrads {
 
-// A device works through what it is told in the order in which it is told, and may
-// still be at it when the call has returned: such an operation is *queued*.
+// The memory of a device, and its queue. A device executes operations in the order in which they
+// were called. A call may return before its operation is executed; such an operation is
+// *queued*.
 //
 // Not thread-safe.
 class DeviceMemory {
  public:
-  // A queued download. They end in the order in which they were queued.
+  // Identifies a queued download. Downloads end in the order in which they were queued.
   enum class Download : uint64_t {};
 
   virtual ~DeviceMemory() = default;
 
-  // Whether the device's memory is the host's. Nothing is queued then, and a copy
-  // from an address to itself is none.
+  // Whether the device's memory is the host's. If so, each operation is executed before its call
+  // returns, and a copy from an address to itself does nothing.
   virtual bool is_host() const = 0;
 
-  // `bytes` of unspecified contents, aligned for any operation; null, with status()
-  // telling so, if there is no room for them.
+  // Allocates `bytes` of unspecified contents, aligned for any operation. If there is no room,
+  // returns null and sets status().
   virtual void* Allocate(size_t bytes) = 0;
-  // What is queued is done first. Null is allowed.
+  // Frees `memory` after all queued operations have ended. Null is allowed.
   virtual void Free(void* memory) = 0;
 
-  // Memory of the host that is *pinned*: the device copies from and to it by itself.
-  // std::bad_alloc if there is no room.
+  // Allocates *pinned* memory of the host, which the device can read and write without the CPU.
+  // Throws std::bad_alloc if there is no room.
   virtual void* AllocatePinned(size_t bytes) = 0;
-  // What is queued is done first. Null is allowed.
+  // Frees pinned memory after all queued operations have ended. Null is allowed.
   virtual void FreePinned(void* host) = 0;
 
-  // Makes memory of the host that was allocated elsewhere, in whole pages, pinned until
-  // Unpin.
+  // Pins memory of the host that was allocated elsewhere, until Unpin. It must consist of whole
+  // pages.
   //
   // Errors:
-  //   ResourceExhausted  it cannot be pinned; the device works as before
+  //   ResourceExhausted  the memory cannot be pinned; the device still works
+  //   others             the error of status()
   virtual absl::Status Pin(void* host, size_t bytes) = 0;
-  // What is queued is done first. The memory is still there.
+  // Unpins memory after all queued operations have ended. The memory itself is not freed.
   virtual void Unpin(void* host) = 0;
 
-  // Queued: within the device.
+  // Queues a copy within the device's memory.
   virtual void Copy(const void* from, size_t bytes, void* to) = 0;
   virtual void SetZero(void* memory, size_t bytes) = 0;
 
-  // Operations that are queued later see the bytes of the host as they are now.
+  // Queues a copy from the host. Operations queued later see the bytes that `host` has now; the
+  // caller may change them after the call.
   virtual void Upload(const void* host, size_t bytes, void* to) = 0;
-  // The same, beside what is queued, which does not use `to`: it waits for earlier uploads
-  // only.
+  // Queues a copy from the host as Upload does, but it runs in parallel with what is queued: it
+  // waits for earlier uploads only. What is queued must not use `to`.
   virtual void UploadBeside(const void* host, size_t bytes, void* to) = 0;
-  // As Upload, of pinned memory, which must not change before Finish, or a download
-  // that is queued later, has ended.
+  // Queues a copy from pinned memory of the host. The memory must not change until Finish(), or
+  // a download that is queued later, has ended.
   virtual void UploadPinned(const void* host, size_t bytes, void* to) = 0;
 
-  // Sets pinned memory of the host to what operations queued earlier have made of
-  // `from`, which later ones must leave alone until the download has ended.
+  // Queues a copy of `from`, as operations queued earlier leave it, to pinned memory of the
+  // host. Operations queued later must not change `from` until the download has ended.
   virtual Download QueueDownload(const void* from, size_t bytes, void* host) = 0;
-  // Whether it has ended, also by an error.
+  // Whether the download has ended, successfully or with an error.
   virtual bool HasEnded(Download download) = 0;
-  // Errors: as status(), or DeadlineExceeded if the device does not get to it;
-  // names the device.
-  virtual absl::Status Wait(Download download) = 0;
-
-  // Sets memory of the host, which need not be pinned, and returns when it is set.
-  virtual absl::Status DownloadNow(const void* from, size_t bytes, void* host) = 0;
-
-  // Waits for all that is queued. Errors: as Wait.
-  virtual absl::Status Finish() = 0;
-
-  // The first error; since then, operations do nothing.
+  // Waits for the download.
   //
   // Errors:
-  //   ResourceExhausted  Allocate had no room; names what was asked for and what
-  //                      there is
+  //   DeadlineExceeded  the device does not finish it in time; names the device
+  //   others            the error of status()
+  virtual absl::Status Wait(Download download) = 0;
+
+  // Copies to memory of the host, which need not be pinned, and waits for it. Errors: those of
+  // Wait.
+  virtual absl::Status DownloadNow(const void* from, size_t bytes, void* host) = 0;
+
+  // Waits for all queued operations. Errors: those of Wait.
+  virtual absl::Status Finish() = 0;
+
+  // The first error. After an error, operations do nothing.
+  //
+  // Errors:
+  //   ResourceExhausted  Allocate had no room; names the bytes requested and the bytes free
+  //   DeadlineExceeded   a wait for the device timed out
   //   Internal           the device failed; what was queued is lost
   virtual absl::Status status() const = 0;
-  // Forgets a ResourceExhausted; the device can be used again.
+  // Clears a ResourceExhausted, after which the device can be used again. Other errors stay.
   virtual void ForgetExhaustion() = 0;
 };
 
-// Of a device that computes in the host's memory, at once. Allocate throws
-// std::bad_alloc.
+// The memory of a device that computes in the host's memory. Operations are not queued but
+// executed at once. Allocate throws std::bad_alloc.
 class HostMemory : public DeviceMemory {
  public:
   bool is_host() const override { return true; }

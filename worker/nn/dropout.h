@@ -9,13 +9,13 @@
 
 namespace syncgrads {
 
-// In training, each number is 0 with probability `rate` and is divided by 1 - rate
-// otherwise; which ones is a function of the pass and the layer's name. Else the
-// input.
+// Dropout: in training, sets each number to 0 with probability `rate` and divides the others by
+// 1 - rate. The choice is a function of the pass and the layer's name. In evaluation, returns
+// the input.
 template <typename T>
 class Dropout : public Layer<T> {
  public:
-  // `rate` is from 0 to below 1.
+  // `rate` is at least 0 and below 1.
   Dropout(const std::string& name, Device<T>& device, const Shape& input, double rate)
       : Layer<T>(name, device, input, input),
         rate_(rate),
@@ -28,7 +28,7 @@ class Dropout : public Layer<T> {
 
  private:
   const double rate_;
-  bool drops_ = false;  // in the last Forward
+  bool drops_ = false;  // whether the last Forward dropped numbers
   DeviceMatrix<T> factors_;
   DeviceMatrix<T> output_;
 };

@@ -1,4 +1,4 @@
-// An image as a list of numbers.
+// Converts an image to a list of numbers.
 
 #ifndef SYNCGRADS_WORKER_NN_FLATTEN_H_
 #define SYNCGRADS_WORKER_NN_FLATTEN_H_
@@ -9,8 +9,8 @@
 
 namespace syncgrads {
 
-// Channel by channel, line by line: the order that the weights of dense layers
-// have in other systems. A list stays as it is.
+// Puts the numbers of an image in the order channel by channel, line by line. The weights of
+// dense layers have this order in other frameworks. A list stays as it is.
 template <typename T>
 class Flatten : public Layer<T> {
  public:

@@ -1,4 +1,4 @@
-// Matrices in memory of the host that a device copies from and to.
+// Matrices in host memory that a device copies from and to.
 
 #ifndef SYNCGRADS_WORKER_NN_HOST_MATRIX_H_
 #define SYNCGRADS_WORKER_NN_HOST_MATRIX_H_
@@ -12,8 +12,9 @@
 
 namespace syncgrads {
 
-// Its size is fixed. Assigned from another HostMatrix, by moving only, it takes the
-// other's memory; from other matrices of its size, their numbers.
+// A matrix of fixed size in host memory. It owns pinned memory, or refers to memory of the
+// caller. Moving another HostMatrix into it takes over that matrix's memory; assigning any other
+// matrix of its size copies the numbers.
 //
 // Not thread-safe.
 template <typename T>
@@ -21,15 +22,15 @@ class HostMatrix : public Eigen::Map<Matrix<T>> {
  public:
   using Map = Eigen::Map<Matrix<T>>;
 
-  // Empty.
+  // An empty matrix.
   HostMatrix() : Map(nullptr, 0, 0) {}
-  // Of zeros. `memory` outlives the matrix.
+  // A matrix of zeros in pinned memory, which it owns. `memory` must outlive it.
   HostMatrix(DeviceMemory& memory, int64_t rows, int64_t columns)
       : Map(static_cast<T*>(memory.AllocatePinned(rows * columns * sizeof(T))), rows, columns),
         memory_(&memory) {
     this->setZero();
   }
-  // In memory that outlives the matrix, with the numbers that are there.
+  // A matrix in the caller's memory, which must outlive it. The numbers in that memory stay.
   HostMatrix(T* data, int64_t rows, int64_t columns) : Map(data, rows, columns) {}
   ~HostMatrix() {
     if (memory_ != nullptr) memory_->FreePinned(this->data());
@@ -45,7 +46,7 @@ class HostMatrix : public Eigen::Map<Matrix<T>> {
   using Map::operator=;
 
  private:
-  // A Map is made to look elsewhere by making it anew.
+  // Makes this Map refer to other memory. Eigen's way to do that is to construct it again.
   void Become(Map map) { new (static_cast<Map*>(this)) Map(map.data(), map.rows(), map.cols()); }
 
   DeviceMemory* memory_ = nullptr;

@@ -14,13 +14,13 @@ void FillUniform(double limit, RandomStream& random, Parameter<T>& parameter) {
   }
 }
 
-// Box and Muller, "A note on the generation of random normal deviates", 1958.
+// The Box-Muller transform: "A note on the generation of random normal deviates", 1958.
 template <typename T>
 void FillNormal(double variance, RandomStream& random, Parameter<T>& parameter) {
   constexpr double kTwoPi = 6.283185307179586;
   const double deviation = std::sqrt(variance);
   for (Eigen::Index i = 0; i < parameter.values.size(); ++i) {
-    // From (0, 1], where the logarithm is finite.
+    // 1 - NextUniform() is in (0, 1], where the logarithm is finite.
     const double radius = std::sqrt(-2 * std::log(1 - random.NextUniform()));
     parameter.values.data()[i] =
         static_cast<T>(deviation * radius * std::cos(kTwoPi * random.NextUniform()));

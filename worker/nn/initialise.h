@@ -1,4 +1,4 @@
-// How parameters begin.
+// Initial values of parameters.
 
 #ifndef SYNCGRADS_WORKER_NN_INITIALISE_H_
 #define SYNCGRADS_WORKER_NN_INITIALISE_H_
@@ -9,20 +9,22 @@
 
 namespace syncgrads {
 
-// With i inputs and o outputs of each number of a weight array (for convolutions,
-// channels times the window's area):
+// The distributions of initial weights. i is the number of inputs (fan-in) and o the number of
+// outputs (fan-out). For convolutions these are input or output channels times the window's
+// area.
 enum class Initialisation {
   kGlorotUniform,  // uniform in +-sqrt(6 / (i + o)) (Glorot and Bengio 2010)
   kGlorotNormal,   // normal, variance 2 / (i + o)
   kHeUniform,      // uniform in +-sqrt(6 / i) (He et al. 2015)
   kHeNormal,       // normal, variance 2 / i
-  kHeNormalOut,    // normal, variance 2 / o: ResNet's
+  kHeNormalOut,    // normal, variance 2 / o (ResNet)
   kLecunUniform,   // uniform in +-sqrt(3 / i) (LeCun et al. 1998)
   kLecunNormal,    // normal, variance 1 / i
   kZeros,
 };
 
-// Sets `parameter` as a function of `seed` and its name.
+// Sets the host's values of `parameter`, as a function of `seed` and the parameter's name.
+// `inputs` and `outputs` are its fan-in and fan-out.
 template <typename T>
 void InitialiseWeights(Initialisation initialisation, int64_t inputs, int64_t outputs,
                        uint64_t seed, Parameter<T>& parameter);

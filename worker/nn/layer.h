@@ -1,4 +1,4 @@
-// What every layer of a model can do. T is float or double.
+// The interface of all layers. T is float or double.
 
 #ifndef SYNCGRADS_WORKER_NN_LAYER_H_
 #define SYNCGRADS_WORKER_NN_LAYER_H_
@@ -19,37 +19,34 @@
 
 namespace syncgrads {
 
-// What a batch goes through a model for.
+// One pass of a batch through a model: its purpose and the seed of its random choices.
 struct Pass {
-  // Whether the layers that do something else in training do that.
+  // Whether this is a pass of training. Some layers, such as dropout, differ in evaluation.
   bool training = false;
-  // What random choices depend on, besides the layer's name: the same four give
-  // the same choices.
+  // Random choices are a function of these three and the layer's name.
   uint64_t seed = 0;
   uint64_t step = 0;
   uint64_t member = 0;
 };
 
-// Called when what sets a parameter's gradient is queued, and nothing that is queued
-// later in this pass looks at it or at the values.
+// Called when the operations that set a parameter's gradient have been queued. Operations that
+// are queued later in this pass use neither this gradient nor the parameter's values.
 template <typename T>
 using Ready = absl::FunctionRef<absl::Status(Parameter<T>& parameter)>;
 
-// Called before anything is queued that looks at a parameter's values in this pass.
+// Called before an operation that reads a parameter's values in this pass is queued.
 template <typename T>
 using Needed = absl::FunctionRef<absl::Status(Parameter<T>& parameter)>;
 
-// A differentiable function of a batch, with parameters. A batch is a matrix with
-// a row for each sample, which is as the shapes say. Layers compute with their
-// device's operations only, which are queued; what fails on the device is in its
-// memory's status.
+// A differentiable function of a batch, with parameters. A batch is a matrix with one row for
+// each sample; the shapes give the layout of a row. Layers compute with the operations of their
+// device only. These are queued; an error of the device is in the status of its memory.
 //
-// The same inputs and parameters give the same bits on the same machine.
-// Not thread-safe.
+// The same inputs and parameters give the same bits on the same machine. Not thread-safe.
 template <typename T>
 class Layer {
  public:
-  // `device` outlives the layer.
+  // `device` must outlive the layer.
   Layer(std::string name, Device<T>& device, const Shape& input, const Shape& output)
       : device_(device), name_(std::move(name)), input_shape_(input), output_shape_(output) {}
   virtual ~Layer() = default;
@@ -61,25 +58,26 @@ class Layer {
   const Shape& input_shape() const { return input_shape_; }
   const Shape& output_shape() const { return output_shape_; }
 
-  // What training changes; the pointers live as long as the layer.
+  // The parameters that training changes. The pointers are valid as long as the layer.
   virtual std::vector<Parameter<T>*> parameters() { return {}; }
-  // What belongs to the model but is not trained by gradients. It is each
-  // worker's own.
+  // State of the model that is not trained by gradients, such as running statistics. Each worker
+  // has its own.
   virtual std::vector<Parameter<T>*> states() { return {}; }
 
-  // Those layers that look at whole batches across workers do so through `exchange` from
-  // now on, which outlives the layer's use; null: each worker by itself.
+  // Layers that need statistics over all workers use `exchange` from now on; it must outlive its
+  // use. Null: each worker uses its own batch only.
   virtual void SetExchange(BatchExchange* /*exchange*/) {}
 
-  // Sets the parameters to their initial values, a function of `seed` and each
-  // one's name, on the host.
+  // Sets the host's values of the parameters to their initial values, which are a function of
+  // `seed` and each parameter's name.
   virtual void Initialise(uint64_t /*seed*/) {}
 
-  // The result stays valid until the next call.
+  // The result is valid until the next call. It may be `input` itself.
   virtual const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) = 0;
 
-  // As Forward, and calls `needed` for each parameter; the result is not null. Layers made
-  // of layers do so as late as they can. Returns the first error of `needed`, at once.
+  // A forward pass that calls `needed` for each parameter. Layers that contain layers call it as
+  // late as possible. Stops at the first error of `needed` and returns it; the result is never
+  // null.
   virtual absl::StatusOr<const DeviceMatrix<T>*> ForwardEach(const Pass& pass,
                                                              const DeviceMatrix<T>& input,
                                                              Needed<T> needed) {
@@ -90,15 +88,15 @@ class Layer {
     return &Forward(pass, input);
   }
 
-  // The derivatives of a loss for the batch of the last Forward, whose `input` is
-  // given again and may be what the layer returned there. `output_gradient` is the
-  // loss's derivative by the outputs; it may be overwritten. Sets each parameter's
-  // gradient and, unless it is null, `input_gradient`.
+  // Computes the derivatives of a loss for the batch of the last Forward. `input` must be the
+  // input of that call, and may be the very matrix that the call returned. `output_gradient` is
+  // the derivative of the loss by the outputs and may be overwritten. Sets the gradient of each
+  // parameter and, if it is not null, `input_gradient`.
   virtual void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
                         DeviceMatrix<T>* input_gradient) = 0;
 
-  // As Backward, and calls `ready` for each parameter. Layers made of layers do so
-  // as soon as each is done. Returns the first error of `ready`, at once.
+  // A backward pass that calls `ready` for each parameter. Layers that contain layers call it as
+  // soon as each of these is done. Stops at the first error of `ready` and returns it.
   virtual absl::Status BackwardEach(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
                                     DeviceMatrix<T>* input_gradient, Ready<T> ready) {
     Backward(input, output_gradient, input_gradient);

@@ -5,14 +5,14 @@
 namespace syncgrads {
 
 double Loss::Divisor(int64_t rows, int64_t features, double weights) const {
-  switch (normalisation) {
-    case Normalisation::kMean:
+  switch (reduction) {
+    case Reduction::kMean:
       return static_cast<double>(rows);
-    case Normalisation::kSum:
+    case Reduction::kSum:
       return 1;
-    case Normalisation::kPerElement:
+    case Reduction::kPerElement:
       return static_cast<double>(rows) * static_cast<double>(features);
-    case Normalisation::kByColumn:
+    case Reduction::kByColumn:
       return weights;
   }
   return 1;
@@ -48,8 +48,8 @@ absl::StatusOr<double> ComputeCustomLoss(const Loss& loss, const Matrix<T>& outp
   const double value = loss.custom->Compute(outputs.template cast<double>(), targets, &derivatives);
   if (derivatives.rows() != outputs.rows() || derivatives.cols() != outputs.cols()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the loss that this program adds has made a gradient of ", derivatives.rows(), "x",
-        derivatives.cols(), ", the outputs are ", outputs.rows(), "x", outputs.cols()));
+        "the custom loss has returned a gradient of ", derivatives.rows(), "x", derivatives.cols(),
+        ", but the outputs are ", outputs.rows(), "x", outputs.cols()));
   }
   gradient = (derivatives / divisor).template cast<T>();
   return value / divisor;

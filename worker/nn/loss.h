@@ -1,4 +1,4 @@
-// What training makes small.
+// Loss functions.
 
 #ifndef SYNCGRADS_WORKER_NN_LOSS_H_
 #define SYNCGRADS_WORKER_NN_LOSS_H_
@@ -16,25 +16,25 @@
 
 namespace syncgrads {
 
-// A loss of a batch: the sum over its rows, divided as `normalisation` says, plus
-// l2 / 2 times the sum of squares of the kernels.
+// The loss of a batch: the sum over its rows, divided as `reduction` selects, plus l2 / 2
+// times the sum of squares of the penalised parameters.
 struct Loss {
   using Kind = LossKind;
-  enum class Normalisation {
-    kMean,        // by the rows
-    kSum,         // by nothing
-    kPerElement,  // by the numbers in the batch's input
+  enum class Reduction {
+    kMean,        // by the number of rows
+    kSum,         // not divided
+    kPerElement,  // by the count of numbers in the batch's input
     kByColumn,    // by the sum of the rows' weights
   };
   Kind kind = Kind::kLogitCrossEntropy;
-  // In place of `kind`, of batches as a whole.
+  // If not null, replaces `kind`: a loss of whole batches.
   std::shared_ptr<const CustomLoss> custom;
-  // Of a custom one: whether its targets are classes, an output for each.
+  // Custom losses only: targets are classes, and the model has an output for each class.
   bool custom_has_classes = false;
-  Normalisation normalisation = Normalisation::kMean;
+  Reduction reduction = Reduction::kMean;
   double l2 = 0;
 
-  // Whether targets are classes, with an output for each.
+  // Whether targets are classes and the model has an output for each class.
   bool has_output_for_each_class() const {
     return custom != nullptr ? custom_has_classes : kind == Kind::kLogitCrossEntropy;
   }
@@ -43,34 +43,37 @@ struct Loss {
     return custom != nullptr ? custom_has_classes : kind != Kind::kSquaredError;
   }
 
-  // What the sum over a batch is divided by; `weights` is the sum of its rows'.
+  // Returns what the sum over a batch is divided by. `features` is the count of numbers in a
+  // row, `weights` the sum of the rows' weights.
   double Divisor(int64_t rows, int64_t features, double weights) const;
 };
 
-// The sum of the rows' losses, before it is divided. `outputs` and `targets` have
-// a row each; a target is a number, or a class from 0 below the number of
-// outputs. Computed in double.
+// Returns the sum of the rows' losses, before the division. `outputs` has one row for each of
+// `targets`; a target is a number, or a class from 0 to below the number of outputs. Computed in
+// double.
 template <typename T>
 double SumOfLosses(const Loss& loss, const Matrix<T>& outputs, absl::Span<const double> targets);
 
-// Sets `gradient` to the derivatives of SumOfLosses / `divisor` by the outputs.
+// Sets `gradient` to the derivatives of SumOfLosses / `divisor` by the outputs. `loss` must not
+// be a custom loss.
 template <typename T>
 void LossGradient(const Loss& loss, const Matrix<T>& outputs, absl::Span<const double> targets,
                   double divisor, Matrix<T>& gradient);
 
-// The loss of a batch by a custom loss, divided by `divisor`, and its derivatives by the
-// outputs. InvalidArgument if the loss has made the gradient another size.
+// Computes a custom loss. Returns the loss of the batch divided by `divisor`, and sets
+// `gradient` to its derivatives by the outputs. InvalidArgument if the custom loss resizes its
+// gradient.
 template <typename T>
 absl::StatusOr<double> ComputeCustomLoss(const Loss& loss, const Matrix<T>& outputs,
                                          absl::Span<const double> targets, double divisor,
                                          Matrix<T>& gradient);
 
-// l2 / 2 times the sum of squares of the host's values, 0 for a parameter that is
-// not penalised.
+// Returns l2 / 2 times the sum of squares of the host's values, or 0 if the parameter is not
+// penalised.
 template <typename T>
 double Penalty(const Loss& loss, const Parameter<T>& parameter);
 
-// Adds the derivative of Penalty to the gradient that `device` has; queued.
+// Queues the addition of the derivative of Penalty to the device's gradient.
 template <typename T>
 void AddPenaltyGradient(const Loss& loss, Device<T>& device, Parameter<T>& parameter);
 

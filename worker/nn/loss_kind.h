@@ -1,6 +1,6 @@
-// Losses of one row.
+// The losses of one row.
 //
-// Compiled for processors and for CUDA alike.
+// This file is compiled for the host and for CUDA.
 
 #ifndef SYNCGRADS_WORKER_NN_LOSS_KIND_H_
 #define SYNCGRADS_WORKER_NN_LOSS_KIND_H_
@@ -19,10 +19,10 @@ namespace syncgrads {
 enum class LossKind {
   kLogitCrossEntropy,    // -log softmax(outputs)[target]
   kSquaredError,         // (output - target)^2
-  kSigmoidCrossEntropy,  // -log of sigmoid(output) for target 1, of its rest for 0
+  kSigmoidCrossEntropy,  // p = sigmoid(output): -log(p) for target 1, -log(1 - p) for 0
 };
 
-// log(sum exp(row)), free of overflow.
+// Returns log(sum of exp(row[i])), without overflow.
 template <typename T>
 SYNCGRADS_HOST_DEVICE inline double LogSumExp(int64_t columns, const T* row) {
   double largest = row[0];
@@ -34,7 +34,7 @@ SYNCGRADS_HOST_DEVICE inline double LogSumExp(int64_t columns, const T* row) {
   return largest + std::log(sum);
 }
 
-// The loss of a row of outputs. `target` is a number, or a class from 0 below
+// Returns the loss of a row of outputs. `target` is a number, or a class from 0 to below
 // `columns`.
 template <typename T>
 SYNCGRADS_HOST_DEVICE inline double RowLoss(LossKind kind, int64_t columns, const T* row,
@@ -46,13 +46,13 @@ SYNCGRADS_HOST_DEVICE inline double RowLoss(LossKind kind, int64_t columns, cons
     case LossKind::kSquaredError:
       return (first - target) * (first - target);
     case LossKind::kSigmoidCrossEntropy:
-      // -t log s(x) - (1 - t) log(1 - s(x)), free of overflow.
+      // -t log s(x) - (1 - t) log(1 - s(x)) with s = sigmoid, without overflow.
       return (first > 0 ? first : 0) - first * target + std::log1p(std::exp(-std::fabs(first)));
   }
   return 0;
 }
 
-// Sets `gradient` to the derivatives of RowLoss / `divisor`.
+// Sets `gradient` to the derivatives of RowLoss / `divisor` by the outputs.
 template <typename T>
 SYNCGRADS_HOST_DEVICE inline void RowLossGradient(LossKind kind, int64_t columns, const T* row,
                                                   double target, double divisor, T* gradient) {

@@ -1,4 +1,4 @@
-// The matrices that layers work on: a row for each sample. T is float or double.
+// Row-major matrices on the host, with a row for each sample of a batch. T is float or double.
 
 #ifndef SYNCGRADS_WORKER_NN_MATRIX_H_
 #define SYNCGRADS_WORKER_NN_MATRIX_H_

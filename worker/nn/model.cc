@@ -24,7 +24,7 @@ Model<T>::Model(std::unique_ptr<Chain<T>> chain)
 template <typename T>
 void Model<T>::Initialise(uint64_t seed) {
   chain_->Initialise(seed);
-  Upload().IgnoreError();  // status() keeps it
+  Upload().IgnoreError();  // status() keeps the error
 }
 
 template <typename T>
@@ -43,7 +43,7 @@ absl::Status Model<T>::FetchStates() {
 template <typename T>
 const Matrix<T>& Model<T>::Forward(const Pass& pass, const Matrix<T>& input) {
   input_.Bring(input);
-  chain_->Forward(pass, input_).Fetch(outputs_).IgnoreError();  // status() keeps it
+  chain_->Forward(pass, input_).Fetch(outputs_).IgnoreError();  // status() keeps the error
   return outputs_;
 }
 
@@ -58,7 +58,7 @@ absl::Status Model<T>::QueueBackward(absl::FunctionRef<absl::Status(size_t param
 template <typename T>
 absl::Status Model<T>::Backward(const Matrix<T>& output_gradient,
                                 absl::FunctionRef<absl::Status(size_t parameter)> ready) {
-  // A copy: layers overwrite it.
+  // Layers overwrite the gradient, so they get a copy.
   output_gradient_.Resize(output_gradient.rows(), output_gradient.cols());
   device().memory().Upload(output_gradient.data(), output_gradient_.bytes(),
                            output_gradient_.data());

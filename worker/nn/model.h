@@ -1,4 +1,4 @@
-// A chain of layers, and what it is trained by.
+// A model: layers, and the computation of their gradients from batches.
 
 #ifndef SYNCGRADS_WORKER_NN_MODEL_H_
 #define SYNCGRADS_WORKER_NN_MODEL_H_
@@ -18,8 +18,8 @@
 
 namespace syncgrads {
 
-// Batches and parameters' `values` are on the host here; layers compute on the
-// device.
+// A chain of layers, which it owns. Batches and the parameters' `values` are on the host; the
+// layers compute on the device.
 //
 // Not thread-safe.
 template <typename T>
@@ -31,61 +31,66 @@ class Model {
   int64_t outputs() const { return chain_->output_shape().size(); }
   absl::Span<const std::unique_ptr<Layer<T>>> layers() const { return chain_->layers(); }
 
-  // From the first layer to the last.
+  // Parameters and states, each from the first layer to the last.
   absl::Span<Parameter<T>* const> parameters() const { return parameters_; }
   absl::Span<Parameter<T>* const> states() const { return states_; }
 
   Device<T>& device() { return chain_->device(); }
-  // Of the device: the first error.
+  // The first error of the device.
   absl::Status status() { return device().memory().status(); }
 
-  // As Layer::SetExchange.
+  // Sets the exchange of layers that need statistics over all workers; see Layer::SetExchange.
   void SetExchange(BatchExchange* exchange) { chain_->SetExchange(exchange); }
 
-  // As Chain::SetTrace.
+  // Sets the trace that passes are recorded in; see Chain::SetTrace.
   void SetTrace(Trace* trace) { chain_->SetTrace(trace); }
 
-  // Sets parameters and states, on host and device.
+  // Sets parameters and states to their initial values, on host and device.
   void Initialise(uint64_t seed);
 
-  // Gives the device the host's parameters and states, once those have changed.
-  // Waits. Errors: as DeviceMemory::Wait.
+  // Copies the host's parameters and states to the device and waits for it. Must be called after
+  // they have changed on the host. Errors: those of DeviceMemory::Wait.
   absl::Status Upload();
-  // Gives the host the device's states, which layers change. Errors: likewise.
+  // Copies the device's states, which layers change, to the host and waits for it. Errors: those
+  // of DeviceMemory::Wait.
   absl::Status FetchStates();
 
-  // Waits for the outputs, which stay valid until the next call. `input` must stay
-  // until Backward has been called, if it is. If the device fails, status() says so
-  // and the outputs are unspecified.
+  // Runs the layers and waits for the outputs, which are valid until the next call. If Backward
+  // is called, `input` must stay valid until it has returned. If the device fails, the outputs
+  // are unspecified and status() is the error.
   const Matrix<T>& Forward(const Pass& pass, const Matrix<T>& input);
 
-  // The gradients of a loss for the batch of the last Forward, from the last layer
-  // to the first; `output_gradient` is the loss's derivative by the outputs. When a
-  // layer is done, `ready(i)` is called for each of its parameters()[i], see Ready.
-  // Returns the first error of `ready`, at once, or else of the device.
+  // Queues the computation of the gradients for the batch of the last Forward, from the last
+  // layer to the first. `output_gradient` is the derivative of the loss by the outputs. When a
+  // layer is done, `ready(i)` is called for each of its parameters()[i]; see Ready in layer.h.
+  // Stops at the first error of `ready` and returns it; otherwise returns the error of the
+  // device.
   absl::Status Backward(const Matrix<T>& output_gradient,
                         absl::FunctionRef<absl::Status(size_t parameter)> ready);
 
-  // Sends the input of the next ComputeGradients on its way to the device, beside what is
-  // queued; at most once between two calls of TakeLoss. Nothing if the device computes in
-  // the host's memory, or has no room for a second input.
+  // Prefetch: uploads the input of the next ComputeGradients in parallel with queued operations.
+  // May be called at most once between two calls of TakeLoss. Does nothing if the device
+  // computes in the host's memory, or has no room for a second input.
   void BringAhead(const Matrix<T>& input);
-  // The next ComputeGradients has another input after all. Gives the second one's memory
-  // back.
+  // Drops the prefetched input, because the next ComputeGradients has another one. Frees the
+  // memory that it was in.
   void ForgetAhead();
 
-  // Forward, the loss divided by `divisor`, and Backward, queued one after the
-  // other: nothing is waited for, but for the outputs by a custom loss. `targets` as
-  // SumOfLosses, `input` as Forward, or what was brought ahead, `ready` and errors as Backward or
-  // ComputeCustomLoss. Before a layer looks at parameters()[i], `needed(i)` is called, once for
-  // each; its first error is returned, at once.
+  // Queues the forward pass, the loss divided by `divisor`, and the backward pass. Does not wait
+  // for the device; but with a custom loss it waits for the outputs. `input` is ignored if
+  // BringAhead has uploaded it. `targets` has a target for each row; see SumOfLosses.
+  // `needed(i)` is called once for each parameters()[i], before a layer reads it; `ready(i)`
+  // when its gradient is queued.
+  //
+  // Stops at the first error of `needed` or `ready` and returns it. Other errors: those of the
+  // device and of ComputeCustomLoss.
   absl::Status ComputeGradients(const Pass& pass, const Matrix<T>& input, const Loss& loss,
                                 absl::Span<const double> targets, double divisor,
                                 absl::FunctionRef<absl::Status(size_t parameter)> needed,
                                 absl::FunctionRef<absl::Status(size_t parameter)> ready);
 
-  // The sum of the losses of all ComputeGradients since the last call, divided as
-  // they were. Waits for it. Errors: as DeviceMemory::DownloadNow.
+  // Returns the sum of the losses of all ComputeGradients since the last call, each divided by
+  // its divisor. Waits for the device. Errors: those of DeviceMemory::DownloadNow.
   absl::StatusOr<double> TakeLoss();
 
  private:
@@ -94,16 +99,16 @@ class Model {
   const std::unique_ptr<Chain<T>> chain_;
   const std::vector<Parameter<T>*> parameters_;
   const std::vector<Parameter<T>*> states_;
-  std::unordered_map<const Parameter<T>*, size_t> positions_;  // in parameters_
+  std::unordered_map<const Parameter<T>*, size_t> positions_;  // indices in parameters_
   DeviceMatrix<T> input_;
   DeviceMatrix<T> ahead_;
   bool is_ahead_ = false;
   Matrix<T> outputs_;
   DeviceMatrix<T> output_gradient_;
   DeviceMatrix<double> targets_;
-  DeviceMatrix<double> losses_;      // of the rows
+  DeviceMatrix<double> losses_;      // one for each row
   DeviceMatrix<double> total_loss_;  // one number
-  double custom_loss_ = 0;           // ... and what is computed on the host
+  double custom_loss_ = 0;           // the sum of custom losses, computed on the host
 };
 
 extern template class Model<float>;

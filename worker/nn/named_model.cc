@@ -17,11 +17,11 @@ void AddDense(Layers& layers, const std::string& name, uint32_t outputs,
   layer.mutable_dense()->set_activation(activation);
 }
 
-void AddMaxPool(Layers& layers, const std::string& name, uint32_t window, uint32_t stride,
+void AddMaxPool(Layers& layers, const std::string& name, uint32_t kernel_size, uint32_t stride,
                 uint32_t padding) {
   v1::LayerSpec& layer = *layers.Add();
   layer.set_name(name);
-  layer.mutable_max_pool()->set_window(window);
+  layer.mutable_max_pool()->set_kernel_size(kernel_size);
   layer.mutable_max_pool()->set_stride(stride);
   layer.mutable_max_pool()->set_padding(padding);
 }
@@ -44,7 +44,7 @@ v1::ModelSpec LeNet(const v1::NamedModel& named) {
     layer.set_name(absl::StrCat("conv", block));
     v1::Conv2dSpec& conv = *layer.mutable_conv2d();
     conv.set_outputs(block == 1 ? 6 : 16);
-    conv.set_window(5);
+    conv.set_kernel_size(5);
     conv.set_padding(2);
     conv.set_activation(v1::RELU);
     AddMaxPool(layers, absl::StrCat("pool", block), 2, 2, 0);
@@ -58,16 +58,16 @@ v1::ModelSpec LeNet(const v1::NamedModel& named) {
   return model;
 }
 
-// A convolution without a bias, as all of ResNet's.
-void AddConvolution(Layers& layers, const std::string& name, uint32_t outputs, uint32_t window,
+// Adds a convolution without a bias; all convolutions of ResNet have none.
+void AddConvolution(Layers& layers, const std::string& name, uint32_t outputs, uint32_t kernel_size,
                     uint32_t stride) {
   v1::LayerSpec& layer = *layers.Add();
   layer.set_name(name);
   v1::Conv2dSpec& conv = *layer.mutable_conv2d();
   conv.set_outputs(outputs);
-  conv.set_window(window);
+  conv.set_kernel_size(kernel_size);
   conv.set_stride(stride);
-  conv.set_padding(window / 2);
+  conv.set_padding(kernel_size / 2);
   conv.set_no_bias(true);
   conv.set_initialisation(v1::HE_NORMAL_OUT);
 }
@@ -80,7 +80,7 @@ void AddBatchNorm(Layers& layers, const std::string& name, v1::Activation activa
 
 struct ResNetPlan {
   std::array<int, 4> blocks;
-  // Blocks of 1x1, 3x3, 1x1 with four times the channels, in place of two 3x3.
+  // Blocks of 1x1, 3x3, 1x1 with four times the channels, instead of two 3x3.
   bool bottleneck;
 };
 
@@ -156,7 +156,7 @@ absl::StatusOr<v1::ModelSpec> Expand(const v1::NamedModel& named) {
   if (named.name() == "resnet34") return ResNet(named, {{3, 4, 6, 3}, false});
   if (named.name() == "resnet50") return ResNet(named, {{3, 4, 6, 3}, true});
   return absl::InvalidArgumentError(
-      absl::StrCat("there is no model \"", named.name(), "\"; there are ", NamesOfModels()));
+      absl::StrCat("unknown model \"", named.name(), "\"; known models are ", NamesOfModels()));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Models that a job file names instead of listing their layers.
+// Built-in models, which a job file names instead of listing their layers.
 
 #ifndef SYNCGRADS_WORKER_NN_NAMED_MODEL_H_
 #define SYNCGRADS_WORKER_NN_NAMED_MODEL_H_
@@ -10,11 +10,11 @@
 
 namespace syncgrads {
 
-// The names that there are, separated by commas.
+// Returns the names of the built-in models, separated by commas.
 std::string NamesOfModels();
 
-// The layers of the model `named`, see proto/job.proto. InvalidArgument if there is
-// none of its name; names those there are.
+// Returns the layers of the built-in model `named`, which proto/job.proto describes.
+// InvalidArgument if there is no model of that name; the message has the names of all.
 absl::StatusOr<v1::ModelSpec> ExpandNamedModel(const v1::NamedModel& named);
 
 }  // namespace syncgrads

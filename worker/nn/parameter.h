@@ -1,4 +1,4 @@
-// A named array of a model: what training changes, or what it needs besides.
+// A named array of a model: a parameter that training changes, or a state.
 
 #ifndef SYNCGRADS_WORKER_NN_PARAMETER_H_
 #define SYNCGRADS_WORKER_NN_PARAMETER_H_
@@ -16,28 +16,27 @@
 
 namespace syncgrads {
 
-// An array twice: on the host, where files and the service read and write it, and on
-// the device, where layers and most optimizers do. Where the device's memory is the
-// host's, both are one. Neither follows the other by itself.
-//
-// Not thread-safe.
+// A named array with two copies. The host's copy is for files and for the exchange with servers;
+// the device's copy is for layers and most optimizers. If the device's memory is the host's,
+// both are the same. Neither copy follows the other by itself: see Upload, Fetch and the Queue
+// functions.
 template <typename T>
 struct Parameter {
-  // "dense1/kernel"
+  // For example "dense1/kernel".
   std::string name;
-  // As it is registered and written to files; `values` has as many elements, in
-  // row-major order.
+  // The shape with which the array is registered and written to files. `values` has as many
+  // elements, in row-major order.
   std::vector<int64_t> shape;
-  // On the host.
+  // The host's copy.
   HostMatrix<T> values;
-  // Of the loss of the last batch. Empty for what is not trained.
+  // The host's copy of the gradient for the last batch. Empty if the array is not trained.
   HostMatrix<T> gradient;
-  // Whether the l2 penalty counts it.
+  // Whether the l2 penalty includes this array.
   bool penalised = false;
 
-  // A vector of `count` numbers, or an array of `shape` as a matrix with a row for
-  // each index of its first dimension; of zeros on the host. Without `trained`, no
-  // gradient. `memory` outlives the parameter.
+  // Make an array of zeros on the host. Vector: `count` numbers in one row; without `trained` it
+  // has no gradient. Array: a matrix of `shape` with a row for each index of the first
+  // dimension, included in the l2 penalty. `memory` must outlive the parameter.
   static Parameter Vector(DeviceMemory& memory, std::string name, int64_t count,
                           bool trained = true) {
     return Make(memory, std::move(name), {count}, 1, count, trained);
@@ -51,7 +50,8 @@ struct Parameter {
     return parameter;
   }
 
-  // Moves the gradient to pinned memory that outlives its use; it is what that holds.
+  // Moves the host's gradient to pinned memory, which must outlive its use. The gradient becomes
+  // what that memory holds; nothing is copied.
   void PlaceGradient(T* where) {
     gradient = HostMatrix<T>(where, gradient.rows(), gradient.cols());
   }
@@ -59,21 +59,22 @@ struct Parameter {
   TensorSpec spec() const { return {name, DTypeOf<T>::value, shape}; }
   size_t bytes() const { return values.size() * sizeof(T); }
 
-  // In the device's memory.
+  // Addresses in the device's memory.
   T* device_values() { return mirror_ == nullptr ? values.data() : mirror_->values.data(); }
   T* device_gradient() { return mirror_ == nullptr ? gradient.data() : mirror_->gradient.data(); }
 
-  // From the host's values to the device's, queued; see DeviceMemory::UploadPinned.
+  // Queues a copy of the host's values to the device. The values must not change until it has
+  // ended; see DeviceMemory::UploadPinned.
   void Upload() {
     if (mirror_ != nullptr) mirror_->memory.UploadPinned(values.data(), bytes(), device_values());
   }
-  // Likewise the gradient.
+  // Queues a copy of the host's gradient to the device, as Upload does for the values.
   void UploadGradient() {
     if (mirror_ != nullptr) {
       mirror_->memory.UploadPinned(gradient.data(), bytes(), device_gradient());
     }
   }
-  // From the device's gradient, or values, to the host's.
+  // Queue a copy of the device's gradient, or values, to the host.
   DeviceMemory::Download QueueGradient() {
     if (mirror_ == nullptr) return {};
     return mirror_->memory.QueueDownload(device_gradient(), bytes(), gradient.data());
@@ -82,7 +83,8 @@ struct Parameter {
     if (mirror_ == nullptr) return {};
     return mirror_->memory.QueueDownload(device_values(), bytes(), values.data());
   }
-  // From the device's values to the host's. Errors: as DeviceMemory::DownloadNow.
+  // Copies the device's values to the host and waits for it. Errors: those of
+  // DeviceMemory::DownloadNow.
   absl::Status Fetch() {
     if (mirror_ == nullptr) return absl::OkStatus();
     return mirror_->memory.DownloadNow(device_values(), bytes(), values.data());
@@ -109,7 +111,7 @@ struct Parameter {
     return parameter;
   }
 
-  // Null where the device's memory is the host's.
+  // The device's copy. Null if the device's memory is the host's.
   std::unique_ptr<Mirror> mirror_;
 };
 

@@ -1,4 +1,4 @@
-// Pooling: what is below a window becomes one number for each channel.
+// Pooling: each window becomes one number for each channel.
 
 #ifndef SYNCGRADS_WORKER_NN_POOL_H_
 #define SYNCGRADS_WORKER_NN_POOL_H_
@@ -10,7 +10,7 @@
 
 namespace syncgrads {
 
-// The largest number.
+// Max pooling: the largest number of each window.
 template <typename T>
 class MaxPool : public Layer<T> {
  public:
@@ -26,8 +26,8 @@ class MaxPool : public Layer<T> {
   DeviceMatrix<T> output_;
 };
 
-// The mean; padding counts as zeros. With a window as large as the image and
-// `flat`, the result is a list of a number for each channel.
+// Average pooling: the mean of each window; padding counts as zeros. With `flat`, the output
+// shape is a list instead of an image; `flat` is meant for windows as large as the image.
 template <typename T>
 class AveragePool : public Layer<T> {
  public:

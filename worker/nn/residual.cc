@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<Residual<T>>> Residual<T>::Create(const std::stri
   if (body->output_shape() != shortcut->output_shape()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "layer \"", name, "\": its body makes shape ", ToString(body->output_shape()),
-        ", its shortcut ", ToString(shortcut->output_shape()), ": they cannot be added"));
+        ", but its shortcut ", ToString(shortcut->output_shape()), ": they cannot be added"));
   }
   return absl::WrapUnique(
       new Residual(name, device, std::move(body), std::move(shortcut), activation));
@@ -62,7 +62,7 @@ void Residual<T>::Initialise(uint64_t seed) {
 
 template <typename T>
 const DeviceMatrix<T>& Residual<T>::Forward(const Pass& pass, const DeviceMatrix<T>& input) {
-  // There is no error.
+  // ForwardEach cannot fail here, because the callback never does.
   return **ForwardEach(pass, input, [](Parameter<T>&) { return absl::OkStatus(); });
 }
 
@@ -85,7 +85,7 @@ void Residual<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output
                            DeviceMatrix<T>* input_gradient) {
   BackwardEach(input, output_gradient, input_gradient, [](Parameter<T>&) {
     return absl::OkStatus();
-  }).IgnoreError();  // there is none
+  }).IgnoreError();  // the callback never fails
 }
 
 template <typename T>
@@ -94,7 +94,7 @@ absl::Status Residual<T>::BackwardEach(const DeviceMatrix<T>& input,
                                        DeviceMatrix<T>* input_gradient, Ready<T> ready) {
   this->device_.MultiplyByDerivative(activation_, output_.size(), output_.data(),
                                      output_gradient.data());
-  // The first of the two may overwrite what it is given.
+  // The first backward pass may overwrite its output gradient, so the second one gets a copy.
   shortcut_gradient_.CopyFrom(output_gradient);
   SYNCGRADS_RETURN_IF_ERROR(body_->BackwardEach(input, output_gradient, input_gradient, ready));
   SYNCGRADS_RETURN_IF_ERROR(shortcut_->BackwardEach(

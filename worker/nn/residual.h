@@ -14,11 +14,12 @@
 
 namespace syncgrads {
 
+// Runs two chains on the same input, adds their outputs, and owns both.
 template <typename T>
 class Residual : public Layer<T> {
  public:
-  // A shortcut without layers passes on its input. InvalidArgument if the two make
-  // different shapes; names the layer and both.
+  // A shortcut without layers returns its input. InvalidArgument if body and shortcut have
+  // different output shapes; the message names the layer and both shapes.
   static absl::StatusOr<std::unique_ptr<Residual>> Create(const std::string& name,
                                                           Device<T>& device,
                                                           std::unique_ptr<Chain<T>> body,

@@ -1,4 +1,4 @@
-// What one sample looks like between two layers.
+// The shape of one sample between two layers.
 
 #ifndef SYNCGRADS_WORKER_NN_SHAPE_H_
 #define SYNCGRADS_WORKER_NN_SHAPE_H_
@@ -8,8 +8,8 @@
 
 namespace syncgrads {
 
-// A list of numbers, or an image. In memory an image is a row of a matrix: line by
-// line, pixel by pixel, a pixel's channels side by side.
+// A list of numbers, or an image. In memory an image is one row of a matrix: line by line, pixel
+// by pixel, with the channels of a pixel next to each other.
 struct Shape {
   int64_t channels = 0;
   int64_t height = 1;
@@ -26,7 +26,7 @@ struct Shape {
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-// "64", or channels x height x width: "3x224x224".
+// Returns "64" for a list; channels x height x width for an image, such as "3x224x224".
 std::string ToString(const Shape& shape);
 
 }  // namespace syncgrads

@@ -1,4 +1,4 @@
-// Scales each feature so that its range becomes [-1, 1].
+// An input layer that scales each feature to the range [-1, 1].
 
 #ifndef SYNCGRADS_WORKER_NN_WINDOW_INPUT_H_
 #define SYNCGRADS_WORKER_NN_WINDOW_INPUT_H_
@@ -11,9 +11,9 @@
 
 namespace syncgrads {
 
-// 2 (x - minimum) / (maximum - minimum) - 1, or 0 where the two are equal. The
-// ranges are the states window_input/minimum and window_input/maximum, of shape
-// [features]; they are zeros until they are set.
+// 2 (x - minimum) / (maximum - minimum) - 1, or 0 if the maximum is not above the minimum. The
+// ranges are the states window_input/minimum and window_input/maximum, of shape [features]. They
+// are zeros until SetRanges.
 template <typename T>
 class WindowInput : public Layer<T> {
  public:
@@ -24,7 +24,7 @@ class WindowInput : public Layer<T> {
   void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
                 DeviceMatrix<T>* input_gradient) override;
 
-  // One number for each feature, on the host.
+  // Sets the host's values of the ranges. Each span has one number for each feature.
   void SetRanges(absl::Span<const double> minimum, absl::Span<const double> maximum);
 
  private:

@@ -1,4 +1,4 @@
-// One of several writers to the same stream.
+// An output stream for one of several threads that write to the same stream.
 
 #ifndef SYNCGRADS_WORKER_RUN_PREFIXED_LINES_H_
 #define SYNCGRADS_WORKER_RUN_PREFIXED_LINES_H_
@@ -12,10 +12,11 @@
 
 namespace syncgrads {
 
-// A stream whose lines are written to another one, each as a whole and with a prefix.
-// What is left without a line end is written, with one, in the end.
+// Writes each line to `out` as a whole, with a prefix. On destruction, an incomplete last
+// line is written too, with a line end.
 //
-// Each is one thread's; several may share the other stream and its mutex.
+// One thread uses each object. Several objects may share `out` and the mutex that
+// protects it.
 class PrefixedLines : public std::ostream {
  public:
   // `out` and `mutex` outlive this object.

@@ -7,32 +7,37 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/status_macros.h"
+#include "worker/metrics/worker_metrics.h"
 
 namespace syncgrads {
 
 RunProgress::RunProgress(const WorkerOptions& options, const WorkerSurroundings& surroundings)
     : console_(surroundings.out, surroundings.out_is_terminal, surroundings.clock,
-               options.log_every) {}
+               options.log_every, options.log_level) {}
 
 absl::StatusOr<std::unique_ptr<RunProgress>> RunProgress::Create(
     const WorkerOptions& options, const WorkerSurroundings& surroundings, const std::string& worker,
     bool is_master) {
   auto run = absl::WrapUnique(new RunProgress(options, surroundings));
   const uint64_t every = std::max<uint64_t>(1, options.log_every);
-  if (is_master) run->all_.Add(&run->console_);
+  if (is_master && options.log_level <= LogLevel::kInfo) run->all_.Add(&run->console_);
   if (!options.progress_log.empty()) {
     SYNCGRADS_ASSIGN_OR_RETURN(
         run->log_, ProgressLog::Open(options.progress_log, worker, every, surroundings.clock));
     run->all_.Add(run->log_.get());
   }
   if (!options.tensorboard.empty()) {
-    // A run of its own in TensorBoard, which shows folders.
+    // TensorBoard shows each folder as a run of its own.
     const std::string folder =
         absl::StrCat(options.tensorboard, "/", absl::StrReplaceAll(worker, {{"/", "_"}}));
     SYNCGRADS_ASSIGN_OR_RETURN(auto file, TensorboardFile::Create(folder, surroundings.clock));
     run->tensorboard_ =
         std::make_unique<TensorboardProgress>(std::move(file), every, surroundings.clock);
     run->all_.Add(run->tensorboard_.get());
+  }
+  if (surroundings.metrics != nullptr) {
+    run->metrics_ = surroundings.metrics->ProgressOf(worker);
+    run->all_.Add(run->metrics_.get());
   }
   return run;
 }

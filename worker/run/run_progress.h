@@ -1,4 +1,4 @@
-// All that shows how a run goes on.
+// All outputs that show the progress of a run.
 
 #ifndef SYNCGRADS_WORKER_RUN_RUN_PROGRESS_H_
 #define SYNCGRADS_WORKER_RUN_RUN_PROGRESS_H_
@@ -15,13 +15,15 @@
 
 namespace syncgrads {
 
-// The console of rank 0, and the files that the options ask of every worker. Not
+// The console on rank 0, except at level warning, and on every worker the files of --progress_log
+// and --tensorboard, and the metrics of the process. The trainer's thread calls it. Not
 // thread-safe.
 class RunProgress {
  public:
-  // `surroundings` outlive this object; `worker` is what the worker is called.
+  // Opens the outputs that `options` ask for. `surroundings` outlives this object;
+  // `worker` is the worker's name.
   //
-  // Errors: as ProgressLog::Open and TensorboardFile::Create.
+  // Errors: those of ProgressLog::Open and TensorboardFile::Create.
   static absl::StatusOr<std::unique_ptr<RunProgress>> Create(const WorkerOptions& options,
                                                              const WorkerSurroundings& surroundings,
                                                              const std::string& worker,
@@ -29,7 +31,7 @@ class RunProgress {
 
   Progress& progress() { return all_; }
   ConsoleProgress& console() { return console_; }
-  // What the model is worth on those `rows`: "trained_on" or "held_out".
+  // Reports the final evaluation on `rows`, which is "trained_on" or "held_out".
   void Evaluated(absl::string_view rows, const Evaluation& evaluation);
 
  private:
@@ -38,6 +40,7 @@ class RunProgress {
   ConsoleProgress console_;
   std::unique_ptr<ProgressLog> log_;
   std::unique_ptr<TensorboardProgress> tensorboard_;
+  std::unique_ptr<Progress> metrics_;
   ProgressList all_;
 };
 

@@ -1,4 +1,4 @@
-// ps-worker --serve_data.
+// The mode of ps-worker --serve_data.
 
 #ifndef SYNCGRADS_WORKER_RUN_SERVE_DATA_H_
 #define SYNCGRADS_WORKER_RUN_SERVE_DATA_H_
@@ -13,8 +13,8 @@
 
 namespace syncgrads {
 
-// Serves the job's data until told to stop; says on `out` where. Errors: as
-// DataServer::Start.
+// Serves the job's data on `port` until a signal stops it. Prints the port to `out`,
+// which matters if `port` is 0: any free port. Errors: those of DataServer::Start.
 absl::Status ServeData(const Job& job, uint16_t port, const std::string& token, StopSignal& stop,
                        std::ostream& out);
 

@@ -6,19 +6,18 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/clock.h"
 
 namespace syncgrads {
 namespace {
 
-// How soon the watcher sees that it is done, or that the grace is over.
+// How soon the watcher thread notices its end, or the end of a grace period.
 constexpr absl::Duration kPollInterval = absl::Milliseconds(50);
 
 sigset_t StopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
   return signals;
 }
 
@@ -57,13 +56,13 @@ void StopSignal::Watch() {
   absl::Time requested_at = absl::InfiniteFuture();
   while (!done_.load()) {
     if (sigtimedwait(&signals, nullptr, &interval) > 0 && !requested_.exchange(true)) {
-      requested_at = absl::Now();
+      requested_at = MonotonicNow();
     }
-    // Actions run under the lock, so that taking one back waits for its end: what it
-    // uses may be gone afterwards.
+    // Calls actions under the lock, so that ~LastResort waits for a running action: what
+    // it uses may be destroyed afterwards.
     MutexLock lock(mutex_);
     for (LastResort* const last_resort : last_resorts_) {
-      if (last_resort->action_ && absl::Now() - requested_at >= last_resort->grace_) {
+      if (last_resort->action_ && MonotonicNow() - requested_at >= last_resort->grace_) {
         last_resort->action_();
         last_resort->action_ = nullptr;
       }

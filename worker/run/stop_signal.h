@@ -1,4 +1,5 @@
-// SIGTERM and SIGINT as a question that a program asks when it suits it.
+// Turns SIGTERM, SIGINT and SIGUSR1 into a flag that the program polls. Schedulers of clusters can
+// send either SIGTERM or SIGUSR1 before they stop a job.
 
 #ifndef SYNCGRADS_WORKER_RUN_STOP_SIGNAL_H_
 #define SYNCGRADS_WORKER_RUN_STOP_SIGNAL_H_
@@ -14,34 +15,33 @@
 
 namespace syncgrads {
 
-// From its construction on, or from Block on, SIGTERM and SIGINT no longer end the
-// process. There is one of these in a process, made before any other thread, since
-// threads inherit which signals they take.
-//
-// Thread-safe.
+// From construction on, or from Block on, these signals no longer end the process.
+// Create one object per process, before any other thread: threads inherit the set of
+// blocked signals. Thread-safe.
 class StopSignal {
  public:
-  // The first thing that a program does: a signal that comes from now on waits for
-  // the StopSignal.
+  // Blocks the signals. A program calls this first, so that a signal that arrives before
+  // the StopSignal exists is delivered to it later.
   static void Block();
 
   StopSignal();
-  // Ends the watch; the signals stay blocked.
+  // Stops the watcher thread; the signals stay blocked.
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // Whether one of the signals has come.
+  // Whether one of the signals has arrived.
   bool requested() const { return requested_.load(); }
 
-  // While it lives: what to do if the program has not stopped by itself. There may be
-  // several at a time.
+  // While this object lives, it calls `action` if the program has not stopped in time
+  // after a signal. Several may exist at once.
   class LastResort {
    public:
-    // Calls `action` once, from a thread of its own, when `grace` has passed since a
-    // signal. `stop` outlives this object.
+    // After the first signal and then `grace`, the watcher thread of `stop` calls
+    // `action` once, with the lock held: `action` must not create or destroy a
+    // LastResort. `stop` outlives this object.
     LastResort(StopSignal& stop, std::function<void()> action, absl::Duration grace);
-    // Returns when the action is not running.
+    // Waits until `action`, if it is running, has returned.
     ~LastResort();
     LastResort(const LastResort&) = delete;
     LastResort& operator=(const LastResort&) = delete;
@@ -49,7 +49,7 @@ class StopSignal {
    private:
     friend class StopSignal;
     StopSignal& stop_;
-    std::function<void()> action_;  // empty once it has been called
+    std::function<void()> action_;  // empty after the call
     const absl::Duration grace_;
   };
 

@@ -10,9 +10,9 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/client.h"
 #include "client/placement/placement.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/base/trace.h"
@@ -32,27 +32,28 @@
 namespace syncgrads {
 namespace {
 
-// For leaving a job when something has gone wrong.
+// The timeout of leaving the job after a run that failed.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
-// Until the coordinator knows that this worker's predecessor is gone.
-constexpr absl::Duration kRetryInterval = absl::Milliseconds(500);
-// A worker that has been taken for dead more often had better be looked at.
+// The backoff between attempts to rejoin the job.
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
+constexpr absl::Duration kLongestBackoff = absl::Seconds(5);
+// A worker whose membership ends more often than this has a fault of its own.
 constexpr int kMostReturns = 100;
 
 absl::Status CheckOptions(const WorkerOptions& options) {
   if (options.job.empty()) return absl::InvalidArgumentError("--job is missing: the job file");
   if (!options.evaluate.empty() && !options.predict.empty()) {
-    return absl::InvalidArgumentError("--evaluate and --predict are both given: give one");
+    return absl::InvalidArgumentError("--evaluate and --predict are both given: give only one");
   }
   const bool wants_predictions = !options.predictions.empty() || options.show > 0;
   if (options.predict.empty() == wants_predictions) {
-    return absl::InvalidArgumentError("--predict goes together with --predictions or --show");
+    return absl::InvalidArgumentError(
+        "--predict needs --predictions or --show, and these need --predict");
   }
   const bool uses_model = !options.evaluate.empty() || !options.predict.empty();
   if (options.serve_data.has_value() && (uses_model || options.in_process.of > 1)) {
     return absl::InvalidArgumentError(
-        "--serve_data is given, with --evaluate, --predict or --workers_in_process: it does "
-        "nothing else");
+        "--serve_data cannot be combined with --evaluate, --predict or --workers_in_process");
   }
   if (options.batch_size.has_value() && *options.batch_size == 0) {
     return absl::InvalidArgumentError("--batch_size is 0, must be at least 1");
@@ -78,15 +79,22 @@ absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerSurroundin
   return job;
 }
 
-// Flags, or else what the launcher says.
+// Returns the worker's rank and world size: from the flags, or else from the environment
+// that a launcher sets.
 absl::StatusOr<Placement> FindPlacement(const WorkerOptions& options,
                                         const WorkerSurroundings& surroundings) {
   Placement placement;
   if (!options.rank.has_value() || !options.world_size.has_value()) {
     SYNCGRADS_ASSIGN_OR_RETURN(placement, DetectPlacement(surroundings.getenv));
   }
-  // A launcher counts processes, flags count workers.
-  const auto [number, of] = options.in_process;
+  // A launcher counts processes; flags count workers.
+  const uint32_t number = options.in_process.number, of = options.in_process.of;
+  if (placement.workers_per_process.value_or(of) != of) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PET_NPROC_PER_NODE is \"", *placement.workers_per_process,
+                     "\" but --workers_in_process is ", of,
+                     ": both are the number of workers on this node (", placement.source, ")"));
+  }
   const auto of_worker = [number, of](std::optional<uint32_t> process) {
     return process.has_value() ? std::optional<uint32_t>(*process * of + number) : std::nullopt;
   };
@@ -101,15 +109,16 @@ absl::StatusOr<Placement> FindPlacement(const WorkerOptions& options,
   return placement;
 }
 
-// What a worker of an elastic job has before it joins.
+// What a worker of an elastic job prepares before it joins.
 struct Elastic {
   DataSet data;
-  // Whose shards are this worker's; absent where rows are dealt.
+  // Data mode SHARDS: the rank whose shards this worker reads; nullopt in mode DEALT.
   std::optional<uint32_t> rank;
   uint32_t owners = 0;
 };
 
-// Says what ClientOptions::autotune has found; empty while there is nobody to say it.
+// Prints what ClientOptions::autotune has found; empty while there is no console to print
+// it to.
 using TellTuned = std::function<void(const std::string&)>;
 
 absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
@@ -118,6 +127,10 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
                    const WorkerSurroundings& surroundings) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<RunProgress> shown,
                              RunProgress::Create(options, surroundings, name, team.is_master()));
+  if (options.log_level <= LogLevel::kInfo) {
+    surroundings.out << "joined job \"" << job.file.name() << "\" as worker \"" << name
+                     << "\", rank " << team.rank() << " of " << team.world_size() << std::endl;
+  }
   if (team.is_master()) {
     tell_tuned = [&shown](const std::string& found) {
       shown->console().Note("autotune: " + found);
@@ -170,8 +183,8 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
     surroundings.out << "skipped: " << message << "\n";
   }
   if (result.damaged.count() > 0) {
-    surroundings.out << "images skipped, each time that they were due: " << result.damaged.count()
-                     << std::endl;
+    surroundings.out << "skipped images, counted each time they were read: "
+                     << result.damaged.count() << std::endl;
   }
   if (result.skipped.total() > 0) {
     surroundings.out << "skipped by this worker, in whole or in part: " << ToString(result.skipped)
@@ -180,7 +193,7 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
   if (team.is_master()) {
     if (result.initialisation.has_value()) {
       surroundings.out << "initialisation " << *result.initialisation + 1
-                       << " is the best on the rows held out\n";
+                       << " is the best on the held-out rows\n";
     }
     surroundings.out << "made " << result.steps << " steps in " << result.rounds << " rounds\n"
                      << "trained on: " << ToString(result.trained_on) << "\n";
@@ -195,7 +208,7 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
   return absl::OkStatus();
 }
 
-// Evaluates or predicts, which a worker can do alone.
+// Evaluates or predicts. A single worker can do this without a server.
 absl::Status UseModel(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                       Team& team, const WorkerSurroundings& surroundings) {
   if (!options.evaluate.empty()) {
@@ -239,14 +252,19 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
   client.rank = placement.rank;
   client.world_size =
       placement.world_size.value_or(job.file.workers() > 0 ? job.file.workers() : 1);
+  client.server_timeout = options.timeout;
   client.connections_per_server = options.connections_per_server;
   client.congestion_control = options.congestion_control;
-  // From the client's threads, while this one writes to its own output.
+  // The client calls these on its own threads, while this worker's thread writes to
+  // `out`; so they write to stderr.
   const std::string who =
       options.in_process.of == 1 ? "" : absl::StrCat("worker ", options.in_process.number, ": ");
-  client.on_path = client.on_codec_replaced = [who](const std::string& notice) {
+  const auto print = [who](const std::string& notice) {
     std::cerr << absl::StrCat(who, notice, "\n");
   };
+  client.on_codec_replaced = print;
+  if (options.log_level <= LogLevel::kInfo) client.on_paths = print;
+  if (options.log_level <= LogLevel::kDebug) client.on_path = print;
   if (job.file.has_elastic() && Trains(options)) {
     const v1::Elastic& elastic = job.file.elastic();
     client.max_workers = std::max(elastic.max_workers(), client.world_size);
@@ -257,7 +275,7 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
   return client;
 }
 
-// Joins, runs, and leaves in every case.
+// Joins the job, runs, and leaves the job also after an error.
 WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                       const ClientOptions& client_options, const Elastic* elastic,
                       std::optional<Snapshot>& kept, const WorkerSurroundings& surroundings) {
@@ -272,7 +290,7 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const Device
   Client client(tuned);
   const auto abandon = [&client] { client.Abandon(); };
   std::optional<StopSignal::LastResort> last_resort;
-  // Who has not begun has no step to end.
+  // Before the first step there is none to finish, so the grace period is zero.
   last_resort.emplace(surroundings.stop, abandon, absl::ZeroDuration());
   absl::Status status = client.Join(options.timeout);
   const bool joined = status.ok();
@@ -288,12 +306,12 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const Device
   if (!status.ok() && surroundings.stop.requested()) {
     return {absl::CancelledError(status.message()), absl::OkStatus()};
   }
-  // A worker that was not admitted has no membership that could have ended. A
-  // newcomer's can end before it has taken part.
+  // A worker that was not admitted has no membership that could have ended. A newcomer's
+  // membership can end before Join has returned.
   const bool admitted = joined || (elastic != nullptr && !client.name().empty());
   absl::Status membership = admitted ? client.status() : absl::OkStatus();
-  // A server can refuse a step of a worker that was taken for dead before the
-  // coordinator's word of it has come; whoever has left by then does not hear it.
+  // If the job expels a worker, a server may refuse its step before the coordinator's
+  // message has arrived; after Leave the message does not arrive any more.
   if (joined && elastic != nullptr && membership.ok() && absl::IsFailedPrecondition(status)) {
     membership = status;
   }
@@ -307,70 +325,119 @@ absl::StatusOr<Elastic> PrepareElastic(const Job& job, const ClientOptions& clie
     elastic.rank = client.rank;
     if (!elastic.rank.has_value()) {
       return absl::InvalidArgumentError(
-          "--rank is missing: in an elastic job with data.mode SHARDS it says which are this "
-          "worker's");
+          "--rank is missing: in an elastic job with data.mode SHARDS it selects this worker's "
+          "shards");
     }
   }
   SYNCGRADS_ASSIGN_OR_RETURN(elastic.data, LoadWholeDataSet(job, elastic.owners));
   return elastic;
 }
 
-// Whether there is something to go on from when servers have lost the job's state:
-// workers have theirs, or checkpoints.
+// Whether the job can continue if the servers lose its state: from the workers' state or
+// from a checkpoint.
 bool OutlivesServers(const Job& job) {
-  return job.file.place() == v1::WORKERS || job.file.has_checkpoint();
+  return job.file.optimizer_placement() == v1::WORKERS || job.file.has_checkpoint();
 }
 
-// If servers lose the job's state, all workers begin it again, as a new generation. One
-// that hears of it late may find that the others have.
+// The attempts of a worker to rejoin its job: with exponential backoff, until `timeout`
+// has passed since it was last a member.
+class Comeback {
+ public:
+  Comeback(absl::Duration timeout, const StopSignal& stop) : timeout_(timeout), stop_(stop) {
+    Begin();
+  }
+
+  // Called when the membership has just ended. Restarts backoff and deadline. Returns
+  // false if it has ended too often.
+  bool Begin() {
+    backoff_ = kFirstBackoff;
+    deadline_ = MonotonicNow() + timeout_;
+    return count_++ < kMostReturns;
+  }
+
+  // Sleeps until the next attempt. Returns false if the deadline comes first or the
+  // process has been asked to stop.
+  bool Wait() {
+    const absl::Time next = MonotonicNow() + backoff_;
+    backoff_ = std::min(2 * backoff_, absl::Duration(kLongestBackoff));
+    if (next > deadline_) return false;
+    while (MonotonicNow() < next && !stop_.requested()) absl::SleepFor(kStopPoll);
+    return !stop_.requested();
+  }
+
+ private:
+  static constexpr absl::Duration kStopPoll = absl::Milliseconds(20);
+
+  const absl::Duration timeout_;
+  const StopSignal& stop_;
+  absl::Duration backoff_ = kFirstBackoff;
+  absl::Time deadline_;
+  int count_ = 0;
+};
+
+// Whether the job may admit this worker later: its predecessor's lease may still run, or
+// a new generation may be starting.
+bool MayBeAdmittedLater(const absl::Status& status) {
+  return absl::IsAlreadyExists(status) || absl::IsResourceExhausted(status) ||
+         absl::IsUnavailable(status);
+}
+
+// Runs a worker of a job that is not elastic. If the servers lose the job's state, all
+// workers start it again as a new generation. A worker that is informed late may find
+// that the others have done so.
 WorkerOutcome RunStatic(const Job& job, WorkerOptions options, const DeviceChoice& device,
                         ClientOptions client, const WorkerSurroundings& surroundings) {
   const bool may_begin_again = Trains(options) && OutlivesServers(job);
   std::optional<Snapshot> kept;
-  std::optional<WorkerOutcome> refused;  // of the try before, if this one may be in vain
-  for (int returns = 0;; ++returns) {
+  // The outcome because of which the worker has to rejoin.
+  std::optional<WorkerOutcome> dropped;
+  Comeback comeback(options.timeout, surroundings.stop);
+  while (true) {
     WorkerOutcome outcome = RunOnce(job, options, device, client, nullptr, kept, surroundings);
     if (outcome.status.ok() || surroundings.stop.requested()) return outcome;
-    const bool lost = absl::IsDataLoss(outcome.membership);
     const bool not_admitted = outcome.membership.ok();
-    if (refused.has_value() && not_admitted) return *refused;
-    if (!may_begin_again || returns == kMostReturns ||
-        !(lost || absl::IsFailedPrecondition(outcome.membership))) {
+    if (dropped.has_value() && not_admitted) {
+      if (MayBeAdmittedLater(outcome.status) && comeback.Wait()) continue;
+      return *dropped;
+    }
+    const bool lost = absl::IsDataLoss(outcome.membership);
+    if (!may_begin_again || !(lost || absl::IsFailedPrecondition(outcome.membership)) ||
+        !comeback.Begin()) {
       return outcome;
     }
-    surroundings.out << outcome.membership.message() << "; begins again" << std::endl;
+    surroundings.out << outcome.membership.message() << "; starting again" << std::endl;
     options.resume = job.file.has_checkpoint();
     client.only_running = !lost;
-    refused.reset();
-    if (!lost) refused = std::move(outcome);
+    dropped.reset();
+    if (!lost) dropped = std::move(outcome);
   }
 }
 
-// In an elastic job a worker that was taken for dead comes back as a new one, and
-// one that is started while its predecessor is not yet taken for dead waits for
-// that.
+// Runs a worker of an elastic job. If its membership ends, it rejoins as a newcomer. If
+// the lease of its predecessor still runs, it waits for the end of it.
 WorkerOutcome RunElastic(const Job& job, WorkerOptions options, const DeviceChoice& device,
                          ClientOptions client, const WorkerSurroundings& surroundings) {
   const absl::StatusOr<Elastic> elastic = PrepareElastic(job, client);
   if (!elastic.ok()) return {elastic.status(), absl::OkStatus()};
-  const absl::Time deadline = absl::Now() + options.timeout;
   const bool only_running = client.only_running;
   std::optional<Snapshot> kept;
-  int returns = 0;
+  bool was_member = false;
+  Comeback comeback(options.timeout, surroundings.stop);
   while (true) {
     const WorkerOutcome outcome =
         RunOnce(job, options, device, client, &*elastic, kept, surroundings);
     if (outcome.status.ok() || surroundings.stop.requested()) return outcome;
-    if (absl::IsDataLoss(outcome.membership) && OutlivesServers(job) && returns++ < kMostReturns) {
-      surroundings.out << outcome.membership.message() << "; begins again" << std::endl;
+    if (absl::IsDataLoss(outcome.membership) && OutlivesServers(job) && comeback.Begin()) {
+      surroundings.out << outcome.membership.message() << "; starting again" << std::endl;
       options.resume = job.file.has_checkpoint();
       client.only_running = only_running;
-    } else if (absl::IsFailedPrecondition(outcome.membership) && returns++ < kMostReturns) {
-      surroundings.out << outcome.membership.message() << "; joins again" << std::endl;
+    } else if (absl::IsFailedPrecondition(outcome.membership) && comeback.Begin()) {
+      surroundings.out << outcome.membership.message() << "; rejoining" << std::endl;
       client.only_running = true;
-    } else if (absl::IsAlreadyExists(outcome.status) && absl::Now() < deadline) {
-      absl::SleepFor(kRetryInterval);
-    } else {
+      was_member = true;
+    } else if (!(absl::IsAlreadyExists(outcome.status) ||
+                 (was_member && MayBeAdmittedLater(outcome.status))) ||
+               !comeback.Wait()) {
       return outcome;
     }
   }
@@ -390,11 +457,12 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
   }
   const absl::StatusOr<Placement> placement = FindPlacement(options, surroundings);
   if (!placement.ok()) return {placement.status(), absl::OkStatus()};
-  // Where only the rank is known, as of ps-launch's workers, it takes its place.
+  // If only the rank is known, as for the workers of ps-launch, it stands for the local
+  // rank.
   const uint32_t local_rank =
       placement->local_rank.value_or(placement->rank.value_or(options.in_process.number));
   const absl::StatusOr<DeviceChoice> device =
-      ChooseDevice(options.device, options.matrix_products, local_rank, surroundings.accelerators);
+      ChooseDevice(options.device, options.precision, local_rank, surroundings.accelerators);
   if (!device.ok()) return {device.status(), absl::OkStatus()};
   if (!options.server.empty()) {
     const ClientOptions client = ClientOptionsOf(*job, options, *placement);
@@ -407,8 +475,8 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
   if (needs_server || world_size > 1) {
     return {
         absl::InvalidArgumentError(absl::StrCat(
-            "--server is missing: ",
-            needs_server ? "training needs one" : absl::StrCat(world_size, " workers need one"))),
+            "--server is missing: ", needs_server ? "training needs a server"
+                                                  : absl::StrCat(world_size, " workers need one"))),
         absl::OkStatus()};
   }
   SoleWorker team;

@@ -1,4 +1,4 @@
-// ps-worker, from its options to its exit.
+// One worker of ps-worker, from its options to its result.
 
 #ifndef SYNCGRADS_WORKER_RUN_WORKER_H_
 #define SYNCGRADS_WORKER_RUN_WORKER_H_
@@ -13,8 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client/tuned_setting.h"
+#include "client/api/tuned_setting.h"
 #include "common/clock.h"
+#include "common/log_level.h"
 #include "worker/nn/accelerators.h"
 #include "worker/run/stop_signal.h"
 #include "worker/train/extensions.h"
@@ -24,8 +25,9 @@ namespace syncgrads {
 namespace client {
 class Connections;
 }
+class WorkerMetrics;
 
-// Named as the flags of ps-worker, which say what they mean.
+// The flags of ps-worker, under the same names; ps_worker_main.cc documents them.
 struct WorkerOptions {
   std::string job;
   std::string server;
@@ -33,7 +35,8 @@ struct WorkerOptions {
   std::string name;
   std::optional<uint32_t> rank;
   std::optional<uint32_t> world_size;
-  // Of the workers that this process has, this is number `number` of `of`.
+  // The position of this worker among the `of` workers of its process
+  // (--workers_in_process).
   struct InProcess {
     uint32_t number = 0;
     uint32_t of = 1;
@@ -42,7 +45,7 @@ struct WorkerOptions {
   std::string congestion_control;
   bool autotune = false;
   std::string device = "cpu";
-  std::string matrix_products = "f32";
+  std::string precision = "f32";
   std::optional<uint64_t> seed;
   std::optional<uint32_t> batch_size;
   absl::Duration timeout = absl::Minutes(5);
@@ -58,41 +61,45 @@ struct WorkerOptions {
   std::string predict;
   std::string predictions;
   uint32_t show = 0;
+  LogLevel log_level = LogLevel::kInfo;
   uint64_t log_every = 0;
   std::string progress_log;
   std::string tensorboard;
   std::optional<uint16_t> serve_data;
 };
 
-// What the process gives its worker; all outlive the call.
+// What a worker needs from its process, injected for tests. All of it outlives RunWorker.
 struct WorkerSurroundings {
   std::ostream& out;
   bool out_is_terminal;
   StopSignal& stop;
   const Clock& clock;
-  // The environment, for what launchers say.
+  // Reads an environment variable; launchers set rank and world size in the environment.
   std::function<const char*(const char*)> getenv;
-  // What this program adds: see docs/extending.md.
+  // Layers, losses, readers and callbacks that the program adds: see docs/extending.md.
   const Extensions& extensions = NoExtensions();
-  // What --device can choose from besides the processor.
+  // The devices that --device can choose besides the CPU.
   const Accelerators& accelerators = NoAccelerators();
-  // The process's own, for --autotune.
+  // Additional settings of the process that --autotune tries.
   std::vector<TunedSetting> tuned_settings = {};
-  // To the servers, of all its workers; null: there is one worker.
+  // The connections to the servers, shared by all workers of the process. Null if there
+  // is one worker.
   std::shared_ptr<client::Connections> connections = nullptr;
+  // Receives the progress of every worker of the process. Null: nobody reads metrics.
+  WorkerMetrics* metrics = nullptr;
 };
 
-// What became of a worker.
+// The result of a worker.
 struct WorkerOutcome {
   absl::Status status;
-  // Not OK if the servers have ended this worker's membership.
+  // Not OK if this worker's membership in the job is over.
   absl::Status membership;
 };
 
-// Trains, evaluates, predicts, or serves data. Returns when it has left the job.
+// Trains, evaluates, predicts, or serves data. Returns after the worker has left the job.
 WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& surroundings);
 
-// "out.safetensors" becomes "out.rank2.safetensors".
+// Inserts the rank: "out.safetensors" becomes "out.rank2.safetensors".
 std::string OutputOfRank(const std::string& output, uint32_t rank);
 
 }  // namespace syncgrads

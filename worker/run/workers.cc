@@ -41,7 +41,8 @@ std::vector<WorkerOutcome> RunWorkers(const WorkerOptions& options, uint32_t cou
                                 surroundings.extensions,
                                 surroundings.accelerators};
       own.connections = connections;
-      // What all of them share, one of them tries.
+      own.metrics = surroundings.metrics;
+      // Settings of the process are shared, so only one worker tunes them.
       if (i == 0) own.tuned_settings = surroundings.tuned_settings;
       outcomes[i] = RunWorker(OptionsOf(i, count, options), own);
     });

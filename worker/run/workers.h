@@ -1,4 +1,4 @@
-// Several workers in one process.
+// Runs several workers in one process.
 
 #ifndef SYNCGRADS_WORKER_RUN_WORKERS_H_
 #define SYNCGRADS_WORKER_RUN_WORKERS_H_
@@ -10,15 +10,19 @@
 
 namespace syncgrads {
 
-// Runs `count` (at least 1) workers, each in a thread of its own and each a member of the
-// job as one in a process of its own is: worker i of a process that its launcher calls
-// number p has rank p * count + i, by flags --rank + i; --name, if there is one, with
-// ".i"; the event log with ".workeri" before its extension. With more than one, they share
-// one set of connections to the servers, what they print is in whole lines that begin with
-// "[worker i] ", and there is no progress bar.
+// Runs `count` (at least 1) workers, each on its own thread. Each is a member of the job,
+// like a worker in its own process. For worker i of the process:
 //
-// Returns what became of each when all have left the job; one that fails is to the
-// others what a process that failed is.
+//   rank       p * count + i if a launcher set the process's number p; --rank + i if the
+//              flag is given
+//   name       --name with the suffix ".i", if the flag is given
+//   event log  the path with ".workeri" before its extension
+//
+// If `count` is more than 1, the workers share one set of connections to the servers,
+// each line of output begins with "[worker i] ", and there is no progress bar.
+//
+// Returns the outcome of each worker after all have left the job. If one fails, the
+// others go on as if a process had failed.
 std::vector<WorkerOutcome> RunWorkers(const WorkerOptions& options, uint32_t count,
                                       const WorkerSurroundings& surroundings);
 

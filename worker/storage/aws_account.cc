@@ -30,14 +30,14 @@ std::string Get(const Settings& settings, const std::string& name) {
   return it == settings.end() ? "" : it->second;
 }
 
-// The file that `variable` names, or else one in ~/.aws.
+// Returns the path in the environment variable `variable`, or else that of a file in ~/.aws.
 std::string FileNamed(const GetEnv& getenv, const char* variable, absl::string_view usual) {
   const std::string named = Get(getenv, variable);
   return named.empty() ? absl::StrCat(Get(getenv, "HOME"), "/.aws/", usual) : named;
 }
 
-// The settings of one section, "name = value" in lines below "[SECTION]"; none if
-// the file is not there. Lines that begin with a space are below a setting.
+// Returns the settings of one section: lines "name = value" after "[SECTION]". There are none if
+// the file does not exist. Skips indented lines, which belong to nested settings.
 absl::StatusOr<Settings> ReadSection(const std::string& path, absl::string_view section) {
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
   if (absl::IsNotFound(text.status())) return Settings();

@@ -1,5 +1,5 @@
-// A file is named by its key's hash: the lengths of key, version and contents (8
-// bytes each, little-endian), the hash of what follows (8 bytes), key, version,
+// A file's name is the hash of its key. Its contents are the lengths of key, version and
+// contents (8 bytes each, little-endian), the hash of what follows (8 bytes), key, version,
 // contents.
 
 #include "worker/storage/file_cache.h"
@@ -25,8 +25,8 @@ namespace syncgrads {
 namespace {
 
 constexpr absl::string_view kSuffix = ".cached";
-// What is left free when files have been removed, and what is written before the
-// directory is looked at again: this part of the cache.
+// The fraction 1 / kSlack of the cache is left free when files are removed, and may be written
+// before the directory is scanned again.
 constexpr uint64_t kSlack = 16;
 
 struct Header {
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<FileCache>> FileCache::Open(const std::string& di
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) {
-    return absl::InternalError(absl::StrCat("cannot make ", directory, ": ", error.message()));
+    return absl::InternalError(absl::StrCat("cannot create ", directory, ": ", error.message()));
   }
   std::unique_ptr<FileCache> cache(new FileCache(directory, max_bytes));
   cache->Shrink();
@@ -72,7 +72,7 @@ std::optional<FileCache::Entry> FileCache::Find(const std::string& key) const {
     return std::nullopt;
   }
   rest.remove_prefix(header.key_bytes);
-  // It is the newest now.
+  // Marks the file as the most recently used.
   utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
   return Entry{std::string(rest.substr(0, header.version_bytes)),
                std::string(rest.substr(header.version_bytes))};

@@ -1,4 +1,4 @@
-// Copies of what is far away, in files.
+// A cache of remote files, in a local directory.
 
 #ifndef SYNCGRADS_WORKER_STORAGE_FILE_CACHE_H_
 #define SYNCGRADS_WORKER_STORAGE_FILE_CACHE_H_
@@ -15,26 +15,28 @@
 
 namespace syncgrads {
 
-// One directory, which several processes may share. What has not been used for
-// longest goes first. Losing a file costs only time, so nothing is synced; one that
-// is damaged is found by its checksum and counts as lost. Thread-safe.
+// A cache in one directory, which several processes may share. The least recently used files are
+// removed first. The loss of a file costs only time, so files are not synced. A damaged file is
+// detected by its checksum and treated as lost. Thread-safe.
 class FileCache {
  public:
-  // Makes the directory if it is not there. Each process that shares it lets it
-  // grow past `max_bytes` by a sixteenth of that at most.
+  // Creates the directory if it does not exist. The cache may grow past `max_bytes`: for each
+  // process that shares it, by a sixteenth of `max_bytes` and one file.
   //
-  // Errors: Internal, in the system's words, if the directory cannot be made.
+  // Errors: Internal, with the system's message, if the directory cannot be created.
   static absl::StatusOr<std::unique_ptr<FileCache>> Open(const std::string& directory,
                                                          uint64_t max_bytes);
 
   struct Entry {
-    // Which version of the contents it is, in the words of where they are from.
+    // The version of the contents, in the form that their source uses.
     std::string version;
     std::string contents;
   };
+  // Returns nullopt if there is no valid entry for `key`. Marks the entry as recently used.
   std::optional<Entry> Find(const std::string& key) const;
 
-  // What cannot be written is not kept; what is larger than the cache is not either.
+  // Writes an entry. If it cannot be written, or is larger than the cache, the call does
+  // nothing: an older entry for `key` stays.
   void Keep(const std::string& key, absl::string_view version, absl::string_view contents);
 
  private:
@@ -42,13 +44,13 @@ class FileCache {
       : directory_(std::move(directory)), max_bytes_(max_bytes) {}
 
   std::string PathOf(const std::string& key) const;
-  // Removes files, the oldest first, until there is room.
+  // Removes files, the least recently used first, until there is room.
   void Shrink();
 
   const std::string directory_;
   const uint64_t max_bytes_;
   Mutex mutex_;
-  // By this process since it last looked at the whole directory.
+  // Bytes that this process has written since it last scanned the directory.
   uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

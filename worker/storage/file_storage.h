@@ -11,10 +11,10 @@
 
 namespace syncgrads {
 
-// Immutable.
+// Reads files below a root directory. Immutable, so thread-safe.
 class FileStorage : public Storage {
  public:
-  // Absolute paths stay as they are; so do all if `root` is empty.
+  // Relative paths are relative to `root`, unless it is empty. Absolute paths stay as they are.
   explicit FileStorage(std::string root = "") : root_(std::move(root)) {}
 
   absl::StatusOr<std::string> Read(const std::string& path, size_t max_bytes) const override;

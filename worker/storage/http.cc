@@ -13,11 +13,11 @@
 namespace syncgrads {
 namespace {
 
-// SHA-256 of a request's body, which is empty.
+// The SHA-256 of an empty body.
 constexpr absl::string_view kHashOfNothing =
     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-// What a request's callbacks fill in.
+// The state of a request's callbacks.
 struct Receiver {
   HttpAnswer& answer;
   size_t max_body_bytes;
@@ -29,7 +29,8 @@ size_t ReceiveHeader(char* bytes, size_t size, size_t count, void* user) {
   auto& receiver = *static_cast<Receiver*>(user);
   auto& headers = receiver.answer.headers;
   const absl::string_view line(bytes, size * count);
-  // The first line of an answer; the ones before were "100 Continue" and the like.
+  // A status line begins a new response. The ones before it, such as "100 Continue", are
+  // dropped.
   if (absl::StartsWith(line, "HTTP/")) headers.clear();
   receiver.headers_ended = line == "\r\n";
   const size_t colon = line.find(':');
@@ -51,7 +52,7 @@ size_t ReceiveBody(char* bytes, size_t size, size_t count, void* user) {
   return length;
 }
 
-// Whether it may go well another time.
+// Whether a retry may succeed.
 bool IsPassing(CURLcode code) {
   switch (code) {
     case CURLE_COULDNT_RESOLVE_HOST:
@@ -89,7 +90,7 @@ class HttpClient::Handle {
 HttpClient::HttpClient(std::optional<AwsCredentials> credentials, std::string region,
                        const HttpTimeouts& timeouts)
     : credentials_(std::move(credentials)), region_(std::move(region)), timeouts_(timeouts) {
-  // Counts its callers; the first call of a process must have ended before others.
+  // libcurl counts the calls. The first call in a process must have returned before others.
   curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
@@ -117,12 +118,12 @@ HttpAnswer HttpClient::Get(const std::string& url, std::vector<std::string> head
   std::unique_ptr<Handle> handle = Take();
   CURL* const easy = handle->get();
   if (easy == nullptr) {
-    answer.transport = absl::InternalError("libcurl has no handle to give");
+    answer.transport = absl::InternalError("libcurl cannot create a handle");
     return answer;
   }
   curl_slist* list = nullptr;
   const absl::Cleanup cleanup = [&] {
-    // What refers to this call; the connection stays.
+    // Removes what refers to this call. The connection stays open.
     curl_easy_reset(easy);
     curl_slist_free_all(list);
     Return(std::move(handle));
@@ -133,7 +134,7 @@ HttpAnswer HttpClient::Get(const std::string& url, std::vector<std::string> head
     curl_easy_setopt(easy, CURLOPT_AWS_SIGV4, absl::StrCat("aws:amz:", region_, ":s3").c_str());
     curl_easy_setopt(easy, CURLOPT_USERNAME, credentials_->access_key.c_str());
     curl_easy_setopt(easy, CURLOPT_PASSWORD, credentials_->secret_key.c_str());
-    // libcurl signs it, but leaves it to the caller to send it.
+    // libcurl signs this header, but the caller has to send it.
     headers.push_back(absl::StrCat("x-amz-content-sha256: ", kHashOfNothing));
     if (!credentials_->session_token.empty()) {
       headers.push_back(absl::StrCat("x-amz-security-token: ", credentials_->session_token));
@@ -160,14 +161,15 @@ HttpAnswer HttpClient::Get(const std::string& url, std::vector<std::string> head
   answer.code = static_cast<int>(code);
   if (receiver.too_long) {
     answer.transport = absl::InvalidArgumentError(
-        absl::StrCat("is longer than the ", max_body_bytes, " bytes that are allowed"));
+        absl::StrCat("is longer than the maximum of ", max_body_bytes, " bytes"));
   } else if (result != CURLE_OK) {
     const std::string message = *error != '\0' ? error : curl_easy_strerror(result);
     answer.transport =
         IsPassing(result) ? absl::UnavailableError(message) : absl::InternalError(message);
   } else if (!receiver.headers_ended) {
-    // libcurl takes a connection that ends there for an answer without a body.
-    answer.transport = absl::UnavailableError("the connection has ended in the answer's header");
+    // libcurl treats a connection that ends here as a response without a body.
+    answer.transport =
+        absl::UnavailableError("the connection was closed in the header of the response");
   }
   return answer;
 }

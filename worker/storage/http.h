@@ -1,4 +1,4 @@
-// One HTTP request, signed as Amazon's services want it.
+// HTTP GET requests, signed as Amazon's services require.
 
 #ifndef SYNCGRADS_WORKER_STORAGE_HTTP_H_
 #define SYNCGRADS_WORKER_STORAGE_HTTP_H_
@@ -20,39 +20,39 @@ namespace syncgrads {
 
 struct HttpTimeouts {
   absl::Duration connect = absl::Seconds(10);
-  // Without a byte.
+  // The longest time without a received byte.
   absl::Duration silence = absl::Seconds(30);
 };
 
 struct HttpAnswer {
-  // OK: an answer has come whole, whatever its code. Unavailable: it has not; what
-  // has come of it is below. InvalidArgument: it was longer than wanted. Internal:
-  // the request cannot be made.
+  // OK: a complete response has been received, whatever its code. Unavailable: no complete
+  // response has been received; what has is in the members below. InvalidArgument: the body is
+  // longer than allowed. Internal: the request cannot be sent.
   absl::Status transport;
-  // 0: none has come.
+  // The HTTP status code. 0: no response has been received.
   int code = 0;
-  // Names in small letters.
+  // The keys are the names of the headers, in lower case.
   std::map<std::string, std::string> headers;
   std::string body;
 };
 
-// Connections are kept and used again. Thread-safe.
+// Sends requests, and reuses connections. Thread-safe.
 class HttpClient {
  public:
-  // Requests are signed (AWS Signature Version 4, service s3) if there are
-  // credentials.
+  // If there are credentials, requests are signed (AWS Signature Version 4, service s3).
   HttpClient(std::optional<AwsCredentials> credentials, std::string region,
              const HttpTimeouts& timeouts);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  // `url` has its parameters sorted by name. `headers`: "name: value".
+  // Sends a request and waits for the response. The parameters in `url` must be sorted by name.
+  // Each of `headers` has the form "name: value".
   HttpAnswer Get(const std::string& url, std::vector<std::string> headers,
                  size_t max_body_bytes) const;
 
  private:
-  // A connection and what belongs to it: libcurl's easy handle.
+  // A connection with its state: an easy handle of libcurl.
   class Handle;
 
   std::unique_ptr<Handle> Take() const;

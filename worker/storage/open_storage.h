@@ -1,4 +1,4 @@
-// The storage that a job's data set is in.
+// Opens the storage of a job's data.
 
 #ifndef SYNCGRADS_WORKER_STORAGE_OPEN_STORAGE_H_
 #define SYNCGRADS_WORKER_STORAGE_OPEN_STORAGE_H_
@@ -13,10 +13,10 @@
 
 namespace syncgrads {
 
-// Where the paths of `job`'s data are: in the data set that it names, or else in
-// `directory`, the job file's. `job` is one that ParseJobFile has let pass.
+// Returns the storage of the paths in `job`'s data: the data set that the job names or, without
+// one, `directory`, which is that of the job file. `job` must have passed ParseJobFile.
 //
-// Errors: as FindAwsAccount, and FileCache::Open
+// Errors: those of FindAwsCredentials, FindAwsRegion and FileCache::Open.
 absl::StatusOr<std::shared_ptr<const Storage>> OpenStorage(
     const v1::JobFile& job, const std::string& directory,
     const std::function<const char*(const char*)>& getenv);

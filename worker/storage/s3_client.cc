@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -23,10 +23,10 @@ constexpr int kNotModified = 304;
 constexpr int kPreconditionFailed = 412;
 constexpr int kRangeNotSatisfiable = 416;
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
-// Of an answer that is no object: a list of 1000 names, or an error.
+// Limit on a response that is not an object: a list of 1000 names, or an error.
 constexpr size_t kMaxDocumentBytes = 8 << 20;
 
-// What may stand in a URL stays; "/" too, unless it is a parameter.
+// Percent-encodes `text`. A "/" is not encoded in a path.
 std::string Escape(absl::string_view text, bool is_path) {
   std::string escaped;
   for (const char byte : text) {
@@ -41,7 +41,7 @@ std::string Escape(absl::string_view text, bool is_path) {
   return escaped;
 }
 
-// Amazon has a host for each bucket; others rarely do.
+// Amazon has a host for each bucket; other stores rarely do.
 std::string BaseUrl(const S3Options& options) {
   if (options.endpoint.empty()) {
     return absl::StrCat("https://", options.bucket, ".s3.", options.region, ".amazonaws.com");
@@ -67,7 +67,7 @@ absl::StatusCode CodeOf(int http) {
   }
 }
 
-// The store's own words for an error.
+// Returns the store's description of an error.
 std::string Explain(const HttpAnswer& answer) {
   std::string text = absl::StrCat("HTTP ", answer.code);
   pugi::xml_document document;
@@ -78,7 +78,7 @@ std::string Explain(const HttpAnswer& answer) {
   return text;
 }
 
-// "bytes 0-99/1234" or "bytes */1234".
+// Returns the object's size from the header Content-Range: "bytes 0-99/1234" or "bytes */1234".
 absl::StatusOr<uint64_t> ObjectBytes(const HttpAnswer& answer) {
   const auto it = answer.headers.find("content-range");
   uint64_t bytes = 0;
@@ -88,7 +88,7 @@ absl::StatusOr<uint64_t> ObjectBytes(const HttpAnswer& answer) {
   }
   return absl::InternalError(absl::StrCat("Content-Range is \"",
                                           it == answer.headers.end() ? "" : it->second,
-                                          "\", which does not say how long the object is"));
+                                          "\", which does not contain the size of the object"));
 }
 
 std::string HeaderOf(const HttpAnswer& answer, const std::string& name) {
@@ -113,7 +113,7 @@ std::string S3Client::NameOf(const std::string& key) const {
 
 absl::StatusOr<HttpAnswer> S3Client::Repeat(const std::string& key,
                                             const std::function<Attempt()>& attempt) const {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = MonotonicNow();
   absl::Duration pause = options_.first_pause;
   int failures = 0;
   while (true) {
@@ -137,8 +137,8 @@ absl::StatusOr<HttpAnswer> S3Client::Repeat(const std::string& key,
     if (++failures >= options_.attempts) {
       return absl::UnavailableError(absl::StrCat(
           NameOf(key), ": ", failures, " attempts in ",
-          absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1))),
-          " have failed; the last: ",
+          absl::FormatDuration(absl::Trunc(MonotonicNow() - begin, absl::Milliseconds(1))),
+          " have failed; the last error: ",
           answer.transport.ok() ? Explain(answer) : std::string(answer.transport.message())));
     }
     absl::SleepFor(pause);
@@ -166,7 +166,7 @@ absl::StatusOr<S3Client::Part> S3Client::GetPart(const std::string& key, Range r
       // If the connection has broken, the next attempt begins where this one ended.
       made.progress = !made.answer.body.empty();
       part.bytes += made.answer.body;
-      // Some stores do not look at If-Match.
+      // Some stores ignore If-Match.
       const std::string version = HeaderOf(made.answer, "etag");
       if (part.version.empty()) part.version = version;
       changed = changed || version != part.version;
@@ -175,23 +175,23 @@ absl::StatusOr<S3Client::Part> S3Client::GetPart(const std::string& key, Range r
   };
   SYNCGRADS_ASSIGN_OR_RETURN(const HttpAnswer answer, Repeat(key, attempt));
   if (changed) {
-    return absl::AbortedError(absl::StrCat(NameOf(key), " has changed while it was read"));
+    return absl::AbortedError(absl::StrCat(NameOf(key), " has changed while it was being read"));
   }
   part.unchanged = answer.code == kNotModified;
   if (part.unchanged) return part;
   if (answer.code == kOk && range.begin == 0) {
-    // The store gives no ranges: this is all of it.
+    // The store does not support ranges: this is the whole object.
     part.bytes = answer.body;
     part.object_bytes = answer.body.size();
     part.version = HeaderOf(answer, "etag");
     return part;
   }
   if (answer.code != kPartialContent && answer.code != kRangeNotSatisfiable) {
-    return absl::InternalError(
-        absl::StrCat(NameOf(key), ": HTTP ", answer.code, " to a request for a range, not 206"));
+    return absl::InternalError(absl::StrCat(NameOf(key), ": HTTP ", answer.code,
+                                            " in response to a range request, must be 206"));
   }
   const absl::StatusOr<uint64_t> bytes = ObjectBytes(answer);
-  // An empty object has no first byte, and some stores do not say more.
+  // For an empty object, which has no first byte, some stores do not send the size.
   if (!bytes.ok() && (answer.code != kRangeNotSatisfiable || range.begin != 0)) {
     return Named(NameOf(key), bytes.status());
   }
@@ -199,8 +199,8 @@ absl::StatusOr<S3Client::Part> S3Client::GetPart(const std::string& key, Range r
   const uint64_t end = std::min(range.end, part.object_bytes);
   if (part.bytes.size() != end - std::min(range.begin, end)) {
     return absl::InternalError(absl::StrCat(NameOf(key), ": bytes ", range.begin, " to ", end,
-                                            " were asked for, ", part.bytes.size(),
-                                            " bytes have come"));
+                                            " were requested, but ", part.bytes.size(),
+                                            " bytes were received"));
   }
   return part;
 }
@@ -209,7 +209,7 @@ absl::StatusOr<S3Client::Listing> S3Client::List(const std::string& prefix) cons
   Listing listing;
   std::string from;
   do {
-    // Sorted, for the signature.
+    // The parameters are sorted, as the signature requires.
     const std::string url = absl::StrCat(
         base_url_, "?",
         from.empty() ? "" : absl::StrCat("continuation-token=", Escape(from, false), "&"),
@@ -223,7 +223,7 @@ absl::StatusOr<S3Client::Listing> S3Client::List(const std::string& prefix) cons
     const pugi::xml_node result = document.child("ListBucketResult");
     if (!parsed || !result) {
       return absl::InternalError(
-          absl::StrCat(NameOf(prefix), ": the list is no list: ", parsed.description()));
+          absl::StrCat(NameOf(prefix), ": malformed list: ", parsed.description()));
     }
     for (const pugi::xml_node common : result.children("CommonPrefixes")) {
       absl::string_view directory = common.child_value("Prefix");

@@ -1,4 +1,5 @@
-// The two requests of Amazon S3's protocol that reading takes.
+// The two requests of Amazon S3's protocol that are needed to read: get a part, list a
+// directory.
 
 #ifndef SYNCGRADS_WORKER_STORAGE_S3_CLIENT_H_
 #define SYNCGRADS_WORKER_STORAGE_S3_CLIENT_H_
@@ -19,27 +20,28 @@ namespace syncgrads {
 
 struct S3Options {
   std::string bucket;
-  // Where the bucket is, without its name: "https://HOST:PORT". Empty: Amazon's.
+  // The URL of the store without the bucket's name: "https://HOST:PORT". Empty: Amazon's.
   std::string endpoint;
   std::string region = "us-east-1";
-  // None: requests are not signed.
+  // nullopt: requests are not signed.
   std::optional<AwsCredentials> credentials;
   HttpTimeouts timeouts;
-  // Requests that brought nothing, one after the other, before it is given up.
+  // A request fails after this many consecutive attempts without progress.
   int attempts = 6;
-  // Before the second of them; then twice as long each time.
+  // The backoff before the second attempt. It doubles with each further attempt.
   absl::Duration first_pause = absl::Milliseconds(200);
 };
 
-// Repeats what fails in passing: a connection that breaks, an answer that the store
-// is busy or in trouble (408, 429, 500, 502, 503, 504). Thread-safe.
+// Sends requests to one bucket. Retries transient errors, with backoff: a broken connection, or
+// one of the responses 408, 429, 500, 502, 503 and 504. Thread-safe.
 //
-// Errors of all methods, naming the object:
+// Errors of all methods, which name the object:
 //   NotFound          there is no such object or bucket
-//   PermissionDenied  the credentials are wrong, or may not read it
-//   Aborted           it is no longer the version that was asked for
-//   Unavailable       all attempts have failed; says how the last did
-//   Internal          the store's answer makes no sense
+//   PermissionDenied  the credentials are wrong, or do not allow reading the object
+//   Aborted           the object no longer has the requested version
+//   Unavailable       all attempts failed; describes the last failure
+//   InvalidArgument   the response is longer than requested
+//   Internal          the request cannot be sent, or the response is malformed
 class S3Client {
  public:
   explicit S3Client(S3Options options);
@@ -49,38 +51,39 @@ class S3Client {
     uint64_t begin = 0;
     uint64_t end = 0;
   };
-  // Which version of an object is wanted.
+  // The version of an object that is requested.
   struct Condition {
-    // Only this one; empty: any.
+    // Only this version. Empty: any.
     std::string version;
-    // Any but this one, which the caller has; empty: any.
+    // Any version but this one, which the caller has. Empty: any.
     std::string other_than;
   };
   struct Part {
-    // Fewer than the range has if the object ends in it.
+    // Fewer bytes than the range, if the object ends within it.
     std::string bytes;
     uint64_t object_bytes = 0;
     std::string version;
-    // It is the version that the caller has; nothing else is set.
+    // True if the object still has the version that the caller has. No other member is set then.
     bool unchanged = false;
   };
+  // Gets a range of bytes. If the connection breaks, the next attempt continues where it broke.
   absl::StatusOr<Part> GetPart(const std::string& key, Range range,
                                const Condition& condition) const;
 
-  // What lies directly below `prefix`, which is empty or ends in "/": the names of
-  // directories, and whether there is anything at all.
+  // The objects and directories directly below `prefix`, which is empty or ends in "/": the
+  // names of the directories, and whether there is nothing below it at all.
   struct Listing {
     std::vector<std::string> directories;
     bool empty = true;
   };
   absl::StatusOr<Listing> List(const std::string& prefix) const;
 
-  // "s3://BUCKET/KEY".
+  // Returns "s3://BUCKET/KEY".
   std::string NameOf(const std::string& key) const;
 
  private:
-  // Repeats a request. `attempt` makes it and returns whether it has brought
-  // something, so that it is not given up yet.
+  // Retries a request. `attempt` sends it and returns the response. `progress` is true if the
+  // attempt has received data; the attempts are then counted from 0 again.
   struct Attempt {
     HttpAnswer answer;
     bool progress = false;

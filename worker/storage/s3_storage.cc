@@ -30,7 +30,7 @@ S3Storage::S3Storage(S3StorageOptions options)
       cache_(std::move(options.cache)),
       client_(std::move(options.s3)) {}
 
-// "./a//b" is "a/b", as it would be in the file system.
+// Normalises the path, as the file system does: "./a//b" becomes "a/b".
 std::string S3Storage::KeyOf(const std::string& path) const {
   const std::string normal = std::filesystem::path(path).lexically_normal().string();
   return absl::StrCat(prefix_, normal == "." ? "" : normal);
@@ -38,14 +38,14 @@ std::string S3Storage::KeyOf(const std::string& path) const {
 
 std::string S3Storage::NameOf(const std::string& path) const { return client_.NameOf(KeyOf(path)); }
 
-bool S3Storage::IsFresh(const std::string& key) const {
+bool S3Storage::IsFresh(const std::string& key, const std::string& version) const {
   MutexLock lock(mutex_);
-  return fresh_.contains(absl::HashOf(key));
+  return fresh_.contains(absl::HashOf(key, version));
 }
 
-void S3Storage::SetFresh(const std::string& key) const {
+void S3Storage::SetFresh(const std::string& key, const std::string& version) const {
   MutexLock lock(mutex_);
-  fresh_.insert(absl::HashOf(key));
+  fresh_.insert(absl::HashOf(key, version));
 }
 
 absl::StatusOr<std::string> S3Storage::Read(const std::string& path, size_t max_bytes) const {
@@ -54,16 +54,16 @@ absl::StatusOr<std::string> S3Storage::Read(const std::string& path, size_t max_
     SYNCGRADS_ASSIGN_OR_RETURN(FileCache::Entry entry, Get(key, max_bytes, std::nullopt));
     return std::move(entry.contents);
   }
-  // Data sets of several buckets may share the cache.
+  // Data sets of several buckets may share the cache, so the name includes the bucket.
   const std::string name = client_.NameOf(key);
   std::optional<FileCache::Entry> kept = cache_->Find(name);
-  if (kept.has_value() && IsFresh(key) && kept->contents.size() <= max_bytes) {
+  if (kept.has_value() && IsFresh(key, kept->version) && kept->contents.size() <= max_bytes) {
     return std::move(kept->contents);
   }
   const std::string kept_version = kept.has_value() ? kept->version : "";
   SYNCGRADS_ASSIGN_OR_RETURN(FileCache::Entry entry, Get(key, max_bytes, std::move(kept)));
   if (entry.version != kept_version) cache_->Keep(name, entry.version, entry.contents);
-  SetFresh(key);
+  SetFresh(key, entry.version);
   return std::move(entry.contents);
 }
 
@@ -76,7 +76,8 @@ absl::StatusOr<FileCache::Entry> S3Storage::Get(const std::string& key, size_t m
   if (first.unchanged) return *std::move(kept);
   if (first.object_bytes > max_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(client_.NameOf(key), " has ", first.object_bytes,
-                                                   " bytes, ", max_bytes, " are allowed"));
+                                                   " bytes, but at most ", max_bytes,
+                                                   " are allowed"));
   }
   FileCache::Entry entry{std::move(first.version), std::move(first.bytes)};
   if (first.object_bytes > part_bytes_) {
@@ -103,11 +104,11 @@ absl::Status S3Storage::GetRest(const std::string& key, const std::string& versi
         std::copy(got->bytes.begin(), got->bytes.end(), bytes.begin());
         continue;
       }
-      next = parts;  // the others need not go on
+      next = parts;  // stops the other threads
       MutexLock lock(mutex);
-      error = got.ok()
-                  ? absl::AbortedError(absl::StrCat(client_.NameOf(key), " has become shorter"))
-                  : got.status();
+      error = got.ok() ? absl::AbortedError(absl::StrCat(
+                             client_.NameOf(key), " has become shorter while it was being read"))
+                       : got.status();
     }
   };
   std::vector<std::thread> others;

@@ -1,4 +1,4 @@
-// Data sets in Amazon S3, or a store that speaks its protocol.
+// Data sets in Amazon S3, or in a store with the same protocol.
 
 #ifndef SYNCGRADS_WORKER_STORAGE_S3_STORAGE_H_
 #define SYNCGRADS_WORKER_STORAGE_S3_STORAGE_H_
@@ -23,19 +23,19 @@ namespace syncgrads {
 
 struct S3StorageOptions {
   S3Options s3;
-  // What all keys begin with; a "/" follows it if it is not empty.
+  // The prefix of all keys. A "/" is added to it if it is not empty.
   std::string prefix;
-  // An object is asked for in parts of so many bytes, a few at a time.
+  // Objects are read in parts of this size, several in parallel.
   size_t part_bytes = size_t{8} << 20;
-  // Null: nothing is kept.
+  // Null: there is no cache.
   std::unique_ptr<FileCache> cache;
 };
 
-// Paths are keys below the prefix; a directory is what keys have in common up to a
-// "/". What is in the cache is not transferred again if, once per process, the store
-// says that it is unchanged. Thread-safe.
+// Reads objects of a bucket. Paths are keys below the prefix; a directory is a common prefix of
+// keys that ends in "/". For a cached object, the store is asked once per process whether it is
+// unchanged; if so, it is not transferred. Thread-safe.
 //
-// Errors: also Aborted if an object changes while it is read.
+// Errors: those of Storage, and Aborted if an object changes while it is read.
 class S3Storage : public Storage {
  public:
   explicit S3Storage(S3StorageOptions options);
@@ -47,14 +47,15 @@ class S3Storage : public Storage {
 
  private:
   std::string KeyOf(const std::string& path) const;
-  // The object, or `kept` if that is its version still.
+  // Gets the object, or returns `kept` if the object still has that version.
   absl::StatusOr<FileCache::Entry> Get(const std::string& key, size_t max_bytes,
                                        std::optional<FileCache::Entry> kept) const;
-  // Gets what follows the first part into `rest`.
+  // Gets the bytes after the first part into `rest`, with several requests in parallel.
   absl::Status GetRest(const std::string& key, const std::string& version,
                        absl::Span<char> rest) const;
-  bool IsFresh(const std::string& key) const;
-  void SetFresh(const std::string& key) const;
+  // Whether this process has found that `version` of the object is current.
+  bool IsFresh(const std::string& key, const std::string& version) const;
+  void SetFresh(const std::string& key, const std::string& version) const;
 
   const std::string prefix_;
   const size_t part_bytes_;
@@ -62,7 +63,8 @@ class S3Storage : public Storage {
   const S3Client client_;
 
   mutable Mutex mutex_;
-  // Hashes of keys that this process knows to be unchanged in the cache.
+  // Hashes of keys with the versions that this process has found to be current. The cache may still
+  // have an older version, if the current one could not be written.
   mutable absl::flat_hash_set<size_t> fresh_ ABSL_GUARDED_BY(mutex_);
 };
 

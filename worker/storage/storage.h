@@ -1,4 +1,4 @@
-// Where the files of a data set lie.
+// Where the files of a data set are.
 
 #ifndef SYNCGRADS_WORKER_STORAGE_STORAGE_H_
 #define SYNCGRADS_WORKER_STORAGE_STORAGE_H_
@@ -11,33 +11,36 @@
 
 namespace syncgrads {
 
-// Files under a root, by paths with "/" that are relative to it. Thread-safe.
+// Reads files below a root. Paths use "/" and are relative to the root. Thread-safe.
 class Storage {
  public:
   virtual ~Storage() = default;
 
+  // Reads a whole file.
+  //
   // Errors:
-  //   NotFound           there is no such file
-  //   PermissionDenied   it may not be read
-  //   InvalidArgument    it is longer than `max_bytes`, or no file
-  //   Unavailable        it could not be reached, in all attempts
-  //   others             any other error of the storage, in its words
+  //   NotFound          there is no such file
+  //   PermissionDenied  reading it is not permitted
+  //   InvalidArgument   it is longer than `max_bytes`, or not a file
+  //   Unavailable       the storage could not be reached in any attempt
+  //   others            any other error of the storage, with its message
   virtual absl::StatusOr<std::string> Read(const std::string& path, size_t max_bytes) const = 0;
 
-  // Whether anything lies below `path`. Errors: as Read, but NotFound.
+  // Whether `path` is a directory; in a storage without directories, whether there are files
+  // below it. Errors: those of Read, except NotFound.
   virtual absl::StatusOr<bool> IsDirectory(const std::string& path) const = 0;
 
-  // The names of the directories that lie directly in the directory `path`.
-  // Errors: as Read.
+  // Returns the names of the directories that are directly in the directory `path`. Errors:
+  // those of Read.
   virtual absl::StatusOr<std::vector<std::string>> ListDirectories(
       const std::string& path) const = 0;
 
-  // What errors call the file.
+  // The file's name in errors.
   virtual std::string NameOf(const std::string& path) const = 0;
 };
 
-// As storage.Read; a file whose name ends in .gz is decompressed, and `max_bytes`
-// is the limit of both. Errors: as Read and Gunzip.
+// Reads a file with storage.Read and, if its name ends in .gz, decompresses it. `max_bytes`
+// limits the compressed and the decompressed size. Errors: those of Read and Gunzip.
 absl::StatusOr<std::string> ReadDecompressed(const Storage& storage, const std::string& path,
                                              size_t max_bytes);
 

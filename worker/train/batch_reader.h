@@ -1,4 +1,4 @@
-// Makes batches ready ahead of time.
+// Reads the rows of batches ahead of time.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_BATCH_READER_H_
 #define SYNCGRADS_WORKER_TRAIN_BATCH_READER_H_
@@ -11,33 +11,37 @@
 
 namespace syncgrads {
 
-// Whoever begins batches bounds how many there are, and so the memory. T is float or
-// double.
+// Prepares batches in the background while the trainer computes. The caller of Begin
+// bounds the number of batches, and so the memory. T is float or double.
 //
-// For one thread.
+// Not thread-safe: the trainer's thread calls it.
 template <typename T>
 class BatchReader {
  public:
   virtual ~BatchReader() = default;
 
-  // Reads `rows` in the background; a `batch` that has been begun already goes on.
+  // Starts to read `rows` as the batch with number `batch`. Does nothing if that batch
+  // has been started already.
   //
-  // Errors: as Take.
+  // Errors: those of Take.
   virtual absl::Status Begin(uint64_t batch, const std::vector<RowId>& rows,
                              const ImageUse& use) = 0;
 
-  // As FillBatch, for what was begun as `batch`; it can be taken once.
+  // Waits for a batch that Begin has started, and sets `features`, `targets` and
+  // `damaged` as FillBatch does. Each batch can be taken once.
   //
   // Errors:
-  //   DeadlineExceeded  it was not there in time; names the first image, or the server
-  //   others            as FillBatch
+  //   DeadlineExceeded  the batch was not ready in time; names its first missing image, or
+  //                     the server
+  //   Internal          the batch has not been started
+  //   others            the errors of FillBatch
   virtual absl::Status Take(uint64_t batch, Matrix<T>& features, std::vector<double>& targets,
                             DamagedImages* damaged) = 0;
 
-  // Whether Take would return at once; false where that cannot be told.
+  // Whether Take would return at once; false if this is unknown.
   virtual bool IsRead(uint64_t batch) = 0;
 
-  // Gives up what was begun of the batches with lower numbers than this.
+  // Discards the batches with lower numbers than `batch`.
   virtual void ForgetBefore(uint64_t batch) = 0;
 };
 

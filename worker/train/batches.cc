@@ -10,7 +10,7 @@
 namespace syncgrads {
 namespace {
 
-// Each worker its own shards, whoever else is there.
+// Data mode SHARDS: each worker uses its own shards, independent of the members.
 class ShardBatches : public Batches {
  public:
   ShardBatches(Loader loader, uint32_t workers, uint32_t batch_size,
@@ -37,7 +37,7 @@ class ShardBatches : public Batches {
   bool depends_on_members() const override { return false; }
   std::vector<NamedTensor> state() override { return {}; }
   void GoOnAfter(uint64_t steps) override {
-    // As if it had been there all the time.
+    // Advances as if this worker had made all the steps.
     for (uint64_t step = steps_before_; step < steps && !ended(); ++step) Advance(StepOutcome());
   }
   std::vector<DataSegment> HistoryAfter(uint64_t steps) const override {
@@ -62,11 +62,11 @@ class ShardBatches : public Batches {
   const std::vector<DataSegment> history_;
   const uint64_t steps_before_;
   const uint64_t steps_;
-  // The next step's rows, and of those after it as many as have been asked for.
+  // The rows of the next step, and of the later steps that RowsAhead has returned.
   std::deque<std::vector<RowId>> next_;
 };
 
-// All rows to whoever is there.
+// Data mode DEALT: each step deals the next rows of all to its members.
 class DealtBatches : public Batches {
  public:
   DealtBatches(const v1::JobFile& job, std::vector<RowId> rows)
@@ -86,7 +86,7 @@ class DealtBatches : public Batches {
     for (const size_t row : dealer_.RowsOf(members.rank)) rows.push_back(rows_[row]);
     return rows;
   }
-  // Whose rows they will be is not known before the step.
+  // The members, and so this worker's rows, are not known before the step.
   std::vector<RowId> RowsAhead(size_t) override { return {}; }
   void Advance(const StepOutcome& outcome) override {
     ++done_;
@@ -117,7 +117,7 @@ class DealtBatches : public Batches {
   uint64_t done_ = 0;
 };
 
-// The positions in `data` of the shards of `rank` of `owners`.
+// Returns the positions in `data` of the shards that `rank` of `owners` workers uses.
 std::vector<size_t> OwnShards(const WorkerData& data, uint32_t rank, uint32_t owners) {
   std::vector<size_t> own;
   for (const uint32_t number : ShardsOf(data.total_shards, rank, owners)) own.push_back(number);
@@ -128,14 +128,14 @@ std::vector<size_t> OwnShards(const WorkerData& data, uint32_t rank, uint32_t ow
 
 absl::StatusOr<std::unique_ptr<Batches>> MakeBatches(const v1::JobFile& job, const DataSet& data,
                                                      const ShardOwners& owners) {
-  const uint32_t holdout_every = job.data().holdout_every();
+  const uint32_t validation_every = job.data().validation_every();
   if (job.data().mode() == v1::DataSpec::DEALT) {
     return std::make_unique<DealtBatches>(job,
-                                          RowsOf(data.data, holdout_every, /*held_out=*/false));
+                                          RowsOf(data.data, validation_every, /*held_out=*/false));
   }
   Loader::Options options{.seed = job.seed(),
                           .batch_size = job.batch_size(),
-                          .holdout_every = holdout_every,
+                          .validation_every = validation_every,
                           .order = job.data().order(),
                           .shards = {},
                           .epochs = job.epochs(),

@@ -1,4 +1,4 @@
-// Which rows a worker trains on in each step.
+// Selects the rows that a worker trains on in each step.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_BATCHES_H_
 #define SYNCGRADS_WORKER_TRAIN_BATCHES_H_
@@ -17,49 +17,54 @@
 
 namespace syncgrads {
 
-// The two modes of a job's data. Not thread-safe.
+// There is one implementation for each data mode, SHARDS and DEALT. The trainer owns the
+// object. Not thread-safe.
 class Batches {
  public:
   virtual ~Batches() = default;
 
-  // This worker has no rows after the steps that have been made.
+  // Whether this worker has no rows left after the steps made so far.
   virtual bool ended() const = 0;
-  // This worker's rows of the next step, which is one of `members`; may be empty.
-  // Asked again, the same for the same members.
+  // Returns this worker's rows of the next step, if its members are `members`; may be
+  // empty. Until Advance, calls with the same members return the same rows.
   virtual std::vector<RowId> RowsFor(const StepMembers& members) = 0;
-  // Those of the step `steps` (at least 1) after the next, if they are known: for
-  // reading ahead.
+  // Returns this worker's rows of the step `steps` (at least 1) after the next one, for
+  // reading ahead; empty if they are not known yet.
   virtual std::vector<RowId> RowsAhead(size_t steps) = 0;
-  // That step has been made.
+  // Moves on to the following step. `outcome` is that of the step just made.
   virtual void Advance(const StepOutcome& outcome) = 0;
-  // How many steps there are, or about as many, with so many workers; those before
-  // this run are counted.
+  // Returns the total number of steps with this many workers, exactly or approximately.
+  // Steps made before this run count.
   virtual uint64_t StepsWith(uint32_t workers) const = 0;
 
-  // Whether rows depend on who is a member.
+  // Whether the rows of a step depend on its members.
   virtual bool depends_on_members() const = 0;
-  // What a newcomer needs to go on from where the others are.
+  // Returns the tensors that a newcomer or a resumed run copies to continue at the same
+  // position. They point into this object.
   virtual std::vector<NamedTensor> state() = 0;
-  // A newcomer has its state, which is that after `steps` steps.
+  // Called after state() has been overwritten with the state after `steps` steps, of
+  // another worker or of a checkpoint: continues from there.
   virtual void GoOnAfter(uint64_t steps) = 0;
-  // What a later run needs to go on after `steps` steps, beside state().
+  // Returns what a resumed run needs, besides state(), to continue after `steps` steps.
   virtual std::vector<DataSegment> HistoryAfter(uint64_t steps) const = 0;
 };
 
-// How the shards are shared out.
+// How the shards are divided among the workers.
 struct ShardOwners {
+  // The number of workers that own shards.
   uint32_t workers = 1;
-  // In an elastic job the data has all shards: of them a worker takes those of
-  // `rank` of `workers`, or all if it is absent.
+  // Set if `data` has all shards, as in an elastic job: this worker uses those of `rank`
+  // only. nullopt: it uses all shards of `data`.
   std::optional<uint32_t> rank;
-  // As the checkpoint says that the run goes on from.
+  // The manifest's history if the run resumes from a checkpoint; otherwise empty.
   std::vector<DataSegment> history;
 };
 
-// As the job says. `data` outlives the batches.
+// Creates the batches for the job's data mode. `data` outlives them.
 //
 // Errors:
-//   InvalidArgument  as Loader::Create
+//   InvalidArgument  the worker has no shard, or batch_size is less than its number of
+//                    shards
 absl::StatusOr<std::unique_ptr<Batches>> MakeBatches(const v1::JobFile& job, const DataSet& data,
                                                      const ShardOwners& owners);
 

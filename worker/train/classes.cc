@@ -13,7 +13,7 @@
 namespace syncgrads {
 namespace {
 
-// Doubles count exactly up to here.
+// A double represents every whole number up to this one exactly.
 constexpr double kMaxClass = 0x1p53;
 
 std::optional<double> WholeNumber(const std::string& text) {
@@ -56,13 +56,13 @@ absl::StatusOr<uint32_t> Classes::NumberOf(const ClassName& found, uint32_t outp
   if (it == names_.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat(found.place, ": class \"", found.name,
-                     "\" is not one of those that the model was trained on"));
+                     "\" is not one of the classes that the model was trained on"));
   }
   const uint32_t number = static_cast<uint32_t>(it - names_.begin());
   if (number < outputs) return number;
   return absl::InvalidArgumentError(
       absl::StrCat(found.place, ": class \"", found.name, "\" has number ", number, ": there are ",
-                   names_.size(), " classes, the model has outputs for ", outputs));
+                   names_.size(), " classes, but the model has outputs for ", outputs));
 }
 
 }  // namespace syncgrads

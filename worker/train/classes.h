@@ -1,4 +1,4 @@
-// What the classes of a job are called, and which number each has.
+// The names and numbers of a job's classes.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_CLASSES_H_
 #define SYNCGRADS_WORKER_TRAIN_CLASSES_H_
@@ -13,26 +13,29 @@
 
 namespace syncgrads {
 
-// Immutable.
+// Maps class names to class numbers. Immutable, so thread-safe.
 class Classes {
  public:
-  // `found` is what the target column holds, in all shards of the job; repeats are
-  // no matter. If every one is a whole number from 0, that is its class; else
-  // names are numbered in byte order.
+  // `found` has the values of the target column in all shards of the job; duplicates are
+  // allowed. If every value is a whole number from 0 on, it is the class number.
+  // Otherwise the names are numbered in byte order.
   //
-  // InvalidArgument, naming the place, if a class has no number below `outputs`.
+  // Errors: InvalidArgument, which names the place, if a class's number is not below
+  // `outputs`.
   static absl::StatusOr<Classes> Find(absl::Span<const ClassName> found, uint32_t outputs);
 
-  // Classes that have been numbered before, as names() gives them.
+  // Creates the classes that have these names, in the order of their numbers; see
+  // names().
   static Classes Named(std::vector<std::string> names) { return Classes(std::move(names)); }
 
-  // By number. Empty if the target column holds the numbers themselves.
+  // The names by number. Empty if the target column has the numbers themselves.
   const std::vector<std::string>& names() const { return names_; }
 
-  // "Iris-setosa", or "0".
+  // Returns the name, "Iris-setosa", or else the number as text, "0".
   std::string NameOf(uint32_t number) const;
 
-  // InvalidArgument, naming the place, if `found` has no number below `outputs`.
+  // Returns the class's number. Errors: InvalidArgument, which names the place, if the
+  // class is unknown or its number is not below `outputs`.
   absl::StatusOr<uint32_t> NumberOf(const ClassName& found, uint32_t outputs) const;
 
  private:

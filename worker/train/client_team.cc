@@ -9,7 +9,7 @@
 namespace syncgrads {
 namespace {
 
-// For leaving a job when something has gone wrong.
+// The timeout of leaving the job after an error.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
 
 }  // namespace
@@ -21,8 +21,9 @@ absl::StatusOr<uint32_t> ClientTeam::AllReduce(absl::string_view name, absl::Spa
   return client_.AllReduce(name, array, array, reduction, timeout_);
 }
 
-// Contributions to a gather have equal lengths: the longest is found first, and
-// each is sent as its own length, its bytes, and zeros.
+// All contributions to a gather must have the same length. So the workers find the
+// longest length first; then each sends its own length, its bytes, and zeros up to that
+// length.
 absl::StatusOr<std::vector<std::string>> ClientTeam::Gather(absl::string_view name,
                                                             absl::string_view bytes) {
   int64_t longest = static_cast<int64_t>(bytes.size());
@@ -35,7 +36,7 @@ absl::StatusOr<std::vector<std::string>> ClientTeam::Gather(absl::string_view na
   sent[0] = static_cast<int64_t>(bytes.size());
   if (!bytes.empty()) std::memcpy(&sent[1], bytes.data(), bytes.size());
   std::vector<int64_t> received(words * world_size());
-  // A name stands for one length.
+  // The name of a collective is fixed to one length.
   SYNCGRADS_ASSIGN_OR_RETURN(
       const uint32_t count,
       client_.AllGather(absl::StrCat(name, "/", words), ArrayOf(absl::MakeConstSpan(sent)),
@@ -44,8 +45,9 @@ absl::StatusOr<std::vector<std::string>> ClientTeam::Gather(absl::string_view na
   for (size_t i = 0; i < count; ++i) {
     const int64_t* one = &received[i * words];
     if (one[0] < 0 || one[0] > longest) {
-      return absl::DataLossError(absl::StrCat("\"", name, "\": a contribution says it has ", one[0],
-                                              " bytes, the longest has ", longest));
+      return absl::DataLossError(absl::StrCat("\"", name,
+                                              "\": malformed contribution: its length is ", one[0],
+                                              " bytes, but the longest is ", longest));
     }
     gathered.emplace_back(reinterpret_cast<const char*>(one + 1), static_cast<size_t>(one[0]));
   }
@@ -78,7 +80,7 @@ void ClientTeam::ReleaseGradients(void* memory) {
 }
 
 void ClientTeam::LetGo() {
-  // Refused where something is under way.
+  // Leave is refused while an operation is under way.
   if (!client_.Leave(std::min(timeout_, kLeaveTimeout)).ok()) client_.Abandon();
 }
 

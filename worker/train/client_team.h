@@ -14,10 +14,10 @@
 
 namespace syncgrads {
 
-// Thread-compatible.
+// Implements the Team over the client library. Thread-compatible.
 class ClientTeam : public Team {
  public:
-  // `client` has joined, and outlives this object. `timeout` is for each call.
+  // `client` has joined the job and outlives this object. `timeout` limits each call.
   ClientTeam(Client& client, absl::Duration timeout) : client_(client), timeout_(timeout) {}
 
   std::string name() const override { return client_.name(); }
@@ -40,6 +40,7 @@ class ClientTeam : public Team {
   }
 
  private:
+  // A piece of memory from AllocateGradients. `in_use` is false after ReleaseGradients.
   struct Gradients {
     void* memory;
     size_t bytes;
@@ -48,7 +49,8 @@ class ClientTeam : public Team {
 
   Client& client_;
   const absl::Duration timeout_;
-  std::vector<Gradients> gradients_;  // the client never gives memory back
+  // Kept for reuse, because the client frees memory only with itself.
+  std::vector<Gradients> gradients_;
 };
 
 }  // namespace syncgrads

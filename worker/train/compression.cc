@@ -11,7 +11,7 @@
 namespace syncgrads {
 namespace {
 
-// Below, a header and a scale are a good part of what is sent.
+// In a smaller tensor, the header and the scale are a large part of what is sent.
 constexpr uint64_t kMinElements = 1024;
 
 bool Matches(const std::string& pattern, const TensorSpec& parameter) {
@@ -40,8 +40,8 @@ absl::StatusOr<std::vector<Compression>> CompressionOf(const v1::JobFile& job,
         continue;
       }
       return absl::InvalidArgumentError(
-          absl::StrCat("a compression is for the parameters \"", pattern,
-                       "\", and the model has none of that name; its first is \"",
+          absl::StrCat("a compression rule is for the parameters \"", pattern,
+                       "\", but the model has no parameters with this name; its first are \"",
                        parameters.front().name, "\""));
     }
   }

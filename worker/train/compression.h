@@ -1,4 +1,4 @@
-// Which of a model's parameters are compressed, and how.
+// Decides which of a model's parameters are compressed, and how.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_COMPRESSION_H_
 #define SYNCGRADS_WORKER_TRAIN_COMPRESSION_H_
@@ -13,11 +13,11 @@
 
 namespace syncgrads {
 
-// By the rules of the job file: one for each parameter, or none where nothing is
-// compressed. The rules have passed the job file's check.
+// Returns the compression of each parameter by the rules of the job file; empty if the
+// job has no rules. ParseJobFile has checked the rules.
 //
 // Errors:
-//   InvalidArgument  a rule names parameters that there are not
+//   InvalidArgument  a rule names a parameter that the model does not have
 absl::StatusOr<std::vector<Compression>> CompressionOf(const v1::JobFile& job,
                                                        absl::Span<const TensorSpec> parameters);
 

@@ -21,7 +21,7 @@ absl::StatusOr<MatrixPrecision> ParsePrecision(absl::string_view text) {
   if (text == "tf32") return MatrixPrecision::kTf32;
   if (text == "bf16") return MatrixPrecision::kBf16;
   return absl::InvalidArgumentError(
-      absl::StrCat("--matrix_products is \"", text, "\", there are f32, tf32 and bf16"));
+      absl::StrCat("--precision is \"", text, "\", must be f32, tf32 or bf16"));
 }
 
 absl::StatusOr<std::vector<int>> ParseList(absl::string_view device, absl::string_view list) {
@@ -29,8 +29,8 @@ absl::StatusOr<std::vector<int>> ParseList(absl::string_view device, absl::strin
   for (const absl::string_view text : absl::StrSplit(list, ',')) {
     int number = 0;
     if (!absl::SimpleAtoi(text, &number) || number < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("--device is \"", device, "\": \"", text,
-                                                     "\" is not the number of a device"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--device is \"", device, "\": \"", text, "\" is not a device number"));
     }
     numbers.push_back(number);
   }
@@ -51,22 +51,21 @@ absl::StatusOr<int> ChooseAccelerator(absl::string_view device, absl::string_vie
 
 }  // namespace
 
-absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device,
-                                          absl::string_view matrix_products, uint32_t local_rank,
-                                          const Accelerators& accelerators) {
+absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device, absl::string_view precision,
+                                          uint32_t local_rank, const Accelerators& accelerators) {
   DeviceChoice choice;
   choice.accelerators = &accelerators;
-  SYNCGRADS_ASSIGN_OR_RETURN(choice.precision, ParsePrecision(matrix_products));
+  SYNCGRADS_ASSIGN_OR_RETURN(choice.precision, ParsePrecision(precision));
   if (device == "cpu") {
     if (choice.precision == MatrixPrecision::kF32) return choice;
-    return absl::InvalidArgumentError(absl::StrCat("--matrix_products is ", matrix_products,
-                                                   ", but --device is cpu, which has f32 only"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--precision is ", precision, ", but --device is cpu, which supports f32 only"));
   }
   absl::string_view list = device;
   if (!absl::ConsumePrefix(&list, "cuda") || (!list.empty() && !absl::ConsumePrefix(&list, ":")) ||
       (device != "cuda" && list.empty())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--device is \"", device, "\", there are cpu, cuda, cuda:0, cuda:0,1, ..."));
+        absl::StrCat("--device is \"", device, "\", must be cpu, cuda, cuda:0, cuda:0,1, ..."));
   }
   const absl::StatusOr<int> count = accelerators.Count();
   if (!count.ok()) {

@@ -1,4 +1,4 @@
-// The device that a worker computes on.
+// Chooses the device that a worker computes on.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_COMPUTE_H_
 #define SYNCGRADS_WORKER_TRAIN_COMPUTE_H_
@@ -15,40 +15,41 @@
 
 namespace syncgrads {
 
+// A device and its precision, from flags.
 struct DeviceChoice {
-  // Its number; the processor without.
+  // The accelerator's number; nullopt: the CPU.
   std::optional<int> accelerator;
   MatrixPrecision precision = MatrixPrecision::kF32;
-  // Outlives the choice.
+  // Outlives this object.
   const Accelerators* accelerators = &NoAccelerators();
 };
 
-// What the flags --device and --matrix_products say:
+// Parses the flags --device and --precision. --device is one of
 //
-//   cpu         the processor
-//   cuda        the accelerator `local_rank` modulo how many there are
-//   cuda:2      that one
-//   cuda:0,2,3  of the list, the one at `local_rank` modulo its length
+//   cpu         the CPU
+//   cuda        the accelerator number `local_rank` modulo the number of accelerators
+//   cuda:2      this accelerator
+//   cuda:0,2,3  the entry of the list at `local_rank` modulo its length
 //
-// and f32, tf32 or bf16.
+// and --precision is f32, tf32 or bf16.
 //
 // Errors:
-//   InvalidArgument  neither is it; an accelerator that is not there; or a precision
-//                    other than f32 on the processor
-//   Unimplemented    as Accelerators::Count, with --device
-absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device,
-                                          absl::string_view matrix_products, uint32_t local_rank,
-                                          const Accelerators& accelerators);
+//   InvalidArgument  a flag has no such form; the accelerator does not exist; or the
+//                    precision is not f32 on the CPU
+//   Unimplemented    no accelerator can be used (Accelerators::Count); names --device
+absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device, absl::string_view precision,
+                                          uint32_t local_rank, const Accelerators& accelerators);
 
-// How many threads each worker computes with on the processor.
+// Returns the number of threads that each worker computes with on the CPU: the job's, or
+// else an equal share of this machine's processors.
 int ThreadsOf(const v1::JobFile& job, uint32_t world_size);
 
-// How many threads of each worker read images ahead. Beside an accelerator, unless the job
-// says it, the machine's processors divided by its accelerators.
+// Returns the number of threads with which each worker reads images ahead. Default beside
+// an accelerator: the machine's processors divided by its accelerators.
 int ReadersOf(const v1::JobFile& job, uint32_t world_size, const DeviceChoice& choice);
 
-// On the processor, with the job's threads; see proto/job.proto. Errors: as
-// Accelerators.
+// Creates the chosen device; the CPU uses ThreadsOf threads. Errors: those of
+// Accelerators::MakeFloat and MakeDouble.
 template <typename T>
 absl::StatusOr<std::unique_ptr<Device<T>>> MakeDevice(const v1::JobFile& job, uint32_t world_size,
                                                       const DeviceChoice& choice);

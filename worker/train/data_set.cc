@@ -23,7 +23,7 @@ absl::Status CheckFeatures(const std::vector<std::string>& ours, absl::string_vi
                    their_place, " are ", absl::StrJoin(theirs, ", ")));
 }
 
-// What the tables of one worker's shards hold.
+// The contents of the tables of one worker's shards.
 struct Contents {
   std::vector<std::string> features;
   std::vector<ClassName> classes;
@@ -55,19 +55,19 @@ std::string Encode(const Contents& contents) {
 
 absl::StatusOr<Contents> Decode(absl::string_view bytes) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> parts, DecodeStrings(bytes));
-  if (parts.size() != 2)
-    return absl::DataLossError("another worker's columns are not in two parts");
+  if (parts.size() != 2) return absl::DataLossError("malformed columns from another worker");
   Contents contents;
   SYNCGRADS_ASSIGN_OR_RETURN(contents.features, DecodeStrings(parts[0]));
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> classes, DecodeStrings(parts[1]));
-  if (classes.size() % 2 != 0) return absl::DataLossError("another worker's class has no place");
+  if (classes.size() % 2 != 0) return absl::DataLossError("malformed classes from another worker");
   for (size_t i = 0; i < classes.size(); i += 2) {
     contents.classes.push_back({classes[i], classes[i + 1]});
   }
   return contents;
 }
 
-// What all workers' shards hold, as the first of them in rank order has it.
+// Gathers the contents of all workers' shards and checks that their features are the
+// same. Class names are in rank order.
 absl::StatusOr<Contents> Agree(const Contents& ours, Team& team) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> gathered,
                              team.Gather("data/columns", Encode(ours)));
@@ -82,7 +82,7 @@ absl::StatusOr<Contents> Agree(const Contents& ours, Team& team) {
   return all;
 }
 
-// Makes targets, which are positions in the table's own list, class numbers.
+// Replaces each target, a position in the table's own class list, by the class number.
 absl::Status Number(const Classes& classes, uint32_t outputs, Table& table) {
   std::vector<double> numbers;
   for (const ClassName& one : table.classes) {
@@ -93,7 +93,8 @@ absl::Status Number(const Classes& classes, uint32_t outputs, Table& table) {
   return absl::OkStatus();
 }
 
-// The numbers of a list that has none, one, or one for each channel.
+// Returns one number per channel. `given` has none (`usual` is used), one for all
+// channels, or one per channel.
 absl::StatusOr<std::vector<double>> OfChannels(const google::protobuf::RepeatedField<double>& given,
                                                absl::string_view name, int64_t channels,
                                                double usual) {
@@ -102,7 +103,7 @@ absl::StatusOr<std::vector<double>> OfChannels(const google::protobuf::RepeatedF
     return std::vector<double>(static_cast<size_t>(channels), given.empty() ? usual : given[0]);
   }
   return absl::InvalidArgumentError(absl::StrCat("data.image.", name, " has ", given.size(),
-                                                 " numbers, the images have ", channels,
+                                                 " numbers, but the images have ", channels,
                                                  " channels"));
 }
 
@@ -127,7 +128,7 @@ absl::Status SetShape(const v1::DataSpec& spec, DataSet& set) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<double> mean,
                              OfChannels(image.mean(), "mean", set.shape.channels, 0));
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<double> deviation,
-                             OfChannels(image.deviation(), "deviation", set.shape.channels, 1));
+                             OfChannels(image.std(), "std", set.shape.channels, 1));
   for (size_t i = 0; i < mean.size(); ++i) {
     set.scale.factor.push_back(1 / deviation[i]);
     set.scale.addend.push_back(-mean[i] / deviation[i]);
@@ -135,7 +136,7 @@ absl::Status SetShape(const v1::DataSpec& spec, DataSet& set) {
   return absl::OkStatus();
 }
 
-// A row of an image's numbers, channel by channel, as Shape wants it.
+// Converts a row of planes, channel by channel, to the order of Shape, and normalises it.
 template <typename T>
 void FillPlanes(const DataSet& data, absl::Span<const double> row, T* pixels) {
   const size_t positions = static_cast<size_t>(data.shape.positions());
@@ -169,7 +170,7 @@ uint32_t ClassCount(const v1::JobFile& job) {
 
 namespace {
 
-// What is served comes as the model takes it.
+// The serving process has already converted the rows to the model's input.
 absl::StatusOr<DataSet> OpenServed(const Job& job, const ServedDataRequest& request) {
   SYNCGRADS_ASSIGN_OR_RETURN(ServedData opened, job.data_host->Open(request));
   DataSet set;
@@ -180,8 +181,8 @@ absl::StatusOr<DataSet> OpenServed(const Job& job, const ServedDataRequest& requ
   return set;
 }
 
-// The job's data, with all of its shards; how many, if neither the job nor the source
-// says: as many as there may be owners.
+// Returns the data specification for all shards. If neither the job nor the source has a
+// number of shards, it is `owners`.
 absl::StatusOr<v1::DataSpec> SpecFor(const Job& job, uint32_t owners) {
   v1::DataSpec data = job.file.data();
   if (owners == 0 || data.shards() != 0) return data;
@@ -232,12 +233,12 @@ absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners) {
   return LoadFor(job, DataSetOptions(), owners, nobody_else);
 }
 
-absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, Team& team) {
+absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t validation_every, Team& team) {
   Ranges ranges;
   const size_t columns = static_cast<size_t>(data.shape.size());
   ranges.minimum.assign(columns, std::numeric_limits<double>::infinity());
   ranges.maximum.assign(columns, -std::numeric_limits<double>::infinity());
-  const std::vector<RowId> rows = RowsOf(data.data, holdout_every, /*held_out=*/false);
+  const std::vector<RowId> rows = RowsOf(data.data, validation_every, /*held_out=*/false);
   Matrix<double> features;
   std::vector<double> targets;
   for (size_t begin = 0; begin < rows.size(); begin += kRowsAtATime) {
@@ -252,7 +253,7 @@ absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, T
       }
     }
   }
-  // A worker without rows opts out: infinities are no ranges.
+  // A worker without rows does not contribute: its infinities are not ranges.
   SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t contributors,
                              team.AllReduce("data/minimum", absl::MakeSpan(ranges.minimum),
                                             Reduction::kMin, !rows.empty()));
@@ -306,7 +307,7 @@ bool IsDamagedImage(const absl::Status& status) {
 
 namespace {
 
-// Numbers of type From, wherever they lie, as numbers of type T.
+// Converts packed numbers of type From, of any alignment, to type T.
 template <typename From, typename T>
 void ReadNumbers(const std::string& bytes, T* to) {
   for (size_t i = 0; i < bytes.size() / sizeof(From); ++i) {

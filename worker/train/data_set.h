@@ -1,4 +1,4 @@
-// A worker's rows, ready for a model.
+// A worker's rows, in the form that a model needs.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_DATA_SET_H_
 #define SYNCGRADS_WORKER_TRAIN_DATA_SET_H_
@@ -24,87 +24,88 @@
 
 namespace syncgrads {
 
-// What is made of an image's numbers: x becomes x * factor + addend, of its channel.
+// Normalises pixels: x becomes x * factor + addend of its channel.
 struct PixelScale {
-  // By channel.
+  // One number for each channel.
   std::vector<double> factor;
   std::vector<double> addend;
 
-  // Sets as many numbers at `to` to pixels as ImageSource::Read gives them, as the model
-  // takes them.
+  // Writes pixels.size() normalised numbers to `to`. `pixels` has the channels of one
+  // position next to each other, as ImageSource::Read returns them and as the model needs
+  // them.
   template <typename T>
   void Apply(absl::Span<const float> pixels, T* to) const;
 };
 
-// A worker's shards; targets of classes are class numbers.
+// The rows of a worker's shards. Targets of classes are class numbers.
 struct DataSet {
   WorkerData data;
+  // The names of the features.
   std::vector<std::string> features;
-  // What a row looks like to the model.
+  // The shape of one row as the model's input.
   Shape shape;
-  // Of images.
+  // Used for images only.
   PixelScale scale;
-  // With the cross-entropies.
+  // The names and numbers of the classes; set if the loss has classes.
   std::optional<Classes> classes;
-  // Where the features are, if another process has read them.
+  // Set if another process has read the rows: the features come from there.
   std::shared_ptr<ServedRows> served;
 };
 
 struct DataSetOptions {
-  // Whether targets are read; prediction does without.
+  // Whether targets are read. Prediction needs none.
   bool with_targets = true;
-  // The classes of the model that is to be evaluated; without them they are found
-  // in the data of all workers.
+  // The classes of a trained model that is evaluated. nullopt: they are found in the data
+  // of all workers.
   std::optional<Classes> classes;
 };
 
-// What the job's loss needs its target to be.
+// Returns whether the job's loss needs numbers or classes as targets.
 TargetKind TargetKindOf(const v1::LossSpec& loss);
 
-// How many classes the job's model tells apart; 0 where targets are numbers.
+// Returns the number of classes of the job's model; 0 if the targets are numbers.
 uint32_t ClassCount(const v1::JobFile& job);
 
-// The rows that `request` says, read or asked for; classes have no numbers yet. Errors:
-// as LoadDataSet, but for the team's.
+// Reads the rows of `request`, or requests them from the process that serves the job's
+// data. Classes have no numbers yet. Errors: those of LoadDataSet, except the team's.
 absl::StatusOr<DataSet> LoadRows(const Job& job, const ServedDataRequest& request);
 
-// Loads this worker's shards, and agrees with the others on features and classes.
+// Loads this worker's shards, and agrees with the other workers on features and classes.
 // A collective; a worker that cannot read its data does not take part in it.
 //
 // Errors:
-//   InvalidArgument  shards with different features (names both); an image whose
-//                    size is not the number of features (with both); or as
-//                    Classes::Find
-//   others           as LoadShards, or as the team
+//   InvalidArgument  shards with different features (names both); an image whose size is
+//                    not the number of features (names both); or an error of Classes::Find
+//   others           the errors of LoadShards, or the team's
 absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& options, Team& team);
 
-// Loads all shards, as every worker of an elastic job does, who may have to take
-// anybody's place. `owners`: how many workers the rows are cut for, if the job or
-// the source does not say. Errors as LoadDataSet.
+// Loads all shards, for jobs in which each worker reads all data: in an elastic job a
+// worker may have to replace any other. `owners` is the number of shards to make if
+// neither the job nor the source has one. Errors: those of LoadDataSet.
 absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners);
 
-// The least and the greatest value of each number that FillRow makes, over the
-// training rows of all workers. A collective.
+// For each number of a row as FillRow makes it, the least and the greatest value.
 struct Ranges {
   std::vector<double> minimum;
   std::vector<double> maximum;
 };
-// FailedPrecondition if no worker has a training row.
-absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t holdout_every, Team& team);
+// Finds the ranges over the training rows of all workers. A collective. Errors:
+// FailedPrecondition if no worker has a training row; those of FillBatch; the team's.
+absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t validation_every, Team& team);
 
-// Sets the shape.size() numbers at `to` to the row's, as the model takes them. Of rows
-// that this process has read. Errors: as ImageSource::Read.
+// Writes the shape.size() numbers of one row to `to`, as the model's input. Only for rows
+// that this process has read. Errors: those of ImageSource::Read.
 template <typename T>
 absl::Status FillRow(const DataSet& data, const RowId& row, const ImageUse& use, T* to);
 
-// Images that could not be read. Not thread-safe.
+// Collects the errors of images that could not be read. Not thread-safe.
 class DamagedImages {
  public:
   // `message` names the image.
   void Add(absl::string_view message);
 
   uint64_t count() const { return count_; }
-  // Of the first so many; each once.
+  // The first distinct messages, at most 20.
   const std::set<std::string>& messages() const { return messages_; }
 
  private:
@@ -112,24 +113,27 @@ class DamagedImages {
   std::set<std::string> messages_;
 };
 
-// Rows that are filled at a time, where it is not a step that says how many.
+// The number of rows filled at once where no step decides it, as in evaluation.
 inline constexpr size_t kRowsAtATime = 256;
 
-// Sets `features` to a row for each of `rows`, and `targets` to their targets if
-// the data has them. Images that cannot be read are left out, with their targets,
-// and added to `damaged`; if that is null, the first is the error.
+// Sets `features` to one row for each of `rows`, and `targets` to their targets if the
+// data has any. An image that cannot be read is left out together with its target and
+// added to `damaged`. If `damaged` is null, the first such image is an error.
 //
-// Errors: as FillRow, or as ServedRows.
+// Errors: those of FillRow, or of ServedRows.
 template <typename T>
 absl::Status FillBatch(const DataSet& data, absl::Span<const RowId> rows, const ImageUse& use,
                        Matrix<T>& features, std::vector<double>& targets, DamagedImages* damaged);
 
-// The same, of what has been served.
+// Sets `features` and `targets` from `batch`, which another process has served for
+// `rows`. The errors of images that `batch` leaves out are added to `damaged`. Errors:
+// DataLoss if `batch` does not fit the rows, or, if `damaged` is null, for the first
+// image left out.
 template <typename T>
 absl::Status FillServed(const DataSet& data, absl::Span<const RowId> rows, const ServedBatch& batch,
                         Matrix<T>& features, std::vector<double>& targets, DamagedImages* damaged);
 
-// Whether an error of FillRow is the image's own.
+// Whether an error of FillRow is a fault of the image and not of the system.
 bool IsDamagedImage(const absl::Status& status);
 
 }  // namespace syncgrads

@@ -18,13 +18,13 @@ uint64_t CountCorrect(const Loss& loss, const Matrix<T>& outputs,
   if (loss.has_output_for_each_class()) return CountTopK(outputs, targets, 1);
   uint64_t correct = 0;
   for (Eigen::Index row = 0; row < outputs.rows(); ++row) {
-    // A sigmoid is above one half where its argument is positive.
+    // The sigmoid is above one half if its argument is positive.
     if ((outputs(row, 0) > 0) == (targets[row] > 0.5)) ++correct;
   }
   return correct;
 }
 
-// A score and a label are 9 bytes on their way.
+// A score and its label take 9 bytes in a message.
 constexpr size_t kScoreBytes = sizeof(double) + 1;
 
 absl::StatusOr<std::optional<double>> GatherAreaUnderCurve(absl::string_view name,

@@ -1,4 +1,4 @@
-// What a model is worth on given rows, exact over all workers.
+// Evaluates a model on given rows, exactly and over all workers.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_EVALUATION_H_
 #define SYNCGRADS_WORKER_TRAIN_EVALUATION_H_
@@ -18,24 +18,25 @@
 
 namespace syncgrads {
 
-// Over the rows of all workers.
+// The scores of a model over the rows of all workers.
 struct Evaluation {
+  // Rows that could be read.
   uint64_t rows = 0;
-  // The mean of the rows' losses, without the l2 penalty.
+  // The mean loss of the rows, without the l2 penalty; 0 if there are no rows.
   double loss = 0;
-  // Rows whose most probable class is the right one; with the cross-entropies.
+  // Rows whose most probable class is their target; only if the loss has classes.
   std::optional<uint64_t> correct;
-  // Area under the ROC curve; with the sigmoid cross-entropy, if there are rows
-  // of both classes.
+  // The area under the ROC curve; only with the sigmoid cross-entropy, if both classes
+  // have rows and no score is NaN.
   std::optional<double> area_under_curve;
 };
 
 // "loss 0.0712, accuracy 0.9667 (29 of 30 rows), AUC 0.9991"
 std::string ToString(const Evaluation& evaluation);
 
-// Evaluates each worker's `rows` of `data`. A collective; `name` tells it from
-// others that are under way. Images that cannot be read are left out and added to
-// `damaged`; if that is null, they are an error.
+// Evaluates each worker's `rows` of `data`. A collective; `name` distinguishes it from
+// other evaluations in flight. Images that cannot be read are left out and added to
+// `damaged`; if `damaged` is null, the first is an error.
 template <typename T>
 absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, const Loss& loss,
                                     const DataSet& data, absl::Span<const RowId> rows, Team& team,

@@ -1,8 +1,8 @@
-// What one worker did in each step, for whoever wants to check a run: that no step
-// was skipped or made twice, that every contribution was counted at most once, and
-// what a run on the same rows gives.
+// A log of what one worker did in each step, for checks of a run: that no step was
+// skipped or made twice, that every contribution was counted at most once, and that a run
+// on the same rows gives the same result.
 //
-// A line of JSON for each event:
+// Each event is a line of JSON:
 //
 //   {"event":"begins","worker":"w1","step":7,"newcomer":true}
 //   {"event":"step","worker":"w1","step":7,"epoch":3,"members":["w0","w1"],
@@ -11,11 +11,11 @@
 //   {"event":"checkpoint","worker":"w0","step":50,"error":"cannot write ..."}
 //   {"event":"ends","worker":"w1","step":60}
 //
-// `step` of the first and last is the first and last step that the worker takes
-// part in. `rows` are this worker's in this step, each as its shard's number and
-// the row in the shard; they were counted if the worker is among `contributors`.
-// Where a worker died in the middle of a contribution, a step is not "whole" and has
-// "parts": the contributors of each chunk, [["w0","w1"],["w0"]].
+// `step` in "begins" and "ends" is the first and the last step in which the worker takes
+// part. `rows` are this worker's rows in the step: pairs of the shard's number and the
+// row in the shard. They count if the worker is one of `contributors`. If a worker died
+// in the middle of a contribution, "whole" is false and "parts" has the contributors of
+// each chunk, [["w0","w1"],["w0"]].
 
 #ifndef SYNCGRADS_WORKER_TRAIN_EVENT_LOG_H_
 #define SYNCGRADS_WORKER_TRAIN_EVENT_LOG_H_
@@ -34,29 +34,30 @@
 
 namespace syncgrads {
 
-// Not thread-safe.
+// Writes the log of one worker. The trainer's thread calls it. Not thread-safe.
 class EventLog {
  public:
-  // Adds to what the file has: a worker that is started again goes on in it.
+  // Opens the file to append to it: a restarted worker continues its log.
   //
   // Errors:
-  //   PermissionDenied  the file cannot be written
+  //   PermissionDenied  the file cannot be opened, for whatever reason
   static absl::StatusOr<std::unique_ptr<EventLog>> Open(const std::string& path,
                                                         const std::string& worker);
 
   void Begins(uint64_t step, bool newcomer);
   void Stepped(const StepOutcome& outcome, const std::vector<RowId>& rows, const WorkerData& data);
-  // Where the state after `step` is kept, or why it is not.
+  // Logs where the state after `step` was written, or why it was not.
   void Checkpointed(uint64_t step, const absl::StatusOr<std::string>& path);
   void Ends(uint64_t step);
 
  private:
   explicit EventLog(const std::string& worker);
-  // A line is written as a whole: a reader finds it all or not at all, unless the
-  // process is killed within it.
+  // Writes one line and flushes it. A reader finds a line completely or not at all,
+  // unless the process is killed during the write.
   void Write(absl::string_view line);
 
-  const std::string worker_;  // quoted
+  // The worker's name as a JSON string, with quotation marks.
+  const std::string worker_;
   std::ofstream file_;
 };
 

@@ -1,4 +1,4 @@
-// What a program of one's own adds to ps-worker: see docs/extending.md.
+// The plug-ins that a user's program adds to ps-worker: see docs/extending.md.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_EXTENSIONS_H_
 #define SYNCGRADS_WORKER_TRAIN_EXTENSIONS_H_
@@ -12,17 +12,18 @@
 
 namespace syncgrads {
 
-// Not thread-safe while something is added.
+// A program fills this before it starts workers. Thread-safe when nothing is added any
+// more.
 struct Extensions {
-  // That job files can name.
+  // Job files can name these kinds.
   CustomLayers layers;
   CustomLosses losses;
   CustomReaders readers;
-  // One after the other, after each step of a worker.
+  // Called in this order after each step of a worker.
   std::vector<StepCallback> after_step;
 };
 
-// Those of a program that adds nothing.
+// Returns the extensions of a program that adds nothing.
 inline const Extensions& NoExtensions() {
   static const auto& none = *new Extensions();
   return none;

@@ -1,4 +1,4 @@
-// Where a model's gradients lie on the host.
+// Memory on the host for a model's gradients.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_GRADIENT_MEMORY_H_
 #define SYNCGRADS_WORKER_TRAIN_GRADIENT_MEMORY_H_
@@ -13,26 +13,26 @@
 
 namespace syncgrads {
 
-// Memory that servers on this host read where it lies, and that the device copies to by
-// itself. T is float or double.
-//
-// Not thread-safe.
+// Memory that is shared with servers on this host, which read gradients in place, and
+// that is pinned, so that the device copies to it directly. T is float or double. The
+// Trainer owns it. Not thread-safe.
 template <typename T>
 class GradientMemory {
  public:
-  // Moves the gradients of `parameters` there, in their order and without gaps, so that a
-  // chunk of several is one piece; they are zeros then. `team`, `device` and the object
-  // outlive the parameters' use.
+  // Moves the gradients of `parameters` into new memory, in their order and without gaps,
+  // so that a chunk of several gradients is one piece. They become zeros. `team`,
+  // `device` and the object must outlive every use of the gradients.
   //
   // Errors, after which the gradients are where they were:
-  //   ResourceExhausted  there is not so much memory that can be shared, or pinned
+  //   ResourceExhausted  there is not enough memory that can be shared, or pinned
+  //   others             the errors of Team::AllocateGradients
   static absl::StatusOr<std::unique_ptr<GradientMemory>> Create(
       Team& team, DeviceMemory& device, absl::Span<Parameter<T>* const> parameters);
   ~GradientMemory();
   GradientMemory(const GradientMemory&) = delete;
   GradientMemory& operator=(const GradientMemory&) = delete;
 
-  // One more number behind them, which is zero at first.
+  // One more number, after the gradients; zero at first.
   T* behind() const { return behind_; }
 
  private:

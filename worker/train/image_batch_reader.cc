@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #include "worker/base/out_of_memory.h"
@@ -17,7 +17,7 @@
 namespace syncgrads {
 namespace {
 
-// For the threads to end, when no image hangs.
+// How long the destructor waits for the threads to end.
 constexpr absl::Duration kEndGrace = absl::Seconds(5);
 
 }  // namespace
@@ -25,29 +25,31 @@ constexpr absl::Duration kEndGrace = absl::Seconds(5);
 template <typename T>
 struct ImageBatchReader<T>::Batch {
   std::vector<RowId> rows;
-  // Sized by the first thread that reads one of its images; each writes its own row.
+  // Allocated by the first thread that has read one of the images. Each thread writes
+  // only the row of its image.
   Matrix<T> features;
-  std::vector<std::optional<absl::Status>> read;  // by row
+  // The result of each row; nullopt until the image has been read.
+  std::vector<std::optional<absl::Status>> read;
   size_t missing = 0;
 };
 
 template <typename T>
 struct ImageBatchReader<T>::State {
-  // An image to be read, with all that a thread needs for it.
+  // One image to read, with everything that a thread needs for it.
   struct Task {
     std::shared_ptr<const ImageSource> images;
     size_t image = 0;
     ImageUse use;
     std::shared_ptr<Batch> batch;
-    size_t row = 0;  // of the batch
+    size_t row = 0;  // in the batch
   };
 
   explicit State(const DataSet& data) : columns(data.shape.size()), scale(data.scale) {}
 
-  // What a thread does.
+  // The body of a reader thread.
   void ReadAll();
   absl::Status Read(const Task& task, std::vector<float>& pixels);
-  // Where the task's row is; gives the batch its memory.
+  // Returns where to write the task's row. Allocates the batch's memory if it has none.
   T* PlaceOf(const Task& task);
 
   const int64_t columns;
@@ -56,10 +58,11 @@ struct ImageBatchReader<T>::State {
   CondVar changed;
   std::deque<Task> tasks ABSL_GUARDED_BY(mutex);
   std::map<uint64_t, std::shared_ptr<Batch>> batches ABSL_GUARDED_BY(mutex);
-  // Of batches that have been taken: their memory is there already.
+  // The memory of batches that have been taken, for reuse.
   std::vector<Matrix<T>> spare ABSL_GUARDED_BY(mutex);
   bool ending ABSL_GUARDED_BY(mutex) = false;
-  size_t running ABSL_GUARDED_BY(mutex) = 0;  // threads
+  // The number of threads that have not ended.
+  size_t running ABSL_GUARDED_BY(mutex) = 0;
 };
 
 template <typename T>
@@ -68,7 +71,7 @@ T* ImageBatchReader<T>::State::PlaceOf(const Task& task) {
   Matrix<T>& features = task.batch->features;
   const auto rows = static_cast<Eigen::Index>(task.batch->rows.size());
   while (features.size() == 0 && !spare.empty()) {
-    // Of another size it is of no use.
+    // A matrix with another number of rows cannot be reused; it is freed.
     if (spare.back().rows() == rows) features.swap(spare.back());
     spare.pop_back();
   }
@@ -84,7 +87,8 @@ absl::Status ImageBatchReader<T>::State::Read(const Task& task, std::vector<floa
     scale.Apply(pixels, PlaceOf(task));
     return absl::OkStatus();
   } catch (const std::bad_alloc&) {
-    return OutOfMemoryError(absl::StrCat("to read ", task.images->NameOf(task.image)));
+    return OutOfMemoryError(
+        absl::StrCat("not enough memory to read ", task.images->NameOf(task.image)));
   }
 }
 
@@ -130,7 +134,7 @@ ImageBatchReader<T>::~ImageBatchReader() {
     MutexLock lock(state_->mutex);
     state_->ending = true;
     state_->changed.NotifyAll();
-    const absl::Time deadline = absl::Now() + kEndGrace;
+    const absl::Time deadline = MonotonicNow() + kEndGrace;
     while (state_->running > 0 && state_->changed.WaitUntil(state_->mutex, deadline)) {
     }
     all_ended = state_->running == 0;
@@ -184,11 +188,11 @@ absl::StatusOr<std::shared_ptr<typename ImageBatchReader<T>::Batch>> ImageBatchR
   MutexLock lock(state_->mutex);
   const auto it = state_->batches.find(batch);
   if (it == state_->batches.end()) {
-    return absl::InternalError(absl::StrCat("batch ", batch, " has not been begun"));
+    return absl::InternalError(absl::StrCat("batch ", batch, " has not been started"));
   }
   const std::shared_ptr<Batch> taken = std::move(it->second);
   state_->batches.erase(it);
-  const absl::Time deadline = absl::Now() + options_.timeout;
+  const absl::Time deadline = MonotonicNow() + options_.timeout;
   while (taken->missing > 0 && state_->changed.WaitUntil(state_->mutex, deadline)) {
   }
   if (taken->missing == 0) return taken;
@@ -197,7 +201,7 @@ absl::StatusOr<std::shared_ptr<typename ImageBatchReader<T>::Batch>> ImageBatchR
   const Table& table = data_.data.shards[row.shard].table;
   return absl::DeadlineExceededError(
       absl::StrCat(table.images->NameOf(table.first_image + row.row), " was not read within ",
-                   absl::FormatDuration(options_.timeout), ", like ", taken->missing - 1,
+                   absl::FormatDuration(options_.timeout), ", nor were ", taken->missing - 1,
                    " others of its batch of ", taken->rows.size()));
 }
 
@@ -226,7 +230,7 @@ absl::Status ImageBatchReader<T>::Take(uint64_t batch, Matrix<T>& features,
     if (table.target_kind != TargetKind::kNone)
       targets.push_back(table.targets[taken->rows[i].row]);
   }
-  // Empty if not one could be read.
+  // Leaves no rows if no image could be read.
   if (filled < static_cast<Eigen::Index>(taken->rows.size())) {
     features.conservativeResize(filled, data_.shape.size());
   }

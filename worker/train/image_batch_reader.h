@@ -1,4 +1,4 @@
-// Reads images ahead, on threads of their own.
+// Reads images ahead on background threads.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_IMAGE_BATCH_READER_H_
 #define SYNCGRADS_WORKER_TRAIN_IMAGE_BATCH_READER_H_
@@ -18,22 +18,23 @@ namespace syncgrads {
 
 struct ImageBatchReaderOptions {
   int threads = 1;
-  // For a batch to be read.
+  // How long Take waits for a batch.
   absl::Duration timeout = absl::Seconds(60);
 };
 
-// Images are read by several threads while the trainer computes, straight into the
-// matrix that it takes.
+// Several threads read images while the trainer computes, and write them directly into
+// the matrix that Take returns. The trainer's thread calls the methods. Not thread-safe.
 template <typename T>
 class ImageBatchReader : public BatchReader<T> {
  public:
-  // `data`'s rows are images; it outlives the reader.
+  // The rows of `data` are images. `data` outlives the reader.
   ImageBatchReader(const DataSet& data, const ImageBatchReaderOptions& options);
-  // Threads that hang in a file that does not answer are left behind.
+  // Waits for the threads to end. If a thread hangs in a file system for more than 5 s,
+  // all threads are detached.
   ~ImageBatchReader() override;
 
   absl::Status Begin(uint64_t batch, const std::vector<RowId>& rows, const ImageUse& use) override;
-  // What `features` had is what a later batch is read into.
+  // The memory that `features` had is reused for a later batch.
   absl::Status Take(uint64_t batch, Matrix<T>& features, std::vector<double>& targets,
                     DamagedImages* damaged) override;
   bool IsRead(uint64_t batch) override;
@@ -43,7 +44,8 @@ class ImageBatchReader : public BatchReader<T> {
   struct Batch;
   struct State;
 
-  // Waits until `batch` is read, and gives it up; DEADLINE_EXCEEDED if that takes too long.
+  // Waits until `batch` is read, and removes it from the state. Errors: DeadlineExceeded
+  // if this takes longer than the timeout; Internal if the batch has not been started.
   absl::StatusOr<std::shared_ptr<Batch>> Await(uint64_t batch);
 
   const DataSet& data_;

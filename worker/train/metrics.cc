@@ -39,7 +39,7 @@ std::optional<double> AreaUnderCurve(std::vector<ScoredLabel> rows) {
   if (positives == 0 || negatives == 0) return std::nullopt;
   std::sort(rows.begin(), rows.end(),
             [](const ScoredLabel& a, const ScoredLabel& b) { return a.score < b.score; });
-  // Pairs in which class 1 has the higher score.
+  // The number of pairs in which class 1 has the higher score; ties count one half.
   double pairs = 0;
   double negatives_below = 0;
   for (size_t begin = 0; begin < rows.size();) {

@@ -1,4 +1,4 @@
-// How well scores agree with labels.
+// Measures how well scores agree with labels.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_METRICS_H_
 #define SYNCGRADS_WORKER_TRAIN_METRICS_H_
@@ -13,21 +13,21 @@
 
 namespace syncgrads {
 
-// How many rows have their label (a column's number) among the `k` highest
-// scores. Of equal scores, the one in the lower column is the higher; a NaN is
-// lower than any number.
+// Counts the rows whose label (a column number) is among the `k` highest scores of the
+// row. Of equal scores, the one in the lower column ranks higher. NaN ranks below any
+// number.
 template <typename T>
 uint64_t CountTopK(const Matrix<T>& scores, absl::Span<const double> labels, uint32_t k);
 
-// A score and whether it belongs to class 1.
+// The score of a row, and whether the row belongs to class 1.
 struct ScoredLabel {
   double score = 0;
   bool positive = false;
 };
 
-// The area under the ROC curve: the probability that a row of class 1 has a
-// higher score than one of class 0, counting equal scores as one half (Mann and
-// Whitney 1947). Nothing if one of the classes has no row, or a score is NaN.
+// Returns the area under the ROC curve: the probability that a row of class 1 has a
+// higher score than a row of class 0, where equal scores count one half (Mann and
+// Whitney, 1947). nullopt if a class has no row, or if a score is NaN.
 std::optional<double> AreaUnderCurve(std::vector<ScoredLabel> rows);
 
 }  // namespace syncgrads

@@ -13,7 +13,7 @@
 namespace syncgrads {
 namespace {
 
-// Names in a line each, escaped as in C, so that any bytes pass.
+// The class names, one per line, escaped as in C so that a name may have any bytes.
 constexpr const char* kClasses = "classes";
 constexpr const char* kJob = "job";
 
@@ -66,8 +66,7 @@ absl::StatusOr<std::optional<Classes>> LoadClasses(const Safetensors& file) {
   for (const absl::string_view line : absl::StrSplit(it->second, '\n', absl::SkipEmpty())) {
     std::string name;
     if (!absl::CUnescape(line, &name)) {
-      return absl::DataLossError(
-          absl::StrCat("the classes in the file have a damaged name: ", line));
+      return absl::DataLossError(absl::StrCat("malformed class name in the file: ", line));
     }
     names.push_back(std::move(name));
   }

@@ -1,4 +1,5 @@
-// A model in a file: its parameters and states, and what its classes are called.
+// Saves and loads a model: its parameters, its layer states, and the names of its
+// classes.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_MODEL_FILE_H_
 #define SYNCGRADS_WORKER_TRAIN_MODEL_FILE_H_
@@ -16,29 +17,30 @@
 
 namespace syncgrads {
 
-// What a model's file says beside its tensors. `job` is the job's name.
+// Returns the metadata of a model's file. `job` is the job's name.
 std::map<std::string, std::string> ModelMetadata(const std::optional<Classes>& classes,
                                                  const std::string& job);
 
-// What a model's file has: its states, and its parameters.
+// Returns the tensors of a model's file: layer states first, then parameters.
 template <typename T>
 std::vector<Parameter<T>*> TensorsOf(const Model<T>& model);
 
-// Writes the safetensors file `path`, as a whole or not at all. Errors: as WriteSafetensors,
-// or Model::FetchStates.
+// Writes the model's values on the host to the safetensors file `path`, completely or not
+// at all; fetches only the layer states from the device. Errors: those of
+// WriteSafetensors, or of Model::FetchStates.
 template <typename T>
 absl::Status SaveModel(Model<T>& model, const std::optional<Classes>& classes,
                        const std::string& job, const std::string& path);
 
-// Sets the model's parameters and states to those of `file`, which must have the
-// model's dtype. What else the file has is not looked at.
+// Sets the model's parameters and states from `file`, which must have the model's dtype,
+// and uploads them. Ignores other tensors in the file.
 //
-// Errors: as Safetensors::Find, or Model::Upload.
+// Errors: those of Safetensors::Find, or of Model::Upload.
 template <typename T>
 absl::Status LoadModel(const Safetensors& file, Model<T>& model);
 
-// The classes that SaveModel wrote; none if there are none in the file.
-// DataLoss if they are not as SaveModel writes them.
+// Returns the classes that SaveModel wrote; nullopt if the file has none. Errors:
+// DataLoss if a name is not in the form that SaveModel writes.
 absl::StatusOr<std::optional<Classes>> LoadClasses(const Safetensors& file);
 
 }  // namespace syncgrads

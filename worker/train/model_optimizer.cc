@@ -45,8 +45,8 @@ absl::Status ModelOptimizer<T>::AllocateSlots() {
                                                       parameter.values.size(), /*trained=*/false));
       const absl::Status status = memory.status();
       if (IsOutOfMemory(status)) {
-        return OutOfMemoryError(absl::StrCat("for the optimizer's ", name, " of \"", parameter.name,
-                                             "\": ", status.message()));
+        return OutOfMemoryError(absl::StrCat("not enough memory for the optimizer's ", name,
+                                             " of \"", parameter.name, "\": ", status.message()));
       }
       SYNCGRADS_RETURN_IF_ERROR(status);
       Parameter<T>& slot = states_[i].slots.back();
@@ -63,12 +63,14 @@ void ModelOptimizer<T>::SetRateFactor(double factor) {
 
 template <typename T>
 absl::Status ModelOptimizer<T>::Apply(absl::Span<const size_t> parameters) {
-  // What is being fetched must be left alone. In training it has come long since.
+  // A download in flight must not see the update. In training it has usually ended
+  // already.
   SYNCGRADS_RETURN_IF_ERROR(device_.memory().Wait(fetch_));
   if (NeedsNorms(rule_)) {
     for (const size_t i : parameters) UpdateOnHost(i);
   } else {
-    // First all uploads: each waits for what is queued before it to be computed.
+    // Queues all uploads before all updates: an upload waits until all operations queued
+    // before it have been computed.
     for (const size_t i : parameters) parameters_[i]->UploadGradient();
     for (const size_t i : parameters) UpdateOnDevice(i);
   }

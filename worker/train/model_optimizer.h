@@ -1,4 +1,4 @@
-// A model's parameters, updated where they are.
+// Updates a model's parameters in place, on the device or on the host.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_MODEL_OPTIMIZER_H_
 #define SYNCGRADS_WORKER_TRAIN_MODEL_OPTIMIZER_H_
@@ -20,23 +20,23 @@
 
 namespace syncgrads {
 
-// An optimizer with its slots, for the parameters of a model on a device. Each
-// parameter has its own count of updates: a step in which it had no gradient is none
-// of its. The bits are the same wherever it works:
+// An optimizer with its slots, for the parameters of a model. Each parameter has its own
+// count of updates: a step in which it has no gradient does not count. The result is
+// bit-identical wherever the update runs:
 //
-//   on the device   the host has what an update has made when it has been fetched, or
-//                   reads something older, or half of it
-//   on the host     a rule that needs norms of whole tensors; the device has the values
-//                   when what is queued has been done, and fetching has nothing to do
+//   on the device   The host's values and slots are stale, or partly written, until they
+//                   have been fetched.
+//   on the host     Only a rule that needs norms of whole tensors. The device has the
+//                   values when the queued uploads have been done; fetching does nothing.
 //
-// Parameters are named by their numbers in the model. Errors that no comment lists are
-// DeviceMemory::Wait's.
+// A parameter is identified by its number in the model. Unless a comment lists others,
+// the errors of a method are those of DeviceMemory::Wait.
 //
-// Not thread-safe.
+// The Trainer owns one, and its thread calls it. Not thread-safe.
 template <typename T>
 class ModelOptimizer {
  public:
-  // With slots of zeros. `device` and `parameters` outlive the optimizer.
+  // Creates an optimizer whose slots are zeros. `device` and `parameters` outlive it.
   //
   // Errors:
   //   InvalidArgument    a hyperparameter is out of its range
@@ -44,52 +44,57 @@ class ModelOptimizer {
   static absl::StatusOr<std::unique_ptr<ModelOptimizer>> Create(
       const Optimizer& rule, Device<T>& device, absl::Span<Parameter<T>* const> parameters);
 
-  // From now on the learning rate is the rule's times `factor`, which is finite and not
-  // negative.
+  // Sets the learning rate of later updates to the rule's times `factor`, which is finite
+  // and not negative.
   void SetRateFactor(double factor);
 
-  // Updates these parameters by the gradients that the host has, which must not change
-  // before DeviceMemory::Finish, or a download that is queued later, has ended. An error
-  // leaves values and slots unspecified.
+  // Updates `parameters` with the gradients on the host. These must not change before
+  // DeviceMemory::Finish, or a download that is queued later, has ended. After an error,
+  // values and slots are unspecified.
   absl::Status Apply(absl::Span<const size_t> parameters);
 
-  // Return when values and slots of the host, or its values, are those of the device.
+  // Fetch waits until the host has the device's values and slots.
   absl::Status Fetch();
+  // FetchValues waits until the host has the device's values; the slots may be stale.
   absl::Status FetchValues();
-  // The same, begun: what is on its way is neither to be read nor to be written before
-  // it has been fetched.
+  // BeginFetch and BeginFetchValues queue the copies that Fetch and FetchValues wait for.
+  // Until one of those has returned, the host must neither read nor write what is being
+  // copied.
   void BeginFetch();
   void BeginFetchValues();
 
-  // Keeps what this parameter and its slots are until ForgetKept, for Undo; queued. False:
-  // there is no room for that.
+  // Queues a copy of the parameter's values and slots, which Undo can restore until
+  // ForgetKept. Returns false if there is no memory for the copy.
   bool Keep(size_t parameter);
-  // Puts back what is kept; queued.
+  // Queues the restoration of everything that Keep has copied.
   void Undo();
+  // Discards everything that Keep has copied.
   void ForgetKept();
 
-  // Gives the device the slots of the host, once these have been written; queued, see
-  // DeviceMemory::UploadPinned. (The values: Parameter::Upload.)
+  // Queues the upload of the host's slots to the device; call it after writing them. They
+  // must not change before DeviceMemory::Finish, or a later download, has ended.
+  // Parameter::Upload uploads values.
   void UploadSlots();
 
-  // SlotCount of the rule.
+  // The number of slots of the rule (SlotCount).
   int slots() const;
-  // Of the host: as many numbers as the parameter has.
+  // The slot on the host; it has as many elements as the parameter.
   T* slot(size_t parameter, int slot) { return states_[parameter].slots[slot].values.data(); }
   uint64_t updates(size_t parameter) const { return states_[parameter].updates; }
   void set_updates(size_t parameter, uint64_t updates) { states_[parameter].updates = updates; }
 
  private:
-  // What a parameter was: its values, and then its slots.
+  // A parameter that has been copied by Keep, and its count of updates at that time.
   struct Kept {
     size_t parameter;
     uint64_t updates;
   };
   struct State {
     std::vector<Parameter<T>> slots;
-    std::vector<DeviceMatrix<T>> room;  // for what is kept
+    // Memory for the copies of Keep: the values, then each slot.
+    std::vector<DeviceMatrix<T>> room;
     uint64_t updates = 0;
-    // Since they were last fetched.
+    // Whether the device's values or slots have changed since the last fetch.
     bool values_changed = false;
     bool slots_changed = false;
   };
@@ -97,25 +102,27 @@ class ModelOptimizer {
   ModelOptimizer(const Optimizer& rule, Device<T>& device,
                  absl::Span<Parameter<T>* const> parameters);
   absl::Status AllocateSlots();
-  // Where updates are made.
+  // The memory in which updates are made: the device's or the host's.
   DeviceMemory& memory() { return NeedsNorms(rule_) ? host_memory_ : device_.memory(); }
+  // The parameter's values in memory().
   T* ValuesThere(Parameter<T>& parameter) {
     return NeedsNorms(rule_) ? parameter.values.data() : parameter.device_values();
   }
-  // The values and slots of a parameter.
+  // Returns the parameter and then its slots.
   std::vector<Parameter<T>*> PartsOf(size_t parameter);
   void UpdateOnHost(size_t parameter);
   void UpdateOnDevice(size_t parameter);
 
   const Optimizer rule_;
-  Optimizer current_;  // with the learning rate of now
+  Optimizer current_;  // the rule with the current learning rate
   Device<T>& device_;
   const std::vector<Parameter<T>*> parameters_;
-  // Of slots that no device needs.
+  // Owns the slots of a rule that is updated on the host.
   HostMemory host_memory_;
   std::vector<State> states_;  // by parameter
+  // The parameters that Keep has copied.
   std::vector<Kept> kept_;
-  // The last of what has been on its way to the host.
+  // The last download that has been queued.
   DeviceMemory::Download fetch_{};
 };
 

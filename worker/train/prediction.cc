@@ -21,7 +21,7 @@ std::string Cell(const std::string& text) {
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
 }
 
-// Enough digits to tell any two numbers of the type apart.
+// Prints enough digits to distinguish any two numbers of the type.
 template <typename T>
 std::string Number(T value) {
   return absl::StrFormat("%.*g", std::numeric_limits<T>::max_digits10, value);
@@ -100,7 +100,7 @@ std::string Header(const Loss& loss, const DataSet& data, int64_t outputs) {
 template <typename T>
 absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const DataSet& data,
                                     Team& team) {
-  std::vector<std::string> ours;  // a shard's number and its rows, by turns
+  std::vector<std::string> ours;  // a shard's number, then its rows, and so on
   Matrix<T> features;
   std::vector<double> targets;
   for (size_t shard = 0; shard < data.data.shards.size(); ++shard) {
@@ -127,7 +127,7 @@ absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const Dat
     SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> theirs, DecodeStrings(bytes));
     for (size_t i = 0; i + 1 < theirs.size(); i += 2) {
       if (theirs[i].size() != sizeof(uint64_t)) {
-        return absl::DataLossError("another worker's predictions are not by shard");
+        return absl::DataLossError("malformed predictions from another worker");
       }
       by_shard[DecodeNumber(theirs[i])] = theirs[i + 1];
     }

@@ -1,4 +1,4 @@
-// What a model says of each row, as a table.
+// Writes a model's predictions as a table.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_PREDICTION_H_
 #define SYNCGRADS_WORKER_TRAIN_PREDICTION_H_
@@ -13,16 +13,16 @@
 
 namespace syncgrads {
 
-// The predictions for all rows of all shards of the job, in the order of the
+// Returns the predictions for all rows of all shards of the job, in the order of the
 // shards and of the rows within them, as CSV with a header:
 //
 //   logit cross-entropy    class,then a column for each class's probability
 //   sigmoid cross-entropy  class,probability  (of class 1)
 //   squared error          prediction
-//   one of one's own       with classes as logit cross-entropy, else output1,output2,...
+//   custom loss            with classes like the logit cross-entropy, else output1,output2,...
 //
-// Every worker gets the whole table. A collective. DataLoss if another worker's
-// part is not what this function makes.
+// Every worker gets the whole table. A collective. Errors: DataLoss if another worker's
+// part is malformed; those of FillBatch; the team's.
 template <typename T>
 absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const DataSet& data,
                                     Team& team);

@@ -11,6 +11,7 @@ namespace {
 constexpr uint64_t kLines = 20;
 constexpr uint64_t kBarCells = 30;
 constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
+constexpr absl::Duration kLineInterval = absl::Seconds(1);
 
 std::string Count(uint64_t number, absl::string_view noun) {
   return absl::StrCat(number, " ", noun, number == 1 ? "" : "s");
@@ -26,15 +27,19 @@ std::string ToString(const TrainingPlan& plan) {
 }
 
 ConsoleProgress::ConsoleProgress(std::ostream& out, bool is_terminal, const Clock& clock,
-                                 uint64_t every)
-    : out_(out), is_terminal_(is_terminal), clock_(clock), every_(every) {}
+                                 uint64_t every, LogLevel level)
+    : out_(out), is_terminal_(is_terminal), clock_(clock), every_(every), level_(level) {}
 
 void ConsoleProgress::Started(const TrainingPlan& plan) {
   plan_ = plan;
   started_ = clock_.Now();
-  shown_step_ = 0;
-  out_ << ToString(plan) << "\n"
-       << "loss: the mean over this worker's own batches since the last one shown" << std::endl;
+  shown_ = absl::InfinitePast();
+  last_step_ = 0;
+  out_ << ToString(plan) << "\n";
+  if (level_ <= LogLevel::kDebug) {
+    out_ << "loss: the mean over this worker's own batches since the previous value shown\n";
+  }
+  out_ << std::flush;
 }
 
 void ConsoleProgress::Stepped(uint64_t step, std::optional<double> loss) {
@@ -44,9 +49,8 @@ void ConsoleProgress::Stepped(uint64_t step, std::optional<double> loss) {
   if (is_terminal_) {
     if (is_last || now - shown_ >= kRedrawInterval) ShowBar(step, now);
   } else {
-    const StepInterval interval(every_ != 0 ? every_ : std::max<uint64_t>(1, plan_.steps / kLines));
-    if (is_last || interval.IsDue(shown_step_, step)) ShowLine(step, now);
-    shown_step_ = step;
+    if (is_last || IsLineDue(step, now)) ShowLine(step, now);
+    last_step_ = step;
   }
 }
 
@@ -62,18 +66,25 @@ void ConsoleProgress::Note(const std::string& line) {
   }
 }
 
+bool ConsoleProgress::IsLineDue(uint64_t step, absl::Time now) const {
+  if (every_ == 0 && level_ > LogLevel::kDebug) return now - shown_ >= kLineInterval;
+  const uint64_t every = every_ != 0 ? every_ : std::max<uint64_t>(1, plan_.steps / kLines);
+  return StepInterval(every).IsDue(last_step_, step);
+}
+
 void ConsoleProgress::ShowBar(uint64_t step, absl::Time now) {
   shown_ = now;
   TakeLoss();
   const uint64_t steps = std::max(step, plan_.steps);
   const uint64_t cells = kBarCells * step / steps;
-  // The end of the line is cleared: the text may have been longer.
+  // Clears the rest of the line, because the previous text may have been longer.
   out_ << "\r[" << std::string(cells, '=') << std::string(kBarCells - cells, ' ') << "] step "
        << step << "/" << steps << "  loss " << loss_ << "  " << SpeedAt(step, now) << "\x1b[K"
        << std::flush;
 }
 
 void ConsoleProgress::ShowLine(uint64_t step, absl::Time now) {
+  shown_ = now;
   TakeLoss();
   out_ << "step " << step << "/" << std::max(step, plan_.steps) << "  loss " << loss_ << "  "
        << SpeedAt(step, now) << std::endl;

@@ -1,4 +1,4 @@
-// What a person sees of a training run while it goes on.
+// Shows the progress of a training run to people.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_PROGRESS_H_
 #define SYNCGRADS_WORKER_TRAIN_PROGRESS_H_
@@ -13,28 +13,29 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/log_level.h"
 
 namespace syncgrads {
 
-// What is known before the first step.
+// The sizes of a run, known before the first step.
 struct TrainingPlan {
   std::string job;
   uint32_t workers = 0;
   uint32_t shards = 0;
-  // Over all workers.
+  // The rows of all workers together.
   uint64_t training_rows = 0;
   uint64_t held_out_rows = 0;
-  uint64_t parameters = 0;  // numbers that are trained
-  uint32_t batch_size = 0;  // of each worker
-  // Steps until the last worker's data ends.
+  uint64_t parameters = 0;  // trainable numbers
+  uint32_t batch_size = 0;  // rows of each worker
+  // The number of steps until the last worker's data ends.
   uint64_t steps = 0;
 };
 
-// "iris: 120 rows in 3 shards, 30 held out; 3 workers, batches of 8; 235
-// parameters; 250 steps"
+// "iris: 120 rows in 3 shards, 30 held out; 3 workers, batches of 8; 235 parameters; 250
+// steps"
 std::string ToString(const TrainingPlan& plan);
 
-// The mean of a worker's losses since the last time that it was taken.
+// The mean of a worker's losses since the last call of Take.
 class MeanLoss {
  public:
   void Add(std::optional<double> loss) {
@@ -42,7 +43,7 @@ class MeanLoss {
     sum_ += *loss;
     ++count_;
   }
-  // None if there was no loss since.
+  // Returns the mean; nullopt if no loss has been added since the last call.
   std::optional<double> Take() {
     const uint64_t count = std::exchange(count_, 0);
     const double sum = std::exchange(sum_, 0);
@@ -54,35 +55,51 @@ class MeanLoss {
   uint64_t count_ = 0;
 };
 
-// Every so many steps.
+// Decides when to report: after every multiple of a number of steps.
 class StepInterval {
  public:
   // `steps` is at least 1.
   explicit StepInterval(uint64_t steps) : steps_(steps) {}
-  // Whether one has ended between step `before` and `step`: some may have been missed.
+  // Whether a multiple of `steps` is greater than `before` and not greater than `step`.
+  // Steps between the two may have been skipped.
   bool IsDue(uint64_t before, uint64_t step) const { return step / steps_ > before / steps_; }
 
  private:
   uint64_t steps_;
 };
 
-// "loss", "accuracy" and so on, with their values.
+// Pairs of a name, such as "loss" or "accuracy", and a value.
 using Scores = std::vector<std::pair<std::string, double>>;
 
-// Not thread-safe.
+// What a worker used for a step. Waits of the next step that has already begun may be included.
+struct StepUse {
+  // The rows of this worker's batch that it contributed.
+  uint64_t rows = 0;
+  // How long the worker waited for its batch to be read, and for results from the servers.
+  absl::Duration data_wait = absl::ZeroDuration();
+  absl::Duration results_wait = absl::ZeroDuration();
+  double learning_rate = 0;
+};
+
+// Receives the events of one worker's run, on the trainer's thread. Not thread-safe.
 class Progress {
  public:
   virtual ~Progress() = default;
   virtual void Started(const TrainingPlan& plan) = 0;
-  // `step` counts from 1. `loss` is that of this worker's batch, if it had one.
+  // Called before Stepped, about the same step.
+  virtual void Used(const StepUse& /*use*/) {}
+  // Reports that `step`, which counts from 1, is done. `loss` is that of this worker's
+  // batch; nullopt if it had none.
   virtual void Stepped(uint64_t step, std::optional<double> loss) = 0;
+  // Reports a checkpoint that this worker has written, or could not write.
+  virtual void Checkpointed(bool /*written*/) {}
   virtual void Finished() = 0;
-  // After it has finished: what the model is worth on those `rows`: "trained_on" or
-  // "held_out".
+  // Called after Finished, with the scores of the final evaluation on `rows`, which is
+  // "trained_on" or "held_out".
   virtual void Evaluated(absl::string_view /*rows*/, const Scores& /*scores*/) {}
 };
 
-// Several at once.
+// Forwards each event to several objects.
 class ProgressList : public Progress {
  public:
   // `progress` outlives this object.
@@ -91,8 +108,14 @@ class ProgressList : public Progress {
   void Started(const TrainingPlan& plan) override {
     for (Progress* one : all_) one->Started(plan);
   }
+  void Used(const StepUse& use) override {
+    for (Progress* one : all_) one->Used(use);
+  }
   void Stepped(uint64_t step, std::optional<double> loss) override {
     for (Progress* one : all_) one->Stepped(step, loss);
+  }
+  void Checkpointed(bool written) override {
+    for (Progress* one : all_) one->Checkpointed(written);
   }
   void Finished() override {
     for (Progress* one : all_) one->Finished();
@@ -105,6 +128,7 @@ class ProgressList : public Progress {
   std::vector<Progress*> all_;
 };
 
+// Ignores all events.
 class NoProgress : public Progress {
  public:
   void Started(const TrainingPlan&) override {}
@@ -112,38 +136,46 @@ class NoProgress : public Progress {
   void Finished() override {}
 };
 
-// On a terminal a bar that moves, elsewhere a line after every so many steps. The loss
-// is the mean of this worker's batches since the last one shown.
+// Prints to the console: on a terminal a moving bar, otherwise lines. The loss is the mean
+// of this worker's batches since the last one shown.
 class ConsoleProgress : public Progress {
  public:
-  // A line after every `every` steps; 0: at most about twenty in all. `out` and `clock`
-  // outlive this object.
-  ConsoleProgress(std::ostream& out, bool is_terminal, const Clock& clock, uint64_t every = 0);
+  // Without a terminal, prints a line after every `every` steps, and after the last one. If
+  // `every` is 0, it prints a line after the first step and then at most one in a second;
+  // at level debug instead after every twentieth part of the planned steps, however long
+  // that takes. `out` and `clock` outlive this object.
+  ConsoleProgress(std::ostream& out, bool is_terminal, const Clock& clock, uint64_t every = 0,
+                  LogLevel level = LogLevel::kInfo);
 
   void Started(const TrainingPlan& plan) override;
   void Stepped(uint64_t step, std::optional<double> loss) override;
   void Finished() override;
-  // A line of its own, wherever the bar is.
+  // Prints a separate line, above the bar if there is one.
   void Note(const std::string& line);
 
  private:
+  // Whether a line is printed after `step`, which is not the last one.
+  bool IsLineDue(uint64_t step, absl::Time now) const;
   void ShowBar(uint64_t step, absl::Time now);
   void ShowLine(uint64_t step, absl::Time now);
-  // Works out the loss to show, and begins to gather the next one.
+  // Computes the loss to show, and starts the next mean.
   void TakeLoss();
-  // "12.5 steps/s", over the whole run so far.
+  // "12.5 steps/s": the mean speed of the run so far.
   std::string SpeedAt(uint64_t step, absl::Time now) const;
 
   std::ostream& out_;
   const bool is_terminal_;
   const Clock& clock_;
   const uint64_t every_;
+  const LogLevel level_;
   TrainingPlan plan_;
   absl::Time started_;
-  absl::Time shown_;
-  uint64_t shown_step_ = 0;
+  // When the bar or a line was last shown.
+  absl::Time shown_ = absl::InfinitePast();
+  // The step before the current one.
+  uint64_t last_step_ = 0;
   MeanLoss mean_;
-  // The last one shown.
+  // The last loss shown.
   std::string loss_ = "-";
 };
 

@@ -11,7 +11,7 @@
 namespace syncgrads {
 namespace {
 
-// JSON has no other numbers.
+// JSON has no NaN and no infinity; they become null.
 std::string Number(double value) {
   return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null";
 }
@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<ProgressLog>> ProgressLog::Open(const std::string
 }
 
 void ProgressLog::Write(absl::string_view event, absl::string_view fields) {
-  // At once and as a whole: other workers' lines are between this one's.
+  // Writes the line in one piece, because other workers append to the same file.
   file_ << absl::StrCat("{\"event\":\"", event, "\",\"job\":", JsonString(plan_.job),
                         ",\"worker\":", JsonString(worker_), ",\"host\":", JsonString(HostName()),
                         absl::StrFormat(",\"time\":%.3f",

@@ -1,4 +1,4 @@
-// A training run as lines of JSON, for programs that show it.
+// Logs a training run as lines of JSON, for programs that display it.
 //
 //   {"event":"started","job":"iris","worker":"w0","host":"a","time":1760000000.125,
 //    "steps":250,"workers":3,"batch_size":8,"parameters":235}
@@ -9,7 +9,7 @@
 //   {"event":"finished","job":"iris",...,"step":250}
 //
 // `time` is in seconds since 1970. `loss` is the mean over this worker's own batches
-// since its last line, and is missing if it had none.
+// since its last line; it is missing if there was no batch, and null if it is not finite.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_PROGRESS_LOG_H_
 #define SYNCGRADS_WORKER_TRAIN_PROGRESS_LOG_H_
@@ -26,15 +26,15 @@
 
 namespace syncgrads {
 
-// Adds to what the file has; several workers of a host may write to one file.
-//
-// Not thread-safe.
+// Appends to a file. Several workers of a host may write to the same file. The trainer's
+// thread calls it. Not thread-safe.
 class ProgressLog : public Progress {
  public:
-  // A line after every `every` (at least 1) steps. `clock` outlives this object.
+  // Opens the file to append to it. A line is written after every `every` (at least 1)
+  // steps. `clock` outlives this object.
   //
   // Errors:
-  //   PermissionDenied  the file cannot be written
+  //   PermissionDenied  the file cannot be opened, for whatever reason
   static absl::StatusOr<std::unique_ptr<ProgressLog>> Open(const std::string& path,
                                                            const std::string& worker,
                                                            uint64_t every, const Clock& clock);
@@ -46,7 +46,8 @@ class ProgressLog : public Progress {
 
  private:
   ProgressLog(const std::string& worker, uint64_t every, const Clock& clock);
-  // The line of an event: what all have, and `fields`, which begin with a comma.
+  // Writes one line: the fields that all events have, and `fields`, which begin with a
+  // comma.
   void Write(absl::string_view event, absl::string_view fields);
 
   const std::string worker_;

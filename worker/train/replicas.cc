@@ -12,7 +12,7 @@
 namespace syncgrads {
 namespace {
 
-// One worker's hashes, in the order of the parameters.
+// The hashes of one worker, in the order of the parameters.
 struct Hashes {
   uint32_t rank = 0;
   std::vector<uint64_t> values;
@@ -32,7 +32,7 @@ absl::StatusOr<Hashes> Decode(const std::string& bytes, size_t parameters) {
   const size_t wanted = (1 + parameters) * sizeof(uint64_t);
   if (bytes.size() != wanted) {
     return absl::DataLossError(absl::StrCat("another worker's parameter hashes have ", bytes.size(),
-                                            " bytes, ours have ", wanted));
+                                            " bytes, must have ", wanted));
   }
   const auto number = [&](size_t i) {
     return DecodeNumber(absl::string_view(bytes).substr(i * sizeof(uint64_t)));

@@ -1,4 +1,4 @@
-// Whether all workers have the same parameters, to the last bit.
+// Checks that all workers have bit-identical parameters.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_REPLICAS_H_
 #define SYNCGRADS_WORKER_TRAIN_REPLICAS_H_
@@ -14,24 +14,26 @@
 
 namespace syncgrads {
 
-// A worker's parameter that is not what most workers have.
+// A parameter of one worker that differs from most workers' values.
 struct Difference {
   std::string parameter;
   uint32_t rank = 0;
 };
 
+// The result of a comparison.
 struct ReplicaCheck {
   uint32_t replicas = 0;
   std::vector<Difference> differences;
   bool identical() const { return differences.empty(); }
 };
 
-// "the 3 replicas are bit-identical", or "the 3 replicas differ: dense1/kernel on
-// worker 2".
+// "the 3 replicas are bit-identical", or "the 3 replicas differ: dense1/kernel on worker
+// 2".
 std::string ToString(const ReplicaCheck& check);
 
-// Compares 64-bit hashes of each parameter's bytes. What most workers have is
-// right, and of equally many what the lowest rank has. A collective.
+// Compares 64-bit hashes of each parameter's bytes. For each parameter, the value that
+// most workers have is right; in a tie, the value of the lowest rank among these. A
+// collective.
 template <typename T>
 absl::StatusOr<ReplicaCheck> CompareReplicas(absl::Span<Parameter<T>* const> parameters,
                                              Team& team);

@@ -17,7 +17,8 @@ constexpr uint32_t kUsuallyKept = 3;
 template <typename Value>
 absl::Status CheckSame(const char* what, const Value& checkpoint, const Value& job) {
   if (checkpoint == job) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, " is ", checkpoint, ", the job's is ", job));
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " is ", checkpoint, ", but the job's is ", job));
 }
 
 uint64_t StepsOf(const std::vector<DataSegment>& history) {
@@ -28,33 +29,34 @@ uint64_t StepsOf(const std::vector<DataSegment>& history) {
 
 absl::Status CheckShards(const Manifest& manifest, const v1::JobFile& job, uint32_t workers) {
   if (StepsOf(manifest.data) != manifest.step) {
-    return absl::InvalidArgumentError("its rows were dealt, the job's data.mode is SHARDS");
+    return absl::InvalidArgumentError("its data.mode was DEALT, but the job's is SHARDS");
   }
   if (job.data().shards() > 0 && job.data().shards() != manifest.shards) {
     return absl::InvalidArgumentError(absl::StrCat("its data was in ", manifest.shards,
-                                                   " shards, the job's data.shards is ",
+                                                   " shards, but the job's data.shards is ",
                                                    job.data().shards()));
   }
   if (job.has_elastic()) {
-    // Those that join later know only what the job file says.
+    // A worker that joins later has only the job file, not this history of the data.
     const DataSegment& last = manifest.data.back();
     const uint32_t owners = std::max(job.elastic().max_workers(), workers);
     if (manifest.data.size() > 1 || last.batch_size != job.batch_size() || last.workers != owners) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "its shards were used by at most ", last.workers, " workers in batches of ",
-          last.batch_size, ", the job's are ", owners, " in batches of ", job.batch_size(),
-          "; in an elastic job with data.mode SHARDS they must be the same"));
+          "its shards were used by at most ", last.workers, " workers with batch_size ",
+          last.batch_size, ", but the job has ", owners, " workers with batch_size ",
+          job.batch_size(), "; in an elastic job with data.mode SHARDS both must be the same"));
     }
   } else if (manifest.shards < workers) {
     return absl::FailedPreconditionError(
         absl::StrCat("its data was in ", manifest.shards, " shards, which are too few for ",
                      workers, " workers: start at most ", manifest.shards,
-                     ", or begin anew with data.shards as large as the most workers will be"));
+                     " workers, or start a new run with data.shards not less than the largest "
+                     "number of workers"));
   }
   return absl::OkStatus();
 }
 
-// Whether the job can go on from it.
+// Returns OK if the job can resume from the checkpoint of this manifest.
 absl::Status CheckFits(const Manifest& manifest, const v1::JobFile& job, uint32_t workers) {
   SYNCGRADS_RETURN_IF_ERROR(CheckSame("its job", manifest.job, job.name()));
   SYNCGRADS_RETURN_IF_ERROR(CheckSame("its dtype", manifest.dtype, v1::DType_Name(job.dtype())));
@@ -73,31 +75,34 @@ absl::StatusOr<std::optional<Snapshot>> Read(const Job& job, bool resume, uint32
   if (!resume) {
     SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, directory.Steps());
     if (steps.empty()) return std::optional<Snapshot>();
-    return absl::FailedPreconditionError(absl::StrCat(
-        directory.path(), " has checkpoints of an earlier run, the newest of step ", steps.back(),
-        ": --resume goes on from there; to begin anew, remove it or name another directory"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(directory.path(), " has checkpoints of an earlier run, the newest after step ",
+                     steps.back(),
+                     ": use --resume to resume from it; to start a new run, remove the directory "
+                     "or give another one"));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(
       std::optional<Checkpoint> newest, directory.ReadNewest([&note](const absl::Status& fault) {
-        note(absl::StrCat("a damaged checkpoint is passed over: ", fault.message()));
+        note(absl::StrCat("skipping a damaged checkpoint: ", fault.message()));
       }));
   if (!newest.has_value()) {
-    note(absl::StrCat("there is no checkpoint in ", directory.path(),
-                      ": training begins at the beginning"));
+    note(absl::StrCat("no checkpoint in ", directory.path(),
+                      ": training starts from the beginning"));
     return std::optional<Snapshot>();
   }
   const std::string path = newest->path;
   const absl::Status fits = CheckFits(newest->manifest, job.file, workers);
   if (!fits.ok()) {
     return absl::Status(fits.code(),
-                        absl::StrCat("cannot go on from ", path, ": ", fits.message()));
+                        absl::StrCat("cannot resume from ", path, ": ", fits.message()));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(Snapshot snapshot, SnapshotOf(*std::move(newest)));
-  note(absl::StrCat("goes on after step ", snapshot.manifest.step, ", from ", path));
+  note(absl::StrCat("resuming after step ", snapshot.manifest.step, ", from ", path));
   return std::optional<Snapshot>(std::move(snapshot));
 }
 
-// The lowest rank of those that have kept the newest state; nothing if nobody has any.
+// Returns the lowest rank of those that have kept the newest state; nullopt if no worker
+// has kept one. A collective.
 absl::StatusOr<std::optional<uint32_t>> FindFurthest(const std::optional<Snapshot>& kept,
                                                      Team& team) {
   const uint64_t own = kept.has_value() ? 1 + kept->manifest.step : 0;
@@ -140,7 +145,7 @@ absl::Status DecodeStatus(absl::string_view bytes) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> parts, DecodeStrings(bytes));
   int code = 0;
   if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &code)) {
-    return absl::DataLossError("another worker's status cannot be read");
+    return absl::DataLossError("malformed status from another worker");
   }
   return absl::Status(static_cast<absl::StatusCode>(code), parts[1]);
 }
@@ -155,8 +160,8 @@ absl::StatusOr<std::optional<Resumption>> FindResumption(
   if (team.rank() == resumption.root) {
     absl::StatusOr<std::optional<Snapshot>> state = std::optional<Snapshot>();
     if (furthest.has_value()) {
-      note(absl::StrCat("goes on after step ", kept->manifest.step,
-                        ", which this worker has the state of"));
+      note(absl::StrCat("resuming after step ", kept->manifest.step,
+                        ", from the state in this worker's memory"));
       state = std::move(kept);
     } else if (job.file.has_checkpoint()) {
       state = Read(job, resume, team.world_size(), note);
@@ -170,10 +175,10 @@ absl::StatusOr<std::optional<Resumption>> FindResumption(
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                              team.Gather("resume/found", EncodeStrings(said)));
   if (resumption.root >= all.size())
-    return absl::AbortedError("the worker with the state has gone");
+    return absl::AbortedError("the worker that has the state has left");
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> heard,
                              DecodeStrings(all[resumption.root]));
-  if (heard.empty()) return absl::AbortedError("a worker has gone before the run has begun");
+  if (heard.empty()) return absl::AbortedError("a worker left before the run started");
   SYNCGRADS_RETURN_IF_ERROR(DecodeStatus(heard[0]));
   if (heard.size() == 1) return std::optional<Resumption>();
   SYNCGRADS_ASSIGN_OR_RETURN(resumption.manifest,

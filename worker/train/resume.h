@@ -1,4 +1,4 @@
-// What a training run goes on from.
+// Finds the state from which a training run resumes.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_RESUME_H_
 #define SYNCGRADS_WORKER_TRAIN_RESUME_H_
@@ -15,41 +15,46 @@
 
 namespace syncgrads {
 
-// A state that one of the workers has, and that all of them go on from.
+// A state from which all workers resume. One worker, the root, has it.
 struct Resumption {
   Manifest manifest;
   uint32_t root = 0;
-  // At the root.
+  // Set on the root only.
   std::optional<Snapshot> snapshot;
 };
 
-// Where the job's checkpoints are, and which are kept. The job has some.
+// Returns where the job's checkpoints are and which are kept. The job must have
+// checkpoints.
 CheckpointDirectory::Options CheckpointOptionsOf(const Job& job);
 
-// Where a run goes on from; nothing if it begins. If workers have `kept` their state,
-// that of the one that is furthest, of these the lowest rank; else the newest sound
-// checkpoint, which rank 0 reads, if the job has any. Without `resume` there must be
-// none. `note` is given a line for each that is damaged, and for what is found. A
-// collective.
+// Finds the state from which a run resumes; nullopt if the run starts from the beginning.
+// A collective.
+//
+// If workers have `kept` their state after a failed attempt, the root is the worker with
+// the most steps; in a tie, the lowest rank. Otherwise, if the job has checkpoints, rank
+// 0 reads the newest one that is not damaged. If `resume` is false, there must be no
+// checkpoint. `note` is called with a line for each damaged checkpoint and for the
+// result.
 //
 // Errors, which all workers get:
-//   FailedPrecondition  there are checkpoints, and `resume` is false; or they are of
-//                       more workers' data than can be shared out as it was
-//   InvalidArgument     the newest is of another job, dtype, seed or optimizer;
-//                       names both
-//   others              as CheckpointDirectory::ReadNewest, or as the team
+//   FailedPrecondition  there are checkpoints, and `resume` is false; or the checkpoint has
+//                       fewer shards than there are workers
+//   InvalidArgument     the newest checkpoint has another job, dtype, seed, optimizer or
+//                       division of the data; names both
+//   Aborted             the root has gone
+//   others              the errors of CheckpointDirectory::ReadNewest, or the team's
 absl::StatusOr<std::optional<Resumption>> FindResumption(
     const Job& job, bool resume, std::optional<Snapshot> kept, Team& team,
     const std::function<void(const std::string&)>& note);
 
-// The job, with as many shards as the run had that it goes on from.
+// Returns the job with the number of shards that the resumed run had.
 Job JobFor(const Job& job, const Manifest& manifest);
 
-// An error, or OK, as it is told to the other workers of a team; and back.
+// Encode and decode a status, to send it to the other workers of a team.
 std::string EncodeStatus(const absl::Status& status);
 absl::Status DecodeStatus(absl::string_view bytes);
 
-// "sgd", "adam", ...
+// Returns the name in the job file: "sgd", "adam", ...
 std::string OptimizerName(const v1::Optimizer& optimizer);
 
 }  // namespace syncgrads

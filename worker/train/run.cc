@@ -21,27 +21,27 @@ namespace syncgrads {
 namespace {
 
 std::vector<RowId> AllRows(const WorkerData& data) {
-  return RowsOf(data, /*holdout_every=*/0, /*held_out=*/false);
+  return RowsOf(data, /*validation_every=*/0, /*held_out=*/false);
 }
 
-// This worker's part of the rows that all evaluate together: its own, or, where
-// every worker has all of them, every n-th.
+// Returns this worker's part of the rows that all workers evaluate together: its own
+// rows, or, if every worker has all rows, every n-th one.
 std::vector<RowId> RowsToEvaluate(const v1::JobFile& job, const DataSet& data, bool held_out,
                                   const Team& team) {
-  std::vector<RowId> rows = RowsOf(data.data, job.data().holdout_every(), held_out);
+  std::vector<RowId> rows = RowsOf(data.data, job.data().validation_every(), held_out);
   if (!ReadsAllData(job)) return rows;
   std::vector<RowId> part;
   for (size_t i = team.rank(); i < rows.size(); i += team.world_size()) part.push_back(rows[i]);
   return part;
 }
 
-// Held-out rows of all workers, if the job holds out any.
+// Evaluates the held-out rows of all workers; nullopt if the job has none.
 template <typename T>
 absl::StatusOr<std::optional<Evaluation>> EvaluateHeldOut(const v1::JobFile& job, Model<T>& model,
                                                           const Loss& loss, const DataSet& data,
                                                           Team& team,
                                                           DamagedImages* damaged = nullptr) {
-  if (job.data().holdout_every() == 0) return std::optional<Evaluation>();
+  if (job.data().validation_every() == 0) return std::optional<Evaluation>();
   const std::vector<RowId> rows = RowsToEvaluate(job, data, /*held_out=*/true, team);
   SYNCGRADS_ASSIGN_OR_RETURN(
       const Evaluation evaluation,
@@ -57,28 +57,29 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> TrainFrom(const Job& job, const Data
                              Trainer<T>::Create(job, data, team, options));
   const absl::Status status = trainer->Train();
   if (status.ok()) return trainer;
-  // What there is of one initialisation says nothing of the others.
-  if (options.kept != nullptr && job.file.restarts() == 0) *options.kept = trainer->KeepState();
+  // With random restarts, the state of one initialisation is not enough to resume the run.
+  if (options.kept != nullptr && job.file.random_restarts() == 0)
+    *options.kept = trainer->KeepState();
   return status;
 }
 
-// Trains from all of the job's initialisations, and keeps the one whose model has the
-// least loss on the rows held out (of equals the first; one that has gone astray is worse
-// than any other). All workers keep the same one: the loss is over the rows of all.
+// Trains from each of the job's initialisations, and returns the trainer whose model has
+// the least loss on the held-out rows. In a tie the first one wins; NaN counts as
+// infinite. All workers choose the same one, because the loss is over the rows of all.
 template <typename T>
 absl::StatusOr<std::unique_ptr<Trainer<T>>> TrainBest(const Job& job, const DataSet& data,
                                                       Team& team, TrainerOptions options,
                                                       std::optional<uint32_t>& best) {
-  const uint32_t restarts = job.file.restarts();
-  if (restarts == 0) return TrainFrom<T>(job, data, team, options);
+  const uint32_t random_restarts = job.file.random_restarts();
+  if (random_restarts == 0) return TrainFrom<T>(job, data, team, options);
   const auto note = [&](const std::string& line) {
     if (team.is_master() && options.note) options.note(line);
   };
   std::unique_ptr<Trainer<T>> kept;
   double least = 0;
-  for (uint32_t i = 0; i <= restarts; ++i) {
+  for (uint32_t i = 0; i <= random_restarts; ++i) {
     options.initialisation = i;
-    const std::string name = absl::StrCat("initialisation ", i + 1, " of ", restarts + 1);
+    const std::string name = absl::StrCat("initialisation ", i + 1, " of ", random_restarts + 1);
     note(name);
     SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Trainer<T>> trainer,
                                TrainFrom<T>(job, data, team, options));
@@ -134,7 +135,7 @@ absl::StatusOr<std::optional<Resumption>> ResumptionFor(const Job& job,
                         options.note ? options.note : ignore);
 }
 
-// A trained model, and data to use it on.
+// A trained model, and the data to use it on.
 template <typename T>
 struct Loaded {
   DataSet data;
@@ -228,7 +229,7 @@ absl::StatusOr<TrainingResult> RunElasticTraining(const Job& job, const DataSet&
                                                   const TrainerOptions& options,
                                                   const std::string& output) {
   std::optional<Resumption> resumption;
-  // A newcomer goes on from where the others are.
+  // A newcomer receives the state of the other workers instead.
   if (!team.is_newcomer()) {
     SYNCGRADS_ASSIGN_OR_RETURN(resumption, ResumptionFor(job, options, team));
   }

@@ -1,4 +1,4 @@
-// The three things that ps-worker does with a job file.
+// The operations of ps-worker on a job file: training, evaluation, prediction.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_RUN_H_
 #define SYNCGRADS_WORKER_TRAIN_RUN_H_
@@ -17,58 +17,62 @@
 
 namespace syncgrads {
 
+// The result of a training run on one worker.
 struct TrainingResult {
   uint64_t steps = 0;
-  // Of a job with restarts: which one, from 0, was the best. All else is of that.
+  // Jobs with `random_restarts` only: the initialisation, from 0, with the best model. All other
+  // fields are those of its training.
   std::optional<uint32_t> initialisation;
-  // How often the workers have synchronised: `steps`, but for local steps.
+  // How often the workers have synchronised. Equal to `steps` unless a cycle has several
+  // local steps.
   uint64_t rounds = 0;
-  // Over the rows of all workers: those trained on, and those held out, if any.
+  // Over the rows of all workers: the training rows, and the held-out rows, if any.
   Evaluation trained_on;
   std::optional<Evaluation> held_out;
   ReplicaCheck replicas;
-  // Of this worker.
+  // This worker's images that could not be read, and its skipped steps.
   DamagedImages damaged;
   SkippedSteps skipped;
 };
 
-// Trains the job's model, evaluates it, compares the workers' replicas, and, if
-// `output` is not empty, writes the model there. A collective.
+// Trains the job's model, evaluates it, compares the workers' replicas, and, if `output`
+// is not empty, writes the model to that file. A collective.
 //
-// Errors: as LoadDataSet, Trainer, the team, or SaveModel.
+// Errors: those of LoadDataSet, FindResumption, Trainer, SaveModel, or the team.
 absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,
                                            const TrainerOptions& options,
                                            const std::string& output);
 
-// The same of an elastic job, with all of its data. A worker reads that before it
-// joins, so that the others do not wait for it. The evaluation is over all rows,
-// which the workers that are there share out.
+// Trains like RunTraining, with all of the job's data: for an elastic job, whose worker
+// reads `data` before it joins so that the others do not wait for it, and for a job with
+// best_of. The workers divide the rows of the evaluation among themselves.
 absl::StatusOr<TrainingResult> RunElasticTraining(const Job& job, const DataSet& data, Team& team,
                                                   const TrainerOptions& options,
                                                   const std::string& output);
 
+// The result of an evaluation on one worker.
 struct EvaluationResult {
   Evaluation all;
-  // Of the rows that the job holds out, if it holds out any.
+  // The evaluation on the held-out rows, if the job has any.
   std::optional<Evaluation> held_out;
 };
 
-// Evaluates the model in the file `parameters` on the job's data. A collective.
-// Errors: as LoadDataSet, Safetensors::Read, LoadModel, or the team.
+// Evaluates the model in the file `parameters` on the job's data. A collective. Errors:
+// those of LoadDataSet, Safetensors::Read, LoadModel, or the team.
 absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
                                                const std::string& parameters,
                                                const Extensions& extensions = NoExtensions(),
                                                const DeviceChoice& device = DeviceChoice());
 
-// As ShowPredictions, of the model in the file `parameters`. A collective. Errors: as
-// RunEvaluation, or as ShowPredictions.
+// Returns the text of ShowPredictions for the model in the file `parameters`. A
+// collective. Errors: those of RunEvaluation, or of ShowPredictions.
 absl::StatusOr<std::string> RunShow(const Job& job, Team& team, const std::string& parameters,
                                     size_t count, const Extensions& extensions = NoExtensions(),
                                     const DeviceChoice& device = DeviceChoice());
 
-// Writes the predictions of the model in the file `parameters` for every row of
-// the job's data to the file `output`; rank 0 does. See Predict. A collective.
-// Errors: as RunEvaluation, or as WriteFileAtomically.
+// Predicts every row of the job's data with the model in the file `parameters`; rank 0
+// writes the table of Predict to the file `output`. A collective. Errors: those of
+// RunEvaluation, of Predict, or of WriteFileAtomically.
 absl::Status RunPrediction(const Job& job, Team& team, const std::string& parameters,
                            const std::string& output, const Extensions& extensions = NoExtensions(),
                            const DeviceChoice& device = DeviceChoice());

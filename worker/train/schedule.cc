@@ -20,7 +20,7 @@ double CosineFactor(const v1::CosineSchedule& cosine, uint64_t step) {
 }
 
 double StepFactor(const v1::StepSchedule& steps, uint64_t step) {
-  const auto passed = std::count_if(steps.at().begin(), steps.at().end(),
+  const auto passed = std::count_if(steps.milestones().begin(), steps.milestones().end(),
                                     [step](uint64_t at) { return step >= at; });
   return std::pow(steps.factor(), static_cast<double>(passed));
 }
@@ -32,7 +32,7 @@ double RateFactor(const v1::Schedule& schedule, uint64_t step, uint32_t workers)
   if (step < schedule.warmup_steps()) {
     return factor * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup_steps());
   }
-  // The rest is counted from the end of the warm-up.
+  // The other schedules count from the end of the warm-up.
   const uint64_t since = step - schedule.warmup_steps();
   if (schedule.has_step()) factor *= StepFactor(schedule.step(), since);
   if (schedule.has_cosine()) factor *= CosineFactor(schedule.cosine(), since);

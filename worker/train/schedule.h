@@ -1,4 +1,4 @@
-// How the learning rate changes in the course of training.
+// Computes the learning rate of each step.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_SCHEDULE_H_
 #define SYNCGRADS_WORKER_TRAIN_SCHEDULE_H_
@@ -9,9 +9,9 @@
 
 namespace syncgrads {
 
-// What the optimizer's learning rate is multiplied by in step `step`, counted from
-// 0, with `workers` workers. A pure function; `schedule` is one that ParseJobFile
-// has let pass. See proto/job.proto for the formulas.
+// Returns the factor of the optimizer's learning rate in `step`, which counts from 0,
+// with `workers` workers. A pure function. ParseJobFile must have checked `schedule`. See
+// proto/job.proto for the formulas.
 double RateFactor(const v1::Schedule& schedule, uint64_t step, uint32_t workers);
 
 }  // namespace syncgrads

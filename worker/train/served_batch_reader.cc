@@ -26,7 +26,7 @@ absl::Status ServedBatchReader<T>::Take(uint64_t batch, Matrix<T>& features,
                                         std::vector<double>& targets, DamagedImages* damaged) {
   const auto it = begun_.find(batch);
   if (it == begun_.end()) {
-    return absl::InternalError(absl::StrCat("batch ", batch, " has not been begun"));
+    return absl::InternalError(absl::StrCat("batch ", batch, " has not been started"));
   }
   const Begun begun = std::move(it->second);
   begun_.erase(it);

@@ -1,4 +1,4 @@
-// Asks for rows ahead that another process has read.
+// Requests batches ahead from a process that serves the job's data.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_SERVED_BATCH_READER_H_
 #define SYNCGRADS_WORKER_TRAIN_SERVED_BATCH_READER_H_
@@ -13,10 +13,12 @@
 
 namespace syncgrads {
 
+// Reads batches that another process has read. The trainer's thread calls it. Not
+// thread-safe.
 template <typename T>
 class ServedBatchReader : public BatchReader<T> {
  public:
-  // `data`'s rows are served; it outlives the reader.
+  // The rows of `data` are served. `data` outlives the reader.
   explicit ServedBatchReader(const DataSet& data) : data_(data) {}
   ~ServedBatchReader() override;
 
@@ -27,6 +29,7 @@ class ServedBatchReader : public BatchReader<T> {
   void ForgetBefore(uint64_t batch) override;
 
  private:
+  // A batch that has been requested; ServedRows::Ask returned `asked`.
   struct Begun {
     uint64_t asked = 0;
     std::vector<RowId> rows;

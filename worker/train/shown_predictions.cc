@@ -16,7 +16,8 @@
 namespace syncgrads {
 namespace {
 
-// "3" or "Iris-setosa", and what the source says of it.
+// Returns "3" or "Iris-setosa", followed by the source's description of the class, if
+// any.
 std::string Describe(const DataSet& data, uint32_t number) {
   std::string name = data.classes.has_value() ? data.classes->NameOf(number) : absl::StrCat(number);
   const std::vector<std::string>& descriptions = data.data.shards.front().table.class_descriptions;
@@ -24,7 +25,7 @@ std::string Describe(const DataSet& data, uint32_t number) {
   return name;
 }
 
-// Of all classes, by number.
+// Returns the probabilities of all classes, by number.
 template <typename T>
 std::vector<double> Probabilities(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row) {
   std::vector<double> scores;
@@ -51,7 +52,7 @@ std::string ShowClasses(const Loss& loss, const Matrix<T>& outputs, Eigen::Index
   const std::vector<double> probabilities = Probabilities(loss, outputs, row);
   std::vector<uint32_t> order(probabilities.size());
   std::iota(order.begin(), order.end(), 0);
-  // Of equals the lower number first, as accuracy counts.
+  // Of equal probabilities the lower class number comes first, as in CountTopK.
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return probabilities[a] > probabilities[b]; });
   const auto right = static_cast<uint32_t>(target);
@@ -77,7 +78,7 @@ std::string ShowRow(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row
   return absl::StrCat(text, ", is ", target);
 }
 
-// The first rows of a shard, each a text.
+// Returns the texts of the first `count` rows of a shard.
 template <typename T>
 absl::StatusOr<std::vector<std::string>> ShowShard(Model<T>& model, const Loss& loss,
                                                    const DataSet& data, size_t shard,
@@ -108,7 +109,7 @@ absl::StatusOr<std::vector<std::string>> ShowShard(Model<T>& model, const Loss& 
 template <typename T>
 absl::StatusOr<std::string> ShowPredictions(Model<T>& model, const Loss& loss, const DataSet& data,
                                             size_t count, Team& team) {
-  std::vector<std::string> ours;  // a shard's number and its rows, by turns
+  std::vector<std::string> ours;  // a shard's number, then its rows, and so on
   for (size_t shard = 0; shard < data.data.shards.size(); ++shard) {
     SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> rows,
                                ShowShard(model, loss, data, shard, count));
@@ -122,7 +123,7 @@ absl::StatusOr<std::string> ShowPredictions(Model<T>& model, const Loss& loss, c
     SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> theirs, DecodeStrings(bytes));
     for (size_t i = 0; i + 1 < theirs.size(); i += 2) {
       if (theirs[i].size() != sizeof(uint64_t)) {
-        return absl::DataLossError("another worker's predictions are not by shard");
+        return absl::DataLossError("malformed predictions from another worker");
       }
       SYNCGRADS_ASSIGN_OR_RETURN(by_shard[DecodeNumber(theirs[i])], DecodeStrings(theirs[i + 1]));
     }

@@ -1,4 +1,4 @@
-// Predictions for people.
+// Formats predictions for people to read.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_SHOWN_PREDICTIONS_H_
 #define SYNCGRADS_WORKER_TRAIN_SHOWN_PREDICTIONS_H_
@@ -14,22 +14,23 @@
 
 namespace syncgrads {
 
-// Of classes, so many are shown at most.
+// How many classes are shown for each row, the most probable first.
 inline constexpr size_t kShownClasses = 5;
 
-// The first `count` rows, in the order of the shards and of the rows within them, with
-// what the model says of each and what is right, of which `data` has the targets:
+// Returns a text with the predictions for the first `count` rows, in the order of the
+// shards and of the rows within them. `data` must have targets.
 //
 //   shard 0, row 3: Iris-versicolor
-//      81.3 %  Iris-virginica
-//    *  18.6 %  Iris-versicolor
-//       0.1 %  Iris-setosa
+//        81.3 %  Iris-virginica
+//     *  18.6 %  Iris-versicolor
+//         0.1 %  Iris-setosa
 //
-// The right class is marked; if it is not among the first kShownClasses, it follows, with
-// its place. Without classes: "shard 0, row 3: 4.5, is 5".
+// The first line has the target, which "*" marks in the list. If the target is not among
+// the first kShownClasses, it follows them, with its place. If the loss has no classes, a
+// row is "shard 0, row 3: 4.5, is 5".
 //
-// Every worker gets the whole text. A collective. DataLoss if another worker's part is not
-// what this function makes.
+// Every worker gets the whole text. A collective. Errors: DataLoss if another worker's
+// part is malformed; those of FillBatch; the team's.
 template <typename T>
 absl::StatusOr<std::string> ShowPredictions(Model<T>& model, const Loss& loss, const DataSet& data,
                                             size_t count, Team& team);

@@ -1,4 +1,4 @@
-// What a program of one's own does after steps.
+// Callbacks that a user's program adds, called after each step.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_STEP_CALLBACK_H_
 #define SYNCGRADS_WORKER_TRAIN_STEP_CALLBACK_H_
@@ -12,27 +12,29 @@
 
 namespace syncgrads {
 
-// A step that this worker has made: its parameters are updated.
+// A step after which this worker's parameters have been updated.
 struct MadeStep {
-  // Counts from 1.
+  // The number of the step, from 1.
   uint64_t step = 0;
-  // Those that were planned.
+  // The number of steps in the plan.
   uint64_t steps = 0;
-  // Of this worker's batch, if it had one.
+  // The loss of this worker's batch; nullopt if it had none.
   std::optional<double> loss;
-  // Of this worker, and of how many.
+  // This worker's rank, and the number of workers.
   uint32_t rank = 0;
   uint32_t world_size = 1;
-  // Writes the model as it is now, with --output's format. Errors: as SaveModel.
+  // Writes the current model to `path` in the format of --output. Errors: those of
+  // SaveModel.
   std::function<absl::Status(const std::string& path)> save;
 };
 
-// Called on each worker after each of its steps, between it and the next: the others may
-// wait for it. An error ends the worker's training with it.
+// Called on each worker after each of its steps, on the trainer's thread, before the next
+// step begins: other workers may wait for it. An error ends this worker's training and is
+// its result.
 using StepCallback = std::function<absl::Status(const MadeStep& made)>;
 
-// Saves the model after every `every` (at least 1) steps, on rank 0: "m.safetensors"
-// becomes "m.step100.safetensors".
+// Returns a callback that saves the model on rank 0 after every `every` (at least 1)
+// steps: "m.safetensors" becomes "m.step100.safetensors".
 StepCallback SaveEvery(uint64_t every, std::string path);
 
 }  // namespace syncgrads

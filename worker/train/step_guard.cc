@@ -11,9 +11,9 @@
 namespace syncgrads {
 namespace {
 
-// Fewer norms say nothing about what is usual.
+// With fewer norms the median does not show what is usual.
 constexpr size_t kLeastHistory = 8;
-// Steps that are told of; more are only counted.
+// How many steps are warned of; later ones are only counted.
 constexpr uint64_t kMostWarnings = 10;
 
 }  // namespace
@@ -24,7 +24,7 @@ std::string ToString(const SkippedSteps& skipped) {
     if (count > 0) reasons.push_back(absl::StrCat(count, " ", reason));
   };
   add(skipped.non_finite, "not finite");
-  add(skipped.outliers, "too long");
+  add(skipped.outliers, "too large");
   add(skipped.out_of_memory, "out of memory");
   return absl::StrCat(skipped.total(),
                       skipped.total() == 1 ? " step: " : " steps: ", absl::StrJoin(reasons, ", "));
@@ -57,8 +57,8 @@ absl::StatusOr<bool> StepGuard::Admit(double norm) {
   return Refuse(options_.outliers,
                 {&SkippedSteps::outliers,
                  absl::StrCat("the norm of its gradient is ", norm, ", ", norm / median,
-                              " times the median of the ", norms_.size(),
-                              " before; outlier_factor is ", options_.outlier_factor)});
+                              " times the median of the previous ", norms_.size(),
+                              "; outlier_factor is ", options_.outlier_factor)});
 }
 
 absl::StatusOr<bool> StepGuard::Refuse(OnBad policy, Note note) {
@@ -72,7 +72,7 @@ absl::StatusOr<bool> StepGuard::Refuse(OnBad policy, Note note) {
 }
 
 void StepGuard::NoteOutOfMemory(absl::string_view to_do) {
-  note_ = Note{&SkippedSteps::out_of_memory, absl::StrCat("there is no memory ", to_do)};
+  note_ = Note{&SkippedSteps::out_of_memory, absl::StrCat("out of memory: ", to_do)};
   norm_.reset();
 }
 
@@ -95,14 +95,14 @@ absl::Status StepGuard::Finish() {
   ++(skipped_.*note_->reason);
   ++in_a_row_;
   if (options_.warn && skipped_.total() <= kMostWarnings) {
-    options_.warn(absl::StrCat(
-        "step ", step_, " is skipped by this worker: ", note_->what,
-        skipped_.total() == kMostWarnings ? "; further ones are counted, not told" : ""));
+    options_.warn(
+        absl::StrCat("step ", step_, " is skipped by this worker: ", note_->what,
+                     skipped_.total() == kMostWarnings ? "; further skips are only counted" : ""));
   }
   if (in_a_row_ <= options_.max_in_a_row) return absl::OkStatus();
   const std::string message =
       absl::StrCat("this worker has skipped ", in_a_row_, " steps in a row, up to step ", step_,
-                   ", and max_skips_in_a_row is ", options_.max_in_a_row, ": ", note_->what);
+                   ", but max_skips_in_a_row is ", options_.max_in_a_row, ": ", note_->what);
   return note_->reason == &SkippedSteps::out_of_memory ? absl::ResourceExhaustedError(message)
                                                        : absl::InvalidArgumentError(message);
 }

@@ -1,5 +1,5 @@
-// What a worker does about steps that go wrong on it: it contributes nothing to them,
-// counts them, says so, and gives up when there are too many in a row.
+// Decides what a worker does in a step in which its gradient is unusable: it contributes
+// nothing, counts the step, warns, and gives up after too many such steps in a row.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_STEP_GUARD_H_
 #define SYNCGRADS_WORKER_TRAIN_STEP_GUARD_H_
@@ -18,11 +18,11 @@
 
 namespace syncgrads {
 
-// Of one worker.
+// The steps to which one worker did not contribute, or not completely, by reason.
 struct SkippedSteps {
-  // A part of its gradient, or all, was left out: it was not finite.
+  // All or a part of the gradient was left out because it was not finite.
   uint64_t non_finite = 0;
-  // Its gradient was too long beside those before.
+  // The norm of the gradient was too large, compared with those before.
   uint64_t outliers = 0;
   uint64_t out_of_memory = 0;
 
@@ -32,56 +32,57 @@ struct SkippedSteps {
 // "3 steps: 2 not finite, 1 out of memory".
 std::string ToString(const SkippedSteps& skipped);
 
-// A step is begun, perhaps again, something may be noted of it, and it is finished.
-//
-// Not thread-safe.
+// For each step the trainer calls Begin, then any of Admit and the Note functions, then
+// Finish. It may call Begin again for the same step. Not thread-safe.
 class StepGuard {
  public:
   struct Options {
-    // A gradient is an outlier if its norm is more than so many times the median of
-    // those before. 0: norms are not looked at.
+    // A gradient is an outlier if its norm exceeds this factor times the median of the
+    // norms before. 0: norms are not checked.
     double outlier_factor = 0;
     OnBad outliers = OnBad::kReject;
     OnBad non_finite = OnBad::kReject;
-    // How many norms before are remembered; at least 1.
+    // The number of earlier norms in the median; at least 1.
     size_t history = 64;
-    // Steps in a row of which nothing, or not all, was contributed.
+    // The number of consecutive steps, to which nothing or not all was contributed, that
+    // is still accepted.
     uint32_t max_in_a_row = 10;
-    // Is told of each of the first steps that are skipped; may be empty.
+    // Called with a message for each of the first such steps; may be empty.
     std::function<void(const std::string&)> warn;
   };
 
   explicit StepGuard(Options options);
 
-  // The whole gradient has to be there before any of it is pushed.
+  // Whether Admit has to see the whole gradient before any of it is pushed.
   bool watches_norms() const { return options_.outlier_factor > 0; }
 
-  // Step `step` begins, or begins again.
+  // Starts step `step`, or starts it again.
   void Begin(uint64_t step);
 
-  // Whether a gradient of this norm is contributed. Until there are a few norms to
-  // compare it with, every finite one is.
+  // Returns whether to contribute a gradient with this norm. While there are too few
+  // earlier norms to compare with, every finite norm is accepted.
   //
   // Errors:
-  //   InvalidArgument  it is not, and policy says that this is an error
+  //   InvalidArgument  the gradient is unusable, and the policy for this is kReject
   absl::StatusOr<bool> Admit(double norm);
-  // Nothing was contributed, or not all, because there was no memory `to_do` something.
+  // Notes that nothing, or not all, was contributed, for lack of memory. `to_do` says
+  // what it was for: "to compute its gradient".
   void NoteOutOfMemory(absl::string_view to_do);
-  // Servers have left out this worker's gradient of `tensors` tensors, of which
-  // `first` is one.
+  // Notes that the servers have left out this worker's gradient of `tensors` tensors.
+  // `first` is the name of one of them.
   void NoteLeftOut(absl::string_view first, size_t tensors);
 
-  // The step has been made.
+  // Ends the step and counts what was noted.
   //
   // Errors:
-  //   ResourceExhausted  too many in a row for want of memory
-  //   InvalidArgument    too many in a row for other reasons
+  //   ResourceExhausted  too many steps in a row were skipped, the last one for lack of memory
+  //   InvalidArgument    too many steps in a row were skipped, the last one for other reasons
   absl::Status Finish();
 
   const SkippedSteps& skipped() const { return skipped_; }
 
  private:
-  // Counts for one of `skipped_`.
+  // What was noted in a step: the counter in `skipped_`, and the message.
   struct Note {
     uint64_t SkippedSteps::*reason;
     std::string what;
@@ -93,8 +94,8 @@ class StepGuard {
   const Options options_;
   uint64_t step_ = 0;
   std::optional<Note> note_;    // of this step
-  std::optional<double> norm_;  // of this step, if it was contributed
-  std::deque<double> norms_;    // of those before
+  std::optional<double> norm_;  // of this step, if it is contributed
+  std::deque<double> norms_;    // of the steps before
   SkippedSteps skipped_;
   uint32_t in_a_row_ = 0;
 };

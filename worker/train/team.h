@@ -1,4 +1,4 @@
-// The workers of a job, as the trainer sees them.
+// The workers of a job, as the trainer uses them.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_TEAM_H_
 #define SYNCGRADS_WORKER_TRAIN_TEAM_H_
@@ -18,59 +18,60 @@
 
 namespace syncgrads {
 
-// What the trainer needs of the service. It stands between the trainer and the
-// Client so that one worker alone needs no server, and tests none at all.
+// The trainer's interface to the service. It separates the trainer from the Client, so
+// that a single worker needs no server, and tests can replace it.
 //
-// Collectives are called by all workers with the same names, in any order. Their
-// errors are those of the Client.
+// All workers call a collective with the same name; different collectives may be called
+// in any order. Errors are those of the Client.
 class Team {
  public:
   virtual ~Team() = default;
 
-  // Unique among the workers; one that is started again has the same.
+  // Unique among the workers. A restarted worker may have the same name again.
   virtual std::string name() const = 0;
   virtual uint32_t rank() const = 0;
   virtual uint32_t world_size() const = 0;
-  // It joined while the others were training.
+  // Whether this worker joined while the others were training.
   virtual bool is_newcomer() const { return false; }
   bool is_master() const { return rank() == 0; }
 
-  // Everybody's `values` become the reduction of those of the workers that
-  // `contribute`; returns how many these are. With 0 they are as they were.
+  // Sets all workers' `values` to the reduction over the workers that `contribute`, and
+  // returns their number. If it is 0, `values` are unchanged.
   virtual absl::StatusOr<uint32_t> AllReduce(absl::string_view name, absl::Span<double> values,
                                              Reduction reduction, bool contribute = true) = 0;
 
-  // Everybody's `bytes` (of any length), in rank order, without those who are
-  // gone.
+  // Returns all workers' `bytes` (of any length) in rank order. Workers that have gone
+  // are missing: an index is a rank only if the size is world_size().
   virtual absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
                                                           absl::string_view bytes) = 0;
 
-  // Everybody's tensors become those of rank `root`.
+  // Sets all workers' tensors to those of rank `root`.
   virtual absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
                                     uint32_t root) = 0;
 
+  // Registers the training group. See Client::Register.
   virtual absl::StatusOr<Group*> Register(const GroupSpec& spec) = 0;
 
-  // Memory of zeros, from which gradients are pushed to servers on this worker's host
-  // without a copy; lives as long as the team.
+  // Allocates zeroed memory that is shared with servers on this host: gradients in it are
+  // pushed without a copy. It lives as long as the team.
   //
   // Errors:
-  //   ResourceExhausted  there is not so much memory
+  //   ResourceExhausted  there is not enough memory that can be shared
   virtual absl::StatusOr<void*> AllocateGradients(size_t bytes) = 0;
-  // It may be given to the next who asks.
+  // Lets AllocateGradients reuse the memory.
   virtual void ReleaseGradients(void* /*memory*/) {}
 
-  // Leaves the job, in order if nothing is under way, and else at once. Afterwards no
-  // memory that was pushed, or was to take a result, is in use.
+  // Leaves the job: in order if nothing is in flight, otherwise by abandoning it.
+  // Afterwards the library uses no buffer that was pushed or was to receive a result.
   virtual void LetGo() {}
 
-  // Whether a checkpoint has been asked for since the last call.
+  // Whether a checkpoint has been requested since the last call.
   virtual bool TakeCheckpointRequest() { return false; }
-  // Tells the servers what became of one.
+  // Reports to the servers the path of a checkpoint, or why it was not written.
   virtual void ReportCheckpoint(uint64_t /*step*/, const absl::StatusOr<std::string>& /*path*/) {}
 };
 
-// One worker without a server. It can evaluate, but not register a group.
+// A single worker without a server. It can evaluate, but not register a group.
 class SoleWorker : public Team {
  public:
   std::string name() const override { return "the only one"; }
@@ -92,7 +93,7 @@ class SoleWorker : public Team {
 
  private:
   static absl::Status NeedsServer() {
-    return absl::FailedPreconditionError("training needs a server: give its address");
+    return absl::FailedPreconditionError("training needs a server: set its address");
   }
 };
 

@@ -26,7 +26,7 @@ absl::Status TeamExchange::Sum(const std::string& name, absl::Span<double> value
 absl::Status TeamExchange::Skip() {
   if (steps_ == 0) {
     return absl::FailedPreconditionError(
-        "this worker has no rows, and with batch_norm.across_workers each needs some");
+        "this worker has no rows, but batch_norm.across_workers needs rows on every worker");
   }
   for (const auto& [name, size] : calls_) {
     std::vector<double> values(size);

@@ -1,4 +1,4 @@
-// Sums over the workers of a step.
+// Sums over the batches of all workers, within a step.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_TEAM_EXCHANGE_H_
 #define SYNCGRADS_WORKER_TRAIN_TEAM_EXCHANGE_H_
@@ -14,20 +14,21 @@
 
 namespace syncgrads {
 
-// A worker without rows in a step takes part in its exchanges, but contributes nothing; so
-// it has to know them, from a step with rows that it has made before.
+// Implements the exchange of layers that use the batches of all workers. A worker without
+// rows in a step joins the exchanges without contributing; it takes their names and
+// lengths from its first step with rows. The trainer owns it. Not thread-safe.
 class TeamExchange : public BatchExchange {
  public:
   // `team` outlives this object.
   explicit TeamExchange(Team& team) : team_(team) {}
 
-  // A step with rows begins, in which this worker's gradient has that weight.
+  // Starts a step with rows, in which this worker's gradient has this weight.
   void Begin(double weight);
   absl::Status Sum(const std::string& name, absl::Span<double> values) override;
   double weight() const override { return weight_; }
 
-  // A step without rows. Errors: FailedPrecondition if this worker has not had any yet; as
-  // the team.
+  // Joins the exchanges of a step without rows. Errors: FailedPrecondition if this worker
+  // has not had a step with rows yet; the team's.
   absl::Status Skip();
 
   // The first error of Sum.
@@ -37,8 +38,10 @@ class TeamExchange : public BatchExchange {
   Team& team_;
   double weight_ = 1;
   absl::Status status_;
-  // Names and lengths, of the first step with rows; all that follow have the same.
+  // The names and lengths of the exchanges in the first step with rows; later steps have
+  // the same ones.
   std::vector<std::pair<std::string, size_t>> calls_;
+  // The number of steps with rows that have begun, counted up to 2.
   int steps_ = 0;
 };
 

@@ -13,7 +13,7 @@
 namespace syncgrads {
 namespace {
 
-// Little-endian, as the format has numbers.
+// Encodes a number in little-endian order, as the format requires.
 template <typename T>
 std::string Bytes(T number) {
   std::string bytes;
@@ -30,7 +30,8 @@ absl::StatusOr<std::unique_ptr<TensorboardFile>> TensorboardFile::Create(
     const std::string& directory, const Clock& clock) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  // TensorBoard knows its files by "tfevents", and orders them by the seconds.
+  // TensorBoard recognises its files by "tfevents", and sorts them by the seconds in the
+  // name.
   const std::string path =
       absl::StrCat(directory, "/events.out.tfevents.", absl::ToUnixSeconds(clock.Now()), ".",
                    HostName(), ".", getpid());

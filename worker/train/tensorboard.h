@@ -1,4 +1,4 @@
-// Training runs in TensorBoard.
+// Writes training runs for TensorBoard.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_TENSORBOARD_H_
 #define SYNCGRADS_WORKER_TRAIN_TENSORBOARD_H_
@@ -17,28 +17,27 @@
 
 namespace syncgrads {
 
-// An event file: records of a length, its checksum, an event of proto/tensorboard.proto,
-// and that one's checksum.
-//
-// Not thread-safe.
+// An event file of TensorBoard. Each record has its length, the length's checksum, an
+// event of proto/tensorboard.proto, and the event's checksum. Not thread-safe.
 class TensorboardFile {
  public:
-  // Makes `directory`, and in it a file whose name no other run has. `clock` outlives this
-  // object.
+  // Creates `directory`, and in it a file with a name unique to this process. `clock`
+  // outlives this object.
   //
   // Errors:
-  //   PermissionDenied  it cannot be written
+  //   PermissionDenied  the file cannot be created, for whatever reason
   static absl::StatusOr<std::unique_ptr<TensorboardFile>> Create(const std::string& directory,
                                                                  const Clock& clock);
 
   const std::string& path() const { return path_; }
 
-  // Names with their values, at a step.
+  // Writes the names and values of scalars at a step.
   void Add(uint64_t step, const std::vector<std::pair<std::string, double>>& scalars);
 
  private:
   TensorboardFile(std::string path, const Clock& clock);
-  // Whole, so that TensorBoard can read while the run goes on.
+  // Writes and flushes a whole record, so that TensorBoard can read while the run goes
+  // on.
   void Write(const v1::TensorboardEvent& event);
 
   const std::string path_;
@@ -46,8 +45,8 @@ class TensorboardFile {
   std::ofstream file_;
 };
 
-// The training/loss and the training/steps_per_s of this worker, and what it is worth in
-// the end.
+// Writes this worker's training/loss and training/steps_per_s, and the final evaluation.
+// The trainer's thread calls it. Not thread-safe.
 class TensorboardProgress : public Progress {
  public:
   // Writes after every `every` (at least 1) steps. `clock` outlives this object.

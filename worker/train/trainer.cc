@@ -13,11 +13,14 @@
 namespace syncgrads {
 namespace {
 
-// More than any batch has parts: numbers the parts of all steps.
+// The workers of a job that is stopped receive the signal within this time of each other.
+constexpr absl::Duration kStopSpread = absl::Seconds(30);
+
+// An upper bound of the number of parts of a batch: step * kMaxParts + part is unique.
 constexpr uint64_t kMaxParts = uint64_t{1} << 32;
 
 size_t PartsOf(const v1::JobFile& job, const std::vector<RowId>& rows) {
-  return std::min<size_t>(std::max(job.accumulate(), 1u), rows.size());
+  return std::min<size_t>(std::max(job.micro_batches(), 1u), rows.size());
 }
 
 absl::Span<const RowId> PartOf(const std::vector<RowId>& rows, size_t part, size_t parts) {
@@ -48,14 +51,28 @@ absl::Status Trainer<T>::CheckStop() {
   if (!options_.should_stop || !options_.should_stop()) return absl::OkStatus();
   SYNCGRADS_RETURN_IF_ERROR(FinishUnfinished());
   if (due_tensor_.has_value() && kept_step_ != steps_) {
-    // One that has been announced is of the step after.
+    // A checkpoint that has been announced is taken after the next step.
     if (checkpoint_follows_) return absl::OkStatus();
+    SYNCGRADS_ASSIGN_OR_RETURN(const bool others_have_stopped, OthersHaveStopped());
+    if (others_have_stopped) {
+      return absl::CancelledError(
+          absl::StrCat("stopped by a signal after step ", steps_, "; another worker was stopped ",
+                       "after step ", kept_step_, ", and the checkpoint of that step is the last"));
+    }
     if (!is_last_) {
       is_last_ = checkpoint_asked_ = true;
       return absl::OkStatus();
     }
   }
-  return absl::CancelledError(absl::StrCat("told to stop after step ", steps_));
+  return absl::CancelledError(absl::StrCat("stopped by a signal after step ", steps_));
+}
+
+template <typename T>
+absl::StatusOr<bool> Trainer<T>::OthersHaveStopped() {
+  if (job_.has_elastic() || kept_contributors_ == 0) return false;
+  if (options_.clock->Now() - kept_at_ > kStopSpread) return false;
+  SYNCGRADS_ASSIGN_OR_RETURN(const StepOutcome last, group_->LastStep(options_.step_timeout));
+  return last.contributors.size() < kept_contributors_;
 }
 
 template <typename T>
@@ -113,7 +130,7 @@ absl::Status Trainer<T>::TrainStep() {
     }
     const absl::Status finished = FinishStep(rows, loss);
     if (!absl::IsAborted(finished) || !batches_->depends_on_members()) return finished;
-    // The step's members are others than they were when its rows were dealt.
+    // The step's members have changed since its rows were dealt.
     SYNCGRADS_RETURN_IF_ERROR(group_->RestartStep(options_.step_timeout));
   }
 }
@@ -140,24 +157,26 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
 template <typename T>
 absl::StatusOr<std::optional<double>> Trainer<T>::ComputeGradient(const std::vector<RowId>& rows) {
   SYNCGRADS_ASSIGN_OR_RETURN(const double divisor, DivisorOf(rows));
-  downloads_.clear();  // of a batch that was given up
+  // Drops the downloads of a batch that was abandoned.
+  downloads_.clear();
   double loss = 0;
   SYNCGRADS_RETURN_IF_ERROR(ReadAhead(rows));
   pushed_.assign(tensors_.size(), false);
   try {
     const absl::Status computed = ComputeBatch(rows, PartsOf(job_, rows), divisor, loss);
-    // Where others wait for this worker's part of the batch, it cannot just skip it.
+    // If layers use the batches of all workers, the others wait for this worker's part of
+    // the batch: it cannot skip the step.
     if (IsOutOfMemory(computed) && !exchange_.has_value()) {
       SYNCGRADS_RETURN_IF_ERROR(SkipRest(rows, computed.message()));
       return std::optional<double>();
     }
     SYNCGRADS_RETURN_IF_ERROR(computed);
   } catch (const std::bad_alloc&) {
-    if (exchange_.has_value()) return OutOfMemoryError("to compute its gradient");
-    SYNCGRADS_RETURN_IF_ERROR(SkipRest(rows, "to compute its gradient"));
+    if (exchange_.has_value()) return OutOfMemoryError("not enough memory to compute the gradient");
+    SYNCGRADS_RETURN_IF_ERROR(SkipRest(rows, "not enough memory to compute the gradient"));
     return std::optional<double>();
   }
-  // What the device makes of the parameters is on its way until here.
+  // The fetch of the updated parameters, which Apply has started, may take until here.
   if (!optimizes_on_servers()) {
     SYNCGRADS_ASSIGN_OR_RETURN(penalty_, FindPenalty());
   }
@@ -181,7 +200,7 @@ absl::Status Trainer<T>::ComputeBatch(const std::vector<RowId>& rows, size_t par
     const bool is_first = part == 0;
     const bool is_last = part + 1 == parts;
     if (targets_.empty()) {
-      // Not one of the part's images could be read.
+      // None of the part's images could be read.
       SYNCGRADS_RETURN_IF_ERROR(FinishBefore(rows));
       SYNCGRADS_RETURN_IF_ERROR(TakeZeros(is_first, is_last));
       continue;
@@ -189,7 +208,7 @@ absl::Status Trainer<T>::ComputeBatch(const std::vector<RowId>& rows, size_t par
     if (exchange_.has_value()) {
       exchange_->Begin(job_.weight_by_samples() ? static_cast<double>(rows.size()) : 1);
     }
-    // Parts differ in what they choose at random.
+    // The number of the pass differs for each part, and so do its random choices.
     const Pass pass = {/*training=*/true, job_.seed(), step_under_way() * parts + part,
                        team_.rank()};
     SYNCGRADS_RETURN_IF_ERROR(model_->ComputeGradients(
@@ -205,6 +224,7 @@ absl::Status Trainer<T>::ComputeBatch(const std::vector<RowId>& rows, size_t par
 
 template <typename T>
 absl::Status Trainer<T>::ReadPart(const std::vector<RowId>& rows, size_t part, size_t parts) {
+  const TimeAdded wait(data_wait_);
   if (reader_ != nullptr) {
     const uint64_t number = step_under_way() * kMaxParts + part;
     const std::optional<PartAhead> ahead = std::exchange(part_ahead_, std::nullopt);
@@ -230,7 +250,8 @@ template <typename T>
 absl::Status Trainer<T>::ReadAhead(const std::vector<RowId>& rows) {
   if (reader_ == nullptr) return absl::OkStatus();
   const uint64_t step = step_under_way();
-  // A worker that was late has not come to all that it had begun.
+  // A worker that was late under a quorum has skipped some of the steps that it read
+  // ahead.
   ForgetPartsBefore(step);
   SYNCGRADS_RETURN_IF_ERROR(BeginParts(step, rows));
   for (size_t ahead = 1; ahead <= BatchesAhead(job_); ++ahead) {
@@ -259,13 +280,13 @@ absl::Status Trainer<T>::BeginParts(uint64_t step, const std::vector<RowId>& row
 template <typename T>
 absl::StatusOr<double> Trainer<T>::DivisorOf(const std::vector<RowId>& rows) const {
   double weights = 0;
-  if (loss_.normalisation == Loss::Normalisation::kByColumn) {
+  if (loss_.reduction == Loss::Reduction::kByColumn) {
     for (const RowId& id : rows) weights += data_.data.shards[id.shard].table.weights[id.row];
     if (!(weights > 0)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the ", rows.size(), " rows of step ", step_under_way(), " have ", weights,
-                       " in column \"", job_.data().weight_column(),
-                       "\" together, which the loss cannot be divided by"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the ", rows.size(), " rows of step ", step_under_way(), " have a total weight of ",
+          weights, " in column \"", job_.data().weight_column(),
+          "\", must be positive: the loss is divided by it"));
     }
   }
   return loss_.Divisor(static_cast<int64_t>(rows.size()), data_.shape.size(), weights);
@@ -273,7 +294,8 @@ absl::StatusOr<double> Trainer<T>::DivisorOf(const std::vector<RowId>& rows) con
 
 template <typename T>
 absl::Status Trainer<T>::TakeGradient(size_t i, bool first, bool last) {
-  // Nothing is pushed that the others' batches are missing in.
+  // After an exchange has failed, the gradient does not include the other workers'
+  // batches: nothing may be pushed.
   if (exchange_.has_value()) SYNCGRADS_RETURN_IF_ERROR(exchange_->status());
   Parameter<T>& parameter = *model_->parameters()[i];
   T* gradient = parameter.device_gradient();
@@ -320,7 +342,8 @@ DamagedImages* Trainer<T>::SkippedImages() {
 
 template <typename T>
 absl::Status Trainer<T>::SkipBatch() {
-  // No gradient is waited for that would show that the parameters have been read.
+  // Waits until the device has read the parameters, which results may overwrite. Without
+  // a gradient there is no download that would show this.
   SYNCGRADS_RETURN_IF_ERROR(device_->memory().Finish());
   return group_->SkipAll(Results());
 }
@@ -334,6 +357,16 @@ absl::StatusOr<bool> Trainer<T>::FollowStep() {
   if (absl::IsOutOfRange(status)) return false;
   SYNCGRADS_RETURN_IF_ERROR(status);
   return true;
+}
+
+template <typename T>
+void Trainer<T>::ReportStep(size_t rows, std::optional<double> loss) {
+  const double factor = RateFactor(job_.schedule(), steps_ - 1, team_.world_size());
+  options_.progress->Used({.rows = loss.has_value() ? rows : 0,
+                           .data_wait = std::exchange(data_wait_, absl::ZeroDuration()),
+                           .results_wait = std::exchange(results_wait_, absl::ZeroDuration()),
+                           .learning_rate = base_rate_ * rate_factor_ * factor});
+  options_.progress->Stepped(steps_, loss);
 }
 
 template <typename T>
@@ -352,7 +385,8 @@ absl::Status Trainer<T>::CallBack(std::optional<double> loss) {
 template <typename T>
 absl::Status Trainer<T>::Apply(absl::Span<const size_t> parameters) {
   SYNCGRADS_RETURN_IF_ERROR(optimizer_->Apply(parameters));
-  // What the host reads in every step comes beside the next forward pass.
+  // Starts to fetch what the host needs in every step, in parallel with the next forward
+  // pass.
   if (job_.has_elastic() && !trains_alone()) {
     optimizer_->BeginFetch();
   } else if (loss_.l2 != 0) {
@@ -381,7 +415,7 @@ absl::Status Trainer<T>::UseResults(absl::Span<const size_t> parameters,
   }
   ClipGradients(contributors);
   optimizer_->SetRateFactor(RateFactor(job_.schedule(), steps_, team_.world_size()));
-  // What nobody had a gradient for stays as it is.
+  // A parameter to which no worker contributed a gradient is not updated.
   std::vector<size_t> with_gradients;
   for (const size_t i : parameters) {
     if (contributors[ToNumber(tensors_[i])].most > 0) with_gradients.push_back(i);
@@ -392,18 +426,20 @@ absl::Status Trainer<T>::UseResults(absl::Span<const size_t> parameters,
 
 template <typename T>
 absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optional<double> loss) {
-  // A newcomer is given it while the others wait for the step.
+  // In WaitStep the client may send this state to a newcomer, so the host must have it.
   if (job_.has_elastic() && optimizer_ != nullptr) {
     SYNCGRADS_RETURN_IF_ERROR(optimizer_->Fetch());
   }
   const uint64_t step = group_->step();
   std::optional<Trace::Span> waits(std::in_place, trace(), Trace::Row::kResults, "wait for step",
                                    step);
+  std::optional<TimeAdded> wait(std::in_place, results_wait_);
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Contributors> contributors,
                              group_->WaitStep(options_.step_timeout));
+  wait.reset();
   waits.reset();
   const bool left_out = NoteLeftOut(contributors);
-  // More than one for a worker that was late, whom the others have left behind.
+  // More than 1 if this worker was late under a quorum and the others went on without it.
   const uint64_t made = group_->step() - step;
   rounds_ = group_->step() - 1;
   std::vector<size_t> left;
@@ -412,7 +448,7 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
   }
   SYNCGRADS_RETURN_IF_ERROR(UseResults(left, contributors));
   if (optimizer_ != nullptr) optimizer_->ForgetKept();
-  // Local steps have been counted one by one.
+  // TrainAlone has already counted the local steps.
   if (!makes_local_steps()) steps_ += made;
   SaveCounters();
   const bool keeps =
@@ -423,12 +459,12 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
   }
   if (options_.event_log != nullptr) options_.event_log->Stepped(outcome, rows, data_.data);
   if (makes_local_steps()) return left_out ? guard_.Finish() : absl::OkStatus();
-  // The rows of steps that it has missed are nobody's.
+  // This worker's rows of the steps that it missed are not used by any worker.
   batches_->Advance(outcome);
   for (uint64_t missed = 1; missed < made && !batches_->ended(); ++missed) {
     batches_->Advance(outcome);
   }
-  options_.progress->Stepped(steps_, loss);
+  ReportStep(rows.size(), loss);
   SYNCGRADS_RETURN_IF_ERROR(CallBack(loss));
   SYNCGRADS_RETURN_IF_ERROR(guard_.Finish());
   SYNCGRADS_RETURN_IF_ERROR(CheckReplicas());

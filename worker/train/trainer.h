@@ -1,4 +1,4 @@
-// One worker's training: batches, gradients, the service, updates.
+// Trains on one worker: reads batches, computes and pushes gradients, applies updates.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_TRAINER_H_
 #define SYNCGRADS_WORKER_TRAIN_TRAINER_H_
@@ -42,116 +42,124 @@
 
 namespace syncgrads {
 
+// The settings of a Trainer. Pointers are not owned; unless noted, they outlive the
+// trainer.
 struct TrainerOptions {
-  // For the other workers to finish a step.
+  // How long to wait for the other workers in each step.
   absl::Duration step_timeout = absl::Minutes(5);
-  // Asked before each step; may be empty.
+  // Called before each step; training stops if it returns true. May be empty.
   std::function<bool()> should_stop;
-  // Outlives the trainer.
+  // Receives the progress of the run.
   Progress* progress = nullptr;
-  // Outlives the trainer; null: none is kept.
+  // Null: no event log is written.
   EventLog* event_log = nullptr;
-  // Of an elastic job whose workers own shards: whose shards are this worker's.
+  // Data mode SHARDS, in jobs in which every worker reads all data: the rank whose shards
+  // this worker uses.
   std::optional<uint32_t> rank;
-  // Of an elastic job: how many workers may own shards.
+  // Elastic jobs only: the number of workers among which the shards are divided.
   uint32_t owners = 0;
-  // Is told in words of steps that this worker skips; may be empty.
+  // Called with a message about a step that this worker skips. May be empty.
   std::function<void(const std::string&)> warn;
-  // Outlive the trainer.
+  // Layers, losses, readers and callbacks that the program adds.
   const Extensions* extensions = &NoExtensions();
-  // Outlives the trainer.
+  // The clock for the schedule of checkpoints.
   const Clock* clock = &Clock::Real();
-  // Go on from the newest checkpoint, if there is one; see FindResumption.
+  // Whether to resume from the newest checkpoint, if there is one; see FindResumption.
   bool resume = false;
-  // What this worker has of an earlier try at the same run, whose servers have lost
-  // theirs. After a try that failed it is what there is now. May be null.
+  // The state that this worker has kept from an earlier attempt at the same run, after
+  // the servers lost theirs. If an attempt fails, the state is stored here. May be null.
   std::optional<Snapshot>* kept = nullptr;
-  // Of a job with checkpoints, whoever will have to write them; outlives the trainer.
+  // Jobs with checkpoints only, on every worker: writes the checkpoints of this worker.
   CheckpointWriter* checkpoints = nullptr;
-  // What the run goes on from; null: it begins. Its snapshot is given up once it has
-  // been taken over.
+  // The state from which the run resumes; null: it starts from the beginning. Create
+  // frees its snapshot when it has restored the state.
   Resumption* resumption = nullptr;
-  // Takes a line for people; may be empty.
+  // Called with a line for people to read. May be empty.
   std::function<void(const std::string&)> note;
   DeviceChoice device;
-  // Where this worker's time goes, in its first `trace_steps` steps; outlives the trainer.
-  // Null: none is made.
+  // Records where this worker's time goes in its first `trace_steps` steps. Null: no
+  // trace.
   Trace* trace = nullptr;
   uint64_t trace_steps = 0;
-  // Which of the job's initialisations is trained from, from 0: each is a group of its own
-  // at the servers.
+  // Which of the job's initialisations, from 0, is trained. Each has its own group on the
+  // servers.
   uint32_t initialisation = 0;
 };
 
-// Trains the job's model on this worker's rows, in step with the others:
+// Trains the job's model on this worker's rows, in step with the other workers:
 //
-//   created   the model has its initial parameters, those of rank 0 everywhere
-//   training  a step for each batch: each layer's gradient is pushed when the
-//             backward pass has produced it, last layer first. Parameters are
-//             updated when all results are there, or, where nothing speaks against
-//             it, each when its result is there and the next step's forward pass
-//             needs it
-//   following this worker's rows are used up, others' are not: it contributes
-//             nothing and updates as they do, so that all end equal. So does one
-//             that was late under a quorum, for the steps that it has missed
-//   trained   all workers' rows are used up
+//   created   The model has its initial parameters, those of rank 0 on every worker.
+//   training  One step for each batch. Each layer's gradient is pushed when the backward
+//             pass has produced it, last layer first. Parameters are updated when all
+//             results have arrived. If the job allows overlap, each parameter is updated
+//             when the next step's forward pass needs it.
+//   following This worker's rows are used up, but not those of all workers. It
+//             contributes nothing and applies every update, so that all replicas end
+//             equal. A worker that was late under a quorum does the same for the steps
+//             that it missed.
+//   trained   The rows of all workers are used up.
 //
-// In an elastic job a worker may be created while the others train: it then gets
-// their parameters, optimizer and position in the data, and goes on with them.
+// Elastic jobs only: a worker may be created while the others train. It receives their
+// parameters, optimizer state and data position, and continues from there.
 //
-// In a job with checkpoints the training group has one more tensor, of one zero. A
-// worker that finds a checkpoint due contributes to it, and otherwise skips it: so all
-// workers see in the step's answer, and all the same, whether the state after it is
-// kept. The worker of rank 0 in that step writes it, in the background. Where a codec
-// may have lost something, a checkpoint is announced one step ahead, and the step before
-// it goes as it is (Group::SendWhole): there is nothing left over to be saved.
+// Jobs with checkpoints only: the training group has one more tensor, a single zero. A
+// worker that finds a checkpoint due contributes to it; otherwise it skips it. All
+// workers receive the number of its contributors with the step's results: if it is not 0,
+// the state after the step is saved. The worker that has rank 0 in that step writes the
+// checkpoint in the background. If a codec is lossy, a checkpoint is announced one step
+// ahead, and the step before the checkpoint is sent uncompressed (Group::SendUncompressed), so
+// that there is no compression error to be saved.
 //
-// Not thread-safe.
+// The worker's thread creates it, calls all methods and destroys it. Not thread-safe.
 template <typename T>
 class Trainer {
  public:
-  // Agrees with the others on the plan, registers the model's parameters and gives
-  // them their initial values, or what a newcomer is given. A collective. In an
-  // elastic job `data` is all of it, as from LoadWholeDataSet. `job`, `data` and
-  // `team` outlive the trainer.
+  // Agrees with the other workers on the plan, registers the model's parameters, and sets
+  // them: to their initial values, to the resumed state, or, for a newcomer, to the state
+  // of the others. A collective. If the job reads all data on every worker, `data` comes
+  // from LoadWholeDataSet. `job`, `data` and `team` outlive the trainer.
   //
   // Errors:
   //   FailedPrecondition  no worker has a row to train on
-  //   others              as BuildModel, Safetensors::Read, LoadModel,
-  //                       Loader::Create, or as the team
+  //   InvalidArgument     the options have an event log, but the job has random_restarts or best_of
+  //   others              the errors of BuildModel, Safetensors::Read, LoadModel,
+  //                       MakeBatches, or the team's
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const Job& job, const DataSet& data,
                                                          Team& team, const TrainerOptions& options);
-  // Lets the team go, if training has not come to its end: in a step that failed a
-  // chunk can still be answered after another has been refused.
+  // Leaves the team if training has not ended, because after a step that failed, a result
+  // can still arrive in this object's memory.
   ~Trainer();
 
+  // Trains until the rows of all workers are used up.
+  //
   // Errors:
-  //   Cancelled          should_stop said so, before a step
-  //   DataLoss           replicas differ, where the job has them compared
-  //   InvalidArgument    this worker's gradient is no good, and the job says that this
-  //                      is an error; or too many steps in a row have been skipped
-  //   ResourceExhausted  too many in a row have been skipped for want of memory
-  //   others             as the group
+  //   Cancelled          should_stop returned true before a step
+  //   DataLoss           replicas differ, if the job compares them
+  //   InvalidArgument    this worker's gradient is unusable and the job's policy is to reject
+  //                      it; or too many steps in a row were skipped
+  //   ResourceExhausted  too many steps in a row were skipped, for lack of memory
+  //   others             the errors of Group
   absl::Status Train();
 
-  // The state after the last step that was made, which stands also after Train has
-  // failed; nothing if the servers have a part of it, or the device has failed. Of the
-  // states that are each worker's own it has this one's.
+  // Returns the state after the last step that was completed, also after Train has
+  // failed. It has the layer states of this worker, which differ between workers. nullopt
+  // if the servers have a part of the state, if the job has best_of, or if the device has
+  // failed.
   std::optional<Snapshot> KeepState();
 
-  // What it has on the host is what Train has made of it when that has succeeded.
+  // The trained model. Its values on the host are valid after Train has succeeded.
   Model<T>& model() { return *model_; }
   const Loss& loss() const { return loss_; }
   const TrainingPlan& plan() const { return plan_; }
-  // Where this worker's images are noted that could not be read; null if the job
-  // does not let them be skipped.
+  // Where to add the errors of images that cannot be read; null if the job's policy is
+  // not to skip such images.
   DamagedImages* SkippedImages();
   const DamagedImages& damaged() const { return damaged_; }
-  // Steps that have been done.
+  // The number of steps that have been made.
   uint64_t steps() const { return steps_; }
-  // Those that this worker had to skip, in whole or in part.
+  // The steps that this worker had to skip, in whole or in part.
   const SkippedSteps& skipped() const { return guard_.skipped(); }
-  // How often the workers' contributions, or states, were put together.
+  // How often contributions, or states, of the workers have been combined.
   uint64_t rounds() const { return rounds_; }
 
  private:
@@ -159,172 +167,210 @@ class Trainer {
           Loss loss, std::unique_ptr<Batches> batches, std::unique_ptr<Device<T>> device,
           std::unique_ptr<Model<T>> model);
 
-  bool optimizes_on_servers() const { return job_.place() == v1::SERVERS; }
+  bool optimizes_on_servers() const { return job_.optimizer_placement() == v1::SERVERS; }
   bool makes_local_steps() const { return job_.consistency().has_local_steps(); }
   bool competes() const { return job_.consistency().has_best_of(); }
+  // Whether this worker updates its own parameters between two synchronisations.
   bool trains_alone() const { return makes_local_steps() || competes(); }
   bool has_parameters_on_servers() const { return optimizes_on_servers() || makes_local_steps(); }
-  // Before any of it is pushed or applied.
+  // Whether the whole gradient must be known before any of it is pushed or applied.
   bool needs_whole_gradient() const { return guard_.watches_norms() || trains_alone(); }
-  // What the others have too: the team, or in an elastic job this worker alone, who
-  // has all of the data.
+  // Fills in plan_, which is the same on all workers. `team` is a SoleWorker if every
+  // worker has all of the data.
   absl::Status MakePlan(Team& team);
-  // Gradients lie where servers on this host can read them, if there is such memory.
+  // Moves the gradients to memory that servers on this host can read, if there is any.
   absl::Status ShareGradients();
+  // Registers the training group and creates the optimizer, if it runs on this worker.
   absl::Status Register();
+  // Sets the parameters on all workers and servers to those of rank 0.
   absl::Status ShareInitialParameters();
-  // Of an elastic job: gives or gets what a newcomer needs.
+  // Elastic jobs only: registers the state that a newcomer needs, and receives it if this
+  // worker is a newcomer.
   absl::Status ShareState();
-  // Takes the place of ShareInitialParameters. A collective.
+  // Restores the state in `from` on all workers; replaces ShareInitialParameters. A
+  // collective.
   absl::Status Restore(Resumption& from);
-  // The parts of what a step changes, where they are: the position in the data and
-  // the counters; what the optimizer keeps here.
+  // Tensors that point to the state that a step changes: PositionTensors has the data
+  // position and the counters, SlotTensors has the slots of an optimizer on this worker.
   std::vector<NamedTensor> PositionTensors();
   std::vector<NamedTensor> SlotTensors();
-  // A pointer for each of the group's tensors, in the order of registration:
-  // ResultOf, or the parameters' values.
+  // Return a pointer for each tensor of the group, in the order of registration: Results
+  // to where its result is written (ResultOf), Values to the parameter's values.
   std::vector<void*> Results();
   std::vector<void*> Values();
-  // Gives the host what the device has: parameters; all of what is kept or handed on.
+  // Wait until the host has the device's state: FetchValues the parameters, FetchState
+  // also the optimizer's slots and the layer states.
   absl::Status FetchValues();
   absl::Status FetchState();
-  // Between what the optimizer and the trainer count, and counters_.
+  // Copy the counts of the optimizer and of this object to counters_, and back.
   void SaveCounters();
   void RestoreCounters();
 
-  // Where the service writes parameter i's result.
+  // Returns where the client writes the result of parameter i.
   void* ResultOf(size_t i);
 
   // The number of the step whose gradient is being computed, from 0.
   uint64_t step_under_way() const { return steps_ + (unfinished_.has_value() ? 1 : 0); }
-  // What has been pushed, and results of which the next step's forward pass takes as it
-  // needs them.
+  // A step that has been pushed but not completed. The next step's forward pass takes
+  // each result when it needs the parameter.
   struct Unfinished {
     std::vector<RowId> rows;
     std::optional<double> loss;
-    std::vector<bool> taken;  // by parameter
+    // By parameter: whether its result has been taken.
+    std::vector<bool> taken;
   };
-  // Whether this job's steps can be like that.
+  // Whether this job's steps can overlap in this way.
   bool CanOverlap() const;
-  // Whether the step that has been pushed is to be; where the next step has to find all of
-  // it done, or has nothing to wait for, it is not.
+  // Whether to leave the step that has been pushed unfinished. False if the next step
+  // needs it to be completed, or if all results have arrived.
   absl::StatusOr<bool> Overlaps();
-  // Parameter i is needed for a step with `rows`: it is what the step before makes of it.
+  // Called when the forward pass of a step with `rows` needs parameter i. If the step
+  // before is unfinished, waits for the parameter's result and applies it.
   absl::Status TakeResult(size_t i, const std::vector<RowId>& rows);
-  // Waits for all that the step before has not been answered yet, if there is something,
-  // and begins the contribution of the step with `rows`.
+  // If the step before is unfinished, completes it and begins the contribution of the
+  // step with `rows`.
   absl::Status FinishBefore(const std::vector<RowId>& rows);
+  // Completes the unfinished step, if there is one.
   absl::Status FinishUnfinished();
-  // From now on it is this step's gradient that is pushed.
+  // Prepares the contribution of a step with `rows`: later pushes belong to it.
   absl::Status BeginContribution(const std::vector<RowId>& rows);
 
-  // CANCELLED if this worker has been told to stop; where checkpoints are kept, not
-  // before one more step, whose state is.
+  // Returns CANCELLED if this worker has been asked to stop. Jobs with checkpoints only:
+  // lets one more step be made first, after which a checkpoint is taken, unless
+  // OthersHaveStopped.
   absl::Status CheckStop();
-  // Steps, each with what the others contribute, until this worker's rows are used up.
+  // Whether another worker seems to have been stopped just before this one, after the last
+  // checkpoint: it is recent, and fewer workers contribute since. A run that is resumed from
+  // that checkpoint ends like an undisturbed one. The steps since then lack the contributions
+  // of the stopped worker. Always false in an elastic job, which continues without a worker.
+  absl::StatusOr<bool> OthersHaveStopped();
+  // Makes steps together with the other workers, until all workers' rows are used up.
   absl::Status TrainTogether();
-  // A step with this worker's next rows, made again if the members turn out to be
-  // others.
+  // Makes a step with this worker's next rows. If the members change in the meantime,
+  // makes the step again.
   absl::Status TrainStep();
-  // A step with this worker's next rows and nobody else's; adds them to `rows`.
+  // Makes a step with this worker's next rows, without the other workers. Adds the rows
+  // to `rows` if the gradient was applied.
   absl::Status TrainAlone(std::vector<RowId>& rows);
-  // Some steps alone, and a contribution of what they have changed.
+  // Makes the local steps of one cycle, and contributes the change of the parameters.
   absl::Status TrainCycle();
-  // Cycles of steps alone, after each of which the best worker's state is everybody's.
+  // best_of: makes cycles of steps alone. After each cycle all workers take the best
+  // worker's state.
   absl::Status Compete();
+  // Evaluates this worker's model, and takes the state of the worker with the least loss.
+  // A collective.
   absl::Status TakeBestState();
-  // What the best worker gives.
+  // Returns everything that the best worker broadcasts: counters, parameters, optimizer
+  // slots and layer states.
   std::vector<NamedTensor> WholeState();
-  // Contributes the gradient of `rows`, or nothing if there are none. Returns the
-  // loss, if there is one.
+  // Contributes the gradient of `rows`, or nothing if `rows` is empty. Returns the loss,
+  // if there is one.
   absl::StatusOr<std::optional<double>> PushBatch(const std::vector<RowId>& rows);
-  // The gradient of `rows`, of which there are some; each parameter's is pushed as soon
-  // as it is there, unless the whole gradient has to be there first. Returns the loss;
-  // none if there was no memory, and what was not pushed has been skipped.
+  // Computes the gradient of `rows`, which is not empty. Pushes each parameter's gradient
+  // when it is ready, unless needs_whole_gradient. Returns the loss. If there is not
+  // enough memory, skips what has not been pushed and returns nullopt.
   absl::StatusOr<std::optional<double>> ComputeGradient(const std::vector<RowId>& rows);
-  // What the loss has besides the batch's.
+  // Returns the part of the loss that does not depend on the batch: the l2 penalty.
   absl::StatusOr<double> FindPenalty();
-  // Updates these parameters by the gradients that the host has.
+  // Updates `parameters` with the gradients on the host.
   absl::Status Apply(absl::Span<const size_t> parameters);
-  // Makes the results of these parameters, to which so many have contributed, by tensor,
-  // what the device computes with.
+  // Applies the results of `parameters` to the device's values. `contributors` are by
+  // tensor.
   absl::Status UseResults(absl::Span<const size_t> parameters,
                           absl::Span<const Contributors> contributors);
-  // Applies this worker's own gradient to its parameters, unless it is no good, which
-  // false says.
+  // Applies this worker's own gradient to its parameters. Returns false, without applying
+  // it, if the gradient is unusable.
   absl::StatusOr<bool> ApplyAlone();
-  // Sets features_ and targets_ to those of one of `parts` parts of the batch.
+  // Sets features_ and targets_ to the rows of one of `parts` parts of the batch.
   absl::Status ReadPart(const std::vector<RowId>& rows, size_t part, size_t parts);
-  // The same of the next step's first part, if it has been read, and sends it on its way to
-  // a device that computes this step's last.
+  // If the first part of the next step's batch has been read, sets features_ and targets_
+  // to it, and starts its upload while the device computes this step's last part.
   void ReadPartAhead();
-  // Begins to read this batch, and those after it, where that takes long.
+  // Starts to read this batch and the following ones, if the job reads ahead.
   absl::Status ReadAhead(const std::vector<RowId>& rows);
+  // Starts to read the parts of the batch of `step`.
   absl::Status BeginParts(uint64_t step, const std::vector<RowId>& rows);
-  // Gives up what has been read, or is being read, for steps before this one.
+  // Discards the batches of steps before `step` that have been read or are being read.
   void ForgetPartsBefore(uint64_t step);
-  // What the rows' losses are divided by.
+  // Returns the number by which the sum of the losses of `rows` is divided.
   absl::StatusOr<double> DivisorOf(const std::vector<RowId>& rows) const;
-  // The same, of rows that are there: the backward pass pushes, unless the whole
-  // gradient has to be there first. Adds to `loss`.
+  // Computes the gradient of `rows` in `parts` parts, and queues its download after the
+  // last part. Adds the losses, divided by `divisor`, to `loss`. Does not handle a lack
+  // of memory.
   absl::Status ComputeBatch(const std::vector<RowId>& rows, size_t parts, double divisor,
                             double& loss);
+  // Pushes the gradient of parameter i, which is on the host.
   absl::Status PushGradient(size_t i);
-  // Of a gradient that is all there: whether it is good enough to be pushed, or applied.
+  // Returns whether the whole gradient, which is on the host, may be pushed or applied.
   absl::StatusOr<bool> AdmitGradient();
-  // The same: pushes it, or skips the step.
+  // Pushes the whole gradient if AdmitGradient allows it; otherwise skips the step.
   absl::Status PushOrSkip();
-  // Skips the tensors that have not been pushed, since there is no memory `to_do` it.
+  // Skips the tensors that have not been pushed, for lack of memory. `to_do` says what it
+  // was for: "to compute its gradient".
   absl::Status SkipRest(const std::vector<RowId>& rows, absl::string_view to_do);
-  // Takes note of what the servers have left out, if there is something.
+  // Notes what the servers have left out of this worker's contribution. Returns whether
+  // there was anything.
   bool NoteLeftOut(absl::Span<const Contributors> contributors);
-  // Scales averaged gradients down, if the job says so.
+  // Scales the averaged gradients down to the job's clip_norm, if it is set.
   void ClipGradients(absl::Span<const Contributors> contributors);
-  // Compares parameters with the other workers, if it is time.
+  // Compares the parameters of all workers, if the job's interval has passed.
   absl::Status CheckReplicas();
-  // The device is about to have the gradient of parameter i of one of the batch's
-  // parts: it is added to those before, or with the last one sent on its way.
+  // Called when the device has queued the gradient of parameter i of one part of the
+  // batch. Adds it to those of the parts before. After the last part, queues its
+  // download.
   absl::Status TakeGradient(size_t i, bool first, bool last);
-  // Pushes the gradients that have come to the host, in the order in which they were
-  // taken, unless the whole gradient has to be there first; if `all`, waits for those
-  // that have not come.
+  // Pushes the gradients that have been downloaded, in the order of TakeGradient, unless
+  // needs_whole_gradient. If `all`, waits for the others too.
   absl::Status PushDownloaded(bool all);
-  // As TakeGradient, for all parameters, of a part without a row.
+  // Calls TakeGradient with zeros for all parameters, for a part without rows.
   absl::Status TakeZeros(bool first, bool last);
+  // Contributes nothing to the step, and requests its results.
   absl::Status SkipBatch();
-  // Contributes nothing. False if all workers have ended.
+  // Makes a step without a contribution. Returns false if all workers have ended.
   absl::StatusOr<bool> FollowStep();
-  // Says with the step's contribution whether a checkpoint is due after it.
+  // Contributes to the due tensor if a checkpoint is due after this step; otherwise skips
+  // it.
   absl::Status OfferCheckpoint();
-  // Whether one is to be taken after the step that has been made, in which one was `due`
-  // or not: in a job that compresses, after the next.
+  // Returns whether to take a checkpoint after the step just made. `due`: a worker found
+  // one due in it. If the job compresses, a due checkpoint is taken after the next step
+  // instead.
   bool TakesCheckpoint(bool due);
-  // One has been agreed upon, on whichever worker.
+  // Called when the workers have agreed on a checkpoint: restarts the schedule and drops
+  // pending requests.
   void NoteCheckpoint();
-  // One is due after the step that has been made. A collective, of this step's
-  // members.
+  // Takes a checkpoint after the step just made. A collective of this step's members.
   absl::Status TakeCheckpoint(const StepOutcome& outcome);
-  // After the last step of all, unless it has been taken. A collective.
+  // Takes a checkpoint after the last step, unless it has been taken. A collective.
   absl::Status KeepLastStep();
-  // All workers' states, by rank; none where there are none, or where only those of
-  // the worker that writes are kept.
+  // Returns the layer states of all workers, by rank. Empty if the model has none, or if
+  // the job is elastic: then only those of the worker that writes are saved.
   absl::StatusOr<std::vector<std::string>> GatherStates();
-  // Of the rows held out, if that is what tells the best checkpoint.
+  // Evaluates the held-out rows if they determine the best checkpoint. `writes`: whether
+  // this worker writes the checkpoint.
   absl::StatusOr<std::optional<Evaluation>> EvaluateForCheckpoint(bool writes);
+  // Copies the state on the host. `states` are those of GatherStates.
   Snapshot TakeSnapshot(const std::vector<std::string>& states);
-  // The root's part of a restored optimizer on the servers.
+  // Returns the optimizer's state on the servers from a snapshot. Called on the root
+  // only.
   absl::StatusOr<OptimizerState> OptimizerStateOf(const Snapshot& snapshot) const;
+  // Returns the tensor that a slot of parameter i has in a snapshot.
   TensorSpec SlotSpec(size_t i, int slot) const;
-  // Of an optimizer on the servers.
+  // The number of slots of an optimizer on the servers.
   int ServerSlots() const;
+  // Reports the outcome of a checkpoint to people, to the servers and to the event log.
   void Report(const CheckpointOutcome& outcome);
+  // Reports the outcomes that have arrived.
   void ReportCheckpoints();
+  // Waits for the checkpoint that is being written, and reports it.
   void FinishCheckpoints();
-  // Null where no trace is made, or no longer.
+  // Null if there is no trace, or if its steps have passed.
   Trace* trace();
-  // Calls what the program adds after steps; `loss` is this step's.
+  // Reports the step that was just made. `rows` is the size of this worker's batch, and `loss` its
+  // loss.
+  void ReportStep(size_t rows, std::optional<double> loss);
+  // Calls the program's callbacks after a step. `loss` is that of the step.
   absl::Status CallBack(std::optional<double> loss);
-  // Waits for the step's results and applies them.
+  // Waits for the results of the step with `rows`, applies them, and completes the step.
   absl::Status FinishStep(const std::vector<RowId>& rows, std::optional<double> loss);
 
   const v1::JobFile& job_;
@@ -333,46 +379,62 @@ class Trainer {
   const TrainerOptions options_;
   const Loss loss_;
   const std::unique_ptr<Batches> batches_;
-  std::unique_ptr<BatchReader<T>> reader_;  // of rows that take long to come
+  // Null if rows are read without reading ahead.
+  std::unique_ptr<BatchReader<T>> reader_;
   const std::unique_ptr<Device<T>> device_;
   const std::unique_ptr<Model<T>> model_;
-  // Null where there is none that can be shared.
+  // Null if there is no memory that can be shared.
   std::unique_ptr<GradientMemory<T>> gradient_memory_;
   TrainingPlan plan_;
-  // With layers that look at the batches of all workers.
+  // Only if the model has layers that use the batches of all workers.
   std::optional<TeamExchange> exchange_;
   Group* group_ = nullptr;
-  std::vector<TensorId> tensors_;  // of model_->parameters()
-  // Of a job with checkpoints: what says that one is due, always 0.
+  std::vector<TensorId> tensors_;  // by parameter
+  // Jobs with checkpoints only: the tensor to which a worker contributes if a checkpoint
+  // is due. Its value is always 0.
   std::optional<TensorId> due_tensor_;
   T no_due_value_ = 0;
-  T* due_value_ = &no_due_value_;  // among the gradients, where these can be shared
+  // Points into gradient_memory_ if there is one.
+  T* due_value_ = &no_due_value_;
   std::optional<CheckpointSchedule> schedule_;
+  // A checkpoint has been requested and not yet taken.
   bool checkpoint_asked_ = false;
-  // Of a job that compresses: the step under way goes as it is, so that nothing is left
-  // over, and a checkpoint is taken after it.
+  // Whether the group has a codec.
   bool compresses_ = false;
+  // Jobs that compress only: the step in progress is sent uncompressed, and a checkpoint
+  // is taken after it.
   bool checkpoint_follows_ = false;
-  uint64_t kept_step_ = 0;  // what the last checkpoint, on whichever worker, is of
-  // No step follows: one that was due before is waited for.
+  uint64_t kept_step_ = 0;  // step of the last checkpoint, whichever worker wrote it
+  // The number of workers that contributed to the step of the last checkpoint, and the time of
+  // that checkpoint. 0: this run has taken none.
+  size_t kept_contributors_ = 0;
+  absl::Time kept_at_;
+  // No step follows. A due checkpoint waits for the one that is being written.
   bool is_last_ = false;
   bool finished_ = false;
-  // Unless the servers optimize.
+  // Null if the optimizer runs on the servers.
   std::unique_ptr<ModelOptimizer<T>> optimizer_;
   StepGuard guard_;
-  double penalty_ = 0;  // of the step under way
+  double penalty_ = 0;  // of the step in progress
   bool can_overlap_ = false;
   std::optional<Unfinished> unfinished_;
-  // Of the step under way, by parameter.
+  // By parameter: whether its gradient has been pushed in the step in progress.
   std::vector<bool> pushed_;
   uint64_t steps_ = 0;
   uint64_t rounds_ = 0;
-  // What the learning rate has been multiplied by in a competition.
+  // The waits since the last step that was reported.
+  absl::Duration data_wait_ = absl::ZeroDuration();
+  absl::Duration results_wait_ = absl::ZeroDuration();
+  // The learning rate in the job file, which the schedule multiplies.
+  double base_rate_ = 0;
+  // best_of: the product of the factors applied to the learning rate so far.
   double rate_factor_ = 1;
-  // For newcomers and checkpoints: steps, and updates of each tensor.
+  // For newcomers and checkpoints: the number of steps, then each tensor's number of
+  // updates.
   std::vector<int64_t> counters_;
 
-  // What has been taken before its step has begun: features_ and targets_ are its.
+  // The part that ReadPartAhead has read into features_ and targets_: its number in
+  // reader_, and the result of reading it.
   struct PartAhead {
     uint64_t number;
     absl::Status status;
@@ -380,11 +442,11 @@ class Trainer {
   std::optional<PartAhead> part_ahead_;
   Matrix<T> features_;
   std::vector<double> targets_;
-  // Of the parts so far; by parameter.
+  // By parameter: the sum of the gradients of the parts so far.
   std::vector<DeviceMatrix<T>> accumulated_;
-  // Gradients on their way from the device, by the numbers of their parameters.
+  // Downloads of gradients in flight, with the numbers of their parameters.
   std::deque<std::pair<size_t, DeviceMemory::Download>> downloads_;
-  // The parameters at the beginning of a cycle.
+  // The parameters at the start of a cycle.
   std::vector<Matrix<T>> began_with_;
   DamagedImages damaged_;
 };

@@ -1,4 +1,4 @@
-// Trainer: its state, kept and taken up again.
+// Trainer: saves the state in checkpoints, and restores it.
 
 #include <cstring>
 #include <utility>
@@ -15,10 +15,11 @@
 namespace syncgrads {
 namespace {
 
-// One that is nearly written is waited for: the next would not be taken otherwise.
+// How long a checkpoint waits for the one before to be written; otherwise it is not
+// taken.
 constexpr absl::Duration kMoment = absl::Milliseconds(100);
 
-// As in PositionTensors.
+// The name of the counters in PositionTensors.
 constexpr const char* kCountersName = "trainer/counters";
 
 SavedTensor Saved(TensorSpec spec, const void* data) {
@@ -26,7 +27,8 @@ SavedTensor Saved(TensorSpec spec, const void* data) {
   return {std::move(spec), std::string(static_cast<const char*>(data), bytes)};
 }
 
-// All workers' values of a state that is each worker's own, one after the other.
+// Returns the tensor that stacks all workers' values of a layer state, by rank. Each
+// worker has its own layer states.
 TensorSpec StackedSpec(const TensorSpec& state, uint32_t workers) {
   TensorSpec spec = state;
   spec.name = absl::StrCat("states/", state.name);
@@ -34,15 +36,16 @@ TensorSpec StackedSpec(const TensorSpec& state, uint32_t workers) {
   return spec;
 }
 
-// A parameter whose optimizer runs on the servers: its tensor there, and what its slots
-// are called in a snapshot.
+// A parameter whose optimizer runs on the servers: its tensor in the group, and its
+// slots' tensors in a snapshot.
 struct Slotted {
   TensorId tensor;
   std::vector<TensorSpec> slots;
 };
 
-// Adds to a snapshot what the servers have held.
-absl::Status AddOptimizer(const std::vector<Slotted>& parameters, HeldOptimizer& held,
+// Reads the optimizer's state that the servers hold, and adds it to a snapshot. Runs on
+// the thread of the CheckpointWriter.
+absl::Status AddOptimizer(const std::vector<Slotted>& parameters, OptimizerSnapshot& held,
                           Snapshot& snapshot) {
   SYNCGRADS_ASSIGN_OR_RETURN(const OptimizerState state, held.Read());
   std::vector<int64_t> counters = {static_cast<int64_t>(snapshot.manifest.step)};
@@ -59,7 +62,7 @@ absl::Status AddOptimizer(const std::vector<Slotted>& parameters, HeldOptimizer&
   return absl::OkStatus();
 }
 
-// The higher, the better.
+// Returns the score of a checkpoint: the higher, the better. nullopt if it has none.
 std::optional<double> ScoreOf(v1::Checkpoint::Best best, const Evaluation& evaluation) {
   if (evaluation.rows == 0) return std::nullopt;
   if (best == v1::Checkpoint::LOSS) return -evaluation.loss;
@@ -96,7 +99,7 @@ absl::Status Trainer<T>::OfferCheckpoint() {
 template <typename T>
 bool Trainer<T>::TakesCheckpoint(bool due) {
   if (!compresses_) return due;
-  // The one that follows is not asked for again.
+  // Restarts the schedule now, so that the announced checkpoint is not requested again.
   if (due) NoteCheckpoint();
   return std::exchange(checkpoint_follows_, due);
 }
@@ -113,8 +116,10 @@ absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
   const bool scheduled = schedule_->IsDue(steps_, options_.clock->Now());
   NoteCheckpoint();
   kept_step_ = steps_;
+  kept_contributors_ = outcome.contributors.size();
+  kept_at_ = options_.clock->Now();
   SYNCGRADS_RETURN_IF_ERROR(FetchState());
-  // Both are done by all workers, whoever writes.
+  // All workers take part in both collectives, whichever of them writes.
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> states, GatherStates());
   const bool writes = outcome.members.front() == team_.name();
   SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<Evaluation> evaluation,
@@ -123,19 +128,20 @@ absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
   CheckpointWriter& writer = *options_.checkpoints;
   const absl::Status free = writer.Finish(is_last_ ? options_.step_timeout : kMoment);
   if (!free.ok()) {
-    // One that was asked for follows when the other has been written; workers hear of it at
-    // different steps, and may well ask twice.
+    // A checkpoint that was requested is taken after the other has been written. The
+    // request reaches workers at different steps, so it may be repeated.
     checkpoint_asked_ = !is_last_ && !scheduled;
     if (checkpoint_asked_) return absl::OkStatus();
-    Report({steps_, absl::UnavailableError("the one before is still being written")});
+    Report({steps_, absl::UnavailableError("the previous one is still being written")});
     return absl::OkStatus();
   }
-  // What the servers keep must be held before anything of the next step is pushed.
-  std::shared_ptr<HeldOptimizer> held;
+  // The servers must hold the optimizer's state before anything of the next step is
+  // pushed.
+  std::shared_ptr<OptimizerSnapshot> held;
   absl::Status begun;
   if (optimizes_on_servers()) {
-    absl::StatusOr<std::unique_ptr<HeldOptimizer>> answered =
-        group_->HoldOptimizer(options_.step_timeout);
+    absl::StatusOr<std::unique_ptr<OptimizerSnapshot>> answered =
+        group_->SnapshotOptimizer(options_.step_timeout);
     begun = answered.status();
     if (begun.ok()) held = *std::move(answered);
   }
@@ -152,7 +158,8 @@ absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
     }
     std::function<absl::Status(Snapshot&)> complete;
     if (held != nullptr) {
-      // It may be called when this trainer is gone.
+      // The writer may call this after the trainer has been destroyed, so it owns what it
+      // uses.
       std::vector<Slotted> parameters;
       for (size_t i = 0; i < tensors_.size(); ++i) {
         Slotted& parameter = parameters.emplace_back();
@@ -182,8 +189,8 @@ absl::Status Trainer<T>::KeepLastStep() {
 template <typename T>
 absl::StatusOr<std::vector<std::string>> Trainer<T>::GatherStates() {
   std::vector<std::string> states;
-  // In an elastic job there are no collectives between steps: those of the worker
-  // that writes stand for all.
+  // An elastic job has no collectives between steps: the states of the worker that writes
+  // are used for all.
   if (job_.has_elastic() || model_->states().empty()) return states;
   std::string own;
   for (const Parameter<T>* state : model_->states()) {
@@ -197,10 +204,11 @@ absl::StatusOr<std::optional<Evaluation>> Trainer<T>::EvaluateForCheckpoint(bool
   if (job_.checkpoint().best() == v1::Checkpoint::NONE) return std::optional<Evaluation>();
   SoleWorker alone;
   const bool elastic = job_.has_elastic();
-  // Every worker of an elastic job has all rows.
+  // Every worker of an elastic job has all rows, so the worker that writes evaluates
+  // alone.
   if (elastic && !writes) return std::optional<Evaluation>();
   const std::vector<RowId> rows =
-      RowsOf(data_.data, job_.data().holdout_every(), /*held_out=*/true);
+      RowsOf(data_.data, job_.data().validation_every(), /*held_out=*/true);
   SYNCGRADS_ASSIGN_OR_RETURN(
       const Evaluation evaluation,
       Evaluate("checkpoint/held_out", *model_, loss_, data_, rows,
@@ -215,7 +223,7 @@ Snapshot Trainer<T>::TakeSnapshot(const std::vector<std::string>& states) {
   manifest.job = job_.name();
   manifest.step = steps_;
   manifest.dtype = v1::DType_Name(job_.dtype());
-  manifest.place = v1::Place_Name(job_.place());
+  manifest.place = v1::OptimizerPlacement_Name(job_.optimizer_placement());
   manifest.optimizer = OptimizerName(job_.optimizer());
   manifest.seed = job_.seed();
   manifest.workers = team_.world_size();
@@ -233,7 +241,7 @@ Snapshot Trainer<T>::TakeSnapshot(const std::vector<std::string>& states) {
   for (const NamedTensor& tensor : SlotTensors()) {
     snapshot.training.push_back(Saved(tensor.spec, tensor.data));
   }
-  size_t begin = 0;  // in each worker's states
+  size_t begin = 0;  // offset in the states of each worker
   for (const Parameter<T>* state : model_->states()) {
     if (states.empty()) break;
     SavedTensor& stacked = snapshot.training.emplace_back();
@@ -267,9 +275,9 @@ absl::StatusOr<OptimizerState> Trainer<T>::OptimizerStateOf(const Snapshot& snap
 
 template <typename T>
 std::optional<Snapshot> Trainer<T>::KeepState() {
-  // After a competition's steps alone, workers are at different places.
+  // With best_of, workers have made different steps alone.
   if (has_parameters_on_servers() || competes()) return std::nullopt;
-  // What there was no room for has changed nothing.
+  // The operation that ran out of memory has not changed the state.
   device_->memory().ForgetExhaustion();
   if (optimizer_ != nullptr) optimizer_->Undo();
   if (!FetchState().ok()) return std::nullopt;
@@ -288,7 +296,7 @@ absl::Status Trainer<T>::Restore(Resumption& from) {
   OptimizerState on_servers;
   for (NamedTensor& tensor : SlotTensors()) tensors.push_back(std::move(tensor));
 
-  // Of how many workers the root has the states that are each worker's own.
+  // The number of workers whose layer states the root has.
   uint64_t saved_workers = 0;
   absl::Status loaded;
   if (from.snapshot.has_value()) {
@@ -308,18 +316,18 @@ absl::Status Trainer<T>::Restore(Resumption& from) {
       if (first != nullptr) saved_workers = static_cast<uint64_t>(first->spec.shape.front());
     }
   }
-  // The others must not wait for what the root cannot give.
+  // If the root cannot load the state, the other workers must not wait for its broadcast.
   SYNCGRADS_ASSIGN_OR_RETURN(
       const std::vector<std::string> said,
       team_.Gather("checkpoint/loaded",
                    EncodeStrings({EncodeStatus(loaded), EncodeNumber(saved_workers)})));
-  if (from.root >= said.size()) return absl::AbortedError("the worker with the state has gone");
+  if (from.root >= said.size()) return absl::AbortedError("the worker that has the state has left");
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> of_root,
                              DecodeStrings(said[from.root]));
   SYNCGRADS_RETURN_IF_ERROR(DecodeStatus(of_root[0]));
   saved_workers = DecodeNumber(of_root[1]);
 
-  std::vector<std::string> stacked;  // by state
+  std::vector<std::string> stacked;  // by layer state
   for (size_t i = 0; saved_workers > 0 && i < model_->states().size(); ++i) {
     stacked.emplace_back(model_->states()[i]->bytes() * saved_workers, '\0');
   }
@@ -355,10 +363,11 @@ void Trainer<T>::Report(const CheckpointOutcome& outcome) {
   if (options_.note) {
     options_.note(written
                       ? absl::StrCat("checkpoint after step ", outcome.step, ": ", *outcome.path)
-                      : absl::StrCat("NO CHECKPOINT after step ", outcome.step, ": ",
-                                     outcome.path.status().message(), "; training goes on"));
+                      : absl::StrCat("checkpoint not written after step ", outcome.step, ": ",
+                                     outcome.path.status().message(), "; training continues"));
   }
   team_.ReportCheckpoint(outcome.step, outcome.path);
+  options_.progress->Checkpointed(written);
   if (options_.event_log != nullptr) options_.event_log->Checkpointed(outcome.step, outcome.path);
 }
 
@@ -376,7 +385,7 @@ void Trainer<T>::FinishCheckpoints() {
   if (!finished.ok() && options_.note) options_.note(std::string(finished.message()));
 }
 
-// The members that are defined here; trainer.cc has the others.
+// Instantiates the members that are defined in this file.
 #define SYNCGRADS_INSTANTIATE(T)                                                               \
   template TensorSpec Trainer<T>::SlotSpec(size_t, int) const;                                 \
   template int Trainer<T>::ServerSlots() const;                                                \

@@ -1,4 +1,4 @@
-// Trainer: steps that go wrong, and checks between steps.
+// Trainer: unusable gradients, and checks between steps.
 
 #include <cmath>
 #include <string>
@@ -20,7 +20,8 @@ MutableTensor GradientOf(Parameter<T>& parameter) {
           static_cast<size_t>(parameter.gradient.size())};
 }
 
-// Which of them is not finite: ' in "dense1/kernel"'; nothing if all are.
+// Names the first gradient that is not finite: "; "dense1/kernel" is nan at index 3".
+// Empty if all are finite.
 template <typename T>
 std::string WhereNotFinite(absl::Span<Parameter<T>* const> parameters) {
   for (Parameter<T>* parameter : parameters) {
@@ -45,8 +46,8 @@ absl::Status Trainer<T>::PushGradient(size_t i) {
 
 template <typename T>
 absl::StatusOr<bool> Trainer<T>::AdmitGradient() {
-  // What a worker applies by itself, no server looks at before. Of those that compete,
-  // one that goes astray only loses.
+  // No server checks a local step's gradient before the worker applies it. With best_of,
+  // a worker whose model diverges only loses the comparison.
   if (!guard_.watches_norms() && !makes_local_steps()) return true;
   std::vector<MutableTensor> gradients;
   for (Parameter<T>* parameter : model_->parameters()) gradients.push_back(GradientOf(*parameter));
@@ -68,11 +69,11 @@ absl::Status Trainer<T>::PushOrSkip() {
 
 template <typename T>
 absl::Status Trainer<T>::SkipRest(const std::vector<RowId>& rows, absl::string_view to_do) {
-  // What was read of parts that have not been come to takes memory as well, and so does a
-  // second input.
+  // Frees memory: batches that have been read ahead, and the input that has been uploaded
+  // ahead.
   ForgetPartsBefore(step_under_way() + 1);
   model_->ForgetAhead();
-  // Results must not arrive where gradients are still on their way.
+  // Results may be written where downloads still write gradients, so wait for these.
   device_->memory().ForgetExhaustion();
   SYNCGRADS_RETURN_IF_ERROR(device_->memory().Finish());
   downloads_.clear();
@@ -119,7 +120,7 @@ absl::Status Trainer<T>::CheckReplicas() {
   return absl::DataLossError(absl::StrCat("after step ", steps_, " ", ToString(check)));
 }
 
-// The members that are defined here; trainer.cc has the others.
+// Instantiates the members that are defined in this file.
 template absl::Status Trainer<float>::PushGradient(size_t);
 template absl::Status Trainer<float>::PushOrSkip();
 template absl::Status Trainer<float>::SkipRest(const std::vector<RowId>&, absl::string_view);

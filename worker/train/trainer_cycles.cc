@@ -1,4 +1,4 @@
-// Trainer: steps that a worker makes alone, and what comes between them.
+// Trainer: steps that a worker makes alone, and the synchronisation between them.
 
 #include <algorithm>
 #include <cmath>
@@ -18,21 +18,21 @@
 namespace syncgrads {
 namespace {
 
-// What a worker's model is worth: of equals, the one of the lowest rank is the best.
+// Returns the worker with the least loss; in a tie, the lowest rank. A collective.
 absl::StatusOr<uint32_t> FindBest(double loss, Team& team) {
-  // A model that has gone astray is worse than any other.
+  // A model that has diverged is worse than any other.
   if (std::isnan(loss)) loss = std::numeric_limits<double>::infinity();
   const std::string mine(reinterpret_cast<const char*>(&loss), sizeof(loss));
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> all, team.Gather("best/loss", mine));
   if (all.size() != team.world_size()) {
     return absl::AbortedError(absl::StrCat("a worker was lost: ", all.size(), " of ",
-                                           team.world_size(), " have compared their models"));
+                                           team.world_size(), " workers have sent their loss"));
   }
   std::vector<double> losses(all.size());
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].size() != sizeof(double)) {
       return absl::DataLossError(
-          absl::StrCat("the loss of rank ", rank, " has ", all[rank].size(), " bytes"));
+          absl::StrCat("malformed loss from rank ", rank, ": ", all[rank].size(), " bytes"));
     }
     std::memcpy(&losses[rank], all[rank].data(), sizeof(double));
   }
@@ -57,7 +57,7 @@ absl::Status Trainer<T>::TrainAlone(std::vector<RowId>& rows) {
   if (applied) rows.insert(rows.end(), batch.begin(), batch.end());
   ++steps_;
   batches_->Advance(StepOutcome());
-  options_.progress->Stepped(steps_, loss);
+  ReportStep(applied ? batch.size() : 0, loss);
   SYNCGRADS_RETURN_IF_ERROR(CallBack(loss));
   return guard_.Finish();
 }
@@ -66,7 +66,7 @@ template <typename T>
 absl::StatusOr<bool> Trainer<T>::ApplyAlone() {
   SYNCGRADS_ASSIGN_OR_RETURN(const bool admitted, AdmitGradient());
   if (!admitted) return false;
-  // Its own is all that there is.
+  // This worker is the only contributor.
   ClipGradients(std::vector<Contributors>(tensors_.size(), Contributors{.most = 1}));
   std::vector<size_t> all(tensors_.size());
   std::iota(all.begin(), all.end(), 0);
@@ -86,7 +86,7 @@ absl::Status Trainer<T>::TrainCycle() {
     SYNCGRADS_RETURN_IF_ERROR(TrainAlone(rows));
   }
   guard_.Begin(steps_);
-  // The results are written where the device may still be reading the parameters.
+  // Waits for the device, which may still read the parameters that results overwrite.
   SYNCGRADS_RETURN_IF_ERROR(FetchValues());
   SYNCGRADS_RETURN_IF_ERROR(device_->memory().Finish());
   if (rows.empty()) {
@@ -111,7 +111,7 @@ absl::Status Trainer<T>::Compete() {
   const v1::BestOf& best_of = job_.consistency().best_of();
   const uint64_t own_steps = batches_->StepsWith(team_.world_size());
   double cycles = std::ceil(static_cast<double>(own_steps) / best_of.steps());
-  // Whoever's rows are used up first goes on comparing.
+  // A worker whose rows are used up continues to take part in the comparisons.
   SYNCGRADS_RETURN_IF_ERROR(
       team_.AllReduce("best/cycles", absl::MakeSpan(&cycles, 1), Reduction::kMax).status());
   std::vector<RowId> rows;
@@ -133,7 +133,7 @@ absl::Status Trainer<T>::Compete() {
 template <typename T>
 absl::Status Trainer<T>::TakeBestState() {
   const std::vector<RowId> held_out =
-      RowsOf(data_.data, job_.data().holdout_every(), /*held_out=*/true);
+      RowsOf(data_.data, job_.data().validation_every(), /*held_out=*/true);
   SoleWorker alone;
   SYNCGRADS_ASSIGN_OR_RETURN(const Evaluation mine, Evaluate("best/mine", *model_, loss_, data_,
                                                              held_out, alone, SkippedImages()));
@@ -142,7 +142,7 @@ absl::Status Trainer<T>::TakeBestState() {
   SYNCGRADS_RETURN_IF_ERROR(team_.BroadcastAll("best/state", WholeState(), best));
   optimizer_->UploadSlots();
   SYNCGRADS_RETURN_IF_ERROR(model_->Upload());
-  // Its own place in its own rows it keeps.
+  // Keeps this worker's own position in its rows.
   counters_[0] = static_cast<int64_t>(steps_);
   RestoreCounters();
   return absl::OkStatus();
@@ -164,7 +164,7 @@ std::vector<NamedTensor> Trainer<T>::WholeState() {
   return state;
 }
 
-// The members that are defined here; trainer.cc has the others.
+// Instantiates the members that are defined in this file.
 #define SYNCGRADS_INSTANTIATE(T)                                     \
   template absl::Status Trainer<T>::TrainAlone(std::vector<RowId>&); \
   template absl::StatusOr<bool> Trainer<T>::ApplyAlone();            \

@@ -1,4 +1,4 @@
-// Trainer: results that are taken when the next step's forward pass needs them.
+// Trainer: the next step's forward pass overlaps with the results of the step before.
 
 #include <optional>
 #include <variant>
@@ -13,8 +13,9 @@ namespace syncgrads {
 
 template <typename T>
 bool Trainer<T>::CanOverlap() const {
-  // Steps that are made by themselves, or with rows or members that the step before
-  // decides on, and what has to see the whole gradient, or the state between two steps.
+  // Steps do not overlap if a worker makes them alone; if their rows or members depend on
+  // the step before; or if something needs the whole gradient or the state between two
+  // steps.
   const bool clips = optimizer_ != nullptr && job_.clip_norm() > 0;
   return !trains_alone() && !job_.has_elastic() && !batches_->depends_on_members() && !clips &&
          !exchange_.has_value() && options_.extensions->after_step.empty() &&
@@ -40,16 +41,18 @@ absl::StatusOr<bool> Trainer<T>::Overlaps() {
 template <typename T>
 absl::Status Trainer<T>::TakeResult(size_t i, const std::vector<RowId>& rows) {
   if (!unfinished_.has_value()) return absl::OkStatus();
-  // A device that has no room left forgets what it is told.
+  // A device that has run out of memory ignores later operations, so check it first.
   SYNCGRADS_RETURN_IF_ERROR(device_->memory().status());
   std::optional<Trace::Span> waits(std::in_place, trace(), Trace::Row::kResults, "wait for",
                                    model_->parameters()[i]->name);
+  std::optional<TimeAdded> wait(std::in_place, results_wait_);
   std::vector<Contributors> contributors(group_->spec().tensors.size());
   SYNCGRADS_ASSIGN_OR_RETURN(contributors[ToNumber(tensors_[i])],
                              group_->Wait(tensors_[i], options_.step_timeout));
+  wait.reset();
   waits.reset();
   if (group_->IsStepAnswered()) return FinishBefore(rows);
-  // Should the others not come, the state is again what it was before the step.
+  // Keeps a copy: if the remaining results do not arrive, KeepState undoes the update.
   if (optimizer_ != nullptr && !optimizer_->Keep(i)) {
     can_overlap_ = false;
     return FinishBefore(rows);
@@ -77,7 +80,7 @@ absl::Status Trainer<T>::FinishUnfinished() {
 template <typename T>
 absl::Status Trainer<T>::BeginContribution(const std::vector<RowId>& rows) {
   guard_.Begin(steps_ + 1);
-  // As soon as something is pushed, servers may give new parameters.
+  // After the first push, results from the servers may overwrite the parameters.
   if (optimizes_on_servers()) {
     SYNCGRADS_ASSIGN_OR_RETURN(penalty_, FindPenalty());
   }
@@ -85,11 +88,11 @@ absl::Status Trainer<T>::BeginContribution(const std::vector<RowId>& rows) {
   if (job_.weight_by_samples()) {
     SYNCGRADS_RETURN_IF_ERROR(group_->SetWeight(static_cast<double>(rows.size())));
   }
-  if (checkpoint_follows_) group_->SendWhole();
+  if (checkpoint_follows_) group_->SendUncompressed();
   return OfferCheckpoint();
 }
 
-// The members that are defined here; trainer.cc has the others.
+// Instantiates the members that are defined in this file.
 #define SYNCGRADS_INSTANTIATE(T)                                                   \
   template bool Trainer<T>::CanOverlap() const;                                    \
   template absl::StatusOr<bool> Trainer<T>::Overlaps();                            \

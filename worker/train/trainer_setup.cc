@@ -1,7 +1,8 @@
-// Trainer: what comes before the first step.
+// Trainer: setup before the first step.
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "common/contract/contract.h"
@@ -22,14 +23,14 @@
 namespace syncgrads {
 namespace {
 
-// Of a job file that has been checked.
+// ParseJobFile has checked the value.
 OnBad OnBadOf(v1::OnBad proto) { return FromProto(proto).value_or(OnBad::kReject); }
 
-// No parameter is called so: their names are paths of layers.
+// No parameter can have this name: parameters' names are paths of layers.
 constexpr const char* kDueTensor = "checkpoint due";
 
-// Null where rows are read in no time. A device that computes beside the host would wait
-// for any image.
+// Returns null if rows are read quickly. Beside an accelerator, images are always read
+// ahead, because it would wait for them.
 template <typename T>
 std::unique_ptr<BatchReader<T>> MakeReader(const v1::JobFile& job, const DataSet& data,
                                            uint32_t world_size, const DeviceChoice& device) {
@@ -63,7 +64,7 @@ ShardOwners OwnersOf(const v1::JobFile& job, const Team& team, const TrainerOpti
   return owners;
 }
 
-// Of initial parameters.
+// Returns the seed of the initial parameters.
 uint64_t SeedOf(const v1::JobFile& job, uint32_t initialisation) {
   if (initialisation == 0) return job.seed();
   return RandomStream(job.seed(), {HashBytes("initialisation"), initialisation}).Next();
@@ -99,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
   SYNCGRADS_RETURN_IF_ERROR(trainer->MakePlan(informed));
   if (WindowInput<T>* window = FindWindowInput(*trainer->model_); window != nullptr) {
     SYNCGRADS_ASSIGN_OR_RETURN(const Ranges ranges,
-                               FindRanges(data, file.data().holdout_every(), informed));
+                               FindRanges(data, file.data().validation_every(), informed));
     window->SetRanges(ranges.minimum, ranges.maximum);
   }
   if (!file.model().init_from().empty()) {
@@ -115,13 +116,15 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
   SYNCGRADS_RETURN_IF_ERROR(trainer->ShareGradients());
   SYNCGRADS_RETURN_IF_ERROR(trainer->Register());
   trainer->can_overlap_ = trainer->CanOverlap();
-  if (options.event_log != nullptr && file.restarts() > 0) {
+  if (options.event_log != nullptr && file.random_restarts() > 0) {
     return absl::InvalidArgumentError(
-        "an event log is kept of one training, and in this job there are restarts");
+        "--event_log cannot be combined with random_restarts: an event log covers a single "
+        "training run");
   }
   if (options.event_log != nullptr && trainer->competes()) {
     return absl::InvalidArgumentError(
-        "an event log is kept of steps that workers make together, and in this job they compete");
+        "--event_log cannot be combined with consistency best_of: its workers do not train "
+        "together");
   }
   if (options.resumption != nullptr) {
     SYNCGRADS_RETURN_IF_ERROR(trainer->Restore(*options.resumption));
@@ -155,7 +158,7 @@ Trainer<T>::Trainer(const v1::JobFile& job, const DataSet& data, Team& team,
 
 template <typename T>
 absl::Status Trainer<T>::MakePlan(Team& team) {
-  const uint32_t every = job_.data().holdout_every();
+  const uint32_t every = job_.data().validation_every();
   double rows[] = {static_cast<double>(RowsOf(data_.data, every, /*held_out=*/false).size()),
                    static_cast<double>(RowsOf(data_.data, every, /*held_out=*/true).size())};
   double steps = static_cast<double>(batches_->StepsWith(team_.world_size()));
@@ -190,8 +193,9 @@ absl::Status Trainer<T>::ShareGradients() {
   }
   if (!absl::IsResourceExhausted(memory.status())) return memory.status();
   if (options_.note) {
-    options_.note(
-        absl::StrCat("gradients lie where no server can read them: ", memory.status().message()));
+    options_.note(absl::StrCat(
+        "gradients are not in shared memory, so servers on this host cannot read them directly: ",
+        memory.status().message()));
   }
   return absl::OkStatus();
 }
@@ -199,6 +203,7 @@ absl::Status Trainer<T>::ShareGradients() {
 template <typename T>
 absl::Status Trainer<T>::Register() {
   SYNCGRADS_ASSIGN_OR_RETURN(const Optimizer optimizer, FromProto(job_.optimizer()));
+  base_rate_ = std::visit([](const auto& rule) { return rule.learning_rate; }, optimizer);
   GroupSpec spec;
   spec.name = options_.initialisation == 0
                   ? "model"
@@ -219,8 +224,8 @@ absl::Status Trainer<T>::Register() {
     spec.tensors.push_back(parameter->spec());
   }
   if (job_.has_checkpoint()) {
-    // Before the last one, with which it shares a chunk, as the last layer's gradient
-    // is the first to be sent.
+    // Inserts the tensor before the last parameter. They share a chunk, and the last
+    // layer's gradient is sent first.
     spec.tensors.insert(spec.tensors.end() - 1, {kDueTensor, DTypeOf<T>::value, {1}});
     schedule_.emplace(ScheduleOf(job_.checkpoint()), options_.clock->Now());
   }
@@ -248,8 +253,8 @@ template <typename T>
 absl::Status Trainer<T>::ShareInitialParameters() {
   if (has_parameters_on_servers()) {
     SYNCGRADS_RETURN_IF_ERROR(group_->Broadcast(/*root=*/0, Values(), options_.step_timeout));
-    // Under a quorum the others may have begun without it; the rows of those steps are
-    // nobody's.
+    // Under a quorum, the others may have made steps without this worker. Its rows of
+    // those steps are not used.
     for (; steps_ + 1 < group_->step(); ++steps_) {
       if (!batches_->ended()) batches_->Advance(StepOutcome());
     }
@@ -330,7 +335,7 @@ void Trainer<T>::RestoreCounters() {
   }
 }
 
-// The members that are defined here; trainer.cc has the others.
+// Instantiates the members that are defined in this file.
 template absl::StatusOr<std::unique_ptr<Trainer<float>>> Trainer<float>::Create(
     const Job&, const DataSet&, Team&, const TrainerOptions&);
 template Trainer<float>::Trainer(const v1::JobFile&, const DataSet&, Team&, const TrainerOptions&,

@@ -52,6 +52,11 @@ TEST(PlacementTest, ReadsOpenMpi) {
                   "Open MPI", 2, 3, 0);
 }
 
+TEST(PlacementTest, ReadsMpich) {
+  ExpectPlacement({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MPI_LOCALRANKID", "1"}}, "MPICH", 2, 3,
+                  1);
+}
+
 TEST(PlacementTest, ReadsSlurm) {
   ExpectPlacement({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_LOCALID", "0"}}, "Slurm",
                   0, 1, 0);
@@ -71,6 +76,33 @@ TEST(PlacementTest, KubernetesDoesNotSayTheWorldSize) {
   ExpectPlacement({{"JOB_COMPLETION_INDEX", "3"}}, "Kubernetes", 3, std::nullopt, std::nullopt);
 }
 
+TEST(PlacementTest, ReadsKubeflow) {
+  ExpectPlacement({{"PET_NNODES", "4"}, {"PET_NODE_RANK", "3"}}, "Kubeflow", 3, 4, std::nullopt);
+}
+
+TEST(PlacementTest, KubeflowSaysTheNumberOfWorkersInAProcessIfItIsANumber) {
+  for (const auto& [text, workers] : std::map<std::string, std::optional<uint32_t>>{
+           {"2", 2}, {"auto", std::nullopt}, {"cpu", std::nullopt}, {"gpu", std::nullopt}}) {
+    absl::StatusOr<Placement> placement =
+        Detect({{"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}, {"PET_NPROC_PER_NODE", text}});
+    ASSERT_TRUE(placement.ok()) << placement.status();
+    EXPECT_EQ(placement->workers_per_process, workers) << text;
+  }
+}
+
+TEST(PlacementTest, KubeflowDecidesInAnIndexedJob) {
+  ExpectPlacement({{"PET_NNODES", "2"},
+                   {"PET_NODE_RANK", "1"},
+                   {"JOB_COMPLETION_INDEX", "1"},
+                   {"SYNCGRADS_WORLD_SIZE", "8"}},
+                  "Kubeflow", 1, 2, std::nullopt);
+}
+
+TEST(PlacementTest, TorchrunInsideKubeflowWins) {
+  ExpectPlacement({{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}},
+                  "torchrun", 3, 4, std::nullopt);
+}
+
 TEST(PlacementTest, LocalRankMayBeMissing) {
   ExpectPlacement({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, "torchrun", 0, 2, std::nullopt);
 }
@@ -81,6 +113,25 @@ TEST(PlacementTest, MpirunInsideASlurmAllocationWins) {
                    {"SLURM_PROCID", "0"},
                    {"SLURM_NTASKS", "7"}},
                   "Open MPI", 1, 2, std::nullopt);
+}
+
+TEST(PlacementTest, MpichInsideASlurmAllocationWins) {
+  ExpectPlacement({{"PMI_RANK", "1"},
+                   {"PMI_SIZE", "2"},
+                   {"MPI_LOCALRANKID", "1"},
+                   {"SLURM_PROCID", "0"},
+                   {"SLURM_NTASKS", "2"},
+                   {"SLURM_LOCALID", "0"}},
+                  "MPICH", 1, 2, 1);
+}
+
+TEST(PlacementTest, SlurmThatAlsoSetsMpichsVariablesDecides) {
+  ExpectPlacement({{"PMI_RANK", "5"},
+                   {"PMI_SIZE", "8"},
+                   {"SLURM_PROCID", "5"},
+                   {"SLURM_NTASKS", "8"},
+                   {"SLURM_LOCALID", "1"}},
+                  "Slurm", 5, 8, 1);
 }
 
 TEST(PlacementTest, TorchrunInsideAKubernetesJobWins) {
@@ -95,6 +146,9 @@ TEST(PlacementTest, ARankWithoutAWorldSizeIsRefused) {
 TEST(PlacementTest, AWorldSizeWithoutARankIsRefused) {
   ExpectRefused({{"SLURM_NTASKS", "4"}},
                 "SLURM_NTASKS is \"4\" but SLURM_PROCID is not set (Slurm sets both)");
+  ExpectRefused({{"PMI_SIZE", "4"}}, "PMI_SIZE is \"4\" but PMI_RANK is not set (MPICH sets both)");
+  ExpectRefused({{"PET_NNODES", "4"}},
+                "PET_NNODES is \"4\" but PET_NODE_RANK is not set (Kubeflow sets both)");
 }
 
 TEST(PlacementTest, AHalfSetLauncherIsNotPassedOverForTheNext) {
@@ -112,6 +166,10 @@ TEST(PlacementTest, WhatIsNotANumberIsRefused) {
                 "WORLD_SIZE is \"4294967296\"" + rest);
   ExpectRefused({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_LOCALID", "x"}},
                 "SLURM_LOCALID is \"x\"" + rest);
+  ExpectRefused({{"PMI_RANK", "0"}, {"PMI_SIZE", "two"}}, "PMI_SIZE is \"two\"" + rest);
+  ExpectRefused({{"PET_NODE_RANK", "0"}, {"PET_NNODES", "1:4"}}, "PET_NNODES is \"1:4\"" + rest);
+  ExpectRefused({{"PET_NODE_RANK", "0"}, {"PET_NNODES", "1"}, {"PET_NPROC_PER_NODE", "all"}},
+                "PET_NPROC_PER_NODE is \"all\"" + rest);
   ExpectRefused({{"JOB_COMPLETION_INDEX", "a"}}, "JOB_COMPLETION_INDEX is \"a\"" + rest);
 }
 
@@ -122,6 +180,16 @@ TEST(PlacementTest, ARankBeyondTheWorldIsRefused) {
                 "LOCAL_RANK is \"5\" but WORLD_SIZE is \"2\"");
   ExpectRefused({{"JOB_COMPLETION_INDEX", "4"}, {"SYNCGRADS_WORLD_SIZE", "4"}},
                 "JOB_COMPLETION_INDEX is \"4\" but SYNCGRADS_WORLD_SIZE is \"4\"");
+  ExpectRefused({{"PMI_RANK", "3"}, {"PMI_SIZE", "3"}}, "PMI_RANK is \"3\" but PMI_SIZE is \"3\"");
+  ExpectRefused({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "2"}},
+                "MPI_LOCALRANKID is \"2\" but PMI_SIZE is \"2\"");
+  ExpectRefused({{"PET_NODE_RANK", "2"}, {"PET_NNODES", "2"}},
+                "PET_NODE_RANK is \"2\" but PET_NNODES is \"2\"");
+}
+
+TEST(PlacementTest, TwoNumbersOfOnePodAreRefused) {
+  ExpectRefused({{"PET_NODE_RANK", "1"}, {"PET_NNODES", "4"}, {"JOB_COMPLETION_INDEX", "2"}},
+                "PET_NODE_RANK is \"1\" but JOB_COMPLETION_INDEX is \"2\"");
 }
 
 }  // namespace

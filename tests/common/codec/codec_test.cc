@@ -1,4 +1,4 @@
-// What every codec promises, run over each.
+// Tests the contract of BlockCodec with every codec.
 
 #include "common/codec/codec.h"
 
@@ -28,8 +28,8 @@ class CodecTest : public testing::TestWithParam<Encoding> {
  protected:
   const std::unique_ptr<const BlockCodec> codec_ = MakeCodec(GetParam());
 
-  // Exactly as long as it has to be, so that the address sanitizer sees one byte too
-  // many, and not aligned.
+  // Uses memory that is not aligned and has exactly the required length, so that the address
+  // sanitizer detects an access past its end.
   std::string Encoded(const std::vector<float>& values) const {
     const size_t bytes = codec_->EncodedBytes(values.size());
     const auto memory = std::make_unique<std::byte[]>(bytes + 1);
@@ -60,8 +60,8 @@ double NormOf(const std::vector<float>& values) {
   return std::sqrt(sum);
 }
 
-// Finite, of several kinds: like gradients; with many equal magnitudes; of all
-// sizes; zeros.
+// Returns finite values. The kinds are: like gradients (0), many equal magnitudes (1), all
+// magnitudes (2), zeros (3).
 std::vector<float> ValuesOf(int kind, size_t count, std::mt19937_64& random) {
   std::normal_distribution<float> normal(0, 0.01f);
   std::vector<float> values(count);
@@ -105,7 +105,7 @@ TEST_P(CodecTest, HasTheBytesOfThePlainLoopOnEveryTarget) {
   });
 }
 
-// What error feedback needs: what is left is less than what there was.
+// Error feedback requires that the encoding error is smaller than the encoded values.
 TEST_P(CodecTest, ComesNearerToWhatItEncodes) {
   std::mt19937_64 random(kSeed);
   for (const size_t count : kCounts) {
@@ -135,8 +135,8 @@ TEST_P(CodecTest, NumbersTooSmallToDivideByAreLostAndDoNoHarm) {
   for (const float value : Decoded(encoded, 300)) EXPECT_LE(std::fabs(value), values[0]);
 }
 
-// Whatever bytes come: nothing outside of the block is touched, and what passes the
-// check decodes to finite numbers.
+// For arbitrary bytes: no memory outside of the block is accessed, and bytes that pass the check
+// decode to finite numbers.
 TEST_P(CodecTest, AnyBytesAreRefusedOrFinite) {
   std::mt19937_64 random(kSeed);
   SCOPED_TRACE(absl::StrCat("seed ", kSeed));

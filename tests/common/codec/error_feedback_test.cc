@@ -44,7 +44,7 @@ std::vector<float> DecodeSpan(const BlockCodec& codec, const std::vector<std::by
   return values;
 }
 
-// One sender of one span.
+// A sender of one span, with its residual (the compression error).
 struct Sender {
   Sender(const Encoding& encoding, size_t elements)
       : codec(MakeCodec(encoding)),
@@ -79,8 +79,8 @@ TEST(ErrorFeedbackTest, WhatIsNotSentIsLeft) {
   }
 }
 
-// Over many rounds everything arrives: the sum of what was sent differs from the sum
-// of the values by one residual.
+// Over many rounds all values arrive: the sum of what was sent differs from the sum of the values
+// only by the residual.
 TEST(ErrorFeedbackTest, TheSumOfWhatIsSentFollowsTheSumOfTheValues) {
   constexpr int kRounds = 400;
   constexpr size_t kElements = 3000;
@@ -102,7 +102,8 @@ TEST(ErrorFeedbackTest, TheSumOfWhatIsSentFollowsTheSumOfTheValues) {
       norm += sum[i] * sum[i];
       lost += difference[i] * difference[i];
     }
-    // top-k: an element waits for some hundred rounds, which is a good part of these.
+    // With top-k an element waits for about a hundred rounds, which is a large part of this test's
+    // rounds.
     EXPECT_LT(std::sqrt(lost / norm), encoding.codec == Codec::kTopK ? 0.3 : 0.02)
         << ToString(encoding);
   }
@@ -143,7 +144,7 @@ TEST(BlockArithmeticTest, NormsHaveTheBitsOfThePlainLoopOnEveryTarget) {
   });
 }
 
-// The rounds until the guard replaces the codec; 0 if it does not.
+// Returns the number of rounds until the guard replaces the codec; 0 if it does not.
 int RoundsUntilReplaced(const Encoding& encoding, int rounds, float growth,
                         const std::vector<float>& values) {
   Sender sender(encoding, values.size());
@@ -164,18 +165,18 @@ TEST(ResidualGuardTest, IsContentWithGradientsOfEverySort) {
     SCOPED_TRACE(ToString(encoding));
     EXPECT_EQ(RoundsUntilReplaced(encoding, 600, 1, noise), 0);
     EXPECT_EQ(RoundsUntilReplaced(encoding, 600, 1, steady), 0);
-    // As training goes on, gradients shrink.
+    // Gradients become smaller in the course of training.
     EXPECT_EQ(RoundsUntilReplaced(encoding, 600, 0.98f, noise), 0);
     EXPECT_EQ(RoundsUntilReplaced(encoding, 50, 0.5f, noise), 0);
   }
 }
 
 TEST(ResidualGuardTest, ReplacesACodecThatCannotFollow) {
-  // Beyond what f16 has.
+  // The values are beyond the range of f16.
   EXPECT_EQ(RoundsUntilReplaced({Codec::kF16}, 100, 1, std::vector<float>(4096, 1e6f)),
             ResidualGuard::kRounds);
-  // One element that is always large, and no other: the mean magnitude is far below it
-  // for hundreds of rounds.
+  // Only one element is not zero. The mean magnitude, which one-bit sends, is far below it for
+  // hundreds of rounds.
   std::vector<float> uneven(2048, 0);
   uneven[5] = 1;
   EXPECT_GT(RoundsUntilReplaced({Codec::kOneBit}, 400, 1, uneven), ResidualGuard::kRounds);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
-// Every field away from its default.
+// Every optimizer, with no field at its default.
 std::vector<Optimizer> EveryOptimizer() {
   return {Sgd{0.5, 0.25},
           Momentum{0.5, 0.8, 0.25},
@@ -118,7 +118,7 @@ TEST(ContractTest, AHyperparameterThatIsLeftOutHasItsDefault) {
   EXPECT_TRUE(*FromProto(proto) == Optimizer(Adam{.beta1 = 0.5}));
   proto.mutable_sgd();
   EXPECT_TRUE(*FromProto(proto) == Optimizer(Sgd{}));
-  // What is set to 0 is 0.
+  // A field that is set to 0 is 0, and not the default.
   proto.mutable_sgd()->set_learning_rate(0);
   EXPECT_TRUE(*FromProto(proto) == Optimizer(Sgd{.learning_rate = 0}));
 }
@@ -169,9 +169,9 @@ TEST(ContractTest, RefusesValuesOfEnumsThatThisVersionDoesNotKnow) {
 TEST(ContractTest, RefusesAGroupWithoutARuleAndAnOptimizerWithoutAKind) {
   v1::GroupSpec spec = ToProto(Everything());
   spec.clear_rule();
-  ExpectError(FromProto(spec), kInvalid, {"no update rule"});
+  ExpectError(FromProto(spec), kInvalid, {"the update rule of a group is not set"});
   spec.mutable_rule()->mutable_optimizer();
-  ExpectError(FromProto(spec), kInvalid, {"no kind"});
+  ExpectError(FromProto(spec), kInvalid, {"the kind of an optimizer is not set"});
 }
 
 TEST(ContractTest, RefusesAPlanThatIsNotTheLayouts) {

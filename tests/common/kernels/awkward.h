@@ -1,5 +1,5 @@
-// Bytes that a kernel may trip over: ordinary numbers of all sizes, NaNs of all
-// kinds, infinities, zeros of both signs, subnormals; aligned in any way.
+// Test data that is difficult for kernels: numbers of all magnitudes, NaNs of all kinds,
+// infinities, zeros of both signs, and subnormal numbers, at any alignment.
 
 #ifndef SYNCGRADS_TESTS_COMMON_KERNELS_AWKWARD_H_
 #define SYNCGRADS_TESTS_COMMON_KERNELS_AWKWARD_H_
@@ -16,8 +16,8 @@
 
 namespace syncgrads {
 
-// Bytes that begin `offset` bytes past an allocation and end with it, so that
-// the address sanitizer sees one byte too many.
+// Bytes that begin `offset` bytes after the start of an allocation and end at its end, so that the
+// address sanitizer detects an access past their end.
 class Bytes {
  public:
   Bytes(size_t size, size_t offset)
@@ -33,7 +33,7 @@ class Bytes {
   size_t offset_;
 };
 
-// Where two arrays of `dtype` first differ, for EXPECT_TRUE.
+// For EXPECT_TRUE: fails with the first element in which two arrays differ.
 inline testing::AssertionResult SameBits(DType dtype, const std::byte* got, const std::byte* want,
                                          size_t count) {
   const size_t size = SizeOf(dtype);
@@ -65,13 +65,13 @@ inline uint64_t AwkwardBits(DType dtype, std::mt19937_64& random) {
     case 0:
       return sign;  // a zero
     case 1:
-      return sign | fraction;  // a subnormal
+      return sign | fraction;  // a subnormal number
     case 2:
-      return any;  // of any size, or a NaN
+      return any;  // any bits: any magnitude, or a NaN
     case 3:
       return random() % 4 != 0 ? sign | one : sign | infinity | (random() % 2 != 0 ? fraction : 0);
     default:
-      // Between 1/4 and 4, where sums round in every way.
+      // Numbers between 1/4 and 4. Their sums are rounded in every way.
       return sign | (one - (uint64_t{2} << digits) + (random() % 4 << digits) + fraction);
   }
 }

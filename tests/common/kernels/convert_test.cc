@@ -53,8 +53,8 @@ TEST(ConvertTest, WidensEveryValueAlikeOnEveryTarget) {
 }
 
 TEST(ConvertTest, NarrowsAlikeOnEveryTarget) {
-  // Every upper half of a float32, with the lower halves next to which rounding
-  // turns, for f16 and for bf16.
+  // Every upper half of a float32, combined with lower halves next to the points where rounding to
+  // f16 and to bf16 changes.
   std::vector<float> values;
   for (uint32_t upper = 0; upper < 65536; ++upper) {
     for (const uint32_t lower : {0x0000, 0x0001, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001,
@@ -85,7 +85,7 @@ TEST(ConvertTest, TakesAnyLengthAndAlignment) {
         Bytes back(in.size(), 3);
         FromFloat(wide.data(), count, dtype, back.data());
         for (size_t i = 0; i < count; ++i) {
-          if (wide[i] != wide[i]) continue;  // Quiet now, so not the same bits.
+          if (wide[i] != wide[i]) continue;  // A NaN: the result is a quiet NaN with other bits.
           EXPECT_TRUE(
               SameBits(dtype, back.data() + i * SizeOf(dtype), in.data() + i * SizeOf(dtype), 1));
         }

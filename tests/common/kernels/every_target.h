@@ -1,4 +1,4 @@
-// Runs a test's body on every instruction set that this machine has.
+// Runs the body of a test on every instruction set that this machine has.
 
 #ifndef SYNCGRADS_TESTS_COMMON_KERNELS_EVERY_TARGET_H_
 #define SYNCGRADS_TESTS_COMMON_KERNELS_EVERY_TARGET_H_

@@ -14,8 +14,8 @@
 namespace syncgrads {
 namespace {
 
-// Infinity; with the sign, and the least and the most of digits it becomes what else
-// is not finite. And the largest finite number.
+// The bits of infinity and of the sign. All other values that are not finite, and the largest
+// finite number, are derived from these.
 struct Strange {
   DType dtype;
   uint64_t infinity;
@@ -68,8 +68,7 @@ TEST(FiniteTest, IntegersAre) {
   EXPECT_TRUE(AllFinite(DType::kI32, reinterpret_cast<const std::byte*>(&all_bits), 2));
 }
 
-// Wherever a source is not finite, the average is not; which is what a round's
-// closing relies on.
+// If a source is not finite, the average is not finite. The closing of rounds relies on this.
 TEST(FiniteTest, AnAverageSaysWhetherAllItsSourcesAre) {
   std::mt19937_64 random(20240517);
   OnEveryTarget([&random] {

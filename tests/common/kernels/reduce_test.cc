@@ -36,7 +36,7 @@ std::vector<T> ReduceVectors(Reduction op, const std::vector<std::vector<T>>& in
   return out;
 }
 
-// Contributions of awkward values, each aligned in another way.
+// Contributions with difficult values, each with another alignment.
 struct Contributions {
   Contributions(DType dtype, size_t members, size_t count, bool weighted, std::mt19937_64& random) {
     for (size_t i = 0; i < members; ++i) {
@@ -117,7 +117,7 @@ TEST(ReduceTest, OfOneContributorIsItsBits) {
 TEST(ReduceTest, MayWriteOverAnyOfItsSources) {
   std::mt19937_64 random(kSeed);
   constexpr size_t kCount = 3001;
-  constexpr size_t kMembers = 19;  // More than are read together.
+  constexpr size_t kMembers = 19;  // More than a kernel reads at the same time.
   for (const DType dtype : kAllDTypes) {
     for (const size_t over : {0, 1, 7, 8, 18}) {
       Contributions inputs(dtype, kMembers, kCount, false, random);
@@ -147,8 +147,8 @@ TEST(ReduceTest, AddsInTheOrderOfTheSources) {
 }
 
 TEST(ReduceTest, DoesNotFuseWeightAndAddition) {
-  // 1.000244140625 squared needs one bit more than a float32 has: rounded first,
-  // it cancels; fused, 2^-24 is left.
+  // 1.000244140625 squared needs one more bit than a float32 has. If the product is rounded first,
+  // the sum is 0; if multiplication and addition are fused, it is 2^-24.
   const float weight = 1 + 0x1p-12f;
   const std::vector<std::vector<float>> inputs(2, std::vector<float>(100, weight));
   std::vector<std::vector<float>> terms = inputs;
@@ -165,7 +165,7 @@ TEST(ReduceTest, StartsFromTheFirstContribution) {
 }
 
 TEST(ReduceTest, RoundsHalvesOnceAtTheEnd) {
-  // In f16, 2048 + 1 is 2048 again; in float32 the two ones count.
+  // In f16, 2048 + 1 is 2048. In float32 both ones are counted.
   const std::vector<uint16_t> big = {reference::F16OfFloat(2048)};
   const std::vector<uint16_t> one = {reference::F16OfFloat(1)};
   uint16_t out = 0;

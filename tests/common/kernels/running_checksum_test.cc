@@ -52,8 +52,8 @@ TEST(RunningChecksumTest, BlocksEndWhereTheLibrarysDo) {
   });
 }
 
-// What is reduced has the checksum of what was written, and the bits are those of a
-// reduction without one.
+// Expects that a reduction with a checksum writes the same bits as one without, and that the
+// checksum is that of the result.
 void ExpectSummed(DType dtype, Reduction op, size_t sources, size_t count,
                   std::mt19937_64& random) {
   const size_t bytes = count * SizeOf(dtype);
@@ -61,13 +61,13 @@ void ExpectSummed(DType dtype, Reduction op, size_t sources, size_t count,
   for (size_t i = 0; i < sources; ++i) data.push_back(RandomBytes(bytes, random));
   const bool weighted = random() % 2 == 0;
   std::vector<std::byte> plain(bytes);
-  // Aligned, so that long results go past the caches.
+  // Aligned, so that long results are written with non-temporal stores.
   std::vector<std::byte> memory(bytes + 64);
   std::byte* const out =
       memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
   RunningChecksum checksum(bytes);
   for (size_t at = 0; at < count;) {
-    // In one part, or in several of any length.
+    // Reduces in one part or in several parts of any length.
     const size_t part = count % 2 == 0 ? count : std::min<size_t>(count - at, random() % 9000);
     std::vector<WeightedSource> parts;
     for (size_t i = 0; i < sources; ++i) {

@@ -25,7 +25,7 @@ std::vector<T> Normal(size_t count) {
   return values;
 }
 
-// As the header says it.
+// The order of additions that the header specifies, as a plain loop.
 template <typename T>
 double InEightParts(const std::vector<T>& values) {
   double parts[8] = {};

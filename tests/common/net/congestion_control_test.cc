@@ -22,7 +22,7 @@ std::string CongestionControlOf(int socket) {
   return name;
 }
 
-// reno is in every kernel, and every user may choose it.
+// Every kernel has reno, and every user may select it.
 TEST(CongestionControlTest, IsSetOnATcpSocket) {
   ASSERT_TRUE(CheckCongestionControl("reno").ok());
   const int tcp = socket(AF_INET6, SOCK_STREAM, 0);

@@ -17,7 +17,7 @@ MutableTensor ViewOf(std::vector<T>& values) {
 }
 
 TEST(ClipTest, IsTheWorkedExample) {
-  // |(3, 4), (12)| = 13.
+  // The norm |(3, 4), (12)| is 13.
   std::vector<float> a = {3, -4};
   std::vector<double> b = {12};
   EXPECT_EQ(GlobalNorm({ViewOf(a), ViewOf(b)}), 13);
@@ -54,7 +54,7 @@ TEST(ClipTest, HasTheSameBitsOnEveryTarget) {
     ClipToNorm({ViewOf(got[0]), ViewOf(got[1]), ViewOf(got[2])}, 1);
     if (want.empty()) want = got;
     EXPECT_EQ(got, want);
-    // Of 6006 elements, each rounded by half an epsilon.
+    // The norm is over 6006 elements, each rounded by half an epsilon.
     EXPECT_NEAR(GlobalNorm({ViewOf(got[0]), ViewOf(got[1]), ViewOf(got[2])}), 1, 1e-6);
   });
 }

@@ -1,4 +1,4 @@
-// Every update rule, with what changes its arithmetic.
+// Every update rule, with each of the settings that change its arithmetic.
 
 #ifndef SYNCGRADS_TESTS_COMMON_OPTIM_EVERY_RULE_H_
 #define SYNCGRADS_TESTS_COMMON_OPTIM_EVERY_RULE_H_

@@ -21,7 +21,7 @@
 namespace syncgrads {
 namespace {
 
-// A parameter with its slots, in memory aligned in any way.
+// A parameter and its slots, in memory with any alignment.
 class State {
  public:
   State(const Optimizer& rule, DType dtype, size_t count, size_t offset)
@@ -31,8 +31,8 @@ class State {
     }
   }
 
-  // Updates elements from `begin` to `end` in place, with a gradient of as many
-  // elements as the whole parameter.
+  // Updates the elements from `begin` to `end` in place. The gradient has as many elements as the
+  // whole parameter.
   void Update(uint64_t step, const std::byte* grad, size_t begin, size_t end) {
     const size_t at = begin * SizeOf(dtype_);
     std::vector<std::byte*> slots;
@@ -54,7 +54,7 @@ class State {
   std::vector<Bytes> slots_;
 };
 
-// The parameter after each of `grads`, in one dimension, from x = 1.
+// Returns the values of a parameter with one element, initially 1, after each of `grads`.
 std::vector<double> Trajectory(const Optimizer& rule, const std::vector<double>& grads) {
   State state(rule, DType::kF64, 1, 0);
   double x = 1;
@@ -73,7 +73,7 @@ void ExpectNear(const std::vector<double>& got, const std::vector<double>& want)
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-12) << "step " << i + 1;
 }
 
-// Worked by hand, from x = 1 with gradients of 2.
+// Examples computed by hand. They begin at x = 1, and most gradients are 2.
 
 TEST(UpdateTest, OfSgdIsTheWorkedExample) {
   ExpectNear(Trajectory(Sgd{.learning_rate = 0.01}, {2, 2}), {0.98, 0.96});
@@ -108,7 +108,7 @@ TEST(UpdateTest, OfAdamIsTheWorkedExample) {
   // With a constant gradient the corrected moments are g and g^2 at every step.
   ExpectNear(Trajectory(Adam{.learning_rate = 0.01, .epsilon = 1e-30}, {2, 2, 2}),
              {0.99, 0.98, 0.97});
-  // And an epsilon outside the root: 0.01 * 2 / (2 + 2).
+  // The epsilon is outside of the root: 0.01 * 2 / (2 + 2).
   ExpectNear(Trajectory(Adam{.learning_rate = 0.01, .epsilon = 2}, {2}), {0.995});
 }
 
@@ -130,7 +130,7 @@ TEST(UpdateTest, OfLionWithoutAGradientMovesNothing) {
   ExpectNear(Trajectory(Lion{.learning_rate = 0.1}, {0, 0}), {1, 1});
 }
 
-// Of a whole tensor of f64, in place, from zero slots.
+// Returns the values of a whole f64 tensor after each update in place. The slots begin with zeros.
 std::vector<std::vector<double>> TensorTrajectory(const Optimizer& rule, std::vector<double> x,
                                                   const std::vector<std::vector<double>>& grads) {
   std::vector<std::vector<double>> slots(SlotCount(rule), std::vector<double>(x.size()));
@@ -147,26 +147,26 @@ std::vector<std::vector<double>> TensorTrajectory(const Optimizer& rule, std::ve
 }
 
 TEST(UpdateTest, OfLambIsTheWorkedExample) {
-  // |x| = 5. The corrected moments of a first gradient are g and g^2, so that r is the
-  // sign of g and |r| = sqrt(2): x - 0.1 * 5 / sqrt(2) * sign.
+  // Here |x| = 5. After the first gradient, the corrected moments are g and g^2. So r is the sign
+  // of g, |r| = sqrt(2), and the change is 0.1 * 5 / sqrt(2) * sign.
   const double step = 0.5 / std::sqrt(2);
   const auto values = TensorTrajectory(
       Lamb{.learning_rate = 0.1, .epsilon = 1e-30, .weight_decay = 0}, {3, 4}, {{2, -7}});
   ExpectNear(values[0], {3 - step, 4 + step});
-  // With a decay of 1, r1 = (1 + 3, -1 + 4), whose norm is 5 as well.
+  // With a decay of 1, r1 = (1 + 3, -1 + 4), and its norm is 5 too.
   const auto decayed = TensorTrajectory(
       Lamb{.learning_rate = 0.1, .epsilon = 1e-30, .weight_decay = 1}, {3, 4}, {{2, -7}});
   ExpectNear(decayed[0], {3 - 0.1 * 4, 4 - 0.1 * 3});
 }
 
 TEST(UpdateTest, OfLarsIsTheWorkedExample) {
-  // |x| = 5, |g| = 10: the ratio is 0.2 * 5 / 10 = 0.1, the step 0.5 * 0.1 * g. Then v is
-  // 0.9 v + 0.05 * |x| / 5 * g, with the norm of (2.7, 3.6), 4.5.
+  // Here |x| = 5 and |g| = 10, so the ratio is 0.2 * 5 / 10 = 0.1 and the change is 0.5 * 0.1 * g.
+  // Then v is 0.9 v + 0.05 * |x| / 5 * g, where |x| is 4.5, the norm of (2.7, 3.6).
   const auto values =
       TensorTrajectory(Lars{.learning_rate = 0.5, .trust = 0.2}, {3, 4}, {{6, 8}, {6, 8}});
   ExpectNear(values[0], {2.7, 3.6});
   ExpectNear(values[1], {2.7 - (0.27 + 0.27), 3.6 - (0.36 + 0.36)});
-  // 0.2 * 5 / (10 + 2 * 5) = 0.05, of g + 2 x = (12, 16).
+  // The ratio is 0.2 * 5 / (10 + 2 * 5) = 0.05. It is applied to g + 2 x = (12, 16).
   const auto decayed = TensorTrajectory(Lars{.learning_rate = 0.5, .weight_decay = 2, .trust = 0.2},
                                         {3, 4}, {{6, 8}});
   ExpectNear(decayed[0], {3 - 0.025 * 12, 4 - 0.025 * 16});
@@ -203,7 +203,7 @@ TEST(UpdateTest, NormsHaveTheSameBitsOnEveryTarget) {
       EXPECT_EQ(sums.back().values, sums[0].values);
       EXPECT_EQ(sums.back().change, sums[0].change);
     });
-    // Lamb's is what its update with a learning rate of 1 takes away.
+    // For Lamb, the change is what an update with learning rate 1 subtracts.
     double want = 0;
     for (size_t i = 0; i < kCount; ++i) {
       float from = x[i], slot[2] = {m[i], v[i]};
@@ -325,8 +325,8 @@ TEST(UpdateTest, MayWriteOverItsGradient) {
   EXPECT_TRUE(SameBits(DType::kF32, grad.data(), want.params().data(), kCount));
 }
 
-// The optimizers once more, from the papers, with whole histories in place of
-// slots and in long double; written without a look at the code under test.
+// The optimizers implemented a second time, directly from the papers, independently of the code
+// under test: with whole histories instead of slots, and in long double.
 class Formula {
  public:
   explicit Formula(const Optimizer& rule) : rule_(rule) {}
@@ -344,7 +344,7 @@ class Formula {
     largest_change = std::max(largest_change, std::fabs(change));
     return x + change;
   }
-  // Sum of weight^age times each of `history`.
+  // Returns the sum of weight^age times each element of `history`.
   static Real Decayed(const std::vector<Real>& history, Real weight) {
     Real sum = 0;
     for (const Real value : history) sum = sum * weight + value;
@@ -357,8 +357,8 @@ class Formula {
     history_.push_back(g + r.weight_decay * x);
     return Moved(x, -r.learning_rate * Decayed(history_, r.momentum));
   }
-  // Sutskever's form steps from a point ahead of where the gradient is taken;
-  // y is the point without momentum, and x = y + momentum * v what we keep.
+  // Sutskever's form computes the gradient at a point ahead of the parameter. y is the parameter
+  // without momentum. Our parameter is x = y + momentum * v.
   Real Next(const Nesterov& r, Real g, Real x) {
     const Real y = x - r.momentum * velocity_;
     velocity_ = r.momentum * velocity_ - r.learning_rate * (g + r.weight_decay * x);
@@ -383,14 +383,14 @@ class Formula {
     return Moved(x, -r.learning_rate * m / (std::sqrt(v) + r.epsilon));
   }
   Real Next(const Lion& r, Real g, Real x) {
-    // m lags by one gradient, and is weighed by the other beta.
+    // m does not yet contain the current gradient, and it decays with beta2.
     const Real m = (1 - Real(r.beta2)) * Decayed(history_, r.beta2);
     history_.push_back(g);
     const Real c = Real(r.beta1) * m + (1 - Real(r.beta1)) * g;
     const Real sign = c > 0 ? 1 : c < 0 ? -1 : 0;
     return Moved(x, -Real(r.learning_rate) * (sign + r.weight_decay * x));
   }
-  // With a ratio of 1.
+  // Assumes a ratio of 1.
   Real Next(const Lamb& r, Real g, Real x) {
     const Real largest = largest_change;
     const Real adam = -Next(Adam{1, r.beta1, r.beta2, r.epsilon}, g, 0);
@@ -410,7 +410,7 @@ class Formula {
   Real velocity_ = 0;
 };
 
-// How many of the latest gradients count in a slot, about.
+// Returns approximately how many of the latest gradients affect a slot.
 double Memory(const Optimizer& rule, double steps) {
   struct {
     double operator()(const Sgd&) { return 1; }
@@ -447,16 +447,15 @@ void ExpectTheFormula(const Optimizer& rule) {
     largest = std::max(largest, static_cast<double>(std::fabs(want)));
   }
   std::memcpy(&x, state.params().data(), sizeof(x));
-  // A step rounds x once, by half an epsilon of it, and what it adds to x is off
-  // by an epsilon for each of at most 8 operations and 8 more for each gradient
-  // that its slots remember (their sums, their products, and the rounding of
-  // the decay itself).
+  // Each step rounds x once, by half an epsilon of x. The change of x has an error of one epsilon
+  // for each of at most 8 operations, and 8 more for each gradient that affects its slots (their
+  // sums, their products, and the rounding of the decay itself).
   const double epsilon = std::numeric_limits<T>::epsilon();
   const double change = static_cast<double>(formula.largest_change);
   const double tolerance =
       kSteps * epsilon * (largest / 2 + 8 * (1 + Memory(rule, kSteps)) * change);
   EXPECT_NEAR(static_cast<double>(x), static_cast<double>(want), tolerance);
-  // Which says something only if it is much less than what the steps did.
+  // The test is meaningful only if the tolerance is much smaller than the total change.
   EXPECT_LT(tolerance, 0.05 * std::fabs(static_cast<double>(want) - 1));
 }
 

@@ -12,9 +12,12 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/shm/fd_socket.h"
 #include "common/shm/handover.h"
 #include "common/shm/host.h"
@@ -24,10 +27,10 @@
 namespace syncgrads {
 namespace {
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+absl::Time Soon() { return MonotonicNow() + absl::Minutes(1); }
 
-// The same within one test, and no other program's: process ids repeat between
-// containers that share a network.
+// Constant within one test and unique among programs. Process ids are not unique among containers
+// that share a network.
 std::string Address() {
   static const uint64_t drawn = uint64_t{std::random_device{}()} << 32 | std::random_device{}();
   return absl::StrCat("syncgrads-test-", absl::Hex(drawn), "-",
@@ -56,7 +59,7 @@ TEST(SharedRegionTest, APeerCannotWriteOrResize) {
   EXPECT_NE(ftruncate(descriptor->get(), 0), 0);
 }
 
-// What the kernel says of a mapping of this process: of how many KiB it uses huge pages.
+// Returns how many KiB of a mapping of this process use huge pages, according to the kernel.
 int64_t HugeKilobytes(const void* begin) {
   std::ifstream maps("/proc/self/smaps");
   const std::string address = absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(begin)), "-");
@@ -85,7 +88,7 @@ TEST(SharedRegionTest, LargeOnesHaveHugePagesOnBothSides) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(side) % (2 << 20), 0u);
   }
   EXPECT_EQ(HugeKilobytes(sides[0]), HugeKilobytes(sides[1]));
-  // How many there are is up to the kernel.
+  // The kernel decides how many huge pages there are.
   if (HugeKilobytes(sides[0]) < 8 << 10) GTEST_SKIP() << "the kernel has too few";
   EXPECT_EQ(HugeKilobytes(sides[0]), 8 << 10);
 }
@@ -101,16 +104,35 @@ TEST(PeerRegionTest, RefusesMemoryThatCouldShrink) {
   ExpectError(PeerRegion::Map(unsealed), absl::StatusCode::kInvalidArgument, {"seals 0"});
 }
 
+TEST(PeerRegionTest, RefusesMemoryThatIsNotAllocated) {
+  const FileDescriptor sparse(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(sparse.get(), 1 << 30), 0);
+  ASSERT_EQ(fcntl(sparse.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  ASSERT_EQ(fallocate(sparse.get(), 0, 0, 4096), 0);
+  ExpectError(PeerRegion::Map(sparse), absl::StatusCode::kInvalidArgument,
+              {"1073741824 bytes has 4096 bytes allocated"});
+}
+
+TEST(PeerRegionTest, TakesWhatItsOwnerHasNotTouched) {
+  for (const size_t bytes : {0, 1, 4095, 4097, 5 << 20}) {
+    const auto region = SharedRegion::Create("test", bytes);
+    ASSERT_TRUE(region.ok()) << region.status();
+    const auto peer = PeerRegion::Map(*(*region)->ReadOnlyDescriptor());
+    EXPECT_TRUE(peer.ok()) << bytes << " bytes: " << peer.status();
+  }
+}
+
 TEST(PeerRegionTest, RefusesWhatIsNoMemory) {
   const FileDescriptor file(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  ExpectError(PeerRegion::Map(file), absl::StatusCode::kInvalidArgument, {"no sealable memory"});
+  ExpectError(PeerRegion::Map(file), absl::StatusCode::kInvalidArgument,
+              {"not memory that can be sealed"});
 }
 
 TEST(FdSocketTest, HandsDescriptorsOver) {
   auto listener = FdListener::Listen(Address());
   ASSERT_TRUE(listener.ok()) << listener.status();
   std::thread owner([&] {
-    auto socket = listener->Accept();
+    auto socket = listener->Accept(Soon());
     ASSERT_TRUE(socket.ok());
     auto region = SharedRegion::Create("test", 4096);
     std::memcpy((*region)->data(), "shared", 6);
@@ -128,7 +150,7 @@ TEST(FdSocketTest, HandsDescriptorsOver) {
   ASSERT_TRUE(peer.ok()) << peer.status();
   EXPECT_TRUE(socket->Send("thanks", nullptr, Soon()).ok());
   owner.join();
-  // The owner has gone, and its memory is still there.
+  // The owner has gone, but its memory still exists.
   EXPECT_EQ(std::memcmp((*peer)->bytes().data(), "shared", 6), 0);
   ExpectError(socket->Receive(Soon()), absl::StatusCode::kUnavailable, {"closed"});
 }
@@ -137,12 +159,32 @@ TEST(FdSocketTest, APeerThatSaysNothingIsNotWaitedForLongerThanTheDeadline) {
   auto listener = FdListener::Listen(Address());
   auto socket = FdSocket::Connect(Address());
   ASSERT_TRUE(socket.ok());
-  ExpectError(socket->Receive(absl::Now() + absl::Milliseconds(20)),
+  ExpectError(socket->Receive(MonotonicNow() + absl::Milliseconds(20)),
               absl::StatusCode::kDeadlineExceeded, {});
 }
 
 TEST(FdSocketTest, NobodyListeningIsUnavailable) {
   ExpectError(FdSocket::Connect(Address()), absl::StatusCode::kUnavailable, {Address()});
+}
+
+TEST(FdSocketTest, ConnectDoesNotWaitForAListenerThatIsBusy) {
+  auto listener = FdListener::Listen(Address());
+  std::vector<FdSocket> waiting;
+  absl::Status refused;
+  while (waiting.size() < 10'000) {
+    auto socket = FdSocket::Connect(Address());
+    refused = socket.status();
+    if (!socket.ok()) break;
+    waiting.push_back(*std::move(socket));
+  }
+  ExpectError(refused, absl::StatusCode::kResourceExhausted, {Address()});
+  ASSERT_TRUE(listener->Accept(Soon()).ok());
+  EXPECT_TRUE(FdSocket::Connect(Address()).ok());
+}
+
+TEST(FdListenerTest, WaitsUntilTheDeadline) {
+  auto listener = FdListener::Listen(Address());
+  ExpectError(listener->Accept(MonotonicNow()), absl::StatusCode::kDeadlineExceeded, {});
 }
 
 TEST(FdListenerTest, OneListenerAnAddress) {
@@ -153,7 +195,8 @@ TEST(FdListenerTest, OneListenerAnAddress) {
 
 TEST(FdListenerTest, ShutdownEndsAnAccept) {
   auto listener = FdListener::Listen(Address());
-  std::thread acceptor([&] { ExpectError(listener->Accept(), absl::StatusCode::kCancelled, {}); });
+  std::thread acceptor(
+      [&] { ExpectError(listener->Accept(Soon()), absl::StatusCode::kCancelled, {}); });
   listener->Shutdown();
   acceptor.join();
 }

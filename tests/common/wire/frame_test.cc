@@ -79,12 +79,12 @@ v1::UpdateChunk ProtoOf(const UpdateHeader& header, const std::string& payload) 
   return proto;
 }
 
-// In one piece. `bytes` must outlive what is returned.
+// Decodes a message in one piece. `bytes` must outlive the result.
 absl::StatusOr<PushFrame> DecodedPush(const std::string& bytes) {
   return DecodePush({BytesOf(bytes)});
 }
 
-// A message that has most of what a push can have.
+// Returns a message with most of the fields of a push.
 std::string SomePush() {
   PushHeader header;
   header.hello = DataHello{1, "iris", "secret", MemberId{3}, Incarnation{0x0102030405060708}, "h"};
@@ -96,7 +96,7 @@ std::string SomePush() {
   return EncodeHeader(header, 5) + "12345";
 }
 
-// One field by hand: a varint's bytes are given.
+// Returns one encoded field. `rest` is everything after the tag; for a varint, its bytes.
 std::string Field(uint32_t number, uint32_t type, const std::string& rest) {
   return static_cast<char>(number << 3 | type) + rest;
 }
@@ -227,7 +227,7 @@ TEST(PushFrameTest, TakesTheLastOfAFieldThatIsRepeated) {
 }
 
 TEST(PushFrameTest, SkipsFieldsThatItDoesNotKnow) {
-  // Field 1000, of every kind.
+  // Field 1000, with every wire type.
   const std::string unknown =
       "\xc0\x3e\xff\x01"  // a varint
       "\xc1\x3ezzzzzzzz"  // 64 bits
@@ -242,7 +242,7 @@ TEST(PushFrameTest, SkipsFieldsThatItDoesNotKnow) {
 }
 
 TEST(PushFrameTest, SkipsAKnownFieldOfAnotherKind) {
-  // The chunk as 32 bits, the absent spans as 64 bits.
+  // The field `chunk` with 32 bits, and `absent_spans` with 64 bits.
   const std::string bytes = Field(4, 5, std::string(4, '\1')) + Field(12, 1, std::string(8, '\1'));
   const absl::StatusOr<PushFrame> decoded = DecodedPush(bytes);
   ASSERT_THAT(decoded, IsOk());
@@ -299,7 +299,7 @@ TEST(PushFrameTest, RefusesALengthBeyondTheMessageAndSaysBoth) {
               kInvalid, {"5 bytes", "3 left"});
   ExpectError(DecodedPush(Field(15, 2, std::string(9, '\xff') + "\x01")), kInvalid,
               {"18446744073709551615 bytes", "0 left"});
-  // In a message within it: the outer one has the bytes, the inner does not.
+  // In an embedded message: the outer message has enough bytes, the inner one does not.
   ExpectError(DecodedPush(Field(1, 2,
                                 "\x03\x12\x7f"
                                 "a") +
@@ -312,8 +312,8 @@ TEST(PushFrameTest, RefusesALengthBeyondTheMessageAndSaysBoth) {
 TEST(PushFrameTest, RefusesFieldNumbersAndKindsThatCannotBe) {
   ExpectError(DecodedPush(std::string(1, '\0')), kInvalid, {"number 0"});
   ExpectError(DecodedPush("\x80\x80\x80\x80\x80\x01"), kInvalid, {"number"});
-  ExpectError(DecodedPush(Field(4, 3, "")), kInvalid, {"kind 3"});
-  ExpectError(DecodedPush(Field(4, 7, "")), kInvalid, {"kind 7"});
+  ExpectError(DecodedPush(Field(4, 3, "")), kInvalid, {"wire type 3"});
+  ExpectError(DecodedPush(Field(4, 7, "")), kInvalid, {"wire type 7"});
 }
 
 TEST(PushFrameTest, RefusesAListLongerThanAnyChunkHasSpans) {

@@ -1,4 +1,4 @@
-// Headers of all kinds, drawn at random.
+// Random headers of all kinds.
 
 #ifndef SYNCGRADS_TESTS_COMMON_WIRE_RANDOM_FRAME_H_
 #define SYNCGRADS_TESTS_COMMON_WIRE_RANDOM_FRAME_H_
@@ -27,7 +27,7 @@ class RandomFrames {
     header.member = MemberId{Number32()};
     header.incarnation = Incarnation{Number()};
     header.epoch = Number();
-    header.codec = Codec{Number32() & 0x7fffffff};  // an enum of the proto is an int32
+    header.codec = Codec{Number32() & 0x7fffffff};  // an enum of protobuf is an int32
     header.weight = Weight();
     header.skip = Chance();
     if (Chance()) header.absent_spans = Numbers();
@@ -62,13 +62,14 @@ class RandomFrames {
     return payload;
   }
 
-  // In [0, end).
+  // Returns a number in [0, end).
   uint64_t Below(uint64_t end) { return random_() % end; }
 
  private:
   bool Chance() { return random_() % 2 == 0; }
 
-  // Of every length, with 0 and the largest more often than by chance.
+  // Returns a number of any encoded length. 0 and the largest number are more frequent than by
+  // chance.
   uint64_t Number() {
     switch (random_() % 8) {
       case 0:
@@ -92,7 +93,7 @@ class RandomFrames {
     return numbers;
   }
 
-  // Protobuf's strings are UTF-8.
+  // Strings of protobuf must be UTF-8.
   std::string Text() {
     const std::string texts[] = {"", "iris", "gr\xc3\xa4te", std::string(200, 'x'),
                                  std::string("a\0b", 3)};

@@ -1,5 +1,5 @@
-// What tests of the server's core are made of: a clock that is set by hand, pushes,
-// and a sink that keeps the answers.
+// Shared fixtures of the tests of server/core: a clock that the test sets, pushes, and a sink that
+// records the answers.
 
 #ifndef SYNCGRADS_TESTS_SERVER_CORE_FIXTURES_H_
 #define SYNCGRADS_TESTS_SERVER_CORE_FIXTURES_H_
@@ -19,14 +19,14 @@
 #include "common/mutex.h"
 #include "common/wire/frame.h"
 #include "gtest/gtest.h"
-#include "server/core/journal.h"
-#include "server/core/payload.h"
-#include "server/core/round_result.h"
+#include "server/core/closing/payload.h"
+#include "server/core/plan/journal.h"
+#include "server/core/rounds/round_result.h"
 #include "tests/common/expect_error.h"
 
 namespace syncgrads::server {
 
-// Thread-safe.
+// A clock that only the test advances. Thread-safe.
 class FakeClock : public Clock {
  public:
   absl::Time Now() const override { return absl::FromUnixNanos(now_); }
@@ -48,8 +48,8 @@ std::vector<T> ValuesOf(const std::string& bytes) {
   return values;
 }
 
-// A payload that is cut at these bytes; every piece is memory of its own, so that
-// the address sanitizer sees one byte too many.
+// Returns a payload that consists of several pieces, cut at the offsets `cuts`. Every piece is its
+// own allocation, so that the address sanitizer detects an access one byte past its end.
 inline Payload PayloadOf(const std::string& bytes, std::vector<size_t> cuts = {}) {
   auto memory = std::make_shared<std::vector<std::unique_ptr<std::byte[]>>>();
   Payload payload;
@@ -73,14 +73,15 @@ inline GroupPlan PlanOf(GroupSpec spec, std::vector<ServerIndex> servers = {}) {
   return {GroupId{}, std::move(spec), *std::move(layout), std::move(servers)};
 }
 
-// The group "model" of one tensor, "w".
+// Returns the group "model" with one tensor, "w".
 inline GroupPlan OneTensor(DType dtype, int64_t elements, UpdateRule rule) {
   return PlanOf({"model", {{"w", dtype, {elements}}}, std::move(rule), 0});
 }
 
 inline Incarnation IncarnationOf(uint32_t member) { return Incarnation{1000 + member}; }
 
-// Members 0 to `members`-1 by the names w0, w1, ... in this order.
+// Returns epoch 1 with the members 0 to `members`-1, named w0, w1, and so on. The rank of each is
+// its number.
 inline Epoch EpochOfSize(uint32_t members) {
   Epoch epoch;
   epoch.number = 1;
@@ -107,9 +108,10 @@ inline PushHeader SkipOf(uint32_t member, uint64_t round, uint32_t chunk = 0) {
   return header;
 }
 
-// Keeps the lines. Thread-safe.
+// Records the lines. Thread-safe.
 class LineJournal : public Journal {
  public:
+  void Debug(const std::string& line) override { Add("debug: " + line); }
   void Note(const std::string& line) override { Add("note: " + line); }
   void Warn(const std::string& line) override { Add("warning: " + line); }
 
@@ -133,7 +135,7 @@ struct Answered {
   std::string payload;
 };
 
-// Reads each answer as a worker would. Thread-safe.
+// Decodes each answer as a worker would, and records it. Thread-safe.
 class RecordingSink : public AnswerSink {
  public:
   void Send(std::shared_ptr<const RoundResult> result, bool with_payload) override {
@@ -171,7 +173,7 @@ class RecordingSink : public AnswerSink {
     return ValuesOf<T>(last().payload);
   }
 
-  // The answer after `seen` others.
+  // Waits for the answer number `seen`, counted from 0, and returns it.
   Answered Wait(size_t seen) {
     MutexLock lock(mutex_);
     while (answers_.size() <= seen) arrived_.WaitUntil(mutex_, absl::InfiniteFuture());

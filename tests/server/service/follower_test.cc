@@ -1,26 +1,38 @@
 #include "server/service/follower.h"
 
+#include <arpa/inet.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/mutex.h"
+#include "common/shm/region.h"
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"
 #include "tests/server/core/fixtures.h"
+#include "tests/testing/wait_until.h"
 
 namespace syncgrads::server {
 namespace {
 
+using ::syncgrads::testing::WaitUntil;
+
 using FollowStream = grpc::ServerReaderWriter<v1::PlanSignal, v1::ServerSignal>;
 
-// Plays one script for each stream that is opened.
+// Runs one script for each stream that is opened.
 class FakeCoordinator : public v1::Control::Service {
  public:
   using Script = std::function<grpc::Status(FollowStream&)>;
@@ -36,7 +48,7 @@ class FakeCoordinator : public v1::Control::Service {
   ~FakeCoordinator() override { server_->Shutdown(absl::ToChronoTime(absl::Now())); }
 
   const std::string& address() const { return address_; }
-  // Whether every script has been played to its end.
+  // Returns true if every script has finished.
   bool done() const {
     MutexLock lock(mutex_);
     return done_ == scripts_.size();
@@ -49,6 +61,9 @@ class FakeCoordinator : public v1::Control::Service {
       if (next_ == scripts_.size()) return {grpc::StatusCode::UNAVAILABLE, "no more scripts"};
       script = scripts_[next_++];
     }
+    // Like the real coordinator: the follower learns that it has reached its coordinator before it
+    // receives a change.
+    stream->SendInitialMetadata();
     const grpc::Status status = script(*stream);
     MutexLock lock(mutex_);
     ++done_;
@@ -62,6 +77,26 @@ class FakeCoordinator : public v1::Control::Service {
   mutable Mutex mutex_;
   size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// A port of the loopback interface on which no process listens. No process can take it while this
+// object exists.
+class ClosedPort {
+ public:
+  ClosedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in own = {};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(own);
+    EXPECT_EQ(bind(socket_.get(), reinterpret_cast<const sockaddr*>(&own), length), 0);
+    EXPECT_EQ(getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&own), &length), 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(own.sin_port));
+  }
+  const std::string& address() const { return address_; }
+
+ private:
+  const FileDescriptor socket_;
+  std::string address_;
 };
 
 v1::ServerSignal Read(FollowStream& stream) {
@@ -86,21 +121,23 @@ v1::PlanSignal Opened(uint64_t sequence) {
 
 constexpr uint64_t kAvailable = 123'456;
 
-class FollowerTest : public testing::Test {
+class FollowerTest : public ::testing::Test {
  protected:
   FollowerTest() : jobs_(ServerIndex{1}, Clock::Real()) {}
 
-  // Ticks until then.
+  // Ticks until `until` returns true.
   void RunUntil(Follower& follower, const std::function<bool()>& until) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (!until() && absl::Now() < deadline) {
+    EXPECT_TRUE(WaitUntil([&] {
+      if (until()) return true;
       follower.Tick();
-      absl::SleepFor(absl::Milliseconds(5));
-    }
-    EXPECT_TRUE(until());
+      return false;
+    }));
   }
   FollowerOptions Options(const FakeCoordinator& coordinator) {
-    return {.coordinator = coordinator.address(),
+    return OptionsFor(coordinator.address());
+  }
+  FollowerOptions OptionsFor(const std::string& coordinator) {
+    return {.coordinator = coordinator,
             .plan = {.index = ServerIndex{1},
                      .address = ":7001",
                      .incarnation = Incarnation{5},
@@ -143,7 +180,7 @@ TEST_F(FollowerTest, LooksForACoordinatorWhosePlanItHasForSoLong) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "goes away");
   }});
   FollowerOptions options = Options(coordinator);
-  options.patience = absl::Milliseconds(100);
+  options.coordinator_timeout = absl::Milliseconds(100);
   Follower follower(options, jobs_, Clock::Real(), journal_);
   RunUntil(follower, [&] { return !follower.status().ok(); });
   ExpectError(follower.status(), absl::StatusCode::kDeadlineExceeded, {coordinator.address()});
@@ -159,21 +196,22 @@ TEST_F(FollowerTest, IsPatientWithACoordinatorThatHasNothingToSay) {
     return grpc::Status::OK;
   }});
   FollowerOptions options = Options(coordinator);
-  options.patience = absl::Milliseconds(50);
+  options.coordinator_timeout = absl::Milliseconds(50);
   Follower follower(options, jobs_, Clock::Real(), journal_);
   RunUntil(follower, [&] { return jobs_.applied() == 1; });
-  const absl::Time later = absl::Now() + 4 * options.patience;
-  RunUntil(follower, [&] { return absl::Now() > later; });
+  const absl::Time later = MonotonicNow() + 4 * options.coordinator_timeout;
+  RunUntil(follower, [&] { return MonotonicNow() > later; });
   EXPECT_TRUE(follower.status().ok()) << follower.status();
   told.Notify();
 }
 
 TEST_F(FollowerTest, WaitsForACoordinatorThatHasNotBeenStarted) {
-  FollowerOptions options = Options(FakeCoordinator({}));  // which is gone again
-  options.patience = absl::Milliseconds(50);
+  const ClosedPort port;
+  FollowerOptions options = OptionsFor(port.address());
+  options.coordinator_timeout = absl::Milliseconds(50);
   Follower follower(options, jobs_, Clock::Real(), journal_);
-  const absl::Time later = absl::Now() + 4 * options.patience;
-  RunUntil(follower, [&] { return absl::Now() > later; });
+  const absl::Time later = MonotonicNow() + 4 * options.coordinator_timeout;
+  RunUntil(follower, [&] { return MonotonicNow() > later; });
   EXPECT_TRUE(follower.status().ok()) << follower.status();
 }
 
@@ -201,8 +239,9 @@ TEST_F(FollowerTest, SaysAgainHowFarItIsWhenTheStreamBreaksInAChangeOfTheEpoch) 
                                  v1::PlanSignal proposal = Signal(2);
                                  proposal.mutable_proposal()->set_number(2);
                                  stream.Write(proposal);
-                                 // It has applied the proposal, and nobody reads what it says.
-                                 while (jobs.applied() < 2) absl::SleepFor(absl::Milliseconds(1));
+                                 // The follower has applied the proposal, but nothing reads its
+                                 // report.
+                                 EXPECT_TRUE(WaitUntil([&] { return jobs.applied() == 2; }));
                                  return grpc::Status(grpc::StatusCode::UNAVAILABLE, "goes away");
                                },
                                [](FollowStream& stream) {
@@ -225,13 +264,88 @@ TEST_F(FollowerTest, SaysAgainHowFarItIsWhenTheStreamBreaksInAChangeOfTheEpoch) 
   RunUntil(follower, [&] { return coordinator.done(); });
 }
 
+// Closer threads and data plane threads report while the stream ends, at a moment that these
+// threads do not control.
+TEST_F(FollowerTest, ReportsFromOtherThreadsWhileTheCoordinatorDiesAndComesBack) {
+  constexpr int kLives = 100;
+  std::atomic<int> deaths{0};
+  std::vector<FakeCoordinator::Script> scripts;
+  for (int life = 0; life < kLives; ++life) {
+    scripts.push_back([&deaths, life](FollowStream& stream) {
+      Read(stream);
+      // Every second stream ends while a report may be in flight.
+      v1::ServerSignal news;
+      ++deaths;
+      if (life % 2 == 1) stream.Read(&news);
+      return grpc::Status(grpc::StatusCode::UNAVAILABLE, "dies");
+    });
+  }
+  FakeCoordinator coordinator(std::move(scripts));
+  FakeClock clock;
+  Follower follower(Options(coordinator), jobs_, clock, journal_);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (uint32_t member = 0; member < 3; ++member) {
+    threads.emplace_back([&, member] {
+      std::minstd_rand random(member);
+      const Arrival arrival{"iris", Generation{1}, GroupId{0}, Round{1}, MemberId{member}};
+      ReducedChunk reduced;
+      reduced.job = "iris";
+      for (int seen = 0; !stop;) {
+        const int now = deaths;
+        if (now == seen) {
+          std::this_thread::yield();
+          continue;
+        }
+        seen = now;
+        // Waits a random time, so that the reports come around the end of the stream.
+        const absl::Time at = MonotonicNow() + absl::Microseconds(random() % 1000);
+        while (MonotonicNow() < at) {
+        }
+        for (int i = 0; i < 20; ++i) {
+          follower.Arrived(arrival);
+          follower.Reduced(reduced);
+        }
+      }
+    });
+  }
+  RunUntil(follower, [&] {
+    clock.Advance(absl::Seconds(2));
+    return coordinator.done();
+  });
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(follower.status().ok()) << follower.status();
+}
+
+TEST_F(FollowerTest, TellsWhoHasArrivedAfterItHasToldThatMemoryIsPrepared) {
+  const Arrival arrival{"iris", Generation{1}, GroupId{0}, Round{1}, MemberId{2}};
+  std::atomic<bool> greeted{false};
+  std::atomic<int> told{0};
+  FakeCoordinator coordinator({[&](FollowStream& stream) {
+    Read(stream);
+    greeted = true;
+    EXPECT_EQ(Read(stream).prepared().key(), 7u);
+    told = 1;
+    EXPECT_EQ(Read(stream).arrived().members(0), 2u);
+    told = 2;
+    return grpc::Status::OK;
+  }});
+  Follower follower(Options(coordinator), jobs_, Clock::Real(), journal_);
+  RunUntil(follower, [&] { return greeted.load(); });
+  follower.Prepared({.job = "iris", .generation = Generation{1}, .key = 7, .done = true});
+  RunUntil(follower, [&] { return told == 1; });
+  follower.Arrived(arrival);
+  RunUntil(follower, [&] { return told == 2; });
+}
+
 TEST_F(FollowerTest, GivesUpWhenTheCoordinatorWillNotHaveIt) {
   FakeCoordinator coordinator({[](FollowStream&) {
-    return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "the servers' token is another");
+    return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "wrong server token");
   }});
   Follower follower(Options(coordinator), jobs_, Clock::Real(), journal_);
   RunUntil(follower, [&] { return !follower.status().ok(); });
-  ExpectError(follower.status(), absl::StatusCode::kPermissionDenied, {"token is another"});
+  ExpectError(follower.status(), absl::StatusCode::kPermissionDenied, {"wrong server token"});
 }
 
 TEST_F(FollowerTest, GivesUpOnAChangeThatItDoesNotUnderstand) {

@@ -24,7 +24,7 @@ class MemberMemoryTest : public ::testing::Test {
   MemberMemoryTest() {
     auto region = SharedRegion::Create("test", 100);
     std::memcpy((*region)->data(), "0123456789", 10);
-    memory_.Add(7, *PeerRegion::Map(*(*region)->ReadOnlyDescriptor()));
+    EXPECT_TRUE(memory_.Add(7, *PeerRegion::Map(*(*region)->ReadOnlyDescriptor())).ok());
   }
 
   MemberMemory memory_;

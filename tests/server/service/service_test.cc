@@ -1,5 +1,5 @@
-// A real server, spoken to as any gRPC client would: with the stubs that protoc
-// generates, or with bytes that no stub would send.
+// A real server, used like by any gRPC client: with the stubs that protoc generates, or with bytes
+// that no stub would send.
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/impl/codegen/client_unary_call.h>
@@ -21,24 +21,35 @@
 #include "proto/data.grpc.pb.h"
 #include "tests/server/service/stub_worker.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/wait_until.h"
 
 namespace syncgrads::server {
 namespace {
 
 using ::syncgrads::testing::Cluster;
+using ::syncgrads::testing::WaitUntil;
 using ::testing::HasSubstr;
+
+// Returns options with which no worker is dropped because the test is slow. The workers of these
+// tests send no heartbeats.
+ServerOptions Patient() {
+  ServerOptions options;
+  options.lease = absl::Hours(1);
+  options.stream_grace = absl::Hours(1);
+  return options;
+}
 
 // One server and two workers, "a" and "b", that have begun.
 class ServiceTest : public ::testing::Test {
  protected:
-  explicit ServiceTest(ServerOptions options = {}) : cluster_(1, options) {
+  explicit ServiceTest(ServerOptions options = Patient()) : cluster_(1, options) {
     a_.emplace(cluster_.coordinator(), "a", 2);
     b_.emplace(cluster_.coordinator(), "b", 2);
     a_->Begin();
     b_->Begin();
   }
 
-  // Both push the round on streams of their own and get its average.
+  // Both workers push the round on new streams and receive its average.
   void ExpectRoundWorks(uint64_t round) {
     const auto a = a_->Exchange(), b = b_->Exchange();
     a->Write(a_->Push(round, 1));
@@ -55,7 +66,7 @@ class ServiceTest : public ::testing::Test {
   std::optional<Worker> a_, b_;
 };
 
-// A stream of bytes to the data service.
+// A stream of raw bytes to the data service.
 using ByteStream = Stream<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 ByteStream RawExchange(const std::string& address) {
@@ -188,7 +199,7 @@ TEST_F(ServiceTest, APushThatIsRepeatedOnANewStreamIsAnsweredThereAndCountsOnce)
     request.set_job("iris");
     request.set_token("secret");
     const auto admin = v1::Admin::NewStub(ChannelTo(cluster_.coordinator()));
-    for (v1::ExplainReply reply; reply.waits().empty();) {  // until it has a seat
+    for (v1::ExplainReply reply; reply.waits().empty();) {  // until the push has a seat
       ASSERT_TRUE(admin->Explain(Context().get(), request, &reply).ok());
     }
   }
@@ -289,7 +300,8 @@ TEST_F(ServiceTest, LeavingIsAnsweredAndTheStreamEndsWell) {
     EXPECT_EQ((*worker)->join().Await(v1::JobSignal::kDone).done().request(), 5u);
     EXPECT_TRUE((*worker)->join().Finish().ok());
   }
-  EXPECT_TRUE(cluster_.server(0).all_jobs_done());
+  // The server sends the last answer before it applies the end of the job.
+  EXPECT_TRUE(WaitUntil([this] { return cluster_.server(0).all_jobs_done(); }));
   EXPECT_FALSE(cluster_.server(0).has_open_jobs());
 }
 
@@ -318,7 +330,7 @@ TEST(JoinTest, IsRefusedForAnotherVersionOrTokenOrNoHello) {
 }
 
 ServerOptions ShortGrace() {
-  ServerOptions options;
+  ServerOptions options = Patient();
   options.stream_grace = absl::Milliseconds(100);
   return options;
 }

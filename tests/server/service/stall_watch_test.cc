@@ -1,7 +1,11 @@
 #include "server/service/stall_watch.h"
 
+#include <atomic>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -14,6 +18,26 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 using testing::StartsWith;
+
+// A clock on which one call of Now blocks. A chunk calls Now under its mutex when a round begins,
+// so the mutex is held in the meantime, as it is during a long reduction.
+class WaitingClock : public FakeClock {
+ public:
+  absl::Time Now() const override {
+    if (next_waits_.exchange(false)) {
+      waits_.set_value();
+      go_on_.get_future().wait();
+    }
+    return FakeClock::Now();
+  }
+  void LetNextWait() { next_waits_ = true; }
+  void AwaitWaiting() { waits_.get_future().wait(); }
+  void GoOn() { go_on_.set_value(); }
+
+ private:
+  mutable std::atomic<bool> next_waits_ = false;
+  mutable std::promise<void> waits_, go_on_;
+};
 
 class StallWatchTest : public testing::Test {
  protected:
@@ -38,7 +62,7 @@ class StallWatchTest : public testing::Test {
     return lines;
   }
 
-  FakeClock clock_;
+  WaitingClock clock_;
   LineJournal journal_;
   Jobs jobs_;
   StallWatch watch_;
@@ -74,7 +98,7 @@ TEST_F(StallWatchTest, NotesWhenARoundGoesOn) {
   const std::vector<std::string> lines = LinesAfter(absl::ZeroDuration());
   ASSERT_THAT(lines, SizeIs(1));
   EXPECT_THAT(lines[0], StartsWith("note"));
-  EXPECT_THAT(lines[0], HasSubstr("step 1 of group \"model\" goes on after 15.0s"));
+  EXPECT_THAT(lines[0], HasSubstr("step 1 of group \"model\" continues after 15.0s"));
   EXPECT_THAT(LinesAfter(absl::Seconds(60)), IsEmpty());
 }
 
@@ -89,10 +113,39 @@ TEST_F(StallWatchTest, WarnsOfTheNextRoundAnew) {
   LinesAfter(absl::Seconds(10));
   Push(1, 1);
   Push(0, 2);
-  EXPECT_THAT(LinesAfter(absl::Seconds(9)), SizeIs(1));  // that round 1 goes on
+  EXPECT_THAT(LinesAfter(absl::Seconds(9)), SizeIs(1));  // the warning that round 1 goes on
   const std::vector<std::string> lines = LinesAfter(absl::Seconds(1));
   ASSERT_THAT(lines, SizeIs(1));
   EXPECT_THAT(lines[0], HasSubstr("step 2"));
+}
+
+// A chunk's mutex is held while its round is reduced, and a group has many chunks. The watch takes
+// the lock only of chunks with a waiting push.
+TEST_F(StallWatchTest, DoesNotWaitForTheLocksOfChunksThatShowNoWait) {
+  clock_.LetNextWait();
+  std::thread push([this] { Push(0, 1); });
+  clock_.AwaitWaiting();
+  std::promise<void> done;
+  std::thread look([this, &done] {
+    watch_.Tick();
+    jobs_.Find("iris")->Explain(std::nullopt);
+    done.set_value();
+  });
+  EXPECT_EQ(done.get_future().wait_for(std::chrono::minutes(1)), std::future_status::ready);
+  clock_.GoOn();
+  push.join();
+  look.join();
+  EXPECT_THAT(LinesAfter(absl::Seconds(10)), SizeIs(1)) << "and sees it once it waits";
+}
+
+TEST_F(StallWatchTest, SeesAWaitThatBeginsAfterAnyNumberOfIdleLooks) {
+  for (int look = 0; look < 5; ++look) EXPECT_THAT(LinesAfter(absl::Seconds(60)), IsEmpty());
+  Push(0, 1);
+  Push(1, 1);
+  for (int look = 0; look < 5; ++look) EXPECT_THAT(LinesAfter(absl::Seconds(60)), IsEmpty());
+  Push(0, 2);
+  EXPECT_THAT(LinesAfter(absl::Seconds(9)), IsEmpty());
+  EXPECT_THAT(LinesAfter(absl::Seconds(1)), SizeIs(1));
 }
 
 }  // namespace

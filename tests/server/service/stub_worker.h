@@ -1,5 +1,4 @@
-// A worker that speaks to a real server as any gRPC client would: with the stubs that
-// protoc generates.
+// A worker that uses a real server like any gRPC client: with the stubs that protoc generates.
 
 #ifndef SYNCGRADS_TESTS_SERVER_SERVICE_STUB_WORKER_H_
 #define SYNCGRADS_TESTS_SERVER_SERVICE_STUB_WORKER_H_
@@ -24,7 +23,7 @@
 
 namespace syncgrads::server {
 
-inline constexpr absl::Duration kPatience = absl::Seconds(20);
+inline constexpr absl::Duration kPatience = absl::Minutes(2);
 
 inline std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
   return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
@@ -37,14 +36,14 @@ inline void ExpectStatus(const grpc::Status& status, grpc::StatusCode code,
     EXPECT_THAT(status.error_message(), ::testing::HasSubstr(part));
 }
 
-// A call of any kind with a deadline, so that a test never hangs.
+// Returns a context with a deadline, so that no call hangs the test.
 inline std::unique_ptr<grpc::ClientContext> Context() {
   auto context = std::make_unique<grpc::ClientContext>();
   context->set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
   return context;
 }
 
-// A stream of this kind that is over when it goes out of scope.
+// A bidirectional stream that is cancelled when it goes out of scope. Not thread-safe.
 template <typename Out, typename In>
 class Stream {
  public:
@@ -68,7 +67,7 @@ class Stream {
     EXPECT_TRUE(Read(in)) << "the stream is over";
     return in;
   }
-  // Reads whatever still comes.
+  // Reads until the stream ends, and returns its status.
   grpc::Status Finish() {
     In in;
     while (stream_->Read(&in)) {
@@ -84,12 +83,13 @@ class Stream {
   bool finished_ = false;
 };
 
+// A control stream (Control.Join).
 class JoinStream : public Stream<v1::WorkerSignal, v1::JobSignal> {
  public:
   explicit JoinStream(const std::string& address)
       : JoinStream(v1::Control::NewStub(ChannelTo(address))) {}
 
-  // The first of this kind; those before it are passed over.
+  // Returns the first signal of the given kind. Signals before it are discarded.
   v1::JobSignal Await(v1::JobSignal::KindCase kind) {
     v1::JobSignal signal;
     while (Read(signal)) {
@@ -104,6 +104,7 @@ class JoinStream : public Stream<v1::WorkerSignal, v1::JobSignal> {
       : Stream([&stub](grpc::ClientContext* context) { return stub->Join(context); }) {}
 };
 
+// A data stream (Data.Exchange).
 class DataStream : public Stream<v1::PushChunk, v1::UpdateChunk> {
  public:
   explicit DataStream(const std::string& address) : DataStream(ChannelTo(address)) {}
@@ -128,7 +129,8 @@ inline v1::WorkerSignal HelloOf(const std::string& name, uint32_t world_size) {
   return signal;
 }
 
-// "model": one tensor, "w", of four f32 values, averaged.
+// Returns a message that registers "model": one tensor, "w", of four f32 values, with an average
+// rule.
 inline v1::WorkerSignal RegisterModel(v1::DType dtype = v1::F32) {
   v1::WorkerSignal signal;
   signal.mutable_register_group()->set_request(1);
@@ -147,7 +149,8 @@ inline std::string FourOf(float value) {
   return std::string(reinterpret_cast<const char*>(values.data()), 16);
 }
 
-// One worker with both its streams. Members of a job are begun together.
+// One worker with a control stream and, on request, data streams. Call Begin on all members of a
+// job: each one waits for the first epoch.
 class Worker {
  public:
   Worker(const std::string& address, const std::string& name, uint32_t world_size)
@@ -156,12 +159,14 @@ class Worker {
   }
 
   // Waits for the first epoch and registers "model".
-  void Begin() {
+  void Begin() { Begin(RegisterModel()); }
+  // Waits for the first epoch and registers a group.
+  void Begin(const v1::WorkerSignal& registration) {
     const v1::JobSignal welcome = join_.Await(v1::JobSignal::kWelcome);
     member_ = welcome.welcome().member();
     generation_ = welcome.generation();
     join_.Await(v1::JobSignal::kEpoch);
-    join_.Write(RegisterModel());
+    join_.Write(registration);
     join_.Await(v1::JobSignal::kRegistered);
   }
 
@@ -184,7 +189,7 @@ class Worker {
     push.set_payload(FourOf(value));
     return push;
   }
-  // A data stream that has said its hello.
+  // Opens a data stream and sends the hello.
   std::unique_ptr<DataStream> Exchange() const { return Exchange(ChannelTo(address_)); }
   std::unique_ptr<DataStream> Exchange(const std::shared_ptr<grpc::Channel>& channel) const {
     auto stream = std::make_unique<DataStream>(channel);

@@ -1,5 +1,9 @@
 #include "server/state/record_log.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -125,6 +129,124 @@ TEST_F(RecordLogTest, ARecordThatIsMissingInTheMiddleIsDamage) {
 
 TEST_F(RecordLogTest, WhatIsNotThereIsNotFound) {
   ExpectError(Records().status(), absl::StatusCode::kNotFound, {path_});
+}
+
+// A disk with room for `room` bytes of one file, like a tmpfs of that size.
+class SmallDisk : public LogDisk {
+ public:
+  explicit SmallDisk(off_t room) : room_(room) {}
+  int Allocate(int file, off_t offset, off_t length) const override {
+    if (offset + length > room_) {
+      errno = ENOSPC;
+      return -1;
+    }
+    return LogDisk::Allocate(file, offset, length);
+  }
+  ssize_t Write(int file, const void* data, size_t size) const override {
+    struct stat status;
+    EXPECT_EQ(fstat(file, &status), 0);
+    const auto left = static_cast<size_t>(std::max<off_t>(0, room_ - status.st_size));
+    if (left > 0) return LogDisk::Write(file, data, std::min(left, size));
+    errno = ENOSPC;
+    return -1;
+  }
+  void SetRoom(off_t room) { room_ = room; }
+
+ private:
+  off_t room_;
+};
+
+TEST_F(RecordLogTest, ARecordThatAFullDiskTakesInHalfIsNotThereAndOthersAre) {
+  const SmallDisk disk(400);
+  const RecordLogOptions options{.disk = &disk};
+  const auto log = RecordLog::Create(path_, "start", options);
+  ASSERT_THAT(log, IsOk());
+  for (int i = 0; i < 2; ++i) {
+    ExpectError((*log)->Append(std::string(1000, 'x')), absl::StatusCode::kResourceExhausted,
+                {path_, "No space"});
+    EXPECT_EQ(std::filesystem::file_size(path_), (*log)->bytes());
+  }
+  ASSERT_THAT((*log)->Append("small"), IsOk());
+  EXPECT_THAT(*Records(), ElementsAre("start", "small"));
+}
+
+TEST_F(RecordLogTest, WhatHasToBeWrittenIsWrittenFromTheReserve) {
+  SmallDisk disk(1 << 20);
+  const RecordLogOptions options{.reserve = 10000, .disk = &disk};
+  const auto log = RecordLog::Create(path_, "start", options);
+  ASSERT_THAT(log, IsOk());
+  ASSERT_THAT((*log)->Append("one"), IsOk());
+  disk.SetRoom(static_cast<off_t>((*log)->bytes() + (*log)->reserved()));
+  std::vector<std::string> expected = {"start", "one"};
+  // Append accepts records until only the reserve is left.
+  absl::Status appended;
+  while ((appended = (*log)->Append(std::string(1000, 'x'))).ok()) {
+    expected.push_back(std::string(1000, 'x'));
+  }
+  ExpectError(appended, absl::StatusCode::kResourceExhausted, {path_, "No space"});
+  EXPECT_GE((*log)->reserved(), 10000u);
+  EXPECT_LT((*log)->reserved(), 12000u);
+  for (int i = 0; i < 9; ++i) {
+    ASSERT_THAT((*log)->AppendFromReserve(std::string(1000, 'y')), IsOk());
+    expected.push_back(std::string(1000, 'y'));
+    EXPECT_FALSE((*log)->Append("").ok());
+  }
+  EXPECT_EQ(*Records(), expected);
+  // The reserve is refilled before any other record is appended.
+  disk.SetRoom(1 << 20);
+  ASSERT_THAT((*log)->Append("more"), IsOk());
+  EXPECT_GE((*log)->reserved(), 10000u);
+}
+
+TEST_F(RecordLogTest, OpensOnAFullDisk) {
+  { ASSERT_THAT(RecordLog::Create(path_, "start"), IsOk()); }
+  Write(Contents() + "half a head");
+  SmallDisk disk(static_cast<off_t>(std::filesystem::file_size(path_)));
+  std::vector<std::string> records;
+  const auto log = RecordLog::Open(path_, records, {.reserve = 10000, .disk = &disk});
+  ASSERT_THAT(log, IsOk());
+  EXPECT_THAT(records, ElementsAre("start"));
+  EXPECT_FALSE((*log)->Append("one").ok());
+  disk.SetRoom(1 << 20);
+  EXPECT_THAT((*log)->Append("one"), IsOk());
+  EXPECT_THAT(*Records(), ElementsAre("start", "one"));
+}
+
+TEST_F(RecordLogTest, KeepsItsReserveOverARestart) {
+  SmallDisk disk(1 << 20);
+  const RecordLogOptions options{.reserve = 100000, .disk = &disk};
+  const auto blocks = [this] {
+    struct stat status;
+    EXPECT_EQ(stat(path_.c_str(), &status), 0);
+    return status.st_blocks * 512;
+  };
+  { ASSERT_THAT(RecordLog::Create(path_, "start", options), IsOk()); }
+  EXPECT_GE(blocks(), 100000);
+  std::vector<std::string> records;
+  const auto log = RecordLog::Open(path_, records, options);
+  ASSERT_THAT(log, IsOk());
+  EXPECT_GE(blocks(), 100000);
+  EXPECT_LT(std::filesystem::file_size(path_), 100u) << "readers see no more than is written";
+}
+
+TEST_F(RecordLogTest, ALogThatCannotBeMadeAnewLeavesTheOldAndNothingBeside) {
+  { ASSERT_THAT(RecordLog::Create(path_, "old"), IsOk()); }
+  const SmallDisk disk(100);
+  ExpectError(RecordLog::Create(path_, std::string(1000, 'x'), {.disk = &disk}).status(),
+              absl::StatusCode::kResourceExhausted, {path_});
+  EXPECT_THAT(*Records(), ElementsAre("old"));
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
+}
+
+TEST_F(RecordLogTest, IsReadWithoutBeingChanged) {
+  {
+    const auto log = RecordLog::Create(path_, "start");
+    ASSERT_THAT((*log)->Append("one"), IsOk());
+  }
+  Write(Contents() + "half a head");
+  const auto size = std::filesystem::file_size(path_);
+  EXPECT_THAT(*RecordLog::Read(path_), ElementsAre("start", "one"));
+  EXPECT_EQ(std::filesystem::file_size(path_), size);
 }
 
 TEST_F(RecordLogTest, AFullDiskIsAnErrorAndTheRecordIsNotThere) {

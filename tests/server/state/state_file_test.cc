@@ -1,11 +1,15 @@
 #include "server/state/state_file.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +17,7 @@
 #include "server/state/mapped_file.h"
 #include "server/state/slots.h"
 #include "tests/common/expect_error.h"
+#include "tests/server/state/example_state.h"
 
 namespace syncgrads::server {
 namespace {
@@ -24,35 +29,11 @@ class StateFileTest : public ::testing::Test {
   StateFileTest() {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
-    layout_.sequence = 3;
-    layout_.generation = Generation{7};
-    layout_.group = GroupId{2};
-    layout_.optimizer_slots = 2;
-    layout_.contributors = 4;
-    layout_.chunks = {{ChunkId{0}, 100, 2}, {ChunkId{5}, 40, 1}};
   }
   ~StateFileTest() override { std::filesystem::remove_all(folder_); }
 
   RoundRecord RecordOf(size_t position, uint64_t round) const {
-    RoundRecord record;
-    record.generation = layout_.generation;
-    record.group = layout_.group;
-    record.chunk = layout_.chunks[position].id;
-    record.round = Round{round};
-    record.epoch = 4;
-    record.value_bytes = layout_.chunks[position].value_bytes;
-    record.counts.assign(layout_.chunks[position].spans, 3);
-    record.contributors = {0, 1, 2};
-    return record;
-  }
-
-  // A slot that says of every byte which round it belongs to.
-  static void Fill(Slot& slot, uint64_t round) {
-    std::memset(slot.values.data(), static_cast<int>(round), slot.values.size());
-    for (AlignedBuffer& array : slot.optimizer) {
-      std::memset(array.data(), static_cast<int>(round + 100), array.size());
-    }
-    std::fill(slot.updates.begin(), slot.updates.end(), round);
+    return ExampleRecord(layout_, position, round);
   }
 
   SlotPool PoolOf(std::shared_ptr<SlotSource> source, size_t position) const {
@@ -60,7 +41,7 @@ class StateFileTest : public ::testing::Test {
                     std::move(source), position);
   }
 
-  // Closes rounds up to `last` of both chunks, as a server does.
+  // Closes the rounds `first` to `last` of both chunks, as a server does.
   void Close(std::shared_ptr<SlotSource> source, uint64_t first, uint64_t last) {
     for (size_t position : {0, 1}) {
       SlotPool pool = PoolOf(source, position);
@@ -91,7 +72,7 @@ class StateFileTest : public ::testing::Test {
 
   const std::string folder_ = absl::StrCat(::testing::TempDir(), "/state_file_test");
   const std::string path_ = folder_ + "/group-3";
-  StateLayout layout_;
+  StateLayout layout_ = ExampleLayout();
 };
 
 TEST_F(StateFileTest, SpansOfAnOptimizerWithoutSlotsCountTheirUpdates) {
@@ -125,7 +106,7 @@ TEST_F(StateFileTest, ARoundThatWasBeingWrittenIsNotThere) {
   {
     SlotPool pool = PoolOf(*again, 0);
     const std::vector<SlotPool::Kept> kept = pool.TakeKept();
-    // The slots of both rounds are held: this one lies in a further file.
+    // The slots of both rounds are held, so this slot lies in a file of its own.
     Fill(**pool.Acquire(), 6);
   }
   const auto opened = StateFile::Open(path_, layout_);
@@ -138,7 +119,7 @@ TEST_F(StateFileTest, ASlotThatIsHeldIsNotWrittenAndAFurtherOneIsKept) {
   const std::shared_ptr<StateFile> file = CreateOrDie();
   {
     SlotPool pool = PoolOf(file, 0);
-    std::vector<std::shared_ptr<Slot>> held;  // by a member that does not read on
+    std::vector<std::shared_ptr<Slot>> held;  // held by a member that stopped reading
     for (uint64_t round = 1; round <= 4; ++round) {
       held.push_back(*pool.Acquire());
       Fill(*held.back(), round);
@@ -177,8 +158,87 @@ TEST_F(StateFileTest, AResultThatIsLongerThanExpectedIsKept) {
   EXPECT_EQ(pool.TakeKept().front().record, record);
 }
 
-// Whatever of a published round is flipped, the file is found to be damaged; what
-// nothing has been written to does not matter.
+size_t Descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+TEST_F(StateFileTest, NoFileTakesADescriptor) {
+  const size_t before = Descriptors();
+  const std::shared_ptr<StateFile> file = CreateOrDie();
+  SlotPool pool = PoolOf(file, 0);
+  std::vector<std::shared_ptr<Slot>> held;
+  for (uint64_t round = 1; round <= 5; ++round) held.push_back(*pool.Acquire());
+  EXPECT_EQ(Descriptors(), before);
+  const auto opened = StateFile::Open(path_, layout_);
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_EQ(Descriptors(), before);
+}
+
+TEST_F(StateFileTest, TheFileIsSharedUntilItIsDeleted) {
+  const std::shared_ptr<StateFile> file = CreateOrDie();
+  SlotPool pool = PoolOf(file, 0);
+  const std::shared_ptr<Slot> slot = *pool.Acquire();
+  Fill(*slot, 9);
+  const auto descriptor = file->ReadOnlyDescriptor();
+  ASSERT_THAT(descriptor, IsOk());
+  char byte = 0;
+  EXPECT_EQ(pread(descriptor->get(), &byte, 1, static_cast<off_t>(*slot->arena_offset)), 1);
+  EXPECT_EQ(byte, 9);
+  EXPECT_EQ(write(descriptor->get(), &byte, 1), -1);
+  // After the file was replaced, the file of the same name is not the mapped one.
+  StateFile::Remove(path_);
+  ExpectError(file->ReadOnlyDescriptor(), absl::StatusCode::kUnavailable, {path_});
+  std::ofstream(path_) << "another";
+  ExpectError(file->ReadOnlyDescriptor(), absl::StatusCode::kUnavailable, {path_, "another file"});
+}
+
+TEST_F(StateFileTest, FurtherSlotsThatNobodyNeedsForLongAreGivenBack) {
+  const std::shared_ptr<StateFile> file = CreateOrDie();
+  const auto files = [this] {
+    const std::filesystem::directory_iterator all(folder_);
+    return std::distance(begin(all), end(all));
+  };
+  SlotPool pool = PoolOf(file, 0);
+  std::vector<std::shared_ptr<Slot>> held;  // held by a member that stopped reading
+  std::shared_ptr<Slot> newest, one_before;
+  uint64_t round = 0;
+  const auto close = [&] {
+    std::shared_ptr<Slot> slot = *pool.Acquire();
+    Fill(*slot, ++round);
+    Publish(RecordOf(0, round), *slot);
+    one_before = std::exchange(newest, slot);
+    return slot;
+  };
+  for (int i = 0; i < 10; ++i) held.push_back(close());
+  EXPECT_EQ(files(), 1 + 8);
+  held.clear();
+  for (uint64_t i = 0; i <= SlotPool::kIdleRounds + 2; ++i) close();
+  EXPECT_EQ(files(), 1 + 1);  // three slots are needed, and the state file has two
+  const auto opened = StateFile::Open(path_, layout_);
+  ASSERT_THAT(opened, IsOk());
+  SlotPool again = PoolOf(*opened, 0);
+  const std::vector<SlotPool::Kept> kept = again.TakeKept();
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[0].record.round, Round{round});
+  EXPECT_EQ(kept[1].record.round, Round{round - 1});
+}
+
+TEST_F(StateFileTest, AFileOfThePoolsThatIsDeletedIsNoOtherOfItsName) {
+  const std::shared_ptr<StateFile> file = CreateOrDie();
+  SlotPool pool = PoolOf(file, 0);
+  {
+    std::vector<std::shared_ptr<Slot>> held;
+    for (int i = 0; i < 4; ++i) held.push_back(*pool.Acquire());
+  }
+  StateFile::Remove(path_);
+  std::ofstream(path_ + ".0.0") << "another";
+  for (uint64_t i = 0; i < 2 * SlotPool::kIdleRounds; ++i) ASSERT_THAT(pool.Acquire(), IsOk());
+  EXPECT_TRUE(std::filesystem::exists(path_ + ".0.0"));
+}
+
+// A flipped bit anywhere in a published round is detected. A flipped bit in bytes that nothing has
+// written does not matter.
 TEST_F(StateFileTest, EveryFlippedBitOfWhatIsKeptIsFound) {
   Close(CreateOrDie(), 1, 2);
   ASSERT_THAT(Opened(), IsOk());
@@ -197,7 +257,7 @@ TEST_F(StateFileTest, EveryFlippedBitOfWhatIsKeptIsFound) {
     ++found;
     ExpectError(status, absl::StatusCode::kDataLoss, {path_});
   }
-  // Header, words, records and all arrays, of two chunks and two rounds.
+  // At least the header, words, records and all arrays of two chunks and two rounds.
   EXPECT_GT(found, 2 * 2 * (3 * 40 + 72));
   EXPECT_GT(zeros, 0u) << "there is padding";
   EXPECT_THAT(Opened(), IsOk());
@@ -205,12 +265,11 @@ TEST_F(StateFileTest, EveryFlippedBitOfWhatIsKeptIsFound) {
 
 TEST_F(StateFileTest, TheRoundTheChunkAndTheFileAreNamed) {
   Close(CreateOrDie(), 8, 9);
-  FlipBit(4096 + 10);  // the first chunk's values in the first set
+  FlipBit(4096 + 10);  // in the values of the first chunk's first set
   ExpectError(Opened(), absl::StatusCode::kDataLoss, {path_, "chunk 0", "round ", "checksum"});
 }
 
-// A page that was never written back: the round before must not come back as the
-// newest.
+// A page was never written back: the previous round must not be restored as the newest.
 TEST_F(StateFileTest, ANewestRoundThatHasVanishedIsMissed) {
   const std::shared_ptr<StateFile> file = CreateOrDie();
   Close(file, 1, 5);
@@ -256,7 +315,7 @@ TEST_F(StateFileTest, TooLittleRoomIsRefusedWithBothNumbers) {
 
 TEST_F(StateFileTest, WhatTheFileSystemDoesNotHaveIsRefusedWithBothNumbers) {
   const uint64_t room = RoomIn(folder_);
-  const absl::Status refused = CreateMappedFile(path_, uint64_t{1} << 50, ~uint64_t{0}).status();
+  const absl::Status refused = MappedFile::Create(path_, uint64_t{1} << 50, ~uint64_t{0}).status();
   EXPECT_GT(room, 0u);
   ExpectError(refused, absl::StatusCode::kResourceExhausted,
               {path_, absl::StrCat(uint64_t{1} << 50)});

@@ -26,7 +26,7 @@
 namespace syncgrads::testing {
 namespace {
 
-// The child of a fork has to do without allocation: everything is made before.
+// Memory is allocated before the fork, because the child must not allocate.
 std::vector<char*> Pointers(std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   for (std::string& string : strings) pointers.push_back(string.data());
@@ -47,7 +47,7 @@ std::vector<std::string> Environment(const std::map<std::string, std::string>& a
 [[noreturn]] void Become(pid_t parent, int output, int failure, char** args, char** environment) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);
-  // Test runners may start us with signals blocked; that would be inherited.
+  // The test runner may have blocked signals, and the program would inherit this.
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -74,7 +74,7 @@ std::ostream& operator<<(std::ostream& stream, const Exit& exit) {
   return stream << "exit code " << exit.code.value_or(-1);
 }
 
-// The C library's own declaration cannot be linked from C++ (glibc bug 29499).
+// glibc 2.36 declares pidfd_open() without extern "C", so it cannot be linked from C++.
 int OpenPidfd(pid_t pid) { return syscall(SYS_pidfd_open, pid, 0); }
 
 absl::StatusOr<std::unique_ptr<Process>> Process::Start(const ProcessOptions& options) {
@@ -117,8 +117,9 @@ Process::Process(pid_t pid, int pidfd, int output_fd, std::string name)
 
 Process::~Process() {
   Kill(SIGKILL);
+  HoldOutput(false);
   Wait(absl::InfiniteDuration()).IgnoreError();
-  eventfd_write(stop_fd_, 1);  // programs that it started may still hold the pipe
+  eventfd_write(stop_fd_, 1);  // child processes of the program may still have the pipe open
   reader_.join();
   close(stop_fd_);
   close(output_fd_);
@@ -128,6 +129,10 @@ Process::~Process() {
 void Process::ReadOutput() {
   char buffer[4096];
   for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return !output_held_; });
+    }
     pollfd ready[] = {{.fd = output_fd_, .events = POLLIN, .revents = 0},
                       {.fd = stop_fd_, .events = POLLIN, .revents = 0}};
     poll(ready, 2, -1);
@@ -147,7 +152,7 @@ absl::StatusOr<std::string> Process::WaitForLine(absl::string_view text, absl::D
   std::unique_lock lock(mutex_);
   for (;;) {
     std::vector<std::string> lines = absl::StrSplit(output_, '\n');
-    if (!output_ended_) lines.pop_back();  // not complete yet
+    if (!output_ended_) lines.pop_back();  // the last line is incomplete
     for (const std::string& line : lines) {
       if (absl::StrContains(line, text)) return line;
     }
@@ -166,7 +171,8 @@ absl::StatusOr<Exit> Process::Wait(absl::Duration timeout) {
   pollfd ended = {.fd = pidfd_, .events = POLLIN, .revents = 0};
   for (;;) {
     const absl::Duration left = deadline - absl::Now();
-    // In slices, because poll's own bound is 24 days and infinity is allowed here.
+    // Waits in slices, because the longest timeout of poll() is 24 days and an infinite one is
+    // allowed here.
     const absl::Duration slice = std::clamp(left, absl::ZeroDuration(), absl::Minutes(1));
     const int ready =
         poll(&ended, 1, absl::ToInt64Milliseconds(absl::Ceil(slice, absl::Milliseconds(1))));
@@ -185,7 +191,8 @@ absl::StatusOr<Exit> Process::Wait(absl::Duration timeout) {
     }
     exit_ = ToExit(status);
   }
-  // What it started may hold the pipe open; that is not waited for for ever.
+  // A child process of the program may keep the pipe open, so the wait for the end of the output
+  // has a limit.
   changed_.wait_for(lock, std::chrono::seconds(10), [this] { return output_ended_; });
   return *exit_;
 }
@@ -198,6 +205,12 @@ void Process::Kill(int signal) {
 std::string Process::output() const {
   std::lock_guard lock(mutex_);
   return output_;
+}
+
+void Process::HoldOutput(bool hold) {
+  std::lock_guard lock(mutex_);
+  output_held_ = hold;
+  changed_.notify_all();
 }
 
 std::string Process::Describe(absl::string_view problem) const {

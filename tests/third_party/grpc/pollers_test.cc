@@ -18,13 +18,21 @@ namespace {
 
 struct Call {
   grpc::ClientContext context;
-  grpc::ByteBuffer request{nullptr, 0};  // a message, though it has no bytes
+  grpc::ByteBuffer request{nullptr, 0};  // an empty message, unlike a null buffer
   grpc::ByteBuffer response;
 };
 
-// Calls that fail at once; each callback calls `body`, and all have when this returns.
+// Returns a channel without a server. It is never destroyed: the destruction of the last channel
+// waits for the callback threads, and a callback that still holds it would wait for itself.
+const std::shared_ptr<grpc::Channel>& Nowhere() {
+  static const auto& channel =
+      *new std::shared_ptr<grpc::Channel>(grpc::CreateChannel("", nullptr));
+  return channel;
+}
+
+// Makes `calls` calls that fail at once. Each callback runs `body`; all have run when this returns.
 void RunCallbacks(size_t calls, const std::function<void()>& body) {
-  grpc::GenericStub stub(grpc::CreateChannel("", nullptr));
+  grpc::GenericStub stub(Nowhere());
   std::mutex mutex;
   std::condition_variable changed;
   size_t done = 0;
@@ -42,8 +50,8 @@ void RunCallbacks(size_t calls, const std::function<void()>& body) {
   changed.wait(lock, [&] { return done == calls; });
 }
 
-// How many threads run callbacks at the same time: each holds its thread until there
-// are `expected`.
+// Returns true if `expected` threads run callbacks at the same time. Each callback blocks its
+// thread until there are `expected`.
 bool SoManyPoll(size_t expected) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -53,7 +61,7 @@ bool SoManyPoll(size_t expected) {
     std::unique_lock<std::mutex> lock(mutex);
     ++inside;
     changed.notify_all();
-    met &= changed.wait_for(lock, std::chrono::seconds(30), [&] { return inside == expected; });
+    met &= changed.wait_for(lock, std::chrono::minutes(2), [&] { return inside == expected; });
   });
   return met;
 }
@@ -61,7 +69,7 @@ bool SoManyPoll(size_t expected) {
 size_t ThreadsOfManyCallbacks() {
   std::mutex mutex;
   std::set<std::thread::id> threads;
-  // Those to be kept may be busy yet.
+  // The threads that are to be parked may still be busy. These calls let them park.
   RunCallbacks(100, [] {});
   RunCallbacks(1000, [&] {
     std::lock_guard<std::mutex> lock(mutex);
@@ -71,13 +79,13 @@ size_t ThreadsOfManyCallbacks() {
 }
 
 TEST(PollersTest, AsManyPollAsAreAskedFor) {
-  // All threads are there before some are kept.
+  // All threads exist before some are parked.
   RunCallbacks(100, [] {});
   EXPECT_TRUE(SoManyPoll(MostPollers()));
 
   SetPollers(1);
   EXPECT_EQ(ThreadsOfManyCallbacks(), 1u);
-  UnparkPollers();  // a number was given
+  UnparkPollers();  // no effect, because SetPollers was given a count
   EXPECT_EQ(ThreadsOfManyCallbacks(), 1u);
   SetPollers(MostPollers() + 1);
   EXPECT_TRUE(SoManyPoll(MostPollers()));
@@ -88,7 +96,7 @@ TEST(PollersTest, FewPollUntilTheOthersAreLetOut) {
   EXPECT_LE(ThreadsOfManyCallbacks(), FewPollers());
   UnparkPollers();
   EXPECT_TRUE(SoManyPoll(MostPollers()));
-  UnparkPollers();  // nobody is left to be let out
+  UnparkPollers();  // no thread is parked any more
 }
 
 }  // namespace

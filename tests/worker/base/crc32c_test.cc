@@ -7,7 +7,7 @@
 namespace syncgrads {
 namespace {
 
-// The examples of RFC 3720, B.4.
+// The examples of RFC 3720, appendix B.4.
 TEST(Crc32cTest, IsThatOfTheStandard) {
   EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);
   EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
@@ -22,7 +22,8 @@ TEST(Crc32cTest, IsThatOfTheStandard) {
   EXPECT_EQ(Crc32c(""), 0u);
 }
 
-// A rotation by 15 bits and a constant: of 0, the constant.
+// The mask is a rotation by 15 bits and the addition of a constant. The masked checksum of the
+// empty string is the constant.
 TEST(Crc32cTest, IsMaskedAsTfrecordsHaveIt) {
   EXPECT_EQ(MaskedCrc32c(""), 0xa282ead8u);
   const uint32_t crc = Crc32c("123456789");

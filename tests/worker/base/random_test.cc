@@ -9,8 +9,8 @@
 namespace syncgrads {
 namespace {
 
-// Fixed for good: a change would change the initial parameters and the order of
-// the data of every job.
+// These numbers must never change: they determine the initial parameters and the order of the data
+// of every job.
 TEST(RandomStreamTest, GivesTheSameNumbersOnEveryMachine) {
   RandomStream random(1, {2, 3});
   EXPECT_EQ(random.Next(), 16813141339985985492u);

@@ -42,7 +42,8 @@ class CheckpointDirectoryTest : public ::testing::Test {
     return checkpoints.Write(manifest, {{"state", {text, long_text}}, {"empty", {}}});
   }
 
-  // The newest, and what was said of newer ones.
+  // Reads the newest checkpoint that is intact. Stores the warnings about newer ones in
+  // `warnings_`.
   std::optional<Checkpoint> Read(const CheckpointDirectory& checkpoints) {
     warnings_.clear();
     auto newest = checkpoints.ReadNewest([this](const absl::Status& warning) {
@@ -52,7 +53,7 @@ class CheckpointDirectoryTest : public ::testing::Test {
     return newest.ok() ? *newest : std::nullopt;
   }
 
-  // Changes a file of a checkpoint.
+  // Overwrites one byte of a file of a checkpoint.
   static void Damage(const std::string& path, size_t at, char value) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(static_cast<std::streamoff>(at));
@@ -97,7 +98,7 @@ TEST_F(CheckpointDirectoryTest, AndTheBestOne) {
   for (uint64_t step = 1; step <= 6; ++step) {
     SYNCGRADS_ASSERT_OK(Write(checkpoints, step, scores[step - 1]));
   }
-  // Of equal ones the first.
+  // Among checkpoints with equal scores, the first is the best.
   EXPECT_EQ(*checkpoints.Steps(), Steps({2, 5, 6}));
   EXPECT_EQ(ReadCheckpoint(checkpoints.path() + "/best")->manifest.step, 2u);
   SYNCGRADS_ASSERT_OK(Write(checkpoints, 7, 0.0));
@@ -121,10 +122,10 @@ TEST_F(CheckpointDirectoryTest, OfADamagedOneTheFileAndTheFaultAreNamedAndTheOne
   const Case cases[] = {
       {"a turned bit",
        [](const std::string& path) { Damage(path + "/state", 3, 'X'); },
-       {"/state has checksum ", "its manifest says "}},
+       {"/state has checksum ", "its manifest records "}},
       {"cut",
        [](const std::string& path) { std::filesystem::resize_file(path + "/state", 5); },
-       {"/state has 5 bytes, its manifest says 23"}},
+       {"/state has 5 bytes, but its manifest records 23"}},
       {"lost",
        [](const std::string& path) { std::filesystem::remove(path + "/state"); },
        {"/state", "No such file"}},
@@ -133,7 +134,7 @@ TEST_F(CheckpointDirectoryTest, OfADamagedOneTheFileAndTheFaultAreNamedAndTheOne
        {"/manifest.json"}},
       {"no text",
        [](const std::string& path) { std::ofstream(path + "/manifest.json"); },
-       {"/manifest.json: is no manifest (0 bytes)"}},
+       {"/manifest.json: is not a manifest (0 bytes)"}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
@@ -146,7 +147,7 @@ TEST_F(CheckpointDirectoryTest, OfADamagedOneTheFileAndTheFaultAreNamedAndTheOne
     ASSERT_EQ(warnings_.size(), 1u);
     for (const std::string& text : c.named) EXPECT_THAT(warnings_[0], ::testing::HasSubstr(text));
     EXPECT_TRUE(std::filesystem::exists(checkpoints.PathOf(3) + ".damaged"));
-    // It is not counted among those that are kept.
+    // The damaged checkpoint does not count towards `keep`.
     CheckpointDirectory strict = Open(/*keep=*/2);
     SYNCGRADS_ASSERT_OK(Write(strict, 4));
     EXPECT_EQ(*strict.Steps(), Steps({2, 4}));
@@ -175,7 +176,7 @@ TEST_F(CheckpointDirectoryTest, WhatIsNotFinishedIsNoneAndIsRemovedByTheNext) {
   EXPECT_FALSE(std::filesystem::exists(checkpoints.PathOf(2)));
 }
 
-// What the file system says when there is no room: here, no file may be so long.
+// Simulates a full disk: a limit on the length of files makes writes fail.
 TEST_F(CheckpointDirectoryTest, AFullDiskIsAnErrorAndLeavesTheOnesBefore) {
   CheckpointDirectory checkpoints = Open();
   SYNCGRADS_ASSERT_OK(Write(checkpoints, 1));

@@ -1,4 +1,4 @@
-// Processes that are killed while they write checkpoints.
+// Processes are killed while they write checkpoints. What they leave behind must be readable.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -19,11 +19,11 @@ namespace syncgrads {
 namespace {
 
 constexpr int kKills = 100;
-// Nearly all of the time is spent in writing, and some in removing.
+// The size of a file. The writer spends nearly all of its time writing, and some of it removing.
 constexpr size_t kBytes = 1 << 20;
 constexpr uint64_t kSeed = 20;
 
-// What the file `file` of the checkpoint after `step` has to be.
+// Returns the expected contents of file number `file` in the checkpoint after `step`.
 std::string Contents(uint64_t step, uint64_t file) {
   RandomStream random(kSeed, {step, file});
   std::string contents(kBytes + random.NextBelow(4096), '\0');
@@ -35,7 +35,7 @@ std::string Contents(uint64_t step, uint64_t file) {
   return contents;
 }
 
-// Writes checkpoints until it is killed, and says after each that it is there.
+// Writes checkpoints until the process is killed. Acknowledges each by writing its step to `said`.
 [[noreturn]] void WriteForEver(const std::string& path, uint64_t first, int said) {
   CheckpointDirectory checkpoints({path, /*keep=*/2, /*keep_best=*/true});
   for (uint64_t step = first;; ++step) {
@@ -48,13 +48,28 @@ std::string Contents(uint64_t step, uint64_t file) {
   }
 }
 
+// Counts the checkpoints in this directory that have not been completed.
+int Unfinished(const std::string& path) {
+  int unfinished = 0;
+  std::error_code error;  // entries that are renamed or deleted meanwhile are not counted
+  for (std::filesystem::directory_iterator entry(path, error), end; entry != end && !error;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->is_directory(ignored) && !entry->is_symlink(ignored) &&
+        !std::filesystem::exists(entry->path() / "manifest.json", ignored)) {
+      ++unfinished;
+    }
+  }
+  return unfinished;
+}
+
 TEST(CheckpointKillTest, AHundredKillsNeverLeaveACheckpointThatLoadsWrongly) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/run";
   const CheckpointDirectory checkpoints({path});
   RandomStream random(kSeed, {});
   uint64_t newest = 0;
-  int unfinished = 0;
+  int unfinished = 0, unfinished_before = 0;
   for (int kill_number = 0; kill_number < kKills; ++kill_number) {
     int said[2];
     ASSERT_EQ(pipe(said), 0);
@@ -62,12 +77,18 @@ TEST(CheckpointKillTest, AHundredKillsNeverLeaveACheckpointThatLoadsWrongly) {
     ASSERT_GE(writer, 0);
     if (writer == 0) WriteForEver(path, newest + 1, said[1]);
     close(said[1]);
-    // At a moment of the second or third checkpoint that is as good as any other.
+    // Kills the writer at a random moment of its second or third checkpoint.
     uint64_t acknowledged = 0;
     for (uint64_t i = 0; i < 1 + random.NextBelow(2); ++i) {
       ASSERT_EQ(read(said[0], &acknowledged, sizeof acknowledged), ssize_t{sizeof acknowledged});
     }
-    usleep(static_cast<useconds_t>(random.NextBelow(8000)));
+    // Every second kill waits until an unfinished checkpoint is there. So it hits a checkpoint on a
+    // machine of any speed.
+    if (kill_number % 2 == 0) {
+      usleep(static_cast<useconds_t>(random.NextBelow(8000)));
+    } else {
+      for (int poll = 0; poll < 100000 && Unfinished(path) == unfinished_before; ++poll) usleep(50);
+    }
     ASSERT_EQ(kill(writer, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(waitpid(writer, &status, 0), writer);
@@ -75,13 +96,9 @@ TEST(CheckpointKillTest, AHundredKillsNeverLeaveACheckpointThatLoadsWrongly) {
     while (read(said[0], &acknowledged, sizeof acknowledged) > 0) continue;
     close(said[0]);
 
-    for (const auto& entry : std::filesystem::directory_iterator(path)) {
-      if (entry.is_directory() && !entry.is_symlink() &&
-          !std::filesystem::exists(entry.path() / "manifest.json")) {
-        ++unfinished;
-      }
-    }
-    // All that are there, and at least the one that was said to be.
+    unfinished_before = Unfinished(path);
+    unfinished += unfinished_before;
+    // The newest acknowledged checkpoint is there, and every checkpoint that is listed can be read.
     const auto steps = checkpoints.Steps();
     SYNCGRADS_ASSERT_OK(steps);
     ASSERT_FALSE(steps->empty());

@@ -46,7 +46,7 @@ std::vector<float> Pixels(const Table& table, size_t row) {
   return pixels;
 }
 
-// Three images of 2x2.
+// Three images of 2x2 pixels.
 const std::string& IdxImages() {
   static const auto& text = *new std::string(Bytes(
       {0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 51, 102, 255, 1, 2, 3, 4, 5, 6, 7, 8}));
@@ -66,7 +66,7 @@ TEST(IdxReaderTest, ReadsImagesAndLabelsAlsoCompressed) {
   EXPECT_EQ(table->rows, 3u);
   EXPECT_EQ(ToString(table->images->shape()), "1x2x2");
   EXPECT_EQ(Pixels(*table, 0), (std::vector<float>{0, 0.2f, 0.4f, 1}));
-  // Positions among the classes' names, "2" and "7".
+  // The targets are indices into the classes' names, "2" and "7".
   EXPECT_EQ(table->targets, (std::vector<double>{1, 0, 1}));
   EXPECT_EQ(table->classes[1].name, "7");
   EXPECT_EQ(table->classes[1].place, labels + ": label 0");
@@ -86,7 +86,7 @@ TEST(IdxReaderTest, FilesThatAreNoneAreRefusedWithWhatIsWrong) {
   const std::string cut = directory.Write("cut", IdxImages().substr(0, 25));
   ExpectError(read(cut, labels), StatusCode::kDataLoss, {cut, "12 bytes", "has 9"});
   const std::string text = directory.Write("text", "hello, world");
-  ExpectError(read(text, labels), StatusCode::kDataLoss, {"is no IDX file"});
+  ExpectError(read(text, labels), StatusCode::kDataLoss, {"is not an IDX file"});
   const std::string two = directory.Write("two", Bytes({0, 0, 8, 1, 0, 0, 0, 2, 7, 2}));
   ExpectError(read(images, two), StatusCode::kInvalidArgument, {"2 labels", "3 images"});
   const std::string huge = directory.Write(
@@ -95,12 +95,27 @@ TEST(IdxReaderTest, FilesThatAreNoneAreRefusedWithWhatIsWrong) {
   ExpectError(read(directory.path() + "/none", labels), StatusCode::kNotFound, {"/none"});
 }
 
+// The length of a file without images does not limit the other two sizes of its header.
+TEST(IdxReaderTest, AFileWithoutImagesHasNoHugeShape) {
+  const TemporaryDirectory directory;
+  const auto read = [&](std::initializer_list<int> sizes) {
+    return ReadIdx(FileStorage(),
+                   directory.Write("images", Bytes({0, 0, 8, 3, 0, 0, 0, 0}) + Bytes(sizes)), "",
+                   TargetKind::kNone);
+  };
+  SYNCGRADS_EXPECT_OK(read({0, 0, 4, 0, 0, 0, 4, 0}));
+  ExpectError(read({0, 0, 4, 0, 0, 0, 4, 1}), StatusCode::kDataLoss,
+              {"/images", "0 images of 1024x1025", "1048576"});
+  ExpectError(read({255, 255, 255, 255, 255, 255, 255, 255}), StatusCode::kDataLoss,
+              {"/images", "0 images of 4294967295x4294967295", "1048576"});
+}
+
 TEST(GzipTest, DamagedAndCutFilesAreNamed) {
   const std::string packed = Gzip(std::string(100000, 'x') + "end");
   EXPECT_EQ(Gunzip(packed, "f.gz", 1 << 20)->size(), 100003u);
   EXPECT_EQ(Gunzip(packed + packed, "f.gz", 1 << 20)->size(), 200006u);
   ExpectError(Gunzip(packed.substr(0, packed.size() - 9), "f.gz", 1 << 20), StatusCode::kDataLoss,
-              {"f.gz is cut short"});
+              {"f.gz is truncated"});
   ExpectError(Gunzip("no gzip at all", "f.gz", 1 << 20), StatusCode::kDataLoss,
               {"f.gz: damaged after 0"});
   ExpectError(Gunzip(packed, "f.gz", 1000), StatusCode::kInvalidArgument, {"more than 1000"});
@@ -136,7 +151,8 @@ TEST(Cifar10ReaderTest, WrongLengthsAndLabelsAreNamed) {
               {wrong + ": record 1", "label 10", "0 to 9"});
 }
 
-// As numpy.save writes it: the header is padded to 64 bytes.
+// Makes a file as numpy.save does: the header is padded so that the data starts at a multiple of 64
+// bytes.
 std::string Npy(const std::string& type, const std::string& shape, const std::string& numbers,
                 const std::string& order = "False") {
   std::string header =
@@ -184,7 +200,7 @@ TEST(NumpyReaderTest, FilesThatAreNoneAreRefusedWithWhatIsWrong) {
   ExpectError(ParseNumpy(Npy("<f4", "(2,)", Raw<float>({1, 2}), "True"), "x.npy"),
               StatusCode::kDataLoss, {"Fortran"});
   ExpectError(ParseNumpy(Npy("<f4", "(9999999999, 9999999999)", ""), "x.npy"),
-              StatusCode::kDataLoss, {"more numbers than fit"});
+              StatusCode::kDataLoss, {"too many numbers"});
   const TemporaryDirectory directory;
   const std::string features = directory.Write("x.npy", good);
   const std::string three = directory.Write("y.npy", Npy("|u1", "(3,)", Bytes({1, 2, 3})));
@@ -194,6 +210,21 @@ TEST(NumpyReaderTest, FilesThatAreNoneAreRefusedWithWhatIsWrong) {
       directory.Write("nan.npy", Npy("<f8", "(1, 2)", Raw<double>({1, 0.0 / 0.0})));
   ExpectError(ReadNumpy(FileStorage(), nan, "", TargetKind::kNone), StatusCode::kInvalidArgument,
               {"row 0, feature x1", "not finite"});
+}
+
+// The length of an array without rows does not limit the other dimensions of its header.
+TEST(NumpyReaderTest, AnArrayWithoutRowsHasNoHugeShape) {
+  const TemporaryDirectory directory;
+  const auto read = [&](const std::string& shape) {
+    return ReadNumpy(FileStorage(), directory.Write("x.npy", Npy("<f4", shape, "")), "",
+                     TargetKind::kNone);
+  };
+  EXPECT_EQ(read("(0, 3)")->feature_names.size(), 3u);
+  EXPECT_EQ(read("(0, 3, 0, 99999999999)")->feature_names.size(), 0u);
+  ExpectError(read("(0, 1048577)"), StatusCode::kDataLoss,
+              {"/x.npy", "0 rows of shape (0, 1048577)", "at most 1048576"});
+  ExpectError(read("(0, 4294967296, 4294967296)"), StatusCode::kDataLoss,
+              {"/x.npy", "(0, 4294967296, 4294967296)", "at most 1048576"});
 }
 
 }  // namespace

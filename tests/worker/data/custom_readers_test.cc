@@ -64,9 +64,9 @@ TEST_F(CustomReadersTest, WhatIsWrongIsNamedWithItsPlace) {
 TEST_F(CustomReadersTest, AnUnknownReaderIsRefusedWithThoseThatThereAre) {
   spec_.mutable_custom()->set_kind("arff");
   ExpectError(Load("", TargetKind::kNumber), absl::StatusCode::kInvalidArgument,
-              {"no reader \"arff\"", "it has libsvm"});
+              {"unknown reader \"arff\"", "this program has libsvm"});
   ExpectError(NoCustomReaders().Read("arff", {}), absl::StatusCode::kInvalidArgument,
-              {"none has been added"});
+              {"this program has no custom readers"});
 }
 
 TEST_F(CustomReadersTest, ATableThatIsNoneIsRefused) {
@@ -81,12 +81,12 @@ TEST_F(CustomReadersTest, ATableThatIsNoneIsRefused) {
   table.features = {1, 2, 3, 4};
   SYNCGRADS_EXPECT_OK(Load("", TargetKind::kNone));
   ExpectError(Load("", TargetKind::kClass), absl::StatusCode::kInvalidArgument,
-              {"another kind of targets"});
+              {"targets of the wrong kind"});
   table.target_kind = TargetKind::kClass;
   table.targets = {0, 1};
   table.classes = {{"only", "here"}};
   ExpectError(Load("", TargetKind::kClass), absl::StatusCode::kInvalidArgument,
-              {"row 1 of class 1", "there are 1"});
+              {"row 1 of class 1", "number of classes is 1"});
   spec_.set_weight_column("w");
   ExpectError(Load("", TargetKind::kClass), absl::StatusCode::kInvalidArgument,
               {"0 weights", "need 2"});

@@ -26,7 +26,7 @@ struct Colour {
   int red, green, blue;
 };
 
-// An image whose pixels are colour(x, y).
+// Encodes an image in which the pixel at (x, y) is colour(x, y).
 template <typename Function>
 std::string MakeJpeg(int width, int height, bool grey, Function colour,
                      TJSAMP sampling = TJSAMP_444) {
@@ -52,7 +52,7 @@ std::string MakeJpeg(int width, int height, bool grey, Function colour,
   return jpeg;
 }
 
-// Red grows to the right, green downwards.
+// Makes an image in which red grows to the right and green grows downwards.
 std::string Gradient(int width, int height) {
   return MakeJpeg(width, height, /*grey=*/false, [&](int x, int y) {
     return Colour{255 * x / (width - 1), 255 * y / (height - 1), 100};
@@ -74,11 +74,11 @@ TEST(JpegTest, TheCentreOfAScaledImageIsCutOut) {
   JpegCrop crop;
   crop.smallest_side = 64;
   crop.size = 32;
-  // Decoded at its own size, at a reduced one, and enlarged.
+  // The image is decoded at its own size, decoded at a reduced size, and enlarged.
   for (const int height : {64, 300, 40}) {
     const int width = 2 * height;
     const std::vector<float> pixels = Decode(Gradient(width, height), crop);
-    // In an image of 128x64, the square from (48, 16) on.
+    // After scaling to 128x64, the crop is the square from (48, 16) on.
     EXPECT_NEAR(At(pixels, crop, 0, 0, 0), 48.5 / 128, 0.02) << height;
     EXPECT_NEAR(At(pixels, crop, 31, 0, 0), 79.5 / 128, 0.02) << height;
     EXPECT_NEAR(At(pixels, crop, 0, 0, 1), 16.5 / 64, 0.02) << height;
@@ -104,7 +104,7 @@ TEST(JpegTest, ACropLiesWhereItIsToldAndMayBeMirrored) {
   }
 }
 
-// What a crop is of an image that was decoded whole, at its own size.
+// Computes a crop of an image that has been decoded completely and at its own size.
 std::vector<float> Reference(const std::string& jpeg, int width, int height, const JpegCrop& crop) {
   std::vector<unsigned char> whole(static_cast<size_t>(width) * height * 3);
   void* decoder = tjInitDecompress();
@@ -297,7 +297,7 @@ TEST_F(ImageNetTest, DamagedAndMissingImagesAreNamed) {
 TEST_F(ImageNetTest, RowsThatMakeNoSenseAreNamedWithTheirLine) {
   WriteTable("train", "a_1,n02006656 1 2 3 4\na_2,n02006656 1 2 3\n");
   ExpectError(Read(), StatusCode::kInvalidArgument,
-              {"LOC_train_solution.csv:3: ", "has 4 parts", "has 5"});
+              {"LOC_train_solution.csv:3: ", "has 4 parts", "multiple of 5"});
   WriteTable("train", "a_1,n07777777 1 2 3 4\n");
   ExpectError(Read(), StatusCode::kInvalidArgument,
               {"LOC_train_solution.csv:2: class \"n07777777\"", "LOC_synset_mapping.txt"});

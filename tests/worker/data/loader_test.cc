@@ -12,7 +12,7 @@
 namespace syncgrads {
 namespace {
 
-// Worker `rank`'s shards of `rows`, which are numbered from 0 by their feature.
+// Makes the shards of worker `rank`. Shard i has rows[i] rows, and a row's feature is its number.
 WorkerData DataOf(const std::vector<size_t>& rows, uint32_t rank, uint32_t world_size) {
   WorkerData data;
   data.total_shards = static_cast<uint32_t>(rows.size());
@@ -26,7 +26,7 @@ WorkerData DataOf(const std::vector<size_t>& rows, uint32_t rank, uint32_t world
   return data;
 }
 
-// (shard's number, row)
+// The shard's number and the row.
 using Row = std::pair<uint32_t, size_t>;
 
 std::vector<std::vector<Row>> AllBatches(const WorkerData& data, const Loader::Options& options) {
@@ -46,10 +46,10 @@ std::vector<std::vector<Row>> AllBatches(const WorkerData& data, const Loader::O
 }
 
 TEST(LoaderTest, ThreeWorkersSeeTheRowsOfOneWorkerWithThreeTimesTheBatch) {
-  // Also where shards are uneven, and where one is empty.
+  // This holds also if shards are uneven, and if one is empty.
   for (const std::vector<size_t>& rows :
        {std::vector<size_t>{40, 40, 40}, {40, 33, 9}, {20, 20, 0}}) {
-    Loader::Options options = {.seed = 5, .batch_size = 24, .holdout_every = 5, .epochs = 4};
+    Loader::Options options = {.seed = 5, .batch_size = 24, .validation_every = 5, .epochs = 4};
     const auto one = AllBatches(DataOf(rows, 0, 1), options);
     options.batch_size = 8;
     std::vector<std::vector<Row>> joined;
@@ -92,7 +92,7 @@ TEST(LoaderTest, TheOrderIsAFunctionOfTheSeed) {
 TEST(LoaderTest, HeldOutRowsAreNotTrainedOn) {
   const auto batches = AllBatches(
       DataOf({10}, 0, 1),
-      {.batch_size = 100, .holdout_every = 4, .order = v1::DataSpec::AS_IN_SOURCE, .epochs = 1});
+      {.batch_size = 100, .validation_every = 4, .order = v1::DataSpec::AS_IN_SOURCE, .epochs = 1});
   ASSERT_EQ(batches.size(), 1u);
   EXPECT_EQ(batches[0], (std::vector<Row>{{0, 1}, {0, 2}, {0, 3}, {0, 5}, {0, 6}, {0, 7}, {0, 9}}));
   EXPECT_EQ(RowsOf(DataOf({10}, 0, 1), 4, /*held_out=*/true),
@@ -154,7 +154,7 @@ TEST(LoaderTest, AfterAHistoryOfOtherWorkersEveryRowStillComesOnceAPass) {
   Loader::Options options = {.seed = 5, .batch_size = 6, .epochs = 2};
   std::map<Row, int> counts;
   std::vector<DataSegment> history;
-  // Three workers, then two, then one, then two again, to the end.
+  // The number of workers changes: three, two, one, and two until the end.
   for (const uint32_t workers : {3, 2, 1, 2}) {
     const size_t steps = history.size() == 3 ? 1000 : 2;
     options.history = history;

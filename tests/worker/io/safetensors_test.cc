@@ -21,7 +21,7 @@ absl::string_view BytesOf(const void* data, size_t size) {
   return {static_cast<const char*>(data), size};
 }
 
-// A file with the header given and so many bytes of data.
+// Makes a file with this header and `data` bytes of data.
 std::string FileOf(const std::string& header, size_t data) {
   return EncodeNumber(header.size()) + header + std::string(data, 'x');
 }
@@ -58,7 +58,7 @@ TEST(SafetensorsTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(std::memcmp(number->data(), &scalar, 8), 0);
 }
 
-// The bytes as the format's description has them.
+// The file must have the bytes that the format's specification requires.
 TEST(SafetensorsTest, WritesTheFormatThatOthersRead) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/m.safetensors";
@@ -88,7 +88,7 @@ TEST(SafetensorsTest, EveryTruncationOfAFileIsDamaged) {
               absl::StatusCode::kDataLoss)
         << length;
   }
-  ExpectDamaged(whole + "y", {"should have 8 bytes, 9 follow"});
+  ExpectDamaged(whole + "y", {"should have 8 bytes, but 9 follow"});
 }
 
 TEST(SafetensorsTest, EveryChangedByteOfAHeaderIsDamagedOrAnotherHeader) {
@@ -107,23 +107,26 @@ TEST(SafetensorsTest, EveryChangedByteOfAHeaderIsDamagedOrAnotherHeader) {
 
 TEST(SafetensorsTest, BadHeadersAreNamed) {
   ExpectDamaged(EncodeNumber(~uint64_t{0}) + "{}", {"18446744073709551615"});
-  ExpectDamaged(FileOf("[]", 0), {"no JSON object"});
-  ExpectDamaged(FileOf("{", 0), {"no JSON object"});
-  ExpectDamaged(FileOf(std::string(100000, '['), 0), {"no JSON object"});
+  ExpectDamaged(FileOf("[]", 0), {"not a JSON object"});
+  ExpectDamaged(FileOf("{", 0), {"not a JSON object"});
+  ExpectDamaged(FileOf(std::string(100000, '['), 0), {"not a JSON object"});
   ExpectDamaged(FileOf("{\"a\":3}", 0), {"\"a\" does not have dtype"});
+  const std::string nested = std::string(1 << 17, '[') + std::string(1 << 17, ']');
+  ExpectDamaged(FileOf("{\"a\":{\"data_offsets\":[0,0],\"shape\":[],\"dtype\":" + nested + "}}", 0),
+                {"\"a\" has unknown dtype array"});
   ExpectDamaged(FileOf("{\"a\":" + Entry("F99", "[1]", "[0,4]") + "}", 4), {"\"a\"", "F99"});
   ExpectDamaged(FileOf("{\"a\":" + Entry("F32", "[3]", "[0,8]") + "}", 8),
-                {"\"a\" has 8 bytes, its shape [3] of F32 has 12"});
+                {"\"a\" has 8 bytes, but its shape [3] of F32 needs 12"});
   ExpectDamaged(FileOf("{\"a\":" + Entry("F32", "[-2]", "[0,8]") + "}", 8), {"whole numbers"});
   ExpectDamaged(FileOf("{\"a\":" + Entry("F32", "[4611686018427387904,4]", "[0,0]") + "}", 0),
                 {"too many"});
-  ExpectDamaged(FileOf("{\"a\":" + Entry("F32", "[2]", "[8,0]") + "}", 8), {"no range"});
+  ExpectDamaged(FileOf("{\"a\":" + Entry("F32", "[2]", "[8,0]") + "}", 8), {"not a valid range"});
   ExpectDamaged(FileOf("{\"a\":" + Entry("F32", "[2]", "[8,16]") + "}", 16), {"begins at 8"});
   ExpectDamaged(FileOf("{\"a\":" + Entry("F32", "[2]", "[0,8]") +
                            ",\"b\":" + Entry("F32", "[2]", "[4,12]") + "}",
                        12),
                 {"\"b\" begins at 4", "ends at 8"});
-  ExpectDamaged(FileOf("{\"__metadata__\":{\"k\":1}}", 0), {"\"k\" is no string"});
+  ExpectDamaged(FileOf("{\"__metadata__\":{\"k\":1}}", 0), {"\"k\" is not a string"});
 }
 
 }  // namespace

@@ -2,14 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
+#include "worker/job/renamed_fields.h"
 
 namespace syncgrads {
 namespace {
 
-// Line by line, so that the tests can say where an error is.
+// The lines are numbered, because the tests check the line of an error.
 constexpr const char* kJob =
     "name: \"iris\"\n"                                      // 1
     "batch_size: 8\n"                                       // 2
@@ -26,7 +31,7 @@ constexpr const char* kJob =
     "loss { logit_cross_entropy {} }\n"                     // 13
     "optimizer { adam { learning_rate: 0.001 } }\n";        // 14
 
-// The job with one text replaced by another.
+// Parses kJob with the text `from` replaced by `to`.
 absl::StatusOr<Job> ParseWith(const std::string& from, const std::string& to) {
   const std::string text = absl::StrReplaceAll(kJob, {{from, to}});
   EXPECT_NE(text, kJob) << "there is no " << from;
@@ -44,7 +49,7 @@ TEST(JobFileTest, FillsInWhatIsLeftOut) {
   SYNCGRADS_ASSERT_OK(job);
   EXPECT_EQ(job->directory, "dir");
   EXPECT_EQ(job->file.dtype(), v1::F32);
-  EXPECT_EQ(job->file.place(), v1::WORKERS);
+  EXPECT_EQ(job->file.optimizer_placement(), v1::WORKERS);
   EXPECT_EQ(job->file.model().layers(0).name(), "dense1");
   EXPECT_EQ(job->file.model().layers(1).name(), "dense2");
 }
@@ -52,6 +57,35 @@ TEST(JobFileTest, FillsInWhatIsLeftOut) {
 TEST(JobFileTest, AnUnknownFieldIsNamedWithItsLine) {
   ExpectRefused("  shards: 3", "  shard: 3", {"dir/x.job:7:", "\"shard\""});
   ExpectRefused("TANH", "TAN", {"dir/x.job:10:", "TAN"});
+}
+
+TEST(JobFileTest, AnOldFieldNameIsRefusedWithTheNewOne) {
+  ExpectRefused("  shards: 3", "  holdout_every: 3",
+                {"dir/x.job:7:", ": holdout_every is now validation_every"});
+  // For each message with a renamed field: the text before the field.
+  const std::map<std::string, std::string> begins = {
+      {"Conv2dSpec", "model { layers { conv2d { "},
+      {"DataSpec", "data { "},
+      {"ImageSpec", "data { image { "},
+      {"JobFile", ""},
+      {"LossSpec", "loss { "},
+      {"PoolSpec", "model { layers { average_pool { "},
+      {"StepSchedule", "schedule { step { "},
+  };
+  for (const RenamedField& field : RenamedFields()) {
+    const std::string message(field.message), old_name(field.old_name), new_name(field.new_name);
+    SCOPED_TRACE(old_name);
+    const auto begin = begins.find(message);
+    ASSERT_NE(begin, begins.end()) << message;
+    ExpectError(
+        ParseJobFile(absl::StrCat("name: \"a\"\n", begin->second, old_name, ": 1"), "x.job"),
+        absl::StatusCode::kInvalidArgument,
+        {"x.job:2:", absl::StrCat(": ", old_name, " is now ", new_name)});
+    const google::protobuf::Descriptor* descriptor =
+        v1::JobFile::descriptor()->file()->FindMessageTypeByName(message);
+    ASSERT_NE(descriptor, nullptr) << message;
+    EXPECT_NE(descriptor->FindFieldByName(new_name), nullptr);
+  }
 }
 
 TEST(JobFileTest, AWrongTypeIsNamedWithItsLine) {
@@ -79,7 +113,7 @@ TEST(JobFileTest, ValuesOutOfRangeAreNamedWithTheirLine) {
   ExpectRefused("learning_rate: 0.001", "beta1: 1", {"dir/x.job:14:20: optimizer.adam.beta1: "});
   ExpectRefused("outputs: 8", "outputs: 0",
                 {"dir/x.job:10:20: model.layers[0].dense.outputs: is 0"});
-  ExpectRefused("shards: 3", "holdout_every: 1", {"dir/x.job:7:3: data.holdout_every: is 1"});
+  ExpectRefused("shards: 3", "validation_every: 1", {"dir/x.job:7:3: data.validation_every: is 1"});
   ExpectRefused("{} }", "{} l2: -0.5 }", {"dir/x.job:13:", "loss.l2: is -0.5"});
   ExpectRefused("{} }", "{} l2: nan }", {"dir/x.job:13:", "loss.l2: is nan"});
   ExpectRefused("batch_size: 8", "batch_size: 8 chunk_bytes: 7",
@@ -94,30 +128,32 @@ TEST(JobFileTest, ConsistencyThatCannotBeIsNamed) {
   const auto refused = [](const std::string& text, std::initializer_list<std::string> errors) {
     ExpectRefused("epochs: 50", "epochs: 50 " + text, errors);
   };
-  refused("place: SERVERS consistency { quorum {} }",
+  refused("optimizer_placement: SERVERS consistency { quorum {} }",
           {"consistency.quorum.least: is 0 or missing"});
-  refused("place: SERVERS workers: 3 consistency { quorum { least: 4 } }",
-          {"consistency.quorum.least: is 4, and workers is 3"});
+  refused("optimizer_placement: SERVERS workers: 3 consistency { quorum { least: 4 } }",
+          {"consistency.quorum.least: is 4, but workers is 3"});
   refused("consistency { quorum { least: 2 } }", {"consistency.quorum: ", "not elastic"});
-  refused("place: SERVERS consistency { quorum { least: 2 kept: 1 } }",
+  refused("optimizer_placement: SERVERS consistency { quorum { least: 2 kept: 1 } }",
           {"consistency.quorum.kept: is 1"});
   refused("consistency { local_steps {} }", {"consistency.local_steps.steps: is 0 or missing"});
-  refused("place: SERVERS consistency { local_steps { steps: 8 } }",
+  refused("optimizer_placement: SERVERS consistency { local_steps { steps: 8 } }",
           {"consistency.local_steps: ", "SERVERS"});
   refused("consistency { local_steps { steps: 8 nesterov { momentum: 1 } } }",
           {"consistency.local_steps.nesterov: ", "momentum"});
   refused("consistency { bounded_staleness { bound: 2 } }",
           {"consistency.bounded_staleness: ", "not SERVERS"});
-  refused("place: SERVERS elastic {} consistency { async {} }", {"consistency.async: ", "elastic"});
+  refused("optimizer_placement: SERVERS elastic {} consistency { async {} }",
+          {"consistency.async: ", "elastic"});
   refused("consistency { best_of {} }", {"consistency.best_of.steps: is 0 or missing"});
   refused("consistency { best_of { steps: 5 } }",
-          {"consistency.best_of: ", "data.holdout_every is 0"});
+          {"consistency.best_of: ", "data.validation_every is 0"});
   refused("consistency { best_of { steps: 5 factor_every: 2 } }",
           {"consistency.best_of.factor: is 0"});
-  refused("place: SERVERS consistency { async {} } checkpoint { directory: \"c\" }",
-          {"checkpoint: is given, and consistency is async"});
-  refused("place: SERVERS consistency { quorum { least: 2 } } check_replicas_every: 5",
-          {"check_replicas_every: is given, and consistency is quorum"});
+  refused("optimizer_placement: SERVERS consistency { async {} } checkpoint { directory: \"c\" }",
+          {"checkpoint: is given, but consistency is async"});
+  refused(
+      "optimizer_placement: SERVERS consistency { quorum { least: 2 } } check_replicas_every: 5",
+      {"check_replicas_every: is given, but consistency is quorum"});
 }
 
 TEST(JobFileTest, ContradictionsAreNamed) {
@@ -140,15 +176,15 @@ TEST(JobFileTest, ContradictionsAreNamed) {
 
 TEST(JobFileTest, TermsOfAnElasticJobThatCannotBeAreNamed) {
   ExpectRefused("batch_size: 8", "batch_size: 8 workers: 2 elastic { min_workers: 3 }",
-                {"dir/x.job:2:", "elastic.min_workers: is 3, and workers is 2"});
+                {"dir/x.job:2:", "elastic.min_workers: is 3, but workers is 2"});
   ExpectRefused("batch_size: 8", "batch_size: 8 workers: 2 elastic { max_workers: 1 }",
-                {"elastic.max_workers: is 1, and workers is 2"});
+                {"elastic.max_workers: is 1, but workers is 2"});
   ExpectRefused("shards: 3", "mode: DEALT", {"dir/x.job:7:", "data.mode: is DEALT", "elastic"});
   const std::string replaced =
       absl::StrReplaceAll(kJob, {{"shards: 3", "mode: DEALT order: WITH_REPLACEMENT"},
                                  {"epochs: 50", "epochs: 50 elastic {}"}});
   ExpectError(ParseJobFile(replaced, "dir/x.job"), absl::StatusCode::kInvalidArgument,
-              {"data.mode: is DEALT, and order is WITH_REPLACEMENT"});
+              {"data.mode: is DEALT, but order is WITH_REPLACEMENT"});
   SYNCGRADS_EXPECT_OK(
       ParseWith("batch_size: 8", "batch_size: 8 elastic { min_workers: 2 step_timeout_s: 9 }"));
 }
@@ -159,8 +195,8 @@ TEST(JobFileTest, JoinedTablesThatCannotBeAreNamed) {
     ExpectRefused(path, path + " " + tables, {"dir/x.job:5:", "data.table." + problem});
   };
   expect("tables { id: \"a\" }", "tables[0].file: is missing");
-  expect("tables { file: \"a\" } tables { file: \"a\" }", "tables[1].file: \"a\" is there twice");
-  expect("file: \"b\" tables { file: \"a\" }", "file: is \"b\", and there are tables");
+  expect("tables { file: \"a\" } tables { file: \"a\" }", "tables[1].file: \"a\" is listed twice");
+  expect("file: \"b\" tables { file: \"a\" }", "file: is \"b\", but tables are given too");
   expect("tables { file: \"a\" } master_table: \"b\"", "master_table: \"b\" is not among");
 }
 
@@ -170,13 +206,13 @@ TEST(JobFileTest, DataSetsThatCannotBeAreNamed) {
     ExpectRefused(epochs, epochs + " " + sets, {"dir/x.job:3:", "data_sets[0", problem});
   };
   expect("data_sets { directory: \"d\" }", "].name: is missing");
-  expect("data_sets { name: \"a\" }", "]: has no place");
+  expect("data_sets { name: \"a\" }", "]: has no location");
   expect("data_sets { name: \"a\" s3 { prefix: \"p\" } }", "].s3.bucket: is missing");
   ExpectRefused(epochs,
                 epochs + " data_sets { name: \"a\" s3 { bucket: \"b\" endpoint: \"host:1\" } }",
-                {"data_sets[0].s3.endpoint: \"host:1\" begins neither"});
+                {"data_sets[0].s3.endpoint: \"host:1\" does not begin with http://"});
   const std::string twice = " data_sets { name: \"a\" directory: \"d\" }";
-  ExpectRefused(epochs, epochs + twice + twice, {"data_sets[1].name: \"a\" is there twice"});
+  ExpectRefused(epochs, epochs + twice + twice, {"data_sets[1].name: \"a\" is listed twice"});
   ExpectRefused("shards: 3", "shards: 3 set: \"none\"",
                 {"dir/x.job:7:", "data.set: \"none\" is not among the data_sets"});
 }
@@ -193,13 +229,13 @@ TEST(JobFileTest, ANamedModelHasItsLayersFilledIn) {
 
 TEST(JobFileTest, LayersOutOfRangeAreNamedWithTheirLine) {
   const std::string layer = "dense { outputs: 8 activation: TANH }";
-  ExpectRefused(layer, "conv2d { outputs: 4 }", {"dir/x.job:10:12: ", "conv2d.window: is 0"});
+  ExpectRefused(layer, "conv2d { outputs: 4 }", {"dir/x.job:10:12: ", "conv2d.kernel_size: is 0"});
   ExpectRefused(layer, "dropout { rate: 1 }",
                 {"dir/x.job:10:22: model.layers[0].dropout.rate: is 1"});
   ExpectRefused(layer, "batch_norm { momentum: 2 }", {"batch_norm.momentum: is 2"});
   ExpectRefused(layer, "residual { }", {"model.layers[0].residual: has no body"});
   ExpectRefused(layer, "residual { body { max_pool { } } }",
-                {"model.layers[0].residual.body[0].max_pool.window: is 0"});
+                {"model.layers[0].residual.body[0].max_pool.kernel_size: is 0"});
   ExpectRefused(layer, "dnse { }", {"dir/x.job:10:", "dnse"});
   const std::string layers =
       "  layers { dense { outputs: 8 activation: TANH } }\n  layers { dense { outputs: 3 } }\n";
@@ -207,20 +243,22 @@ TEST(JobFileTest, LayersOutOfRangeAreNamedWithTheirLine) {
                 {"dir/x.job:10:9: model.named.name: ", "\"alexnet\"", "lenet", "resnet50"});
   ExpectRefused(layers, "named { name: \"lenet\" outputs: 1 }\n",
                 {"model.named.outputs: is 1", "at least 2"});
-  ExpectRefused("shards: 3", "image { channels: 1 height: 2 width: 2 mean: 0 mean: 1 }",
-                {"dir/x.job:7:", "data.image.mean[0]: is one of 2 numbers, there are 1 channels"});
+  ExpectRefused(
+      "shards: 3", "image { channels: 1 height: 2 width: 2 mean: 0 mean: 1 }",
+      {"dir/x.job:7:", "data.image.mean[0]: is one of 2 numbers, but there are 1 channels"});
 }
 
 TEST(JobFileTest, SchedulesAndColumnsThatCannotBeAreNamed) {
-  ExpectRefused("batch_size: 8", "batch_size: 8 schedule { step { at: 3 } }",
+  ExpectRefused("batch_size: 8", "batch_size: 8 schedule { step { milestones: 3 } }",
                 {"dir/x.job:2:26: schedule.step.factor: is 0"});
   ExpectRefused("batch_size: 8", "batch_size: 8 schedule { cosine { } }",
                 {"schedule.cosine.cycle_steps: is 0 or missing"});
   ExpectRefused("batch_size: 8", "batch_size: 8 schedule { cosine { cycle_steps: 5 minimum: 2 } }",
                 {"schedule.cosine.minimum: is 2"});
-  ExpectRefused("batch_size: 8", "batch_size: 8 place: SERVERS schedule { warmup_steps: 5 }",
-                {"dir/x.job:2:30: schedule: ", "place is SERVERS"});
-  ExpectRefused("{} }", "{} normalisation: BY_COLUMN }",
+  ExpectRefused("batch_size: 8",
+                "batch_size: 8 optimizer_placement: SERVERS schedule { warmup_steps: 5 }",
+                {"dir/x.job:2:44: schedule: ", "optimizer_placement is SERVERS"});
+  ExpectRefused("{} }", "{} reduction: BY_COLUMN }",
                 {"data.weight_column: is missing", "BY_COLUMN"});
   ExpectRefused("shards: 3", "weight_column: \"s\"",
                 {"dir/x.job:7:3: data.weight_column: ", "\"s\""});
@@ -236,23 +274,27 @@ TEST(JobFileTest, ChecksThatCannotBeAreNamed) {
   ExpectRefused("batch_size: 8", "batch_size: 8 clip_norm: nan", {"clip_norm: is nan"});
   ExpectRefused("batch_size: 8", "batch_size: 8 elastic { } check_replicas_every: 3",
                 {"check_replicas_every: ", "elastic"});
-  ExpectRefused("batch_size: 8",
-                "batch_size: 8 place: SERVERS clip_norm: 1.5 consistency { async {} }",
-                {"dir/x.job:2:30: clip_norm: is 1.5", "async"});
+  ExpectRefused(
+      "batch_size: 8",
+      "batch_size: 8 optimizer_placement: SERVERS clip_norm: 1.5 consistency { async {} }",
+      {"dir/x.job:2:44: clip_norm: is 1.5", "async"});
   const std::string dealt = absl::StrReplaceAll(
-      kJob, {{"shards: 3", "mode: DEALT"},
-             {"batch_size: 8", "batch_size: 8 place: SERVERS elastic {} clip_norm: 1.5"}});
+      kJob,
+      {{"shards: 3", "mode: DEALT"},
+       {"batch_size: 8", "batch_size: 8 optimizer_placement: SERVERS elastic {} clip_norm: 1.5"}});
   ExpectError(ParseJobFile(dealt, "dir/x.job"), absl::StatusCode::kInvalidArgument,
               {"clip_norm: is 1.5", "SERVERS", "DEALT"});
   for (const std::string optimizer : {"lamb", "lars"}) {
-    const std::string job = absl::StrReplaceAll(
-        kJob, {{"adam {", optimizer + " {"},
-               {"batch_size: 8",
-                "batch_size: 8 place: SERVERS consistency { bounded_staleness { bound: 2 } }"}});
+    const std::string job =
+        absl::StrReplaceAll(kJob, {{"adam {", optimizer + " {"},
+                                   {"batch_size: 8",
+                                    "batch_size: 8 optimizer_placement: SERVERS consistency { "
+                                    "bounded_staleness { bound: 2 } }"}});
     ExpectError(ParseJobFile(job, "dir/x.job"), absl::StatusCode::kInvalidArgument,
                 {"optimizer: is " + optimizer, "bounded_staleness"});
   }
-  SYNCGRADS_EXPECT_OK(ParseWith("batch_size: 8", "batch_size: 8 place: SERVERS clip_norm: 1"));
+  SYNCGRADS_EXPECT_OK(
+      ParseWith("batch_size: 8", "batch_size: 8 optimizer_placement: SERVERS clip_norm: 1"));
   SYNCGRADS_EXPECT_OK(
       ParseWith("batch_size: 8",
                 "batch_size: 8 clip_norm: 1 check_replicas_every: 3 "
@@ -277,29 +319,31 @@ TEST(JobFileTest, CompressionThatCannotBeIsNamedWithItsLine) {
   ExpectRefused("batch_size: 8", top_k + " fraction: 0.7 } }",
                 {"dir/x.job:2:29: compression[0].push: ", "fraction of top-k is 0.7"});
   ExpectRefused("batch_size: 8", "batch_size: 8 compression { push { codec: 9 } }",
-                {"dir/x.job:2:36: compression[0].push.codec: ", "no value 9"});
+                {"dir/x.job:2:36: compression[0].push.codec: ", "unknown value 9"});
   ExpectRefused("batch_size: 8", "batch_size: 8 dtype: F64 compression { }",
                 {"dir/x.job:2:26: compression[0]: ", "F32 only"});
   ExpectRefused("batch_size: 8",
-                "batch_size: 8 place: SERVERS compression { result { codec: INT8 } }",
-                {"dir/x.job:2:44: compression[0].result: ", "place is SERVERS"});
+                "batch_size: 8 optimizer_placement: SERVERS compression { result { codec: INT8 } }",
+                {"dir/x.job:2:58: compression[0].result: ", "optimizer_placement is SERVERS"});
 }
 
 TEST(JobFileTest, RestartsThatCannotBeAreNamedWithTheirLine) {
   const auto with = [](const std::string& more, const std::string& model = "model {") {
     return ParseJobFile(
-        absl::StrReplaceAll(kJob, {{"shards: 3", "shards: 3 holdout_every: 5"},
+        absl::StrReplaceAll(kJob, {{"shards: 3", "shards: 3 validation_every: 5"},
                                    {"model {", model},
-                                   {"epochs: 50", "epochs: 50 restarts: 2" + more}}),
+                                   {"epochs: 50", "epochs: 50 random_restarts: 2" + more}}),
         "dir/x.job");
   };
   SYNCGRADS_EXPECT_OK(with(""));
-  ExpectRefused("epochs: 50", "epochs: 50 restarts: 2",
-                {"dir/x.job:3:12: restarts: is 2", "data.holdout_every is 0"});
+  ExpectRefused("epochs: 50", "epochs: 50 random_restarts: 2",
+                {"dir/x.job:3:12: random_restarts: is 2", "data.validation_every is 0"});
   const auto refused = absl::StatusCode::kInvalidArgument;
-  ExpectError(with(" elastic { }"), refused, {"dir/x.job:3:12: restarts: ", "elastic"});
-  ExpectError(with(" checkpoint { directory: \"c\" }"), refused, {"restarts: ", "checkpoints"});
-  ExpectError(with("", "model { init_from: \"m\""), refused, {"restarts: ", "model.init_from"});
+  ExpectError(with(" elastic { }"), refused, {"dir/x.job:3:12: random_restarts: ", "elastic"});
+  ExpectError(with(" checkpoint { directory: \"c\" }"), refused,
+              {"random_restarts: ", "checkpoints"});
+  ExpectError(with("", "model { init_from: \"m\""), refused,
+              {"random_restarts: ", "model.init_from"});
 }
 
 TEST(JobFileTest, WhatBatchNormAcrossWorkersCannotBeWithIsNamed) {
@@ -313,7 +357,7 @@ TEST(JobFileTest, WhatBatchNormAcrossWorkersCannotBeWithIsNamed) {
   SYNCGRADS_EXPECT_OK(with("consistency { sync {} }"));
   const auto refused = absl::StatusCode::kInvalidArgument;
   ExpectError(with("elastic {}"), refused, {"dir/x.job:3:12: elastic: ", "across_workers"});
-  ExpectError(with("accumulate: 2"), refused, {"accumulate: is 2", "across_workers"});
+  ExpectError(with("micro_batches: 2"), refused, {"micro_batches: is 2", "across_workers"});
   ExpectError(with("consistency { local_steps { steps: 2 } }"), refused,
               {"consistency: is not sync", "across_workers"});
 }
@@ -321,9 +365,16 @@ TEST(JobFileTest, WhatBatchNormAcrossWorkersCannotBeWithIsNamed) {
 TEST(JobFileTest, WhatAProgramAddsHasAName) {
   ExpectRefused("logit_cross_entropy {}", "custom {}", {"dir/x.job:13:8: loss.custom.kind"});
   ExpectRefused("logit_cross_entropy {}", "custom { kind: \"k\" targets: 7 }",
-                {"loss.custom.targets", "no value 7"});
+                {"loss.custom.targets", "unknown value 7"});
   ExpectRefused("table { path: \"iris.csv\" }", "custom {}", {"dir/x.job:5:3: data.custom.kind"});
   SYNCGRADS_EXPECT_OK(ParseWith("table { path: \"iris.csv\" }", "custom { kind: \"k\" }"));
+}
+
+TEST(JobFileTest, ADeeplyNestedFileIsRefused) {
+  std::string nested;
+  for (int i = 0; i < 40000; ++i) nested += "residual { body {\n";
+  ExpectError(ParseJobFile("model { layers { " + nested, "dir/x.job"),
+              absl::StatusCode::kInvalidArgument, {"dir/x.job:", "too deep", "100"});
 }
 
 TEST(JobFileTest, AHostOfTheDataIsHostAndPort) {

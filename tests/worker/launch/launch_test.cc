@@ -1,4 +1,4 @@
-// ps-launch itself, with programs that stand in for ps-server and ps-worker.
+// ps-launch itself, with stand-ins for ps-server and ps-worker.
 
 #include <poll.h>
 #include <pty.h>
@@ -55,7 +55,7 @@ std::unique_ptr<Process> Start(const std::vector<std::string>& flags,
   return *std::move(process);
 }
 
-// Runs a group to its end and returns all it printed.
+// Runs a group until it ends, and returns everything that it has printed.
 std::string RunGroup(const std::vector<std::string>& flags,
                      const std::vector<std::string>& worker_flags, Exit expected) {
   const std::unique_ptr<Process> launch = Start(flags, worker_flags);
@@ -65,7 +65,7 @@ std::string RunGroup(const std::vector<std::string>& flags,
   return launch->output();
 }
 
-// Waits for "[WHO] waits, pid N" and returns N.
+// Waits for the line "[WHO] waits, pid N" and returns N.
 pid_t PidOf(Process& launch, const std::string& who) {
   const std::string start = absl::StrCat("[", who, "] waits, pid ");
   const absl::StatusOr<std::string> line = launch.WaitForLine(start, kLongEnough);
@@ -108,9 +108,22 @@ TEST(LaunchTest, FlagsAfterTheDashesGoToEveryWorker) {
 }
 
 TEST(LaunchTest, ServerArgsGoToEveryServer) {
-  const std::string output = RunGroup({"--server_args=--lease=3s,--heartbeat=1s"}, {}, ExitCode(0));
-  EXPECT_THAT(output, HasSubstr("--servers=2 --lease=3s --heartbeat=1s\n"));
-  EXPECT_THAT(output, HasSubstr("--coordinator=127.0.0.1:4000 --lease=3s --heartbeat=1s\n"));
+  const std::string output =
+      RunGroup({"--server_args=--lease=3s,--heartbeat_interval=1s"}, {}, ExitCode(0));
+  EXPECT_THAT(output, HasSubstr("--servers=2 --lease=3s --heartbeat_interval=1s\n"));
+  EXPECT_THAT(output,
+              HasSubstr("--coordinator=127.0.0.1:4000 --lease=3s --heartbeat_interval=1s\n"));
+}
+
+TEST(LaunchTest, SaysWhatStartsAndHandsOnTheLogLevel) {
+  EXPECT_THAT(
+      RunGroup({}, {}, ExitCode(0)),
+      AllOf(HasSubstr("[launch] 2 servers and 3 workers start\n"), Not(HasSubstr("--log_level"))));
+  const std::string output = RunGroup({"--log_level=debug", "--servers=1"}, {"--x"}, ExitCode(0));
+  EXPECT_THAT(output, HasSubstr("[launch] 1 server and 3 workers start\n"));
+  EXPECT_THAT(output, HasSubstr("--servers=1 --log_level=debug\n"));
+  EXPECT_THAT(output, HasSubstr("--world_size=3 --log_level=debug --x\n"));
+  EXPECT_THAT(RunGroup({"--log_level=warning"}, {}, ExitCode(0)), Not(HasSubstr("[launch]")));
 }
 
 TEST(LaunchTest, ALastLineWithoutAnEndIsPrinted) {
@@ -121,7 +134,9 @@ TEST(LaunchTest, ALastLineWithoutAnEndIsPrinted) {
 TEST(LaunchTest, AWorkerThatFailsForGoodEndsTheGroup) {
   const std::string output =
       RunGroup({}, {"--act=w0:wait", "--act=w1:exit:3", "--act=w2:wait"}, ExitCode(3));
-  EXPECT_THAT(output, HasSubstr("[launch] worker 1 ended with exit code 3; ending the group\n"));
+  EXPECT_THAT(
+      output,
+      HasSubstr("[launch] worker 1 ended with exit code 3; stopping all servers and workers\n"));
 }
 
 TEST(LaunchTest, WhatTheOthersExitWithAfterAFailureDoesNotCount) {
@@ -158,8 +173,7 @@ TEST(LaunchTest, AServerThatIsKilledIsStartedAgainOnItsState) {
   EXPECT_TRUE(std::filesystem::exists(folder)) << folder;
   kill(PidOf(*launch, "server 1"), SIGKILL);
   ASSERT_TRUE(launch
-                  ->WaitForLine("[launch] server 1 was killed by signal 9 (Killed); it is started "
-                                "again",
+                  ->WaitForLine("[launch] server 1 was killed by signal 9 (Killed); restarting it",
                                 kLongEnough)
                   .ok());
   const std::string arguments = absl::StrCat("--state=", folder, "/server-1 ");
@@ -186,13 +200,16 @@ TEST(LaunchTest, AServerThatIsKilledCanEndTheGroup) {
   const absl::StatusOr<Exit> exit = launch->Wait(kLongEnough);
   ASSERT_TRUE(exit.ok()) << exit.status();
   EXPECT_EQ(*exit, ExitCode(128 + 9));
-  EXPECT_THAT(launch->output(), HasSubstr("[launch] server 1 was killed by signal 9 (Killed); "
-                                          "ending the group\n"));
+  EXPECT_THAT(
+      launch->output(),
+      HasSubstr(
+          "[launch] server 1 was killed by signal 9 (Killed); stopping all servers and workers\n"));
 }
 
 TEST(LaunchTest, AServerThatDoesNotListenIsAnError) {
   const std::string output = RunGroup({"--server_args=--act=s1:exit:4"}, {}, ExitCode(1));
-  EXPECT_THAT(output, HasSubstr("[launch] server 1 ended with exit code 4 before it listened\n"));
+  EXPECT_THAT(output,
+              HasSubstr("[launch] server 1 ended with exit code 4 before it was listening\n"));
   EXPECT_THAT(output, Not(HasSubstr("[worker")));
 }
 
@@ -204,18 +221,36 @@ TEST(LaunchTest, HandsOnSigterm) {
   const absl::StatusOr<Exit> exit = launch->Wait(kLongEnough);
   ASSERT_TRUE(exit.ok()) << exit.status();
   EXPECT_EQ(*exit, ExitCode(128 + SIGTERM));
-  EXPECT_THAT(launch->output(), HasSubstr("[launch] signal 15 (Terminated): handed on to all\n"));
+  EXPECT_THAT(
+      launch->output(),
+      HasSubstr(
+          "[launch] signal 15 (Terminated) received: forwarded to all servers and workers\n"));
+}
+
+TEST(LaunchTest, HandsOnSigusr1) {
+  const std::unique_ptr<Process> launch =
+      Start({}, {"--act=w0:wait", "--act=w1:wait", "--act=w2:wait"});
+  for (const char* who : {"worker 0", "worker 1", "worker 2"}) PidOf(*launch, who);
+  launch->Kill(SIGUSR1);
+  const absl::StatusOr<Exit> exit = launch->Wait(kLongEnough);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(*exit, ExitCode(128 + SIGUSR1));
+  EXPECT_THAT(
+      launch->output(),
+      HasSubstr("[launch] signal 10 (User defined signal 1) received: forwarded to all servers and "
+                "workers\n"));
 }
 
 TEST(LaunchTest, KillsWhatIgnoresSigterm) {
   const std::unique_ptr<Process> launch =
       Start({"--grace=100ms", "--on_worker_death=end"}, {"--act=w0:stubborn", "--act=w1:wait"});
-  PidOf(*launch, "worker 0");  // says so once it ignores SIGTERM
+  PidOf(*launch, "worker 0");  // prints its pid once it ignores SIGTERM
   kill(PidOf(*launch, "worker 1"), SIGKILL);
   const absl::StatusOr<Exit> exit = launch->Wait(kLongEnough);
   ASSERT_TRUE(exit.ok()) << exit.status();
   EXPECT_EQ(*exit, ExitCode(128 + SIGKILL));
-  EXPECT_THAT(launch->output(), HasSubstr("[launch] killing what still runs after 100ms\n"));
+  EXPECT_THAT(launch->output(),
+              HasSubstr("[launch] killing the programs that are still running after 100ms\n"));
 }
 
 TEST(LaunchTest, ASecondSignalKillsAtOnce) {
@@ -223,7 +258,7 @@ TEST(LaunchTest, ASecondSignalKillsAtOnce) {
       Start({"--grace=1h"}, {"--act=w0:stubborn", "--act=w1:stubborn", "--act=w2:stubborn"});
   for (const char* who : {"worker 0", "worker 1", "worker 2"}) PidOf(*launch, who);
   launch->Kill(SIGTERM);
-  ASSERT_TRUE(launch->WaitForLine("handed on", kLongEnough).ok());
+  ASSERT_TRUE(launch->WaitForLine("forwarded to all", kLongEnough).ok());
   launch->Kill(SIGTERM);
   const absl::StatusOr<Exit> exit = launch->Wait(kLongEnough);
   ASSERT_TRUE(exit.ok()) << exit.status();
@@ -240,7 +275,8 @@ TEST(LaunchTest, NothingOutlivesAKilledLauncher) {
   }
   launch->Kill(SIGKILL);
   for (pollfd& program : programs) {
-    EXPECT_EQ(poll(&program, 1, 20000), 1);  // a pidfd is readable when its program has ended
+    // A pidfd is readable when its program has ended.
+    EXPECT_EQ(poll(&program, 1, static_cast<int>(absl::ToInt64Milliseconds(kLongEnough))), 1);
     close(program.fd);
   }
 }
@@ -253,9 +289,9 @@ TEST(LaunchTest, SaysWhichProgramIsMissing) {
 TEST(LaunchTest, RefusesWhatIsNoFlag) {
   EXPECT_THAT(
       RunGroup({"3"}, {}, ExitCode(1)),
-      HasSubstr("ps-launch: \"3\" is no flag of ps-launch; flags of the workers come after --"));
+      HasSubstr("ps-launch: unexpected argument \"3\"; flags for the workers come after --"));
   EXPECT_THAT(RunGroup({"--on_worker_death=cry"}, {}, ExitCode(1)),
-              HasSubstr("--on_worker_death is \"cry\", none of"));
+              HasSubstr("--on_worker_death is \"cry\", must be"));
   EXPECT_THAT(RunGroup({"--job=/no/such/file"}, {}, ExitCode(1)), HasSubstr("/no/such/file"));
 }
 
@@ -264,8 +300,8 @@ TEST(LaunchTest, WithoutATerminalABarBecomesALine) {
               AllOf(HasSubstr("[worker 0] pipe step 3\n"), Not(HasSubstr("step 1"))));
 }
 
-// What a program prints on a terminal of its own; none if the system gives no
-// terminals, as a bare chroot.
+// Runs `command` on a terminal of its own and returns what it prints. Returns nullopt if the system
+// has no terminals, for example in a bare chroot.
 std::optional<std::string> OutputOnATerminal(std::vector<std::string> command) {
   std::vector<char*> args;
   for (std::string& word : command) args.push_back(word.data());
@@ -302,13 +338,13 @@ TEST(LaunchTest, StartsAWorkerAgainThatHasDied) {
       {"--on_worker_death=restart", "--job=tests/worker/launch/elastic.job", "--workers=1"},
       {"--act=w0:raise_once:9"}, ExitCode(0));
   EXPECT_THAT(output,
-              AllOf(HasSubstr("worker 0 was killed by signal 9"), HasSubstr("it is started again"),
+              AllOf(HasSubstr("worker 0 was killed by signal 9"), HasSubstr("; restarting it"),
                     HasSubstr("--only_running"), HasSubstr("--name=worker-0")));
 }
 
 TEST(LaunchTest, StartsNoWorkerAgainInAJobThatTakesNobodyIn) {
   EXPECT_THAT(RunGroup({"--on_worker_death=restart"}, {}, ExitCode(1)),
-              HasSubstr("it has no elastic"));
+              HasSubstr("is not elastic: add elastic { }"));
 }
 
 }  // namespace

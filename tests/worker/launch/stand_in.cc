@@ -1,17 +1,17 @@
-// Stands in for ps-server and ps-worker in the tests of ps-launch: does what its
-// arguments tell it to.
+// Stands in for ps-server and ps-worker in the tests of ps-launch. It prints its arguments to
+// stderr and then does what they request:
 //
-//   --index=K  a server: says that it listens, and waits for SIGTERM
-//   --rank=R   a worker: prints its arguments, and ends with exit code 0
-//   --act=WHO:ACTION[:NUMBER], for the server "sK" or the worker "wR", instead:
-//     exit:N         ends with exit code N
-//     raise:N        kills itself by signal N
-//     raise_once:N   the same, unless it was started again
-//     wait           waits for a signal
-//     wait_for:N     waits for a signal, and ends with exit code N on SIGTERM
-//     stubborn       waits, and ignores SIGTERM
-//     draw           draws a line over and over, and ends it
-//     unfinished     ends without ending its last line
+//    --index=K  a server: prints that it listens, and waits for SIGTERM or SIGUSR1
+//    --rank=R   a worker: ends with exit code 0
+//    --act=WHO:ACTION[:NUMBER]  server "sK" or worker "wR" does this instead:
+//      exit:N         ends with exit code N; a server does not listen first
+//      raise:N        kills itself with signal N
+//      raise_once:N   kills itself with signal N; after a restart (--only_running) ends with 0
+//      wait           prints its pid and waits for a signal
+//      wait_for:N     waits for a signal, and ends with exit code N on SIGTERM or SIGUSR1
+//      stubborn       prints its pid and waits, but ignores SIGTERM
+//      draw           draws the same line several times with \r, and ends it
+//      unfinished     ends without a newline after its last line
 
 #include <signal.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@
 
 namespace {
 
-// What follows `flag` in the argument that begins with it; "" without one.
+// Returns the rest of the first argument that starts with `flag`, or "" if there is none.
 std::string Find(int argc, char** argv, const std::string& flag) {
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
@@ -31,10 +31,12 @@ std::string Find(int argc, char** argv, const std::string& flag) {
   return "";
 }
 
-int exit_code_on_sigterm = 0;
+int exit_code_on_signal = 0;
 
 void WaitForSignal() {
-  signal(SIGTERM, [](int) { _exit(exit_code_on_sigterm); });
+  for (const int number : {SIGTERM, SIGUSR1}) {
+    signal(number, [](int) { _exit(exit_code_on_signal); });
+  }
   printf("waits, pid %d\n", getpid());
   for (;;) pause();
 }
@@ -42,7 +44,7 @@ void WaitForSignal() {
 int Act(const std::string& action, int number) {
   if (action == "exit") return number;
   if (action == "raise") return raise(number);
-  exit_code_on_sigterm = number;
+  exit_code_on_signal = number;
   if (action == "wait" || action == "wait_for") WaitForSignal();
   if (action == "stubborn") {
     signal(SIGTERM, SIG_IGN);

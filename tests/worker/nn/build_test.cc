@@ -1,4 +1,4 @@
-// Models as a job file describes them.
+// Models that are built from the description in a job file.
 
 #include "worker/nn/build.h"
 
@@ -44,7 +44,7 @@ int64_t CountParameters(const Model<float>& model) {
 
 TEST(NamedModelTest, HaveAsManyParametersAsElsewhere) {
   CpuDevice<float> device(1);
-  // torchvision's counts, with 10 classes in place of 1000.
+  // The expected counts are those of torchvision's models, with 10 classes instead of 1000.
   const Shape shape = Shape::Image(3, 32, 32);
   EXPECT_EQ(CountParameters(**Build("resnet18", shape, device)), 11689512 - 990 * 513);
   EXPECT_EQ(CountParameters(**Build("resnet34", shape, device)), 21797672 - 990 * 513);
@@ -71,7 +71,8 @@ TEST(NamedModelTest, ResNetsNameTheirParametersAsTorchvision) {
         "fc.weight f32[10,512]", "fc.bias f32[10]"}) {
     EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
   }
-  // 20 convolutions; 20 batch norms with two parameters and two states; fc.
+  // The model has 20 convolutions, 20 batch norms with two parameters and two states each, and "fc"
+  // with two parameters.
   EXPECT_EQ(names.size(), 20u + 20u * 4u + 2u);
 }
 
@@ -89,7 +90,7 @@ TEST(BuildTest, ShapesThatDoNotFitAreNamedWithTheirLayer) {
   v1::LayerSpec& conv = *spec.add_layers();
   conv.set_name("large");
   conv.mutable_conv2d()->set_outputs(4);
-  conv.mutable_conv2d()->set_window(5);
+  conv.mutable_conv2d()->set_kernel_size(5);
   const auto build = [&](const Shape& shape) {
     return BuildModel<float>(spec, shape, CustomLayers(), device).status();
   };
@@ -107,10 +108,10 @@ TEST(BuildTest, ShapesThatDoNotFitAreNamedWithTheirLayer) {
               {"layer \"sum\"", "body makes shape 4x4x3", "shortcut 4x8x7"});
   spec.mutable_layers(1)->mutable_custom()->set_kind("swish");
   ExpectError(build(Shape::Image(1, 8, 8)), absl::StatusCode::kInvalidArgument,
-              {"layer \"sum\"", "no layer \"swish\""});
+              {"layer \"sum\"", "unknown custom layer \"swish\""});
 }
 
-// Sets all gradients for the mean loss of the rows given, in test mode.
+// Computes all gradients of the mean loss over these rows, in evaluation mode.
 void ComputeGradients(Model<float>& model, const Matrix<float>& input,
                       absl::Span<const double> targets) {
   Matrix<float> gradient;
@@ -128,8 +129,8 @@ TEST(ResNetTest, GradientOfABatchIsTheMeanOfItsSamplesGradientsInTestMode) {
   model.Initialise(1);
   const Matrix<float> images = RandomImages(3, shape);
   const std::vector<double> targets = {1, 7, 4};
-  // Statistics of its own, as after training: with those it starts with, numbers
-  // grow from block to block.
+  // Running statistics as after training. With the initial ones, the activations grow from block to
+  // block.
   Pass training;
   training.training = true;
   for (int i = 0; i < 30; ++i) model.Forward(training, images);
@@ -167,7 +168,8 @@ TEST(ResNetTest, BackwardHandsOutEachParameterOnceFromTheLastLayerToTheFirst) {
   }));
   ASSERT_EQ(order.size(), model.parameters().size());
   EXPECT_EQ(order[0], "fc.weight");
-  // Within a block as well: what is ready can be sent.
+  // The gradients inside a block are reported one by one too, so that each can be sent when it is
+  // ready.
   EXPECT_EQ(order[2], "layer4.1.bn2.weight");
   EXPECT_EQ(order[4], "layer4.1.conv2.weight");
   EXPECT_EQ(order.back(), "conv1.weight");
@@ -175,7 +177,7 @@ TEST(ResNetTest, BackwardHandsOutEachParameterOnceFromTheLastLayerToTheFirst) {
   EXPECT_EQ(std::unique(order.begin(), order.end()), order.end());
 }
 
-// A layer of one's own: x * x.
+// A custom layer: x * x.
 template <typename T>
 class Square : public Layer<T> {
  public:
@@ -220,7 +222,8 @@ TEST(CustomLayersTest, ALayerOfOnesOwnTakesItsPlaceInAChain) {
   EXPECT_EQ((*model)->Forward(Pass(), input), (Matrix<float>{{3, 12}}));
   spec.mutable_layers(0)->mutable_custom()->set_kind("cube");
   ExpectError(BuildModel<float>(spec, Shape::Flat(2), custom, device),
-              absl::StatusCode::kInvalidArgument, {"\"square1\"", "\"cube\"", "it has square"});
+              absl::StatusCode::kInvalidArgument,
+              {"\"square1\"", "\"cube\"", "this program has square"});
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// The processor's operations, at sizes that go through each of its ways to compute
-// them.
+// The operations of the CPU device, at sizes that reach each of their implementations.
 
 #include "worker/nn/cpu/cpu_device.h"
 

@@ -1,4 +1,4 @@
-// Every layer on the processor, with each instruction set and number of threads.
+// Every layer on the CPU, with each instruction set and with several numbers of threads.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 namespace syncgrads {
 namespace {
 
-// Those of every device, and one that only processors have.
+// Returns the layers of every device, and a custom layer, which only the CPU has.
 std::vector<LayerCase> AllCases() {
   std::vector<LayerCase> cases = AllLayerCases();
   cases.push_back(
@@ -34,12 +34,12 @@ std::vector<const CpuKernels<T>*> AllKernels() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     kernels.push_back(&Avx2Kernels<T>());
   }
-  // The best of all, whatever it is.
+  // The kernels that the CPU device chooses, if they are not in the list yet.
   if (&ChooseCpuKernels<T>() != kernels.back()) kernels.push_back(&ChooseCpuKernels<T>());
   return kernels;
 }
 
-// Which instruction set, and how many threads.
+// Parameters: the index of the instruction set, and the number of threads.
 class CpuLayersTest : public testing::TestWithParam<std::tuple<size_t, int>> {
  protected:
   CpuLayersTest() {

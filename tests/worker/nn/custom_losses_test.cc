@@ -28,12 +28,12 @@ std::unique_ptr<CustomLoss> MakeFocal(double gamma) {
 
 TEST(CustomLossesTest, AnUnknownLossIsRefusedWithThoseThatThereAre) {
   ExpectError(NoCustomLosses().Create("focal", {}), absl::StatusCode::kInvalidArgument,
-              {"no loss \"focal\"", "none has been added"});
+              {"unknown loss \"focal\"", "this program has no custom losses"});
   CustomLosses losses;
   losses.Add<Focal>("focal");
   losses.Add<Focal>("another");
   ExpectError(losses.Create("vocal", {}), absl::StatusCode::kInvalidArgument,
-              {"no loss \"vocal\"", "it has another, focal"});
+              {"unknown loss \"vocal\"", "this program has another, focal"});
   ExpectError(losses.Create("focal", {}), absl::StatusCode::kInvalidArgument, {"\"gamma\""});
 }
 
@@ -62,7 +62,7 @@ TEST(CustomLossesTest, FocalsGradientIsThatOfItsLoss) {
   }
 }
 
-// (x - 1)^2 / 2 of each output; the gradient may be of another size than it should.
+// A custom loss: (x - 1)^2 / 2 for each output. With `more_rows` its gradient has the wrong size.
 class Halves : public CustomLoss {
  public:
   explicit Halves(Eigen::Index more_rows) : more_rows_(more_rows) {}
@@ -104,7 +104,7 @@ TEST(CustomLossesTest, AModelIsTrainedByTheLossDividedAsTheJobSays) {
   SYNCGRADS_ASSERT_OK(value);
   EXPECT_DOUBLE_EQ(*value, (4.0 / 2 + 1.0 / 2) / 4);
   EXPECT_DOUBLE_EQ(*model.TakeLoss(), 0);
-  // Derivatives by the outputs are 2/4 and 1/4.
+  // The derivatives with respect to the outputs are 2/4 and 1/4.
   EXPECT_FLOAT_EQ(kernel.gradient.data()[0], 0.5 * 1 + 0.25 * 2);
   EXPECT_FLOAT_EQ(kernel.gradient.data()[1], 0.5 * 1);
 

@@ -30,7 +30,7 @@ Numbers RandomNumbers(int64_t count, uint64_t name) {
   return numbers;
 }
 
-// Numbers in the device's memory.
+// An array in the device's memory.
 template <typename T>
 class There {
  public:
@@ -54,7 +54,8 @@ class There {
 };
 using Floats = There<float>;
 
-// `terms` products of numbers below 1 are added up for each.
+// Each element of `actual` is a sum of `terms` products of numbers below 1. `error` is the relative
+// error of each product.
 void ExpectNear(const std::vector<float>& actual, const Numbers& expected, int64_t terms,
                 double error = 0) {
   ASSERT_EQ(actual.size(), expected.size());
@@ -103,7 +104,7 @@ class DeviceArray {
   DeviceMatrix<T> values_;
 };
 
-// Numbers as they are in training, or awkward ones.
+// Makes numbers as they occur in training, or special ones if `awkward`.
 template <typename T>
 Bytes SomeNumbers(size_t count, bool awkward, std::mt19937_64& random) {
   if (awkward) return AwkwardElements(DTypeOf<T>::value, count, 0, random);
@@ -123,7 +124,7 @@ void ExpectUpdatesHaveTheBitsOfTheHost(Device<T>& device) {
   std::mt19937_64 random(20);
   for (const Optimizer& rule : kOptimizers) {
     if (NeedsNorms(rule)) continue;
-    // The largest is cut for several threads of a processor.
+    // The largest count is divided among several threads of a CPU.
     for (const size_t count : {1, 3, 257, 40001}) {
       for (const bool awkward : {false, true}) {
         SCOPED_TRACE(absl::StrCat(ToString(rule), ", ", count, " of ", sizeof(T), " bytes",
@@ -161,12 +162,12 @@ template void ExpectUpdatesHaveTheBitsOfTheHost(Device<float>&);
 template void ExpectUpdatesHaveTheBitsOfTheHost(Device<double>&);
 
 std::vector<ConvolutionSize> ConvolutionSizes() {
-  return {// A block of windows spans many samples; one is a part of a sample.
+  return {// A block of windows spans many samples in one case, and a part of one in another.
           {Shape::Image(1, 8, 8), 5, 1, 2, 33, 6},
           {Shape::Image(3, 70, 66), 7, 2, 3, 2, 64},
           {Shape::Image(40, 60, 30), 3, 1, 1, 2, 16},
           {Shape::Image(32, 20, 20), 1, 1, 0, 3, 24},
-          // Few windows, many weights.
+          // Few windows with many weights.
           {Shape::Image(64, 2, 2), 3, 1, 1, 7, 96},
           {Shape::Image(64, 1, 1), 1, 1, 0, 9, 128},
           {Shape::Image(16, 4, 4), 1, 2, 0, 5, 64}};
@@ -184,8 +185,8 @@ void ExpectConvolutionAgreesWithAPlainLoop(const ConvolutionSize& size, Device<f
              window.size());
 }
 
-// <conv(x, w), g> is linear in x and in w: its derivatives, taken in a direction,
-// must be what the plain loop gives for that direction.
+// <conv(x, w), g> is linear in x and in w. Its derivatives in a direction must equal the plain
+// loop's result for that direction.
 void ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(const ConvolutionSize& size,
                                                        Device<float>& device) {
   const Window window = WindowOf(size);
@@ -210,7 +211,7 @@ void ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(const ConvolutionSize& si
     EXPECT_NEAR(Dot(by_input, input_step), expected_input, 1e-4 * scale);
     EXPECT_NEAR(Dot(by_weights, weights_step), expected_weights, 1e-4 * scale);
   }
-  // Without the input's gradient, the weights' is the same.
+  // Without the gradient of the input, the gradient of the weights is the same.
   Floats alone(device, weights.size());
   device.ConvolveBackward(window, size.samples, size.outputs, input_there, weights_there,
                           gradient_there, alone, nullptr);
@@ -258,7 +259,7 @@ void ExpectBatchNormAgreesWithAPlainLoop(Device<float>& device) {
   device.Normalise(kRows, kChannels, moments, weight_there, bias_there, there, output);
   ExpectNear(output.Fetch(), reference::NormaliseBatch(kRows, kChannels, 1e-5, weight, bias, input),
              10);
-  // By running statistics: those of this batch.
+  // Normalisation with running statistics, which here are those of this batch.
   Floats again(device, kChannels);
   device.InvertDeviations(kChannels, 1e-5f, variance, again);
   const std::vector<float> expected = inverse.Fetch();
@@ -292,7 +293,7 @@ void ExpectLossesAgreeWithPlainLoops(Device<float>& device) {
   EXPECT_NEAR(total.Fetch()[0], 10 + sum / 2, 1e-9);
 }
 
-// Above 2^24, a sum in float stops at.
+// 2^24 is the value at which a float sum of ones stops growing.
 void ExpectSumsOfManyRowsAreExact(Device<float>& device) {
   for (const int64_t columns : {1, 3, 700}) {
     const int64_t rows = columns == 1 ? (int64_t{1} << 24) + 5 : 5000;

@@ -1,4 +1,4 @@
-// What holds for the operations of every device.
+// The device contract: tests that the operations of every device must pass.
 
 #ifndef SYNCGRADS_TESTS_WORKER_NN_DEVICE_CONTRACT_H_
 #define SYNCGRADS_TESTS_WORKER_NN_DEVICE_CONTRACT_H_
@@ -15,10 +15,10 @@ struct ConvolutionSize {
   int64_t window, stride, padding, samples, outputs;
 };
 
-// Large windows and small, many and few, of many channels and one.
+// Returns large and small windows, few and many of them, with one channel and with many.
 std::vector<ConvolutionSize> ConvolutionSizes();
 
-// Each agrees with a plain loop in double precision, within what rounding explains.
+// Each operation agrees with a plain loop in double precision, up to rounding.
 void ExpectConvolutionAgreesWithAPlainLoop(const ConvolutionSize& size, Device<float>& device);
 void ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(const ConvolutionSize& size,
                                                        Device<float>& device);
@@ -27,12 +27,13 @@ void ExpectMaxPoolingHandsOnANan(Device<float>& device);
 void ExpectBatchNormAgreesWithAPlainLoop(Device<float>& device);
 void ExpectLossesAgreeWithPlainLoops(Device<float>& device);
 void ExpectSumsOfManyRowsAreExact(Device<float>& device);
-// Of any size, transposed or not, added or not; `error` is what the device rounds
-// factors to, relative to them.
+// Matrix products of any size, transposed or not, added to the result or not. `error` is the
+// relative error of a product if the device rounds the factors.
 void ExpectProductsAgreeWithAPlainLoop(Device<float>& device, double error = 0);
 
-// Of every rule that needs no norms, of ordinary numbers and of what a processor may trip
-// over: parameters and slots have the bits of ApplyUpdate. T is float or double.
+// Runs every update rule that needs no norms, with ordinary numbers and with special ones (such as
+// denormals and NaNs). Parameters and slots must equal those of ApplyUpdate bit for bit. T is float
+// or double.
 template <typename T>
 void ExpectUpdatesHaveTheBitsOfTheHost(Device<T>& device);
 

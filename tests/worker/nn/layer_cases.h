@@ -1,4 +1,4 @@
-// The layers that come with the program, to be tried on every device.
+// The built-in layers, as test cases for every device.
 
 #ifndef SYNCGRADS_TESTS_WORKER_NN_LAYER_CASES_H_
 #define SYNCGRADS_TESTS_WORKER_NN_LAYER_CASES_H_
@@ -10,7 +10,7 @@
 
 namespace syncgrads {
 
-// `make` makes the layer for any T.
+// Makes a test case. `make` creates the layer for any T.
 template <typename Make>
 LayerCase Case(const std::string& name, const Shape& input, Make make) {
   LayerCase layer;
@@ -25,7 +25,7 @@ LayerCase Case(const std::string& name, const Shape& input, Make make) {
   return layer;
 }
 
-// Each kind of layer, with options and shapes that differ in what is computed.
+// Returns each kind of layer, with options and shapes that lead to different computations.
 std::vector<LayerCase> AllLayerCases();
 
 }  // namespace syncgrads

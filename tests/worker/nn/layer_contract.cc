@@ -17,7 +17,7 @@ Pass PassOf(const LayerCase& layer) {
   return {layer.training, /*seed=*/kSeed, /*step=*/2, /*member=*/1};
 }
 
-// In (-1, 1), no two of them equal, so that windows have one largest number.
+// Returns random numbers in (-1, 1). No two are equal, so that each window has one largest number.
 template <typename T>
 Matrix<T> RandomMatrix(int64_t rows, int64_t columns, uint64_t name) {
   RandomStream random(kSeed, {name});
@@ -28,7 +28,7 @@ Matrix<T> RandomMatrix(int64_t rows, int64_t columns, uint64_t name) {
   return values;
 }
 
-// Waits until the device has done what it was told.
+// Waits until the device has executed all queued operations.
 template <typename T>
 void Finish(Layer<T>& layer) {
   const absl::Status status = layer.device().memory().Finish();
@@ -43,7 +43,7 @@ Matrix<T> Fetch(const DeviceMatrix<T>& from) {
   return to;
 }
 
-// Biases and weights away from their initial zeros and ones.
+// Changes biases and weights away from their initial zeros and ones.
 template <typename T>
 void Stir(Layer<T>& layer) {
   layer.Initialise(kSeed);
@@ -53,7 +53,7 @@ void Stir(Layer<T>& layer) {
     parameter->Upload();
   }
   for (Parameter<T>* state : layer.states()) {
-    // Variances stay positive.
+    // The states include variances, which stay positive.
     state->values +=
         static_cast<T>(0.25) * RandomMatrix<T>(state->values.rows(), state->values.cols(), 8);
     state->Upload();
@@ -61,8 +61,7 @@ void Stir(Layer<T>& layer) {
   Finish(layer);
 }
 
-// All that a layer gives back for a batch, and for sum(weights * outputs) as the
-// loss.
+// All results of a layer for a batch, with sum(weights * outputs) as the loss.
 template <typename T>
 struct Results {
   Matrix<T> output;
@@ -106,8 +105,8 @@ void ExpectNear(const Matrix<float>& actual, const Matrix<double>& expected,
   ASSERT_EQ(actual.rows(), expected.rows()) << what;
   ASSERT_EQ(actual.cols(), expected.cols()) << what;
   if (actual.size() == 0) return;
-  // Some hundred additions of numbers of the size of the largest, each within
-  // half a unit in the last place.
+  // Some hundred additions of numbers as large as the largest, each with an error of half a unit in
+  // the last place.
   const double scale = std::max(1.0, expected.cwiseAbs().maxCoeff());
   EXPECT_LT((actual.cast<double>() - expected).cwiseAbs().maxCoeff(), scale * 1e-5) << what;
 }
@@ -126,7 +125,7 @@ void ExpectGradientsOfFiniteDifferences(const LayerCase& layer, Device<double>& 
     there.Bring(input);
     return Fetch(made->Forward(PassOf(layer), there)).cwiseProduct(weights).sum();
   };
-  // The error of the quotient is about h^2 and 1e-16 / h.
+  // The error of the difference quotient is about h^2 + 1e-16 / h.
   constexpr double kStep = 1e-5;
   const auto expect_derivative = [&](double& value, double derivative, const std::string& what) {
     const double kept = value;
@@ -200,7 +199,7 @@ void ExpectTheSameBits(const LayerCase& layer, Device<float>& device) {
   const auto first_layer = Make(layer, device);
   const auto weights = RandomMatrix<float>(kSamples, first_layer->output_shape().size(), 2);
   const Results<float> first = Try(layer, *first_layer, input, weights);
-  const std::vector<char> in_between(40);  // moves what is allocated next
+  const std::vector<char> in_between(40);  // moves the next allocation to another address
   const auto again_layer = Make(layer, device);
   const Results<float> again = Try<float>(layer, *again_layer, Matrix<float>(input), weights);
   EXPECT_EQ(first.output, again.output);

@@ -1,4 +1,4 @@
-// What holds for every layer on every device.
+// The layer contract: tests that every layer must pass on every device.
 
 #ifndef SYNCGRADS_TESTS_WORKER_NN_LAYER_CONTRACT_H_
 #define SYNCGRADS_TESTS_WORKER_NN_LAYER_CONTRACT_H_
@@ -12,31 +12,32 @@
 
 namespace syncgrads {
 
-// A layer to be tried.
+// A layer under test.
 struct LayerCase {
   std::string name;
   Shape input;
-  // Whether the gradient of a batch is the mean of its samples' in this pass: not
-  // where samples depend on each other, or on their place in the batch.
+  // Whether the layer runs in training mode.
   bool training = false;
+  // Whether the gradient of a batch is the mean of the gradients of its samples. False if samples
+  // depend on each other, or on their places in the batch.
   bool samples_are_independent = true;
   std::function<std::unique_ptr<Layer<float>>(Device<float>&, const Shape&)> make_float;
   std::function<std::unique_ptr<Layer<double>>(Device<double>&, const Shape&)> make_double;
 };
 
-// The derivatives by inputs and parameters agree with finite differences, in
-// double.
+// The derivatives with respect to inputs and parameters agree with finite differences, in double.
 void ExpectGradientsOfFiniteDifferences(const LayerCase& layer, Device<double>& device);
 
-// In float and double, forward and backward, the results are equal within
-// rounding; those in double have been checked.
+// The forward and backward results in float and double are equal up to rounding. The results in
+// double are checked by ExpectGradientsOfFiniteDifferences.
 void ExpectFloatAgreesWithDouble(const LayerCase& layer, Device<float>& device,
                                  Device<double>& reference);
 
-// T16 of the systems that are compared with: within 1e-4, in float.
+// The gradient of a batch is the mean of the gradients of its samples, within 1e-4, in float. Does
+// nothing unless the samples are independent.
 void ExpectGradientIsTheMeanOverSamples(const LayerCase& layer, Device<float>& device);
 
-// Twice the same bits, also when the memory lies elsewhere.
+// A second run gives the same bits, also if the memory has other addresses.
 void ExpectTheSameBits(const LayerCase& layer, Device<float>& device);
 
 }  // namespace syncgrads

@@ -7,14 +7,14 @@
 namespace syncgrads::reference {
 namespace {
 
-// A pixel's number, or `outside` of the image.
+// Returns one number of a pixel, or `outside` if (x, y) is not in the image.
 double At(const Shape& shape, const Numbers& images, int64_t sample, int64_t y, int64_t x,
           int64_t channel, double outside) {
   if (y < 0 || y >= shape.height || x < 0 || x >= shape.width) return outside;
   return images[((sample * shape.height + y) * shape.width + x) * shape.channels + channel];
 }
 
-// Calls function(sample, y, x) for each place of the window in each sample.
+// Calls function(sample, y, x) for each position of the window in each sample.
 template <typename Function>
 void ForEachPlace(const Window& window, int64_t samples, Function function) {
   for (int64_t sample = 0; sample < samples; ++sample) {

@@ -1,4 +1,4 @@
-// What layers compute, written down plainly in double precision.
+// What layers compute, written as plain loops in double precision.
 
 #ifndef SYNCGRADS_TESTS_WORKER_NN_LAYER_REFERENCE_H_
 #define SYNCGRADS_TESTS_WORKER_NN_LAYER_REFERENCE_H_
@@ -11,14 +11,15 @@ namespace syncgrads::reference {
 
 using Numbers = std::vector<double>;
 
-// `weights` are [outputs, channels, height, width]; images as Shape says.
+// `weights` has the shape [outputs, channels, height, width]. Images are laid out as Shape
+// describes.
 Numbers Convolve(const Window& window, int64_t samples, int64_t outputs, const Numbers& input,
                  const Numbers& weights);
 
 enum class Pooling { kMax, kAverage };
 Numbers Pool(const Window& window, int64_t samples, Pooling pooling, const Numbers& input);
 
-// Normalises each of `channels` columns with the batch's own moments.
+// Normalises each of `channels` columns with the batch's own mean and variance.
 Numbers NormaliseBatch(int64_t rows, int64_t channels, double epsilon, const Numbers& weight,
                        const Numbers& bias, const Numbers& input);
 

@@ -33,21 +33,22 @@ TYPED_TEST(LossTest, LogitCrossEntropyOfTheWorkedNumbers) {
 TEST(LossDivisorTest, FollowsTheNormalisation) {
   Loss loss;
   EXPECT_EQ(loss.Divisor(8, 4, 0.5), 8);
-  loss.normalisation = Loss::Normalisation::kSum;
+  loss.reduction = Loss::Reduction::kSum;
   EXPECT_EQ(loss.Divisor(8, 4, 0.5), 1);
-  loss.normalisation = Loss::Normalisation::kPerElement;
+  loss.reduction = Loss::Reduction::kPerElement;
   EXPECT_EQ(loss.Divisor(8, 4, 0.5), 32);
-  loss.normalisation = Loss::Normalisation::kByColumn;
+  loss.reduction = Loss::Reduction::kByColumn;
   EXPECT_EQ(loss.Divisor(8, 4, 0.5), 0.5);
 }
 
-// w = 1 and y' = w x: the gradient by w of the loss, by the chain rule by hand.
+// For the model y' = w x with w = 1: returns the gradient of the loss with respect to w, by the
+// chain rule.
 double SlopeOf(const std::vector<double>& x, const std::vector<double>& y) {
   Matrix<double> outputs(x.size(), 1);
   for (size_t i = 0; i < x.size(); ++i) outputs(i, 0) = x[i];
   Loss loss;
   loss.kind = Loss::Kind::kSquaredError;
-  loss.normalisation = Loss::Normalisation::kPerElement;
+  loss.reduction = Loss::Reduction::kPerElement;
   Matrix<double> gradient;
   LossGradient(loss, outputs, y, loss.Divisor(x.size(), 1, 0), gradient);
   double slope = 0;
@@ -88,7 +89,7 @@ TYPED_TEST(LossTest, LargeOutputsDoNotOverflow) {
   EXPECT_EQ(gradient(0, 0), -1);
 }
 
-// Every kind's gradient against differences of its value.
+// Compares the gradient of each kind of loss with finite differences.
 TEST(LossGradientTest, IsTheDerivativeOfTheLoss) {
   const double h = 1e-6;
   for (const Loss::Kind kind : {Loss::Kind::kLogitCrossEntropy, Loss::Kind::kSquaredError,

@@ -37,7 +37,7 @@ std::unique_ptr<Layer<T>> MakeDense(const std::string& name, int64_t inputs, int
   return *Dense<T>::Create(name, OneThread<T>(), Shape::Flat(inputs), options);
 }
 
-// A layer with each activation.
+// Makes a model that has a layer with each activation.
 template <typename T>
 std::unique_ptr<Model<T>> MakeModel(uint64_t seed) {
   auto window = std::make_unique<WindowInput<T>>(OneThread<T>(), Shape::Flat(kFeatures));
@@ -69,7 +69,7 @@ const std::vector<double>& Targets() {
   return targets;
 }
 
-// Sets all gradients for the mean loss of the rows given.
+// Computes all gradients of the mean loss over these rows.
 template <typename T>
 void ComputeGradients(Model<T>& model, const Matrix<T>& input, absl::Span<const double> targets) {
   const Loss loss;
@@ -144,7 +144,7 @@ TEST(ModelInitialisationTest, KernelsAreGlorotUniformAndBiasesZero) {
   EXPECT_LE(kernel.cwiseAbs().maxCoeff(), limit);
   EXPECT_GT(kernel.cwiseAbs().maxCoeff(), 0.99 * limit);
   EXPECT_NEAR(kernel.mean(), 0, 0.01 * limit);
-  // The variance of a uniform distribution is a third of the square of its limit.
+  // The variance of a uniform distribution on [-limit, limit] is limit^2 / 3.
   EXPECT_NEAR(kernel.squaredNorm() / static_cast<double>(kernel.size()), limit * limit / 3,
               0.02 * limit * limit);
   EXPECT_EQ(dense->parameters()[1]->values.cwiseAbs().maxCoeff(), 0);

@@ -36,7 +36,7 @@ class WorkerTest : public testing::Test {
         .status;
   }
 
-  // An untrained model of the Iris job.
+  // Writes an untrained model of the Iris job and returns its path.
   std::string WriteModel() {
     const auto job = LoadJobFile(options_.job);
     CpuDevice<float> device(1);
@@ -68,8 +68,9 @@ TEST_F(WorkerTest, AJobCanNameALayerThatTheProgramAdds) {
                                               "  layers { dense { outputs: 16 } }\n"
                                               "  layers { custom { kind: \"swish\" settings "
                                               "{ key: \"slope\" value: 1 } } }"}}));
-  ExpectError(Run(), absl::StatusCode::kInvalidArgument,
-              {"layer \"swish1\"", "this program has no layer \"swish\"", "none has been added"});
+  ExpectError(
+      Run(), absl::StatusCode::kInvalidArgument,
+      {"layer \"swish1\"", "unknown custom layer \"swish\"", "this program has no custom layers"});
   extensions_.layers.Add<Swish>("swish");
   SYNCGRADS_EXPECT_OK(Run());
   EXPECT_THAT(out_.str(), testing::HasSubstr("150 rows"));
@@ -126,7 +127,7 @@ TEST_F(WorkerTest, ShowsTheClassesOfSomeRows) {
   EXPECT_THAT(text, testing::StartsWith("shard 0, row 0: Iris-setosa\n"));
   EXPECT_THAT(text, testing::HasSubstr("shard 0, row 1: Iris-setosa\n"));
   EXPECT_THAT(text, testing::HasSubstr(" %  Iris-virginica\n"));
-  // Two rows of three classes, one of which is right.
+  // Two rows are shown with three classes each. The right class of each row has a star.
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 8);
   EXPECT_EQ(std::count(text.begin(), text.end(), '*'), 2);
 }
@@ -135,6 +136,14 @@ TEST_F(WorkerTest, SeveralWorkersThatEvaluateNeedAServer) {
   options_.evaluate = WriteModel();
   environment_ = {{"RANK", "1"}, {"WORLD_SIZE", "3"}};
   ExpectError(Run(), absl::StatusCode::kInvalidArgument, {"--server is missing", "3 workers"});
+}
+
+TEST_F(WorkerTest, AnotherNumberOfWorkersInTheProcessThanKubeflowSaysIsRefused) {
+  environment_ = {{"PET_NNODES", "2"}, {"PET_NODE_RANK", "0"}, {"PET_NPROC_PER_NODE", "4"}};
+  ExpectError(Run(), absl::StatusCode::kInvalidArgument,
+              {"PET_NPROC_PER_NODE is \"4\"", "--workers_in_process is 1"});
+  options_.in_process = {/*number=*/0, /*of=*/4};
+  ExpectError(Run(), absl::StatusCode::kInvalidArgument, {"--server is missing"});
 }
 
 TEST_F(WorkerTest, ADamagedModelIsRefused) {

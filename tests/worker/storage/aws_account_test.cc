@@ -56,7 +56,7 @@ TEST_F(AwsAccountTest, AProfileIsFoundInTheFile) {
   environment_["AWS_PROFILE"] = "team";
   EXPECT_EQ(FindAwsCredentials("", getenv_)->access_key, "team's");
   EXPECT_EQ(FindAwsCredentials("", getenv_)->session_token, "for a while");
-  // One that is asked for by name comes before the environment.
+  // A profile that is requested by name takes precedence over the environment.
   environment_["AWS_ACCESS_KEY_ID"] = "key";
   environment_["AWS_SECRET_ACCESS_KEY"] = "secret";
   EXPECT_EQ(FindAwsCredentials("default", getenv_)->access_key, "usual");

@@ -33,18 +33,24 @@ bool SendAll(int socket, absl::string_view bytes) {
   return true;
 }
 
-void AnswerBusy(int client) {
+// Returns the header of the first request and what came with it; less if the client closes.
+std::string ReadRequest(int client) {
   std::string request;
   char buffer[4096];
   while (!absl::StrContains(request, "\r\n\r\n")) {
     const ssize_t count = recv(client, buffer, sizeof(buffer), 0);
-    if (count <= 0) return;
+    if (count <= 0) break;
     request.append(buffer, static_cast<size_t>(count));
   }
+  return request;
+}
+
+void AnswerBusy(int client) {
   SendAll(client, "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
 }
 
-// Passes bytes both ways until one end closes or `most` bytes have come back.
+// Forwards bytes in both directions until one end closes or `most` bytes of answers have been
+// forwarded.
 void Pump(int client, int server, size_t most) {
   char buffer[1 << 16];
   while (true) {
@@ -117,17 +123,43 @@ void FaultyProxy::Accept() {
 }
 
 void FaultyProxy::Serve(int client, Fault fault) {
-  if (fault.kind == Fault::kBusy) {
-    AnswerBusy(client);
-  } else {
-    const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const sockaddr_in address = Loopback(server_port_);
-    if (connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
-      Pump(client, server, fault.kind == Fault::kCut ? fault.bytes : SIZE_MAX);
+  switch (fault.kind) {
+    case Fault::kNone:
+      Forward(client, "", SIZE_MAX);
+      break;
+    case Fault::kCut:
+      Forward(client, "", fault.bytes);
+      break;
+    case Fault::kBusy:
+      ReadRequest(client);
+      AnswerBusy(client);
+      break;
+    case Fault::kBusyOnce: {
+      const std::string request = ReadRequest(client);
+      if (IsNew(request)) {
+        AnswerBusy(client);
+      } else {
+        Forward(client, request, SIZE_MAX);
+      }
+      break;
     }
-    close(server);
   }
   shutdown(client, SHUT_RDWR);
+}
+
+bool FaultyProxy::IsNew(absl::string_view request) {
+  MutexLock lock(mutex_);
+  return refused_once_.emplace(request.substr(0, request.find("\r\n"))).second;
+}
+
+void FaultyProxy::Forward(int client, absl::string_view request, size_t most) {
+  const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const sockaddr_in address = Loopback(server_port_);
+  if (connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      SendAll(server, request)) {
+    Pump(client, server, most);
+  }
+  close(server);
 }
 
 }  // namespace syncgrads

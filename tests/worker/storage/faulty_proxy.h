@@ -1,55 +1,65 @@
-// A TCP proxy before an HTTP server, which makes connections fail as it is told.
+// A TCP proxy in front of an HTTP server. It makes connections fail as tests request.
 
 #ifndef SYNCGRADS_TESTS_WORKER_STORAGE_FAULTY_PROXY_H_
 #define SYNCGRADS_TESTS_WORKER_STORAGE_FAULTY_PROXY_H_
 
 #include <cstddef>
 #include <deque>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
 #include "common/mutex.h"
 
 namespace syncgrads {
 
-// What becomes of one connection.
+// The fault of one connection.
 struct Fault {
   enum Kind {
     kNone,
-    kBusy,  // the first request is answered "503 Slow Down"
-    kCut,   // broken after so many bytes of answers
+    kBusy,      // the first request is answered with "503 Slow Down"
+    kBusyOnce,  // the same, unless a connection with this fault has refused this request before
+    kCut,       // the connection is broken after `bytes` bytes of answers
   };
   Kind kind = kNone;
   size_t bytes = 0;
 };
 
+// Each connection is served on a thread of the proxy. The destructor breaks all connections.
 // Thread-safe.
 class FaultyProxy {
  public:
-  // Passes connections on to `server_port` of this machine.
+  // Forwards connections to `server_port` on this machine.
   explicit FaultyProxy(int server_port);
   ~FaultyProxy();
 
   int port() const { return port_; }
-  // What becomes of the next connections, in turn; none are faulty afterwards.
+  // Sets the faults of the next connections, in order. Later connections have no fault.
   void Inject(std::deque<Fault> faults);
-  // Connections accepted so far.
+  // Returns the number of connections accepted so far.
   int connections() const;
 
  private:
   void Accept();
   void Serve(int client, Fault fault);
+  // Returns whether this is the first call for requests with this first line.
+  bool IsNew(absl::string_view request);
+  // Connects to the server, sends `request` and then pumps up to `most` bytes of answers.
+  void Forward(int client, absl::string_view request, size_t most);
 
   const int server_port_;
   int listener_ = -1;
   int port_ = 0;
   mutable Mutex mutex_;
   std::deque<Fault> faults_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> refused_once_ ABSL_GUARDED_BY(mutex_);  // first lines of requests
   int connections_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Open ones, to be broken at the end.
+  // All accepted sockets. The destructor shuts them down and closes them.
   std::vector<int> sockets_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::thread> servers_;  // of Accept's thread
+  std::vector<std::thread> servers_;  // started by the thread of Accept
   std::thread acceptor_;
 };
 

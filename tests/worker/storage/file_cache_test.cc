@@ -48,7 +48,7 @@ TEST(FileCacheTest, WhatHasNotBeenUsedForLongestGoesFirst) {
   const auto cache = *FileCache::Open(directory.path(), 10'000);
   for (const char* key : {"a", "b", "c"}) {
     cache->Keep(key, "1", std::string(3'000, *key));
-    // File systems may not tell times apart that are close.
+    // The resolution of file times may be coarse, so the files get times that differ.
     for (const auto& file : fs::directory_iterator(directory.path())) {
       fs::last_write_time(file, fs::last_write_time(file) - std::chrono::seconds(1));
     }

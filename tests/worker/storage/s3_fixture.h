@@ -1,4 +1,4 @@
-// A real S3 server with a bucket, and a proxy before it.
+// A fixture with a real S3 server, which has one bucket, and a proxy in front of it.
 
 #ifndef SYNCGRADS_TESTS_WORKER_STORAGE_S3_FIXTURE_H_
 #define SYNCGRADS_TESTS_WORKER_STORAGE_S3_FIXTURE_H_
@@ -16,18 +16,19 @@
 namespace syncgrads {
 
 constexpr const char* kBucket = "data-sets";
-constexpr const char* kAccount = "S3RVER";  // also its secret
+constexpr const char* kAccount = "S3RVER";  // also its secret key
 
 class S3Test : public ::testing::Test {
  protected:
-  // Starts the server. It is not part of the build: ./dev installs it, and tells
-  // tests where with NODE_PATH.
+  // Starts the server. The server is not part of the build: ./dev installs it and passes its
+  // location to tests in NODE_PATH.
   void SetUp() override;
 
   std::string endpoint() const;
-  // Of the storage under test: short pauses, the right credentials.
+  // Returns options for the storage under test: the right credentials and short pauses between
+  // retries.
   S3StorageOptions Options() const;
-  // Puts an object into the bucket.
+  // Writes an object to the bucket.
   void Put(const std::string& key, const std::string& contents);
 
   TemporaryDirectory directory_;

@@ -19,7 +19,7 @@ using ::testing::UnorderedElementsAre;
 
 constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
 
-// Bytes of which no two parts are alike.
+// Makes bytes in which no two parts are equal.
 std::string Bytes(size_t count) {
   std::string bytes;
   for (size_t i = 0; bytes.size() < count; ++i) bytes += std::to_string(i) + ",";
@@ -96,11 +96,12 @@ TEST_F(S3Test, AStoreThatIsBusyIsAskedAgain) {
 TEST_F(S3Test, AfterACutReadingGoesOnWhereItWas) {
   const std::string bytes = Bytes(50'000);
   Put("a", bytes);
-  // The first cut is in the header of the answer, which brings nothing.
+  // The first cut is in the header of the answer, so no bytes of the object arrive.
   proxy_->Inject({{Fault::kCut, 10}, {Fault::kCut, 20'000}, {Fault::kCut, 20'000}});
   const int before = proxy_->connections();
   EXPECT_EQ(*S3Storage(Options()).Read("a", kAnySize), bytes);
-  // Each brought a part that was not sent again, or there would have been more.
+  // Each of the other cut answers brought a part that was not requested again; otherwise there
+  // would be more connections.
   EXPECT_EQ(proxy_->connections(), before + 4);
 }
 
@@ -133,16 +134,33 @@ TEST_F(S3Test, WhatIsInTheCacheIsAskedForOnceAndNotTransferredAgain) {
   };
   EXPECT_EQ(*with_cache().Read("a", kAnySize), bytes);
 
-  // Fewer bytes than the object has pass here.
+  // Each connection now breaks before the whole object has passed, so the object must come from the
+  // cache.
   proxy_->Inject(std::deque<Fault>(100, Fault{Fault::kCut, 5'000}));
   const S3Storage again = with_cache();
   EXPECT_EQ(*again.Read("a", kAnySize), bytes);
 
   proxy_->Inject({});
   Put("a", "changed");
-  // Not asked for again.
+  // `again` has read the object before and does not request it again.
   EXPECT_EQ(*again.Read("a", kAnySize), bytes);
   EXPECT_EQ(*with_cache().Read("a", kAnySize), "changed");
+}
+
+TEST_F(S3Test, AnObjectThatDoesNotFitIntoTheCacheIsNotReadFromThereInAnOlderVersion) {
+  Put("a", "old");
+  S3StorageOptions options = Options();
+  options.cache = *FileCache::Open(directory_.path() + "/cache", 10'000);
+  const S3Storage storage(std::move(options));
+  EXPECT_EQ(*storage.Read("a", kAnySize), "old");
+
+  S3StorageOptions later = Options();
+  later.cache = *FileCache::Open(directory_.path() + "/cache", 10'000);
+  const S3Storage restarted(std::move(later));
+  const std::string bytes = Bytes(20'000);
+  Put("a", bytes);
+  EXPECT_EQ(*restarted.Read("a", kAnySize), bytes);
+  EXPECT_EQ(*restarted.Read("a", kAnySize), bytes) << "the cache still has the older version";
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ std::string Bytes(const void* data, size_t size) {
   return std::string(static_cast<const char*>(data), size);
 }
 
-// Reduces what was contributed, in rank order; returns how many contributed.
+// Reduces the contributions in rank order. Returns how many workers contributed.
 uint32_t ReduceAll(DType dtype, Reduction reduction, const std::vector<FakeContribution>& all,
                    std::string& result) {
   std::vector<WeightedSource> sources;
@@ -117,7 +117,7 @@ class FakeGroup : public Group {
     std::vector<Contributors> contributors;
     for (size_t i = 0; i < results_.size(); ++i) {
       contributors.push_back({step.contributors[i], step.contributors[i]});
-      if (waited_.contains(i)) continue;  // it may be in use already
+      if (waited_.contains(i)) continue;  // Wait has returned this result, and it may be in use
       std::memcpy(results_[i], step.results[i].data(), step.results[i].size());
       if (job_.corrupted_ == rank_ && !step.results[i].empty()) {
         static_cast<char*>(results_[i])[2] ^= 0x40;
@@ -155,7 +155,7 @@ class FakeGroup : public Group {
     return absl::UnimplementedError("the fake restores nothing");
   }
 
-  absl::StatusOr<std::unique_ptr<HeldOptimizer>> HoldOptimizer(absl::Duration) override {
+  absl::StatusOr<std::unique_ptr<OptimizerSnapshot>> SnapshotOptimizer(absl::Duration) override {
     return absl::UnimplementedError("the fake holds nothing");
   }
 
@@ -210,7 +210,7 @@ class FakeGroup : public Group {
   uint64_t step_ = 1;
   double weight_ = 1;
   std::vector<void*> results_;
-  std::set<size_t> waited_;  // tensors of this step
+  std::set<size_t> waited_;  // tensors of this step that Wait has returned
 };
 
 class FakeTeamMember : public Team {

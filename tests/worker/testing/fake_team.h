@@ -1,4 +1,4 @@
-// Workers that are threads of one process, kept in step without any service.
+// A fake of the service: workers are threads of one process, and exchange values in memory.
 
 #ifndef SYNCGRADS_TESTS_WORKER_TESTING_FAKE_TEAM_H_
 #define SYNCGRADS_TESTS_WORKER_TESTING_FAKE_TEAM_H_
@@ -21,16 +21,17 @@
 
 namespace syncgrads {
 
-// What one worker put in: nothing, if it skipped.
+// What one worker contributed. Without `bytes` it skipped.
 struct FakeContribution {
   std::optional<std::string> bytes;
   double weight = 1;
 };
 
-// A job of `world_size` workers, each of which uses team(rank) from a thread of its
-// own. Results are taken in rank order. Serves one group.
+// A job of `world_size` workers, each of which uses team(rank) from its own thread. Owns the teams.
+// Contributions are reduced in rank order. Supports one group.
 //
-// Thread-safe.
+// Thread-safe, but call CorruptResultsOf, RefuseGradients and AnswerOneByOne before the workers
+// start.
 class FakeJob {
  public:
   explicit FakeJob(uint32_t world_size);
@@ -38,19 +39,19 @@ class FakeJob {
 
   Team& team(uint32_t rank);
 
-  // Runs `work` for every rank, each in a thread, until all have returned.
+  // Calls `work` for every rank, each on its own thread, and returns when all calls have returned.
   void Run(const std::function<void(Team&)>& work);
 
-  // From now on, the first number of each of this rank's results has a wrong bit.
+  // From now on WaitStep flips one bit in the first number of each of this rank's results.
   void CorruptResultsOf(uint32_t rank) { corrupted_ = rank; }
 
-  // No team has memory for gradients.
+  // From now on no team can allocate memory for gradients.
   void RefuseGradients() { refuses_gradients_ = true; }
-  // How many tensors were pushed from other memory than that.
+  // Returns how many tensors were pushed from other memory than AllocateGradients has returned.
   uint64_t pushed_from_elsewhere();
 
-  // Results come one by one: no step is answered before each of its tensors has been
-  // waited for. `wait` is told of each such wait, and what it returns is its outcome.
+  // Delivers results one by one: a step counts as answered only when each of its tensors has been
+  // waited for. Each of these waits calls `wait`, and fails if `wait` returns an error.
   using OnWait = std::function<absl::Status(uint32_t rank, uint64_t step, TensorId tensor)>;
   void AnswerOneByOne(OnWait wait) { on_wait_ = std::move(wait); }
 
@@ -63,14 +64,15 @@ class FakeJob {
     size_t arrived = 0;
   };
   struct Step {
-    // By tensor and rank.
+    // Indexed by tensor and rank.
     std::vector<std::vector<std::optional<FakeContribution>>> from;
     std::vector<std::string> results;
     std::vector<uint32_t> contributors;
     bool closed = false;
   };
 
-  // Everybody's contribution to the named exchange, in rank order.
+  // Adds `ours` to the exchange with this name. Waits for all ranks and returns their contributions
+  // in rank order.
   absl::StatusOr<std::vector<FakeContribution>> All(uint32_t rank, const std::string& name,
                                                     FakeContribution ours);
 
@@ -94,7 +96,7 @@ class FakeJob {
   std::optional<GroupSpec> spec_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Step> steps_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> ended_ ABSL_GUARDED_BY(mutex_);
-  // With an optimizer on the servers: parameters, by tensor.
+  // Used with an optimizer on the servers: the parameters, indexed by tensor.
   std::vector<std::string> parameters_ ABSL_GUARDED_BY(mutex_);
   std::optional<LocalOptimizer> optimizer_ ABSL_GUARDED_BY(mutex_);
 };

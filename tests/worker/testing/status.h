@@ -1,4 +1,4 @@
-// Assertions on absl::Status.
+// Test assertions on absl::Status.
 
 #ifndef SYNCGRADS_TESTS_WORKER_TESTING_STATUS_H_
 #define SYNCGRADS_TESTS_WORKER_TESTING_STATUS_H_
@@ -24,7 +24,7 @@ MATCHER(IsOk, "") {
   return StatusOf(arg).ok();
 }
 
-// A status of this code whose message contains every one of the texts.
+// Expects a status with this code whose message contains each of the texts.
 template <typename Result>
 void ExpectError(const Result& result, absl::StatusCode code,
                  std::initializer_list<std::string> texts) {

@@ -1,4 +1,4 @@
-// A directory for one test, gone afterwards.
+// A directory for one test. The destructor removes it.
 
 #ifndef SYNCGRADS_TESTS_WORKER_TESTING_TEMPORARY_DIRECTORY_H_
 #define SYNCGRADS_TESTS_WORKER_TESTING_TEMPORARY_DIRECTORY_H_
@@ -23,7 +23,7 @@ class TemporaryDirectory {
 
   const std::string& path() const { return path_; }
 
-  // Writes a file, and the directories it is in; returns its path.
+  // Writes a file and creates its parent directories. Returns the file's path.
   std::string Write(const std::string& name, const std::string& contents) const {
     const std::filesystem::path file = std::filesystem::path(path_) / name;
     std::filesystem::create_directories(file.parent_path());

@@ -36,7 +36,7 @@ absl::Status TrainAs(const Job& job, Team& team, const std::function<bool(uint64
   if (!replicas.ok()) return replicas.status();
   const auto held_out =
       Evaluate("held_out", (*trainer)->model(), (*trainer)->loss(), *data,
-               RowsOf(data->data, job.file.data().holdout_every(), /*held_out=*/true), team);
+               RowsOf(data->data, job.file.data().validation_every(), /*held_out=*/true), team);
   if (!held_out.ok()) return held_out.status();
   if (team.is_master()) {
     trained.replicas = *replicas;

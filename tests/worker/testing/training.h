@@ -1,4 +1,4 @@
-// Trains a job's model for a test, with whatever team.
+// Trains a job's model in a test, with any Team.
 
 #ifndef SYNCGRADS_TESTS_WORKER_TESTING_TRAINING_H_
 #define SYNCGRADS_TESTS_WORKER_TESTING_TRAINING_H_
@@ -16,28 +16,30 @@
 
 namespace syncgrads {
 
-// What became of a job's workers.
+// The results of a job's workers.
 struct Trained {
   explicit Trained(uint32_t world_size)
       : parameters(world_size), steps(world_size), statuses(world_size) {}
 
-  // By rank: all parameters, one after the other.
+  // Indexed by rank: all parameters, one after the other.
   std::vector<std::vector<double>> parameters;
   std::vector<uint64_t> steps;
   std::vector<absl::Status> statuses;
-  // As rank 0 has them.
+  // Results of rank 0.
   Evaluation held_out;
   ReplicaCheck replicas;
-  // Of rank 0, one after the other: what layers change themselves.
+  // Rank 0's states (what layers change themselves, such as running statistics), one after the
+  // other.
   std::vector<double> states;
 };
 
-// Trains, compares replicas and evaluates as one worker; sets this rank's part of
-// `trained`. `should_stop` is given the steps done so far, and may be empty.
+// Trains as one worker, compares the replicas and evaluates. Sets this rank's part of `trained`.
+// `should_stop` gets the number of steps done so far; it may be empty.
 void TrainOne(const Job& job, Team& team, const std::function<bool(uint64_t)>& should_stop,
               Trained& trained, const DeviceChoice& device = DeviceChoice());
 
-// Of two lists of parameters; they must be equally long.
+// Returns the largest absolute difference of two lists of parameters, which must have the same
+// length.
 double LargestDifference(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace syncgrads

@@ -1,5 +1,5 @@
-// Checkpoints of training runs through the real service: servers in this process, a
-// client for each worker.
+// Checkpoints of training runs with the real service: the servers run in this process, and each
+// worker has its own client.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -38,17 +37,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr absl::Duration kTimeout = absl::Minutes(2);
 
-// With everything that training goes on from: slots, random choices, moments of
-// batches that are each worker's own, a learning rate that changes.
+// A job with everything that training resumes from: slots of the optimizer, random choices, batch
+// statistics that differ between workers, and a learning rate that changes.
 constexpr const char* kJob = R"(
   name: "resumed"
   seed: 3
   batch_size: 7
   epochs: 4
   chunk_bytes: 64
-  data { table { path: "iris.csv" } target: "class" shards: 6 holdout_every: 5 }
+  data { table { path: "iris.csv" } target: "class" shards: 6 validation_every: 5 }
   model {
     layers { window_input {} }
     layers { dense { outputs: 9 activation: TANH } }
@@ -62,7 +61,7 @@ constexpr const char* kJob = R"(
 constexpr const char* kOptimizers[] = {"momentum { learning_rate: 0.05 }",
                                        "adam { learning_rate: 0.01 }", "sgd { weight_decay: 0.1 }"};
 
-// What all workers of a run have done and said.
+// What all workers of a run have done and reported.
 struct Outcome {
   std::vector<absl::Status> statuses;
   std::vector<uint64_t> steps;
@@ -70,29 +69,37 @@ struct Outcome {
   std::string notes;
 };
 
-// Waits for each checkpoint before the next is due: one that is due while the one
-// before is being written is left out.
+// Waits for each checkpoint in the first step after it. Without this a checkpoint could be left
+// out, because the one before is still being written. The trainer learns that it has been written
+// when the writer's thread goes on, for which that thread has the steps until the next checkpoint.
 class UnhurriedProgress : public NoProgress {
  public:
   explicit UnhurriedProgress(const Job& job)
       : every_(job.file.checkpoint().every_steps()), path_(job.file.checkpoint().directory()) {}
 
+  // The last step that has ended; 0 before the first.
+  uint64_t step() const { return step_; }
+
   void Stepped(uint64_t step, std::optional<double>) override {
+    step_ = step;
     if (!first_.has_value()) first_ = step;
-    if (every_ == 0 || step % every_ != every_ - 1 || step < *first_ + every_ - 1) return;
-    if (std::filesystem::is_directory(path_ + "/lock")) return;  // there will be none
-    const std::string last =
-        std::filesystem::path(CheckpointDirectory({path_}).PathOf(step - every_ + 1)).filename();
+    if (every_ == 0 || step % every_ == 0) return;
+    const uint64_t kept = step - step % every_;
+    if (kept < *first_) return;                                  // this run has written none
+    if (std::filesystem::is_directory(path_ + "/lock")) return;  // no checkpoint can be written
+    // The manifest is the last file of a checkpoint. From its first file on, the writer has the
+    // lock, which IsBeingWritten must not take before.
+    const std::string manifest = CheckpointDirectory({path_}).PathOf(kept) + "/manifest.json";
     const absl::Time deadline = absl::Now() + kTimeout;
-    std::error_code none;
-    while (std::filesystem::read_symlink(path_ + "/latest", none) < last || IsBeingWritten()) {
-      ASSERT_LT(absl::Now(), deadline) << last;
+    while (!std::filesystem::exists(manifest) || IsBeingWritten()) {
+      ASSERT_LT(absl::Now(), deadline) << manifest;
       absl::SleepFor(absl::Milliseconds(1));
     }
   }
 
  private:
-  // Whether the writer still tidies up.
+  // Returns true while the writer holds the lock; it still removes files after the checkpoint is
+  // complete.
   bool IsBeingWritten() const {
     const int lock = open((path_ + "/lock").c_str(), O_RDWR | O_CLOEXEC);
     const bool is_free = lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) == 0;
@@ -100,6 +107,7 @@ class UnhurriedProgress : public NoProgress {
     return !is_free;
   }
 
+  uint64_t step_ = 0;
   std::optional<uint64_t> first_;
   const uint64_t every_;
   const std::string path_;
@@ -107,7 +115,7 @@ class UnhurriedProgress : public NoProgress {
 
 class CheckpointTest : public ::testing::Test {
  protected:
-  // A job that keeps all of its checkpoints in the directory `name`.
+  // Makes a job that keeps all of its checkpoints in the directory `name`.
   Job MakeJob(const std::string& name, const std::string& more, uint64_t every_steps = 5) {
     auto job =
         ParseJobFile(absl::StrCat(kJob, more, " checkpoint { keep: 100 every_steps: ", every_steps,
@@ -121,13 +129,14 @@ class CheckpointTest : public ::testing::Test {
     return CheckpointDirectory({directory_.path() + "/" + name});
   }
 
-  // A directory with only the checkpoint of one step.
+  // Makes a directory that has only the checkpoint of one step.
   void CopyStep(const std::string& from, const std::string& to, uint64_t step) {
     std::filesystem::create_directory(directory_.path() + "/" + to);
     std::filesystem::copy(In(from).PathOf(step), In(to).PathOf(step));
   }
 
-  // With `restored` nothing is trained: it gets what each worker then has.
+  // Runs a job. If `restored` is given, nothing is trained, and `restored` gets the state of each
+  // worker.
   Outcome Run(const Job& job, uint32_t servers, uint32_t workers, bool resume = false,
               std::vector<Snapshot>* restored = nullptr) {
     testing::Cluster cluster(servers);
@@ -151,6 +160,9 @@ class CheckpointTest : public ::testing::Test {
         trainer.step_timeout = kTimeout;
         trainer.progress = &progress;
         trainer.resume = resume;
+        trainer.should_stop = [&] {
+          return rank < stop_at_.size() && progress.step() >= stop_at_[rank];
+        };
         trainer.note = [&](const std::string& line) {
           MutexLock lock(mutex);
           absl::StrAppend(&outcome.notes, line, "\n");
@@ -183,7 +195,7 @@ class CheckpointTest : public ::testing::Test {
     return outcome;
   }
 
-  // The state after a step, without when it was written.
+  // Reads the state after a step.
   Snapshot Read(const std::string& name, uint64_t step) {
     auto checkpoint = ReadCheckpoint(In(name).PathOf(step));
     SYNCGRADS_EXPECT_OK(checkpoint);
@@ -218,7 +230,9 @@ class CheckpointTest : public ::testing::Test {
   }
 
   TemporaryDirectory directory_;
-  // Of the servers, in the last run.
+  // By rank: the step after which each worker of the next runs is told to stop. Empty: none is.
+  std::vector<uint64_t> stop_at_;
+  // The journal of the servers of the last run.
   std::string journal_;
   std::vector<Snapshot> restored_;
 };
@@ -230,17 +244,20 @@ TEST_F(CheckpointTest, ARunThatIsResumedEndsBitIdenticalToTheUndisturbedOne) {
       SCOPED_TRACE(absl::StrCat(place, ", ", optimizer));
       const std::string whole = absl::StrCat("whole", ++number);
       const std::string broken = absl::StrCat("broken", number);
-      std::string more = absl::StrCat("place: ", place, " optimizer { ", optimizer, " }");
-      if (place == std::string("WORKERS")) more += " schedule { step { at: 20 factor: 0.1 } }";
+      std::string more =
+          absl::StrCat("optimizer_placement: ", place, " optimizer { ", optimizer, " }");
+      if (place == std::string("WORKERS")) {
+        more += " schedule { step { milestones: 20 factor: 0.1 } }";
+      }
       const Outcome undisturbed = Train(MakeJob(whole, more), 2, 3);
-      // 40 rows of each worker, in batches of 7: a pass has 7 steps, and 15 is within
-      // the third.
+      // Each worker has two shards with 20 training rows each. A batch has 4 rows of one and 3 of
+      // the other, so a pass has 7 steps, and step 15 is in the third pass.
       EXPECT_EQ(undisturbed.steps[0], 28u);
       EXPECT_EQ(*In(whole).Steps(), (std::vector<uint64_t>{5, 10, 15, 20, 25, 28}));
       CopyStep(whole, broken, 15);
       const Outcome resumed = Train(MakeJob(broken, more), 2, 3, /*resume=*/true);
       EXPECT_EQ(resumed.steps[0], 28u);
-      EXPECT_THAT(resumed.notes, HasSubstr("goes on after step 15, from "));
+      EXPECT_THAT(resumed.notes, HasSubstr("resuming after step 15, from "));
       for (const uint64_t step : {20, 25, 28}) {
         ExpectSameState(Read(broken, step), Read(whole, step));
         EXPECT_EQ(Read(broken, step).manifest.data, Read(whole, step).manifest.data);
@@ -249,13 +266,47 @@ TEST_F(CheckpointTest, ARunThatIsResumedEndsBitIdenticalToTheUndisturbedOne) {
   }
 }
 
-// What codecs have lost is not in a checkpoint, since nothing is left over there.
+// A scheduler's signal reaches the workers at different steps.
+TEST_F(CheckpointTest, WorkersThatAreStoppedOneAfterTheOtherLeaveTheCheckpointOfTheFirst) {
+  const std::string more = "optimizer { momentum { learning_rate: 0.05 } }";
+  Train(MakeJob("whole", more, /*every_steps=*/0), 2, 3);
+  stop_at_ = {6, 9, 12};
+  const Outcome stopped = Run(MakeJob("stopped", more, /*every_steps=*/0), 2, 3);
+  for (const absl::Status& status : stopped.statuses) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  }
+  const std::vector<uint64_t> kept = *In("stopped").Steps();
+  ASSERT_EQ(kept.size(), 1u);
+  for (const int rank : {1, 2}) {
+    EXPECT_THAT(std::string(stopped.statuses[rank].message()),
+                HasSubstr(absl::StrCat("another worker was stopped after step ", kept[0])));
+  }
+  stop_at_.clear();
+  const Outcome resumed = Train(MakeJob("stopped", more, /*every_steps=*/0), 2, 3, /*resume=*/true);
+  EXPECT_THAT(resumed.notes, HasSubstr(absl::StrCat("resuming after step ", kept[0], ", from ")));
+  ExpectSameState(Read("stopped", 28), Read("whole", 28));
+}
+
+TEST_F(CheckpointTest, WorkersThatAreStoppedTogetherTakeACheckpointBeside) {
+  stop_at_ = {8, 8, 8};
+  const Outcome stopped =
+      Run(MakeJob("stopped", "optimizer { sgd { learning_rate: 0.05 } }", /*every_steps=*/5), 2, 3);
+  for (const absl::Status& status : stopped.statuses) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  }
+  const std::vector<uint64_t> kept = *In("stopped").Steps();
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[0], 5u);
+  EXPECT_GT(kept[1], 8u);
+}
+
+// A checkpoint does not have the codecs' residuals, because none remain at that step.
 TEST_F(CheckpointTest, OfACompressedRunThatIsResumedTheEndIsBitIdentical) {
   int number = 0;
   for (const std::string place :
-       {"place: WORKERS compression { min_elements: 1 push { codec: TOP_K fraction: 0.1 } "
-        "result { codec: ONE_BIT } }",
-        "place: SERVERS compression { min_elements: 1 push { codec: INT8 } }"}) {
+       {"optimizer_placement: WORKERS compression { min_elements: 1 "
+        "push { codec: TOP_K fraction: 0.1 } result { codec: ONE_BIT } }",
+        "optimizer_placement: SERVERS compression { min_elements: 1 push { codec: INT8 } }"}) {
     SCOPED_TRACE(place);
     const std::string more = place + " optimizer { momentum { learning_rate: 0.05 } }";
     const std::string whole = absl::StrCat("lossy", ++number);
@@ -268,12 +319,12 @@ TEST_F(CheckpointTest, OfACompressedRunThatIsResumedTheEndIsBitIdentical) {
   }
 }
 
-// What the servers hold is compared in client/optimizer_state_test.
+// The state on the servers is compared in client/optimizer_state_test.
 TEST_F(CheckpointTest, ItIsRestoredOntoOtherNumbersOfServersAndWorkersBitForBit) {
   for (const char* place : {"WORKERS", "SERVERS"}) {
     SCOPED_TRACE(place);
     const std::string adam = " optimizer { adam {} }";
-    const Job job = MakeJob(place, absl::StrCat("place: ", place, adam));
+    const Job job = MakeJob(place, absl::StrCat("optimizer_placement: ", place, adam));
     Train(job, 2, 3);
     const std::string restart = absl::StrCat(place, "-restart");
     CopyStep(place, restart, 25);
@@ -287,7 +338,7 @@ TEST_F(CheckpointTest, ItIsRestoredOntoOtherNumbersOfServersAndWorkersBitForBit)
     ASSERT_EQ(restored_.size(), 2u);
     for (const Snapshot& restored : restored_) {
       EXPECT_EQ(restored.manifest.data, (std::vector<DataSegment>{{3, 7, 25}, {2, 7, 0}}));
-      // Moments of batches are each worker's own.
+      // Batch statistics belong to each worker, so they are not compared.
       for (const auto* tensors : {&restored.model, &restored.training}) {
         for (const SavedTensor& tensor : *tensors) {
           if (absl::StrContains(tensor.spec.name, "running_")) continue;
@@ -297,7 +348,7 @@ TEST_F(CheckpointTest, ItIsRestoredOntoOtherNumbersOfServersAndWorkersBitForBit)
         }
       }
     }
-    // And it goes on from there to the end.
+    // Training goes on from there to the end.
     EXPECT_GT(Train(other, 3, 2, /*resume=*/true).steps[0], 28u);
   }
 }
@@ -310,9 +361,9 @@ TEST_F(CheckpointTest, OfADamagedOneTheWorkerNamesTheFaultAndTheOneBeforeIsUsed)
   std::filesystem::resize_file(In("run").PathOf(40) + "/training.safetensors", 100);
   for (const uint64_t step : {35, 30}) std::filesystem::remove_all(In("run").PathOf(step));
   const Outcome resumed = Train(job, 1, 2, /*resume=*/true);
-  EXPECT_THAT(resumed.notes, HasSubstr("a damaged checkpoint is passed over: "));
+  EXPECT_THAT(resumed.notes, HasSubstr("skipping a damaged checkpoint: "));
   EXPECT_THAT(resumed.notes, HasSubstr("step-000000000040/training.safetensors has 100 bytes"));
-  EXPECT_THAT(resumed.notes, HasSubstr("goes on after step 25"));
+  EXPECT_THAT(resumed.notes, HasSubstr("resuming after step 25"));
   ExpectSameState(Read("run", 30), whole);
 }
 
@@ -327,15 +378,16 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsAnErrorOfAllWorkersThatNamesBoth) {
     }
   };
   expect(job, false, absl::StatusCode::kFailedPrecondition,
-         {"has checkpoints of an earlier run, the newest of step 40", "--resume"});
+         {"has checkpoints of an earlier run, the newest after step 40", "--resume"});
   Job other = job;
   other.file.set_seed(4);
-  expect(other, true, absl::StatusCode::kInvalidArgument, {"its seed is 3, the job's is 4"});
+  expect(other, true, absl::StatusCode::kInvalidArgument, {"its seed is 3, but the job's is 4"});
   other = job;
   other.file.set_dtype(v1::F64);
-  expect(other, true, absl::StatusCode::kInvalidArgument, {"its dtype is F32, the job's is F64"});
+  expect(other, true, absl::StatusCode::kInvalidArgument,
+         {"its dtype is F32, but the job's is F64"});
   expect(MakeJob("run", "optimizer { momentum {} }"), true, absl::StatusCode::kInvalidArgument,
-         {"its optimizer is adam, the job's is momentum"});
+         {"its optimizer is adam, but the job's is momentum"});
   other = job;
   other.file.mutable_model()->mutable_layers(1)->mutable_dense()->set_outputs(8);
   expect(other, true, absl::StatusCode::kInvalidArgument,
@@ -344,18 +396,19 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsAnErrorOfAllWorkersThatNamesBoth) {
 
 TEST_F(CheckpointTest, AnEmptyDirectoryIsTheBeginning) {
   const Outcome begun = Train(MakeJob("run", "optimizer { sgd {} }"), 1, 1, /*resume=*/true);
-  EXPECT_THAT(begun.notes, HasSubstr("training begins at the beginning"));
+  EXPECT_THAT(begun.notes, HasSubstr("training starts from the beginning"));
 }
 
-// A directory is where the file to be locked should be.
+// A directory exists at the path of the lock file, so checkpoints cannot be written.
 TEST_F(CheckpointTest, WhatCannotBeWrittenIsSaidAndTrainingGoesOn) {
   for (const char* place : {"WORKERS", "SERVERS"}) {
     std::filesystem::create_directories(directory_.path() + "/taken/lock");
-    const Outcome outcome =
-        Train(MakeJob("taken", absl::StrCat("place: ", place, " optimizer { sgd {} }")), 2, 2);
+    const Outcome outcome = Train(
+        MakeJob("taken", absl::StrCat("optimizer_placement: ", place, " optimizer { sgd {} }")), 2,
+        2);
     EXPECT_EQ(outcome.steps[0], 40u);
-    EXPECT_THAT(outcome.notes, HasSubstr("NO CHECKPOINT after step 5: "));
-    EXPECT_THAT(outcome.notes, HasSubstr("training goes on"));
+    EXPECT_THAT(outcome.notes, HasSubstr("checkpoint not written after step 5: "));
+    EXPECT_THAT(outcome.notes, HasSubstr("training continues"));
     EXPECT_THAT(journal_, HasSubstr("could not write the checkpoint after step 5"));
   }
 }

@@ -1,5 +1,5 @@
-// A team of real clients, of which one gives up while the others go on: servers in this
-// process, a client for each worker.
+// A team of real clients, one of which gives up while the others go on. The servers run in this
+// process, and each worker has its own client.
 
 #include "worker/train/client_team.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr absl::Duration kTimeout = absl::Minutes(2);
 constexpr uint32_t kWorkers = 2;
 
 class ClientTeamTest : public ::testing::Test {
@@ -97,7 +97,7 @@ TEST_F(ClientTeamTest, WhoLetsGoInTheMiddleOfAStepHasItsMemoryBack) {
 TEST_F(ClientTeamTest, BetweenStepsItLeavesInOrder) {
   teams_[0]->LetGo();
   EXPECT_THAT(cluster_.journal().WaitForLine({"leaves"}, kTimeout), HasSubstr("worker-0"));
-  SYNCGRADS_EXPECT_OK(clients_[0]->Leave(kTimeout));  // it has
+  SYNCGRADS_EXPECT_OK(clients_[0]->Leave(kTimeout));  // has left already
 }
 
 }  // namespace

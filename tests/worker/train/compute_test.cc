@@ -12,7 +12,7 @@
 namespace syncgrads {
 namespace {
 
-// A machine with so many devices, which cannot be used.
+// A machine with `count` devices. Creating a device fails.
 class Some : public Accelerators {
  public:
   explicit Some(int count) : count_(count) {}
@@ -29,7 +29,7 @@ class Some : public Accelerators {
   const int count_;
 };
 
-// The accelerator's number; -1 for the processor.
+// Returns the number of the chosen accelerator, or -1 for the CPU.
 int Chosen(const std::string& device, uint32_t local_rank, int count) {
   const Some some(count);
   const auto choice = ChooseDevice(device, "f32", local_rank, some);
@@ -60,7 +60,7 @@ TEST(ChooseDeviceTest, WhatIsNotThereOrNotMeantIsAnError) {
   ExpectError(ChooseDevice("cuda:0", "f32", 0, NoAccelerators()), absl::StatusCode::kUnimplemented,
               {"--device is cuda:0", "without CUDA", "./dev build", "CUDA_HOME"});
   ExpectError(ChooseDevice("cuda:0", "f16", 0, two), absl::StatusCode::kInvalidArgument,
-              {"--matrix_products", "f16", "tf32"});
+              {"--precision", "f16", "tf32"});
   ExpectError(ChooseDevice("cpu", "bf16", 0, two), absl::StatusCode::kInvalidArgument,
               {"bf16", "cpu"});
   EXPECT_EQ(ChooseDevice("cuda:0", "bf16", 0, two)->precision, MatrixPrecision::kBf16);
@@ -84,7 +84,8 @@ TEST(ReadersTest, AreTheWorkersThreadsOrItsDevicesShareOfTheProcessors) {
   v1::JobFile job;
   EXPECT_EQ(ReadersOf(job, 1, *processor), processors);
   EXPECT_EQ(ReadersOf(job, 4 * processors, *processor), 1);
-  // Workers may be on other hosts.
+  // With an accelerator the number of workers does not matter, because workers may run on other
+  // hosts.
   EXPECT_EQ(ReadersOf(job, 64, *ChooseDevice("cuda", "f32", 0, one)), processors);
   EXPECT_EQ(ReadersOf(job, 64, *ChooseDevice("cuda", "f32", 0, many)), 1);
   job.set_threads(7);

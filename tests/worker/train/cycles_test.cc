@@ -1,4 +1,4 @@
-// Steps that workers make alone: local steps, and competitions.
+// Steps that workers make alone: local steps, and competitions (best_of).
 
 #include <gtest/gtest.h>
 
@@ -47,12 +47,12 @@ std::vector<double> ParametersOf(const Job& job, uint32_t world_size) {
   return trained.parameters[0];
 }
 
-// The average of models that are one step of gradient descent away from where they
-// began is a step of the average gradient.
+// If each worker makes one step of gradient descent from the same start, the average of the models
+// is one step with the average gradient.
 TEST(LocalStepsTest, OneLocalStepIsAStepTogether) {
   Job together = Iris();
   together.file.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.05);
-  together.file.set_batch_size(7);  // which leaves a smaller batch at the end
+  together.file.set_batch_size(7);  // the last batch is smaller
   together.file.set_weight_by_samples(true);
   Job alone = together;
   alone.file.mutable_consistency()->mutable_local_steps()->set_steps(1);
@@ -83,7 +83,7 @@ TEST(LocalStepsTest, ACycleIsARoundAndTheLastMayBeShorter) {
 TEST(LocalStepsTest, AGradientThatIsNotFiniteIsNeverApplied) {
   Job job = Iris();
   job.file.mutable_consistency()->mutable_local_steps()->set_steps(4);
-  // Activations soon do not fit a number.
+  // The activations soon overflow.
   job.file.mutable_optimizer()->mutable_sgd()->set_learning_rate(1e30);
   FakeJob workers(1);
   workers.Run([&](Team& team) {
@@ -97,7 +97,7 @@ TEST(LocalStepsTest, AGradientThatIsNotFiniteIsNeverApplied) {
   });
 }
 
-// Passes everything on, and keeps the losses that are compared.
+// Forwards all calls to `team` and records the losses that are compared.
 class Witness : public Team {
  public:
   explicit Witness(Team& team) : team_(team) {}
@@ -127,7 +127,7 @@ class Witness : public Team {
     return team_.AllocateGradients(bytes);
   }
 
-  // By cycle, then by rank.
+  // Indexed by cycle and rank.
   std::vector<std::vector<double>> compared;
 
  private:
@@ -136,7 +136,7 @@ class Witness : public Team {
 
 class CompetitionTest : public ::testing::Test {
  protected:
-  // Three workers; rank 0's result.
+  // Trains with three workers and returns the result of rank 0.
   TrainingResult Compete(const Job& job) {
     FakeJob workers(3);
     TrainingResult first;
@@ -192,7 +192,7 @@ TEST_F(CompetitionTest, TheLearningRateFallsByItsFactor) {
   Compete(job);
   ASSERT_EQ(compared_.size(), 5u);
   EXPECT_NE(compared_[1], compared_[0]);
-  // Nobody moves any more: all have the model that was the best.
+  // The learning rate is now nearly 0, so all models stay equal to the best one.
   EXPECT_EQ(compared_[2], std::vector<double>(3, Lowest(compared_[1])));
   EXPECT_EQ(compared_[4], compared_[2]);
 }

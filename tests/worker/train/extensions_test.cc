@@ -1,4 +1,4 @@
-// Jobs that name what a program has added.
+// Jobs that use extensions which a program has added.
 
 #include "worker/train/extensions.h"
 
@@ -38,7 +38,7 @@ class ExtensionsTest : public testing::Test {
         name: "own" seed: 2 dtype: F64 batch_size: 5 epochs: 2
         data { custom { kind: "libsvm" settings { key: "path" value: "rows.txt" }
                                        settings { key: "features" value: "2" } }
-               holdout_every: 4 }
+               validation_every: 4 }
         model { layers { dense { outputs: 2 } } }
         optimizer { sgd { learning_rate: 0.01 } }
         loss { )",
@@ -48,7 +48,7 @@ class ExtensionsTest : public testing::Test {
     return job;
   }
 
-  // What became of rank 0.
+  // Trains with two workers and returns the result of rank 0.
   TrainingResult Train(const std::string& loss) {
     const auto job = Parse(loss);
     SYNCGRADS_EXPECT_OK(job);
@@ -97,7 +97,8 @@ TEST_F(ExtensionsTest, AJobIsTrainedByALossAndAReaderOfOnesOwn) {
   EXPECT_NEAR(own.held_out->loss, built_in.held_out->loss, 1e-9);
   EXPECT_EQ(own.held_out->correct, built_in.held_out->correct);
   EXPECT_TRUE(own.replicas.identical());
-  // What is given less weight is another loss.
+  // With gamma 2 the focal loss gives less weight to rows that are classified well, so its value is
+  // smaller.
   const TrainingResult focal =
       Train("custom { kind: \"focal\" settings { key: \"gamma\" value: 2 } }");
   EXPECT_LT(focal.held_out->loss, own.held_out->loss / 1.5);
@@ -105,7 +106,7 @@ TEST_F(ExtensionsTest, AJobIsTrainedByALossAndAReaderOfOnesOwn) {
 
 TEST_F(ExtensionsTest, WhatTheProgramDoesNotHaveIsRefused) {
   ExpectTrainingError("custom { kind: \"vocal\" }", absl::StatusCode::kInvalidArgument,
-                      {"no loss \"vocal\"", "it has focal"});
+                      {"unknown loss \"vocal\"", "this program has focal"});
 }
 
 TEST_F(ExtensionsTest, CallbacksAreCalledAfterEachStepAndCanSaveTheModel) {

@@ -14,7 +14,7 @@
 namespace syncgrads {
 namespace {
 
-// A device that cannot pin memory.
+// A device memory that cannot pin memory of the host.
 class UnpinnableMemory : public HostMemory {
  public:
   absl::Status Pin(void*, size_t) override {
@@ -74,7 +74,7 @@ TEST(TrainingWithGradientMemoryTest, PushesFromItOrSaysThatThereIsNone) {
   }
   EXPECT_EQ(models[1], models[0]);
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_TRUE(absl::StrContains(notes[0], "gradients lie where no server")) << notes[0];
+  EXPECT_TRUE(absl::StrContains(notes[0], "gradients are not in shared memory")) << notes[0];
 }
 
 }  // namespace

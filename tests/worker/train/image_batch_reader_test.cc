@@ -13,8 +13,8 @@
 namespace syncgrads {
 namespace {
 
-// Images whose pixels are their number and the step; some are damaged, and one can
-// be made to hang.
+// Test images. The pixels of an image are its number and the step. Image 13 is damaged, image 14
+// cannot be read, and one image can be made to hang. Thread-safe.
 class TestImages : public ImageSource {
  public:
   ~TestImages() override { Release(); }
@@ -43,14 +43,15 @@ class TestImages : public ImageSource {
     hanging_ = kNone;
     changed_.NotifyAll();
   }
-  // Until somebody reads the one that hangs.
+  // Waits until a thread reads the image that hangs.
   void AwaitHanging() {
     MutexLock lock(mutex_);
     while (read_.empty() || read_.back() != hanging_) {
       changed_.WaitUntil(mutex_, absl::InfiniteFuture());
     }
   }
-  // Whole images, in the order in which they were begun.
+  // Returns the images that were read (not the damaged ones), in the order in which their reads
+  // began.
   std::vector<size_t> read() const {
     MutexLock lock(mutex_);
     return read_;
@@ -96,7 +97,7 @@ TEST_F(ImageBatchReaderTest, BatchesThatWereBegunAreTakenInAnyOrderAsTheyAreRead
   for (uint64_t step = 0; step < 5; ++step) {
     SYNCGRADS_ASSERT_OK(reader.Begin(step, Rows({step, 9, step + 1}), {true, 0, step}));
   }
-  SYNCGRADS_ASSERT_OK(reader.Begin(3, Rows({1}), {}));  // goes on as it was
+  SYNCGRADS_ASSERT_OK(reader.Begin(3, Rows({1}), {}));  // ignored, because step 3 has begun already
   for (const uint64_t step : {3, 0, 4, 1, 2}) {
     SYNCGRADS_ASSERT_OK(reader.Take(step, features_, targets_, nullptr));
     const float n = static_cast<float>(step);
@@ -118,7 +119,7 @@ TEST_F(ImageBatchReaderTest, DamagedImagesAreLeftOutAndNamedOrRefused) {
   SYNCGRADS_ASSERT_OK(reader.Begin(1, Rows({3, 13, 4}), {}));
   ExpectError(reader.Take(1, features_, targets_, nullptr), absl::StatusCode::kDataLoss,
               {"image 13"});
-  // A broken disk is no damaged image.
+  // A broken disk is an error, not a damaged image.
   SYNCGRADS_ASSERT_OK(reader.Begin(2, Rows({14}), {}));
   ExpectError(reader.Take(2, features_, targets_, &damaged), absl::StatusCode::kInternal,
               {"image 14"});
@@ -152,14 +153,14 @@ TEST_F(ImageBatchReaderTest, LaterBatchesAreReadIntoTheMemoryOfEarlierOnes) {
 
 TEST_F(ImageBatchReaderTest, WhatIsForgottenIsNotRead) {
   images_->Hang(7);
-  ImageBatchReader<float> reader(data_, {.threads = 1, .timeout = absl::Seconds(20)});
+  ImageBatchReader<float> reader(data_, {.threads = 1, .timeout = absl::Minutes(2)});
   SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({7}), {}));
   images_->AwaitHanging();
   SYNCGRADS_ASSERT_OK(reader.Begin(1, Rows({5, 6}), {}));
   SYNCGRADS_ASSERT_OK(reader.Begin(2, Rows({4}), {}));
   reader.ForgetBefore(2);
   ExpectError(reader.Take(1, features_, targets_, nullptr), absl::StatusCode::kInternal,
-              {"batch 1 has not been begun"});
+              {"batch 1 has not been started"});
   images_->Release();
   SYNCGRADS_ASSERT_OK(reader.Take(2, features_, targets_, nullptr));
   EXPECT_EQ(targets_, (std::vector<double>{104}));
@@ -169,12 +170,18 @@ TEST_F(ImageBatchReaderTest, WhatIsForgottenIsNotRead) {
 TEST_F(ImageBatchReaderTest, AnInputThatHangsIsNamedAfterItsTime) {
   images_->Hang(7);
   ImageBatchReader<float> reader(data_, {.threads = 2, .timeout = absl::Seconds(1)});
-  SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({6, 7, 8}), {}));
+  // The error names the first image of the batch that was not read. On a busy machine, the other
+  // images may not be read in time either.
+  SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({7, 6, 8}), {}));
   ExpectError(reader.Take(0, features_, targets_, nullptr), absl::StatusCode::kDeadlineExceeded,
               {"image 7 was not read within 1s", "batch of 3"});
   images_->Release();
-  SYNCGRADS_ASSERT_OK(reader.Begin(1, Rows({7}), {}));
-  SYNCGRADS_EXPECT_OK(reader.Take(1, features_, targets_, nullptr));
+  absl::Status taken = absl::DeadlineExceededError("");
+  for (uint64_t batch = 1; batch <= 60 && absl::IsDeadlineExceeded(taken); ++batch) {
+    SYNCGRADS_ASSERT_OK(reader.Begin(batch, Rows({7}), {}));
+    taken = reader.Take(batch, features_, targets_, nullptr);
+  }
+  SYNCGRADS_EXPECT_OK(taken);
 }
 
 }  // namespace

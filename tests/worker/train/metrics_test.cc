@@ -9,10 +9,10 @@ namespace {
 
 TEST(CountTopKTest, GivesTheWorkedNumbers) {
   const Matrix<double> scores{{.1, .7, .2}, {.5, .3, .2}, {.2, .3, .5}, {.6, .3, .1}};
-  const std::vector<double> labels = {1, 1, 0, 0};  // 2, 2, 1, 1 counted from 1
-  EXPECT_EQ(CountTopK(scores, labels, 1), 2u);      // 0.5
-  EXPECT_EQ(CountTopK(scores, labels, 2), 3u);      // 0.75
-  EXPECT_EQ(CountTopK(scores, labels, 3), 4u);      // 1
+  const std::vector<double> labels = {1, 1, 0, 0};  // counted from 1: 2, 2, 1, 1
+  EXPECT_EQ(CountTopK(scores, labels, 1), 2u);      // accuracy 0.5
+  EXPECT_EQ(CountTopK(scores, labels, 2), 3u);      // accuracy 0.75
+  EXPECT_EQ(CountTopK(scores, labels, 3), 4u);      // accuracy 1
 }
 
 TEST(CountTopKTest, OfEqualScoresTheLowerColumnIsTheHigher) {

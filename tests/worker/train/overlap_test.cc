@@ -1,6 +1,6 @@
-// Results that are taken when the next step's forward pass needs them: in which order,
-// and that nothing else becomes of them. The service's part is played by a fake, whose
-// results come one by one.
+// Overlap: each result is taken when the next step's forward pass needs it. The tests check the
+// order of these waits, and that nothing else changes. A fake service delivers the results one by
+// one.
 
 #include <memory>
 #include <new>
@@ -22,13 +22,14 @@ namespace {
 
 using testing::ElementsAre;
 
-// What has happened on rank 0, in its order.
+// The events on rank 0, in order.
 std::vector<std::string>& Events() {
   static auto& events = *new std::vector<std::string>();
   return events;
 }
 
-// Passes everything on, and tells of it. In one step it has no memory.
+// A layer that forwards its input and records its steps in Events(). In step `exhausted_in` it
+// throws std::bad_alloc, on rank 0 only.
 template <typename T>
 class Probe : public Layer<T> {
  public:
@@ -85,7 +86,8 @@ struct Ended {
   std::optional<Snapshot> state;
 };
 
-// What each worker ended with. With `wait` results come one by one.
+// Trains and returns what each worker ended with. If `wait` is set, results are delivered one by
+// one.
 std::vector<Ended> Train(const Job& job, uint32_t world_size, const FakeJob::OnWait& wait) {
   Events().clear();
   FakeJob workers(world_size);
@@ -135,13 +137,14 @@ TEST(OverlapTest, AResultIsWaitedForWhenALayerNeedsIt) {
                                     "step 3: back", "result 2 of step 2", "result 3 of step 2"));
 }
 
-// Of the parameters that workers update, of those that servers do, and of what has to
-// happen between two steps.
+// The cases have parameters that workers update, parameters that servers update, and work that has
+// to be done between two steps.
 TEST(OverlapTest, NothingElseBecomesOfAnyWorker) {
   for (const std::string more :
-       {"", "place: SERVERS", "accumulate: 2 loss { l2: 0.01 }",
-        "place: SERVERS loss { l2: 0.01 } weight_by_samples: true", "check_replicas_every: 3",
-        "clip_norm: 0.1", "schedule { step { at: 3 factor: 0.1 } }",
+       {"", "optimizer_placement: SERVERS", "micro_batches: 2 loss { l2: 0.01 }",
+        "optimizer_placement: SERVERS loss { l2: 0.01 } weight_by_samples: true",
+        "check_replicas_every: 3", "clip_norm: 0.1",
+        "schedule { step { milestones: 3 factor: 0.1 } }",
         "gradient_checks { outlier_factor: 100 }"}) {
     const Job job = Parse(absl::StrCat(kAdam, more));
     const std::vector<Ended> usual = Train(job, 2, nullptr);

@@ -25,7 +25,7 @@ class SetClock : public Clock {
   absl::Time now = absl::FromUnixSeconds(1760000000);
 };
 
-// With what all lines have, but the time, cut out.
+// Returns the lines without the fields that all lines have in common; the time is kept.
 std::vector<std::string> LinesOf(const std::string& path) {
   auto text = ReadFile(path, 1 << 20);
   SYNCGRADS_EXPECT_OK(text);
@@ -41,7 +41,7 @@ TEST(ProgressLogTest, ALineOfJsonForEachIntervalAndWhatTheModelIsWorth) {
   auto log = ProgressLog::Open(path, "w\"0", /*every=*/2, clock);
   SYNCGRADS_ASSERT_OK(log);
   (*log)->Started({"iris", 3, 3, 120, 30, 235, 8, 5});
-  for (const uint64_t step : {1, 2, 5}) {  // of which it has missed two
+  for (const uint64_t step : {1, 2, 5}) {  // steps 3 and 4 are missing
     clock.now += absl::Milliseconds(250);
     (*log)->Stepped(step, static_cast<double>(step));
   }

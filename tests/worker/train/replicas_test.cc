@@ -10,7 +10,7 @@
 namespace syncgrads {
 namespace {
 
-// Four workers with two parameters each; `change` makes them differ.
+// Compares the replicas of four workers with two parameters each. `change` can make them differ.
 ReplicaCheck Compare(const std::function<void(uint32_t rank, Parameter<float>& b)>& change) {
   FakeJob job(4);
   std::mutex mutex;

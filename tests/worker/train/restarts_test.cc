@@ -1,4 +1,4 @@
-// Training from several initialisations, through the real service.
+// Training from several initialisations, with the real service.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 namespace syncgrads {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr absl::Duration kTimeout = absl::Minutes(2);
 constexpr uint32_t kWorkers = 2;
 
 struct Ended {
@@ -28,11 +28,11 @@ struct Ended {
   std::vector<std::string> notes;
 };
 
-std::vector<Ended> TrainIris(uint32_t restarts, v1::Place place) {
+std::vector<Ended> TrainIris(uint32_t restarts, v1::OptimizerPlacement place) {
   auto job = LoadJobFile("examples/iris/iris.job");
   SYNCGRADS_EXPECT_OK(job);
-  job->file.set_restarts(restarts);
-  job->file.set_place(place);
+  job->file.set_random_restarts(restarts);
+  job->file.set_optimizer_placement(place);
   job->file.set_epochs(4);
   testing::Cluster cluster(2);
   std::vector<Ended> ended(kWorkers);
@@ -61,7 +61,7 @@ std::vector<Ended> TrainIris(uint32_t restarts, v1::Place place) {
   return ended;
 }
 
-// The losses in "initialisation 1 of 3: held out: loss 0.5, accuracy ...".
+// Finds the losses in notes such as "initialisation 1 of 3: held out: loss 0.5, accuracy ...".
 std::vector<double> LossesIn(const std::vector<std::string>& notes) {
   std::vector<double> losses;
   for (const std::string& note : notes) {
@@ -77,11 +77,11 @@ std::vector<double> LossesIn(const std::vector<std::string>& notes) {
 TEST(RestartsTest, TheBestOfAllInitialisationsIsKeptByAllWorkers) {
   const std::vector<Ended> once = TrainIris(0, v1::WORKERS);
   EXPECT_FALSE(once[0].result.initialisation.has_value());
-  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+  for (const v1::OptimizerPlacement place : {v1::WORKERS, v1::SERVERS}) {
     const std::vector<Ended> ended = TrainIris(3, place);
     const std::vector<double> losses = LossesIn(ended[0].notes);
     ASSERT_EQ(losses.size(), 4u) << ::testing::PrintToString(ended[0].notes);
-    // Each begins elsewhere, the first where a job without restarts does.
+    // The initialisations differ. The first one is that of a job without restarts.
     EXPECT_EQ(std::set<double>(losses.begin(), losses.end()).size(), 4u);
     EXPECT_NEAR(losses[0], once[0].result.held_out->loss, 1e-4);
     const auto least = std::min_element(losses.begin(), losses.end());

@@ -103,7 +103,7 @@ TEST(RunTest, WindowRangesAreThoseOfAllWorkersAndAreWritten) {
   const TemporaryDirectory directory;
   Job job = Iris();
   job.file.set_epochs(1);
-  job.file.mutable_data()->set_holdout_every(0);
+  job.file.mutable_data()->set_validation_every(0);
   v1::ModelSpec model = job.file.model();
   job.file.mutable_model()->clear_layers();
   job.file.mutable_model()->add_layers()->mutable_window_input();
@@ -118,13 +118,13 @@ TEST(RunTest, WindowRangesAreThoseOfAllWorkersAndAreWritten) {
   EXPECT_EQ(std::vector<float>(maximum, maximum + 4), (std::vector<float>{7.9f, 4.4f, 6.9f, 2.5f}));
 }
 
-// Each class in a shard directory of its own: no worker sees the names of all.
+// Each class is in a shard directory of its own, so no worker sees all names.
 TEST(RunTest, ClassesOfShardDirectoriesAreNumberedOverTheWholeTable) {
   const TemporaryDirectory directory;
   const auto rows = LinesOf("examples/iris/iris.csv");
   for (int shard = 0; shard < 3; ++shard) {
     std::string text = rows[0] + "\n";
-    // In another order than that of the names.
+    // The shards are not in the order of the names.
     for (int i = 0; i < 50; ++i) absl::StrAppend(&text, rows[1 + 50 * (2 - shard) + i], "\n");
     directory.Write(absl::StrCat("shard", shard, "/iris.csv"), text);
   }
@@ -185,13 +185,13 @@ TEST(RunTest, TrainingCanBeginWithTheParametersOfAFile) {
   Job job = Iris();
   job.file.set_epochs(2);
   TrainTo(job, 3, first);
-  // It stays what it was, whatever the seed.
+  // The learning rate is 0, so the parameters stay those of the file, with any seed.
   job.file.mutable_optimizer()->mutable_adam()->set_learning_rate(0);
   job.file.set_seed(99);
   job.file.mutable_model()->set_init_from(first);
   TrainTo(job, 3, again);
   EXPECT_EQ(ReadFile(first, 1 << 20).value(), ReadFile(again, 1 << 20).value());
-  // A path is taken from the job file's directory; shapes have to fit.
+  // A relative path starts at the job file's directory. The shapes must match.
   job.directory = directory.path();
   job.file.mutable_model()->set_init_from("first.safetensors");
   job.file.mutable_model()->mutable_layers(0)->mutable_dense()->set_outputs(9);
@@ -207,8 +207,8 @@ TEST(RunTest, TrainingCanBeginWithTheParametersOfAFile) {
   });
 }
 
-// Batch norm trains with the batch's moments and is evaluated with its running
-// ones, which are in the file.
+// Batch norm trains with the statistics of the batch. Evaluation uses the running statistics, which
+// the file has.
 TEST(RunTest, RunningStatisticsAreWrittenAndEvaluatedWith) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/m.safetensors";
@@ -238,7 +238,7 @@ TEST(RunTest, ImagesOfAFileOfBytesAreTrainedOnWithTheirOwnShape) {
   const TemporaryDirectory directory;
   std::string images("\0\0\x08\x03\0\0\0\x14\0\0\0\x06\0\0\0\x06", 16);
   std::string labels("\0\0\x08\x01\0\0\0\x14", 8);
-  // Half of them light, half of them dark.
+  // Half of the images are light and half are dark.
   for (int image = 0; image < 20; ++image) {
     images += std::string(36, static_cast<char>(image % 2 == 0 ? 40 : 200));
     labels += static_cast<char>(image % 2);
@@ -249,8 +249,8 @@ TEST(RunTest, ImagesOfAFileOfBytesAreTrainedOnWithTheirOwnShape) {
       name: "bytes" batch_size: 4 epochs: 20
       data {
         idx { images: "images" labels: "labels" }
-        image { mean: 0.5 deviation: 0.25 }
-        holdout_every: 5
+        image { mean: 0.5 std: 0.25 }
+        validation_every: 5
       }
       model { named { name: "lenet" outputs: 2 } }
       loss { logit_cross_entropy {} }

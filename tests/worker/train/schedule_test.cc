@@ -18,7 +18,7 @@ TEST(ScheduleTest, WithoutAnyTheRateStaysAsItIs) {
 }
 
 TEST(ScheduleTest, StepsMultiplyTheRateWhenTheyAreReached) {
-  const v1::Schedule schedule = Parse("step { at: 10 at: 20 factor: 0.5 }");
+  const v1::Schedule schedule = Parse("step { milestones: 10 milestones: 20 factor: 0.5 }");
   EXPECT_EQ(RateFactor(schedule, 9, 1), 1);
   EXPECT_EQ(RateFactor(schedule, 10, 1), 0.5);
   EXPECT_EQ(RateFactor(schedule, 19, 1), 0.5);
@@ -33,7 +33,7 @@ TEST(ScheduleTest, CosinesFallToTheMinimumAndStartAgainLower) {
   EXPECT_DOUBLE_EQ(RateFactor(schedule, 8, 1), 0.5);
   EXPECT_DOUBLE_EQ(RateFactor(schedule, 12, 1), 0.35);
   EXPECT_DOUBLE_EQ(RateFactor(schedule, 16, 1), 0.25);
-  // The peak is not below the minimum.
+  // The peaks of the cycles do not fall below the minimum.
   EXPECT_DOUBLE_EQ(RateFactor(schedule, 24, 1), 0.2);
   const v1::Schedule plain = Parse("cosine { cycle_steps: 8 }");
   EXPECT_DOUBLE_EQ(RateFactor(plain, 8000, 1), 1);
@@ -41,7 +41,7 @@ TEST(ScheduleTest, CosinesFallToTheMinimumAndStartAgainLower) {
 }
 
 TEST(ScheduleTest, WarmUpRisesInALineAndTheRestCountsFromItsEnd) {
-  const v1::Schedule schedule = Parse("warmup_steps: 4 step { at: 2 factor: 0.1 }");
+  const v1::Schedule schedule = Parse("warmup_steps: 4 step { milestones: 2 factor: 0.1 }");
   EXPECT_EQ(RateFactor(schedule, 0, 1), 0.25);
   EXPECT_EQ(RateFactor(schedule, 3, 1), 1);
   EXPECT_EQ(RateFactor(schedule, 5, 1), 1);

@@ -1,5 +1,5 @@
-// Training through the real service: servers in this process, a client for each
-// worker.
+// Training with the real service: the servers run in this process, and each worker has its own
+// client.
 
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 namespace syncgrads {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr absl::Duration kTimeout = absl::Minutes(2);
 
 Job Iris() {
   auto job = LoadJobFile("examples/iris/iris.job");
@@ -46,7 +46,7 @@ void Work(const Job& job, const std::string& coordinator, uint32_t rank, uint32_
   SYNCGRADS_EXPECT_OK(client.Leave(kTimeout));
 }
 
-// Checks that all replicas are equal.
+// Trains with `world_size` workers and checks that all replicas are equal.
 Trained TrainAll(const Job& job, uint32_t world_size, uint32_t servers) {
   testing::Cluster cluster(servers);
   Trained trained(world_size);
@@ -64,7 +64,7 @@ Trained TrainAll(const Job& job, uint32_t world_size, uint32_t servers) {
 
 TEST(ServiceTest, IrisEndsWithTheSameBitsOnAllWorkersWithAnyNumberOfServersInAnyRun) {
   Job job = Iris();
-  // Chunks small enough for every server to have some.
+  // Small chunks, so that every server has some.
   job.file.set_chunk_bytes(64);
   const Trained one = TrainAll(job, 3, 1);
   EXPECT_EQ(one.steps[0], 250u);
@@ -79,7 +79,7 @@ TEST(ServiceTest, TheOptimizerDoesTheSameOnWorkersAndOnServers) {
   job.file.set_chunk_bytes(64);
   job.file.set_epochs(5);
   const Trained on_workers = TrainAll(job, 3, 2);
-  job.file.set_place(v1::SERVERS);
+  job.file.set_optimizer_placement(v1::SERVERS);
   EXPECT_EQ(TrainAll(job, 3, 2).parameters, on_workers.parameters);
 }
 
@@ -104,7 +104,7 @@ TEST(ServiceTest, NormsOnServersHaveTheBitsOfTheWorkersWhereNoTensorIsCut) {
     job.file.set_clip_norm(0);
     EXPECT_NE(TrainAll(job, 3, 1).parameters, on_workers.parameters) << "it was clipped";
     job.file.set_clip_norm(0.3);
-    job.file.set_place(v1::SERVERS);
+    job.file.set_optimizer_placement(v1::SERVERS);
     EXPECT_EQ(TrainAll(job, 3, 1).parameters, on_workers.parameters) << optimizer;
   }
 }
@@ -115,7 +115,7 @@ TEST(ServiceTest, NormsAreOfAllChunksOfAllServers) {
       Job job = IrisWithNorms(optimizer, clip_norm);
       job.file.set_dtype(v1::F64);
       const std::vector<double> on_workers = TrainAll(job, 3, 1).parameters[0];
-      job.file.set_place(v1::SERVERS);
+      job.file.set_optimizer_placement(v1::SERVERS);
       for (const uint32_t chunk_bytes : {40, 256}) {
         job.file.set_chunk_bytes(chunk_bytes);
         const std::vector<double> one = TrainAll(job, 3, 1).parameters[0];
@@ -129,9 +129,9 @@ TEST(ServiceTest, NormsAreOfAllChunksOfAllServers) {
 }
 
 TEST(ServiceTest, ThreeWorkersEqualOneWorkerWithThreeTimesTheBatch) {
-  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+  for (const v1::OptimizerPlacement place : {v1::WORKERS, v1::SERVERS}) {
     Job job = Iris();
-    job.file.set_place(place);
+    job.file.set_optimizer_placement(place);
     job.file.set_dtype(v1::F64);
     Job whole = job;
     whole.file.set_batch_size(24);
@@ -148,13 +148,13 @@ TEST(ServiceTest, ThreeWorkersEqualOneWorkerWithThreeTimesTheBatch) {
   }
 }
 
-// 38, 38, 38 and 36 rows in batches of 37: the last worker ends first.
+// The workers have 38, 38, 38 and 36 rows in batches of 37, so the last one ends first.
 TEST(ServiceTest, WorkersWhoseRowsEndFirstFollowTheOthersAndEndEqual) {
-  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+  for (const v1::OptimizerPlacement place : {v1::WORKERS, v1::SERVERS}) {
     Job job = Iris();
-    job.file.set_place(place);
+    job.file.set_optimizer_placement(place);
     job.file.mutable_data()->set_shards(4);
-    job.file.mutable_data()->set_holdout_every(0);
+    job.file.mutable_data()->set_validation_every(0);
     job.file.set_epochs(10);
     job.file.set_batch_size(37);
     EXPECT_EQ(TrainAll(job, 4, 2).steps[3], 20u);
@@ -166,7 +166,7 @@ TEST(ServiceTest, WeightedBySamplesUnevenBatchesEqualOneWorker) {
   job.file.set_dtype(v1::F64);
   job.file.set_weight_by_samples(true);
   job.file.mutable_data()->set_shards(4);
-  job.file.mutable_data()->set_holdout_every(0);
+  job.file.mutable_data()->set_validation_every(0);
   job.file.set_epochs(3);
   job.file.set_batch_size(7);
   Job whole = job;
@@ -176,7 +176,7 @@ TEST(ServiceTest, WeightedBySamplesUnevenBatchesEqualOneWorker) {
       1e-9);
 }
 
-// Iris through a batch normalisation.
+// Makes the Iris job with a batch norm layer.
 Job NormalisedIris(bool across_workers) {
   Job job = Iris();
   const v1::LayerSpec last = job.file.model().layers(job.file.model().layers_size() - 1);
@@ -206,12 +206,12 @@ TEST(ServiceTest, WithBatchNormAcrossThemThreeWorkersEqualOneWithThreeTimesTheBa
       << "each by itself is another model";
 }
 
-// 38, 38, 38 and 36 rows: batches are uneven, and the last worker ends first.
+// The workers have 38, 38, 38 and 36 rows, so batches are uneven and the last worker ends first.
 TEST(ServiceTest, WithBatchNormAcrossThemUnevenBatchesEqualOneWorker) {
   Job job = NormalisedIris(/*across_workers=*/true);
   job.file.set_weight_by_samples(true);
   job.file.mutable_data()->set_shards(4);
-  job.file.mutable_data()->set_holdout_every(0);
+  job.file.mutable_data()->set_validation_every(0);
   for (const uint32_t batch : {7, 37}) {
     job.file.set_batch_size(batch);
     Job whole = job;
@@ -223,7 +223,7 @@ TEST(ServiceTest, WithBatchNormAcrossThemUnevenBatchesEqualOneWorker) {
   }
 }
 
-// Three images of 3x32x32, one for each of three shards.
+// Makes a job with three images of 3x32x32 numbers, one in each of three shards.
 Job ThreeImages(const TemporaryDirectory& directory) {
   constexpr int kNumbers = 3 * 32 * 32;
   std::string table;
@@ -244,7 +244,7 @@ Job ThreeImages(const TemporaryDirectory& directory) {
         image { channels: 3 height: 32 width: 32 }
       }
       model {
-        layers { conv2d { outputs: 3 window: 7 } }
+        layers { conv2d { outputs: 3 kernel_size: 7 } }
         layers { flatten {} }
         layers { dense { outputs: 10 } }
       }
@@ -259,13 +259,13 @@ Job ThreeImages(const TemporaryDirectory& directory) {
 TEST(ServiceTest, ThreeReplicasOfAConvolutionalNetworkWithASampleEachEqualTheFullBatch) {
   const TemporaryDirectory directory;
   Job job = ThreeImages(directory);
-  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
-    job.file.set_place(place);
+  for (const v1::OptimizerPlacement place : {v1::WORKERS, v1::SERVERS}) {
+    job.file.set_optimizer_placement(place);
     Job whole = job;
     whole.file.set_batch_size(3);
     const auto replicas = TrainAll(job, 3, 2).parameters[0];
     const auto full_batch = TrainAll(whole, 1, 1).parameters[0];
-    // 7x7 from 3 to 3 channels; 26 * 26 * 3 numbers to 10.
+    // A 7x7 convolution from 3 to 3 channels, and a dense layer from 26 * 26 * 3 numbers to 10.
     ASSERT_EQ(replicas.size(), 3u * 3 * 49 + 3 + 2028 * 10 + 10);
     EXPECT_LT(LargestDifference(replicas, full_batch), 1e-4);
     Job still = whole;

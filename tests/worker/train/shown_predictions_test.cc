@@ -15,7 +15,7 @@
 namespace syncgrads {
 namespace {
 
-// Says the same of every row: these outputs.
+// A model that has the same outputs for every row.
 class ConstantModel {
  public:
   explicit ConstantModel(const std::vector<double>& outputs) {

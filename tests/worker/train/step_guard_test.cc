@@ -31,7 +31,7 @@ class StepGuardTest : public testing::Test {
     return options;
   }
 
-  // Steps with gradients of these norms, which are all contributed.
+  // Runs steps with gradients of these norms. The guard must admit all of them.
   void Make(StepGuard& guard, const std::vector<double>& norms) {
     for (const double norm : norms) {
       guard.Begin(++step_);
@@ -51,7 +51,7 @@ TEST_F(StepGuardTest, AnOutlierIsMeasuredByTheMedianOfThoseBefore) {
   Make(guard, {1, 5, 2, 4, 3, 3, 3, 3, 30});
   guard.Begin(10);
   ExpectError(guard.Admit(30.5), kInvalid,
-              {"step 10", "30.5", "10.1", "median of the 9 before", "outlier_factor is 10"});
+              {"step 10", "30.5", "10.1", "median of the previous 9", "outlier_factor is 10"});
 }
 
 TEST_F(StepGuardTest, WhatIsUsualMayChangeSlowly) {
@@ -78,7 +78,7 @@ TEST_F(StepGuardTest, SkipsAreCountedToldAndNotRemembered) {
     Make(guard, {1});
   }
   EXPECT_EQ(guard.skipped().outliers, 3u);
-  EXPECT_EQ(ToString(guard.skipped()), "3 steps: 3 too long");
+  EXPECT_EQ(ToString(guard.skipped()), "3 steps: 3 too large");
   ASSERT_THAT(warnings_, SizeIs(3));
   EXPECT_THAT(warnings_[0], AllOf(HasSubstr("step 9 is skipped"), HasSubstr("100 times")));
 }
@@ -123,7 +123,7 @@ TEST_F(StepGuardTest, TooManyInARowAreAnError) {
   guard.Begin(++step_);
   guard.NoteOutOfMemory("for its gradient");
   ExpectError(guard.Finish(), absl::StatusCode::kResourceExhausted,
-              {"4 steps in a row", "step 4", "max_skips_in_a_row is 3", "no memory"});
+              {"4 steps in a row", "step 4", "max_skips_in_a_row is 3", "out of memory"});
 
   StepGuard others(Watching(OnBad::kSkip));
   for (int i = 0; i < 8; ++i) {
@@ -144,7 +144,7 @@ TEST_F(StepGuardTest, TheFirstTenAreTold) {
     SYNCGRADS_EXPECT_OK(guard.Finish());
   }
   ASSERT_THAT(warnings_, SizeIs(10));
-  EXPECT_THAT(warnings_[9], HasSubstr("counted, not told"));
+  EXPECT_THAT(warnings_[9], HasSubstr("further skips are only counted"));
   EXPECT_EQ(guard.skipped().total(), 50u);
 }
 

@@ -25,7 +25,7 @@ Matrix<double> Random(int64_t rows, uint64_t seed) {
   return matrix;
 }
 
-// What a layer makes of a batch and of a gradient.
+// The results of a layer for a batch and a gradient.
 struct Passed {
   Matrix<double> output;
   Matrix<double> input_gradient;
@@ -57,7 +57,8 @@ Passed PassThrough(const Matrix<double>& batch, const Matrix<double>& gradient,
   return passed;
 }
 
-// Of 9 rows each worker has some, and each worker's loss counts as `weights` say.
+// Distributes 9 rows over the workers (`rows`) and compares with one worker that has all of them.
+// `weights` are the weights of the workers' losses.
 void ExpectAsOneBatch(const std::vector<int64_t>& rows, const std::vector<double>& weights) {
   const auto workers = static_cast<uint32_t>(rows.size());
   const Matrix<double> batch = Random(9, 1);
@@ -78,7 +79,7 @@ void ExpectAsOneBatch(const std::vector<int64_t>& rows, const std::vector<double
     parts[rank] = PassThrough(batch.middleRows(begins[rank], rows[rank]),
                               gradient.middleRows(begins[rank], rows[rank]), &exchange);
     SYNCGRADS_EXPECT_OK(exchange.status());
-    // ... and a step in which the last one has no rows left.
+    // In a second step the last worker has no rows left.
     if (rank + 1 < workers) {
       exchange.Begin(1);
       parts[rank].output = PassThrough(batch.topRows(2), gradient.topRows(2), &exchange).output;

@@ -31,7 +31,7 @@ T NumberAt(const std::string& bytes, size_t at) {
   return number;
 }
 
-// The events of a file, whose framing and checksums have to be right.
+// Reads the events of a file and checks its framing and checksums.
 std::vector<v1::TensorboardEvent> EventsIn(const std::string& path) {
   const auto file = ReadFile(path, 1 << 20);
   SYNCGRADS_EXPECT_OK(file);
@@ -89,7 +89,7 @@ TEST(TensorboardTest, LossesAndSpeedAreWrittenAsTensorboardReadsThem) {
               ElementsAre(Pair("held_out/loss", 0.5), Pair("held_out/accuracy", 0.75)));
 }
 
-// As the format is described, byte by byte: a file that was made by hand.
+// The expected bytes were written by hand, from the description of the format.
 TEST(TensorboardTest, AnEventHasTheFieldNumbersOfTensorflow) {
   v1::TensorboardEvent event;
   event.set_wall_time(1);

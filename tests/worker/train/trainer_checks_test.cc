@@ -1,5 +1,4 @@
-// Steps that go wrong on one worker, and what is checked between steps: without the
-// service, whose part is played by a fake.
+// Steps that fail on one worker, and checks between steps. A fake replaces the service.
 
 #include <algorithm>
 #include <cmath>
@@ -28,9 +27,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-// Passes everything on, but on one rank, in the steps from `from` (counted from 0) to
-// before `to`: there it has no memory in the forward or the backward pass, or
-// multiplies gradients by `factor`.
+// A layer that forwards its input and gradient. On the rank `rank`, in the steps from `from` to
+// before `to` (counted from 0), it does harm: it throws std::bad_alloc in the forward or the
+// backward pass, or multiplies the gradient by `factor`.
 template <typename T>
 class Saboteur : public Layer<T> {
  public:
@@ -111,7 +110,7 @@ std::vector<Ended> Train(const Job& job, uint32_t world_size) {
   return Train(job, workers, world_size);
 }
 
-// Iris for 20 steps, with a saboteur before the last layer.
+// Makes the Iris job with 20 steps and a saboteur before the last layer.
 Job SabotagedIris(const std::string& settings, const std::string& job = "") {
   std::string layer = "layers { custom { kind: \"saboteur\" ";
   for (const absl::string_view setting : absl::StrSplit(settings, ' ')) {
@@ -144,23 +143,24 @@ TEST(OutOfMemoryTest, TheWorkerSkipsTheStepCountsItAndSaysSo) {
   ExpectAllTrained(ended);
   EXPECT_EQ(ended[1].skipped.out_of_memory, 3u);
   ASSERT_THAT(ended[1].warnings, SizeIs(3));
-  EXPECT_THAT(ended[1].warnings[0], AllOf(HasSubstr("step 5 is skipped"), HasSubstr("no memory")));
+  EXPECT_THAT(ended[1].warnings[0],
+              AllOf(HasSubstr("step 5 is skipped"), HasSubstr("out of memory")));
   EXPECT_EQ(ended[0].skipped.total() + ended[2].skipped.total(), 0u);
-  // The others' steps have been made.
+  // The skipped contributions are missing: the parameters differ from those without a saboteur.
   EXPECT_NE(ended[0].parameters, Train(SabotagedIris("rank=1 from=0 to=0"), 3)[0].parameters);
 }
 
 TEST(OutOfMemoryTest, InTheBackwardPassWhatWasPushedCountsAndTheRestIsSkipped) {
-  // The last layer's gradients are pushed before the saboteur's turn comes.
+  // The gradients of the last layer are pushed before the backward pass reaches the saboteur.
   const std::vector<Ended> ended = Train(SabotagedIris("rank=0 from=4 to=5 backward=1"), 3);
   ExpectAllTrained(ended);
   EXPECT_EQ(ended[0].skipped.out_of_memory, 1u);
 }
 
 TEST(OutOfMemoryTest, OfABatchInPartsTheStepIsSkippedAsAWhole) {
-  // Parts are counted through: step 3 has parts 6 and 7.
+  // The saboteur counts parts, not steps: step 3 (counted from 0) has the parts 6 and 7.
   const std::vector<Ended> ended =
-      Train(SabotagedIris("rank=0 from=7 to=8 forward=1", "accumulate: 2"), 3);
+      Train(SabotagedIris("rank=0 from=7 to=8 forward=1", "micro_batches: 2"), 3);
   ExpectAllTrained(ended);
   EXPECT_EQ(ended[0].skipped.out_of_memory, 1u);
 }
@@ -169,14 +169,14 @@ TEST(OutOfMemoryTest, WithoutEndIsAnError) {
   const std::vector<Ended> ended =
       Train(SabotagedIris("rank=0 from=4 to=99 forward=1", "max_skips_in_a_row: 3"), 1);
   ExpectError(ended[0].status, absl::StatusCode::kResourceExhausted,
-              {"4 steps in a row", "up to step 8", "no memory"});
+              {"4 steps in a row", "up to step 8", "out of memory"});
 }
 
-// Steps of the saboteur before the twelfth, when norms before are known.
+// The saboteur acts in steps 12 and 13 (counted from 0), when the norms of earlier steps are known.
 constexpr char kLong[] = "rank=2 from=12 to=14 factor=1000";
 
 TEST(OutlierTest, IsSkippedByItsWorkerAlone) {
-  for (const std::string place : {"place: WORKERS", "place: SERVERS"}) {
+  for (const std::string place : {"optimizer_placement: WORKERS", "optimizer_placement: SERVERS"}) {
     const Job job = SabotagedIris(
         kLong, absl::StrCat("gradient_checks { outlier_factor: 20 outliers: SKIP } ", place));
     const std::vector<Ended> ended = Train(job, 3);
@@ -184,7 +184,7 @@ TEST(OutlierTest, IsSkippedByItsWorkerAlone) {
     EXPECT_EQ(ended[2].skipped.outliers, 2u) << place;
     EXPECT_EQ(ended[0].skipped.total() + ended[1].skipped.total(), 0u) << place;
     EXPECT_THAT(ended[2].warnings[0], HasSubstr("times the median")) << place;
-    // As if it had skipped for another reason.
+    // The result is the same if the worker skips the step for another reason.
     EXPECT_EQ(ended[0].parameters,
               Train(SabotagedIris("rank=2 from=12 to=14 forward=1", place), 3)[0].parameters)
         << place;
@@ -192,7 +192,7 @@ TEST(OutlierTest, IsSkippedByItsWorkerAlone) {
 }
 
 TEST(OutlierTest, IsAnErrorOfItsWorkerUnlessTheJobSaysOtherwise) {
-  for (const std::string place : {"place: WORKERS", "place: SERVERS"}) {
+  for (const std::string place : {"optimizer_placement: WORKERS", "optimizer_placement: SERVERS"}) {
     const std::vector<Ended> ended =
         Train(SabotagedIris("rank=0 from=12 to=14 factor=1000",
                             absl::StrCat("gradient_checks { outlier_factor: 20 } ", place)),
@@ -229,7 +229,7 @@ TEST(OutlierTest, AGradientThatIsNotFiniteIsNamed) {
               {"step 4", "\"dense1/kernel\" is nan at index 0"});
 }
 
-// As in trainer_test: gradients of -10 and -6, from parameters of 0.
+// The example of trainer_test: gradients of -10 and -6 at parameters of 0.
 TEST(ClippingTest, IsTheWorkedExample) {
   const TemporaryDirectory directory;
   directory.Write("t.csv", "x,y\n1,2\n2,4\n");

@@ -1,5 +1,4 @@
-// Training without the service: workers are threads, and what the servers do is
-// done by a fake.
+// Training without the service: workers are threads, and a fake does the servers' part.
 
 #include "worker/train/trainer.h"
 
@@ -60,9 +59,9 @@ TEST(TrainerTest, TwoRunsWithTheSameSeedAreBitIdentical) {
 }
 
 TEST(TrainerTest, ThreeWorkersEqualOneWorkerWithThreeTimesTheBatch) {
-  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+  for (const v1::OptimizerPlacement place : {v1::WORKERS, v1::SERVERS}) {
     Job job = Iris();
-    job.file.set_place(place);
+    job.file.set_optimizer_placement(place);
     job.file.set_dtype(v1::F64);
     Job whole = job;
     whole.file.set_batch_size(24);
@@ -81,24 +80,24 @@ TEST(TrainerTest, TheOptimizerDoesTheSameOnWorkersAndOnServers) {
   Job job = Iris();
   job.file.set_epochs(5);
   const Trained on_workers = TrainAll(job, 3);
-  job.file.set_place(v1::SERVERS);
+  job.file.set_optimizer_placement(v1::SERVERS);
   EXPECT_EQ(TrainAll(job, 3).parameters, on_workers.parameters);
 }
 
-// Shards of 38, 38, 38 and 36 rows.
+// Makes a job with shards of 38, 38, 38 and 36 rows.
 Job Uneven() {
   Job job = Iris();
   job.file.mutable_data()->set_shards(4);
-  job.file.mutable_data()->set_holdout_every(0);
+  job.file.mutable_data()->set_validation_every(0);
   job.file.set_epochs(3);
   return job;
 }
 
 TEST(TrainerTest, WorkersWhoseRowsEndFirstFollowTheOthersAndEndEqual) {
-  // In batches of 37 the last worker has one step a pass and the others have two.
-  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+  // With batches of 37 rows, the last worker has one step per pass and the others have two.
+  for (const v1::OptimizerPlacement place : {v1::WORKERS, v1::SERVERS}) {
     Job job = Uneven();
-    job.file.set_place(place);
+    job.file.set_optimizer_placement(place);
     job.file.set_batch_size(37);
     EXPECT_EQ(TrainAll(job, 4).steps[3], 6u);
   }
@@ -133,7 +132,7 @@ TEST(TrainerTest, ABatchInPartsEqualsTheWholeBatch) {
   job.file.mutable_loss()->set_l2(0.1);
   const auto whole = TrainAll(job, 3).parameters[0];
   for (const uint32_t parts : {2, 3, 100}) {
-    job.file.set_accumulate(parts);
+    job.file.set_micro_batches(parts);
     EXPECT_LT(LargestDifference(TrainAll(job, 3).parameters[0], whole), 1e-9) << parts;
   }
 }
@@ -146,9 +145,9 @@ TEST(TrainerTest, TheScheduleChangesTheLearningRate) {
       3 * job.file.optimizer().adam().learning_rate());
   job.file.mutable_schedule()->set_times_workers(true);
   EXPECT_EQ(TrainAll(job, 3).parameters, TrainAll(faster, 3).parameters);
-  // Nothing changes after the first step.
+  // After the first step the learning rate is nearly 0, so the parameters do not change.
   v1::StepSchedule& step = *job.file.mutable_schedule()->mutable_step();
-  step.add_at(1);
+  step.add_milestones(1);
   step.set_factor(1e-60);
   Job once = faster;
   once.file.clear_epochs();
@@ -156,8 +155,8 @@ TEST(TrainerTest, TheScheduleChangesTheLearningRate) {
   EXPECT_EQ(TrainAll(job, 3).parameters, TrainAll(once, 3).parameters);
 }
 
-// f(x) = w x + b on rows (x, s, y), the squared errors of a batch divided by the sum
-// of its s: the loss of a batch is what the worker makes of its columns.
+// The model is w x + b on rows (x, s, y). The squared errors of a batch are divided by the sum of
+// its column s.
 TEST(TrainerTest, TheLossCanBeDividedByAColumnOfTheBatch) {
   const TemporaryDirectory directory;
   directory.Write("t.csv", "x,s,y\n1,0.5,2\n2,1.5,4\n");
@@ -165,12 +164,13 @@ TEST(TrainerTest, TheLossCanBeDividedByAColumnOfTheBatch) {
       name: "column" dtype: F64 batch_size: 2 steps: 1
       data { table { path: "t.csv" } target: "y" weight_column: "s" order: AS_IN_SOURCE }
       model { layers { dense { outputs: 1 initialisation: ZEROS } } }
-      loss { squared_error {} normalisation: BY_COLUMN }
+      loss { squared_error {} reduction: BY_COLUMN }
       optimizer { sgd { learning_rate: 0.1 } }
   )",
                           directory.path() + "/x.job");
   SYNCGRADS_ASSERT_OK(job);
-  // Gradients by w: -2 (1 * 2 + 2 * 4) / (0.5 + 1.5) = -10; by b: -2 (2 + 4) / 2 = -6.
+  // The gradient with respect to w is -2 (1 * 2 + 2 * 4) / (0.5 + 1.5) = -10, and with respect to b
+  // it is -2 (2 + 4) / 2 = -6.
   const auto parameters = TrainAll(*job, 1).parameters[0];
   ASSERT_EQ(parameters.size(), 2u);
   EXPECT_NEAR(parameters[0], 1, 1e-12);

@@ -6,8 +6,8 @@
 namespace syncgrads {
 namespace {
 
-// The part of one line of a window that is within the image: `count` numbers from
-// `image` on, `skipped` numbers into the window's line.
+// The part of one line of a window that lies within the image: `count` numbers from index
+// `image` of the image on. `skipped` numbers of the window's line come before them.
 struct Run {
   int64_t image = 0;
   int64_t skipped = 0;
@@ -25,7 +25,7 @@ Run RunOf(const Window& window, int64_t y, int64_t output_x) {
           (end - begin) * channels};
 }
 
-// Calls `visit(row's line, run)` for each line of each window, in order.
+// Calls visit(index in the rows, run) for each line of each window, in order.
 template <typename Visit>
 void ForEachLine(const Window& window, int64_t begin, int64_t end, Visit visit) {
   const int64_t line = window.width * window.input.channels;
@@ -44,9 +44,9 @@ void ForEachLine(const Window& window, int64_t begin, int64_t end, Visit visit) 
 }  // namespace
 
 template <typename T>
-void WindowsToRows(const Window& window, const T* image, int64_t begin, int64_t end, T* rows) {
+void Im2Col(const Window& window, const T* image, int64_t begin, int64_t end, T* rows) {
   const int64_t line = window.width * window.input.channels;
-  // A call of memcpy for a few numbers takes longer than to copy them.
+  // For a few numbers, a call of memcpy takes longer than the copy itself.
   constexpr int64_t kShort = 32;
   ForEachLine(window, begin, end, [&](int64_t at, const Run& run) {
     T* to = rows + at;
@@ -62,7 +62,7 @@ void WindowsToRows(const Window& window, const T* image, int64_t begin, int64_t 
 }
 
 template <typename T>
-void AddRowsToWindows(const Window& window, const T* rows, int64_t begin, int64_t end, T* image) {
+void Col2Im(const Window& window, const T* rows, int64_t begin, int64_t end, T* image) {
   ForEachLine(window, begin, end, [&](int64_t at, const Run& run) {
     const T* __restrict from = rows + at + run.skipped;
     T* __restrict to = image + run.image;
@@ -70,9 +70,9 @@ void AddRowsToWindows(const Window& window, const T* rows, int64_t begin, int64_
   });
 }
 
-template void WindowsToRows(const Window&, const float*, int64_t, int64_t, float*);
-template void WindowsToRows(const Window&, const double*, int64_t, int64_t, double*);
-template void AddRowsToWindows(const Window&, const float*, int64_t, int64_t, float*);
-template void AddRowsToWindows(const Window&, const double*, int64_t, int64_t, double*);
+template void Im2Col(const Window&, const float*, int64_t, int64_t, float*);
+template void Im2Col(const Window&, const double*, int64_t, int64_t, double*);
+template void Col2Im(const Window&, const float*, int64_t, int64_t, float*);
+template void Col2Im(const Window&, const double*, int64_t, int64_t, double*);
 
 }  // namespace syncgrads

@@ -1,5 +1,5 @@
-// The windows of an image as the rows of a matrix, so that a convolution is a
-// matrix product ("im2col").
+// im2col: copies the windows of an image to rows of a matrix, so that a convolution is a matrix
+// product.
 
 #ifndef SYNCGRADS_WORKER_NN_CPU_COLUMNS_H_
 #define SYNCGRADS_WORKER_NN_CPU_COLUMNS_H_
@@ -10,15 +10,15 @@
 
 namespace syncgrads {
 
-// Sets `rows` to a row of window.size() numbers for each place of the window in
-// lines `begin` to below `end` of the output: what is below the window, line by
-// line, with zeros for the padding.
+// im2col of lines `begin` to below `end` of the output. Sets `rows` to a row of window.size()
+// numbers for each window: line by line, with zeros for the padding.
 template <typename T>
-void WindowsToRows(const Window& window, const T* image, int64_t begin, int64_t end, T* rows);
+void Im2Col(const Window& window, const T* image, int64_t begin, int64_t end, T* rows);
 
-// The way back: adds each number of `rows` to where WindowsToRows took it from.
+// col2im, the reverse of Im2Col: adds each number of `rows` to the number of `image` at which
+// Im2Col reads it.
 template <typename T>
-void AddRowsToWindows(const Window& window, const T* rows, int64_t begin, int64_t end, T* image);
+void Col2Im(const Window& window, const T* rows, int64_t begin, int64_t end, T* image);
 
 }  // namespace syncgrads
 

@@ -1,4 +1,4 @@
-// CpuDevice: convolutions, as matrix products of windows that are laid out as rows.
+// CpuDevice: convolutions, as matrix products of im2col rows.
 
 #include <algorithm>
 #include <cstring>
@@ -10,14 +10,13 @@
 namespace syncgrads {
 namespace {
 
-// Windows are laid out for a matrix product in blocks of about so many bytes, which
-// stay in the second-level cache.
+// im2col rows are made in blocks of about this many bytes, which stay in the second-level cache.
 constexpr int64_t kBlockBytes = 384 << 10;
-// ... but of at least so many rows, over which the product's own preparation of
-// the weights pays.
+// A block has at least this many rows; with fewer, the product's preparation of the weights
+// takes too large a part of the time.
 constexpr int64_t kBlockRows = 192;
 
-// With few windows and many weights, threads share out the weights instead of the
+// With at most this many rows, and with many outputs, threads split the weights instead of the
 // samples.
 constexpr int64_t kFewRows = 1024;
 
@@ -26,7 +25,7 @@ bool IsFew(const Window& window, int64_t samples, int64_t outputs) {
   return rows <= kFewRows && rows < 4 * outputs;
 }
 
-// Whether the windows of an image are the image.
+// Whether the im2col rows of an image are the image itself.
 bool IsPointwise(const Window& window) {
   return window.height == 1 && window.width == 1 && window.stride == 1 && window.padding == 0;
 }
@@ -37,7 +36,7 @@ T* Sized(std::vector<T>& values, int64_t size) {
   return values.data();
 }
 
-// Lines of the output that make a block.
+// The lines of the output in a block.
 template <typename T>
 int64_t LinesAtATime(const Window& window) {
   const int64_t rows = std::max<int64_t>(
@@ -45,9 +44,10 @@ int64_t LinesAtATime(const Window& window) {
   return std::max<int64_t>(1, rows / window.output_width);
 }
 
-// Walks through the output lines of samples `begin` to below `end` in blocks that
-// may span samples: `block(first row of the range, rows, lay out)`, where
-// `lay_out(function)` calls function(sample, first line, last line, row in block).
+// Splits the output lines of samples `begin` to below `end` into blocks, which may span samples.
+// Calls `block(first row, rows, lay_out)` for each; rows are counted from sample 0 on.
+// `lay_out(function)` calls function(sample, first line, end of the lines, row in the block) for
+// each sample in the block.
 template <typename T, typename Block>
 void ForEachBlock(const Window& window, int64_t begin, int64_t end, Block block) {
   const int64_t at_a_time = LinesAtATime<T>(window);
@@ -110,8 +110,8 @@ const T* CpuDevice<T>::AllRows(const Window& window, int64_t samples, const T* i
   T* rows = Sized(rows_, samples * per_sample);
   For(samples, per_sample, [&](int, int64_t begin, int64_t end) {
     for (int64_t sample = begin; sample < end; ++sample) {
-      WindowsToRows(window, input + sample * window.input.size(), 0, window.output_height,
-                    rows + sample * per_sample);
+      Im2Col(window, input + sample * window.input.size(), 0, window.output_height,
+             rows + sample * per_sample);
     }
   });
   return rows;
@@ -147,8 +147,8 @@ void CpuDevice<T>::Convolve(const Window& window, int64_t samples, int64_t outpu
           } else {
             T* laid_out = Sized(part_rows_[part], rows * window.size());
             lay_out([&](int64_t sample, int64_t begin, int64_t end, int64_t at) {
-              WindowsToRows(window, input + sample * window.input.size(), begin, end,
-                            laid_out + at * window.size());
+              Im2Col(window, input + sample * window.input.size(), begin, end,
+                     laid_out + at * window.size());
             });
             own.a = laid_out;
           }
@@ -167,7 +167,8 @@ void CpuDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int64
   const bool in_order = window.height * window.width == 1;
   T* packed_gradient = in_order ? weights_gradient : Sized(packed_gradient_, outputs * size);
 
-  // By the weights: output_gradient^T rows. By the rows: output_gradient weights.
+  // The gradient by the weights is output_gradient^T rows; that by the rows is output_gradient
+  // weights.
   MatrixProduct<T> by_weights;
   by_weights.rows = outputs;
   by_weights.columns = size;
@@ -202,8 +203,8 @@ void CpuDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int64
     if (pointwise) return;
     For(samples, window.positions() * size, [&](int, int64_t begin, int64_t end) {
       for (int64_t sample = begin; sample < end; ++sample) {
-        AddRowsToWindows(window, by_rows.c + sample * window.positions() * size, 0,
-                         window.output_height, input_gradient + sample * window.input.size());
+        Col2Im(window, by_rows.c + sample * window.positions() * size, 0, window.output_height,
+               input_gradient + sample * window.input.size());
       }
     });
     return;
@@ -230,22 +231,21 @@ void CpuDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int64
       }
       T* laid_out = Sized(part_rows_[part], rows * size);
       lay_out([&](int64_t sample, int64_t begin, int64_t end, int64_t at) {
-        WindowsToRows(window, input + sample * window.input.size(), begin, end,
-                      laid_out + at * size);
+        Im2Col(window, input + sample * window.input.size(), begin, end, laid_out + at * size);
       });
       weights_part.b = laid_out;
       kernels_.multiply(weights_part);
       if (input_gradient == nullptr) return;
-      // The windows have been used: their place is free for their gradients.
+      // The rows are no longer needed: their memory is reused for their gradients.
       rows_part.c = laid_out;
       kernels_.multiply(rows_part);
       lay_out([&](int64_t sample, int64_t begin, int64_t end, int64_t at) {
-        AddRowsToWindows(window, laid_out + at * size, begin, end,
-                         input_gradient + sample * window.input.size());
+        Col2Im(window, laid_out + at * size, begin, end,
+               input_gradient + sample * window.input.size());
       });
     });
   });
-  // In the order of the parts, so that the bits do not depend on who was first.
+  // Add in the order of the parts, so that the bits do not depend on the threads' timing.
   std::fill(packed_gradient, packed_gradient + outputs * size, T{0});
   for (const std::vector<T>& part : part_gradients_) {
     if (!part.empty()) Add(outputs * size, part.data(), packed_gradient, packed_gradient);
@@ -253,7 +253,7 @@ void CpuDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int64
   if (!in_order) UnpackWeights(window, outputs, packed_gradient, weights_gradient);
 }
 
-// The members that are defined here.
+// Instantiates the members that this file defines.
 #define SYNCGRADS_INSTANTIATE(T)                                                                 \
   template const T* CpuDevice<T>::PackWeights(const Window&, int64_t, const T*);                 \
   template void CpuDevice<T>::UnpackWeights(const Window&, int64_t, const T*, T*);               \

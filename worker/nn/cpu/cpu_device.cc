@@ -12,7 +12,7 @@
 namespace syncgrads {
 namespace {
 
-// Below this, waking another thread takes longer than it saves.
+// With fewer operations for a thread, waking it takes longer than it saves.
 constexpr int64_t kLeastOperations = 40000;
 
 }  // namespace
@@ -111,7 +111,8 @@ void CpuDevice<T>::AddScaled(int64_t count, T factor, const T* a, T* sum) {
 }
 
 template <typename T>
-void CpuDevice<T>::MoveTowards(int64_t count, T step, T factor, const T* target, T* values) {
+void CpuDevice<T>::UpdateMovingAverage(int64_t count, T step, T factor, const T* target,
+                                       T* values) {
   for (int64_t i = 0; i < count; ++i) values[i] += step * (factor * target[i] - values[i]);
 }
 
@@ -197,7 +198,7 @@ void CpuDevice<T>::AddUp(int64_t count, double factor, const double* values, dou
   *sum += factor * total;
 }
 
-// Where it is cut changes no bit.
+// Where the range is split does not change a bit of the result.
 template <typename T>
 void CpuDevice<T>::Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient,
                           T* values, T* const* slots) {
@@ -240,7 +241,7 @@ void CpuDevice<T>::PlanesToPixels(const Shape& shape, int64_t samples, const T* 
   });
 }
 
-// The others are where they are defined.
+// Members that other files define are instantiated there.
 template class CpuDevice<float>;
 template class CpuDevice<double>;
 

@@ -1,4 +1,4 @@
-// The processor: Eigen's matrix products, on as many threads as it is given.
+// The CPU as a device: matrix products by Eigen, on a given number of threads.
 
 #ifndef SYNCGRADS_WORKER_NN_CPU_CPU_DEVICE_H_
 #define SYNCGRADS_WORKER_NN_CPU_CPU_DEVICE_H_
@@ -13,14 +13,14 @@
 
 namespace syncgrads {
 
-// Results have the same bits in every run with the same number of threads on
-// processors with the same instructions; with others they differ by rounding.
+// The CPU as a device. Results have the same bits in every run with the same number of threads
+// on processors with the same instructions. Otherwise they differ by rounding.
 //
 // Not thread-safe.
 template <typename T>
 class CpuDevice : public Device<T> {
  public:
-  // `threads` is at least 1. `kernels` outlives the device.
+  // `threads` is at least 1. `kernels` must outlive the device.
   explicit CpuDevice(int threads, const CpuKernels<T>& kernels = ChooseCpuKernels<T>());
 
   DeviceMemory& memory() override { return memory_; }
@@ -30,7 +30,7 @@ class CpuDevice : public Device<T> {
   void Add(int64_t count, const T* a, const T* b, T* sum) override;
   void MultiplyEach(int64_t count, const T* a, const T* b, T* product) override;
   void AddScaled(int64_t count, T factor, const T* a, T* sum) override;
-  void MoveTowards(int64_t count, T step, T factor, const T* target, T* values) override;
+  void UpdateMovingAverage(int64_t count, T step, T factor, const T* target, T* values) override;
   void Activate(Activation activation, int64_t count, T* values) override;
   void MultiplyByDerivative(Activation activation, int64_t count, const T* outputs,
                             T* gradient) override;
@@ -69,30 +69,31 @@ class CpuDevice : public Device<T> {
   void PlanesToPixels(const Shape& shape, int64_t samples, const T* planes, T* pixels) override;
 
  private:
-  // Cuts `items` into even ranges, one for each thread, but fewer where a range
-  // would have less than `least` operations to do. `range(part, begin, end)`.
+  // Splits `items` into even ranges and calls `range(part, begin, end)` for each, one range on
+  // each thread. Uses fewer ranges if a range would have too few operations.
   void For(int64_t items, int64_t operations_each,
            absl::FunctionRef<void(int part, int64_t begin, int64_t end)> range);
 
-  // Adds up over all rows, cut into ranges, what `sum(begin, end, sums)` adds.
+  // Computes column sums. Splits the rows into ranges; `sum(begin, end, sums)` adds the rows of
+  // a range to `sums`. The ranges are then added in order.
   void SumColumns(int64_t rows, int64_t columns,
                   absl::FunctionRef<void(int64_t begin, int64_t end, double* sums)> sum,
                   double* sums);
 
-  // The weights as [outputs, window.size()], in the order of WindowsToRows; the
-  // result stays valid until the next call.
+  // Returns the weights as [outputs, window.size()], in the order of the rows of Im2Col.
+  // The result is valid until the next call. UnpackWeights does the reverse.
   const T* PackWeights(const Window& window, int64_t outputs, const T* weights);
   void UnpackWeights(const Window& window, int64_t outputs, const T* packed, T* weights);
 
-  // All windows of all samples as rows, in rows_; or the input itself where that
-  // is the same.
+  // Returns the im2col rows of all samples, in rows_; or `input` if the rows are the input
+  // itself.
   const T* AllRows(const Window& window, int64_t samples, const T* input);
 
   HostMemory memory_;
   ThreadPool pool_;
   const CpuKernels<T>& kernels_;
-  std::vector<std::vector<T>> part_rows_;       // windows, by part
-  std::vector<std::vector<T>> part_gradients_;  // of the weights, by part
+  std::vector<std::vector<T>> part_rows_;       // im2col rows of each part
+  std::vector<std::vector<T>> part_gradients_;  // weights' gradients of each part
   std::vector<std::vector<double>> part_sums_;
   std::vector<T> rows_;
   std::vector<T> row_gradients_;

@@ -99,7 +99,7 @@ void CpuDevice<T>::NormaliseBackward(int64_t rows, int64_t channels, const Batch
   });
 }
 
-// The members that are defined here.
+// Instantiates the members that this file defines.
 #define SYNCGRADS_INSTANTIATE(T)                                                                 \
   template void CpuDevice<T>::FindMoments(int64_t, int64_t, T, const T*, const BatchMoments<T>&, \
                                           T*);                                                   \

@@ -118,7 +118,7 @@ void CpuDevice<T>::AveragePoolBackward(const Window& window, int64_t samples,
   });
 }
 
-// The members that are defined here.
+// Instantiates the members that this file defines.
 #define SYNCGRADS_INSTANTIATE(T)                                                                \
   template void CpuDevice<T>::MaxPool(const Window&, int64_t, const T*, T*, int32_t*);          \
   template void CpuDevice<T>::MaxPoolBackward(const Window&, int64_t, const int32_t*, const T*, \

@@ -1,8 +1,8 @@
-// The kernels' code. It is included once for each instruction set, with
-// SYNCGRADS_KERNELS naming the function to define and SYNCGRADS_EIGEN a namespace
-// for Eigen: its templates must not be shared between objects that are compiled
-// for different processors. Of the standard library, only what has no code of its
-// own may be used here, for the same reason.
+// The code of the kernels. Each instruction set includes it once, with SYNCGRADS_KERNELS defined
+// as the name of the function to define and SYNCGRADS_EIGEN as a namespace for Eigen. Object
+// files that are compiled for different processors must not share instances of Eigen's
+// templates. For the same reason only those parts of the standard library may be used here that
+// contain no code.
 
 #ifndef SYNCGRADS_WORKER_NN_CPU_KERNELS_INL_H_
 #define SYNCGRADS_WORKER_NN_CPU_KERNELS_INL_H_
@@ -15,8 +15,8 @@
 namespace syncgrads {
 namespace {
 
-// Eigen's blocked product itself: what `a * b` chooses for small matrices and for
-// vectors gives other bits where the operands are aligned differently.
+// Calls Eigen's blocked product directly. For small matrices and vectors, `a * b` chooses other
+// code, whose bits depend on the alignment of the operands.
 template <typename T, bool transpose_a, bool transpose_b>
 void MultiplyAs(const MatrixProduct<T>& p) {
   using Eigen::ColMajor;
@@ -52,13 +52,12 @@ void AddToRows(int64_t rows, int64_t columns, const T* __restrict addend, T* __r
   }
 }
 
-// Sums are kept in T for so many rows, then added up in double: quick, and exact
-// enough for any number of rows.
+// Sums are kept in T for this many rows and then added in double. This is fast, and accurate for
+// any number of rows.
 constexpr int64_t kRowsInT = 64;
 constexpr int64_t kColumnsAtATime = 256;
 
-// sums[c] += sum over the rows of term(row, c), where a row's numbers begin at
-// row * columns.
+// Adds to sums[c] the sum over the rows of term(row * columns + c, c).
 template <typename T, typename Term>
 void SumTerms(int64_t rows, int64_t columns, double* sums, Term term) {
   T partial[kColumnsAtATime];
@@ -112,7 +111,7 @@ void MultiplyEach(int64_t count, const T* a, const T* b, T* product) {
 
 template <typename T>
 void Relu(int64_t count, T* values) {
-  // A NaN stays one.
+  // NaN stays NaN, because the comparison is false.
   for (int64_t i = 0; i < count; ++i) values[i] = values[i] <= 0 ? T{0} : values[i];
 }
 

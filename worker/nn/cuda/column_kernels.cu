@@ -1,4 +1,4 @@
-// Sums of columns, and batch normalisation, which is made of them.
+// Column sums, and batch normalisation, which is built on them.
 
 #include <cmath>
 
@@ -8,9 +8,9 @@
 namespace syncgrads::cuda {
 namespace {
 
-// Sums are kept in T for so many rows, then added up in double, as on processors.
+// Sums are kept in T for this many rows and then added in double, as on the CPU.
 constexpr int64_t kRowsInT = 64;
-// Strips times columns: threads that fill a device.
+// The most strips times columns: enough threads to fill a device.
 constexpr int64_t kMostSums = 1 << 16;
 constexpr int64_t kMostStrips = 512;
 
@@ -71,7 +71,7 @@ struct SumOfStrips {
   }
 };
 
-// finish(column, sum over the rows of term(index, column))
+// Calls finish(column, sum over the rows of term(index, column)) for each column.
 template <typename T, typename Term, typename Finish>
 cudaError_t SumColumns(cudaStream_t stream, int64_t rows, int64_t columns, const Term& term,
                        double* strips, const Finish& finish) {
@@ -192,7 +192,7 @@ cudaError_t NormaliseBackwardSums(cudaStream_t stream, int64_t rows, int64_t cha
                        SetScaleGradient<T>{inverse_deviation, sums + channels, scale_gradient});
 }
 
-// Ioffe and Szegedy 2015; see CpuDevice::NormaliseBackward.
+// Ioffe and Szegedy 2015; the formula is at CpuDevice::NormaliseBackward.
 template <typename T>
 cudaError_t NormaliseBackward(cudaStream_t stream, int64_t rows, int64_t channels, const T* mean,
                               const T* inverse_deviation, bool of_batch, const T* scale,

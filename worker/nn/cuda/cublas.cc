@@ -21,16 +21,18 @@ absl::StatusOr<Cublas> Load() {
   const std::string name = absl::StrCat("libcublas.so.", CUBLAS_VER_MAJOR);
   std::string tried;
   void* library = nullptr;
-  // Where the loader looks (LD_LIBRARY_PATH, ldconfig), then where it was built with.
+  // Try the loader's search path first (LD_LIBRARY_PATH, ldconfig), then the directory that the
+  // program was built with.
   for (const std::string& path : {name, absl::StrCat(SYNCGRADS_CUDA_LIBRARIES, "/", name)}) {
     library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr) break;
     absl::StrAppend(&tried, "; ", dlerror());
   }
   if (library == nullptr) {
-    return absl::UnimplementedError(absl::StrCat(
-        "cuBLAS cannot be loaded, which CUDA devices need: LD_LIBRARY_PATH may name where ", name,
-        " is", tried));
+    return absl::UnimplementedError(
+        absl::StrCat("cannot load cuBLAS, which CUDA devices need: LD_LIBRARY_PATH must contain "
+                     "the directory that ",
+                     name, " is in", tried));
   }
   Cublas cublas;
   SYNCGRADS_RETURN_IF_ERROR(Find(library, "cublasCreate_v2", cublas.create));

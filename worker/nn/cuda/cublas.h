@@ -1,4 +1,4 @@
-// cuBLAS, found when a program runs: programs that can use it start without it.
+// cuBLAS, loaded at run time. A program that can use it also starts where it is missing.
 
 #ifndef SYNCGRADS_WORKER_NN_CUDA_CUBLAS_H_
 #define SYNCGRADS_WORKER_NN_CUDA_CUBLAS_H_
@@ -9,7 +9,7 @@
 
 namespace syncgrads::cuda {
 
-// Its functions that are used here.
+// The functions of cuBLAS that this program uses.
 struct Cublas {
   decltype(&cublasCreate_v2) create;
   decltype(&cublasDestroy_v2) destroy;
@@ -19,8 +19,9 @@ struct Cublas {
   decltype(&cublasGetStatusString) describe;
 };
 
-// Looks for the library of the version that this program was compiled with, once.
-// Unimplemented if it is not there; says what was looked for and where.
+// Loads the library on the first call, in the major version that this program was compiled with.
+// Later calls return the same result. Unimplemented if it cannot be loaded; the message names
+// the library and the reasons. Thread-safe.
 absl::StatusOr<const Cublas*> LoadCublas();
 
 }  // namespace syncgrads::cuda

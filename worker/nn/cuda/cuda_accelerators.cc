@@ -15,7 +15,7 @@ class OfThisMachine : public Accelerators {
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count > 0) return count;
-    const char* what = error == cudaSuccess ? "there is none" : cudaGetErrorString(error);
+    const char* what = error == cudaSuccess ? "none found" : cudaGetErrorString(error);
     return absl::UnimplementedError(absl::StrCat(
         "this machine has no CUDA device that can be used (", what, "); --device=cpu works"));
   }
@@ -33,8 +33,9 @@ class OfThisMachine : public Accelerators {
   absl::StatusOr<std::unique_ptr<Device<T>>> Make(int index, MatrixPrecision precision) const {
     SYNCGRADS_ASSIGN_OR_RETURN(const int count, Count());
     if (index < 0 || index >= count) {
-      return absl::InvalidArgumentError(absl::StrCat("there is no CUDA device ", index, ": ", count,
-                                                     " are there, numbered from 0"));
+      return absl::InvalidArgumentError(absl::StrCat("CUDA device ", index,
+                                                     " does not exist: this machine has ", count,
+                                                     " CUDA devices, numbered from 0"));
     }
     return cuda::CudaDevice<T>::Create(index, {.precision = precision});
   }

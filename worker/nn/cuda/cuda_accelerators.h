@@ -7,8 +7,8 @@
 
 namespace syncgrads {
 
-// Those of this machine; none, as NoAccelerators, in a program that was built
-// without the CUDA toolkit.
+// The CUDA devices of this machine. In a program that was built without the CUDA toolkit: no
+// devices, see NoAccelerators.
 const Accelerators& CudaAccelerators();
 
 }  // namespace syncgrads

@@ -11,8 +11,8 @@
 namespace syncgrads::cuda {
 namespace {
 
-// What NVIDIA gives it on the newest devices. With memory of its own, cuBLAS makes
-// the same choices, and so the same bits, in every run.
+// The size that NVIDIA recommends for the newest devices. With a workspace of its own, cuBLAS
+// makes the same choices, and so gives the same bits, in every run.
 constexpr int64_t kWorkspaceBytes = 32 << 20;
 
 cublasComputeType_t ComputeTypeOf(MatrixPrecision precision) {
@@ -83,7 +83,7 @@ void CudaDevice<T>::Check(cublasStatus_t status, const char* what) {
   memory_->Fail(absl::InternalError(absl::StrCat(what, ": ", cublas_.describe(status))));
 }
 
-// cuBLAS counts by columns: what it sees is c^T = b^T a^T.
+// cuBLAS is column-major: it computes c^T = b^T a^T.
 template <typename T>
 void CudaDevice<T>::Multiply(const MatrixProduct<T>& p) {
   if (!memory_->works() || p.rows == 0 || p.columns == 0) return;
@@ -145,9 +145,10 @@ void CudaDevice<T>::AddScaled(int64_t count, T factor, const T* a, T* sum) {
 }
 
 template <typename T>
-void CudaDevice<T>::MoveTowards(int64_t count, T step, T factor, const T* target, T* values) {
-  Run("MoveTowards", [&](cudaStream_t stream) {
-    return cuda::MoveTowards(stream, count, step, factor, target, values);
+void CudaDevice<T>::UpdateMovingAverage(int64_t count, T step, T factor, const T* target,
+                                        T* values) {
+  Run("UpdateMovingAverage", [&](cudaStream_t stream) {
+    return cuda::UpdateMovingAverage(stream, count, step, factor, target, values);
   });
 }
 
@@ -331,20 +332,20 @@ void CudaDevice<T>::Convolve(const Window& window, int64_t samples, int64_t outp
   product.b_stride = size;
   product.transpose_b = true;
   product.c_stride = outputs;
-  ForEachSlice(
-      window, samples, options_.row_bytes / int64_t{sizeof(T)}, [&](int64_t first, int64_t count) {
-        product.rows = count * window.positions();
-        product.a = input + first * window.input.size();
-        product.c = output + first * window.positions() * outputs;
-        if (!IsPointwise(window)) {
-          rows_.Resize(product.rows, size);
-          Run("WindowsToRows", [&](cudaStream_t stream) {
-            return WindowsToRows(stream, GeometryOf(window), count, product.a, rows_.data());
-          });
-          product.a = rows_.data();
-        }
-        Multiply(product);
-      });
+  ForEachSlice(window, samples, options_.row_bytes / int64_t{sizeof(T)},
+               [&](int64_t first, int64_t count) {
+                 product.rows = count * window.positions();
+                 product.a = input + first * window.input.size();
+                 product.c = output + first * window.positions() * outputs;
+                 if (!IsPointwise(window)) {
+                   rows_.Resize(product.rows, size);
+                   Run("Im2Col", [&](cudaStream_t stream) {
+                     return Im2Col(stream, GeometryOf(window), count, product.a, rows_.data());
+                   });
+                   product.a = rows_.data();
+                 }
+                 Multiply(product);
+               });
 }
 
 template <typename T>
@@ -355,7 +356,8 @@ void CudaDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int6
   const int64_t area = window.height * window.width;
   const bool in_order = area == 1 || window.input.channels == 1;
   if (!in_order) packed_gradient_.Resize(outputs, size);
-  // By the weights: output_gradient^T rows. By the rows: output_gradient weights.
+  // The gradient by the weights is output_gradient^T rows; that by the rows is output_gradient
+  // weights.
   MatrixProduct<T> by_weights;
   by_weights.rows = outputs;
   by_weights.columns = size;
@@ -371,31 +373,31 @@ void CudaDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int6
   by_rows.b = input_gradient == nullptr ? nullptr : PackWeights(window, outputs, weights);
   by_rows.b_stride = size;
   by_rows.c_stride = size;
-  ForEachSlice(
-      window, samples, options_.row_bytes / int64_t{sizeof(T)}, [&](int64_t first, int64_t count) {
-        const T* images = input + first * window.input.size();
-        by_weights.inner = by_rows.rows = count * window.positions();
-        by_weights.a = by_rows.a = output_gradient + first * window.positions() * outputs;
-        by_weights.b = images;
-        if (!IsPointwise(window)) {
-          rows_.Resize(by_rows.rows, size);
-          Run("WindowsToRows", [&](cudaStream_t stream) {
-            return WindowsToRows(stream, GeometryOf(window), count, images, rows_.data());
-          });
-          by_weights.b = rows_.data();
-        }
-        Multiply(by_weights);
-        by_weights.accumulate = true;
-        if (input_gradient == nullptr) return;
-        T* image_gradients = input_gradient + first * window.input.size();
-        // The windows have been used: their place is free for their gradients.
-        by_rows.c = IsPointwise(window) ? image_gradients : rows_.data();
-        Multiply(by_rows);
-        if (IsPointwise(window)) return;
-        Run("RowsToWindows", [&](cudaStream_t stream) {
-          return RowsToWindows(stream, GeometryOf(window), count, rows_.data(), image_gradients);
-        });
-      });
+  ForEachSlice(window, samples, options_.row_bytes / int64_t{sizeof(T)},
+               [&](int64_t first, int64_t count) {
+                 const T* images = input + first * window.input.size();
+                 by_weights.inner = by_rows.rows = count * window.positions();
+                 by_weights.a = by_rows.a = output_gradient + first * window.positions() * outputs;
+                 by_weights.b = images;
+                 if (!IsPointwise(window)) {
+                   rows_.Resize(by_rows.rows, size);
+                   Run("Im2Col", [&](cudaStream_t stream) {
+                     return Im2Col(stream, GeometryOf(window), count, images, rows_.data());
+                   });
+                   by_weights.b = rows_.data();
+                 }
+                 Multiply(by_weights);
+                 by_weights.accumulate = true;
+                 if (input_gradient == nullptr) return;
+                 T* image_gradients = input_gradient + first * window.input.size();
+                 // The rows are no longer needed: their memory is reused for their gradients.
+                 by_rows.c = IsPointwise(window) ? image_gradients : rows_.data();
+                 Multiply(by_rows);
+                 if (IsPointwise(window)) return;
+                 Run("Col2Im", [&](cudaStream_t stream) {
+                   return Col2Im(stream, GeometryOf(window), count, rows_.data(), image_gradients);
+                 });
+               });
   if (in_order) return;
   Run("UnpackWeights", [&](cudaStream_t stream) {
     return Transpose(stream, outputs, area, window.input.channels, packed_gradient_.data(),

@@ -1,4 +1,4 @@
-// A CUDA device: cuBLAS for every matrix product, kernels of our own for the rest.
+// A CUDA device: cuBLAS computes matrix products, our own kernels everything else.
 
 #ifndef SYNCGRADS_WORKER_NN_CUDA_CUDA_DEVICE_H_
 #define SYNCGRADS_WORKER_NN_CUDA_CUDA_DEVICE_H_
@@ -17,21 +17,24 @@
 namespace syncgrads::cuda {
 
 struct CudaOptions {
-  // Of products of float.
+  // The precision of matrix products of float.
   MatrixPrecision precision = MatrixPrecision::kF32;
-  // Windows that are laid out for a product take at most so much, or what one
-  // sample's take.
+  // Limit on the memory for the im2col rows of one matrix product. The rows of one sample may
+  // exceed it.
   int64_t row_bytes = int64_t{256} << 20;
 };
 
-// The same calls give the same bits on devices of the same kind, with the same
+// A CUDA device. The same calls give the same bits on devices of the same kind with the same
 // version of cuBLAS.
 //
-// Not thread-safe; may be used from one thread after the other.
+// Not thread-safe, but different threads may use it one after another.
 template <typename T>
 class CudaDevice : public Device<T> {
  public:
-  // Errors: as CudaMemory::Create and LoadCublas.
+  // Errors:
+  //   ResourceExhausted  the device has no room for cuBLAS's workspace
+  //   Internal           cuBLAS cannot be set up on the device
+  //   others             those of CudaMemory::Create and LoadCublas
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(int index, const CudaOptions& options);
   ~CudaDevice() override;
 
@@ -42,7 +45,7 @@ class CudaDevice : public Device<T> {
   void Add(int64_t count, const T* a, const T* b, T* sum) override;
   void MultiplyEach(int64_t count, const T* a, const T* b, T* product) override;
   void AddScaled(int64_t count, T factor, const T* a, T* sum) override;
-  void MoveTowards(int64_t count, T step, T factor, const T* target, T* values) override;
+  void UpdateMovingAverage(int64_t count, T step, T factor, const T* target, T* values) override;
   void Activate(Activation activation, int64_t count, T* values) override;
   void MultiplyByDerivative(Activation activation, int64_t count, const T* outputs,
                             T* gradient) override;
@@ -84,26 +87,27 @@ class CudaDevice : public Device<T> {
   CudaDevice(std::unique_ptr<CudaMemory> memory, const Cublas& cublas, const CudaOptions& options);
   absl::Status Open();
 
-  // Queues what `launch(stream)` launches, if the device works.
+  // Queues the work that `launch(stream)` launches, unless the device has failed. `what` names
+  // the work in an error.
   template <typename Launch>
   void Run(const char* what, Launch launch);
 
-  // What cuBLAS says of a call.
+  // Sets the device's status to an error if a call of cuBLAS has failed. `what` names the call.
   void Check(cublasStatus_t status, const char* what);
 
-  // The weights as [outputs, window.size()], in the order of the rows of
-  // WindowsToRows; the result stays valid until the next call.
+  // Returns the weights as [outputs, window.size()], in the order of the rows of Im2Col.
+  // The result is valid until the next call.
   const T* PackWeights(const Window& window, int64_t outputs, const T* weights);
 
-  // Room for what sums of columns need.
+  // Returns scratch memory for column sums, see StripsFor. It is valid until the next call.
   double* StripsOf(int64_t rows, int64_t columns);
 
   const std::unique_ptr<CudaMemory> memory_;
   const Cublas& cublas_;
   const CudaOptions options_;
   cublasHandle_t handle_ = nullptr;
-  DeviceMatrix<unsigned char> workspace_;  // of cuBLAS
-  DeviceMatrix<T> rows_;                   // windows, or their gradients
+  DeviceMatrix<unsigned char> workspace_;  // scratch memory of cuBLAS
+  DeviceMatrix<T> rows_;                   // im2col rows, or their gradients
   DeviceMatrix<T> packed_;
   DeviceMatrix<T> packed_gradient_;
   DeviceMatrix<double> strips_;

@@ -7,21 +7,21 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 #include "worker/base/out_of_memory.h"
 
 namespace syncgrads::cuda {
 namespace {
 
-// A step takes seconds at most.
+// The deadline of a wait. A training step takes seconds at most.
 constexpr absl::Duration kTimeout = absl::Minutes(5);
-// A wait that takes longer lets the processor sleep in between.
+// A wait polls for kSpin, then sleeps for kNap between polls to free the processor.
 constexpr absl::Duration kSpin = absl::Microseconds(200);
 constexpr absl::Duration kNap = absl::Microseconds(50);
-// Uploads that may be under way while the host fills the next: a batch, its targets,
-// and those of the part before.
+// The number of staging buffers: uploads in progress while the host fills the next buffer. They
+// are a batch and its targets, for the current and the previous part of a batch.
 constexpr size_t kStagings = 4;
 
 }  // namespace
@@ -93,11 +93,11 @@ void* CudaMemory::Allocate(size_t bytes) {
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, bytes);
   if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // or the next kernel's launch reports it
+    cudaGetLastError();  // clears the error; otherwise the next launch of a kernel reports it
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    Fail(OutOfMemoryError(absl::StrCat(name(), " has no room for ", bytes, " bytes more: of its ",
-                                       total, ", ", free, " are free")));
+    Fail(OutOfMemoryError(absl::StrCat(name(), " has not enough free memory for ", bytes,
+                                       " bytes: of its ", total, " bytes, ", free, " are free")));
     return nullptr;
   }
   Check(error, "cudaMalloc");
@@ -107,7 +107,7 @@ void* CudaMemory::Allocate(size_t bytes) {
 void CudaMemory::Free(void* memory) {
   if (memory == nullptr) return;
   compute();
-  // It waits for all that is queued on the device.
+  // cudaFree waits for everything that is queued on the device.
   Check(cudaFree(memory), "cudaFree");
 }
 
@@ -117,14 +117,15 @@ void* CudaMemory::AllocatePinned(size_t bytes) {
   const cudaError_t error = cudaMallocHost(&host, bytes > 0 ? bytes : 1);
   if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
   Check(error, "cudaMallocHost");
-  // A device that does not work copies nothing; the memory is still written to.
+  // If the device has failed, it copies nothing; but callers still write to the memory, so it
+  // must exist.
   if (host == nullptr) throw std::bad_alloc();
   return host;
 }
 
 void CudaMemory::FreePinned(void* host) {
   if (host == nullptr) return;
-  Finish().IgnoreError();  // status() keeps it
+  Finish().IgnoreError();  // status() keeps the error
   compute();
   Check(cudaFreeHost(host), "cudaFreeHost");
 }
@@ -133,13 +134,13 @@ absl::Status CudaMemory::Pin(void* host, size_t bytes) {
   compute();
   const cudaError_t error = cudaHostRegister(host, bytes, cudaHostRegisterDefault);
   if (error == cudaSuccess) return status_;
-  cudaGetLastError();  // or the next kernel's launch reports it
+  cudaGetLastError();  // clears the error; otherwise the next launch of a kernel reports it
   return absl::ResourceExhaustedError(absl::StrCat(
-      name(), ": ", bytes, " bytes of the host cannot be pinned: ", cudaGetErrorString(error)));
+      name(), ": ", bytes, " bytes of host memory cannot be pinned: ", cudaGetErrorString(error)));
 }
 
 void CudaMemory::Unpin(void* host) {
-  Finish().IgnoreError();  // status() keeps it
+  Finish().IgnoreError();  // status() keeps the error
   compute();
   Check(cudaHostUnregister(host), "cudaHostUnregister");
 }
@@ -235,17 +236,17 @@ absl::Status CudaMemory::Wait(Download download) {
 }
 
 absl::Status CudaMemory::WaitFor(cudaEvent_t event) {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = MonotonicNow();
   while (true) {
     const cudaError_t error = cudaEventQuery(event);
     if (error != cudaErrorNotReady) {
-      Check(error, "what was queued");
+      Check(error, "queued work");
       return status_;
     }
-    const absl::Duration waited = absl::Now() - begin;
+    const absl::Duration waited = MonotonicNow() - begin;
     if (waited > kTimeout) {
       return absl::DeadlineExceededError(absl::StrCat(
-          name(), " has not done in ", absl::FormatDuration(kTimeout), " what it was told"));
+          name(), " has not finished within ", absl::FormatDuration(kTimeout), " its queued work"));
     }
     if (waited < kSpin) {
       std::this_thread::yield();
@@ -272,7 +273,7 @@ absl::Status CudaMemory::DownloadNow(const void* from, size_t bytes, void* host)
 
 absl::Status CudaMemory::Finish() {
   if (!works()) return status_;
-  // Uploads are part of what was computed: compute waits for them.
+  // The compute stream waits for uploads, so this event comes after them too.
   Check(cudaEventRecord(computed_, compute()), "cudaEventRecord");
   Fail(WaitFor(computed_));
   if (works() && !downloads_.empty()) {

@@ -1,4 +1,4 @@
-// A CUDA device's memory and streams.
+// The memory and the streams of a CUDA device.
 
 #ifndef SYNCGRADS_WORKER_NN_CUDA_CUDA_MEMORY_H_
 #define SYNCGRADS_WORKER_NN_CUDA_CUDA_MEMORY_H_
@@ -16,22 +16,24 @@
 
 namespace syncgrads::cuda {
 
-// Three streams: operations are queued on `compute`; uploads and downloads have one
-// each, so that copies both ways go on beside the computation.
+// The memory of a CUDA device, with three streams, so that copies in both directions run in
+// parallel with the computation:
 //
-//   upload     begins when what was queued before it has been computed, since that
-//              may read what it overwrites, but for UploadBeside; what is computed
-//              later waits for it
-//   download   begins when what was queued before it has been computed
+//   compute   operations within the device
+//   upload    waits for the computation queued so far, which may read the memory that it
+//             overwrites (UploadBeside does not wait); computation queued later waits for the
+//             upload
+//   download  waits for the computation queued so far
 //
-// The host waits only where it is said in DeviceMemory.
+// The host waits only where the comments in DeviceMemory state it and, if all staging buffers
+// are in use, in Upload and UploadBeside.
 //
-// Not thread-safe; may be used from one thread after the other.
+// Not thread-safe, but different threads may use it one after another.
 class CudaMemory : public DeviceMemory {
  public:
-  // InvalidArgument or Internal, as CUDA has it; names the device.
+  // Errors: Internal, with CUDA's message; names the device.
   static absl::StatusOr<std::unique_ptr<CudaMemory>> Create(int index);
-  // Waits for what is queued.
+  // Waits for all queued operations.
   ~CudaMemory() override;
 
   bool is_host() const override { return false; }
@@ -54,33 +56,34 @@ class CudaMemory : public DeviceMemory {
   absl::Status status() const override { return status_; }
   void ForgetExhaustion() override;
 
-  // For kernels to be queued on; makes the device the calling thread's current one.
+  // The stream to queue kernels on. Makes the device the current one of the calling thread.
   cudaStream_t compute();
-  // Keeps `what`'s error, if it is one and the first.
+  // Sets status() if `error` is an error and the first one. `what` names the call that failed.
   void Check(cudaError_t error, const char* what);
-  // The same of an error that is not the runtime's.
+  // Sets status() if `status` is an error and the first one.
   void Fail(const absl::Status& status);
-  // Whether an operation is to be queued: there was no error.
+  // Whether operations are still queued, which is the case until the first error.
   bool works() const { return status_.ok(); }
 
  private:
-  // Pinned memory that what is to be uploaded goes through.
+  // A pinned buffer through which uploads go.
   struct Staging {
     void* host = nullptr;
     size_t bytes = 0;
-    cudaEvent_t read = nullptr;  // by the last upload
+    cudaEvent_t read = nullptr;  // recorded after the last upload from it
   };
 
   explicit CudaMemory(int index) : index_(index) {}
   absl::Status Open();
   std::string name() const;
-  // Waits, with a deadline, until the device has come to `event`.
+  // Waits until the device has reached `event`. DeadlineExceeded if that takes too long.
   absl::Status WaitFor(cudaEvent_t event);
-  // What is queued for computing from now on finds the upload done.
+  // Queues an upload from pinned memory; computation queued later waits for it.
   void QueueUpload(const void* pinned, size_t bytes, void* to);
-  // `then` goes on when `first` has come to where it is now; `mark` is overwritten.
+  // Makes `then` wait for what is queued on `first` now. Overwrites the event `mark`.
   void Order(cudaStream_t first, cudaEvent_t mark, cudaStream_t then);
-  // The next place for an upload, free, with room; null after an error.
+  // Waits for the next staging buffer and gives it room for `bytes`. Returns null after an
+  // error.
   Staging* NextStaging(size_t bytes);
 
   const int index_;
@@ -93,7 +96,8 @@ class CudaMemory : public DeviceMemory {
   std::vector<Staging> staging_;
   size_t next_staging_ = 0;
   Staging fetched_;  // for DownloadNow
-  // Events of the downloads from number first_download_ on, and events for others.
+  // downloads_ has an event for each download from number first_download_ on. spare_events_ are
+  // for later downloads.
   std::deque<cudaEvent_t> downloads_;
   uint64_t first_download_ = 1;
   std::vector<cudaEvent_t> spare_events_;

@@ -1,4 +1,4 @@
-// How convolutions are cut for a CUDA device.
+// How convolutions are split for a CUDA device.
 
 #ifndef SYNCGRADS_WORKER_NN_CUDA_GEOMETRY_H_
 #define SYNCGRADS_WORKER_NN_CUDA_GEOMETRY_H_
@@ -18,13 +18,13 @@ inline Geometry GeometryOf(const Window& window) {
           number(window.padding),        number(window.output_height), number(window.output_width)};
 }
 
-// Whether the windows of an image are the image.
+// Whether the im2col rows of an image are the image itself.
 inline bool IsPointwise(const Window& window) {
   return window.height == 1 && window.width == 1 && window.stride == 1 && window.padding == 0;
 }
 
-// slice(first sample, samples), in order, for slices whose windows are at most `room`
-// numbers together, or those of one sample.
+// Calls slice(first sample, number of samples) in order. The im2col rows of a slice have at most
+// `room` numbers, but a slice has at least one sample.
 template <typename Slice>
 void ForEachSlice(const Window& window, int64_t samples, int64_t room, Slice slice) {
   const int64_t each = std::max<int64_t>(1, window.positions() * window.size());

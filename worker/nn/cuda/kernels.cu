@@ -30,8 +30,8 @@ cudaError_t AddScaled(cudaStream_t stream, int64_t count, T factor, const T* a, 
 }
 
 template <typename T>
-cudaError_t MoveTowards(cudaStream_t stream, int64_t count, T step, T factor, const T* target,
-                        T* values) {
+cudaError_t UpdateMovingAverage(cudaStream_t stream, int64_t count, T step, T factor,
+                                const T* target, T* values) {
   return ForEach(stream, count, [=] __device__(int64_t i) {
     values[i] += step * (factor * target[i] - values[i]);
   });
@@ -46,7 +46,7 @@ cudaError_t Activate(cudaStream_t stream, Activation activation, int64_t count, 
       return ForEach(stream, count,
                      [=] __device__(int64_t i) { values[i] = std::tanh(values[i]); });
     case Activation::kRelu:
-      // A NaN stays one.
+      // NaN stays NaN, because the comparison is false.
       return ForEach(stream, count,
                      [=] __device__(int64_t i) { values[i] = values[i] <= 0 ? T{0} : values[i]; });
     case Activation::kSigmoid:
@@ -96,8 +96,8 @@ cudaError_t ScaleToRanges(cudaStream_t stream, int64_t rows, int64_t columns, co
   });
 }
 
-// A thread for each row: with a thousand classes it takes a small part of what a
-// convolution does.
+// One thread computes a row. Even with a thousand classes that takes a small part of the time of
+// a convolution.
 template <typename T>
 cudaError_t FindLosses(cudaStream_t stream, LossKind kind, int64_t rows, int64_t columns,
                        const T* outputs, const double* targets, double divisor, double* losses,
@@ -134,7 +134,7 @@ cudaError_t Transpose(cudaStream_t stream, int64_t count, int64_t rows, int64_t 
   template cudaError_t Add(cudaStream_t, int64_t, const T*, const T*, T*);                     \
   template cudaError_t MultiplyEach(cudaStream_t, int64_t, const T*, const T*, T*);            \
   template cudaError_t AddScaled(cudaStream_t, int64_t, T, const T*, T*);                      \
-  template cudaError_t MoveTowards(cudaStream_t, int64_t, T, T, const T*, T*);                 \
+  template cudaError_t UpdateMovingAverage(cudaStream_t, int64_t, T, T, const T*, T*);         \
   template cudaError_t Activate(cudaStream_t, Activation, int64_t, T*);                        \
   template cudaError_t MultiplyByDerivative(cudaStream_t, Activation, int64_t, const T*, T*);  \
   template cudaError_t DrawDropout(cudaStream_t, uint64_t, double, int64_t, T*);               \

@@ -1,8 +1,8 @@
-// What a CUDA device computes besides matrix products. T is float or double.
+// The kernels of a CUDA device: all operations except matrix products. T is float or double.
 //
-// All are queued on `stream` and return what queuing them returned; what they mean
-// is said in Device. No result depends on the order in which threads run: each
-// number is set by one thread, which adds up in a fixed order.
+// Each function queues its kernels on `stream` and returns CUDA's result of doing so. Device
+// (worker/nn/device.h) describes what the operations compute. No result depends on the order in
+// which threads run: each number is set by one thread, which adds in a fixed order.
 
 #ifndef SYNCGRADS_WORKER_NN_CUDA_KERNELS_H_
 #define SYNCGRADS_WORKER_NN_CUDA_KERNELS_H_
@@ -17,8 +17,9 @@
 
 namespace syncgrads::cuda {
 
-// A Window in numbers as short as devices like them. An image has less than 2^31
-// numbers, and a batch less than 2^31 places of a window times the window's area.
+// A Window in 32-bit integers, which devices compute with faster. An image must have less than
+// 2^31 numbers. The number of windows of a batch, times the window's area, must be less than
+// 2^31.
 struct Geometry {
   int channels;
   int height;
@@ -41,8 +42,8 @@ cudaError_t MultiplyEach(cudaStream_t stream, int64_t count, const T* a, const T
 template <typename T>
 cudaError_t AddScaled(cudaStream_t stream, int64_t count, T factor, const T* a, T* sum);
 template <typename T>
-cudaError_t MoveTowards(cudaStream_t stream, int64_t count, T step, T factor, const T* target,
-                        T* values);
+cudaError_t UpdateMovingAverage(cudaStream_t stream, int64_t count, T step, T factor,
+                                const T* target, T* values);
 template <typename T>
 cudaError_t Activate(cudaStream_t stream, Activation activation, int64_t count, T* values);
 template <typename T>
@@ -50,8 +51,8 @@ cudaError_t MultiplyByDerivative(cudaStream_t stream, Activation activation, int
                                  const T* outputs, T* gradient);
 template <typename T>
 cudaError_t DrawDropout(cudaStream_t stream, uint64_t key, double rate, int64_t count, T* factors);
-// Multiplies by 2 / (maximum - minimum), or 0, after subtracting the minimum and
-// before subtracting 1 if it `shifts`.
+// Multiplies by 2 / (maximum - minimum), or by 0 if the maximum is not above the minimum. With
+// `shifts`, subtracts the minimum before that and 1 (or 0) after it.
 template <typename T>
 cudaError_t ScaleToRanges(cudaStream_t stream, int64_t rows, int64_t columns, const T* minimum,
                           const T* maximum, bool shifts, const T* input, T* output);
@@ -65,15 +66,16 @@ template <typename T>
 cudaError_t Update(cudaStream_t stream, const Optimizer& rule, uint64_t step, int64_t count,
                    const T* gradient, T* values, T* const* slots);
 
-// The windows of `samples` images as rows of window_height * window_width * channels
-// numbers ("im2col"), and the sums of what is in the rows by where it came from.
+// im2col and col2im. Im2Col copies each window of `samples` images to a row of
+// window_height * window_width * channels numbers. Col2Im sets each number of the images
+// to the sum of the row elements that Im2Col copies it to.
 template <typename T>
-cudaError_t WindowsToRows(cudaStream_t stream, const Geometry& geometry, int64_t samples,
-                          const T* images, T* rows);
+cudaError_t Im2Col(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* images,
+                   T* rows);
 template <typename T>
-cudaError_t RowsToWindows(cudaStream_t stream, const Geometry& geometry, int64_t samples,
-                          const T* rows, T* images);
-// `count` blocks of [rows, columns] become [columns, rows].
+cudaError_t Col2Im(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* rows,
+                   T* images);
+// Transposes each of `count` blocks from [rows, columns] to [columns, rows].
 template <typename T>
 cudaError_t Transpose(cudaStream_t stream, int64_t count, int64_t rows, int64_t columns,
                       const T* from, T* to);
@@ -91,8 +93,9 @@ template <typename T>
 cudaError_t AveragePoolBackward(cudaStream_t stream, const Geometry& geometry, int64_t samples,
                                 const T* output_gradient, T* input_gradient);
 
-// Sums of columns go through sums of strips of rows: `strips`, StripsFor(columns) *
-// columns numbers, is overwritten.
+// Column sums are computed in two steps: over strips of rows, then over the strips. StripsFor
+// returns the number of strips. `strips` is scratch memory for StripsFor(rows, columns) *
+// columns numbers.
 int64_t StripsFor(int64_t rows, int64_t columns);
 template <typename T>
 cudaError_t SumRows(cudaStream_t stream, int64_t rows, int64_t columns, const T* values,
@@ -108,13 +111,15 @@ cudaError_t Normalise(cudaStream_t stream, int64_t rows, int64_t channels, const
                       const T* inverse_deviation, const T* scale, const T* shift, const T* input,
                       T* output);
 
-// `sums`, 2 * channels numbers, is set to those that the input's gradient needs.
+// Computes the gradients by scale and shift, and sets `sums`, 2 * channels numbers, to the
+// column sums that NormaliseBackward needs.
 template <typename T>
 cudaError_t NormaliseBackwardSums(cudaStream_t stream, int64_t rows, int64_t channels,
                                   const T* mean, const T* inverse_deviation, const T* input,
                                   const T* output_gradient, double* strips, double* sums,
                                   T* scale_gradient, T* shift_gradient);
-// `factors`, 3 * channels numbers, is overwritten.
+// Computes the gradient by the input. `sums` are those of NormaliseBackwardSums; `factors` is
+// scratch memory for 3 * channels numbers.
 template <typename T>
 cudaError_t NormaliseBackward(cudaStream_t stream, int64_t rows, int64_t channels, const T* mean,
                               const T* inverse_deviation, bool of_batch, const T* scale,

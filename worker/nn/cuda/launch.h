@@ -1,5 +1,5 @@
-// How kernels are started: one thread for each of a number of places, or as many as
-// are worthwhile, each of which then takes several.
+// Launches kernels: with one thread for each element, or with fewer threads that loop over the
+// elements.
 
 #ifndef SYNCGRADS_WORKER_NN_CUDA_LAUNCH_H_
 #define SYNCGRADS_WORKER_NN_CUDA_LAUNCH_H_
@@ -10,8 +10,8 @@
 
 namespace syncgrads::cuda {
 
-inline constexpr int64_t kThreads = 256;  // of a block
-// Enough to fill the largest device several times over.
+inline constexpr int64_t kThreads = 256;  // in a block
+// The most blocks of a launch: they fill the largest device several times over.
 inline constexpr int64_t kMostBlocks = 4096;
 
 inline int64_t BlocksFor(int64_t places, int64_t threads) {
@@ -51,7 +51,7 @@ cudaError_t Launch(cudaStream_t stream, dim3 grid, dim3 block, void (*kernel)(Pa
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-// function(i) for i from 0 to below `count`, in any order.
+// Calls function(i) for each i from 0 to below `count`, in any order.
 template <typename Function>
 cudaError_t ForEach(cudaStream_t stream, int64_t count, Function function) {
   if (count == 0) return cudaSuccess;
@@ -60,8 +60,8 @@ cudaError_t ForEach(cudaStream_t stream, int64_t count, Function function) {
                 function);
 }
 
-// function(row, column) for each place of a matrix, in any order; threads that are
-// neighbours take places of a row that are.
+// Calls function(row, column) for each element of a matrix, in any order. Neighbouring threads
+// have neighbouring columns of a row.
 template <typename Function>
 cudaError_t ForEachPlace(cudaStream_t stream, int64_t rows, int64_t columns, Function function) {
   if (rows == 0 || columns == 0) return cudaSuccess;

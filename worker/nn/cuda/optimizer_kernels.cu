@@ -15,7 +15,7 @@ namespace {
 #include "common/optim/update_steps-inl.h"
 #undef SYNCGRADS_STEP_INLINE
 
-// Of one number. The compiler neither fuses nor approximates these, whatever its
+// Arithmetic on one number, which the compiler neither fuses nor approximates, whatever its
 // options.
 template <typename T>
 struct RoundedOps;
@@ -42,13 +42,13 @@ struct RoundedOps<double> {
   __device__ double Sign(double v) const { return v > 0 ? 1 : v < 0 ? -1 : v; }
 };
 
-// Every NaN is the quiet one without sign and payload, as on processors.
+// Replaces every NaN by the quiet NaN without sign and payload, as on the CPU.
 template <typename T>
 __device__ T OneNaN(T value) {
   return value != value ? std::numeric_limits<T>::quiet_NaN() : value;
 }
 
-// Those of one parameter, to be passed by value.
+// The slots of one parameter array, in a struct that is passed to kernels by value.
 template <typename T, int count>
 struct Slots {
   T* at[count + 1];  // One more, because an array cannot be empty.
@@ -78,7 +78,7 @@ cudaError_t Update(cudaStream_t stream, const Optimizer& rule, uint64_t step, in
       [&](const auto& r) {
         using Rule = std::decay_t<decltype(r)>;
         if constexpr (std::is_same_v<Rule, Lamb> || std::is_same_v<Rule, Lars>) {
-          return cudaErrorInvalidValue;  // it needs norms
+          return cudaErrorInvalidValue;  // the rule needs norms
         } else {
           return UpdateEach(stream, StepOf<T>{step}(r), count, gradient, values, slots);
         }

@@ -1,5 +1,5 @@
-// What looks at images through windows. A thread of the way back gathers all that
-// comes to one number, in the order in which the windows lie.
+// im2col and pooling. In a backward pass one thread gathers all that is added to one number, in
+// the order of the windows.
 
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace syncgrads::cuda {
 namespace {
 
-// A place of a window, or of a pixel: which sample, which line, where in it.
+// The position of a window, or of a pixel: sample, line and column.
 struct Place {
   int64_t sample;
   int y;
@@ -24,9 +24,9 @@ __device__ inline Place PlaceOf(int64_t row, int height, int width) {
           static_cast<int>(number - line * static_cast<uint32_t>(width))};
 }
 
-// The part of a window that is within the image.
+// The part of a window that lies within the image.
 struct Area {
-  int top, bottom, left, right;  // from, to below
+  int top, bottom, left, right;  // [top, bottom) and [left, right)
 };
 
 __device__ inline Area AreaOf(const Geometry& g, const Place& window) {
@@ -36,13 +36,13 @@ __device__ inline Area AreaOf(const Geometry& g, const Place& window) {
           left > 0 ? left : 0, left + g.window_width < g.width ? left + g.window_width : g.width};
 }
 
-// The windows that a pixel is below, along one side: from `first` to below `end`.
+// The windows that cover a pixel, along one axis: from `first` to below `end`.
 struct Range {
   int first, end;
 };
 
 __device__ inline Range WindowsOver(int pixel, int padding, int size, int stride, int outputs) {
-  const int at = pixel + padding;  // counted from the padding's edge
+  const int at = pixel + padding;  // in the padded image
   const int first = at < size ? 0 : (at - size) / stride + 1;
   const int last = at / stride;
   return {first, last < outputs ? last + 1 : outputs};
@@ -61,7 +61,7 @@ int64_t WindowsOf(const Geometry& g, int64_t samples) {
   return samples * g.output_height * g.output_width;
 }
 
-// function(pixel, channel, sums up `term(index of a window, y and x in it)`).
+// Returns the sum of term(window, y and x in the window) over the windows that cover `pixel`.
 template <typename T, typename Term>
 __device__ inline T GatherOverWindows(const Geometry& g, const Place& pixel, Term term) {
   const Range down = WindowsOver(pixel.y, g.padding, g.window_height, g.stride, g.output_height);
@@ -79,8 +79,8 @@ __device__ inline T GatherOverWindows(const Geometry& g, const Place& pixel, Ter
 }  // namespace
 
 template <typename T>
-cudaError_t WindowsToRows(cudaStream_t stream, const Geometry& geometry, int64_t samples,
-                          const T* images, T* rows) {
+cudaError_t Im2Col(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* images,
+                   T* rows) {
   const Geometry g = geometry;
   const int area = g.window_height * g.window_width;
   return ForEachPlace(
@@ -97,8 +97,8 @@ cudaError_t WindowsToRows(cudaStream_t stream, const Geometry& geometry, int64_t
 }
 
 template <typename T>
-cudaError_t RowsToWindows(cudaStream_t stream, const Geometry& geometry, int64_t samples,
-                          const T* rows, T* images) {
+cudaError_t Col2Im(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* rows,
+                   T* images) {
   const Geometry g = geometry;
   return ForEachPlace(
       stream, PixelsOf(g, samples), g.channels, [=] __device__(int64_t pixel, int channel) {
@@ -126,7 +126,7 @@ cudaError_t MaxPool(cudaStream_t stream, const Geometry& geometry, int64_t sampl
                           for (int x = area.left; x < area.right; ++x) {
                             const int32_t at = (y * g.width + x) * g.channels + channel;
                             const T value = image[at];
-                            // A NaN is larger than any number.
+                            // A NaN counts as larger than any number.
                             if (where >= 0 && !(value > largest) && value == value) continue;
                             largest = value;
                             where = at;
@@ -188,8 +188,8 @@ cudaError_t AveragePoolBackward(cudaStream_t stream, const Geometry& geometry, i
 }
 
 #define SYNCGRADS_FOR_TYPE(T)                                                                   \
-  template cudaError_t WindowsToRows(cudaStream_t, const Geometry&, int64_t, const T*, T*);     \
-  template cudaError_t RowsToWindows(cudaStream_t, const Geometry&, int64_t, const T*, T*);     \
+  template cudaError_t Im2Col(cudaStream_t, const Geometry&, int64_t, const T*, T*);            \
+  template cudaError_t Col2Im(cudaStream_t, const Geometry&, int64_t, const T*, T*);            \
   template cudaError_t MaxPool(cudaStream_t, const Geometry&, int64_t, const T*, T*, int32_t*); \
   template cudaError_t MaxPoolBackward(cudaStream_t, const Geometry&, int64_t, const int32_t*,  \
                                        const T*, T*);                                           \

@@ -1,4 +1,4 @@
-// What every device must do, on the first CUDA device of this machine.
+// The device contract, on the first CUDA device of this machine.
 
 #include <gtest/gtest.h>
 
@@ -95,7 +95,8 @@ TEST_F(CudaContractTest, ProductsOfAnySizeAgreeWithAPlainLoop) {
 }
 
 TEST_F(CudaContractTest, ProductsAreRoundedAsTheFlagSays) {
-  // Half a unit in the last of 11 and of 8 binary digits, for either factor.
+  // Each of the two factors is rounded to 11 (TF32) or 8 (BF16) significant bits. The relative
+  // error of each is at most half a unit in the last place.
   for (const auto& [precision, error] :
        {std::pair(MatrixPrecision::kTf32, 0x1p-10), std::pair(MatrixPrecision::kBf16, 0x1p-7)}) {
     const auto device = CudaAccelerators().MakeFloat(0, precision);
@@ -117,7 +118,7 @@ Matrix<float> ResNetOutputs(Device<float>& device) {
   for (Eigen::Index i = 0; i < images.size(); ++i) {
     images.data()[i] = static_cast<float>(2 * random.NextUniform() - 1);
   }
-  // With statistics of the batch, which keep the blocks' outputs in bounds.
+  // The statistics of the batch keep the blocks' outputs in bounds.
   Pass pass;
   pass.training = true;
   Matrix<float> outputs = (*model)->Forward(pass, images);

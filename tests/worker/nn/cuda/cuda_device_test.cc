@@ -1,5 +1,4 @@
-// How a CUDA device keeps its streams in order, and what it does when something
-// fails; on a device that is none.
+// How a CUDA device orders its streams, and how it handles errors. Runs on the emulated device.
 
 #include "worker/nn/cuda/cuda_device.h"
 
@@ -28,7 +27,7 @@ std::unique_ptr<cuda::CudaDevice<float>> MakeFloat(const cuda::CudaOptions& opti
   return std::move(*device);
 }
 
-// Which stream goes first, and which thread of a kernel.
+// Parameters: which stream goes first, the seed, and whether the threads of kernels run backwards.
 class ScheduleTest : public testing::TestWithParam<std::tuple<Schedule, uint64_t, bool>> {
  protected:
   ScheduleTest() {
@@ -60,7 +59,8 @@ TEST_P(ScheduleTest, ConvolutionsInSlicesAgreeWithAPlainLoop) {
   }
 }
 
-// Parameters go up while gradients come down, with no wait but for these.
+// Parameters are uploaded and gradients are downloaded at the same time. The host waits only for
+// the download.
 TEST_P(ScheduleTest, CopiesBothWaysAreInOrderWithWhatIsComputed) {
   const auto device = MakeFloat();
   DeviceMemory& memory = device->memory();
@@ -74,10 +74,11 @@ TEST_P(ScheduleTest, CopiesBothWaysAreInOrderWithWhatIsComputed) {
     device->Add(kNumbers, values.data(), values.data(), doubled.data());
     std::vector<float> other(kNumbers, 100);
     memory.Upload(other.data(), pageable.bytes(), pageable.data());
-    other.assign(kNumbers, -1);  // it has been read
+    other.assign(kNumbers, -1);  // the upload has copied the host's values already
     device->Add(kNumbers, doubled.data(), pageable.data(), doubled.data());
     const auto download = memory.QueueDownload(doubled.data(), doubled.bytes(), down.data());
-    // What comes later does not change what is downloaded, nor what it is made of.
+    // Later operations change neither the downloaded values nor the values that they are computed
+    // from.
     memory.SetZero(values.data(), values.bytes());
     SYNCGRADS_ASSERT_OK(memory.Wait(download));
     EXPECT_TRUE(memory.HasEnded(download));
@@ -86,12 +87,12 @@ TEST_P(ScheduleTest, CopiesBothWaysAreInOrderWithWhatIsComputed) {
   }
 }
 
-// More than there are places for what is on its way.
+// There are more uploads in a row than staging buffers.
 TEST_P(ScheduleTest, UploadsInARowKeepTheirBytes) {
   const auto device = MakeFloat();
   std::vector<DeviceMatrix<float>> matrices;
   for (int i = 0; i < 20; ++i) {
-    // Of sizes that make places grow.
+    // The sizes grow, so the staging buffers have to grow.
     const Matrix<float> host = Matrix<float>::Constant(1, 100 + 50 * i, static_cast<float>(i));
     matrices.emplace_back(device->memory());
     matrices.back().Bring(host);
@@ -103,7 +104,8 @@ TEST_P(ScheduleTest, UploadsInARowKeepTheirBytes) {
   }
 }
 
-// A model with a product that takes a while, and its input while that is under way.
+// The input of the next step is uploaded while the device computes this one. The matrix product
+// takes a while.
 TEST_P(ScheduleTest, InputsThatAreBroughtAheadAreThoseOfTheirStep) {
   v1::ModelSpec spec;
   spec.add_layers()->mutable_dense()->set_outputs(50);
@@ -119,18 +121,18 @@ TEST_P(ScheduleTest, InputsThatAreBroughtAheadAreThoseOfTheirStep) {
   const auto any = [](size_t) { return absl::OkStatus(); };
   const std::vector<double> targets = {0, 1, 2, 0, 1};
   for (int step = 0; step < 12; ++step) {
-    // Some steps turn out to have another input than was thought.
+    // In some steps the actual input differs from the one that was uploaded ahead.
     const Matrix<float> ours = input(step % 4 == 3 ? -step : step);
     if (step % 4 == 3) (*model)->ForgetAhead();
     SYNCGRADS_ASSERT_OK((*expected)->ComputeGradients({}, ours, Loss(), targets, 1, any, any));
-    // What is there already is not looked at again.
+    // An input that has been uploaded ahead is not read again.
     const bool is_there = step % 4 != 3 && step % 5 != 0;
     const Matrix<float> given = is_there ? Matrix<float>::Constant(5, 8, -50) : ours;
     SYNCGRADS_ASSERT_OK((*model)->ComputeGradients({}, given, Loss(), targets, 1, any, any));
     if (step % 5 != 4) {
       Matrix<float> next = input(step + 1);
       (*model)->BringAhead(next);
-      next.setConstant(-100);  // it has been read
+      next.setConstant(-100);  // the upload has copied the host's values already
     }
     EXPECT_NEAR(*(*model)->TakeLoss(), *(*expected)->TakeLoss(), 1e-5) << step;
   }
@@ -162,7 +164,7 @@ TEST_F(CudaDeviceTest, ExhaustedMemoryIsNamedAndCanBeForgotten) {
   EXPECT_EQ(large.data(), nullptr);
   ExpectError(memory.status(), absl::StatusCode::kResourceExhausted,
               {"cuda:0", "4294967296 bytes", "1073741824"});
-  // Nothing is done until then.
+  // Until ForgetExhaustion is called, operations do nothing.
   device->Activate(Activation::kRelu, large.size(), large.data());
   ExpectError(memory.Finish(), absl::StatusCode::kResourceExhausted, {});
   memory.ForgetExhaustion();
@@ -200,7 +202,8 @@ TEST_F(CudaDeviceTest, DevicesAreCountedAndNumbered) {
   EXPECT_EQ(*CudaAccelerators().Count(), 2);
   SYNCGRADS_EXPECT_OK(CudaAccelerators().MakeDouble(1));
   ExpectError(CudaAccelerators().MakeFloat(2, MatrixPrecision::kF32),
-              absl::StatusCode::kInvalidArgument, {"no CUDA device 2", "2 are there"});
+              absl::StatusCode::kInvalidArgument,
+              {"CUDA device 2 does not exist", "has 2 CUDA devices"});
   emulation::Options none;
   none.devices = 0;
   emulation::Configure(none);
@@ -208,7 +211,7 @@ TEST_F(CudaDeviceTest, DevicesAreCountedAndNumbered) {
               {"no CUDA-capable device is detected", "--device=cpu works"});
 }
 
-// Two devices in one process, used in turns.
+// Two devices in one process, used alternately.
 TEST_F(CudaDeviceTest, DevicesDoNotMixUp) {
   const auto first = MakeFloat();
   const auto second = CudaAccelerators().MakeFloat(1, MatrixPrecision::kF32);

@@ -1,5 +1,5 @@
-// A worker that joins a training on CUDA devices that are none, through the real
-// service: it is given what the others' optimizers have made of theirs.
+// A worker joins a training run on emulated CUDA devices, with the real service. It gets the state
+// that the other workers' optimizers have on their devices.
 
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, EmulatedNewcomerTest,
                          ::testing::Values(Schedule::kRandom, Schedule::kOldestStreamFirst,
                                            Schedule::kNewestStreamFirst));
 
-// Lets the newcomer come after some steps, and waits until it is there.
+// Lets the newcomer start after step 3, and waits until it has joined.
 class Welcome : public NoProgress {
  public:
   Welcome(absl::Notification& some_steps, absl::Notification& joined)
@@ -61,7 +61,7 @@ TEST_P(EmulatedNewcomerTest, AllEndEqual) {
   const auto job = ParseJobFile(R"(
       name: "elastic" seed: 7 batch_size: 8 epochs: 4 threads: 1
       elastic { max_workers: 3 }
-      data { table { path: "iris.csv" } target: "class" holdout_every: 5 mode: DEALT }
+      data { table { path: "iris.csv" } target: "class" validation_every: 5 mode: DEALT }
       model {
         layers { dense { outputs: 8 activation: TANH } }
         layers { dense { outputs: 3 } }

@@ -1,5 +1,5 @@
-// Trainings whose optimizer works on a CUDA device that is none: the host sees what the
-// device has made wherever it looks, and the device what the host has been given.
+// Training runs with the optimizer on an emulated CUDA device: whenever the host reads the state,
+// it gets what the device has computed, and the device gets what the host has written.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ using emulation::Schedule;
 
 constexpr uint32_t kWorkers = 3;
 
-// Losses as they come, and the number of the last step.
+// Records the loss of each step, and the number of the last step.
 class Losses : public NoProgress {
  public:
   explicit Losses(std::vector<double>& losses) : losses_(losses) {}
@@ -46,23 +46,24 @@ class Losses : public NoProgress {
 };
 
 struct Outcome {
-  // By rank.
+  // Indexed by rank.
   std::vector<absl::Status> statuses{kWorkers};
   std::vector<TrainingResult> results{kWorkers};
   std::vector<std::vector<double>> losses{kWorkers};
   std::vector<std::string> models{kWorkers};
   std::vector<std::optional<Snapshot>> kept{kWorkers};
-  // Of rank 0, after every third step.
+  // What rank 0 has saved after every third step.
   std::string saved;
 };
 
 struct Variant {
   std::string device = "cuda";
   bool resume = false;
-  // 0: not before the end.
+  // The step after which the workers request a stop; 0: train to the end.
   uint64_t stop_after = 0;
   std::optional<uint32_t> corrupted;
-  // Results come one by one, in which case nothing is saved, up to this one of this step.
+  // If `one_by_one`, results are delivered one at a time, and nothing is saved. The wait for tensor
+  // `lost_tensor`, or a later one, of step `lost_step` fails; 0: no wait fails.
   bool one_by_one = false;
   uint64_t lost_step = 0;
   uint32_t lost_tensor = 0;
@@ -76,21 +77,23 @@ class EmulatedOptimizerTest : public testing::TestWithParam<Schedule> {
     emulation::Configure(options);
   }
 
-  // Ten steps. No layer has states: fetching those waits for what is on its way.
-  static Job Iris(const std::string& more, v1::Place place = v1::WORKERS, double l2 = 0) {
+  // Makes a job with ten steps. Its layers have no states, because fetching states would wait for
+  // all queued operations.
+  static Job Iris(const std::string& more, v1::OptimizerPlacement place = v1::WORKERS,
+                  double l2 = 0) {
     auto job = ParseJobFile(absl::StrCat(R"(
         name: "iris" seed: 1 batch_size: 8 epochs: 2 threads: 1
-        data { table { path: "iris.csv" } target: "class" shards: 3 holdout_every: 5 }
+        data { table { path: "iris.csv" } target: "class" shards: 3 validation_every: 5 }
         model {
           layers { dense { outputs: 8 activation: TANH } }
           layers { dense { outputs: 3 } }
         }
         loss { logit_cross_entropy {} }
-        accumulate: 2 )",
+        micro_batches: 2 )",
                                          more),
                             "examples/iris/emulated.job");
     EXPECT_TRUE(job.ok()) << job.status();
-    job->file.set_place(place);
+    job->file.set_optimizer_placement(place);
     job->file.mutable_loss()->set_l2(l2);
     return *job;
   }
@@ -161,12 +164,12 @@ INSTANTIATE_TEST_SUITE_P(Schedules, EmulatedOptimizerTest,
                          testing::Values(Schedule::kRandom, Schedule::kOldestStreamFirst,
                                          Schedule::kNewestStreamFirst));
 
-// Where servers apply the optimizer, it is the host's.
+// If the servers apply the optimizer, it runs on the host.
 TEST_P(EmulatedOptimizerTest, ItHasTheBitsOfTheHosts) {
   for (const std::string optimizer :
        {"sgd { learning_rate: 0.05 weight_decay: 0.1 }", "momentum { learning_rate: 0.05 }",
         "adam { learning_rate: 0.01 }", "lion { learning_rate: 0.001 }",
-        // It works on the host, wherever the parameters are.
+        // LAMB needs norms, so it runs on the host in any case.
         "lamb { learning_rate: 0.01 }"}) {
     SCOPED_TRACE(optimizer);
     const std::string more = absl::StrCat("optimizer { ", optimizer, " }");
@@ -188,7 +191,7 @@ TEST_P(EmulatedOptimizerTest, ReplicasAreComparedAsTheyAreOnTheDevices) {
   }
 }
 
-// Everything but when it was written.
+// Compares everything except the time of writing.
 void ExpectSameState(const Snapshot& actual, const Snapshot& expected) {
   EXPECT_EQ(actual.manifest.step, expected.manifest.step);
   for (const auto* tensors : {&expected.model, &expected.training}) {
@@ -213,13 +216,13 @@ TEST_P(EmulatedOptimizerTest, AResumedTrainingEndsAsIfItHadNotBeenStopped) {
   stops.stop_after = 4;
   const Outcome stopped = Train(job, stops);
   for (const absl::Status& status : stopped.statuses) {
-    ExpectError(status, absl::StatusCode::kCancelled, {"told to stop after step 5"});
+    ExpectError(status, absl::StatusCode::kCancelled, {"stopped by a signal after step 5"});
   }
   auto checkpoint = ReadCheckpoint(directory.path() + "/stopped/latest");
   SYNCGRADS_ASSERT_OK(checkpoint);
   const auto snapshot = SnapshotOf(*std::move(checkpoint));
   SYNCGRADS_ASSERT_OK(snapshot);
-  // What a worker keeps in its memory is the same, where there are no checkpoints as well.
+  // The state that a worker keeps in memory is the same, also without checkpoints.
   stops.stop_after = 5;
   for (const Outcome& outcome : {stopped, Train(Iris(kAdam), stops)}) {
     for (const std::optional<Snapshot>& kept : outcome.kept) {
@@ -237,7 +240,7 @@ TEST_P(EmulatedOptimizerTest, AResumedTrainingEndsAsIfItHadNotBeenStopped) {
 TEST_P(EmulatedOptimizerTest, ResultsThatAreTakenWhenLayersNeedThemMakeNoDifference) {
   Variant one_by_one;
   one_by_one.one_by_one = true;
-  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+  for (const v1::OptimizerPlacement place : {v1::WORKERS, v1::SERVERS}) {
     for (const double l2 : {0.0, 0.05}) {
       const Job job = Iris(kAdam, place, l2);
       const Outcome usual = Train(job);
@@ -264,7 +267,7 @@ TEST_P(EmulatedOptimizerTest, WhereResultsAreLostHalfWayTheStateIsThatOfTheStepB
   }
 }
 
-// Trained on the processor, the rounding of the gradients is another.
+// On the CPU, the gradients are rounded differently.
 TEST_P(EmulatedOptimizerTest, StepsAloneEqualTheProcessors) {
   for (const std::string consistency : {"local_steps { steps: 4 }", "best_of { steps: 3 }"}) {
     SCOPED_TRACE(consistency);

@@ -1,5 +1,5 @@
-// Whole trainings on a CUDA device that is none: gradients come down and parameters
-// go up beside the computation, and what is trained is what the processor trains.
+// Complete training runs on an emulated CUDA device: gradients are downloaded and parameters are
+// uploaded while the device computes. The result must equal that of the CPU.
 
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ Job Load(const std::string& path) {
   return *job;
 }
 
-// `world_size` workers on `device`, or on CUDA devices by their ranks.
+// Trains with `world_size` workers on `device`, or on CUDA devices that are chosen by rank.
 Trained TrainOn(const std::string& device, const Job& job, uint32_t world_size) {
   FakeJob workers(world_size);
   Trained trained(world_size);
@@ -72,9 +72,9 @@ void ExpectTheSameTraining(const Job& job, uint32_t world_size, double tolerance
 }
 
 TEST_P(EmulatedTrainingTest, IrisEqualsTheProcessorsWhereverTheOptimizerIs) {
-  for (const v1::Place place : {v1::WORKERS, v1::SERVERS}) {
+  for (const v1::OptimizerPlacement place : {v1::WORKERS, v1::SERVERS}) {
     Job job = Load("examples/iris/iris.job");
-    job.file.set_place(place);
+    job.file.set_optimizer_placement(place);
     job.file.set_dtype(v1::F64);
     job.file.set_epochs(2);
     ExpectTheSameTraining(job, 3, 1e-9);
@@ -85,11 +85,11 @@ TEST_P(EmulatedTrainingTest, PartsPenaltiesAndWorkersWithoutRowsEqualTheProcesso
   Job job = Load("examples/iris/iris.job");
   job.file.set_dtype(v1::F64);
   job.file.set_epochs(2);
-  job.file.set_accumulate(3);
+  job.file.set_micro_batches(3);
   job.file.mutable_loss()->set_l2(0.1);
   job.file.mutable_data()->set_shards(4);
-  job.file.mutable_data()->set_holdout_every(0);
-  // In batches of 37 the last worker has one step a pass and the others have two.
+  job.file.mutable_data()->set_validation_every(0);
+  // With batches of 37 rows, the last worker has one step per pass and the others have two.
   job.file.set_batch_size(37);
   ExpectTheSameTraining(job, 4, 1e-9);
 }
@@ -99,7 +99,7 @@ TEST_P(EmulatedTrainingTest, AConvolutionalNetworkEqualsTheProcessors) {
   Job job = Load("examples/digits/digits.job");
   job.file.clear_epochs();
   job.file.set_steps(4);
-  // Not Adam, which makes large steps of gradients that are nothing but rounding.
+  // Not Adam: it makes large steps out of gradients that consist only of rounding errors.
   job.file.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.05);
   auto& layers = *job.file.mutable_model()->mutable_layers();
   v1::LayerSpec norm, dropout;
@@ -109,7 +109,7 @@ TEST_P(EmulatedTrainingTest, AConvolutionalNetworkEqualsTheProcessors) {
   dropout.mutable_dropout()->set_rate(0.2);
   for (const v1::LayerSpec& layer : {dropout, norm}) {
     *layers.Add() = layer;
-    // Before all others.
+    // Moves the new layer to the front.
     for (int i = layers.size() - 1; i > 0; --i) layers.SwapElements(i, i - 1);
   }
   ExpectTheSameTraining(job, 2, 1e-4);
@@ -130,16 +130,16 @@ absl::StatusOr<Table> MakeUpImages(const CustomReaderOptions& options) {
   return table;
 }
 
-// Their next batch is on its way to the device while that computes.
+// The next batch is uploaded while the device computes.
 TEST_P(EmulatedTrainingTest, ImagesThatAreReadAheadEqualTheProcessors) {
   CustomReaders readers;
   readers.Add("made_up", MakeUpImages);
   for (const uint32_t parts : {1, 2}) {
     auto job = ParseJobFile(absl::StrCat(R"(
-        name: "images" seed: 3 batch_size: 5 steps: 9 threads: 1 accumulate: )",
+        name: "images" seed: 3 batch_size: 5 steps: 9 threads: 1 micro_batches: )",
                                          parts, R"(
-        data { custom { kind: "made_up" } holdout_every: 10 }
-        model { layers { conv2d { outputs: 4 window: 3 } } layers { flatten {} }
+        data { custom { kind: "made_up" } validation_every: 10 }
+        model { layers { conv2d { outputs: 4 kernel_size: 3 } } layers { flatten {} }
                 layers { dense { outputs: 3 } } }
         loss { logit_cross_entropy {} } optimizer { sgd { learning_rate: 0.05 } })"),
                             "images.job");
@@ -157,7 +157,7 @@ TEST_P(EmulatedTrainingTest, TwoRunsGiveTheSameBits) {
 
 TEST(EmulatedTrainingErrorTest, ADeviceWithoutRoomEndsTheTrainingAndSaysSo) {
   emulation::Options options;
-  options.device_bytes = size_t{40} << 20;  // cuBLAS has 32 of them
+  options.device_bytes = size_t{40} << 20;  // cuBLAS's workspace takes 32 MiB of them
   emulation::Configure(options);
   Job job = Load("examples/iris/iris.job");
   job.file.mutable_model()->mutable_layers(1)->mutable_dense()->set_outputs(400000);
@@ -167,7 +167,7 @@ TEST(EmulatedTrainingErrorTest, ADeviceWithoutRoomEndsTheTrainingAndSaysSo) {
     TrainOne(job, team, nullptr, trained, *ChooseDevice("cuda:0", "f32", 0, CudaAccelerators()));
   });
   ExpectError(trained.statuses[0], absl::StatusCode::kResourceExhausted,
-              {"cuda:0 has no room", "41943040"});
+              {"cuda:0 has not enough free memory", "41943040"});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Updates of a model's parameters on the processor, and on a CUDA device that is none.
+// Updates of a model's parameters on the CPU and on an emulated CUDA device.
 
 #include "worker/train/model_optimizer.h"
 
@@ -36,8 +36,8 @@ std::unique_ptr<Device<T>> MakeCuda() {
   return std::move(*device);
 }
 
-// Some parameters on a device, with their optimizer; and beside them what the public
-// optimizer makes of the same gradients.
+// Parameters on a device with their optimizer, and the parameters that LocalOptimizer computes from
+// the same gradients.
 template <typename T>
 class Replica {
  public:
@@ -58,13 +58,13 @@ class Replica {
     expected_.emplace(*LocalOptimizer::Create(rule, specs));
   }
 
-  // With new gradients for `numbers`.
+  // Draws new gradients for the parameters in `numbers` and applies them.
   void Apply(const std::vector<size_t>& numbers, double rate_factor = 1) {
     SYNCGRADS_ASSERT_OK(memory_.Finish());
     for (const size_t i : numbers) Draw(pointers_[i]->gradient);
     ApplyAgain(numbers, rate_factor);
   }
-  // With those that there are, and without a wait.
+  // Applies the present gradients of the parameters in `numbers`, without waiting for the device.
   void ApplyAgain(const std::vector<size_t>& numbers, double rate_factor = 1) {
     optimizer_->SetRateFactor(rate_factor);
     expected_->SetRateFactor(rate_factor);
@@ -78,7 +78,7 @@ class Replica {
     SYNCGRADS_ASSERT_OK(optimizer_->Apply(numbers));
   }
 
-  // What the host has, without a wait.
+  // Compares the values that the host has, without waiting for the device.
   void ExpectValues() { ExpectValues(values_); }
   void ExpectValues(const std::vector<std::vector<T>>& values) {
     for (size_t i = 0; i < kParameters; ++i) {
@@ -102,7 +102,7 @@ class Replica {
     }
   }
 
-  // Writes other slots to the host, and gives them to the device.
+  // Writes other slots on the host and uploads them to the device.
   void ReplaceSlots() {
     for (size_t i = 0; i < kParameters; ++i) {
       optimizer_->set_updates(i, 40);
@@ -164,7 +164,7 @@ void ExpectTheBitsOfTheHost(Device<T>& device) {
     replica.Apply({0, 1, 2});
     SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
     replica.ExpectState();
-    // What is kept is put back, and what is kept no longer is not.
+    // Undo restores what Keep has copied, but not after ForgetKept.
     for (const size_t i : {0, 2}) EXPECT_TRUE(replica.optimizer().Keep(i));
     SYNCGRADS_ASSERT_OK(replica.optimizer().Apply({0, 2}));
     replica.optimizer().Undo();
@@ -231,15 +231,16 @@ TEST_P(CudaModelOptimizerTest, UntilItIsFetchedTheHostHasWhatItHad) {
 
 TEST(ModelOptimizerErrorTest, ADeviceWithoutRoomForTheSlotsIsAnErrorThatNamesTheParameter) {
   emulation::Options options;
-  options.device_bytes = size_t{40} << 20;  // cuBLAS has 32 of them
+  options.device_bytes = size_t{40} << 20;  // cuBLAS's workspace takes 32 MiB of them
   emulation::Configure(options);
   const auto device = MakeCuda<float>();
   Parameter<float> large = Parameter<float>::Vector(device->memory(), "large/kernel", 900000);
   Parameter<float>* const parameters[] = {&large};
   ExpectError(ModelOptimizer<float>::Create(Adam{}, *device, parameters).status(),
               absl::StatusCode::kResourceExhausted,
-              {"the optimizer's m of \"large/kernel\"", "cuda:0 has no room for 3600000 bytes"});
-  // Another has none, and a third keeps them on the host.
+              {"the optimizer's m of \"large/kernel\"",
+               "cuda:0 has not enough free memory for 3600000 bytes"});
+  // SGD has no slots, and LAMB keeps its slots on the host. So both fit.
   device->memory().ForgetExhaustion();
   SYNCGRADS_EXPECT_OK(ModelOptimizer<float>::Create(Sgd{}, *device, parameters));
   SYNCGRADS_EXPECT_OK(ModelOptimizer<float>::Create(Lamb{}, *device, parameters));
@@ -250,7 +251,7 @@ TEST(ModelOptimizerErrorTest, WhereThereIsNoRoomNothingIsKeptAndTheDeviceGoesOn)
   options.device_bytes = size_t{40} << 20;
   emulation::Configure(options);
   const auto device = MakeCuda<float>();
-  // Value and gradient have their room, and one of the two that are kept.
+  // The memory has room for the value, the gradient, and one of the two copies that Keep makes.
   Parameter<float> large = Parameter<float>::Vector(device->memory(), "large/kernel", 700000);
   Parameter<float>* const parameters[] = {&large};
   large.values.setConstant(1);

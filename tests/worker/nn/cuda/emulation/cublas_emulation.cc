@@ -1,4 +1,4 @@
-// Plain loops in place of cuBLAS.
+// The part of cuBLAS that this project uses, as plain loops on the emulated device.
 
 #include <bit>
 #include <type_traits>
@@ -14,7 +14,8 @@ struct EmulatedCublas {
 
 namespace {
 
-// As tensor cores do with their inputs, to the nearest with so many bits of fraction.
+// Rounds to the nearest float with this number of fraction bits (ties to even), as tensor cores
+// round their inputs.
 float Round(float value, int fraction_bits) {
   const int dropped = 23 - fraction_bits;
   uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -46,9 +47,10 @@ struct Product {
   int64_t c_stride;
   cublasComputeType_t compute;
 
-  // By columns, as cuBLAS has it.
+  // Matrices are stored by columns, as cuBLAS requires.
   void Compute() const {
-    // a is read often: once rounded, and with what is added up lying together.
+    // The elements of a are read n times. So they are rounded once and stored by rows, in the order
+    // of the summation.
     std::vector<T> rows(static_cast<size_t>(m * k));
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t l = 0; l < k; ++l) {
@@ -66,7 +68,7 @@ struct Product {
           sum += static_cast<double>(rows[i * k + l]) * static_cast<double>(column[l]);
         }
         T& value = c[i + j * c_stride];
-        // What is to be overwritten may be anything.
+        // If beta is 0, the old value is not read: it may be uninitialised.
         const double kept = beta == 0 ? 0.0 : static_cast<double>(beta) * value;
         value = static_cast<T>(alpha * sum + kept);
       }
@@ -86,7 +88,7 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// It forgets the workspace, as the real one does.
+// Resets the workspace, as the real function does.
 cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
   handle->stream = stream;
   handle->has_workspace = false;
@@ -111,7 +113,7 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t transpos
   const bool is_double = compute == CUBLAS_COMPUTE_64F;
   const cudaDataType_t type = is_double ? CUDA_R_64F : CUDA_R_32F;
   const bool ta = transpose_a == CUBLAS_OP_T, tb = transpose_b == CUBLAS_OP_T;
-  // What the real one refuses.
+  // The checks of the real function.
   if (m <= 0 || n <= 0 || k <= 0 || a_type != type || b_type != type || c_type != type ||
       a_stride < (ta ? k : m) || b_stride < (tb ? n : k) || c_stride < m ||
       !handle->has_workspace) {

@@ -15,8 +15,9 @@
 
 #include "worker/base/split_mix.h"
 
-// An event that is recorded twice stands for two places; a stream waits for the one
-// that was the last when it was told to.
+// Numbers identify the records of an event: `recorded` is the last that was queued, and `reached`
+// is the last that a stream has executed. A stream waits for the record that was the last when the
+// wait was queued.
 struct EmulatedEvent {
   uint64_t recorded = 0;
   uint64_t reached = 0;
@@ -24,10 +25,11 @@ struct EmulatedEvent {
 
 struct EmulatedStream {
   struct Operation {
-    std::function<void()> work;        // or
-    EmulatedEvent* reaches = nullptr;  // or
-    EmulatedEvent* awaits = nullptr;
-    uint64_t place = 0;  // of the event
+    // Exactly one of these three is set.
+    std::function<void()> work;
+    EmulatedEvent* reaches = nullptr;  // the operation records this event
+    EmulatedEvent* awaits = nullptr;   // the operation waits for this event
+    uint64_t place = 0;                // the number of the event's record
   };
   int device = 0;
   std::deque<Operation> operations;
@@ -41,9 +43,10 @@ constexpr size_t kGuardBytes = 256;
 constexpr size_t kPage = 4096;
 constexpr unsigned char kGuard = 0xab;
 constexpr unsigned char kUnwritten = 0xff;  // NaNs
-// Filling more than the beginning of large memory takes longer than it is worth.
+// Only the beginning of large memory is filled, because filling all of it takes too long.
 constexpr size_t kFilledBytes = size_t{1} << 20;
-// Larger memory is given back to the system: what is mapped takes time to map anew.
+// Blocks above this size are returned to the system when they are freed. Smaller ones stay mapped,
+// because mapping them anew takes time.
 constexpr size_t kKeptBytes = size_t{64} << 10;
 
 [[noreturn]] void Die(const char* what) {
@@ -51,7 +54,8 @@ constexpr size_t kKeptBytes = size_t{64} << 10;
   std::abort();
 }
 
-// The devices' memory, which is there only while a device works.
+// The memory of all devices. It is accessible only between Open and Close. The Machine's mutex
+// protects it.
 class Arena {
  public:
   explicit Arena(size_t bytes) : bytes_(bytes) {
@@ -65,7 +69,7 @@ class Arena {
   void Open() { Protect(PROT_READ | PROT_WRITE); }
   void Close() { Protect(PROT_NONE); }
 
-  // Null if there is no room. Opened.
+  // Returns null if there is no room. Requires Open.
   void* Allocate(size_t bytes) {
     const size_t whole = (bytes + kGuardBytes + kAlignment - 1) / kAlignment * kAlignment;
     size_t at = 0;
@@ -81,7 +85,7 @@ class Arena {
     return begin_ + at;
   }
 
-  // Opened.
+  // Requires Open.
   void Free(void* memory) {
     const auto it = blocks_.find(static_cast<size_t>(static_cast<unsigned char*>(memory) - begin_));
     if (it == blocks_.end()) Die("what is freed was not allocated");
@@ -140,7 +144,7 @@ class Machine {
     return *arena_;
   }
   std::map<const void*, size_t> pinned;
-  std::vector<EmulatedStream*> streams;  // in the order in which they were made
+  std::vector<EmulatedStream*> streams;  // in the order of their creation
   bool broken = false;
 
   void Configure(const Options& wanted) {
@@ -164,7 +168,7 @@ class Machine {
     return Mix64(state_) % below;
   }
 
-  // Goes on with at most `steps` operations, until `done`. False if none can go on.
+  // Runs at most `steps` operations, until `done` is true. Returns false if all streams wait.
   template <typename Done>
   bool Work(uint64_t steps, Done done) {
     if (done()) return true;
@@ -211,7 +215,7 @@ thread_local int current_device = 0;
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-// A call that is part of a device's work fails when the device is broken.
+// Returns an error if the device is broken, or if the stream is not the current device's.
 cudaError_t Usable(cudaStream_t stream) {
   Machine& machine = Machine::Get();
   if (machine.broken) return cudaErrorIllegalAddress;
@@ -320,7 +324,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
-// It waits, as the real one does.
+// Waits for all streams, as the real function does.
 cudaError_t cudaFree(void* memory) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
@@ -373,7 +377,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
       (to_host ? machine.IsPinned(to, bytes) : machine.arena().Has(to, bytes));
   if (!right) return cudaErrorInvalidValue;
   return syncgrads::emulation::Queue(stream, [=, &machine] {
-    // Memory of the host that was freed in between.
+    // The host's memory may have been freed since the copy was queued.
     if ((from_host && !machine.IsPinned(from, bytes)) || (to_host && !machine.IsPinned(to, bytes)))
       syncgrads::emulation::Die("memory of the host was freed before it was copied");
     std::memcpy(to, from, bytes);
@@ -437,7 +441,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-// The device gets a little further each time that it is asked.
+// Each query lets the device make some progress.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);

@@ -1,25 +1,24 @@
-// A CUDA device that is none: the host sources and kernels of worker/nn/cuda run on
-// the processor, for machines without a GPU.
+// An emulated CUDA device: the host sources and kernels of worker/nn/cuda run on the CPU, for
+// machines without a GPU.
 //
-// What is queued is put off until the host waits for something, and streams then
-// take turns as adversely as events allow, so that an order which is not asked for is
-// not had:
+// Queued operations run only when the host waits for something. Then the streams take turns in the
+// most adverse order that the events permit. So the emulation shows these errors:
 //
-//   - an event or a stream that is not waited for: what is read is not yet there, or
-//     is overwritten;
-//   - a copy of memory of the host that is not pinned, or of memory that is not the
-//     device's: an error;
-//   - the device's memory touched by the host: it is mapped only while the device
-//     works, so that this is a segmentation fault;
-//   - memory read before it was written: it begins as NaNs; memory written past its
-//     end: found when it is freed;
-//   - threads of a kernel that depend on each other's order: they run one after the
-//     other, forwards or backwards.
+//   - A missing wait for an event or a stream: what is read is not there yet, or has been
+//     overwritten.
+//   - A copy from or to host memory that is not pinned, or from or to memory that is not the
+//     device's: the call returns an error.
+//   - An access of the host to the device's memory: a segmentation fault, because the memory is
+//     accessible only while the device works.
+//   - A read of memory that has not been written: the memory is filled with NaNs at first.
+//   - A write past the end of the memory: found when the memory is freed.
+//   - Threads of a kernel that depend on each other's order: they run one after the other,
+//     forwards or backwards.
 //
-// What it cannot show: speed, races between threads within an element's arithmetic,
-// and cuBLAS's own rounding.
+// It cannot show speed, races between threads within the arithmetic of one element, or cuBLAS's
+// rounding.
 //
-// Thread-safe.
+// Thread-safe: one mutex protects all devices.
 
 #ifndef SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_EMULATION_H_
 #define SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_EMULATION_H_
@@ -32,11 +31,11 @@
 
 namespace syncgrads::emulation {
 
-// Which stream goes on, of those that can.
+// Which stream runs next, among those that do not wait for an event.
 enum class Schedule {
   kRandom,
-  kOldestStreamFirst,  // what computes, as CudaMemory makes its streams
-  kNewestStreamFirst,  // what copies
+  kOldestStreamFirst,  // the stream that computes, which CudaMemory creates first
+  kNewestStreamFirst,  // the stream that copies
 };
 
 struct Options {
@@ -44,24 +43,25 @@ struct Options {
   size_t device_bytes = size_t{1} << 30;
   Schedule schedule = Schedule::kRandom;
   uint64_t seed = 1;
-  bool backwards = false;  // the threads of kernels
+  bool backwards = false;  // the order of a kernel's threads
 };
 
-// While no device is open.
+// Sets the options and resets the emulation. Aborts if a stream exists, so call it while no device
+// is open.
 void Configure(const Options& options);
 
-// Makes the next operation on a device fail, as a kernel that touches what it may
-// not does: every call from then on, until Configure, is an error.
+// Simulates a kernel with an illegal memory access: from now on every call that belongs to a
+// device's work returns an error, until Configure.
 void Break();
 
-// Bytes of all devices that are allocated.
+// Returns the number of allocated bytes, over all devices.
 size_t AllocatedBytes();
 
-// For kernels: visit(block, thread) for each.
+// For kernels: queues visit(block, thread) for each thread of each block.
 cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& block,
                          std::function<void(const dim3& block, const dim3& thread)> visit);
 
-// For what is not a kernel.
+// For operations other than kernels: queues `work`.
 cudaError_t Queue(cudaStream_t stream, std::function<void()> work);
 
 }  // namespace syncgrads::emulation

@@ -1,4 +1,4 @@
-// The kernels, compiled for the processor.
+// The CUDA kernels, compiled for the CPU.
 
 #include "worker/nn/cuda/column_kernels.cu"
 #include "worker/nn/cuda/kernels.cu"

@@ -1,4 +1,4 @@
-// What of cuBLAS this project uses, for a device that is none: see ../emulation.h.
+// The part of cuBLAS that this project uses, for the emulated device: see ../emulation.h.
 
 #ifndef SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_CUBLAS_V2_H_
 #define SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_CUBLAS_V2_H_

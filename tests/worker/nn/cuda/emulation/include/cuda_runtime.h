@@ -1,4 +1,4 @@
-// What kernels are compiled with for a device that is none: see ../emulation.h.
+// The part of CUDA that kernels are compiled with, for the emulated device: see ../emulation.h.
 
 #ifndef SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_CUDA_RUNTIME_H_
 #define SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_CUDA_RUNTIME_H_
@@ -14,7 +14,8 @@
 
 inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-// Each rounds to nearest. What is not here fuses operations, or approximates them.
+// Each function rounds to nearest. Functions that fuse or approximate operations are missing on
+// purpose.
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
@@ -26,7 +27,7 @@ inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __ddiv_rn(double a, double b) { return a / b; }
 inline double __dsqrt_rn(double v) { return std::sqrt(v); }
 
-// Each thread of each block, one after the other.
+// Runs the kernel for each thread of each block, one after the other.
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments... arguments) {

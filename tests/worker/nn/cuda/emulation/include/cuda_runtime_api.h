@@ -1,5 +1,4 @@
-// What of CUDA's runtime this project uses, for a device that is none: see
-// ../emulation.h.
+// The part of the CUDA runtime that this project uses, for the emulated device: see ../emulation.h.
 
 #ifndef SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_CUDA_RUNTIME_API_H_
 #define SYNCGRADS_TESTS_WORKER_NN_CUDA_EMULATION_CUDA_RUNTIME_API_H_

@@ -1,0 +1,101 @@
+#include "client/grpc/grpc_transport.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "client/grpc/grpc_channel.h"
+#include "client/grpc/grpc_control_stream.h"
+#include "client/grpc/grpc_data_stream.h"
+#include "client/grpc/grpc_link_probe.h"
+#include "client/grpc/grpc_optimizer_reader.h"
+#include "common/contract/round_wait.h"
+#include "common/rpc/grpc_reaper.h"
+#include "common/rpc/status.h"
+#include "proto/admin.grpc.pb.h"
+
+namespace syncgrads::client {
+namespace {
+
+// One Explain request to a server. It has a connection of its own, so that it does not queue behind
+// the bulk data that it asks about.
+struct Question {
+  explicit Question(const std::string& address)
+      : channel(NewChannel(address)), stub(v1::Admin::NewStub(channel)) {}
+
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<v1::Admin::Stub> stub;
+  grpc::ClientContext context;
+  v1::ExplainRequest request;
+  v1::ExplainReply reply;
+};
+
+class GrpcTransport : public Transport {
+ public:
+  GrpcTransport(std::string congestion_control, std::shared_ptr<Connections> connections)
+      : congestion_control_(std::move(congestion_control)), connections_(std::move(connections)) {}
+
+  std::shared_ptr<DataStream> OpenData(const std::string& address,
+                                       std::shared_ptr<DataStreamEvents> events) override {
+    return reaper_.Make<GrpcDataStream>(
+        connections_->Take(this,
+                           {address, Connections::Route::Purpose::kData, congestion_control_}),
+        std::move(events));
+  }
+
+  std::shared_ptr<ControlStream> OpenControl(const std::string& address,
+                                             std::shared_ptr<ControlStreamEvents> events) override {
+    return reaper_.Make<GrpcControlStream>(
+        connections_->Take(this, {address, Connections::Route::Purpose::kControl, ""}),
+        std::move(events));
+  }
+
+  void Explain(const std::string& address, const std::string& job, const std::string& token,
+               GroupId group, absl::Duration timeout, ExplainAnswer answer) override {
+    const std::shared_ptr<Question> question = reaper_.Make<Question>(address);
+    question->request.set_job(job);
+    question->request.set_token(token);
+    question->request.set_group(ToNumber(group));
+    question->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    question->stub->async()->Explain(&question->context, &question->request, &question->reply,
+                                     [question, answer = std::move(answer)](grpc::Status status) {
+                                       if (!status.ok()) {
+                                         answer(FromGrpc(status));
+                                         return;
+                                       }
+                                       std::vector<RoundWait> waits;
+                                       for (const v1::RoundWait& wait : question->reply.waits()) {
+                                         waits.push_back(FromProto(wait));
+                                       }
+                                       answer(std::move(waits));
+                                     });
+  }
+
+  std::optional<double> MeasureLink(const std::string& address, absl::Duration timeout) override {
+    return MeasureGrpcLink(address, congestion_control_, timeout);
+  }
+
+  std::unique_ptr<OptimizerReader> OpenOptimizer(const std::string& address,
+                                                 const OptimizerRequest& request,
+                                                 absl::Duration timeout) override {
+    return OpenGrpcOptimizerReader(address, request, timeout);
+  }
+
+ private:
+  const std::string congestion_control_;
+  const std::shared_ptr<Connections> connections_;
+  GrpcReaper reaper_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> NewGrpcTransport(std::string congestion_control,
+                                            std::shared_ptr<Connections> connections) {
+  if (connections == nullptr) connections = std::make_shared<Connections>();
+  return std::make_unique<GrpcTransport>(std::move(congestion_control), std::move(connections));
+}
+
+}  // namespace syncgrads::client

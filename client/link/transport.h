@@ -1,0 +1,176 @@
+// The network, as the client's state machines use it. The gRPC implementation is in
+// grpc_transport.h; a simulation can replace it.
+//
+// Streams report events to an events object. Events of one kind come one at a time, from any
+// thread. No event comes before Start or from within a call to the stream. OnClosed is the last
+// event. An event handler may call the stream.
+
+#ifndef SYNCGRADS_CLIENT_LINK_TRANSPORT_H_
+#define SYNCGRADS_CLIENT_LINK_TRANSPORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/round_wait.h"
+#include "common/signals.h"
+#include "common/wire/frame.h"
+
+namespace syncgrads::client {
+
+// A message to be sent: a header, followed by a payload that lies in memory of another owner.
+//
+// Everybody that may still read that memory holds a reference to the message. When the last
+// reference is dropped, `released` is called once, on the thread that dropped it. `released` must
+// not call the transport. Immutable.
+class OutgoingMessage {
+ public:
+  // Sent instead of the message to a server that has mapped the memory of the payload.
+  struct ByReference {
+    std::string header;
+    // The shared regions that the payload lies in.
+    std::vector<uint32_t> regions;
+  };
+
+  // `payload` may point into `small`, which the message owns.
+  OutgoingMessage(std::string header, Pieces payload, std::unique_ptr<std::byte[]> small,
+                  std::function<void()> released,
+                  std::optional<ByReference> by_reference = std::nullopt)
+      : header_(std::move(header)),
+        payload_(std::move(payload)),
+        small_(std::move(small)),
+        released_(std::move(released)),
+        by_reference_(std::move(by_reference)) {}
+  ~OutgoingMessage() {
+    if (released_) released_();
+  }
+  OutgoingMessage(const OutgoingMessage&) = delete;
+  OutgoingMessage& operator=(const OutgoingMessage&) = delete;
+
+  const std::string& header() const { return header_; }
+  const Pieces& payload() const { return payload_; }
+  const std::optional<ByReference>& by_reference() const { return by_reference_; }
+
+ private:
+  const std::string header_;
+  const Pieces payload_;
+  const std::unique_ptr<std::byte[]> small_;
+  const std::function<void()> released_;
+  const std::optional<ByReference> by_reference_;
+};
+
+// A received message. Its bytes stay valid as long as `memory`.
+struct ReceivedMessage {
+  Pieces bytes;
+  std::shared_ptr<const void> memory;
+};
+
+class DataStreamEvents {
+ public:
+  virtual ~DataStreamEvents() = default;
+  // The transport has accepted the message that was given to Write.
+  virtual void OnWritten() = 0;
+  virtual void OnReceived(ReceivedMessage message) = 0;
+  // `status` is Unavailable if the server cannot be reached or the stream broke.
+  virtual void OnClosed(absl::Status status) = 0;
+};
+
+// One Exchange stream. Thread-safe.
+class DataStream {
+ public:
+  virtual ~DataStream() = default;
+  virtual void Start() = 0;
+  // Sends `message`. The next call must wait for OnWritten. Ignored if the stream has ended.
+  virtual void Write(std::shared_ptr<const OutgoingMessage> message) = 0;
+  // Ends the stream. OnClosed follows, unless it has been called. After OnClosed, when nobody
+  // refers to the stream any more, its messages are released soon.
+  virtual void Cancel() = 0;
+};
+
+class ControlStreamEvents {
+ public:
+  virtual ~ControlStreamEvents() = default;
+  virtual void OnWritten() = 0;
+  virtual void OnReceived(JobSignal signal) = 0;
+  virtual void OnClosed(absl::Status status) = 0;
+};
+
+// One Join stream. As with DataStream, a call of Write must wait for OnWritten of the call before
+// it, and OnClosed follows Cancel. Thread-safe.
+class ControlStream {
+ public:
+  virtual ~ControlStream() = default;
+  virtual void Start() = 0;
+  virtual void Write(const WorkerSignal& signal) = 0;
+  virtual void Cancel() = 0;
+};
+
+// Names the round of a group after which the optimizer's state is requested.
+struct OptimizerRequest {
+  std::string job;
+  std::string token;
+  Generation generation{};
+  GroupId group{};
+  Round round{};
+};
+// The optimizer's state of one chunk, as sent by Admin.ReadOptimizer.
+struct OptimizerChunk {
+  ChunkId chunk{};
+  std::vector<uint64_t> updates;
+  std::vector<std::string> slots;
+};
+
+// One ReadOptimizer stream. Its methods block. Destroying it ends the stream. Thread-compatible.
+class OptimizerReader {
+ public:
+  virtual ~OptimizerReader() = default;
+  // Waits until the server holds the round's state. Returns how many chunks follow.
+  virtual absl::StatusOr<uint32_t> AwaitHeld() = 0;
+  // Returns the next chunk. OutOfRange if there are no more.
+  virtual absl::StatusOr<OptimizerChunk> Next() = 0;
+};
+
+// Opens streams to servers. Thread-safe.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Two open streams of one transport never share a connection.
+  virtual std::shared_ptr<DataStream> OpenData(const std::string& address,
+                                               std::shared_ptr<DataStreamEvents> events) = 0;
+  virtual std::shared_ptr<ControlStream> OpenControl(
+      const std::string& address, std::shared_ptr<ControlStreamEvents> events) = 0;
+
+  // Asks a server which members the rounds of a group wait for. `answer` is called once, on any
+  // thread, after `timeout` at the latest.
+  using ExplainAnswer = std::function<void(absl::StatusOr<std::vector<RoundWait>>)>;
+  virtual void Explain(const std::string& address, const std::string& job, const std::string& token,
+                       GroupId group, absl::Duration timeout, ExplainAnswer answer) = 0;
+
+  // Estimates the throughput to a server, in bytes per second, from a few messages. Blocks for
+  // `timeout` at most. Returns nullopt if the transport cannot measure it.
+  virtual std::optional<double> MeasureLink(const std::string& /*address*/,
+                                            absl::Duration /*timeout*/) {
+    return std::nullopt;
+  }
+
+  // Opens a stream that must be over when `timeout` has passed. Returns null if the transport does
+  // not support it.
+  virtual std::unique_ptr<OptimizerReader> OpenOptimizer(const std::string& /*address*/,
+                                                         const OptimizerRequest& /*request*/,
+                                                         absl::Duration /*timeout*/) {
+    return nullptr;
+  }
+};
+
+}  // namespace syncgrads::client
+
+#endif  // SYNCGRADS_CLIENT_LINK_TRANSPORT_H_

@@ -1,0 +1,43 @@
+#include "client/memory/staging.h"
+
+#include "common/kernels/copy.h"
+#include "common/wire/frame.h"
+
+namespace syncgrads::client {
+Staging::Staging(const Layout& layout) : layout_(layout) {
+  for (const Chunk& chunk : layout_.chunks()) {
+    offsets_.push_back(bytes_);
+    bytes_ += (chunk.bytes() + 63) / 64 * 64;
+  }
+}
+
+bool Staging::IsNeeded(absl::Span<const absl::Span<const std::byte>> spans,
+                       const SharedBuffers& buffers) {
+  for (absl::Span<const std::byte> span : spans) {
+    if (!buffers.Find(span).has_value()) return true;
+  }
+  return false;
+}
+
+std::vector<absl::Span<const std::byte>> Staging::Copy(
+    SharedBuffers& buffers, ChunkId chunk, std::vector<absl::Span<const std::byte>> spans) {
+  std::byte* to = nullptr;
+  {
+    MutexLock lock(mutex_);
+    if (memory_ == nullptr && !refused_) {
+      absl::StatusOr<const SharedBuffers::Region*> region = buffers.Allocate(bytes_);
+      refused_ = !region.ok();
+      if (region.ok()) memory_ = (*region)->memory->data();
+    }
+    if (memory_ == nullptr) return spans;
+    to = memory_ + offsets_[ToNumber(chunk)];
+  }
+  for (absl::Span<const std::byte>& span : spans) {
+    CopyFar(to, span.data(), span.size());
+    span = {to, span.size()};
+    to += span.size();
+  }
+  return spans;
+}
+
+}  // namespace syncgrads::client

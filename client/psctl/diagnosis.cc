@@ -1,0 +1,272 @@
+#include "client/psctl/diagnosis.h"
+
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/psctl/status_text.h"
+#include "common/protocol.h"
+#include "common/shm/host.h"
+
+namespace syncgrads::client {
+namespace {
+
+// The size of /dev/shm in a container if nobody has asked for another.
+constexpr uint64_t kContainersShm = uint64_t{64} << 20;
+
+// A server that has this part of its connections is near its limit.
+constexpr double kManyConnections = 0.9;
+
+class Findings {
+ public:
+  void Wrong(std::string text) { all_.push_back({true, std::move(text)}); }
+  void Fine(std::string text) { all_.push_back({false, std::move(text)}); }
+  std::vector<Finding> Take() { return std::move(all_); }
+
+ private:
+  std::vector<Finding> all_;
+};
+
+// Why there is no answer.
+std::string WhyNoAnswer(const ServerFacts& server, absl::Duration timeout) {
+  const Answer& answer = server.answer;
+  const std::string name = NameOf(answer);
+  if (answer.address.empty()) {
+    return absl::StrCat(name, " has never connected to its coordinator: start it with --index=",
+                        answer.index.value_or(0), " and --coordinator=HOST:PORT of server 0");
+  }
+  if (!server.resolve_error.empty()) {
+    return absl::StrCat(name, ": the host in this address is not resolved (", server.resolve_error,
+                        "): correct the address, or make the name known to this host");
+  }
+  const absl::Status& status = answer.reply.status();
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::StrCat(name, " does not answer within ", DurationText(timeout),
+                        ": continue or restart it if it is stopped, or open its port in the "
+                        "firewalls between here and there");
+  }
+  if (absl::IsUnimplemented(status)) {
+    return absl::StrCat(name, " is another program or an older version, without this request (",
+                        status.message(), "): correct the address, or install this version there");
+  }
+  return absl::StrCat(name, " cannot be used (", status.message(),
+                      "): start a ps-server there, correct the address, or open its port in the "
+                      "firewalls");
+}
+
+// Returns by how much the server's clock is ahead of this host's at least; negative if it is
+// behind. The request and the answer may have taken different times, so that half of the time of
+// the call is unknown.
+absl::Duration ClockSkew(const Answer& answer) {
+  const absl::Duration ahead =
+      absl::FromUnixMillis(static_cast<int64_t>(answer.reply->server().date_ms())) - answer.date;
+  const absl::Duration unknown = answer.took / 2;
+  if (ahead > unknown) return ahead - unknown;
+  return ahead < -unknown ? ahead + unknown : absl::ZeroDuration();
+}
+
+void DiagnoseClock(const Answer& answer, const DoctorLimits& limits, Findings& findings) {
+  const absl::Duration skew = ClockSkew(answer);
+  if (absl::AbsDuration(skew) <= limits.max_clock_skew) return;
+  findings.Wrong(absl::StrCat("the clock of ", NameOf(answer), " is ",
+                              DurationText(absl::AbsDuration(skew)),
+                              skew > absl::ZeroDuration() ? " ahead of" : " behind",
+                              " this host's, so that logs do not fit together: synchronise both "
+                              "with NTP"));
+}
+
+void DiagnoseLink(const ServerFacts& server, const DoctorLimits& limits, Findings& findings) {
+  const std::string name = NameOf(server.answer);
+  if (server.answer.took > limits.max_latency) {
+    findings.Wrong(absl::StrCat(name, " answers in ", DurationText(server.answer.took),
+                                ", more than ", DurationText(limits.max_latency),
+                                ": run servers and workers in one network, or free the processors "
+                                "of the server's host"));
+  }
+  if (!server.bandwidth.has_value()) return;
+  const auto bytes = [](double rate) { return BytesText(static_cast<uint64_t>(rate)); };
+  if (*server.bandwidth < limits.min_bandwidth) {
+    findings.Wrong(absl::StrCat("the link to ", name, " carries ", bytes(*server.bandwidth),
+                                "/s, less than ", bytes(limits.min_bandwidth),
+                                "/s: use a faster network, or compression in the job file"));
+  }
+  findings.Fine(absl::StrCat(name, " answers in ", DurationText(server.answer.took),
+                             "; the link carries about ", bytes(*server.bandwidth), "/s"));
+}
+
+void DiagnoseSharedMemory(const HostFacts& host, const Answer& answer, Findings& findings) {
+  const v1::ServerStatus& server = answer.reply->server();
+  const std::string name = NameOf(answer);
+  if (host.host_id.empty() || server.host_id() != host.host_id) {
+    findings.Fine(absl::StrCat(name,
+                               " is on another host: payloads between here and there take "
+                               "TCP"));
+  } else if (!server.shares_memory()) {
+    findings.Wrong(absl::StrCat(name,
+                                " is on this host and shares no memory: start it without "
+                                "--shared_memory=false, and look for the reason in its log"));
+  } else if (server.user_id() != host.user_id) {
+    findings.Wrong(absl::StrCat(name, " is on this host and runs as user ", server.user_id(),
+                                ", not as ", host.user_id,
+                                ": run servers and workers as the same user, so that they can "
+                                "share memory"));
+  } else {
+    findings.Fine(absl::StrCat(name, " is on this host: payloads take shared memory"));
+  }
+}
+
+void DiagnoseResources(const Answer& answer, const DoctorLimits& limits, Findings& findings) {
+  const v1::ServerStatus& server = answer.reply->server();
+  const std::string name = NameOf(answer);
+  if (!server.state_directory().empty() && server.state_free_bytes() < limits.min_free) {
+    findings.Wrong(absl::StrCat("the state directory ", server.state_directory(), " of ", name,
+                                " has ", BytesText(server.state_free_bytes()),
+                                " free: make room there, or start the server with --state on a "
+                                "larger file system"));
+  }
+  if (server.memory_free_bytes() < limits.min_free) {
+    findings.Wrong(absl::StrCat(name, " has ", BytesText(server.memory_free_bytes()),
+                                " of memory free for groups: end other programs, raise its memory "
+                                "limit, or use more servers"));
+  }
+  if (server.connections() > kManyConnections * server.max_connections()) {
+    findings.Wrong(absl::StrCat(name, " has ", server.connections(), " of at most ",
+                                server.max_connections(),
+                                " connections: raise --max_connections and the limit of open "
+                                "files, or close connections that are not used"));
+  }
+}
+
+void DiagnoseRole(const Answer& answer, Findings& findings) {
+  const v1::ServerStatus& server = answer.reply->server();
+  const std::string name = NameOf(answer);
+  if (answer.index.has_value() && *answer.index != answer.reply->server_index()) {
+    findings.Wrong(absl::StrCat("the address of ", name, " leads to server ",
+                                answer.reply->server_index(),
+                                ": set --advertise of both servers to addresses that differ"));
+  }
+  if (server.draining()) {
+    findings.Wrong(
+        absl::StrCat(name, " refuses new jobs because it was drained: restart it for new jobs"));
+  }
+  if (!server.coordinator_reached()) {
+    findings.Wrong(absl::StrCat(name, " has no connection to its coordinator at ",
+                                server.coordinator(),
+                                ": start server 0 there, correct --coordinator, or open the port "
+                                "in the firewalls between the two; its log has the reason"));
+  }
+  for (const v1::ServerAddress& other : server.servers()) {
+    // A server that has never connected has no answer, and is named for that.
+    if (other.connected() || other.address().empty()) continue;
+    findings.Wrong(absl::StrCat(name, ", the coordinator, has lost server ", other.index(), " at ",
+                                other.address(), ": restart that server with its flags of before"));
+  }
+}
+
+void DiagnoseVersions(const std::vector<ServerFacts>& servers, Findings& findings) {
+  for (const ServerFacts& server : servers) {
+    if (!server.answer.reply.ok()) continue;
+    const uint32_t version = server.answer.reply->protocol_version();
+    if (version == kProtocolVersion) continue;
+    findings.Wrong(absl::StrCat(NameOf(server.answer), " speaks protocol version ", version,
+                                ", this program ", kProtocolVersion,
+                                ": install the same version everywhere"));
+  }
+}
+
+void DiagnoseCongestionControl(const HostFacts& host, const std::vector<ServerFacts>& servers,
+                               Findings& findings) {
+  std::map<std::string, const Answer*> by_name;
+  for (const ServerFacts& server : servers) {
+    if (!server.answer.reply.ok()) continue;
+    by_name.emplace(server.answer.reply->server().congestion_control(), &server.answer);
+  }
+  const auto text = [](const std::string& name) {
+    return name.empty() ? std::string("its kernel's default") : name;
+  };
+  if (by_name.size() > 1) {
+    const auto& [first, a] = *by_name.begin();
+    const auto& [last, b] = *by_name.rbegin();
+    findings.Wrong(absl::StrCat("the TCP congestion control of ", NameOf(*a), " is ", text(first),
+                                " and that of ", NameOf(*b), " is ", text(last),
+                                ": start all servers with the same --congestion_control"));
+  }
+  if (!host.congestion_control.empty()) {
+    findings.Fine(absl::StrCat("the TCP congestion control of this host is ",
+                               host.congestion_control, " by default"));
+  }
+}
+
+void DiagnoseHost(const HostFacts& host, bool has_server_here, Findings& findings) {
+  const bool is_unlimited = host.memlock_bytes == std::numeric_limits<uint64_t>::max();
+  findings.Fine(absl::StrCat("this process may lock ",
+                             is_unlimited ? "any amount" : BytesText(host.memlock_bytes),
+                             " of memory; syncgrads locks none"));
+  if (!host.dev_shm.has_value()) {
+    findings.Wrong(
+        "this host has no /dev/shm, where servers keep their state by default: mount a "
+        "tmpfs there, or start servers here with --state=DIR");
+  } else if (host.dev_shm->total <= kContainersShm) {
+    findings.Wrong(absl::StrCat("/dev/shm of this host has ", BytesText(host.dev_shm->total),
+                                ", which is what containers have by default: give the container "
+                                "more (--shm-size, or a volume of medium Memory), or start servers "
+                                "here with --state=DIR"));
+  } else if (has_server_here && host.dev_shm->free <= kContainersShm) {
+    findings.Wrong(absl::StrCat("/dev/shm of this host has ", BytesText(host.dev_shm->free),
+                                " free of ", BytesText(host.dev_shm->total),
+                                ": delete what is not needed there"));
+  } else {
+    findings.Fine(absl::StrCat("/dev/shm of this host has ", BytesText(host.dev_shm->free),
+                               " free of ", BytesText(host.dev_shm->total)));
+  }
+}
+
+}  // namespace
+
+HostFacts ReadHostFacts() {
+  HostFacts host;
+  host.host_id = HostId();
+  host.user_id = geteuid();
+  rlimit memlock = {};
+  if (getrlimit(RLIMIT_MEMLOCK, &memlock) == 0 && memlock.rlim_cur != RLIM_INFINITY) {
+    host.memlock_bytes = memlock.rlim_cur;
+  }
+  struct statvfs shm = {};
+  if (statvfs("/dev/shm", &shm) == 0) {
+    host.dev_shm =
+        Space{uint64_t{shm.f_blocks} * shm.f_frsize, uint64_t{shm.f_bavail} * shm.f_frsize};
+  }
+  std::ifstream("/proc/sys/net/ipv4/tcp_congestion_control") >> host.congestion_control;
+  return host;
+}
+
+std::vector<Finding> Diagnose(const HostFacts& host, const std::vector<ServerFacts>& servers,
+                              const DoctorLimits& limits, absl::Duration timeout) {
+  Findings findings;
+  bool has_server_here = false;
+  for (const ServerFacts& server : servers) {
+    const Answer& answer = server.answer;
+    if (!answer.reply.ok()) {
+      findings.Wrong(WhyNoAnswer(server, timeout));
+      continue;
+    }
+    has_server_here |= answer.reply->server().host_id() == host.host_id;
+    DiagnoseRole(answer, findings);
+    DiagnoseClock(answer, limits, findings);
+    DiagnoseResources(answer, limits, findings);
+    DiagnoseSharedMemory(host, answer, findings);
+    DiagnoseLink(server, limits, findings);
+  }
+  DiagnoseVersions(servers, findings);
+  DiagnoseCongestionControl(host, servers, findings);
+  DiagnoseHost(host, has_server_here, findings);
+  return findings.Take();
+}
+
+}  // namespace syncgrads::client

@@ -1,0 +1,74 @@
+// Finds what is wrong with servers, with the links to them, and with this host, and says what to
+// change.
+
+#ifndef SYNCGRADS_CLIENT_PSCTL_DIAGNOSIS_H_
+#define SYNCGRADS_CLIENT_PSCTL_DIAGNOSIS_H_
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/psctl/cluster_query.h"
+
+namespace syncgrads::client {
+
+struct Space {
+  uint64_t total = 0;
+  uint64_t free = 0;
+};
+
+// The limits of this process, in bytes, and the settings of this host.
+struct HostFacts {
+  // See HostId.
+  std::string host_id;
+  uint32_t user_id = 0;
+  // The limit of locked memory. The maximum of the type: no limit.
+  uint64_t memlock_bytes = std::numeric_limits<uint64_t>::max();
+  // The file system /dev/shm; nullopt if there is none.
+  std::optional<Space> dev_shm;
+  // The kernel's default TCP congestion control; empty if it cannot be read.
+  std::string congestion_control;
+};
+
+// Reads the facts of this host.
+HostFacts ReadHostFacts();
+
+// One server, and the link to it from this host.
+struct ServerFacts {
+  // The fastest of several answers.
+  Answer answer;
+  // Why the host in its address was not resolved; empty if it was.
+  std::string resolve_error;
+  // The throughput in bytes per second; nullopt if it could not be measured.
+  std::optional<double> bandwidth;
+};
+
+// A value beyond its limit is a finding.
+struct DoctorLimits {
+  absl::Duration max_latency = absl::Milliseconds(10);
+  // In bytes per second: a link of 100 Mbit/s.
+  double min_bandwidth = 12.5e6;
+  absl::Duration max_clock_skew = absl::Seconds(1);
+  // In bytes.
+  uint64_t min_free = uint64_t{64} << 20;
+};
+
+struct Finding {
+  // False: a fact that is worth knowing, and in order.
+  bool is_wrong = false;
+  // One sentence, which says what to change if something is wrong.
+  std::string text;
+
+  friend bool operator==(const Finding&, const Finding&) = default;
+};
+
+// `servers` are in ascending order of index. `timeout`: how long each server had to answer.
+std::vector<Finding> Diagnose(const HostFacts& host, const std::vector<ServerFacts>& servers,
+                              const DoctorLimits& limits, absl::Duration timeout);
+
+}  // namespace syncgrads::client
+
+#endif  // SYNCGRADS_CLIENT_PSCTL_DIAGNOSIS_H_

@@ -1,0 +1,26 @@
+// `psctl doctor`: looks for what is wrong with the servers and with the way to them.
+
+#ifndef SYNCGRADS_CLIENT_PSCTL_DOCTOR_H_
+#define SYNCGRADS_CLIENT_PSCTL_DOCTOR_H_
+
+#include <ostream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/psctl/diagnosis.h"
+
+namespace syncgrads::client {
+
+// Resolves and asks all servers that `server`, HOST:PORT of one of them, leads to, measures the
+// links to them, and prints one sentence for each finding. Each server has `timeout` to answer, and
+// as long again for the measurement.
+//
+// Errors:
+//   FailedPrecondition  something is wrong; the message has the number of such findings
+absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
+                       const DoctorLimits& limits, const HostFacts& host, std::ostream& out);
+
+}  // namespace syncgrads::client
+
+#endif  // SYNCGRADS_CLIENT_PSCTL_DOCTOR_H_

@@ -1,0 +1,216 @@
+#include "client/psctl/job_view.h"
+
+#include <algorithm>
+#include <compare>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "absl/strings/match.h"
+
+namespace syncgrads::client {
+namespace {
+
+const v1::JobStatus* Find(const Answer& answer, const std::string& job, uint64_t generation) {
+  if (!answer.reply.ok()) return nullptr;
+  for (const v1::JobStatus& one : answer.reply->jobs()) {
+    if (one.job() == job && one.generation() == generation) return &one;
+  }
+  return nullptr;
+}
+
+const v1::GroupStatus* Find(const v1::JobStatus* job, uint32_t group) {
+  if (job == nullptr) return nullptr;
+  for (const v1::GroupStatus& one : job->groups()) {
+    if (one.group() == group) return &one;
+  }
+  return nullptr;
+}
+
+const v1::ContributorStatus* FindMember(const v1::GroupStatus* group, uint32_t member) {
+  if (group == nullptr) return nullptr;
+  for (const v1::ContributorStatus& one : group->contributors()) {
+    if (one.member() == member) return &one;
+  }
+  return nullptr;
+}
+
+uint64_t CountOf(const v1::Histogram& histogram) {
+  uint64_t count = 0;
+  for (const uint64_t bucket : histogram.counts()) count += bucket;
+  return count;
+}
+
+// One server's statuses of the training group, now and before. `before` may be null.
+struct Look {
+  const v1::GroupStatus* now;
+  const v1::GroupStatus* before;
+};
+
+// Returns the mean lag of a member on one server since the look before; nullopt if it has not
+// contributed since.
+std::optional<absl::Duration> MeanLag(const Look& look, uint32_t member) {
+  const v1::ContributorStatus* const now = FindMember(look.now, member);
+  if (now == nullptr) return std::nullopt;
+  uint64_t count = CountOf(now->arrival_lag()), sum_us = now->arrival_lag().sum_us();
+  const v1::ContributorStatus* const before = FindMember(look.before, member);
+  // After a restart of the server its counts begin anew.
+  if (before != nullptr && CountOf(before->arrival_lag()) <= count &&
+      before->arrival_lag().sum_us() <= sum_us) {
+    count -= CountOf(before->arrival_lag());
+    sum_us -= before->arrival_lag().sum_us();
+  }
+  if (count == 0) return std::nullopt;
+  return absl::Microseconds(static_cast<int64_t>(sum_us)) / static_cast<int64_t>(count);
+}
+
+void AddLook(const Look& look, WorkerView& worker) {
+  const v1::ContributorStatus* const now = FindMember(look.now, worker.member);
+  if (now != nullptr) worker.step = std::max(worker.step, now->round());
+  if (const auto lag = MeanLag(look, worker.member)) {
+    worker.lag = std::max(worker.lag.value_or(*lag), *lag);
+  }
+  // With rounds that all members share, the open one waits for those that have not contributed.
+  const auto& contributors = look.now->contributors();
+  const bool has_rounds =
+      std::any_of(contributors.begin(), contributors.end(),
+                  [](const v1::ContributorStatus& one) { return CountOf(one.arrival_lag()) > 0; });
+  if (!has_rounds || look.now->open_chunks() == 0 || worker.follows || worker.gone) return;
+  if (!worker.rank.has_value() || (now != nullptr && now->round() >= look.now->open_round()))
+    return;
+  const auto waited = absl::Milliseconds(static_cast<int64_t>(look.now->oldest_open_ms()));
+  worker.lag = std::max(worker.lag.value_or(waited), waited);
+}
+
+// The members, from the coordinator's answer if there is one, and otherwise from the epoch.
+std::vector<WorkerView> WorkersOf(const v1::JobStatus& job, bool from_coordinator) {
+  std::vector<WorkerView> workers;
+  for (const v1::MemberStatus& member : job.members()) {
+    WorkerView& worker = workers.emplace_back();
+    worker.member = member.member();
+    worker.name = member.name();
+    worker.host = member.host();
+    if (member.has_rank()) worker.rank = member.rank();
+    worker.silent = absl::Milliseconds(static_cast<int64_t>(member.silent_ms()));
+    worker.lease = absl::Milliseconds(static_cast<int64_t>(member.lease_ms()));
+    worker.follows = member.follows();
+    worker.gone = member.gone();
+  }
+  if (from_coordinator) return workers;
+  for (int rank = 0; rank < job.epoch().members_size(); ++rank) {
+    const v1::Member& member = job.epoch().members(rank);
+    workers.push_back({member.member(), member.name(), "", static_cast<uint32_t>(rank)});
+  }
+  return workers;
+}
+
+// The client library begins the names of the groups that it makes with these.
+constexpr const char* kNotTraining[] = {"all_gather/", "all_reduce/", "all_reduce_with/",
+                                        "barrier/",    "broadcast/",  "broadcast_all/",
+                                        "reduce/",     "state/"};
+
+// How likely a group is the training group.
+struct Activity {
+  bool is_training = false;
+  // Summed over servers.
+  uint64_t rounds_closed = 0;
+  uint32_t chunks = 0;
+
+  void Add(const v1::GroupStatus& group) {
+    is_training = std::none_of(
+        std::begin(kNotTraining), std::end(kNotTraining),
+        [&group](const char* prefix) { return absl::StartsWith(group.name(), prefix); });
+    rounds_closed += group.rounds_closed();
+    chunks += group.chunks();
+  }
+  friend auto operator<=>(const Activity&, const Activity&) = default;
+};
+
+JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const std::vector<Answer>& now,
+               const std::vector<Answer>* before) {
+  JobView view;
+  view.name = job.job();
+  view.generation = job.generation();
+  view.epoch = job.epoch().number();
+  if (from_coordinator) view.coordinator = job;
+  view.workers = WorkersOf(job, from_coordinator);
+  std::map<uint32_t, Activity> groups;
+  for (const Answer& answer : now) {
+    const v1::JobStatus* const here = Find(answer, view.name, view.generation);
+    if (here == nullptr) continue;
+    for (const v1::GroupStatus& group : here->groups()) groups[group.group()].Add(group);
+  }
+  if (groups.empty()) return view;
+  const auto most =
+      std::max_element(groups.begin(), groups.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  const uint32_t id = most->first;
+  view.chunks = most->second.chunks;
+  view.other_groups = groups.size() - 1;
+  std::optional<uint64_t> open;
+  for (const Answer& answer : now) {
+    Look look{Find(Find(answer, view.name, view.generation), id), nullptr};
+    if (look.now == nullptr) continue;
+    view.group = look.now->name();
+    if (look.now->chunks() == 0) continue;
+    open = std::min(open.value_or(look.now->open_round()), look.now->open_round());
+    view.late_contributions = std::max(view.late_contributions, look.now->late_contributions());
+    view.open_chunks += look.now->open_chunks();
+    view.oldest_open = std::max(
+        view.oldest_open, absl::Milliseconds(static_cast<int64_t>(look.now->oldest_open_ms())));
+    if (const Answer* const earlier = FindAnswer(before, answer)) {
+      look.before = Find(Find(*earlier, view.name, view.generation), id);
+      const double seconds = absl::ToDoubleSeconds(answer.at - earlier->at);
+      if (look.before != nullptr && look.before->open_round() <= look.now->open_round()) {
+        const uint64_t steps = look.now->open_round() - look.before->open_round();
+        const double rate = static_cast<double>(steps) / std::max(seconds, 1e-9);
+        view.steps_per_second = std::min(view.steps_per_second.value_or(rate), rate);
+      }
+    }
+    for (WorkerView& worker : view.workers) AddLook(look, worker);
+  }
+  view.open_round = open.value_or(0);
+  return view;
+}
+
+}  // namespace
+
+std::vector<JobView> JobsOf(const std::vector<Answer>& now, const std::vector<Answer>* before) {
+  std::vector<JobView> views;
+  for (const Answer& answer : now) {
+    if (!answer.reply.ok()) continue;
+    const bool from_coordinator = answer.reply->server_index() == 0;
+    for (const v1::JobStatus& job : answer.reply->jobs()) {
+      // The coordinator's answer comes first.
+      const bool known = std::any_of(views.begin(), views.end(), [&job](const JobView& view) {
+        return view.name == job.job() && view.generation == job.generation();
+      });
+      if (!known) views.push_back(ViewOf(job, from_coordinator, now, before));
+    }
+  }
+  return views;
+}
+
+bool SortSlowestFirst(JobView& job) {
+  std::vector<WorkerView>& workers = job.workers;
+  const bool any_lag = std::any_of(workers.begin(), workers.end(),
+                                   [](const WorkerView& worker) { return worker.lag.has_value(); });
+  // A round waits only for members of the epoch that neither follow nor have gone.
+  const auto awaited = [](const WorkerView& worker) {
+    return worker.rank.has_value() && !worker.follows && !worker.gone;
+  };
+  const auto lag = [](const WorkerView& worker) {
+    return worker.lag.value_or(-absl::InfiniteDuration());
+  };
+  std::stable_sort(workers.begin(), workers.end(), [&](const WorkerView& a, const WorkerView& b) {
+    if (awaited(a) != awaited(b)) return awaited(a);
+    if (any_lag && lag(a) != lag(b)) return lag(a) > lag(b);
+    return a.step < b.step;
+  });
+  if (workers.size() < 2 || !awaited(workers[0]) || !awaited(workers[1])) return false;
+  if (any_lag)
+    return lag(workers[0]) >= absl::Milliseconds(1) && lag(workers[0]) > 2 * lag(workers[1]);
+  return workers[0].step < workers[1].step;
+}
+
+}  // namespace syncgrads::client

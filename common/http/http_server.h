@@ -1,0 +1,62 @@
+// A small HTTP server: pages that a program makes when they are requested, such as its metrics.
+
+#ifndef SYNCGRADS_COMMON_HTTP_HTTP_SERVER_H_
+#define SYNCGRADS_COMMON_HTTP_HTTP_SERVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/net/address.h"
+
+namespace syncgrads {
+
+struct HttpReply {
+  int status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+  // Further headers, each a name and a value.
+  std::vector<std::pair<std::string, std::string>> headers;
+};
+
+// The pages by their path, for example "/livez". Each is made for each request, on any thread, and
+// several may be made at the same time.
+using HttpPages = std::map<std::string, std::function<HttpReply()>>;
+
+// Serves GET and HEAD requests for its pages, without encryption and without authentication. Other
+// paths are answered with 404, and an exception of a page with 500. A connection is closed after
+// its answer, and also if its request has not arrived after two seconds: eight connections are
+// served at the same time, and others wait.
+//
+// Thread-safe.
+class HttpServer {
+ public:
+  // Listens on `address` and starts to serve. If its port is 0, the kernel picks a free one.
+  //
+  // Errors:
+  //   Unavailable  the address cannot be listened on
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HostPort& address,
+                                                           HttpPages pages);
+  // Waits for the requests that are being answered.
+  ~HttpServer();
+
+  // The address, with the port that is listened on.
+  const HostPort& address() const { return address_; }
+
+ private:
+  struct Connections;
+
+  HttpServer(HostPort address, std::unique_ptr<Connections> connections);
+
+  const HostPort address_;
+  const std::unique_ptr<Connections> connections_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_COMMON_HTTP_HTTP_SERVER_H_

@@ -1,0 +1,117 @@
+#include "common/net/address.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/status_macros.h"
+
+namespace syncgrads {
+namespace {
+
+absl::Status Refused(absl::string_view what, absl::string_view text, absl::string_view form,
+                     absl::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " is \"", text, "\", which is not ", form, ": ", why));
+}
+
+bool IsIpv6(absl::string_view host) {
+  // In a link-local address, the interface follows a %.
+  const std::string address(host.substr(0, host.find('%')));
+  in6_addr parsed;
+  return inet_pton(AF_INET6, address.c_str(), &parsed) == 1;
+}
+
+bool IsName(absl::string_view host) {
+  return !host.empty() && std::all_of(host.begin(), host.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '_';
+  });
+}
+
+// Splits "host", "host:port", "[v6]" or "[v6]:port" into host and port. The port keeps its colon,
+// and is empty if there is none.
+std::pair<absl::string_view, absl::string_view> Split(absl::string_view text) {
+  const size_t bracket = text.rfind(']');
+  const size_t colon = text.find(':', bracket == text.npos ? 0 : bracket);
+  if (colon == text.npos || IsIpv6(text)) return {text, ""};
+  return {text.substr(0, colon), text.substr(colon)};
+}
+
+absl::StatusOr<std::string> ParseHost(absl::string_view what, absl::string_view text,
+                                      absl::string_view form, absl::string_view host) {
+  absl::string_view inner = host;
+  if (absl::ConsumePrefix(&inner, "[") && absl::ConsumeSuffix(&inner, "]")) {
+    if (IsIpv6(inner)) return std::string(inner);
+    return Refused(what, text, form,
+                   absl::StrCat("\"", inner, "\" in brackets is not an IPv6 address"));
+  }
+  if (IsName(host) || IsIpv6(host)) return std::string(host);
+  return Refused(
+      what, text, form,
+      host.empty() ? "it has no host" : absl::StrCat("\"", host, "\" is not a valid host"));
+}
+
+// Parses HOST:PORT with a port of at least `least`.
+absl::StatusOr<HostPort> Parse(absl::string_view what, absl::string_view text,
+                               absl::string_view form, uint32_t least = 1) {
+  const auto [host, colon_port] = Split(text);
+  const absl::string_view port = absl::StripPrefix(colon_port, ":");
+  HostPort address;
+  uint32_t number = 0;
+  const bool digits =
+      std::all_of(port.begin(), port.end(), [](unsigned char c) { return absl::ascii_isdigit(c); });
+  SYNCGRADS_ASSIGN_OR_RETURN(address.host, ParseHost(what, text, form, host));
+  if (port.empty()) {
+    return Refused(what, text, form,
+                   IsIpv6(text) ? "it has no port; write an IPv6 address with a port in brackets"
+                                : "it has no port");
+  }
+  if (!digits || !absl::SimpleAtoi(port, &number) || number < least || number > 65535) {
+    return Refused(what, text, form,
+                   absl::StrCat("port \"", port, "\" is not a number from ", least, " to 65535"));
+  }
+  address.port = static_cast<uint16_t>(number);
+  return address;
+}
+
+}  // namespace
+
+std::string ToString(const HostPort& address) {
+  if (absl::StrContains(address.host, ':')) {
+    return absl::StrCat("[", address.host, "]:", address.port);
+  }
+  return absl::StrCat(address.host, ":", address.port);
+}
+
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view what, absl::string_view text) {
+  return Parse(what, text, "HOST:PORT");
+}
+
+absl::StatusOr<HostPort> ParseHostAndPort(absl::string_view what, absl::string_view text,
+                                          uint16_t port) {
+  constexpr absl::string_view kForm = "HOST or HOST:PORT";
+  const auto [host, colon_port] = Split(text);
+  if (!colon_port.empty()) return Parse(what, text, kForm);
+  SYNCGRADS_ASSIGN_OR_RETURN(std::string parsed, ParseHost(what, text, kForm, host));
+  return HostPort{std::move(parsed), port};
+}
+
+absl::StatusOr<HostPort> ParseListenAddress(absl::string_view what, absl::string_view text) {
+  return Parse(what, text, "HOST:PORT", /*least=*/0);
+}
+
+absl::Status CheckServerAddress(absl::string_view what, absl::string_view text) {
+  for (absl::string_view scheme : {"unix:", "unix-abstract:"}) {
+    absl::string_view path = text;
+    if (absl::ConsumePrefix(&path, scheme) && !path.empty()) return absl::OkStatus();
+  }
+  return Parse(what, text, "HOST:PORT or unix:PATH").status();
+}
+
+}  // namespace syncgrads

@@ -1,0 +1,54 @@
+// Parses and checks the addresses in flags and job files.
+
+#ifndef SYNCGRADS_COMMON_NET_ADDRESS_H_
+#define SYNCGRADS_COMMON_NET_ADDRESS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace syncgrads {
+
+struct HostPort {
+  std::string host;  // without brackets
+  uint16_t port = 0;
+
+  friend bool operator==(const HostPort&, const HostPort&) = default;
+};
+
+// Returns "host:port", with an IPv6 address in brackets.
+std::string ToString(const HostPort& address);
+
+// Parses HOST:PORT. HOST is a host name, an IPv4 address, or an IPv6 address in brackets. PORT is
+// from 1 to 65535. `what` is the name of the value in errors, for example "--server".
+//
+// Errors:
+//   InvalidArgument  `text` is not such an address; the message has `what`, `text` and the reason
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view what, absl::string_view text);
+
+// Parses HOST or HOST:PORT. If `text` has no port, the result has `port`, which may be 0. An IPv6
+// address without a port needs no brackets.
+//
+// Errors:
+//   InvalidArgument  `text` is not such an address; the message has `what`, `text` and the reason
+absl::StatusOr<HostPort> ParseHostAndPort(absl::string_view what, absl::string_view text,
+                                          uint16_t port);
+
+// Parses an address to listen on: HOST:PORT as above, or HOST:0 for any free port.
+//
+// Errors:
+//   InvalidArgument  `text` is not such an address; the message has `what`, `text` and the reason
+absl::StatusOr<HostPort> ParseListenAddress(absl::string_view what, absl::string_view text);
+
+// Checks an address to which a client can connect: HOST:PORT, unix:PATH or unix-abstract:NAME.
+//
+// Errors:
+//   InvalidArgument  `text` is not such an address; the message has `what`, `text` and the reason
+absl::Status CheckServerAddress(absl::string_view what, absl::string_view text);
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_COMMON_NET_ADDRESS_H_

@@ -1,0 +1,50 @@
+#include "server/core/closing/closers.h"
+
+#include <utility>
+
+namespace syncgrads::server {
+
+Closers::Closers(int threads) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
+}
+
+Closers::~Closers() { Stop(); }
+
+void Closers::Stop() {
+  // Dropped closures are destroyed without the lock: one may own the last reference to a group.
+  std::deque<std::function<void()>> dropped;
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    dropped = std::exchange(waiting_, {});
+    changed_.NotifyAll();
+  }
+  dropped.clear();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+}
+
+void Closers::Run(std::function<void()> close) {
+  if (threads_.empty()) return close();
+  MutexLock lock(mutex_);
+  if (stopping_) return;
+  waiting_.push_back(std::move(close));
+  changed_.NotifyOne();
+}
+
+void Closers::Work() {
+  while (true) {
+    std::function<void()> close;
+    {
+      MutexLock lock(mutex_);
+      while (!stopping_ && waiting_.empty()) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
+      if (stopping_) return;
+      close = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    close();
+  }
+}
+
+}  // namespace syncgrads::server

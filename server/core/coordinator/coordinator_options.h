@@ -1,0 +1,32 @@
+// Timeouts and limits of the coordinator.
+
+#ifndef SYNCGRADS_SERVER_CORE_COORDINATOR_COORDINATOR_OPTIONS_H_
+#define SYNCGRADS_SERVER_CORE_COORDINATOR_COORDINATOR_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "server/core/coordinator/group_limits.h"
+#include "server/core/membership/membership_options.h"
+
+namespace syncgrads::server {
+
+struct CoordinatorOptions {
+  MembershipOptions membership;
+  // If the coordinator does nothing for longer than this, its process was paused. The pause does
+  // not count against leases; see AwakeClock.
+  absl::Duration longest_gap = absl::Milliseconds(500);
+  // Returns the memory in bytes that server 0 can still take. Null: no limit. Called while
+  // Coordinator::mutex_ is held.
+  std::function<uint64_t()> available_memory;
+  // The smallest generation of a new job. It must be larger than every generation that an
+  // earlier coordinator, whose state is lost, can have assigned.
+  Generation first_generation{1};
+  GroupLimits group_limits;
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_CORE_COORDINATOR_COORDINATOR_OPTIONS_H_

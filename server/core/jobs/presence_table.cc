@@ -1,0 +1,30 @@
+#include "server/core/jobs/presence_table.h"
+
+namespace syncgrads::server {
+
+std::shared_ptr<Presence> PresenceTable::Of(MemberId member) {
+  MutexLock lock(mutex_);
+  std::shared_ptr<Presence>& presence = presences_[member];
+  if (presence == nullptr) {
+    presence = std::make_shared<Presence>();
+    presence->Heard(clock_.Now());
+  }
+  return presence;
+}
+
+std::shared_ptr<const Presence> PresenceTable::Find(MemberId member) const {
+  MutexLock lock(mutex_);
+  const auto found = presences_.find(member);
+  return found == presences_.end() ? nullptr : found->second;
+}
+
+void PresenceTable::EndStreams(const absl::Status& reason) {
+  std::map<MemberId, std::shared_ptr<Presence>> presences;
+  {
+    MutexLock lock(mutex_);
+    presences = presences_;
+  }
+  for (const auto& [member, presence] : presences) presence->EndStreams(reason);
+}
+
+}  // namespace syncgrads::server

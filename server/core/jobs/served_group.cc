@@ -1,0 +1,317 @@
+#include "server/core/jobs/served_group.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "server/core/closing/closing.h"
+#include "server/core/closing/contribution.h"
+#include "server/core/rounds/chunk_rounds.h"
+#include "server/core/rounds/chunk_versions.h"
+#include "server/core/rounds/unread_bytes.h"
+
+namespace syncgrads::server {
+namespace {
+
+constexpr size_t kMaxNamedTensors = 10;
+
+constexpr char kCompleteHere[] =
+    "all contributions have arrived, but the coordinator has not confirmed that all servers have "
+    "theirs";
+constexpr char kReducedHere[] =
+    "all contributions have arrived, but the coordinator has not sent the norms, which need the "
+    "sums of every server";
+
+// Below this size, closing a round takes less time than waking another thread for it.
+constexpr size_t kMinHandedOnBytes = 64 << 10;
+
+}  // namespace
+
+ServedGroup::ServedGroup(const Dependencies& dependencies, std::shared_ptr<const GroupPlan> plan,
+                         uint64_t results_key, absl::StatusOr<GroupResults> results,
+                         const std::shared_ptr<const Roster>& roster)
+    : dependencies_(dependencies),
+      plan_(std::move(plan)),
+      results_key_(results_key),
+      results_(std::move(results)) {
+  const ToCoordinator* const to_coordinator = dependencies_.to_coordinator;
+  if (to_coordinator != nullptr && std::holds_alternative<Quorum>(plan_->spec.policy)) {
+    arrivals_ = std::make_unique<Arrivals>(
+        Arrival{dependencies_.job, dependencies_.generation, plan_->id, {}, {}},
+        to_coordinator->arrivals);
+  }
+  const Epoch* const epoch = roster->newest_epoch();
+  bytes_of_results_ = results_.ok() ? BytesOfResults(*plan_, dependencies_.self,
+                                                     epoch == nullptr ? 1 : epoch->members.size())
+                                    : 0;
+  size_t position = 0;  // index among the chunks of this server
+  for (uint32_t c = 0; c < plan_->servers.size(); ++c) {
+    const bool here = plan_->servers[c] == dependencies_.self && results_.ok();
+    chunks_.push_back(here ? MakeChunk(ChunkId{c}, position, roster) : nullptr);
+    if (!here) continue;
+    chunks_.back()->ReportWaits(&waits_);
+    chunks_.back()->CountIn(&counts_, /*is_first=*/position == 0);
+    ++position;
+    bytes_of_chunks_ += plan_->layout.chunk(ChunkId{c}).bytes();
+  }
+  if (arrivals_ != nullptr) arrivals_->SetChunks(position);
+}
+
+std::unique_ptr<ServedChunk> ServedGroup::MakeChunk(
+    ChunkId chunk, size_t position, const std::shared_ptr<const Roster>& roster) const {
+  if (std::holds_alternative<Staleness>(plan_->spec.policy)) {
+    return std::make_unique<ChunkVersions>(*plan_, chunk, dependencies_.generation, roster,
+                                           dependencies_.clock, results_->source, position,
+                                           dependencies_.alerts);
+  }
+  std::function<void(ReducedChunk)> tell_reduced;
+  if (dependencies_.to_coordinator != nullptr) {
+    // The chunk does not outlive this group.
+    tell_reduced = [this](ReducedChunk reduced) {
+      reduced.job = dependencies_.job;
+      dependencies_.to_coordinator->reduced.Tell(reduced);
+    };
+  }
+  return std::make_unique<ChunkRounds>(
+      *plan_, chunk, dependencies_.generation, roster, dependencies_.clock, results_->source,
+      position, dependencies_.alerts, arrivals_.get(), std::move(tell_reduced));
+}
+
+std::shared_ptr<SlotSource> ServedGroup::shared_results() const {
+  return results_.ok() && results_->shared ? results_->source : nullptr;
+}
+
+size_t ServedGroup::UnreadBytes(size_t members) const {
+  size_t bytes = 0;
+  for (uint32_t c = 0; c < chunks_.size(); ++c) {
+    if (chunks_[c] == nullptr) continue;
+    bytes +=
+        ResultBytes(plan_->layout.chunk(ChunkId{c}), plan_->spec.rule, members) + kUnreadOverhead;
+  }
+  return bytes;
+}
+
+absl::StatusOr<ServedChunk*> ServedGroup::Route(const PushHeader& header,
+                                                const Payload& payload) const {
+  const size_t c = ToNumber(header.chunk);
+  if (c >= chunks_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "group \"", plan_->spec.name, "\" has ", chunks_.size(), " chunks; there is no chunk ", c));
+  }
+  if (!results_.ok()) return results_.status();
+  if (chunks_[c] == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("chunk ", c, " of group \"", plan_->spec.name,
+                                                   "\" is on server ", ToNumber(plan_->servers[c]),
+                                                   ", not on ", ToNumber(dependencies_.self)));
+  }
+  std::string sender = absl::StrCat("member ", ToNumber(header.member));
+  SYNCGRADS_RETURN_IF_ERROR(CheckPush(*plan_, header, payload.pieces, sender));
+  return chunks_[c].get();
+}
+
+absl::Status ServedGroup::Push(const PushHeader& header, Payload payload,
+                               const std::shared_ptr<AnswerSink>& sink) {
+  SYNCGRADS_ASSIGN_OR_RETURN(ServedChunk* const chunk, Route(header, payload));
+  if (!IsHandedOn(*chunk)) {
+    chunk->Push(header, std::move(payload), sink);
+  } else if (chunk->Seat(header, std::move(payload), sink)) {
+    HandOn(*chunk);
+  }
+  return absl::OkStatus();
+}
+
+bool ServedGroup::IsHandedOn(const ServedChunk& chunk) const {
+  // The chunk's size decides, not that of a payload, which may be encoded or empty.
+  return dependencies_.closers != nullptr && chunk.result_bytes() >= kMinHandedOnBytes;
+}
+
+void ServedGroup::Close(ServedChunk& chunk) {
+  if (!IsHandedOn(chunk)) return chunk.Close();
+  HandOn(chunk);
+}
+
+void ServedGroup::HandOn(ServedChunk& chunk) {
+  dependencies_.closers->Run([self = shared_from_this(), &chunk] { chunk.Close(); });
+}
+
+void ServedGroup::SetRoster(const std::shared_ptr<const Roster>& roster) {
+  for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
+    if (chunk != nullptr && chunk->TakeRoster(roster)) Close(*chunk);
+  }
+}
+
+void ServedGroup::Fix(const QuorumSet& set) {
+  for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
+    if (chunk != nullptr && chunk->Fix(set.round, set.members)) Close(*chunk);
+  }
+}
+
+void ServedGroup::SetNorms(const StepNorms& norms) {
+  for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
+    if (chunk != nullptr && chunk->SetNorms(norms)) Close(*chunk);
+  }
+}
+
+Round ServedGroup::Hold() {
+  Round first = FirstRound(plan_->spec.rule);
+  for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
+    if (chunk != nullptr) first = std::max(first, chunk->Hold());
+  }
+  return first;
+}
+
+void ServedGroup::EndHold() {
+  for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
+    if (chunk != nullptr && chunk->EndHold()) Close(*chunk);
+  }
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<const RoundResult>>> ServedGroup::HoldRound(
+    Round round) const {
+  std::vector<std::shared_ptr<const RoundResult>> results;
+  for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
+    if (chunk == nullptr) continue;
+    results.push_back(chunk->Kept(round));
+    if (results.back() != nullptr) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the result of round ", ToNumber(round), " of group \"", plan_->spec.name,
+                     "\" is not kept; round ", ToNumber(chunk->open_round()), " is open"));
+  }
+  return results;
+}
+
+std::vector<RoundWait> ServedGroup::Explain(const Roster& roster, const PresenceTable& presences,
+                                            absl::string_view held_for, absl::Time now) const {
+  std::map<Round, RoundWait> by_round;
+  std::map<Round, std::vector<TensorId>> tensors;
+  std::set<Round> reduced;
+  for (uint32_t c = 0; c < chunks_.size(); ++c) {
+    if (chunks_[c] == nullptr) continue;
+    if (chunks_[c]->waiting_since() == absl::InfiniteFuture()) continue;
+    const std::optional<ChunkWait> open = chunks_[c]->Explain();
+    if (!open.has_value()) continue;
+    RoundWait& wait = by_round[open->round];
+    wait.group = plan_->id;
+    wait.group_name = plan_->spec.name;
+    wait.round = open->round;
+    wait.held_for = std::string(held_for);
+    ++wait.open_chunks;
+    if (open->reduced) reduced.insert(open->round);
+    wait.open_for = std::max(wait.open_for, now - open->since);
+    for (const Span& span : plan_->layout.chunk(ChunkId{c}).spans) {
+      std::vector<TensorId>& named = tensors[open->round];
+      if (named.empty() || named.back() != span.tensor) named.push_back(span.tensor);
+    }
+    for (MemberId id : open->missing) {
+      const auto listed =
+          std::find_if(wait.missing.begin(), wait.missing.end(),
+                       [id](const RoundWait::Missing& missing) { return missing.member == id; });
+      if (listed != wait.missing.end()) continue;
+      const std::shared_ptr<const Presence> heard = presences.Find(id);
+      // The chunk may have a newer roster than this copy, which then has no name for the member.
+      wait.missing.push_back(
+          {id, roster.NameOf(id), heard == nullptr ? wait.open_for : now - heard->last_heard()});
+    }
+  }
+  std::vector<RoundWait> waits;
+  for (auto& [round, wait] : by_round) {
+    if (wait.missing.empty() && wait.held_for.empty()) {
+      wait.held_for = reduced.contains(round) ? kReducedHere : kCompleteHere;
+    }
+    const std::vector<TensorId>& named = tensors[round];
+    wait.tensor_count = named.size();
+    for (size_t t = 0; t < std::min(named.size(), kMaxNamedTensors); ++t) {
+      wait.tensors.push_back(plan_->layout.tensor(named[t]).name);
+    }
+    waits.push_back(std::move(wait));
+  }
+  return waits;
+}
+
+std::optional<absl::Time> ServedGroup::OldestWait() {
+  if (!waits_.MayWait()) return std::nullopt;
+  absl::Time oldest = absl::InfiniteFuture();
+  for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
+    if (chunk != nullptr) oldest = std::min(oldest, chunk->waiting_since());
+  }
+  if (oldest != absl::InfiniteFuture()) return oldest;
+  waits_.NoneFound();
+  return std::nullopt;
+}
+
+std::vector<Arrival> ServedGroup::NewestArrivals() const {
+  return arrivals_ == nullptr ? std::vector<Arrival>() : arrivals_->Newest();
+}
+
+std::vector<ReducedChunk> ServedGroup::Reduced() const {
+  std::vector<ReducedChunk> all;
+  for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
+    if (chunk == nullptr) continue;
+    std::optional<ReducedChunk> reduced = chunk->Reduced();
+    if (!reduced.has_value()) continue;
+    reduced->job = dependencies_.job;
+    all.push_back(*std::move(reduced));
+  }
+  return all;
+}
+
+GroupProgress ServedGroup::Progress() const {
+  const absl::Time now = dependencies_.clock.Now();
+  GroupProgress progress{plan_->id, plan_->spec.name, 0, Round{~uint64_t{0}}};
+  for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
+    if (chunk == nullptr) continue;
+    ++progress.chunks;
+    progress.open = std::min(progress.open, chunk->open_round());
+    progress.late_contributions =
+        std::max(progress.late_contributions, chunk->late_contributions());
+    const absl::Time since = chunk->waiting_since();
+    if (since == absl::InfiniteFuture()) continue;
+    ++progress.open_chunks;
+    progress.oldest_open = std::max(progress.oldest_open, now - since);
+  }
+  if (progress.chunks == 0) progress.open = FirstRound(plan_->spec.rule);
+  progress.rounds_closed = counts_.rounds_closed();
+  if (progress.rounds_closed > 0) {
+    progress.since_last_round = std::max(absl::ZeroDuration(), now - counts_.last_closed());
+  }
+  progress.round_duration = counts_.round_duration();
+  progress.contributors = counts_.Contributors();
+  return progress;
+}
+
+uint64_t ServedGroup::MemoryBytes(size_t members) const {
+  // With the policy First, a round closes with its first contribution.
+  const uint64_t contributors = std::holds_alternative<First>(plan_->spec.policy) ? 1 : members;
+  return bytes_of_results_ + contributors * bytes_of_chunks_;
+}
+
+std::optional<Round> ServedGroup::NewestOpenRound() const {
+  std::optional<Round> newest;
+  for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
+    if (chunk != nullptr) newest = std::max(newest.value_or(Round{}), chunk->open_round());
+  }
+  return newest;
+}
+
+std::optional<Round> ServedGroup::OldestNeededRound() const {
+  // Under bounded staleness, pushes have clocks; their rounds belong to no epoch.
+  if (std::holds_alternative<Staleness>(plan_->spec.policy)) return std::nullopt;
+  std::optional<Round> oldest;
+  for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
+    if (chunk == nullptr) continue;
+    oldest = std::min(oldest.value_or(chunk->open_round()), chunk->open_round());
+  }
+  // The coordinator decides the rounds of such groups wherever the chunks are, so epochs are kept
+  // even if this server has no chunk.
+  const bool is_decided =
+      std::holds_alternative<Quorum>(plan_->spec.policy) || NeedsNorms(plan_->spec);
+  if (!oldest.has_value() && is_decided) return Round{};
+  return oldest;
+}
+
+}  // namespace syncgrads::server

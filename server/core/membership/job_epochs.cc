@@ -1,0 +1,207 @@
+#include "server/core/membership/job_epochs.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace syncgrads::server {
+
+void JobEpochs::Restore(const PlanChange& change) {
+  if (std::holds_alternative<EpochProposed>(change.kind)) {
+    proposal_.emplace(change.sequence, dependencies_.log.size());
+  } else if (const auto* epoch = std::get_if<Epoch>(&change.kind)) {
+    SetPresent(*epoch);
+    sequence_ = change.sequence;
+    proposal_.reset();
+    if (!epoch->handover.has_value()) return;
+    Handover handover = *epoch->handover;
+    std::erase_if(handover.to, [this](MemberId id) { return members_.FindKnown(id) == nullptr; });
+    holders_.Restore(handover, dependencies_.clock.Now());
+  } else if (std::holds_alternative<JobClosed>(change.kind)) {
+    proposal_.reset();
+  }
+}
+
+void JobEpochs::FinishRestore() {
+  for (const Member& member : present_.members) {
+    members_.SendWhenApplied(sequence_, member.id, present_);
+  }
+}
+
+bool JobEpochs::AnyGone() const {
+  return std::any_of(present_.members.begin(), present_.members.end(),
+                     [this](const Member& member) { return members_.Find(member.id) == nullptr; });
+}
+
+bool JobEpochs::IsOutdated() const {
+  return std::any_of(present_.members.begin(), present_.members.end(), [this](const Member& one) {
+    const JobMember* const member = members_.FindKnown(one.id);
+    if (member == nullptr || !member->gone) return false;
+    // A job that is not elastic keeps its epoch when a member leaves in order.
+    return !member->awaits_farewell || (job_.is_elastic() && !IsOver());
+  });
+}
+
+bool JobEpochs::IsOver() const {
+  bool any = false;
+  for (const JobMember* member : members_.Ranked()) {
+    if (IsNewcomer(member->member.id)) continue;
+    if (!holders_.HasEnded(member->member.id)) return false;
+    any = true;
+  }
+  return any;
+}
+
+bool JobEpochs::AnyHasState() const {
+  const std::vector<const JobMember*> members = members_.Ranked();
+  return std::any_of(members.begin(), members.end(), [this](const JobMember* member) {
+    return !IsNewcomer(member->member.id) && !holders_.IsBehind(member->member.id);
+  });
+}
+
+std::string JobEpochs::WaitingFor() const {
+  if (!dependencies_.log.complete()) {
+    return absl::StrCat("server ", dependencies_.log.Absent(), " has not started yet");
+  }
+  const auto& all = members_.all();
+  const std::string names = absl::StrJoin(all, ", ", [](std::string* out, const auto& entry) {
+    absl::StrAppend(out, "\"", entry.second.member.name, "\"");
+  });
+  return absl::StrCat(all.size(), " of ", job_.terms().world_size, " workers have joined: ", names);
+}
+
+void JobEpochs::TryStart() {
+  if (has_begun()) return;
+  if (!dependencies_.log.complete() || members_.all().size() < job_.terms().world_size) {
+    const Waiting waiting{WaitingFor()};
+    for (const auto& [id, member] : members_.all()) members_.Send(member, waiting);
+    return;
+  }
+  Epoch epoch;
+  epoch.number = 1;
+  for (const JobMember* member : members_.Ranked()) epoch.members.push_back(member->member);
+  Begin(std::move(epoch));
+}
+
+std::string JobEpochs::WhyNoNewcomers() const {
+  for (const JobMember* member : members_.Ranked()) {
+    const MemberId id = member->member.id;
+    if (IsNewcomer(id) || holders_.IsReady(id)) continue;
+    return absl::StrCat("worker \"", member->member.name,
+                        holders_.IsBehind(id) ? "\" is not up to date yet"
+                                              : "\" has not reported that it is ready for new "
+                                                "members");
+  }
+  return IsOver() ? "its data has ended" : "";
+}
+
+std::string JobEpochs::WhatIsMissing(size_t members) const {
+  const uint32_t least = job_.terms().min_workers;
+  if (members >= least || IsOver()) return "";
+  return absl::StrCat(job_.Quoted(), " waits for workers: ", members, " of at least ", least,
+                      " are present");
+}
+
+void JobEpochs::TakeInNewcomers() {
+  std::vector<const JobMember*> newcomers = members_.Ranked();
+  std::erase_if(newcomers,
+                [this](const JobMember* member) { return !IsNewcomer(member->member.id); });
+  if (newcomers.empty()) return;
+  const std::string why_not = WhyNoNewcomers();
+  if (why_not.empty()) return Propose();
+  for (const JobMember* member : newcomers) {
+    members_.Send(*member, Waiting{absl::StrCat(job_.Quoted(), " is running: ", why_not)});
+  }
+}
+
+std::vector<const JobMember*> JobEpochs::Next() const {
+  std::vector<const JobMember*> members = members_.Ranked();
+  if (!WhyNoNewcomers().empty()) {
+    std::erase_if(members,
+                  [this](const JobMember* member) { return IsNewcomer(member->member.id); });
+  }
+  return members;
+}
+
+void JobEpochs::Propose() {
+  const uint64_t sequence =
+      plan_.Append(EpochProposed{present_.number + 1, WhatIsMissing(Next().size())});
+  proposal_.emplace(sequence, dependencies_.log.size());
+}
+
+bool JobEpochs::Answer(ServerIndex server, uint64_t sequence,
+                       const std::vector<GroupRound>& rounds) {
+  if (!proposal_.has_value() || proposal_->sequence() != sequence) return false;
+  proposal_->Answer(server, rounds);
+  return true;
+}
+
+JobEpochs::Outcome JobEpochs::FinishProposal(
+    absl::FunctionRef<void(std::vector<GroupRound>&)> pass_decided) {
+  // A member that goes while an epoch is proposed is left out here.
+  if (!proposal_->answered_by_all()) return Outcome::kWaits;
+  const std::vector<const JobMember*> members = Next();
+  const std::string missing = WhatIsMissing(members.size());
+  if (!missing.empty()) {
+    if (held_for_ != missing) dependencies_.journal.Warn(missing);
+    held_for_ = missing;
+    for (const JobMember* member : members) members_.Send(*member, Waiting{missing});
+    return Outcome::kWaits;
+  }
+  held_for_.clear();
+  Epoch epoch;
+  epoch.number = present_.number + 1;
+  epoch.first_rounds = proposal_->FirstRounds();
+  pass_decided(epoch.first_rounds);
+  proposal_.reset();
+  std::vector<MemberId> ids;
+  for (const JobMember* member : members) {
+    epoch.members.push_back(member->member);
+    ids.push_back(member->member.id);
+  }
+  if (job_.is_elastic()) {
+    std::optional<Handover> handover =
+        holders_.PlanHandover(ids, present_, epoch.first_rounds, dependencies_.clock.Now());
+    if (!handover.has_value()) return Outcome::kStateLost;
+    if (!handover->to.empty()) epoch.handover = std::move(handover);
+  }
+  Begin(std::move(epoch));
+  return Outcome::kBegun;
+}
+
+void JobEpochs::SetPresent(Epoch epoch) {
+  if (has_begun()) earlier_.push_back(std::move(present_));
+  if (earlier_.size() > JobPlan::kEarlierEpochs) earlier_.pop_front();
+  present_ = std::move(epoch);
+}
+
+void JobEpochs::Begin(Epoch epoch) {
+  dependencies_.journal.Note(absl::StrCat(
+      job_.Quoted(), ": epoch ", epoch.number, " of ", epoch.members.size(),
+      " workers: ", absl::StrJoin(epoch.members, ", ", [](std::string* out, const Member& member) {
+        *out += member.name;
+      })));
+  SetPresent(std::move(epoch));
+  sequence_ = plan_.Append(present_);
+  for (const Member& member : present_.members) {
+    members_.SendWhenApplied(sequence_, member.id, present_);
+  }
+  for (MemberId removed : members_.RemoveGone(present_)) holders_.Forget(removed);
+}
+
+void JobEpochs::SendEarlier(const JobMember& member) const {
+  for (const Epoch& epoch : earlier_) {
+    if (epoch.Has(member.member.id)) members_.Send(member, epoch);
+  }
+}
+
+bool JobEpochs::SendPresent(const JobMember& member) const {
+  if (!present_.Has(member.member.id) || plan_.applied() < sequence_) return false;
+  members_.Send(member, present_);
+  return true;
+}
+
+}  // namespace syncgrads::server

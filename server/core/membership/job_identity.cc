@@ -1,0 +1,48 @@
+#include "server/core/membership/job_identity.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "server/core/plan/seconds.h"
+
+namespace syncgrads::server {
+
+JobTerms TermsOf(const Hello& introduction) {
+  return {introduction.world_size, introduction.max_workers, introduction.min_workers,
+          introduction.step_timeout};
+}
+
+JobIdentity::JobIdentity(const Hello& first, Generation generation)
+    : name_(first.job), token_(first.token), generation_(generation), terms_(TermsOf(first)) {}
+
+std::string JobIdentity::Quoted() const { return absl::StrCat("job \"", name_, "\""); }
+
+absl::Status JobIdentity::CheckToken(absl::string_view token) const {
+  if (token == token_) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("wrong token for ", Quoted()));
+}
+
+absl::Status JobIdentity::Check(const Hello& introduction) const {
+  SYNCGRADS_RETURN_IF_ERROR(CheckToken(introduction.token));
+  if (introduction.generation != Generation{} && introduction.generation != generation_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("generation ", ToNumber(introduction.generation), " of ", Quoted(),
+                     " is not the current one, ", ToNumber(generation_), "; rejoin"));
+  }
+  if (introduction.world_size != terms_.world_size) {
+    return absl::FailedPreconditionError(absl::StrCat(Quoted(), " has ", terms_.world_size,
+                                                      " workers, this one was started for ",
+                                                      introduction.world_size));
+  }
+  const JobTerms terms = TermsOf(introduction);
+  if (!(terms == terms_)) {
+    const auto said = [](const JobTerms& terms) {
+      return absl::StrCat("min_workers ", terms.min_workers, ", max_workers ", terms.max_workers,
+                          " and step_timeout ", Seconds(terms.step_timeout));
+    };
+    return absl::FailedPreconditionError(absl::StrCat(
+        Quoted(), " has ", said(terms_), ", this worker was started with ", said(terms)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace syncgrads::server

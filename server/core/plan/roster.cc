@@ -1,0 +1,98 @@
+#include "server/core/plan/roster.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/planted_bug.h"
+
+namespace syncgrads::server {
+
+absl::Status Roster::Entry::Refusal() const {
+  const std::string why = absl::StrCat("worker \"", member.name, "\" was dropped: ", gone_reason);
+  return evicted ? absl::AbortedError(why)
+                 : absl::FailedPreconditionError(absl::StrCat(why, "; rejoin"));
+}
+
+bool Roster::Entry::HasEnded(GroupId group, Round round) const {
+  const auto ending = ended.find(group);
+  return ending != ended.end() &&
+         (round > ending->second.last_round || IsPlanted(PlantedBug::kEndOvertakesItsPushes));
+}
+
+bool Roster::Entry::HasData(GroupId group, Round round) const {
+  // No contribution of a dropped member will arrive any more. A member that left in order has
+  // named the last round of every group in which it took part.
+  if (gone && !(left_in_order && ended.contains(group))) return false;
+  return !HasEnded(group, round);
+}
+
+bool Roster::Entry::Follows(GroupId group, Round round) const {
+  return !gone && HasEnded(group, round) && ended.at(group).follows;
+}
+
+void Roster::Add(const Epoch& epoch) {
+  epochs_.push_back(epoch);
+  for (const Member& member : epoch.members) members_[member.id].member = member;
+}
+
+void Roster::End(const MemberEnded& ended) {
+  const auto entry = members_.find(ended.member);
+  if (entry == members_.end()) return;
+  entry->second.ended[ended.group] = {ended.last_round, ended.follows};
+}
+
+void Roster::Remove(const MemberGone& gone) {
+  const auto found = members_.find(gone.member);
+  if (found == members_.end()) return;
+  Entry& entry = found->second;
+  entry.gone = true;
+  entry.left_in_order = gone.in_order;
+  entry.gone_reason = gone.reason;
+  entry.evicted = gone.evicted;
+  for (const GroupRound& last : gone.last_rounds) {
+    auto [ending, added] = entry.ended.try_emplace(last.group, Ending{last.round, false});
+    if (!added) ending->second.last_round = std::min(ending->second.last_round, last.round);
+  }
+}
+
+void Roster::Forget(const std::vector<GroupRound>& open) {
+  if (epochs_.empty()) return;
+  const Epoch* oldest = &epochs_.back();
+  for (const GroupRound& one : open) {
+    const Epoch* epoch = FindEpoch(epochs_, one.group, one.round);
+    if (epoch == nullptr) return;
+    oldest = std::min(oldest, epoch);
+  }
+  ForgetBefore(static_cast<size_t>(oldest - epochs_.data()));
+}
+
+void Roster::KeepNewest(size_t epochs) {
+  if (epochs_.size() > epochs) ForgetBefore(epochs_.size() - epochs);
+}
+
+void Roster::ForgetBefore(size_t first) {
+  epochs_.erase(epochs_.begin(), epochs_.begin() + static_cast<ptrdiff_t>(first));
+  std::erase_if(members_, [this](const auto& entry) {
+    // An evicted worker stays listed, so that it is refused with the reason of its eviction.
+    return entry.second.gone && !entry.second.evicted &&
+           std::none_of(epochs_.begin(), epochs_.end(),
+                        [&entry](const Epoch& epoch) { return epoch.Has(entry.first); });
+  });
+}
+
+const Roster::Entry* Roster::Find(MemberId id) const {
+  const auto entry = members_.find(id);
+  return entry == members_.end() ? nullptr : &entry->second;
+}
+
+std::string Roster::NameOf(MemberId id) const {
+  const Entry* entry = Find(id);
+  return entry == nullptr ? absl::StrCat("member ", ToNumber(id)) : entry->member.name;
+}
+
+const Epoch* Roster::EpochOf(GroupId group, Round round) const {
+  if (IsPlanted(PlantedBug::kEpochAppliedByArrival)) return newest_epoch();
+  return FindEpoch(epochs_, group, round);
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,200 @@
+#include "server/core/plan_log/compact_plan.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+namespace syncgrads::server {
+namespace {
+
+constexpr size_t kMaxGenerations = 10000;
+
+// The history of one member, according to the records.
+struct MemberHistory {
+  // The member has gone before it was in any epoch.
+  bool withdrawn = false;
+  bool dropped = false;
+  bool evicted = false;
+  bool in_newest_epoch = false;
+};
+
+struct JobHistory {
+  std::map<MemberId, MemberHistory> members;
+  // A restart creates the job from this member's admission.
+  std::optional<MemberId> first_admitted;
+  // The record of this member names the group with the state.
+  std::optional<MemberId> first_ready;
+  // The index of the newest EpochProposed or Epoch.
+  size_t newest_epoch_change = 0;
+  bool closed = false;
+
+  // Whether a restart does not need this member's admission.
+  bool IsPast(MemberId id) const {
+    const auto found = members.find(id);
+    if (found == members.end()) return false;
+    const MemberHistory& member = found->second;
+    // An id is never used twice: the next one follows the largest.
+    const bool counts = id == members.rbegin()->first || id == first_admitted || id == first_ready;
+    // The admission of an evicted member tells which worker to refuse.
+    if (counts || member.evicted) return false;
+    return member.withdrawn || (member.dropped && !member.in_newest_epoch);
+  }
+};
+
+// Of two records with the same key, the later one replaces the earlier one. The key is kind,
+// job, generation, group (or server), member.
+using Replaced = std::tuple<int, std::string, Generation, GroupId, MemberId>;
+
+class Compaction {
+ public:
+  Compaction(PlanStart& start, std::vector<Stored>& records, const std::set<JobKey>& forgotten)
+      : start_(start), records_(records), forgotten_(forgotten) {
+    for (size_t i = 0; i < records_.size(); ++i) Read(i);
+  }
+
+  void Run() {
+    for (const auto& [key, job] : jobs_) {
+      // Followers do not assign generations. They store no admissions.
+      if (!IsOver(key) || !job.first_admitted.has_value()) continue;
+      Generation& generation = start_.generations[key.first];
+      generation = std::max(generation, key.second);
+    }
+    BoundGenerations();
+    std::vector<Stored> kept;
+    for (size_t i = 0; i < records_.size(); ++i) {
+      if (IsNeeded(i)) kept.push_back(std::move(records_[i]));
+    }
+    records_ = std::move(kept);
+  }
+
+ private:
+  // Keeps the largest. A name that is dropped is safe: generations assigned after the next
+  // start are larger than all of these.
+  void BoundGenerations() {
+    if (start_.generations.size() <= kMaxGenerations) return;
+    std::vector<std::pair<Generation, std::string>> all;
+    for (const auto& [job, generation] : start_.generations) all.push_back({generation, job});
+    std::sort(all.begin(), all.end());
+    all.resize(all.size() - kMaxGenerations);
+    for (const auto& [generation, job] : all) start_.generations.erase(job);
+  }
+
+  void Read(size_t i) {
+    const Stored& record = records_[i];
+    if (const auto replaced = Replaces(record)) newest_[*replaced] = i;
+    if (const auto* admitted = std::get_if<MemberAdmitted>(&record)) {
+      JobHistory& job = jobs_[{admitted->introduction.job, admitted->generation}];
+      job.members.try_emplace(admitted->member);
+      if (!job.first_admitted.has_value()) job.first_admitted = admitted->member;
+    } else if (const auto* withdrawn = std::get_if<MemberWithdrawn>(&record)) {
+      jobs_[{withdrawn->job, withdrawn->generation}].members[withdrawn->member].withdrawn = true;
+    } else if (const auto* ready = std::get_if<MemberReady>(&record)) {
+      JobHistory& job = jobs_[{ready->job, ready->generation}];
+      if (!job.first_ready.has_value()) job.first_ready = ready->member;
+    } else if (std::holds_alternative<ServerSeen>(record)) {
+      has_other_servers_ = true;
+    } else if (const auto* change = std::get_if<PlanChange>(&record)) {
+      Read(*change, i);
+    }
+  }
+
+  void Read(const PlanChange& change, size_t i) {
+    newest_change_ = i;
+    JobHistory& job = jobs_[{change.job, change.generation}];
+    if (std::holds_alternative<EpochProposed>(change.kind)) job.newest_epoch_change = i;
+    if (const auto* epoch = std::get_if<Epoch>(&change.kind)) {
+      job.newest_epoch_change = i;
+      for (auto& [id, member] : job.members) member.in_newest_epoch = epoch->Has(id);
+    } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
+      // A member that has left in order may reconnect and retry its Leave.
+      job.members[gone->member].dropped = !gone->in_order;
+      job.members[gone->member].evicted = gone->evicted;
+    } else if (const auto* closed = std::get_if<JobClosed>(&change.kind)) {
+      // A follower still has to report to the coordinator that it has given the job up.
+      job.closed = !closed->given_up;
+      newest_opening_or_end_ = i;
+    } else if (std::holds_alternative<JobOpened>(change.kind)) {
+      newest_opening_or_end_ = i;
+    }
+  }
+
+  static std::optional<Replaced> Replaces(const Stored& record) {
+    if (const auto* seen = std::get_if<ServerSeen>(&record)) {
+      return Replaced(0, "", {}, GroupId{ToNumber(seen->server)}, {});
+    }
+    const auto* change = std::get_if<PlanChange>(&record);
+    if (change == nullptr) return std::nullopt;
+    if (const auto* quorum = std::get_if<QuorumSet>(&change->kind)) {
+      return Replaced(1, change->job, change->generation, quorum->group, {});
+    }
+    if (const auto* norms = std::get_if<StepNorms>(&change->kind)) {
+      return Replaced(2, change->job, change->generation, norms->group, {});
+    }
+    if (const auto* ended = std::get_if<MemberEnded>(&change->kind)) {
+      return Replaced(3, change->job, change->generation, ended->group, ended->member);
+    }
+    return std::nullopt;
+  }
+
+  // Whether the job is closed and none of its members can reconnect.
+  bool IsOver(const JobKey& key) const {
+    const JobHistory& job = jobs_.at(key);
+    return job.closed && (!job.first_admitted.has_value() || forgotten_.contains(key));
+  }
+
+  bool IsNeeded(size_t i) const {
+    const Stored& record = records_[i];
+    if (i == newest_change_ || i == newest_opening_or_end_) return true;
+    if (const auto replaced = Replaces(record); replaced && newest_.at(*replaced) != i)
+      return false;
+    if (const auto* admitted = std::get_if<MemberAdmitted>(&record)) {
+      return IsNeeded({admitted->introduction.job, admitted->generation}, admitted->member);
+    }
+    if (const auto* withdrawn = std::get_if<MemberWithdrawn>(&record)) {
+      return IsNeeded({withdrawn->job, withdrawn->generation}, withdrawn->member);
+    }
+    if (const auto* ready = std::get_if<MemberReady>(&record)) {
+      return IsNeeded({ready->job, ready->generation}, ready->member);
+    }
+    if (const auto* readmitted = std::get_if<WorkerReadmitted>(&record)) {
+      const JobKey key{readmitted->job, readmitted->generation};
+      return jobs_.contains(key) && !IsOver(key);
+    }
+    if (std::holds_alternative<ServerSeen>(record)) return true;
+    const PlanChange& change = std::get<PlanChange>(record);
+    const JobKey key{change.job, change.generation};
+    if (IsOver(key)) {
+      const bool others = has_other_servers_ || !start_.servers.empty();
+      return others && std::holds_alternative<JobClosed>(change.kind);
+    }
+    return !std::holds_alternative<EpochProposed>(change.kind) ||
+           jobs_.at(key).newest_epoch_change == i;
+  }
+
+  bool IsNeeded(const JobKey& key, MemberId member) const {
+    return !IsOver(key) && !jobs_.at(key).IsPast(member);
+  }
+
+  PlanStart& start_;
+  std::vector<Stored>& records_;
+  const std::set<JobKey>& forgotten_;
+
+  std::map<JobKey, JobHistory> jobs_;
+  // The index of the last record with each key.
+  std::map<Replaced, size_t> newest_;
+  std::optional<size_t> newest_change_, newest_opening_or_end_;
+  bool has_other_servers_ = false;
+};
+
+}  // namespace
+
+void CompactPlan(PlanStart& start, std::vector<Stored>& records,
+                 const std::set<JobKey>& forgotten) {
+  Compaction(start, records, forgotten).Run();
+}
+
+}  // namespace syncgrads::server

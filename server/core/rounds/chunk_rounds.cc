@@ -1,0 +1,368 @@
+#include "server/core/rounds/chunk_rounds.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/planted_bug.h"
+#include "common/status_macros.h"
+
+namespace syncgrads::server {
+
+ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
+                         std::shared_ptr<const Roster> roster, const Clock& clock,
+                         std::shared_ptr<SlotSource> source, size_t position,
+                         std::shared_ptr<GradientAlerts> alerts, SeatListener* listener,
+                         std::function<void(ReducedChunk)> tell_reduced)
+    : plan_(plan),
+      id_(chunk),
+      answer_(generation, plan.id, chunk),
+      clock_(clock),
+      alerts_(std::move(alerts)),
+      listener_(listener),
+      tell_reduced_(std::move(tell_reduced)),
+      open_round_(ToNumber(FirstRound(plan.spec.rule))),
+      policy_(MakeRoundPolicy(plan.spec)),
+      roster_(std::move(roster)),
+      open_(FirstRound(plan.spec.rule)),
+      seats_(plan, chunk, answer_, clock),
+      writer_(plan, chunk, generation, policy_->kept(), std::move(source), position),
+      reduced_(plan, chunk, generation),
+      kept_(plan, answer_, *policy_),
+      late_(policy_->leaves_behind()) {
+  MutexLock lock(mutex_);
+  for (SlotPool::Kept& kept : writer_.TakeKept()) {
+    kept_.Restore(std::move(kept.record), std::move(kept.slot));
+  }
+  if (kept_.newest_round().has_value()) SetOpenLocked(Next(*kept_.newest_round()));
+}
+
+bool ChunkRounds::Seat(const PushHeader& header, Payload payload,
+                       std::shared_ptr<AnswerSink> sink) {
+  AnswerOutbox outbox;
+  Pushed pushed;
+  bool can_close = false;
+  {
+    MutexLock lock(mutex_);
+    pushed = PushLocked(header, std::move(payload), std::move(sink), outbox);
+    // The open round may have waited for this request of a follower.
+    can_close = pushed != Pushed::kAnswered && CanCloseLocked();
+    ShowWaitLocked();
+  }
+  outbox.Send();
+  if (pushed == Pushed::kSeated && listener_ != nullptr) {
+    listener_->Seated(header.round, header.member);
+  }
+  return can_close;
+}
+
+void ChunkRounds::Close() {
+  Outbox outbox;
+  {
+    MutexLock lock(mutex_);
+    TryCloseLocked(outbox);
+    ShowWaitLocked();
+  }
+  outbox.answers.Send();
+  if (tell_reduced_ == nullptr) return;
+  for (ReducedChunk& reduced : outbox.reduced) tell_reduced_(std::move(reduced));
+}
+
+bool ChunkRounds::Fix(Round round, const std::vector<MemberId>& members) {
+  MutexLock lock(mutex_);
+  if (round < open_) return false;
+  policy_->Fix(round, members);
+  return CanCloseLocked();
+}
+
+bool ChunkRounds::SetNorms(const StepNorms& norms) {
+  MutexLock lock(mutex_);
+  if (norms.round < open_) return false;
+  reduced_.SetNorms(norms);
+  return reduced_.HasNorms();
+}
+
+std::optional<ReducedChunk> ChunkRounds::Reduced() const {
+  MutexLock lock(mutex_);
+  if (!reduced_.exists()) return std::nullopt;
+  return reduced_.Report();
+}
+
+bool ChunkRounds::TakeRoster(std::shared_ptr<const Roster> roster) {
+  AnswerOutbox outbox;
+  bool can_close = false;
+  {
+    MutexLock lock(mutex_);
+    roster_ = std::move(roster);
+    // Members that were dropped have no entries: their pushes are refused.
+    const auto has_gone = [this](MemberId member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      const Roster::Entry* entry = roster_->Find(member);
+      return entry == nullptr || (entry->gone && !entry->left_in_order);
+    };
+    kept_.Forget(has_gone);
+    late_.Forget(has_gone);
+    counter().Forget([this](MemberId member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      const Roster::Entry* entry = roster_->Find(member);
+      return entry == nullptr || entry->gone;
+    });
+    if (!reduced_.exists()) {  // a reduced round keeps its epoch
+      const auto check = [this](MemberId member, const RoundSeats::Seat& seat)
+                             ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                               return CheckSeatLocked(member, seat.made_in, seat.contribution.skip);
+                             };
+      seats_.Check(open_, check, outbox);
+    }
+    can_close = CanCloseLocked();
+    ShowWaitLocked();
+  }
+  outbox.Send();
+  return can_close;
+}
+
+Round ChunkRounds::Hold() {
+  MutexLock lock(mutex_);
+  held_from_ = seats_.empty() && !reduced_.exists() ? open_ : Next(open_);
+  return *held_from_;
+}
+
+bool ChunkRounds::EndHold() {
+  MutexLock lock(mutex_);
+  held_from_.reset();
+  ShowWaitLocked();
+  return CanCloseLocked();
+}
+
+void ChunkRounds::ShowWaitLocked() {
+  const bool waits = reduced_.exists() || !seats_.empty();
+  SetWaitingSince(waits ? seats_.since() : absl::InfiniteFuture());
+}
+
+std::optional<ChunkWait> ChunkRounds::Explain() const {
+  MutexLock lock(mutex_);
+  if (reduced_.exists()) return ChunkWait{open_, seats_.since(), {}, /*reduced=*/true};
+  if (seats_.empty()) return std::nullopt;
+  return ChunkWait{open_, seats_.since(), MissingLocked()};
+}
+
+std::shared_ptr<const RoundResult> ChunkRounds::Kept(Round round) const {
+  MutexLock lock(mutex_);
+  return kept_.Find(round);
+}
+
+void ChunkRounds::SetOpenLocked(Round round) {
+  open_ = round;
+  open_round_ = ToNumber(round);
+}
+
+ChunkRounds::Pushed ChunkRounds::PushLocked(const PushHeader& header, Payload&& payload,
+                                            std::shared_ptr<AnswerSink>&& sink,
+                                            AnswerOutbox& outbox) {
+  const auto refuse = [&](const absl::Status& error) {
+    outbox.Add(std::move(sink), answer_.Refusal(header.round, error, header.epoch));
+    return Pushed::kAnswered;
+  };
+  if (absl::Status status = CheckSender(*roster_, plan_.id, header); !status.ok()) {
+    return refuse(status);
+  }
+  if (header.round > open_ && policy_->GivesUpFor(header.round, plan_.id, *roster_)) {
+    SkipToLocked(header.round, outbox);
+  }
+  if (header.round > open_) {
+    if (IsAheadLocked(header.member)) {
+      return refuse(absl::UnavailableError(absl::StrCat(
+          "round ", ToNumber(header.round), " of chunk ", ToNumber(id_), " of group \"",
+          plan_.spec.name, "\" waits for round ", ToNumber(open_), " of the previous epoch")));
+    }
+    return refuse(absl::FailedPreconditionError(
+        absl::StrCat("round ", ToNumber(header.round), " of chunk ", ToNumber(id_), " of group \"",
+                     plan_.spec.name, "\" is not open yet; round ", ToNumber(open_), " is")));
+  }
+  kept_.Request(header.member, header.round);
+  if (header.round < open_) {
+    if (!header.skip) late_.AddLate(header.member, header.round);
+    kept_.Answer(header, open_, std::move(sink), outbox);
+    return Pushed::kRequested;
+  }
+  if (absl::Status status = CheckSeatLocked(header.member, header.epoch, header.skip);
+      !status.ok()) {
+    return refuse(status);
+  }
+  const Roster::Entry& sender = *roster_->Find(header.member);
+  if (!header.skip && sender.HasEnded(plan_.id, open_)) {
+    return refuse(absl::FailedPreconditionError(absl::StrCat(
+        "worker \"", sender.member.name, "\" contributes to round ", ToNumber(header.round),
+        " of group \"", plan_.spec.name, "\", but ended its data before it")));
+  }
+  const bool is_new = seats_.Take(header, std::move(payload), std::move(sink));
+  if (!is_new) return Pushed::kAnswered;
+  counter().Contributed(header.member, open_);
+  if (counter().is_first() && !sender.HasEnded(plan_.id, open_)) {
+    counter().AddLag(header.member, clock_.Now() - seats_.since());
+  }
+  return Pushed::kSeated;
+}
+
+absl::Status ChunkRounds::CheckSeatLocked(MemberId member, uint64_t made_in, bool skip) const {
+  const Epoch& epoch = EpochLocked();
+  if (epoch.Has(member)) {
+    // A skip has no values, and the initial parameters do not depend on the epoch.
+    const bool depends = plan_.spec.one_epoch && !skip && open_ != Round{0};
+    if (!depends || made_in == epoch.number) return absl::OkStatus();
+    return absl::AbortedError(absl::StrCat("a contribution to round ", ToNumber(open_),
+                                           " of group \"", plan_.spec.name, "\" was made in epoch ",
+                                           made_in, ", but the round belongs to epoch ",
+                                           epoch.number, ": contribute again"));
+  }
+  if (IsAheadLocked(member)) {
+    // A newcomer may request the result of this round once the round has closed.
+    return absl::UnavailableError(absl::StrCat("round ", ToNumber(open_), " of chunk ",
+                                               ToNumber(id_), " of group \"", plan_.spec.name,
+                                               "\" has not closed yet"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "member ", ToNumber(member), " (\"", roster_->NameOf(member), "\") is not in epoch ",
+      epoch.number, ", which round ", ToNumber(open_), " belongs to"));
+}
+
+bool ChunkRounds::IsAheadLocked(MemberId member) const {
+  const Epoch& epoch = EpochLocked();
+  return !epoch.Has(member) && roster_->newest_epoch()->number > epoch.number &&
+         roster_->newest_epoch()->Has(member);
+}
+
+void ChunkRounds::SkipToLocked(Round round, AnswerOutbox& outbox) {
+  const absl::Status error =
+      absl::AbortedError(absl::StrCat("round ", ToNumber(open_), " of group \"", plan_.spec.name,
+                                      "\" was given up for round ", ToNumber(round)));
+  seats_.AnswerAll(answer_.Refusal(open_, error), outbox);
+  SetOpenLocked(round);
+}
+
+const Epoch& ChunkRounds::EpochLocked() const { return *roster_->EpochOf(plan_.id, open_); }
+
+OpenRound ChunkRounds::ViewLocked() const {
+  return {plan_.id, open_, EpochLocked(), *roster_, seats_};
+}
+
+std::vector<MemberId> ChunkRounds::MissingLocked() const {
+  if (roster_->EpochOf(plan_.id, open_) == nullptr) return {};
+  std::vector<MemberId> missing = policy_->Missing(ViewLocked());
+  for (MemberId member : kept_.Behind(open_, *roster_)) {
+    if (std::find(missing.begin(), missing.end(), member) == missing.end()) {
+      missing.push_back(member);
+    }
+  }
+  return missing;
+}
+
+bool ChunkRounds::AnyDataLaterLocked() const {
+  const Epoch& newest = *roster_->newest_epoch();
+  if (newest.number == EpochLocked().number) return false;
+  for (const Member& member : newest.members) {
+    const Roster::Entry& entry = *roster_->Find(member.id);
+    if (!entry.gone && !entry.ended.contains(plan_.id)) return true;
+  }
+  return false;
+}
+
+bool ChunkRounds::CanCloseLocked() const {
+  if (reduced_.exists()) return reduced_.HasNorms();
+  if (seats_.empty()) return false;
+  if (held_from_.has_value() && open_ >= *held_from_) return false;
+  return policy_->MayClose(ViewLocked()) && kept_.Behind(open_, *roster_).empty();
+}
+
+void ChunkRounds::TryCloseLocked(Outbox& outbox) {
+  if (!CanCloseLocked()) return;
+  // Searches for waiting rounds skip this chunk from now on, so they do not wait for the lock
+  // during the arithmetic.
+  SetWaitingSince(absl::InfiniteFuture());
+  if (reduced_.exists()) return UseNormsLocked(outbox);
+  const bool exists = policy_->HasContributors(ViewLocked());
+  if (!exists && (!AnyDataLaterLocked() || IsPlanted(PlantedBug::kNewcomersAfterTheEnd))) {
+    const absl::Status error = absl::OutOfRangeError(
+        absl::StrCat("group \"", plan_.spec.name, "\" has no round ", ToNumber(open_),
+                     ": every member has ended its data or left"));
+    return seats_.AnswerAll(answer_.Refusal(open_, error), outbox.answers);
+  }
+  // No member can request the oldest round any more. The new result is written to its slot.
+  kept_.MakeRoom();
+  SettleSeatsLocked();
+  absl::StatusOr<WrittenResult> written = WriteLocked(outbox.answers);
+  if (!written.ok()) {
+    return seats_.AnswerAll(answer_.Refusal(open_, written.status()), outbox.answers);
+  }
+  if (written->averaged_only) return ReduceLocked(*std::move(written), outbox);
+  KeepLocked(*std::move(written), outbox.answers);
+}
+
+std::vector<Seated> ChunkRounds::CountedLocked() const {
+  const Epoch& epoch = EpochLocked();
+  std::vector<Seated> contributions;
+  contributions.reserve(seats_.taken().size());
+  for (uint32_t rank = 0; rank < epoch.members.size(); ++rank) {
+    const auto seat = seats_.taken().find(epoch.members[rank].id);
+    if (seat == seats_.taken().end() || !policy_->Counts(open_, seat->first)) continue;
+    contributions.push_back({rank, &seat->second.contribution});
+  }
+  return contributions;
+}
+
+void ChunkRounds::SettleSeatsLocked() {
+  if (!policy_->leaves_behind()) return;
+  for (const auto& [member, seat] : seats_.taken()) {
+    if (seat.contribution.skip || policy_->Counts(open_, member)) {
+      late_.Settle(member, open_);
+    } else {
+      late_.AddLate(member, open_);
+    }
+  }
+}
+
+absl::StatusOr<WrittenResult> ChunkRounds::WriteLocked(AnswerOutbox& outbox) {
+  const Epoch& epoch = EpochLocked();
+  std::vector<Seated> contributions = CountedLocked();
+  absl::StatusOr<WrittenResult> written =
+      writer_.Write(epoch.number, contributions, kept_.newest_slot());
+  if (!written.ok() || written->closed.finite || TakesNonFinite(plan_.spec)) return written;
+  for (MemberId member : seats_.SetAsideNonFinite(open_, epoch, contributions, *alerts_, outbox)) {
+    counter().NonFinite(member);
+  }
+  contributions = CountedLocked();
+  SYNCGRADS_RETURN_IF_ERROR(writer_.WriteAgain(contributions, kept_.newest_slot(), *written));
+  return written;
+}
+
+void ChunkRounds::ReduceLocked(WrittenResult averaged, Outbox& outbox) {
+  reduced_.Begin(open_, std::move(averaged), *kept_.newest_slot());
+  outbox.reduced.push_back(reduced_.Report());
+  // After a restart of this server, the norms may be received before the round is reduced.
+  if (reduced_.HasNorms()) UseNormsLocked(outbox);
+}
+
+void ChunkRounds::UseNormsLocked(Outbox& outbox) {
+  std::optional<WrittenResult> written = reduced_.UseNorms(*kept_.newest_slot());
+  if (!written.has_value()) {
+    outbox.reduced.push_back(reduced_.Report());
+    return;
+  }
+  // If the policy leaves members behind, contributions that arrived after the round was reduced are
+  // late.
+  SettleSeatsLocked();
+  KeepLocked(*std::move(written), outbox.answers);
+}
+
+void ChunkRounds::KeepLocked(WrittenResult written, AnswerOutbox& outbox) {
+  // Publish before anything is sent: a restart must not lose a result that a member has.
+  RoundRecord record = writer_.PublishResult(open_, written);
+  seats_.AnswerLeftOut(record, written.slot, outbox);
+  std::shared_ptr<const RoundResult> result =
+      answer_.Result(record, std::move(written.slot), open_);
+  seats_.AnswerAll(result, outbox);
+  kept_.Add(std::move(result), std::move(record), *roster_);
+  policy_->Closed(open_);
+  counter().RoundClosed(seats_.since(), clock_.Now());
+  SetOpenLocked(Next(open_));
+}
+
+}  // namespace syncgrads::server

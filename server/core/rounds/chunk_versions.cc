@@ -1,0 +1,376 @@
+#include "server/core/rounds/chunk_versions.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/optim/optimizer.h"
+#include "common/optim/update.h"
+#include "common/planted_bug.h"
+#include "common/status_macros.h"
+#include "server/core/rounds/answer_sinks.h"
+#include "server/core/rounds/non_finite.h"
+#include "server/state/slot_record.h"
+
+namespace syncgrads::server {
+namespace {
+
+// If there are this many clocks, those of members that were dropped are removed. A record usually
+// has room for 16 clocks.
+constexpr size_t kManyClocks = 12;
+
+SlotShape ShapeOf(const Chunk& chunk, const Optimizer& optimizer) {
+  SlotShape shape{chunk.bytes(), static_cast<size_t>(SlotCount(optimizer)), chunk.spans.size()};
+  shape.kept = 1;
+  return shape;
+}
+
+}  // namespace
+
+ChunkVersions::ChunkVersions(const GroupPlan& plan, ChunkId chunk, Generation generation,
+                             std::shared_ptr<const Roster> roster, const Clock& clock,
+                             std::shared_ptr<SlotSource> source, size_t position,
+                             std::shared_ptr<GradientAlerts> alerts)
+    : plan_(plan),
+      id_(chunk),
+      chunk_(plan.layout.chunk(chunk)),
+      generation_(generation),
+      answer_(generation, plan.id, chunk),
+      optimizer_(std::get<Optimizer>(plan.spec.rule)),
+      staleness_(std::get<Staleness>(plan.spec.policy)),
+      clock_(clock),
+      alerts_(std::move(alerts)),
+      pool_(ShapeOf(chunk_, optimizer_), std::move(source), position),
+      roster_(std::move(roster)) {
+  MutexLock lock(mutex_);
+  for (SlotPool::Kept& kept : pool_.TakeKept()) {
+    record_ = std::move(kept.record);
+    newest_ = std::move(kept.slot);
+    if (IsPlanted(PlantedBug::kClockForgotten)) continue;
+    for (const MemberClock& one : record_.clocks) clocks_[one.member] = one.clock;
+  }
+}
+
+bool ChunkVersions::Seat(const PushHeader& header, Payload payload,
+                         std::shared_ptr<AnswerSink> sink) {
+  std::shared_ptr<const RoundResult> answer;
+  bool with_payload = false;
+  {
+    MutexLock lock(mutex_);
+    const absl::Status valid = CheckPushLocked(header);
+    Waiting push{header.round,        sink, header.without_result, header.skip, clock_.Now(),
+                 header.absent_spans, {}};
+    const auto waiting = waiting_.find(header.member);
+    if (!valid.ok()) {
+      answer = answer_.Refusal(header.round, valid);
+    } else if (waiting != waiting_.end() && header.round < waiting->second.clock) {
+      // A retry that was delayed on a broken stream. The member has pushed a later clock since, so
+      // it has received this answer before.
+      answer = AnswerLocked(header.member, push);
+      with_payload = !header.without_result;
+    } else {
+      if (waiting != waiting_.end() && header.round == waiting->second.clock) {
+        push.sink = AlsoTo(std::move(waiting->second.sink), std::move(push.sink));
+      }
+      waiting_[header.member] = std::move(push);
+      const bool queued =
+          std::any_of(pending_.begin(), pending_.end(), [&header](const Pending& pending) {
+            return pending.member == header.member && pending.clock >= header.round;
+          });
+      const bool is_new = header.round == Round{0} ? newest_ == nullptr
+                                                   : header.round > ClockOfLocked(header.member);
+      if (!header.skip && is_new && !queued) {
+        pending_.push_back(
+            {header.member, header.round,
+             Contribution{false, 1.0, header.absent_spans, std::move(payload), header.codec}});
+      } else if (header.skip) {
+        AdvanceClockLocked(header.member, header.round);
+      }
+      counter().Contributed(header.member, header.round);
+      ShowWaitLocked();
+    }
+  }
+  if (answer == nullptr) return true;
+  sink->Send(std::move(answer), with_payload);
+  return false;
+}
+
+absl::Status ChunkVersions::CheckPushLocked(const PushHeader& header) const {
+  SYNCGRADS_RETURN_IF_ERROR(CheckSender(*roster_, plan_.id, header));
+  if (header.round > Round{0} && newest_ == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("push ", ToNumber(header.round), " to chunk ", ToNumber(id_), " of group \"",
+                     plan_.spec.name, "\", which has no parameters yet"));
+  }
+  const Roster::Entry& sender = *roster_->Find(header.member);
+  if (header.skip || !sender.HasEnded(plan_.id, header.round)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "worker \"", sender.member.name, "\" contributes to step ", ToNumber(header.round),
+      " of group \"", plan_.spec.name, "\", but ended its data before it"));
+}
+
+void ChunkVersions::Close() {
+  AnswerOutbox outbox;
+  {
+    MutexLock lock(mutex_);
+    AdvanceLocked(outbox);
+    ShowWaitLocked();
+  }
+  outbox.Send();
+}
+
+bool ChunkVersions::TakeRoster(std::shared_ptr<const Roster> roster) {
+  MutexLock lock(mutex_);
+  roster_ = std::move(roster);
+  ForgetGoneLocked();
+  return true;
+}
+
+void ChunkVersions::ForgetGoneLocked() {
+  const auto has_gone = [this](const auto& of_member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    // A member that the roster does not have yet belongs to a later epoch.
+    const Roster::Entry* entry = roster_->Find(of_member.first);
+    return entry != nullptr && entry->gone;
+  };
+  counter().Forget([this](MemberId member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const Roster::Entry* entry = roster_->Find(member);
+    return entry == nullptr || entry->gone;
+  });
+  std::erase_if(read_, has_gone);
+  std::erase_if(finished_, has_gone);
+  // A member that the roster has forgotten does not wait for an answer.
+  std::erase_if(waiting_, [this](const auto& waiting) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return roster_->Find(waiting.first) == nullptr;
+  });
+}
+
+void ChunkVersions::ForgetClocksLocked() {
+  if (clocks_.size() < kManyClocks) return;
+  std::erase_if(clocks_, [this](const auto& clock) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const Roster::Entry* entry = roster_->Find(clock.first);
+    // A retried push of a member that left in order may still arrive on a slow stream.
+    return entry == nullptr || (entry->gone && !entry->left_in_order);
+  });
+}
+
+void ChunkVersions::AdvanceLocked(AnswerOutbox& outbox) {
+  while (!pending_.empty()) {
+    Pending pending = std::move(pending_.front());
+    pending_.pop_front();
+    const absl::Status applied = ApplyLocked(pending);
+    if (applied.ok()) continue;
+    auto waiting = waiting_.extract(pending.member);
+    if (waiting.empty()) continue;
+    outbox.Add(std::move(waiting.mapped().sink), answer_.Refusal(pending.clock, applied));
+  }
+  if (NobodyGivesLocked()) {
+    const absl::Status error = absl::FailedPreconditionError(
+        absl::StrCat("no member pushed the initial parameters of chunk ", ToNumber(id_),
+                     " of group \"", plan_.spec.name, "\": one member must broadcast them"));
+    for (auto& [member, push] : std::exchange(waiting_, {})) {
+      outbox.Add(std::move(push.sink), answer_.Refusal(push.clock, error));
+    }
+  }
+  for (auto waiting = waiting_.begin(); waiting != waiting_.end();) {
+    const auto& [member, push] = *waiting;
+    if (newest_ == nullptr || !AwaitedLocked(member, push).empty()) {
+      ++waiting;
+      continue;
+    }
+    const bool with_payload = !push.without_result;
+    std::shared_ptr<const RoundResult> result = AnswerLocked(member, push);
+    outbox.Add(std::move(waiting->second.sink), std::move(result), with_payload);
+    waiting = waiting_.erase(waiting);
+  }
+}
+
+bool ChunkVersions::NobodyGivesLocked() const {
+  if (newest_ != nullptr || waiting_.empty()) return false;
+  const std::vector<Member>& members = roster_->newest_epoch()->members;
+  for (const Member& member : members) {
+    if (!roster_->Find(member.id)->gone && !waiting_.contains(member.id)) return false;
+  }
+  return true;
+}
+
+absl::Status ChunkVersions::ApplyLocked(Pending& pending) {
+  const bool is_first = newest_ == nullptr;
+  // If two members push initial parameters, or if that push is retried, only the first one counts.
+  if (pending.clock == Round{0} && !is_first) return absl::OkStatus();
+  ForgetClocksLocked();
+  SYNCGRADS_ASSIGN_OR_RETURN(std::shared_ptr<Slot> slot,
+                             pool_.Acquire(chunk_.bytes(), clocks_.size() + 1));
+  Closed closed;
+  if (is_first) {
+    const Seated seated[] = {{0, &pending.contribution}};
+    closed = CloseInitial(chunk_, seated, *slot);
+  } else {
+    SYNCGRADS_ASSIGN_OR_RETURN(closed, UpdateLocked(pending, *slot));
+  }
+  if (closed.value_bytes == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("the initial parameters of chunk ",
+                                                      ToNumber(id_), " of group \"",
+                                                      plan_.spec.name, "\" have absent spans"));
+  }
+  AdvanceClockLocked(pending.member, pending.clock);
+  const Epoch* epoch = roster_->newest_epoch();
+  RoundRecord record{generation_,
+                     plan_.id,
+                     id_,
+                     is_first ? Round{0} : Next(record_.round),
+                     epoch->number,
+                     closed.value_bytes,
+                     std::move(closed.counts),
+                     {},
+                     {}};
+  for (const auto& [member, at] : clocks_) record.clocks.push_back({member, at});
+  if (!slot->record.empty()) {
+    if (RecordBytes(record.counts.size(), record.clocks.size()) > slot->record.size()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a version of group \"", plan_.spec.name, "\" has the clocks of ",
+                       record.clocks.size(), " members, and its record has no room for them"));
+    }
+    Publish(record, *slot);
+  }
+  record_ = std::move(record);
+  newest_ = std::move(slot);
+  counter().VersionMade(clock_.Now());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Closed> ChunkVersions::UpdateLocked(Pending& pending, Slot& slot) {
+  const Optimizer scaled = WithRateFactor(optimizer_, RateFactorLocked(pending.member));
+  const Seated seated[] = {{0, &pending.contribution}};
+  const bool check_finite = !TakesNonFinite(plan_.spec);
+  Closed closed = CloseUpdate(chunk_, scaled, seated, *newest_, slot, check_finite);
+  if (closed.finite) return closed;
+  SYNCGRADS_RETURN_IF_ERROR(SetAsideNonFiniteLocked(pending));
+  return CloseUpdate(chunk_, scaled, seated, *newest_, slot);
+}
+
+absl::Status ChunkVersions::SetAsideNonFiniteLocked(Pending& pending) {
+  const std::vector<NonFinite> found = FindNonFinite(chunk_, pending.contribution);
+  if (found.empty()) return absl::OkStatus();
+  const std::string first =
+      ToString(plan_, chunk_, pending.clock, roster_->NameOf(pending.member), found[0]);
+  const bool refused = plan_.spec.non_finite == OnBad::kReject;
+  alerts_->Add(absl::StrCat(first, refused ? ": it is refused" : ": it is left out"));
+  counter().NonFinite(pending.member);
+  if (refused) {
+    // No member has to wait for this clock any more.
+    AdvanceClockLocked(pending.member, pending.clock);
+    return absl::InvalidArgumentError(first);
+  }
+  std::vector<uint32_t> left_out;
+  for (const NonFinite& one : found) left_out.push_back(one.span);
+  pending.contribution = WithoutSpans(chunk_, pending.contribution, left_out);
+  const auto waiting = waiting_.find(pending.member);
+  if (waiting != waiting_.end()) waiting->second.left_out = std::move(left_out);
+  return absl::OkStatus();
+}
+
+double ChunkVersions::RateFactorLocked(MemberId member) const {
+  const auto read = read_.find(member);
+  if (!staleness_.scales_rate || read == read_.end()) return 1;
+  const uint64_t others = ToNumber(record_.round) - ToNumber(read->second);
+  return 1.0 / static_cast<double>(std::max<uint64_t>(1, others));
+}
+
+void ChunkVersions::AdvanceClockLocked(MemberId member, Round to) {
+  Round& clock = clocks_[member];
+  clock = std::max(clock, to);
+}
+
+Round ChunkVersions::ClockOfLocked(MemberId member) const {
+  const auto clock = clocks_.find(member);
+  return clock == clocks_.end() ? Round{0} : clock->second;
+}
+
+std::vector<MemberId> ChunkVersions::BehindLocked(Round bound) const {
+  std::vector<MemberId> behind;
+  for (const Member& member : roster_->newest_epoch()->members) {
+    const Round clock = ClockOfLocked(member.id);
+    const Roster::Entry& entry = *roster_->Find(member.id);
+    if (clock < bound && !entry.gone && entry.HasData(plan_.id, Next(clock))) {
+      behind.push_back(member.id);
+    }
+  }
+  return behind;
+}
+
+bool ChunkVersions::AnyDataLocked() const { return !BehindLocked(Round{~uint64_t{0}}).empty(); }
+
+std::vector<MemberId> ChunkVersions::AwaitedLocked(MemberId member, const Waiting& waiting) const {
+  if (waiting.clock == Round{0}) return {};
+  if (roster_->Find(member)->HasEnded(plan_.id, waiting.clock)) {
+    return BehindLocked(Round{~uint64_t{0}});
+  }
+  if (!staleness_.bound.has_value() || ToNumber(waiting.clock) <= *staleness_.bound) return {};
+  const uint64_t bound = *staleness_.bound + (IsPlanted(PlantedBug::kBoundExceeded) ? 1 : 0);
+  return BehindLocked(Round{ToNumber(waiting.clock) - bound});
+}
+
+std::shared_ptr<const RoundResult> ChunkVersions::AnswerLocked(MemberId member,
+                                                               const Waiting& waiting) {
+  if (waiting.clock > Round{0} && roster_->Find(member)->HasEnded(plan_.id, waiting.clock)) {
+    const auto [finished, first] = finished_.try_emplace(member, waiting.clock);
+    if (waiting.clock > finished->second) {
+      return answer_.Refusal(waiting.clock, absl::OutOfRangeError(absl::StrCat(
+                                                "group \"", plan_.spec.name, "\" has no step ",
+                                                ToNumber(waiting.clock),
+                                                ": every member has ended its data or left")));
+    }
+  }
+  read_[member] = record_.round;
+  const Epoch& epoch = *roster_->newest_epoch();
+  UpdateHeader header = answer_.HeaderOf(waiting.clock);
+  header.epoch = epoch.number;
+  // The counts are those of the member's own push: each version has only one contributor.
+  header.counts.assign(chunk_.spans.size(), waiting.skip && waiting.clock > Round{0} ? 0 : 1);
+  for (uint32_t span : waiting.absent) header.counts[span] = 0;
+  for (uint32_t span : waiting.left_out) header.counts[span] = 0;
+  header.left_out = waiting.left_out;
+  const std::optional<uint32_t> rank = epoch.RankOf(member);
+  if (rank.has_value() && !waiting.skip) header.contributors.push_back(*rank);
+  return answer_.Result(header, record_.value_bytes, newest_);
+}
+
+void ChunkVersions::ShowWaitLocked() {
+  absl::Time oldest = absl::InfiniteFuture();
+  for (const auto& [member, push] : waiting_) {
+    if (push.since >= oldest) continue;
+    if (!roster_->Find(member)->HasEnded(plan_.id, push.clock)) oldest = push.since;
+  }
+  SetWaitingSince(oldest);
+}
+
+std::optional<ChunkWait> ChunkVersions::Explain() const {
+  MutexLock lock(mutex_);
+  std::optional<ChunkWait> wait;
+  for (const auto& [member, push] : waiting_) {
+    // A follower waits for the end of all members' data, not for certain members.
+    if (roster_->Find(member)->HasEnded(plan_.id, push.clock)) continue;
+    if (wait.has_value() && push.since >= wait->since) continue;
+    std::vector<MemberId> awaited = AwaitedLocked(member, push);
+    if (newest_ == nullptr) awaited = BehindLocked(Round{1});
+    wait = ChunkWait{push.clock, push.since, std::move(awaited)};
+  }
+  return wait;
+}
+
+Round ChunkVersions::open_round() const {
+  MutexLock lock(mutex_);
+  if (newest_ == nullptr) return Round{0};
+  std::optional<Round> slowest;
+  Round fastest{};
+  for (const Member& member : roster_->newest_epoch()->members) {
+    const Round clock = ClockOfLocked(member.id);
+    fastest = std::max(fastest, clock);
+    if (!roster_->Find(member.id)->HasData(plan_.id, Next(clock))) continue;
+    slowest = std::min(slowest.value_or(clock), clock);
+  }
+  return Next(slowest.value_or(fastest));
+}
+
+}  // namespace syncgrads::server

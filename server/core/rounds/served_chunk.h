@@ -1,0 +1,139 @@
+// One chunk on its server, whatever its group's policy. It receives pushes and answers each exactly
+// once.
+
+#ifndef SYNCGRADS_SERVER_CORE_ROUNDS_SERVED_CHUNK_H_
+#define SYNCGRADS_SERVER_CORE_ROUNDS_SERVED_CHUNK_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "common/wire/frame.h"
+#include "server/core/closing/payload.h"
+#include "server/core/plan/roster.h"
+#include "server/core/plan/step_norms.h"
+#include "server/core/rounds/group_counts.h"
+#include "server/core/rounds/group_waits.h"
+#include "server/core/rounds/round_result.h"
+
+namespace syncgrads::server {
+
+// An open round, or a clock, that a push waits for.
+struct ChunkWait {
+  Round round{};
+  // The time of the first contribution.
+  absl::Time since;
+  std::vector<MemberId> missing;
+  // True: no member is missing. The round waits for norms, which need the contributions to all
+  // chunks.
+  bool reduced = false;
+};
+
+// A ServedGroup owns its chunks. ChunkRounds and ChunkVersions, which implement this interface,
+// describe threads and locks.
+//
+// Thread-safe.
+class ServedChunk {
+ public:
+  virtual ~ServedChunk() = default;
+
+  // Seats a contribution, or answers it at once; closes the round if it is complete. The header has
+  // passed CheckPush.
+  void Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink) {
+    if (Seat(header, std::move(payload), std::move(sink))) Close();
+  }
+  // Seats a contribution, or answers it at once. The header has passed CheckPush. If it returns
+  // true, the caller calls Close, on any thread.
+  [[nodiscard]] virtual bool Seat(const PushHeader& header, Payload payload,
+                                  std::shared_ptr<AnswerSink> sink) = 0;
+  // Closes the open round if it is complete; otherwise does nothing.
+  virtual void Close() = 0;
+
+  // The coordinator has fixed whose contributions to a round count. If it returns true, the caller
+  // calls Close, on any thread.
+  [[nodiscard]] virtual bool Fix(Round, const std::vector<MemberId>&) { return false; }
+  // The coordinator has sent the norms that a round closes with. If it returns true, the caller
+  // calls Close, on any thread.
+  [[nodiscard]] virtual bool SetNorms(const StepNorms&) { return false; }
+  // What was reported to the coordinator about the open round, without the job's name; nullopt if
+  // the round does not wait for norms.
+  virtual std::optional<ReducedChunk> Reduced() const { return std::nullopt; }
+  // Takes over a change of membership, and closes the round if that completes it.
+  void SetRoster(std::shared_ptr<const Roster> roster) {
+    if (TakeRoster(std::move(roster))) Close();
+  }
+  // Takes over a change of membership. If it returns true, the caller calls Close, on any thread.
+  [[nodiscard]] virtual bool TakeRoster(std::shared_ptr<const Roster> roster) = 0;
+
+  // Freezes the rounds without a contribution: until Release, none of them is closed. Returns the
+  // oldest of them.
+  virtual Round Hold() = 0;
+  void Release() {
+    if (EndHold()) Close();
+  }
+  // Ends Hold. If it returns true, the caller calls Close, on any thread.
+  [[nodiscard]] virtual bool EndHold() = 0;
+
+  // What the oldest waiting push waits for; nullopt if no push waits.
+  virtual std::optional<ChunkWait> Explain() const = 0;
+  // The time at which the oldest waiting push began to wait; InfiniteFuture if none waits. Takes no
+  // lock. ChunkRounds also returns InfiniteFuture while it computes a result, so that a reader does
+  // not wait for the lock that Explain takes.
+  absl::Time waiting_since() const {
+    const int64_t since = waiting_since_.load(std::memory_order_relaxed);
+    return since == kNobodyWaits ? absl::InfiniteFuture() : absl::FromUnixNanos(since);
+  }
+  // Reports every wait that begins to `waits`, which must outlive this object. Call it before the
+  // first push, or not at all.
+  void ReportWaits(GroupWaits* waits) { waits_ = waits; }
+  // Counts rounds and contributions in `counts`, which must outlive this object. `is_first`: see
+  // ChunkCounter. Call it before the first push, or not at all.
+  void CountIn(GroupCounts* counts, bool is_first) { counter_.ReportTo(counts, is_first); }
+  // The result of a closed round; null if it is not kept. The result's slot is not written again
+  // while the result is held.
+  virtual std::shared_ptr<const RoundResult> Kept(Round) const { return nullptr; }
+  // All rounds before this one have closed. ChunkRounds takes no lock for it.
+  virtual Round open_round() const = 0;
+  // The number of contributions that arrived too late to count. Takes no lock.
+  virtual uint64_t late_contributions() const { return 0; }
+  virtual size_t result_bytes() const = 0;
+
+ protected:
+  // Sets what waiting_since() returns. The caller holds the chunk's lock.
+  void SetWaitingSince(absl::Time since) {
+    const int64_t nanos = since == absl::InfiniteFuture() ? kNobodyWaits : absl::ToUnixNanos(since);
+    if (nanos == waiting_since_.load(std::memory_order_relaxed)) return;
+    waiting_since_.store(nanos, std::memory_order_relaxed);
+    if (nanos != kNobodyWaits && waits_ != nullptr) waits_->Begun();
+  }
+
+  // The caller holds the chunk's lock.
+  ChunkCounter& counter() { return counter_; }
+
+ private:
+  static constexpr int64_t kNobodyWaits = std::numeric_limits<int64_t>::max();
+
+  std::atomic<int64_t> waiting_since_{kNobodyWaits};
+  GroupWaits* waits_ = nullptr;
+  ChunkCounter counter_;
+};
+
+// Checks that the sender of a push is a member of the job.
+//
+// Errors:
+//   FailedPrecondition  the sender is in no epoch, was dropped, has left, or has another
+//                       incarnation
+//   Aborted             the sender was evicted
+absl::Status CheckSender(const Roster& roster, GroupId group, const PushHeader& header);
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_CORE_ROUNDS_SERVED_CHUNK_H_

@@ -1,0 +1,27 @@
+// The pages of ps-server --metrics.
+
+#ifndef SYNCGRADS_SERVER_METRICS_STATUS_PAGES_H_
+#define SYNCGRADS_SERVER_METRICS_STATUS_PAGES_H_
+
+#include <functional>
+
+#include "common/http/http_server.h"
+#include "proto/admin.pb.h"
+
+namespace syncgrads::server {
+
+// Fills in the status of the server. Called on any thread.
+using FillStatus = std::function<void(v1::GetStatusReply&)>;
+
+// Returns these pages, which are made from the server's status, and those of the live page
+// (server/page/live_page.h), which shows /status.json:
+//
+//   /metrics      metrics in the text format of Prometheus
+//   /livez        200 whenever it is answered; the body is "ok"
+//   /readyz       200 if the server can serve jobs, otherwise 503; the body gives the reason
+//   /status.json  the status as JSON: GetStatusReply of proto/admin.proto
+HttpPages StatusPages(FillStatus fill);
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_METRICS_STATUS_PAGES_H_

@@ -1,0 +1,200 @@
+#include "server/service/acceptor.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace syncgrads::server {
+namespace {
+
+// While a limit is reached: the minimum time between two searches for closed connections.
+constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
+constexpr absl::Duration kLineInterval = absl::Seconds(10);
+// The backoff in milliseconds before accept() is retried, if not even the reserved descriptor is
+// available.
+constexpr int kBackoffMs = 50;
+// The maximum number of connections to accept from one socket before the next socket's turn.
+constexpr int kAtOnce = 64;
+
+FileDescriptor NewReserve() { return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+std::string Text(int family, const void* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  inet_ntop(family, address, text, sizeof(text));
+  return text;
+}
+
+// Returns the key by which connections are counted: the address or network; empty for a unix
+// socket.
+std::string PeerOf(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    return Text(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr);
+  }
+  if (address.ss_family != AF_INET6) return "";
+  in6_addr network = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&network)) return Text(AF_INET, network.s6_addr + 12);
+  // One host may use all addresses of a /64 network.
+  std::fill(network.s6_addr + 8, network.s6_addr + 16, uint8_t{0});
+  return absl::StrCat(Text(AF_INET6, &network), "/64");
+}
+
+}  // namespace
+
+Acceptor::Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits, Journal& journal,
+                   Take take)
+    : listening_(std::move(listening)),
+      limits_(limits),
+      journal_(journal),
+      take_(std::move(take)),
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      reserve_(NewReserve()),
+      thread_([this] { Run(); }) {}
+
+Acceptor::~Acceptor() {
+  const uint64_t one = 1;
+  // The write cannot fail, since the counter is 0.
+  [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof(one));
+  thread_.join();
+}
+
+void Acceptor::Run() {
+  std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}};
+  for (const FileDescriptor& socket : listening_) polled.push_back({socket.get(), POLLIN, 0});
+  while (true) {
+    if (poll(polled.data(), polled.size(), -1) < 0) continue;  // EINTR
+    if (polled[0].revents != 0) return;
+    if (!reserve_.valid()) reserve_ = NewReserve();
+    bool back_off = false;
+    for (size_t i = 0; i < listening_.size(); ++i) {
+      if (polled[i + 1].revents == 0) continue;
+      Accepted accepted = Accepted::kOne;
+      for (int n = 0; n < kAtOnce && accepted == Accepted::kOne; ++n) {
+        accepted = AcceptFrom(listening_[i]);
+      }
+      back_off |= accepted == Accepted::kNotYet;
+    }
+    // The socket stays readable: without a backoff this would be a busy loop. A stop request ends
+    // the backoff.
+    if (back_off) poll(polled.data(), 1, kBackoffMs);
+  }
+}
+
+Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof(address);
+  FileDescriptor connection(accept4(listening.get(), reinterpret_cast<sockaddr*>(&address), &length,
+                                    SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!connection.valid()) {
+    if (errno == EAGAIN) return Accepted::kNone;
+    // The connection was closed before it was accepted, or a signal interrupted the call.
+    if (errno == ECONNABORTED || errno == EINTR) return Accepted::kOne;
+    const bool without_descriptor = errno == EMFILE || errno == ENFILE;
+    NoteRefusal(failed_, std::strerror(errno));
+    return without_descriptor ? RefuseFrom(listening) : Accepted::kNotYet;
+  }
+  const std::string peer = PeerOf(address);
+  std::string past = PastLimit(peer);
+  if (!past.empty() && MonotonicNow() >= looked_for_closed_ + kLookAgain) {
+    looked_for_closed_ = MonotonicNow();
+    {
+      MutexLock lock(mutex_);
+      ForgetClosedLocked();
+    }
+    past = PastLimit(peer);
+  }
+  if (past.empty()) {
+    TakeIn(std::move(connection), peer);
+  } else {
+    NoteRefusal(past_limits_, past);
+  }
+  return Accepted::kOne;
+}
+
+Acceptor::Accepted Acceptor::RefuseFrom(const FileDescriptor& listening) {
+  if (!reserve_.valid()) return Accepted::kNotYet;
+  reserve_ = FileDescriptor();
+  FileDescriptor refused(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  refused = FileDescriptor();
+  // Another thread may have used the freed descriptor in the meantime.
+  reserve_ = NewReserve();
+  return reserve_.valid() ? Accepted::kOne : Accepted::kNotYet;
+}
+
+void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer) {
+  struct stat status = {};
+  fstat(connection.get(), &status);
+  {
+    MutexLock lock(mutex_);
+    // An earlier connection with the same descriptor number must have been closed.
+    const auto earlier = connections_.find(connection.get());
+    if (earlier != connections_.end()) ForgetLocked(earlier);
+    connections_[connection.get()] = {status.st_dev, status.st_ino, peer};
+    if (!peer.empty()) ++by_peer_[peer];
+  }
+  take_(std::move(connection));
+}
+
+std::string Acceptor::PastLimit(const std::string& peer) const {
+  MutexLock lock(mutex_);
+  const auto of_peer = by_peer_.find(peer);
+  if (of_peer != by_peer_.end() && of_peer->second >= limits_.connections_per_peer) {
+    return absl::StrCat(of_peer->second, " connections of ", peer, " are open, the limit is ",
+                        limits_.connections_per_peer, " (--max_connections_per_peer)");
+  }
+  const uint32_t most = most_connections();
+  if (connections_.size() < most) return "";
+  return absl::StrCat(connections_.size(), " connections are open, the limit is ", most,
+                      " (--max_connections)");
+}
+
+uint32_t Acceptor::most_connections() const {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return limits_.connections;
+  return static_cast<uint32_t>(std::min<rlim_t>(limits_.connections, limit.rlim_cur / 4 * 3));
+}
+
+uint32_t Acceptor::open_connections() const {
+  MutexLock lock(mutex_);
+  ForgetClosedLocked();
+  return static_cast<uint32_t>(connections_.size());
+}
+
+void Acceptor::ForgetClosedLocked() const {
+  for (auto connection = connections_.begin(); connection != connections_.end();) {
+    const auto one = connection++;
+    struct stat status;
+    const bool open = fstat(one->first, &status) == 0 && status.st_dev == one->second.device &&
+                      status.st_ino == one->second.inode;
+    if (!open) ForgetLocked(one);
+  }
+}
+
+void Acceptor::ForgetLocked(std::unordered_map<int, Connection>::iterator connection) const {
+  const auto of_peer = by_peer_.find(connection->second.peer);
+  if (of_peer != by_peer_.end() && --of_peer->second == 0) by_peer_.erase(of_peer);
+  connections_.erase(connection);
+}
+
+void Acceptor::NoteRefusal(Refusals& refusals, const std::string& why) {
+  ++refusals.unsaid;
+  const absl::Time now = MonotonicNow();
+  if (now < refusals.next_line) return;
+  journal_.Warn(absl::StrCat("connections are refused (", refusals.unsaid,
+                             " since the last such line): ", why));
+  refusals = {now + kLineInterval, 0};
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,121 @@
+// Accepts a server's connections, in place of gRPC.
+//
+// gRPC 1.51 stops accepting for ever once the process has run out of file descriptors
+// (CVE-2023-4785), and it does not limit the number of connections. An Acceptor limits the number
+// of all connections and of those from one address, and closes connections beyond the limits. If
+// the process runs out of descriptors, the Acceptor closes a descriptor that it keeps in reserve,
+// uses the free one to accept and close a connection, and continues.
+
+#ifndef SYNCGRADS_SERVER_SERVICE_ACCEPTOR_H_
+#define SYNCGRADS_SERVER_SERVICE_ACCEPTOR_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "common/shm/region.h"
+#include "server/core/plan/journal.h"
+
+namespace syncgrads::server {
+
+struct ConnectionLimits {
+  // The maximum number of open connections. Three quarters of the process's descriptor limit is
+  // a limit too; the rest is left for files.
+  uint32_t connections = 10000;
+  // The maximum number of open connections from one IPv4 address, or from one IPv6 /64 network.
+  // Connections to a unix socket count only towards `connections`.
+  uint32_t connections_per_peer = 2000;
+};
+
+// Has its own thread, from construction to destruction. Created and destroyed by one thread; the
+// private functions run on the acceptor's thread. Other functions may be called on any thread.
+class Acceptor {
+ public:
+  // Receives an accepted, non-blocking connection and its ownership. Called on the acceptor's
+  // thread.
+  using Take = std::function<void(FileDescriptor connection)>;
+
+  // Accepts connections from the sockets `listening`, which must be non-blocking. `journal` must
+  // outlive this object. Refused connections are logged, for each kind of refusal at most once
+  // every 10 s.
+  Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits, Journal& journal,
+           Take take);
+  // Stops listening. Accepted connections stay open.
+  ~Acceptor();
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  // The number of open connections. Makes a system call for each of them.
+  uint32_t open_connections() const;
+  // The maximum number of open connections: ConnectionLimits::connections, or less if the process
+  // may have too few descriptors.
+  uint32_t most_connections() const;
+
+ private:
+  // A connection that was passed to `take`. Its new owner closes the descriptor without notice;
+  // device and inode show whether the descriptor number still belongs to this connection.
+  struct Connection {
+    dev_t device = 0;
+    ino_t inode = 0;
+    std::string peer;
+  };
+  // The throttle of the log lines for one kind of refusal.
+  struct Refusals {
+    // The earliest time for the next line.
+    absl::Time next_line = absl::InfinitePast();
+    // The number of refusals since the last line.
+    uint64_t unsaid = 0;
+  };
+
+  enum class Accepted {
+    kOne,     // one connection was accepted or refused
+    kNone,    // no connection was pending
+    kNotYet,  // a connection is still pending and cannot be accepted now: retry after a backoff
+  };
+
+  void Run();
+  Accepted AcceptFrom(const FileDescriptor& listening);
+  // Accepts a connection with the reserved descriptor and closes it.
+  Accepted RefuseFrom(const FileDescriptor& listening);
+  void TakeIn(FileDescriptor connection, const std::string& peer);
+  // Returns which limit a further connection of this peer would exceed; empty if none.
+  std::string PastLimit(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Removes connections that have been closed from the counts.
+  void ForgetClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetLocked(std::unordered_map<int, Connection>::iterator connection) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteRefusal(Refusals& refusals, const std::string& why);
+
+  const std::vector<FileDescriptor> listening_;
+  const ConnectionLimits limits_;
+  Journal& journal_;
+  const Take take_;
+  const FileDescriptor stop_;
+
+  mutable Mutex mutex_;
+  // Open connections, by descriptor number, and their number by peer. Connections that have been
+  // closed are included until ForgetClosedLocked.
+  mutable std::unordered_map<int, Connection> connections_ ABSL_GUARDED_BY(mutex_);
+  mutable std::map<std::string, uint32_t> by_peer_ ABSL_GUARDED_BY(mutex_);
+
+  // Used by the acceptor's thread only.
+  FileDescriptor reserve_;
+  absl::Time looked_for_closed_ = absl::InfinitePast();
+  Refusals past_limits_;
+  Refusals failed_;
+
+  std::thread thread_;
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_SERVICE_ACCEPTOR_H_

@@ -1,0 +1,192 @@
+#include "server/service/duplex_stream.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/server_context.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace syncgrads::server {
+
+DuplexStream::DuplexStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
+                           std::shared_ptr<UnreadBytes> unread)
+    : context_(context), deadlines_(deadlines), unread_(std::move(unread)) {}
+
+// The bytes are removed here, where no sender can call Enqueue any more.
+DuplexStream::~DuplexStream() { unread_->Remove(own_unread_); }
+
+void DuplexStream::Start() {
+  self_ = shared_from_this();
+  {
+    MutexLock lock(mutex_);
+    deadline_ = deadlines_.Add(self_);
+  }
+  StartRead(&incoming_);
+}
+
+void DuplexStream::Enqueue(const grpc::ByteBuffer& message, uint32_t place) {
+  const size_t bytes = message.Length() + kUnreadOverhead;
+  size_t unread, limit;
+  {
+    MutexLock lock(mutex_);
+    if (finish_with_.has_value()) return;
+    unread_->Add(bytes);
+    own_unread_ += bytes;
+    if (!writing_.has_value()) return WriteLocked({message, bytes});
+    waiting_.emplace(place, Waiting{message, bytes});
+    unread = UnreadLocked();
+    limit = unread_->limit();
+  }
+  if (unread <= limit) return;
+  CutWith(
+      {grpc::StatusCode::RESOURCE_EXHAUSTED,
+       absl::StrCat(unread, " bytes that the peer has not read are queued, the limit is ", limit)});
+}
+
+void DuplexStream::FinishAfterSending(grpc::Status status) {
+  MutexLock lock(mutex_);
+  EndLocked(std::move(status));
+}
+
+void DuplexStream::EndLocked(grpc::Status status) {
+  if (finish_with_.has_value()) return;
+  finish_with_ = std::move(status);
+  // A peer that does not read must not keep the stream open: the end has a deadline too.
+  deadlines_.Remove(this, deadline_);
+  deadline_ = deadlines_.Add(shared_from_this());
+  FinishLocked();
+}
+
+void DuplexStream::FinishLocked() {
+  if (writing_.has_value() || finished_) return;
+  finished_ = true;
+  Finish(*finish_with_);
+}
+
+void DuplexStream::CutWith(const grpc::Status& status) {
+  grpc_call* call;
+  Queue dropped;
+  {
+    MutexLock lock(mutex_);
+    if (cut_ || done_) return;
+    cut_ = true;
+    if (!finished_) finish_with_ = status;
+    dropped = TakeWaitingLocked();
+    call = context_->c_call();
+    grpc_call_ref(call);
+  }
+  // The call is cancelled: Finish alone would wait until the peer has read all earlier messages.
+  grpc_call_cancel_with_status(call, static_cast<grpc_status_code>(status.error_code()),
+                               status.error_message().c_str(), nullptr);
+  {
+    MutexLock lock(mutex_);
+    FinishLocked();
+  }
+  grpc_call_unref(call);
+}
+
+bool DuplexStream::TakeFirst() {
+  heard_ = true;
+  {
+    MutexLock lock(mutex_);
+    if (!finish_with_.has_value()) {
+      deadlines_.Remove(this, std::exchange(deadline_, absl::InfiniteFuture()));
+    }
+  }
+  if (incoming_.Length() <= kMaxHelloBytes) return true;
+  FinishAfterSending({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                      absl::StrCat("the first message has ", incoming_.Length(),
+                                   " bytes, a hello has at most ", kMaxHelloBytes)});
+  return false;
+}
+
+void DuplexStream::CountIn(std::shared_ptr<UnreadBytes> unread) {
+  MutexLock lock(mutex_);
+  unread->Add(own_unread_);
+  unread_->Remove(own_unread_);
+  unread_ = std::move(unread);
+}
+
+void DuplexStream::OnReadDone(bool ok) {
+  if (!ok) {
+    // The peer has closed its side or is unreachable: the waiting messages are dropped.
+    Queue dropped;
+    MutexLock lock(mutex_);
+    dropped = TakeWaitingLocked();
+    return EndLocked(grpc::Status::OK);
+  }
+  if (heard_ || TakeFirst()) OnMessage(incoming_);
+  MutexLock lock(mutex_);
+  if (finish_with_.has_value()) return;
+  if (!waiting_.empty() && UnreadLocked() >= unread_->pause_at()) {
+    reading_paused_ = true;
+  } else {
+    StartRead(&incoming_);
+  }
+}
+
+void DuplexStream::OnWriteDone(bool ok) {
+  std::optional<Waiting> written;
+  Queue dropped;
+  MutexLock lock(mutex_);
+  written.swap(writing_);
+  unread_->Remove(written->bytes);
+  own_unread_ -= written->bytes;
+  if (!ok) dropped = TakeWaitingLocked();
+  if (!waiting_.empty()) {
+    WriteLocked(std::move(waiting_.extract(waiting_.begin()).mapped()));
+  } else if (finish_with_.has_value()) {
+    FinishLocked();
+  }
+  ReadOnLocked();
+}
+
+void DuplexStream::ReadOnLocked() {
+  if (!reading_paused_ || finish_with_.has_value()) return;
+  if (!waiting_.empty() && UnreadLocked() >= unread_->pause_at() / 2) return;
+  reading_paused_ = false;
+  StartRead(&incoming_);
+}
+
+void DuplexStream::OnDone() {
+  {
+    MutexLock lock(mutex_);
+    done_ = true;
+    deadlines_.Remove(this, deadline_);
+  }
+  OnOver();
+  self_.reset();
+}
+
+void DuplexStream::OnTimeout(absl::Duration timeout) {
+  std::optional<grpc::Status> end;
+  {
+    MutexLock lock(mutex_);
+    end = finish_with_;
+  }
+  if (end.has_value()) return CutWith(*end);
+  if (heard_) return;
+  CutWith({grpc::StatusCode::DEADLINE_EXCEEDED,
+           absl::StrCat("no hello has arrived within ", absl::FormatDuration(timeout))});
+}
+
+void DuplexStream::WriteLocked(Waiting message) {
+  writing_ = std::move(message);
+  StartWrite(&writing_->message);
+}
+
+DuplexStream::Queue DuplexStream::TakeWaitingLocked() {
+  for (const auto& [place, waiting] : waiting_) {
+    unread_->Remove(waiting.bytes);
+    own_unread_ -= waiting.bytes;
+  }
+  return std::exchange(waiting_, {});
+}
+
+size_t DuplexStream::UnreadLocked() const {
+  return unread_->total() - (writing_.has_value() ? writing_->bytes : 0);
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,156 @@
+#include "server/service/server_status.h"
+
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "common/contract/contract.h"
+#include "common/protocol.h"
+#include "common/shm/host.h"
+
+namespace syncgrads::server {
+namespace {
+
+uint64_t Milliseconds(absl::Duration duration) {
+  return static_cast<uint64_t>(absl::ToInt64Milliseconds(duration));
+}
+
+void Fill(const DurationCounts& counts, v1::Histogram& histogram) {
+  histogram.mutable_counts()->Add(counts.counts.begin(), counts.counts.end());
+  histogram.set_sum_us(counts.sum_us);
+}
+
+void Fill(const PathBytes& counts, google::protobuf::RepeatedPtrField<v1::PathBytes>& by_path) {
+  for (const PayloadPath path : kPayloadPaths) {
+    v1::PathBytes& one = *by_path.Add();
+    one.set_path(ToString(path));
+    one.set_bytes(counts.of(path));
+  }
+}
+
+void Fill(const GroupProgress& progress, v1::GroupStatus& group) {
+  group.set_group(ToNumber(progress.group));
+  group.set_name(progress.name);
+  group.set_chunks(progress.chunks);
+  group.set_open_round(ToNumber(progress.open));
+  group.set_late_contributions(progress.late_contributions);
+  group.set_open_chunks(progress.open_chunks);
+  group.set_oldest_open_ms(Milliseconds(progress.oldest_open));
+  group.set_rounds_closed(progress.rounds_closed);
+  Fill(progress.round_duration, *group.mutable_round_duration());
+  group.set_since_last_round_ms(Milliseconds(progress.since_last_round));
+  for (const ContributorCounts& counts : progress.contributors) {
+    v1::ContributorStatus& contributor = *group.add_contributors();
+    contributor.set_member(ToNumber(counts.member));
+    contributor.set_round(ToNumber(counts.round));
+    Fill(counts.arrival_lag, *contributor.mutable_arrival_lag());
+    contributor.set_non_finite(counts.non_finite);
+  }
+}
+
+void Fill(const CheckpointCount& count, v1::CheckpointStatus& checkpoints) {
+  checkpoints.set_written(count.written);
+  checkpoints.set_failed(count.failed);
+  checkpoints.set_last_step(count.last_step);
+  checkpoints.set_last_path(count.last_path);
+  checkpoints.set_last_error(count.last_error);
+}
+
+// Fills in what only the coordinator knows.
+void Fill(const JobReport& report, v1::JobStatus& status) {
+  for (const MemberReport& member : report.members) {
+    v1::MemberStatus& one = *status.add_members();
+    one.set_member(ToNumber(member.member));
+    one.set_name(member.name);
+    one.set_host(member.host);
+    if (member.rank.has_value()) one.set_rank(*member.rank);
+    one.set_silent_ms(Milliseconds(member.silent));
+    one.set_lease_ms(Milliseconds(report.lease));
+    one.set_follows(member.follows);
+    one.set_gone(member.gone);
+  }
+  Fill(report.checkpoints, *status.mutable_checkpoints());
+  status.set_joins(report.joins);
+  for (size_t i = 0; i < kDropReasons; ++i) {
+    const auto reason = static_cast<DropReason>(i);
+    v1::DropCount& drops = *status.add_drops();
+    drops.set_reason(ToString(reason));
+    drops.set_count(report.drops.of(reason));
+  }
+}
+
+}  // namespace
+
+StatusReport::StatusReport(StatusSources sources)
+    : sources_(std::move(sources)), started_(sources_.clock.Now()) {}
+
+void StatusReport::SetConnections(const Acceptor* acceptor, const Follower* follower) {
+  MutexLock lock(mutex_);
+  acceptor_ = acceptor;
+  follower_ = follower;
+}
+
+void StatusReport::SetDraining() {
+  MutexLock lock(mutex_);
+  draining_ = true;
+}
+
+void StatusReport::FillStatus(v1::GetStatusReply& reply) const {
+  reply.set_protocol_version(kProtocolVersion);
+  reply.set_server_index(ToNumber(sources_.self));
+  FillServer(*reply.mutable_server());
+  uint64_t memory = 0;
+  for (const std::shared_ptr<Job>& job : sources_.jobs.All()) {
+    FillJob(*job, *reply.add_jobs());
+    memory += job->MemoryBytes();
+  }
+  reply.mutable_server()->set_memory_bytes(memory);
+}
+
+void StatusReport::FillServer(v1::ServerStatus& status) const {
+  status.set_date_ms(static_cast<uint64_t>(absl::ToUnixMillis(absl::Now())));
+  status.set_uptime_ms(Milliseconds(sources_.clock.Now() - started_));
+  Fill(sources_.traffic.received, *status.mutable_received());
+  Fill(sources_.traffic.sent, *status.mutable_sent());
+  status.set_memory_free_bytes(sources_.memory_free());
+  if (sources_.state_free != nullptr) status.set_state_free_bytes(sources_.state_free());
+  status.set_state_directory(sources_.state_directory);
+  status.set_coordinator(sources_.coordinator_address);
+  status.set_host_id(HostId());
+  status.set_user_id(geteuid());
+  status.set_shares_memory(sources_.shares_memory);
+  status.set_congestion_control(sources_.congestion_control);
+  if (sources_.coordinator != nullptr) {
+    const std::vector<ServerReport> servers = sources_.coordinator->Servers();
+    for (uint32_t index = 0; index < servers.size(); ++index) {
+      v1::ServerAddress& one = *status.add_servers();
+      one.set_index(index);
+      one.set_address(servers[index].address);
+      one.set_connected(servers[index].connected);
+    }
+  }
+  MutexLock lock(mutex_);
+  status.set_draining(draining_);
+  status.set_coordinator_reached(sources_.coordinator != nullptr ||
+                                 (follower_ != nullptr && follower_->coordinator_reached()));
+  if (acceptor_ != nullptr) {
+    status.set_connections(acceptor_->open_connections());
+    status.set_max_connections(acceptor_->most_connections());
+  }
+}
+
+void StatusReport::FillJob(const Job& job, v1::JobStatus& status) const {
+  status.set_job(job.name());
+  status.set_generation(ToNumber(job.generation()));
+  if (const std::optional<Epoch> epoch = job.epoch(); epoch.has_value()) {
+    *status.mutable_epoch() = syncgrads::ToProto(*epoch);
+  }
+  for (const GroupProgress& progress : job.Progress()) Fill(progress, *status.add_groups());
+  if (sources_.coordinator != nullptr) Fill(sources_.coordinator->Report(job.name()), status);
+}
+
+}  // namespace syncgrads::server

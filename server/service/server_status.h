@@ -1,0 +1,73 @@
+// The state of a server and of its jobs, as one message for the Admin service and for metrics.
+
+#ifndef SYNCGRADS_SERVER_SERVICE_SERVER_STATUS_H_
+#define SYNCGRADS_SERVER_SERVICE_SERVER_STATUS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "proto/admin.pb.h"
+#include "server/core/coordinator/coordinator.h"
+#include "server/core/jobs/jobs.h"
+#include "server/service/acceptor.h"
+#include "server/service/follower.h"
+#include "server/service/path_bytes.h"
+
+namespace syncgrads::server {
+
+// What a StatusReport reads. The objects must outlive it. The functions are called on any thread,
+// with the lock of the StatusReport held.
+struct StatusSources {
+  ServerIndex self{};
+  const Jobs& jobs;
+  // Null on a server that follows.
+  const Coordinator* coordinator = nullptr;
+  const Traffic& traffic;
+  const Clock& clock;
+  // Returns the memory in bytes that is free for new groups.
+  std::function<uint64_t()> memory_free;
+  // The path of the state directory, and a function that returns its free space in bytes; empty and
+  // null if no state is kept.
+  std::string state_directory;
+  std::function<uint64_t()> state_free;
+  // See the fields of the same names in ServerStatus.
+  std::string coordinator_address;
+  bool shares_memory = false;
+  std::string congestion_control;
+};
+
+// Thread-safe. Takes the locks of the sources, one after the other; none of them is held while the
+// arithmetic of a round with the policy Sync, or with a quorum, is done.
+class StatusReport {
+ public:
+  explicit StatusReport(StatusSources sources);
+
+  // From now on, reports the open connections of `acceptor`, and the connection to the coordinator
+  // of `follower`. Either may be null, and both must be replaced by null before they are destroyed.
+  void SetConnections(const Acceptor* acceptor, const Follower* follower);
+  // From now on, reports that new jobs are refused.
+  void SetDraining();
+
+  // Fills in all fields of `reply`, which must be empty.
+  void FillStatus(v1::GetStatusReply& reply) const;
+
+ private:
+  void FillServer(v1::ServerStatus& status) const;
+  void FillJob(const Job& job, v1::JobStatus& status) const;
+
+  const StatusSources sources_;
+  const absl::Time started_;
+
+  mutable Mutex mutex_;
+  const Acceptor* acceptor_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  const Follower* follower_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_SERVICE_SERVER_STATUS_H_

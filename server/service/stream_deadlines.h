@@ -1,0 +1,54 @@
+// The deadlines of streams. A stream is called back if its peer has not sent the hello, or not
+// read the stream's end, in time.
+
+#ifndef SYNCGRADS_SERVER_SERVICE_STREAM_DEADLINES_H_
+#define SYNCGRADS_SERVER_SERVICE_STREAM_DEADLINES_H_
+
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+
+namespace syncgrads::server {
+
+// A stream with a deadline. Thread-safe.
+class TimedStream {
+ public:
+  virtual ~TimedStream() = default;
+  // Called when `timeout` has passed since the stream was added. Called by Tick, without locks.
+  virtual void OnTimeout(absl::Duration timeout) = 0;
+};
+
+// Owned by the server. Thread-safe.
+class StreamDeadlines {
+ public:
+  // `clock` must outlive this object. `timeout` is the time that a peer has to send its hello, and
+  // to read a stream's end.
+  StreamDeadlines(absl::Duration timeout, const Clock& clock) : timeout_(timeout), clock_(clock) {}
+
+  // Registers a stream: Tick calls its OnTimeout when the timeout has passed, unless the stream is
+  // removed or destroyed before. Returns its deadline.
+  absl::Time Add(const std::shared_ptr<TimedStream>& stream);
+  // Removes a stream. `deadline` is the value that Add returned. Does nothing if OnTimeout has
+  // been called.
+  void Remove(const TimedStream* stream, absl::Time deadline);
+
+  // Calls OnTimeout of each stream whose deadline has passed. To be called repeatedly, by one
+  // thread.
+  void Tick();
+
+ private:
+  const absl::Duration timeout_;
+  const Clock& clock_;
+
+  Mutex mutex_;
+  std::map<std::pair<absl::Time, const TimedStream*>, std::weak_ptr<TimedStream>> streams_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_SERVICE_STREAM_DEADLINES_H_

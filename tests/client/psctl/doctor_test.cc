@@ -1,0 +1,281 @@
+// Faults that are planted, and what doctor finds. Most of them are planted in servers that it asks
+// over real connections.
+
+#include "client/psctl/doctor.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/shm/region.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/psctl/fake_server.h"
+
+namespace syncgrads::client {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+HostFacts GoodHost() {
+  HostFacts host;
+  host.host_id = HostId();
+  host.user_id = 7;
+  host.dev_shm = Space{uint64_t{8} << 30, uint64_t{7} << 30};
+  host.congestion_control = "cubic";
+  return host;
+}
+
+// The tests assert no times: the machine may be slow.
+DoctorLimits PatientLimits() {
+  DoctorLimits limits;
+  limits.max_latency = absl::InfiniteDuration();
+  limits.min_bandwidth = 0;
+  limits.max_clock_skew = absl::Hours(1);
+  return limits;
+}
+
+// A TCP port at which nothing listens, or something that speaks another protocol.
+class OtherPort {
+ public:
+  OtherPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(socket_.get(), generic, length), 0);
+    EXPECT_EQ(getsockname(socket_.get(), generic, &length), 0);
+    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  }
+  ~OtherPort() {
+    shutdown(socket_.get(), SHUT_RDWR);
+    if (thread_.joinable()) thread_.join();
+  }
+  const std::string& address() const { return address_; }
+  // Answers every connection as a web server does.
+  void SpeakHttp() {
+    ASSERT_EQ(listen(socket_.get(), 16), 0);
+    thread_ = std::thread([this] {
+      while (true) {
+        const FileDescriptor connection(accept(socket_.get(), nullptr, nullptr));
+        if (!connection.valid()) return;
+        const std::string text = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+        [[maybe_unused]] const ssize_t sent =
+            send(connection.get(), text.data(), text.size(), MSG_NOSIGNAL);
+      }
+    });
+  }
+
+ private:
+  FileDescriptor socket_;
+  std::string address_;
+  std::thread thread_;
+};
+
+class DoctorTest : public ::testing::Test {
+ protected:
+  DoctorTest() {
+    zero_.Lists(0, zero_.address());
+    zero_.Lists(1, one_.address());
+  }
+
+  // Returns what is wrong.
+  std::vector<std::string> Find(const std::string& address) {
+    std::ostringstream out;
+    const absl::Status status = RunDoctor(address, absl::Minutes(2), PatientLimits(), host_, out);
+    std::vector<std::string> wrong;
+    for (const auto line : absl::StrSplit(out.str(), '\n')) {
+      if (line.substr(0, 5) == "WRONG") wrong.emplace_back(line);
+    }
+    EXPECT_EQ(status.ok(), wrong.empty()) << status << "\n" << out.str();
+    return wrong;
+  }
+  std::vector<std::string> Find() { return Find(zero_.address()); }
+
+  HostFacts host_ = GoodHost();
+  FakeServer zero_{0}, one_{1};
+};
+
+TEST_F(DoctorTest, FindsNothingIfNothingIsWrong) { EXPECT_THAT(Find(), IsEmpty()); }
+
+TEST_F(DoctorTest, FindsAWrongPort) {
+  const OtherPort closed;
+  EXPECT_THAT(Find(closed.address()),
+              ElementsAre(AllOf(HasSubstr(closed.address()), HasSubstr("cannot be used"),
+                                HasSubstr("start a ps-server there"))));
+}
+
+TEST_F(DoctorTest, FindsAnotherProtocol) {
+  OtherPort web;
+  web.SpeakHttp();
+  EXPECT_THAT(Find(web.address()),
+              ElementsAre(AllOf(HasSubstr(web.address()), HasSubstr("correct the address"))));
+}
+
+TEST_F(DoctorTest, FindsADeadServer) {
+  one_.Stop();
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 1, " + one_.address()),
+                                        HasSubstr("start a ps-server there"))));
+}
+
+TEST_F(DoctorTest, FindsAServerThatHasNeverConnected) {
+  zero_.Lists(2, "");
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 2 has never connected"),
+                                        HasSubstr("--index=2"))));
+}
+
+TEST_F(DoctorTest, FindsAnotherVersion) {
+  one_.Set([](v1::GetStatusReply& reply) { reply.set_protocol_version(kProtocolVersion + 1); });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 1"),
+                                        HasSubstr(absl::StrCat("version ", kProtocolVersion + 1)),
+                                        HasSubstr("install the same version"))));
+}
+
+TEST_F(DoctorTest, FindsClocksThatDiffer) {
+  zero_.SetClock(absl::Hours(48));
+  one_.SetClock(-absl::Hours(48));
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 0"), HasSubstr("48.0 h ahead of"),
+                                        HasSubstr("NTP")),
+                                  AllOf(HasSubstr("server 1"), HasSubstr("48.0 h behind"))));
+}
+
+TEST_F(DoctorTest, FindsAServerThatWasDrained) {
+  zero_.Set([](v1::GetStatusReply& reply) { reply.mutable_server()->set_draining(true); });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 0"), HasSubstr("drained: restart it"))));
+}
+
+TEST_F(DoctorTest, FindsAFullStateDirectoryAndFullMemory) {
+  one_.Set([](v1::GetStatusReply& reply) {
+    reply.mutable_server()->set_state_free_bytes(1 << 20);
+    reply.mutable_server()->set_memory_free_bytes(2 << 20);
+  });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("/state of server 1"), HasSubstr("1.0 MiB free"),
+                                        HasSubstr("--state")),
+                                  AllOf(HasSubstr("server 1"), HasSubstr("2.0 MiB of memory"))));
+  one_.Set([](v1::GetStatusReply& reply) {
+    reply.mutable_server()->clear_state_directory();
+    reply.mutable_server()->set_state_free_bytes(0);
+    reply.mutable_server()->set_memory_free_bytes(2 << 30);
+  });
+  EXPECT_THAT(Find(), IsEmpty()) << "it keeps no state";
+}
+
+TEST_F(DoctorTest, FindsAFollowerThatDoesNotReachItsCoordinator) {
+  one_.Set([](v1::GetStatusReply& reply) {
+    reply.mutable_server()->set_coordinator_reached(false);
+    reply.mutable_server()->set_coordinator("10.9.9.9:7000");
+  });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 1"), HasSubstr("10.9.9.9:7000"),
+                                        HasSubstr("correct --coordinator"))));
+}
+
+TEST_F(DoctorTest, FindsAServerThatTheCoordinatorHasLost) {
+  zero_.Set([](v1::GetStatusReply& reply) {
+    reply.mutable_server()->mutable_servers(1)->set_connected(false);
+  });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("lost server 1"), HasSubstr(one_.address()))));
+}
+
+TEST_F(DoctorTest, FindsAnAddressThatLeadsToAnotherServer) {
+  zero_.Lists(2, one_.address());
+  EXPECT_THAT(Find(), Contains(AllOf(HasSubstr("server 2"), HasSubstr("leads to server 1"),
+                                     HasSubstr("--advertise"))));
+}
+
+TEST_F(DoctorTest, FindsAnotherUserAndMissingSharedMemory) {
+  host_.user_id = 8;
+  one_.Set([](v1::GetStatusReply& reply) { reply.mutable_server()->set_shares_memory(false); });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 0"), HasSubstr("user 7, not as 8")),
+                                  AllOf(HasSubstr("server 1"), HasSubstr("shares no memory"))));
+  host_.host_id = "another host";
+  EXPECT_THAT(Find(), IsEmpty());
+}
+
+TEST_F(DoctorTest, FindsTheSmallSharedMemoryOfAContainer) {
+  host_.dev_shm = Space{64 << 20, 64 << 20};
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("/dev/shm of this host has 64.0 MiB"),
+                                        HasSubstr("--shm-size"))));
+  host_.dev_shm = std::nullopt;
+  EXPECT_THAT(Find(), ElementsAre(HasSubstr("no /dev/shm")));
+}
+
+TEST_F(DoctorTest, FindsCongestionControlsThatDiffer) {
+  one_.Set(
+      [](v1::GetStatusReply& reply) { reply.mutable_server()->set_congestion_control("bbr"); });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 0"), HasSubstr("server 1"),
+                                        HasSubstr("bbr"), HasSubstr("--congestion_control"))));
+}
+
+TEST_F(DoctorTest, FindsAServerWithTooManyConnections) {
+  one_.Set([](v1::GetStatusReply& reply) { reply.mutable_server()->set_connections(95); });
+  EXPECT_THAT(Find(),
+              ElementsAre(AllOf(HasSubstr("95 of at most 100"), HasSubstr("--max_connections"))));
+}
+
+// Returns what is wrong with one server, whose link is as given.
+std::vector<std::string> WrongWith(const ServerFacts& server) {
+  std::vector<std::string> wrong;
+  for (const Finding& finding : Diagnose(GoodHost(), {server}, DoctorLimits(), absl::Seconds(2))) {
+    if (finding.is_wrong) wrong.push_back(finding.text);
+  }
+  return wrong;
+}
+
+ServerFacts GoodServer() {
+  ServerFacts server;
+  server.answer.index = 0;
+  server.answer.address = "host-a:7000";
+  server.answer.reply = HealthyStatus(0);
+  server.answer.date = absl::FromUnixMillis(1'700'000'000'000);
+  server.answer.reply->mutable_server()->set_date_ms(1'700'000'000'000);
+  server.answer.took = absl::Milliseconds(1);
+  server.bandwidth = 1e9;
+  return server;
+}
+
+TEST(DiagnosisTest, FindsASlowLink) {
+  ServerFacts server = GoodServer();
+  EXPECT_THAT(WrongWith(server), IsEmpty());
+  server.bandwidth = 1 << 20;
+  EXPECT_THAT(WrongWith(server),
+              ElementsAre(AllOf(HasSubstr("1.0 MiB/s"), HasSubstr("compression"))));
+  server.bandwidth = std::nullopt;
+  server.answer.took = absl::Milliseconds(80);
+  EXPECT_THAT(WrongWith(server), ElementsAre(HasSubstr("answers in 80.0 ms, more than 10.0 ms")));
+}
+
+TEST(DiagnosisTest, ASlowAnswerIsNoClockSkew) {
+  ServerFacts server = GoodServer();
+  server.answer.took = absl::Seconds(10);
+  server.answer.date += absl::Seconds(5);
+  EXPECT_THAT(WrongWith(server), ElementsAre(HasSubstr("answers in 10.0 s")));
+}
+
+TEST(DiagnosisTest, NamesTheReasonWhyThereIsNoAnswer) {
+  ServerFacts server = GoodServer();
+  server.answer.reply = absl::DeadlineExceededError("Deadline Exceeded");
+  EXPECT_THAT(WrongWith(server),
+              ElementsAre(AllOf(HasSubstr("host-a:7000"), HasSubstr("within 2.0 s"),
+                                HasSubstr("firewalls"))));
+  server.answer.reply = absl::UnimplementedError("no such method");
+  EXPECT_THAT(WrongWith(server), ElementsAre(HasSubstr("another program or an older version")));
+  server.resolve_error = "Name or service not known";
+  EXPECT_THAT(WrongWith(server), ElementsAre(AllOf(HasSubstr("is not resolved (Name or"),
+                                                   HasSubstr("correct the address"))));
+}
+
+}  // namespace
+}  // namespace syncgrads::client

@@ -1,0 +1,105 @@
+#include "client/rounds/contribution_sender.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/client/fake_transport.h"
+
+namespace syncgrads::client {
+namespace {
+
+constexpr size_t kElements = 16 << 10;
+constexpr size_t kBytes = kElements * sizeof(float);
+
+// Keeps the last message.
+class LastMessage : public Outbox {
+ public:
+  void Send(ServerIndex, const ChunkKey&, uint64_t,
+            std::shared_ptr<const OutgoingMessage> sent) override {
+    message = std::move(sent);
+  }
+  void Forget(ServerIndex, const ChunkKey&) override {}
+  SharedBuffers* SharedWith(ServerIndex) override { return shared; }
+
+  std::shared_ptr<const OutgoingMessage> message;
+  SharedBuffers* shared = nullptr;
+};
+
+GroupPlan OneChunk(const Compression& compression = {}) {
+  GroupSpec spec;
+  spec.name = "model";
+  spec.tensors = {{"w", DType::kF32, {int64_t{kElements}}}};
+  spec.compression = {compression};
+  Layout layout = *Layout::Create(spec.tensors, kBytes, spec.compression);
+  return {GroupId{3}, std::move(spec), std::move(layout), {ServerIndex{0}}};
+}
+
+class ContributionSenderTest : public testing::Test {
+ protected:
+  // Sends `values` as the contribution to round 1.
+  void Send(const GroupPlan& plan, absl::Span<const float> values) {
+    Contribution contribution;
+    contribution.header.group = plan.id;
+    contribution.header.round = Round{1};
+    contribution.spans = {absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()),
+                                              values.size() * sizeof(float))};
+    Compressor compressor(plan);
+    ContributionSender(plan, compressor, outbox_).Send(std::move(contribution), [this] {
+      ++released_;
+    });
+    ASSERT_NE(outbox_.message, nullptr);
+  }
+  const void* payload() const { return outbox_.message->payload().front().data(); }
+
+  const std::vector<float> values_ = std::vector<float>(kElements, 1);
+  SharedBuffers buffers_;
+  LastMessage outbox_;
+  int released_ = 0;
+};
+
+TEST_F(ContributionSenderTest, ValuesAreSentRawFromTheirOwnMemory) {
+  Send(OneChunk(), values_);
+  EXPECT_EQ(payload(), values_.data());
+  EXPECT_FALSE(outbox_.message->by_reference().has_value());
+  EXPECT_EQ(released_, 0);
+  outbox_.message = nullptr;
+  EXPECT_EQ(released_, 1);
+}
+
+TEST_F(ContributionSenderTest, SharedValuesAreSentByReferenceWithoutACopy) {
+  outbox_.shared = &buffers_;
+  const auto region = buffers_.Allocate(kBytes);
+  ASSERT_TRUE(region.ok());
+  auto* const shared = reinterpret_cast<float*>((*region)->memory->data());
+  std::copy(values_.begin(), values_.end(), shared);
+  Send(OneChunk(), absl::MakeConstSpan(shared, kElements));
+  EXPECT_EQ(payload(), shared);
+  EXPECT_TRUE(outbox_.message->by_reference().has_value());
+}
+
+TEST_F(ContributionSenderTest, OtherValuesAreCopiedToSharedMemoryFirst) {
+  outbox_.shared = &buffers_;
+  Send(OneChunk(), values_);
+  EXPECT_NE(payload(), values_.data());
+  ASSERT_TRUE(outbox_.message->by_reference().has_value());
+  EXPECT_TRUE(buffers_.Find(outbox_.message->payload().front()).has_value());
+}
+
+TEST_F(ContributionSenderTest, AShortContributionIsNotSharedBecauseItsReferenceCostsMore) {
+  outbox_.shared = &buffers_;
+  Send(OneChunk(), absl::MakeConstSpan(values_).first(1024));
+  EXPECT_FALSE(outbox_.message->by_reference().has_value());
+}
+
+TEST_F(ContributionSenderTest, ACompressedContributionIsEncodedAndNeverShared) {
+  outbox_.shared = &buffers_;
+  Send(OneChunk({{Codec::kInt8}, {}}), values_);
+  EXPECT_EQ(HeaderOf(*outbox_.message).codec, Codec::kInt8);
+  EXPECT_FALSE(outbox_.message->by_reference().has_value());
+}
+
+}  // namespace
+}  // namespace syncgrads::client

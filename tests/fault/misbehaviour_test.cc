@@ -1,0 +1,177 @@
+// Tests clients that misbehave (misbehaviour.py) beside an honest job that compares its results bit
+// for bit. The server must answer with an error that names the limit. The honest job must continue.
+// Afterwards the server must hold about the resources that it held before.
+
+#include <signal.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "tests/fault/cluster.h"
+#include "tests/integration/cluster.h"
+#include "tests/testing/process/process.h"
+
+namespace syncgrads::fault {
+namespace {
+
+using testing::kLongEnough;
+using testing::Process;
+
+// By how much the server's resources may be larger after the client has gone; an allocator does not
+// return all memory.
+constexpr int64_t kMoreMemory = int64_t{64} << 20;
+constexpr int64_t kMoreDescriptors = 8;
+constexpr int64_t kMoreFiles = 4;
+// By how many bytes the server's memory may grow while the client runs.
+constexpr int64_t kMostMeanwhile = int64_t{128} << 20;
+// The time that the server has to release these resources.
+constexpr absl::Duration kAftermath = absl::Minutes(1);
+
+struct Case {
+  const char* scenario;
+  bool small_state = false;  // the server's state is on a file system of kSmallStateBytes
+  friend std::ostream& operator<<(std::ostream& stream, const Case& which) {
+    return stream << which.scenario;
+  }
+};
+
+// Returns a size from /proc/PID/status in bytes.
+int64_t StatusOf(pid_t pid, const std::string& name) {
+  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(status, line);) {
+    int64_t kilobytes = 0;
+    if (absl::StartsWith(line, name + ":") &&
+        absl::SimpleAtoi(line.substr(name.size() + 1, line.size() - name.size() - 4), &kilobytes)) {
+      return kilobytes << 10;
+    }
+  }
+  ADD_FAILURE() << "the server has no " << name;
+  return 0;
+}
+
+int64_t EntriesIn(const std::string& directory) {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(directory, error);
+  return error ? 0 : std::distance(begin(entries), end(entries));
+}
+
+struct Holding {
+  int64_t memory = 0, descriptors = 0, files = 0;
+  friend std::ostream& operator<<(std::ostream& stream, const Holding& holding) {
+    return stream << (holding.memory >> 20) << " MiB, " << holding.descriptors
+                  << " file descriptors, " << holding.files << " state files";
+  }
+};
+
+class MisbehaviourTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    state_ = testing::TemporaryPath(absl::StrCat("misbehaviour-", getpid()));
+    std::filesystem::remove_all(state_);
+    std::filesystem::create_directory(state_);
+    if (GetParam().small_state) {
+      if (!CanMount()) GTEST_SKIP() << "this process may not mount a tmpfs";
+      const std::string options = absl::StrCat("size=", kSmallStateBytes);
+      ASSERT_EQ(mount("tmpfs", state_.c_str(), "tmpfs", 0, options.c_str()), 0);
+      mounted_ = true;
+    }
+    cluster_ = std::make_unique<testing::Cluster>(
+        1, std::vector<std::string>{absl::StrCat("--state=", state_, "/server"),
+                                    "--abandoned_job_ttl=1s"});
+    honest_ = Start("tests/fault/honest", {absl::StrCat("--server=", cluster_->coordinator())});
+    ASSERT_TRUE(honest_->WaitForLine("step 500", kLongEnough).ok()) << honest_->output();
+  }
+
+  void TearDown() override {
+    honest_ = nullptr;
+    cluster_ = nullptr;
+    if (mounted_) umount2(state_.c_str(), MNT_DETACH);
+    std::filesystem::remove_all(state_);
+  }
+
+  static std::unique_ptr<Process> Start(const std::string& program,
+                                        const std::vector<std::string>& args) {
+    auto process = Process::Start({.program = program, .args = args});
+    EXPECT_TRUE(process.ok()) << process.status();
+    return process.ok() ? *std::move(process) : nullptr;
+  }
+
+  pid_t pid() const { return cluster_->server(0).pid(); }
+
+  Holding Held() const {
+    return {StatusOf(pid(), "VmRSS"), EntriesIn(absl::StrCat("/proc/", pid(), "/fd")),
+            EntriesIn(state_ + "/server")};
+  }
+
+  // Waits until the server holds about the same resources as in `before`.
+  void ExpectLetGo(const Holding& before) const {
+    const absl::Time deadline = absl::Now() + kAftermath;
+    Holding held = Held();
+    const auto is_near = [&] {
+      return held.memory <= before.memory + kMoreMemory &&
+             held.descriptors <= before.descriptors + kMoreDescriptors &&
+             held.files <= before.files + kMoreFiles;
+    };
+    while (!is_near() && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(50));
+      held = Held();
+    }
+    EXPECT_TRUE(is_near()) << "the server held " << before << " before, and " << held
+                           << " afterwards";
+  }
+
+  std::string state_;
+  bool mounted_ = false;
+  std::unique_ptr<testing::Cluster> cluster_;
+  std::unique_ptr<Process> honest_;
+};
+
+TEST_P(MisbehaviourTest, MeetsALimitAndNobodyElseNotices) {
+  const Holding before = Held();
+  // Resets the peak memory (VmHWM).
+  std::ofstream(absl::StrCat("/proc/", pid(), "/clear_refs")) << 5;
+  const std::unique_ptr<Process> client =
+      Start("/usr/bin/python3",
+            {"tests/fault/misbehaviour.py", GetParam().scenario,
+             absl::StrCat("--coordinator=", cluster_->coordinator()), absl::StrCat("--pid=", pid()),
+             absl::StrCat("--state=", state_, "/server"), "--stubs=tests/integration/stubs"});
+  EXPECT_EQ(testing::WaitFor(*client), testing::ExitCode(0)) << client->output();
+  std::cerr << client->output();
+
+  ASSERT_FALSE(cluster_->server(0).Wait(absl::ZeroDuration()).ok()) << "the server has ended:\n"
+                                                                    << cluster_->server(0).output();
+  EXPECT_LE(StatusOf(pid(), "VmHWM") - before.memory, kMostMeanwhile) << "bytes at the most";
+  ExpectLetGo(before);
+  honest_->Kill(SIGTERM);
+  EXPECT_EQ(testing::WaitFor(*honest_), testing::ExitCode(0)) << honest_->output();
+  // How much slower the honest job was, for people to read.
+  const std::string output = honest_->output();
+  std::cerr << output.substr(std::min(output.find("honest:"), output.size()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, MisbehaviourTest,
+                         ::testing::Values(Case{"chunk_bomb"}, Case{"repeats"}, Case{"descriptors"},
+                                           Case{"names"}, Case{"job_names"}, Case{"ends"},
+                                           Case{"half_open"}, Case{"partial"}, Case{"gzip"},
+                                           Case{"future_leave"}, Case{"churn"},
+                                           Case{"unread", /*small_state=*/true}),
+                         [](const auto& test) { return std::string(test.param.scenario); });
+
+}  // namespace
+}  // namespace syncgrads::fault

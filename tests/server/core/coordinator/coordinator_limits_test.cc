@@ -1,0 +1,193 @@
+// Limits on the harm that one member can do to the other members of its job, or to the server.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/core/coordinator/coordinator_fixture.h"
+
+namespace syncgrads::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr auto kFailed = absl::StatusCode::kFailedPrecondition;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kExhausted = absl::StatusCode::kResourceExhausted;
+constexpr Round kFarAway{uint64_t{1} << 60};
+
+class CoordinatorLimitsTest : public CoordinatorTest {
+ protected:
+  static GroupRound In(uint32_t group, Round round) { return {GroupId{group}, round}; }
+  absl::Status Admission(const Hello& hello) { return Join(hello).key.status(); }
+};
+
+TEST_F(CoordinatorLimitsTest, NamesAreShortAndPrintable) {
+  Hello hello = NewHello("a", 2);
+  hello.job = std::string(256, 'j');
+  ExpectError(Admission(hello), kInvalid, {"the job's name", "256 bytes", "255"});
+  hello = NewHello("evil\nnote: all is well", 2);
+  ExpectError(Admission(hello), kInvalid, {"the worker's name", "evil\\x0anote"});
+  hello = NewHello("a", 2);
+  hello.host = "\x1b]0;title\x07";
+  ExpectError(Admission(hello), kInvalid, {"the worker's host", "\\x1b]0"});
+  hello = NewHello("a", 2);
+  hello.token = std::string(1025, 't');
+  ExpectError(Admission(hello), kInvalid, {"token", "1025 bytes", "1024"});
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+  hello = NewHello("a", 2);
+  hello.name = std::string(255, 'w');
+  EXPECT_THAT(Admission(hello), IsOk());
+}
+
+TEST_F(CoordinatorLimitsTest, AGroupsNameIsShortAndPrintable) {
+  const Joined a = Join("a", 1);
+  GroupSpec spec = Model();
+  spec.name = std::string(256, 'g');
+  coordinator_.Register(*a.key, 1, spec);
+  ExpectError(a.link->Last<Refused>().error, kInvalid, {"name of a group", "256 bytes", "255"});
+  spec.name = "g\n";
+  coordinator_.Register(*a.key, 2, spec);
+  ExpectError(a.link->Last<Refused>().error, kInvalid, {"g\\x0a"});
+  EXPECT_THAT(Journal(), Not(HasSubstr("group 0")));
+}
+
+TEST_F(CoordinatorLimitsTest, WhatIsReportedOfACheckpointIsEscapedAndCut) {
+  const Joined a = Join("a", 1);
+  coordinator_.Checkpointed(*a.key, {7, "/c/\nnote: forged \x1b[2J" + std::string(1 << 20, 'p')});
+  const std::string path = coordinator_.Report("iris").checkpoints.last_path;
+  EXPECT_THAT(path, HasSubstr("/c/\\x0anote: forged \\x1b[2J"));
+  EXPECT_LT(path.size(), 5000u);
+  coordinator_.Checkpointed(*a.key, {8, absl::InternalError("disk\nfull")});
+  EXPECT_EQ(coordinator_.Report("iris").checkpoints.last_error, "disk\\x0afull");
+  for (const std::string& line : journal_.lines()) {
+    EXPECT_THAT(line, Not(HasSubstr("\n")));
+    EXPECT_LT(line.size(), 5000u);
+  }
+}
+
+TEST_F(CoordinatorLimitsTest, ALeaveDoesNotHoldTheOthersUpWhateverRoundItClaims) {
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  coordinator_.Register(*a.key, 1, Model());
+  coordinator_.Leave(*a.key, 2, {In(0, kFarAway)});
+  EXPECT_EQ(a.link->Count<Farewell>(), 1u);
+  const auto waits = Push(b, 1);
+  clock_.Advance(absl::Seconds(29));
+  coordinator_.Heartbeat(*b.key);
+  coordinator_.Tick();
+  EXPECT_EQ(waits->count(), 0u) << "what a contributed may still be on its way";
+  clock_.Advance(absl::Seconds(1));
+  coordinator_.Tick();
+  ASSERT_EQ(waits->count(), 1u);
+  EXPECT_THAT(waits->error(), IsOk());
+  EXPECT_THAT(Push(b, 2)->error(), IsOk());
+  // A later push of the departed member is refused.
+  ExpectError(Push(a, 3)->error(), kFailed, {"\"a\"", "no longer a member"});
+}
+
+TEST_F(CoordinatorLimitsTest, WhatAMemberThatLeftHadContributedCountsLater) {
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  coordinator_.Register(*a.key, 1, Model());
+  Push(a, 1);
+  coordinator_.Leave(*a.key, 2, {In(0, Round{1})});
+  clock_.Advance(absl::Seconds(30));
+  coordinator_.Heartbeat(*b.key);
+  coordinator_.Tick();
+  const auto sum = Push(b, 1);
+  ASSERT_EQ(sum->count(), 1u);
+  EXPECT_THAT(sum->last().header.contributors, ElementsAre(0, 1));
+  EXPECT_THAT(sum->last().header.counts, ElementsAre(2));
+}
+
+TEST_F(CoordinatorLimitsTest, ALeaveNamesAtMostAsManyGroupsAsThereAre) {
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  coordinator_.Register(*a.key, 1, Model());
+  coordinator_.Leave(*a.key, 2, {In(0, Round{1}), In(1, Round{1})});
+  ExpectError(a.link->Last<Refused>().error, kInvalid, {"2 last rounds", "\"iris\" has 1 groups"});
+  coordinator_.Leave(*a.key, 3, {In(0, Round{1})});
+  EXPECT_EQ(a.link->Last<Farewell>().request, 3u);
+}
+
+TEST_F(CoordinatorLimitsTest, AnEndIsStoredOnce) {
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  coordinator_.Register(*a.key, 1, Model());
+  coordinator_.End(*a.key, 2, GroupId{0}, Round{5}, true);
+  const uint64_t applied = own_.applied();
+  for (uint64_t request = 3; request < 1000; ++request) {
+    coordinator_.End(*a.key, request, GroupId{0}, Round{5}, true);
+    ASSERT_EQ(a.link->Last<Done>().request, request);
+  }
+  EXPECT_EQ(own_.applied(), applied);
+  coordinator_.End(*a.key, 1000, GroupId{0}, Round{6}, true);
+  ExpectError(a.link->Last<Refused>().error, kFailed,
+              {"after round 6", "has already ended it after 5"});
+}
+
+TEST_F(CoordinatorLimitsTest, AJobHasAsManyGroupsAsItMay) {
+  const Joined a = Join("a", 1);
+  for (uint32_t i = 0; i < 1024; ++i) {
+    coordinator_.Register(*a.key, 1 + i, {absl::StrCat("loss/", i), Model().tensors});
+  }
+  ASSERT_EQ(a.link->Count<Registered>(), 1024u);
+  coordinator_.Register(*a.key, 2000, {"loss/1024", Model().tensors});
+  ExpectError(a.link->Last<Refused>().error, kExhausted, {"\"loss/1024\"", "1024 (max_groups)"});
+  coordinator_.Register(*a.key, 2001, {"loss/7", Model().tensors});
+  EXPECT_EQ(a.link->Last<Registered>().request, 2001u);
+}
+
+class ElasticLimitsTest : public CoordinatorLimitsTest {
+ protected:
+  Joined JoinElastic(const std::string& name) {
+    Hello hello = NewHello(name, 2);
+    hello.max_workers = 3;
+    hello.step_timeout = absl::Seconds(10);
+    return Join(hello);
+  }
+};
+
+TEST_F(ElasticLimitsTest, AStateIsInAGroupThatThereIs) {
+  const Joined a = JoinElastic("a"), b = JoinElastic("b");
+  coordinator_.Register(*a.key, 1, Model());
+  coordinator_.Ready(*a.key, 2, GroupId{77});
+  ExpectError(a.link->Last<Refused>().error, kInvalid, {"\"a\"", "group 77", "has 1 groups"});
+  coordinator_.Ready(*b.key, 3, GroupId{0});
+  EXPECT_EQ(b.link->Last<Done>().request, 3u);
+}
+
+TEST_F(ElasticLimitsTest, NobodyIsBehindAStepThatIsNotOpen) {
+  const Joined a = JoinElastic("a"), liar = JoinElastic("liar");
+  coordinator_.Register(*a.key, 1, Model());
+  coordinator_.Ready(*a.key, 2, GroupId{0});
+  coordinator_.Ready(*liar.key, 2, GroupId{0});
+  Push(a, 1);
+  for (int i = 0; i < 20; ++i) {
+    coordinator_.Heartbeat(*a.key, {In(0, Round{1})});
+    coordinator_.Heartbeat(*liar.key, {In(0, kFarAway)});
+    coordinator_.Tick();
+    clock_.Advance(absl::Seconds(4));
+  }
+  EXPECT_EQ(a.link->Count<Expelled>(), 0u);
+}
+
+TEST_F(ElasticLimitsTest, AListOfMoreRoundsThanGroupsIsIgnored) {
+  const Joined a = JoinElastic("a"), b = JoinElastic("b");
+  coordinator_.Register(*a.key, 1, Model());
+  for (const Joined* one : {&a, &b}) coordinator_.Ready(*one->key, 2, GroupId{0});
+  Push(a, 1);
+  Push(b, 1);
+  coordinator_.Heartbeat(*a.key, std::vector<GroupRound>(1000, In(0, Round{2})));
+  coordinator_.Heartbeat(*b.key, {In(0, Round{1})});
+  for (int i = 0; i < 4; ++i) {
+    coordinator_.Tick();
+    clock_.Advance(absl::Seconds(4));
+  }
+  EXPECT_EQ(b.link->Count<Expelled>(), 0u);
+}
+
+}  // namespace
+}  // namespace syncgrads::server

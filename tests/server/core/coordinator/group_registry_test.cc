@@ -1,0 +1,160 @@
+#include "server/core/coordinator/group_registry.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/common/expect_error.h"
+
+namespace syncgrads::server {
+namespace {
+
+constexpr uint32_t kKiB = 1 << 10;
+
+// Returns the chunk size that is chosen for a group with one tensor of 16 MiB on four servers.
+uint32_t ChunkBytes(const Encoding& push, const Encoding& result,
+                    const GroupRegistry::Path& path = {}, uint32_t asked = 0) {
+  GroupSpec spec = {.name = "model",
+                    .tensors = {{"a", DType::kF32, {4 << 20}}},
+                    .chunk_bytes = asked,
+                    .compression = {{push, result}}};
+  MemoryBudget budget(4, [](ServerIndex) { return std::nullopt; });
+  const GroupRegistry registry(4, {}, budget);
+  const auto plan = registry.Plan(spec, path);
+  return plan.ok() ? (*plan)->spec.chunk_bytes : 0;
+}
+
+TEST(GroupRegistryTest, ChoosesChunksThatLeaveAServerThirtyTwoOfThem) {
+  EXPECT_EQ(ChunkBytes({}, {}), 128 * kKiB);
+}
+
+TEST(GroupRegistryTest, ChoosesFewLargeChunksInSharedMemory) {
+  const GroupRegistry::Path memory = {.shares_memory = true};
+  EXPECT_EQ(ChunkBytes({}, {}, memory), 1024 * kKiB);
+  EXPECT_EQ(ChunkBytes({Codec::kTopK, 0.01}, {Codec::kTopK, 0.01}, memory), 1024 * kKiB);
+}
+
+TEST(GroupRegistryTest, ChoosesChunksByTheBytesOfTheirMessages) {
+  // A chunk of 128 KiB has 33 KiB when it is encoded.
+  EXPECT_EQ(ChunkBytes({Codec::kInt8}, {Codec::kInt8}), 128 * kKiB);
+  // A chunk of 1 MiB has 16 KiB when it is encoded. It is not larger, so that each server gets at
+  // least four chunks.
+  EXPECT_EQ(ChunkBytes({Codec::kTopK, 0.01}, {Codec::kTopK, 0.01}), 1024 * kKiB);
+}
+
+TEST(GroupRegistryTest, TakesTheWayWithMoreBytes) {
+  EXPECT_EQ(ChunkBytes({Codec::kTopK, 0.01}, {}), ChunkBytes({}, {}));
+  EXPECT_EQ(ChunkBytes({Codec::kTopK, 0.01}, {Codec::kInt8}),
+            ChunkBytes({Codec::kInt8}, {Codec::kInt8}));
+}
+
+TEST(GroupRegistryTest, OnASlowLinkNoMessageTakesLong) {
+  const auto at = [](double link_rate) { return ChunkBytes({}, {}, {.link_rate = link_rate}); };
+  EXPECT_EQ(at(1e9), 128 * kKiB);
+  EXPECT_EQ(at(60e6), 44 * kKiB) << "46.9 KiB in 0.8 ms";
+  EXPECT_EQ(at(90e6), 68 * kKiB) << "70.3 KiB";
+  EXPECT_EQ(at(25e6), 28 * kKiB);
+  EXPECT_EQ(at(1), 28 * kKiB);
+  EXPECT_EQ(at(std::numeric_limits<double>::min()), 28 * kKiB);
+  EXPECT_EQ(ChunkBytes({}, {}, {.shares_memory = true, .link_rate = 25e6}), 1024 * kKiB);
+  EXPECT_EQ(ChunkBytes({Codec::kInt8}, {Codec::kInt8}, {.link_rate = 25e6}), 112 * kKiB)
+      << "28 KiB encoded";
+}
+
+TEST(GroupRegistryTest, LeavesASizeThatIsAskedForAsItIs) {
+  EXPECT_EQ(ChunkBytes({Codec::kInt8}, {Codec::kInt8}, {}, 4096), 4096u);
+}
+
+TEST(GroupRegistryTest, ALinkRateThatIsNoPositiveNumberIsNotKnown) {
+  for (const double rate : {std::nan(""), -1.0, 0.0, std::numeric_limits<double>::infinity(),
+                            -std::numeric_limits<double>::infinity()}) {
+    EXPECT_EQ(ChunkBytes({}, {}, {.link_rate = rate}), 128 * kKiB) << rate;
+  }
+}
+
+constexpr auto kExhausted = absl::StatusCode::kResourceExhausted;
+
+GroupSpec GroupOf(const std::string& name, int64_t elements, uint32_t chunk_bytes = 0) {
+  return {name, {{"w", DType::kF32, {elements}}}, Reduction::kSum, chunk_bytes};
+}
+
+class GroupLimitsTest : public testing::Test {
+ protected:
+  absl::Status Register(GroupRegistry& registry, const GroupSpec& spec) {
+    const auto plan = registry.Plan(spec, {});
+    if (plan.ok()) registry.Add({*plan, "w0", ++sequence_});
+    return plan.status();
+  }
+
+  std::optional<uint64_t> available_;
+  MemoryBudget budget_{1, [this](ServerIndex) { return available_; }};
+  uint64_t sequence_ = 0;
+};
+
+TEST_F(GroupLimitsTest, ChoosesChunksThatAGroupMayHave) {
+  GroupRegistry registry(1, {}, budget_);
+  // 32 GiB in the chunks of 28 KiB that suit a slow link would be more than a million chunks.
+  const auto plan = registry.Plan(GroupOf("model", int64_t{1} << 33), {.link_rate = 25e6});
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_LE((*plan)->layout.chunks().size(), kMaxChunks / 2);
+}
+
+TEST_F(GroupLimitsTest, AJobHasSoManyGroups) {
+  GroupRegistry registry(2, {.max_groups = 3}, budget_);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Register(registry, GroupOf(absl::StrCat("loss/", i), 1)), IsOk());
+  }
+  ExpectError(Register(registry, GroupOf("loss/3", 1)), kExhausted,
+              {"\"loss/3\"", "3 groups", "at most 3 (max_groups)", "used again"});
+  EXPECT_THAT(registry.Find(GroupOf("loss/0", 1)), IsOk());
+}
+
+TEST_F(GroupLimitsTest, AJobHasSoManyChunks) {
+  GroupRegistry registry(2, {.max_chunks = 100}, budget_);
+  EXPECT_THAT(Register(registry, GroupOf("a", 4 * 60, 16)), IsOk());
+  ExpectError(Register(registry, GroupOf("b", 4 * 41, 16)), kExhausted,
+              {"\"b\" has 41 chunks of 16 bytes", "other groups 60", "100 (max_chunks)"});
+  EXPECT_THAT(Register(registry, GroupOf("b", 4 * 40, 16)), IsOk());
+}
+
+// 512 KiB of values in chunks of 8 bytes: the bookkeeping of the chunks exceeds the values.
+TEST_F(GroupLimitsTest, WhatIsKeptOfEachChunkCounts) {
+  available_ = 64 << 20;
+  GroupRegistry registry(1, {}, budget_);
+  ExpectError(Register(registry, GroupOf("bomb", 1 << 17, 8)), kExhausted,
+              {"\"bomb\"", "524288 bytes in 65536 chunks", "67108864 bytes are available"});
+  available_ = 512 << 20;
+  EXPECT_THAT(Register(registry, GroupOf("bomb", 1 << 17, 8)), IsOk());
+}
+
+TEST_F(GroupLimitsTest, WhatIsKeptOfEachTensorAndItsNameCounts) {
+  GroupSpec spec = GroupOf("model", 1);
+  for (int t = 0; t < 10'000; ++t) {
+    spec.tensors.push_back({absl::StrCat(t, std::string(400, 'a')), DType::kF32, {1}});
+  }
+  available_ = 4 << 20;
+  GroupRegistry registry(1, {}, budget_);
+  ExpectError(Register(registry, spec), kExhausted, {"\"model\"", "4194304 bytes"});
+  available_ = 16 << 20;
+  EXPECT_THAT(Register(registry, spec), IsOk());
+}
+
+TEST_F(GroupLimitsTest, WhatAClosedJobHadIsFree) {
+  available_ = 20 << 20;
+  GroupRegistry first(2, {}, budget_), second(2, {}, budget_);
+  // 4 MiB for 2 members: 8 MiB of contributions, and 8 MiB of results, which are allocated at once.
+  EXPECT_THAT(Register(first, GroupOf("model", 1 << 20)), IsOk());
+  available_ = *available_ - (8 << 20);
+  // 3 MiB for 2 members: 12 MiB are needed and free, but the first job has not used its 8 MiB for
+  // contributions yet.
+  ExpectError(Register(second, GroupOf("model", 3 << 18)), kExhausted, {"are reserved"});
+  first.Release();
+  available_ = 20 << 20;
+  EXPECT_THAT(Register(second, GroupOf("model", 3 << 18)), IsOk());
+}
+
+}  // namespace
+}  // namespace syncgrads::server

@@ -1,0 +1,223 @@
+#include "server/core/plan_log/compact_plan.h"
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/core/fixtures.h"
+
+namespace syncgrads::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class CompactPlanTest : public ::testing::Test {
+ protected:
+  // Appends a change. `name` identifies it in the expectations.
+  void Change(const std::string& name, decltype(PlanChange::kind) kind,
+              const std::string& job = "iris", uint64_t generation = 1) {
+    names_.push_back(name);
+    records_.push_back(PlanChange{++sequence_, job, Generation{generation}, std::move(kind), 77});
+  }
+  void Add(const std::string& name, Stored record) {
+    names_.push_back(name);
+    records_.push_back(std::move(record));
+  }
+  void Admit(const std::string& name, uint32_t member, const std::string& job = "iris") {
+    Hello introduction;
+    introduction.job = job;
+    Add(name, MemberAdmitted{introduction, Generation{1}, MemberId{member}, name});
+  }
+  void Withdraw(const std::string& name, uint32_t member) {
+    Add(name, MemberWithdrawn{"iris", Generation{1}, MemberId{member}});
+  }
+  static MemberGone Gone(uint32_t member, bool in_order = false) {
+    return {MemberId{member}, IncarnationOf(member), "gone", in_order, {}};
+  }
+  static Epoch EpochOf(uint64_t number, const std::vector<uint32_t>& members) {
+    Epoch epoch;
+    epoch.number = number;
+    for (uint32_t id : members) epoch.members.push_back({MemberId{id}, "w", IncarnationOf(id)});
+    return epoch;
+  }
+
+  // Compacts the plan and returns the names of the records that remain, in order.
+  std::vector<std::string> Left(const std::set<JobKey>& forgotten = {}) {
+    // Records are matched by their identity: a change by its sequence number, the others by name,
+    // member or address.
+    std::vector<Stored> left = records_;
+    CompactPlan(start_, left, forgotten);
+    std::vector<std::string> names;
+    size_t next = 0;
+    for (size_t i = 0; i < records_.size() && next < left.size(); ++i) {
+      if (!Same(records_[i], left[next])) continue;
+      names.push_back(names_[i]);
+      ++next;
+    }
+    EXPECT_EQ(next, left.size()) << "in order, and none that was not there";
+    std::vector<Stored> again = left;
+    CompactPlan(start_, again, forgotten);
+    EXPECT_EQ(again.size(), left.size()) << "there is no more to remove";
+    return names;
+  }
+
+  PlanStart start_;
+
+ private:
+  static bool Same(const Stored& a, const Stored& b) {
+    if (a.index() != b.index()) return false;
+    if (const auto* change = std::get_if<PlanChange>(&a)) {
+      return change->sequence == std::get<PlanChange>(b).sequence;
+    }
+    if (const auto* admitted = std::get_if<MemberAdmitted>(&a)) {
+      return admitted->name == std::get<MemberAdmitted>(b).name;
+    }
+    if (const auto* withdrawn = std::get_if<MemberWithdrawn>(&a)) {
+      return withdrawn->member == std::get<MemberWithdrawn>(b).member;
+    }
+    if (const auto* ready = std::get_if<MemberReady>(&a)) {
+      return ready->member == std::get<MemberReady>(b).member;
+    }
+    if (const auto* readmitted = std::get_if<WorkerReadmitted>(&a)) {
+      return readmitted->worker == std::get<WorkerReadmitted>(b).worker;
+    }
+    return std::get<ServerSeen>(a).address == std::get<ServerSeen>(b).address;
+  }
+
+  uint64_t sequence_ = 0;
+  std::vector<std::string> names_;
+  std::vector<Stored> records_;
+};
+
+TEST_F(CompactPlanTest, OfStepsTheNewestOfEachGroupIsLeft) {
+  Change("opened", JobOpened{});
+  Change("a1", QuorumSet{GroupId{0}, Round{1}, {}});
+  Change("b1", QuorumSet{GroupId{1}, Round{1}, {}});
+  Change("n1", StepNorms{GroupId{0}, Round{1}, 1, 1, {}});
+  Change("a2", QuorumSet{GroupId{0}, Round{2}, {}});
+  Change("other", QuorumSet{GroupId{0}, Round{1}, {}}, "other");
+  Change("n2", StepNorms{GroupId{0}, Round{2}, 1, 1, {}});
+  EXPECT_THAT(Left(), ElementsAre("opened", "b1", "a2", "other", "n2"));
+}
+
+TEST_F(CompactPlanTest, OfEndsTheNewestOfEachMemberAndGroupIsLeft) {
+  Change("opened", JobOpened{});
+  Change("first", MemberEnded{MemberId{0}, GroupId{0}, Round{5}, true});
+  Change("other member", MemberEnded{MemberId{1}, GroupId{0}, Round{5}, true});
+  Change("other group", MemberEnded{MemberId{0}, GroupId{1}, Round{5}, true});
+  Change("second", MemberEnded{MemberId{0}, GroupId{0}, Round{4}, true});
+  EXPECT_THAT(Left(), ElementsAre("opened", "other member", "other group", "second"));
+}
+
+TEST_F(CompactPlanTest, AProposalThatWasAnsweredIsNotNeeded) {
+  Change("opened", JobOpened{});
+  Change("epoch 1", EpochOf(1, {0, 1}));
+  Change("proposal 2", EpochProposed{2, ""});
+  Change("epoch 2", EpochOf(2, {0}));
+  Change("proposal 3", EpochProposed{3, ""});
+  EXPECT_THAT(Left(), ElementsAre("opened", "epoch 1", "epoch 2", "proposal 3"));
+}
+
+TEST_F(CompactPlanTest, AdmissionsOfThoseWhoWereDroppedBeforeThePresentEpochAreNotNeeded) {
+  Change("opened", JobOpened{});
+  for (uint32_t id = 0; id < 5; ++id) Admit("m" + std::to_string(id), id);
+  Change("epoch 1", EpochOf(1, {0, 1, 2, 3, 4}));
+  Change("0 gone", Gone(0));
+  Change("1 gone", Gone(1));
+  Change("2 left", Gone(2, /*in_order=*/true));
+  Change("epoch 2", EpochOf(2, {3, 4}));
+  Change("3 gone", Gone(3));
+  EXPECT_THAT(Left(), ElementsAre("opened", "m0", "m2", "m3", "m4", "epoch 1", "0 gone", "1 gone",
+                                  "2 left", "epoch 2", "3 gone"))
+      << "the first makes the job, 2 may ask, and an epoch without 3 has to be begun";
+}
+
+TEST_F(CompactPlanTest, TheAdmissionOfAnEvictedMemberStays) {
+  Change("opened", JobOpened{});
+  for (uint32_t id = 0; id < 4; ++id) Admit("m" + std::to_string(id), id);
+  Change("epoch 1", EpochOf(1, {0, 1, 2, 3}));
+  Change("1 dropped", Gone(1));
+  MemberGone evicted = Gone(2);
+  evicted.evicted = true;
+  Change("2 evicted", evicted);
+  Change("epoch 2", EpochOf(2, {0, 3}));
+  EXPECT_THAT(Left(), ElementsAre("opened", "m0", "m2", "m3", "epoch 1", "1 dropped", "2 evicted",
+                                  "epoch 2"));
+}
+
+TEST_F(CompactPlanTest, AReadmissionStaysAsLongAsTheJob) {
+  Change("opened", JobOpened{});
+  for (uint32_t id = 0; id < 3; ++id) Admit("m" + std::to_string(id), id);
+  MemberGone evicted = Gone(1);
+  evicted.evicted = true;
+  Change("1 evicted", evicted);
+  Withdraw("-1", 1);
+  Add("1 readmitted", WorkerReadmitted{"iris", Generation{1}, "m1"});
+  EXPECT_THAT(Left(), ElementsAre("opened", "m0", "m1", "m2", "1 evicted", "-1", "1 readmitted"))
+      << "the admission of an evicted member tells which worker to refuse";
+  Change("closed", JobClosed{});
+  EXPECT_THAT(Left({{"iris", Generation{1}}}), ElementsAre("closed"));
+}
+
+TEST_F(CompactPlanTest, AWithdrawnMemberLeavesItsNumberIfItIsTheLargest) {
+  Change("opened", JobOpened{});
+  for (uint32_t id = 0; id < 4; ++id) Admit("m" + std::to_string(id), id);
+  Withdraw("-1", 1);
+  Withdraw("-3", 3);
+  EXPECT_THAT(Left(), ElementsAre("opened", "m0", "m2", "m3", "-3"));
+}
+
+TEST_F(CompactPlanTest, TheFirstWhoIsReadyNamesTheGroupWithTheState) {
+  Change("opened", JobOpened{});
+  for (uint32_t id = 0; id < 4; ++id) Admit("m" + std::to_string(id), id);
+  Change("epoch 1", EpochOf(1, {0, 1, 2, 3}));
+  Add("1 ready", MemberReady{"iris", Generation{1}, MemberId{1}, GroupId{0}});
+  Add("2 ready", MemberReady{"iris", Generation{1}, MemberId{2}, GroupId{0}});
+  Change("1 gone", Gone(1));
+  Change("2 gone", Gone(2));
+  Change("epoch 2", EpochOf(2, {0, 3}));
+  EXPECT_THAT(Left(), ElementsAre("opened", "m0", "m1", "m3", "epoch 1", "1 ready", "1 gone",
+                                  "2 gone", "epoch 2"));
+}
+
+TEST_F(CompactPlanTest, AClosedJobIsNeededUntilNobodyAsksForIt) {
+  Change("old", JobOpened{}, "old");
+  Admit("m", 0, "old");
+  Change("closed", JobClosed{"done", false}, "old");
+  Change("opened", JobOpened{});
+  EXPECT_THAT(Left(), ElementsAre("old", "m", "closed", "opened"));
+  EXPECT_THAT(start_.generations, IsEmpty());
+  EXPECT_THAT(Left({{"old", Generation{1}}}), ElementsAre("opened"));
+  EXPECT_THAT(start_.generations, ElementsAre(testing::Pair("old", Generation{1})));
+}
+
+TEST_F(CompactPlanTest, AFollowerNeedsNothingOfAClosedJob) {
+  Change("old", JobOpened{}, "old");
+  Change("closed", JobClosed{"done", false}, "old");
+  Change("opened", JobOpened{});
+  EXPECT_THAT(Left(), ElementsAre("opened"));
+  EXPECT_THAT(start_.generations, IsEmpty()) << "they are the coordinator's";
+}
+
+TEST_F(CompactPlanTest, OtherServersMayHaveToBeToldThatAJobIsClosed) {
+  Add("seen", ServerSeen{ServerIndex{1}, "a:1", Incarnation{1}});
+  Add("seen again", ServerSeen{ServerIndex{1}, "b:1", Incarnation{1}});
+  Change("old", JobOpened{}, "old");
+  Admit("m", 0, "old");
+  Change("closed", JobClosed{"done", false}, "old");
+  Change("opened", JobOpened{});
+  EXPECT_THAT(Left({{"old", Generation{1}}}), ElementsAre("seen again", "closed", "opened"));
+}
+
+TEST_F(CompactPlanTest, TheNewestChangeIsWhereThePlanStands) {
+  Change("old", JobOpened{}, "old");
+  Change("closed", JobClosed{"done", true}, "old");
+  EXPECT_THAT(Left(), ElementsAre("closed")) << "and says that all is done";
+}
+
+}  // namespace
+}  // namespace syncgrads::server

@@ -1,0 +1,240 @@
+#include "server/service/acceptor.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+#include <list>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/service/listening_sockets.h"
+#include "tests/common/expect_error.h"
+#include "tests/server/core/fixtures.h"
+#include "tests/testing/wait_until.h"
+
+// Read by the thread sanitizer. The acceptor looks at the numbers of descriptors that it has handed
+// on, to see whether they are closed. In this program, whose clients run in the same process, such
+// a number may belong to a client's new socket, and the sanitizer takes the look for a data race.
+extern "C" const char* __tsan_default_suppressions();
+extern "C" const char* __tsan_default_suppressions() { return "race:Acceptor::ForgetClosedLocked"; }
+
+namespace syncgrads::server {
+namespace {
+
+using ::syncgrads::testing::WaitUntil;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+// Unique among programs. Process ids are not unique among containers that share a network.
+std::string UnixName() {
+  std::random_device device;
+  return absl::StrCat("syncgrads-acceptor-test-", absl::Hex(uint64_t{device()} << 32 | device()));
+}
+
+FileDescriptor NewSocket(int family = AF_INET) {
+  return FileDescriptor(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
+// The client end of a connection that the acceptor accepts or refuses.
+class Client {
+ public:
+  explicit Client(FileDescriptor socket = NewSocket()) : socket_(std::move(socket)) {}
+
+  bool Connect(uint16_t port, const std::string& from = "127.0.0.1") {
+    const sockaddr_in own = AddressOf(from, 0), other = AddressOf("127.0.0.1", port);
+    return bind(socket_.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)) == 0 &&
+           connect(socket_.get(), reinterpret_cast<const sockaddr*>(&other), sizeof(other)) == 0;
+  }
+  bool Connect(const std::string& unix_name) {
+    sockaddr_un other = {};
+    other.sun_family = AF_UNIX;
+    std::memcpy(other.sun_path + 1, unix_name.data(), unix_name.size());
+    return connect(
+               socket_.get(), reinterpret_cast<const sockaddr*>(&other),
+               static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + unix_name.size())) == 0;
+  }
+  // Waits for the byte that is sent on every accepted connection. Returns false if the connection
+  // ends without it.
+  bool IsTaken() {
+    char byte;
+    return read(socket_.get(), &byte, 1) == 1;
+  }
+
+ private:
+  static sockaddr_in AddressOf(const std::string& address, uint16_t port) {
+    sockaddr_in in = {};
+    in.sin_family = AF_INET;
+    in.sin_port = htons(port);
+    inet_pton(AF_INET, address.c_str(), &in.sin_addr);
+    return in;
+  }
+
+  FileDescriptor socket_;
+};
+
+class AcceptorTest : public ::testing::Test {
+ protected:
+  void Listen(ConnectionLimits limits) {
+    auto listening = ListenTcp({.bind = "127.0.0.1"});
+    ASSERT_THAT(listening, IsOk());
+    port_ = listening->port;
+    auto unix_socket = ListenUnix(unix_name_);
+    ASSERT_THAT(unix_socket, IsOk());
+    listening->sockets.push_back(*std::move(unix_socket));
+    acceptor_.emplace(std::move(listening->sockets), limits, journal_,
+                      [this](FileDescriptor connection) {
+                        const char byte = 1;
+                        EXPECT_EQ(write(connection.get(), &byte, 1), 1);
+                        MutexLock lock(mutex_);
+                        taken_.push_back(std::move(connection));
+                      });
+  }
+
+  bool IsTaken(const std::string& from = "127.0.0.1") {
+    Client& client = clients_.emplace_back();
+    return client.Connect(port_, from) && client.IsTaken();
+  }
+  bool IsTakenOverUnix() {
+    Client& client = clients_.emplace_back(NewSocket(AF_UNIX));
+    return client.Connect(unix_name_) && client.IsTaken();
+  }
+  // Calls IsTaken until it returns true, for a limited time.
+  bool IsTakenInTheEnd(const std::string& from = "127.0.0.1") {
+    return WaitUntil([&] {
+      if (IsTaken(from)) return true;
+      clients_.pop_back();  // gives its descriptor back
+      return false;
+    });
+  }
+  // Closes the oldest accepted connection at the server end.
+  void CloseOne() {
+    MutexLock lock(mutex_);
+    taken_.erase(taken_.begin());
+  }
+
+  const std::string unix_name_ = UnixName();
+  LineJournal journal_;
+  uint16_t port_ = 0;
+  std::list<Client> clients_;
+  Mutex mutex_;
+  std::vector<FileDescriptor> taken_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Acceptor> acceptor_;
+};
+
+TEST_F(AcceptorTest, HandsOnConnectionsOfAllItsSockets) {
+  Listen({});
+  EXPECT_TRUE(IsTaken());
+  EXPECT_TRUE(IsTakenOverUnix());
+  EXPECT_TRUE(IsTaken("127.0.0.2"));
+}
+
+TEST_F(AcceptorTest, ConnectionsPastTheLimitAreClosedUntilOneHasEnded) {
+  Listen({.connections = 3});
+  EXPECT_TRUE(IsTaken());
+  EXPECT_TRUE(IsTaken("127.0.0.2"));
+  EXPECT_TRUE(IsTakenOverUnix());
+  EXPECT_FALSE(IsTaken("127.0.0.3"));
+  EXPECT_FALSE(IsTakenOverUnix());
+  EXPECT_THAT(journal_.lines(),
+              Contains(HasSubstr("3 connections are open, the limit is 3 (--max_connections)")));
+  CloseOne();
+  EXPECT_TRUE(IsTakenInTheEnd("127.0.0.3"));
+  EXPECT_FALSE(IsTaken());
+}
+
+TEST_F(AcceptorTest, CountsTheConnectionsThatAreOpen) {
+  Listen({.connections = 7});
+  EXPECT_EQ(acceptor_->open_connections(), 0u);
+  EXPECT_EQ(acceptor_->most_connections(), 7u);
+  EXPECT_TRUE(IsTaken());
+  EXPECT_TRUE(IsTakenOverUnix());
+  EXPECT_EQ(acceptor_->open_connections(), 2u);
+  CloseOne();
+  EXPECT_EQ(acceptor_->open_connections(), 1u);
+}
+
+TEST_F(AcceptorTest, OnePeersConnectionsLeaveRoomForOthers) {
+  Listen({.connections_per_peer = 2});
+  EXPECT_TRUE(IsTaken());
+  EXPECT_TRUE(IsTaken());
+  EXPECT_FALSE(IsTaken());
+  EXPECT_THAT(
+      journal_.lines(),
+      Contains(HasSubstr(
+          "2 connections of 127.0.0.1 are open, the limit is 2 (--max_connections_per_peer)")));
+  EXPECT_TRUE(IsTaken("127.0.0.2"));
+  CloseOne();
+  EXPECT_TRUE(IsTakenInTheEnd());
+  EXPECT_FALSE(IsTaken());
+}
+
+TEST_F(AcceptorTest, AUnixSocketsConnectionsAreOfNoPeer) {
+  Listen({.connections_per_peer = 1});
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(IsTakenOverUnix());
+}
+
+TEST_F(AcceptorTest, RefusalsAreSaidOnceInAWhile) {
+  Listen({.connections = 1});
+  EXPECT_TRUE(IsTaken());
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(IsTaken());
+  // One line every 10 s; usually it is one line in all.
+  EXPECT_LT(journal_.lines().size(), 10u);
+}
+
+TEST_F(AcceptorTest, GoesOnAfterTheProcessWasOutOfDescriptors) {
+  Listen({});
+  EXPECT_TRUE(IsTaken());
+  // Sockets opened now need no descriptor when they connect later.
+  std::vector<Client> early(10);
+  const rlimit before = [] {
+    rlimit limit = {};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return limit;
+  }();
+  rlimit few = before;
+  few.rlim_cur = 256;
+  setrlimit(RLIMIT_NOFILE, &few);
+  std::vector<FileDescriptor> files;
+  do {
+    files.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  } while (files.back().valid());
+
+  for (Client& client : early) {
+    EXPECT_TRUE(client.Connect(port_));
+    EXPECT_FALSE(client.IsTaken());
+  }
+  EXPECT_THAT(journal_.lines(), Contains(HasSubstr("Too many open files")));
+
+  files.clear();
+  EXPECT_TRUE(IsTakenInTheEnd());
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_F(AcceptorTest, ListensNoMoreWhenItIsGone) {
+  Listen({});
+  EXPECT_TRUE(IsTaken());
+  acceptor_.reset();
+  // From another address: a client that is given the port itself would connect to itself.
+  EXPECT_FALSE(Client().Connect(port_, "127.0.0.2"));
+  EXPECT_FALSE(Client(NewSocket(AF_UNIX)).Connect(unix_name_));
+  MutexLock lock(mutex_);
+  const char byte = 1;
+  EXPECT_EQ(write(taken_.front().get(), &byte, 1), 1);  // the connection is still open
+}
+
+}  // namespace
+}  // namespace syncgrads::server

@@ -1,0 +1,229 @@
+#include "server/service/duplex_stream.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/data.grpc.pb.h"
+#include "server/core/rounds/unread_bytes.h"
+#include "server/service/stream_deadlines.h"
+#include "tests/server/core/fixtures.h"
+#include "tests/server/service/stub_worker.h"
+#include "tests/testing/wait_until.h"
+
+namespace syncgrads::server {
+namespace {
+
+constexpr size_t kMiB = 1 << 20;
+constexpr absl::Duration kTimeout = absl::Seconds(10);
+
+grpc::ByteBuffer BufferOf(const v1::UpdateChunk& update) {
+  const grpc::Slice slice(update.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+v1::UpdateChunk Update(uint64_t round, size_t bytes = 0) {
+  v1::UpdateChunk update;
+  update.set_round(round);
+  update.set_payload(std::string(bytes, 'x'));
+  return update;
+}
+
+// Calls `on_each` for each message.
+class TestStream : public DuplexStream {
+ public:
+  using OnEach = std::function<void(TestStream&, int number)>;
+  TestStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
+             std::shared_ptr<UnreadBytes> unread, OnEach on_each)
+      : DuplexStream(context, deadlines, std::move(unread)), on_each_(std::move(on_each)) {}
+
+ private:
+  void OnMessage(grpc::ByteBuffer&) override { on_each_(*this, ++messages_); }
+  void OnOver() override {}
+
+  const OnEach on_each_;
+  int messages_ = 0;
+};
+
+class DuplexStreamTest : public ::testing::Test,
+                         public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Service> {
+ protected:
+  // Keeps gRPC initialised between tests: its shutdown after each test may take 10 s.
+  static void SetUpTestSuite() { grpc_init(); }
+
+  DuplexStreamTest() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(static_cast<grpc::Service*>(this));
+    server_ = builder.BuildAndStart();
+  }
+  ~DuplexStreamTest() override {
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+  }
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
+      grpc::CallbackServerContext* context) override {
+    auto stream = std::make_shared<TestStream>(context, deadlines_, unread_, on_each_);
+    stream->Start();
+    MutexLock lock(mutex_);
+    stream_ = stream;
+    changed_.NotifyAll();
+    return stream.get();
+  }
+
+  // Returns the server end of the newest stream.
+  std::shared_ptr<TestStream> ServersEnd() {
+    MutexLock lock(mutex_);
+    while (stream_.lock() == nullptr) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
+    return stream_.lock();
+  }
+  std::unique_ptr<DataStream> Open() {
+    return std::make_unique<DataStream>(absl::StrCat("127.0.0.1:", port_));
+  }
+  // Sends 40 messages, each of which is answered with 1 MiB, and reads the answers only then.
+  // Returns the most bytes that have waited.
+  size_t MostUnreadByALateReader() {
+    on_each_ = [this](TestStream& stream, int number) {
+      stream.Enqueue(BufferOf(Update(static_cast<uint64_t>(number), kMiB)));
+      most_unread_ = std::max<size_t>(most_unread_, unread_->total());
+    };
+    const auto client = Open();
+    for (int i = 0; i < 40; ++i) EXPECT_TRUE(client->Write({}));
+    for (uint64_t round = 1; round <= 40; ++round) EXPECT_EQ(client->MustRead().round(), round);
+    return most_unread_;
+  }
+
+  FakeClock clock_;
+  StreamDeadlines deadlines_{kTimeout, clock_};
+  std::shared_ptr<UnreadBytes> unread_ = std::make_shared<UnreadBytes>(8 * kMiB);
+  std::atomic<size_t> most_unread_ = 0;
+  TestStream::OnEach on_each_ = [](TestStream&, int) {};
+  Mutex mutex_;
+  CondVar changed_;
+  std::weak_ptr<TestStream> stream_ ABSL_GUARDED_BY(mutex_);
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(DuplexStreamTest, APeerThatDoesNotReadIsCutWhenTooMuchWaits) {
+  const auto client = Open();
+  const auto stream = ServersEnd();
+  for (uint64_t round = 1; round <= 20; ++round) stream->Enqueue(BufferOf(Update(round, kMiB)));
+  ExpectStatus(client->Finish(), grpc::StatusCode::RESOURCE_EXHAUSTED,
+               {"bytes that the peer has not read", absl::StrCat("the limit is ", 8 * kMiB)});
+  EXPECT_LT(unread_->total(), 2 * kMiB);
+}
+
+TEST_F(DuplexStreamTest, OneMessageMayBeLargerThanTheLimit) {
+  unread_->set_limit(kMiB);
+  const auto client = Open();
+  const auto stream = ServersEnd();
+  stream->Enqueue(BufferOf(Update(1, 2 * kMiB)));
+  stream->Enqueue(BufferOf(Update(2)));
+  EXPECT_EQ(client->MustRead().round(), 1u);
+  EXPECT_EQ(client->MustRead().round(), 2u);
+}
+
+TEST_F(DuplexStreamTest, APeerThatReadsLateGetsEverythingAndLittleWaits) {
+  EXPECT_LE(MostUnreadByALateReader(), 6 * kMiB);
+}
+
+TEST_F(DuplexStreamTest, APeerThatDoesNotReadIsNotReadFromItsBoundOn) {
+  unread_ = std::make_shared<UnreadBytes>(64 * kMiB, /*pause_at=*/2 * kMiB);
+  EXPECT_LE(MostUnreadByALateReader(), 4 * kMiB);
+}
+
+TEST_F(DuplexStreamTest, WhatWaitsIsDestroyedWithoutTheLock) {
+  struct Hold {
+    std::shared_ptr<TestStream> stream;
+    std::string bytes = std::string(3 * kMiB, 'x');
+  };
+  const auto client = Open();
+  const auto stream = ServersEnd();
+  for (int i = 0; i < 5; ++i) {
+    auto* hold = new Hold{stream};
+    const grpc::Slice slice(
+        hold->bytes.data(), hold->bytes.size(),
+        [](void* held) {
+          const std::unique_ptr<Hold> hold(static_cast<Hold*>(held));
+          hold->stream->Enqueue(BufferOf(Update(1)));  // takes the stream's lock
+        },
+        hold);
+    stream->Enqueue(grpc::ByteBuffer(&slice, 1));
+  }
+  ExpectStatus(client->Finish(), grpc::StatusCode::RESOURCE_EXHAUSTED, {"limit"});
+}
+
+TEST_F(DuplexStreamTest, ACutDoesNotWaitForAPeerThatDoesNotRead) {
+  const auto client = Open();
+  const auto stream = ServersEnd();
+  for (uint64_t round = 1; round <= 4; ++round) stream->Enqueue(BufferOf(Update(round, kMiB)));
+  stream->CutWith({grpc::StatusCode::UNAVAILABLE, "the member was dropped"});
+  stream->CutWith({grpc::StatusCode::UNAVAILABLE, "again"});
+  ExpectStatus(client->Finish(), grpc::StatusCode::UNAVAILABLE, {"the member was dropped"});
+}
+
+TEST_F(DuplexStreamTest, AStreamWithoutAHelloEndsInTime) {
+  const auto client = Open();
+  const auto stream = ServersEnd();
+  clock_.Advance(kTimeout - absl::Seconds(1));
+  deadlines_.Tick();
+  stream->Enqueue(BufferOf(Update(1)));
+  EXPECT_EQ(client->MustRead().round(), 1u);
+  clock_.Advance(absl::Seconds(1));
+  deadlines_.Tick();
+  ExpectStatus(client->Finish(), grpc::StatusCode::DEADLINE_EXCEEDED, {"no hello", "10s"});
+}
+
+TEST_F(DuplexStreamTest, AStreamWithAHelloHasNoDeadline) {
+  on_each_ = [](TestStream& stream, int number) {
+    stream.Enqueue(BufferOf(Update(static_cast<uint64_t>(number))));
+  };
+  const auto client = Open();
+  client->Write({});
+  EXPECT_EQ(client->MustRead().round(), 1u);
+  clock_.Advance(100 * kTimeout);
+  deadlines_.Tick();
+  client->Write({});
+  EXPECT_EQ(client->MustRead().round(), 2u);
+}
+
+TEST_F(DuplexStreamTest, AnEndThatIsNotReadIsCutInTime) {
+  std::weak_ptr<TestStream> weak;
+  const auto client = Open();
+  {
+    const auto stream = ServersEnd();
+    weak = stream;
+    for (uint64_t round = 1; round <= 4; ++round) stream->Enqueue(BufferOf(Update(round, kMiB)));
+    stream->FinishAfterSending({grpc::StatusCode::ABORTED, "the job is over"});
+    clock_.Advance(kTimeout);
+    deadlines_.Tick();
+  }
+  // The client has not read anything.
+  EXPECT_TRUE(syncgrads::testing::WaitUntil([&] { return weak.expired(); }));
+  ExpectStatus(client->Finish(), grpc::StatusCode::ABORTED, {"the job is over"});
+}
+
+TEST_F(DuplexStreamTest, AHelloIsSmall) {
+  on_each_ = [](TestStream&, int) { ADD_FAILURE() << "is not parsed"; };
+  const auto client = Open();
+  v1::PushChunk push;
+  push.set_payload(std::string(kMaxHelloBytes, 'x'));
+  client->Write(push);
+  ExpectStatus(client->Finish(), grpc::StatusCode::RESOURCE_EXHAUSTED, {"first message", "65536"});
+}
+
+}  // namespace
+}  // namespace syncgrads::server
