@@ -336,7 +336,11 @@ class GrpcServer : public Server {
     if (options_.state.empty()) return absl::OkStatus();
     SYNCGRADS_ASSIGN_OR_RETURN(state_, StateDirectory::Own(options_.state));
     StoredPlan stored;
-    absl::StatusOr<std::unique_ptr<PlanStore>> store = PlanStore::Open(state_->plan_path(), stored);
+    const PlanStoreOptions options = {.oldest_epoch = [this](const JobKey& job) {
+      return jobs_.OldestEpoch(job.first, job.second);
+    }};
+    absl::StatusOr<std::unique_ptr<PlanStore>> store =
+        PlanStore::Open(state_->plan_path(), stored, options);
     absl::Status damage = store.status();
     if (store.ok()) {
       std::vector<PlanChange> changes;
@@ -363,7 +367,8 @@ class GrpcServer : public Server {
       SYNCGRADS_RETURN_IF_ERROR(state_->SetAside());
     }
     state_->RemoveGroups();
-    SYNCGRADS_ASSIGN_OR_RETURN(store_, PlanStore::Create(state_->plan_path(), plan_.start));
+    SYNCGRADS_ASSIGN_OR_RETURN(store_,
+                               PlanStore::Create(state_->plan_path(), plan_.start, options));
     SYNCGRADS_ASSIGN_OR_RETURN(
         held_, jobs_.Restore({state_.get(), StoreOfJobs(*store_)}, plan_.start, {}));
     return absl::OkStatus();

@@ -166,6 +166,7 @@ absl::StatusOr<StoredPlan> Decode(const std::string& path,
 PlanStore::PlanStore(std::string path, std::unique_ptr<RecordLog> log, Incarnation incarnation,
                      const PlanStoreOptions& options)
     : path_(std::move(path)), options_(options), log_(std::move(log)), incarnation_(incarnation) {
+  now_.oldest_epoch = options_.oldest_epoch;
   SetNextCompaction(0);
 }
 
@@ -215,7 +216,7 @@ absl::Status PlanStore::Append(const Stored& record) {
 }
 
 void PlanStore::Forget(const std::string& job, Generation generation) {
-  forgotten_.insert({job, generation});
+  now_.forgotten.insert({job, generation});
 }
 
 void PlanStore::CompactIfLong() {
@@ -233,11 +234,11 @@ void PlanStore::SetNextCompaction(uint64_t bytes) {
 absl::Status PlanStore::Compact() {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> whole, RecordLog::Read(path_));
   SYNCGRADS_ASSIGN_OR_RETURN(StoredPlan plan, Decode(path_, whole));
-  CompactPlan(plan.start, plan.records, forgotten_);
+  CompactPlan(plan.start, plan.records, now_);
   std::vector<std::string> records = {Encode(plan.start)};
   for (const Stored& record : plan.records) records.push_back(Encode(record));
   SYNCGRADS_ASSIGN_OR_RETURN(log_, RecordLog::Create(path_, records, options_.log));
-  forgotten_.clear();
+  now_.forgotten.clear();
   SetNextCompaction(log_->bytes());
   return absl::OkStatus();
 }
@@ -255,7 +256,7 @@ absl::Status PlanStore::StartAfresh(const PlanStart& start) {
   }
   SetNextCompaction(log_->bytes());
   steps_ = 0;
-  forgotten_.clear();
+  now_.forgotten.clear();
   seen_.clear();
   for (const ServerSeen& seen : start.servers) seen_[seen.server] = seen;
   incarnation_ = with_incarnation.incarnation;

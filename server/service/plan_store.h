@@ -4,9 +4,9 @@
 #define SYNCGRADS_SERVER_SERVICE_PLAN_STORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +34,8 @@ struct PlanStoreOptions {
   uint64_t growth = 2;
   uint64_t slack = 1 << 20;
   uint64_t max_steps = 4096;
+  // See JobsNow. Called in Append.
+  std::function<uint64_t(const JobKey& job)> oldest_epoch;
   // The options of the log.
   RecordLogOptions log = {.reserve = 256 << 10};
 };
@@ -82,8 +84,8 @@ class PlanStore : public Store {
   uint64_t compact_at_ = 0;  // bytes
   // The number of records of steps since the last attempt to compact the log.
   uint64_t steps_ = 0;
-  // The jobs that Forget was called for, whose records the next compaction removes.
-  std::set<JobKey> forgotten_;
+  // `forgotten` has the jobs that Forget was called for since the last compaction.
+  JobsNow now_;
   // The last ServerSeen of each server that is stored.
   std::map<ServerIndex, ServerSeen> seen_;
 };

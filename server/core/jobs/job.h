@@ -14,7 +14,7 @@
 // - The server's ticker calls alerts; and NewestArrivals and Reduced, when it opens a stream to the
 //   coordinator.
 // - On server 0, the coordinator calls Heard, without its lock, and NewestOpenRound, with its lock
-//   held.
+//   held. So does its store with oldest_epoch; on other servers, the plan thread does.
 //
 // Lock order: `change_mutex_`, then the coordinator's lock (on server 0), then `mutex_`, the lock
 // of PresenceTable or a chunk's lock. Of these three, no two are held together.
@@ -176,6 +176,8 @@ class Job {
   std::vector<ReducedChunk> Reduced() const;
 
   std::optional<Epoch> epoch() const;
+  // The number of the oldest epoch that an open round may need; 0 before the first epoch.
+  uint64_t oldest_epoch() const { return roster()->oldest_epoch(); }
   std::vector<GroupProgress> Progress() const;
   // The most bytes that the job takes on this server; see ServedGroup::MemoryBytes.
   uint64_t MemoryBytes() const;

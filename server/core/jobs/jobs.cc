@@ -324,6 +324,11 @@ absl::Status Jobs::status() const {
   return failure_;
 }
 
+uint64_t Jobs::OldestEpoch(absl::string_view job, Generation generation) const {
+  const std::shared_ptr<Job> found = Find(job);
+  return found == nullptr || found->generation() != generation ? 0 : found->oldest_epoch();
+}
+
 std::shared_ptr<Job> Jobs::Find(absl::string_view name) const {
   MutexLock lock(mutex_);
   const auto job = jobs_.find(name);

@@ -93,6 +93,10 @@ class Jobs {
   // again on a new stream to the coordinator.
   std::vector<StoreFailure> StoreFailures() const;
 
+  // The number of the oldest epoch that an open round of this job may need; 0 if this server has no
+  // such job, or it has not begun.
+  uint64_t OldestEpoch(absl::string_view job, Generation generation) const;
+
   // The sequence number of the newest change that was applied.
   uint64_t applied() const;
   // The plan that the newest applied change belongs to.

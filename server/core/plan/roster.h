@@ -8,6 +8,7 @@
 #define SYNCGRADS_SERVER_CORE_PLAN_ROSTER_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -91,6 +92,8 @@ class Roster {
   // The epoch that the round belongs to; null before the first epoch, and if the round's epoch
   // was removed.
   const Epoch* EpochOf(GroupId group, Round round) const;
+  // The number of the oldest epoch that was not removed; 0 before the first epoch.
+  uint64_t oldest_epoch() const { return epochs_.empty() ? 0 : epochs_.front().number; }
   // Null before the first epoch.
   const Epoch* newest_epoch() const { return epochs_.empty() ? nullptr : &epochs_.back(); }
 

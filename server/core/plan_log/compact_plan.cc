@@ -4,9 +4,12 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <variant>
+
+#include "server/core/plan_log/job_plan.h"
 
 namespace syncgrads::server {
 namespace {
@@ -15,11 +18,19 @@ constexpr size_t kMaxGenerations = 10000;
 
 // The history of one member, according to the records.
 struct MemberHistory {
+  // The coordinator stores admissions, followers do not.
+  bool admitted = false;
   // The member has gone before it was in any epoch.
   bool withdrawn = false;
   bool dropped = false;
+  bool left = false;  // in order
   bool evicted = false;
   bool in_newest_epoch = false;
+  bool in_kept_epoch = false;
+  // The index of the Epoch that the member entered as a newcomer, until it is ready.
+  std::optional<size_t> behind_since;
+
+  bool HasGone() const { return dropped || left; }
 };
 
 struct JobHistory {
@@ -28,6 +39,9 @@ struct JobHistory {
   std::optional<MemberId> first_admitted;
   // The record of this member names the group with the state.
   std::optional<MemberId> first_ready;
+  // The indices of the Epochs, in order, and of those that are kept.
+  std::vector<size_t> epochs;
+  std::set<size_t> kept_epochs;
   // The index of the newest EpochProposed or Epoch.
   size_t newest_epoch_change = 0;
   bool closed = false;
@@ -41,7 +55,16 @@ struct JobHistory {
     const bool counts = id == members.rbegin()->first || id == first_admitted || id == first_ready;
     // The admission of an evicted member tells which worker to refuse.
     if (counts || member.evicted) return false;
-    return member.withdrawn || (member.dropped && !member.in_newest_epoch);
+    // A member that has left in order may reconnect and retry its Leave.
+    return member.withdrawn || (member.dropped && !member.in_newest_epoch) ||
+           (member.left && !member.in_kept_epoch);
+  }
+
+  // Whether a restart does not need to know at all that there was this member.
+  bool IsForgotten(MemberId id) const {
+    const MemberHistory& member = members.at(id);
+    if (member.in_kept_epoch || member.evicted || !member.HasGone()) return false;
+    return !member.admitted || IsPast(id);
   }
 };
 
@@ -51,9 +74,10 @@ using Replaced = std::tuple<int, std::string, Generation, GroupId, MemberId>;
 
 class Compaction {
  public:
-  Compaction(PlanStart& start, std::vector<Stored>& records, const std::set<JobKey>& forgotten)
-      : start_(start), records_(records), forgotten_(forgotten) {
+  Compaction(PlanStart& start, std::vector<Stored>& records, const JobsNow& now)
+      : start_(start), records_(records), now_(now) {
     for (size_t i = 0; i < records_.size(); ++i) Read(i);
+    for (auto& [key, job] : jobs_) ChooseEpochs(key, job);
   }
 
   void Run() {
@@ -88,13 +112,14 @@ class Compaction {
     if (const auto replaced = Replaces(record)) newest_[*replaced] = i;
     if (const auto* admitted = std::get_if<MemberAdmitted>(&record)) {
       JobHistory& job = jobs_[{admitted->introduction.job, admitted->generation}];
-      job.members.try_emplace(admitted->member);
+      job.members[admitted->member].admitted = true;
       if (!job.first_admitted.has_value()) job.first_admitted = admitted->member;
     } else if (const auto* withdrawn = std::get_if<MemberWithdrawn>(&record)) {
       jobs_[{withdrawn->job, withdrawn->generation}].members[withdrawn->member].withdrawn = true;
     } else if (const auto* ready = std::get_if<MemberReady>(&record)) {
       JobHistory& job = jobs_[{ready->job, ready->generation}];
       if (!job.first_ready.has_value()) job.first_ready = ready->member;
+      job.members[ready->member].behind_since.reset();
     } else if (std::holds_alternative<ServerSeen>(record)) {
       has_other_servers_ = true;
     } else if (const auto* change = std::get_if<PlanChange>(&record)) {
@@ -108,17 +133,46 @@ class Compaction {
     if (std::holds_alternative<EpochProposed>(change.kind)) job.newest_epoch_change = i;
     if (const auto* epoch = std::get_if<Epoch>(&change.kind)) {
       job.newest_epoch_change = i;
+      job.epochs.push_back(i);
       for (auto& [id, member] : job.members) member.in_newest_epoch = epoch->Has(id);
+      if (!epoch->handover.has_value()) return;
+      for (MemberId id : epoch->handover->to) job.members[id].behind_since = i;
     } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
-      // A member that has left in order may reconnect and retry its Leave.
-      job.members[gone->member].dropped = !gone->in_order;
-      job.members[gone->member].evicted = gone->evicted;
+      MemberHistory& member = job.members[gone->member];
+      member.dropped = !gone->in_order;
+      member.left = gone->in_order;
+      member.evicted = gone->evicted;
+      member.behind_since.reset();
+    } else if (const auto* ended = std::get_if<MemberEnded>(&change.kind)) {
+      job.members.try_emplace(ended->member);
     } else if (const auto* closed = std::get_if<JobClosed>(&change.kind)) {
       // A follower still has to report to the coordinator that it has given the job up.
       job.closed = !closed->given_up;
       newest_opening_or_end_ = i;
     } else if (std::holds_alternative<JobOpened>(change.kind)) {
       newest_opening_or_end_ = i;
+    }
+  }
+
+  const Epoch& EpochAt(size_t i) const {
+    return std::get<Epoch>(std::get<PlanChange>(records_[i]).kind);
+  }
+
+  // Decides which epochs of a job are kept, and which members are in one of them.
+  void ChooseEpochs(const JobKey& key, JobHistory& job) {
+    constexpr size_t kNewest = JobPlan::kEarlierEpochs + 1;
+    const uint64_t oldest = now_.oldest_epoch == nullptr ? 0 : now_.oldest_epoch(key);
+    auto first = job.epochs.begin();
+    if (oldest != 0 && job.epochs.size() > kNewest) {
+      first = std::find_if(first, job.epochs.end() - kNewest,
+                           [this, oldest](size_t i) { return EpochAt(i).number >= oldest; });
+    }
+    job.kept_epochs.insert(first, job.epochs.end());
+    for (const auto& [id, member] : job.members) {
+      if (member.admitted && member.behind_since) job.kept_epochs.insert(*member.behind_since);
+    }
+    for (size_t i : job.kept_epochs) {
+      for (const Member& member : EpochAt(i).members) job.members[member.id].in_kept_epoch = true;
     }
   }
 
@@ -143,7 +197,7 @@ class Compaction {
   // Whether the job is closed and none of its members can reconnect.
   bool IsOver(const JobKey& key) const {
     const JobHistory& job = jobs_.at(key);
-    return job.closed && (!job.first_admitted.has_value() || forgotten_.contains(key));
+    return job.closed && (!job.first_admitted.has_value() || now_.forgotten.contains(key));
   }
 
   bool IsNeeded(size_t i) const {
@@ -171,8 +225,14 @@ class Compaction {
       const bool others = has_other_servers_ || !start_.servers.empty();
       return others && std::holds_alternative<JobClosed>(change.kind);
     }
-    return !std::holds_alternative<EpochProposed>(change.kind) ||
-           jobs_.at(key).newest_epoch_change == i;
+    const JobHistory& job = jobs_.at(key);
+    if (std::holds_alternative<EpochProposed>(change.kind)) return job.newest_epoch_change == i;
+    if (std::holds_alternative<Epoch>(change.kind)) return job.kept_epochs.contains(i);
+    if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
+      return !job.IsForgotten(gone->member);
+    }
+    const auto* ended = std::get_if<MemberEnded>(&change.kind);
+    return ended == nullptr || !job.IsForgotten(ended->member);
   }
 
   bool IsNeeded(const JobKey& key, MemberId member) const {
@@ -181,7 +241,7 @@ class Compaction {
 
   PlanStart& start_;
   std::vector<Stored>& records_;
-  const std::set<JobKey>& forgotten_;
+  const JobsNow& now_;
 
   std::map<JobKey, JobHistory> jobs_;
   // The index of the last record with each key.
@@ -192,9 +252,8 @@ class Compaction {
 
 }  // namespace
 
-void CompactPlan(PlanStart& start, std::vector<Stored>& records,
-                 const std::set<JobKey>& forgotten) {
-  Compaction(start, records, forgotten).Run();
+void CompactPlan(PlanStart& start, std::vector<Stored>& records, const JobsNow& now) {
+  Compaction(start, records, now).Run();
 }
 
 }  // namespace syncgrads::server

@@ -3,6 +3,8 @@
 #ifndef SYNCGRADS_SERVER_CORE_PLAN_LOG_COMPACT_PLAN_H_
 #define SYNCGRADS_SERVER_CORE_PLAN_LOG_COMPACT_PLAN_H_
 
+#include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,6 +18,15 @@ namespace syncgrads::server {
 // The name and generation of a job.
 using JobKey = std::pair<std::string, Generation>;
 
+// What the records do not tell about the jobs.
+struct JobsNow {
+  // Closed jobs of which no member can reconnect.
+  std::set<JobKey> forgotten;
+  // Returns the number of the oldest epoch that an open round of this server needs; 0 if that is
+  // not known. Null: it is not known of any job.
+  std::function<uint64_t(const JobKey& job)> oldest_epoch;
+};
+
 // Removes records without which a restart gives the same result. `start` and `records` are a
 // stored plan, in order. A server that is restored from the remaining records must answer as if
 // it were restored from all of them. Removed are:
@@ -24,18 +35,21 @@ using JobKey = std::pair<std::string, Generation>;
 //                  EpochProposed after which an Epoch or another EpochProposed follows; all
 //                  but the newest MemberEnded of each member and group; the MemberAdmitted,
 //                  MemberReady and MemberWithdrawn records of members that were withdrawn, or
-//                  were dropped before the newest epoch, and were not evicted
+//                  were dropped before the newest epoch, and were not evicted; every Epoch
+//                  before the oldest one that an open round needs, except the newest ones,
+//                  which reconnecting members are sent, and those with a newcomer that is not
+//                  ready yet; all records of members that have gone and are in no remaining
+//                  Epoch, except evicted ones
 //   a closed job   every record, once no member of the job can reconnect: it is in
-//                  `forgotten`, or has no admissions (followers store none). If it has
+//                  `now.forgotten`, or has no admissions (followers store none). If it has
 //                  admissions, its generation is added to `start`. If there are other
 //                  servers, its JobClosed is kept, because they may not have applied it
 //   servers        all but the newest ServerSeen of each server
 //
 // The newest change is always kept: its number is the plan's position. So is the newest
-// JobOpened or JobClosed: it decides whether all jobs are done. Epochs are kept, because it is
-// not known here which rounds are open. Of the generations in `start`, the largest 10,000 are
-// kept.
-void CompactPlan(PlanStart& start, std::vector<Stored>& records, const std::set<JobKey>& forgotten);
+// JobOpened or JobClosed: it decides whether all jobs are done. Of the generations in `start`,
+// the largest 10,000 are kept.
+void CompactPlan(PlanStart& start, std::vector<Stored>& records, const JobsNow& now);
 
 }  // namespace syncgrads::server
 

@@ -60,8 +60,11 @@ GroupSpec Model() { return {"model", {{"kernel", DType::kF32, {4}}}, Reduction::
 // shutdown.
 class Incarnate {
  public:
-  Incarnate(const std::string& path, FakeClock& clock, const PlanStoreOptions& options)
+  Incarnate(const std::string& path, FakeClock& clock, PlanStoreOptions options)
       : directory_(*StateDirectory::Own(path)), jobs_(ServerIndex{0}, clock) {
+    options.oldest_epoch = [this](const JobKey& job) {
+      return jobs_.OldestEpoch(job.first, job.second);
+    };
     StoredPlan plan;
     plan.start.plan = 77;
     auto store = PlanStore::Open(directory_->plan_path(), plan, options);
@@ -340,6 +343,48 @@ TEST_P(RestoreTest, TheLogDoesNotGrowWithJobsThatAreOver) {
   const Joined next = Join(server, late);
   ASSERT_THAT(next.key, IsOk());
   EXPECT_EQ(ToNumber(next.link->generations.back()), static_cast<uint64_t>(jobs / 10 + 1));
+}
+
+// The job stays open, and has a new epoch whenever a worker comes or goes.
+TEST_P(RestoreTest, TheLogDoesNotGrowWithWorkersThatComeAndGo) {
+  const auto elastic = [](uint64_t incarnation) {
+    Hello hello = NewHello(incarnation, 0);
+    hello.rank.reset();
+    hello.world_size = 1;
+    hello.max_workers = 2;
+    hello.min_workers = 1;
+    return hello;
+  };
+  const uint64_t comings = GetParam() ? 100 : 4000;
+  Joined first;
+  const auto epochs = [&first] {
+    return std::count_if(first.link->signals.begin(), first.link->signals.end(),
+                         [](const auto& signal) { return std::holds_alternative<Epoch>(signal); });
+  };
+  {
+    Incarnate server(path_, clock_, options_);
+    first = Join(server, elastic(10));
+    server->Register(*first.key, 5, Model());
+    server->Ready(*first.key, 6, GroupId{0});
+    for (uint64_t i = 0; i < comings; ++i) {
+      const Joined next = Join(server, elastic(100 + i));
+      ASSERT_THAT(next.key, IsOk());
+      server->Ready(*next.key, 5, GroupId{0});
+      server->Leave(*next.key, 6, {});
+      server->LinkBroken(*next.key, next.link.get());
+    }
+    ASSERT_EQ(epochs(), static_cast<int64_t>(2 * comings + 1));
+    EXPECT_LT(std::filesystem::file_size(path_ + "/plan"), 1100u << 10);
+  }
+  Incarnate server(path_, clock_, options_);
+  ASSERT_THAT(server.status(), IsOk());
+  Hello again = elastic(10);
+  first = Join(server, again, 1);
+  ASSERT_THAT(first.key, IsOk());
+  const Joined next = Join(server, elastic(99));
+  ASSERT_THAT(next.key, IsOk());
+  ASSERT_TRUE(std::holds_alternative<Epoch>(first.link->signals.back()));
+  EXPECT_EQ(std::get<Epoch>(first.link->signals.back()).number, 2 * comings + 2);
 }
 
 // Member numbers continue after the highest one that was given, even if that member left before the

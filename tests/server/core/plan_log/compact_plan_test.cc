@@ -1,10 +1,17 @@
 #include "server/core/plan_log/compact_plan.h"
 
+#include <cstdint>
 #include <memory>
+#include <numeric>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/core/fixtures.h"
@@ -46,11 +53,13 @@ class CompactPlanTest : public ::testing::Test {
   }
 
   // Compacts the plan and returns the names of the records that remain, in order.
-  std::vector<std::string> Left(const std::set<JobKey>& forgotten = {}) {
+  // `oldest_epoch` is that of every job.
+  std::vector<std::string> Left(const std::set<JobKey>& forgotten = {}, uint64_t oldest_epoch = 0) {
+    const JobsNow now{forgotten, [oldest_epoch](const JobKey&) { return oldest_epoch; }};
     // Records are matched by their identity: a change by its sequence number, the others by name,
     // member or address.
     std::vector<Stored> left = records_;
-    CompactPlan(start_, left, forgotten);
+    CompactPlan(start_, left, now);
     std::vector<std::string> names;
     size_t next = 0;
     for (size_t i = 0; i < records_.size() && next < left.size(); ++i) {
@@ -60,7 +69,7 @@ class CompactPlanTest : public ::testing::Test {
     }
     EXPECT_EQ(next, left.size()) << "in order, and none that was not there";
     std::vector<Stored> again = left;
-    CompactPlan(start_, again, forgotten);
+    CompactPlan(start_, again, now);
     EXPECT_EQ(again.size(), left.size()) << "there is no more to remove";
     return names;
   }
@@ -120,6 +129,98 @@ TEST_F(CompactPlanTest, AProposalThatWasAnsweredIsNotNeeded) {
   Change("epoch 2", EpochOf(2, {0}));
   Change("proposal 3", EpochProposed{3, ""});
   EXPECT_THAT(Left(), ElementsAre("opened", "epoch 1", "epoch 2", "proposal 3"));
+}
+
+// Epoch e has the members 0 and e. Member e has gone before epoch e + 1.
+class CompactEpochsTest : public CompactPlanTest {
+ protected:
+  static constexpr uint32_t kEpochs = 100;
+
+  // `change` may change an epoch before it is added.
+  void Begin(
+      bool coordinator, absl::FunctionRef<void(Epoch&)> change = [](Epoch&) {}) {
+    Change("opened", JobOpened{});
+    if (coordinator) Admit("admitted 0", 0);
+    for (uint32_t e = 1; e <= kEpochs; ++e) {
+      if (coordinator) Admit(absl::StrCat("admitted ", e), e);
+      Epoch epoch = EpochOf(e, {0, e});
+      change(epoch);
+      Change(absl::StrCat("epoch ", e), epoch);
+      Change(absl::StrCat("ended ", e), MemberEnded{MemberId{e}, GroupId{0}, Round{e}});
+      Change(absl::StrCat("gone ", e), Gone(e));
+    }
+  }
+
+  // The numbers of the records that are left whose names begin with `kind`.
+  std::vector<uint32_t> NumbersOf(const std::string& kind, uint64_t oldest_epoch) {
+    std::vector<uint32_t> numbers;
+    for (const std::string& name : Left({}, oldest_epoch)) {
+      uint32_t number = 0;
+      const std::string prefix = kind + " ";
+      if (absl::StartsWith(name, prefix) && absl::SimpleAtoi(name.substr(prefix.size()), &number)) {
+        numbers.push_back(number);
+      }
+    }
+    return numbers;
+  }
+
+  static std::vector<uint32_t> From(uint32_t first) {
+    std::vector<uint32_t> numbers(kEpochs - first + 1);
+    std::iota(numbers.begin(), numbers.end(), first);
+    return numbers;
+  }
+};
+
+TEST_F(CompactEpochsTest, EpochsStayIfNobodyKnowsWhichRoundsAreOpen) {
+  Begin(/*coordinator=*/true);
+  EXPECT_EQ(NumbersOf("epoch", 0), From(1));
+}
+
+TEST_F(CompactEpochsTest, AnEpochThatAnOpenRoundNeedsStaysAndSoDoAllLaterOnes) {
+  Begin(/*coordinator=*/true);
+  EXPECT_EQ(NumbersOf("epoch", 7), From(7));
+}
+
+TEST_F(CompactEpochsTest, TheNewestEpochsStayForMembersThatReconnect) {
+  Begin(/*coordinator=*/true);
+  EXPECT_EQ(NumbersOf("epoch", 100), From(36)) << "the newest one and 64 before it";
+}
+
+TEST_F(CompactEpochsTest, NothingIsLeftOfMembersThatWereInRemovedEpochs) {
+  Begin(/*coordinator=*/true);
+  EXPECT_EQ(NumbersOf("gone", 100), From(36));
+  EXPECT_EQ(NumbersOf("ended", 100), From(36));
+  EXPECT_THAT(NumbersOf("admitted", 100), ElementsAre(0, 100))
+      << "the one who is there, and the one with the largest number";
+}
+
+TEST_F(CompactEpochsTest, AFollowerRemovesTheSame) {
+  Begin(/*coordinator=*/false);
+  EXPECT_EQ(NumbersOf("epoch", 100), From(36));
+  EXPECT_EQ(NumbersOf("gone", 100), From(36));
+  EXPECT_EQ(NumbersOf("ended", 100), From(36));
+}
+
+TEST_F(CompactEpochsTest, TheEpochOfANewcomerThatIsNotReadyStays) {
+  Begin(/*coordinator=*/true, [](Epoch& epoch) {
+    if (epoch.number == 3 || epoch.number == 5) {
+      epoch.handover = Handover{MemberId{1}, {MemberId{epoch.number == 3 ? 0u : 5u}}, {}};
+    }
+  });
+  std::vector<uint32_t> expected = From(36);
+  expected.insert(expected.begin(), 3);
+  EXPECT_EQ(NumbersOf("epoch", 100), expected) << "member 5 has gone, member 0 has not";
+  Add("0 ready", MemberReady{"iris", Generation{1}, MemberId{0}, GroupId{0}});
+  EXPECT_EQ(NumbersOf("epoch", 100), From(36));
+}
+
+TEST_F(CompactEpochsTest, AnEvictionIsRemembered) {
+  Begin(/*coordinator=*/true);
+  MemberGone evicted = Gone(4);
+  evicted.evicted = true;
+  Change("evicted 4", evicted);
+  EXPECT_THAT(NumbersOf("evicted", 100), ElementsAre(4));
+  EXPECT_THAT(NumbersOf("admitted", 100), ElementsAre(0, 4, 100));
 }
 
 TEST_F(CompactPlanTest, AdmissionsOfThoseWhoWereDroppedBeforeThePresentEpochAreNotNeeded) {
