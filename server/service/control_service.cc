@@ -77,10 +77,10 @@ class SignalStream : public DuplexStream {
 // only reader.
 class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public MemberLink {
  public:
-  JoinStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
+  JoinStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines, LargeMessages& large,
              Coordinator& coordinator, StreamCount& members)
       : SignalStream(context, deadlines,
-                     std::make_shared<UnreadBytes>(kMaxUnreadByWorker, kPauseWorkerAt)),
+                     std::make_shared<UnreadBytes>(kMaxUnreadByWorker, kPauseWorkerAt), &large),
         coordinator_(coordinator),
         members_(members),
         peer_host_(HostOfPeer(context->peer())) {}
@@ -217,7 +217,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Joi
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; join at ", coordinator_address_)});
   }
-  auto stream = std::make_shared<JoinStream>(context, deadlines_, *coordinator_, members_);
+  auto stream = std::make_shared<JoinStream>(context, deadlines_, large_, *coordinator_, members_);
   stream->Start();
   return stream.get();
 }

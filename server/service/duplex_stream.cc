@@ -11,8 +11,8 @@
 namespace syncgrads::server {
 
 DuplexStream::DuplexStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-                           std::shared_ptr<UnreadBytes> unread)
-    : context_(context), deadlines_(deadlines), unread_(std::move(unread)) {}
+                           std::shared_ptr<UnreadBytes> unread, LargeMessages* large)
+    : context_(context), deadlines_(deadlines), large_(large), unread_(std::move(unread)) {}
 
 // The bytes are removed here, where no sender can call Enqueue any more.
 DuplexStream::~DuplexStream() { unread_->Remove(own_unread_); }
@@ -60,7 +60,7 @@ void DuplexStream::EndLocked(grpc::Status status) {
 }
 
 void DuplexStream::FinishLocked() {
-  if (writing_.has_value() || finished_) return;
+  if (writing_.has_value() || handling_ || finished_) return;
   finished_ = true;
   Finish(*finish_with_);
 }
@@ -117,8 +117,29 @@ void DuplexStream::OnReadDone(bool ok) {
     dropped = TakeWaitingLocked();
     return EndLocked(grpc::Status::OK);
   }
-  if (heard_ || TakeFirst()) OnMessage(incoming_);
+  if (!heard_ && !TakeFirst()) return;
+  if (large_ != nullptr && incoming_.Length() >= kLargeMessageBytes) return HandleLarge();
+  OnMessage(incoming_);
   MutexLock lock(mutex_);
+  ReadNextLocked();
+}
+
+void DuplexStream::HandleLarge() {
+  {
+    MutexLock lock(mutex_);
+    handling_ = true;
+  }
+  const auto handle = [this, self = shared_from_this()] {
+    OnMessage(incoming_);
+    MutexLock lock(mutex_);
+    handling_ = false;
+    if (finish_with_.has_value()) return FinishLocked();
+    ReadNextLocked();
+  };
+  if (!large_->Run(incoming_.Length(), handle)) handle();
+}
+
+void DuplexStream::ReadNextLocked() {
   if (finish_with_.has_value()) return;
   if (!waiting_.empty() && UnreadLocked() >= unread_->pause_at()) {
     reading_paused_ = true;

@@ -27,6 +27,7 @@
 #include "absl/time/time.h"
 #include "common/mutex.h"
 #include "server/core/rounds/unread_bytes.h"
+#include "server/service/large_messages.h"
 #include "server/service/stream_deadlines.h"
 
 namespace syncgrads::server {
@@ -34,15 +35,17 @@ namespace syncgrads::server {
 inline constexpr size_t kMaxHelloBytes = 64 << 10;
 
 // Thread-safe. OnMessage and OnOver are called on gRPC's threads, one call at a time, without
-// locks. Lock order: `mutex_`, then that of StreamDeadlines.
+// locks; OnMessage may also be called on the thread of LargeMessages. Lock order: `mutex_`, then
+// that of StreamDeadlines.
 class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                      public TimedStream,
                      public std::enable_shared_from_this<DuplexStream> {
  public:
   // `context` is the context of the call. `deadlines` must outlive this object. `unread` counts
-  // the bytes that wait to be sent.
+  // the bytes that wait to be sent. `large` must outlive this object; null: gRPC's threads handle
+  // messages of all sizes.
   DuplexStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-               std::shared_ptr<UnreadBytes> unread);
+               std::shared_ptr<UnreadBytes> unread, LargeMessages* large = nullptr);
   ~DuplexStream() override;
 
   // Starts reading. To be called once, before the reactor is returned to gRPC.
@@ -81,6 +84,9 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   // Checks the first message. If it is too large, finishes the stream and returns false.
   bool TakeFirst();
 
+  // Calls OnMessage for a large message, on another thread if there is room. Until it has returned,
+  // no message is read and OnOver is not called.
+  void HandleLarge();
   void OnReadDone(bool ok) final;
   void OnWriteDone(bool ok) final;
   void OnDone() final;
@@ -89,9 +95,11 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   // Ends the stream with `status` when the queued messages have been sent. Does nothing if it has
   // been ended before.
   void EndLocked(grpc::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Calls Finish, once, if no message is being written.
+  // Calls Finish, once, if no message is being written or handled.
   void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked(Waiting message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Reads the next message, or pauses if too many bytes wait.
+  void ReadNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Resumes reading if it is paused and the waiting bytes permit it.
   void ReadOnLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes all waiting messages from the queue. The caller destroys them without the lock, since
@@ -103,6 +111,7 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
 
   grpc::CallbackServerContext* const context_;
   StreamDeadlines& deadlines_;
+  LargeMessages* const large_;
   // Whether a message has been received.
   std::atomic<bool> heard_{false};
   // The stream's reference to itself, from Start until OnDone.
@@ -119,6 +128,8 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   std::optional<Waiting> writing_ ABSL_GUARDED_BY(mutex_);
   Queue waiting_ ABSL_GUARDED_BY(mutex_);
   bool reading_paused_ ABSL_GUARDED_BY(mutex_) = false;
+  // A large message waits to be handled or is being handled.
+  bool handling_ ABSL_GUARDED_BY(mutex_) = false;
   // CutWith was called.
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;
   // The status that the stream ends with. Once it is set, no message is queued.

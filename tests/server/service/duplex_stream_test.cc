@@ -10,13 +10,16 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/data.grpc.pb.h"
 #include "server/core/rounds/unread_bytes.h"
+#include "server/service/large_messages.h"
 #include "server/service/stream_deadlines.h"
 #include "tests/server/core/fixtures.h"
 #include "tests/server/service/stub_worker.h"
@@ -33,6 +36,12 @@ grpc::ByteBuffer BufferOf(const v1::UpdateChunk& update) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
+v1::PushChunk LargePush() {
+  v1::PushChunk push;
+  push.set_payload(std::string(kLargeMessageBytes, 'x'));
+  return push;
+}
+
 v1::UpdateChunk Update(uint64_t round, size_t bytes = 0) {
   v1::UpdateChunk update;
   update.set_round(round);
@@ -45,14 +54,18 @@ class TestStream : public DuplexStream {
  public:
   using OnEach = std::function<void(TestStream&, int number)>;
   TestStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-             std::shared_ptr<UnreadBytes> unread, OnEach on_each)
-      : DuplexStream(context, deadlines, std::move(unread)), on_each_(std::move(on_each)) {}
+             std::shared_ptr<UnreadBytes> unread, LargeMessages& large, OnEach on_each,
+             std::function<void()> on_over)
+      : DuplexStream(context, deadlines, std::move(unread), &large),
+        on_each_(std::move(on_each)),
+        on_over_(std::move(on_over)) {}
 
  private:
   void OnMessage(grpc::ByteBuffer&) override { on_each_(*this, ++messages_); }
-  void OnOver() override {}
+  void OnOver() override { on_over_(); }
 
   const OnEach on_each_;
+  const std::function<void()> on_over_;
   int messages_ = 0;
 };
 
@@ -75,7 +88,8 @@ class DuplexStreamTest : public ::testing::Test,
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override {
-    auto stream = std::make_shared<TestStream>(context, deadlines_, unread_, on_each_);
+    auto stream =
+        std::make_shared<TestStream>(context, deadlines_, unread_, large_, on_each_, on_over_);
     stream->Start();
     MutexLock lock(mutex_);
     stream_ = stream;
@@ -110,6 +124,8 @@ class DuplexStreamTest : public ::testing::Test,
   std::shared_ptr<UnreadBytes> unread_ = std::make_shared<UnreadBytes>(8 * kMiB);
   std::atomic<size_t> most_unread_ = 0;
   TestStream::OnEach on_each_ = [](TestStream&, int) {};
+  std::function<void()> on_over_ = [] {};
+  LargeMessages large_;
   Mutex mutex_;
   CondVar changed_;
   std::weak_ptr<TestStream> stream_ ABSL_GUARDED_BY(mutex_);
@@ -214,6 +230,73 @@ TEST_F(DuplexStreamTest, AnEndThatIsNotReadIsCutInTime) {
   // The client has not read anything.
   EXPECT_TRUE(syncgrads::testing::WaitUntil([&] { return weak.expired(); }));
   ExpectStatus(client->Finish(), grpc::StatusCode::ABORTED, {"the job is over"});
+}
+
+TEST_F(DuplexStreamTest, LargeMessagesDoNotHoldUpOtherStreams) {
+  absl::Notification other_was_answered;
+  on_each_ = [&](TestStream& stream, int number) {
+    if (number == 2) other_was_answered.WaitForNotification();
+    stream.Enqueue(BufferOf(Update(static_cast<uint64_t>(number))));
+  };
+  // There are more such streams than gRPC has threads.
+  std::vector<std::unique_ptr<DataStream>> clients;
+  for (int i = 0; i < 20; ++i) {
+    clients.push_back(Open());
+    clients.back()->Write({});
+    clients.back()->Write(LargePush());
+    EXPECT_EQ(clients.back()->MustRead().round(), 1u);
+  }
+  const auto other = Open();
+  other->Write({});
+  EXPECT_EQ(other->MustRead().round(), 1u);
+  other_was_answered.Notify();
+  for (const auto& client : clients) EXPECT_EQ(client->MustRead().round(), 2u);
+}
+
+TEST_F(DuplexStreamTest, MessagesStayInOrderWhateverTheirSize) {
+  on_each_ = [](TestStream& stream, int number) {
+    stream.Enqueue(BufferOf(Update(static_cast<uint64_t>(number))));
+  };
+  const auto client = Open();
+  for (int i = 0; i < 10; ++i) client->Write(i % 3 == 1 ? LargePush() : v1::PushChunk());
+  for (uint64_t round = 1; round <= 10; ++round) EXPECT_EQ(client->MustRead().round(), round);
+}
+
+TEST_F(DuplexStreamTest, AStreamThatIsCutEndsAfterItsLargeMessageWasHandled) {
+  absl::Notification handling, go_on, over;
+  std::atomic<bool> handled = false;
+  on_each_ = [&](TestStream&, int number) {
+    if (number == 1) return;
+    handling.Notify();
+    go_on.WaitForNotification();
+    handled = true;
+  };
+  on_over_ = [&] {
+    EXPECT_TRUE(handled);
+    over.Notify();
+  };
+  const auto client = Open();
+  client->Write({});
+  client->Write(LargePush());
+  handling.WaitForNotification();
+  ServersEnd()->CutWith({grpc::StatusCode::UNAVAILABLE, "the member was dropped"});
+  ExpectStatus(client->Finish(), grpc::StatusCode::UNAVAILABLE, {"the member was dropped"});
+  EXPECT_FALSE(over.HasBeenNotified());
+  go_on.Notify();
+  over.WaitForNotification();
+}
+
+TEST(LargeMessagesTest, AsManyBytesMayWaitAsThereIsRoomFor) {
+  LargeMessages large;
+  absl::Notification go_on;
+  EXPECT_TRUE(large.Run(kMaxLargeMessagesBytes - 1, [&] { go_on.WaitForNotification(); }));
+  EXPECT_TRUE(large.Run(1, [] {}));
+  EXPECT_FALSE(large.Run(1, [] { ADD_FAILURE() << "there is no room for it"; }));
+  go_on.Notify();
+  absl::Notification done;
+  EXPECT_TRUE(syncgrads::testing::WaitUntil(
+      [&] { return large.Run(kMaxLargeMessagesBytes, [&] { done.Notify(); }); }));
+  done.WaitForNotification();
 }
 
 TEST_F(DuplexStreamTest, AHelloIsSmall) {
