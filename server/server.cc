@@ -36,7 +36,7 @@
 #include "server/service/follower.h"
 #include "server/service/listening_sockets.h"
 #include "server/service/memory_exchange.h"
-#include "server/service/path_bytes.h"
+#include "server/service/payload_bytes.h"
 #include "server/service/plan_store.h"
 #include "server/service/server_status.h"
 #include "server/service/stall_watch.h"

@@ -12,19 +12,21 @@
 namespace syncgrads::client {
 namespace {
 
-using PathCounts = google::protobuf::RepeatedPtrField<v1::PathBytes>;
+using PathCounts = google::protobuf::RepeatedPtrField<v1::PayloadBytes>;
 
 std::string TrafficText(const PathCounts& counts) {
   std::vector<std::string> texts;
-  for (const v1::PathBytes& one : counts) {
-    if (one.bytes() > 0) texts.push_back(absl::StrCat(BytesText(one.bytes()), " by ", one.path()));
+  for (const v1::PayloadBytes& one : counts) {
+    if (one.bytes() == 0) continue;
+    texts.push_back(absl::StrCat(BytesText(one.bytes()), " by ", one.path()));
+    if (one.codec() != "raw") absl::StrAppend(&texts.back(), " as ", one.codec());
   }
   return texts.empty() ? "nothing" : absl::StrJoin(texts, " and ");
 }
 
 uint64_t Sum(const PathCounts& counts) {
   uint64_t sum = 0;
-  for (const v1::PathBytes& one : counts) sum += one.bytes();
+  for (const v1::PayloadBytes& one : counts) sum += one.bytes();
   return sum;
 }
 

@@ -38,15 +38,17 @@ void AddServer(const v1::ServerStatus& server, MetricFamilies& families) {
                  server.connections());
   families.Gauge("syncgrads_max_connections", "Limit of open connections.", {},
                  server.max_connections());
-  for (const v1::PathBytes& path : server.received()) {
+  for (const v1::PayloadBytes& one : server.received()) {
     families.Counter("syncgrads_received_bytes_total",
-                     "Payloads of contributions that were received, by their path.",
-                     {{"path", path.path()}}, static_cast<double>(path.bytes()));
+                     "Payloads of contributions that were received, by their path and codec.",
+                     {{"path", one.path()}, {"codec", one.codec()}},
+                     static_cast<double>(one.bytes()));
   }
-  for (const v1::PathBytes& path : server.sent()) {
+  for (const v1::PayloadBytes& one : server.sent()) {
     families.Counter("syncgrads_sent_bytes_total",
-                     "Payloads of results that were sent, by their path.", {{"path", path.path()}},
-                     static_cast<double>(path.bytes()));
+                     "Payloads of results that were sent, by their path and codec.",
+                     {{"path", one.path()}, {"codec", one.codec()}},
+                     static_cast<double>(one.bytes()));
   }
   families.Gauge("syncgrads_memory_bytes",
                  "Most memory that the groups of all jobs take on this server: their results, and "

@@ -288,7 +288,10 @@ class Page {
   _showPaths(server, uptime) {
     const counts = new Map();
     for (const way of ["received", "sent"]) {
-      for (const one of server[way]) counts.set(`${way} ${one.path}`, Number(one.bytes));
+      for (const {path, bytes} of server[way]) {
+        const key = `${way} ${path}`;
+        counts.set(key, (counts.get(key) ?? 0) + Number(bytes));
+      }
     }
     const before = this._before;
     this._before = {counts, uptime};
@@ -297,7 +300,7 @@ class Page {
       const more = (counts.get(key) ?? 0) - (before?.counts.get(key) ?? 0);
       return passed > 0 && more >= 0 ? `${bytes(more / passed)}/s` : "";
     };
-    byId("paths").replaceChildren(...server.received.map(({path}) => {
+    byId("paths").replaceChildren(...[...new Set(server.received.map(({path}) => path))].map((path) => {
       const row = element("tr", "");
       row.append(element("td", path.replaceAll("_", " ")), element("td", rate(`received ${path}`)),
                  element("td", rate(`sent ${path}`)));

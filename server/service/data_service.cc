@@ -69,13 +69,13 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
     if (with_payload && !result->shared_header.empty()) {
       const std::shared_ptr<MemberMemory> memory = Memory();
       if (memory != nullptr && memory->IsMapped(result->group) && memory->Lend(result)) {
-        traffic_.sent.Add(PayloadPath::kSharedMemory, result->payload.size());
+        traffic_.sent.Add(PayloadPath::kSharedMemory, result->codec, result->payload.size());
         grpc::Slice header(result->shared_header);
         return Enqueue(grpc::ByteBuffer(&header, 1), place);
       }
     }
     if (with_payload && !result->payload.empty()) {
-      traffic_.sent.Add(path_, result->payload.size());
+      traffic_.sent.Add(path_, result->codec, result->payload.size());
       const std::string& header = result->header;
       grpc::Slice slices[2] = {grpc::Slice(header), PayloadSlice(std::move(result))};
       Enqueue(grpc::ByteBuffer(slices, 2), place);
@@ -122,9 +122,10 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
       absl::StatusOr<Payload> shared = FindShared(push->header, payload);
       if (!shared.ok()) return Refuse(push->header, shared.status());
       payload = *std::move(shared);
-      traffic_.received.Add(PayloadPath::kSharedMemory, TotalBytes(payload.pieces));
+      traffic_.received.Add(PayloadPath::kSharedMemory, push->header.codec,
+                            TotalBytes(payload.pieces));
     } else if (bytes > 0) {
-      traffic_.received.Add(path_, bytes);
+      traffic_.received.Add(path_, push->header.codec, bytes);
     }
     job_->Push(push->header, std::move(payload),
                std::static_pointer_cast<ExchangeStream>(shared_from_this()));

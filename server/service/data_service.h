@@ -13,7 +13,7 @@
 #include "proto/data.grpc.pb.h"
 #include "server/core/jobs/jobs.h"
 #include "server/service/memory_exchange.h"
-#include "server/service/path_bytes.h"
+#include "server/service/payload_bytes.h"
 #include "server/service/stream_deadlines.h"
 
 namespace syncgrads::server {

@@ -24,11 +24,16 @@ void Fill(const DurationCounts& counts, v1::Histogram& histogram) {
   histogram.set_sum_us(counts.sum_us);
 }
 
-void Fill(const PathBytes& counts, google::protobuf::RepeatedPtrField<v1::PathBytes>& by_path) {
+void Fill(const PayloadBytes& counts, google::protobuf::RepeatedPtrField<v1::PayloadBytes>& out) {
   for (const PayloadPath path : kPayloadPaths) {
-    v1::PathBytes& one = *by_path.Add();
-    one.set_path(ToString(path));
-    one.set_bytes(counts.of(path));
+    for (const Codec codec : kKnownCodecs) {
+      const uint64_t bytes = counts.of(path, codec);
+      if (bytes == 0 && codec != Codec::kRaw) continue;
+      v1::PayloadBytes& one = *out.Add();
+      one.set_path(ToString(path));
+      one.set_codec(NameOf(codec));
+      one.set_bytes(bytes);
+    }
   }
 }
 

@@ -15,7 +15,7 @@
 #include "server/core/jobs/jobs.h"
 #include "server/service/acceptor.h"
 #include "server/service/follower.h"
-#include "server/service/path_bytes.h"
+#include "server/service/payload_bytes.h"
 
 namespace syncgrads::server {
 

@@ -35,6 +35,7 @@ std::shared_ptr<RoundResult> ChunkAnswers::Result(const UpdateHeader& header, si
   result->round = header.round;
   result->header = EncodeHeader(header, value_bytes);
   result->bare_header = EncodeHeader(header, 0);
+  result->codec = header.codec;
   result->payload = slot->values.span().first(value_bytes);
   if (!IsPlanted(PlantedBug::kSlotReusedUnderAReader)) result->slot = std::move(slot);
   return result;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/types/span.h"
+#include "common/codec/encoding.h"
 #include "common/ids.h"
 #include "server/state/slots.h"
 
@@ -28,6 +29,7 @@ struct RoundResult {
   // Owns the payload's memory; null for a refusal.
   std::shared_ptr<const Slot> slot;
   absl::Span<const std::byte> payload;
+  Codec codec = Codec::kRaw;  // of the payload
 };
 
 // The stream on which the answers to one member's pushes are sent.

@@ -35,9 +35,10 @@ constexpr char kCoordinator[] = R"(
     coordinator_reached: true
     connections: 7
     max_connections: 100
-    received { path: "tcp" bytes: 10 }
-    received { path: "shared_memory" bytes: 4000000000000 }
-    sent { path: "tcp" bytes: 20 }
+    received { path: "tcp" codec: "raw" bytes: 10 }
+    received { path: "tcp" codec: "int8" bytes: 3 }
+    received { path: "shared_memory" codec: "raw" bytes: 4000000000000 }
+    sent { path: "tcp" codec: "raw" bytes: 20 }
     memory_bytes: 300
     memory_free_bytes: 700
     state_free_bytes: 5000
@@ -97,10 +98,13 @@ TEST(ServerMetricsTest, TheServerHasConnectionsBytesAndMemoryInBaseUnits) {
   EXPECT_THAT(text, HasSubstr("syncgrads_coordinator_reached 1\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_connections 7\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_max_connections 100\n"));
-  EXPECT_THAT(text, HasSubstr("syncgrads_received_bytes_total{path=\"tcp\"} 10\n"));
-  EXPECT_THAT(text,
-              HasSubstr("syncgrads_received_bytes_total{path=\"shared_memory\"} 4000000000000\n"));
-  EXPECT_THAT(text, HasSubstr("syncgrads_sent_bytes_total{path=\"tcp\"} 20\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_received_bytes_total{path=\"tcp\",codec=\"raw\"} 10\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_received_bytes_total{path=\"tcp\",codec=\"int8\"} 3\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "syncgrads_received_bytes_total{path=\"shared_memory\",codec=\"raw\"} 4000000000000\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_sent_bytes_total{path=\"tcp\",codec=\"raw\"} 20\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_memory_bytes 300\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_memory_limit_bytes 1000\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_state_free_bytes 5000\n"));

@@ -39,12 +39,12 @@ v1::GetStatusReply StatusOf(const std::string& address) {
   return reply;
 }
 
-uint64_t BytesBy(const std::string& path,
-                 const google::protobuf::RepeatedPtrField<v1::PathBytes>& counts) {
-  for (const v1::PathBytes& one : counts) {
-    if (one.path() == path) return one.bytes();
+uint64_t BytesBy(const std::string& path, const std::string& codec,
+                 const google::protobuf::RepeatedPtrField<v1::PayloadBytes>& counts) {
+  for (const v1::PayloadBytes& one : counts) {
+    if (one.path() == path && one.codec() == codec) return one.bytes();
   }
-  ADD_FAILURE() << "no path " << path;
+  ADD_FAILURE() << "no bytes by " << path << " as " << codec;
   return 0;
 }
 
@@ -90,9 +90,9 @@ TEST(ServerStatusTest, AJobsMembersRoundsAndTrafficAreReported) {
   EXPECT_EQ(of_b.round(), 2u);
   EXPECT_EQ(of_b.arrival_lag().counts_size(), 9);
   const v1::ServerStatus& server = status.server();
-  EXPECT_EQ(BytesBy("tcp", server.received()), 3 * 16u);
-  EXPECT_EQ(BytesBy("unix", server.received()), 0u);
-  EXPECT_EQ(BytesBy("tcp", server.sent()), 2 * 16u);
+  EXPECT_EQ(BytesBy("tcp", "raw", server.received()), 3 * 16u);
+  EXPECT_EQ(BytesBy("unix", "raw", server.received()), 0u);
+  EXPECT_EQ(BytesBy("tcp", "raw", server.sent()), 2 * 16u);
   EXPECT_GE(server.memory_bytes(), 2 * 16u + 2 * 16u);
   EXPECT_LT(server.memory_bytes(), 1u << 20);
 }
