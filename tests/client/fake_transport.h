@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/link/timers.h"
 #include "client/link/transport.h"
+#include "common/clock.h"
 #include "common/wire/frame.h"
 
 namespace syncgrads::client {
@@ -42,8 +42,9 @@ class FakeTimers : public Timers {
   }
 
  private:
-  // Starts at the real time, because real waits use deadlines that are computed from Now().
-  absl::Time now_ = absl::Now();
+  // Starts at the time of the clock on which real waits end, because their deadlines are computed
+  // from Now().
+  absl::Time now_ = MonotonicNow();
   std::multimap<absl::Time, std::function<void()>> calls_;
 };
 
