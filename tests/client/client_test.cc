@@ -142,11 +142,11 @@ TEST(ClientTest, GivesItsBuffersBackWhenItIsAbandoned) {
 }
 
 TEST(ClientTest, SaysSoWhenTheServersGoAway) {
+  float value = 1;  // outlives the clients, to which it belongs because the step does not end
   auto cluster = std::make_unique<Cluster>(2);
   Workers workers(*cluster, 2);
   const auto group = workers[0].Register(Spec(), kTimeout);
   ASSERT_OK(group);
-  float value = 1;
   ASSERT_OK((*group)->Push(TensorId{0}, &value, 4, &value));
   cluster = nullptr;
   const absl::Status status = (*group)->WaitStep(absl::Seconds(5)).status();

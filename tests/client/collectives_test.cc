@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/client/workers.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/wait_until.h"
 
 namespace syncgrads::testing {
 namespace {
@@ -172,7 +173,7 @@ TEST(AllReduceTest, TakesAnotherCallOnceTheLastIsCompleteThoughNobodyWaitedForIt
   auto first = workers[0].AllReduceAsync("v", In(a), Out(a), Reduction::kSum);
   ASSERT_OK(first);
   ASSERT_OK(workers[0].Barrier("b", kTimeout));
-  while (!first->Ready()) std::this_thread::yield();
+  ASSERT_TRUE(WaitUntil([&] { return first->Ready(); }));
   ASSERT_OK(workers[0].AllReduce("v", In(a), Out(a), Reduction::kSum, kTimeout));
   const auto count = first->Wait(kTimeout);
   ASSERT_OK(count);

@@ -349,8 +349,8 @@ TEST(ElasticTest, AWorkerThatDoesNotBeginJobsSaysThatNoneIsRunning) {
 TEST(ElasticTest, AWorkerThatIsThereButDoesNotContributeIsDropped) {
   Cluster cluster(1, Quick());
   ClientOptions options = Elastic(2, 2);
-  // Longer than a thread waits for a processor on a busy machine.
-  options.step_timeout = absl::Seconds(3);
+  // Longer than this thread is paused between two calls on a busy machine.
+  options.step_timeout = absl::Seconds(10);
   Replica a(cluster, "a", options), b(cluster, "b", options);
   Together({[&] { a.Begin(); }, [&] { b.Begin(); }});
   for (int step = 1; step <= 2; ++step) {

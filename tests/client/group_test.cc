@@ -204,12 +204,12 @@ TEST(GroupTest, WaitsForOneTensorAndNamesTheOneItSharesAChunkWith) {
 }
 
 TEST(GroupTest, RefusesWhatDoesNotFit) {
+  float value = 0;  // outlives the client, to which it belongs because the step does not end
   Cluster cluster;
   Workers workers(cluster, 1);
   const auto registered = workers[0].Register(Model(3), kTimeout);
   ASSERT_OK(registered);
   Group& group = **registered;
-  float value = 0;
   const absl::Status length = group.Push(TensorId{1}, &value, 4, &value);
   EXPECT_TRUE(absl::IsInvalidArgument(length)) << length;
   EXPECT_THAT(std::string(length.message()), HasSubstr("\"t1\" has 4 bytes"));

@@ -116,8 +116,9 @@ class QuorumTest : public ::testing::Test {
   }
 
   Cluster cluster_{2};
-  Workers workers_{cluster_, kWorkers};
+  // Outlive the clients, to which their buffers belong after a step that has failed.
   std::vector<std::unique_ptr<Replica>> replicas_;
+  Workers workers_{cluster_, kWorkers};
 };
 
 TEST_F(QuorumTest, StepsGoOnWithoutOneThatDoesNothing) {

@@ -104,8 +104,9 @@ TEST(StalenessTest, WithoutABoundAWorkerThatDoesNothingHoldsNobodyUp) {
 
 TEST(StalenessTest, AWaitThatIsTooLongNamesTheSlowest) {
   Cluster cluster(1);
-  Workers workers(cluster, 2);
+  // Outlive the clients, to which the buffers of the step that does not end belong.
   std::vector<std::unique_ptr<Replica>> replicas(2);
+  Workers workers(cluster, 2);
   workers.Run([&](uint32_t rank, Client& client) {
     replicas[rank] = std::make_unique<Replica>(client, Staleness{.bound = 0});
   });

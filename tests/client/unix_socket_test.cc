@@ -187,6 +187,7 @@ std::vector<std::string> PushTo(const Misled& server, size_t lines) {
   options.hello.protocol_version = 1;
   options.hello.host_id = "this host";
   options.window = std::make_shared<client::SendWindow>(timers);
+  options.server_timeout = kTimeout;
   options.on_path = [record = paths.Recorder()](const client::PathReport& report) {
     record(report.line);
   };

@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "tests/client/fake_transport.h"
 #include "tests/client/said_paths.h"
+#include "tests/testing/wait_until.h"
 
 namespace syncgrads::client {
 namespace {
@@ -87,7 +88,7 @@ class PayloadPathTest : public ::testing::Test {
   // Waits until the link cancels `cancelled`, possibly on the thread that sets up shared memory.
   // Ends that stream, and returns the stream that the link opens next.
   FakeDataStream& Replaced(FakeDataStream& cancelled) {
-    cancelled.cancelled.wait(false);
+    EXPECT_TRUE(testing::WaitUntil([&] { return cancelled.cancelled.load(); }));
     return Next(cancelled, absl::CancelledError("by this end"));
   }
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/session/wait.h"
+#include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/session/data_plane_fixture.h"
@@ -184,9 +184,9 @@ TEST_F(DataPlaneTest, AbandonsWhatIsUnderWayAndWaitsForItsBuffers) {
   plane_->Close();
   EXPECT_TRUE(stream().cancelled);
   EXPECT_EQ(rounds->Outcome(rounds->AllChunks()).code(), absl::StatusCode::kCancelled);
-  EXPECT_FALSE(rounds->AwaitReleased(absl::Now()));
+  EXPECT_FALSE(rounds->AwaitReleased(MonotonicNow()));
   stream().held.clear();
-  EXPECT_TRUE(rounds->AwaitReleased(absl::Now()));
+  EXPECT_TRUE(rounds->AwaitReleased(MonotonicNow()));
   EXPECT_FALSE(rounds->Push(TensorId{0}, In(values), Out(values)).ok());
   EXPECT_EQ(values, std::vector<float>(2000, 1));
 }
@@ -201,7 +201,7 @@ TEST_F(DataPlaneTest, PutsTheServersWordsIntoTheDeadlinesError) {
   transport_.explanation = std::vector<RoundWait>{wait, other};
   const absl::Status status =
       AwaitAnswers(*rounds, rounds->AllChunks(), absl::Milliseconds(60), *plane_);
-  EXPECT_GE(absl::Now() - timers_.Now(), absl::Milliseconds(60));
+  EXPECT_GE(MonotonicNow() - timers_.Now(), absl::Milliseconds(60));
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("step 1 of group \"model\""));
   EXPECT_THAT(std::string(status.message()), HasSubstr("2 of 2 chunks"));

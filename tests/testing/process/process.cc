@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -126,8 +127,19 @@ Process::~Process() {
   close(pidfd_);
 }
 
-void Process::ReadOutput() {
+bool Process::ReadSome() {
+  pollfd ready = {.fd = output_fd_, .events = POLLIN, .revents = 0};
+  if (output_ended_ || poll(&ready, 1, 0) <= 0) return false;
   char buffer[4096];
+  const ssize_t length = read(output_fd_, buffer, sizeof(buffer));
+  if (length < 0 && errno == EINTR) return true;
+  if (length > 0) output_.append(buffer, length);
+  if (length <= 0) output_ended_ = true;
+  changed_.notify_all();
+  return true;
+}
+
+void Process::ReadOutput() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
@@ -137,20 +149,16 @@ void Process::ReadOutput() {
                       {.fd = stop_fd_, .events = POLLIN, .revents = 0}};
     poll(ready, 2, -1);
     if (ready[0].revents == 0 && ready[1].revents != 0) return;
-    const ssize_t length = read(output_fd_, buffer, sizeof(buffer));
-    if (length < 0 && errno == EINTR) continue;
     std::lock_guard lock(mutex_);
-    if (length > 0) output_.append(buffer, length);
-    if (length <= 0) output_ended_ = true;
-    changed_.notify_all();
-    if (length <= 0) return;
+    ReadSome();
+    if (output_ended_) return;
   }
 }
 
 absl::StatusOr<std::string> Process::WaitForLine(absl::string_view text, absl::Duration timeout) {
   const auto deadline = absl::ToChronoTime(absl::Now() + timeout);
   std::unique_lock lock(mutex_);
-  for (;;) {
+  for (bool in_time = true;;) {
     std::vector<std::string> lines = absl::StrSplit(output_, '\n');
     if (!output_ended_) lines.pop_back();  // the last line is incomplete
     for (const std::string& line : lines) {
@@ -159,10 +167,11 @@ absl::StatusOr<std::string> Process::WaitForLine(absl::string_view text, absl::D
     if (output_ended_) {
       return absl::OutOfRangeError(Describe(absl::StrCat("ended without printing \"", text, "\"")));
     }
-    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) {
+    if (!in_time) {
       return absl::DeadlineExceededError(Describe(
           absl::StrCat("has not printed \"", text, "\" in ", absl::FormatDuration(timeout))));
     }
+    in_time = changed_.wait_until(lock, deadline) == std::cv_status::no_timeout;
   }
 }
 
@@ -194,6 +203,13 @@ absl::StatusOr<Exit> Process::Wait(absl::Duration timeout) {
   // A child process of the program may keep the pipe open, so the wait for the end of the output
   // has a limit.
   changed_.wait_for(lock, std::chrono::seconds(10), [this] { return output_ended_; });
+  // All that the program has printed is in the pipe, also if the reader thread had no processor in
+  // this time.
+  int unread = 0;
+  ioctl(output_fd_, FIONREAD, &unread);
+  const size_t whole = output_.size() + static_cast<size_t>(unread);
+  while (output_.size() < whole && !output_held_ && ReadSome()) {
+  }
   return *exit_;
 }
 

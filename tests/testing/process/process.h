@@ -80,6 +80,9 @@ class Process {
  private:
   Process(pid_t pid, int pidfd, int output_fd, std::string name);
   void ReadOutput();
+  // Reads a part of the output if there is one, and returns whether there was, or whether the
+  // output has ended just now. Does not block. mutex_ must be held.
+  bool ReadSome();
   // Returns an error message with `problem` and the output so far. mutex_ must be held.
   std::string Describe(absl::string_view problem) const;
 
