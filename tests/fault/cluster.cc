@@ -229,7 +229,10 @@ absl::Status Cluster::Restart(ProcessId process) {
 
 absl::StatusOr<bool> Cluster::Listens(int server) {
   const auto line = life(ServerId(server)).process->WaitForLine(kListening, absl::ZeroDuration());
-  if (line.ok()) return true;
+  if (line.ok()) {
+    reserved_.erase(server);
+    return true;
+  }
   if (absl::IsDeadlineExceeded(line.status())) return false;
   return absl::UnavailableError(
       absl::StrCat("server ", server, " was started again: ", line.status().message()));
@@ -246,6 +249,9 @@ absl::Status Cluster::Kill(ProcessId process) {
   Signal(process, SIGKILL);
   Life& newest = life(process);
   SYNCGRADS_ASSIGN_OR_RETURN(newest.exit, newest.process->Wait(kDeath));
+  if (process.role == ProcessId::Role::kServer) {
+    reserved_.try_emplace(process.index, ports_[process.index]);
+  }
   return absl::OkStatus();
 }
 

@@ -17,6 +17,7 @@
 #include "tests/fault/network.h"
 #include "tests/fault/schedule.h"
 #include "tests/testing/process/process.h"
+#include "tests/testing/reserved_port.h"
 
 namespace syncgrads::fault {
 
@@ -116,6 +117,8 @@ class Cluster {
   FaultyNetwork& network_;
   std::string job_;
   std::array<uint16_t, kServers> ports_ = {};
+  // For each server that was killed and does not listen again: its port.
+  std::map<int, testing::ReservedPort> reserved_;
   std::array<std::vector<std::unique_ptr<Life>>, kServers> servers_;
   std::array<std::vector<std::unique_ptr<Life>>, kWorkers> workers_;
   std::vector<Visit> visits_;

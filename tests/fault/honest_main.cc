@@ -54,6 +54,8 @@ class HonestJob {
 
   absl::Status Run(uint32_t rank) {
     const absl::Duration timeout = absl::GetFlag(FLAGS_timeout);
+    // Declared before the client, which may still use them when a call has failed.
+    std::vector<float> values(kElements), results(kElements);
     Client client({.coordinator = absl::GetFlag(FLAGS_server),
                    .job = "honest",
                    .token = "honest",
@@ -64,7 +66,6 @@ class HonestJob {
                          .tensors = {{"values", DType::kF32, {kElements}}},
                          .chunk_bytes = kElements};
     SYNCGRADS_ASSIGN_OR_RETURN(Group* const group, client.Register(spec, timeout));
-    std::vector<float> values(kElements), results(kElements);
     for (uint64_t step = 1; step <= last_; ++step) {
       // Rank 1 cannot finish this step before rank 0 has pushed, so it has not begun a later one.
       if (rank == 0 && stops_) last_ = step;

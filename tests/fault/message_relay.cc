@@ -61,6 +61,18 @@ class MessageRelay::Call : public std::enable_shared_from_this<Call> {
   }
 
  private:
+  // Makes the relay wait for this call.
+  class Counted {
+   public:
+    explicit Counted(MessageRelay& relay) : relay_(relay) { relay_.CallBegins(); }
+    ~Counted() { relay_.CallEnds(); }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+   private:
+    MessageRelay& relay_;
+  };
+
   // The messages in flight in one direction.
   struct Direction {
     std::function<void(const grpc::ByteBuffer*)> write;
@@ -117,7 +129,12 @@ class MessageRelay::Call : public std::enable_shared_from_this<Call> {
   };
 
   Call(MessageRelay& relay, std::string method, const std::shared_ptr<grpc::Channel>& upstream)
-      : relay_(relay), method_(std::move(method)), stub_(upstream), server_(*this), client_(*this) {
+      : counted_(relay),
+        relay_(relay),
+        method_(std::move(method)),
+        stub_(upstream),
+        server_(*this),
+        client_(*this) {
     up_.write = [this](const grpc::ByteBuffer* message) { client_.StartWrite(message); };
     down_.write = [this](const grpc::ByteBuffer* message) { server_.StartWrite(message); };
     stub_.PrepareBidiStreamingCall(&context_, method_, {}, &client_);
@@ -224,6 +241,10 @@ class MessageRelay::Call : public std::enable_shared_from_this<Call> {
     server_.Finish(status_);
   }
 
+  // The first member, so that the relay waits for the destructors of all others. A call ends on a
+  // thread of gRPC, where it must not release the last reference to the channel to upstream: the
+  // channel would wait for this thread.
+  const Counted counted_;
   MessageRelay& relay_;
   const std::string method_;
   grpc::GenericStub stub_;
@@ -265,7 +286,10 @@ MessageRelay::~MessageRelay() {
     server_->Wait();
   }
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    // The server waits for the callers' sides only. A message from upstream may still be on its way
+    // through a call whose caller has been sent the end.
+    changed_.wait(lock, [this] { return calls_ == 0; });
     stopped_ = true;
   }
   changed_.notify_all();
@@ -308,6 +332,18 @@ void MessageRelay::CallAt(absl::Time time, std::function<void()> call) {
     std::lock_guard lock(mutex_);
     timers_.emplace(time, std::move(call));
   }
+  changed_.notify_all();
+}
+
+void MessageRelay::CallBegins() {
+  std::lock_guard lock(mutex_);
+  ++calls_;
+}
+
+void MessageRelay::CallEnds() {
+  // Notifies under the lock: the destructor may go on as soon as the lock is free.
+  std::lock_guard lock(mutex_);
+  --calls_;
   changed_.notify_all();
 }
 

@@ -9,6 +9,7 @@
 #include <grpcpp/server.h>
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -49,7 +50,7 @@ class MessageRelay : private grpc::CallbackGenericService {
   // listen.
   static absl::StatusOr<std::unique_ptr<MessageRelay>> Start(
       FateOfMessage fate, absl::Duration longest_hold = absl::Milliseconds(5));
-  // Cancels all calls.
+  // Cancels all calls, and waits until both sides of each have ended.
   ~MessageRelay() override;
 
   uint16_t port() const { return port_; }
@@ -65,6 +66,8 @@ class MessageRelay : private grpc::CallbackGenericService {
       grpc::GenericCallbackServerContext* context) override;
   void RunTimers();
   void CallAt(absl::Time time, std::function<void()> call);
+  void CallBegins();
+  void CallEnds();
 
   const FateOfMessage fate_;
   const absl::Duration longest_hold_;
@@ -74,7 +77,9 @@ class MessageRelay : private grpc::CallbackGenericService {
   std::condition_variable changed_;
   std::shared_ptr<grpc::Channel> upstream_;                  // guarded by mutex_
   std::multimap<absl::Time, std::function<void()>> timers_;  // guarded by mutex_
-  bool stopped_ = false;                                     // guarded by mutex_
+  // The number of Call objects. Each uses this relay as long as it exists.
+  size_t calls_ = 0;      // guarded by mutex_
+  bool stopped_ = false;  // guarded by mutex_
 
   std::unique_ptr<grpc::Server> server_;
   std::thread timer_thread_;

@@ -42,6 +42,8 @@ constexpr int64_t kMoreFiles = 4;
 constexpr int64_t kMostMeanwhile = int64_t{128} << 20;
 // The time that the server has to release these resources.
 constexpr absl::Duration kAftermath = absl::Minutes(1);
+// The timeout of the client. Its longest scenario opens 1500 connections, one after the other.
+constexpr absl::Duration kClient = absl::Minutes(10);
 
 struct Case {
   const char* scenario;
@@ -151,7 +153,9 @@ TEST_P(MisbehaviourTest, MeetsALimitAndNobodyElseNotices) {
             {"tests/fault/misbehaviour.py", GetParam().scenario,
              absl::StrCat("--coordinator=", cluster_->coordinator()), absl::StrCat("--pid=", pid()),
              absl::StrCat("--state=", state_, "/server"), "--stubs=tests/integration/stubs"});
-  EXPECT_EQ(testing::WaitFor(*client), testing::ExitCode(0)) << client->output();
+  const auto exit = client->Wait(kClient);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(*exit, testing::ExitCode(0)) << client->output();
   std::cerr << client->output();
 
   ASSERT_FALSE(cluster_->server(0).Wait(absl::ZeroDuration()).ok()) << "the server has ended:\n"

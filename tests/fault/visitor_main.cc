@@ -31,13 +31,15 @@ namespace {
 absl::Status Visit(int time) {
   const absl::Duration timeout = absl::GetFlag(FLAGS_timeout);
   const uint64_t bytes = absl::GetFlag(FLAGS_bytes);
+  const bool pushes = bytes <= absl::GetFlag(FLAGS_most_pushed);
+  // Declared before the client, which may still read it when a call has failed.
+  const std::vector<float> values(pushes ? bytes / 4 / sizeof(float) : 0, 1.0f);
   Client client({.coordinator = absl::GetFlag(FLAGS_server),
                  .job = absl::StrCat(absl::GetFlag(FLAGS_job), ".", time),
                  .rank = 0,
                  .world_size = 1});
   SYNCGRADS_RETURN_IF_ERROR(client.Join(timeout));
   GroupSpec spec{.name = "visit", .tensors = {}};
-  const bool pushes = bytes <= absl::GetFlag(FLAGS_most_pushed);
   // With this chunk size, the group has chunks on every server.
   if (pushes) spec.chunk_bytes = static_cast<uint32_t>(bytes / 4);
   for (const char* name : {"a", "b", "c", "d"}) {
@@ -45,7 +47,6 @@ absl::Status Visit(int time) {
   }
   SYNCGRADS_ASSIGN_OR_RETURN(Group* const group, client.Register(spec, timeout));
   if (pushes) {
-    const std::vector<float> values(bytes / 4 / sizeof(float), 1.0f);
     for (uint32_t t = 0; t < spec.tensors.size(); ++t) {
       SYNCGRADS_RETURN_IF_ERROR(
           group->Push(TensorId{t}, values.data(), values.size() * sizeof(float), nullptr));

@@ -85,24 +85,33 @@ TEST_F(BadInputTest, ATableWithACellThatIsNoNumber) {
 }
 
 TEST_F(BadInputTest, MoreWorkersThanShardDirectories) {
-  for (int shard = 0; shard < 2; ++shard) {
-    WriteTemporaryFile(absl::StrCat("shards/shard", shard, "/part.csv"),
-                       "a,b,kind\n1,2,0\n3,4,1\n");
+  for (int shards : {2, 3}) {
+    for (int shard = 0; shard < shards; ++shard) {
+      WriteTemporaryFile(absl::StrCat(shards, "-shards/shard", shard, "/part.csv"),
+                         "a,b,kind\n1,2,0\n3,4,1\n");
+    }
   }
-  const std::string job = WriteIrisJob("directories", [&](v1::JobFile& file) {
-    v1::TableSource& table = *file.mutable_data()->mutable_table();
-    table.set_path(TemporaryPath("shards"));
-    table.set_file("part.csv");
-    file.mutable_data()->clear_features();
-    file.mutable_data()->clear_shards();
-    file.mutable_data()->set_target("kind");
-  });
-  // Each worker detects the error by itself as soon as it has the number of workers.
-  std::vector<std::unique_ptr<Process>> workers;
-  for (int rank : {0, 1, 2}) workers.push_back(cluster_.StartWorker(job, rank, 3));
-  for (const std::unique_ptr<Process>& worker : workers) {
-    ExpectToFailForGood(*worker);
-    EXPECT_THAT(worker->output(), AllOf(HasSubstr("3 workers"), HasSubstr(" is 2")));
+  // Each worker detects the error by itself as soon as it has the number of workers. The others
+  // have enough directories: a worker that fails leaves, and they would then be fewer.
+  for (int wrong : {0, 1, 2}) {
+    const std::string name = absl::StrCat("directories-", wrong);
+    const auto job = [&name](int shards) {
+      return WriteIrisJob(absl::StrCat(name, "-", shards), [&](v1::JobFile& file) {
+        file.set_name(name);
+        v1::TableSource& table = *file.mutable_data()->mutable_table();
+        table.set_path(TemporaryPath(absl::StrCat(shards, "-shards")));
+        table.set_file("part.csv");
+        file.mutable_data()->clear_features();
+        file.mutable_data()->clear_shards();
+        file.mutable_data()->set_target("kind");
+      });
+    };
+    std::vector<std::unique_ptr<Process>> workers;
+    for (int rank : {0, 1, 2}) {
+      workers.push_back(cluster_.StartWorker(job(rank == wrong ? 2 : 3), rank, 3));
+    }
+    ExpectToFailForGood(*workers[wrong]);
+    EXPECT_THAT(workers[wrong]->output(), AllOf(HasSubstr("3 workers"), HasSubstr(" is 2")));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -30,6 +31,12 @@ std::unique_ptr<Process> StartOrDie(const std::string& program, std::vector<std:
 
 std::string OutputOf(int rank) {
   return TemporaryPath(absl::StrCat("trained.rank", rank, ".safetensors"));
+}
+
+uint16_t PortOf(const std::string& address) {
+  uint32_t port = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) << address;
+  return static_cast<uint16_t>(port);
 }
 
 v1::JobFile ParseJob(const std::string& text) {
@@ -67,7 +74,16 @@ Cluster::~Cluster() {
   for (const std::string& state : states_) std::filesystem::remove_all(state);
 }
 
-void Cluster::Restart(int index) { EXPECT_EQ(StartServer(index), address(index)); }
+void Cluster::Restart(int index) {
+  // Servers that were killed together are restarted one after the other.
+  for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
+    if (servers_[server]->Wait(absl::ZeroDuration()).ok()) {
+      reserved_.try_emplace(server, PortOf(address(server)));
+    }
+  }
+  EXPECT_EQ(StartServer(index), address(index));
+  reserved_.erase(index);
+}
 
 std::string Cluster::StartServer(int index) {
   servers_[index] = StartOrDie(kServer, flags_[index]);

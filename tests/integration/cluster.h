@@ -4,6 +4,7 @@
 #define SYNCGRADS_TESTS_INTEGRATION_CLUSTER_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/time/time.h"
 #include "proto/job.pb.h"
 #include "tests/testing/process/process.h"
+#include "tests/testing/reserved_port.h"
 
 namespace syncgrads::testing {
 
@@ -34,7 +36,8 @@ class Cluster {
   const std::string& state(int index) const { return states_.at(index); }
 
   // Restarts server `index`, which must have exited, with the same arguments. It must listen on the
-  // same address as before; otherwise the test fails.
+  // same address as before; otherwise the test fails. From the first call on, the ports of all
+  // servers that have exited are reserved.
   void Restart(int index);
 
   // Starts a ps-worker with the job file `job`. It logs at level debug: worker 0 prints a line of
@@ -50,6 +53,8 @@ class Cluster {
   std::vector<std::vector<std::string>> flags_;
   std::vector<std::string> states_;
   std::vector<std::string> addresses_;
+  // For each server that has exited and was not restarted: its port.
+  std::map<int, ReservedPort> reserved_;
 };
 
 // Runs `workers` workers of a job until they exit, and returns the file that each of them wrote

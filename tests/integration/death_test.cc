@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,67 +20,84 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Enough steps for a kill in the middle.
+// Enough steps for a signal in the middle, unless this test is paused for long.
 constexpr uint64_t kSteps = 4000;
+// No run makes so many steps within kLongEnough.
+constexpr uint64_t kEndless = 100'000'000;
 constexpr char kEarlyProgress[] = "--log_every=20";
 
 class DeathTest : public ::testing::Test {
  protected:
-  void StartWorkers(int world_size, const std::vector<std::string>& flags = {}) {
-    const std::string job = WriteLongJob("long", kSteps);
+  // Starts servers with `flags` and a run of `steps` steps, and waits for the first progress.
+  void Start(int servers, const std::vector<std::string>& flags, int world_size, uint64_t steps) {
+    workers_.clear();
+    cluster_ = std::make_unique<Cluster>(servers, flags);
+    const std::string job = WriteLongJob("long", steps);
     for (int rank = 0; rank < world_size; ++rank) {
-      std::vector<std::string> all = {absl::StrCat("--name=worker-", rank), kEarlyProgress};
-      all.insert(all.end(), flags.begin(), flags.end());
-      workers_.push_back(cluster_.StartWorker(job, rank, world_size, all));
+      workers_.push_back(cluster_->StartWorker(
+          job, rank, world_size, {absl::StrCat("--name=worker-", rank), kEarlyProgress}));
     }
     // Only worker 0 prints its progress.
-    const auto line = workers_[0]->WaitForLine(absl::StrCat("/", kSteps), kLongEnough);
+    const auto line = workers_[0]->WaitForLine(absl::StrCat("/", steps), kLongEnough);
     ASSERT_TRUE(line.ok()) << line.status();
   }
 
-  Cluster cluster_{2, {"--stall_warning=500ms", "--stream_grace=3s", "--exit_when_done"}};
+  void ExpectServersToEnd(int servers) {
+    for (int server = 0; server < servers; ++server) {
+      EXPECT_EQ(WaitFor(cluster_->server(server)), ExitCode(0))
+          << cluster_->server(server).output();
+    }
+  }
+
+  std::unique_ptr<Cluster> cluster_;
   std::vector<std::unique_ptr<Process>> workers_;
 };
 
 TEST_F(DeathTest, TheOthersFinishWhenOneIsKilled) {
-  StartWorkers(3);
-  workers_[2]->Kill(SIGKILL);
-  EXPECT_EQ(WaitFor(*workers_[2]), KilledBy(SIGKILL));
+  // If the run has ended before the kill, a longer one is started.
+  Exit exit = ExitCode(0);
+  for (uint64_t steps = kSteps; exit == ExitCode(0) && steps < kEndless; steps *= 8) {
+    ASSERT_NO_FATAL_FAILURE(Start(2, {"--stream_grace=3s", "--exit_when_done"}, 3, steps));
+    workers_[2]->Kill(SIGKILL);
+    exit = WaitFor(*workers_[2]);
+  }
+  EXPECT_EQ(exit, KilledBy(SIGKILL));
   EXPECT_EQ(WaitFor(*workers_[0]), ExitCode(0)) << workers_[0]->output();
   EXPECT_EQ(WaitFor(*workers_[1]), ExitCode(0)) << workers_[1]->output();
-  for (int server : {0, 1}) {
-    EXPECT_EQ(WaitFor(cluster_.server(server)), ExitCode(0)) << cluster_.server(server).output();
-  }
+  ExpectServersToEnd(2);
 }
 
 TEST_F(DeathTest, TheServerNamesTheWorkerTheStepAndTheTimeWaited) {
-  StartWorkers(3);
-  workers_[2]->Kill(SIGKILL);
+  Start(2, {"--stall_warning=500ms", "--stream_grace=3s"}, 3, kEndless);
+  // The worker is killed only after the warning: once it is dropped, the step does not wait for it.
+  workers_[2]->Kill(SIGSTOP);
   // On a busy machine, earlier lines may name workers that were only slow.
-  const auto stalled = cluster_.server(0).WaitForLine("s for worker \"worker-2\"", kLongEnough);
+  const auto stalled = cluster_->server(0).WaitForLine("s for worker \"worker-2\"", kLongEnough);
   ASSERT_TRUE(stalled.ok()) << stalled.status();
   EXPECT_TRUE(std::regex_search(
       *stalled, std::regex("step [0-9]+ .*has waited [0-9.]+s for worker \"worker-2\"")))
       << *stalled;
-  const auto dropped = cluster_.server(0).WaitForLine("is dropped", kLongEnough);
+  workers_[2]->Kill(SIGKILL);
+  const auto dropped = cluster_->server(0).WaitForLine("is dropped", kLongEnough);
   ASSERT_TRUE(dropped.ok()) << dropped.status();
   EXPECT_THAT(*dropped, HasSubstr("worker \"worker-2\""));
 }
 
 TEST_F(DeathTest, AWorkerThatIsStoppedIsDroppedAfterItsLease) {
-  Cluster cluster(1, {"--lease=5s", "--heartbeat_interval=200ms", "--exit_when_done"});
-  const std::string job = WriteLongJob("stopped", kSteps);
-  for (int rank = 0; rank < 2; ++rank) {
-    workers_.push_back(
-        cluster.StartWorker(job, rank, 2, {absl::StrCat("--name=worker-", rank), kEarlyProgress}));
+  // If the run has ended before the signal, so that its server has ended too, a longer one is
+  // started.
+  absl::StatusOr<std::string> dropped = absl::OutOfRangeError("");
+  for (uint64_t steps = kSteps; absl::IsOutOfRange(dropped.status()) && steps < kEndless;
+       steps *= 8) {
+    ASSERT_NO_FATAL_FAILURE(
+        Start(1, {"--lease=10s", "--heartbeat_interval=200ms", "--exit_when_done"}, 2, steps));
+    workers_[1]->Kill(SIGSTOP);
+    dropped = cluster_->server(0).WaitForLine("is dropped", kLongEnough);
   }
-  ASSERT_TRUE(workers_[0]->WaitForLine(absl::StrCat("/", kSteps), kLongEnough).ok());
-  workers_[1]->Kill(SIGSTOP);
-  const auto dropped = cluster.server(0).WaitForLine("is dropped", kLongEnough);
   ASSERT_TRUE(dropped.ok()) << dropped.status();
   EXPECT_THAT(*dropped, HasSubstr("worker \"worker-1\""));
   EXPECT_EQ(WaitFor(*workers_[0]), ExitCode(0)) << workers_[0]->output();
-  EXPECT_EQ(WaitFor(cluster.server(0)), ExitCode(0)) << cluster.server(0).output();
+  ExpectServersToEnd(1);
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST_F(ElasticTest, AMasterThatIsKilledComesBackToo) {
 }
 
 TEST_F(ElasticTest, AWorkerThatWasTakenForDeadJoinsAgainByItself) {
-  Cluster cluster(1, {"--lease=5s", "--heartbeat_interval=200ms", "--exit_when_done"});
+  Cluster cluster(1, {"--lease=10s", "--heartbeat_interval=200ms", "--exit_when_done"});
   const std::string job = WriteJob(kLong);
   for (int rank = 0; rank < 3; ++rank) {
     workers_.push_back(cluster.StartWorker(job, rank, 3, {absl::StrCat("--name=worker-", rank)}));
@@ -121,6 +121,7 @@ TEST_F(ElasticTest, AWorkerThatWasTakenForDeadJoinsAgainByItself) {
   ASSERT_TRUE(cluster.server(0).WaitForLine("\"worker-1\" on", kLongEnough).ok());
   const auto dropped = cluster.server(0).WaitForLine("is dropped: lease", kLongEnough);
   ASSERT_TRUE(dropped.ok()) << dropped.status();
+  EXPECT_THAT(*dropped, HasSubstr("\"worker-1\""));
   workers_[1]->Kill(SIGCONT);
   const auto again = workers_[1]->WaitForLine("rejoining", kLongEnough);
   ASSERT_TRUE(again.ok()) << again.status();

@@ -96,6 +96,11 @@ TEST_P(LostStateTest, TheWorkersBeginAgainAndEndAsIfNothingHadHappened) {
     workers.push_back(cluster.StartWorker(
         job, rank, kWorkers, {absl::StrCat("--output=", output), "--output_per_rank"}));
   }
+  if (GetParam().place == v1::SERVERS) {
+    // The first checkpoint, which is written in the background.
+    const auto kept = workers[0]->WaitForLine("checkpoint after step ", kLongEnough);
+    ASSERT_TRUE(kept.ok()) << kept.status();
+  }
   AwaitRound(cluster.coordinator(), kRounds);
   for (const int server : GetParam().servers) cluster.server(server).Kill(SIGKILL);
   for (const int server : GetParam().servers) {

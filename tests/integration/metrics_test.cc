@@ -28,7 +28,9 @@ std::string PagesOf(Process& program) {
 
 // Returns "STATUS BODY" of a page.
 std::string Get(const std::string& pages, const std::string& path) {
-  const httplib::Result result = httplib::Client(pages).Get(path);
+  httplib::Client client(pages);
+  client.set_read_timeout(absl::ToChronoSeconds(kLongEnough));
+  const httplib::Result result = client.Get(path);
   if (!result) return httplib::to_string(result.error());
   return absl::StrCat(result->status, " ", result->body);
 }

@@ -1,6 +1,10 @@
 // Workers that are started by mpirun read their rank and world size from its environment variables.
 
+#include <stdlib.h>
+
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -12,19 +16,30 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ProcessOptions MpiRun(const std::vector<std::string>& args) {
-  ProcessOptions options = {.program = "mpirun", .args = {"--oversubscribe", "-np", "3"}};
-  options.args.insert(options.args.end(), args.begin(), args.end());
-  // mpirun requires two confirmations before it runs as root. It creates its files in TMPDIR, whose
-  // path must be short.
-  options.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-                         {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-                         {"OMPI_MCA_plm_rsh_agent", "false"},
-                         {"TMPDIR", "/tmp"}};
-  return options;
-}
+class MpirunTest : public ::testing::Test {
+ protected:
+  MpirunTest() { EXPECT_NE(mkdtemp(directory_.data()), nullptr) << directory_; }
+  ~MpirunTest() override { std::filesystem::remove_all(directory_); }
 
-TEST(MpirunTest, WorkersTakeRankAndWorldSizeFromIt) {
+  ProcessOptions MpiRun(const std::vector<std::string>& args) const {
+    ProcessOptions options = {.program = "mpirun", .args = {"--oversubscribe", "-np", "3"}};
+    options.args.insert(options.args.end(), args.begin(), args.end());
+    // mpirun requires two confirmations before it runs as root. It creates its files in TMPDIR, in
+    // a directory that all runs of a user share. A run that ends removes this directory, also while
+    // another run is about to use it, so each test has a TMPDIR of its own.
+    options.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                           {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                           {"OMPI_MCA_plm_rsh_agent", "false"},
+                           {"TMPDIR", directory_}};
+    return options;
+  }
+
+ private:
+  // The path must be short, so it is not in the test's temporary folder.
+  std::string directory_ = "/tmp/mpi-XXXXXX";
+};
+
+TEST_F(MpirunTest, WorkersTakeRankAndWorldSizeFromIt) {
   Cluster cluster(1, {"--exit_when_done"});
   const std::string output = TemporaryPath("mpi.safetensors");
   const auto run = RunProgram(
@@ -37,7 +52,7 @@ TEST(MpirunTest, WorkersTakeRankAndWorldSizeFromIt) {
   EXPECT_EQ(WaitFor(cluster.server(0)), ExitCode(0));
 }
 
-TEST(MpirunTest, ItsWorkersTrainAsThoseStartedByHand) {
+TEST_F(MpirunTest, ItsWorkersTrainAsThoseStartedByHand) {
   const std::string job = WriteIrisJob("mpi");
   Cluster cluster(1);
   const std::string by_hand = TrainOn(cluster, job, 3)[0];

@@ -30,7 +30,7 @@ class QuorumTest : public ::testing::Test {
  protected:
   explicit QuorumTest(const std::string& lease = "10m")
       : cluster_(2, {absl::StrCat("--lease=", lease), "--heartbeat_interval=200ms",
-                     "--stall_warning=500ms", "--exit_when_done"}) {}
+                     "--stall_warning=500ms", "--stream_grace=30s", "--exit_when_done"}) {}
 
   // Starts all workers of a job. `text` is appended to its job file: `consistency` and other
   // fields.
@@ -140,13 +140,13 @@ TEST_F(ShortLeaseTest, InSyncModeAStoppedWorkerIsNamedThenDroppedAndComesBack) {
   ExpectAllToEndEqual();
 }
 
-// The group keeps 100 results. A worker that merely shares a processor with others does not fall
-// that far behind.
+// The group keeps 300 results. A worker that merely shares a processor with others does not fall
+// that far behind, which at the end of the job would be too late to join again.
 TEST_F(QuorumTest, WhereWorkersApplyTheOptimizerOneThatIsFarBehindJoinsAgain) {
-  Start("elastic {} consistency { quorum { least: 3 kept: 100 } }");
+  Start("elastic {} consistency { quorum { least: 3 kept: 300 } }");
   AwaitStep(10);
   workers_[3]->Kill(SIGSTOP);
-  AwaitStep(Model(0).open_round() + 200);
+  AwaitStep(Model(0).open_round() + 400);
   workers_[3]->Kill(SIGCONT);
   const auto again = workers_[3]->WaitForLine("rejoining", kLongEnough);
   ASSERT_TRUE(again.ok()) << again.status();

@@ -80,7 +80,7 @@ TEST(UnixSocketTest, MemoryAndTcpAreSaidAsWell) {
 TEST(UnixSocketTest, OfAServerThatIsKilledIsLeftForThatOfItsSuccessor) {
   const std::string job = WriteJob();
   const std::vector<std::string> undisturbed = TrainOverTcp(job);
-  Cluster cluster(2, {"--shared_memory=false"});
+  Cluster cluster(2, {"--shared_memory=false", "--stream_grace=30s"});
   std::vector<std::unique_ptr<Process>> workers;
   for (int rank = 0; rank < kWorkers; ++rank) {
     workers.push_back(cluster.StartWorker(
