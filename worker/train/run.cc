@@ -100,7 +100,7 @@ template <typename T>
 absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team& team,
                                        TrainerOptions options, const std::string& output) {
   std::optional<CheckpointWriter> checkpoints;
-  if (job.file.has_checkpoint()) {
+  if (job.file.has_checkpoint() && options.checkpoints == nullptr) {
     checkpoints.emplace(CheckpointOptionsOf(job));
     options.checkpoints = &*checkpoints;
   }

@@ -69,7 +69,8 @@ struct TrainerOptions {
   // The state that this worker has kept from an earlier attempt at the same run, after
   // the servers lost theirs. If an attempt fails, the state is stored here. May be null.
   std::optional<Snapshot>* kept = nullptr;
-  // Jobs with checkpoints only, on every worker: writes the checkpoints of this worker.
+  // Jobs with checkpoints only, on every worker: writes the checkpoints of this worker. If
+  // it is null, RunTraining and RunElasticTraining make one.
   CheckpointWriter* checkpoints = nullptr;
   // The state from which the run resumes; null: it starts from the beginning. Create
   // frees its snapshot when it has restored the state.

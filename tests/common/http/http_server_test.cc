@@ -34,11 +34,18 @@ std::unique_ptr<HttpServer> StartedOnAnyPort() {
   return server.ok() ? *std::move(server) : nullptr;
 }
 
+// By default, the library gives an answer 5 s, which is little on a busy machine.
+void AllowTime(httplib::Client& client) {
+  client.set_read_timeout(60, 0);
+  client.set_write_timeout(60, 0);
+}
+
 TEST(HttpServerTest, ServesEachPageWithItsStatusAndType) {
   const auto server = StartedOnAnyPort();
   ASSERT_NE(server, nullptr);
   ASSERT_NE(server->address().port, 0);
   httplib::Client client("127.0.0.1", server->address().port);
+  AllowTime(client);
   const httplib::Result a = client.Get("/a");
   ASSERT_TRUE(a) << httplib::to_string(a.error());
   EXPECT_EQ(a->status, 200);
@@ -55,6 +62,7 @@ TEST(HttpServerTest, SendsTheHeadersOfAPage) {
   const auto server = StartedOnAnyPort();
   ASSERT_NE(server, nullptr);
   httplib::Client client("127.0.0.1", server->address().port);
+  AllowTime(client);
   const httplib::Result c = client.Get("/c");
   ASSERT_TRUE(c) << httplib::to_string(c.error());
   EXPECT_EQ(c->get_header_value("X-First"), "1");
@@ -65,6 +73,7 @@ TEST(HttpServerTest, AnswersOtherPathsOtherMethodsAndPagesThatThrowWithAnErrorAn
   const auto server = StartedOnAnyPort();
   ASSERT_NE(server, nullptr);
   httplib::Client client("127.0.0.1", server->address().port);
+  AllowTime(client);
   const httplib::Result unknown = client.Get("/d");
   ASSERT_TRUE(unknown);
   EXPECT_EQ(unknown->status, 404);
@@ -80,13 +89,18 @@ TEST(HttpServerTest, AnswersOtherPathsOtherMethodsAndPagesThatThrowWithAnErrorAn
 }
 
 TEST(HttpServerTest, APortThatIsInUseIsRefusedAndFreeAgainAfterTheEnd) {
-  auto first = StartedOnAnyPort();
-  ASSERT_NE(first, nullptr);
-  const HostPort address = first->address();
-  ExpectError(HttpServer::Start(address, Pages()), absl::StatusCode::kUnavailable,
-              {ToString(address)});
-  first.reset();
-  EXPECT_THAT(HttpServer::Start(address, Pages()), IsOk());
+  // Another process may take the port as soon as it is free. This does not happen every time.
+  absl::Status again = absl::UnknownError("not tried");
+  for (int attempt = 0; attempt < 20 && !again.ok(); ++attempt) {
+    auto first = StartedOnAnyPort();
+    ASSERT_NE(first, nullptr);
+    const HostPort address = first->address();
+    ExpectError(HttpServer::Start(address, Pages()), absl::StatusCode::kUnavailable,
+                {ToString(address)});
+    first.reset();
+    again = HttpServer::Start(address, Pages()).status();
+  }
+  EXPECT_THAT(again, IsOk());
 }
 
 TEST(HttpServerTest, RefusesAnAddressThatIsNotOfThisHost) {

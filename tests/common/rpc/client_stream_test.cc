@@ -260,6 +260,8 @@ TEST(ClientStreamTest, ReadsTheNextMessageOnRequest) {
 
 // The hold prevents a write to a call that gRPC has already freed.
 TEST(ClientStreamTest, IsWrittenToFromManyThreadsWhileItEnds) {
+  constexpr int kThreads = 3;
+  constexpr int kMostQueued = 60'000;  // less than what the queue holds
   FakeServer server([](FollowStream& stream) {
     v1::ServerSignal signal;
     stream.Read(&signal);
@@ -270,18 +272,24 @@ TEST(ClientStreamTest, IsWrittenToFromManyThreadsWhileItEnds) {
     GrpcReaper reaper;
     auto call = reaper.Make<FollowCall>(events);
     std::vector<std::thread> threads;
-    for (int t = 0; t < 3; ++t) {
+    for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         for (int i = 0; events.overs() == 0; ++i) {
-          // Keeps the queue from being full.
-          while (i > events.sent() + 100 && events.overs() == 0) std::this_thread::yield();
+          // Keeps the queue from being full: at most this many messages of all threads are in it.
+          while (kThreads * i > events.sent() + kMostQueued && events.overs() == 0) {
+            std::this_thread::yield();
+          }
           call->Send(Numbered(static_cast<uint64_t>(i)));
           // The pause sometimes lets the stream end while no write is in progress.
           for (int pause = 0; pause < i % 8 * t; ++pause) std::this_thread::yield();
         }
       });
     }
-    call->Start(server);
+    // The server reads one message, and what the threads send before the start is dropped. They may
+    // have sent all that they can by now, so the stream begins with a message of its own.
+    std::deque<v1::ServerSignal> first;
+    first.push_back(Numbered(0));
+    call->Start(server, std::move(first));
     EXPECT_EQ(events.AwaitOver().error_code(), grpc::StatusCode::UNAVAILABLE);
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(events.overs(), 1);

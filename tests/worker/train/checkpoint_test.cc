@@ -1,11 +1,8 @@
 // Checkpoints of training runs with the real service: the servers run in this process, and each
 // worker has its own client.
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <optional>
@@ -15,7 +12,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "common/mutex.h"
@@ -25,6 +21,7 @@
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/base/file.h"
 #include "worker/checkpoint/checkpoint_directory.h"
+#include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/checkpoint/snapshot.h"
 #include "worker/job/job_file.h"
 #include "worker/train/client_team.h"
@@ -70,47 +67,22 @@ struct Outcome {
 };
 
 // Waits for each checkpoint in the first step after it. Without this a checkpoint could be left
-// out, because the one before is still being written. The trainer learns that it has been written
-// when the writer's thread goes on, for which that thread has the steps until the next checkpoint.
+// out, because the one before is still being written.
 class UnhurriedProgress : public NoProgress {
  public:
-  explicit UnhurriedProgress(const Job& job)
-      : every_(job.file.checkpoint().every_steps()), path_(job.file.checkpoint().directory()) {}
+  explicit UnhurriedProgress(CheckpointWriter& writer) : writer_(writer) {}
 
   // The last step that has ended; 0 before the first.
   uint64_t step() const { return step_; }
 
   void Stepped(uint64_t step, std::optional<double>) override {
     step_ = step;
-    if (!first_.has_value()) first_ = step;
-    if (every_ == 0 || step % every_ == 0) return;
-    const uint64_t kept = step - step % every_;
-    if (kept < *first_) return;                                  // this run has written none
-    if (std::filesystem::is_directory(path_ + "/lock")) return;  // no checkpoint can be written
-    // The manifest is the last file of a checkpoint. From its first file on, the writer has the
-    // lock, which IsBeingWritten must not take before.
-    const std::string manifest = CheckpointDirectory({path_}).PathOf(kept) + "/manifest.json";
-    const absl::Time deadline = absl::Now() + kTimeout;
-    while (!std::filesystem::exists(manifest) || IsBeingWritten()) {
-      ASSERT_LT(absl::Now(), deadline) << manifest;
-      absl::SleepFor(absl::Milliseconds(1));
-    }
+    SYNCGRADS_EXPECT_OK(writer_.Finish(kTimeout));
   }
 
  private:
-  // Returns true while the writer holds the lock; it still removes files after the checkpoint is
-  // complete.
-  bool IsBeingWritten() const {
-    const int lock = open((path_ + "/lock").c_str(), O_RDWR | O_CLOEXEC);
-    const bool is_free = lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) == 0;
-    close(lock);
-    return !is_free;
-  }
-
+  CheckpointWriter& writer_;
   uint64_t step_ = 0;
-  std::optional<uint64_t> first_;
-  const uint64_t every_;
-  const std::string path_;
 };
 
 class CheckpointTest : public ::testing::Test {
@@ -155,7 +127,8 @@ class CheckpointTest : public ::testing::Test {
         Client client(options);
         SYNCGRADS_ASSERT_OK(client.Join(kTimeout));
         ClientTeam team(client, kTimeout);
-        UnhurriedProgress progress(job);
+        CheckpointWriter writer(CheckpointOptionsOf(job));
+        UnhurriedProgress progress(writer);
         TrainerOptions trainer;
         trainer.step_timeout = kTimeout;
         trainer.progress = &progress;
@@ -174,6 +147,7 @@ class CheckpointTest : public ::testing::Test {
           if (state.ok()) restored->push_back(*state);
           return;
         }
+        trainer.checkpoints = &writer;
         const auto result = RunTraining(job, team, trainer, "");
         outcome.statuses[rank] = result.status();
         SYNCGRADS_EXPECT_OK(client.Leave(kTimeout));
