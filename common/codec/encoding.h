@@ -4,7 +4,6 @@
 #ifndef SYNCGRADS_COMMON_CODEC_ENCODING_H_
 #define SYNCGRADS_COMMON_CODEC_ENCODING_H_
 
-#include <array>
 #include <cstdint>
 #include <string>
 
@@ -22,8 +21,6 @@ enum class Codec : uint32_t {
   kTopK = 4,
   kOneBit = 5,
 };
-inline constexpr std::array<Codec, 6> kKnownCodecs = {Codec::kRaw,  Codec::kF16,  Codec::kBF16,
-                                                      Codec::kInt8, Codec::kTopK, Codec::kOneBit};
 
 // Returns "raw", "f16", "bf16", "int8", "top-k" or "one-bit"; for an unknown codec, for example
 // "codec 9".

@@ -23,6 +23,9 @@ inline const char* ToString(PayloadPath path) {
   return kWords[static_cast<size_t>(path)];
 }
 
+inline constexpr std::array<Codec, 6> kKnownCodecs = {Codec::kRaw,  Codec::kF16,  Codec::kBF16,
+                                                      Codec::kInt8, Codec::kTopK, Codec::kOneBit};
+
 // Thread-safe. Each count is in a cache line of its own.
 class PayloadBytes {
  public:
