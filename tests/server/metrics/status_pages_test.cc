@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <httplib.h>
 
+#include <chrono>
 #include <memory>
 
 #include "gmock/gmock.h"
@@ -17,6 +18,10 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+// How long a client waits for an answer. The library's default is 5 s, which a loaded machine may
+// need.
+constexpr std::chrono::minutes kPatience(1);
+
 // Serves the pages of a status that a test sets.
 class StatusPagesTest : public ::testing::Test {
  protected:
@@ -26,6 +31,7 @@ class StatusPagesTest : public ::testing::Test {
     EXPECT_THAT(started, IsOk());
     http_ = *std::move(started);
     client_ = std::make_unique<httplib::Client>("127.0.0.1", http_->address().port);
+    client_->set_read_timeout(kPatience);
   }
 
   v1::GetStatusReply status_;
@@ -89,6 +95,7 @@ TEST(ServerStatusPagesTest, ARealServerIsReadyAndReportsItself) {
       StatusPages([&server](v1::GetStatusReply& reply) { (*server)->FillStatus(reply); }));
   ASSERT_THAT(http, IsOk());
   httplib::Client client("127.0.0.1", (*http)->address().port);
+  client.set_read_timeout(kPatience);
   const httplib::Result ready = client.Get("/readyz");
   ASSERT_TRUE(ready);
   EXPECT_EQ(ready->status, 200) << ready->body;

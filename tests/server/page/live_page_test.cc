@@ -2,6 +2,7 @@
 
 #include <httplib.h>
 
+#include <chrono>
 #include <memory>
 #include <regex>
 #include <set>
@@ -28,6 +29,8 @@ class LivePageTest : public ::testing::Test {
     EXPECT_THAT(started, IsOk());
     http_ = *std::move(started);
     client_ = std::make_unique<httplib::Client>("127.0.0.1", http_->address().port);
+    // The library's default is 5 s, which a loaded machine may need.
+    client_->set_read_timeout(std::chrono::minutes(1));
   }
 
   std::string TypeOf(const std::string& path) {

@@ -309,10 +309,14 @@ TEST_F(FollowerTest, ReportsFromOtherThreadsWhileTheCoordinatorDiesAndComesBack)
       }
     });
   }
-  RunUntil(follower, [&] {
-    clock.Advance(absl::Seconds(2));
-    return coordinator.done();
-  });
+  // Each life has a deadline of its own: all of them together may take minutes on a loaded machine.
+  for (int life = 1; life <= kLives; ++life) {
+    RunUntil(follower, [&] {
+      clock.Advance(absl::Seconds(2));
+      return deaths >= life;
+    });
+  }
+  RunUntil(follower, [&] { return coordinator.done(); });
   stop = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(follower.status().ok()) << follower.status();
