@@ -414,6 +414,7 @@ class GrpcServer : public Server {
                           .memory_free = [this] { return Available(); }};
     if (state_ != nullptr) {
       sources.state_directory = state_->path();
+      sources.starts = state_->start();
       sources.state_free = [this] { return state_->room(); };
     }
     sources.coordinator_address = options_.coordinator;

@@ -143,6 +143,7 @@ void PrintMembership(const v1::JobStatus& job, std::ostream& out) {
   }
   out << "  workers: " << job.joins() << " joined, " << dropped << " dropped";
   if (dropped > 0) out << " (" << absl::StrJoin(reasons, ", ") << ")";
+  if (job.reconnects() > 0) out << ", " << job.reconnects() << " reconnections";
   out << "\n";
 }
 

@@ -98,6 +98,8 @@ ROWS = [
             ("max by (training_job) (syncgrads_epoch{$job})", "{{training_job}}")]),
         ("Joins", "none", "Workers that have joined the job.", [
             ("sum by (training_job) (syncgrads_joins_total{$job})", "{{training_job}}")]),
+        ("Reconnections", "none", "Reconnections of workers, for example after a server's restart.", [
+            ("sum by (training_job) (syncgrads_reconnects_total{$job})", "{{training_job}}")]),
         ("Dropped members", "none", "Members that the job has dropped, by the reason.", [
             ("sum by (training_job, reason) (syncgrads_members_dropped_total{$job})",
              "{{training_job}} {{reason}}")]),

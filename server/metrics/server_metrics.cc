@@ -57,6 +57,11 @@ void AddServer(const v1::ServerStatus& server, MetricFamilies& families) {
   families.Gauge("syncgrads_memory_limit_bytes",
                  "syncgrads_memory_bytes and the memory that is free for more.", {},
                  static_cast<double>(server.memory_bytes() + server.memory_free_bytes()));
+  if (server.starts() > 0) {
+    families.Gauge("syncgrads_starts",
+                   "Starts of servers on the state directory, this one included.", {},
+                   static_cast<double>(server.starts()));
+  }
   if (server.state_free_bytes() > 0) {
     families.Gauge("syncgrads_state_free_bytes", "Free space in the state directory.", {},
                    static_cast<double>(server.state_free_bytes()));
@@ -91,6 +96,9 @@ void AddMembers(const v1::JobStatus& job, uint64_t date_ms, const MetricLabels& 
 void AddChanges(const v1::JobStatus& job, const MetricLabels& labels, MetricFamilies& families) {
   families.Counter("syncgrads_joins_total", "Workers that have joined the job.", labels,
                    static_cast<double>(job.joins()));
+  families.Counter("syncgrads_reconnects_total",
+                   "Reconnections of workers whose stream broke, or whose coordinator restarted.",
+                   labels, static_cast<double>(job.reconnects()));
   for (const v1::DropCount& drop : job.drops()) {
     MetricLabels of_reason = labels;
     of_reason.emplace_back("reason", drop.reason());

@@ -80,6 +80,7 @@ void Fill(const JobReport& report, v1::JobStatus& status) {
   }
   Fill(report.checkpoints, *status.mutable_checkpoints());
   status.set_joins(report.joins);
+  status.set_reconnects(report.reconnects);
   for (size_t i = 0; i < kDropReasons; ++i) {
     const auto reason = static_cast<DropReason>(i);
     v1::DropCount& drops = *status.add_drops();
@@ -124,6 +125,7 @@ void StatusReport::FillServer(v1::ServerStatus& status) const {
   status.set_memory_free_bytes(sources_.memory_free());
   if (sources_.state_free != nullptr) status.set_state_free_bytes(sources_.state_free());
   status.set_state_directory(sources_.state_directory);
+  status.set_starts(sources_.starts);
   status.set_coordinator(sources_.coordinator_address);
   status.set_host_id(HostId());
   status.set_user_id(geteuid());

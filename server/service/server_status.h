@@ -33,6 +33,7 @@ struct StatusSources {
   // The path of the state directory, and a function that returns its free space in bytes; empty and
   // null if no state is kept.
   std::string state_directory;
+  uint64_t starts = 0;
   std::function<uint64_t()> state_free;
   // See the fields of the same names in ServerStatus.
   std::string coordinator_address;

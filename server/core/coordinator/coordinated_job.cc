@@ -78,6 +78,7 @@ void CoordinatedJob::Reconnect(const JobMember& member, std::shared_ptr<MemberLi
   dependencies_.journal.Note(absl::StrCat(job_.Quoted(), ": worker \"", member.member.name,
                                           "\" has reconnected on a new stream"));
   members_.Connect(member.member.id, std::move(link));
+  ++reconnects_;
   detector_.Resume("a worker has reconnected");
   if (dependencies_.log.complete()) Welcome(member);
   if (!epochs_.SendPresent(member)) TryStart();
@@ -302,7 +303,11 @@ absl::StatusOr<uint32_t> CoordinatedJob::AskForCheckpoint(const std::string& tok
 
 JobReport CoordinatedJob::Report() const {
   return {ReportMembers(members_, epochs_.present(), plan_, dependencies_.clock.Now()),
-          dependencies_.options.membership.lease, members_.joins(), drops_, checkpoints_.count()};
+          dependencies_.options.membership.lease,
+          members_.joins(),
+          reconnects_,
+          drops_,
+          checkpoints_.count()};
 }
 
 absl::Status CoordinatedJob::Close(const std::string& reason, bool last, absl::StatusCode code) {

@@ -221,6 +221,7 @@ class CoordinatedJob {
   Admission admission_;
   FailureDetector detector_;
   Departures departures_;
+  uint64_t reconnects_ = 0;
   DropCounts drops_;
   JobCheckpoints checkpoints_;
   bool state_lost_ = false;

@@ -40,6 +40,9 @@ struct JobReport {
   absl::Duration lease = absl::ZeroDuration();
   // The number of workers that have joined. A worker that has rejoined counts again.
   uint64_t joins = 0;
+  // How often a member has reconnected, after its stream broke or the coordinator was started
+  // again.
+  uint64_t reconnects = 0;
   DropCounts drops;
   CheckpointCount checkpoints;
 };

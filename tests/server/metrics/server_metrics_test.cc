@@ -42,6 +42,7 @@ constexpr char kCoordinator[] = R"(
     memory_bytes: 300
     memory_free_bytes: 700
     state_free_bytes: 5000
+    starts: 2
   }
   jobs {
     job: "iris"
@@ -61,6 +62,7 @@ constexpr char kCoordinator[] = R"(
     members { member: 10 name: "w2" host: "c" silent_ms: 0 lease_ms: 30000 }
     checkpoints { written: 2 failed: 1 last_step: 40 last_path: "/c/40" }
     joins: 5
+    reconnects: 3
     drops { reason: "lease" count: 1 }
     drops { reason: "evicted" count: 0 }
     groups {
@@ -108,6 +110,7 @@ TEST(ServerMetricsTest, TheServerHasConnectionsBytesAndMemoryInBaseUnits) {
   EXPECT_THAT(text, HasSubstr("syncgrads_memory_bytes 300\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_memory_limit_bytes 1000\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_state_free_bytes 5000\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_starts 2\n"));
 }
 
 TEST(ServerMetricsTest, AJobsMembersHaveTheirNamesAndTheDateOfTheirLastHeartbeat) {
@@ -132,6 +135,7 @@ TEST(ServerMetricsTest, AJobsMembersHaveTheirNamesAndTheDateOfTheirLastHeartbeat
 TEST(ServerMetricsTest, JoinsDropsAndCheckpointsAreCounted) {
   const std::string text = MetricsOf(Parse(kCoordinator));
   EXPECT_THAT(text, HasSubstr("syncgrads_joins_total{training_job=\"iris\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_reconnects_total{training_job=\"iris\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_members_dropped_total{training_job=\"iris\","
                               "reason=\"lease\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_members_dropped_total{training_job=\"iris\","
@@ -189,7 +193,8 @@ TEST(ServerMetricsTest, AServerThatFollowsHasNoMetricsThatOnlyTheCoordinatorKnow
   status.mutable_jobs(0)->clear_members();
   status.mutable_jobs(0)->clear_checkpoints();
   const std::string text = MetricsOf(status);
-  for (const char* name : {"joins", "members_dropped", "checkpoints", "member_info"}) {
+  for (const char* name :
+       {"joins", "reconnects", "members_dropped", "checkpoints", "member_info"}) {
     EXPECT_THAT(text, Not(HasSubstr(absl::StrCat("syncgrads_", name))));
   }
   EXPECT_THAT(text, HasSubstr("syncgrads_member_arrival_lag_seconds_count{training_job=\"iris\","

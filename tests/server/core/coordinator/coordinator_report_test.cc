@@ -60,6 +60,15 @@ TEST_F(CoordinatorReportTest, MembersAreThoseOfTheEpochInRankOrderAndThenNewcome
   EXPECT_EQ(coordinator_.Report("iris").joins, 2u);
 }
 
+TEST_F(CoordinatorReportTest, ReconnectionsAreCountedBesideJoins) {
+  const Joined a = Join("a", 1);
+  EXPECT_EQ(coordinator_.Report("iris").reconnects, 0u);
+  coordinator_.LinkBroken(*a.key, a.link.get());
+  Rejoin(a);
+  EXPECT_EQ(coordinator_.Report("iris").reconnects, 1u);
+  EXPECT_EQ(coordinator_.Report("iris").joins, 1u);
+}
+
 TEST_F(CoordinatorReportTest, AMemberIsSilentSinceItsLastMessage) {
   Begin();
   clock_.Advance(absl::Seconds(7));
