@@ -71,13 +71,10 @@ class CondVar {
       return Waits::of_this_thread->WaitUntil(*this, mutex, deadline);
     }
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
-    bool notified = true;
-    if (deadline == absl::InfiniteFuture()) {
-      condition_.wait(lock);
-    } else {
-      notified = condition_.wait_until(lock, SteadyTime(deadline)) == std::cv_status::no_timeout ||
-                 MonotonicNow() < deadline;
-    }
+    // Also without a deadline: condition_variable::wait needs libstdc++ of GCC 12 at run time.
+    const bool notified =
+        condition_.wait_until(lock, SteadyTime(deadline)) == std::cv_status::no_timeout ||
+        MonotonicNow() < deadline;
     lock.release();
     return notified;
   }

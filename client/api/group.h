@@ -172,6 +172,15 @@ class Group {
   //                       reason why the membership is over
   virtual absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration timeout) = 0;
 
+  // Waits until any tensor that was pushed or skipped in this step has its result or has failed,
+  // and returns its id: Wait for this tensor then returns at once. Returns each tensor once in a
+  // step, in the order in which results arrive.
+  //
+  // Errors:
+  //   NotFound          every tensor that was pushed or skipped in this step has been returned
+  //   DeadlineExceeded  no result has arrived
+  virtual absl::StatusOr<TensorId> NextCompletion(absl::Duration timeout) = 0;
+
   // Waits until every tensor of this step has its result, and begins the next step. Returns the
   // contributors of each tensor, in the order of registration. After an error the step has not
   // ended, and the wait can be repeated.

@@ -1,5 +1,6 @@
 #include "client/grpc/grpc_connections.h"
 
+#include <chrono>
 #include <utility>
 
 #include "client/grpc/grpc_channel.h"
@@ -53,6 +54,14 @@ ConnectionUse::ConnectionUse(std::shared_ptr<Connections> connections, const voi
       route_(std::move(route)),
       number_(number),
       channel_(std::move(channel)) {}
+
+ConnectionUse::~ConnectionUse() {
+  End();
+  // gRPC 1.51 leaks the socket of a channel that is destroyed while the connection is established.
+  if (channel_->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_CONNECTING) return;
+  channel_->WaitForStateChange(GRPC_CHANNEL_CONNECTING,
+                               std::chrono::system_clock::now() + std::chrono::milliseconds(250));
+}
 
 void ConnectionUse::End() {
   if (!std::exchange(ended_, true)) connections_->End(client_, route_, number_);

@@ -71,8 +71,8 @@ class Connections : public std::enable_shared_from_this<Connections> {
 // on a thread on which a channel may be destroyed (common/rpc/grpc_reaper.h). Thread-compatible.
 class ConnectionUse {
  public:
-  // Calls End.
-  ~ConnectionUse() { End(); }
+  // Calls End. Waits up to a quarter of a second for an attempt to connect.
+  ~ConnectionUse();
   ConnectionUse(const ConnectionUse&) = delete;
   ConnectionUse& operator=(const ConnectionUse&) = delete;
 

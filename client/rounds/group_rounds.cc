@@ -33,6 +33,7 @@ std::string GroupRounds::StepLocked() const {
 void GroupRounds::BeginRoundLocked(Round round) {
   collector_.Begin(round);
   chunks_.Begin();
+  unreported_.clear();
   for (uint32_t c = 0; c < plan_->layout.chunks().size(); ++c) compressor_.Discard(ChunkId{c});
 }
 
@@ -46,6 +47,7 @@ absl::Status GroupRounds::Contribute(TensorId tensor,
     if (!failure_.ok()) return failure_;
     SYNCGRADS_RETURN_IF_ERROR(collector_.Collect(tensor, values, result));
     const Chunks range = plan_->layout.ChunksOf(tensor);
+    unreported_.push_back({tensor, range});
     for (uint32_t c = range.first; c < range.first + range.count; ++c) {
       if (collector_.IsComplete(ChunkId{c})) departures.push_back(DepartLocked(ChunkId{c}));
     }
@@ -149,6 +151,26 @@ bool GroupRounds::Await(Chunks chunks, absl::Time deadline) const {
     in_time = changed_.WaitUntil(mutex_, deadline);
   }
   return true;
+}
+
+absl::StatusOr<TensorId> GroupRounds::AwaitNext(absl::Time deadline) {
+  MutexLock lock(mutex_);
+  for (bool in_time = true;; in_time = changed_.WaitUntil(mutex_, deadline)) {
+    for (auto next = unreported_.begin(); next != unreported_.end(); ++next) {
+      if (!chunks_.IsOver(next->chunks)) continue;
+      const TensorId tensor = next->tensor;
+      unreported_.erase(next);
+      return tensor;
+    }
+    if (unreported_.empty()) {
+      return absl::NotFoundError(
+          absl::StrCat("no tensor of ", StepLocked(), " is waiting for its result"));
+    }
+    if (!in_time) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "none of ", unreported_.size(), " tensors of ", StepLocked(), " has its result"));
+    }
+  }
 }
 
 GroupRounds::Unanswered GroupRounds::FindUnanswered(Chunks chunks) const {

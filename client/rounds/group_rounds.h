@@ -99,6 +99,13 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   // Waits until all of `chunks` are done or one of them has failed. Returns false if `deadline`
   // passes first.
   bool Await(Chunks chunks, absl::Time deadline) const;
+  // Waits until the chunks of a tensor that was pushed or skipped in this round are all done, or
+  // one of them has failed. Returns each tensor once in a round.
+  //
+  // Errors:
+  //   NotFound          every tensor that was pushed or skipped has been returned
+  //   DeadlineExceeded  `deadline` has passed
+  absl::StatusOr<TensorId> AwaitNext(absl::Time deadline);
   // Returns OK if all of `chunks` are done, and the error of the first that has failed. Returns
   // Unavailable if neither is so. Failed chunks become eligible for SendRefusedAgain.
   absl::Status Outcome(Chunks chunks) {
@@ -270,6 +277,13 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   TensorCollector collector_ ABSL_GUARDED_BY(mutex_);
   ChunksInFlight chunks_ ABSL_GUARDED_BY(mutex_);
   StepResults results_ ABSL_GUARDED_BY(mutex_);
+  // The tensors that were pushed or skipped in this round and that AwaitNext has not returned, each
+  // with its chunks that are not known to be done.
+  struct Unreported {
+    TensorId tensor;
+    Chunks chunks;
+  };
+  std::vector<Unreported> unreported_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -113,6 +113,10 @@ absl::StatusOr<Contributors> RegisteredGroup::Wait(TensorId tensor, absl::Durati
   return rounds_->CountContributors(tensor);
 }
 
+absl::StatusOr<TensorId> RegisteredGroup::NextCompletion(absl::Duration timeout) {
+  return rounds_->AwaitNext(session_.timers().Now() + timeout);
+}
+
 std::vector<Contributors> RegisteredGroup::Count() {
   std::vector<Contributors> contributors;
   contributors.reserve(spec().tensors.size());

@@ -3,6 +3,8 @@
 
 #include <cstring>
 #include <functional>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -201,6 +203,40 @@ TEST(GroupTest, WaitsForOneTensorAndNamesTheOneItSharesAChunkWith) {
   EXPECT_FALSE(group.IsStepAnswered()) << "this is the next step";
   EXPECT_OK(workers[0].Leave(kTimeout));
   EXPECT_OK(workers[0].Leave(kTimeout));
+}
+
+TEST(GroupTest, NextCompletionReturnsEachTensorOnceWhenItsResultIsThere) {
+  Cluster cluster;
+  Workers workers(cluster, 2);
+  const GroupSpec spec{
+      "model", {{"v", DType::kF32, {2}}, {"w", DType::kF32, {2}}}, Reduction::kSum, 8};
+  std::vector<Group*> groups(2);
+  workers.Run([&](uint32_t rank, Client& client) {
+    const auto group = client.Register(spec, kTimeout);
+    ASSERT_OK(group);
+    groups[rank] = *group;
+  });
+  const TensorId v{0}, w{1};
+  std::vector<float> first = {1, 2}, second = {10, 20}, third = {3, 4};
+  ASSERT_OK(groups[0]->Push(v, first.data(), 8, first.data()));
+  // The wait begins before the other tensor is pushed.
+  std::thread waiting([&] {
+    const auto done = groups[0]->NextCompletion(kTimeout);
+    ASSERT_OK(done);
+    EXPECT_EQ(*done, w);
+  });
+  ASSERT_OK(groups[0]->Push(w, third.data(), 8, third.data()));
+  ASSERT_OK(groups[1]->Push(w, second.data(), 8, nullptr));
+  waiting.join();
+  EXPECT_THAT(third, ElementsAre(13, 24));
+  const absl::Status late = groups[0]->NextCompletion(absl::ZeroDuration()).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+  ASSERT_OK(groups[1]->Push(v, second.data(), 8, nullptr));
+  EXPECT_EQ(groups[0]->NextCompletion(kTimeout).value_or(w), v);
+  EXPECT_THAT(first, ElementsAre(11, 22));
+  const absl::Status none = groups[0]->NextCompletion(kTimeout).status();
+  EXPECT_TRUE(absl::IsNotFound(none)) << none;
+  for (Group* group : groups) ASSERT_OK(group->WaitStep(kTimeout));
 }
 
 TEST(GroupTest, RefusesWhatDoesNotFit) {

@@ -105,6 +105,10 @@ class FakeGroup : public Group {
     return !job_.on_wait_ || waited_.size() == spec_.tensors.size();
   }
 
+  absl::StatusOr<TensorId> NextCompletion(absl::Duration) override {
+    return absl::UnimplementedError("the fake waits for a given tensor or for all");
+  }
+
   absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration) override {
     MutexLock lock(job_.mutex_);
     SYNCGRADS_RETURN_IF_ERROR(AwaitLocked());

@@ -1,0 +1,84 @@
+"""Lets KeyboardInterrupt end a wait.
+
+Python handles signals on the main thread, between two instructions, and so not while that thread is
+in a function of C. A call that may wait is therefore made on a helper thread, for which the main
+thread waits: that wait ends when a signal's handler raises an exception. The call itself continues
+until its deadline. On other threads calls are made directly.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from typing import Any, Callable, List, Optional
+
+
+class Task:
+    """A call on a helper thread."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._value: Any = None
+        self._error: Optional[BaseException] = None
+
+    def run(self) -> None:
+        try:
+            self._value = self._call()
+        except BaseException as error:  # pylint: disable=broad-except
+            self._error = error
+        finally:
+            self._call = lambda: None
+            self._done.release()
+
+    def result(self) -> Any:
+        """Waits for the call, and returns its value or raises its exception. If the wait is ended
+        by another exception, it can be repeated."""
+        with self._done:
+            pass
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class _Helper(threading.Thread):
+    def __init__(self) -> None:
+        super().__init__(name="syncgrads wait", daemon=True)
+        self._tasks: "queue.SimpleQueue[Task]" = queue.SimpleQueue()
+        self.start()
+
+    def submit(self, task: Task) -> None:
+        self._tasks.put(task)
+
+    def run(self) -> None:
+        while True:
+            task = self._tasks.get()
+            task.run()
+            del task
+            _idle.append(self)
+
+
+_idle: List[_Helper] = []
+# A process that was forked has no helper threads.
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def begin(call: Callable[[], Any]) -> Task:
+    """Begins a call: on a helper thread if this is the main thread, else directly."""
+    task = Task(call)
+    if threading.current_thread() is not threading.main_thread():
+        task.run()
+        return task
+    try:
+        helper = _idle.pop()
+    except IndexError:
+        helper = _Helper()
+    helper.submit(task)
+    return task
+
+
+def wait_for(call: Callable[[], Any]) -> Any:
+    """Makes a call, and returns its value or raises its exception."""
+    return begin(call).result()

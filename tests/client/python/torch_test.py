@@ -1,0 +1,247 @@
+"""syncgrads.torch beside DistributedDataParallel over gloo: the same model, seeds and batches, as two
+ranks. tests/deploy/torch.test starts it. Prints a checksum of the parameters of each way."""
+
+import copy
+import hashlib
+import os
+import sys
+import unittest
+
+import torch
+from torch import nn
+
+import syncgrads
+import syncgrads.torch as sg
+
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+STEPS = 50
+TIMEOUT = 120
+
+
+class Net(nn.Module):
+    """Convolutions, batch norm, weights that are used twice, and one that is used now and then."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+                                      nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4))
+        self.head = nn.Linear(128, 10)
+        self.tied = nn.Linear(10, 10)
+
+    def forward(self, x):
+        x = self.head(self.features(x).flatten(1))
+        return self.tied(torch.relu(self.tied(x)))
+
+
+def make_model():
+    torch.manual_seed(1 + RANK)  # different: rank 0's must be broadcast
+    return Net()
+
+
+def batch(step, rank=RANK):
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    return (torch.randn(8, 3, 16, 16, generator=generator),
+            torch.randint(10, (8,), generator=generator))
+
+
+def make_optimizer(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def train(model, optimizer, steps=STEPS, passes=1):
+    for step in range(steps):
+        optimizer.zero_grad()
+        for part in range(passes):
+            x, y = batch(step * passes + part)
+            nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def parameters_of(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def checksum(values):
+    return hashlib.sha256(values.numpy().tobytes()).hexdigest()[:16]
+
+
+class TorchTest(unittest.TestCase):
+
+    def setUp(self):
+        self.job = sg.init(job=self.id(), timeout=TIMEOUT)
+
+    def tearDown(self):
+        self.job.close()
+
+    def expect_equal_on_all(self, values):
+        """Expects the same bits on every rank."""
+        everybody = torch.zeros(SIZE, values.numel())
+        self.job.all_gather(values.contiguous(), everybody)
+        for other in everybody:
+            self.assertTrue(torch.equal(other, values))
+
+    def expect_near(self, values, expected):
+        error = (values - expected).abs().max() / expected.abs().max()
+        self.assertLess(error.item(), 1e-6)
+
+    def gloo(self, passes=1):
+        """What DistributedDataParallel over gloo makes of the same training."""
+        torch.distributed.init_process_group("gloo", rank=RANK, world_size=SIZE)
+        try:
+            model = nn.parallel.DistributedDataParallel(make_model())
+            optimizer = make_optimizer(model)
+            for step in range(STEPS):
+                optimizer.zero_grad()
+                for part in range(passes):
+                    x, y = batch(step * passes + part)
+                    nn.functional.cross_entropy(model(x), y).backward()
+                optimizer.step()
+            return parameters_of(model)
+        finally:
+            torch.distributed.destroy_process_group()
+
+    def optimized(self, **options):
+        model = make_model()
+        optimizer = sg.DistributedOptimizer(make_optimizer(model), model, **options)
+        return model, optimizer
+
+    def test_optimizer_trains_as_ddp_does_bit_identically_in_every_run(self):
+        expected = self.gloo()
+        runs = []
+        for run in range(2):
+            model, optimizer = self.optimized(name=f"model{run}")
+            self.assertIsInstance(optimizer, torch.optim.SGD)
+            train(model, optimizer)
+            runs.append(parameters_of(model))
+            self.expect_equal_on_all(runs[-1])
+            self.expect_near(runs[-1], expected)
+        self.assertTrue(torch.equal(runs[0], runs[1]))
+        print("DistributedOptimizer", checksum(runs[0]), flush=True)
+        self.job.leave()
+
+    def test_ddp_trains_as_over_gloo(self):
+        expected = self.gloo()
+        model = sg.ddp(make_model())
+        train(model, make_optimizer(model))
+        trained = parameters_of(model)
+        torch.distributed.destroy_process_group()
+        self.expect_equal_on_all(trained)
+        self.expect_near(trained, expected)
+        print("ddp", checksum(trained), flush=True)
+        self.job.leave()
+
+    def test_gradients_are_accumulated(self):
+        expected = self.gloo(passes=3)
+        model, optimizer = self.optimized(backward_passes_per_step=3)
+        train(model, optimizer, passes=3)
+        self.expect_near(parameters_of(model), expected)
+        # A worker with fewer passes synchronises in step().
+        optimizer.zero_grad()
+        for _ in range(3 - RANK):
+            model(batch(0)[0]).sum().backward()
+        optimizer.step()
+        self.assertEqual(optimizer.sync_group.step, STEPS + 2)
+        self.job.leave()
+
+    def test_clipping_and_schedulers_see_averages(self):
+        model, optimizer = self.optimized()
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+        for step in range(4):
+            optimizer.zero_grad()
+            x, y = batch(step)
+            nn.functional.cross_entropy(model(x), y).backward()
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            self.expect_equal_on_all(norm.reshape(1))
+            optimizer.step()
+            scheduler.step()
+        self.assertEqual(optimizer.param_groups[0]["lr"], 0.05 / 4)
+        self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_gradients_that_one_worker_lacks_are_those_of_the_others(self):
+        model = nn.ModuleDict({"a": nn.Linear(2, 1, bias=False), "b": nn.Linear(2, 1, bias=False),
+                               "c": nn.Linear(2, 1, bias=False)})
+        optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model)
+        x = torch.tensor([[1.0, 2.0]]) * (1 + RANK)
+        loss = model["a"](x).sum()
+        if RANK == 1:
+            loss = loss + model["b"](x).sum()
+        loss.backward()
+        self.assertEqual(model["a"].weight.grad.tolist(), [[1.5, 3]])
+        self.assertEqual(model["b"].weight.grad.tolist(), [[2, 4]])
+        self.assertIsNone(model["c"].weight.grad)
+        optimizer.step()
+        self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_a_nan_of_one_worker_is_seen_by_all(self):
+        model, optimizer = self.optimized()
+        x, y = batch(0)
+        loss = nn.functional.cross_entropy(model(x), y)
+        (loss * float("inf") if RANK == 1 else loss).backward()
+        self.assertFalse(torch.isfinite(model.head.weight.grad).all())
+        self.job.leave()
+
+    def test_gradients_that_are_not_contiguous(self):
+        model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model)
+        x = torch.ones(1, 3, 5, 5).to(memory_format=torch.channels_last) * (1 + RANK)
+        model(x).sum().backward()
+        self.assertEqual(model.weight.grad.flatten()[0].item(), 9 * 1.5)
+        optimizer.step()
+        self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_an_exception_in_backward_does_not_disturb_the_others(self):
+        class Fails(torch.autograd.Function):
+
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                raise ValueError("no gradient today")
+
+        model, optimizer = self.optimized()
+        for step in range(3):
+            optimizer.zero_grad()
+            x, y = batch(step)
+            x = model.features(x)
+            if RANK == 1 and step == 1:
+                x = Fails.apply(x)
+            loss = nn.functional.cross_entropy(model.tied(model.head(x.flatten(1))), y)
+            if RANK == 1 and step == 1:
+                with self.assertRaisesRegex(ValueError, "no gradient today"):
+                    loss.backward()
+                with self.assertRaisesRegex(syncgrads.FailedPrecondition, "zero_grad"):
+                    optimizer.step()
+                continue
+            loss.backward()
+            optimizer.step()
+        self.assertEqual(optimizer.sync_group.step, 4)
+        self.job.leave()
+
+    def test_wrong_use_says_what_to_do(self):
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "that the model has not"):
+            sg.DistributedOptimizer(make_optimizer(make_model()), make_model(), broadcast_from=None)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "needs a gradient"):
+            frozen = nn.Linear(1, 1).requires_grad_(False)
+            sg.DistributedOptimizer(make_optimizer(make_model()), frozen)
+        model, optimizer = self.optimized()
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "cannot be added"):
+            optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+        table = nn.Embedding(4, 2, sparse=True)
+        sg.DistributedOptimizer(make_optimizer(table), table, name="table")
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'weight' is sparse"):
+            table(torch.tensor([1])).sum().backward()
+        self.assertIsNotNone(copy.copy(optimizer.state_dict()))
+        self.job.close()
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "is closed"):
+            model(batch(0)[0]).sum().backward()
+
+
+if __name__ == "__main__":
+    print("torch", torch.__version__, "python", sys.version.split()[0], flush=True)
+    torch.set_num_threads(1)
+    unittest.main()
