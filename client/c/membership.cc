@@ -19,7 +19,7 @@ using syncgrads::c::CopyOut;
 using syncgrads::c::CopyText;
 using syncgrads::c::TimeoutOf;
 
-const char* sg_version(void) { return SYNCGRADS_VERSION; }
+const char* sg_version(void) { return syncgrads::c::kVersion; }
 
 const char* sg_code_name(int code) {
   static constexpr const char* kNames[] = {"OK",
