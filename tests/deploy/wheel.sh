@@ -18,7 +18,8 @@ install_wheel() {
 
 # start_server: starts a server, whose address is then in SYNCGRADS_SERVER.
 start_server() {
-  bazel-bin/server/ps-server --bind=127.0.0.1 --port=0 >"$folder/server" 2>&1 &
+  bazel-bin/server/ps-server --bind=127.0.0.1 --port=0 --state="$folder/state" \
+    >"$folder/server" 2>&1 &
   server=$!
   local deadline=$((SECONDS + 60))
   until grep -q "listening on" "$folder/server"; do

@@ -13,14 +13,19 @@ import queue
 import threading
 from typing import Any, Callable, List, Optional
 
+# A signal that arrives just before the main thread blocks, or on another thread, is handled at the
+# end of a slice. In seconds.
+_SLICE = 0.1
+
 
 class Task:
     """A call on a helper thread."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
-        self._done = threading.Lock()
-        self._done.acquire()
+        self._done = False
+        self._released = threading.Lock()  # released when the call has returned
+        self._released.acquire()
         self._value: Any = None
         self._error: Optional[BaseException] = None
 
@@ -31,13 +36,14 @@ class Task:
             self._error = error
         finally:
             self._call = lambda: None
-            self._done.release()
+            self._done = True
+            self._released.release()
 
     def result(self) -> Any:
         """Waits for the call, and returns its value or raises its exception. If the wait is ended
         by another exception, it can be repeated."""
-        with self._done:
-            pass
+        while not self._done:
+            self._released.acquire(timeout=_SLICE)
         if self._error is not None:
             raise self._error
         return self._value
