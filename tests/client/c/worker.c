@@ -434,8 +434,9 @@ static void* Wait(void* group) {
 
 /* The library leaves its process as it was. */
 static void Host(void) {
-  struct sigaction action = {.sa_handler = OnSignal}, now;
+  struct sigaction action = {.sa_handler = OnSignal}, actions[32] = {0}, now;
   CHECK(sigaction(SIGPIPE, &action, NULL) == 0);
+  for (int number = 1; number < 32; ++number) sigaction(number, NULL, &actions[number]);
   sigset_t mask, mask_now;
   CHECK(pthread_sigmask(SIG_SETMASK, NULL, &mask) == 0);
   static char jobs[5][32];
@@ -478,10 +479,8 @@ static void Host(void) {
     snprintf(jobs[round], sizeof jobs[round], "%s%d", job, round);
     job = jobs[round];
   }
-  CHECK(sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == OnSignal);
   for (int number = 1; number < 32; ++number) {
-    if (number == SIGPIPE || sigaction(number, NULL, &now) != 0) continue;
-    CHECK(now.sa_handler == SIG_DFL);
+    CHECK(sigaction(number, NULL, &now) == 0 && now.sa_handler == actions[number].sa_handler);
   }
   CHECK(pthread_sigmask(SIG_SETMASK, NULL, &mask_now) == 0);
   for (int number = 1; number < 32; ++number) {
