@@ -12,9 +12,9 @@
 namespace syncgrads::client {
 namespace {
 
-using PathCounts = google::protobuf::RepeatedPtrField<v1::PayloadBytes>;
+using PayloadCounts = google::protobuf::RepeatedPtrField<v1::PayloadBytes>;
 
-std::string TrafficText(const PathCounts& counts) {
+std::string TrafficText(const PayloadCounts& counts) {
   std::vector<std::string> texts;
   for (const v1::PayloadBytes& one : counts) {
     if (one.bytes() == 0) continue;
@@ -24,13 +24,13 @@ std::string TrafficText(const PathCounts& counts) {
   return texts.empty() ? "nothing" : absl::StrJoin(texts, " and ");
 }
 
-uint64_t Sum(const PathCounts& counts) {
+uint64_t Sum(const PayloadCounts& counts) {
   uint64_t sum = 0;
   for (const v1::PayloadBytes& one : counts) sum += one.bytes();
   return sum;
 }
 
-std::string RateText(const PathCounts& now, const PathCounts& before, double seconds) {
+std::string RateText(const PayloadCounts& now, const PayloadCounts& before, double seconds) {
   const uint64_t earlier = std::min(Sum(before), Sum(now));
   return BytesText(static_cast<uint64_t>(static_cast<double>(Sum(now) - earlier) / seconds));
 }

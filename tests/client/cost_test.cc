@@ -43,7 +43,7 @@ uint64_t BytesOnPath(const server::Server& server, bool shared_memory) {
   server.FillStatus(status);
   const auto bytes = [shared_memory](const auto& counts) {
     uint64_t sum = 0;
-    for (const v1::PathBytes& one : counts) {
+    for (const v1::PayloadBytes& one : counts) {
       if (one.path() == (shared_memory ? "shared_memory" : "unix")) sum += one.bytes();
     }
     return sum;

@@ -24,13 +24,14 @@ struct Path {
   bool unix_socket;
 };
 
-using PathCounts = google::protobuf::RepeatedPtrField<v1::PathBytes>;
+using PayloadCounts = google::protobuf::RepeatedPtrField<v1::PayloadBytes>;
 
-uint64_t BytesBy(const std::string& path, const PathCounts& counts) {
-  for (const v1::PathBytes& one : counts) {
-    if (one.path() == path) return one.bytes();
+uint64_t BytesBy(const std::string& path, const PayloadCounts& counts) {
+  uint64_t bytes = 0;
+  for (const v1::PayloadBytes& one : counts) {
+    if (one.path() == path) bytes += one.bytes();
   }
-  return 0;
+  return bytes;
 }
 
 class TrafficTest : public ::testing::TestWithParam<Path> {
@@ -63,7 +64,7 @@ TEST_P(TrafficTest, PayloadsAreCountedOnThePathThatTheyTake) {
   std::vector<float> values(kElements, 1), result(kElements);
   // A worker begins on TCP and moves to its path when the server has named it; what is under way
   // then is sent twice. From some step on, each step takes that path alone.
-  const auto took_its_path = [](const PathCounts& before, const PathCounts& after) {
+  const auto took_its_path = [](const PayloadCounts& before, const PayloadCounts& after) {
     for (const std::string path : {"tcp", "unix", "shared_memory"}) {
       const uint64_t expected = path == GetParam().name ? kBytes : 0;
       if (BytesBy(path, after) - BytesBy(path, before) != expected) return false;
