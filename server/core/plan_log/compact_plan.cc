@@ -42,6 +42,8 @@ struct JobHistory {
   // The indices of the Epochs, in order, and of those that are kept.
   std::vector<size_t> epochs;
   std::set<size_t> kept_epochs;
+  // Every server has applied the changes before this one.
+  size_t applied = 0;
   // The index of the newest EpochProposed or Epoch.
   size_t newest_epoch_change = 0;
   bool closed = false;
@@ -60,10 +62,10 @@ struct JobHistory {
            (member.left && !member.in_kept_epoch);
   }
 
-  // Whether a restart does not need to know at all that there was this member.
-  bool IsForgotten(MemberId id) const {
+  // Whether a restart does not need this change of a member, at index `i`.
+  bool IsForgotten(MemberId id, size_t i) const {
     const MemberHistory& member = members.at(id);
-    if (member.in_kept_epoch || member.evicted || !member.HasGone()) return false;
+    if (i >= applied || member.in_kept_epoch || member.evicted || !member.HasGone()) return false;
     return !member.admitted || IsPast(id);
   }
 };
@@ -168,6 +170,8 @@ class Compaction {
                            [this, oldest](size_t i) { return EpochAt(i).number >= oldest; });
     }
     job.kept_epochs.insert(first, job.epochs.end());
+    // An epoch begins only when every server has applied its proposal, and all changes before that.
+    if (first != job.epochs.begin()) job.applied = *first;
     for (const auto& [id, member] : job.members) {
       if (member.admitted && member.behind_since) job.kept_epochs.insert(*member.behind_since);
     }
@@ -229,10 +233,10 @@ class Compaction {
     if (std::holds_alternative<EpochProposed>(change.kind)) return job.newest_epoch_change == i;
     if (std::holds_alternative<Epoch>(change.kind)) return job.kept_epochs.contains(i);
     if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
-      return !job.IsForgotten(gone->member);
+      return !job.IsForgotten(gone->member, i);
     }
     const auto* ended = std::get_if<MemberEnded>(&change.kind);
-    return ended == nullptr || !job.IsForgotten(ended->member);
+    return ended == nullptr || !job.IsForgotten(ended->member, i);
   }
 
   bool IsNeeded(const JobKey& key, MemberId member) const {

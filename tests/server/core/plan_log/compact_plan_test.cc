@@ -214,6 +214,12 @@ TEST_F(CompactEpochsTest, TheEpochOfANewcomerThatIsNotReadyStays) {
   EXPECT_EQ(NumbersOf("epoch", 100), From(36));
 }
 
+TEST_F(CompactEpochsTest, AChangeThatServersMayNotHaveAppliedStays) {
+  Begin(/*coordinator=*/true);
+  Change("late 3", Gone(3));
+  EXPECT_THAT(NumbersOf("late", 100), ElementsAre(3)) << "though member 3 is only in epoch 3";
+}
+
 TEST_F(CompactEpochsTest, AnEvictionIsRemembered) {
   Begin(/*coordinator=*/true);
   MemberGone evicted = Gone(4);
