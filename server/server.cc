@@ -434,19 +434,20 @@ class GrpcServer : public Server {
       mutex_.Unlock();
       if (coordinator_ != nullptr) coordinator_->Tick();
       if (follower_ != nullptr) follower_->Tick();
-      deadlines_.Tick();
-      TrimMemory();
+      TrimMemory(deadlines_.Tick());
       jobs_.ReportAlerts();
       mutex_.Lock();
     }
   }
 
-  // Returns freed memory to the kernel after a job has closed: at once, and a second time when
-  // the job's streams have ended, for which they have `hello_timeout`.
-  void TrimMemory() {
+  // Returns freed memory to the kernel. After a job has closed: at once, and a second time when the
+  // job's streams have ended, for which they have `hello_timeout`. After streams were cut: a second
+  // later. A stream that has not sent its hello may have received most of a large message.
+  void TrimMemory(bool streams_were_cut) {
     const size_t open_jobs = jobs_.All().size();
     const bool closed = std::exchange(open_jobs_, open_jobs) > open_jobs;
     const absl::Time now = MonotonicNow();
+    if (streams_were_cut) trim_again_ = std::min(trim_again_, now + absl::Seconds(1));
     if (!closed && now < trim_again_) return;
     GiveBackFreedMemory();
     trim_again_ = closed ? now + options_.hello_timeout + absl::Seconds(1) : absl::InfiniteFuture();

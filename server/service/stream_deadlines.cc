@@ -16,7 +16,7 @@ void StreamDeadlines::Remove(const TimedStream* stream, absl::Time deadline) {
   streams_.erase({deadline, stream});
 }
 
-void StreamDeadlines::Tick() {
+bool StreamDeadlines::Tick() {
   const absl::Time now = clock_.Now();
   std::vector<std::shared_ptr<TimedStream>> late;
   {
@@ -29,6 +29,7 @@ void StreamDeadlines::Tick() {
   for (const std::shared_ptr<TimedStream>& stream : late) {
     if (stream != nullptr) stream->OnTimeout(timeout_);
   }
+  return !late.empty();
 }
 
 }  // namespace syncgrads::server

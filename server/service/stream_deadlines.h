@@ -36,9 +36,9 @@ class StreamDeadlines {
   // been called.
   void Remove(const TimedStream* stream, absl::Time deadline);
 
-  // Calls OnTimeout of each stream whose deadline has passed. To be called repeatedly, by one
-  // thread.
-  void Tick();
+  // Calls OnTimeout of each stream whose deadline has passed. Returns whether there was one. To be
+  // called repeatedly, by one thread.
+  bool Tick();
 
  private:
   const absl::Duration timeout_;

@@ -21,9 +21,10 @@ class CountingStream : public TimedStream {
 
 class StreamDeadlinesTest : public ::testing::Test {
  protected:
-  void Pass(absl::Duration time) {
+  // Returns whether a deadline has passed.
+  bool Pass(absl::Duration time) {
     clock_.Advance(time);
-    deadlines_.Tick();
+    return deadlines_.Tick();
   }
 
   FakeClock clock_;
@@ -33,11 +34,11 @@ class StreamDeadlinesTest : public ::testing::Test {
 
 TEST_F(StreamDeadlinesTest, CallsAStreamOnceWhenItsTimeIsOver) {
   deadlines_.Add(stream_);
-  Pass(kTimeout - absl::Nanoseconds(1));
+  EXPECT_FALSE(Pass(kTimeout - absl::Nanoseconds(1)));
   EXPECT_EQ(stream_->timeouts, 0);
-  Pass(absl::Nanoseconds(1));
+  EXPECT_TRUE(Pass(absl::Nanoseconds(1)));
   EXPECT_EQ(stream_->timeouts, 1);
-  Pass(kTimeout);
+  EXPECT_FALSE(Pass(kTimeout));
   EXPECT_EQ(stream_->timeouts, 1);
 }
 
