@@ -71,7 +71,7 @@ class Cluster:
     def step(self):
         status = subprocess.run([self.psctl, "status", f"--server={self.address}"], check=True,
                                 capture_output=True, text=True, timeout=PATIENCE).stdout
-        found = re.search(r'"model": .*round (\d+) is open', status)
+        found = re.search(r'"model": step (\d+) is open', status)
         return int(found.group(1)) if found else 0
 
     def await_step(self, step):
