@@ -118,25 +118,28 @@ absl::StatusOr<std::vector<NamedTensor>> TensorsOf(const sg_tensor* tensors, siz
 // Copies `text` with a terminating 0 to at most `size` bytes. A longer text is cut.
 void CopyText(absl::string_view text, char* to, size_t size);
 
+// InvalidArgument if a struct of the caller is null, or its field `size` is not set.
+template <typename Struct>
+absl::Status CheckSize(const Struct* given) {
+  if (given != nullptr && given->size >= sizeof(size_t)) return absl::OkStatus();
+  return absl::InvalidArgumentError("a struct is null, or its field `size` is not set");
+}
+
 // Copies `value` to a struct of the caller, which may be of another version: as many bytes as both
-// have. InvalidArgument if its field `size` is not set.
+// have. Errors: those of CheckSize.
 template <typename Struct>
 absl::Status CopyOut(Struct value, Struct* to) {
-  if (to == nullptr || to->size < sizeof(size_t)) {
-    return absl::InvalidArgumentError("a struct is null, or its field `size` is not set");
-  }
+  if (absl::Status checked = CheckSize(to); !checked.ok()) return checked;
   value.size = to->size;
   std::memcpy(to, &value, std::min(to->size, sizeof(Struct)));
   return absl::OkStatus();
 }
 
 // Copies a struct of the caller, which may be of another version. Fields that it lacks are 0.
-// InvalidArgument if its field `size` is not set.
+// Errors: those of CheckSize.
 template <typename Struct>
 absl::StatusOr<Struct> CopyIn(const Struct* from) {
-  if (from == nullptr || from->size < sizeof(size_t)) {
-    return absl::InvalidArgumentError("a struct is null, or its field `size` is not set");
-  }
+  if (absl::Status checked = CheckSize(from); !checked.ok()) return checked;
   Struct value = {};
   std::memcpy(&value, from, std::min(from->size, sizeof(Struct)));
   return value;
