@@ -85,6 +85,34 @@ def begin(call: Callable[[], Any]) -> Task:
     return task
 
 
+class RepeatableWait:
+    """A wait that continues, when it is repeated, where KeyboardInterrupt has ended it."""
+
+    def __init__(self) -> None:
+        self._task: Optional[Task] = None
+
+    @property
+    def has_begun(self) -> bool:
+        """True from the beginning of a wait until it has returned or failed."""
+        return self._task is not None
+
+    def run(self, call: Callable[[], Any], is_ready: Callable[[], bool]) -> Any:
+        """Makes the call, or waits for the one that was begun before. `is_ready` tells whether the
+        call would return at once."""
+        task = self._task
+        if task is None:
+            if is_ready():
+                return call()
+            task = self._task = begin(call)
+        try:
+            value = task.result()
+        except Exception:
+            self._task = None
+            raise
+        self._task = None
+        return value
+
+
 def wait_for(call: Callable[[], Any]) -> Any:
     """Makes a call, and returns its value or raises its exception."""
     return begin(call).result()

@@ -67,7 +67,7 @@ class Group:
         self._ids: Dict[str, int] = {tensor: t for t, tensor in enumerate(names)}
         self._in_use: List[Any] = []  # what this step's buffers belong to
         self._state: List[Any] = []
-        self._waiting: Optional[_waits.Task] = None
+        self._waiting = _waits.RepeatableWait()
 
     @property
     def step(self) -> int:
@@ -163,19 +163,8 @@ class Group:
         """Waits until every tensor of this step has its result, and begins the next step. Returns
         the contributors of each tensor. If KeyboardInterrupt ended an earlier call, this call
         continues with its timeout."""
-        task = self._waiting
-        if task is None:
-            seconds = self.job.seconds(timeout)
-            if self.is_step_answered:
-                return self._end_step(seconds)
-            task = self._waiting = _waits.begin(lambda: self._end_step(seconds))
-        try:
-            counted = task.result()
-        except Exception:
-            self._waiting = None
-            raise
-        self._waiting = None
-        return counted
+        seconds = self.job.seconds(timeout)
+        return self._waiting.run(lambda: self._end_step(seconds), lambda: self.is_step_answered)
 
     def _end_step(self, seconds: float) -> List[Contributors]:
         counted = (_library.Contributors * len(self.tensors))()

@@ -355,7 +355,7 @@ class Pending:
         self._job = job
         self._handle = handle
         self._keep = keep
-        self._waiting: Optional[_waits.Task] = None
+        self._waiting = _waits.RepeatableWait()
         self._free = weakref.finalize(self, _free_pending, job, handle, keep)
         self._free.atexit = False
 
@@ -367,19 +367,8 @@ class Pending:
 
     def wait(self, timeout: Optional[float] = None) -> int:
         """Waits for the operation. Returns the number of members that contributed."""
-        task = self._waiting
-        if task is None:
-            seconds = self._job.seconds(timeout)
-            if self.is_ready:
-                return self._finish(seconds)
-            task = self._waiting = _waits.begin(lambda: self._finish(seconds))
-        try:
-            count = task.result()
-        except Exception:
-            self._waiting = None
-            raise
-        self._waiting = None
-        return count
+        seconds = self._job.seconds(timeout)
+        return self._waiting.run(lambda: self._finish(seconds), lambda: self.is_ready)
 
     def _finish(self, seconds: float) -> int:
         count = ctypes.c_uint32()

@@ -179,7 +179,7 @@ class RanksTest(unittest.TestCase):
 
             def interrupt():
                 give_up = time.monotonic() + TIMEOUT
-                while group._waiting is None and time.monotonic() < give_up:
+                while not group._waiting.has_begun and time.monotonic() < give_up:
                     time.sleep(0.001)
                 os.kill(os.getpid(), signal.SIGINT)
 
