@@ -2,9 +2,6 @@
 // what happens to the other streams when a connection breaks or a client gives up.
 
 #include <grpcpp/grpcpp.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -23,6 +20,7 @@
 #include "tests/client/workers.h"
 #include "tests/fault/tcp_proxy.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/reserved_port.h"
 
 namespace syncgrads::testing {
 namespace {
@@ -33,27 +31,6 @@ using Purpose = Connections::Route::Purpose;
 
 constexpr int kWorld = 4;
 constexpr int kPerServer = 2;
-
-// A port that is bound but does not accept connections.
-class MutePort {
- public:
-  MutePort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
-  }
-  ~MutePort() { close(socket_); }
-
-  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
-
- private:
-  const int socket_;
-  uint16_t port_ = 0;
-};
 
 // The addresses of these members serve as client ids.
 struct Names {
@@ -101,7 +78,7 @@ TEST(ConnectionsTest, OneThatNoStreamUsesIsNotUsedAgain) {
 
 TEST(ConnectionsTest, OneThatCannotConnectIsNotGivenOut) {
   const Names names{};
-  const MutePort port;
+  const ReservedPort port;
   const auto connections = std::make_shared<Connections>();
   const Connections::Route route{port.address()};
   const auto a = connections->Take(&names.a, route);

@@ -3,7 +3,6 @@
 
 #include "client/psctl/doctor.h"
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/psctl/fake_server.h"
+#include "tests/testing/reserved_port.h"
 
 namespace syncgrads::client {
 namespace {
@@ -50,27 +50,17 @@ DoctorLimits PatientLimits() {
 // A TCP port at which nothing listens, or something that speaks another protocol.
 class OtherPort {
  public:
-  OtherPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(socket_.get(), generic, length), 0);
-    EXPECT_EQ(getsockname(socket_.get(), generic, &length), 0);
-    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-  }
   ~OtherPort() {
-    shutdown(socket_.get(), SHUT_RDWR);
+    shutdown(port_.socket(), SHUT_RDWR);
     if (thread_.joinable()) thread_.join();
   }
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return port_.address(); }
   // Answers every connection as a web server does.
   void SpeakHttp() {
-    ASSERT_EQ(listen(socket_.get(), 16), 0);
+    ASSERT_EQ(listen(port_.socket(), 16), 0);
     thread_ = std::thread([this] {
       while (true) {
-        const FileDescriptor connection(accept(socket_.get(), nullptr, nullptr));
+        const FileDescriptor connection(accept(port_.socket(), nullptr, nullptr));
         if (!connection.valid()) return;
         const std::string text = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
         [[maybe_unused]] const ssize_t sent =
@@ -80,8 +70,7 @@ class OtherPort {
   }
 
  private:
-  FileDescriptor socket_;
-  std::string address_;
+  const testing::ReservedPort port_;
   std::thread thread_;
 };
 

@@ -5,8 +5,6 @@
 
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <cstdint>
 #include <memory>
@@ -18,10 +16,10 @@
 #include "common/mutex.h"
 #include "common/protocol.h"
 #include "common/shm/host.h"
-#include "common/shm/pages.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
+#include "tests/testing/reserved_port.h"
 
 namespace syncgrads::client {
 
@@ -43,30 +41,6 @@ inline v1::GetStatusReply HealthyStatus(uint32_t index) {
   server.set_shares_memory(true);
   return reply;
 }
-
-// A port of the loopback interface that no other process can use while this object exists. A server
-// of this process may listen on it (gRPC does so with SO_REUSEPORT). While none does, connections
-// are refused.
-class ReservedPort {
- public:
-  ReservedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const int on = 1;
-    EXPECT_EQ(setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)), 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(socket_.get(), generic, length), 0);
-    EXPECT_EQ(getsockname(socket_.get(), generic, &length), 0);
-    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-  }
-  const std::string& address() const { return address_; }
-
- private:
-  FileDescriptor socket_;
-  std::string address_;
-};
 
 // Thread-safe.
 class FakeServer {
@@ -131,7 +105,7 @@ class FakeServer {
     }
   };
 
-  const ReservedPort port_;
+  const testing::ReservedPort port_;
   FakeAdmin admin_;
   FakeControl control_;
   std::unique_ptr<grpc::Server> server_;

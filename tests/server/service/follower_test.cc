@@ -1,10 +1,7 @@
 #include "server/service/follower.h"
 
-#include <arpa/inet.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <atomic>
 #include <functional>
@@ -19,10 +16,10 @@
 #include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/mutex.h"
-#include "common/shm/region.h"
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"
 #include "tests/server/core/fixtures.h"
+#include "tests/testing/reserved_port.h"
 #include "tests/testing/wait_until.h"
 
 namespace syncgrads::server {
@@ -77,26 +74,6 @@ class FakeCoordinator : public v1::Control::Service {
   mutable Mutex mutex_;
   size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t done_ ABSL_GUARDED_BY(mutex_) = 0;
-};
-
-// A port of the loopback interface on which no process listens. No process can take it while this
-// object exists.
-class ClosedPort {
- public:
-  ClosedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in own = {};
-    own.sin_family = AF_INET;
-    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(own);
-    EXPECT_EQ(bind(socket_.get(), reinterpret_cast<const sockaddr*>(&own), length), 0);
-    EXPECT_EQ(getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&own), &length), 0);
-    address_ = "127.0.0.1:" + std::to_string(ntohs(own.sin_port));
-  }
-  const std::string& address() const { return address_; }
-
- private:
-  const FileDescriptor socket_;
-  std::string address_;
 };
 
 v1::ServerSignal Read(FollowStream& stream) {
@@ -206,7 +183,7 @@ TEST_F(FollowerTest, IsPatientWithACoordinatorThatHasNothingToSay) {
 }
 
 TEST_F(FollowerTest, WaitsForACoordinatorThatHasNotBeenStarted) {
-  const ClosedPort port;
+  const testing::ReservedPort port;
   FollowerOptions options = OptionsFor(port.address());
   options.coordinator_timeout = absl::Milliseconds(50);
   Follower follower(options, jobs_, Clock::Real(), journal_);

@@ -3,9 +3,6 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -13,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/served_data.grpc.pb.h"
+#include "tests/testing/reserved_port.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/data_service/data_client.h"
@@ -42,7 +40,7 @@ Job PointsJob(uint64_t rows = 100) {
   return *job;
 }
 
-class DataServiceTest : public testing::Test {
+class DataServiceTest : public ::testing::Test {
  protected:
   void Serve(const Job& job) {
     auto server = DataServer::Start({job, "secret"});
@@ -164,32 +162,8 @@ TEST_F(DataServiceTest, AServerThatDiesInTheMiddleIsNamed) {
   ExpectError(status, absl::StatusCode::kUnavailable, {address_});
 }
 
-// A port of the loopback interface on which no process listens. No process can take it while this
-// object exists.
-class ClosedPort {
- public:
-  ClosedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in own = {};
-    own.sin_family = AF_INET;
-    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(own);
-    EXPECT_EQ(bind(socket_, reinterpret_cast<const sockaddr*>(&own), length), 0);
-    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&own), &length), 0);
-    address_ = absl::StrCat("127.0.0.1:", ntohs(own.sin_port));
-  }
-  ~ClosedPort() { close(socket_); }
-  ClosedPort(const ClosedPort&) = delete;
-  ClosedPort& operator=(const ClosedPort&) = delete;
-
-  const std::string& address() const { return address_; }
-
- private:
-  const int socket_;
-  std::string address_;
-};
-
 TEST_F(DataServiceTest, WhoeverIsWaitedForInVainIsNamed) {
-  const ClosedPort port;
+  const testing::ReservedPort port;
   address_ = port.address();
   ExpectError(LoadRows(ServedJob(PointsJob(), "secret", absl::Milliseconds(300)), kSecondOfTwo),
               absl::StatusCode::kDeadlineExceeded,
