@@ -336,9 +336,7 @@ class GrpcServer : public Server {
     if (options_.state.empty()) return absl::OkStatus();
     SYNCGRADS_ASSIGN_OR_RETURN(state_, StateDirectory::Own(options_.state));
     StoredPlan stored;
-    const PlanStoreOptions options = {.oldest_epoch = [this](const JobKey& job) {
-      return jobs_.OldestEpoch(job.first, job.second);
-    }};
+    const PlanStoreOptions options = {.oldest_epochs = [this] { return jobs_.OldestEpochs(); }};
     absl::StatusOr<std::unique_ptr<PlanStore>> store =
         PlanStore::Open(state_->plan_path(), stored, options);
     absl::Status damage = store.status();

@@ -22,7 +22,8 @@ using server::RecordLog;
 using server::StoredPlan;
 
 // Nothing is allocated ahead.
-const PlanStoreOptions kOptions = {.log = {.reserve = 0}};
+const PlanStoreOptions kOptions = {.run = [](const std::function<void()>& run) { run(); },
+                                   .log = {.reserve = 0}};
 
 std::vector<std::string> Written(const StoredPlan& plan, const std::string& path) {
   const auto store = PlanStore::Create(path, plan.start, kOptions);

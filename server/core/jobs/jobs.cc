@@ -324,9 +324,12 @@ absl::Status Jobs::status() const {
   return failure_;
 }
 
-uint64_t Jobs::OldestEpoch(absl::string_view job, Generation generation) const {
-  const std::shared_ptr<Job> found = Find(job);
-  return found == nullptr || found->generation() != generation ? 0 : found->oldest_epoch();
+std::map<std::pair<std::string, Generation>, uint64_t> Jobs::OldestEpochs() const {
+  std::map<std::pair<std::string, Generation>, uint64_t> oldest;
+  for (const std::shared_ptr<Job>& job : All()) {
+    oldest[{job->name(), job->generation()}] = job->oldest_epoch();
+  }
+  return oldest;
 }
 
 std::shared_ptr<Job> Jobs::Find(absl::string_view name) const {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -93,9 +94,9 @@ class Jobs {
   // again on a new stream to the coordinator.
   std::vector<StoreFailure> StoreFailures() const;
 
-  // The number of the oldest epoch that an open round of this job may need; 0 if this server has no
-  // such job, or it has not begun.
-  uint64_t OldestEpoch(absl::string_view job, Generation generation) const;
+  // For each open job, the number of the oldest epoch that an open round may need; 0 if the job has
+  // not begun.
+  std::map<std::pair<std::string, Generation>, uint64_t> OldestEpochs() const;
 
   // The sequence number of the newest change that was applied.
   uint64_t applied() const;

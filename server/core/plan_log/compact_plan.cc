@@ -163,11 +163,12 @@ class Compaction {
   // Decides which epochs of a job are kept, and which members are in one of them.
   void ChooseEpochs(const JobKey& key, JobHistory& job) {
     constexpr size_t kNewest = JobPlan::kEarlierEpochs + 1;
-    const uint64_t oldest = now_.oldest_epoch == nullptr ? 0 : now_.oldest_epoch(key);
+    const auto oldest = now_.oldest_epochs.find(key);
     auto first = job.epochs.begin();
-    if (oldest != 0 && job.epochs.size() > kNewest) {
-      first = std::find_if(first, job.epochs.end() - kNewest,
-                           [this, oldest](size_t i) { return EpochAt(i).number >= oldest; });
+    if (oldest != now_.oldest_epochs.end() && job.epochs.size() > kNewest) {
+      first = std::find_if(first, job.epochs.end() - kNewest, [this, oldest](size_t i) {
+        return EpochAt(i).number >= oldest->second;
+      });
     }
     job.kept_epochs.insert(first, job.epochs.end());
     // An epoch begins only when every server has applied its proposal, and all changes before that.

@@ -62,9 +62,8 @@ class Incarnate {
  public:
   Incarnate(const std::string& path, FakeClock& clock, PlanStoreOptions options)
       : directory_(*StateDirectory::Own(path)), jobs_(ServerIndex{0}, clock) {
-    options.oldest_epoch = [this](const JobKey& job) {
-      return jobs_.OldestEpoch(job.first, job.second);
-    };
+    options.oldest_epochs = [this] { return jobs_.OldestEpochs(); };
+    options.run = [](const std::function<void()>& closure) { closure(); };
     StoredPlan plan;
     plan.start.plan = 77;
     auto store = PlanStore::Open(directory_->plan_path(), plan, options);

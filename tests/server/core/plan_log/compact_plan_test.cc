@@ -55,7 +55,7 @@ class CompactPlanTest : public ::testing::Test {
   // Compacts the plan and returns the names of the records that remain, in order.
   // `oldest_epoch` is that of every job.
   std::vector<std::string> Left(const std::set<JobKey>& forgotten = {}, uint64_t oldest_epoch = 0) {
-    const JobsNow now{forgotten, [oldest_epoch](const JobKey&) { return oldest_epoch; }};
+    const JobsNow now{forgotten, {{{"iris", Generation{1}}, oldest_epoch}}};
     // Records are matched by their identity: a change by its sequence number, the others by name,
     // member or address.
     std::vector<Stored> left = records_;
