@@ -119,7 +119,7 @@ constexpr RenamedFlag kRenamedFlags[] = {{"heartbeat", "heartbeat_interval"}};
 
 // Waits at most `timeout` for one of `signals`. Returns whether one has come. All threads must
 // have these signals blocked.
-bool StopAskedWithin(const sigset_t& signals, absl::Duration timeout) {
+bool StopRequestedWithin(const sigset_t& signals, absl::Duration timeout) {
   const timespec wait = absl::ToTimespec(timeout);
   return sigtimedwait(&signals, nullptr, &wait) > 0;
 }
@@ -257,7 +257,7 @@ int Main(const sigset_t& signals) {
   }
 
   const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
-  while (!StopAskedWithin(signals, absl::Milliseconds(100))) {
+  while (!StopRequestedWithin(signals, absl::Milliseconds(100))) {
     if (exit_when_done && (*server)->all_jobs_done()) {
       journal.Note("the last job has ended; exiting");
       return 0;
@@ -276,7 +276,7 @@ int Main(const sigset_t& signals) {
   const absl::Time deadline = MonotonicNow() + patience;
   while ((*server)->has_open_jobs() && MonotonicNow() < deadline) {
     // A second signal ends the drain at once.
-    if (StopAskedWithin(signals, absl::Milliseconds(50))) break;
+    if (StopRequestedWithin(signals, absl::Milliseconds(50))) break;
   }
   journal.Note("stopping");
   return 0;

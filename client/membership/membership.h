@@ -46,7 +46,7 @@ class MembershipEvents {
   // The membership is over. Not called after Leave. Only events that were in progress may follow.
   virtual void OnOver(const absl::Status& status) = 0;
   // An operator has requested a checkpoint.
-  virtual void OnCheckpointAsked() {}
+  virtual void OnCheckpointRequested() {}
   // Returns the progress to report in the next heartbeat.
   virtual std::vector<GroupRound> Progress() = 0;
 };

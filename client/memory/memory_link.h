@@ -80,7 +80,7 @@ class MemoryLink {
   // Shares memory with the process behind `address`, until an error or until another address is
   // set.
   absl::Status ShareWith(const std::string& address);
-  // Connects. If the server has too many connections waiting, retries for kPatience.
+  // Connects. If the server has too many connections waiting, retries for kTimeout.
   absl::StatusOr<FdSocket> Connect(const std::string& address);
   // True if the thread has nothing to do.
   bool SettledLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -72,7 +72,7 @@ class Session : public MembershipEvents {
 
   absl::StatusOr<void*> AllocateGradients(size_t bytes);
 
-  bool TakeCheckpointRequest() { return checkpoint_asked_.exchange(false); }
+  bool TakeCheckpointRequest() { return checkpoint_requested_.exchange(false); }
   void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path);
 
   Timers& timers() { return *timers_; }
@@ -102,7 +102,7 @@ class Session : public MembershipEvents {
   void OnWelcome(Generation generation, const Welcome& welcome) override;
   void OnEpoch(const Epoch& epoch) override;
   void OnOver(const absl::Status& status) override;
-  void OnCheckpointAsked() override { checkpoint_asked_.store(true); }
+  void OnCheckpointRequested() override { checkpoint_requested_.store(true); }
   std::vector<GroupRound> Progress() override;
 
  private:
@@ -123,7 +123,7 @@ class Session : public MembershipEvents {
   SharedBuffers shared_;
   const std::unique_ptr<Timers> timers_;
 
-  std::atomic<bool> checkpoint_asked_{false};
+  std::atomic<bool> checkpoint_requested_{false};
 
   mutable Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kNew;

@@ -189,10 +189,10 @@ void Acceptor::ForgetLocked(std::unordered_map<int, Connection>::iterator connec
 }
 
 void Acceptor::NoteRefusal(Refusals& refusals, const std::string& why) {
-  ++refusals.unsaid;
+  ++refusals.suppressed;
   const absl::Time now = MonotonicNow();
   if (now < refusals.next_line) return;
-  journal_.Warn(absl::StrCat("connections are refused (", refusals.unsaid,
+  journal_.Warn(absl::StrCat("connections are refused (", refusals.suppressed,
                              " since the last such line): ", why));
   refusals = {now + kLineInterval, 0};
 }

@@ -102,8 +102,8 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
       return FinishAfterSending({grpc::StatusCode::FAILED_PRECONDITION,
                                  "the first signal of a Join stream must be a hello"});
     }
-    const absl::Status heard = Hear(signal, *member_, coordinator_);
-    if (!heard.ok()) FinishAfterSending(ToGrpc(heard));
+    const absl::Status dispatched = Dispatch(signal, *member_, coordinator_);
+    if (!dispatched.ok()) FinishAfterSending(ToGrpc(dispatched));
   }
 
   void OnHello(const Hello& hello) {
@@ -159,8 +159,8 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
     }
     if (signal.has_hello()) OnHello(signal.hello());
     if (!server_.has_value()) return;  // refused
-    const absl::Status heard = Hear(signal, *server_, this, coordinator_);
-    if (!heard.ok()) FinishAfterSending(ToGrpc(heard));
+    const absl::Status dispatched = Dispatch(signal, *server_, this, coordinator_);
+    if (!dispatched.ok()) FinishAfterSending(ToGrpc(dispatched));
   }
 
   void OnHello(const v1::ServerHello& hello) {

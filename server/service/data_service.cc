@@ -110,7 +110,7 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
                         ToNumber(push->header.incarnation), ", on the stream of member ",
                         ToNumber(hello_.member), ", incarnation ", ToNumber(hello_.incarnation))});
     }
-    presence_->Heard(clock_.Now());
+    presence_->RecordMessage(clock_.Now());
     SetUnreadLimit();
     Payload payload{std::move(push->payload), std::move(slices)};
     const size_t bytes = TotalBytes(payload.pieces);

@@ -75,7 +75,7 @@ class Follower::Stream : public ClientStream<v1::PlanSignal, v1::ServerSignal> {
   }
 
   // Sends a message after those that were sent before it.
-  void Tell(v1::ServerSignal signal) {
+  void SendSignal(v1::ServerSignal signal) {
     {
       MutexLock lock(mutex_);
       ++unsent_;
@@ -197,11 +197,11 @@ void Follower::Reduced(const ReducedChunk& chunk) {
 }
 
 void Follower::Prepared(const GroupPrepared& prepared) {
-  if (const std::shared_ptr<Stream> open = stream()) open->Tell(ToProto(prepared));
+  if (const std::shared_ptr<Stream> open = stream()) open->SendSignal(ToProto(prepared));
 }
 
 void Follower::StoreFailed(const StoreFailure& failure) {
-  if (const std::shared_ptr<Stream> open = stream()) open->Tell(ToProto(failure));
+  if (const std::shared_ptr<Stream> open = stream()) open->SendSignal(ToProto(failure));
 }
 
 absl::Status Follower::status() const {
@@ -232,7 +232,7 @@ void Follower::OnSignal(Stream& stream, const v1::PlanSignal& signal) {
     if (status_.ok()) status_ = replies.status();
   }
   if (!replies.ok()) return stream.Cancel();
-  for (v1::ServerSignal& reply : *replies) stream.Tell(std::move(reply));
+  for (v1::ServerSignal& reply : *replies) stream.SendSignal(std::move(reply));
 }
 
 void Follower::OnOver(const absl::Status& status) {

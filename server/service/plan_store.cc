@@ -53,9 +53,9 @@ struct RecordWriter {
   void operator()(const PlanChange& change) const { *out.mutable_change() = ToProto(change); }
   void operator()(const MemberAdmitted& admitted) const {
     v1::StoredMember& proto = *out.mutable_admitted();
-    *proto.mutable_introduction() = syncgrads::ToProto(admitted.introduction);
+    *proto.mutable_hello() = syncgrads::ToProto(admitted.hello);
     // What it is needed for is stored in shares_memory.
-    proto.mutable_introduction()->clear_host_id();
+    proto.mutable_hello()->clear_host_id();
     proto.set_generation(ToNumber(admitted.generation));
     proto.set_member(ToNumber(admitted.member));
     proto.set_name(admitted.name);
@@ -104,7 +104,7 @@ absl::StatusOr<Stored> RecordFromProto(const v1::StoredRecord& record) {
       return FromProto(record.change());
     case v1::StoredRecord::kAdmitted: {
       const v1::StoredMember& admitted = record.admitted();
-      return MemberAdmitted{syncgrads::FromProto(admitted.introduction()),
+      return MemberAdmitted{syncgrads::FromProto(admitted.hello()),
                             Generation{admitted.generation()}, MemberId{admitted.member()},
                             admitted.name(), admitted.shares_memory()};
     }

@@ -306,8 +306,8 @@ struct MemberSignalReader {
 
 }  // namespace
 
-absl::Status Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
-                  Coordinator& coordinator) {
+absl::Status Dispatch(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
+                      Coordinator& coordinator) {
   absl::StatusOr<WorkerSignal> converted = syncgrads::FromProto(signal);
   if (converted.ok()) {
     return std::visit(MemberSignalReader{member, coordinator}, *std::move(converted));
@@ -318,8 +318,8 @@ absl::Status Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& 
   return absl::OkStatus();
 }
 
-absl::Status Hear(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
-                  Coordinator& coordinator) {
+absl::Status Dispatch(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
+                      Coordinator& coordinator) {
   if (signal.has_available_bytes()) coordinator.HasRoom(server, link, signal.available_bytes());
   switch (signal.kind_case()) {
     case v1::ServerSignal::kHello:

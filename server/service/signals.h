@@ -2,8 +2,8 @@
 // back, and dispatches the messages that the coordinator receives: those of Follow streams, and
 // those of Join streams, which common/contract/signals.h converts.
 //
-// The functions have no state. ToProto and FromProto are pure; Hear calls the coordinator, which
-// is thread-safe.
+// The functions have no state. ToProto and FromProto are pure; Dispatch calls the coordinator,
+// which is thread-safe.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_SIGNALS_H_
 #define SYNCGRADS_SERVER_SERVICE_SIGNALS_H_
@@ -54,8 +54,8 @@ absl::StatusOr<std::vector<ReducedChunk>> FromProto(const v1::Reduced& proto);
 //
 // Errors:
 //   InvalidArgument  the message is a hello, or of a kind that this version does not know
-absl::Status Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
-                  Coordinator& coordinator);
+absl::Status Dispatch(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
+                      Coordinator& coordinator);
 
 // Passes a message of a server's Follow stream to the coordinator. `link` is the server's stream.
 // If the signal is a hello, only its available bytes are passed on; AttachServer handles the rest.
@@ -63,8 +63,8 @@ absl::Status Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& 
 // Errors:
 //   InvalidArgument  the message is of a kind that this version does not know, or is a Reduced
 //                    that is not valid
-absl::Status Hear(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
-                  Coordinator& coordinator);
+absl::Status Dispatch(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
+                      Coordinator& coordinator);
 
 }  // namespace syncgrads::server
 

@@ -50,7 +50,7 @@ inline bool IsCompressed(Trait trait) { return trait >= Trait::kFloat16; }
 
 // The job that is trained. For each kind there is one undisturbed run to compare with.
 struct JobKind {
-  bool dealt = false;             // data.mode is DEALT; otherwise SHARDS
+  bool dynamic = false;           // data.mode is DYNAMIC; otherwise SHARDS
   bool servers_optimize = false;  // optimizer_placement is SERVERS; otherwise WORKERS
   bool shared_memory = false;  // wide layers in shared memory; otherwise small chunks over streams
   Trait trait = Trait::kNone;

@@ -212,7 +212,7 @@ TEST_F(CheckpointRunTest, Sigusr1StopsServersAndWorkersAndTheRunIsResumedBitForB
 TEST_F(CheckpointRunTest, AnElasticJobIsResumedByFewerWorkersFromWhereOneLeft) {
   const std::string job = WriteJob(kEndless, [](v1::JobFile& file) {
     file.mutable_elastic();
-    file.mutable_data()->set_mode(v1::DataSpec::DEALT);
+    file.mutable_data()->set_mode(v1::DataSpec::DYNAMIC);
     file.mutable_data()->clear_shards();
   });
   int step = 0;

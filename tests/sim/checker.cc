@@ -25,7 +25,7 @@ std::string ToString(const std::vector<MemberId>& members) {
 void Checker::OnStored(ServerIndex server, const server::Stored& record) {
   if (const auto* change = std::get_if<server::PlanChange>(&record)) OnChange(server, *change);
   if (const auto* admitted = std::get_if<server::MemberAdmitted>(&record)) {
-    admissions_[admitted->introduction.incarnation] = {admitted->generation, admitted->member};
+    admissions_[admitted->hello.incarnation] = {admitted->generation, admitted->member};
   }
 }
 

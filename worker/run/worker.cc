@@ -112,18 +112,18 @@ absl::StatusOr<Placement> FindPlacement(const WorkerOptions& options,
 // What a worker of an elastic job prepares before it joins.
 struct Elastic {
   DataSet data;
-  // Data mode SHARDS: the rank whose shards this worker reads; nullopt in mode DEALT.
+  // Data mode SHARDS: the rank whose shards this worker reads; nullopt in mode DYNAMIC.
   std::optional<uint32_t> rank;
   uint32_t owners = 0;
 };
 
 // Prints what ClientOptions::autotune has found; empty while there is no console to print
 // it to.
-using TellTuned = std::function<void(const std::string&)>;
+using ReportTuned = std::function<void(const std::string&)>;
 
 absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                    const Elastic* elastic, const std::string& name, Team& team,
-                   std::optional<Snapshot>& kept, TellTuned& tell_tuned,
+                   std::optional<Snapshot>& kept, ReportTuned& report_tuned,
                    const WorkerSurroundings& surroundings) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<RunProgress> shown,
                              RunProgress::Create(options, surroundings, name, team.is_master()));
@@ -132,11 +132,11 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
                      << "\", rank " << team.rank() << " of " << team.world_size() << std::endl;
   }
   if (team.is_master()) {
-    tell_tuned = [&shown](const std::string& found) {
+    report_tuned = [&shown](const std::string& found) {
       shown->console().Note("autotune: " + found);
     };
   }
-  const absl::Cleanup tell_nobody = [&tell_tuned] { tell_tuned = nullptr; };
+  const absl::Cleanup report_to_nobody = [&report_tuned] { report_tuned = nullptr; };
   TrainerOptions trainer;
   trainer.step_timeout = options.timeout;
   trainer.extensions = &surroundings.extensions;
@@ -279,13 +279,13 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
 WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                       const ClientOptions& client_options, const Elastic* elastic,
                       std::optional<Snapshot>& kept, const WorkerSurroundings& surroundings) {
-  TellTuned tell_tuned;
+  ReportTuned report_tuned;
   ClientOptions tuned = client_options;
   tuned.autotune = options.autotune && Trains(options);
   tuned.tuned_settings = surroundings.tuned_settings;
   tuned.connections = surroundings.connections;
-  tuned.on_tuned = [&tell_tuned](const std::string& found) {
-    if (tell_tuned) tell_tuned(found);
+  tuned.on_tuned = [&report_tuned](const std::string& found) {
+    if (report_tuned) report_tuned(found);
   };
   Client client(tuned);
   const auto abandon = [&client] { client.Abandon(); };
@@ -298,7 +298,7 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const Device
     last_resort.emplace(surroundings.stop, abandon, options.stop_grace);
     ClientTeam team(client, options.timeout);
     status = Trains(options) ? Train(job, options, device, elastic, client.name(), team, kept,
-                                     tell_tuned, surroundings)
+                                     report_tuned, surroundings)
                              : UseModel(job, options, device, team, surroundings);
     const absl::Status left = client.Leave(status.ok() ? options.timeout : kLeaveTimeout);
     if (status.ok()) status = left;

@@ -17,7 +17,7 @@
 
 namespace syncgrads {
 
-// There is one implementation for each data mode, SHARDS and DEALT. The trainer owns the
+// There is one implementation for each data mode, SHARDS and DYNAMIC. The trainer owns the
 // object. Not thread-safe.
 class Batches {
  public:

@@ -60,7 +60,7 @@ absl::Status Trainer<T>::CheckStop() {
                        "after step ", kept_step_, ", and the checkpoint of that step is the last"));
     }
     if (!is_last_) {
-      is_last_ = checkpoint_asked_ = true;
+      is_last_ = checkpoint_requested_ = true;
       return absl::OkStatus();
     }
   }
@@ -130,7 +130,7 @@ absl::Status Trainer<T>::TrainStep() {
     }
     const absl::Status finished = FinishStep(rows, loss);
     if (!absl::IsAborted(finished) || !batches_->depends_on_members()) return finished;
-    // The step's members have changed since its rows were dealt.
+    // The step's members have changed since its rows were assigned.
     SYNCGRADS_RETURN_IF_ERROR(group_->RestartStep(options_.step_timeout));
   }
 }

@@ -399,7 +399,7 @@ class Trainer {
   T* due_value_ = &no_due_value_;
   std::optional<CheckpointSchedule> schedule_;
   // A checkpoint has been requested and not yet taken.
-  bool checkpoint_asked_ = false;
+  bool checkpoint_requested_ = false;
   // Whether the group has a codec.
   bool compresses_ = false;
   // Jobs that compress only: the step in progress is sent uncompressed, and a checkpoint

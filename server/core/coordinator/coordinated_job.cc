@@ -34,9 +34,9 @@ CoordinatedJob::CoordinatedJob(const Hello& first, Generation generation,
   plan_.Append(JobOpened{job_.token()});
 }
 
-absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& introduction,
+absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& hello,
                                                std::shared_ptr<MemberLink> link) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const Admission::Decision decision, admission_.Decide(introduction));
+  SYNCGRADS_ASSIGN_OR_RETURN(const Admission::Decision decision, admission_.Decide(hello));
   if (decision.returning.has_value()) {
     Reconnect(*members_.FindKnown(*decision.returning), std::move(link));
     return *decision.returning;
@@ -45,14 +45,13 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& introduction,
     if (has_begun()) {
       if (IsPlanted(PlantedBug::kTwoIncarnationsInOneRound)) continue;
       Drop(*members_.Find(superseded), DropReason::kSuperseded,
-           absl::FailedPreconditionError(absl::StrCat("superseded by incarnation ",
-                                                      ToNumber(introduction.incarnation), " on ",
-                                                      introduction.host)));
+           absl::FailedPreconditionError(absl::StrCat(
+               "superseded by incarnation ", ToNumber(hello.incarnation), " on ", hello.host)));
     } else {
       members_.Withdraw(superseded);
     }
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(const MemberId id, members_.Add(introduction, link->shares_memory()));
+  SYNCGRADS_ASSIGN_OR_RETURN(const MemberId id, members_.Add(hello, link->shares_memory()));
   members_.Connect(id, std::move(link));
   detector_.Resume("a worker joins");
   const JobMember& member = *members_.Find(id);
@@ -66,12 +65,12 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& introduction,
   return id;
 }
 
-bool CoordinatedJob::GivesWayTo(const Hello& introduction) const {
-  if (!detector_.is_abandoned() || closed() || introduction.generation != Generation{} ||
-      introduction.only_running || introduction.token != job_.token()) {
+bool CoordinatedJob::CanBeReplacedBy(const Hello& hello) const {
+  if (!detector_.is_abandoned() || closed() || hello.generation != Generation{} ||
+      hello.only_running || hello.token != job_.token()) {
     return false;
   }
-  return !job_.is_elastic() || !(TermsOf(introduction) == job_.terms()) || epochs_.IsOver();
+  return !job_.is_elastic() || !(TermsOf(hello) == job_.terms()) || epochs_.IsOver();
 }
 
 void CoordinatedJob::Reconnect(const JobMember& member, std::shared_ptr<MemberLink> link) {
@@ -296,7 +295,7 @@ void CoordinatedJob::DropLost() {
   if (!AllGone()) GoOnWithout();
 }
 
-absl::StatusOr<uint32_t> CoordinatedJob::AskForCheckpoint(const std::string& token) const {
+absl::StatusOr<uint32_t> CoordinatedJob::RequestCheckpoint(const std::string& token) const {
   SYNCGRADS_RETURN_IF_ERROR(job_.CheckToken(token));
   return checkpoints_.Request(epochs_.present());
 }

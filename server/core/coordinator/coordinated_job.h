@@ -103,11 +103,11 @@ class CoordinatedJob {
   absl::Duration abandoned_for() const { return detector_.abandoned_for(); }
   // Whether a worker may begin the job anew in place of this one: this job is abandoned, and
   // the worker has its token but cannot become a member of it.
-  bool GivesWayTo(const Hello& introduction) const;
+  bool CanBeReplacedBy(const Hello& hello) const;
 
-  // Admits a worker, or reconnects a member on a new stream. CheckHello(introduction)
+  // Admits a worker, or reconnects a member on a new stream. CheckHello(hello)
   // must be OK. Errors: those of Coordinator::Admit that concern an existing job.
-  absl::StatusOr<MemberId> Admit(const Hello& introduction, std::shared_ptr<MemberLink> link);
+  absl::StatusOr<MemberId> Admit(const Hello& hello, std::shared_ptr<MemberLink> link);
 
   // Records the heartbeats of a member; not null. The member must exist.
   std::shared_ptr<Pulse> PulseOf(MemberId member) const {
@@ -167,7 +167,7 @@ class CoordinatedJob {
 
   // Requests a checkpoint from the epoch's connected members and returns their number; see
   // Coordinator for the errors.
-  absl::StatusOr<uint32_t> AskForCheckpoint(const std::string& token) const;
+  absl::StatusOr<uint32_t> RequestCheckpoint(const std::string& token) const;
   void Checkpointed(MemberId member, const CheckpointReport& report) {
     checkpoints_.Report(member, report);
   }

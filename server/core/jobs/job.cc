@@ -167,11 +167,13 @@ absl::StatusOr<std::shared_ptr<Presence>> Job::Admit(const DataHello& hello) {
     if (entry->gone && !entry->left_in_order) return entry->Refusal();
   }
   std::shared_ptr<Presence> presence = presences_.Of(hello.member);
-  presence->Heard(clock_.Now());
+  presence->RecordMessage(clock_.Now());
   return presence;
 }
 
-void Job::Heard(MemberId member, absl::Time now) { presences_.Of(member)->Heard(now); }
+void Job::RecordMessage(MemberId member, absl::Time now) {
+  presences_.Of(member)->RecordMessage(now);
+}
 
 void Job::Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink) {
   const absl::Status seated = Seat(header, std::move(payload), sink);

@@ -103,7 +103,7 @@ bool Jobs::Keep(const PlanChange& change) {
         "job \"", change.job, "\" is abandoned: its plan could not be stored: ", stored.message()));
   }
   if (job != nullptr) End(*job, ClosedError(*job));
-  to_coordinator_.store_failures.Tell({change.job, change.generation, stored});
+  to_coordinator_.store_failures.Send({change.job, change.generation, stored});
   return false;
 }
 

@@ -51,7 +51,7 @@ class Jobs {
         clock_(clock),
         journal_(journal),
         closers_(closers),
-        memory_([this](const GroupPrepared& state) { to_coordinator_.prepared.Tell(state); },
+        memory_([this](const GroupPrepared& state) { to_coordinator_.prepared.Send(state); },
                 [this](uint64_t key) { RemoveResults(key); }) {}
 
   // Restores the jobs from the stored changes, and stores the changes that are applied from now on.

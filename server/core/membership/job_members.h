@@ -60,7 +60,7 @@ class JobMembers {
   //
   // Errors:
   //   ResourceExhausted, Unavailable  the admission cannot be stored
-  absl::StatusOr<MemberId> Add(const Hello& introduction, bool shares_memory);
+  absl::StatusOr<MemberId> Add(const Hello& hello, bool shares_memory);
   // Removes a member that was in no epoch, and stores that.
   void Withdraw(MemberId id);
   // Withdraws all members that have gone. Only before the first epoch.
@@ -129,7 +129,7 @@ class JobMembers {
 
  private:
   // Fills in a new member, with a full lease.
-  JobMember& Enter(const Hello& introduction, MemberId id, bool shares_memory);
+  JobMember& Enter(const Hello& hello, MemberId id, bool shares_memory);
   // A free name for a member that did not request one.
   std::string NameFor(std::optional<uint32_t> rank, MemberId id) const;
 

@@ -18,7 +18,7 @@ namespace syncgrads::server {
 
 // The coordinator has admitted a worker under this name.
 struct MemberAdmitted {
-  Hello introduction;
+  Hello hello;
   Generation generation{};
   MemberId member{};
   std::string name;

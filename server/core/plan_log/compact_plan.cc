@@ -113,7 +113,7 @@ class Compaction {
     const Stored& record = records_[i];
     if (const auto replaced = Replaces(record)) newest_[*replaced] = i;
     if (const auto* admitted = std::get_if<MemberAdmitted>(&record)) {
-      JobHistory& job = jobs_[{admitted->introduction.job, admitted->generation}];
+      JobHistory& job = jobs_[{admitted->hello.job, admitted->generation}];
       job.members[admitted->member].admitted = true;
       if (!job.first_admitted.has_value()) job.first_admitted = admitted->member;
     } else if (const auto* withdrawn = std::get_if<MemberWithdrawn>(&record)) {
@@ -210,7 +210,7 @@ class Compaction {
     if (const auto replaced = Replaces(record); replaced && newest_.at(*replaced) != i)
       return false;
     if (const auto* admitted = std::get_if<MemberAdmitted>(&record)) {
-      return IsNeeded({admitted->introduction.job, admitted->generation}, admitted->member);
+      return IsNeeded({admitted->hello.job, admitted->generation}, admitted->member);
     }
     if (const auto* withdrawn = std::get_if<MemberWithdrawn>(&record)) {
       return IsNeeded({withdrawn->job, withdrawn->generation}, withdrawn->member);

@@ -13,14 +13,14 @@ ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation genera
                          std::shared_ptr<const Roster> roster, const Clock& clock,
                          std::shared_ptr<SlotSource> source, size_t position,
                          std::shared_ptr<GradientAlerts> alerts, SeatListener* listener,
-                         std::function<void(ReducedChunk)> tell_reduced)
+                         std::function<void(ReducedChunk)> report_reduced)
     : plan_(plan),
       id_(chunk),
       answer_(generation, plan.id, chunk),
       clock_(clock),
       alerts_(std::move(alerts)),
       listener_(listener),
-      tell_reduced_(std::move(tell_reduced)),
+      report_reduced_(std::move(report_reduced)),
       open_round_(ToNumber(FirstRound(plan.spec.rule))),
       policy_(MakeRoundPolicy(plan.spec)),
       roster_(std::move(roster)),
@@ -64,8 +64,8 @@ void ChunkRounds::Close() {
     ShowWaitLocked();
   }
   outbox.answers.Send();
-  if (tell_reduced_ == nullptr) return;
-  for (ReducedChunk& reduced : outbox.reduced) tell_reduced_(std::move(reduced));
+  if (report_reduced_ == nullptr) return;
+  for (ReducedChunk& reduced : outbox.reduced) report_reduced_(std::move(reduced));
 }
 
 bool ChunkRounds::Fix(Round round, const std::vector<MemberId>& members) {

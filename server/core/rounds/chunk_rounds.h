@@ -35,7 +35,8 @@
 // see round_policy.h.
 //
 // Thread-safe: `mutex_` protects the state and is held while a round is closed, arithmetic
-// included. After it is released, answers are sent, and the listener and `tell_reduced` are called.
+// included. After it is released, answers are sent, and the listener and `report_reduced` are
+// called.
 //
 // Lock order: `mutex_` comes after the `change_mutex_` of the Job. The locks of SlotPool,
 // SlotSource and GradientAlerts come after `mutex_`; those classes call nothing back. open_round()
@@ -99,14 +100,14 @@ class ChunkRounds : public ServedChunk {
   // stored in `source`, where the chunk has this `position`; if `source` is null, in memory of the
   // process. If a previous process has left closed rounds in `source`, the newest ones are kept and
   // the round after them is open. `alerts` receives warnings about NaNs and infinities; it is
-  // called with this object's lock held. `tell_reduced` receives rounds that wait for norms; it is
-  // called without locks of this object, and may be null.
+  // called with this object's lock held. `report_reduced` receives rounds that wait for norms; it
+  // is called without locks of this object, and may be null.
   ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
               std::shared_ptr<const Roster> roster, const Clock& clock,
               std::shared_ptr<SlotSource> source = nullptr, size_t position = 0,
               std::shared_ptr<GradientAlerts> alerts = std::make_shared<GradientAlerts>(),
               SeatListener* listener = nullptr,
-              std::function<void(ReducedChunk)> tell_reduced = nullptr);
+              std::function<void(ReducedChunk)> report_reduced = nullptr);
 
   // A push may be answered with one of these errors instead of a result.
   //
@@ -207,7 +208,7 @@ class ChunkRounds : public ServedChunk {
   const Clock& clock_;
   const std::shared_ptr<GradientAlerts> alerts_;
   SeatListener* const listener_;
-  const std::function<void(ReducedChunk)> tell_reduced_;
+  const std::function<void(ReducedChunk)> report_reduced_;
   // A copy of `open_` that is read without the lock.
   std::atomic<uint64_t> open_round_;
 

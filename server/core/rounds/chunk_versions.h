@@ -118,7 +118,7 @@ class ChunkVersions : public ServedChunk {
   // Applies all pending contributions, and answers every push that has nothing to wait for.
   void AdvanceLocked(AnswerOutbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns true if there are no parameters and every member waits for the initial ones.
-  bool NobodyGivesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool NobodySendsInitialLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ApplyLocked(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Applies the contribution to the newest version and writes the next version to `slot`. Refuses
   // or leaves out what is not finite (see SetAsideNonFiniteLocked).

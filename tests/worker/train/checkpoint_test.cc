@@ -46,7 +46,7 @@ constexpr const char* kJob = R"(
   chunk_bytes: 64
   data { table { path: "iris.csv" } target: "class" shards: 6 validation_every: 5 }
   model {
-    layers { window_input {} }
+    layers { min_max_scaling {} }
     layers { dense { outputs: 9 activation: TANH } }
     layers { batch_norm {} }
     layers { dropout { rate: 0.25 } }

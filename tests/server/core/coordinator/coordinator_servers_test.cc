@@ -107,7 +107,7 @@ TEST_F(TwoServersTest, TheNewEpochBeginsWhereNoServerHasAContribution) {
   header.chunk = ChunkId{1};
   header.round = Round{1};
   header.member = a.key->member;
-  header.incarnation = a.introduction.incarnation;
+  header.incarnation = a.hello.incarnation;
   const auto sink = std::make_shared<RecordingSink>();
   server->jobs.Find("iris")->Push(header, PayloadOf(std::string(8, '\0')), sink);
   coordinator_.LinkBroken(*b.key, b.link.get());

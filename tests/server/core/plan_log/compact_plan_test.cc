@@ -35,9 +35,9 @@ class CompactPlanTest : public ::testing::Test {
     records_.push_back(std::move(record));
   }
   void Admit(const std::string& name, uint32_t member, const std::string& job = "iris") {
-    Hello introduction;
-    introduction.job = job;
-    Add(name, MemberAdmitted{introduction, Generation{1}, MemberId{member}, name});
+    Hello hello;
+    hello.job = job;
+    Add(name, MemberAdmitted{hello, Generation{1}, MemberId{member}, name});
   }
   void Withdraw(const std::string& name, uint32_t member) {
     Add(name, MemberWithdrawn{"iris", Generation{1}, MemberId{member}});
