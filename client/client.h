@@ -87,7 +87,7 @@ class Client {
   // cannot be used afterwards.
   void Abandon();
 
-  // Not OK once the membership is over: this worker was expelled, or a server has been out of reach
+  // Not OK once the membership is over: this worker was expelled, or a server has been unreachable
   // for longer than ClientOptions::server_timeout.
   absl::Status status() const;
 

@@ -2,8 +2,8 @@
 // report about it.
 //
 // If memory is shared, streams carry only descriptors of payloads; otherwise they carry the
-// payloads. Streams use the unix socket that a server on this host names in its welcome, or else
-// TCP. The first stream always uses TCP, because the welcome comes on it:
+// payloads. Streams use the unix socket whose name is in the welcome of a server on this host, or
+// else TCP. The first stream always uses TCP, because the welcome is received on it:
 //
 //   TCP ── a socket is named ──▶ unix socket
 //    ▲                             │
@@ -37,7 +37,7 @@ class PayloadPath {
   const std::string& socket() const { return socket_; }
   bool is_shared() const { return !memory_.empty(); }
 
-  // The server has named a unix socket for streams; empty: it has none.
+  // The server has sent the name of its unix socket for streams; empty: it has none.
   void OnNamed(const std::string& socket);
   // Memory is shared through `socket`.
   void OnShared(const std::string& socket);

@@ -393,7 +393,7 @@ std::optional<absl::Duration> ServerLink::AfterEnd(const Stream& stream, const a
   if (!up && down_since_ == absl::InfiniteFuture()) down_since_ = now;
   if (!up && now - down_since_ >= options_.server_timeout) {
     lost = absl::UnavailableError(
-        absl::StrCat(Name(), " has been out of reach for ",
+        absl::StrCat(Name(), " has been unreachable for ",
                      absl::FormatDuration(absl::Trunc(now - down_since_, absl::Milliseconds(1))),
                      ": ", trouble_.message()));
     return std::nullopt;

@@ -202,7 +202,7 @@ void Membership::OnClosed(Stream* stream, absl::Status status) {
         over = status;
       } else if (too_long) {
         over = absl::UnavailableError(absl::StrCat(
-            "the coordinator at ", options_.coordinator, " has been out of reach for ",
+            "the coordinator at ", options_.coordinator, " has been unreachable for ",
             absl::FormatDuration(absl::Trunc(now - down_since_, absl::Milliseconds(1))), ": ",
             trouble_.message()));
       } else {

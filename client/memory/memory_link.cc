@@ -71,7 +71,7 @@ void MemoryLink::Offer() {
   changed_.NotifyAll();
 }
 
-void MemoryLink::Want(GroupId group) {
+void MemoryLink::Fetch(GroupId group) {
   MutexLock lock(mutex_);
   if (asked_for_.contains(group)) return;
   wanted_.insert(group);

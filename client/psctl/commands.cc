@@ -128,7 +128,7 @@ absl::Status TakeCheckpoint(Admin& admin, std::ostream& out) {
   const absl::Time deadline = MonotonicNow() + admin.options().timeout;
   SYNCGRADS_ASSIGN_OR_RETURN(const v1::CheckpointStatus before, CheckpointsOf(admin));
   SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t workers, admin.RequestCheckpoint());
-  out << workers << " workers have been asked for a checkpoint" << std::endl;
+  out << "a checkpoint was requested from " << workers << " workers" << std::endl;
   while (MonotonicNow() < deadline) {
     SYNCGRADS_ASSIGN_OR_RETURN(const v1::CheckpointStatus now, CheckpointsOf(admin));
     if (now.written() > before.written()) {

@@ -17,7 +17,7 @@
 namespace syncgrads::client {
 namespace {
 
-// The size of /dev/shm in a container if nobody has asked for another.
+// The default size of /dev/shm in a container.
 constexpr uint64_t kContainersShm = uint64_t{64} << 20;
 
 // A server that has this part of its connections is near its limit.
@@ -174,7 +174,7 @@ void DiagnoseVersions(const std::vector<ServerFacts>& servers, Findings& finding
     if (!server.answer.reply.ok()) continue;
     const uint32_t version = server.answer.reply->protocol_version();
     if (version == kProtocolVersion) continue;
-    findings.Wrong(absl::StrCat(NameOf(server.answer), " speaks protocol version ", version,
+    findings.Wrong(absl::StrCat(NameOf(server.answer), " uses protocol version ", version,
                                 ", this program ", kProtocolVersion,
                                 ": install the same version everywhere"));
   }

@@ -60,7 +60,7 @@ absl::Status CheckPayload(const GroupPlan& plan, const UpdateFrame& answer,
   if (ToNumber(chunk) >= chunks) {
     return absl::InvalidArgumentError(absl::StrCat("answer for chunk ", ToNumber(chunk),
                                                    " of group \"", plan.spec.name, "\", which has ",
-                                                   chunks));
+                                                   chunks, " chunks"));
   }
   const absl::Status status = compressor.CheckResult(chunk, answer.header.codec, answer.payload);
   if (status.ok()) return status;

@@ -1,4 +1,4 @@
-// The throughput of one worker's way to the servers, as far as a registration needs it.
+// Measures the throughput from one worker to the servers, for registrations that need it.
 
 #ifndef SYNCGRADS_CLIENT_SESSION_LINK_RATE_H_
 #define SYNCGRADS_CLIENT_SESSION_LINK_RATE_H_

@@ -30,7 +30,7 @@ servers=${SERVERS:-1}
 port=${PORT:-7000}
 address=${ADDRESS:-$(hostname)}
 
-# mpirun's own exit code says nothing about workers that end on a signal: it kills all workers when
+# mpirun's own exit code does not depend on workers that end on a signal: it kills all workers when
 # the first has ended with another code than 0, or it ends with 0. So a shell around each worker
 # ends with 0 and prints the code. Shell and cat outlive the signal, which their whole group
 # receives. mpirun gives each worker a terminal; through cat the worker prints lines, not a bar.

@@ -193,7 +193,7 @@ void Acceptor::NoteRefusal(Refusals& refusals, const std::string& why) {
   const absl::Time now = MonotonicNow();
   if (now < refusals.next_line) return;
   journal_.Warn(absl::StrCat("connections are refused (", refusals.suppressed,
-                             " since the last such line): ", why));
+                             " since the last such warning): ", why));
   refusals = {now + kLineInterval, 0};
 }
 

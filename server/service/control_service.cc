@@ -35,8 +35,8 @@ std::string HostOfPeer(const std::string& peer) {
 // groups.
 constexpr size_t kMaxUnreadByWorker = size_t{16} << 20;
 constexpr size_t kMaxUnreadByServer = size_t{256} << 20;
-// A worker that does not read its answers is not read either. Making the answers takes time of the
-// threads that serve everybody, some 10 ms for this many bytes of plans.
+// Back-pressure: if this many bytes of answers wait for a worker, its messages are not read. Making
+// so many bytes of plans takes some 10 ms of the threads that all workers share.
 constexpr size_t kPauseWorkerAt = size_t{1} << 20;
 
 // A stream that receives messages of type In and sends messages of type Out. They are parsed and
@@ -167,8 +167,8 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
     if (hello.protocol_version() != kProtocolVersion) {
       return FinishAfterSending(
           {grpc::StatusCode::FAILED_PRECONDITION,
-           absl::StrCat("the server speaks protocol version ", hello.protocol_version(),
-                        ", its coordinator speaks ", kProtocolVersion)});
+           absl::StrCat("the server uses protocol version ", hello.protocol_version(),
+                        ", its coordinator uses ", kProtocolVersion)});
     }
     if (hello.token() != server_token_) {
       return FinishAfterSending({grpc::StatusCode::PERMISSION_DENIED, "wrong server token"});

@@ -179,8 +179,8 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
     if (hello.protocol_version != kProtocolVersion) {
       return FinishAfterSending(
           {grpc::StatusCode::FAILED_PRECONDITION,
-           absl::StrCat("the worker speaks protocol version ", hello.protocol_version,
-                        ", this server speaks ", kProtocolVersion)});
+           absl::StrCat("the worker uses protocol version ", hello.protocol_version,
+                        ", this server uses ", kProtocolVersion)});
     }
     std::shared_ptr<Job> job = jobs_.Find(hello.job);
     if (job == nullptr) {

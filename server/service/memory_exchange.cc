@@ -223,9 +223,9 @@ absl::StatusOr<std::pair<std::shared_ptr<Job>, DataHello>> MemoryExchange::Ident
   }
   DataHello hello = *std::move(frame.header.hello);
   if (hello.protocol_version != kProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the worker speaks protocol version ",
-                                                      hello.protocol_version,
-                                                      ", this server speaks ", kProtocolVersion));
+    return absl::FailedPreconditionError(absl::StrCat("the worker uses protocol version ",
+                                                      hello.protocol_version, ", this server uses ",
+                                                      kProtocolVersion));
   }
   std::shared_ptr<Job> job = jobs_.Find(hello.job);
   if (job == nullptr) {

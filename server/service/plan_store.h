@@ -25,8 +25,8 @@ struct StoredPlan {
 };
 
 struct PlanStoreOptions {
-  // The log is compacted, that is, written anew without the records that are no longer needed,
-  // when one of two conditions holds:
+  // The log is compacted, that is, rewritten without the records that are no longer needed, when
+  // one of two conditions holds:
   // - It has reached `growth` times its length after the last compaction, plus `slack` bytes.
   //   Until this process has compacted it, that length counts as 0.
   // - It has had `max_steps` records of steps. Groups with a quorum, and groups that need norms,

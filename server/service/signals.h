@@ -22,7 +22,7 @@ namespace syncgrads::server {
 
 v1::PlanSignal ToProto(const PlanChange& change);
 // Errors:
-//   InvalidArgument  the signal is no change that this version knows, or its group plan is not
+//   InvalidArgument  the signal is no change that this version supports, or its group plan is not
 //                    valid
 absl::StatusOr<PlanChange> FromProto(const v1::PlanSignal& signal);
 
@@ -46,14 +46,14 @@ v1::ServerSignal ToProto(const HeldRounds& held);
 
 v1::Reduced ToProto(const std::vector<ReducedChunk>& chunks);
 // Errors:
-//   InvalidArgument  a chunk is in a norm stage that this version does not know, or has a
+//   InvalidArgument  a chunk is in a norm stage that this version does not support, or has a
 //                    different number of sums of values and of changes
 absl::StatusOr<std::vector<ReducedChunk>> FromProto(const v1::Reduced& proto);
 
 // Passes a message of a member's Join stream, after the hello, to the coordinator.
 //
 // Errors:
-//   InvalidArgument  the message is a hello, or of a kind that this version does not know
+//   InvalidArgument  the message is a hello, or of a kind that this version does not support
 absl::Status Dispatch(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
                       Coordinator& coordinator);
 
@@ -61,7 +61,7 @@ absl::Status Dispatch(const v1::WorkerSignal& signal, const Coordinator::MemberK
 // If the signal is a hello, only its available bytes are passed on; AttachServer handles the rest.
 //
 // Errors:
-//   InvalidArgument  the message is of a kind that this version does not know, or is a Reduced
+//   InvalidArgument  the message is of a kind that this version does not support, or is a Reduced
 //                    that is not valid
 absl::Status Dispatch(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
                       Coordinator& coordinator);

@@ -130,7 +130,7 @@ struct Schedule {
   MessageFaults messages;
   // In the order in which they begin.
   std::vector<Fault> faults;
-  // Only servers die, and no process is out of reach for a lease. Then the membership must not
+  // Only servers die, and no process is unreachable for a lease. Then the membership must not
   // change, and the model must be that of the undisturbed run. (With a quorum the model may differ,
   // because it is random which workers are late.)
   bool servers_only = false;

@@ -128,7 +128,7 @@ TEST_F(CheckpointRunTest, OneThatIsAskedForIsWrittenAndTheRunGoesOnFromItBitForB
     const auto psctl = RunProgram(Psctl(cluster, "checkpoint"), kLongEnough);
     ASSERT_TRUE(psctl.ok()) << psctl.status();
     EXPECT_EQ(psctl->exit, ExitCode(0)) << psctl->output;
-    EXPECT_THAT(psctl->output, HasSubstr("3 workers have been asked"));
+    EXPECT_THAT(psctl->output, HasSubstr("a checkpoint was requested from 3 workers"));
     EXPECT_THAT(psctl->output, HasSubstr(directory_));
     const auto kept = workers_[0]->WaitForLine("checkpoint after step ", kLongEnough);
     ASSERT_TRUE(kept.ok()) << kept.status();

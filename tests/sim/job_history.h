@@ -16,7 +16,7 @@
 namespace syncgrads::sim {
 
 struct Gone {
-  bool in_order = false;
+  bool graceful = false;
   std::vector<GroupRound> last_rounds;
 
   // Returns true if a server that has applied this change may still count a contribution of the

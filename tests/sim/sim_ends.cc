@@ -67,7 +67,7 @@ void JoinEnd::OnMessage(Freight& message) {
   if (!member_.has_value()) return;  // the hello was refused
   const absl::Status dispatched = server::Dispatch(signal, *member_, coordinator_);
   if (!dispatched.ok()) {
-    server_.world().Fail(absl::StrCat("what a worker says is refused: ", dispatched.message()));
+    server_.world().Fail(absl::StrCat("a signal of a worker is refused: ", dispatched.message()));
   }
 }
 
@@ -99,7 +99,7 @@ void FollowEnd::OnMessage(Freight& freight) {
   if (!server_index_.has_value()) return;  // the hello was refused
   const absl::Status dispatched = server::Dispatch(signal, *server_index_, this, coordinator_);
   if (!dispatched.ok()) {
-    server_.world().Fail(absl::StrCat("what a server says is refused: ", dispatched.message()));
+    server_.world().Fail(absl::StrCat("a signal of a server is refused: ", dispatched.message()));
   }
 }
 

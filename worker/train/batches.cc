@@ -36,7 +36,7 @@ class ShardBatches : public Batches {
   uint64_t StepsWith(uint32_t) const override { return steps_; }
   bool depends_on_members() const override { return false; }
   std::vector<NamedTensor> state() override { return {}; }
-  void GoOnAfter(uint64_t steps) override {
+  void ContinueAfter(uint64_t steps) override {
     // Advances as if this worker had made all the steps.
     for (uint64_t step = steps_before_; step < steps && !ended(); ++step) Advance(StepOutcome());
   }
@@ -105,7 +105,7 @@ class DynamicBatches : public Batches {
     if (!rows_.empty()) state.push_back(tensor("data/order", assigner_.order()));
     return state;
   }
-  void GoOnAfter(uint64_t steps) override { done_ = steps; }
+  void ContinueAfter(uint64_t steps) override { done_ = steps; }
   std::vector<DataSegment> HistoryAfter(uint64_t) const override { return {}; }
 
  private:

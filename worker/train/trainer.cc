@@ -38,7 +38,7 @@ size_t BatchesAhead(const v1::JobFile& job) {
 
 template <typename T>
 Trainer<T>::~Trainer() {
-  if (!finished_) team_.LetGo();
+  if (!finished_) team_.Leave();
 }
 
 template <typename T>
@@ -439,7 +439,7 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
   wait.reset();
   waits.reset();
   const bool left_out = NoteLeftOut(contributors);
-  // More than 1 if this worker was late under a quorum and the others went on without it.
+  // More than 1 if this worker was late under a quorum and the others continued without it.
   const uint64_t made = group_->step() - step;
   rounds_ = group_->step() - 1;
   std::vector<size_t> left;

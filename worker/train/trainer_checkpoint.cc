@@ -352,7 +352,7 @@ absl::Status Trainer<T>::Restore(Resumption& from) {
   }
   RestoreCounters();
   kept_step_ = steps_;
-  batches_->GoOnAfter(steps_);
+  batches_->ContinueAfter(steps_);
   from.snapshot.reset();
   return absl::OkStatus();
 }

@@ -315,7 +315,7 @@ absl::Status Trainer<T>::ShareState() {
                              group_->RegisterState(state, options_.step_timeout));
   if (!newcomer) return absl::OkStatus();
   RestoreCounters();
-  batches_->GoOnAfter(steps_);
+  batches_->ContinueAfter(steps_);
   return absl::OkStatus();
 }
 

@@ -59,7 +59,7 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& hello,
                                           "\" on ", member.host, " joins as member ", ToNumber(id),
                                           ", ", decision.others + 1, " of ", job_.most_workers()));
   if (dependencies_.log.complete()) Welcome(member);
-  if (has_begun() && !decision.superseded.empty()) GoOnWithout();
+  if (has_begun() && !decision.superseded.empty()) ContinueWithoutGone();
   TryStart();
   TryGrow();
   return id;
@@ -154,7 +154,7 @@ void CoordinatedJob::Leave(MemberId id, uint64_t request, std::vector<GroupRound
   // The last member with the state has left because the data has ended: the job is over, also for
   // those that have joined and have not received the state.
   if (holders_.HasEnded(id) && !epochs_.AnyHasState()) return DropAll(admission_.EndOfData());
-  if (!AllGone()) GoOnWithout();
+  if (!AllGone()) ContinueWithoutGone();
 }
 
 absl::Status CoordinatedJob::CheckReady(const JobMember& member, GroupId group) {
@@ -230,7 +230,7 @@ absl::Status CoordinatedJob::Evict(const std::string& token, const std::string& 
   }
   Drop(*member, DropReason::kEvicted,
        absl::AbortedError(absl::StrCat("evicted: ", Printable(reason))));
-  if (!AllGone()) GoOnWithout();
+  if (!AllGone()) ContinueWithoutGone();
   return absl::OkStatus();
 }
 
@@ -258,7 +258,7 @@ void CoordinatedJob::Drop(const JobMember& member, DropReason reason, const absl
     plan_.Append(MemberGone{member.member.id,
                             member.member.incarnation,
                             std::string(why.message()),
-                            /*in_order=*/false,
+                            /*graceful=*/false,
                             {},
                             evicted});
   }
@@ -271,7 +271,7 @@ void CoordinatedJob::DropAll(const absl::Status& why) {
   for (const JobMember* member : members_.Ranked()) Drop(*member, DropReason::kOver, why);
 }
 
-void CoordinatedJob::GoOnWithout() {
+void CoordinatedJob::ContinueWithoutGone() {
   if (!has_begun()) {
     members_.WithdrawGone();
     return TryStart();
@@ -292,7 +292,7 @@ void CoordinatedJob::DropLost() {
   const auto failures = detector_.Detect(has_begun(), epochs_.IsOver());
   if (failures.empty()) return;
   for (const auto& [member, kind, reason] : failures) Drop(*members_.Find(member), kind, reason);
-  if (!AllGone()) GoOnWithout();
+  if (!AllGone()) ContinueWithoutGone();
 }
 
 absl::StatusOr<uint32_t> CoordinatedJob::RequestCheckpoint(const std::string& token) const {
@@ -348,7 +348,7 @@ void CoordinatedJob::Restore(const PlanChange& change) {
     holders_.SetEnded(ended->member, ended->group);
   } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
     departures_.Forget(gone->member);
-    if (gone->in_order) departures_.Left(gone->member, gone->incarnation, now);
+    if (gone->graceful) departures_.Left(gone->member, gone->incarnation, now);
     members_.Restore(*gone);
     const JobMember* const member = members_.FindKnown(gone->member);
     if (member != nullptr && gone->evicted) admission_.Evict(*member, gone->reason);

@@ -220,7 +220,7 @@ void Coordinator::DetachServer(ServerIndex server, const ServerLink* link) {
   MutexLock lock(mutex_);
   if (!log_.Detach(server, link)) return;
   if (jobs_.any_open() || !log_.settled()) {
-    journal_.Warn(absl::StrCat("server ", ToNumber(server), " is out of reach"));
+    journal_.Warn(absl::StrCat("server ", ToNumber(server), " is unreachable"));
   } else {
     journal_.Debug(absl::StrCat("server ", ToNumber(server), " has disconnected; no job is open"));
   }

@@ -5,8 +5,8 @@
 // all servers through the plan log. A member is informed of a new epoch or group only after
 // every server has applied it, so no server receives a push that it cannot place.
 //
-// A job is closed when its last member is gone, when it stays abandoned for too long, when a
-// worker begins it anew, when a server has lost its state, or when a change cannot be stored.
+// A job is closed when its last member is gone, when it stays abandoned for too long, when a worker
+// replaces it by a new one, when a server has lost its state, or when a change cannot be stored.
 //
 // Thread-safe. One mutex protects all jobs. server/server.cc calls the methods on these
 // threads:
@@ -126,7 +126,7 @@ class Coordinator {
   // `follows`: it still requests the results of later rounds. Answer: Done or Refused.
   void End(const MemberKey& member, uint64_t request, GroupId group, Round last_round,
            bool follows);
-  // Ends the membership in order. `last_rounds`: the last round of each group that the member
+  // Ends the membership gracefully. `last_rounds`: the last round of each group that the member
   // took part in. Answer: Farewell or Refused.
   void Leave(const MemberKey& member, uint64_t request, std::vector<GroupRound> last_rounds);
   // Elastic jobs only: the member has its state, which belongs to `group`, and can send it to

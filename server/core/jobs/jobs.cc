@@ -151,7 +151,7 @@ std::vector<GroupRound> Jobs::ApplyTo(Job& job, const PlanChange& change) const 
   } else if (const auto* ended = std::get_if<MemberEnded>(&change.kind)) {
     job.End(*ended);
   } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
-    if (!gone->in_order) NoteDrop(job, *gone);
+    if (!gone->graceful) NoteDrop(job, *gone);
     job.Remove(*gone);
   } else if (const auto* quorum = std::get_if<QuorumSet>(&change.kind)) {
     job.FixQuorum(*quorum);

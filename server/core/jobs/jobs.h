@@ -36,8 +36,8 @@ namespace syncgrads::server {
 // or journal is called while it is held.
 class Jobs {
  public:
-  // Where this server stores what must survive a crash. Closed rounds are stored in `directory`.
-  // Changes are stored in `store`; it is null on server 0, where the coordinator stores them.
+  // The storage of what must survive a crash. Closed rounds are stored in `directory`. Changes are
+  // stored in `store`; it is null on server 0, where the coordinator stores them.
   struct State {
     const StateDirectory* directory = nullptr;
     Store* store = nullptr;

@@ -28,7 +28,7 @@ constexpr char kReducedHere[] =
     "sums of every server";
 
 // Below this size, closing a round takes less time than waking another thread for it.
-constexpr size_t kMinHandedOnBytes = 64 << 10;
+constexpr size_t kMinBytesForClosers = 64 << 10;
 
 }  // namespace
 
@@ -117,7 +117,7 @@ absl::StatusOr<ServedChunk*> ServedGroup::Route(const PushHeader& header,
 absl::Status ServedGroup::Push(const PushHeader& header, Payload payload,
                                const std::shared_ptr<AnswerSink>& sink) {
   SYNCGRADS_ASSIGN_OR_RETURN(ServedChunk* const chunk, Route(header, payload));
-  if (!IsHandedOn(*chunk)) {
+  if (!UsesClosers(*chunk)) {
     chunk->Push(header, std::move(payload), sink);
   } else if (chunk->Seat(header, std::move(payload), sink)) {
     HandOn(*chunk);
@@ -125,13 +125,13 @@ absl::Status ServedGroup::Push(const PushHeader& header, Payload payload,
   return absl::OkStatus();
 }
 
-bool ServedGroup::IsHandedOn(const ServedChunk& chunk) const {
+bool ServedGroup::UsesClosers(const ServedChunk& chunk) const {
   // The chunk's size decides, not that of a payload, which may be encoded or empty.
-  return dependencies_.closers != nullptr && chunk.result_bytes() >= kMinHandedOnBytes;
+  return dependencies_.closers != nullptr && chunk.result_bytes() >= kMinBytesForClosers;
 }
 
 void ServedGroup::Close(ServedChunk& chunk) {
-  if (!IsHandedOn(chunk)) return chunk.Close();
+  if (!UsesClosers(chunk)) return chunk.Close();
   HandOn(chunk);
 }
 

@@ -82,7 +82,7 @@ void JobMembers::Restore(const MemberGone& gone) {
   if (member == members_.end()) return;
   member->second.gone = true;
   // It is not stored whether the Farewell has reached the member, so it may retry.
-  member->second.awaits_farewell = member->second.awaits_farewell || gone.in_order;
+  member->second.awaits_farewell = member->second.awaits_farewell || gone.graceful;
 }
 
 void JobMembers::Restore(const JobClosed& /*closed*/) {

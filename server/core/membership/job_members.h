@@ -107,7 +107,7 @@ class JobMembers {
   // Gives every present member a full lease and, if it has no stream, a full grace period.
   void RenewAll();
 
-  // The member has left in order. It keeps its stream until it is sent its Farewell.
+  // The member has left gracefully. It keeps its stream until it is sent its Farewell.
   void MarkLeft(MemberId id);
   // The member is dropped: sends it Expelled with `reason`, and ends its stream.
   void Expel(MemberId id, const absl::Status& reason);

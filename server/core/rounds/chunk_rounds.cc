@@ -97,7 +97,7 @@ bool ChunkRounds::TakeRoster(std::shared_ptr<const Roster> roster) {
     // Members that were dropped have no entries: their pushes are refused.
     const auto has_gone = [this](MemberId member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       const Roster::Entry* entry = roster_->Find(member);
-      return entry == nullptr || (entry->gone && !entry->left_in_order);
+      return entry == nullptr || (entry->gone && !entry->left_gracefully);
     };
     kept_.Forget(has_gone);
     late_.Forget(has_gone);
@@ -231,9 +231,9 @@ bool ChunkRounds::IsAheadLocked(MemberId member) const {
 }
 
 void ChunkRounds::SkipToLocked(Round round, AnswerOutbox& outbox) {
-  const absl::Status error =
-      absl::AbortedError(absl::StrCat("round ", ToNumber(open_), " of group \"", plan_.spec.name,
-                                      "\" was given up for round ", ToNumber(round)));
+  const absl::Status error = absl::AbortedError(
+      absl::StrCat("round ", ToNumber(open_), " of group \"", plan_.spec.name,
+                   "\" was abandoned: a member has pushed round ", ToNumber(round)));
   seats_.AnswerAll(answer_.Refusal(open_, error), outbox);
   SetOpenLocked(round);
 }

@@ -173,7 +173,7 @@ class ChunkRounds : public ServedChunk {
   // The members of the open round's epoch that keep it from closing.
   std::vector<MemberId> MissingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns true if the newest epoch is later than the open round's and a member of it has data.
-  // Then followers go on to the rounds of that epoch.
+  // Then followers continue with the rounds of that epoch.
   bool AnyDataLaterLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if the open round has a contribution and nothing blocks it (policy, hold,
   // followers, norms).

@@ -149,8 +149,8 @@ void ChunkVersions::ForgetClocksLocked() {
   if (clocks_.size() < kManyClocks) return;
   std::erase_if(clocks_, [this](const auto& clock) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const Roster::Entry* entry = roster_->Find(clock.first);
-    // A retried push of a member that left in order may still arrive on a slow stream.
-    return entry == nullptr || (entry->gone && !entry->left_in_order);
+    // A retried push of a member that left gracefully may still arrive on a slow stream.
+    return entry == nullptr || (entry->gone && !entry->left_gracefully);
   });
 }
 

@@ -127,7 +127,7 @@ class ChunkVersions : public ServedChunk {
   // Looks for spans that are not finite, and removes them from the contribution. Returns
   // InvalidArgument if the group refuses such a contribution; it then counts as a skip.
   absl::Status SetAsideNonFiniteLocked(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Removes what is recorded of members that have gone, but for their clocks.
+  // Removes the records of members that have gone, but for their clocks.
   void ForgetGoneLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // If there are many clocks, removes those of members that were dropped. A version's record then
   // does not grow with the number of members that the job has ever had.

@@ -242,7 +242,7 @@ TEST_F(PayloadPathTest, WhereMemoryHasBeenLostTheServerIsAskedAgain) {
   near.Receive(Welcome("near", "", socket));
   EXPECT_TRUE(lines_.AwaitCount(1, absl::Now() + kLongEnough));
   EXPECT_FALSE(near.cancelled);
-  memory_->Want(GroupId{3});
+  memory_->Fetch(GroupId{3});
   EXPECT_TRUE(lines_.AwaitCount(2, absl::Now() + kLongEnough));
   server.join();
   FakeDataStream& asked = Replaced(near);

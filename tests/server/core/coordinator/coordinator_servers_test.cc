@@ -176,7 +176,7 @@ TEST_F(TwoServersTest, AServerThatIsNeededIsMissedAndOneThatIsNotIsNot) {
   coordinator_.DetachServer(ServerIndex{1}, &stale);  // an earlier link of the server
   EXPECT_THAT(Journal(), Not(HasSubstr("reach")));
   coordinator_.DetachServer(ServerIndex{1}, server.get());
-  EXPECT_THAT(Journal(), HasSubstr("warning: server 1 is out of reach"));
+  EXPECT_THAT(Journal(), HasSubstr("warning: server 1 is unreachable"));
 
   server->identity.applied = server->jobs.applied();
   ASSERT_THAT(coordinator_.AttachServer(server->identity, server), IsOk());
