@@ -45,7 +45,7 @@ mkfifo "$folder/output"
 serving=()
 trap 'kill "${serving[@]}" 2>/dev/null; rm -rf "$folder"' EXIT
 for ((index = 0; index < servers; ++index)); do
-  # Nobody starts a server again, so it keeps no state for that.
+  # A server that dies is not restarted, so it keeps no state.
   flags=(--index="$index" --port="$((port + index))" --state=none --exit_when_done
          --drain_timeout=90s)
   if [ "$index" -eq 0 ]; then

@@ -228,10 +228,10 @@ class Page {
     const now = Date.now() / 1000;
     this._failedSince ??= now;
     const seconds = (now - this._failedSince).toFixed(0);
-    let text = `This server cannot be reached since ${clockTime(this._failedSince)} ` +
+    let text = `This server has been unreachable since ${clockTime(this._failedSince)} ` +
         `(${seconds} s): ${why}.`;
     if (this._lastSeen !== undefined) {
-      text += ` What is below was seen at ${clockTime(this._lastSeen)}.`;
+      text += ` The values below are those of ${clockTime(this._lastSeen)}.`;
     }
     show(byId("unreachable"), text);
     for (const section of this._sections.values()) {
