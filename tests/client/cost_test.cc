@@ -1,6 +1,6 @@
-// What a step costs in copies and allocations, counted over client, gRPC and server together. If a
-// test fails, the push path has become more expensive: find the cause before changing a number
-// here.
+// Tests the cost of a step in copies and allocations, counted over client, gRPC and server
+// together. If a test fails, the push path has become more expensive: find the cause before
+// changing a number here.
 
 #include <algorithm>
 #include <atomic>

@@ -1,5 +1,5 @@
-// What happens to the processes of one run, and when. A schedule is drawn from a seed, and is the
-// same each time.
+// The faults of the processes of one run, with their times. A schedule is drawn from a seed, and is
+// the same each time.
 
 #ifndef SYNCGRADS_TESTS_FAULT_SCHEDULE_H_
 #define SYNCGRADS_TESTS_FAULT_SCHEDULE_H_
@@ -106,7 +106,7 @@ struct Fault {
 };
 std::string ToString(const Fault& fault);
 
-// What connects the processes.
+// The connections between the processes.
 enum class Network {
   kDirect,  // direct connections
   kProxy,   // a TcpProxy before each server

@@ -21,7 +21,7 @@ using server::PlanStoreOptions;
 using server::RecordLog;
 using server::StoredPlan;
 
-// Nothing is allocated ahead.
+// The log allocates no space ahead.
 const PlanStoreOptions kOptions = {.log = {.reserve = 0}};
 
 std::vector<std::string> Written(const StoredPlan& plan, const std::string& path) {

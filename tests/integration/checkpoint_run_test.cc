@@ -1,5 +1,5 @@
-// Tests of the checkpoints of whole runs with real programs: on request, when workers are told to
-// stop, at a time interval, at the end, and on a full disk.
+// Tests of the checkpoints of whole runs with real programs: on request, when workers are requested
+// to stop, at a time interval, at the end, and on a full disk.
 
 #include <signal.h>
 #include <unistd.h>
@@ -190,8 +190,8 @@ TEST_F(CheckpointRunTest, Sigusr1StopsServersAndWorkersAndTheRunIsResumedBitForB
     workers_[0]->Kill(SIGUSR1);
     EXPECT_EQ(WaitFor(*workers_[0]), ExitCode(143)) << workers_[0]->output();
     step = CheckpointIn(workers_[0]->output());
-    // A worker that is stopped right after the step of the checkpoint has nothing to say about the
-    // others. After the next step, it has seen that worker 0 does not contribute any more.
+    // A worker that is stopped right after the step of the checkpoint does not report other stopped
+    // workers. After the next step, it has detected that worker 0 does not contribute any more.
     AwaitClosed(cluster, step + 1);
     for (int rank : {1, 2}) workers_[rank]->Kill(SIGUSR1);
     for (int rank : {1, 2}) {

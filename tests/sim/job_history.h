@@ -1,4 +1,4 @@
-// What has been stored about one generation of a job: by its coordinator, and by each server about
+// The stored history of one generation of a job: by its coordinator, and by each server about
 // members that have gone.
 
 #ifndef SYNCGRADS_TESTS_SIM_JOB_HISTORY_H_

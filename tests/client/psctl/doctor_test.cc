@@ -47,7 +47,7 @@ DoctorLimits PatientLimits() {
   return limits;
 }
 
-// A TCP port at which nothing listens, or something that speaks another protocol.
+// A TCP port at which nothing listens, or a program with another protocol.
 class OtherPort {
  public:
   ~OtherPort() {

@@ -1,4 +1,4 @@
-// A team of real clients, one of which gives up while the others go on. The servers run in this
+// A team of real clients, one of which gives up while the others continue. The servers run in this
 // process, and each worker has its own client.
 
 #include "worker/train/client_team.h"
