@@ -17,7 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fake_transport.h"
-#include "tests/client/said_paths.h"
+#include "tests/client/reported_paths.h"
 #include "tests/testing/wait_until.h"
 
 namespace syncgrads::client {
@@ -108,7 +108,7 @@ class PayloadPathTest : public ::testing::Test {
   SharedBuffers buffers_;
   FakeTransport transport_;
   FakeTimers timers_;
-  testing::SaidPaths lines_;
+  testing::ReportedPaths lines_;
   std::shared_ptr<MemoryLink> memory_;
   std::shared_ptr<ServerLink> link_;
   absl::Status lost_;
