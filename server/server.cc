@@ -391,7 +391,7 @@ class GrpcServer : public Server {
       start.incarnation = store_->incarnation();
     }
     start.all_done = false;
-    const absl::Status stored = store_->StartAfresh(start);
+    const absl::Status stored = store_->Reset(start);
     if (!stored.ok()) journal_.Warn(absl::StrCat("cannot compact the plan: ", stored.message()));
   }
 

@@ -146,7 +146,7 @@ absl::StatusOr<StoredPlan> Decode(const std::string& path,
       return absl::DataLossError(absl::StrCat(path, ": record ", i, " is malformed"));
     }
     if (record.has_start()) {
-      // A later start replaces all records before it. StartAfresh appends one if there is no
+      // A later start replaces all records before it. Reset appends one if there is no
       // space for a new log.
       plan = {StartFromProto(record.start()), {}};
       continue;
@@ -243,7 +243,7 @@ absl::Status PlanStore::Compact() {
   return absl::OkStatus();
 }
 
-absl::Status PlanStore::StartAfresh(const PlanStart& start) {
+absl::Status PlanStore::Reset(const PlanStart& start) {
   PlanStart with_incarnation = start;
   if (start.incarnation == Incarnation{}) with_incarnation.incarnation = incarnation_;
   const std::string record = Encode(with_incarnation);

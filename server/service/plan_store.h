@@ -62,7 +62,7 @@ class PlanStore : public Store {
   absl::Status Append(const Stored& record) override;
   // Removes all records; see Store. If `start` has no incarnation, keeps the present one. Needs no
   // more space than the reserve has.
-  absl::Status StartAfresh(const PlanStart& start) override;
+  absl::Status Reset(const PlanStart& start) override;
   void Forget(const std::string& job, Generation generation) override;
 
   Incarnation incarnation() const { return incarnation_; }

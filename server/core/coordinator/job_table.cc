@@ -173,7 +173,7 @@ void JobTable::ForgetClosed() {
 void JobTable::ForgetStored() {
   Store* const store = dependencies_.store;
   if (store == nullptr || !jobs_.empty() || !dependencies_.log.settled()) return;
-  const absl::Status stored = store->StartAfresh(Position());
+  const absl::Status stored = store->Reset(Position());
   // Not fatal: the store keeps records that are no longer needed.
   if (!stored.ok()) {
     dependencies_.journal.Warn(absl::StrCat("cannot compact the plan: ", stored.message()));

@@ -172,7 +172,7 @@ void Jobs::ForgetClosed() {
     start.applied = applied_;
     start.all_done = all_done_;
   }
-  const absl::Status stored = state_.store->StartAfresh(start);
+  const absl::Status stored = state_.store->Reset(start);
   if (stored.ok()) return;
   MutexLock lock(mutex_);
   failure_ = stored;
@@ -242,7 +242,7 @@ absl::StatusOr<std::vector<HeldRounds>> Jobs::Restore(State state, const PlanSta
   return proposals;
 }
 
-void Jobs::StartAfresh(const PlanStart& start) {
+void Jobs::Reset(const PlanStart& start) {
   std::vector<std::shared_ptr<Job>> dropped = All();
   {
     MutexLock lock(mutex_);
@@ -253,7 +253,7 @@ void Jobs::StartAfresh(const PlanStart& start) {
     all_done_ = start.all_done;
   }
   if (state_.store != nullptr) {
-    const absl::Status stored = state_.store->StartAfresh(start);
+    const absl::Status stored = state_.store->Reset(start);
     MutexLock lock(mutex_);
     if (!stored.ok()) failure_ = stored;
   }

@@ -28,7 +28,7 @@ namespace syncgrads::server {
 // The server process owns it.
 //
 // Thread-safe, but for the changes. These are made by one thread at a time, the plan thread: it
-// calls Apply, Prepare and StartAfresh. On server 0, GrpcServer owns this thread; on other servers,
+// calls Apply, Prepare and Reset. On server 0, GrpcServer owns this thread; on other servers,
 // the Follower. Restore is called before any other thread uses this object. The other methods are
 // called on any thread; on server 0 also by the coordinator, which may hold its lock.
 //
@@ -107,7 +107,7 @@ class Jobs {
 
   // Drops all jobs and deletes their files, because their plan has been replaced. The new plan
   // begins at `start`.
-  void StartAfresh(const PlanStart& start);
+  void Reset(const PlanStart& start);
 
   // Null if this server has no such job.
   std::shared_ptr<Job> Find(absl::string_view name) const;

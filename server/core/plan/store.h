@@ -94,7 +94,7 @@ class Store {
   //
   // Errors:
   //   ResourceExhausted, Unavailable  `start` cannot be stored; the old records are kept
-  virtual absl::Status StartAfresh(const PlanStart& start) = 0;
+  virtual absl::Status Reset(const PlanStart& start) = 0;
 };
 
 }  // namespace syncgrads::server

@@ -82,13 +82,13 @@ TEST_F(PlanStoreTest, BeginsAfreshOnAFullDisk) {
   PlanStart start;
   start.plan = 78;
   start.applied = 5;
-  ASSERT_THAT(store_->StartAfresh(start), IsOk());
+  ASSERT_THAT(store_->Reset(start), IsOk());
   EXPECT_EQ(Stored().start.plan, 78u);
   EXPECT_THAT(Stored().records, IsEmpty());
   ASSERT_THAT(Change(JobClosed{"of the new plan", true}), IsOk());
   EXPECT_THAT(Stored().records, SizeIs(1));
   disk_.full = false;
-  ASSERT_THAT(store_->StartAfresh(start), IsOk());
+  ASSERT_THAT(store_->Reset(start), IsOk());
   EXPECT_LT(std::filesystem::file_size(path_), 200u) << "what came before is gone";
 }
 

@@ -113,7 +113,7 @@ class KeptRecords : public Store {
     records.push_back(record);
     return absl::OkStatus();
   }
-  absl::Status StartAfresh(const PlanStart&) override { return absl::OkStatus(); }
+  absl::Status Reset(const PlanStart&) override { return absl::OkStatus(); }
 
   bool HasClosing() const {
     return std::any_of(records.begin(), records.end(), [](const Stored& record) {
