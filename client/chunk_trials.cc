@@ -52,7 +52,7 @@ std::string NameOfTrial(const std::string& job, const std::string& group, int nu
   return absl::StrCat("autotune ", absl::Hex(hash, absl::kZeroPad16), " ", number);
 }
 
-// A trial is given up at the deadline, or when this worker is no longer a member.
+// A trial is abandoned at the deadline, or when this worker is no longer a member.
 struct Limits {
   absl::Time deadline;
   const std::function<absl::Status()>& still_member;

@@ -169,7 +169,7 @@ SG_API int sg_join(sg_client* client, double timeout, char* message, size_t mess
 /* Leaves the job. Idempotent. */
 SG_API int sg_leave(sg_client* client, double timeout, char* message, size_t message_size);
 
-/* Gives up everything in progress, and returns when no buffer is in use. Waits in progress return
+/* Aborts everything in progress, and returns when no buffer is in use. Waits in progress return
  * SG_CANCELLED; later calls fail. */
 SG_API void sg_abandon(sg_client* client);
 

@@ -2,7 +2,7 @@
 // with the compression error of earlier ones (the residual), and results are decoded.
 //
 // The residual after a contribution is kept when the contribution has been answered. If a
-// contribution is given up, the next one starts from the residual before it.
+// contribution is abandoned, the next one starts from the residual before it.
 
 #ifndef SYNCGRADS_CLIENT_ROUNDS_COMPRESSOR_H_
 #define SYNCGRADS_CLIENT_ROUNDS_COMPRESSOR_H_
@@ -47,7 +47,7 @@ class Compressor {
                                 absl::Span<const absl::Span<const std::byte>> values,
                                 bool uncompressed = false);
 
-  // Commit: the last contribution has been answered. Discard: it has been given up.
+  // Commit: the last contribution has been answered. Discard: it has been abandoned.
   void Commit(ChunkId chunk);
   void Discard(ChunkId chunk);
 

@@ -68,8 +68,8 @@ class Jobs {
   // ignored. For an EpochProposed, returns the oldest round of each group without a contribution on
   // this server.
   //
-  // If the change cannot be stored, this server gives the job up: it ends the job's streams,
-  // deletes its files, stores that the job was given up, and reports this to store_failures().
+  // If the change cannot be stored, this server abandons the job: it ends the job's streams,
+  // deletes its files, stores that the job was abandoned, and reports this to store_failures().
   // Other jobs continue.
   std::vector<GroupRound> Apply(const PlanChange& change);
 
@@ -87,9 +87,9 @@ class Jobs {
   std::vector<ReducedChunk> Reduced() const;
   // The relay to which the progress of Prepare is reported.
   PreparedRelay& prepared() { return to_coordinator_.prepared; }
-  // The relay to which jobs that were given up are reported.
+  // The relay to which abandoned jobs are reported.
   StoreFailureRelay& store_failures() { return to_coordinator_.store_failures; }
-  // The jobs that were given up and that the coordinator has not closed yet. They are reported
+  // The abandoned jobs that the coordinator has not closed yet. They are reported
   // again on a new stream to the coordinator.
   std::vector<StoreFailure> StoreFailures() const;
 
@@ -124,7 +124,7 @@ class Jobs {
   // ones.
   absl::StatusOr<GroupResults> ResultsFor(const Job& job, const GroupPlan& plan,
                                           const PlanChange& change);
-  // Stores a change. If that fails, gives up the change's job and returns false.
+  // Stores a change. If that fails, abandons the change's job and returns false.
   bool Keep(const PlanChange& change);
   // Ends the streams with `reason`, and deletes the files and the prepared memory, of a job that
   // was removed from `jobs_`.

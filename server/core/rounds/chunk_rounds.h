@@ -120,7 +120,7 @@ class ChunkRounds : public ServedChunk {
   //                       retry
   //   Aborted             the sender was evicted. Groups with one_epoch: the contribution was
   //                       made in another epoch than the round's. Policy First: the round was
-  //                       given up
+  //                       abandoned
   //   OutOfRange          all members that had data have ended or gone
   //   InvalidArgument     the contribution has a NaN or an infinity, which the group refuses;
   //                       the round was closed without it
@@ -164,7 +164,7 @@ class ChunkRounds : public ServedChunk {
   // Returns true if the member is not in the open round's epoch, but in the newest epoch, which is
   // later.
   bool IsAheadLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Gives up the open round: refuses its seats with Aborted, and opens `round`.
+  // Abandons the open round: refuses its seats with Aborted, and opens `round`.
   void SkipToLocked(Round round, AnswerOutbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The epoch of the open round.
   const Epoch& EpochLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

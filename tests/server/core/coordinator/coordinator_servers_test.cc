@@ -87,7 +87,7 @@ TEST_F(TwoServersTest, AJobThatAServerHasGivenUpIsClosed) {
   const absl::Status full = absl::ResourceExhaustedError("the disk is full");
   coordinator_.StoreFailed(ServerIndex{1}, {"iris", Generation{99}, full});
   coordinator_.Tick();
-  EXPECT_EQ(a.link->Count<Expelled>(), 0u) << "it has given up an earlier generation";
+  EXPECT_EQ(a.link->Count<Expelled>(), 0u) << "it has abandoned an earlier generation";
   coordinator_.StoreFailed(ServerIndex{1}, {"iris", Generation{1}, full});
   coordinator_.Tick();
   ExpectError(a.link->Last<Expelled>().reason, absl::StatusCode::kResourceExhausted,
