@@ -65,7 +65,7 @@ constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 // process may share a connection.
 constexpr int kMaxStreams = 2000;
 // How long a server that ends waits until its members have been sent the reason. A member that has
-// stopped, or is out of reach, does not get it.
+// stopped, or is unreachable, does not get it.
 constexpr absl::Duration kFarewell = absl::Seconds(5);
 
 uint64_t Draw() {
@@ -376,8 +376,8 @@ class GrpcServer : public Server {
   // change before any server applies it.
   Store* StoreOfJobs(Store& store) const { return options_.index == 0 ? nullptr : &store; }
 
-  // If no job is open, replaces the stored plan by one that has no records and is not `all_done`:
-  // a server that has ended in order does not report all_jobs_done() at its next start.
+  // If no job is open, replaces the stored plan by one that has no records and is not `all_done`: a
+  // server that has ended gracefully does not report all_jobs_done() at its next start.
   void ForgetWhatIsDone() {
     if (store_ == nullptr || !jobs_.All().empty()) return;
     PlanStart start = plan_.start;
@@ -389,7 +389,7 @@ class GrpcServer : public Server {
       start.incarnation = store_->incarnation();
     }
     start.all_done = false;
-    const absl::Status stored = store_->StartAfresh(start);
+    const absl::Status stored = store_->Reset(start);
     if (!stored.ok()) journal_.Warn(absl::StrCat("cannot compact the plan: ", stored.message()));
   }
 

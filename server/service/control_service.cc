@@ -35,7 +35,7 @@ std::string HostOfPeer(const std::string& peer) {
 // groups.
 constexpr size_t kMaxUnreadByWorker = size_t{16} << 20;
 constexpr size_t kMaxUnreadByServer = size_t{256} << 20;
-// A worker that does not read its answers is not read either.
+// Back-pressure: if this many bytes of answers wait for a worker, its messages are not read.
 constexpr size_t kPauseWorkerAt = size_t{1} << 20;
 
 // A stream that receives messages of type In and sends messages of type Out. They are parsed and
@@ -105,8 +105,8 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
       return FinishAfterSending({grpc::StatusCode::FAILED_PRECONDITION,
                                  "the first signal of a Join stream must be a hello"});
     }
-    const absl::Status heard = Hear(signal, *member_, coordinator_);
-    if (!heard.ok()) FinishAfterSending(ToGrpc(heard));
+    const absl::Status dispatched = Dispatch(signal, *member_, coordinator_);
+    if (!dispatched.ok()) FinishAfterSending(ToGrpc(dispatched));
   }
 
   void OnHello(const Hello& hello) {
@@ -164,16 +164,16 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
     }
     if (signal.has_hello()) OnHello(signal.hello());
     if (!server_.has_value()) return;  // refused
-    const absl::Status heard = Hear(signal, *server_, this, coordinator_);
-    if (!heard.ok()) FinishAfterSending(ToGrpc(heard));
+    const absl::Status dispatched = Dispatch(signal, *server_, this, coordinator_);
+    if (!dispatched.ok()) FinishAfterSending(ToGrpc(dispatched));
   }
 
   void OnHello(const v1::ServerHello& hello) {
     if (hello.protocol_version() != kProtocolVersion) {
       return FinishAfterSending(
           {grpc::StatusCode::FAILED_PRECONDITION,
-           absl::StrCat("the server speaks protocol version ", hello.protocol_version(),
-                        ", its coordinator speaks ", kProtocolVersion)});
+           absl::StrCat("the server uses protocol version ", hello.protocol_version(),
+                        ", its coordinator uses ", kProtocolVersion)});
     }
     if (hello.token() != server_token_) {
       return FinishAfterSending({grpc::StatusCode::PERMISSION_DENIED, "wrong server token"});

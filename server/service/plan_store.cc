@@ -58,9 +58,9 @@ struct RecordWriter {
   void operator()(const PlanChange& change) const { *out.mutable_change() = ToProto(change); }
   void operator()(const MemberAdmitted& admitted) const {
     v1::StoredMember& proto = *out.mutable_admitted();
-    *proto.mutable_introduction() = syncgrads::ToProto(admitted.introduction);
+    *proto.mutable_hello() = syncgrads::ToProto(admitted.hello);
     // What it is needed for is stored in shares_memory.
-    proto.mutable_introduction()->clear_host_id();
+    proto.mutable_hello()->clear_host_id();
     proto.set_generation(ToNumber(admitted.generation));
     proto.set_member(ToNumber(admitted.member));
     proto.set_name(admitted.name);
@@ -109,7 +109,7 @@ absl::StatusOr<Stored> RecordFromProto(const v1::StoredRecord& record) {
       return FromProto(record.change());
     case v1::StoredRecord::kAdmitted: {
       const v1::StoredMember& admitted = record.admitted();
-      return MemberAdmitted{syncgrads::FromProto(admitted.introduction()),
+      return MemberAdmitted{syncgrads::FromProto(admitted.hello()),
                             Generation{admitted.generation()}, MemberId{admitted.member()},
                             admitted.name(), admitted.shares_memory()};
     }
@@ -151,7 +151,7 @@ absl::StatusOr<StoredPlan> Decode(const std::string& path,
       return absl::DataLossError(absl::StrCat(path, ": record ", i, " is malformed"));
     }
     if (record.has_start()) {
-      // A later start replaces all records before it. StartAfresh appends one if there is no
+      // A later start replaces all records before it. Reset appends one if there is no
       // space for a new log.
       plan = {StartFromProto(record.start()), {}};
       continue;
@@ -313,7 +313,7 @@ void PlanStore::SetNextCompaction(uint64_t bytes) {
   compact_at_ = options_.growth * bytes + options_.slack;
 }
 
-absl::Status PlanStore::StartAfresh(const PlanStart& start) {
+absl::Status PlanStore::Reset(const PlanStart& start) {
   PlanStart with_incarnation = start;
   if (start.incarnation == Incarnation{}) with_incarnation.incarnation = incarnation_;
   const std::string record = Encode(with_incarnation);

@@ -32,8 +32,8 @@ struct StoredPlan {
 };
 
 struct PlanStoreOptions {
-  // The log is compacted, that is, written anew without the records that are no longer needed,
-  // when one of two conditions holds:
+  // The log is compacted, that is, rewritten without the records that are no longer needed, when
+  // one of two conditions holds:
   // - It has reached `growth` times its length after the last compaction, plus `slack` bytes.
   //   Until this process has compacted it, that length counts as 0.
   // - It has had `max_steps` records of steps. Groups with a quorum, and groups that need norms,
@@ -71,7 +71,7 @@ class PlanStore : public Store {
   absl::Status Append(const Stored& record) override;
   // Removes all records; see Store. If `start` has no incarnation, keeps the present one. Needs no
   // more space than the reserve has.
-  absl::Status StartAfresh(const PlanStart& start) override;
+  absl::Status Reset(const PlanStart& start) override;
   void Forget(const std::string& job, Generation generation) override;
 
   Incarnation incarnation() const { return incarnation_; }

@@ -39,9 +39,9 @@ class SimServer::WatchedStore : public server::Store {
     server_.Touch();
     return stored;
   }
-  absl::Status StartAfresh(const server::PlanStart& start) override {
+  absl::Status Reset(const server::PlanStart& start) override {
     server_.Touch();
-    const absl::Status stored = store_.StartAfresh(start);
+    const absl::Status stored = store_.Reset(start);
     server_.Touch();
     return stored;
   }

@@ -103,7 +103,7 @@ class _Synchroniser:
         self._pushed: Set[int] = set()
         # Gradients that are not contiguous are sent as a copy.
         self._copies: Dict[int, torch.Tensor] = {}
-        # Where the averages of skipped gradients arrive.
+        # The buffers that receive the averages of skipped gradients.
         self._results: Dict[int, torch.Tensor] = {}
         self._keep: List[Any] = []
         for number, parameter in enumerate(self._parameters):

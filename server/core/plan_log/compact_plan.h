@@ -18,7 +18,7 @@ namespace syncgrads::server {
 // The name and generation of a job.
 using JobKey = std::pair<std::string, Generation>;
 
-// What the records do not tell about the jobs.
+// Facts about the jobs that the stored records do not contain.
 struct JobsNow {
   // Closed jobs of which no member can reconnect.
   std::set<JobKey> forgotten;

@@ -108,19 +108,19 @@ TEST_F(PlanStoreTest, AJobCanBeClosedOnAFullDisk) {
   EXPECT_TRUE(std::holds_alternative<JobClosed>(std::get<PlanChange>(plan.records.back()).kind));
 }
 
-TEST_F(PlanStoreTest, BeginsAfreshOnAFullDisk) {
+TEST_F(PlanStoreTest, CanBeResetOnAFullDisk) {
   ASSERT_THAT(Change(JobOpened{"secret"}), IsOk());
   Fill();
   PlanStart start;
   start.plan = 78;
   start.applied = 5;
-  ASSERT_THAT(store_->StartAfresh(start), IsOk());
+  ASSERT_THAT(store_->Reset(start), IsOk());
   EXPECT_EQ(Stored().start.plan, 78u);
   EXPECT_THAT(Stored().records, IsEmpty());
   ASSERT_THAT(Change(JobClosed{"of the new plan", true}), IsOk());
   EXPECT_THAT(Stored().records, SizeIs(1));
   disk_.full = false;
-  ASSERT_THAT(store_->StartAfresh(start), IsOk());
+  ASSERT_THAT(store_->Reset(start), IsOk());
   EXPECT_LT(std::filesystem::file_size(path_), 200u) << "what came before is gone";
 }
 
@@ -159,7 +159,7 @@ TEST_F(PlanStoreTest, ACompactionOfAnEarlierPlanIsDropped) {
   BeginCompaction();
   PlanStart start;
   start.plan = 78;
-  ASSERT_THAT(store_->StartAfresh(start), IsOk());
+  ASSERT_THAT(store_->Reset(start), IsOk());
   std::exchange(background_, nullptr)();
   EXPECT_FALSE(HasCompactedFile());
   ASSERT_THAT(Change(JobOpened{"of the new plan"}), IsOk());
