@@ -335,6 +335,10 @@ class GrpcServer : public Server {
     plan_.start.incarnation = DrawIncarnation();
     if (options_.state.empty()) return absl::OkStatus();
     SYNCGRADS_ASSIGN_OR_RETURN(state_, StateDirectory::Own(options_.state));
+    if (!state_->damage().ok()) {
+      journal_.Warn(
+          absl::StrCat("the port of the last start is not known: ", state_->damage().message()));
+    }
     StoredPlan stored;
     const PlanStoreOptions options = {.oldest_epochs = [this] { return jobs_.OldestEpochs(); }};
     absl::StatusOr<std::unique_ptr<PlanStore>> store =
