@@ -150,6 +150,8 @@ void Membership::OnReceived(Stream* stream, JobSignal signal) {
     trouble_ = absl::OkStatus();
   } else if (std::holds_alternative<CheckpointAsked>(signal.kind)) {
     events_.OnCheckpointAsked();
+  } else if (const auto* asked = std::get_if<TraceAsked>(&signal.kind)) {
+    events_.OnTraceAsked(*asked);
   } else if (auto* expelled = std::get_if<Expelled>(&signal.kind)) {
     Over(expelled->reason.ok() ? absl::AbortedError("expelled without a reason")
                                : std::move(expelled->reason));

@@ -83,6 +83,11 @@ struct JobSignalWriter {
     *out.mutable_expelled() = ToProto(expelled.reason);
   }
   void operator()(const CheckpointAsked&) const { out.mutable_checkpoint_asked(); }
+  void operator()(const TraceAsked& asked) const {
+    out.mutable_trace_asked()->set_trace(asked.trace);
+    out.mutable_trace_asked()->set_length_ms(
+        static_cast<uint32_t>(absl::ToInt64Milliseconds(asked.length)));
+  }
   void operator()(const Farewell& farewell) const {
     out.mutable_done()->set_request(farewell.request);
   }
@@ -131,6 +136,9 @@ absl::StatusOr<std::optional<JobSignal::Kind>> KindOf(const v1::JobSignal& proto
       return Expelled{syncgrads::FromProto(proto.expelled())};
     case v1::JobSignal::kCheckpointAsked:
       return CheckpointAsked{};
+    case v1::JobSignal::kTraceAsked:
+      return TraceAsked{proto.trace_asked().trace(),
+                        absl::Milliseconds(proto.trace_asked().length_ms())};
     case v1::JobSignal::KIND_NOT_SET:
       break;
   }
