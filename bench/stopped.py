@@ -3,13 +3,10 @@ one of the workers gets SIGSTOP. In sync mode, training pauses until its lease h
 quorum of three, training continues without a pause."""
 
 import argparse
-import os
-import re
 import signal
-import subprocess
-import tempfile
 import time
 
+import cluster
 import results
 
 WORKERS = 4
@@ -22,69 +19,6 @@ loss { sigmoid_cross_entropy {} }
 # The mode, its part of the job file, and the lowest speed after the stop, relative to the speed
 # before.
 CASES = [("sync", "", None), ("quorum(3)", "consistency { quorum { least: 3 } }", 0.9)]
-PATIENCE = 60
-
-
-def start(command):
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def start_server(program, state, *flags):
-    """Returns the server's process and its address."""
-    server = start([program, "--port=0", "--bind=127.0.0.1", f"--state={state}",
-                    "--heartbeat_interval=500ms", *flags])
-    for line in server.stdout:
-        if found := re.search(r" listening on \S+:(\d+)", line):
-            return server, f"127.0.0.1:{found.group(1)}"
-    raise RuntimeError(f"{program} does not listen")
-
-
-class Cluster:
-    def __init__(self, programs, consistency, lease):
-        self.psctl = programs["psctl"]
-        self.directory = tempfile.TemporaryDirectory()
-        job = os.path.join(self.directory.name, "stopped.job")
-        with open(job, "w") as file:
-            file.write(JOB + consistency)
-        state = os.path.join(self.directory.name, "state")
-        first, self.address = start_server(programs["ps-server"], state + "0", "--servers=2",
-                                           f"--lease={lease}s")
-        second, _ = start_server(programs["ps-server"], state + "1", "--index=1",
-                                 f"--coordinator={self.address}", f"--lease={lease}s")
-        # The output is discarded, because it would fill a pipe.
-        self.workers = [
-            subprocess.Popen([programs["ps-worker"], f"--job={job}", f"--server={self.address}",
-                              f"--rank={rank}", f"--world_size={WORKERS}"],
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            for rank in range(WORKERS)]
-        self.servers = [first, second]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for process in self.workers + self.servers:
-            process.kill()
-            process.wait()
-        self.directory.cleanup()
-
-    def step(self):
-        status = subprocess.run([self.psctl, "status", f"--server={self.address}"], check=True,
-                                capture_output=True, text=True, timeout=PATIENCE).stdout
-        found = re.search(r'"model": step (\d+) is open', status)
-        return int(found.group(1)) if found else 0
-
-    def await_step(self, step):
-        deadline = time.monotonic() + PATIENCE
-        while self.step() < step:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"no step {step} within {PATIENCE} s")
-
-    def speed(self, seconds):
-        """Returns the number of steps per second."""
-        first, begin = self.step(), time.monotonic()
-        time.sleep(seconds)
-        return (self.step() - first) / (time.monotonic() - begin)
 
 
 def main():
@@ -92,23 +26,20 @@ def main():
     parser.add_argument("--seconds", type=float, default=4, help="of each measurement")
     parser.add_argument("--lease", type=float, default=10, help="of a worker, in seconds")
     options = parser.parse_args()
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    programs = {os.path.basename(path): os.path.join(root, path)
-                for path in ("server/ps-server", "worker/ps-worker", "client/psctl/psctl")}
 
     comparisons = results.Comparisons("stopped")
     rows = []
     for mode, consistency, goal in CASES:
-        with Cluster(programs, consistency, options.lease) as cluster:
-            cluster.await_step(100)
-            before = cluster.speed(options.seconds)
-            cluster.workers[-1].send_signal(signal.SIGSTOP)
-            stopped_at = cluster.step()
+        with cluster.Cluster(JOB + consistency, WORKERS, f"--lease={options.lease}s") as job:
+            job.await_step(100)
+            before = job.speed(options.seconds)
+            job.workers[-1].send_signal(signal.SIGSTOP)
+            stopped_at = job.step()
             begin = time.monotonic()
             # The stopped worker may have contributed to the step in progress.
-            cluster.await_step(stopped_at + 3)
+            job.await_step(stopped_at + 3)
             stood_still = time.monotonic() - begin
-            after = cluster.speed(options.seconds)
+            after = job.speed(options.seconds)
         rows.append([mode, f"{WORKERS} workers, one stopped", f"{before:.0f}",
                      f"{stood_still:.2f}", f"{after:.0f}"])
         if goal is not None:

@@ -137,6 +137,13 @@ struct Expelled {
 struct CheckpointRequested {
   friend bool operator==(const CheckpointRequested&, const CheckpointRequested&) = default;
 };
+// Requests that the worker records its events for `length`, and then reports them.
+struct TraceRequested {
+  uint64_t trace = 0;
+  absl::Duration length;
+
+  friend bool operator==(const TraceRequested&, const TraceRequested&) = default;
+};
 // Only on the coordinator's side: the Done that answers a Leave, and the last signal of the stream.
 // It is sent as a Done, and the worker receives a Done.
 struct Farewell {
@@ -146,7 +153,7 @@ struct Farewell {
 };
 struct JobSignal {
   using Kind = std::variant<Welcome, Epoch, Registered, Done, Refused, Waiting, Expelled,
-                            CheckpointRequested, Farewell>;
+                            CheckpointRequested, TraceRequested, Farewell>;
 
   Generation generation{};
   Kind kind;

@@ -41,6 +41,7 @@
 #include "server/service/server_status.h"
 #include "server/service/stall_watch.h"
 #include "server/service/stream_deadlines.h"
+#include "server/service/tracing.h"
 #include "server/state/state_directory.h"
 
 namespace syncgrads::server {
@@ -185,8 +186,9 @@ class GrpcServer : public Server {
                                                             }),
                               held_);
     }
+    tracing_ = std::make_unique<Tracing>(jobs_, coordinator_.get());
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator,
-                                                options_.server_token, deadlines_);
+                                                options_.server_token, deadlines_, *tracing_);
     if (options_.shared_memory) {
       absl::StatusOr<std::unique_ptr<MemoryExchange>> exchange =
           MemoryExchange::Start(jobs_, journal_);
@@ -213,9 +215,9 @@ class GrpcServer : public Server {
     data_ = std::make_unique<DataService>(jobs_, exchange_.get(), unix_socket, deadlines_, clock_,
                                           traffic_);
     status_report_ = std::make_unique<StatusReport>(SourcesOfStatus());
-    admin_ =
-        std::make_unique<AdminService>(jobs_, coordinator_.get(), ServerIndex{options_.index},
-                                       *status_report_, options_.server_token, [this] { Drain(); });
+    admin_ = std::make_unique<AdminService>(jobs_, coordinator_.get(), ServerIndex{options_.index},
+                                            *status_report_, *tracing_, options_.server_token,
+                                            [this] { Drain(); });
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -481,6 +483,7 @@ class GrpcServer : public Server {
   SerialThread plan_thread_;
   std::unique_ptr<Follower> follower_;
   std::unique_ptr<MemoryExchange> exchange_;
+  std::unique_ptr<Tracing> tracing_;
   std::unique_ptr<ControlService> control_;
   Traffic traffic_;
   std::unique_ptr<DataService> data_;

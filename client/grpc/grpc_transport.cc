@@ -12,6 +12,7 @@
 #include "client/grpc/grpc_data_stream.h"
 #include "client/grpc/grpc_link_probe.h"
 #include "client/grpc/grpc_optimizer_reader.h"
+#include "client/grpc/grpc_trace_report.h"
 #include "common/contract/round_wait.h"
 #include "common/rpc/grpc_reaper.h"
 #include "common/rpc/status.h"
@@ -76,6 +77,11 @@ class GrpcTransport : public Transport {
 
   std::optional<double> MeasureLink(const std::string& address, absl::Duration timeout) override {
     return MeasureGrpcLink(address, congestion_control_, timeout);
+  }
+
+  absl::Status ReportTrace(const std::string& address, const TraceReport& report,
+                           absl::Duration timeout, const std::atomic<bool>& stop) override {
+    return SendTraceReport(address, report, timeout, stop);
   }
 
   std::unique_ptr<OptimizerReader> OpenOptimizer(const std::string& address,

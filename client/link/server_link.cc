@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/planted_bug.h"
+#include "common/trace/trace.h"
 
 namespace syncgrads::client {
 namespace {
@@ -47,6 +49,8 @@ class ServerLink::Stream : public DataStreamEvents,
   bool received = false;  // a message was received; not guarded: OnReceived and OnClosed take turns
   bool replaced = false;  // cancelled because the path has changed
   absl::Status malformed;  // why the link cancelled it; OK if it did not
+  // When the contribution that is being written was begun; set only if events are recorded.
+  absl::Time written_since = absl::InfinitePast();
 };
 
 ServerLink::ServerLink(Options options, Transport& transport, Timers& timers)
@@ -179,6 +183,7 @@ void ServerLink::Pump() {
       unanswered_.MarkSent(idle->number);
       idle->writing = true;
       idle->taken = bytes;
+      if (IsTracing()) idle->written_since = MonotonicNow();
       data = idle->data;
     }
     data->Write(std::move(form));
@@ -265,15 +270,20 @@ void ServerLink::Report(const std::optional<PathReport>& report) const {
 
 void ServerLink::OnWritten(Stream* stream) {
   size_t taken;
+  absl::Time written_since;
   {
     MutexLock lock(mutex_);
     stream->writing = false;
     taken = std::exchange(stream->taken, 0);
+    written_since = std::exchange(stream->written_since, absl::InfinitePast());
     if (!stream->up) {
       stream->up = true;
       down_since_ = absl::InfiniteFuture();
       trouble_ = absl::OkStatus();
     }
+  }
+  if (written_since != absl::InfinitePast()) {
+    RecordTraceWait("write", written_since, MonotonicNow(), TraceArgs::Bytes(taken));
   }
   // Links that wait for the window get their turn before this one.
   options_.window->GiveBack(taken);

@@ -8,6 +8,7 @@
 #ifndef SYNCGRADS_CLIENT_LINK_TRANSPORT_H_
 #define SYNCGRADS_CLIENT_LINK_TRANSPORT_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -22,6 +23,7 @@
 #include "absl/time/time.h"
 #include "common/round_wait.h"
 #include "common/signals.h"
+#include "common/trace/trace_event.h"
 #include "common/wire/frame.h"
 
 namespace syncgrads::client {
@@ -138,6 +140,13 @@ class OptimizerReader {
   virtual absl::StatusOr<OptimizerChunk> Next() = 0;
 };
 
+// What a worker has recorded after a TraceRequested.
+struct TraceReport {
+  uint64_t trace = 0;
+  MemberId member{};
+  TraceRecords records;
+};
+
 // Opens streams to servers. Thread-safe.
 class Transport {
  public:
@@ -160,6 +169,13 @@ class Transport {
   virtual std::optional<double> MeasureLink(const std::string& /*address*/,
                                             absl::Duration /*timeout*/) {
     return std::nullopt;
+  }
+
+  // Reports a recording to the coordinator, together with the difference of the clocks. Blocks
+  // until the coordinator has all of it, `timeout` has passed, or `stop` is true.
+  virtual absl::Status ReportTrace(const std::string& /*address*/, const TraceReport& /*report*/,
+                                   absl::Duration /*timeout*/, const std::atomic<bool>& /*stop*/) {
+    return absl::UnimplementedError("this transport reports no traces");
   }
 
   // Opens a stream that must be over when `timeout` has passed. Returns null if the transport does

@@ -150,6 +150,8 @@ void Membership::OnReceived(Stream* stream, JobSignal signal) {
     trouble_ = absl::OkStatus();
   } else if (std::holds_alternative<CheckpointRequested>(signal.kind)) {
     events_.OnCheckpointRequested();
+  } else if (const auto* asked = std::get_if<TraceRequested>(&signal.kind)) {
+    events_.OnTraceRequested(*asked);
   } else if (auto* expelled = std::get_if<Expelled>(&signal.kind)) {
     Over(expelled->reason.ok() ? absl::AbortedError("expelled without a reason")
                                : std::move(expelled->reason));

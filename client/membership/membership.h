@@ -47,6 +47,8 @@ class MembershipEvents {
   virtual void OnOver(const absl::Status& status) = 0;
   // An operator has requested a checkpoint.
   virtual void OnCheckpointRequested() {}
+  // The coordinator has requested a recording.
+  virtual void OnTraceRequested(const TraceRequested&) {}
   // Returns the progress to report in the next heartbeat.
   virtual std::vector<GroupRound> Progress() = 0;
 };

@@ -6,22 +6,31 @@
 #include "absl/time/clock.h"
 #include "client/grpc/grpc_channel.h"
 #include "common/rpc/status.h"
+#include "common/trace/trace.h"
 
 namespace syncgrads::client {
 
 Admin::Admin(Options options)
     : options_(std::move(options)), stub_(v1::Admin::NewStub(NewChannel(options_.server))) {}
 
+void Admin::Prepare(grpc::ClientContext& context, absl::Duration timeout) const {
+  context.set_wait_for_ready(options_.wait_for_connection);
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+}
+
+absl::Status Admin::WithAddress(const absl::Status& status) const {
+  return absl::Status(status.code(),
+                      absl::StrCat("server at ", options_.server, ": ", status.message()));
+}
+
 template <typename Request, typename Reply, typename Method>
 absl::StatusOr<Reply> Admin::Call(Method method, const Request& request) {
   grpc::ClientContext context;
-  context.set_wait_for_ready(options_.wait_for_connection);
-  context.set_deadline(absl::ToChronoTime(absl::Now() + options_.timeout));
+  Prepare(context, options_.timeout);
   Reply reply;
   const absl::Status called = FromGrpc((stub_.get()->*method)(&context, request, &reply));
   if (called.ok()) return reply;
-  return absl::Status(called.code(),
-                      absl::StrCat("server at ", options_.server, ": ", called.message()));
+  return WithAddress(called);
 }
 
 absl::StatusOr<v1::GetStatusReply> Admin::GetStatus() {
@@ -68,6 +77,29 @@ absl::StatusOr<uint32_t> Admin::Drain(const std::string& server_token) {
   const auto reply = Call<v1::DrainRequest, v1::DrainReply>(&v1::Admin::Stub::Drain, request);
   if (!reply.ok()) return reply.status();
   return reply->jobs();
+}
+
+absl::Status Admin::ReadClock(ClockOffset& clock) {
+  const int64_t sent = TraceNow();
+  const auto reply =
+      Call<v1::ReadClockRequest, v1::ReadClockReply>(&v1::Admin::Stub::ReadClock, {});
+  if (reply.ok()) clock.Add(sent, reply->clock_ns(), TraceNow());
+  return reply.status();
+}
+
+absl::Status Admin::Trace(absl::Duration length,
+                          const std::function<void(v1::TraceReply)>& on_reply) {
+  v1::TraceRequest request;
+  request.set_job(options_.job);
+  request.set_token(options_.token);
+  request.set_seconds(absl::ToDoubleSeconds(length));
+  grpc::ClientContext context;
+  Prepare(context, length + options_.timeout);
+  const auto reader = stub_->Trace(&context, request);
+  v1::TraceReply reply;
+  while (reader->Read(&reply)) on_reply(std::move(reply));
+  const absl::Status traced = FromGrpc(reader->Finish());
+  return traced.ok() ? traced : WithAddress(traced);
 }
 
 }  // namespace syncgrads::client

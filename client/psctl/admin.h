@@ -4,12 +4,14 @@
 #define SYNCGRADS_CLIENT_PSCTL_ADMIN_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/trace/clock_offset.h"
 #include "proto/admin.grpc.pb.h"
 
 namespace syncgrads::client {
@@ -40,8 +42,16 @@ class Admin {
   absl::Status Readmit(const std::string& worker);
   // Returns the number of jobs that are open.
   absl::StatusOr<uint32_t> Drain(const std::string& server_token);
+  // Reads the server's monotonic clock once.
+  absl::Status ReadClock(ClockOffset& clock);
+  // Passes all replies to `on_reply`. The server has `timeout` beside the `length` of the
+  // recording.
+  absl::Status Trace(absl::Duration length, const std::function<void(v1::TraceReply)>& on_reply);
 
  private:
+  // Sets the deadline, and whether the call waits for a connection.
+  void Prepare(grpc::ClientContext& context, absl::Duration timeout) const;
+  absl::Status WithAddress(const absl::Status& status) const;
   // Calls `method` of the stub with the deadline, and adds the server's address to an error.
   template <typename Request, typename Reply, typename Method>
   absl::StatusOr<Reply> Call(Method method, const Request& request);

@@ -10,6 +10,7 @@
 #include "client/psctl/admin.h"
 #include "client/psctl/cluster_query.h"
 #include "client/psctl/status_text.h"
+#include "client/psctl/trace.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 
@@ -22,6 +23,7 @@ const char kCommandUsage[] =
     "  psctl --server=HOST:PORT top                    the same again and again, slowest worker "
     "first\n"
     "  psctl --server=HOST:PORT doctor                 what is wrong, and what to change\n"
+    "  psctl --server=HOST:PORT --job=NAME trace       records a timeline to --output\n"
     "  psctl --server=HOST:PORT --job=NAME waits       what its steps wait for on this server\n"
     "--server is server 0:\n"
     "  psctl --server=HOST:PORT --job=NAME checkpoint  takes a checkpoint and waits for it\n"
@@ -164,7 +166,7 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
                         std::ostream& out) {
   if (words.empty()) return absl::InvalidArgumentError("a command is missing; see --help");
   const std::string& command = words[0];
-  const std::vector<std::string> commands = {"status",     "top",   "doctor",  "waits",
+  const std::vector<std::string> commands = {"status",     "top",   "doctor",  "trace", "waits",
                                              "checkpoint", "evict", "readmit", "drain"};
   if (!absl::c_linear_search(commands, command)) {
     return absl::InvalidArgumentError(
@@ -174,8 +176,8 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
     return absl::InvalidArgumentError(absl::StrCat(command, " has no output \"", options.output,
                                                    "\": -o is text, or, with status, json"));
   }
-  const bool is_of_servers =
-      absl::c_linear_search(std::vector<std::string>{"status", "top", "doctor", "drain"}, command);
+  const bool is_of_servers = absl::c_linear_search(
+      std::vector<std::string>{"status", "top", "doctor", "drain", "trace"}, command);
   if (!is_of_servers && options.job.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(command, ": --job is missing"));
   }
@@ -191,6 +193,15 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
   }
   if (command == "status") return RunStatus(options, out);
   if (command == "top") return RunTop(options, out);
+  if (command == "trace") {
+    return RecordTimeline({.server = options.server,
+                           .job = options.job,
+                           .token = options.token,
+                           .timeout = options.timeout.value_or(kTimeout),
+                           .length = options.length,
+                           .path = options.path},
+                          out);
+  }
   if (command == "doctor") {
     return RunDoctor(options.server, options.timeout.value_or(kTimeoutForEach), options.limits,
                      ReadHostFacts(), out);

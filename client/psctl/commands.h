@@ -35,6 +35,9 @@ struct CommandOptions {
   uint64_t count = 0;
   // "text", or with status "json".
   std::string output = "text";
+  // trace: how long to record, and the file to write.
+  absl::Duration length = absl::Seconds(5);
+  std::string path = "trace.json";
   // top: clear the terminal before each refresh.
   bool is_terminal = false;
   DoctorLimits limits;
@@ -47,6 +50,7 @@ struct CommandOptions {
 //   InvalidArgument     the command is unknown, or an argument is missing or superfluous
 //   Aborted             a requested checkpoint could not be written; the message has the reason
 //   Unavailable         status, top: a server did not answer; what others have answered is printed
+//                       trace: a server or a worker is missing; the file has the others
 //   FailedPrecondition  doctor: there is a problem
 //   others              those of Admin
 absl::Status RunCommand(const std::vector<std::string>& words, const CommandOptions& options,

@@ -5,8 +5,8 @@
 //   1    the request was refused
 //   2    a wrong command or flag
 //   3    doctor has found a problem
-//   128  a server could not be reached or did not answer in time; status and top have printed what
-//        the others answered
+//   128  a server could not be reached or did not answer in time, or a worker is missing from a
+//        trace; what the others have answered is printed or in the file
 
 #include <unistd.h>
 
@@ -24,7 +24,7 @@
 #include "common/rpc/build_info.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:7000",
-          "HOST:PORT of any server; status, top and doctor query the other servers too");
+          "HOST:PORT of any server; status, top, doctor and trace query the other servers too");
 ABSL_FLAG(std::string, job, "", "name of the job");
 ABSL_FLAG(std::string, token, "", "secret token of the job, if it has one");
 ABSL_FLAG(std::string, server_token, "",
@@ -37,6 +37,8 @@ ABSL_FLAG(std::optional<absl::Duration>, interval, std::nullopt,
           "show rates");
 ABSL_FLAG(uint64_t, count, 0, "top: number of refreshes; 0: until it is interrupted");
 ABSL_FLAG(std::string, o, "text", "output of status: text or json");
+ABSL_FLAG(double, seconds, 5, "trace: how long to record, at most 60");
+ABSL_FLAG(std::string, output, "trace.json", "trace: the file to write");
 ABSL_FLAG(absl::Duration, max_latency, syncgrads::client::DoctorLimits().max_latency,
           "doctor: report servers that take longer than this to answer");
 ABSL_FLAG(double, min_bandwidth, syncgrads::client::DoctorLimits().min_bandwidth,
@@ -74,6 +76,8 @@ int main(int argc, char** argv) {
   options.interval = absl::GetFlag(FLAGS_interval);
   options.count = absl::GetFlag(FLAGS_count);
   options.output = absl::GetFlag(FLAGS_o);
+  options.length = absl::Seconds(absl::GetFlag(FLAGS_seconds));
+  options.path = absl::GetFlag(FLAGS_output);
   options.is_terminal = isatty(STDOUT_FILENO) != 0;
   options.limits.max_latency = absl::GetFlag(FLAGS_max_latency);
   options.limits.min_bandwidth = absl::GetFlag(FLAGS_min_bandwidth);

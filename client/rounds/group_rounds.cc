@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/rounds/chunk_answer.h"
 #include "common/status_macros.h"
+#include "common/trace/trace.h"
 
 namespace syncgrads::client {
 
@@ -16,6 +17,7 @@ GroupRounds::GroupRounds(std::shared_ptr<const GroupPlan> plan, Identity identit
                          const std::atomic<uint64_t>& epoch, Outbox& outbox)
     : plan_(std::move(plan)),
       generation_(identity.generation),
+      member_(identity.member),
       epoch_(epoch),
       outbox_(outbox),
       compressor_(*plan_),
@@ -75,6 +77,8 @@ void GroupRounds::BeginWithAnother(std::vector<Departure>& departures) const {
 
 void GroupRounds::Send(Departure departure) {
   const ChunkId chunk = departure.contribution.header.chunk;
+  const TraceSpan span(kTracePush, TraceArgs::Of(departure.contribution.header.round, /*job=*/0,
+                                                 plan_->id, chunk, member_));
   sender_.Send(std::move(departure.contribution),
                [self = shared_from_this(), chunk] { self->OnReleased(chunk); });
 }
@@ -120,6 +124,8 @@ void GroupRounds::OnReleased(ChunkId chunk) {
     in_place = collector_.IsInPlace(chunk);
     uncompressed = collector_.is_uncompressed();
   }
+  const TraceSpan span(kTraceResult, TraceArgs::Of(answer->update.header.round, /*job=*/0,
+                                                   plan_->id, chunk, member_));
   // The round, and with it the chunk's state, cannot change until the chunk is complete. The
   // received buffers are freed before the waiting caller is woken.
   Unpack(plan_->layout.chunk(chunk), targets, in_place, compressor_, *answer);
@@ -145,6 +151,7 @@ absl::Status GroupRounds::CheckSent(Chunks chunks) const {
 }
 
 bool GroupRounds::Await(Chunks chunks, absl::Time deadline) const {
+  const TraceSpan span("await results");
   MutexLock lock(mutex_);
   for (bool in_time = true; !chunks_.IsOver(chunks);) {
     if (!in_time || deadline == absl::InfinitePast()) return false;

@@ -263,6 +263,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
 
   const std::shared_ptr<const GroupPlan> plan_;
   const Generation generation_;
+  const MemberId member_;
   const std::atomic<uint64_t>& epoch_;
   Outbox& outbox_;
   // The state of a chunk is used by the thread that sends its contribution or copies its answer

@@ -70,7 +70,8 @@ Session::Session(ClientOptions options, Dependencies dependencies)
       timers_(std::move(dependencies.timers)),
       epochs_(options_.coordinator, options_.job),
       link_rate_(*transport_, *timers_),
-      autotune_(options_.on_tuned) {}
+      autotune_(options_.on_tuned),
+      trace_reporter_(options_.coordinator, *transport_) {}
 
 Session::~Session() {
   Abandon();
@@ -153,6 +154,7 @@ absl::Status Session::Leave(absl::Duration timeout) {
 }
 
 void Session::Close(const absl::Status& status) {
+  trace_reporter_.Stop();
   const std::shared_ptr<Membership> membership = this->membership();
   if (membership != nullptr) membership->Stop(status);
   DataPlane* plane = data_plane();
@@ -325,6 +327,10 @@ void Session::OnEpoch(const Epoch& epoch) {
   plane->SetEpoch(epoch.number);
   if (added->first) plane->Start();
   for (const EpochHistory::Listener& listener : added->listeners) listener(epoch);
+}
+
+void Session::OnTraceRequested(const TraceRequested& asked) {
+  trace_reporter_.Start(asked, epochs_.self());
 }
 
 void Session::AddHandover(std::shared_ptr<StateHandover> handover) {

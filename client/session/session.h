@@ -25,6 +25,7 @@
 #include "client/session/data_plane.h"
 #include "client/session/epoch_history.h"
 #include "client/session/link_rate.h"
+#include "client/session/trace_reporter.h"
 #include "client/tuning/autotune.h"
 #include "common/ids.h"
 #include "common/membership.h"
@@ -49,7 +50,8 @@ struct Dependencies {
 //
 // `mutex_` guards the client's state between Join and Leave, and the objects that belong to it.
 // They are constructed while it is held; the constructor of DataPlane takes the lock of
-// SharedBuffers. Membership, DataPlane, EpochHistory, LinkRate and Autotune are called without it.
+// SharedBuffers. Membership, DataPlane, EpochHistory, LinkRate, Autotune and TraceReporter are
+// called without it.
 class Session : public MembershipEvents {
  public:
   Session(ClientOptions options, Dependencies dependencies);
@@ -103,6 +105,7 @@ class Session : public MembershipEvents {
   void OnEpoch(const Epoch& epoch) override;
   void OnOver(const absl::Status& status) override;
   void OnCheckpointRequested() override { checkpoint_requested_.store(true); }
+  void OnTraceRequested(const TraceRequested& asked) override;
   std::vector<GroupRound> Progress() override;
 
  private:
@@ -140,6 +143,7 @@ class Session : public MembershipEvents {
   EpochHistory epochs_;
   LinkRate link_rate_;
   Autotune autotune_;
+  TraceReporter trace_reporter_;
 };
 
 }  // namespace syncgrads::client

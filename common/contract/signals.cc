@@ -83,6 +83,11 @@ struct JobSignalWriter {
     *out.mutable_expelled() = ToProto(expelled.reason);
   }
   void operator()(const CheckpointRequested&) const { out.mutable_checkpoint_requested(); }
+  void operator()(const TraceRequested& asked) const {
+    out.mutable_trace_requested()->set_trace(asked.trace);
+    out.mutable_trace_requested()->set_length_ms(
+        static_cast<uint32_t>(absl::ToInt64Milliseconds(asked.length)));
+  }
   void operator()(const Farewell& farewell) const {
     out.mutable_done()->set_request(farewell.request);
   }
@@ -131,6 +136,9 @@ absl::StatusOr<std::optional<JobSignal::Kind>> KindOf(const v1::JobSignal& proto
       return Expelled{syncgrads::FromProto(proto.expelled())};
     case v1::JobSignal::kCheckpointRequested:
       return CheckpointRequested{};
+    case v1::JobSignal::kTraceRequested:
+      return TraceRequested{proto.trace_requested().trace(),
+                            absl::Milliseconds(proto.trace_requested().length_ms())};
     case v1::JobSignal::KIND_NOT_SET:
       break;
   }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/contract/round_wait.h"
 #include "common/rpc/status.h"
+#include "common/trace/trace.h"
 #include "server/service/optimizer_stream.h"
 
 namespace syncgrads::server {
@@ -109,6 +110,20 @@ grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* conte
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpc(drained));
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::TraceReply>* AdminService::Trace(grpc::CallbackServerContext* context,
+                                                              const v1::TraceRequest* request) {
+  return tracing_.Trace(context, *request);
+}
+
+grpc::ServerUnaryReactor* AdminService::ReadClock(grpc::CallbackServerContext* context,
+                                                  const v1::ReadClockRequest*,
+                                                  v1::ReadClockReply* reply) {
+  reply->set_clock_ns(TraceNow());
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
   return reactor;
 }
 

@@ -12,6 +12,7 @@
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/jobs/jobs.h"
 #include "server/service/server_status.h"
+#include "server/service/tracing.h"
 
 namespace syncgrads::server {
 
@@ -19,15 +20,17 @@ namespace syncgrads::server {
 // before it returns.
 class AdminService : public v1::Admin::CallbackService {
  public:
-  // `jobs`, `coordinator` and `status` must outlive this object. `coordinator` is null on a server
+  // The first five arguments must outlive this object. `coordinator` is null on a server
   // that follows; Evict, Readmit, Checkpoint and Drain then fail with FailedPrecondition. `self` is
   // this server's index. Drain requires `server_token`, and calls `drain`, on any thread.
   AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
-               const StatusReport& status, std::string server_token, std::function<void()> drain)
+               const StatusReport& status, Tracing& tracing, std::string server_token,
+               std::function<void()> drain)
       : jobs_(jobs),
         coordinator_(coordinator),
         self_(self),
         status_(status),
+        tracing_(tracing),
         server_token_(std::move(server_token)),
         drain_(std::move(drain)) {}
 
@@ -49,6 +52,11 @@ class AdminService : public v1::Admin::CallbackService {
                                       v1::GetStatusReply* reply) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
                                   const v1::DrainRequest* request, v1::DrainReply* reply) override;
+  grpc::ServerWriteReactor<v1::TraceReply>* Trace(grpc::CallbackServerContext* context,
+                                                  const v1::TraceRequest* request) override;
+  grpc::ServerUnaryReactor* ReadClock(grpc::CallbackServerContext* context,
+                                      const v1::ReadClockRequest* request,
+                                      v1::ReadClockReply* reply) override;
 
  private:
   absl::Status NotTheCoordinator() const;
@@ -57,6 +65,7 @@ class AdminService : public v1::Admin::CallbackService {
   Coordinator* const coordinator_;
   const ServerIndex self_;
   const StatusReport& status_;
+  Tracing& tracing_;
   const std::string server_token_;
   const std::function<void()> drain_;
 };

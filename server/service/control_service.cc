@@ -13,6 +13,7 @@
 #include "common/protocol.h"
 #include "common/rpc/status.h"
 #include "common/shm/host.h"
+#include "common/trace/trace.h"
 #include "server/service/duplex_stream.h"
 #include "server/service/signals.h"
 
@@ -209,11 +210,13 @@ class RefusedStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 }  // namespace
 
 ControlService::ControlService(Coordinator* coordinator, std::string coordinator_address,
-                               std::string server_token, StreamDeadlines& deadlines)
+                               std::string server_token, StreamDeadlines& deadlines,
+                               Tracing& tracing)
     : coordinator_(coordinator),
       coordinator_address_(std::move(coordinator_address)),
       server_token_(std::move(server_token)),
-      deadlines_(deadlines) {}
+      deadlines_(deadlines),
+      tracing_(tracing) {}
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Join(
     grpc::CallbackServerContext* context) {
@@ -247,6 +250,15 @@ grpc::ServerUnaryReactor* ControlService::Probe(grpc::CallbackServerContext* con
                                                 const v1::ProbeRequest*, v1::ProbeReply*) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ControlService::ReportTrace(grpc::CallbackServerContext* context,
+                                                      const v1::TraceReport* request,
+                                                      v1::TraceReportReply* reply) {
+  reply->set_clock_ns(TraceNow());
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(tracing_.Report(*request)));
   return reactor;
 }
 

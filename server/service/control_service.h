@@ -13,19 +13,21 @@
 #include "server/service/serialized_plans.h"
 #include "server/service/stream_count.h"
 #include "server/service/stream_deadlines.h"
+#include "server/service/tracing.h"
 
 namespace syncgrads::server {
 
 // Thread-safe. gRPC calls it on any of its threads.
 class ControlService
-    : public v1::Control::WithRawCallbackMethod_Join<v1::Control::WithRawCallbackMethod_Follow<
-          v1::Control::WithCallbackMethod_Probe<v1::Control::Service>>> {
+    : public v1::Control::WithRawCallbackMethod_Join<
+          v1::Control::WithRawCallbackMethod_Follow<v1::Control::WithCallbackMethod_Probe<
+              v1::Control::WithCallbackMethod_ReportTrace<v1::Control::Service>>>> {
  public:
   // On a server that follows, `coordinator` is null: all streams are refused with an error that
-  // has `coordinator_address`. `server_token` is the secret that followers must send. `coordinator`
-  // and `deadlines` must outlive this object and its streams.
+  // has `coordinator_address`. `server_token` is the secret that followers must send.
+  // `coordinator`, `deadlines` and `tracing` must outlive this object and its streams.
   ControlService(Coordinator* coordinator, std::string coordinator_address,
-                 std::string server_token, StreamDeadlines& deadlines);
+                 std::string server_token, StreamDeadlines& deadlines, Tracing& tracing);
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Join(
       grpc::CallbackServerContext* context) override;
@@ -33,6 +35,9 @@ class ControlService
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* Probe(grpc::CallbackServerContext* context,
                                   const v1::ProbeRequest* request, v1::ProbeReply* reply) override;
+  grpc::ServerUnaryReactor* ReportTrace(grpc::CallbackServerContext* context,
+                                        const v1::TraceReport* request,
+                                        v1::TraceReportReply* reply) override;
 
   // Waits until the streams of all members have ended or MonotonicNow() has reached `deadline`.
   void AwaitMembersGone(absl::Time deadline) { members_.AwaitNone(deadline); }
@@ -42,6 +47,7 @@ class ControlService
   const std::string coordinator_address_;
   const std::string server_token_;
   StreamDeadlines& deadlines_;
+  Tracing& tracing_;
   SerializedPlans plans_;
   StreamCount members_;  // Join streams whose worker was admitted
   LargeMessages large_;  // destroyed first: its thread uses the others

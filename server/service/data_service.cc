@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/protocol.h"
 #include "common/rpc/status.h"
+#include "common/trace/trace.h"
 #include "server/core/jobs/presence.h"
 #include "server/service/duplex_stream.h"
 #include "third_party/grpc/pollers.h"
@@ -127,6 +128,9 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
     } else if (bytes > 0) {
       traffic_.received.Add(path_, push->header.codec, bytes);
     }
+    const TraceSpan span(kTraceReceive,
+                         TraceArgs::Of(push->header.round, trace_job_, push->header.group,
+                                       push->header.chunk, push->header.member));
     job_->Push(push->header, std::move(payload),
                std::static_pointer_cast<ExchangeStream>(shared_from_this()));
   }
@@ -194,6 +198,7 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
     if (!added.ok()) return FinishAfterSending(ToGrpc(added));
     presence_ = *std::move(presence);
     CountIn({presence_, &presence_->unread()});
+    trace_job_ = TraceJob(hello.job);
     {
       MutexLock lock(memory_mutex_);
       hello_ = hello;
@@ -229,6 +234,7 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
   DataHello hello_;
   std::shared_ptr<Job> job_;
   std::shared_ptr<Presence> presence_;
+  uint32_t trace_job_ = 0;
   // Guards `memory_`, and `job_` and `hello_` as follows. Only the calls of OnMessage and OnOver,
   // of which one runs at a time, write `job_` and `hello_`, with the mutex held; they read them
   // without it. Other threads read them, in Memory(), with the mutex held.

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/trace/trace.h"
 
 namespace syncgrads::server {
 
@@ -156,6 +158,10 @@ void DuplexStream::OnWriteDone(bool ok) {
   unread_->Remove(written->bytes);
   own_unread_ -= written->bytes;
   if (!ok) dropped = TakeWaitingLocked();
+  if (written->written_since != absl::InfinitePast()) {
+    RecordTraceWait("write", written->written_since, MonotonicNow(),
+                    TraceArgs::Bytes(written->bytes));
+  }
   if (!waiting_.empty()) {
     WriteLocked(std::move(waiting_.extract(waiting_.begin()).mapped()));
   } else if (finish_with_.has_value()) {
@@ -195,6 +201,7 @@ void DuplexStream::OnTimeout(absl::Duration timeout) {
 
 void DuplexStream::WriteLocked(Waiting message) {
   writing_ = std::move(message);
+  if (IsTracing()) writing_->written_since = MonotonicNow();
   StartWrite(&writing_->message);
 }
 

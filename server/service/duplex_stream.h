@@ -77,6 +77,8 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   struct Waiting {
     grpc::ByteBuffer message;
     size_t bytes = 0;
+    // When gRPC has begun to write it; set only if events are recorded.
+    absl::Time written_since = absl::InfinitePast();
   };
   // Messages by place; messages of equal places are in the order in which they were queued.
   using Queue = std::multimap<uint32_t, Waiting>;

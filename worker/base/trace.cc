@@ -16,10 +16,12 @@ std::string NameEvent(absl::string_view of, int row, absl::string_view name) {
 
 }  // namespace
 
-Trace::Span::Span(Trace* trace, Row row, absl::string_view what, const absl::AlphaNum& name)
-    : trace_(trace), row_(row) {
+Trace::Span::Span(Trace* trace, Row row, const char* name, std::optional<uint64_t> step)
+    : recorded_(name, step.has_value() ? TraceArgs::Step(*step) : TraceArgs()),
+      trace_(trace),
+      row_(row) {
   if (trace == nullptr) return;
-  name_ = absl::StrCat(what, " ", name);
+  name_ = step.has_value() ? absl::StrCat(name, " ", *step) : name;
   begin_ = MonotonicNow();
 }
 

@@ -3,14 +3,16 @@
 #ifndef SYNCGRADS_WORKER_BASE_TRACE_H_
 #define SYNCGRADS_WORKER_BASE_TRACE_H_
 
+#include <cstdint>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/trace/trace.h"
 
 namespace syncgrads {
 
@@ -24,17 +26,19 @@ class Trace {
   // The rows of the timeline, from top to bottom.
   enum class Row { kSteps, kCompute, kGradients, kResults };
 
-  // Records an event from construction to destruction of this object. Does nothing if the trace
-  // is null.
+  // Records an event from construction to destruction of this object: in the trace, unless it is
+  // null, and in the recording of the process, if one is in progress (common/trace/trace.h).
   class Span {
    public:
-    // The event's name is "WHAT NAME".
-    Span(Trace* trace, Row row, absl::string_view what, const absl::AlphaNum& name);
+    // `name` is a literal or the result of InternTraceName. In the trace, the number of the step
+    // is appended to it.
+    Span(Trace* trace, Row row, const char* name, std::optional<uint64_t> step = std::nullopt);
     ~Span();
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
 
    private:
+    const TraceSpan recorded_;
     Trace* const trace_;
     const Row row_;
     std::string name_;

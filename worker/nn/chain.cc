@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/trace/trace.h"
 
 namespace syncgrads {
 
@@ -17,6 +19,8 @@ Chain<T>::Chain(const std::string& name, Device<T>& device, const Shape& input,
   for (const auto& layer : layers_) {
     trained = trained || !layer->parameters().empty();
     trained_up_to_.push_back(trained);
+    forward_names_.push_back(InternTraceName(absl::StrCat("forward ", layer->name())));
+    backward_names_.push_back(InternTraceName(absl::StrCat("backward ", layer->name())));
   }
 }
 
@@ -61,7 +65,7 @@ absl::StatusOr<const DeviceMatrix<T>*> Chain<T>::ForwardEach(const Pass& pass,
   const DeviceMatrix<T>* values = &input;
   for (size_t i = 0; i < layers_.size(); ++i) {
     layer_inputs_[i] = values;
-    const Trace::Span span(trace_, Trace::Row::kCompute, "forward", layers_[i]->name());
+    const Trace::Span span(trace_, Trace::Row::kCompute, forward_names_[i]);
     SYNCGRADS_ASSIGN_OR_RETURN(values, layers_[i]->ForwardEach(pass, *values, needed));
   }
   return values;
@@ -86,7 +90,7 @@ absl::Status Chain<T>::BackwardEach(const DeviceMatrix<T>&, DeviceMatrix<T>& out
     } else if (input_gradient == nullptr && !trained_up_to_[i - 1]) {
       next = nullptr;  // layers before the first parameter need no gradients
     }
-    const Trace::Span span(trace_, Trace::Row::kCompute, "backward", layers_[i]->name());
+    const Trace::Span span(trace_, Trace::Row::kCompute, backward_names_[i]);
     SYNCGRADS_RETURN_IF_ERROR(layers_[i]->BackwardEach(*layer_inputs_[i], *gradient, next, ready));
     if (next == nullptr) return absl::OkStatus();
     gradient = next;

@@ -44,6 +44,8 @@ class Chain : public Layer<T> {
  private:
   std::vector<std::unique_ptr<Layer<T>>> layers_;
   Trace* trace_ = nullptr;
+  // For each layer: the names of its passes in traces.
+  std::vector<const char*> forward_names_, backward_names_;
   // For each layer: whether it or a layer before it has parameters.
   std::vector<bool> trained_up_to_;
   // The input of each layer in the last Forward.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/trace/trace.h"
 #include "worker/base/out_of_memory.h"
 #include "worker/train/model_file.h"
 #include "worker/train/schedule.h"
@@ -77,6 +78,7 @@ absl::StatusOr<bool> Trainer<T>::OthersHaveStopped() {
 
 template <typename T>
 absl::Status Trainer<T>::Train() {
+  SetTraceRole("trainer");
   options_.progress->Started(plan_);
   absl::Status trained = competes() ? Compete() : TrainTogether();
   if (trained.ok()) trained = KeepLastStep();
@@ -420,7 +422,7 @@ absl::Status Trainer<T>::UseResults(absl::Span<const size_t> parameters,
   for (const size_t i : parameters) {
     if (contributors[ToNumber(tensors_[i])].most > 0) with_gradients.push_back(i);
   }
-  const Trace::Span span(trace(), Trace::Row::kResults, "update", parameters.size());
+  const Trace::Span span(trace(), Trace::Row::kResults, "update");
   return Apply(with_gradients);
 }
 

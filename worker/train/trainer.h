@@ -391,6 +391,8 @@ class Trainer {
   std::optional<TeamExchange> exchange_;
   Group* group_ = nullptr;
   std::vector<TensorId> tensors_;  // by parameter
+  // By parameter: names in traces.
+  std::vector<const char*> push_names_, wait_names_;
   // Jobs with checkpoints only: the tensor to which a worker contributes if a checkpoint
   // is due. Its value is always 0.
   std::optional<TensorId> due_tensor_;

@@ -43,8 +43,7 @@ absl::Status Trainer<T>::TakeResult(size_t i, const std::vector<RowId>& rows) {
   if (!unfinished_.has_value()) return absl::OkStatus();
   // A device that has run out of memory ignores later operations, so check it first.
   SYNCGRADS_RETURN_IF_ERROR(device_->memory().status());
-  std::optional<Trace::Span> waits(std::in_place, trace(), Trace::Row::kResults, "wait for",
-                                   model_->parameters()[i]->name);
+  std::optional<Trace::Span> waits(std::in_place, trace(), Trace::Row::kResults, wait_names_[i]);
   std::optional<TimeAdded> wait(std::in_place, results_wait_);
   std::vector<Contributors> contributors(group_->spec().tensors.size());
   SYNCGRADS_ASSIGN_OR_RETURN(contributors[ToNumber(tensors_[i])],

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/contract/contract.h"
 #include "common/status_macros.h"
+#include "common/trace/trace.h"
 #include "worker/base/file.h"
 #include "worker/base/random.h"
 #include "worker/io/safetensors.h"
@@ -240,6 +241,8 @@ absl::Status Trainer<T>::Register() {
       due_tensor_ = TensorId{t};
     } else {
       tensors_.push_back(TensorId{t});
+      push_names_.push_back(InternTraceName(absl::StrCat("push ", spec.tensors[t].name)));
+      wait_names_.push_back(InternTraceName(absl::StrCat("wait for ", spec.tensors[t].name)));
     }
   }
   counters_.resize(1 + tensors_.size());

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/trace/trace.h"
+
 namespace syncgrads::server {
 
 Closers::Closers(int threads) {
@@ -34,6 +36,7 @@ void Closers::Run(std::function<void()> close) {
 }
 
 void Closers::Work() {
+  SetTraceRole("closer");
   while (true) {
     std::function<void()> close;
     {

@@ -300,6 +300,15 @@ absl::StatusOr<uint32_t> CoordinatedJob::RequestCheckpoint(const std::string& to
   return checkpoints_.Request(epochs_.present());
 }
 
+absl::StatusOr<std::vector<MemberReport>> CoordinatedJob::AskForTrace(
+    const std::string& token, const TraceRequested& asked) const {
+  SYNCGRADS_RETURN_IF_ERROR(job_.CheckToken(token));
+  std::vector<MemberReport> workers = Report().members;
+  std::erase_if(workers, [](const MemberReport& one) { return one.gone || !one.rank.has_value(); });
+  for (const MemberReport& worker : workers) members_.Send(*members_.Find(worker.member), asked);
+  return workers;
+}
+
 JobReport CoordinatedJob::Report() const {
   return {ReportMembers(members_, epochs_.present(), plan_, dependencies_.clock.Now()),
           dependencies_.options.membership.lease,

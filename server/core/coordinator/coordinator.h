@@ -16,7 +16,9 @@
 //   gRPC, Join streams          Admit, Heartbeat, the requests of members, LinkBroken,
 //                               Checkpointed
 //   gRPC, Follow streams        AttachServer, DetachServer, the reports of servers 1 and up
-//   gRPC, Admin calls           Evict, Readmit, RequestCheckpoint, Report, Servers, Drain
+//   gRPC, Admin calls           Evict, Readmit, RequestCheckpoint, AskForTrace, Report, Servers,
+//                               Drain
+//   the thread of a trace       Report
 //   server 0's plan thread      Applied, OpenRounds, Prepared, Reduced, for server 0
 //   gRPC, data streams          Arrived, Reduced, for server 0
 //   server 0's closers          Reduced, for server 0
@@ -180,6 +182,15 @@ class Coordinator {
   absl::StatusOr<uint32_t> RequestCheckpoint(const std::string& job, const std::string& token);
   // A worker reports the checkpoint that it has written, or why it could not write it.
   void Checkpointed(const MemberKey& member, const CheckpointReport& report);
+  // Asks the connected members of the job's epoch to record their events. Returns the present
+  // members of the epoch, in rank order; one that is not connected does not receive the signal.
+  //
+  // Errors:
+  //   NotFound          the job does not exist or is closed
+  //   PermissionDenied  the token is not the job's
+  absl::StatusOr<std::vector<MemberReport>> AskForTrace(const std::string& job,
+                                                        const std::string& token,
+                                                        const TraceRequested& asked);
   // For status reports. All zeros, without members, if the job does not exist.
   JobReport Report(const std::string& job) const;
   // For status reports: all servers, by index.

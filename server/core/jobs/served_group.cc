@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/trace/trace.h"
 #include "server/core/closing/closing.h"
 #include "server/core/closing/contribution.h"
 #include "server/core/rounds/chunk_rounds.h"
@@ -56,6 +57,7 @@ ServedGroup::ServedGroup(const Dependencies& dependencies, std::shared_ptr<const
     if (!here) continue;
     chunks_.back()->ReportWaits(&waits_);
     chunks_.back()->CountIn(&counts_, /*is_first=*/position == 0);
+    chunks_.back()->TraceAs(TraceJob(dependencies_.job));
     ++position;
     bytes_of_chunks_ += plan_->layout.chunk(ChunkId{c}).bytes();
   }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/trace/trace.h"
 #include "server/core/rounds/round_result.h"
 
 namespace syncgrads::server {
@@ -27,6 +28,8 @@ class AnswerOutbox {
 
   // Sends the answers in the order in which they were added.
   void Send() {
+    if (answers_.empty()) return;
+    const TraceSpan span("queue results");
     for (Answer& answer : answers_) {
       answer.sink->Send(std::move(answer.result), answer.with_payload);
     }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/planted_bug.h"
 #include "common/status_macros.h"
+#include "common/trace/trace.h"
 
 namespace syncgrads::server {
 
@@ -320,6 +321,9 @@ void ChunkRounds::SettleSeatsLocked() {
 }
 
 absl::StatusOr<WrittenResult> ChunkRounds::WriteLocked(AnswerOutbox& outbox) {
+  const bool updates =
+      std::holds_alternative<Optimizer>(plan_.spec.rule) && !NeedsNorms(plan_.spec);
+  const TraceSpan span(updates ? kTraceUpdate : kTraceReduce, TraceArgsLocked());
   const Epoch& epoch = EpochLocked();
   std::vector<Seated> contributions = CountedLocked();
   absl::StatusOr<WrittenResult> written =
@@ -341,6 +345,7 @@ void ChunkRounds::ReduceLocked(WrittenResult averaged, Outbox& outbox) {
 }
 
 void ChunkRounds::UseNormsLocked(Outbox& outbox) {
+  const TraceSpan span(kTraceUpdate, TraceArgsLocked());
   std::optional<WrittenResult> written = reduced_.UseNorms(*kept_.newest_slot());
   if (!written.has_value()) {
     outbox.reduced.push_back(reduced_.Report());
@@ -361,7 +366,9 @@ void ChunkRounds::KeepLocked(WrittenResult written, AnswerOutbox& outbox) {
   seats_.AnswerAll(result, outbox);
   kept_.Add(std::move(result), std::move(record), *roster_);
   policy_->Closed(open_);
-  counter().RoundClosed(seats_.since(), clock_.Now());
+  const absl::Time now = clock_.Now();
+  counter().RoundClosed(seats_.since(), now);
+  RecordTraceWait(kTraceRound, seats_.since(), now, TraceArgsLocked());
   SetOpenLocked(Next(open_));
 }
 

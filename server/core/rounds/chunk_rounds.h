@@ -65,6 +65,7 @@
 #include "common/clock.h"
 #include "common/group.h"
 #include "common/mutex.h"
+#include "common/trace/trace_event.h"
 #include "common/wire/frame.h"
 #include "server/core/closing/closing.h"
 #include "server/core/closing/payload.h"
@@ -189,6 +190,10 @@ class ChunkRounds : public ServedChunk {
   // Errors: those of ResultWriter::Write
   absl::StatusOr<WrittenResult> WriteLocked(AnswerOutbox& outbox)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What recorded events of the open round have.
+  TraceArgs TraceArgsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return TraceArgs::Of(open_, trace_job(), plan_.id, id_);
+  }
   // Makes the open round reduced: reports its sums, and waits for norms.
   void ReduceLocked(WrittenResult averaged, Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Applies the norms to the reduced round: begins its next stage, or closes it.

@@ -9,6 +9,7 @@
 #include "common/optim/update.h"
 #include "common/planted_bug.h"
 #include "common/status_macros.h"
+#include "common/trace/trace.h"
 #include "server/core/rounds/answer_sinks.h"
 #include "server/core/rounds/non_finite.h"
 #include "server/state/slot_record.h"
@@ -195,6 +196,8 @@ bool ChunkVersions::NobodySendsInitialLocked() const {
 }
 
 absl::Status ChunkVersions::ApplyLocked(Pending& pending) {
+  const TraceSpan span(kTraceUpdate,
+                       TraceArgs::Of(pending.clock, trace_job(), plan_.id, id_, pending.member));
   const bool is_first = newest_ == nullptr;
   // If two members push initial parameters, or if that push is retried, only the first one counts.
   if (pending.clock == Round{0} && !is_first) return absl::OkStatus();

@@ -97,6 +97,9 @@ class ServedChunk {
   // Counts rounds and contributions in `counts`, which must outlive this object. `is_first`: see
   // ChunkCounter. Call it before the first push, or not at all.
   void CountIn(GroupCounts* counts, bool is_first) { counter_.ReportTo(counts, is_first); }
+  // Sets the job's number in recorded events; see TraceJob. Call it before the first push, or not
+  // at all.
+  void TraceAs(uint32_t job) { trace_job_ = job; }
   // The result of a closed round; null if it is not kept. The result's slot is not written again
   // while the result is held.
   virtual std::shared_ptr<const RoundResult> Kept(Round) const { return nullptr; }
@@ -117,6 +120,7 @@ class ServedChunk {
 
   // The caller holds the chunk's lock.
   ChunkCounter& counter() { return counter_; }
+  uint32_t trace_job() const { return trace_job_; }
 
  private:
   static constexpr int64_t kNobodyWaits = std::numeric_limits<int64_t>::max();
@@ -124,6 +128,7 @@ class ServedChunk {
   std::atomic<int64_t> waiting_since_{kNobodyWaits};
   GroupWaits* waits_ = nullptr;
   ChunkCounter counter_;
+  uint32_t trace_job_ = 0;
 };
 
 // Checks that the sender of a push is a member of the job.

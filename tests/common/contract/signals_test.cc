@@ -89,7 +89,8 @@ std::vector<JobSignal::Kind> EveryKindOfJobSignal() {
           Refused{13, absl::ResourceExhaustedError("no memory")},
           Waiting{"server 1 of 2"},
           Expelled{absl::DataLossError("server 1 has lost its state")},
-          CheckpointRequested{}};
+          CheckpointRequested{},
+          TraceRequested{.trace = 1700, .length = absl::Milliseconds(2500)}};
 }
 
 struct Equal {

@@ -28,9 +28,9 @@ TEST(TraceTest, SpansLieInOneAnotherAsTheyWereMade) {
     const auto trace = Trace::Create(path, "worker \"7\"");
     SYNCGRADS_ASSERT_OK(trace);
     const Trace::Span outer(trace->get(), Trace::Row::kSteps, "step", 3);
-    { const Trace::Span first(trace->get(), Trace::Row::kCompute, "forward", "dense1"); }
-    const Trace::Span second(trace->get(), Trace::Row::kResults, "wait for", "dense1/kernel");
-    const Trace::Span nowhere(nullptr, Trace::Row::kResults, "wait for", "nothing");
+    { const Trace::Span first(trace->get(), Trace::Row::kCompute, "forward dense1"); }
+    const Trace::Span second(trace->get(), Trace::Row::kResults, "wait for dense1/kernel");
+    const Trace::Span nowhere(nullptr, Trace::Row::kResults, "wait for nothing");
   }
   const auto text = ReadFile(path, 1 << 20);
   SYNCGRADS_ASSERT_OK(text);

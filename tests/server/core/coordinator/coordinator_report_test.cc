@@ -129,6 +129,25 @@ TEST_F(CoordinatorReportTest, DropsAreCountedByTheirReason) {
   EXPECT_EQ(coordinator_.Report("iris").joins, 7u);
 }
 
+TEST_F(CoordinatorReportTest, ATraceIsRequestedFromTheMembersOfTheEpoch) {
+  Begin();
+  EXPECT_THAT(coordinator_.Evict("iris", "secret", "b", "its disk fails"), IsOk());
+  const Joined newcomer = JoinElastic("c");
+  const TraceRequested asked{.trace = 17, .length = absl::Seconds(5)};
+  const auto workers = coordinator_.AskForTrace("iris", "secret", asked);
+  ASSERT_THAT(workers, IsOk());
+  std::vector<std::string> names;
+  for (const MemberReport& worker : *workers) names.push_back(worker.name);
+  EXPECT_THAT(names, ElementsAre("a", "c"));
+  EXPECT_EQ(a_.link->Last<TraceRequested>(), asked);
+  EXPECT_EQ(newcomer.link->Last<TraceRequested>(), asked);
+  EXPECT_EQ(b_.link->Count<TraceRequested>(), 0u);
+  ExpectError(coordinator_.AskForTrace("iris", "guess", asked), absl::StatusCode::kPermissionDenied,
+              {"token"});
+  ExpectError(coordinator_.AskForTrace("mnist", "secret", asked), absl::StatusCode::kNotFound,
+              {"mnist"});
+}
+
 class TwoServersReportTest : public CoordinatorReportTest {
  protected:
   TwoServersReportTest() : CoordinatorReportTest(2) {}

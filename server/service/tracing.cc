@@ -1,0 +1,213 @@
+#include "server/service/tracing.h"
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/contract/trace.h"
+#include "common/rpc/status.h"
+#include "common/signals.h"
+#include "common/status_macros.h"
+#include "common/trace/trace.h"
+#include "server/core/plan/seconds.h"
+
+namespace syncgrads::server {
+namespace {
+
+// How long after the recording a worker has to report, and how long the caller has to read a
+// message.
+constexpr absl::Duration kPatience = absl::Seconds(10);
+// How often members that have gone are searched for.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+
+uint64_t Draw() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
+}
+
+// A call that is refused at once. Deletes itself.
+class RefusedTrace : public grpc::ServerWriteReactor<v1::TraceReply> {
+ public:
+  explicit RefusedTrace(const absl::Status& status) { Finish(ToGrpc(status)); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+// One call of Admin.Trace, which a thread writes to. Owned by itself until OnDone, and by the
+// thread of the trace. Thread-safe.
+class Tracing::Stream : public grpc::ServerWriteReactor<v1::TraceReply> {
+ public:
+  explicit Stream(grpc::CallbackServerContext* context) : context_(context) {}
+
+  // From now on, until OnDone, the stream owns itself, and Finish must be called.
+  void Start(std::shared_ptr<Stream> self) { self_ = std::move(self); }
+
+  // Sends a message, and waits until gRPC has taken it. If the caller does not read, cancels the
+  // call.
+  void Write(v1::TraceReply reply) {
+    if (over_) return;
+    reply_ = std::move(reply);
+    MutexLock lock(mutex_);
+    writing_ = true;
+    StartWrite(&reply_);
+    const absl::Time deadline = MonotonicNow() + kPatience;
+    while (writing_ && changed_.WaitUntil(mutex_, deadline)) continue;
+    if (!writing_) return;
+    context_->TryCancel();
+    while (writing_) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
+  }
+
+  // True once the call was cancelled or its connection has broken.
+  const std::atomic<bool>& over() const { return over_; }
+
+ private:
+  void OnWriteDone(bool ok) override {
+    if (!ok) over_ = true;
+    MutexLock lock(mutex_);
+    writing_ = false;
+    changed_.NotifyAll();
+  }
+  void OnCancel() override { over_ = true; }
+  void OnDone() override { self_.reset(); }
+
+  grpc::CallbackServerContext* const context_;
+  std::shared_ptr<Stream> self_;
+  std::atomic<bool> over_{false};
+  v1::TraceReply reply_;  // used by the thread of the trace, and by gRPC while `writing_`
+  Mutex mutex_;
+  CondVar changed_;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+Tracing::~Tracing() {
+  std::thread thread;
+  {
+    MutexLock lock(mutex_);
+    thread = std::move(thread_);
+  }
+  if (thread.joinable()) thread.join();
+}
+
+grpc::ServerWriteReactor<v1::TraceReply>* Tracing::Trace(grpc::CallbackServerContext* context,
+                                                         const v1::TraceRequest& request) {
+  auto stream = std::make_shared<Stream>(context);
+  const absl::Status begun = Begin(request, stream);
+  if (!begun.ok()) return new RefusedTrace(begun);
+  return stream.get();
+}
+
+absl::Status Tracing::Check(const v1::TraceRequest& request) const {
+  if (!(request.seconds() > 0) || absl::Seconds(request.seconds()) > kMaxTraceLength) {
+    return absl::InvalidArgumentError(absl::StrCat("a trace of ", request.seconds(),
+                                                   " s: it must be more than 0 and at most ",
+                                                   Seconds(kMaxTraceLength)));
+  }
+  const std::shared_ptr<Job> job = jobs_.Find(request.job());
+  if (job == nullptr) {
+    return absl::NotFoundError(absl::StrCat("no job \"", request.job(), "\" is open here"));
+  }
+  if (request.token() != job->token()) {
+    return absl::PermissionDeniedError(absl::StrCat("wrong token for job \"", request.job(), "\""));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Tracing::Begin(const v1::TraceRequest& request,
+                            const std::shared_ptr<Stream>& stream) {
+  SYNCGRADS_RETURN_IF_ERROR(Check(request));
+  const absl::Duration length = absl::Seconds(request.seconds());
+  MutexLock lock(mutex_);
+  const absl::Time now = MonotonicNow();
+  if (recording_until_ != absl::InfinitePast()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this server is already recording a trace, for up to ",
+                     Seconds(std::max(absl::ZeroDuration(), recording_until_ - now) + kPatience),
+                     " more, and records one at a time: retry later"));
+  }
+  v1::TraceReply begun;
+  begun.mutable_begun();
+  if (coordinator_ != nullptr) {
+    const TraceRequested asked{Draw(), length};
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<MemberReport> workers,
+                               coordinator_->AskForTrace(request.job(), request.token(), asked));
+    begun.mutable_begun()->set_workers(static_cast<uint32_t>(workers.size()));
+    reports_ = std::make_shared<TraceReports>(asked.trace, workers);
+  }
+  recording_until_ = now + length;
+  stream->Start(stream);
+  // The thread of the last trace has ended, or only returns.
+  if (thread_.joinable()) thread_.join();
+  thread_ = std::thread([this, stream, begun, length, job = request.job(), reports = reports_] {
+    stream->Write(begun);
+    Run(job, length, *stream, reports);
+    {
+      MutexLock end(mutex_);
+      recording_until_ = absl::InfinitePast();
+      reports_ = nullptr;
+    }
+    stream->Finish(grpc::Status::OK);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Tracing::Report(const v1::TraceReport& report) {
+  std::shared_ptr<TraceReports> reports;
+  {
+    MutexLock lock(mutex_);
+    reports = reports_;
+  }
+  if (reports == nullptr) return absl::NotFoundError("no trace is in progress");
+  return reports->Add(report);
+}
+
+void Tracing::Run(const std::string& job, absl::Duration length, Stream& stream,
+                  const std::shared_ptr<TraceReports>& reports) {
+  // If another server or a worker in this process is recording, it reports the events.
+  const absl::StatusOr<TraceRecords> records = RecordTrace(length, stream.over());
+  for (v1::TracePart& part : ToProto(records.value_or(TraceRecords()), TraceJob(job))) {
+    v1::TraceReply reply;
+    reply.mutable_process()->set_process(TraceProcess());
+    *reply.mutable_process()->mutable_part() = std::move(part);
+    stream.Write(std::move(reply));
+  }
+  if (reports != nullptr) SendReports(job, stream, *reports);
+}
+
+void Tracing::SendReports(const std::string& job, Stream& stream, TraceReports& reports) const {
+  const absl::Time deadline = MonotonicNow() + kPatience;
+  while (!stream.over() && !reports.IsDone()) {
+    if (std::optional<v1::ProcessTrace> process = reports.Next(MonotonicNow() + kLook)) {
+      v1::TraceReply reply;
+      *reply.mutable_process() = *std::move(process);
+      stream.Write(std::move(reply));
+    } else {
+      StopAwaiting(job, MonotonicNow() >= deadline, stream, reports);
+    }
+  }
+}
+
+void Tracing::StopAwaiting(const std::string& job, bool too_late, Stream& stream,
+                           TraceReports& reports) const {
+  const std::vector<MemberReport> members = coordinator_->Report(job).members;
+  for (const MemberReport& worker : reports.Awaited()) {
+    const bool present = absl::c_any_of(members, [&](const MemberReport& member) {
+      return member.member == worker.member && !member.gone;
+    });
+    if (present && !too_late) continue;
+    reports.StopAwaiting(worker.member);
+    v1::TraceReply reply;
+    reply.set_missing(absl::StrCat(
+        "worker \"", worker.name, "\" (rank ", worker.rank.value_or(0), ") ",
+        present ? absl::StrCat("did not report within ", Seconds(kPatience), " after the recording")
+                : "left the job or was dropped before it had reported"));
+    stream.Write(std::move(reply));
+  }
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,66 @@
+// The traces of one server: Admin.Trace, and on the coordinator the reports of the workers.
+
+#ifndef SYNCGRADS_SERVER_SERVICE_TRACING_H_
+#define SYNCGRADS_SERVER_SERVICE_TRACING_H_
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/mutex.h"
+#include "proto/admin.grpc.pb.h"
+#include "proto/control.pb.h"
+#include "server/core/coordinator/coordinator.h"
+#include "server/core/jobs/jobs.h"
+#include "server/service/trace_reports.h"
+
+namespace syncgrads::server {
+
+// Records one trace at a time, on a thread that exists as long as the trace. gRPC's threads only
+// begin a trace and queue reports. Thread-safe. The coordinator is called with `mutex_` held.
+class Tracing {
+ public:
+  // `coordinator` is null on a server that follows. The arguments must outlive this object.
+  Tracing(const Jobs& jobs, Coordinator* coordinator) : jobs_(jobs), coordinator_(coordinator) {}
+  // Waits for the thread of the last trace. The calls of Trace must have ended.
+  ~Tracing();
+
+  // Begins the trace that Admin.Trace requests, or refuses it.
+  grpc::ServerWriteReactor<v1::TraceReply>* Trace(grpc::CallbackServerContext* context,
+                                                  const v1::TraceRequest& request);
+
+  // Takes a worker's report; see TraceReports::Add. NotFound if there is no trace.
+  absl::Status Report(const v1::TraceReport& report);
+
+ private:
+  class Stream;
+
+  // Errors: those of Admin.Trace
+  absl::Status Begin(const v1::TraceRequest& request, const std::shared_ptr<Stream>& stream);
+  absl::Status Check(const v1::TraceRequest& request) const;
+  // Records, and sends everything on `stream`. Runs on the thread of the trace. `reports` is null
+  // on a server that follows.
+  void Run(const std::string& job, absl::Duration length, Stream& stream,
+           const std::shared_ptr<TraceReports>& reports);
+  void SendReports(const std::string& job, Stream& stream, TraceReports& reports) const;
+  // Names the workers whose reports are not awaited any more: those that are not members any more,
+  // and if it is too late, all of them.
+  void StopAwaiting(const std::string& job, bool too_late, Stream& stream,
+                    TraceReports& reports) const;
+
+  const Jobs& jobs_;
+  Coordinator* const coordinator_;
+
+  Mutex mutex_;
+  // The trace in progress: when its recording ends. InfinitePast if there is none.
+  absl::Time recording_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  // Null if no trace with workers is in progress.
+  std::shared_ptr<TraceReports> reports_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_SERVICE_TRACING_H_
