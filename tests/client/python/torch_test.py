@@ -130,6 +130,22 @@ class TorchTest(unittest.TestCase):
         print("ddp", checksum(trained), flush=True)
         self.job.leave()
 
+    def test_ddp_with_several_buckets(self):
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0,
+                                             world_size=1)
+        layers = nn.Sequential(*[nn.Linear(300, 300, bias=False) for _ in range(6)])
+        with torch.no_grad():
+            for layer in layers:
+                layer.weight.copy_(torch.eye(300))
+        model = sg.ddp(nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=0.1))
+        for step in range(3):
+            model.zero_grad()
+            model(torch.full((1, 300), 1.0 + RANK + step)).sum().backward()
+            for layer in layers:
+                self.assertTrue((layer.weight.grad == 1.5 + step).all())
+        torch.distributed.destroy_process_group()
+        self.job.leave()
+
     def test_gradients_are_accumulated(self):
         expected = self.gloo(passes=3)
         model, optimizer = self.optimized(backward_passes_per_step=3)
@@ -174,12 +190,54 @@ class TorchTest(unittest.TestCase):
         self.expect_equal_on_all(parameters_of(model))
         self.job.leave()
 
+    def test_a_step_without_backward_takes_the_gradients_of_the_others(self):
+        model = nn.Linear(2, 1, bias=False)
+        optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model)
+        before = model.weight.detach().clone()
+        if RANK == 0:
+            model(torch.tensor([[1.0, 2.0]])).sum().backward()
+        optimizer.step()
+        self.assertEqual((before - model.weight).tolist(), [[1, 2]])
+        self.job.leave()
+
     def test_a_nan_of_one_worker_is_seen_by_all(self):
         model, optimizer = self.optimized()
         x, y = batch(0)
         loss = nn.functional.cross_entropy(model(x), y)
         (loss * float("inf") if RANK == 1 else loss).backward()
         self.assertFalse(torch.isfinite(model.head.weight.grad).all())
+        self.job.leave()
+
+    def test_gradients_stay_where_servers_read_them(self):
+        expected = make_model()
+        optimizer = sg.DistributedOptimizer(make_optimizer(expected), expected, name="expected")
+        train(expected, optimizer, steps=4)
+        model, optimizer = self.optimized()
+        places = []
+        for step, sets_to_none in enumerate((False, False, False, True)):
+            optimizer.zero_grad(set_to_none=sets_to_none)
+            x, y = batch(step)
+            nn.functional.cross_entropy(model(x), y).backward()
+            places.append([parameter.grad.data_ptr() for parameter in model.parameters()])
+            optimizer.step()
+        self.assertEqual(places[1], places[2])
+        # One piece of memory.
+        self.assertLess(max(places[1]) - min(places[1]), 10 * len(places[1]) * 4096)
+        self.assertTrue(all(place not in places[3] for place in places[1]))
+        self.assertTrue(torch.equal(parameters_of(model), parameters_of(expected)))
+        self.job.leave()
+
+    def test_gradients_can_be_allocated(self):
+        model = nn.Linear(3, 2)
+        model.bias.grad = torch.full((2,), 5.0)
+        sg.allocate_gradients(model)
+        self.assertEqual(model.bias.grad.tolist(), [5, 5])
+        self.assertEqual(model.weight.grad.tolist(), [[0, 0, 0]] * 2)
+        places = [parameter.grad.data_ptr() for parameter in model.parameters()]
+        model(torch.ones(1, 3)).sum().backward()
+        self.assertEqual(places, [parameter.grad.data_ptr() for parameter in model.parameters()])
+        self.job.all_reduce(model.weight.grad)
+        self.assertEqual(model.weight.grad.tolist(), [[2, 2, 2]] * 2)
         self.job.leave()
 
     def test_gradients_that_are_not_contiguous(self):
@@ -239,6 +297,20 @@ class TorchTest(unittest.TestCase):
         self.job.close()
         with self.assertRaisesRegex(syncgrads.FailedPrecondition, "is closed"):
             model(batch(0)[0]).sum().backward()
+
+    def test_a_model_that_has_changed_is_refused(self):
+        for number, change in enumerate((nn.Module.double, lambda model: setattr(
+                model.weight, "data", torch.zeros(3, 2)))):
+            model = nn.Linear(2, 2, bias=False)
+            optimizer = sg.DistributedOptimizer(make_optimizer(model), model, name=f"{number}")
+            change(model)
+            with self.assertRaisesRegex(
+                    syncgrads.InvalidArgument,
+                    r"is torch.float(64\[2|32\[3), 2\].* registered as torch.float32\[2, 2\].* new "):
+                if number == 0:  # PyTorch itself refuses other shapes in backward
+                    model(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
+                optimizer.step()
+        self.job.leave()
 
 
 if __name__ == "__main__":

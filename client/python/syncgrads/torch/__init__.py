@@ -1,0 +1,27 @@
+"""PyTorch over syncgrads' servers (docs/pytorch.md).
+
+    import syncgrads.torch as sg
+
+    sg.init()
+    optimizer = sg.DistributedOptimizer(optimizer, model)
+
+or, for a model that DistributedDataParallel wraps already:
+
+    model = sg.ddp(model)
+
+or, over slow links:
+
+    with sg.DiLoCo(model, optimizer, sync_every=100):
+        train()
+
+Works with PyTorch from 1.13 on. Tensors are on the CPU.
+"""
+
+from syncgrads.torch._ddp import ddp
+from syncgrads.torch._gradients import allocate_gradients
+from syncgrads.torch._job import broadcast, init
+from syncgrads.torch._local import DiLoCo, LocalSGD
+from syncgrads.torch._optimizer import DistributedOptimizer
+
+__all__ = ["DiLoCo", "DistributedOptimizer", "LocalSGD", "allocate_gradients", "broadcast", "ddp",
+           "init"]
