@@ -1,6 +1,7 @@
 """syncgrads.torch beside DistributedDataParallel over gloo: the same model, seeds and batches, as two
 ranks. tests/deploy/torch.test starts it. Prints a checksum of the parameters of each way."""
 
+import contextlib
 import copy
 import hashlib
 import os
@@ -8,6 +9,7 @@ import sys
 import unittest
 
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 import syncgrads
@@ -198,6 +200,32 @@ class TorchTest(unittest.TestCase):
             model(torch.tensor([[1.0, 2.0]])).sum().backward()
         optimizer.step()
         self.assertEqual((before - model.weight).tolist(), [[1, 2]])
+        self.job.leave()
+
+    def test_a_second_backward_before_the_step_is_refused(self):
+        model, optimizer = self.optimized()
+        x, y = batch(0)
+        nn.functional.cross_entropy(model(x), y).backward()
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "backward_passes_per_step.*reentr"):
+            nn.functional.cross_entropy(model(x), y).backward()
+        # As GradScaler does when it skips a step.
+        model.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        self.assertEqual(optimizer.sync_group.step, 3)
+        self.expect_equal_on_all(parameters_of(model))
+
+        within = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        optimizer = sg.DistributedOptimizer(make_optimizer(within), within, name="within")
+        x = torch.ones(1, 2, requires_grad=True)
+        for reentrant in (False, True):
+            with contextlib.ExitStack() as stack:
+                if reentrant:
+                    stack.enter_context(self.assertRaisesRegex(syncgrads.FailedPrecondition, "reen"))
+                for layer in within:
+                    x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=reentrant)
+                x.sum().backward()
+                optimizer.step()
         self.job.leave()
 
     def test_a_nan_of_one_worker_is_seen_by_all(self):

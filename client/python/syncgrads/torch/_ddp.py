@@ -30,10 +30,9 @@ class _BucketHook:
         """Pushes the gradients of a bucket. Returns the future of the averages."""
         future: Any = torch.futures.Future()
         # The buckets of the first step differ from those of later steps, but the gradients do not.
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
-            address = gradient.data_ptr()
-            self._group.push_memory(self._ids[id(parameter)], address,
-                                    gradient.numel() * gradient.element_size(), address, gradient)
+        gradients = bucket.gradients()
+        self._group.push_memory([self._ids[id(parameter)] for parameter in bucket.parameters()],
+                                [gradient.data_ptr() for gradient in gradients], gradients)
         self._futures.append((future, bucket.buffer()))
         if bucket.is_last():
             self._steps.put(self._futures)

@@ -51,6 +51,7 @@ class _Distributed:
         for the others. The default of `set_to_none` is that of PyTorch. With False, gradients are
         kept where servers on this host read them."""
         self._synchroniser.give_up()
+        self._synchroniser.is_synchronised = False
         if set_to_none is None:
             set_to_none = _SETS_TO_NONE
         if not set_to_none:
