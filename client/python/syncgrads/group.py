@@ -109,13 +109,13 @@ class Group:
         check("sg_push", self._checked(), number, source.pointer, source.bytes, target.pointer)
 
     def push_memory(self, numbers: Sequence[int], addresses: Sequence[int],
-                    owners: Sequence[Any]) -> None:
+                    owner: Any) -> None:
         """As push_many, without its checks, which cost microseconds for each tensor: the values of
         tensor numbers[i] are at addresses[i], with its dtype and size, and are replaced by the
-        result. owners[i] keeps them alive."""
+        result. `owner` keeps them alive."""
         count = len(numbers)
         pointers = (ctypes.c_void_p * count)(*addresses)
-        self._in_use += owners
+        self._in_use.append(owner)
         check("sg_push_many", self._checked(), (ctypes.c_uint32 * count)(*numbers), pointers,
               pointers, count, None)
 

@@ -248,10 +248,7 @@ class TorchTest(unittest.TestCase):
             nn.functional.cross_entropy(model(x), y).backward()
             places.append([parameter.grad.data_ptr() for parameter in model.parameters()])
             optimizer.step()
-        self.assertEqual(places[1], places[2])
-        # One piece of memory.
-        self.assertLess(max(places[1]) - min(places[1]), 10 * len(places[1]) * 4096)
-        self.assertTrue(all(place not in places[3] for place in places[1]))
+        self.assertTrue(all(other == places[0] for other in places))
         self.assertTrue(torch.equal(parameters_of(model), parameters_of(expected)))
         self.job.leave()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, Optional
 
 import torch
@@ -12,11 +11,6 @@ from syncgrads.errors import FailedPrecondition, InvalidArgument
 from syncgrads.group import Group
 from syncgrads.torch._job import broadcast, job_or_default, register, trained
 from syncgrads.torch._synchroniser import Synchroniser
-
-
-# PyTorch's default, True from 2.0 on.
-_SETS_TO_NONE = bool(
-    inspect.signature(torch.optim.Optimizer.zero_grad).parameters["set_to_none"].default)
 
 
 class _Distributed:
@@ -46,17 +40,12 @@ class _Distributed:
         if synchroniser.has_begun or not synchroniser.is_synchronised:
             synchroniser.synchronise()
 
-    def zero_grad(self, set_to_none: Optional[bool] = None) -> None:
+    def zero_grad(self, *arguments: Any, **named: Any) -> None:
         """Begins again. If an exception ended backward, the gradients that had been pushed count
-        for the others. The default of `set_to_none` is that of PyTorch. With False, gradients are
-        kept where servers on this host read them."""
+        for the others."""
         self._synchroniser.give_up()
         self._synchroniser.is_synchronised = False
-        if set_to_none is None:
-            set_to_none = _SETS_TO_NONE
-        if not set_to_none:
-            self._synchroniser.keep_in_place()
-        super().zero_grad(set_to_none=set_to_none)  # type: ignore[misc]
+        super().zero_grad(*arguments, **named)  # type: ignore[misc]
 
     def add_param_group(self, group: Any) -> None:
         """Refused: all workers register the same parameters, before the first step."""

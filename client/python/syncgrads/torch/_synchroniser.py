@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, List, Mapping, Set
 
 import torch
 from torch.autograd import Variable
@@ -19,8 +19,8 @@ _CALL_BYTES = 1 << 20
 class Synchroniser:
     """Pushes gradients while backward computes them, and ends the step when backward ends.
 
-    Each gradient's result is written to the gradient itself. Gradients of a step are averaged over
-    the members that had them."""
+    Gradients are moved to memory that servers on the same host read in place, where their averages
+    replace them. They are averaged over the members that had them."""
 
     def __init__(self, group: Group, parameters: Mapping[str, torch.Tensor], passes: int) -> None:
         self.group = group
@@ -33,14 +33,13 @@ class Synchroniser:
         self.is_synchronised = False  # the step that the optimizer makes next
         self._have_gradients: Set[int] = set()
         self._pushed: Set[int] = set()
-        # Gradients that the next call pushes: number, address, and what keeps it alive.
-        self._due: List[Tuple[int, int, torch.Tensor]] = []
+        self._skipped: Set[int] = set()
+        # Where the gradients are when they are pushed, and where their averages arrive.
+        self._memory = GradientMemory(group.job, self._parameters)
+        # Gradients that the next call pushes, and their addresses.
+        self._due: List[int] = []
+        self._due_addresses: List[int] = []
         self._due_bytes = 0
-        # Gradients that are not contiguous are sent as a copy.
-        self._copies: Dict[int, torch.Tensor] = {}
-        # Where the averages of skipped gradients arrive.
-        self._results: Dict[int, torch.Tensor] = {}
-        self._memory: Optional[GradientMemory] = None
         self._keep: List[Any] = []
         for number, parameter in enumerate(self._parameters):
             self._watch(number, parameter)
@@ -86,10 +85,9 @@ class Synchroniser:
                 "are synchronised; make the layer with sparse=False")
         if gradient.dtype is not dtype or gradient.shape != shape or not gradient.is_cpu:
             raise self._changed(number, gradient)
-        if not gradient.is_contiguous():
-            gradient = self._copies[number] = gradient.contiguous()
+        self._due_addresses.append(self._memory.take_in(number, self._parameters[number]))
+        self._due.append(number)
         self._pushed.add(number)
-        self._due.append((number, gradient.data_ptr(), gradient))
         self._due_bytes += size
         if self._due_bytes >= _CALL_BYTES:
             self._push_due()
@@ -97,10 +95,12 @@ class Synchroniser:
     def _push_due(self) -> None:
         if not self._due:
             return
-        numbers, addresses, gradients = zip(*self._due)
-        self._due.clear()
-        self._due_bytes = 0
-        self.group.push_memory(numbers, addresses, gradients)
+        try:
+            self.group.push_memory(self._due, self._due_addresses, self._memory)
+        finally:
+            self._due.clear()
+            self._due_addresses.clear()
+            self._due_bytes = 0
 
     def _changed(self, number: int, tensor: torch.Tensor) -> InvalidArgument:
         """The exception for a parameter or a gradient that is not as it was registered."""
@@ -109,14 +109,6 @@ class Synchroniser:
             f"{self.group.tensors[number]!r} is {tensor.dtype}{list(tensor.shape)} on "
             f"{tensor.device}, but was registered as {dtype}{list(shape)} on the CPU: after a "
             "change of the model, make a new DistributedOptimizer with another name")
-
-    def keep_in_place(self) -> None:
-        """Moves the gradients to memory that servers on this host read in place. The optimizer sets
-        them to zero there, so that they stay."""
-        if self._memory is None:
-            self._memory = GradientMemory(self.group.job, self._parameters)
-        for number, parameter in enumerate(self._parameters):
-            self._memory.take_in(number, parameter)
 
     def _on_backward_done(self) -> None:
         self._in_backward = False
@@ -130,15 +122,12 @@ class Synchroniser:
             self._push(number)
         self._push_due()
         for number in range(len(self._parameters)):
-            if number not in self._pushed and number not in self._results:
+            if number not in self._pushed and number not in self._skipped:
                 self._skip(number)
         counted = self.group.wait_step()
-        with torch.no_grad():
-            for number, copy in self._copies.items():
-                self._parameters[number].grad.copy_(copy)
-            for number, result in self._results.items():
-                if counted[number].most > 0:
-                    self._take(number, result)
+        for number in self._skipped:
+            if counted[number].most > 0:
+                self._parameters[number].grad = self._memory.tensors[number]
         self._forget()
         self.is_synchronised = True
 
@@ -148,23 +137,15 @@ class Synchroniser:
         dtype, shape, _ = self._registered[number]
         if parameter.dtype is not dtype or parameter.shape != shape or not parameter.is_cpu:
             raise self._changed(number, parameter)
-        result = self._results[number] = torch.empty(parameter.shape, dtype=parameter.dtype)
-        self.group.skip(number, result)
-
-    def _take(self, number: int, result: torch.Tensor) -> None:
-        parameter = self._parameters[number]
-        if parameter.grad is None:
-            parameter.grad = result
-        else:
-            parameter.grad.copy_(result)
+        self.group.skip(number, self._memory.tensors[number])
+        self._skipped.add(number)
 
     def _forget(self) -> None:
         self._pass = 0
         self._in_backward = False
         self._have_gradients.clear()
         self._pushed.clear()
-        self._copies.clear()
-        self._results.clear()
+        self._skipped.clear()
 
     @property
     def has_begun(self) -> bool:
@@ -177,7 +158,7 @@ class Synchroniser:
             return
         self._push_due()
         for number in range(len(self._parameters)):
-            if number not in self._pushed:
+            if number not in self._pushed and number not in self._skipped:
                 self.group.skip(number)
         self.group.wait_step()
         self._forget()
