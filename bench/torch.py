@@ -1,5 +1,5 @@
-"""Measures what averaging costs a PyTorch trainer: syncgrads.torch beside DistributedDataParallel over
-gloo.
+"""Measures what averaging costs a PyTorch trainer: syncgrads.torch beside DistributedDataParallel
+over gloo.
 
 All systems of a case run on the same machine and take turns. One of them, "alone", makes the same
 steps without averaging: "sync" is the difference to it. The cases are:

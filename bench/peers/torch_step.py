@@ -1,5 +1,5 @@
-"""A worker of //bench:torch. It makes the steps that the conductor requests (bench/conducted.h), with
-PyTorch.
+"""A worker of //bench:torch. It makes the steps that the conductor requests (bench/conducted.h),
+with PyTorch.
 
 --system says how gradients are averaged: alone (they are not), ddp (DistributedDataParallel over
 gloo), optimizer (syncgrads.torch.DistributedOptimizer), or hook (syncgrads.torch.ddp).
@@ -122,8 +122,8 @@ def distributed(step, options):
     if options.system == "ddp":
         torch.distributed.init_process_group("gloo", init_method=f"file://{options.meeting}",
                                              rank=options.rank, world_size=options.world_size)
-        # Without one of two copies, and without the broadcast of batch norm's statistics, which ours
-        # do not have.
+        # Without one of two copies, and without the broadcast of batch norm's statistics, which
+        # ours do not have.
         return nn.parallel.DistributedDataParallel(step.model, gradient_as_bucket_view=True,
                                                    broadcast_buffers=False)
     import syncgrads.torch as sg  # pylint: disable=import-outside-toplevel

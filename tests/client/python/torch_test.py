@@ -1,5 +1,5 @@
-"""syncgrads.torch beside DistributedDataParallel over gloo: the same model, seeds and batches, as two
-ranks. tests/deploy/torch.test starts it. Prints a checksum of the parameters of each way."""
+"""syncgrads.torch beside DistributedDataParallel over gloo: the same model, seeds and batches, as
+two ranks. tests/deploy/torch.test starts it. Prints a checksum of the parameters of each way."""
 
 import contextlib
 import copy
@@ -57,6 +57,13 @@ def train(model, optimizer, steps=STEPS, passes=1):
             x, y = batch(step * passes + part)
             nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
+
+
+def train_step(model, optimizer, step):
+    optimizer.zero_grad()
+    x, y = batch(step)
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
 
 
 def parameters_of(model):
@@ -206,7 +213,7 @@ class TorchTest(unittest.TestCase):
         model, optimizer = self.optimized()
         x, y = batch(0)
         nn.functional.cross_entropy(model(x), y).backward()
-        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "backward_passes_per_step.*reentr"):
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "backward_passes.*reentrant"):
             nn.functional.cross_entropy(model(x), y).backward()
         # As GradScaler does when it skips a step.
         model.zero_grad()
@@ -221,7 +228,8 @@ class TorchTest(unittest.TestCase):
         for reentrant in (False, True):
             with contextlib.ExitStack() as stack:
                 if reentrant:
-                    stack.enter_context(self.assertRaisesRegex(syncgrads.FailedPrecondition, "reen"))
+                    stack.enter_context(
+                        self.assertRaisesRegex(syncgrads.FailedPrecondition, "reentrant"))
                 for layer in within:
                     x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=reentrant)
                 x.sum().backward()
@@ -331,10 +339,72 @@ class TorchTest(unittest.TestCase):
             change(model)
             with self.assertRaisesRegex(
                     syncgrads.InvalidArgument,
-                    r"is torch.float(64\[2|32\[3), 2\].* registered as torch.float32\[2, 2\].* new "):
+                    r"is torch.float(64\[2|32\[3), 2\].* registered as torch.float32\[2, 2\].*new"):
                 if number == 0:  # PyTorch itself refuses other shapes in backward
                     model(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
                 optimizer.step()
+        self.job.leave()
+
+    def train_locally(self, kind, sync_every, steps, **options):
+        """Returns the parameters after local steps, and what they should be."""
+        model = make_model()
+        optimizer = make_optimizer(model)
+        local = kind(model, optimizer, sync_every, **options)
+        expected = make_model()
+        expected.load_state_dict(model.state_dict())
+        self.expect_equal_on_all(parameters_of(model))
+        with local:
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
+            for step in range(steps):
+                train_step(model, optimizer, step)
+                scheduler.step()
+        self.assertNotIn("syncgrads", optimizer.step.__func__.__code__.co_filename)
+
+        rule = options.get("outer", {"sgd": {"learning_rate": 1}})
+        (_, settings), = rule.items()
+        optimizer = make_optimizer(expected)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
+        begin = [parameter.detach().clone() for parameter in expected.parameters()]
+        outer = torch.optim.SGD(begin, lr=settings["learning_rate"],
+                                momentum=settings.get("momentum", 0),
+                                nesterov=settings.get("momentum", 0) > 0)
+        for step in range(steps):
+            train_step(expected, optimizer, step)
+            scheduler.step()
+            if (step + 1) % sync_every != 0 and step + 1 != steps:
+                continue
+            for number, (value, parameter) in enumerate(zip(begin, expected.parameters())):
+                value.grad = value - parameter.detach()
+                self.job.all_reduce(value.grad, "average", name=f"{options['name']}/{number}")
+            outer.step()
+            with torch.no_grad():
+                for value, parameter in zip(begin, expected.parameters()):
+                    parameter.copy_(value)
+        return parameters_of(model), parameters_of(expected)
+
+    def test_local_steps_are_averaged_by_the_outer_optimizer(self):
+        nesterov = {"nesterov": {"learning_rate": 0.7, "momentum": 0.5}}
+        for trained, expected in (
+                self.train_locally(sg.DiLoCo, 5, 15, outer=nesterov, name="diloco"),
+                self.train_locally(sg.LocalSGD, 4, 10, name="average")):
+            self.expect_equal_on_all(trained)
+            self.expect_near(trained, expected)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "sync_every is 0"):
+            sg.LocalSGD(nn.Linear(1, 1), None, 0)
+        self.job.leave()
+
+    def test_workers_may_have_different_numbers_of_local_steps(self):
+        model = nn.Linear(1, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        with sg.LocalSGD(model, optimizer, 2, batch_size=4):
+            begin = model.weight.item()
+            for _ in range(2 if RANK == 0 else 5):
+                optimizer.zero_grad()
+                (model.weight * (1 + RANK)).sum().backward()
+                optimizer.step()
+        # Two steps of both, and then three of rank 1 alone.
+        self.assertAlmostEqual(model.weight.item(), begin - (2 + 4) / 2 - 6, places=4)
+        self.expect_equal_on_all(parameters_of(model))
         self.job.leave()
 
 
