@@ -108,22 +108,23 @@ def run(kind, workers, options):
 
 def measure(case, kind, workers, options, comparisons):
     running = run(kind, workers, options)
-    alone = running["alone"].median_ms()
+    alone, alone_cpu = running["alone"].median_ms(), running["alone"].cpu_ms()
     rows = []
     for name, samples in running.items():
-        in_python = name in ("ddp", *options.ours)
+        averages = name in ("ddp", *options.ours)
         rows.append([case, name, f"{samples.median_ms():.4g}",
                      f"{samples.percentile_ms(10):.4g}–{samples.percentile_ms(90):.4g}",
                      f"{samples.cpu_ms():.4g}", str(len(samples.step_s)),
-                     f"{samples.median_ms() - alone:.3g}" if in_python else ""])
-    results.print_table(["case", "system", "median ms", "p10–p90", "CPU ms", "steps", "sync ms"],
-                        rows)
+                     f"{samples.median_ms() - alone:.3g}" if averages else "",
+                     f"{samples.cpu_ms() - alone_cpu:.3g}" if averages else ""])
+    results.print_table(["case", "system", "median ms", "p10–p90", "CPU ms", "steps", "sync ms",
+                         "sync CPU ms"], rows)
     print(flush=True)
     for name in options.ours:
         ours = running[name].median_ms()
         if kind == "tiny-":
             native = next(samples for other, samples in running.items() if "+" in other).cpu_ms()
-            with_python = running[name].cpu_ms() - running["alone"].cpu_ms()
+            with_python = running[name].cpu_ms() - alone_cpu
             comparisons.add(f"{case} overhead in ms of CPU, per worker", name, "C++", with_python,
                             native, "ms", (with_python - native) / workers, OVERHEAD_GOAL)
             continue
@@ -133,7 +134,9 @@ def measure(case, kind, workers, options, comparisons):
                         goal(kind, workers, options.rate) if whole else None)
         comparisons.add(f"{case} sync", name, "ddp", ours - alone, ddp - alone, "ms",
                         (ours - alone) / (ddp - alone),
-                        None if whole else goal(kind, workers, options.rate))
+                        None if whole else goal(kind, workers, options.rate),
+                        ours_cpu_ms=running[name].cpu_ms() - alone_cpu,
+                        peer_cpu_ms=running["ddp"].cpu_ms() - alone_cpu)
 
 
 def main():

@@ -18,10 +18,12 @@ Works with PyTorch from 1.13 on. Tensors are on the CPU.
 """
 
 from syncgrads.torch._ddp import ddp
+from syncgrads.torch._elastic import DealtSampler, Preempted, elastic
 from syncgrads.torch._gradients import allocate_gradients
 from syncgrads.torch._job import broadcast, init
 from syncgrads.torch._local import DiLoCo, LocalSGD
+from syncgrads.torch._model_file import load, save
 from syncgrads.torch._optimizer import DistributedOptimizer
 
-__all__ = ["DiLoCo", "DistributedOptimizer", "LocalSGD", "allocate_gradients", "broadcast", "ddp",
-           "init"]
+__all__ = ["DealtSampler", "DiLoCo", "DistributedOptimizer", "LocalSGD", "Preempted",
+           "allocate_gradients", "broadcast", "ddp", "elastic", "init", "load", "save"]

@@ -61,11 +61,12 @@ def _push_bucket(state, bucket):  # type: ignore[no-untyped-def]
 
 def ddp(model: torch.nn.Module, *, job: Optional[Job] = None, name: str = "model",
         **options: Any) -> torch.nn.Module:
-    """Makes a DistributedDataParallel average its gradients over the members of the job. Returns it.
+    """Makes a DistributedDataParallel average its gradients over the members of the job. Returns
+    it.
 
     `model` is a DistributedDataParallel with a process group of one process, or a module, which is
-    wrapped in one: ranks are the job's, and processes do not know each other. Parameters and buffers
-    are broadcast from rank 0. `options` are those of Job.register."""
+    wrapped in one: ranks are the job's, and processes do not know each other. Parameters and
+    buffers are broadcast from rank 0. `options` are those of Job.register."""
     parallel = torch.nn.parallel.DistributedDataParallel
     if not isinstance(model, parallel):
         distributed = torch.distributed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 
@@ -17,6 +17,8 @@ class _Distributed:
     """What DistributedOptimizer adds to the class of an optimizer."""
 
     _synchroniser: Synchroniser
+    # Called after each step, by elastic jobs.
+    _step_done: Optional[Callable[[], None]] = None
 
     def step(self, closure: Any = None) -> Any:
         """Applies the averaged gradients."""
@@ -25,8 +27,14 @@ class _Distributed:
             with torch.enable_grad():
                 loss = closure()
         self.synchronize()
+        synchroniser = self._synchroniser
+        synchroniser.is_synchronised = False
+        if synchroniser.is_repeated:
+            synchroniser.is_repeated = False
+            return loss
         super().step()  # type: ignore[misc]
-        self._synchroniser.is_synchronised = False
+        if self._step_done is not None:
+            self._step_done()
         return loss
 
     def synchronize(self) -> None:
@@ -72,8 +80,8 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
 
     `model` has all parameters of the optimizer. The model's parameters and buffers are broadcast
     from rank `broadcast_from`, unless that is None. With backward_passes_per_step = k, gradients
-    are added up over k backward passes, and synchronised in the last of them. `options` are those of
-    Job.register, such as compression; non_finite is "ALLOW" by default, as for DDP: a NaN of one
+    are added up over k backward passes, and synchronised in the last of them. `options` are those
+    of Job.register, such as compression; non_finite is "ALLOW" by default, as for DDP: a NaN of one
     worker makes the average a NaN on all.
 
     Raises InvalidArgument if the optimizer has a parameter that the model has not."""

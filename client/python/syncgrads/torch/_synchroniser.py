@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, Set
+from typing import Any, List, Mapping, Optional, Set
 
 import torch
 from torch.autograd import Variable
 
-from syncgrads.errors import FailedPrecondition, InvalidArgument
-from syncgrads.group import Group
+from syncgrads.errors import Aborted, FailedPrecondition, InvalidArgument
+from syncgrads.group import Contributors, Group
 from syncgrads.torch._gradients import GradientMemory
 
 
@@ -31,6 +31,9 @@ class Synchroniser:
         self._pass = 0
         self._in_backward = False
         self.is_synchronised = False  # the step that the optimizer makes next
+        # Elastic jobs: if the members have changed, the step is made again, with other rows.
+        self.repeats_steps = False
+        self.is_repeated = False
         self._have_gradients: Set[int] = set()
         self._pushed: Set[int] = set()
         self._skipped: Set[int] = set()
@@ -124,12 +127,26 @@ class Synchroniser:
         for number in range(len(self._parameters)):
             if number not in self._pushed and number not in self._skipped:
                 self._skip(number)
-        counted = self.group.wait_step()
+        counted = self._wait_step()
+        self.is_synchronised = True
+        if counted is None:
+            self.is_repeated = True
+            self._forget()
+            return
         for number in self._skipped:
             if counted[number].most > 0:
                 self._parameters[number].grad = self._memory.tensors[number]
         self._forget()
-        self.is_synchronised = True
+
+    def _wait_step(self) -> Optional[List[Contributors]]:
+        """As Group.wait_step. None if the step has to be made again."""
+        try:
+            return self.group.wait_step()
+        except Aborted:
+            if not self.repeats_steps:
+                raise
+            self.group.restart_step()
+            return None
 
     def _skip(self, number: int) -> None:
         """Skips a gradient that this worker has not computed, and receives that of the others."""
@@ -160,5 +177,5 @@ class Synchroniser:
         for number in range(len(self._parameters)):
             if number not in self._pushed and number not in self._skipped:
                 self.group.skip(number)
-        self.group.wait_step()
+        self._wait_step()
         self._forget()
