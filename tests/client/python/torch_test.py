@@ -93,9 +93,9 @@ class TorchTest(unittest.TestCase):
         error = (values - expected).abs().max() / expected.abs().max()
         self.assertLess(error.item(), 1e-6)
 
-    def gloo(self, passes=1):
+    def gloo(self, passes=1, backend="gloo"):
         """What DistributedDataParallel over gloo makes of the same training."""
-        torch.distributed.init_process_group("gloo", rank=RANK, world_size=SIZE)
+        torch.distributed.init_process_group(backend, rank=RANK, world_size=SIZE)
         try:
             model = nn.parallel.DistributedDataParallel(make_model())
             optimizer = make_optimizer(model)
@@ -108,6 +108,7 @@ class TorchTest(unittest.TestCase):
             return parameters_of(model)
         finally:
             torch.distributed.destroy_process_group()
+            self.job.barrier()  # the next group must not meet at this one's store
 
     def optimized(self, **options):
         model = make_model()
@@ -153,6 +154,44 @@ class TorchTest(unittest.TestCase):
             for layer in layers:
                 self.assertTrue((layer.weight.grad == 1.5 + step).all())
         torch.distributed.destroy_process_group()
+        self.job.leave()
+
+    def test_a_process_group_of_the_job(self):
+        dist = torch.distributed
+        dist.init_process_group("syncgrads", rank=RANK, world_size=SIZE)
+        self.assertEqual((dist.get_backend(), dist.get_rank(), dist.get_world_size()),
+                         ("syncgrads", RANK, SIZE))
+        values = torch.arange(6.0).reshape(2, 3).t() + RANK  # not contiguous
+        dist.all_reduce(values)
+        self.assertEqual(values.tolist(), [[1, 7], [3, 9], [5, 11]])
+        flags = torch.tensor([RANK == 0, False])
+        dist.all_reduce(flags, dist.ReduceOp.MAX)
+        self.assertEqual(flags.tolist(), [True, False])
+        works = [dist.all_reduce(torch.full((1000,), float(number)), async_op=True)
+                 for number in range(20)]
+        for number, work in enumerate(works):
+            work.wait()
+            self.assertEqual(work.get_future().wait()[0][0], 2 * number)
+        values = torch.tensor([float(RANK)])
+        dist.broadcast(values, 1)
+        self.assertEqual(values.item(), 1)
+        gathered = [torch.zeros(2) for _ in range(SIZE)]
+        dist.all_gather(gathered, torch.full((2,), float(RANK)))
+        self.assertEqual([one.tolist() for one in gathered], [[0, 0], [1, 1]])
+        values = torch.tensor([RANK + 1.0])
+        dist.reduce(values, 1)
+        self.assertEqual(values.item(), [1, 3][RANK])
+        dist.barrier()
+        with self.assertRaisesRegex(syncgrads.Unimplemented, "no scatter; it has all_reduce"):
+            dist.scatter(torch.zeros(1), [torch.zeros(1)] * 2 if RANK == 0 else None)
+        with self.assertRaisesRegex(syncgrads.Unimplemented, "no reduction BAND"):
+            dist.all_reduce(torch.zeros(1, dtype=torch.int64), dist.ReduceOp.BAND)
+        self.assertEqual(dist.group.WORLD._works, {})
+        dist.destroy_process_group()
+        self.job.leave()
+
+    def test_ddp_over_the_process_group_trains_as_over_gloo(self):
+        self.expect_near(self.gloo(backend="syncgrads"), self.gloo())
         self.job.leave()
 
     def test_gradients_are_accumulated(self):

@@ -14,8 +14,11 @@ or, over slow links:
     with sg.DiLoCo(model, optimizer, sync_every=100):
         train()
 
-Works with PyTorch from 1.13 on. Tensors are on the CPU.
+Importing this module makes the backend "syncgrads" of torch.distributed known. Works with PyTorch
+from 1.13 on. Tensors are on the CPU.
 """
+
+import torch as _torch
 
 from syncgrads.torch._ddp import ddp
 from syncgrads.torch._elastic import DealtSampler, Preempted, elastic
@@ -24,6 +27,10 @@ from syncgrads.torch._job import broadcast, init
 from syncgrads.torch._local import DiLoCo, LocalSGD
 from syncgrads.torch._model_file import load, save
 from syncgrads.torch._optimizer import DistributedOptimizer
+
+if _torch.distributed.is_available():
+    from syncgrads.torch._process_group import register_backend as _register_backend
+    _register_backend()
 
 __all__ = ["DealtSampler", "DiLoCo", "DistributedOptimizer", "LocalSGD", "Preempted",
            "allocate_gradients", "broadcast", "ddp", "elastic", "init", "load", "save"]

@@ -24,6 +24,11 @@ def init(server: Optional[str] = None, job: Optional[str] = None, **options: Any
     return _default_job
 
 
+def has_default() -> bool:
+    """True if init has been called."""
+    return _default_job is not None
+
+
 def job_or_default(job: Optional[Job]) -> Job:
     """The given job, or that of init. Raises FailedPrecondition if there is none."""
     job = job or _default_job
@@ -37,15 +42,16 @@ def broadcast(tensors: Mapping[str, torch.Tensor], root: int = 0, *, job: Option
     """Copies the root's tensors to every member's, in one operation: model.state_dict(), for
     example. Tensors of dtypes such as bool travel as int64."""
     with torch.no_grad():
-        carried = {key: _carrier(tensor) for key, tensor in tensors.items()}
+        carried = {key: carrier(tensor) for key, tensor in tensors.items()}
         job_or_default(job).broadcast_all(carried, root, name=name)
         for key, tensor in tensors.items():
             if carried[key].data_ptr() != tensor.data_ptr():
                 tensor.copy_(carried[key])
 
 
-def _carrier(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, or a copy that can be sent."""
+def carrier(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, or a copy that can be sent: contiguous, on the CPU, of a dtype that the
+    servers have."""
     tensor = tensor.detach()
     if tensor.dtype not in _SUPPORTED:
         tensor = tensor.to(torch.int64)
