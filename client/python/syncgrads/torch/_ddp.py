@@ -73,7 +73,7 @@ def ddp(model: torch.nn.Module, *, job: Optional[Job] = None, name: str = "model
         if not distributed.is_initialized():
             distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0,
                                            world_size=1)
-        model = parallel(model)
+        model = parallel(model, gradient_as_bucket_view=True)  # spares a copy
     size = torch.distributed.get_world_size(model.process_group)
     if size != 1:
         raise InvalidArgument(f"the process group of the model has {size} processes, must have 1: "
