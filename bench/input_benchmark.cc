@@ -64,7 +64,7 @@ void Bare(benchmark::State& state, int width, int height) {
   state.SetItemsProcessed(state.iterations());
 }
 
-// As in training: crops at a random position.
+// Crops at a random position, as in training.
 void Ours(benchmark::State& state, int width, int height) {
   const std::string jpeg = MakeImage(width, height);
   std::vector<float> pixels(size_t{3} * kSize * kSize);

@@ -33,7 +33,7 @@ std::vector<Buffer> MakeBuffers(const GroupSpec& spec) {
     buffer.tensor = TensorId{t};
     buffer.bytes.resize(tensor.bytes());
     if (tensor.dtype != DType::kF32) continue;
-    // Not zeros, because codecs take another time to encode zeros.
+    // The values are not zeros, because codecs encode zeros in another time.
     for (size_t i = 0; i < buffer.bytes.size(); i += sizeof(float)) {
       const float value = static_cast<float>(i * 2654435761u % 1009) - 504;
       std::memcpy(&buffer.bytes[i], &value, sizeof(value));
@@ -52,7 +52,7 @@ std::string NameOfTrial(const std::string& job, const std::string& group, int nu
   return absl::StrCat("autotune ", absl::Hex(hash, absl::kZeroPad16), " ", number);
 }
 
-// When to give up: at the deadline, or when this worker is not a member any more.
+// A trial is abandoned at the deadline, or when this worker is no longer a member.
 struct Limits {
   absl::Time deadline;
   const std::function<absl::Status()>& still_member;

@@ -83,11 +83,11 @@ class Client {
   // in progress. Idempotent.
   absl::Status Leave(absl::Duration timeout);
 
-  // Gives up everything in progress and returns when no buffer is in use any more. The client
+  // Aborts everything in progress and returns when no buffer is in use any more. The client
   // cannot be used afterwards.
   void Abandon();
 
-  // Not OK once the membership is over: this worker was expelled, or a server has been out of reach
+  // Not OK once the membership is over: this worker was dropped, or a server has been unreachable
   // for longer than ClientOptions::server_timeout.
   absl::Status status() const;
 

@@ -43,7 +43,7 @@ absl::Status LocalOptimizer::Apply(TensorId tensor, absl::Span<const std::byte> 
   if (gradient.size() != spec.bytes() || parameters.size() != spec.bytes()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "gradient of ", gradient.size(), " bytes and parameters of ", parameters.size(),
-        " bytes for tensor \"", spec.name, "\", which has ", spec.bytes()));
+        " bytes for tensor \"", spec.name, "\", which has ", spec.bytes(), " bytes"));
   }
   State& state = states_[ToNumber(tensor)];
   std::vector<std::byte*> slots;

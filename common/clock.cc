@@ -14,11 +14,11 @@ class RealClock : public Clock {
 
 absl::Time MonotonicNow() {
   struct Anchor {
-    absl::Time date = absl::Now();
+    absl::Time wall = absl::Now();
     std::chrono::steady_clock::time_point count = std::chrono::steady_clock::now();
   };
   static const Anchor anchor;
-  return anchor.date + absl::FromChrono(std::chrono::steady_clock::now() - anchor.count);
+  return anchor.wall + absl::FromChrono(std::chrono::steady_clock::now() - anchor.count);
 }
 
 const Clock& Clock::Real() {

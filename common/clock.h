@@ -1,7 +1,8 @@
 // The clock that every part of the system reads.
 //
 // Leases, deadlines and durations are measured on a monotonic clock, so a step of the system's
-// clock (NTP, a resumed VM) does not change them. Dates that people read come from absl::Now().
+// clock (NTP, a resumed VM) does not change them. Timestamps that people read come from
+// absl::Now().
 
 #ifndef SYNCGRADS_COMMON_CLOCK_H_
 #define SYNCGRADS_COMMON_CLOCK_H_
@@ -11,9 +12,9 @@
 
 namespace syncgrads {
 
-// Returns the date of the first call in this process plus the time that CLOCK_MONOTONIC has counted
-// since then. Never goes back. Differs from absl::Now() by the amount by which the system's clock
-// has been stepped since the first call. Thread-safe.
+// Returns the wall-clock time of the first call in this process plus the time that CLOCK_MONOTONIC
+// has counted since then. Never goes back. Differs from absl::Now() by the amount by which the
+// system's clock has been stepped since the first call. Thread-safe.
 absl::Time MonotonicNow();
 
 // The interface of a clock, so that tests can set the time. Thread-safe.

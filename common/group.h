@@ -21,7 +21,7 @@ namespace syncgrads {
 
 // What the servers do with a contribution that has a NaN or an infinity.
 enum class OnBad {
-  kReject = 1,  // refuse it: its sender gets an error, and the round goes on without it
+  kReject = 1,  // refuse it: its sender gets an error, and the round continues without it
   kSkip = 2,    // count it as a skip
   kAllow = 3,   // count it like any other contribution
 };

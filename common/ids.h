@@ -27,7 +27,7 @@ enum class ServerIndex : uint32_t {};
 enum class Round : uint64_t {};
 // A position in one epoch's list of members.
 enum class Rank : uint32_t {};
-// A job's number that grows whenever its state is started afresh or set back. The first is 1.
+// A job's number that grows whenever its state is reset or rolled back. The first is 1.
 enum class Generation : uint64_t {};
 
 template <typename Id>

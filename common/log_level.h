@@ -11,9 +11,9 @@ namespace syncgrads {
 
 // The lowest level of the lines that are printed. Each level includes those after it.
 enum class LogLevel {
-  // Details for somebody who looks for the cause of a problem.
+  // Details for the diagnosis of a problem.
   kDebug,
-  // Events that everybody wants to see: who joins, progress, the end.
+  // Events of general interest: joins, progress, the end of a job.
   kInfo,
   // Events that may need attention. Errors and results are printed at every level.
   kWarning,

@@ -15,7 +15,7 @@
 namespace syncgrads {
 
 enum class PlantedBug {
-  // With bounded staleness, a worker that is one step further ahead than the bound is answered.
+  // With bounded staleness, a push that is one step beyond the bound is answered.
   kBoundExceeded,
   // A restarted server counts every contribution as a new one.
   kClockForgotten,
@@ -29,7 +29,7 @@ enum class PlantedBug {
   kEpochAppliedByArrival,
   // A contribution that arrives after the set was fixed counts.
   kLateContributionCounted,
-  // Followers are told that there are no more steps, and a newcomer makes one.
+  // Followers receive the end of all data, although a newcomer still contributes to a step.
   kNewcomersAfterTheEnd,
   // The norms of a step are sent to the servers before they are stored.
   kNormsNotStored,

@@ -134,8 +134,8 @@ struct Expelled {
   friend bool operator==(const Expelled&, const Expelled&) = default;
 };
 // Requests a checkpoint after the current step.
-struct CheckpointAsked {
-  friend bool operator==(const CheckpointAsked&, const CheckpointAsked&) = default;
+struct CheckpointRequested {
+  friend bool operator==(const CheckpointRequested&, const CheckpointRequested&) = default;
 };
 // Only on the coordinator's side: the Done that answers a Leave, and the last signal of the stream.
 // It is sent as a Done, and the worker receives a Done.
@@ -146,7 +146,7 @@ struct Farewell {
 };
 struct JobSignal {
   using Kind = std::variant<Welcome, Epoch, Registered, Done, Refused, Waiting, Expelled,
-                            CheckpointAsked, Farewell>;
+                            CheckpointRequested, Farewell>;
 
   Generation generation{};
   Kind kind;

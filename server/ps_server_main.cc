@@ -48,16 +48,18 @@ ABSL_FLAG(uint16_t, port, 7000, "port to listen on; 0 picks a free port and prin
 ABSL_FLAG(std::string, bind, "0.0.0.0", "address to listen on: a host without a port");
 ABSL_FLAG(uint32_t, servers, 1, "server 0 only: number of servers");
 ABSL_FLAG(uint32_t, index, 0, "index of this server; server 0 is the coordinator");
-ABSL_FLAG(std::string, coordinator, "",
-          "HOST:PORT of server 0; servers 1 and up need it; server 0 accepts its own --advertise");
+ABSL_FLAG(
+    std::string, coordinator, "",
+    "HOST:PORT of server 0; required on all other servers; on server 0: empty, or the same as "
+    "--advertise");
 ABSL_FLAG(
     std::string, advertise, "",
-    "HOST or HOST:PORT at which workers reach this server; default port: the one that it listens "
-    "on; default host: the one from which it connects to server 0 (server 0: the host that "
-    "workers join)");
+    "HOST or HOST:PORT to which workers connect; default port: the port that this server listens "
+    "on; default host: the source address of its connection to server 0 (on server 0: the host in "
+    "the workers' --server)");
 ABSL_FLAG(std::string, server_token, "", "shared secret of the servers; must be the same on all");
 ABSL_FLAG(uint32_t, pollers, 0,
-          "threads that poll the network, at most half as many as processors; 0: one per four "
+          "number of gRPC polling threads, at most one per two processors; 0: one per four "
           "processors, and the maximum once payloads arrive over the network");
 ABSL_FLAG(absl::Duration, heartbeat_interval, absl::Seconds(2),
           "interval of the workers' heartbeats");
@@ -96,8 +98,8 @@ ABSL_FLAG(int, closing_threads, 0, "threads that reduce large chunks; 0: one per
 ABSL_FLAG(
     std::string, state, "",
     "directory for the state that survives a crash, a different one for each server; \"none\": "
-    "keep no state; default: a directory in memory, /dev/shm/syncgrads-UID/..., which a "
-    "server restarted with the same flags finds again");
+    "keep no state; default: a directory in memory, /dev/shm/syncgrads-UID/..., whose name depends "
+    "on the flags, so that a server restarted with the same flags continues");
 ABSL_FLAG(syncgrads::LogLevel, log_level, syncgrads::LogLevel::kInfo,
           "how much is logged: debug (groups and other details too), info, or warning");
 ABSL_FLAG(uint32_t, log_lines, 10000,
@@ -105,12 +107,12 @@ ABSL_FLAG(uint32_t, log_lines, 10000,
           "dropped, and their number is logged");
 ABSL_FLAG(
     std::string, metrics, "",
-    "HOST:PORT at which this server provides a page for browsers (/), metrics (/metrics), probes "
-    "(/livez, /readyz) and its status (/status.json) over HTTP, to anyone who can connect; port 0 "
-    "picks a free port and prints it; default: nowhere");
+    "HOST:PORT to listen on for HTTP requests, without authentication: a page for browsers (/), "
+    "metrics (/metrics), probes (/livez, /readyz) and the status (/status.json); port 0 picks a "
+    "free port and prints it; default: no HTTP");
 ABSL_FLAG(bool, exit_when_done, false, "exit when the last job has ended");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(10),
-          "after SIGTERM, SIGINT or SIGUSR1: how long open jobs may continue");
+          "how long open jobs may continue after SIGTERM, SIGINT or SIGUSR1");
 
 namespace syncgrads::server {
 namespace {
@@ -119,7 +121,7 @@ constexpr RenamedFlag kRenamedFlags[] = {{"heartbeat", "heartbeat_interval"}};
 
 // Waits at most `timeout` for one of `signals`. Returns whether one has come. All threads must
 // have these signals blocked.
-bool StopAskedWithin(const sigset_t& signals, absl::Duration timeout) {
+bool StopRequestedWithin(const sigset_t& signals, absl::Duration timeout) {
   const timespec wait = absl::ToTimespec(timeout);
   return sigtimedwait(&signals, nullptr, &wait) > 0;
 }
@@ -257,7 +259,7 @@ int Main(const sigset_t& signals) {
   }
 
   const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
-  while (!StopAskedWithin(signals, absl::Milliseconds(100))) {
+  while (!StopRequestedWithin(signals, absl::Milliseconds(100))) {
     if (exit_when_done && (*server)->all_jobs_done()) {
       journal.Note("the last job has ended; exiting");
       return 0;
@@ -267,16 +269,16 @@ int Main(const sigset_t& signals) {
       return ExitCodeOfEnd(status);
     }
   }
-  const absl::Duration patience = absl::GetFlag(FLAGS_drain_timeout);
+  const absl::Duration timeout = absl::GetFlag(FLAGS_drain_timeout);
   (*server)->Drain();
   if ((*server)->has_open_jobs()) {
     journal.Note("draining: no new jobs; open jobs may continue for " +
-                 absl::FormatDuration(patience));
+                 absl::FormatDuration(timeout));
   }
-  const absl::Time deadline = MonotonicNow() + patience;
+  const absl::Time deadline = MonotonicNow() + timeout;
   while ((*server)->has_open_jobs() && MonotonicNow() < deadline) {
     // A second signal ends the drain at once.
-    if (StopAskedWithin(signals, absl::Milliseconds(50))) break;
+    if (StopRequestedWithin(signals, absl::Milliseconds(50))) break;
   }
   journal.Note("stopping");
   return 0;

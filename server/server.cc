@@ -65,7 +65,7 @@ constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 // process may share a connection.
 constexpr int kMaxStreams = 2000;
 // How long a server that ends waits until its members have been sent the reason. A member that has
-// stopped, or is out of reach, does not get it.
+// stopped, or is unreachable, does not get it.
 constexpr absl::Duration kFarewell = absl::Seconds(5);
 
 uint64_t Draw() {
@@ -335,10 +335,12 @@ class GrpcServer : public Server {
     plan_.start.incarnation = DrawIncarnation();
     if (options_.state.empty()) return absl::OkStatus();
     SYNCGRADS_ASSIGN_OR_RETURN(state_, StateDirectory::Own(options_.state));
+    if (!state_->damage().ok()) {
+      journal_.Warn(
+          absl::StrCat("the port of the last start is not known: ", state_->damage().message()));
+    }
     StoredPlan stored;
-    const PlanStoreOptions options = {.oldest_epoch = [this](const JobKey& job) {
-      return jobs_.OldestEpoch(job.first, job.second);
-    }};
+    const PlanStoreOptions options = {.oldest_epochs = [this] { return jobs_.OldestEpochs(); }};
     absl::StatusOr<std::unique_ptr<PlanStore>> store =
         PlanStore::Open(state_->plan_path(), stored, options);
     absl::Status damage = store.status();
@@ -378,8 +380,8 @@ class GrpcServer : public Server {
   // change before any server applies it.
   Store* StoreOfJobs(Store& store) const { return options_.index == 0 ? nullptr : &store; }
 
-  // If no job is open, replaces the stored plan by one that has no records and is not `all_done`:
-  // a server that has ended in order does not report all_jobs_done() at its next start.
+  // If no job is open, replaces the stored plan by one that has no records and is not `all_done`: a
+  // server that has ended gracefully does not report all_jobs_done() at its next start.
   void ForgetWhatIsDone() {
     if (store_ == nullptr || !jobs_.All().empty()) return;
     PlanStart start = plan_.start;
@@ -391,7 +393,7 @@ class GrpcServer : public Server {
       start.incarnation = store_->incarnation();
     }
     start.all_done = false;
-    const absl::Status stored = store_->StartAfresh(start);
+    const absl::Status stored = store_->Reset(start);
     if (!stored.ok()) journal_.Warn(absl::StrCat("cannot compact the plan: ", stored.message()));
   }
 

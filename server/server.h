@@ -115,7 +115,7 @@ class Server {
   //                                   coordinator_timeout
   //   ResourceExhausted, Unavailable  not even the end of a job could be stored
   //   others                          the coordinator has rejected this server, or has sent a
-  //                                   change that this version does not know
+  //                                   change that this version does not support
   virtual absl::Status status() const = 0;
 };
 

@@ -57,8 +57,8 @@ ABSL_FLAG(uint32_t, workers_in_process, 1,
           "and world size count processes, not workers.");
 ABSL_FLAG(int, connections_per_server, 2, "Number of connections to each server for gradients.");
 ABSL_FLAG(uint32_t, pollers, 0,
-          "Number of threads that poll the network, at most half the number of processors. "
-          "Default: one per four processors.");
+          "Number of gRPC polling threads, at most one per two processors. Default: one per four "
+          "processors.");
 ABSL_FLAG(
     std::string, congestion_control, "",
     "TCP congestion control algorithm of the connections for gradients. Default: the kernel's.");
@@ -97,9 +97,10 @@ ABSL_FLAG(uint64_t, trace_steps, 100, "Number of steps that --trace records.");
 ABSL_FLAG(std::string, event_log, "",
           "Append one line of JSON per step to this file: which workers contributed, and which "
           "rows this worker used.");
-ABSL_FLAG(syncgrads::LogLevel, log_level, syncgrads::LogLevel::kInfo,
-          "How much is printed: debug (the path of payloads to each server too, and about twenty "
-          "lines of progress in total), info, or warning (no progress).");
+ABSL_FLAG(
+    syncgrads::LogLevel, log_level, syncgrads::LogLevel::kInfo,
+    "How much is printed: debug (also the path of payloads to each server; about twenty lines "
+    "of progress in total), info, or warning (no progress).");
 ABSL_FLAG(
     uint64_t, log_every, 0,
     "Number of steps between two lines on the console, in --progress_log and in --tensorboard. 0: "
@@ -110,11 +111,10 @@ ABSL_FLAG(std::string, progress_log, "",
 ABSL_FLAG(std::string, tensorboard, "",
           "Directory for TensorBoard: each worker writes its losses and speed to a subdirectory "
           "with its name.");
-ABSL_FLAG(
-    std::string, metrics, "",
-    "HOST:PORT at which this process provides the metrics of its workers (/metrics) and probes "
-    "(/livez, /readyz) over HTTP, to anyone who can connect. Port 0 picks a free port and "
-    "prints it. Default: nowhere.");
+ABSL_FLAG(std::string, metrics, "",
+          "HOST:PORT to listen on for HTTP requests, without authentication: the metrics of this "
+          "process's workers (/metrics) and probes (/livez, /readyz). Port 0 picks a free port and "
+          "prints it. Default: no HTTP.");
 ABSL_FLAG(std::string, output, "",
           "Write the trained model to this file, in safetensors format. Only rank 0 writes it.");
 ABSL_FLAG(

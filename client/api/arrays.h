@@ -1,4 +1,4 @@
-// A caller's arrays, as collectives take them.
+// The arrays that callers pass to collectives.
 
 #ifndef SYNCGRADS_CLIENT_API_ARRAYS_H_
 #define SYNCGRADS_CLIENT_API_ARRAYS_H_

@@ -44,7 +44,7 @@ struct ClientOptions {
   absl::Duration step_timeout;
   // If true, Join fails if no job of this name is running, and creates none.
   bool only_running = false;
-  // How long a server may be out of reach before this worker's membership ends with Unavailable.
+  // How long a server may be unreachable before this worker's membership ends with Unavailable.
   // The job's lease is used if that is longer. A server that was paused, or that restarts with its
   // state, continues where it was.
   absl::Duration server_timeout = absl::Minutes(5);

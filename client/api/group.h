@@ -247,7 +247,7 @@ class Group {
   virtual absl::StatusOr<bool> RegisterState(absl::Span<const NamedTensor> state,
                                              absl::Duration timeout) = 0;
 
-  // Returns the members of the current step, as far as this worker knows now.
+  // Returns the members of the current step by the newest epoch that this worker has received.
   //
   // Groups of one epoch (GroupSpec::one_epoch): must be called before the step's first push. If the
   // step turns out to have other members, WaitStep returns Aborted.
@@ -271,7 +271,7 @@ class Group {
   // with the same root before their first step. The root's `tensors` (in the order of registration)
   // become the parameters on the servers, and every member receives them in its own `tensors`.
   //
-  // Under a quorum, a worker that was out of reach in the meantime may receive the parameters of a
+  // Under a quorum, a worker that was unreachable in the meantime may receive the parameters of a
   // later step: step() returns the step that it continues with.
   //
   // Errors:

@@ -14,7 +14,7 @@ namespace syncgrads::c {
 namespace {
 
 constexpr size_t kMostNotices = 256;
-// Far above every timeout that is meant, and far below what clocks can represent.
+// The maximum timeout. Longer ones are reduced to it, because clocks cannot represent them.
 constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 3650);
 
 ClientOptions WithNotices(ClientOptions options, Notices& notices) {

@@ -28,8 +28,8 @@
  * Errors. A function that can fail returns an sg_code, SG_OK or an error, and writes the error's
  * message to `message`: at most `message_size` bytes with the terminating 0; a longer message is
  * cut. After SG_OK the message is empty. `message` may be NULL. The codes are those of gRPC, and
- * docs/errors.md says what to do after each. Output parameters are written only with SG_OK, unless
- * the comment says otherwise. Pointers to outputs may be NULL, except those to handles.
+ * docs/errors.md describes what to do after each. Output parameters are written only with SG_OK,
+ * unless the comment says otherwise. Pointers to outputs may be NULL, except those to handles.
  *
  * Waits. `timeout` is in seconds: not NaN; 0 or less polls; INFINITY waits without a deadline.
  * After SG_DEADLINE_EXCEEDED, a wait can be repeated.
@@ -39,7 +39,7 @@
  * given to sg_push or sg_skip is in use until a wait for its tensor returns SG_OK, sg_restart_step
  * returns SG_OK, or sg_abandon has returned; one that was given to sg_start, until sg_finish
  * returns anything but SG_DEADLINE_EXCEEDED, or sg_abandon has returned; the state of
- * sg_register_state, until sg_close. No memory is allocated here and freed there.
+ * sg_register_state, until sg_close.
  *
  * Threads. All functions can be called on any thread, several at a time. Calls for one tensor in
  * one step must come from one thread. sg_close must be the last call for a client.
@@ -169,7 +169,7 @@ SG_API int sg_join(sg_client* client, double timeout, char* message, size_t mess
 /* Leaves the job. Idempotent. */
 SG_API int sg_leave(sg_client* client, double timeout, char* message, size_t message_size);
 
-/* Gives up everything in progress, and returns when no buffer is in use. Waits in progress return
+/* Aborts everything in progress, and returns when no buffer is in use. Waits in progress return
  * SG_CANCELLED; later calls fail. */
 SG_API void sg_abandon(sg_client* client);
 
@@ -228,7 +228,7 @@ SG_API uint64_t sg_steps_behind(const sg_group* group);
 SG_API int sg_set_weight(sg_group* group, double weight, char* message, size_t message_size);
 SG_API int sg_send_uncompressed(sg_group* group, char* message, size_t message_size);
 
-/* In place of a result buffer: the result is not copied, and sg_get_result says where it is. */
+/* In place of a result buffer: the result is not copied, and sg_get_result returns its address. */
 #define SG_IN_PLACE ((void*)1)
 
 /* Contributes `values` to this step and requests the result: in `result`, in place, or not at all

@@ -30,10 +30,13 @@ absl::Span<std::byte> BytesOf(Array array) {
 }
 
 absl::Status CheckArray(absl::string_view name, absl::string_view which, ConstArray array) {
-  if (array.data != nullptr && array.elements > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(which, " of \"", name, "\" has ", array.elements,
-                                                 " elements at ",
-                                                 array.data == nullptr ? "null" : "its address"));
+  if (array.data == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(which, " of \"", name, "\" is null"));
+  }
+  if (array.elements == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(which, " of \"", name, "\" has 0 elements"));
+  }
+  return absl::OkStatus();
 }
 
 // Checks an operation whose result has as many elements as its input.

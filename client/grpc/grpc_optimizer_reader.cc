@@ -30,20 +30,20 @@ class GrpcOptimizerReader : public OptimizerReader {
   }
 
   ~GrpcOptimizerReader() override {
-    if (over_) return;
+    if (ended_) return;
     context_.TryCancel();
     stream_->Finish().ok();  // the status does not matter
   }
 
   absl::StatusOr<uint32_t> AwaitHeld() override {
     v1::OptimizerChunk first;
-    if (!stream_->Read(&first)) return WhyOver();
+    if (!stream_->Read(&first)) return EndStatus();
     return first.chunks();
   }
 
   absl::StatusOr<OptimizerChunk> Next() override {
     v1::OptimizerChunk message;
-    if (!stream_->Read(&message)) return WhyOver();
+    if (!stream_->Read(&message)) return EndStatus();
     OptimizerChunk chunk;
     chunk.chunk = ChunkId{message.chunk()};
     chunk.updates.assign(message.updates().begin(), message.updates().end());
@@ -52,9 +52,9 @@ class GrpcOptimizerReader : public OptimizerReader {
   }
 
  private:
-  absl::Status WhyOver() {
-    if (over_) return absl::OutOfRangeError("the stream is over");
-    over_ = true;
+  absl::Status EndStatus() {
+    if (ended_) return absl::OutOfRangeError("the stream has ended");
+    ended_ = true;
     const absl::Status status = FromGrpc(stream_->Finish());
     if (status.ok()) return absl::OutOfRangeError("there are no more chunks");
     return absl::Status(status.code(),
@@ -66,7 +66,7 @@ class GrpcOptimizerReader : public OptimizerReader {
   const std::unique_ptr<v1::Admin::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReader<v1::OptimizerChunk>> stream_;
-  bool over_ = false;
+  bool ended_ = false;
 };
 
 }  // namespace

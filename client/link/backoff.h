@@ -26,7 +26,7 @@ class Backoff {
   absl::Duration next_ = absl::Milliseconds(50);
 };
 
-// True if a stream that ended with `status` should be opened again: the server was out of reach, is
+// True if a stream that ended with `status` should be opened again: the server was unreachable, is
 // restarting, or closed the stream without a reason.
 inline bool IsWorthAnotherAttempt(const absl::Status& status) {
   switch (status.code()) {

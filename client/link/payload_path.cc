@@ -23,23 +23,23 @@ void PayloadPath::OnRefused(const std::string& reason) {
   socket_.clear();
 }
 
-void PayloadPath::OnHeard(const std::string& socket) {
-  if (!socket.empty()) heard_ = socket;
+void PayloadPath::OnReceived(const std::string& socket) {
+  if (!socket.empty()) working_ = socket;
 }
 
-void PayloadPath::OnClosed(const std::string& socket, const std::optional<absl::Status>& unheard) {
+void PayloadPath::OnClosed(const std::string& socket, const std::optional<absl::Status>& failure) {
   if (socket.empty()) return;
   if (socket_ == socket) socket_.clear();
-  if (heard_ == socket) heard_.clear();
-  if (!unheard.has_value()) return;
+  if (working_ == socket) working_.clear();
+  if (!failure.has_value()) return;
   failed_ = socket;
-  failure_ = std::string(unheard->message());
+  failure_ = std::string(failure->message());
 }
 
 std::optional<PathReport> PayloadPath::TakeReport() {
   std::optional<PathReport> report = Report();
-  if (!report.has_value() || report->line == said_) return std::nullopt;
-  said_ = report->line;
+  if (!report.has_value() || report->line == reported_) return std::nullopt;
+  reported_ = report->line;
   return report;
 }
 
@@ -56,7 +56,7 @@ std::optional<PathReport> PayloadPath::Report() const {
     return report("over TCP", absl::StrCat(": ", refusal_, "; the unix socket @", named_,
                                            " does not work either: ", failure_));
   }
-  if (named_ == heard_) {
+  if (named_ == working_) {
     return report("over a unix socket", absl::StrCat(" (@", named_, "): ", refusal_));
   }
   return std::nullopt;  // The unix socket is being tried.

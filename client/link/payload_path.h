@@ -2,8 +2,8 @@
 // report about it.
 //
 // If memory is shared, streams carry only descriptors of payloads; otherwise they carry the
-// payloads. Streams use the unix socket that a server on this host names in its welcome, or else
-// TCP. The first stream always uses TCP, because the welcome comes on it:
+// payloads. Streams use the unix socket whose name is in the welcome of a server on this host, or
+// else TCP. The first stream always uses TCP, because the welcome is received on it:
 //
 //   TCP ── a socket is named ──▶ unix socket
 //    ▲                             │
@@ -37,16 +37,16 @@ class PayloadPath {
   const std::string& socket() const { return socket_; }
   bool is_shared() const { return !memory_.empty(); }
 
-  // The server has named a unix socket for streams; empty: it has none.
+  // The server has sent the name of its unix socket for streams; empty: it has none.
   void OnNamed(const std::string& socket);
   // Memory is shared through `socket`.
   void OnShared(const std::string& socket);
   // No memory is shared, for `reason`. If it was shared until now, the caller replaces all streams.
   void OnRefused(const std::string& reason);
   // The first message has come on a stream that uses `socket`.
-  void OnHeard(const std::string& socket);
-  // A stream that used `socket` has closed. `unheard` is its status if no message had come on it.
-  void OnClosed(const std::string& socket, const std::optional<absl::Status>& unheard);
+  void OnReceived(const std::string& socket);
+  // A stream that used `socket` has closed. `failure` is its status if no message had come on it.
+  void OnClosed(const std::string& socket, const std::optional<absl::Status>& failure);
 
   // Returns a report about the path. nullopt if the path is not known yet or if the same report has
   // been returned before.
@@ -58,14 +58,14 @@ class PayloadPath {
 
   std::string named_;
   std::string socket_;
-  std::string heard_;   // a socket on which a message has come
-  std::string failed_;  // a socket that does not work
+  std::string working_;  // a socket on which a message has come
+  std::string failed_;   // a socket that does not work
   std::string failure_;
   // Shared memory: the socket through which memory is shared, or the reason why it is not. Both are
   // empty while this is not known.
   std::string memory_;
   std::string refusal_;
-  std::string said_;
+  std::string reported_;
 };
 
 }  // namespace syncgrads::client

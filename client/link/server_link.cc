@@ -44,7 +44,7 @@ class ServerLink::Stream : public DataStreamEvents,
   bool up = false;                   // the hello has been written
   bool writing = false;
   size_t taken = 0;       // bytes of the window that the message being written has
-  bool heard = false;     // a message was received; not guarded: OnReceived and OnClosed take turns
+  bool received = false;  // a message was received; not guarded: OnReceived and OnClosed take turns
   bool replaced = false;  // cancelled because the path has changed
   absl::Status malformed;  // why the link cancelled it; OK if it did not
 };
@@ -284,8 +284,8 @@ void ServerLink::OnReceived(Stream* stream, ReceivedMessage message) {
   absl::StatusOr<UpdateFrame> update = DecodeUpdate(message.bytes);
   absl::Status status = update.status();
   if (status.ok()) {
-    if (!std::exchange(stream->heard, true))
-      Change([&](PayloadPath& path) { path.OnHeard(stream->socket); });
+    if (!std::exchange(stream->received, true))
+      Change([&](PayloadPath& path) { path.OnReceived(stream->socket); });
     if (update->header.welcome.has_value()) return OnWelcome(*update->header.welcome);
     if (update->header.shared.has_value()) status = Resolve(*update, message.memory);
   }
@@ -378,7 +378,7 @@ std::optional<absl::Duration> ServerLink::AfterEnd(const Stream& stream, const a
                                                    absl::Status& lost) {
   // A unix socket that belongs to another process may close a stream with any status, so only a
   // server that has sent a message can refuse this worker.
-  const bool out_of_reach = !stream.socket.empty() && !stream.heard;
+  const bool out_of_reach = !stream.socket.empty() && !stream.received;
   path_.OnClosed(stream.socket, out_of_reach ? std::optional<absl::Status>(status) : std::nullopt);
   trouble_ = status.ok() ? absl::UnavailableError("the server closed the stream") : status;
   if (!out_of_reach && !IsWorthAnotherAttempt(status)) {
@@ -393,7 +393,7 @@ std::optional<absl::Duration> ServerLink::AfterEnd(const Stream& stream, const a
   if (!up && down_since_ == absl::InfiniteFuture()) down_since_ = now;
   if (!up && now - down_since_ >= options_.server_timeout) {
     lost = absl::UnavailableError(
-        absl::StrCat(Name(), " has been out of reach for ",
+        absl::StrCat(Name(), " has been unreachable for ",
                      absl::FormatDuration(absl::Trunc(now - down_since_, absl::Milliseconds(1))),
                      ": ", trouble_.message()));
     return std::nullopt;

@@ -9,7 +9,7 @@
 // limited, because the answers depend on the progress of other workers.
 //
 // A stream is connecting (the hello is being written), then up, then closed. The next attempt
-// follows after a backoff, until the server has been out of reach for Options::server_timeout.
+// follows after a backoff, until the server has been unreachable for Options::server_timeout.
 // PayloadPath decides where streams connect to.
 
 #ifndef SYNCGRADS_CLIENT_LINK_SERVER_LINK_H_
@@ -58,12 +58,12 @@ class ServerLink : public Sender, public std::enable_shared_from_this<ServerLink
     std::function<void(const PathReport&)> on_path;
     // Shared with the links to the other servers.
     std::shared_ptr<SendWindow> window;
-    // How long the server may be out of reach before the link is lost.
+    // How long the server may be unreachable before the link is lost.
     absl::Duration server_timeout = absl::Seconds(30);
     // Called without locks with an answer. Returns InvalidArgument if the answer is malformed; the
     // link then cancels the stream on which it came.
     std::function<absl::Status(const UpdateFrame&, std::shared_ptr<const void> memory)> on_update;
-    // Called at most once, without locks: the server refuses this worker, or has been out of reach
+    // Called at most once, without locks: the server refuses this worker, or has been unreachable
     // for too long.
     std::function<void(absl::Status)> on_lost;
   };
@@ -137,7 +137,7 @@ class ServerLink : public Sender, public std::enable_shared_from_this<ServerLink
   PayloadPath path_ ABSL_GUARDED_BY(mutex_);
   Unanswered unanswered_ ABSL_GUARDED_BY(mutex_);
   StreamNumber streams_ ABSL_GUARDED_BY(mutex_) = 0;  // the number of streams started so far
-  // Since when no stream has been up; InfiniteFuture while one is.
+  // The time since which no stream has been up; InfiniteFuture while one is.
   absl::Time down_since_ ABSL_GUARDED_BY(mutex_);
   absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
   int open_streams_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -148,8 +148,8 @@ void Membership::OnReceived(Stream* stream, JobSignal signal) {
     MutexLock lock(mutex_);
     waiting_for_ = std::move(waiting->reason);
     trouble_ = absl::OkStatus();
-  } else if (std::holds_alternative<CheckpointAsked>(signal.kind)) {
-    events_.OnCheckpointAsked();
+  } else if (std::holds_alternative<CheckpointRequested>(signal.kind)) {
+    events_.OnCheckpointRequested();
   } else if (auto* expelled = std::get_if<Expelled>(&signal.kind)) {
     Over(expelled->reason.ok() ? absl::AbortedError("expelled without a reason")
                                : std::move(expelled->reason));
@@ -202,7 +202,7 @@ void Membership::OnClosed(Stream* stream, absl::Status status) {
         over = status;
       } else if (too_long) {
         over = absl::UnavailableError(absl::StrCat(
-            "the coordinator at ", options_.coordinator, " has been out of reach for ",
+            "the coordinator at ", options_.coordinator, " has been unreachable for ",
             absl::FormatDuration(absl::Trunc(now - down_since_, absl::Milliseconds(1))), ": ",
             trouble_.message()));
       } else {

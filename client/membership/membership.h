@@ -2,12 +2,12 @@
 //
 //   joining ──Welcome──▶ admitted ──Epoch──▶ member ──Leave, Done──▶ left
 //      │                    │                  │
-//      └──── refused, expelled, out of reach for too long ──▶ over
+//      └──── refused, expelled, unreachable for too long ──▶ over
 //
 // When the stream breaks, a new one is opened with backoff. The same Hello is sent on it, with the
 // generation that was joined, followed by all requests that have not been answered. The worker thus
 // continues as the same member, unless the coordinator has dropped it in the meantime. After the
-// first Welcome, the membership is over when the coordinator has been out of reach for its lease,
+// first Welcome, the membership is over when the coordinator has been unreachable for its lease,
 // or for Options::server_timeout if that is longer.
 
 #ifndef SYNCGRADS_CLIENT_MEMBERSHIP_MEMBERSHIP_H_
@@ -46,7 +46,7 @@ class MembershipEvents {
   // The membership is over. Not called after Leave. Only events that were in progress may follow.
   virtual void OnOver(const absl::Status& status) = 0;
   // An operator has requested a checkpoint.
-  virtual void OnCheckpointAsked() {}
+  virtual void OnCheckpointRequested() {}
   // Returns the progress to report in the next heartbeat.
   virtual std::vector<GroupRound> Progress() = 0;
 };
@@ -58,7 +58,7 @@ class Membership : public std::enable_shared_from_this<Membership> {
     std::string coordinator;
     // Sent on every new stream. Its generation is ignored.
     Hello hello;
-    // How long the coordinator may be out of reach, if this is longer than the lease.
+    // How long the coordinator may be unreachable, if this is longer than the lease.
     absl::Duration server_timeout;
   };
 
@@ -96,7 +96,7 @@ class Membership : public std::enable_shared_from_this<Membership> {
   // that sends another request. Returns OK if this worker has left.
   absl::Status Leave(std::vector<GroupRound> last_rounds, absl::Time deadline);
 
-  // What the coordinator waits for before it answers, as far as it has said; empty if it has not.
+  // What the coordinator waits for before it answers, as last reported; empty if not reported.
   std::string waiting_for() const;
 
   // OK while joining and while a member; else the reason why the membership is over.

@@ -11,13 +11,13 @@ namespace syncgrads::client {
 namespace {
 
 // How long a server on this host may take to answer a request.
-constexpr absl::Duration kPatience = absl::Seconds(5);
+constexpr absl::Duration kTimeout = absl::Seconds(5);
 // The delay between two attempts to connect to a busy server.
 constexpr absl::Duration kRetry = absl::Milliseconds(20);
 
 absl::StatusOr<FdSocket::Message> Ask(FdSocket& socket, absl::string_view text,
                                       const FileDescriptor* descriptor) {
-  const absl::Time deadline = MonotonicNow() + kPatience;
+  const absl::Time deadline = MonotonicNow() + kTimeout;
   // A server that refuses sends the reason and closes the connection. The reason can still be
   // received after sending has failed.
   const absl::Status sent = socket.Send(text, descriptor, deadline);
@@ -71,7 +71,7 @@ void MemoryLink::Offer() {
   changed_.NotifyAll();
 }
 
-void MemoryLink::Want(GroupId group) {
+void MemoryLink::Fetch(GroupId group) {
   MutexLock lock(mutex_);
   if (asked_for_.contains(group)) return;
   wanted_.insert(group);
@@ -128,7 +128,7 @@ void MemoryLink::Run() {
 }
 
 absl::StatusOr<FdSocket> MemoryLink::Connect(const std::string& address) {
-  const absl::Time deadline = MonotonicNow() + kPatience;
+  const absl::Time deadline = MonotonicNow() + kTimeout;
   while (true) {
     absl::StatusOr<FdSocket> connected = FdSocket::Connect(address);
     if (!absl::IsResourceExhausted(connected.status()) || MonotonicNow() > deadline) {

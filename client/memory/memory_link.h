@@ -1,8 +1,8 @@
 // Shared memory with one server, if that server is on this host.
 //
 // The welcome of such a server names a unix socket. A thread of this object connects to it, offers
-// every region to the server, and fetches the results of every wanted group. Until this is done,
-// and wherever it fails, payloads go over the stream:
+// every region to the server, and fetches the results of the groups passed to Fetch. Until this is
+// done, and wherever it fails, payloads go over the stream:
 //
 //   unknown ── welcome with a socket ──▶ connecting ──▶ connected
 //      │                                  ▲    │           │
@@ -59,11 +59,12 @@ class MemoryLink {
   // process, to which everything is offered again.
   void OnWelcome(const DataWelcome& welcome);
 
-  // Offer: there is a new region to offer. Want: the results of `group` are to be fetched.
+  // Offer: offers regions that have been allocated since. Fetch: fetches the results of `group`.
+  // Both only wake the thread.
   void Offer();
-  void Want(GroupId group);
-  // Waits until every region has been offered and the results of every wanted group have been
-  // fetched or refused, or until memory is not shared, or until `deadline`.
+  void Fetch(GroupId group);
+  // Waits until every region has been offered and the results of every group passed to Fetch have
+  // been fetched or refused, or until memory is not shared, or until `deadline`.
   void AwaitSettled(absl::Time deadline) const;
 
   // True if messages to the server may refer to shared memory.
@@ -80,7 +81,7 @@ class MemoryLink {
   // Shares memory with the process behind `address`, until an error or until another address is
   // set.
   absl::Status ShareWith(const std::string& address);
-  // Connects. If the server has too many connections waiting, retries for kPatience.
+  // Connects. If the server has too many connections waiting, retries for kTimeout.
   absl::StatusOr<FdSocket> Connect(const std::string& address);
   // True if the thread has nothing to do.
   bool SettledLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -23,7 +23,7 @@ struct Launcher {
   const char* rank;
   std::vector<const char*> sizes;
   const char* local_rank;  // null: it has none
-  bool says_world_size;
+  bool sets_world_size;
   // If all of these pairs are set and equal, a later launcher has set the variables of this one
   // too. That launcher then decides.
   std::vector<Pair> set_by_later = {};
@@ -108,7 +108,7 @@ absl::Status CheckBelow(const Variable& rank, const std::optional<uint32_t>& val
 }
 
 absl::Status CheckBothSet(const Launcher& launcher, const Variable& rank, const Variable& size) {
-  if (rank.text != nullptr && size.text == nullptr && launcher.says_world_size) {
+  if (rank.text != nullptr && size.text == nullptr && launcher.sets_world_size) {
     return absl::InvalidArgumentError(
         absl::StrCat(Describe(rank), " but ", size.name, " is not set (", launcher.name,
                      " sets both); give both, or --rank and --world_size"));
@@ -155,7 +155,7 @@ absl::StatusOr<Placement> DetectPlacement(const Getenv& getenv) {
       if (size.text == nullptr) size = Get(getenv, name);
     }
     // A world size without a rank may belong to a job in which this process has no rank.
-    const bool size_alone_counts = launcher.says_world_size && !in_kubernetes;
+    const bool size_alone_counts = launcher.sets_world_size && !in_kubernetes;
     if (rank.text == nullptr && (size.text == nullptr || !size_alone_counts)) continue;
     SYNCGRADS_RETURN_IF_ERROR(CheckBothSet(launcher, rank, size));
 

@@ -35,7 +35,7 @@ absl::StatusOr<v1::ExplainReply> Admin::Explain() {
   return Call<v1::ExplainRequest, v1::ExplainReply>(&v1::Admin::Stub::Explain, request);
 }
 
-absl::StatusOr<uint32_t> Admin::AskForCheckpoint() {
+absl::StatusOr<uint32_t> Admin::RequestCheckpoint() {
   v1::CheckpointRequest request;
   request.set_job(options_.job);
   request.set_token(options_.token);

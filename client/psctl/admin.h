@@ -35,7 +35,7 @@ class Admin {
   absl::StatusOr<v1::GetStatusReply> GetStatus();
   absl::StatusOr<v1::ExplainReply> Explain();
   // Returns the number of workers that have been asked.
-  absl::StatusOr<uint32_t> AskForCheckpoint();
+  absl::StatusOr<uint32_t> RequestCheckpoint();
   absl::Status Evict(const std::string& worker, const std::string& reason);
   absl::Status Readmit(const std::string& worker);
   // Returns the number of jobs that are open.

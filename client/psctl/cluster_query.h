@@ -27,7 +27,7 @@ struct Answer {
   // When the answer arrived, on the monotonic clock, and how long the call took.
   absl::Time at;
   absl::Duration took;
-  // The date by this host's clock in the middle of the call.
+  // The time by this host's wall clock in the middle of the call.
   absl::Time date;
 };
 

@@ -37,8 +37,8 @@ namespace {
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 
 // The time that a server has to answer if there is no --timeout.
-constexpr absl::Duration kPatience = absl::Seconds(30);
-constexpr absl::Duration kPatienceWithEach = absl::Seconds(2);
+constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr absl::Duration kTimeoutForEach = absl::Seconds(2);
 
 // Moves a terminal's cursor to the top left, and clears the terminal.
 constexpr char kClear[] = "\x1b[H\x1b[2J";
@@ -69,7 +69,7 @@ absl::Status PrintJson(const std::vector<Answer>& answers, std::ostream& out) {
 }
 
 absl::Status RunStatus(const CommandOptions& options, std::ostream& out) {
-  ClusterQuery query(options.server, options.timeout.value_or(kPatienceWithEach));
+  ClusterQuery query(options.server, options.timeout.value_or(kTimeoutForEach));
   std::optional<std::vector<Answer>> before;
   if (options.interval.has_value()) {
     before = query.Ask();
@@ -85,7 +85,7 @@ absl::Status RunStatus(const CommandOptions& options, std::ostream& out) {
 }
 
 absl::Status RunTop(const CommandOptions& options, std::ostream& out) {
-  ClusterQuery query(options.server, options.timeout.value_or(kPatienceWithEach));
+  ClusterQuery query(options.server, options.timeout.value_or(kTimeoutForEach));
   std::optional<std::vector<Answer>> before;
   for (uint64_t block = 1;; ++block) {
     std::vector<Answer> answers = query.Ask();
@@ -127,8 +127,8 @@ absl::StatusOr<v1::CheckpointStatus> CheckpointsOf(Admin& admin) {
 absl::Status TakeCheckpoint(Admin& admin, std::ostream& out) {
   const absl::Time deadline = MonotonicNow() + admin.options().timeout;
   SYNCGRADS_ASSIGN_OR_RETURN(const v1::CheckpointStatus before, CheckpointsOf(admin));
-  SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t workers, admin.AskForCheckpoint());
-  out << workers << " workers have been asked for a checkpoint" << std::endl;
+  SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t workers, admin.RequestCheckpoint());
+  out << "a checkpoint was requested from " << workers << " workers" << std::endl;
   while (MonotonicNow() < deadline) {
     SYNCGRADS_ASSIGN_OR_RETURN(const v1::CheckpointStatus now, CheckpointsOf(admin));
     if (now.written() > before.written()) {
@@ -192,13 +192,13 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
   if (command == "status") return RunStatus(options, out);
   if (command == "top") return RunTop(options, out);
   if (command == "doctor") {
-    return RunDoctor(options.server, options.timeout.value_or(kPatienceWithEach), options.limits,
+    return RunDoctor(options.server, options.timeout.value_or(kTimeoutForEach), options.limits,
                      ReadHostFacts(), out);
   }
   Admin admin({.server = options.server,
                .job = options.job,
                .token = options.token,
-               .timeout = options.timeout.value_or(kPatience)});
+               .timeout = options.timeout.value_or(kTimeout)});
   if (command == "waits") return PrintWaits(admin, out);
   if (command == "checkpoint") return TakeCheckpoint(admin, out);
   if (command == "readmit") return Readmit(words, admin, out);

@@ -28,14 +28,14 @@ struct CommandOptions {
   // The maximum time of each call; nullopt: 30 s, and 2 s for each server of status, top and
   // doctor.
   std::optional<absl::Duration> timeout;
-  // top: the time between two looks; nullopt: 1 s. status: if it is set, the time between two
-  // looks, from which rates are computed.
+  // top: the refresh interval; nullopt: 1 s. status: if it is set, the time between two queries,
+  // from which rates are computed.
   std::optional<absl::Duration> interval;
-  // top: the number of looks; 0: no limit.
+  // top: the number of refreshes; 0: no limit.
   uint64_t count = 0;
   // "text", or with status "json".
   std::string output = "text";
-  // top: clear the terminal before each look.
+  // top: clear the terminal before each refresh.
   bool is_terminal = false;
   DoctorLimits limits;
 };
@@ -47,7 +47,7 @@ struct CommandOptions {
 //   InvalidArgument     the command is unknown, or an argument is missing or superfluous
 //   Aborted             a requested checkpoint could not be written; the message has the reason
 //   Unavailable         status, top: a server did not answer; what others have answered is printed
-//   FailedPrecondition  doctor: something is wrong
+//   FailedPrecondition  doctor: there is a problem
 //   others              those of Admin
 absl::Status RunCommand(const std::vector<std::string>& words, const CommandOptions& options,
                         std::ostream& out);

@@ -17,7 +17,7 @@
 namespace syncgrads::client {
 namespace {
 
-// The size of /dev/shm in a container if nobody has asked for another.
+// The default size of /dev/shm in a container.
 constexpr uint64_t kContainersShm = uint64_t{64} << 20;
 
 // A server that has this part of its connections is near its limit.
@@ -33,7 +33,7 @@ class Findings {
   std::vector<Finding> all_;
 };
 
-// Why there is no answer.
+// Returns why a server has not answered, and a remedy.
 std::string WhyNoAnswer(const ServerFacts& server, absl::Duration timeout) {
   const Answer& answer = server.answer;
   const std::string name = NameOf(answer);
@@ -42,14 +42,15 @@ std::string WhyNoAnswer(const ServerFacts& server, absl::Duration timeout) {
                         answer.index.value_or(0), " and --coordinator=HOST:PORT of server 0");
   }
   if (!server.resolve_error.empty()) {
-    return absl::StrCat(name, ": the host in this address is not resolved (", server.resolve_error,
+    return absl::StrCat(name, ": the host in this address cannot be resolved (",
+                        server.resolve_error,
                         "): correct the address, or make the name known to this host");
   }
   const absl::Status& status = answer.reply.status();
   if (absl::IsDeadlineExceeded(status)) {
     return absl::StrCat(name, " does not answer within ", DurationText(timeout),
                         ": continue or restart it if it is stopped, or open its port in the "
-                        "firewalls between here and there");
+                        "firewalls between this host and the server");
   }
   if (absl::IsUnimplemented(status)) {
     return absl::StrCat(name, " is another program or an older version, without this request (",
@@ -77,8 +78,8 @@ void DiagnoseClock(const Answer& answer, const DoctorLimits& limits, Findings& f
   findings.Wrong(absl::StrCat("the clock of ", NameOf(answer), " is ",
                               DurationText(absl::AbsDuration(skew)),
                               skew > absl::ZeroDuration() ? " ahead of" : " behind",
-                              " this host's, so that logs do not fit together: synchronise both "
-                              "with NTP"));
+                              " this host's, so the times in their logs cannot be compared: "
+                              "synchronise both with NTP"));
 }
 
 void DiagnoseLink(const ServerFacts& server, const DoctorLimits& limits, Findings& findings) {
@@ -104,9 +105,7 @@ void DiagnoseSharedMemory(const HostFacts& host, const Answer& answer, Findings&
   const v1::ServerStatus& server = answer.reply->server();
   const std::string name = NameOf(answer);
   if (host.host_id.empty() || server.host_id() != host.host_id) {
-    findings.Fine(absl::StrCat(name,
-                               " is on another host: payloads between here and there take "
-                               "TCP"));
+    findings.Fine(absl::StrCat(name, " is on another host: payloads use TCP"));
   } else if (!server.shares_memory()) {
     findings.Wrong(absl::StrCat(name,
                                 " is on this host and shares no memory: start it without "
@@ -117,7 +116,7 @@ void DiagnoseSharedMemory(const HostFacts& host, const Answer& answer, Findings&
                                 ": run servers and workers as the same user, so that they can "
                                 "share memory"));
   } else {
-    findings.Fine(absl::StrCat(name, " is on this host: payloads take shared memory"));
+    findings.Fine(absl::StrCat(name, " is on this host: payloads use shared memory"));
   }
 }
 
@@ -165,7 +164,7 @@ void DiagnoseRole(const Answer& answer, Findings& findings) {
     // A server that has never connected has no answer, and is named for that.
     if (other.connected() || other.address().empty()) continue;
     findings.Wrong(absl::StrCat(name, ", the coordinator, has lost server ", other.index(), " at ",
-                                other.address(), ": restart that server with its flags of before"));
+                                other.address(), ": restart that server with the same flags"));
   }
 }
 
@@ -174,7 +173,7 @@ void DiagnoseVersions(const std::vector<ServerFacts>& servers, Findings& finding
     if (!server.answer.reply.ok()) continue;
     const uint32_t version = server.answer.reply->protocol_version();
     if (version == kProtocolVersion) continue;
-    findings.Wrong(absl::StrCat(NameOf(server.answer), " speaks protocol version ", version,
+    findings.Wrong(absl::StrCat(NameOf(server.answer), " uses protocol version ", version,
                                 ", this program ", kProtocolVersion,
                                 ": install the same version everywhere"));
   }
@@ -220,7 +219,7 @@ void DiagnoseHost(const HostFacts& host, bool has_server_here, Findings& finding
   } else if (has_server_here && host.dev_shm->free <= kContainersShm) {
     findings.Wrong(absl::StrCat("/dev/shm of this host has ", BytesText(host.dev_shm->free),
                                 " free of ", BytesText(host.dev_shm->total),
-                                ": delete what is not needed there"));
+                                ": delete files that are not needed"));
   } else {
     findings.Fine(absl::StrCat("/dev/shm of this host has ", BytesText(host.dev_shm->free),
                                " free of ", BytesText(host.dev_shm->total)));

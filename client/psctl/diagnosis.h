@@ -1,5 +1,4 @@
-// Finds what is wrong with servers, with the links to them, and with this host, and says what to
-// change.
+// Finds problems of servers, of the links to them, and of this host, and proposes remedies.
 
 #ifndef SYNCGRADS_CLIENT_PSCTL_DIAGNOSIS_H_
 #define SYNCGRADS_CLIENT_PSCTL_DIAGNOSIS_H_
@@ -57,9 +56,9 @@ struct DoctorLimits {
 };
 
 struct Finding {
-  // False: a fact that is worth knowing, and in order.
+  // False: information, not a problem.
   bool is_wrong = false;
-  // One sentence, which says what to change if something is wrong.
+  // One sentence; for a problem, it includes the remedy.
   std::string text;
 
   friend bool operator==(const Finding&, const Finding&) = default;

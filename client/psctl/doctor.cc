@@ -15,10 +15,10 @@
 namespace syncgrads::client {
 namespace {
 
-// The number of times that each server is asked. The first call connects.
-constexpr int kLooks = 4;
+// The number of queries to each server. The first one connects.
+constexpr int kQueries = 4;
 
-// Returns why the host of an address is not resolved; empty if it is, or if it needs not be.
+// Returns why the host of an address cannot be resolved; empty if it can, or need not be.
 std::string ResolveError(const std::string& address) {
   const absl::StatusOr<HostPort> parsed = ParseHostPort("server", address);
   if (!parsed.ok()) {
@@ -38,7 +38,7 @@ std::string ResolveError(const std::string& address) {
 std::vector<Answer> FastestAnswers(const std::string& server, absl::Duration timeout) {
   ClusterQuery query(server, timeout);
   std::vector<Answer> fastest = query.Ask();
-  for (int look = 1; look < kLooks; ++look) {
+  for (int number = 1; number < kQueries; ++number) {
     for (Answer& answer : query.Ask()) {
       const auto known =
           std::find_if(fastest.begin(), fastest.end(), [&answer](const Answer& other) {
@@ -76,7 +76,7 @@ absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
   }
   if (wrong == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(wrong, wrong == 1 ? " thing is wrong" : " things are wrong"));
+      absl::StrCat(wrong, wrong == 1 ? " problem found" : " problems found"));
 }
 
 }  // namespace syncgrads::client

@@ -1,4 +1,4 @@
-// `psctl doctor`: looks for what is wrong with the servers and with the way to them.
+// `psctl doctor`: diagnoses the servers and the links to them.
 
 #ifndef SYNCGRADS_CLIENT_PSCTL_DOCTOR_H_
 #define SYNCGRADS_CLIENT_PSCTL_DOCTOR_H_
@@ -17,7 +17,7 @@ namespace syncgrads::client {
 // as long again for the measurement.
 //
 // Errors:
-//   FailedPrecondition  something is wrong; the message has the number of such findings
+//   FailedPrecondition  there are problems; the message has their number
 absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
                        const DoctorLimits& limits, const HostFacts& host, std::ostream& out);
 

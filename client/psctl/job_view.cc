@@ -41,20 +41,20 @@ uint64_t CountOf(const v1::Histogram& histogram) {
   return count;
 }
 
-// One server's statuses of the training group, now and before. `before` may be null.
-struct Look {
+// One server's sample of the training group: its status now and before. `before` may be null.
+struct Sample {
   const v1::GroupStatus* now;
   const v1::GroupStatus* before;
 };
 
-// Returns the mean lag of a member on one server since the look before; nullopt if it has not
+// Returns the mean lag of a member on one server since the previous sample; nullopt if it has not
 // contributed since.
-std::optional<absl::Duration> MeanLag(const Look& look, uint32_t member) {
-  const v1::ContributorStatus* const now = FindMember(look.now, member);
+std::optional<absl::Duration> MeanLag(const Sample& sample, uint32_t member) {
+  const v1::ContributorStatus* const now = FindMember(sample.now, member);
   if (now == nullptr) return std::nullopt;
   uint64_t count = CountOf(now->arrival_lag()), sum_us = now->arrival_lag().sum_us();
-  const v1::ContributorStatus* const before = FindMember(look.before, member);
-  // After a restart of the server its counts begin anew.
+  const v1::ContributorStatus* const before = FindMember(sample.before, member);
+  // After a restart, a server counts from 0 again.
   if (before != nullptr && CountOf(before->arrival_lag()) <= count &&
       before->arrival_lag().sum_us() <= sum_us) {
     count -= CountOf(before->arrival_lag());
@@ -64,21 +64,21 @@ std::optional<absl::Duration> MeanLag(const Look& look, uint32_t member) {
   return absl::Microseconds(static_cast<int64_t>(sum_us)) / static_cast<int64_t>(count);
 }
 
-void AddLook(const Look& look, WorkerView& worker) {
-  const v1::ContributorStatus* const now = FindMember(look.now, worker.member);
+void AddSample(const Sample& sample, WorkerView& worker) {
+  const v1::ContributorStatus* const now = FindMember(sample.now, worker.member);
   if (now != nullptr) worker.step = std::max(worker.step, now->round());
-  if (const auto lag = MeanLag(look, worker.member)) {
+  if (const auto lag = MeanLag(sample, worker.member)) {
     worker.lag = std::max(worker.lag.value_or(*lag), *lag);
   }
   // With rounds that all members share, the open one waits for those that have not contributed.
-  const auto& contributors = look.now->contributors();
+  const auto& contributors = sample.now->contributors();
   const bool has_rounds =
       std::any_of(contributors.begin(), contributors.end(),
                   [](const v1::ContributorStatus& one) { return CountOf(one.arrival_lag()) > 0; });
-  if (!has_rounds || look.now->open_chunks() == 0 || worker.follows || worker.gone) return;
-  if (!worker.rank.has_value() || (now != nullptr && now->round() >= look.now->open_round()))
+  if (!has_rounds || sample.now->open_chunks() == 0 || worker.follows || worker.gone) return;
+  if (!worker.rank.has_value() || (now != nullptr && now->round() >= sample.now->open_round()))
     return;
-  const auto waited = absl::Milliseconds(static_cast<int64_t>(look.now->oldest_open_ms()));
+  const auto waited = absl::Milliseconds(static_cast<int64_t>(sample.now->oldest_open_ms()));
   worker.lag = std::max(worker.lag.value_or(waited), waited);
 }
 
@@ -149,25 +149,25 @@ JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const std::vecto
   view.other_groups = groups.size() - 1;
   std::optional<uint64_t> open;
   for (const Answer& answer : now) {
-    Look look{Find(Find(answer, view.name, view.generation), id), nullptr};
-    if (look.now == nullptr) continue;
-    view.group = look.now->name();
-    if (look.now->chunks() == 0) continue;
-    open = std::min(open.value_or(look.now->open_round()), look.now->open_round());
-    view.late_contributions = std::max(view.late_contributions, look.now->late_contributions());
-    view.open_chunks += look.now->open_chunks();
+    Sample sample{Find(Find(answer, view.name, view.generation), id), nullptr};
+    if (sample.now == nullptr) continue;
+    view.group = sample.now->name();
+    if (sample.now->chunks() == 0) continue;
+    open = std::min(open.value_or(sample.now->open_round()), sample.now->open_round());
+    view.late_contributions = std::max(view.late_contributions, sample.now->late_contributions());
+    view.open_chunks += sample.now->open_chunks();
     view.oldest_open = std::max(
-        view.oldest_open, absl::Milliseconds(static_cast<int64_t>(look.now->oldest_open_ms())));
+        view.oldest_open, absl::Milliseconds(static_cast<int64_t>(sample.now->oldest_open_ms())));
     if (const Answer* const earlier = FindAnswer(before, answer)) {
-      look.before = Find(Find(*earlier, view.name, view.generation), id);
+      sample.before = Find(Find(*earlier, view.name, view.generation), id);
       const double seconds = absl::ToDoubleSeconds(answer.at - earlier->at);
-      if (look.before != nullptr && look.before->open_round() <= look.now->open_round()) {
-        const uint64_t steps = look.now->open_round() - look.before->open_round();
+      if (sample.before != nullptr && sample.before->open_round() <= sample.now->open_round()) {
+        const uint64_t steps = sample.now->open_round() - sample.before->open_round();
         const double rate = static_cast<double>(steps) / std::max(seconds, 1e-9);
         view.steps_per_second = std::min(view.steps_per_second.value_or(rate), rate);
       }
     }
-    for (WorkerView& worker : view.workers) AddLook(look, worker);
+    for (WorkerView& worker : view.workers) AddSample(sample, worker);
   }
   view.open_round = open.value_or(0);
   return view;

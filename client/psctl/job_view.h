@@ -22,9 +22,9 @@ struct WorkerView {
   std::optional<uint32_t> rank;
   // The newest round of the training group that it has contributed to.
   uint64_t step = 0;
-  // How late its contributions are after the first of their rounds: the mean since the look before,
-  // or since the job began if there was none. At least the time that the others wait for it now.
-  // nullopt if no server has counted a lag.
+  // How late its contributions are after the first of their rounds: the mean since the previous
+  // query, or since the job began if there was none. At least the time that the others wait for it
+  // now. nullopt if no server has counted a lag.
   std::optional<absl::Duration> lag;
   // The time since its last heartbeat, and the time after which it is dropped; nullopt if the
   // coordinator has not answered.
@@ -47,15 +47,15 @@ struct JobView {
   uint64_t late_contributions = 0;
   uint32_t open_chunks = 0;
   absl::Duration oldest_open;
-  // nullopt without a look before.
+  // nullopt without a previous query.
   std::optional<double> steps_per_second;
   // The number of other groups.
   size_t other_groups = 0;
-  // As the coordinator has answered; not set if it has not.
+  // The coordinator's answer; nullopt if it has not answered.
   std::optional<v1::JobStatus> coordinator;
 };
 
-// Returns the jobs in the order of the answers. `before`: the answers of an earlier look, or null.
+// Returns the jobs in the order of the answers. `before`: the answers of an earlier query, or null.
 std::vector<JobView> JobsOf(const std::vector<Answer>& now, const std::vector<Answer>* before);
 
 // Moves the workers that the others wait for longest to the front: by lag, or, if no lag is

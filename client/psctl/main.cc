@@ -1,10 +1,10 @@
 // psctl: shows the state of running jobs and servers, and sends them requests.
 //
 // Exit codes:
-//   0    success; with doctor, nothing is wrong
+//   0    success; doctor has found no problem
 //   1    the request was refused
 //   2    a wrong command or flag
-//   3    doctor has found something that is wrong
+//   3    doctor has found a problem
 //   128  a server could not be reached or did not answer in time; status and top have printed what
 //        the others answered
 
@@ -24,23 +24,23 @@
 #include "common/rpc/build_info.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:7000",
-          "HOST:PORT of a server; status, top and doctor find the others from any of them");
+          "HOST:PORT of any server; status, top and doctor query the other servers too");
 ABSL_FLAG(std::string, job, "", "name of the job");
 ABSL_FLAG(std::string, token, "", "secret token of the job, if it has one");
 ABSL_FLAG(std::string, server_token, "",
           "secret token of the servers, if they have one; for drain");
 ABSL_FLAG(std::optional<absl::Duration>, timeout, std::nullopt,
-          "maximum time for each call, and for the checkpoint to be written; default: 30s, but 2s "
-          "for each server of status, top and doctor");
+          "timeout of each call, and of a requested checkpoint; default: 30s; for status, top and "
+          "doctor 2s for each server");
 ABSL_FLAG(std::optional<absl::Duration>, interval, std::nullopt,
-          "top: time between two looks, by default 1s; status: look twice, this long apart, and "
+          "top: refresh interval, by default 1s; status: query twice, this long apart, and "
           "show rates");
-ABSL_FLAG(uint64_t, count, 0, "top: number of looks; 0: until it is interrupted");
+ABSL_FLAG(uint64_t, count, 0, "top: number of refreshes; 0: until it is interrupted");
 ABSL_FLAG(std::string, o, "text", "output of status: text or json");
 ABSL_FLAG(absl::Duration, max_latency, syncgrads::client::DoctorLimits().max_latency,
-          "doctor: a server that takes longer to answer is reported");
+          "doctor: report servers that take longer than this to answer");
 ABSL_FLAG(double, min_bandwidth, syncgrads::client::DoctorLimits().min_bandwidth,
-          "doctor: a link that carries fewer bytes per second is reported");
+          "doctor: report links that carry fewer bytes per second than this");
 
 namespace {
 

@@ -34,12 +34,12 @@ std::string FindFault(const GroupPlan& plan, Generation generation, const Update
   const size_t expected = without_result || nothing ? 0 : whole;
   const size_t payload = TotalBytes(answer.payload);
   // The server may send a result that was not requested. It is ignored.
-  const bool unasked = expected == 0 && payload == whole;
-  if (payload == expected || unasked) return "";
+  const bool unrequested = expected == 0 && payload == whole;
+  if (payload == expected || unrequested) return "";
   return absl::StrCat(payload, " bytes of payload, but ", expected, " were expected");
 }
 
-void MakeWhole(size_t element, ChunkAnswer& answer) {
+void JoinSplitElements(size_t element, ChunkAnswer& answer) {
   Pieces& payload = answer.update.payload;
   const auto is_whole = [element](absl::Span<const std::byte> piece) {
     return reinterpret_cast<uintptr_t>(piece.data()) % element == 0 && piece.size() % element == 0;
@@ -60,7 +60,7 @@ absl::Status CheckPayload(const GroupPlan& plan, const UpdateFrame& answer,
   if (ToNumber(chunk) >= chunks) {
     return absl::InvalidArgumentError(absl::StrCat("answer for chunk ", ToNumber(chunk),
                                                    " of group \"", plan.spec.name, "\", which has ",
-                                                   chunks));
+                                                   chunks, " chunks"));
   }
   const absl::Status status = compressor.CheckResult(chunk, answer.header.codec, answer.payload);
   if (status.ok()) return status;
@@ -89,7 +89,7 @@ void Unpack(const Chunk& chunk, absl::Span<const Target> targets, bool in_place,
   }
   if (!targets.empty()) Scatter(update.payload, targets);
   if (in_place) {
-    MakeWhole(SizeOf(chunk.dtype), answer);
+    JoinSplitElements(SizeOf(chunk.dtype), answer);
   } else {
     answer.memory.reset();
   }

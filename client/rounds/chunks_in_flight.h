@@ -39,7 +39,7 @@ class ChunksInFlight {
   // The chunk's contribution is sent. It is in use until it has been released and, if it has been
   // answered, the answer has been copied. `without_result`: its answer needs no payload.
   void Send(ChunkId chunk, bool without_result);
-  // True if the contribution has been sent and neither answered nor given up.
+  // True if the contribution has been sent and neither answered nor abandoned.
   bool IsUnanswered(ChunkId chunk) const;
   bool is_without_result(ChunkId chunk) const { return Of(chunk).without_result; }
   bool is_in_use(ChunkId chunk) const { return Of(chunk).in_use; }

@@ -46,11 +46,11 @@ Compressor::Compressor(const GroupPlan& plan) : plan_(plan), states_(plan.layout
 
 std::optional<Compressor::Encoded> Compressor::Encode(
     ChunkId id, absl::Span<const uint32_t> absent_spans,
-    absl::Span<const absl::Span<const std::byte>> values, bool whole) {
+    absl::Span<const absl::Span<const std::byte>> values, bool uncompressed) {
   const Chunk& chunk = plan_.layout.chunk(id);
   const Encoding& planned = chunk.compression.push;
   State& state = states_[ToNumber(id)];
-  if (whole) {
+  if (uncompressed) {
     std::optional<Encoded> sum = AddResidual(id, absent_spans, values);
     if (!sum.has_value() && !state.kept.residual.empty()) return std::nullopt;
     state.next.guard = ResidualGuard(planned.codec);

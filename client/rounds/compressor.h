@@ -2,7 +2,7 @@
 // with the compression error of earlier ones (the residual), and results are decoded.
 //
 // The residual after a contribution is kept when the contribution has been answered. If a
-// contribution is given up, the next one starts from the residual before it.
+// contribution is abandoned, the next one starts from the residual before it.
 
 #ifndef SYNCGRADS_CLIENT_ROUNDS_COMPRESSOR_H_
 #define SYNCGRADS_CLIENT_ROUNDS_COMPRESSOR_H_
@@ -41,13 +41,13 @@ class Compressor {
   };
   // Encodes a contribution that has the chunk's spans except the absent ones. Returns nullopt if
   // `values` are to be sent raw and unchanged: the chunk's contributions are not encoded, or a
-  // value is not finite. `whole` (Group::SendUncompressed): the contribution is not encoded but has
-  // the residual added, and no residual remains for its spans.
+  // value is not finite. `uncompressed` (Group::SendUncompressed): the contribution is not encoded
+  // but has the residual added, and no residual remains for its spans.
   std::optional<Encoded> Encode(ChunkId chunk, absl::Span<const uint32_t> absent_spans,
                                 absl::Span<const absl::Span<const std::byte>> values,
-                                bool whole = false);
+                                bool uncompressed = false);
 
-  // Commit: the last contribution has been answered. Discard: it has been given up.
+  // Commit: the last contribution has been answered. Discard: it has been abandoned.
   void Commit(ChunkId chunk);
   void Discard(ChunkId chunk);
 
@@ -58,7 +58,7 @@ class Compressor {
   // Returns the elements of a payload that CheckResult has accepted.
   AlignedBuffer Decode(ChunkId chunk, Codec codec, const Pieces& payload) const;
   // Records the codec of a result. Returns a text for people if it is not the codec of the previous
-  // result, else an empty string. Must not be called for a step that is sent whole.
+  // result, else an empty string. Must not be called for a step that is sent uncompressed.
   std::string Received(ChunkId chunk, Codec codec);
 
  private:
@@ -76,7 +76,7 @@ class Compressor {
   };
 
   // Returns the raw values with the residual added; nullopt if there is no residual or a sum is not
-  // finite. Used when the chunk has no codec any more, or is sent whole.
+  // finite. Used when the chunk has no codec any more, or is sent uncompressed.
   std::optional<Encoded> AddResidual(ChunkId chunk, absl::Span<const uint32_t> absent_spans,
                                      absl::Span<const absl::Span<const std::byte>> values);
   // Names a chunk for people, as in: group "model", chunk 3 (from tensor "a" to "b")

@@ -21,7 +21,7 @@ struct Contribution {
   // The chunk's spans except those that the header names as absent. They lie in the caller's
   // memory.
   std::vector<absl::Span<const std::byte>> spans;
-  bool whole = false;  // Group::SendUncompressed was called in this round
+  bool uncompressed = false;  // Group::SendUncompressed was called in this round
 };
 
 // Runs of memory shorter than this are copied into one piece: a further piece in a message costs
@@ -41,7 +41,8 @@ std::shared_ptr<const OutgoingMessage> MakeEncodedContribution(const PushHeader&
                                                                size_t bytes,
                                                                std::function<void()> released);
 
-// Where the next `bytes` of a payload are copied to. If `to` is null, they are discarded.
+// The address to which the next `bytes` of a payload are copied. If `to` is null, they are
+// discarded.
 struct Target {
   std::byte* to;
   size_t bytes;

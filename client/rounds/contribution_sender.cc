@@ -40,7 +40,7 @@ std::optional<Compressor::Encoded> ContributionSender::Encode(const Contribution
   // Round 0 has the initial parameters, which are never encoded.
   if (header.skip || header.round == Round{0}) return std::nullopt;
   return compressor_.Encode(header.chunk, header.absent_spans, contribution.spans,
-                            contribution.whole);
+                            contribution.uncompressed);
 }
 
 std::shared_ptr<const OutgoingMessage> ContributionSender::MakeRaw(Contribution contribution,

@@ -108,7 +108,7 @@ void GroupRounds::OnReleased(ChunkId chunk) {
   std::optional<ChunkAnswer> answer;
   std::vector<Target> targets;
   bool in_place = false;
-  bool whole = false;
+  bool uncompressed = false;
   {
     MutexLock lock(mutex_);
     answer = chunks_.Release(chunk);
@@ -118,13 +118,13 @@ void GroupRounds::OnReleased(ChunkId chunk) {
     }
     if (!chunks_.is_without_result(chunk)) targets = collector_.TargetsOf(answer->update);
     in_place = collector_.IsInPlace(chunk);
-    whole = collector_.is_whole();
+    uncompressed = collector_.is_uncompressed();
   }
   // The round, and with it the chunk's state, cannot change until the chunk is complete. The
   // received buffers are freed before the waiting caller is woken.
   Unpack(plan_->layout.chunk(chunk), targets, in_place, compressor_, *answer);
   if (!awaits_outcome()) compressor_.Commit(chunk);
-  if (!whole) {
+  if (!uncompressed) {
     const std::string notice = compressor_.Received(chunk, answer->update.header.codec);
     if (!notice.empty()) outbox_.OnCodecReplaced(notice);
   }

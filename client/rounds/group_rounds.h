@@ -175,7 +175,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     MutexLock lock(mutex_);
     return std::max(collector_.round(), results_.FindNewest());
   }
-  // Gives up this round and continues with a later one, in which this worker skips every tensor.
+  // Abandons this round and continues with a later one, in which this worker skips every tensor.
   // The results go to this round's destinations. Errors: those of BeginAgain and Skip.
   absl::Status Overtake(Round round, absl::Time deadline);
 
@@ -192,7 +192,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   // Waits until no contribution to this round is unanswered. Returns false if `deadline` passes
   // first.
   bool AwaitAnswered(absl::Time deadline);
-  // Gives up this round and begins `round`, which may be the same one. Contributions in progress
+  // Abandons this round and begins `round`, which may be the same one. Contributions in progress
   // are forgotten.
   //
   // Errors:

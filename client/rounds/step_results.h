@@ -44,7 +44,7 @@ class StepResults {
   // are not the same in all chunks.
   absl::StatusOr<std::vector<uint32_t>> GatheredRanks() const;
 
-  // Who contributed to a round that is done, and the epoch that it belonged to.
+  // The contributors to a round that is done, and the epoch that it belonged to.
   struct Closing {
     uint64_t epoch = 0;
     // The ranks that contributed to any chunk, ascending.

@@ -20,7 +20,7 @@ TensorCollector::TensorCollector(const GroupPlan& plan, Identity identity)
 void TensorCollector::Begin(Round round) {
   round_ = round;
   weight_ = 1;
-  whole_ = false;
+  uncompressed_ = false;
   pinned_epoch_.reset();
   collected_ = 0;
   tensors_.assign(tensors_.size(), Tensor());
@@ -52,8 +52,9 @@ absl::Status TensorCollector::CheckArguments(
     TensorId id, std::optional<absl::Span<const std::byte>> values) const {
   const GroupSpec& spec = plan_.spec;
   if (ToNumber(id) >= spec.tensors.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", ToNumber(id), " of group \"", spec.name, "\", which has ", spec.tensors.size()));
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", ToNumber(id), " of group \"",
+                                                   spec.name, "\", which has ", spec.tensors.size(),
+                                                   " tensors"));
   }
   const TensorSpec& tensor = plan_.layout.tensor(id);
   if (!values.has_value() || values->size() == tensor.bytes()) return absl::OkStatus();
@@ -98,7 +99,7 @@ Contribution TensorCollector::ContributionTo(ChunkId id, uint64_t epoch) {
   const Chunk& chunk = plan_.layout.chunk(id);
   const size_t element = SizeOf(chunk.dtype);
   Contribution contribution;
-  contribution.whole = whole_;
+  contribution.uncompressed = uncompressed_;
   PushHeader& header = contribution.header;
   header.generation = identity_.generation;
   header.group = plan_.id;

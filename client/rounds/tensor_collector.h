@@ -23,7 +23,7 @@
 
 namespace syncgrads::client {
 
-// Where a tensor's result goes. A buffer converts to a Destination.
+// The destination of a tensor's result. A buffer converts to a Destination.
 struct Destination {
   Destination() = default;
   Destination(absl::Span<std::byte> buffer) : buffer(buffer) {}
@@ -34,8 +34,8 @@ struct Destination {
   }
   bool is_wanted() const { return in_place || !buffer.empty(); }
 
-  // As long as the tensor. In a gather: as many times as long as there is room for contributions.
-  // Empty if no result is wanted.
+  // Has the tensor's length; in a gather, that length times the maximum number of contributions.
+  // Empty if no result is requested.
   absl::Span<std::byte> buffer;
   // If true, the result stays where it arrives, and there is no buffer. Not for gathers.
   bool in_place = false;
@@ -58,8 +58,8 @@ class TensorCollector {
   //   FailedPrecondition  a tensor has been pushed or skipped
   absl::Status SetWeight(double weight);
   // The round's contributions are sent uncompressed (Group::SendUncompressed).
-  void SendUncompressed() { whole_ = true; }
-  bool is_whole() const { return whole_; }
+  void SendUncompressed() { uncompressed_ = true; }
+  bool is_uncompressed() const { return uncompressed_; }
   // The round's contributions are made in epoch `number`.
   void PinEpoch(uint64_t number) { pinned_epoch_ = number; }
   std::optional<uint64_t> pinned_epoch() const { return pinned_epoch_; }
@@ -116,7 +116,7 @@ class TensorCollector {
   const Identity identity_;
   Round round_;
   double weight_ = 1;
-  bool whole_ = false;
+  bool uncompressed_ = false;
   std::optional<uint64_t> pinned_epoch_;
   std::vector<Tensor> tensors_;
   size_t collected_ = 0;

@@ -67,7 +67,7 @@ absl::StatusOr<std::shared_ptr<GroupRounds>> DataPlane::AddGroup(
   }
   if (!memory_.empty()) {
     for (ServerIndex server : std::set<ServerIndex>(plan->servers.begin(), plan->servers.end())) {
-      memory_[ToNumber(server)]->Want(plan->id);
+      memory_[ToNumber(server)]->Fetch(plan->id);
     }
   }
   const GroupId id = plan->id;

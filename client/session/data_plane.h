@@ -37,7 +37,7 @@ class DataPlane : public Outbox {
     int connections_per_server = 1;
     DataHello hello;
     Generation generation{};
-    // How long a server may be out of reach before the membership is lost.
+    // How long a server may be unreachable before the membership is lost.
     absl::Duration server_timeout;
     // Memory to share with servers on this host; it must outlive the data plane. Null: none is
     // shared.
@@ -50,7 +50,7 @@ class DataPlane : public Outbox {
     std::function<void(const std::string&)> on_paths;
     // Called with a line of text when a milder codec replaces a codec.
     std::function<void(const std::string&)> on_codec_replaced;
-    // Called without locks when a server refuses this worker or has been out of reach for too long;
+    // Called without locks when a server refuses this worker or has been unreachable for too long;
     // at most once for each server.
     std::function<void(absl::Status)> on_lost;
   };

@@ -36,7 +36,7 @@ class EpochHistory {
   MemberId self() const;
 
   using Listener = std::function<void(const Epoch&)>;
-  // The caller of Add calls `listeners` with the epoch, after whatever has to come before them.
+  // The result of Add: its caller calls `listeners` with `epoch` when it is ready for them.
   struct Added {
     bool first = false;
     std::vector<Listener> listeners;
@@ -45,7 +45,7 @@ class EpochHistory {
   // than the newest epoch.
   std::optional<Added> Add(const Epoch& epoch);
   // Calls `listener` with the newest epoch, before this returns. Every later epoch is passed to it
-  // by the caller of Add. There is an epoch.
+  // by the caller of Add. Requires that an epoch has been added.
   void AddListener(Listener listener);
 
   // The membership is over: from now on, Await returns `reason` for epochs that have not arrived.

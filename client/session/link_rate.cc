@@ -13,7 +13,7 @@ double LinkRate::For(const GroupSpec& spec, const std::vector<std::string>& serv
     MutexLock lock(mutex_);
     if (measured_.has_value()) return *measured_;
   }
-  const absl::Duration timeout = std::min(deadline - timers_.Now(), kProbePatience);
+  const absl::Duration timeout = std::min(deadline - timers_.Now(), kProbeTimeout);
   // The workers' probes are spread over the servers. A worker that runs on the host of the server
   // with its rank thus measures another server, if there is one.
   const std::string& server = servers[(rank + 1) % servers.size()];

@@ -1,4 +1,4 @@
-// The throughput of one worker's way to the servers, as far as a registration needs it.
+// Measures the throughput from one worker to the servers, for registrations that need it.
 
 #ifndef SYNCGRADS_CLIENT_SESSION_LINK_RATE_H_
 #define SYNCGRADS_CLIENT_SESSION_LINK_RATE_H_
@@ -24,7 +24,7 @@ class LinkRate {
   // Groups of at least this many bytes get smaller chunks on a slow link, so the link is measured;
   // and how long that may take.
   static constexpr uint64_t kWorthProbing = 1 << 20;
-  static constexpr absl::Duration kProbePatience = absl::Seconds(2);
+  static constexpr absl::Duration kProbeTimeout = absl::Seconds(2);
 
   // `transport` and `timers` must outlive this object.
   LinkRate(Transport& transport, const Timers& timers) : transport_(transport), timers_(timers) {}

@@ -12,8 +12,8 @@ std::optional<std::string> PathSummary::Set(size_t server, absl::string_view pat
   paths_[server] = std::string(path);
   if (std::count(paths_.begin(), paths_.end(), "") > 0) return std::nullopt;
   const std::string line = LineLocked();
-  if (line == said_) return std::nullopt;
-  said_ = line;
+  if (line == reported_) return std::nullopt;
+  reported_ = line;
   return line;
 }
 

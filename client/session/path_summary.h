@@ -32,7 +32,7 @@ class PathSummary {
   Mutex mutex_;
   // By server; empty while the path is not known.
   std::vector<std::string> paths_ ABSL_GUARDED_BY(mutex_);
-  std::string said_ ABSL_GUARDED_BY(mutex_);
+  std::string reported_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace syncgrads::client

@@ -36,7 +36,7 @@ absl::Status RegisteredGroup::CheckTensor(TensorId tensor) const {
   if (ToNumber(tensor) < spec().tensors.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("tensor ", ToNumber(tensor), " of group \"",
                                                  spec().name, "\", which has ",
-                                                 spec().tensors.size()));
+                                                 spec().tensors.size(), " tensors"));
 }
 
 absl::Status RegisteredGroup::CheckBegun() const {

@@ -20,7 +20,7 @@ namespace {
 
 // How long a call waits until memory is shared with the servers on this host. After that, payloads
 // go over the streams until it is.
-constexpr absl::Duration kSharingPatience = absl::Seconds(1);
+constexpr absl::Duration kSharingTimeout = absl::Seconds(1);
 
 std::string HostAndProcess() {
   char host[256] = "";
@@ -267,7 +267,7 @@ absl::StatusOr<Group*> Session::Register(const GroupSpec& spec, absl::Duration t
   }
   SYNCGRADS_ASSIGN_OR_RETURN(std::shared_ptr<GroupRounds> rounds, AwaitRounds(spec, deadline));
   // Waits for shared memory so that the first step uses the same path as all later steps.
-  data_plane()->AwaitShared(std::min(deadline, timers_->Now() + kSharingPatience));
+  data_plane()->AwaitShared(std::min(deadline, timers_->Now() + kSharingTimeout));
   if (options_.autotune) autotune_.Begin(rounds->plan().id, TunedSettings(options_, *data_plane()));
   MutexLock lock(mutex_);
   std::unique_ptr<Group>& group = groups_[spec.name];
@@ -283,7 +283,7 @@ bool Session::HasRegistered(absl::string_view group) const {
 absl::StatusOr<void*> Session::AllocateGradients(size_t bytes) {
   SYNCGRADS_RETURN_IF_ERROR(CheckMember());
   SYNCGRADS_ASSIGN_OR_RETURN(const SharedBuffers::Region* region, shared_.Allocate(bytes));
-  data_plane()->AwaitShared(timers_->Now() + kSharingPatience);
+  data_plane()->AwaitShared(timers_->Now() + kSharingTimeout);
   return region->memory->data();
 }
 

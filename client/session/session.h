@@ -38,7 +38,7 @@ class StateHandover;
 // What a session depends on. A simulation injects its own.
 struct Dependencies {
   std::unique_ptr<Transport> transport;
-  // Their clock is the one of every deadline of the session.
+  // All deadlines of the session use their clock.
   std::unique_ptr<Timers> timers;
   // A random number that no other session has.
   Incarnation incarnation{};
@@ -47,8 +47,8 @@ struct Dependencies {
 // Owned by Client. Methods that Client has as well have the contracts in client.h. MembershipEvents
 // are called by the membership, on threads of the transport and of the timers. Thread-safe.
 //
-// `mutex_` guards where this client is between Join and Leave, and the objects that are made on the
-// way. They are constructed while it is held; the constructor of DataPlane takes the lock of
+// `mutex_` guards the client's state between Join and Leave, and the objects that belong to it.
+// They are constructed while it is held; the constructor of DataPlane takes the lock of
 // SharedBuffers. Membership, DataPlane, EpochHistory, LinkRate and Autotune are called without it.
 class Session : public MembershipEvents {
  public:
@@ -72,7 +72,7 @@ class Session : public MembershipEvents {
 
   absl::StatusOr<void*> AllocateGradients(size_t bytes);
 
-  bool TakeCheckpointRequest() { return checkpoint_asked_.exchange(false); }
+  bool TakeCheckpointRequest() { return checkpoint_requested_.exchange(false); }
   void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path);
 
   Timers& timers() { return *timers_; }
@@ -102,13 +102,13 @@ class Session : public MembershipEvents {
   void OnWelcome(Generation generation, const Welcome& welcome) override;
   void OnEpoch(const Epoch& epoch) override;
   void OnOver(const absl::Status& status) override;
-  void OnCheckpointAsked() override { checkpoint_asked_.store(true); }
+  void OnCheckpointRequested() override { checkpoint_requested_.store(true); }
   std::vector<GroupRound> Progress() override;
 
  private:
   enum class State { kNew, kJoining, kMember, kLeft, kAbandoned };
 
-  // Called by the data plane when a server refuses this worker or has been out of reach for too
+  // Called by the data plane when a server refuses this worker or has been unreachable for too
   // long.
   void OnLost(const absl::Status& status);
   // Fails everything in progress, and every later call, with `status`, and closes the streams. A
@@ -123,7 +123,7 @@ class Session : public MembershipEvents {
   SharedBuffers shared_;
   const std::unique_ptr<Timers> timers_;
 
-  std::atomic<bool> checkpoint_asked_{false};
+  std::atomic<bool> checkpoint_requested_{false};
 
   mutable Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kNew;

@@ -150,7 +150,7 @@ absl::Status StateHandover::Take(Round step, absl::Time deadline, Session& sessi
     if (status.ok()) break;
     SYNCGRADS_RETURN_IF_ERROR(session.status());
     if (absl::IsDeadlineExceeded(status)) return status;
-    // The donor is gone, or the round was given up: the next epoch names another donor.
+    // The donor is gone, or the round was abandoned: the next epoch names another donor.
     SYNCGRADS_RETURN_IF_ERROR(session.epochs().Await(epoch.number + 1, deadline).status());
   }
   SYNCGRADS_RETURN_IF_ERROR(rounds_->EndRound());

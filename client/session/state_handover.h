@@ -1,4 +1,4 @@
-// How a donor's state gets to newcomers. The state has a group of its own, beside the group that it
+// Sends a donor's state to newcomers. The state has a group of its own, beside the group that it
 // belongs to. A round of this group closes with the first contribution, which is the donor's, and
 // the members that skip it receive it as the result.
 //
@@ -32,7 +32,7 @@ namespace syncgrads::client {
 class Session;
 
 // Returns the group that carries the state of group `of`: the caller's tensors, and the number of
-// the step that they are the state before.
+// the first step after that state.
 GroupSpec StateSpec(const GroupSpec& of, absl::Span<const NamedTensor> state);
 
 // Always owned by a shared_ptr. The group calls Open, Close and Take on its caller's thread.

@@ -82,7 +82,7 @@ struct JobSignalWriter {
   void operator()(const Expelled& expelled) const {
     *out.mutable_expelled() = ToProto(expelled.reason);
   }
-  void operator()(const CheckpointAsked&) const { out.mutable_checkpoint_asked(); }
+  void operator()(const CheckpointRequested&) const { out.mutable_checkpoint_requested(); }
   void operator()(const Farewell& farewell) const {
     out.mutable_done()->set_request(farewell.request);
   }
@@ -129,8 +129,8 @@ absl::StatusOr<std::optional<JobSignal::Kind>> KindOf(const v1::JobSignal& proto
       return Waiting{proto.waiting().reason()};
     case v1::JobSignal::kExpelled:
       return Expelled{syncgrads::FromProto(proto.expelled())};
-    case v1::JobSignal::kCheckpointAsked:
-      return CheckpointAsked{};
+    case v1::JobSignal::kCheckpointRequested:
+      return CheckpointRequested{};
     case v1::JobSignal::KIND_NOT_SET:
       break;
   }

@@ -52,9 +52,13 @@ class Allocation {
   int Allocate(size_t at, size_t length) {
     if (huge_) huge_ = AllocateHuge(at, length / kHugePage * kHugePage);
     const int error = posix_fallocate(file_, static_cast<off_t>(at), static_cast<off_t>(length));
-    // Fills the page tables as well. Before Linux 5.14, they are filled at first use.
+    // Fills the page tables as well. Before Linux 5.14, they are filled at first use. The kernel
+    // holds a lock of the process meanwhile, for which other threads wait when they allocate
+    // memory.
     constexpr int kMadvPopulateWrite = 23;
-    if (error == 0) madvise(data_ + at, length, kMadvPopulateWrite);
+    for (size_t done = 0; error == 0 && done < length; done += kHugePage) {
+      madvise(data_ + at + done, std::min(kHugePage, length - done), kMadvPopulateWrite);
+    }
     return error;
   }
 

@@ -30,7 +30,7 @@ servers=${SERVERS:-1}
 port=${PORT:-7000}
 address=${ADDRESS:-$(hostname)}
 
-# mpirun's own exit code says nothing about workers that end on a signal: it kills all workers when
+# mpirun's own exit code does not depend on workers that end on a signal: it kills all workers when
 # the first has ended with another code than 0, or it ends with 0. So a shell around each worker
 # ends with 0 and prints the code. Shell and cat outlive the signal, which their whole group
 # receives. mpirun gives each worker a terminal; through cat the worker prints lines, not a bar.
@@ -45,7 +45,7 @@ mkfifo "$folder/output"
 serving=()
 trap 'kill "${serving[@]}" 2>/dev/null; rm -rf "$folder"' EXIT
 for ((index = 0; index < servers; ++index)); do
-  # Nobody starts a server again, so it keeps no state for that.
+  # A server that dies is not restarted, so it keeps no state.
   flags=(--index="$index" --port="$((port + index))" --state=none --exit_when_done
          --drain_timeout=90s)
   if [ "$index" -eq 0 ]; then

@@ -60,7 +60,7 @@ mkfifo "$open"
 exec 9<>"$open"
 trap 'rm -rf "$folder"' EXIT
 
-# Nobody starts the server again, so it keeps no state for that.
+# A server that dies is not restarted, so it keeps no state.
 on "${hosts[0]}" "$(command -v ps-server)" --port="$port" --state=none --exit_when_done \
   --drain_timeout=90s 9>&- &
 serving=$!

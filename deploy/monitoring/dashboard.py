@@ -61,7 +61,7 @@ ROWS = [
               " max by (training_job, group, member) (syncgrads_member_round{$job})",
               "{{training_job}} {{group}} {{member}}")]),
         ("Time since the last heartbeat", "s", "A worker is dropped when its lease has passed.", [
-            ("time() - syncgrads_member_last_heard_timestamp_seconds{$job}",
+            ("time() - syncgrads_member_last_heartbeat_timestamp_seconds{$job}",
              "{{training_job}} {{member}}")]),
     ]),
     ("Rounds", [

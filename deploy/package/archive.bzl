@@ -12,12 +12,12 @@ def _archive(ctx):
             if part:
                 parts.append(part)
         for flag in linker_input.user_link_flags:
-            # Of a library that is named twice, the last place counts.
+            # A library that is named twice keeps its last position.
             if flag in flags:
                 flags.remove(flag)
             flags.append(flag)
 
-    # The language of `ar -M`.
+    # The script for `ar -M`.
     script = ctx.actions.declare_file(ctx.label.name + ".mri")
     ctx.actions.write(script, "\n".join(
         ["create " + ctx.outputs.archive.path] +
@@ -27,7 +27,7 @@ def _archive(ctx):
     ctx.actions.run_shell(
         inputs = parts + [script],
         outputs = [ctx.outputs.archive],
-        # With D, the same objects give the same archive: times and users are left out.
+        # With D, the same objects give the same archive: it contains no times and users.
         command = "ar -M <%s && ranlib -D %s" % (script.path, ctx.outputs.archive.path),
         mnemonic = "Archive",
     )

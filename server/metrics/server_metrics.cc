@@ -77,7 +77,7 @@ void AddMembers(const v1::JobStatus& job, uint64_t date_ms, const MetricLabels& 
     if (member.gone() || !added.insert(member.name()).second) continue;
     MetricLabels of_member = labels;
     of_member.emplace_back("member", member.name());
-    families.Gauge("syncgrads_member_last_heard_timestamp_seconds",
+    families.Gauge("syncgrads_member_last_heartbeat_timestamp_seconds",
                    "Time of the member's last heartbeat, in seconds since 1970-01-01 UTC.",
                    of_member, Seconds(date_ms - std::min<uint64_t>(date_ms, member.silent_ms())));
     families.Gauge("syncgrads_member_lease_seconds",

@@ -118,7 +118,7 @@ export class JobView {
         silentMs: Number(member.silent_ms), leaseMs: Number(member.lease_ms),
         follows: member.follows, gone: member.gone, step: 0}));
     }
-    // A server that is not the coordinator knows the names only.
+    // A server that is not the coordinator reports the names only.
     return (job.epoch?.members ?? []).map((member, rank) => ({
       member: member.member, name: member.name, host: "", rank, follows: false, gone: false,
       step: 0}));

@@ -102,7 +102,7 @@ class JobSection {
     return parts.join(" \u00b7 ");
   }
 
-  // Says in words who is slow.
+  // Returns a sentence about the slowest worker.
   _verdict() {
     const {workers, slow, slowsJob, stepsPerSecond, ended} = this.view;
     if (ended !== undefined || workers.length === 0) return "";
@@ -125,7 +125,7 @@ class JobSection {
     return text + (slowsJob ? ". It slows down the job." : ".");
   }
 
-  // Says in words what the oldest open step waits for.
+  // Returns a sentence about what the oldest open step waits for.
   _waits() {
     const {group, workers, ended} = this.view;
     const waited = Number(group?.oldest_open_ms ?? 0);
@@ -228,10 +228,10 @@ class Page {
     const now = Date.now() / 1000;
     this._failedSince ??= now;
     const seconds = (now - this._failedSince).toFixed(0);
-    let text = `This server cannot be reached since ${clockTime(this._failedSince)} ` +
+    let text = `This server has been unreachable since ${clockTime(this._failedSince)} ` +
         `(${seconds} s): ${why}.`;
     if (this._lastSeen !== undefined) {
-      text += ` What is below was seen at ${clockTime(this._lastSeen)}.`;
+      text += ` The values below are those of ${clockTime(this._lastSeen)}.`;
     }
     show(byId("unreachable"), text);
     for (const section of this._sections.values()) {

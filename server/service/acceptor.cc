@@ -189,11 +189,11 @@ void Acceptor::ForgetLocked(std::unordered_map<int, Connection>::iterator connec
 }
 
 void Acceptor::NoteRefusal(Refusals& refusals, const std::string& why) {
-  ++refusals.unsaid;
+  ++refusals.suppressed;
   const absl::Time now = MonotonicNow();
   if (now < refusals.next_line) return;
-  journal_.Warn(absl::StrCat("connections are refused (", refusals.unsaid,
-                             " since the last such line): ", why));
+  journal_.Warn(absl::StrCat("connections are refused (", refusals.suppressed,
+                             " since the last such warning): ", why));
   refusals = {now + kLineInterval, 0};
 }
 

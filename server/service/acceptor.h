@@ -73,7 +73,7 @@ class Acceptor {
     // The earliest time for the next line.
     absl::Time next_line = absl::InfinitePast();
     // The number of refusals since the last line.
-    uint64_t unsaid = 0;
+    uint64_t suppressed = 0;
   };
 
   enum class Accepted {

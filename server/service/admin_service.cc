@@ -72,7 +72,7 @@ grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* 
                                                    v1::CheckpointReply* reply) {
   absl::StatusOr<uint32_t> asked = NotTheCoordinator();
   if (coordinator_ != nullptr) {
-    asked = coordinator_->AskForCheckpoint(request->job(), request->token());
+    asked = coordinator_->RequestCheckpoint(request->job(), request->token());
   }
   if (asked.ok()) reply->set_workers(*asked);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

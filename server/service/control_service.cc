@@ -35,8 +35,7 @@ std::string HostOfPeer(const std::string& peer) {
 // groups.
 constexpr size_t kMaxUnreadByWorker = size_t{16} << 20;
 constexpr size_t kMaxUnreadByServer = size_t{256} << 20;
-// A worker that does not read its answers is not read either. Making the answers takes time of the
-// threads that serve everybody, some 10 ms for this many bytes of plans.
+// Back-pressure: if this many bytes of answers wait for a worker, its messages are not read.
 constexpr size_t kPauseWorkerAt = size_t{1} << 20;
 
 // A stream that receives messages of type In and sends messages of type Out. They are parsed and
@@ -78,14 +77,18 @@ class SignalStream : public DuplexStream {
 class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public MemberLink {
  public:
   JoinStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines, LargeMessages& large,
-             Coordinator& coordinator, StreamCount& members)
+             Coordinator& coordinator, SerializedPlans& plans, StreamCount& members)
       : SignalStream(context, deadlines,
                      std::make_shared<UnreadBytes>(kMaxUnreadByWorker, kPauseWorkerAt), &large),
         coordinator_(coordinator),
+        plans_(plans),
         members_(members),
         peer_host_(HostOfPeer(context->peer())) {}
 
   void Send(Generation generation, const JobSignal::Kind& signal) override {
+    if (const auto* registered = std::get_if<Registered>(&signal)) {
+      return Enqueue(plans_.Answer(generation, *registered));
+    }
     SendSignal(syncgrads::ToProto(generation, signal));
     if (const auto* expelled = std::get_if<Expelled>(&signal)) {
       FinishAfterSending(ToGrpc(expelled->reason));
@@ -102,8 +105,8 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
       return FinishAfterSending({grpc::StatusCode::FAILED_PRECONDITION,
                                  "the first signal of a Join stream must be a hello"});
     }
-    const absl::Status heard = Hear(signal, *member_, coordinator_);
-    if (!heard.ok()) FinishAfterSending(ToGrpc(heard));
+    const absl::Status dispatched = Dispatch(signal, *member_, coordinator_);
+    if (!dispatched.ok()) FinishAfterSending(ToGrpc(dispatched));
   }
 
   void OnHello(const Hello& hello) {
@@ -126,10 +129,12 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
   void OnOver() override {
     if (!member_.has_value()) return;
     coordinator_.LinkBroken(*member_, this);
+    plans_.Prune();
     members_.Ended();
   }
 
   Coordinator& coordinator_;
+  SerializedPlans& plans_;
   StreamCount& members_;
   const std::string peer_host_;
   bool shares_memory_ = false;
@@ -159,16 +164,16 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
     }
     if (signal.has_hello()) OnHello(signal.hello());
     if (!server_.has_value()) return;  // refused
-    const absl::Status heard = Hear(signal, *server_, this, coordinator_);
-    if (!heard.ok()) FinishAfterSending(ToGrpc(heard));
+    const absl::Status dispatched = Dispatch(signal, *server_, this, coordinator_);
+    if (!dispatched.ok()) FinishAfterSending(ToGrpc(dispatched));
   }
 
   void OnHello(const v1::ServerHello& hello) {
     if (hello.protocol_version() != kProtocolVersion) {
       return FinishAfterSending(
           {grpc::StatusCode::FAILED_PRECONDITION,
-           absl::StrCat("the server speaks protocol version ", hello.protocol_version(),
-                        ", its coordinator speaks ", kProtocolVersion)});
+           absl::StrCat("the server uses protocol version ", hello.protocol_version(),
+                        ", its coordinator uses ", kProtocolVersion)});
     }
     if (hello.token() != server_token_) {
       return FinishAfterSending({grpc::StatusCode::PERMISSION_DENIED, "wrong server token"});
@@ -217,7 +222,8 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Joi
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; join at ", coordinator_address_)});
   }
-  auto stream = std::make_shared<JoinStream>(context, deadlines_, large_, *coordinator_, members_);
+  auto stream =
+      std::make_shared<JoinStream>(context, deadlines_, large_, *coordinator_, plans_, members_);
   stream->Start();
   return stream.get();
 }

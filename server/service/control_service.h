@@ -10,6 +10,7 @@
 #include "proto/control.grpc.pb.h"
 #include "server/core/coordinator/coordinator.h"
 #include "server/service/large_messages.h"
+#include "server/service/serialized_plans.h"
 #include "server/service/stream_count.h"
 #include "server/service/stream_deadlines.h"
 
@@ -41,6 +42,7 @@ class ControlService
   const std::string coordinator_address_;
   const std::string server_token_;
   StreamDeadlines& deadlines_;
+  SerializedPlans plans_;
   StreamCount members_;  // Join streams whose worker was admitted
   LargeMessages large_;  // destroyed first: its thread uses the others
 };

@@ -110,7 +110,7 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
                         ToNumber(push->header.incarnation), ", on the stream of member ",
                         ToNumber(hello_.member), ", incarnation ", ToNumber(hello_.incarnation))});
     }
-    presence_->Heard(clock_.Now());
+    presence_->RecordMessage(clock_.Now());
     SetUnreadLimit();
     Payload payload{std::move(push->payload), std::move(slices)};
     const size_t bytes = TotalBytes(payload.pieces);
@@ -179,8 +179,8 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
     if (hello.protocol_version != kProtocolVersion) {
       return FinishAfterSending(
           {grpc::StatusCode::FAILED_PRECONDITION,
-           absl::StrCat("the worker speaks protocol version ", hello.protocol_version,
-                        ", this server speaks ", kProtocolVersion)});
+           absl::StrCat("the worker uses protocol version ", hello.protocol_version,
+                        ", this server uses ", kProtocolVersion)});
     }
     std::shared_ptr<Job> job = jobs_.Find(hello.job);
     if (job == nullptr) {

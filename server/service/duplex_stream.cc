@@ -88,7 +88,7 @@ void DuplexStream::CutWith(const grpc::Status& status) {
 }
 
 bool DuplexStream::TakeFirst() {
-  heard_ = true;
+  has_hello_ = true;
   {
     MutexLock lock(mutex_);
     if (!finish_with_.has_value()) {
@@ -117,7 +117,7 @@ void DuplexStream::OnReadDone(bool ok) {
     dropped = TakeWaitingLocked();
     return EndLocked(grpc::Status::OK);
   }
-  if (!heard_ && !TakeFirst()) return;
+  if (!has_hello_ && !TakeFirst()) return;
   if (large_ != nullptr && incoming_.Length() >= kLargeMessageBytes) return HandleLarge();
   OnMessage(incoming_);
   MutexLock lock(mutex_);
@@ -188,7 +188,7 @@ void DuplexStream::OnTimeout(absl::Duration timeout) {
     end = finish_with_;
   }
   if (end.has_value()) return CutWith(*end);
-  if (heard_) return;
+  if (has_hello_) return;
   CutWith({grpc::StatusCode::DEADLINE_EXCEEDED,
            absl::StrCat("no hello has arrived within ", absl::FormatDuration(timeout))});
 }

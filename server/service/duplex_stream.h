@@ -113,7 +113,7 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   StreamDeadlines& deadlines_;
   LargeMessages* const large_;
   // Whether a message has been received.
-  std::atomic<bool> heard_{false};
+  std::atomic<bool> has_hello_{false};
   // The stream's reference to itself, from Start until OnDone.
   std::shared_ptr<DuplexStream> self_;
   grpc::ByteBuffer incoming_;

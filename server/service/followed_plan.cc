@@ -74,7 +74,7 @@ void FollowedPlan::Forget() {
     held_.clear();
     incarnation_ = start.incarnation;
   }
-  jobs_.StartAfresh(start);
+  jobs_.Reset(start);
 }
 
 }  // namespace syncgrads::server

@@ -49,7 +49,7 @@ class FollowedPlan {
   // Applies a message of the coordinator and returns the replies to send.
   //
   // Errors:
-  //   InvalidArgument  this version does not know the kind of change, or the group plan is not
+  //   InvalidArgument  this version does not support the kind of change, or the group plan is not
   //                    valid
   //   others           Jobs::status: not even the end of a job could be stored, and no later
   //                    change will be applied

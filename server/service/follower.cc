@@ -27,7 +27,7 @@ std::shared_ptr<grpc::Channel> ChannelTo(const std::string& coordinator) {
 }
 
 // Whether a retry may succeed.
-bool IsPassing(const absl::Status& status) {
+bool IsTransient(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kPermissionDenied:
@@ -75,7 +75,7 @@ class Follower::Stream : public ClientStream<v1::PlanSignal, v1::ServerSignal> {
   }
 
   // Sends a message after those that were sent before it.
-  void Tell(v1::ServerSignal signal) {
+  void SendSignal(v1::ServerSignal signal) {
     {
       MutexLock lock(mutex_);
       ++unsent_;
@@ -90,7 +90,7 @@ class Follower::Stream : public ClientStream<v1::PlanSignal, v1::ServerSignal> {
   void OnReached() override { follower_.OnReached(); }
   void OnMessage(v1::PlanSignal& signal) override {
     // Another thread may be about to call OnReached for this stream. Until it has, Tick must not
-    // see both an applied change and a coordinator out of reach.
+    // see both an applied change and an unreachable coordinator.
     follower_.OnReached();
     follower_.plan_thread_.Run([this, self = shared_from_this(), signal = std::move(signal)] {
       follower_.OnSignal(*this, signal);
@@ -197,11 +197,11 @@ void Follower::Reduced(const ReducedChunk& chunk) {
 }
 
 void Follower::Prepared(const GroupPrepared& prepared) {
-  if (const std::shared_ptr<Stream> open = stream()) open->Tell(ToProto(prepared));
+  if (const std::shared_ptr<Stream> open = stream()) open->SendSignal(ToProto(prepared));
 }
 
 void Follower::StoreFailed(const StoreFailure& failure) {
-  if (const std::shared_ptr<Stream> open = stream()) open->Tell(ToProto(failure));
+  if (const std::shared_ptr<Stream> open = stream()) open->SendSignal(ToProto(failure));
 }
 
 absl::Status Follower::status() const {
@@ -218,7 +218,7 @@ absl::Status Follower::CheckCoordinatorTimeoutLocked() const {
   const absl::Duration away = clock_.Now() - lost_;
   if (away <= coordinator_timeout_) return absl::OkStatus();
   return absl::DeadlineExceededError(
-      absl::StrCat("the coordinator at ", coordinator_, " has been out of reach for ",
+      absl::StrCat("the coordinator at ", coordinator_, " has been unreachable for ",
                    absl::FormatDuration(absl::Trunc(away, absl::Milliseconds(1))), "; after ",
                    absl::FormatDuration(coordinator_timeout_),
                    " the workers of its jobs no longer wait for it"));
@@ -232,7 +232,7 @@ void Follower::OnSignal(Stream& stream, const v1::PlanSignal& signal) {
     if (status_.ok()) status_ = replies.status();
   }
   if (!replies.ok()) return stream.Cancel();
-  for (v1::ServerSignal& reply : *replies) stream.Tell(std::move(reply));
+  for (v1::ServerSignal& reply : *replies) stream.SendSignal(std::move(reply));
 }
 
 void Follower::OnOver(const absl::Status& status) {
@@ -249,7 +249,7 @@ void Follower::OnOver(const absl::Status& status) {
     if (absl::IsDataLoss(status)) {
       journal_.Warn(absl::StrCat(line, "; this server discards its state"));
       plan_.Forget();
-    } else if (IsPassing(status)) {
+    } else if (IsTransient(status)) {
       journal_.Note(line);
     } else {
       journal_.Warn(line);

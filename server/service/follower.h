@@ -66,7 +66,7 @@ class Follower {
   //   DeadlineExceeded  the coordinator has been unreachable for longer than `coordinator_timeout`
   //   InvalidArgument, PermissionDenied, FailedPrecondition, Unimplemented
   //                     the coordinator has rejected this server, or has sent a change that
-  //                     this version does not know
+  //                     this version does not support
   //   others            Jobs::status: not even the end of a job could be stored
   absl::Status status() const;
 

@@ -17,7 +17,7 @@ namespace syncgrads::server {
 namespace {
 
 // The timeout for a worker to send its hello, and to receive an answer.
-constexpr absl::Duration kPatience = absl::Seconds(5);
+constexpr absl::Duration kTimeout = absl::Seconds(5);
 
 // Starts `thread` with `run`.
 //
@@ -186,7 +186,7 @@ absl::Status MemoryExchange::ServeMember(FdSocket& socket, const Job& job, const
                        "\" already shares memory with this server on another connection"));
     }
   }
-  absl::Status sent = socket.Send(kHandoverOk, nullptr, MonotonicNow() + kPatience);
+  absl::Status sent = socket.Send(kHandoverOk, nullptr, MonotonicNow() + kTimeout);
   while (sent.ok()) {
     absl::StatusOr<FdSocket::Message> request = socket.Receive(absl::InfiniteFuture());
     if (!request.ok()) {
@@ -194,9 +194,9 @@ absl::Status MemoryExchange::ServeMember(FdSocket& socket, const Job& job, const
       break;
     }
     absl::StatusOr<FileDescriptor> answer = Answer(job, *memory, *request);
-    sent = socket.Send(answer.ok() ? kHandoverOk : answer.status().message(),
-                       answer.ok() && answer->valid() ? &*answer : nullptr,
-                       MonotonicNow() + kPatience);
+    sent =
+        socket.Send(answer.ok() ? kHandoverOk : answer.status().message(),
+                    answer.ok() && answer->valid() ? &*answer : nullptr, MonotonicNow() + kTimeout);
   }
   memory->Close();
   MutexLock lock(mutex_);
@@ -214,7 +214,7 @@ absl::StatusOr<std::pair<std::shared_ptr<Job>, DataHello>> MemoryExchange::Ident
                                                     "; memory is not shared"));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const FdSocket::Message message,
-                             socket.Receive(MonotonicNow() + kPatience));
+                             socket.Receive(MonotonicNow() + kTimeout));
   const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(message.text.data()),
                                           message.text.size());
   SYNCGRADS_ASSIGN_OR_RETURN(PushFrame frame, DecodePush({bytes}));
@@ -223,9 +223,9 @@ absl::StatusOr<std::pair<std::shared_ptr<Job>, DataHello>> MemoryExchange::Ident
   }
   DataHello hello = *std::move(frame.header.hello);
   if (hello.protocol_version != kProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the worker speaks protocol version ",
-                                                      hello.protocol_version,
-                                                      ", this server speaks ", kProtocolVersion));
+    return absl::FailedPreconditionError(absl::StrCat("the worker uses protocol version ",
+                                                      hello.protocol_version, ", this server uses ",
+                                                      kProtocolVersion));
   }
   std::shared_ptr<Job> job = jobs_.Find(hello.job);
   if (job == nullptr) {

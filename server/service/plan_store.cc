@@ -1,11 +1,16 @@
 #include "server/service/plan_store.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/contract/signals.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "server/service/signals.h"
 #include "server/service/stored.pb.h"
@@ -53,9 +58,9 @@ struct RecordWriter {
   void operator()(const PlanChange& change) const { *out.mutable_change() = ToProto(change); }
   void operator()(const MemberAdmitted& admitted) const {
     v1::StoredMember& proto = *out.mutable_admitted();
-    *proto.mutable_introduction() = syncgrads::ToProto(admitted.introduction);
+    *proto.mutable_hello() = syncgrads::ToProto(admitted.hello);
     // What it is needed for is stored in shares_memory.
-    proto.mutable_introduction()->clear_host_id();
+    proto.mutable_hello()->clear_host_id();
     proto.set_generation(ToNumber(admitted.generation));
     proto.set_member(ToNumber(admitted.member));
     proto.set_name(admitted.name);
@@ -104,7 +109,7 @@ absl::StatusOr<Stored> RecordFromProto(const v1::StoredRecord& record) {
       return FromProto(record.change());
     case v1::StoredRecord::kAdmitted: {
       const v1::StoredMember& admitted = record.admitted();
-      return MemberAdmitted{syncgrads::FromProto(admitted.introduction()),
+      return MemberAdmitted{syncgrads::FromProto(admitted.hello()),
                             Generation{admitted.generation()}, MemberId{admitted.member()},
                             admitted.name(), admitted.shares_memory()};
     }
@@ -146,7 +151,7 @@ absl::StatusOr<StoredPlan> Decode(const std::string& path,
       return absl::DataLossError(absl::StrCat(path, ": record ", i, " is malformed"));
     }
     if (record.has_start()) {
-      // A later start replaces all records before it. StartAfresh appends one if there is no
+      // A later start replaces all records before it. Reset appends one if there is no
       // space for a new log.
       plan = {StartFromProto(record.start()), {}};
       continue;
@@ -161,13 +166,65 @@ absl::StatusOr<StoredPlan> Decode(const std::string& path,
   return plan;
 }
 
+// The file of a compaction of the log at `path`.
+std::string CompactedPath(const std::string& path) { return path + ".compacted"; }
+
 }  // namespace
+
+// A compaction that runs in the background. Thread-safe, except for what is marked otherwise.
+class PlanStore::Compaction {
+ public:
+  // Compacts the first `records` records of the log at `path`.
+  Compaction(std::string path, size_t records, JobsNow now, const RecordLogOptions& options)
+      : path_(std::move(path)), records_(records), now_(std::move(now)), options_(options) {}
+
+  // Writes the compacted log to a temporary file. To be called once.
+  void Run() {
+    absl::StatusOr<std::unique_ptr<RecordLog>> log = Compacted();
+    MutexLock lock(mutex_);
+    log_ = std::move(log);
+  }
+
+  // Returns the compacted log or an error, once; nullopt before Run has ended.
+  std::optional<absl::StatusOr<std::unique_ptr<RecordLog>>> Take() {
+    MutexLock lock(mutex_);
+    return std::exchange(log_, std::nullopt);
+  }
+
+  // The closed jobs whose records are removed.
+  const std::set<JobKey>& forgotten() const { return now_.forgotten; }
+  // The records that were appended since the compaction began. Used by the store only.
+  std::vector<std::string>& later() { return later_; }
+
+ private:
+  absl::StatusOr<std::unique_ptr<RecordLog>> Compacted() const {
+    SYNCGRADS_ASSIGN_OR_RETURN(std::vector<std::string> records, RecordLog::Read(path_));
+    records.resize(std::min(records.size(), records_));
+    SYNCGRADS_ASSIGN_OR_RETURN(StoredPlan plan, Decode(path_, records));
+    CompactPlan(plan.start, plan.records, now_);
+    records = {Encode(plan.start)};
+    for (const Stored& record : plan.records) records.push_back(Encode(record));
+    return RecordLog::CreateTemporary(CompactedPath(path_), records, options_);
+  }
+
+  const std::string path_;
+  const size_t records_;
+  const JobsNow now_;
+  const RecordLogOptions options_;
+  std::vector<std::string> later_;
+  Mutex mutex_;
+  std::optional<absl::StatusOr<std::unique_ptr<RecordLog>>> log_ ABSL_GUARDED_BY(mutex_);
+};
 
 PlanStore::PlanStore(std::string path, std::unique_ptr<RecordLog> log, Incarnation incarnation,
                      const PlanStoreOptions& options)
-    : path_(std::move(path)), options_(options), log_(std::move(log)), incarnation_(incarnation) {
-  now_.oldest_epoch = options_.oldest_epoch;
+    : path_(std::move(path)),
+      options_(options),
+      log_(std::move(log)),
+      incarnation_(incarnation),
+      thread_(options.run == nullptr ? std::make_unique<SerialThread>() : nullptr) {
   SetNextCompaction(0);
+  unlink(CompactedPath(path_).c_str());  // of a process that died
 }
 
 absl::StatusOr<std::unique_ptr<PlanStore>> PlanStore::Create(const std::string& path,
@@ -211,39 +268,52 @@ absl::Status PlanStore::Append(const Stored& record) {
                                                : log_->Append(bytes));
   if (const auto* seen = std::get_if<ServerSeen>(&record)) seen_[seen->server] = *seen;
   if (IsOfStep(out.change())) ++steps_;
-  CompactIfLong();
+  if (compaction_ == nullptr) {
+    CompactIfLong();
+  } else {
+    compaction_->later().push_back(bytes);
+  }
+  if (compaction_ != nullptr) FinishCompaction();
   return absl::OkStatus();
 }
 
 void PlanStore::Forget(const std::string& job, Generation generation) {
-  now_.forgotten.insert({job, generation});
+  forgotten_.insert({job, generation});
 }
 
 void PlanStore::CompactIfLong() {
   if (log_->bytes() < compact_at_ && steps_ < options_.max_steps) return;
   steps_ = 0;
-  // A failure is no error: the record is stored in the old log. Compaction is tried again when
+  JobsNow now = {.forgotten = forgotten_};
+  if (options_.oldest_epochs != nullptr) now.oldest_epochs = options_.oldest_epochs();
+  compaction_ = std::make_shared<Compaction>(path_, log_->records(), std::move(now), options_.log);
+  const auto run = [compaction = compaction_] { compaction->Run(); };
+  thread_ == nullptr ? options_.run(run) : thread_->Run(run);
+}
+
+void PlanStore::FinishCompaction() {
+  auto log = compaction_->Take();
+  if (!log.has_value()) return;
+  const std::shared_ptr<Compaction> compaction = std::exchange(compaction_, nullptr);
+  absl::Status complete = log->status();
+  for (const std::string& record : compaction->later()) {
+    if (complete.ok()) complete = (**log)->Append(record);
+  }
+  if (complete.ok()) complete = (**log)->MoveTo(path_);
+  if (complete.ok()) {
+    log_ = **std::move(log);
+    for (const JobKey& job : compaction->forgotten()) forgotten_.erase(job);
+  }
+  // A failure is no error, because all records are in the old log. Compaction is tried again when
   // the log has grown.
-  if (!Compact().ok()) SetNextCompaction(log_->bytes());
+  SetNextCompaction(log_->bytes());
 }
 
 void PlanStore::SetNextCompaction(uint64_t bytes) {
   compact_at_ = options_.growth * bytes + options_.slack;
 }
 
-absl::Status PlanStore::Compact() {
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> whole, RecordLog::Read(path_));
-  SYNCGRADS_ASSIGN_OR_RETURN(StoredPlan plan, Decode(path_, whole));
-  CompactPlan(plan.start, plan.records, now_);
-  std::vector<std::string> records = {Encode(plan.start)};
-  for (const Stored& record : plan.records) records.push_back(Encode(record));
-  SYNCGRADS_ASSIGN_OR_RETURN(log_, RecordLog::Create(path_, records, options_.log));
-  now_.forgotten.clear();
-  SetNextCompaction(log_->bytes());
-  return absl::OkStatus();
-}
-
-absl::Status PlanStore::StartAfresh(const PlanStart& start) {
+absl::Status PlanStore::Reset(const PlanStart& start) {
   PlanStart with_incarnation = start;
   if (start.incarnation == Incarnation{}) with_incarnation.incarnation = incarnation_;
   const std::string record = Encode(with_incarnation);
@@ -256,7 +326,8 @@ absl::Status PlanStore::StartAfresh(const PlanStart& start) {
   }
   SetNextCompaction(log_->bytes());
   steps_ = 0;
-  now_.forgotten.clear();
+  compaction_ = nullptr;  // its log is deleted
+  forgotten_.clear();
   seen_.clear();
   for (const ServerSeen& seen : start.servers) seen_[seen.server] = seen;
   incarnation_ = with_incarnation.incarnation;

@@ -1,4 +1,9 @@
 // The Store of a server: keeps the records of its plan in a RecordLog.
+//
+// The log is compacted in the background, because that takes milliseconds, and server 0 appends
+// records under the coordinator's lock. Meanwhile records are appended to the old log, and kept in
+// memory. The first Append after the compaction adds them to the new log, which then replaces the
+// old one.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_PLAN_STORE_H_
 #define SYNCGRADS_SERVER_SERVICE_PLAN_STORE_H_
@@ -7,11 +12,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/serial_thread.h"
 #include "server/core/plan/store.h"
 #include "server/core/plan_log/compact_plan.h"
 #include "server/state/record_log.h"
@@ -25,8 +32,8 @@ struct StoredPlan {
 };
 
 struct PlanStoreOptions {
-  // The log is compacted, that is, written anew without the records that are no longer needed,
-  // when one of two conditions holds:
+  // The log is compacted, that is, rewritten without the records that are no longer needed, when
+  // one of two conditions holds:
   // - It has reached `growth` times its length after the last compaction, plus `slack` bytes.
   //   Until this process has compacted it, that length counts as 0.
   // - It has had `max_steps` records of steps. Groups with a quorum, and groups that need norms,
@@ -34,8 +41,10 @@ struct PlanStoreOptions {
   uint64_t growth = 2;
   uint64_t slack = 1 << 20;
   uint64_t max_steps = 4096;
-  // See JobsNow. Called in Append.
-  std::function<uint64_t(const JobKey& job)> oldest_epoch;
+  // Returns JobsNow::oldest_epochs. Called in Append. Null: none is known.
+  std::function<std::map<JobKey, uint64_t>()> oldest_epochs;
+  // Runs closures in the background, one after the other. Null: on a thread of the store.
+  std::function<void(std::function<void()>)> run;
   // The options of the log.
   RecordLogOptions log = {.reserve = 256 << 10};
 };
@@ -62,7 +71,7 @@ class PlanStore : public Store {
   absl::Status Append(const Stored& record) override;
   // Removes all records; see Store. If `start` has no incarnation, keeps the present one. Needs no
   // more space than the reserve has.
-  absl::Status StartAfresh(const PlanStart& start) override;
+  absl::Status Reset(const PlanStart& start) override;
   void Forget(const std::string& job, Generation generation) override;
 
   Incarnation incarnation() const { return incarnation_; }
@@ -71,9 +80,13 @@ class PlanStore : public Store {
   PlanStore(std::string path, std::unique_ptr<RecordLog> log, Incarnation incarnation,
             const PlanStoreOptions& options);
 
-  // Compacts the log if it has grown enough. If that fails, the log stays in use as it is.
+  class Compaction;
+
+  // Begins a compaction if the log has grown enough.
   void CompactIfLong();
-  absl::Status Compact();
+  // Replaces the log if the compaction in the background has ended. If the compaction failed, or
+  // the new log cannot be completed, the log stays in use as it is.
+  void FinishCompaction();
   // Sets the length at which the log is compacted next. `bytes` is its present length.
   void SetNextCompaction(uint64_t bytes);
 
@@ -84,10 +97,14 @@ class PlanStore : public Store {
   uint64_t compact_at_ = 0;  // bytes
   // The number of records of steps since the last attempt to compact the log.
   uint64_t steps_ = 0;
-  // `forgotten` has the jobs that Forget was called for since the last compaction.
-  JobsNow now_;
+  // The jobs that Forget was called for and that the log may still have.
+  std::set<JobKey> forgotten_;
+  // The compaction that is running; null if there is none. The background has a reference too.
+  std::shared_ptr<Compaction> compaction_;
   // The last ServerSeen of each server that is stored.
   std::map<ServerIndex, ServerSeen> seen_;
+  // Destroyed first: waits for the compaction. Null if the options have `run`.
+  std::unique_ptr<SerialThread> thread_;
 };
 
 }  // namespace syncgrads::server

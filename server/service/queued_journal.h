@@ -19,7 +19,7 @@
 namespace syncgrads::server {
 
 struct QueuedJournalOptions {
-  // The name that each line has after the date, such as "ps-server 0".
+  // The name that each line has after the timestamp, such as "ps-server 0".
   std::string name;
   // The lowest level of the lines that are written.
   LogLevel level = LogLevel::kInfo;
@@ -31,7 +31,7 @@ struct QueuedJournalOptions {
   size_t max_line_bytes = 8 << 10;
   // How long the destructor waits for the queued lines to be written.
   absl::Duration flush_timeout = absl::Seconds(1);
-  // Returns the date of a line. Called by Debug, Note and Warn.
+  // Returns the timestamp of a line. Called by Debug, Note and Warn.
   std::function<absl::Time()> now = absl::Now;
 };
 

@@ -65,7 +65,7 @@ void Fill(const CheckpointCount& count, v1::CheckpointStatus& checkpoints) {
   checkpoints.set_last_error(count.last_error);
 }
 
-// Fills in what only the coordinator knows.
+// Fills in the fields that only the coordinator has.
 void Fill(const JobReport& report, v1::JobStatus& status) {
   for (const MemberReport& member : report.members) {
     v1::MemberStatus& one = *status.add_members();

@@ -36,7 +36,7 @@ struct PlanChangeWriter {
     proto.set_member(ToNumber(gone.member));
     proto.set_incarnation(ToNumber(gone.incarnation));
     proto.set_reason(gone.reason);
-    proto.set_in_order(gone.in_order);
+    proto.set_graceful(gone.graceful);
     proto.set_evicted(gone.evicted);
     for (const GroupRound& last : gone.last_rounds) {
       *proto.add_last_rounds() = syncgrads::ToProto(last);
@@ -82,7 +82,7 @@ absl::StatusOr<decltype(PlanChange::kind)> KindOf(const v1::PlanSignal& signal) 
       return MemberGone{MemberId{signal.gone().member()},
                         Incarnation{signal.gone().incarnation()},
                         signal.gone().reason(),
-                        signal.gone().in_order(),
+                        signal.gone().graceful(),
                         syncgrads::FromProto(signal.gone().last_rounds()),
                         signal.gone().evicted()};
     case v1::PlanSignal::kClosed:
@@ -189,8 +189,8 @@ absl::StatusOr<std::vector<ReducedChunk>> FromProto(const v1::Reduced& proto) {
     const bool of_tensors = chunk.stage() == v1::NORMS_OF_TENSORS;
     if (!of_tensors && chunk.stage() != v1::NORM_OF_GRADIENT) {
       return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk.chunk(), " of job \"",
-                                                     chunk.job(), "\" is in norm stage ",
-                                                     chunk.stage(), ", which is unknown"));
+                                                     chunk.job(), "\" has unknown norm stage ",
+                                                     chunk.stage()));
     }
     if (of_tensors && chunk.values_size() != chunk.changes_size()) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -306,8 +306,8 @@ struct MemberSignalReader {
 
 }  // namespace
 
-absl::Status Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
-                  Coordinator& coordinator) {
+absl::Status Dispatch(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
+                      Coordinator& coordinator) {
   absl::StatusOr<WorkerSignal> converted = syncgrads::FromProto(signal);
   if (converted.ok()) {
     return std::visit(MemberSignalReader{member, coordinator}, *std::move(converted));
@@ -318,8 +318,8 @@ absl::Status Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& 
   return absl::OkStatus();
 }
 
-absl::Status Hear(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
-                  Coordinator& coordinator) {
+absl::Status Dispatch(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
+                      Coordinator& coordinator) {
   if (signal.has_available_bytes()) coordinator.HasRoom(server, link, signal.available_bytes());
   switch (signal.kind_case()) {
     case v1::ServerSignal::kHello:

@@ -2,8 +2,8 @@
 // back, and dispatches the messages that the coordinator receives: those of Follow streams, and
 // those of Join streams, which common/contract/signals.h converts.
 //
-// The functions have no state. ToProto and FromProto are pure; Hear calls the coordinator, which
-// is thread-safe.
+// The functions have no state. ToProto and FromProto are pure; Dispatch calls the coordinator,
+// which is thread-safe.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_SIGNALS_H_
 #define SYNCGRADS_SERVER_SERVICE_SIGNALS_H_
@@ -22,7 +22,7 @@ namespace syncgrads::server {
 
 v1::PlanSignal ToProto(const PlanChange& change);
 // Errors:
-//   InvalidArgument  the signal is no change that this version knows, or its group plan is not
+//   InvalidArgument  the signal is no change that this version supports, or its group plan is not
 //                    valid
 absl::StatusOr<PlanChange> FromProto(const v1::PlanSignal& signal);
 
@@ -46,25 +46,25 @@ v1::ServerSignal ToProto(const HeldRounds& held);
 
 v1::Reduced ToProto(const std::vector<ReducedChunk>& chunks);
 // Errors:
-//   InvalidArgument  a chunk is in a norm stage that this version does not know, or has a
+//   InvalidArgument  a chunk is in a norm stage that this version does not support, or has a
 //                    different number of sums of values and of changes
 absl::StatusOr<std::vector<ReducedChunk>> FromProto(const v1::Reduced& proto);
 
 // Passes a message of a member's Join stream, after the hello, to the coordinator.
 //
 // Errors:
-//   InvalidArgument  the message is a hello, or of a kind that this version does not know
-absl::Status Hear(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
-                  Coordinator& coordinator);
+//   InvalidArgument  the message is a hello, or of a kind that this version does not support
+absl::Status Dispatch(const v1::WorkerSignal& signal, const Coordinator::MemberKey& member,
+                      Coordinator& coordinator);
 
 // Passes a message of a server's Follow stream to the coordinator. `link` is the server's stream.
 // If the signal is a hello, only its available bytes are passed on; AttachServer handles the rest.
 //
 // Errors:
-//   InvalidArgument  the message is of a kind that this version does not know, or is a Reduced
+//   InvalidArgument  the message is of a kind that this version does not support, or is a Reduced
 //                    that is not valid
-absl::Status Hear(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
-                  Coordinator& coordinator);
+absl::Status Dispatch(const v1::ServerSignal& signal, ServerIndex server, const ServerLink* link,
+                      Coordinator& coordinator);
 
 }  // namespace syncgrads::server
 

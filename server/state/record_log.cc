@@ -113,23 +113,34 @@ const LogDisk& LogDisk::Real() {
   return *disk;
 }
 
+absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::CreateTemporary(
+    const std::string& path, const std::vector<std::string>& first,
+    const RecordLogOptions& options) {
+  FileDescriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  if (!file.valid()) return Failed(path, "open");
+  std::unique_ptr<RecordLog> log(new RecordLog(path, /*temporary=*/true, std::move(file), options));
+  for (const std::string& record : first) SYNCGRADS_RETURN_IF_ERROR(log->Append(record));
+  return log;
+}
+
 absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Create(const std::string& path,
                                                              const std::vector<std::string>& first,
                                                              const RecordLogOptions& options) {
-  const std::string temporary = path + ".new";
-  FileDescriptor file(
-      open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
-  if (!file.valid()) return Failed(temporary, "open");
-  std::unique_ptr<RecordLog> log(new RecordLog(path, std::move(file), options));
-  absl::Status written;
-  for (const std::string& record : first) {
-    if (written.ok()) written = log->Append(record);
-  }
-  if (written.ok() && rename(temporary.c_str(), path.c_str()) != 0)
-    written = Failed(path, "rename");
-  if (written.ok()) return log;
-  unlink(temporary.c_str());  // so that an incomplete file takes no space
-  return written;
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<RecordLog> log,
+                             CreateTemporary(path + ".new", first, options));
+  SYNCGRADS_RETURN_IF_ERROR(log->MoveTo(path));
+  return log;
+}
+
+RecordLog::~RecordLog() {
+  if (temporary_) unlink(path_.c_str());
+}
+
+absl::Status RecordLog::MoveTo(const std::string& path) {
+  if (rename(path_.c_str(), path.c_str()) != 0) return Failed(path, "rename");
+  path_ = path;
+  temporary_ = false;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Open(const std::string& path,
@@ -141,7 +152,8 @@ absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Open(const std::string& pa
   if (end < bytes.size() && ftruncate(file.get(), static_cast<off_t>(end)) != 0) {
     return Failed(path, "cut");
   }
-  std::unique_ptr<RecordLog> log(new RecordLog(path, std::move(file), options));
+  std::unique_ptr<RecordLog> log(
+      new RecordLog(path, /*temporary=*/false, std::move(file), options));
   log->records_ = records.size();
   log->bytes_ = log->allocated_ = end;
   log->Allocate(0).IgnoreError();

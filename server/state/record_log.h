@@ -73,6 +73,19 @@ class RecordLog {
   static absl::StatusOr<std::unique_ptr<RecordLog>> Open(const std::string& path,
                                                          std::vector<std::string>& records,
                                                          const RecordLogOptions& options = {});
+  // Creates a log with the records `first` and the reserve in the file `path`, which is deleted
+  // with the object unless MoveTo is called. Errors are those of Create.
+  static absl::StatusOr<std::unique_ptr<RecordLog>> CreateTemporary(
+      const std::string& path, const std::vector<std::string>& first,
+      const RecordLogOptions& options = {});
+  ~RecordLog();
+
+  // Moves the file of the log to `path`, where it replaces a file atomically.
+  //
+  // Errors:
+  //   ResourceExhausted, Unavailable  the file cannot be renamed; the file at `path` is unchanged
+  absl::Status MoveTo(const std::string& path);
+
   // Returns the records of a log, without changing the file.
   //
   // Errors: those of Open
@@ -91,21 +104,24 @@ class RecordLog {
   // error.
   absl::Status AppendFromReserve(const std::string& record);
 
+  // The number of records.
+  uint64_t records() const { return records_; }
   // The length of the log in bytes.
   uint64_t bytes() const { return bytes_; }
   // The bytes that are allocated behind the end.
   uint64_t reserved() const { return allocated_ - bytes_; }
 
  private:
-  RecordLog(std::string path, FileDescriptor file, const RecordLogOptions& options)
-      : path_(std::move(path)), file_(std::move(file)), options_(options) {}
+  RecordLog(std::string path, bool temporary, FileDescriptor file, const RecordLogOptions& options)
+      : path_(std::move(path)), temporary_(temporary), file_(std::move(file)), options_(options) {}
 
   // Allocates space for `bytes` more bytes and for the reserve behind them.
   absl::Status Allocate(uint64_t bytes);
   absl::Status Write(const std::string& record);
 
-  // The final path; the file has it once Create or Open has returned.
-  const std::string path_;
+  std::string path_;
+  // The file is deleted with this object.
+  bool temporary_;
   const FileDescriptor file_;
   const RecordLogOptions options_;
   uint64_t records_ = 0;

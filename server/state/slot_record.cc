@@ -181,7 +181,7 @@ absl::StatusOr<std::optional<Round>> NewestPublished(const uint64_t& word) {
   const Round round{(word & kRoundMask) - 1};
   if ((word & kRoundMask) == 0 || WordOf(round) != word) {
     return absl::DataLossError(
-        absl::StrCat("the word for the newest round is ", absl::Hex(word), ", which is invalid"));
+        absl::StrCat("the newest-round word ", absl::Hex(word), " is invalid"));
   }
   return std::optional<Round>(round);
 }

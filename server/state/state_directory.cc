@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Own(
   if (room == nullptr) room = [path] { return RoomIn(path); };
   std::unique_ptr<StateDirectory> directory(
       new StateDirectory(path, std::move(room), std::move(lock)));
-  SYNCGRADS_RETURN_IF_ERROR(directory->ReadServer());
+  directory->damage_ = directory->ReadServer();
   return directory;
 }
 

@@ -30,7 +30,6 @@ class StateDirectory {
   // Errors:
   //   FailedPrecondition  another process has locked the directory; has its process id
   //   Unavailable         the directory cannot be created or written
-  //   DataLoss            the file "server" is damaged
   static absl::StatusOr<std::unique_ptr<StateDirectory>> Own(
       const std::string& path, std::function<uint64_t()> room = nullptr);
 
@@ -40,6 +39,9 @@ class StateDirectory {
   // The bytes that files in the directory may still take.
   uint64_t room() const { return room_(); }
 
+  // Why the file "server" could not be read; OK if it could, or if there is none. After an error,
+  // this start counts as the first one.
+  const absl::Status& damage() const { return damage_; }
   // The number of starts in this directory that stored their port, plus 1 for this one.
   uint64_t start() const { return start_; }
   // The port on which the last server listened; 0 if there was none.
@@ -69,6 +71,7 @@ class StateDirectory {
   const std::string path_;
   const std::function<uint64_t()> room_;
   const FileDescriptor lock_;
+  absl::Status damage_;
   uint64_t start_ = 1;
   uint16_t last_port_ = 0;
 };

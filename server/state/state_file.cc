@@ -302,17 +302,18 @@ absl::Status StateFile::Verify(size_t position) {
     newest = std::max(newest, std::optional<Round>(record.round));
     stored.published = *std::move(published);
   }
-  const absl::StatusOr<std::optional<Round>> said =
+  const absl::StatusOr<std::optional<Round>> stored =
       NewestPublished(*slots_[position].front().slot->newest);
-  if (!said.ok()) return absl::DataLossError(absl::StrCat(where, said.status().message()));
+  if (!stored.ok()) return absl::DataLossError(absl::StrCat(where, stored.status().message()));
   // The word is stored after the record. If the server died between the two, the record is newer
   // than the word.
-  if (newest >= *said || IsPlanted(PlantedBug::kOlderSlotAfterBadChecksum)) return absl::OkStatus();
+  if (newest >= *stored || IsPlanted(PlantedBug::kOlderSlotAfterBadChecksum))
+    return absl::OkStatus();
   const auto name = [](const std::optional<Round>& round) {
     return round.has_value() ? absl::StrCat("round ", ToNumber(*round)) : std::string("no round");
   };
   return absl::DataLossError(absl::StrCat(where, name(newest),
-                                          " is the newest round in the file, but ", name(*said),
+                                          " is the newest round in the file, but ", name(*stored),
                                           " was published"));
 }
 

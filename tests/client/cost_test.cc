@@ -1,6 +1,6 @@
-// What a step costs in copies and allocations, counted over client, gRPC and server together. If a
-// test fails, the push path has become more expensive: find the cause before changing a number
-// here.
+// Tests the cost of a step in copies and allocations, counted over client, gRPC and server
+// together. If a test fails, the push path has become more expensive: find the cause before
+// changing a number here.
 
 #include <algorithm>
 #include <atomic>
@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "proto/admin.pb.h"
 #include "tests/client/counted_memory.h"
-#include "tests/client/said_paths.h"
+#include "tests/client/reported_paths.h"
 #include "tests/client/workers.h"
 #include "tests/testing/cluster.h"
 
@@ -25,7 +25,7 @@ using testing::Cluster;
 using testing::CountedMemory;
 using testing::kTimeout;
 using testing::MemoryCounts;
-using testing::SaidPaths;
+using testing::ReportedPaths;
 using testing::Workers;
 
 constexpr uint32_t kMembers = 2;
@@ -66,7 +66,7 @@ StepCosts Measure(bool shared_memory, bool allocate, const PushStep& push) {
   server::ServerOptions options;
   options.shared_memory = shared_memory;
   Cluster cluster(1, options);
-  SaidPaths paths;
+  ReportedPaths paths;
   Workers workers(cluster, kMembers, "job", {.on_path = paths.Recorder()});
   EXPECT_TRUE(paths.AwaitCount(kMembers, absl::Now() + kTimeout));
   const absl::Time deadline = absl::Now() + kTimeout;

@@ -182,7 +182,7 @@ TEST(ElasticTest, AKilledWorkerComesBackUnderItsNameAtOnce) {
   Together({[&] { a.Begin(), a.StepTo(2, 1); }, [&] { b.Begin(), b.StepTo(2, 10); }});
   b.client->Abandon();
   ASSERT_NE(cluster.journal().WaitForLine({"stream of worker \"b\" broke"}, kTimeout), "");
-  // It is not known in advance at which step "b" comes back. Until then "a" goes on, so that "b"
+  // It is not known in advance at which step "b" comes back. Until then "a" continues, so that "b"
   // can get its state from it.
   std::atomic<uint64_t> last = 0;
   Together({[&] {

@@ -79,7 +79,7 @@ TEST_P(InPlaceTest, IsTheMeanAndStaysWhileOthersGoOn) {
       for (size_t i = 0; i < big.size(); ++i) {
         ASSERT_EQ(mean[i], static_cast<float>(i % 977) * step + 1) << "element " << i;
       }
-      // After the barrier the other workers go on with the next step, which must not change this
+      // After the barrier the other workers continue with the next step, which must not change this
       // result.
       ASSERT_OK(client.Barrier("read", kTimeout));
       ASSERT_EQ(Read(**group, 0), mean);

@@ -1,4 +1,4 @@
-// What the link probe measures on a worker's link to the coordinator, and how the result is used.
+// Tests the link probe on a worker's link to the coordinator, and the use of its result.
 
 #include <cstdint>
 #include <memory>

@@ -12,7 +12,7 @@
 namespace syncgrads::testing {
 namespace {
 
-// So many tensors take a while in a program that is not optimised.
+// This many tensors take a while in a program that is not optimised.
 constexpr absl::Duration kLongTimeout = absl::Minutes(4);
 
 TEST(ManyTensorsTest, AHundredThousandTensorsAreRegisteredAndSummed) {

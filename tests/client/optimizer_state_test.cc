@@ -72,7 +72,7 @@ void ExpectSame(const OptimizerState& a, const OptimizerState& b) {
   }
 }
 
-// What TrainFresh returns. It runs five steps, takes a snapshot of the optimizer, runs three more
+// The result of TrainFresh. It runs five steps, takes a snapshot of the optimizer, runs three more
 // steps, and then reads the snapshot into `state`.
 struct Trained {
   Tensors parameters = Filled(1);  // after the fifth step

@@ -15,7 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "client/client.h"
-#include "tests/client/said_paths.h"
+#include "tests/client/reported_paths.h"
 #include "tests/testing/cluster.h"
 
 namespace syncgrads {
@@ -25,7 +25,7 @@ constexpr absl::Duration kTimeout = absl::Minutes(2);
 constexpr size_t kElements = 700'000;  // three chunks; the last one is shorter
 
 std::unique_ptr<Client> NewClient(const testing::Cluster& cluster, uint32_t rank, uint32_t world,
-                                  bool shared_memory, testing::SaidPaths& paths) {
+                                  bool shared_memory, testing::ReportedPaths& paths) {
   ClientOptions options;
   options.coordinator = cluster.coordinator();
   options.job = "shared";
@@ -99,10 +99,10 @@ struct Kind {
 };
 
 void ExpectMeans(const std::vector<Kind>& kinds, uint32_t servers,
-                 server::ServerOptions options = {}, testing::SaidPaths* recorded = nullptr) {
+                 server::ServerOptions options = {}, testing::ReportedPaths* recorded = nullptr) {
   testing::Cluster cluster(servers, options);
-  testing::SaidPaths unrecorded;
-  testing::SaidPaths& paths = recorded != nullptr ? *recorded : unrecorded;
+  testing::ReportedPaths unrecorded;
+  testing::ReportedPaths& paths = recorded != nullptr ? *recorded : unrecorded;
   const uint32_t world = static_cast<uint32_t>(kinds.size());
   std::vector<std::vector<float>> results(world);
   std::vector<std::thread> threads;
@@ -126,7 +126,7 @@ void ExpectMeans(const std::vector<Kind>& kinds, uint32_t servers,
 }
 
 TEST(SharedMemoryTest, GradientsInMemoryOfTheLibraryAreAveraged) {
-  testing::SaidPaths paths;
+  testing::ReportedPaths paths;
   ExpectMeans({{true, true}, {true, true}, {true, true}}, 1, {}, &paths);
   EXPECT_THAT(paths.lines(), ::testing::Each(::testing::HasSubstr("shared memory")));
   EXPECT_EQ(paths.lines().size(), 3u);
@@ -144,7 +144,7 @@ TEST(SharedMemoryTest, AServerThatSharesNothingIsSentEverything) {
   server::ServerOptions options;
   options.shared_memory = false;
   options.unix_socket = false;
-  testing::SaidPaths paths;
+  testing::ReportedPaths paths;
   ExpectMeans({{true, true}, {true, false}, {true, true}}, 1, options, &paths);
   EXPECT_THAT(paths.lines(),
               ::testing::Each(
@@ -154,7 +154,7 @@ TEST(SharedMemoryTest, AServerThatSharesNothingIsSentEverything) {
 
 TEST(SharedMemoryTest, AllocationBeforeJoiningSaysWhatToCall) {
   testing::Cluster cluster;
-  testing::SaidPaths paths;
+  testing::ReportedPaths paths;
   auto client = NewClient(cluster, 0, 1, true, paths);
   const absl::Status status = client->AllocateGradients(100).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status));

@@ -23,7 +23,7 @@
 #include "common/net/congestion_control.h"
 #include "gmock/gmock.h"
 #include "proto/data.grpc.pb.h"
-#include "tests/client/said_paths.h"
+#include "tests/client/reported_paths.h"
 #include "tests/client/workers.h"
 #include "tests/testing/cluster.h"
 
@@ -104,7 +104,7 @@ server::ServerOptions WithoutMemory(bool unix_socket) {
 }
 
 TEST(UnixSocketTest, ResultsAreThoseOverTcpBitForBit) {
-  SaidPaths over_tcp, over_unix;
+  ReportedPaths over_tcp, over_unix;
   const Results expected =
       Train(Cluster(2, WithoutMemory(/*unix_socket=*/false)), {.on_path = over_tcp.Recorder()});
   const Results results =
@@ -118,13 +118,13 @@ TEST(UnixSocketTest, ResultsAreThoseOverTcpBitForBit) {
 }
 
 TEST(UnixSocketTest, ClientsThatShareNoMemoryTakeItToo) {
-  SaidPaths paths;
+  ReportedPaths paths;
   Train(Cluster(), {.shared_memory = false, .on_path = paths.Recorder()});
   EXPECT_THAT(paths.lines(), AllOf(SizeIs(kWorld), Each(HasSubstr("go over a unix socket"))));
 }
 
 TEST(UnixSocketTest, ClientsThatAreToldSoTakeNeither) {
-  SaidPaths paths;
+  ReportedPaths paths;
   Train(Cluster(), {.shared_memory = false, .unix_socket = false, .on_path = paths.Recorder()});
   EXPECT_THAT(paths.lines(), AllOf(SizeIs(kWorld), Each(HasSubstr("go over TCP: "))));
 }
@@ -133,7 +133,7 @@ TEST(UnixSocketTest, HasNoCongestionControlAndDoesNotMind) {
   if (!CheckCongestionControl("reno").ok()) GTEST_SKIP() << "the kernel refuses reno";
   server::ServerOptions options = WithoutMemory(/*unix_socket=*/true);
   options.congestion_control = "reno";
-  SaidPaths paths;
+  ReportedPaths paths;
   Train(Cluster(1, options), {.congestion_control = "reno", .on_path = paths.Recorder()});
   EXPECT_THAT(paths.lines(), AllOf(SizeIs(kWorld), Each(HasSubstr("go over a unix socket"))));
 }
@@ -180,8 +180,8 @@ class Misled : public v1::Data::Service {
 std::vector<std::string> PushTo(const Misled& server, size_t lines) {
   const std::unique_ptr<client::Transport> transport = client::NewGrpcTransport();
   client::ThreadTimers timers;
-  SaidPaths paths;
-  SaidPaths answers;
+  ReportedPaths paths;
+  ReportedPaths answers;
   client::ServerLink::Options options;
   options.address = server.address();
   options.hello.protocol_version = 1;

@@ -1,5 +1,5 @@
-# Of the tests that install the wheel, which source this file: makes the wheel, and runs programs as
-# the ranks of a job. `folder` is a temporary folder.
+# Sourced by the tests that install the wheel: makes the wheel, and runs programs as the ranks of a
+# job. `folder` is a temporary folder.
 
 folder=$(mktemp -d)
 server=

@@ -98,7 +98,7 @@ TEST_F(JudgementTest, APartThatWasNotCountedMakesAnotherModel) {
 }
 
 TEST_F(JudgementTest, OtherRowsAreFound) {
-  Run({.dealt = true});
+  Run({.dynamic = true});
   EXPECT_EQ(*Replayed(), model_);
   Step& step = *Views(300)[1];
   std::swap(step.rows[0], step.rows[1]);
@@ -107,10 +107,11 @@ TEST_F(JudgementTest, OtherRowsAreFound) {
   EXPECT_THAT(std::string(Replayed().status().message()), HasSubstr("worker-1 trained on rows"));
 }
 
-// Rows are dealt step by step. An epoch ends while the last rows of a pass are dealt to a worker
-// that is lost, and none to the others. These skip the step with which the next epoch begins.
+// Rows are assigned step by step. An epoch ends while the last rows of a pass are assigned to a
+// worker that is lost, and none to the others. These skip the step with which the next epoch
+// begins.
 TEST_F(JudgementTest, WhoWasDealtNothingMaySkipTheFirstStepOfAnEpoch) {
-  Run({.dealt = true});
+  Run({.dynamic = true});
   for (uint64_t number = 300; number <= 400; ++number) {
     for (Step* step : Views(number)) step->epoch = 2;
   }
@@ -119,7 +120,7 @@ TEST_F(JudgementTest, WhoWasDealtNothingMaySkipTheFirstStepOfAnEpoch) {
     step->rows.clear();
     step->contributors.clear();
   }
-  // The rows that these workers should have had are dealt at the end of the pass, one step later
+  // The rows that these workers should have had are assigned at the end of the pass, one step later
   // than before.
   EXPECT_THAT(std::string(Replayed().status().message()), HasSubstr("in step 376"));
 }

@@ -72,7 +72,7 @@ std::string JobOf(const JobKind& kind) {
       "model { layers { dense { %s } } layers { dense { outputs: 1 } } }\n"
       "loss { sigmoid_cross_entropy {} } optimizer { adam {} } optimizer_placement: %s "
       "chunk_bytes: %d\n%s",
-      StepsOf(kind), kWorkers, kind.dealt ? "DEALT" : "SHARDS", layer,
+      StepsOf(kind), kWorkers, kind.dynamic ? "DYNAMIC" : "SHARDS", layer,
       kind.servers_optimize ? "SERVERS" : "WORKERS", kind.shared_memory ? 16 << 10 : 64,
       TraitOf(kind));
 }

@@ -35,7 +35,7 @@ class Driver {
   absl::Status RunToEnd(absl::Time deadline);
 
   // True if there was a moment at which no worker is known to have had the job's state: each worker
-  // was dead, had received SIGTERM, or may have been out of reach for too long.
+  // was dead, had received SIGTERM, or may have been unreachable for too long.
   bool state_may_be_lost() const { return state_may_be_lost_; }
   // True if a server was away for so long that workers may have given it up, or if the machine was
   // so busy that this driver did not run for half of a lease or grace. The time is the drawn time

@@ -1,4 +1,4 @@
-// What the workers of a run did, according to their event logs.
+// The history of the workers of a run, according to their event logs.
 
 #ifndef SYNCGRADS_TESTS_FAULT_HISTORY_H_
 #define SYNCGRADS_TESTS_FAULT_HISTORY_H_
@@ -29,8 +29,8 @@ struct Step {
   std::vector<Row> rows;  // the rows of this worker
 };
 
-// What a worker did between joining and the next event of these: its death, its departure, or its
-// next joining.
+// The steps of a worker between joining and the next event of these: its death, its departure, or
+// its next joining.
 struct Stint {
   std::string worker;
   uint64_t first = 0;

@@ -341,7 +341,7 @@ void MessageRelay::CallBegins() {
 }
 
 void MessageRelay::CallEnds() {
-  // Notifies under the lock: the destructor may go on as soon as the lock is free.
+  // Notifies under the lock: the destructor may continue as soon as the lock is free.
   std::lock_guard lock(mutex_);
   --calls_;
   changed_.notify_all();

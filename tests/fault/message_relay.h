@@ -25,7 +25,7 @@
 
 namespace syncgrads::fault {
 
-// What happens to one message.
+// The fault of one message.
 enum class Fate {
   kPassed,
   kDropped,     // the stream breaks too, on both sides

@@ -68,7 +68,7 @@ class Replayed {
       : job_(std::move(job)),
         loss_(*BuildLoss(job_.file.loss(), /*outputs=*/1, NoCustomLosses())) {}
 
-  bool dealt() const { return job_.file.data().mode() == v1::DataSpec::DEALT; }
+  bool dynamic() const { return job_.file.data().mode() == v1::DataSpec::DYNAMIC; }
   bool waits_for_all() const { return !job_.file.consistency().has_quorum(); }
   bool servers_optimize() const { return job_.file.optimizer_placement() == v1::SERVERS; }
   // Returns the rows of `worker` in this step, according to the job's distribution of rows.
@@ -94,7 +94,7 @@ class Replayed {
   std::optional<Layout> layout_;
   std::vector<TensorId> tensors_;  // the tensor of each parameter in model_->parameters()
   Optimizer optimizer_;
-  // With dealt rows, one object for all workers; otherwise one for each worker.
+  // With dynamic rows, one object for all workers; otherwise one for each worker.
   std::vector<std::unique_ptr<Batches>> batches_;
   // The key is {0, t} if workers optimize and {chunk, t} if servers do, where t is the position of
   // the parameter.
@@ -124,10 +124,10 @@ absl::StatusOr<std::unique_ptr<Replayed>> Replayed::Create(Job job, uint32_t wor
     replayed->tensors_.back() = TensorId{ToNumber(replayed->tensors_.back()) + 1};
   }
   SYNCGRADS_ASSIGN_OR_RETURN(replayed->layout_, Layout::Create(tensors, file.chunk_bytes()));
-  for (uint32_t rank = 0; rank < (replayed->dealt() ? 1 : workers); ++rank) {
+  for (uint32_t rank = 0; rank < (replayed->dynamic() ? 1 : workers); ++rank) {
     ShardOwners owners;
     owners.workers = workers;
-    if (!replayed->dealt()) owners.rank = rank;
+    if (!replayed->dynamic()) owners.rank = rank;
     SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Batches> batches,
                                MakeBatches(file, replayed->data_, owners));
     replayed->batches_.push_back(std::move(batches));
@@ -143,7 +143,7 @@ absl::StatusOr<std::vector<RowId>> Replayed::RowsOf(const std::string& worker, c
   members.epoch = step.epoch;
   members.world_size = static_cast<uint32_t>(step.members.size());
   members.rank = static_cast<uint32_t>(absl::c_find(step.members, worker) - step.members.begin());
-  if (dealt()) return batches_.front()->RowsFor(members);
+  if (dynamic()) return batches_.front()->RowsFor(members);
   SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t rank, RankOf(worker));
   if (rank >= batches_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("there is no worker \"", worker, "\""));
@@ -158,8 +158,8 @@ std::vector<Row> Replayed::ToRows(const std::vector<RowId>& ids) const {
 }
 
 // Returns true if the worker may have skipped this step: it has no rows in it, and the step is the
-// first of its epoch. It may have skipped the step while the previous epoch dealt it no rows, and a
-// skip is valid in any epoch.
+// first of its epoch. It may have skipped the step while the previous epoch assigned it no rows,
+// and a skip is valid in any epoch.
 bool MayHaveSkipped(const Stint& stint, std::vector<Step>::const_iterator seen,
                     const std::string& worker) {
   return seen->rows.empty() && !absl::c_linear_search(seen->contributors, worker) &&
@@ -179,13 +179,13 @@ absl::Status Replayed::CheckRows(const Step& step, const History& history,
       const std::vector<Row>& logged = seen->rows;
       const std::vector<Row> due = ToRows(rows.at(worker));
       if (logged == due) continue;
-      if (dealt() && MayHaveSkipped(stint, seen, worker)) continue;
+      if (dynamic() && MayHaveSkipped(stint, seen, worker)) continue;
       return absl::DataLossError(absl::StrCat(worker, " trained on rows ", List(logged),
                                               " in step ", step.number, ", and its own are ",
                                               List(due)));
     }
   }
-  return dealt() ? CountPass(step, rows) : absl::OkStatus();
+  return dynamic() ? CountPass(step, rows) : absl::OkStatus();
 }
 
 absl::Status Replayed::CountPass(const Step& step,

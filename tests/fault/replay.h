@@ -27,7 +27,8 @@ namespace syncgrads::fault {
 //
 // Errors:
 //   DataLoss  a worker trained on other rows than its own, or a row was counted twice in a pass
-//             over dealt rows; the message names the worker, the step and the rows
+//             over the rows in data.mode DYNAMIC; the message names the worker, the step and the
+//             rows
 //   others    the job file cannot be read, or the model cannot be built or written
 absl::Status Replay(const std::string& job, uint32_t workers, const History& history,
                     const std::string& output, const std::set<uint64_t>& kept = {});

@@ -171,8 +171,8 @@ Trait DrawTrait(Random& random, const Schedule& schedule) {
                                  Trait::kOneBit});
   }
   const Trait trait = random.OneOf(traits);
-  // Dealt rows need an elastic job and do not work with a quorum.
-  if (schedule.job.dealt && (trait == Trait::kQuorum || trait == Trait::kNotElastic)) {
+  // data.mode DYNAMIC needs an elastic job and does not work with a quorum.
+  if (schedule.job.dynamic && (trait == Trait::kQuorum || trait == Trait::kNotElastic)) {
     return Trait::kNone;
   }
   return trait;
@@ -478,7 +478,7 @@ std::string ToString(Trait trait) {
 }
 
 std::string ToString(const JobKind& kind) {
-  return absl::StrCat(kind.dealt ? "dealt rows" : "shards", ", optimizer on the ",
+  return absl::StrCat(kind.dynamic ? "dynamic rows" : "shards", ", optimizer on the ",
                       kind.servers_optimize ? "servers" : "workers", ", ",
                       kind.shared_memory ? "shared memory" : "streams",
                       kind.longer ? ", longer" : "", kind.trait == Trait::kNone ? "" : ", ",

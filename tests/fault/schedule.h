@@ -1,5 +1,5 @@
-// What happens to the processes of one run, and when. A schedule is drawn from a seed, and is the
-// same each time.
+// The faults of the processes of one run, with their times. A schedule is drawn from a seed, and is
+// the same each time.
 
 #ifndef SYNCGRADS_TESTS_FAULT_SCHEDULE_H_
 #define SYNCGRADS_TESTS_FAULT_SCHEDULE_H_
@@ -50,7 +50,7 @@ inline bool IsCompressed(Trait trait) { return trait >= Trait::kFloat16; }
 
 // The job that is trained. For each kind there is one undisturbed run to compare with.
 struct JobKind {
-  bool dealt = false;             // data.mode is DEALT; otherwise SHARDS
+  bool dynamic = false;           // data.mode is DYNAMIC; otherwise SHARDS
   bool servers_optimize = false;  // optimizer_placement is SERVERS; otherwise WORKERS
   bool shared_memory = false;  // wide layers in shared memory; otherwise small chunks over streams
   Trait trait = Trait::kNone;
@@ -106,7 +106,7 @@ struct Fault {
 };
 std::string ToString(const Fault& fault);
 
-// What connects the processes.
+// The connections between the processes.
 enum class Network {
   kDirect,  // direct connections
   kProxy,   // a TcpProxy before each server
@@ -130,7 +130,7 @@ struct Schedule {
   MessageFaults messages;
   // In the order in which they begin.
   std::vector<Fault> faults;
-  // Only servers die, and no process is out of reach for a lease. Then the membership must not
+  // Only servers die, and no process is unreachable for a lease. Then the membership must not
   // change, and the model must be that of the undisturbed run. (With a quorum the model may differ,
   // because it is random which workers are late.)
   bool servers_only = false;

@@ -21,8 +21,9 @@ using server::PlanStoreOptions;
 using server::RecordLog;
 using server::StoredPlan;
 
-// Nothing is allocated ahead.
-const PlanStoreOptions kOptions = {.log = {.reserve = 0}};
+// The log allocates no space ahead.
+const PlanStoreOptions kOptions = {.run = [](const std::function<void()>& run) { run(); },
+                                   .log = {.reserve = 0}};
 
 std::vector<std::string> Written(const StoredPlan& plan, const std::string& path) {
   const auto store = PlanStore::Create(path, plan.start, kOptions);
@@ -39,9 +40,9 @@ std::vector<std::string> Written(const StoredPlan& plan, const std::string& path
 
 std::vector<server::Stored> Examples() {
   server::MemberAdmitted admitted;
-  admitted.introduction.job = "iris";
-  admitted.introduction.name = "w0";
-  admitted.introduction.rank = 1;
+  admitted.hello.job = "iris";
+  admitted.hello.name = "w0";
+  admitted.hello.rank = 1;
   admitted.generation = Generation{7};
   admitted.name = "w0";
   GroupSpec spec{"model", {{"kernel", DType::kF32, {3, 4}}}, Reduction::kAverage, 0};

@@ -1,5 +1,5 @@
-// Tests of the checkpoints of whole runs with real programs: on request, when workers are told to
-// stop, at a time interval, at the end, and on a full disk.
+// Tests of the checkpoints of whole runs with real programs: on request, when workers are requested
+// to stop, at a time interval, at the end, and on a full disk.
 
 #include <signal.h>
 #include <unistd.h>
@@ -128,7 +128,7 @@ TEST_F(CheckpointRunTest, OneThatIsAskedForIsWrittenAndTheRunGoesOnFromItBitForB
     const auto psctl = RunProgram(Psctl(cluster, "checkpoint"), kLongEnough);
     ASSERT_TRUE(psctl.ok()) << psctl.status();
     EXPECT_EQ(psctl->exit, ExitCode(0)) << psctl->output;
-    EXPECT_THAT(psctl->output, HasSubstr("3 workers have been asked"));
+    EXPECT_THAT(psctl->output, HasSubstr("a checkpoint was requested from 3 workers"));
     EXPECT_THAT(psctl->output, HasSubstr(directory_));
     const auto kept = workers_[0]->WaitForLine("checkpoint after step ", kLongEnough);
     ASSERT_TRUE(kept.ok()) << kept.status();
@@ -190,8 +190,8 @@ TEST_F(CheckpointRunTest, Sigusr1StopsServersAndWorkersAndTheRunIsResumedBitForB
     workers_[0]->Kill(SIGUSR1);
     EXPECT_EQ(WaitFor(*workers_[0]), ExitCode(143)) << workers_[0]->output();
     step = CheckpointIn(workers_[0]->output());
-    // A worker that is stopped right after the step of the checkpoint has nothing to say about the
-    // others. After the next step, it has seen that worker 0 does not contribute any more.
+    // A worker that is stopped right after the step of the checkpoint does not report other stopped
+    // workers. After the next step, it has detected that worker 0 does not contribute any more.
     AwaitClosed(cluster, step + 1);
     for (int rank : {1, 2}) workers_[rank]->Kill(SIGUSR1);
     for (int rank : {1, 2}) {
@@ -212,7 +212,7 @@ TEST_F(CheckpointRunTest, Sigusr1StopsServersAndWorkersAndTheRunIsResumedBitForB
 TEST_F(CheckpointRunTest, AnElasticJobIsResumedByFewerWorkersFromWhereOneLeft) {
   const std::string job = WriteJob(kEndless, [](v1::JobFile& file) {
     file.mutable_elastic();
-    file.mutable_data()->set_mode(v1::DataSpec::DEALT);
+    file.mutable_data()->set_mode(v1::DataSpec::DYNAMIC);
     file.mutable_data()->clear_shards();
   });
   int step = 0;

@@ -22,7 +22,7 @@ constexpr char kIrisJob[] = "examples/iris/iris.job";
 std::unique_ptr<Process> StartOrDie(const std::string& program, std::vector<std::string> args) {
   auto process = Process::Start({.program = program, .args = std::move(args)});
   if (!process.ok()) {
-    // No test can go on without its programs.
+    // No test can continue without its programs.
     fprintf(stderr, "%s\n", process.status().ToString().c_str());
     abort();
   }

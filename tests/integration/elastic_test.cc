@@ -86,7 +86,7 @@ class ElasticTest : public ::testing::Test {
 };
 
 constexpr char kLong[] =
-    "data { generated { rows: 4000 seed: 1 } mode: DEALT } steps: 12000 workers: 3 elastic {} ";
+    "data { generated { rows: 4000 seed: 1 } mode: DYNAMIC } steps: 12000 workers: 3 elastic {} ";
 
 TEST_F(ElasticTest, AKilledWorkerComesBackAndAllEndEqual) {
   const std::string job = WriteJob(kLong);
@@ -131,7 +131,7 @@ TEST_F(ElasticTest, AWorkerThatWasTakenForDeadJoinsAgainByItself) {
 
 TEST_F(ElasticTest, ALateWorkerMakesTheJobLarger) {
   const std::string job = WriteJob(
-      "data { generated { rows: 4000 seed: 1 } mode: DEALT } steps: 12000 workers: 2 "
+      "data { generated { rows: 4000 seed: 1 } mode: DYNAMIC } steps: 12000 workers: 2 "
       "elastic { max_workers: 3 } ");
   StartAll(job, 2);
   // While a worker is stopped, no step ends, so the job cannot end before the late worker has
@@ -208,7 +208,7 @@ TEST_F(ElasticTest, TheLauncherStartsAKilledWorkerAgain) {
 // Counts each row in the event logs of all workers. A worker is killed in one of the two passes.
 TEST_F(ElasticTest, DealtRowsAreCountedOnceInEachPassWhoeverDies) {
   const std::string job = WriteJob(
-      "data { generated { rows: 20000 seed: 1 } mode: DEALT } epochs: 2 workers: 3 elastic {} ");
+      "data { generated { rows: 20000 seed: 1 } mode: DYNAMIC } epochs: 2 workers: 3 elastic {} ");
   StartAll(job, 3);
   workers_[1]->Kill(SIGKILL);
   EXPECT_EQ(WaitFor(*workers_[1]), KilledBy(SIGKILL));

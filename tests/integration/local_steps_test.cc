@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 constexpr int kWorkers = 2;
 
-// What worker 0 prints at the end, and the bytes that all workers have sent and received.
+// The lines that worker 0 prints at the end, and the bytes that all workers have sent and received.
 struct Summary {
   double accuracy = -1;
   uint64_t steps = 0, rounds = 0, bytes = 0;

@@ -1,6 +1,7 @@
-// Two jobs train while processes are stopped (SIGSTOP) for several leases, or while the date is
-// set: no membership ends, and both jobs end with the parameters of an undisturbed run. A paused
-// virtual machine, a frozen container, a server that swaps, or an NTP client has this effect.
+// Two jobs train while processes are stopped (SIGSTOP) for several leases, or while the wall clock
+// is stepped: no membership ends, and both jobs end with the parameters of an undisturbed run. A
+// paused virtual machine, a frozen container, a server that swaps, or an NTP client has this
+// effect.
 
 #include <grpcpp/create_channel.h>
 #include <signal.h>
@@ -193,11 +194,11 @@ INSTANTIATE_TEST_SUITE_P(Stopped, PauseTest,
                                            Case{"Everything", {0, 1}, /*workers=*/true}),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Sets the date in programs that are started while this object lives. Their monotonic clocks do not
-// change.
-class Date {
+// Sets the wall clock of programs that are started while this object lives. Their monotonic clocks
+// do not change.
+class WallClock {
  public:
-  Date() {
+  WallClock() {
     Set("+0");
     setenv("FAKETIME_TIMESTAMP_FILE", path_.c_str(), 1);
     setenv("FAKETIME_NO_CACHE", "1", 1);
@@ -205,9 +206,9 @@ class Date {
     // The dynamic linker replaces $LIB with the library folder of this architecture.
     setenv("LD_PRELOAD", "/usr/$LIB/faketime/libfaketimeMT.so.1", 1);
   }
-  ~Date() { unsetenv("LD_PRELOAD"); }
+  ~WallClock() { unsetenv("LD_PRELOAD"); }
 
-  // Adds `offset`, for example "+1d", to the real date.
+  // Adds `offset`, for example "+1d", to the real time.
   void Set(const std::string& offset) {
     const std::string next = path_ + ".next";
     std::ofstream(next) << offset << "\n";
@@ -222,20 +223,20 @@ std::string DayAfter(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d", time + absl::Hours(24), absl::LocalTimeZone());
 }
 
-TEST(DateTest, ADateThatIsSetForwardAndBackByADayCostsNothing) {
+TEST(WallClockTest, AStepOfADayForwardOrBackHasNoEffect) {
   const std::vector<std::string> undisturbed = TwoJobs().Finish();
   ASSERT_EQ(undisturbed.size(), 2u * kWorkers);
-  Date date;
+  WallClock wall_clock;
   TwoJobs jobs;
   uint64_t round = kStopAfterRound;
   for (const std::string offset : {"+1d", "-1d", "+1d"}) {
     ASSERT_TRUE(jobs.AwaitRound(round));
-    date.Set(offset);
+    wall_clock.Set(offset);
     round += 200;
   }
   const absl::Time real = absl::Now();
   EXPECT_TRUE(jobs.Finish() == undisturbed) << "the parameters are not those of an undisturbed run";
-  // The coordinator logs the end of the jobs with the date that it has.
+  // The coordinator logs the end of the jobs with the wall-clock time that it sees.
   EXPECT_THAT(jobs.ServerOutput(),
               AnyOf(HasSubstr(DayAfter(real)), HasSubstr(DayAfter(absl::Now()))));
 }

@@ -252,7 +252,7 @@ TEST(StateTest, ARestartedServerMapsTheMemoryOfItsWorkersAgain) {
   DisturbedJob job(WriteWideJob("mapped", v1::WORKERS), {"--lease=2m", "--stream_grace=2m"});
   ASSERT_TRUE(job.AwaitProgress(20));
   // While a worker is stopped, no step ends, so the job cannot end before the server has been
-  // looked at. The other workers share their memory anew.
+  // checked. The other workers share their memory again.
   job.worker(0).Kill(SIGSTOP);
   job.cluster().server(0).Kill(SIGKILL);
   EXPECT_EQ(WaitFor(job.cluster().server(0)), KilledBy(SIGKILL));

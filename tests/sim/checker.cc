@@ -25,7 +25,7 @@ std::string ToString(const std::vector<MemberId>& members) {
 void Checker::OnStored(ServerIndex server, const server::Stored& record) {
   if (const auto* change = std::get_if<server::PlanChange>(&record)) OnChange(server, *change);
   if (const auto* admitted = std::get_if<server::MemberAdmitted>(&record)) {
-    admissions_[admitted->introduction.incarnation] = {admitted->generation, admitted->member};
+    admissions_[admitted->hello.incarnation] = {admitted->generation, admitted->member};
   }
 }
 
@@ -33,7 +33,7 @@ void Checker::OnChange(ServerIndex server, const server::PlanChange& change) {
   JobHistory& job = jobs_[change.generation];
   const auto* gone = std::get_if<server::MemberGone>(&change.kind);
   if (gone != nullptr) {
-    job.told_gone[server][gone->member] = {{gone->in_order, gone->last_rounds}, change.sequence};
+    job.told_gone[server][gone->member] = {{gone->graceful, gone->last_rounds}, change.sequence};
   }
   if (server != ServerIndex{0}) return;
   if (gone != nullptr) {
@@ -54,15 +54,15 @@ void Checker::OnChange(ServerIndex server, const server::PlanChange& change) {
 }
 
 void Checker::OnGone(JobHistory& job, const server::MemberGone& gone) {
-  // If a member that left in order does not deliver its last contributions within a lease, a second
-  // change no longer waits for them. This is not a drop.
+  // If a member that left gracefully does not deliver its last contributions within a lease, a
+  // second change no longer waits for them. This is not a drop.
   const auto known = job.gone.find(gone.member);
-  const bool has_left = known != job.gone.end() && known->second.in_order;
-  job.gone[gone.member] = {gone.in_order, gone.last_rounds};
+  const bool has_left = known != job.gone.end() && known->second.graceful;
+  job.gone[gone.member] = {gone.graceful, gone.last_rounds};
   // All other members may leave while a newcomer waits for their state.
   const bool left_alone =
       job.IsNewcomer(gone.member) && absl::StrContains(gone.reason, "no worker is left");
-  if (gone.in_order || has_left || left_alone) return;
+  if (gone.graceful || has_left || left_alone) return;
   dropped_.push_back(absl::StrCat("member ", ToNumber(gone.member), ": ", gone.reason));
 }
 

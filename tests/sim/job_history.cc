@@ -7,7 +7,7 @@ namespace syncgrads::sim {
 
 bool Gone::MayContribute(GroupId group, Round round) const {
   const std::optional<Round> last = FindRound(last_rounds, group);
-  return in_order && last.has_value() && round <= *last;
+  return graceful && last.has_value() && round <= *last;
 }
 
 const GroupPlan* JobHistory::Find(GroupId group) const {

@@ -1,4 +1,4 @@
-// What has been stored about one generation of a job: by its coordinator, and by each server about
+// The stored history of one generation of a job: by its coordinator, and by each server about
 // members that have gone.
 
 #ifndef SYNCGRADS_TESTS_SIM_JOB_HISTORY_H_
@@ -16,7 +16,7 @@
 namespace syncgrads::sim {
 
 struct Gone {
-  bool in_order = false;
+  bool graceful = false;
   std::vector<GroupRound> last_rounds;
 
   // Returns true if a server that has applied this change may still count a contribution of the

@@ -65,9 +65,9 @@ void JoinEnd::OnMessage(Freight& message) {
   const v1::WorkerSignal& signal = static_cast<Signal<v1::WorkerSignal>&>(message).message;
   if (signal.has_hello()) return OnHello(signal.hello());
   if (!member_.has_value()) return;  // the hello was refused
-  const absl::Status heard = server::Hear(signal, *member_, coordinator_);
-  if (!heard.ok()) {
-    server_.world().Fail(absl::StrCat("what a worker says is refused: ", heard.message()));
+  const absl::Status dispatched = server::Dispatch(signal, *member_, coordinator_);
+  if (!dispatched.ok()) {
+    server_.world().Fail(absl::StrCat("a signal of a worker is refused: ", dispatched.message()));
   }
 }
 
@@ -97,9 +97,9 @@ void FollowEnd::OnMessage(Freight& freight) {
   const v1::ServerSignal& signal = static_cast<Signal<v1::ServerSignal>&>(freight).message;
   if (signal.has_hello()) OnHello(signal.hello());
   if (!server_index_.has_value()) return;  // the hello was refused
-  const absl::Status heard = server::Hear(signal, *server_index_, this, coordinator_);
-  if (!heard.ok()) {
-    server_.world().Fail(absl::StrCat("what a server says is refused: ", heard.message()));
+  const absl::Status dispatched = server::Dispatch(signal, *server_index_, this, coordinator_);
+  if (!dispatched.ok()) {
+    server_.world().Fail(absl::StrCat("a signal of a server is refused: ", dispatched.message()));
   }
 }
 

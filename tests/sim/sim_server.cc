@@ -39,9 +39,9 @@ class SimServer::WatchedStore : public server::Store {
     server_.Touch();
     return stored;
   }
-  absl::Status StartAfresh(const server::PlanStart& start) override {
+  absl::Status Reset(const server::PlanStart& start) override {
     server_.Touch();
-    const absl::Status stored = store_.StartAfresh(start);
+    const absl::Status stored = store_.Reset(start);
     server_.Touch();
     return stored;
   }
@@ -193,7 +193,7 @@ void SimServer::OpenState() {
   plan_.start.incarnation = DrawIncarnation();
   directory_ = *server::StateDirectory::Own(options_.state, [] { return kMemory; });
   server::StoredPlan stored;
-  auto store = server::PlanStore::Open(directory_->plan_path(), stored);
+  auto store = server::PlanStore::Open(directory_->plan_path(), stored, StoreOptions());
   absl::Status damage = store.status();
   if (store.ok()) {
     plan_store_ = *std::move(store);
@@ -221,9 +221,22 @@ void SimServer::OpenState() {
     if (!directory_->SetAside().ok()) world_.Fail("the state cannot be set aside");
   }
   directory_->RemoveGroups();
-  plan_store_ = *server::PlanStore::Create(directory_->plan_path(), plan_.start);
+  plan_store_ = *server::PlanStore::Create(directory_->plan_path(), plan_.start, StoreOptions());
   store_ = std::make_unique<WatchedStore>(*plan_store_, *this);
   held_ = *jobs_->Restore({directory_.get(), StoreOfJobs()}, plan_.start, {});
+}
+
+// The log is compacted often.
+server::PlanStoreOptions SimServer::StoreOptions() {
+  return {.slack = 2000,
+          .max_steps = 16,
+          .oldest_epochs = [this] { return jobs_->OldestEpochs(); },
+          .run =
+              [this](std::function<void()> closure) {
+                const absl::Duration delay =
+                    world_.random().Between(absl::ZeroDuration(), kLongestApplying);
+                world_.After(*this, delay, std::move(closure));
+              }};
 }
 
 server::Store* SimServer::StoreOfJobs() const {

@@ -78,6 +78,7 @@ class SimServer : public Process, public Service, public server::Journal {
   class WatchedStore;
 
   void OpenState();
+  server::PlanStoreOptions StoreOptions();
   server::Store* StoreOfJobs() const;
   void RunLater(std::function<void()> closure);
   void Restart();

@@ -18,7 +18,7 @@
 
 namespace syncgrads::sim {
 
-// What a server process offers on the network: it accepts streams and answers Explain.
+// The network interface of a server process: it accepts streams and answers Explain.
 class Service {
  public:
   virtual ~Service() = default;

@@ -86,7 +86,7 @@ bool SimWorker::IsExcused(const absl::Status& status) const {
   if (checker_.state_lost()) return true;
   // The worker was late, and with the optimizer on the workers it needs each result.
   if (job_.leaves_behind() && absl::StrContains(status.message(), "no longer kept")) return true;
-  // The worker was out of reach of a server for a lease.
+  // The worker was unreachable of a server for a lease.
   return (disturbed_ || may_give_up_) && absl::IsUnavailable(status);
 }
 

@@ -76,7 +76,7 @@ class SimWorker : public Process {
   // Marks the worker as one that is, or may be, killed, cut off or stopped.
   void Disturb() { disturbed_ = true; }
   // Allows the worker to give up a server: the server pauses for longer than a lease while it is
-  // out of reach.
+  // unreachable.
   void AllowToGiveUp() { may_give_up_ = true; }
 
   const WorkerShape& shape() const { return shape_; }

@@ -4,8 +4,7 @@ Releases of Abseil differ in how many libraries they have, and in which library 
 a function. pkg-config knows this of the release that is installed.
 """
 
-# What is linked wherever Abseil is: a library that a program does not use is left out
-# by the linker.
+# Linked wherever Abseil is: the linker leaves out libraries that a program does not use.
 _MODULES = [
     "absl_base",
     "absl_cord",

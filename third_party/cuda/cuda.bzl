@@ -2,16 +2,15 @@
 
 load("@cuda//:defs.bzl", "CUDA_HOME", "CUDA_VERSION")
 
-# Machine code for the newest devices that are meant, and two forms that the driver
-# translates: one for older devices, from the oldest that CUDA 13 knows, and one for
-# those to come.
+# Machine code for the newest supported devices, and two forms that the driver translates: one for
+# older devices, from the oldest that CUDA 13 supports, and one for future devices.
 _ARCHITECTURES = [
     "arch=compute_75,code=compute_75",
     "arch=compute_90,code=sm_90",
     "arch=compute_90,code=compute_90",
 ]
 
-# No contraction of a*b+c, as on processors: see .bazelrc.
+# a*b+c is not contracted, as on processors (.bazelrc).
 _OPTIONS = [
     "-std=c++20",
     "-O2",
@@ -19,7 +18,7 @@ _OPTIONS = [
     "--expt-relaxed-constexpr",
     "--fmad=false",
     "-Xcompiler=-fPIC,-Wall,-ffp-contract=off",
-    "-DSYNCGRADS_CUDA_VERSION=" + CUDA_VERSION,  # another toolkit compiles anew
+    "-DSYNCGRADS_CUDA_VERSION=" + CUDA_VERSION,  # another toolkit recompiles
 ]
 
 def cuda_objects(srcs, hdrs):

@@ -45,7 +45,7 @@ struct Manifest {
   uint64_t seed = 0;
   uint32_t workers = 0;
   uint32_t shards = 0;
-  // Data mode SHARDS only: how the shards have been used so far. Empty in mode DEALT.
+  // Data mode SHARDS only: how the shards have been used so far. Empty in mode DYNAMIC.
   std::vector<DataSegment> data;
   // The evaluation on the held-out rows: "loss", "accuracy". A value that is not finite
   // is missing after ParseManifest.

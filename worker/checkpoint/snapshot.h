@@ -2,7 +2,7 @@
 //
 //   model.safetensors     parameters and layer states, as ps-worker --output writes them
 //   training.safetensors  the other state that a resumed run needs: optimizer slots,
-//                         counters, and in data mode DEALT the data position
+//                         counters, and in data mode DYNAMIC the data position
 
 #ifndef SYNCGRADS_WORKER_CHECKPOINT_SNAPSHOT_H_
 #define SYNCGRADS_WORKER_CHECKPOINT_SNAPSHOT_H_

@@ -20,7 +20,7 @@ struct CustomReaderOptions {
   std::map<std::string, std::string> settings;
   // Which columns to read, if columns have names. If target_kind is kNone, rows need no targets.
   TableColumns columns;
-  // Where the paths in `settings` are. A reader that returns images must keep a reference for
+  // The storage of the paths in `settings`. A reader that returns images must keep a reference for
   // them.
   std::shared_ptr<const Storage> storage;
 };

@@ -169,7 +169,7 @@ absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const Storage
 
 std::vector<RowRange> SplitRows(uint64_t rows, uint32_t shards, v1::DataSpec::Split split) {
   uint64_t each = rows / shards;
-  if (split == v1::DataSpec::CEIL && rows % shards != 0) ++each;
+  if (split == v1::DataSpec::KEEP_REMAINDER && rows % shards != 0) ++each;
   std::vector<RowRange> ranges;
   for (uint64_t i = 0; i < shards; ++i) {
     ranges.push_back({std::min(rows, i * each), std::min(rows, (i + 1) * each)});

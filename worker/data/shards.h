@@ -25,9 +25,9 @@ struct RowRange {
   friend bool operator==(const RowRange&, const RowRange&) = default;
 };
 
-// Cuts `rows` rows into `shards` ranges; `shards` is at least 1. CEIL: ceil(rows / shards) rows
-// each; the last ranges have fewer, or none. FLOOR: floor(rows / shards) rows each; the rows
-// left over are dropped.
+// Cuts `rows` rows into `shards` ranges; `shards` is at least 1. KEEP_REMAINDER: ceil(rows /
+// shards) rows each; the last ranges have fewer, or none. DROP_REMAINDER: floor(rows / shards) rows
+// each; the rows left over are dropped.
 std::vector<RowRange> SplitRows(uint64_t rows, uint32_t shards, v1::DataSpec::Split split);
 
 // The shards of worker `rank` of `world_size`: rank, rank + world_size, ...

@@ -58,12 +58,12 @@ RowStream::RowStream(std::string address, absl::Duration timeout)
 
 RowStream::~RowStream() {
   if (call_ == nullptr) return;
-  bool in_order = false;
+  bool graceful = false;
   {
     MutexLock lock(mutex_);
-    in_order = !done_.has_value() && !refused_ && opened_.has_value() && answered_ == asked_;
+    graceful = !done_.has_value() && !refused_ && opened_.has_value() && answered_ == asked_;
   }
-  if (in_order) {
+  if (graceful) {
     call_->FinishSending();
     const absl::Time deadline = MonotonicNow() + kEndTimeout;
     MutexLock lock(mutex_);

@@ -19,11 +19,11 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
-// More than any model's names need; keeps a damaged length from being believed.
+// An upper bound of the header of any model. A damaged length is usually larger.
 constexpr uint64_t kMaxHeaderBytes = 100 << 20;
 constexpr const char* kMetadata = "__metadata__";
 
-// A tensor as the header has it.
+// A tensor's entry in the header.
 struct Entry {
   TensorSpec spec;
   uint64_t begin = 0;
@@ -39,7 +39,7 @@ std::optional<DType> DTypeFromFormat(const std::string& name) {
   return std::nullopt;
 }
 
-// Empty if the product of the shape and the element's size has no 63 bits.
+// Returns nullopt if the product of the shape and the element's size exceeds 63 bits.
 std::optional<uint64_t> BytesOf(const TensorSpec& spec) {
   uint64_t bytes = SizeOf(spec.dtype);
   for (const int64_t axis : spec.shape) {
@@ -112,7 +112,7 @@ std::string SafetensorsHeader(absl::Span<const StoredTensor> tensors,
                                 {"data_offsets", {offset, end}}};
     offset = end;
   }
-  // Names and metadata may come from data; what is not UTF-8 is replaced.
+  // Names and metadata may come from data; bytes that are not UTF-8 are replaced.
   std::string text = header.dump(-1, ' ', false, json::error_handler_t::replace);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return EncodeNumber(text.size()) + text;

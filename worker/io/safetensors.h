@@ -22,27 +22,27 @@
 
 namespace syncgrads {
 
-// An array in memory: spec.bytes() of it.
+// An array in memory of spec.bytes() bytes.
 struct StoredTensor {
   TensorSpec spec;
   absl::string_view bytes;
 };
 
-// What such a file begins with; the tensors' bytes follow, in the order given. Names
+// Returns the beginning of such a file. The tensors' bytes follow it in the order given. Names
 // differ from each other and from "__metadata__".
 std::string SafetensorsHeader(absl::Span<const StoredTensor> tensors,
                               const std::map<std::string, std::string>& metadata);
 
-// Writes the file `path` as a whole or not at all.
+// Writes the file `path`, completely or not at all.
 //
-// Errors: as WriteFileAtomically.
+// Errors: those of WriteFileAtomically.
 absl::Status WriteSafetensors(const std::string& path, absl::Span<const StoredTensor> tensors,
                               const std::map<std::string, std::string>& metadata);
 
-// The contents of a file. Moveable: the tensors' bytes lie in what is moved.
+// The contents of a file. Moveable; a move invalidates pointers to the tensors' bytes.
 class Safetensors {
  public:
-  // Takes the contents of the file `path`, which is for errors.
+  // Parses the contents of a file. `path` is its name in errors.
   //
   // Errors:
   //   DataLoss  "PATH: what is wrong": the file is cut short or too long, the
@@ -51,14 +51,14 @@ class Safetensors {
   //             the arrays do not cover the rest of the file without gaps
   static absl::StatusOr<Safetensors> Parse(std::string contents, const std::string& path);
 
-  // Errors: as Parse, and as ReadFile if it cannot be read.
+  // Reads and parses a file. Errors: those of ReadFile and Parse.
   static absl::StatusOr<Safetensors> Read(const std::string& path);
 
-  // In the order in which they lie in the file.
+  // The tensors, in the order in which they lie in the file.
   absl::Span<const TensorSpec> specs() const { return specs_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
-  // The bytes of the tensor that `expected` describes.
+  // Returns the bytes of the tensor that `expected` describes.
   //
   // Errors:
   //   NotFound         the file has no tensor of that name
@@ -71,7 +71,7 @@ class Safetensors {
   std::string path_;
   std::string contents_;
   std::vector<TensorSpec> specs_;
-  // Where each one's bytes begin in `contents_`.
+  // The offset of each tensor's bytes in `contents_`.
   std::vector<size_t> begins_;
   std::map<std::string, std::string> metadata_;
 };

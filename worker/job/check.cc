@@ -97,9 +97,9 @@ absl::Status CheckNorms(const v1::JobFile& file, const Field& root) {
                        file.consistency().has_async() ? "async" : "bounded_staleness",
                        ", which has no steps common to all workers");
   } else if (file.optimizer_placement() == v1::SERVERS &&
-             file.data().mode() == v1::DataSpec::DEALT) {
+             file.data().mode() == v1::DataSpec::DYNAMIC) {
     why =
-        "optimizer_placement is SERVERS and data.mode is DEALT: set data.mode to SHARDS or "
+        "optimizer_placement is SERVERS and data.mode is DYNAMIC: set data.mode to SHARDS or "
         "optimizer_placement to WORKERS";
   } else {
     return absl::OkStatus();
@@ -151,13 +151,14 @@ absl::Status CheckElastic(const v1::JobFile& file, const Field& root) {
   const Field mode = root.Member("data").Member("mode");
   SYNCGRADS_RETURN_IF_ERROR(CheckEnum(root.Member("data"), "mode", file.data().mode(),
                                       v1::DataSpec::Mode_IsValid(file.data().mode())));
-  if (file.data().mode() == v1::DataSpec::DEALT) {
+  if (file.data().mode() == v1::DataSpec::DYNAMIC) {
     if (!file.has_elastic()) {
-      return mode.Error("is DEALT, but the job is not elastic: only elastic jobs support DEALT");
+      return mode.Error(
+          "is DYNAMIC, but the job is not elastic: only elastic jobs support DYNAMIC");
     }
     if (file.data().order() == v1::DataSpec::WITH_REPLACEMENT) {
       return mode.Error(
-          "is DEALT, but order is WITH_REPLACEMENT: DEALT uses each row once per epoch");
+          "is DYNAMIC, but order is WITH_REPLACEMENT: DYNAMIC uses each row once per epoch");
     }
   }
   const uint32_t workers = file.workers();

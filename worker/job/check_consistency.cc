@@ -20,8 +20,8 @@ absl::Status CheckQuorum(const v1::JobFile& file, const Field& field) {
         absl::StrCat("is ", quorum.least(), ", but workers is ", file.workers()));
   }
   if (quorum.kept() == 1) return field.Member("kept").Error("is 1, must be 0 or at least 2");
-  if (file.data().mode() == v1::DataSpec::DEALT) {
-    return field.Error("is given, but data.mode is DEALT: rows of a late worker would be lost");
+  if (file.data().mode() == v1::DataSpec::DYNAMIC) {
+    return field.Error("is given, but data.mode is DYNAMIC: rows of a late worker would be lost");
   }
   if (file.optimizer_placement() != v1::SERVERS && !file.has_elastic()) {
     return field.Error(
@@ -39,8 +39,9 @@ absl::Status CheckLocalSteps(const v1::JobFile& file, const Field& field) {
     return field.Error(
         "is given, but optimizer_placement is SERVERS: in this mode workers apply the optimizer");
   }
-  if (file.data().mode() == v1::DataSpec::DEALT) {
-    return field.Error("is given, but data.mode is DEALT: rows are dealt separately for each step");
+  if (file.data().mode() == v1::DataSpec::DYNAMIC) {
+    return field.Error(
+        "is given, but data.mode is DYNAMIC: rows are assigned separately for each step");
   }
   const absl::Status valid = Validate(OuterOptimizerOf(local));
   return valid.ok() ? valid : field.Member("nesterov").Error(valid.message());
@@ -76,7 +77,7 @@ absl::Status CheckStaleness(const v1::JobFile& file, const Field& field) {
         "gradient");
   }
   if (file.has_elastic()) return field.Error("is given, but the job is elastic");
-  return absl::OkStatus();  // DEALT is for elastic jobs only
+  return absl::OkStatus();  // DYNAMIC is for elastic jobs only
 }
 
 // Checks the options for which all workers must be at the same step.

@@ -69,9 +69,9 @@ absl::Status CheckLayer(const v1::LayerSpec& layer, const Field& field, bool fir
       SYNCGRADS_RETURN_IF_ERROR(CheckActivation(dense, layer.dense().activation()));
       return CheckInitialisation(dense, layer.dense().initialisation());
     }
-    case v1::LayerSpec::kWindowInput:
+    case v1::LayerSpec::kMinMaxScaling:
       if (first) return absl::OkStatus();
-      return field.Member("window_input").Error("must be the first layer");
+      return field.Member("min_max_scaling").Error("must be the first layer");
     case v1::LayerSpec::kConv2D:
       return CheckConv2d(layer.conv2d(), field.Member("conv2d"));
     case v1::LayerSpec::kBatchNorm:

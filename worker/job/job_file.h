@@ -21,7 +21,7 @@ struct Job {
   v1::JobFile file;
   // The paths in the file are relative to this directory.
   std::string directory;
-  // Where the data's files are. Null: in `directory`.
+  // The storage of the data's files. Null: they are in `directory`.
   std::shared_ptr<const Storage> storage;
   // Custom readers for data.custom. Must outlive the job.
   const CustomReaders* readers = &NoCustomReaders();

@@ -42,8 +42,8 @@ int Launch::Run() {
     const auto count = [](int n, absl::string_view what) {
       return absl::StrCat(n, " ", what, n == 1 ? "" : "s");
     };
-    Say(absl::StrCat(count(plan_.servers, "server"), " and ", count(plan_.workers, "worker"),
-                     " start"));
+    Print(absl::StrCat(count(plan_.servers, "server"), " and ", count(plan_.workers, "worker"),
+                       " start"));
   }
   StartServer(0);
   while (AnyRunning()) {
@@ -170,8 +170,8 @@ void Launch::TakeSignals(int signals) {
     if (phase_ == Phase::kTerminating) {
       KillAll();
     } else if (phase_ != Phase::kKilling) {
-      Say(absl::StrCat("signal ", signal, " (", strsignal(signal),
-                       ") received: forwarded to all servers and workers"));
+      Print(absl::StrCat("signal ", signal, " (", strsignal(signal),
+                         ") received: forwarded to all servers and workers"));
       Terminate(signal);
     }
   }
@@ -202,25 +202,25 @@ void Launch::TakeEnd(Program& program, const End& end) {
   if (CanRestart(program, end)) {
     ++server_restarts_;
     dead_servers_.push_back(end.rank);
-    return Say(absl::StrCat(Describe(end), "; restarting it"));
+    return Print(absl::StrCat(Describe(end), "; restarting it"));
   }
   if (tally_.Restarts(end)) {
-    Say(absl::StrCat(Describe(end), "; restarting it"));
+    Print(absl::StrCat(Describe(end), "; restarting it"));
     restarts_.push_back(end.rank);
     return;
   }
   tally_.Add(end);
   switch (tally_.verdict()) {
     case Tally::Verdict::kRunning:
-      if (end.code != 0) Say(absl::StrCat(Describe(end), "; the others continue"));
+      if (end.code != 0) Print(absl::StrCat(Describe(end), "; the others continue"));
       break;
     case Tally::Verdict::kSucceeded:
-      if (end.code != 0) Say(absl::StrCat(Describe(end), "; the others have finished"));
+      if (end.code != 0) Print(absl::StrCat(Describe(end), "; the others have finished"));
       // Ends the servers that have not yet noticed that the job is over.
       Terminate(SIGTERM);
       break;
     case Tally::Verdict::kFailed:
-      Say(absl::StrCat(Describe(end), "; stopping all servers and workers"));
+      Print(absl::StrCat(Describe(end), "; stopping all servers and workers"));
       Terminate(SIGTERM);
       break;
   }
@@ -258,8 +258,8 @@ void Launch::KeepDeadline() {
       return FailToStart(absl::StrCat("not all servers are listening after ",
                                       absl::FormatDuration(plan_.start_timeout)));
     case Phase::kTerminating:
-      Say(absl::StrCat("killing the programs that are still running after ",
-                       absl::FormatDuration(plan_.grace)));
+      Print(absl::StrCat("killing the programs that are still running after ",
+                         absl::FormatDuration(plan_.grace)));
       return KillAll();
     case Phase::kRunning:
     case Phase::kKilling:
@@ -280,7 +280,7 @@ void Launch::KillAll() {
 }
 
 void Launch::FailToStart(absl::string_view problem) {
-  Say(problem);
+  Print(problem);
   exit_code_ = 1;
   Terminate(SIGTERM);
 }
@@ -302,7 +302,7 @@ bool Launch::AllServersListen() const {
   });
 }
 
-void Launch::Say(absl::string_view text) {
+void Launch::Print(absl::string_view text) {
   console_.PrintLine(Console::Stream::kErr, "[launch] ", text);
 }
 

@@ -99,7 +99,7 @@ class Launch {
   void TakeSignals(int signals);
   // Looks for programs that have ended.
   void ReapPrograms();
-  // Decides what the end of one program means: restart it, go on, or end the group.
+  // Decides what the end of one program means: restart it, continue, or end the group.
   void TakeEnd(Program& program, const End& end);
 
   // Whether a server that ended in this way is restarted.
@@ -117,7 +117,7 @@ class Launch {
   int ServersStarted() const;
   bool AllServersListen() const;
   // Prints a line of ps-launch itself.
-  void Say(absl::string_view text);
+  void Print(absl::string_view text);
 
   const LaunchPlan plan_;
   Console& console_;

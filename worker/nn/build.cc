@@ -111,11 +111,11 @@ class Builder {
         options.settings.insert(spec.custom().settings().begin(), spec.custom().settings().end());
         return custom_.Create(spec.custom().kind(), options, device_);
       }
-      case v1::LayerSpec::kWindowInput:
+      case v1::LayerSpec::kMinMaxScaling:
       case v1::LayerSpec::KIND_NOT_SET:
         break;
     }
-    return std::make_unique<WindowInput<T>>(device_, input);
+    return std::make_unique<MinMaxScaling<T>>(device_, input);
   }
 
   Result BuildDense(const v1::LayerSpec& spec, const Shape& input) {
@@ -181,8 +181,8 @@ absl::StatusOr<std::unique_ptr<Model<T>>> BuildModel(const v1::ModelSpec& spec, 
 }
 
 template <typename T>
-WindowInput<T>* FindWindowInput(const Model<T>& model) {
-  return dynamic_cast<WindowInput<T>*>(model.layers().front().get());
+MinMaxScaling<T>* FindMinMaxScaling(const Model<T>& model) {
+  return dynamic_cast<MinMaxScaling<T>*>(model.layers().front().get());
 }
 
 absl::StatusOr<Loss> BuildLoss(const v1::LossSpec& spec, int64_t outputs,
@@ -221,7 +221,7 @@ template absl::StatusOr<std::unique_ptr<Model<double>>> BuildModel(const v1::Mod
                                                                    const Shape&,
                                                                    const CustomLayers&,
                                                                    Device<double>&);
-template WindowInput<float>* FindWindowInput(const Model<float>&);
-template WindowInput<double>* FindWindowInput(const Model<double>&);
+template MinMaxScaling<float>* FindMinMaxScaling(const Model<float>&);
+template MinMaxScaling<double>* FindMinMaxScaling(const Model<double>&);
 
 }  // namespace syncgrads

@@ -10,8 +10,8 @@
 #include "worker/nn/custom_layers.h"
 #include "worker/nn/custom_losses.h"
 #include "worker/nn/loss.h"
+#include "worker/nn/min_max_scaling.h"
 #include "worker/nn/model.h"
-#include "worker/nn/window_input.h"
 
 namespace syncgrads {
 
@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Model<T>>> BuildModel(const v1::ModelSpec& spec, 
 // Returns the model's input-scaling layer, or null if there is none. The caller must set its
 // ranges. The model owns it and must have at least one layer.
 template <typename T>
-WindowInput<T>* FindWindowInput(const Model<T>& model);
+MinMaxScaling<T>* FindMinMaxScaling(const Model<T>& model);
 
 // Builds the loss that `spec` describes, for a model with `outputs` outputs. `spec` must have
 // passed ParseJobFile.

@@ -11,32 +11,32 @@
 
 namespace syncgrads {
 
-RunProgress::RunProgress(const WorkerOptions& options, const WorkerSurroundings& surroundings)
-    : console_(surroundings.out, surroundings.out_is_terminal, surroundings.clock,
+RunProgress::RunProgress(const WorkerOptions& options, const WorkerDependencies& dependencies)
+    : console_(dependencies.out, dependencies.out_is_terminal, dependencies.clock,
                options.log_every, options.log_level) {}
 
 absl::StatusOr<std::unique_ptr<RunProgress>> RunProgress::Create(
-    const WorkerOptions& options, const WorkerSurroundings& surroundings, const std::string& worker,
+    const WorkerOptions& options, const WorkerDependencies& dependencies, const std::string& worker,
     bool is_master) {
-  auto run = absl::WrapUnique(new RunProgress(options, surroundings));
+  auto run = absl::WrapUnique(new RunProgress(options, dependencies));
   const uint64_t every = std::max<uint64_t>(1, options.log_every);
   if (is_master && options.log_level <= LogLevel::kInfo) run->all_.Add(&run->console_);
   if (!options.progress_log.empty()) {
     SYNCGRADS_ASSIGN_OR_RETURN(
-        run->log_, ProgressLog::Open(options.progress_log, worker, every, surroundings.clock));
+        run->log_, ProgressLog::Open(options.progress_log, worker, every, dependencies.clock));
     run->all_.Add(run->log_.get());
   }
   if (!options.tensorboard.empty()) {
     // TensorBoard shows each folder as a run of its own.
     const std::string folder =
         absl::StrCat(options.tensorboard, "/", absl::StrReplaceAll(worker, {{"/", "_"}}));
-    SYNCGRADS_ASSIGN_OR_RETURN(auto file, TensorboardFile::Create(folder, surroundings.clock));
+    SYNCGRADS_ASSIGN_OR_RETURN(auto file, TensorboardFile::Create(folder, dependencies.clock));
     run->tensorboard_ =
-        std::make_unique<TensorboardProgress>(std::move(file), every, surroundings.clock);
+        std::make_unique<TensorboardProgress>(std::move(file), every, dependencies.clock);
     run->all_.Add(run->tensorboard_.get());
   }
-  if (surroundings.metrics != nullptr) {
-    run->metrics_ = surroundings.metrics->ProgressOf(worker);
+  if (dependencies.metrics != nullptr) {
+    run->metrics_ = dependencies.metrics->ProgressOf(worker);
     run->all_.Add(run->metrics_.get());
   }
   return run;

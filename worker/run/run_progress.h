@@ -20,12 +20,12 @@ namespace syncgrads {
 // thread-safe.
 class RunProgress {
  public:
-  // Opens the outputs that `options` ask for. `surroundings` outlives this object;
+  // Opens the outputs that `options` ask for. `dependencies` outlives this object;
   // `worker` is the worker's name.
   //
   // Errors: those of ProgressLog::Open and TensorboardFile::Create.
   static absl::StatusOr<std::unique_ptr<RunProgress>> Create(const WorkerOptions& options,
-                                                             const WorkerSurroundings& surroundings,
+                                                             const WorkerDependencies& dependencies,
                                                              const std::string& worker,
                                                              bool is_master);
 
@@ -35,7 +35,7 @@ class RunProgress {
   void Evaluated(absl::string_view rows, const Evaluation& evaluation);
 
  private:
-  RunProgress(const WorkerOptions& options, const WorkerSurroundings& surroundings);
+  RunProgress(const WorkerOptions& options, const WorkerDependencies& dependencies);
 
   ConsoleProgress console_;
   std::unique_ptr<ProgressLog> log_;

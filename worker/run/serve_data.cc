@@ -13,12 +13,12 @@ absl::Status ServeData(const Job& job, uint16_t port, const std::string& token, 
                        std::ostream& out) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<DataServer> server,
                              DataServer::Start({job, token, port}));
-  absl::Notification told_to_stop;
+  absl::Notification stop_requested;
   const StopSignal::LastResort at_once(
-      stop, [&] { told_to_stop.Notify(); }, absl::ZeroDuration());
+      stop, [&] { stop_requested.Notify(); }, absl::ZeroDuration());
   out << "ps-worker serves the data of " << job.file.name() << " on port " << server->port()
       << std::endl;
-  told_to_stop.WaitForNotification();
+  stop_requested.WaitForNotification();
   return absl::OkStatus();
 }
 

@@ -61,14 +61,14 @@ absl::Status CheckOptions(const WorkerOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerSurroundings& surroundings) {
+absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerDependencies& dependencies) {
   SYNCGRADS_ASSIGN_OR_RETURN(Job job, LoadJobFile(options.job));
-  job.readers = &surroundings.extensions.readers;
+  job.readers = &dependencies.extensions.readers;
   if (options.seed.has_value()) job.file.set_seed(*options.seed);
   if (options.batch_size.has_value()) job.file.set_batch_size(*options.batch_size);
   if (job.file.data().served_from().empty() || options.serve_data.has_value()) {
     SYNCGRADS_ASSIGN_OR_RETURN(job.storage,
-                               OpenStorage(job.file, job.directory, surroundings.getenv));
+                               OpenStorage(job.file, job.directory, dependencies.getenv));
   } else {
     job.data_host = ConnectToDataHosts(job.file, options.token, options.timeout);
   }
@@ -82,10 +82,10 @@ absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerSurroundin
 // Returns the worker's rank and world size: from the flags, or else from the environment
 // that a launcher sets.
 absl::StatusOr<Placement> FindPlacement(const WorkerOptions& options,
-                                        const WorkerSurroundings& surroundings) {
+                                        const WorkerDependencies& dependencies) {
   Placement placement;
   if (!options.rank.has_value() || !options.world_size.has_value()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(placement, DetectPlacement(surroundings.getenv));
+    SYNCGRADS_ASSIGN_OR_RETURN(placement, DetectPlacement(dependencies.getenv));
   }
   // A launcher counts processes; flags count workers.
   const uint32_t number = options.in_process.number, of = options.in_process.of;
@@ -112,40 +112,40 @@ absl::StatusOr<Placement> FindPlacement(const WorkerOptions& options,
 // What a worker of an elastic job prepares before it joins.
 struct Elastic {
   DataSet data;
-  // Data mode SHARDS: the rank whose shards this worker reads; nullopt in mode DEALT.
+  // Data mode SHARDS: the rank whose shards this worker reads; nullopt in mode DYNAMIC.
   std::optional<uint32_t> rank;
   uint32_t owners = 0;
 };
 
 // Prints what ClientOptions::autotune has found; empty while there is no console to print
 // it to.
-using TellTuned = std::function<void(const std::string&)>;
+using ReportTuned = std::function<void(const std::string&)>;
 
 absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                    const Elastic* elastic, const std::string& name, Team& team,
-                   std::optional<Snapshot>& kept, TellTuned& tell_tuned,
-                   const WorkerSurroundings& surroundings) {
+                   std::optional<Snapshot>& kept, ReportTuned& report_tuned,
+                   const WorkerDependencies& dependencies) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<RunProgress> shown,
-                             RunProgress::Create(options, surroundings, name, team.is_master()));
+                             RunProgress::Create(options, dependencies, name, team.is_master()));
   if (options.log_level <= LogLevel::kInfo) {
-    surroundings.out << "joined job \"" << job.file.name() << "\" as worker \"" << name
+    dependencies.out << "joined job \"" << job.file.name() << "\" as worker \"" << name
                      << "\", rank " << team.rank() << " of " << team.world_size() << std::endl;
   }
   if (team.is_master()) {
-    tell_tuned = [&shown](const std::string& found) {
+    report_tuned = [&shown](const std::string& found) {
       shown->console().Note("autotune: " + found);
     };
   }
-  const absl::Cleanup tell_nobody = [&tell_tuned] { tell_tuned = nullptr; };
+  const absl::Cleanup report_to_nobody = [&report_tuned] { report_tuned = nullptr; };
   TrainerOptions trainer;
   trainer.step_timeout = options.timeout;
-  trainer.extensions = &surroundings.extensions;
+  trainer.extensions = &dependencies.extensions;
   trainer.device = device;
-  trainer.should_stop = [&] { return surroundings.stop.requested(); };
+  trainer.should_stop = [&] { return dependencies.stop.requested(); };
   trainer.warn = [&](const std::string& line) {
-    surroundings.out << "warning: " << line << std::endl;
+    dependencies.out << "warning: " << line << std::endl;
   };
-  trainer.clock = &surroundings.clock;
+  trainer.clock = &dependencies.clock;
   trainer.resume = options.resume;
   trainer.kept = &kept;
   trainer.note = [&](const std::string& line) { shown->console().Note(line); };
@@ -180,29 +180,29 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
   shown->Evaluated("trained_on", result.trained_on);
   if (result.held_out.has_value()) shown->Evaluated("held_out", *result.held_out);
   for (const std::string& message : result.damaged.messages()) {
-    surroundings.out << "skipped: " << message << "\n";
+    dependencies.out << "skipped: " << message << "\n";
   }
   if (result.damaged.count() > 0) {
-    surroundings.out << "skipped images, counted each time they were read: "
+    dependencies.out << "skipped images, counted each time they were read: "
                      << result.damaged.count() << std::endl;
   }
   if (result.skipped.total() > 0) {
-    surroundings.out << "skipped by this worker, in whole or in part: " << ToString(result.skipped)
+    dependencies.out << "skipped by this worker, in whole or in part: " << ToString(result.skipped)
                      << std::endl;
   }
   if (team.is_master()) {
     if (result.initialisation.has_value()) {
-      surroundings.out << "initialisation " << *result.initialisation + 1
+      dependencies.out << "initialisation " << *result.initialisation + 1
                        << " is the best on the held-out rows\n";
     }
-    surroundings.out << "made " << result.steps << " steps in " << result.rounds << " rounds\n"
+    dependencies.out << "made " << result.steps << " steps in " << result.rounds << " rounds\n"
                      << "trained on: " << ToString(result.trained_on) << "\n";
     if (result.held_out.has_value()) {
-      surroundings.out << "held out:   " << ToString(*result.held_out) << "\n";
+      dependencies.out << "held out:   " << ToString(*result.held_out) << "\n";
     }
-    surroundings.out << ToString(result.replicas) << "\n";
-    if (!output.empty()) surroundings.out << "model written to " << output << "\n";
-    surroundings.out << std::flush;
+    dependencies.out << ToString(result.replicas) << "\n";
+    if (!output.empty()) dependencies.out << "model written to " << output << "\n";
+    dependencies.out << std::flush;
   }
   if (!result.replicas.identical()) return absl::DataLossError(ToString(result.replicas));
   return absl::OkStatus();
@@ -210,30 +210,30 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
 
 // Evaluates or predicts. A single worker can do this without a server.
 absl::Status UseModel(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
-                      Team& team, const WorkerSurroundings& surroundings) {
+                      Team& team, const WorkerDependencies& dependencies) {
   if (!options.evaluate.empty()) {
     SYNCGRADS_ASSIGN_OR_RETURN(
         const EvaluationResult result,
-        RunEvaluation(job, team, options.evaluate, surroundings.extensions, device));
+        RunEvaluation(job, team, options.evaluate, dependencies.extensions, device));
     if (!team.is_master()) return absl::OkStatus();
-    surroundings.out << "all rows: " << ToString(result.all) << "\n";
+    dependencies.out << "all rows: " << ToString(result.all) << "\n";
     if (result.held_out.has_value()) {
-      surroundings.out << "held out: " << ToString(*result.held_out) << "\n";
+      dependencies.out << "held out: " << ToString(*result.held_out) << "\n";
     }
-    surroundings.out << std::flush;
+    dependencies.out << std::flush;
     return absl::OkStatus();
   }
   if (options.show > 0) {
     SYNCGRADS_ASSIGN_OR_RETURN(
         const std::string shown,
-        RunShow(job, team, options.predict, options.show, surroundings.extensions, device));
-    if (team.is_master()) surroundings.out << shown << std::flush;
+        RunShow(job, team, options.predict, options.show, dependencies.extensions, device));
+    if (team.is_master()) dependencies.out << shown << std::flush;
   }
   if (options.predictions.empty()) return absl::OkStatus();
   SYNCGRADS_RETURN_IF_ERROR(RunPrediction(job, team, options.predict, options.predictions,
-                                          surroundings.extensions, device));
+                                          dependencies.extensions, device));
   if (team.is_master()) {
-    surroundings.out << "predictions written to " << options.predictions << std::endl;
+    dependencies.out << "predictions written to " << options.predictions << std::endl;
   }
   return absl::OkStatus();
 }
@@ -278,32 +278,32 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
 // Joins the job, runs, and leaves the job also after an error.
 WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                       const ClientOptions& client_options, const Elastic* elastic,
-                      std::optional<Snapshot>& kept, const WorkerSurroundings& surroundings) {
-  TellTuned tell_tuned;
+                      std::optional<Snapshot>& kept, const WorkerDependencies& dependencies) {
+  ReportTuned report_tuned;
   ClientOptions tuned = client_options;
   tuned.autotune = options.autotune && Trains(options);
-  tuned.tuned_settings = surroundings.tuned_settings;
-  tuned.connections = surroundings.connections;
-  tuned.on_tuned = [&tell_tuned](const std::string& found) {
-    if (tell_tuned) tell_tuned(found);
+  tuned.tuned_settings = dependencies.tuned_settings;
+  tuned.connections = dependencies.connections;
+  tuned.on_tuned = [&report_tuned](const std::string& found) {
+    if (report_tuned) report_tuned(found);
   };
   Client client(tuned);
   const auto abandon = [&client] { client.Abandon(); };
   std::optional<StopSignal::LastResort> last_resort;
   // Before the first step there is none to finish, so the grace period is zero.
-  last_resort.emplace(surroundings.stop, abandon, absl::ZeroDuration());
+  last_resort.emplace(dependencies.stop, abandon, absl::ZeroDuration());
   absl::Status status = client.Join(options.timeout);
   const bool joined = status.ok();
   if (joined) {
-    last_resort.emplace(surroundings.stop, abandon, options.stop_grace);
+    last_resort.emplace(dependencies.stop, abandon, options.stop_grace);
     ClientTeam team(client, options.timeout);
     status = Trains(options) ? Train(job, options, device, elastic, client.name(), team, kept,
-                                     tell_tuned, surroundings)
-                             : UseModel(job, options, device, team, surroundings);
+                                     report_tuned, dependencies)
+                             : UseModel(job, options, device, team, dependencies);
     const absl::Status left = client.Leave(status.ok() ? options.timeout : kLeaveTimeout);
     if (status.ok()) status = left;
   }
-  if (!status.ok() && surroundings.stop.requested()) {
+  if (!status.ok() && dependencies.stop.requested()) {
     return {absl::CancelledError(status.message()), absl::OkStatus()};
   }
   // A worker that was not admitted has no membership that could have ended. A newcomer's
@@ -386,15 +386,15 @@ bool MayBeAdmittedLater(const absl::Status& status) {
 // workers start it again as a new generation. A worker that is informed late may find
 // that the others have done so.
 WorkerOutcome RunStatic(const Job& job, WorkerOptions options, const DeviceChoice& device,
-                        ClientOptions client, const WorkerSurroundings& surroundings) {
+                        ClientOptions client, const WorkerDependencies& dependencies) {
   const bool may_begin_again = Trains(options) && OutlivesServers(job);
   std::optional<Snapshot> kept;
   // The outcome because of which the worker has to rejoin.
   std::optional<WorkerOutcome> dropped;
-  Comeback comeback(options.timeout, surroundings.stop);
+  Comeback comeback(options.timeout, dependencies.stop);
   while (true) {
-    WorkerOutcome outcome = RunOnce(job, options, device, client, nullptr, kept, surroundings);
-    if (outcome.status.ok() || surroundings.stop.requested()) return outcome;
+    WorkerOutcome outcome = RunOnce(job, options, device, client, nullptr, kept, dependencies);
+    if (outcome.status.ok() || dependencies.stop.requested()) return outcome;
     const bool not_admitted = outcome.membership.ok();
     if (dropped.has_value() && not_admitted) {
       if (MayBeAdmittedLater(outcome.status) && comeback.Wait()) continue;
@@ -405,7 +405,7 @@ WorkerOutcome RunStatic(const Job& job, WorkerOptions options, const DeviceChoic
         !comeback.Begin()) {
       return outcome;
     }
-    surroundings.out << outcome.membership.message() << "; starting again" << std::endl;
+    dependencies.out << outcome.membership.message() << "; starting again" << std::endl;
     options.resume = job.file.has_checkpoint();
     client.only_running = !lost;
     dropped.reset();
@@ -416,23 +416,23 @@ WorkerOutcome RunStatic(const Job& job, WorkerOptions options, const DeviceChoic
 // Runs a worker of an elastic job. If its membership ends, it rejoins as a newcomer. If
 // the lease of its predecessor still runs, it waits for the end of it.
 WorkerOutcome RunElastic(const Job& job, WorkerOptions options, const DeviceChoice& device,
-                         ClientOptions client, const WorkerSurroundings& surroundings) {
+                         ClientOptions client, const WorkerDependencies& dependencies) {
   const absl::StatusOr<Elastic> elastic = PrepareElastic(job, client);
   if (!elastic.ok()) return {elastic.status(), absl::OkStatus()};
   const bool only_running = client.only_running;
   std::optional<Snapshot> kept;
   bool was_member = false;
-  Comeback comeback(options.timeout, surroundings.stop);
+  Comeback comeback(options.timeout, dependencies.stop);
   while (true) {
     const WorkerOutcome outcome =
-        RunOnce(job, options, device, client, &*elastic, kept, surroundings);
-    if (outcome.status.ok() || surroundings.stop.requested()) return outcome;
+        RunOnce(job, options, device, client, &*elastic, kept, dependencies);
+    if (outcome.status.ok() || dependencies.stop.requested()) return outcome;
     if (absl::IsDataLoss(outcome.membership) && OutlivesServers(job) && comeback.Begin()) {
-      surroundings.out << outcome.membership.message() << "; starting again" << std::endl;
+      dependencies.out << outcome.membership.message() << "; starting again" << std::endl;
       options.resume = job.file.has_checkpoint();
       client.only_running = only_running;
     } else if (absl::IsFailedPrecondition(outcome.membership) && comeback.Begin()) {
-      surroundings.out << outcome.membership.message() << "; rejoining" << std::endl;
+      dependencies.out << outcome.membership.message() << "; rejoining" << std::endl;
       client.only_running = true;
       was_member = true;
     } else if (!(absl::IsAlreadyExists(outcome.status) ||
@@ -445,29 +445,29 @@ WorkerOutcome RunElastic(const Job& job, WorkerOptions options, const DeviceChoi
 
 }  // namespace
 
-WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& surroundings) {
+WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerDependencies& dependencies) {
   const absl::Status valid = CheckOptions(options);
   if (!valid.ok()) return {valid, absl::OkStatus()};
-  const absl::StatusOr<Job> job = LoadJob(options, surroundings);
+  const absl::StatusOr<Job> job = LoadJob(options, dependencies);
   if (!job.ok()) return {job.status(), absl::OkStatus()};
   if (options.serve_data.has_value()) {
     return {
-        ServeData(*job, *options.serve_data, options.token, surroundings.stop, surroundings.out),
+        ServeData(*job, *options.serve_data, options.token, dependencies.stop, dependencies.out),
         absl::OkStatus()};
   }
-  const absl::StatusOr<Placement> placement = FindPlacement(options, surroundings);
+  const absl::StatusOr<Placement> placement = FindPlacement(options, dependencies);
   if (!placement.ok()) return {placement.status(), absl::OkStatus()};
   // If only the rank is known, as for the workers of ps-launch, it stands for the local
   // rank.
   const uint32_t local_rank =
       placement->local_rank.value_or(placement->rank.value_or(options.in_process.number));
   const absl::StatusOr<DeviceChoice> device =
-      ChooseDevice(options.device, options.precision, local_rank, surroundings.accelerators);
+      ChooseDevice(options.device, options.precision, local_rank, dependencies.accelerators);
   if (!device.ok()) return {device.status(), absl::OkStatus()};
   if (!options.server.empty()) {
     const ClientOptions client = ClientOptionsOf(*job, options, *placement);
-    if (client.max_workers > 0) return RunElastic(*job, options, *device, client, surroundings);
-    return RunStatic(*job, options, *device, client, surroundings);
+    if (client.max_workers > 0) return RunElastic(*job, options, *device, client, dependencies);
+    return RunStatic(*job, options, *device, client, dependencies);
   }
 
   const bool needs_server = Trains(options);
@@ -480,7 +480,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& 
         absl::OkStatus()};
   }
   SoleWorker team;
-  return {UseModel(*job, options, *device, team, surroundings), absl::OkStatus()};
+  return {UseModel(*job, options, *device, team, dependencies), absl::OkStatus()};
 }
 
 std::string OutputOfRank(const std::string& output, uint32_t rank) {

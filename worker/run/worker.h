@@ -69,7 +69,7 @@ struct WorkerOptions {
 };
 
 // What a worker needs from its process, injected for tests. All of it outlives RunWorker.
-struct WorkerSurroundings {
+struct WorkerDependencies {
   std::ostream& out;
   bool out_is_terminal;
   StopSignal& stop;
@@ -97,7 +97,7 @@ struct WorkerOutcome {
 };
 
 // Trains, evaluates, predicts, or serves data. Returns after the worker has left the job.
-WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerSurroundings& surroundings);
+WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerDependencies& dependencies);
 
 // Inserts the rank: "out.safetensors" becomes "out.rank2.safetensors".
 std::string OutputOfRank(const std::string& output, uint32_t rank);

@@ -24,26 +24,26 @@ WorkerOptions OptionsOf(uint32_t number, uint32_t count, const WorkerOptions& op
 }  // namespace
 
 std::vector<WorkerOutcome> RunWorkers(const WorkerOptions& options, uint32_t count,
-                                      const WorkerSurroundings& surroundings) {
-  if (count == 1) return {RunWorker(options, surroundings)};
+                                      const WorkerDependencies& dependencies) {
+  if (count == 1) return {RunWorker(options, dependencies)};
   const std::shared_ptr<client::Connections> connections = MakeConnections();
   std::vector<WorkerOutcome> outcomes(count);
   std::vector<std::thread> threads;
   Mutex mutex;
   for (uint32_t i = 0; i < count; ++i) {
     threads.emplace_back([&, i] {
-      PrefixedLines lines(absl::StrCat("[worker ", i, "] "), surroundings.out, mutex);
-      WorkerSurroundings own = {lines,
+      PrefixedLines lines(absl::StrCat("[worker ", i, "] "), dependencies.out, mutex);
+      WorkerDependencies own = {lines,
                                 /*out_is_terminal=*/false,
-                                surroundings.stop,
-                                surroundings.clock,
-                                surroundings.getenv,
-                                surroundings.extensions,
-                                surroundings.accelerators};
+                                dependencies.stop,
+                                dependencies.clock,
+                                dependencies.getenv,
+                                dependencies.extensions,
+                                dependencies.accelerators};
       own.connections = connections;
-      own.metrics = surroundings.metrics;
+      own.metrics = dependencies.metrics;
       // Settings of the process are shared, so only one worker tunes them.
-      if (i == 0) own.tuned_settings = surroundings.tuned_settings;
+      if (i == 0) own.tuned_settings = dependencies.tuned_settings;
       outcomes[i] = RunWorker(OptionsOf(i, count, options), own);
     });
   }

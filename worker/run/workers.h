@@ -22,9 +22,9 @@ namespace syncgrads {
 // each line of output begins with "[worker i] ", and there is no progress bar.
 //
 // Returns the outcome of each worker after all have left the job. If one fails, the
-// others go on as if a process had failed.
+// others continue as if a process had failed.
 std::vector<WorkerOutcome> RunWorkers(const WorkerOptions& options, uint32_t count,
-                                      const WorkerSurroundings& surroundings);
+                                      const WorkerDependencies& dependencies);
 
 }  // namespace syncgrads
 

@@ -53,7 +53,7 @@ size_t ReceiveBody(char* bytes, size_t size, size_t count, void* user) {
 }
 
 // Whether a retry may succeed.
-bool IsPassing(CURLcode code) {
+bool IsTransient(CURLcode code) {
   switch (code) {
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_CONNECT:
@@ -165,7 +165,7 @@ HttpAnswer HttpClient::Get(const std::string& url, std::vector<std::string> head
   } else if (result != CURLE_OK) {
     const std::string message = *error != '\0' ? error : curl_easy_strerror(result);
     answer.transport =
-        IsPassing(result) ? absl::UnavailableError(message) : absl::InternalError(message);
+        IsTransient(result) ? absl::UnavailableError(message) : absl::InternalError(message);
   } else if (!receiver.headers_ended) {
     // libcurl treats a connection that ends here as a response without a body.
     answer.transport =

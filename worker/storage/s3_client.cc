@@ -49,7 +49,7 @@ std::string BaseUrl(const S3Options& options) {
   return absl::StrCat(absl::StripSuffix(options.endpoint, "/"), "/", Escape(options.bucket, true));
 }
 
-bool IsPassing(int code) {
+bool IsTransient(int code) {
   return code == 408 || code == 429 || code == 500 || (code >= 502 && code <= 504);
 }
 
@@ -63,7 +63,7 @@ absl::StatusCode CodeOf(int http) {
     case kPreconditionFailed:
       return absl::StatusCode::kAborted;
     default:
-      return IsPassing(http) ? absl::StatusCode::kUnavailable : absl::StatusCode::kInternal;
+      return IsTransient(http) ? absl::StatusCode::kUnavailable : absl::StatusCode::kInternal;
   }
 }
 
@@ -120,7 +120,7 @@ absl::StatusOr<HttpAnswer> S3Client::Repeat(const std::string& key,
     Attempt made = attempt();
     const HttpAnswer& answer = made.answer;
     const bool passing =
-        answer.transport.ok() ? IsPassing(answer.code) : absl::IsUnavailable(answer.transport);
+        answer.transport.ok() ? IsTransient(answer.code) : absl::IsUnavailable(answer.transport);
     if (!passing) {
       if (!answer.transport.ok()) return Named(NameOf(key), answer.transport);
       if (answer.code / 100 == 2 || answer.code == kNotModified ||

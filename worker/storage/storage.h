@@ -1,4 +1,4 @@
-// Where the files of a data set are.
+// The interface to the files of a data set.
 
 #ifndef SYNCGRADS_WORKER_STORAGE_STORAGE_H_
 #define SYNCGRADS_WORKER_STORAGE_STORAGE_H_

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "worker/data/dealer.h"
+#include "worker/data/row_assigner.h"
 
 namespace syncgrads {
 namespace {
@@ -36,7 +36,7 @@ class ShardBatches : public Batches {
   uint64_t StepsWith(uint32_t) const override { return steps_; }
   bool depends_on_members() const override { return false; }
   std::vector<NamedTensor> state() override { return {}; }
-  void GoOnAfter(uint64_t steps) override {
+  void ContinueAfter(uint64_t steps) override {
     // Advances as if this worker had made all the steps.
     for (uint64_t step = steps_before_; step < steps && !ended(); ++step) Advance(StepOutcome());
   }
@@ -66,31 +66,31 @@ class ShardBatches : public Batches {
   std::deque<std::vector<RowId>> next_;
 };
 
-// Data mode DEALT: each step deals the next rows of all to its members.
-class DealtBatches : public Batches {
+// Data mode DYNAMIC: each step assigns the next rows of all to its members.
+class DynamicBatches : public Batches {
  public:
-  DealtBatches(const v1::JobFile& job, std::vector<RowId> rows)
+  DynamicBatches(const v1::JobFile& job, std::vector<RowId> rows)
       : steps_(job.steps()),
         epochs_(job.epochs()),
         batch_size_(job.batch_size()),
         rows_(std::move(rows)),
-        dealer_({.seed = job.seed(),
-                 .rows = rows_.size(),
-                 .batch_size = job.batch_size(),
-                 .order = job.data().order(),
-                 .epochs = job.epochs()}) {}
+        assigner_({.seed = job.seed(),
+                   .rows = rows_.size(),
+                   .batch_size = job.batch_size(),
+                   .order = job.data().order(),
+                   .epochs = job.epochs()}) {}
 
-  bool ended() const override { return dealer_.ended() || (steps_ != 0 && done_ >= steps_); }
+  bool ended() const override { return assigner_.ended() || (steps_ != 0 && done_ >= steps_); }
   std::vector<RowId> RowsFor(const StepMembers& members) override {
     std::vector<RowId> rows;
-    for (const size_t row : dealer_.RowsOf(members.rank)) rows.push_back(rows_[row]);
+    for (const size_t row : assigner_.RowsOf(members.rank)) rows.push_back(rows_[row]);
     return rows;
   }
   // The members, and so this worker's rows, are not known before the step.
   std::vector<RowId> RowsAhead(size_t) override { return {}; }
   void Advance(const StepOutcome& outcome) override {
     ++done_;
-    dealer_.Advance(static_cast<uint32_t>(outcome.members.size()), outcome.contributors);
+    assigner_.Advance(static_cast<uint32_t>(outcome.members.size()), outcome.contributors);
   }
   uint64_t StepsWith(uint32_t workers) const override {
     const uint64_t each = uint64_t{workers} * batch_size_;
@@ -101,11 +101,11 @@ class DealtBatches : public Batches {
     const auto tensor = [](const char* name, absl::Span<int64_t> values) {
       return NamedTensor{{name, DType::kI64, {static_cast<int64_t>(values.size())}}, values.data()};
     };
-    std::vector<NamedTensor> state = {tensor("data/position", dealer_.position())};
-    if (!rows_.empty()) state.push_back(tensor("data/order", dealer_.order()));
+    std::vector<NamedTensor> state = {tensor("data/position", assigner_.position())};
+    if (!rows_.empty()) state.push_back(tensor("data/order", assigner_.order()));
     return state;
   }
-  void GoOnAfter(uint64_t steps) override { done_ = steps; }
+  void ContinueAfter(uint64_t steps) override { done_ = steps; }
   std::vector<DataSegment> HistoryAfter(uint64_t) const override { return {}; }
 
  private:
@@ -113,7 +113,7 @@ class DealtBatches : public Batches {
   const uint64_t epochs_;
   const uint64_t batch_size_;
   const std::vector<RowId> rows_;
-  Dealer dealer_;
+  RowAssigner assigner_;
   uint64_t done_ = 0;
 };
 
@@ -129,9 +129,9 @@ std::vector<size_t> OwnShards(const WorkerData& data, uint32_t rank, uint32_t ow
 absl::StatusOr<std::unique_ptr<Batches>> MakeBatches(const v1::JobFile& job, const DataSet& data,
                                                      const ShardOwners& owners) {
   const uint32_t validation_every = job.data().validation_every();
-  if (job.data().mode() == v1::DataSpec::DEALT) {
-    return std::make_unique<DealtBatches>(job,
-                                          RowsOf(data.data, validation_every, /*held_out=*/false));
+  if (job.data().mode() == v1::DataSpec::DYNAMIC) {
+    return std::make_unique<DynamicBatches>(
+        job, RowsOf(data.data, validation_every, /*held_out=*/false));
   }
   Loader::Options options{.seed = job.seed(),
                           .batch_size = job.batch_size(),

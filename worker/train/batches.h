@@ -17,7 +17,7 @@
 
 namespace syncgrads {
 
-// There is one implementation for each data mode, SHARDS and DEALT. The trainer owns the
+// There is one implementation for each data mode, SHARDS and DYNAMIC. The trainer owns the
 // object. Not thread-safe.
 class Batches {
  public:
@@ -44,7 +44,7 @@ class Batches {
   virtual std::vector<NamedTensor> state() = 0;
   // Called after state() has been overwritten with the state after `steps` steps, of
   // another worker or of a checkpoint: continues from there.
-  virtual void GoOnAfter(uint64_t steps) = 0;
+  virtual void ContinueAfter(uint64_t steps) = 0;
   // Returns what a resumed run needs, besides state(), to continue after `steps` steps.
   virtual std::vector<DataSegment> HistoryAfter(uint64_t steps) const = 0;
 };

@@ -79,7 +79,7 @@ void ClientTeam::ReleaseGradients(void* memory) {
   for (Gradients& one : gradients_) one.in_use = one.in_use && one.memory != memory;
 }
 
-void ClientTeam::LetGo() {
+void ClientTeam::Leave() {
   // Leave is refused while an operation is under way.
   if (!client_.Leave(std::min(timeout_, kLeaveTimeout)).ok()) client_.Abandon();
 }

@@ -33,7 +33,7 @@ class ClientTeam : public Team {
   absl::StatusOr<Group*> Register(const GroupSpec& spec) override;
   absl::StatusOr<void*> AllocateGradients(size_t bytes) override;
   void ReleaseGradients(void* memory) override;
-  void LetGo() override;
+  void Leave() override;
   bool TakeCheckpointRequest() override { return client_.TakeCheckpointRequest(); }
   void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path) override {
     client_.ReportCheckpoint(step, path);

@@ -29,7 +29,7 @@ uint64_t StepsOf(const std::vector<DataSegment>& history) {
 
 absl::Status CheckShards(const Manifest& manifest, const v1::JobFile& job, uint32_t workers) {
   if (StepsOf(manifest.data) != manifest.step) {
-    return absl::InvalidArgumentError("its data.mode was DEALT, but the job's is SHARDS");
+    return absl::InvalidArgumentError("its data.mode was DYNAMIC, but the job's is SHARDS");
   }
   if (job.data().shards() > 0 && job.data().shards() != manifest.shards) {
     return absl::InvalidArgumentError(absl::StrCat("its data was in ", manifest.shards,
@@ -188,8 +188,8 @@ absl::StatusOr<std::optional<Resumption>> FindResumption(
 
 Job JobFor(const Job& job, const Manifest& manifest) {
   Job same_shards = job;
-  const bool dealt = job.file.data().mode() == v1::DataSpec::DEALT;
-  if (!dealt) same_shards.file.mutable_data()->set_shards(manifest.shards);
+  const bool is_dynamic = job.file.data().mode() == v1::DataSpec::DYNAMIC;
+  if (!is_dynamic) same_shards.file.mutable_data()->set_shards(manifest.shards);
   return same_shards;
 }
 

@@ -52,7 +52,7 @@ std::string ShowClasses(const Loss& loss, const Matrix<T>& outputs, Eigen::Index
   const std::vector<double> probabilities = Probabilities(loss, outputs, row);
   std::vector<uint32_t> order(probabilities.size());
   std::iota(order.begin(), order.end(), 0);
-  // Of equal probabilities the lower class number comes first, as in CountTopK.
+  // If probabilities are equal, the lower class number comes first, as in CountTopK.
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return probabilities[a] > probabilities[b]; });
   const auto right = static_cast<uint32_t>(target);

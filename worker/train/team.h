@@ -61,9 +61,9 @@ class Team {
   // Lets AllocateGradients reuse the memory.
   virtual void ReleaseGradients(void* /*memory*/) {}
 
-  // Leaves the job: in order if nothing is in flight, otherwise by abandoning it.
-  // Afterwards the library uses no buffer that was pushed or was to receive a result.
-  virtual void LetGo() {}
+  // Leaves the job: gracefully if nothing is in flight, otherwise by abandoning it. Afterwards the
+  // library uses no buffer that was pushed or was to receive a result.
+  virtual void Leave() {}
 
   // Whether a checkpoint has been requested since the last call.
   virtual bool TakeCheckpointRequest() { return false; }

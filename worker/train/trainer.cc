@@ -38,7 +38,7 @@ size_t BatchesAhead(const v1::JobFile& job) {
 
 template <typename T>
 Trainer<T>::~Trainer() {
-  if (!finished_) team_.LetGo();
+  if (!finished_) team_.Leave();
 }
 
 template <typename T>
@@ -60,7 +60,7 @@ absl::Status Trainer<T>::CheckStop() {
                        "after step ", kept_step_, ", and the checkpoint of that step is the last"));
     }
     if (!is_last_) {
-      is_last_ = checkpoint_asked_ = true;
+      is_last_ = checkpoint_requested_ = true;
       return absl::OkStatus();
     }
   }
@@ -130,7 +130,7 @@ absl::Status Trainer<T>::TrainStep() {
     }
     const absl::Status finished = FinishStep(rows, loss);
     if (!absl::IsAborted(finished) || !batches_->depends_on_members()) return finished;
-    // The step's members have changed since its rows were dealt.
+    // The step's members have changed since its rows were assigned.
     SYNCGRADS_RETURN_IF_ERROR(group_->RestartStep(options_.step_timeout));
   }
 }
@@ -439,7 +439,7 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
   wait.reset();
   waits.reset();
   const bool left_out = NoteLeftOut(contributors);
-  // More than 1 if this worker was late under a quorum and the others went on without it.
+  // More than 1 if this worker was late under a quorum and the others continued without it.
   const uint64_t made = group_->step() - step;
   rounds_ = group_->step() - 1;
   std::vector<size_t> left;

@@ -152,8 +152,8 @@ class Trainer {
   Model<T>& model() { return *model_; }
   const Loss& loss() const { return loss_; }
   const TrainingPlan& plan() const { return plan_; }
-  // Where to add the errors of images that cannot be read; null if the job's policy is
-  // not to skip such images.
+  // Returns the object that collects the errors of images that cannot be read; null if the job's
+  // policy is not to skip such images.
   DamagedImages* SkippedImages();
   const DamagedImages& damaged() const { return damaged_; }
   // The number of steps that have been made.
@@ -399,7 +399,7 @@ class Trainer {
   T* due_value_ = &no_due_value_;
   std::optional<CheckpointSchedule> schedule_;
   // A checkpoint has been requested and not yet taken.
-  bool checkpoint_asked_ = false;
+  bool checkpoint_requested_ = false;
   // Whether the group has a codec.
   bool compresses_ = false;
   // Jobs that compress only: the step in progress is sent uncompressed, and a checkpoint

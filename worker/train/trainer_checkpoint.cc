@@ -87,9 +87,9 @@ int Trainer<T>::ServerSlots() const {
 template <typename T>
 absl::Status Trainer<T>::OfferCheckpoint() {
   if (!due_tensor_.has_value()) return absl::OkStatus();
-  checkpoint_asked_ = team_.TakeCheckpointRequest() || checkpoint_asked_;
+  checkpoint_requested_ = team_.TakeCheckpointRequest() || checkpoint_requested_;
   const uint64_t step = steps_ + (compresses_ ? 2 : 1);
-  const bool asked = checkpoint_asked_ && !options_.checkpoints->busy();
+  const bool asked = checkpoint_requested_ && !options_.checkpoints->busy();
   if (!asked && !schedule_->IsDue(step, options_.clock->Now())) {
     return group_->Skip(*due_tensor_, due_value_);
   }
@@ -108,7 +108,7 @@ template <typename T>
 void Trainer<T>::NoteCheckpoint() {
   schedule_->Taken(options_.clock->Now());
   team_.TakeCheckpointRequest();
-  checkpoint_asked_ = false;
+  checkpoint_requested_ = false;
 }
 
 template <typename T>
@@ -130,8 +130,8 @@ absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
   if (!free.ok()) {
     // A checkpoint that was requested is taken after the other has been written. The
     // request reaches workers at different steps, so it may be repeated.
-    checkpoint_asked_ = !is_last_ && !scheduled;
-    if (checkpoint_asked_) return absl::OkStatus();
+    checkpoint_requested_ = !is_last_ && !scheduled;
+    if (checkpoint_requested_) return absl::OkStatus();
     Report({steps_, absl::UnavailableError("the previous one is still being written")});
     return absl::OkStatus();
   }
@@ -352,7 +352,7 @@ absl::Status Trainer<T>::Restore(Resumption& from) {
   }
   RestoreCounters();
   kept_step_ = steps_;
-  batches_->GoOnAfter(steps_);
+  batches_->ContinueAfter(steps_);
   from.snapshot.reset();
   return absl::OkStatus();
 }

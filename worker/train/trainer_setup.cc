@@ -98,10 +98,10 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
   SoleWorker nobody_else;
   Team& informed = ReadsAllData(file) ? nobody_else : team;
   SYNCGRADS_RETURN_IF_ERROR(trainer->MakePlan(informed));
-  if (WindowInput<T>* window = FindWindowInput(*trainer->model_); window != nullptr) {
+  if (MinMaxScaling<T>* scaling = FindMinMaxScaling(*trainer->model_); scaling != nullptr) {
     SYNCGRADS_ASSIGN_OR_RETURN(const Ranges ranges,
                                FindRanges(data, file.data().validation_every(), informed));
-    window->SetRanges(ranges.minimum, ranges.maximum);
+    scaling->SetRanges(ranges.minimum, ranges.maximum);
   }
   if (!file.model().init_from().empty()) {
     SYNCGRADS_ASSIGN_OR_RETURN(
@@ -315,7 +315,7 @@ absl::Status Trainer<T>::ShareState() {
                              group_->RegisterState(state, options_.step_timeout));
   if (!newcomer) return absl::OkStatus();
   RestoreCounters();
-  batches_->GoOnAfter(steps_);
+  batches_->ContinueAfter(steps_);
   return absl::OkStatus();
 }
 

@@ -46,7 +46,7 @@ class Array(NamedTuple):
 
 
 def dtype_of(dtype: Any) -> str:
-    """The dtype's name here: "f32" for "float32", numpy.float32 and torch.float32."""
+    """Returns the library's name of a dtype: "f32" for numpy.float32 or torch.float32."""
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     name = name.rsplit(".", 1)[-1]
     name = _ALIASES.get(name, name)

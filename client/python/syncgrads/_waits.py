@@ -97,8 +97,8 @@ class RepeatableWait:
         return self._task is not None
 
     def run(self, call: Callable[[], Any], is_ready: Callable[[], bool]) -> Any:
-        """Makes the call, or waits for the one that was begun before. `is_ready` tells whether the
-        call would return at once."""
+        """Makes the call, or waits for the one that was begun before. `is_ready` returns whether
+        the call would return at once."""
         task = self._task
         if task is None:
             if is_ready():

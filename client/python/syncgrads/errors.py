@@ -6,7 +6,7 @@ from typing import Dict, Type
 
 
 class Error(Exception):
-    """What the C library or a server has refused. `str(error)` is its message."""
+    """An error of the C library or of a server. `str(error)` is its message."""
 
     code = 2
     name = "UNKNOWN"
@@ -20,7 +20,7 @@ class Cancelled(Error):
 
 
 class Unknown(Error):
-    """None of the other codes."""
+    """An error with none of the other codes."""
 
 
 class InvalidArgument(Error, ValueError):
@@ -32,7 +32,7 @@ class DeadlineExceeded(Error, TimeoutError):
 
 
 class NotFound(Error, LookupError):
-    """There is no such thing."""
+    """The named thing does not exist."""
 
 
 class AlreadyExists(Error):

@@ -113,7 +113,7 @@ class Job:
         _waits.wait_for(lambda: check("sg_leave", self._checked(), seconds))
 
     def close(self) -> None:
-        """Gives up everything in progress. Unless this worker has left, the others wait for it
+        """Aborts everything in progress. Unless this worker has left, the others wait for it
         until its lease has ended. Memory of allocate_gradients stays valid."""
         if not self._closed:
             self._closed = True

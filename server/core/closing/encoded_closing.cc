@@ -65,7 +65,7 @@ bool CloseEncoded(const BlockCodec& codec, const Chunk& chunk, Reduction reducti
 }
 
 // Returns true if contributions are to be encoded, but all of them, at least one, are raw.
-bool AllCameWhole(const Chunk& chunk, absl::Span<const Seated> contributions) {
+bool AllAreRaw(const Chunk& chunk, absl::Span<const Seated> contributions) {
   if (chunk.compression.push.is_raw()) return false;
   bool any = false;
   for (const Seated& seated : contributions) {
@@ -90,7 +90,7 @@ Closed CloseEncodedReduction(const Chunk& chunk, Reduction reduction,
   const auto* const residual = reinterpret_cast<const float*>(
       previous == nullptr ? zeros.data() : previous->residual.data());
   out.guard = previous == nullptr ? ResidualGuard(planned.codec) : previous->guard;
-  if (AllCameWhole(chunk, contributions)) {
+  if (AllAreRaw(chunk, contributions)) {
     out.guard = ResidualGuard(planned.codec);
     return CloseWithResidual(chunk, reduction, contributions, residual, out);
   }

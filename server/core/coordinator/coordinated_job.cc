@@ -34,9 +34,9 @@ CoordinatedJob::CoordinatedJob(const Hello& first, Generation generation,
   plan_.Append(JobOpened{job_.token()});
 }
 
-absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& introduction,
+absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& hello,
                                                std::shared_ptr<MemberLink> link) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const Admission::Decision decision, admission_.Decide(introduction));
+  SYNCGRADS_ASSIGN_OR_RETURN(const Admission::Decision decision, admission_.Decide(hello));
   if (decision.returning.has_value()) {
     Reconnect(*members_.FindKnown(*decision.returning), std::move(link));
     return *decision.returning;
@@ -45,14 +45,13 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& introduction,
     if (has_begun()) {
       if (IsPlanted(PlantedBug::kTwoIncarnationsInOneRound)) continue;
       Drop(*members_.Find(superseded), DropReason::kSuperseded,
-           absl::FailedPreconditionError(absl::StrCat("superseded by incarnation ",
-                                                      ToNumber(introduction.incarnation), " on ",
-                                                      introduction.host)));
+           absl::FailedPreconditionError(absl::StrCat(
+               "superseded by incarnation ", ToNumber(hello.incarnation), " on ", hello.host)));
     } else {
       members_.Withdraw(superseded);
     }
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(const MemberId id, members_.Add(introduction, link->shares_memory()));
+  SYNCGRADS_ASSIGN_OR_RETURN(const MemberId id, members_.Add(hello, link->shares_memory()));
   members_.Connect(id, std::move(link));
   detector_.Resume("a worker joins");
   const JobMember& member = *members_.Find(id);
@@ -60,18 +59,18 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& introduction,
                                           "\" on ", member.host, " joins as member ", ToNumber(id),
                                           ", ", decision.others + 1, " of ", job_.most_workers()));
   if (dependencies_.log.complete()) Welcome(member);
-  if (has_begun() && !decision.superseded.empty()) GoOnWithout();
+  if (has_begun() && !decision.superseded.empty()) ContinueWithoutGone();
   TryStart();
   TryGrow();
   return id;
 }
 
-bool CoordinatedJob::GivesWayTo(const Hello& introduction) const {
-  if (!detector_.is_abandoned() || closed() || introduction.generation != Generation{} ||
-      introduction.only_running || introduction.token != job_.token()) {
+bool CoordinatedJob::CanBeReplacedBy(const Hello& hello) const {
+  if (!detector_.is_abandoned() || closed() || hello.generation != Generation{} ||
+      hello.only_running || hello.token != job_.token()) {
     return false;
   }
-  return !job_.is_elastic() || !(TermsOf(introduction) == job_.terms()) || epochs_.IsOver();
+  return !job_.is_elastic() || !(TermsOf(hello) == job_.terms()) || epochs_.IsOver();
 }
 
 void CoordinatedJob::Reconnect(const JobMember& member, std::shared_ptr<MemberLink> link) {
@@ -155,7 +154,7 @@ void CoordinatedJob::Leave(MemberId id, uint64_t request, std::vector<GroupRound
   // The last member with the state has left because the data has ended: the job is over, also for
   // those that have joined and have not received the state.
   if (holders_.HasEnded(id) && !epochs_.AnyHasState()) return DropAll(admission_.EndOfData());
-  if (!AllGone()) GoOnWithout();
+  if (!AllGone()) ContinueWithoutGone();
 }
 
 absl::Status CoordinatedJob::CheckReady(const JobMember& member, GroupId group) {
@@ -231,7 +230,7 @@ absl::Status CoordinatedJob::Evict(const std::string& token, const std::string& 
   }
   Drop(*member, DropReason::kEvicted,
        absl::AbortedError(absl::StrCat("evicted: ", Printable(reason))));
-  if (!AllGone()) GoOnWithout();
+  if (!AllGone()) ContinueWithoutGone();
   return absl::OkStatus();
 }
 
@@ -259,7 +258,7 @@ void CoordinatedJob::Drop(const JobMember& member, DropReason reason, const absl
     plan_.Append(MemberGone{member.member.id,
                             member.member.incarnation,
                             std::string(why.message()),
-                            /*in_order=*/false,
+                            /*graceful=*/false,
                             {},
                             evicted});
   }
@@ -272,7 +271,7 @@ void CoordinatedJob::DropAll(const absl::Status& why) {
   for (const JobMember* member : members_.Ranked()) Drop(*member, DropReason::kOver, why);
 }
 
-void CoordinatedJob::GoOnWithout() {
+void CoordinatedJob::ContinueWithoutGone() {
   if (!has_begun()) {
     members_.WithdrawGone();
     return TryStart();
@@ -293,10 +292,10 @@ void CoordinatedJob::DropLost() {
   const auto failures = detector_.Detect(has_begun(), epochs_.IsOver());
   if (failures.empty()) return;
   for (const auto& [member, kind, reason] : failures) Drop(*members_.Find(member), kind, reason);
-  if (!AllGone()) GoOnWithout();
+  if (!AllGone()) ContinueWithoutGone();
 }
 
-absl::StatusOr<uint32_t> CoordinatedJob::AskForCheckpoint(const std::string& token) const {
+absl::StatusOr<uint32_t> CoordinatedJob::RequestCheckpoint(const std::string& token) const {
   SYNCGRADS_RETURN_IF_ERROR(job_.CheckToken(token));
   return checkpoints_.Request(epochs_.present());
 }
@@ -349,7 +348,7 @@ void CoordinatedJob::Restore(const PlanChange& change) {
     holders_.SetEnded(ended->member, ended->group);
   } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
     departures_.Forget(gone->member);
-    if (gone->in_order) departures_.Left(gone->member, gone->incarnation, now);
+    if (gone->graceful) departures_.Left(gone->member, gone->incarnation, now);
     members_.Restore(*gone);
     const JobMember* const member = members_.FindKnown(gone->member);
     if (member != nullptr && gone->evicted) admission_.Evict(*member, gone->reason);

@@ -10,11 +10,10 @@
 //   in an epoch ── lease, grace period or a timeout ends; ────▶ gone, and a new epoch
 //                  Evict
 //
-// The class passes each request to the part that has the data, and calls what follows from it in
-// the other parts:
+// The class passes each request to the part that has the data, and then updates the other parts:
 //
 //   part                what it has
-//   JobPlan             the stored changes, and who takes part in which round by them
+//   JobPlan             the stored changes, and the members of each round that result
 //   JobMembers          who was admitted, the members' streams, signals that wait for the plan
 //   Admission           who may join; the workers that were evicted
 //   StateHolders        which members have the state of an elastic job
@@ -101,13 +100,13 @@ class CoordinatedJob {
   bool state_lost() const { return state_lost_; }
   // How long the job has been abandoned; zero if it is not.
   absl::Duration abandoned_for() const { return detector_.abandoned_for(); }
-  // Whether a worker may begin the job anew in place of this one: this job is abandoned, and
-  // the worker has its token but cannot become a member of it.
-  bool GivesWayTo(const Hello& introduction) const;
+  // Whether a new job of this worker may replace this one: this job is abandoned, and the worker
+  // has its token but cannot become a member of it.
+  bool CanBeReplacedBy(const Hello& hello) const;
 
-  // Admits a worker, or reconnects a member on a new stream. CheckHello(introduction)
+  // Admits a worker, or reconnects a member on a new stream. CheckHello(hello)
   // must be OK. Errors: those of Coordinator::Admit that concern an existing job.
-  absl::StatusOr<MemberId> Admit(const Hello& introduction, std::shared_ptr<MemberLink> link);
+  absl::StatusOr<MemberId> Admit(const Hello& hello, std::shared_ptr<MemberLink> link);
 
   // Records the heartbeats of a member; not null. The member must exist.
   std::shared_ptr<Pulse> PulseOf(MemberId member) const {
@@ -167,7 +166,7 @@ class CoordinatedJob {
 
   // Requests a checkpoint from the epoch's connected members and returns their number; see
   // Coordinator for the errors.
-  absl::StatusOr<uint32_t> AskForCheckpoint(const std::string& token) const;
+  absl::StatusOr<uint32_t> RequestCheckpoint(const std::string& token) const;
   void Checkpointed(MemberId member, const CheckpointReport& report) {
     checkpoints_.Report(member, report);
   }
@@ -199,12 +198,12 @@ class CoordinatedJob {
   // InvalidArgument.
   absl::Status CheckReady(const JobMember& member, GroupId group);
   // Drops a member and sends it `why`. FailedPrecondition: it may rejoin. Aborted: it is
-  // evicted. Others: the job is over. The epoch does not change; see GoOnWithout.
+  // evicted. Others: the job is over. The epoch does not change; see ContinueWithoutGone.
   void Drop(const JobMember& member, DropReason reason, const absl::Status& why);
   void DropAll(const absl::Status& why);
   // Continues after members have gone: proposes an epoch without them. Before the first epoch,
   // withdraws them.
-  void GoOnWithout();
+  void ContinueWithoutGone();
   // Begins the proposed epoch if it can begin, and handles what waited for it.
   void FinishProposal();
   // Takes newcomers in, or sends them the reason why they wait.

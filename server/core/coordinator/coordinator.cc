@@ -35,39 +35,39 @@ std::optional<uint64_t> Coordinator::AvailableLocked(ServerIndex server) const {
   return options_.available_memory();
 }
 
-absl::StatusOr<Coordinator::MemberKey> Coordinator::Admit(const Hello& introduction,
+absl::StatusOr<Coordinator::MemberKey> Coordinator::Admit(const Hello& hello,
                                                           std::shared_ptr<MemberLink> link) {
   MutexLock lock(mutex_);
-  SYNCGRADS_RETURN_IF_ERROR(CheckHello(introduction));
-  if (jobs_.IsUnknownGeneration(introduction)) {
-    return absl::DataLossError(
-        absl::StrCat("unknown generation ", ToNumber(introduction.generation), " of job \"",
-                     introduction.job, "\": this server has lost its state"));
+  SYNCGRADS_RETURN_IF_ERROR(CheckHello(hello));
+  if (jobs_.IsUnknownGeneration(hello)) {
+    return absl::DataLossError(absl::StrCat("unknown generation ", ToNumber(hello.generation),
+                                            " of job \"", hello.job,
+                                            "\": this server has lost its state"));
   }
-  CoordinatedJob* job = jobs_.Find(introduction.job);
+  CoordinatedJob* job = jobs_.Find(hello.job);
   if (job == nullptr) {
-    SYNCGRADS_ASSIGN_OR_RETURN(job, OpenLocked(introduction));
-  } else if (job->GivesWayTo(introduction)) {
-    jobs_.Close(*job,
-                absl::StrCat("it had no workers left when a worker on ", introduction.host,
-                             " started it again"),
-                absl::StatusCode::kDataLoss);
+    SYNCGRADS_ASSIGN_OR_RETURN(job, OpenLocked(hello));
+  } else if (job->CanBeReplacedBy(hello)) {
+    jobs_.Close(
+        *job,
+        absl::StrCat("it had no workers left when a worker on ", hello.host, " started it again"),
+        absl::StatusCode::kDataLoss);
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(const MemberId member, job->Admit(introduction, std::move(link)));
+  SYNCGRADS_ASSIGN_OR_RETURN(const MemberId member, job->Admit(hello, std::move(link)));
   return MemberKey{job->name(), member, job->PulseOf(member)};
 }
 
-absl::StatusOr<CoordinatedJob*> Coordinator::OpenLocked(const Hello& introduction) {
-  if (introduction.generation != Generation{}) {
-    return absl::FailedPreconditionError(absl::StrCat("job \"", introduction.job, "\" has ended"));
+absl::StatusOr<CoordinatedJob*> Coordinator::OpenLocked(const Hello& hello) {
+  if (hello.generation != Generation{}) {
+    return absl::FailedPreconditionError(absl::StrCat("job \"", hello.job, "\" has ended"));
   }
-  if (introduction.only_running) {
-    return absl::AbortedError(absl::StrCat("no job \"", introduction.job, "\" is running"));
+  if (hello.only_running) {
+    return absl::AbortedError(absl::StrCat("no job \"", hello.job, "\" is running"));
   }
   if (draining_) {
     return absl::UnavailableError("this server is draining and accepts no new jobs");
   }
-  return jobs_.Open(introduction);
+  return jobs_.Open(hello);
 }
 
 void Coordinator::Heartbeat(const MemberKey& member, std::vector<GroupRound> progress) {
@@ -77,7 +77,7 @@ void Coordinator::Heartbeat(const MemberKey& member, std::vector<GroupRound> pro
   member.pulse->Beat(awake_.Now(), std::move(progress));
   // Stall reports of this server include the time since a member's last heartbeat.
   if (const std::shared_ptr<Job> here = own_.Find(member.job)) {
-    here->Heard(member.member, clock_.Now());
+    here->RecordMessage(member.member, clock_.Now());
   }
 }
 
@@ -86,11 +86,11 @@ void Coordinator::Ready(const MemberKey& member, uint64_t request, GroupId group
   if (CoordinatedJob* job = jobs_.Find(member.job)) job->Ready(member.member, request, group);
 }
 
-absl::StatusOr<uint32_t> Coordinator::AskForCheckpoint(const std::string& job,
-                                                       const std::string& token) {
+absl::StatusOr<uint32_t> Coordinator::RequestCheckpoint(const std::string& job,
+                                                        const std::string& token) {
   MutexLock lock(mutex_);
   SYNCGRADS_ASSIGN_OR_RETURN(CoordinatedJob* const found, jobs_.FindOpen(job));
-  return found->AskForCheckpoint(token);
+  return found->RequestCheckpoint(token);
 }
 
 void Coordinator::Checkpointed(const MemberKey& member, const CheckpointReport& report) {
@@ -220,7 +220,7 @@ void Coordinator::DetachServer(ServerIndex server, const ServerLink* link) {
   MutexLock lock(mutex_);
   if (!log_.Detach(server, link)) return;
   if (jobs_.any_open() || !log_.settled()) {
-    journal_.Warn(absl::StrCat("server ", ToNumber(server), " is out of reach"));
+    journal_.Warn(absl::StrCat("server ", ToNumber(server), " is unreachable"));
   } else {
     journal_.Debug(absl::StrCat("server ", ToNumber(server), " has disconnected; no job is open"));
   }

@@ -5,8 +5,8 @@
 // all servers through the plan log. A member is informed of a new epoch or group only after
 // every server has applied it, so no server receives a push that it cannot place.
 //
-// A job is closed when its last member is gone, when it stays abandoned for too long, when a
-// worker begins it anew, when a server has lost its state, or when a change cannot be stored.
+// A job is closed when its last member is gone, when it stays abandoned for too long, when a worker
+// replaces it by a new one, when a server has lost its state, or when a change cannot be stored.
 //
 // Thread-safe. One mutex protects all jobs. server/server.cc calls the methods on these
 // threads:
@@ -16,7 +16,7 @@
 //   gRPC, Join streams          Admit, Heartbeat, the requests of members, LinkBroken,
 //                               Checkpointed
 //   gRPC, Follow streams        AttachServer, DetachServer, the reports of servers 1 and up
-//   gRPC, Admin calls           Evict, Readmit, AskForCheckpoint, Report, Servers, Drain
+//   gRPC, Admin calls           Evict, Readmit, RequestCheckpoint, Report, Servers, Drain
 //   server 0's plan thread      Applied, OpenRounds, Prepared, Reduced, for server 0
 //   gRPC, data streams          Arrived, Reduced, for server 0
 //   server 0's closers          Reduced, for server 0
@@ -106,7 +106,7 @@ class Coordinator {
   //                       admission cannot be stored
   //   Unavailable         the server is draining; or the job is being closed; or the
   //                       admission cannot be stored
-  absl::StatusOr<MemberKey> Admit(const Hello& introduction, std::shared_ptr<MemberLink> link);
+  absl::StatusOr<MemberKey> Admit(const Hello& hello, std::shared_ptr<MemberLink> link);
 
   // Records a heartbeat. Does not take mutex_, so a heartbeat never waits for other work of
   // the coordinator. `progress`: for each group, the newest round that the member has pushed
@@ -126,7 +126,7 @@ class Coordinator {
   // `follows`: it still requests the results of later rounds. Answer: Done or Refused.
   void End(const MemberKey& member, uint64_t request, GroupId group, Round last_round,
            bool follows);
-  // Ends the membership in order. `last_rounds`: the last round of each group that the member
+  // Ends the membership gracefully. `last_rounds`: the last round of each group that the member
   // took part in. Answer: Farewell or Refused.
   void Leave(const MemberKey& member, uint64_t request, std::vector<GroupRound> last_rounds);
   // Elastic jobs only: the member has its state, which belongs to `group`, and can send it to
@@ -177,7 +177,7 @@ class Coordinator {
   //   NotFound            the job does not exist or is closed
   //   PermissionDenied    the token is not the job's
   //   FailedPrecondition  no member of the epoch is connected
-  absl::StatusOr<uint32_t> AskForCheckpoint(const std::string& job, const std::string& token);
+  absl::StatusOr<uint32_t> RequestCheckpoint(const std::string& job, const std::string& token);
   // A worker reports the checkpoint that it has written, or why it could not write it.
   void Checkpointed(const MemberKey& member, const CheckpointReport& report);
   // For status reports. All zeros, without members, if the job does not exist.
@@ -223,7 +223,7 @@ class Coordinator {
 
  private:
   // Opens the job for its first worker, if the worker may begin one; see Admit for the errors.
-  absl::StatusOr<CoordinatedJob*> OpenLocked(const Hello& introduction)
+  absl::StatusOr<CoordinatedJob*> OpenLocked(const Hello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Memory in bytes that the server can still take; nullopt if not known.
   std::optional<uint64_t> AvailableLocked(ServerIndex server) const

@@ -9,9 +9,9 @@ namespace syncgrads::server {
 Generation Generations::Next(const std::string& name, absl::Time now,
                              absl::FunctionRef<bool(const std::string&)> is_open) {
   // Forget looks at every name, so it is not called each time.
-  if (now - looked_ >= options_.keep / 24 || names_.size() >= options_.max_names) {
+  if (now - last_forget_ >= options_.keep / 24 || names_.size() >= options_.max_names) {
     Forget(now, is_open);
-    looked_ = now;
+    last_forget_ = now;
   }
   const auto found = names_.find(name);
   // A name that is not remembered may be any of the forgotten ones.

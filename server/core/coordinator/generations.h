@@ -57,8 +57,8 @@ class Generations {
   const GenerationsOptions options_;
   std::map<std::string, Name> names_;
   Generation forgotten_{};
-  // When Forget was last called.
-  absl::Time looked_ = absl::InfinitePast();
+  // When Forget last ran.
+  absl::Time last_forget_ = absl::InfinitePast();
 };
 
 }  // namespace syncgrads::server

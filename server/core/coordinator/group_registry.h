@@ -94,7 +94,7 @@ class GroupRegistry {
   std::vector<uint64_t> bytes_per_server_;
   // The number of chunks of all groups.
   uint64_t chunks_ = 0;
-  // What this job has reserved in the budget.
+  // The memory that this job has reserved in the budget.
   std::vector<MemoryNeed> reserved_;
 };
 

@@ -12,7 +12,7 @@ absl::StatusOr<uint32_t> JobCheckpoints::Request(const Epoch& epoch) const {
   for (const Member& one : epoch.members) {
     const JobMember* const member = members_.Find(one.id);
     if (member == nullptr || member->link == nullptr) continue;
-    members_.Send(*member, CheckpointAsked{});
+    members_.Send(*member, CheckpointRequested{});
     ++requested;
   }
   if (requested > 0) return requested;

@@ -1,4 +1,4 @@
-// What status reports contain about one job, as the coordinator knows it.
+// The coordinator's data about one job and its members, for status reports.
 
 #ifndef SYNCGRADS_SERVER_CORE_COORDINATOR_JOB_REPORT_H_
 #define SYNCGRADS_SERVER_CORE_COORDINATOR_JOB_REPORT_H_
@@ -51,7 +51,7 @@ struct JobReport {
 std::vector<MemberReport> ReportMembers(const JobMembers& members, const Epoch& newest,
                                         const JobPlan& plan, absl::Time now);
 
-// A server, as the coordinator knows it.
+// The coordinator's data about one server.
 struct ServerReport {
   // HOST:PORT at which workers reach it; empty if it is not known.
   std::string address;

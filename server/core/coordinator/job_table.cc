@@ -18,7 +18,7 @@ struct AboutJob {
   }
   std::optional<std::pair<std::string, Generation>> operator()(
       const MemberAdmitted& admitted) const {
-    return std::pair(admitted.introduction.job, admitted.generation);
+    return std::pair(admitted.hello.job, admitted.generation);
   }
   std::optional<std::pair<std::string, Generation>> operator()(
       const MemberWithdrawn& withdrawn) const {
@@ -70,8 +70,8 @@ void JobTable::Restore(Store& store, const PlanStart& start, const std::vector<S
     if (const auto* admitted = std::get_if<MemberAdmitted>(&record)) {
       if (job == nullptr) {
         auto& restored = jobs_[name];
-        restored = std::make_unique<CoordinatedJob>(admitted->introduction, generation,
-                                                    dependencies_, /*restored=*/true);
+        restored = std::make_unique<CoordinatedJob>(admitted->hello, generation, dependencies_,
+                                                    /*restored=*/true);
         job = restored.get();
       }
       job->Restore(*admitted);
@@ -121,28 +121,26 @@ bool JobTable::any_open() const {
                      [](const auto& entry) { return !entry.second->closed(); });
 }
 
-bool JobTable::IsUnknownGeneration(const Hello& introduction) const {
-  if (introduction.generation == Generation{}) return false;
+bool JobTable::IsUnknownGeneration(const Hello& hello) const {
+  if (hello.generation == Generation{}) return false;
   // If the name was dropped from `generations_`, the job has ended and no state was lost.
-  if (introduction.generation >
-      std::max(generations_.Newest(introduction.job), generations_.forgotten())) {
+  if (hello.generation > std::max(generations_.Newest(hello.job), generations_.forgotten())) {
     return true;
   }
-  const auto at_start = generations_at_start_.find(introduction.job);
+  const auto at_start = generations_at_start_.find(hello.job);
   // Generations assigned since this start are at least first_generation. A smaller one is from
   // before the start, and must be among those restored.
-  return introduction.generation < dependencies_.options.first_generation &&
-         (at_start == generations_at_start_.end() || introduction.generation > at_start->second);
+  return hello.generation < dependencies_.options.first_generation &&
+         (at_start == generations_at_start_.end() || hello.generation > at_start->second);
 }
 
-absl::StatusOr<CoordinatedJob*> JobTable::Open(const Hello& introduction) {
-  const Generation generation =
-      generations_.Next(introduction.job, clock_.Now(),
-                        [this](const std::string& name) { return jobs_.contains(name); });
-  auto& job = jobs_[introduction.job];
-  job = std::make_unique<CoordinatedJob>(introduction, generation, dependencies_);
+absl::StatusOr<CoordinatedJob*> JobTable::Open(const Hello& hello) {
+  const Generation generation = generations_.Next(
+      hello.job, clock_.Now(), [this](const std::string& name) { return jobs_.contains(name); });
+  auto& job = jobs_[hello.job];
+  job = std::make_unique<CoordinatedJob>(hello, generation, dependencies_);
   if (absl::Status failure = job->failure(); !failure.ok()) {
-    jobs_.erase(introduction.job);
+    jobs_.erase(hello.job);
     return failure;
   }
   return job.get();
@@ -175,7 +173,7 @@ void JobTable::ForgetClosed() {
 void JobTable::ForgetStored() {
   Store* const store = dependencies_.store;
   if (store == nullptr || !jobs_.empty() || !dependencies_.log.settled()) return;
-  const absl::Status stored = store->StartAfresh(Position());
+  const absl::Status stored = store->Reset(Position());
   // Not fatal: the store keeps records that are no longer needed.
   if (!stored.ok()) {
     dependencies_.journal.Warn(absl::StrCat("cannot compact the plan: ", stored.message()));

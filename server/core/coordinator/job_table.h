@@ -52,13 +52,13 @@ class JobTable {
   bool any_open() const;
   // Whether a member reconnects with a generation of which this coordinator has no record. A
   // newer job of the same name may exist.
-  bool IsUnknownGeneration(const Hello& introduction) const;
+  bool IsUnknownGeneration(const Hello& hello) const;
 
   // Opens a job for its first worker. There must be no job of this name.
   //
   // Errors:
   //   ResourceExhausted, Unavailable  the job cannot be stored
-  absl::StatusOr<CoordinatedJob*> Open(const Hello& introduction);
+  absl::StatusOr<CoordinatedJob*> Open(const Hello& hello);
   // Closes one of these jobs; its members receive `reason`. Does nothing if it is closed.
   void Close(CoordinatedJob& job, const std::string& reason,
              absl::StatusCode code = absl::StatusCode::kAborted);

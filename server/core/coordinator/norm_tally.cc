@@ -16,16 +16,16 @@ void NormTally::Reduced(ServerIndex server, const ReducedChunk& chunk) {
   if (position > position_) {
     position_ = position;
     for (std::vector<SquareSums>& part : parts_) part.clear();
-    told_ = 0;
+    reported_ = 0;
   }
-  told_ += parts_[c].empty();
+  reported_ += parts_[c].empty();
   parts_[c] = chunk.spans;
 }
 
 void NormTally::Forget(ServerIndex server) {
   for (size_t c = 0; c < parts_.size(); ++c) {
     if (plan_->servers[c] != server) continue;
-    told_ -= !parts_[c].empty();
+    reported_ -= !parts_[c].empty();
     parts_[c].clear();
   }
 }
@@ -45,7 +45,7 @@ std::vector<SquareSums> NormTally::SumTensors() const {
 }
 
 std::optional<StepNorms> NormTally::Decide(absl::FunctionRef<uint64_t(Round)> epoch_of) const {
-  if (told_ < parts_.size()) return std::nullopt;
+  if (reported_ < parts_.size()) return std::nullopt;
   if (IsDecided() || epoch_of(position_.round) != position_.epoch) return std::nullopt;
   const std::vector<SquareSums> tensors = SumTensors();
   StepNorms norms{plan_->id, position_.round, position_.epoch, 1, {}};

@@ -64,7 +64,7 @@ class NormTally {
   Position position_;
   // The sums of each chunk's spans; empty while the chunk has not reported.
   std::vector<std::vector<SquareSums>> parts_;
-  size_t told_ = 0;  // the number of chunks that have reported
+  size_t reported_ = 0;  // the number of chunks that have reported
   // The newest norms that were decided.
   std::optional<StepNorms> decided_;
 };

@@ -117,8 +117,8 @@ void Job::End(const MemberEnded& ended) {
 
 void Job::Remove(const MemberGone& gone) {
   ChangeRoster([&gone](Roster& roster) { roster.Remove(gone); });
-  // Contributions of a member that left in order may still arrive.
-  if (gone.in_order) return;
+  // Contributions of a member that left gracefully may still arrive.
+  if (gone.graceful) return;
   // The coordinator sends the reason to the member. Admit also returns it, if the member
   // reconnects.
   presences_.Of(gone.member)
@@ -164,14 +164,16 @@ absl::StatusOr<std::shared_ptr<Presence>> Job::Admit(const DataHello& hello) {
           "incarnation ", ToNumber(hello.incarnation), " of worker \"", entry->member.name,
           "\" is not the current one, ", ToNumber(entry->member.incarnation), "; rejoin"));
     }
-    if (entry->gone && !entry->left_in_order) return entry->Refusal();
+    if (entry->gone && !entry->left_gracefully) return entry->Refusal();
   }
   std::shared_ptr<Presence> presence = presences_.Of(hello.member);
-  presence->Heard(clock_.Now());
+  presence->RecordMessage(clock_.Now());
   return presence;
 }
 
-void Job::Heard(MemberId member, absl::Time now) { presences_.Of(member)->Heard(now); }
+void Job::RecordMessage(MemberId member, absl::Time now) {
+  presences_.Of(member)->RecordMessage(now);
+}
 
 void Job::Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink) {
   const absl::Status seated = Seat(header, std::move(payload), sink);

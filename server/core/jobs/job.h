@@ -13,7 +13,8 @@
 // - One thread that looks for stalls calls Stalled.
 // - The server's ticker calls alerts; and NewestArrivals and Reduced, when it opens a stream to the
 //   coordinator.
-// - On server 0, the coordinator calls Heard, without its lock, and NewestOpenRound, with its lock
+// - On server 0, the coordinator calls RecordMessage, without its lock, and NewestOpenRound, with
+// its lock
 //   held. So does its store with oldest_epoch; on other servers, the plan thread does.
 //
 // Lock order: `change_mutex_`, then the coordinator's lock (on server 0), then `mutex_`, the lock
@@ -132,7 +133,7 @@ class Job {
   // Ends the data streams of all members. Call it when the job is closed or dropped.
   void EndStreams(const absl::Status& reason);
   // Records the time of a message from a member, other than a push; for example a heartbeat.
-  void Heard(MemberId member, absl::Time now);
+  void RecordMessage(MemberId member, absl::Time now);
 
   // Seats a push, or refuses it. The answer is sent at once, or when the round has closed.
   void Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink);

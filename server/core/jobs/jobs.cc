@@ -103,7 +103,7 @@ bool Jobs::Keep(const PlanChange& change) {
         "job \"", change.job, "\" is abandoned: its plan could not be stored: ", stored.message()));
   }
   if (job != nullptr) End(*job, ClosedError(*job));
-  to_coordinator_.store_failures.Tell({change.job, change.generation, stored});
+  to_coordinator_.store_failures.Send({change.job, change.generation, stored});
   return false;
 }
 
@@ -151,7 +151,7 @@ std::vector<GroupRound> Jobs::ApplyTo(Job& job, const PlanChange& change) const 
   } else if (const auto* ended = std::get_if<MemberEnded>(&change.kind)) {
     job.End(*ended);
   } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
-    if (!gone->in_order) NoteDrop(job, *gone);
+    if (!gone->graceful) NoteDrop(job, *gone);
     job.Remove(*gone);
   } else if (const auto* quorum = std::get_if<QuorumSet>(&change.kind)) {
     job.FixQuorum(*quorum);
@@ -172,7 +172,7 @@ void Jobs::ForgetClosed() {
     start.applied = applied_;
     start.all_done = all_done_;
   }
-  const absl::Status stored = state_.store->StartAfresh(start);
+  const absl::Status stored = state_.store->Reset(start);
   if (stored.ok()) return;
   MutexLock lock(mutex_);
   failure_ = stored;
@@ -242,7 +242,7 @@ absl::StatusOr<std::vector<HeldRounds>> Jobs::Restore(State state, const PlanSta
   return proposals;
 }
 
-void Jobs::StartAfresh(const PlanStart& start) {
+void Jobs::Reset(const PlanStart& start) {
   std::vector<std::shared_ptr<Job>> dropped = All();
   {
     MutexLock lock(mutex_);
@@ -253,7 +253,7 @@ void Jobs::StartAfresh(const PlanStart& start) {
     all_done_ = start.all_done;
   }
   if (state_.store != nullptr) {
-    const absl::Status stored = state_.store->StartAfresh(start);
+    const absl::Status stored = state_.store->Reset(start);
     MutexLock lock(mutex_);
     if (!stored.ok()) failure_ = stored;
   }
@@ -324,9 +324,12 @@ absl::Status Jobs::status() const {
   return failure_;
 }
 
-uint64_t Jobs::OldestEpoch(absl::string_view job, Generation generation) const {
-  const std::shared_ptr<Job> found = Find(job);
-  return found == nullptr || found->generation() != generation ? 0 : found->oldest_epoch();
+std::map<std::pair<std::string, Generation>, uint64_t> Jobs::OldestEpochs() const {
+  std::map<std::pair<std::string, Generation>, uint64_t> oldest;
+  for (const std::shared_ptr<Job>& job : All()) {
+    oldest[{job->name(), job->generation()}] = job->oldest_epoch();
+  }
+  return oldest;
 }
 
 std::shared_ptr<Job> Jobs::Find(absl::string_view name) const {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,7 +29,7 @@ namespace syncgrads::server {
 // The server process owns it.
 //
 // Thread-safe, but for the changes. These are made by one thread at a time, the plan thread: it
-// calls Apply, Prepare and StartAfresh. On server 0, GrpcServer owns this thread; on other servers,
+// calls Apply, Prepare and Reset. On server 0, GrpcServer owns this thread; on other servers,
 // the Follower. Restore is called before any other thread uses this object. The other methods are
 // called on any thread; on server 0 also by the coordinator, which may hold its lock.
 //
@@ -36,8 +37,8 @@ namespace syncgrads::server {
 // or journal is called while it is held.
 class Jobs {
  public:
-  // Where this server stores what must survive a crash. Closed rounds are stored in `directory`.
-  // Changes are stored in `store`; it is null on server 0, where the coordinator stores them.
+  // The storage of what must survive a crash. Closed rounds are stored in `directory`. Changes are
+  // stored in `store`; it is null on server 0, where the coordinator stores them.
   struct State {
     const StateDirectory* directory = nullptr;
     Store* store = nullptr;
@@ -51,7 +52,7 @@ class Jobs {
         clock_(clock),
         journal_(journal),
         closers_(closers),
-        memory_([this](const GroupPrepared& state) { to_coordinator_.prepared.Tell(state); },
+        memory_([this](const GroupPrepared& state) { to_coordinator_.prepared.Send(state); },
                 [this](uint64_t key) { RemoveResults(key); }) {}
 
   // Restores the jobs from the stored changes, and stores the changes that are applied from now on.
@@ -68,8 +69,8 @@ class Jobs {
   // ignored. For an EpochProposed, returns the oldest round of each group without a contribution on
   // this server.
   //
-  // If the change cannot be stored, this server gives the job up: it ends the job's streams,
-  // deletes its files, stores that the job was given up, and reports this to store_failures().
+  // If the change cannot be stored, this server abandons the job: it ends the job's streams,
+  // deletes its files, stores that the job was abandoned, and reports this to store_failures().
   // Other jobs continue.
   std::vector<GroupRound> Apply(const PlanChange& change);
 
@@ -87,15 +88,15 @@ class Jobs {
   std::vector<ReducedChunk> Reduced() const;
   // The relay to which the progress of Prepare is reported.
   PreparedRelay& prepared() { return to_coordinator_.prepared; }
-  // The relay to which jobs that were given up are reported.
+  // The relay to which abandoned jobs are reported.
   StoreFailureRelay& store_failures() { return to_coordinator_.store_failures; }
-  // The jobs that were given up and that the coordinator has not closed yet. They are reported
+  // The abandoned jobs that the coordinator has not closed yet. They are reported
   // again on a new stream to the coordinator.
   std::vector<StoreFailure> StoreFailures() const;
 
-  // The number of the oldest epoch that an open round of this job may need; 0 if this server has no
-  // such job, or it has not begun.
-  uint64_t OldestEpoch(absl::string_view job, Generation generation) const;
+  // For each open job, the number of the oldest epoch that an open round may need; 0 if the job has
+  // not begun.
+  std::map<std::pair<std::string, Generation>, uint64_t> OldestEpochs() const;
 
   // The sequence number of the newest change that was applied.
   uint64_t applied() const;
@@ -107,7 +108,7 @@ class Jobs {
 
   // Drops all jobs and deletes their files, because their plan has been replaced. The new plan
   // begins at `start`.
-  void StartAfresh(const PlanStart& start);
+  void Reset(const PlanStart& start);
 
   // Null if this server has no such job.
   std::shared_ptr<Job> Find(absl::string_view name) const;
@@ -124,7 +125,7 @@ class Jobs {
   // ones.
   absl::StatusOr<GroupResults> ResultsFor(const Job& job, const GroupPlan& plan,
                                           const PlanChange& change);
-  // Stores a change. If that fails, gives up the change's job and returns false.
+  // Stores a change. If that fails, abandons the change's job and returns false.
   bool Keep(const PlanChange& change);
   // Ends the streams with `reason`, and deletes the files and the prepared memory, of a job that
   // was removed from `jobs_`.

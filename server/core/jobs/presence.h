@@ -37,11 +37,11 @@ class Presence {
   // The least limit of the bytes that wait for a member, however small its job's results are.
   static constexpr size_t kLeastUnreadLimit = size_t{16} << 20;
 
-  void Heard(absl::Time now) {
-    last_heard_.store(absl::ToUnixNanos(now), std::memory_order_relaxed);
+  void RecordMessage(absl::Time now) {
+    last_message_.store(absl::ToUnixNanos(now), std::memory_order_relaxed);
   }
-  absl::Time last_heard() const {
-    return absl::FromUnixNanos(last_heard_.load(std::memory_order_relaxed));
+  absl::Time last_message() const {
+    return absl::FromUnixNanos(last_message_.load(std::memory_order_relaxed));
   }
 
   UnreadBytes& unread() { return unread_; }
@@ -64,7 +64,7 @@ class Presence {
   // Refuses new streams from now on, and returns the existing ones.
   std::vector<std::shared_ptr<MemberStream>> Close(const absl::Status& reason);
 
-  std::atomic<int64_t> last_heard_{0};
+  std::atomic<int64_t> last_message_{0};
   UnreadBytes unread_{kLeastUnreadLimit};
 
   Mutex mutex_;

@@ -7,7 +7,7 @@ std::shared_ptr<Presence> PresenceTable::Of(MemberId member) {
   std::shared_ptr<Presence>& presence = presences_[member];
   if (presence == nullptr) {
     presence = std::make_shared<Presence>();
-    presence->Heard(clock_.Now());
+    presence->RecordMessage(clock_.Now());
   }
   return presence;
 }

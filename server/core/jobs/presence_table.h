@@ -19,13 +19,13 @@ namespace syncgrads::server {
 // it opens later are then refused.
 //
 // The Job owns it, and calls it without its own locks, on any thread. Thread-safe. Presences are
-// called without `mutex_`, except that a new one is given its time.
+// called without `mutex_`, except to set the time of a new one.
 class PresenceTable {
  public:
   // `clock` must outlive this object.
   explicit PresenceTable(const Clock& clock) : clock_(clock) {}
 
-  // Returns the member's presence. If there is none, makes one that has had a message now.
+  // Returns the member's presence. If there is none, creates one whose last message is now.
   std::shared_ptr<Presence> Of(MemberId member);
   // Returns the member's presence; null if there is none.
   std::shared_ptr<const Presence> Find(MemberId member) const;

@@ -28,7 +28,7 @@ constexpr char kReducedHere[] =
     "sums of every server";
 
 // Below this size, closing a round takes less time than waking another thread for it.
-constexpr size_t kMinHandedOnBytes = 64 << 10;
+constexpr size_t kMinBytesForClosers = 64 << 10;
 
 }  // namespace
 
@@ -69,17 +69,17 @@ std::unique_ptr<ServedChunk> ServedGroup::MakeChunk(
                                            dependencies_.clock, results_->source, position,
                                            dependencies_.alerts);
   }
-  std::function<void(ReducedChunk)> tell_reduced;
+  std::function<void(ReducedChunk)> report_reduced;
   if (dependencies_.to_coordinator != nullptr) {
     // The chunk does not outlive this group.
-    tell_reduced = [this](ReducedChunk reduced) {
+    report_reduced = [this](ReducedChunk reduced) {
       reduced.job = dependencies_.job;
-      dependencies_.to_coordinator->reduced.Tell(reduced);
+      dependencies_.to_coordinator->reduced.Send(reduced);
     };
   }
   return std::make_unique<ChunkRounds>(
       *plan_, chunk, dependencies_.generation, roster, dependencies_.clock, results_->source,
-      position, dependencies_.alerts, arrivals_.get(), std::move(tell_reduced));
+      position, dependencies_.alerts, arrivals_.get(), std::move(report_reduced));
 }
 
 std::shared_ptr<SlotSource> ServedGroup::shared_results() const {
@@ -117,7 +117,7 @@ absl::StatusOr<ServedChunk*> ServedGroup::Route(const PushHeader& header,
 absl::Status ServedGroup::Push(const PushHeader& header, Payload payload,
                                const std::shared_ptr<AnswerSink>& sink) {
   SYNCGRADS_ASSIGN_OR_RETURN(ServedChunk* const chunk, Route(header, payload));
-  if (!IsHandedOn(*chunk)) {
+  if (!UsesClosers(*chunk)) {
     chunk->Push(header, std::move(payload), sink);
   } else if (chunk->Seat(header, std::move(payload), sink)) {
     HandOn(*chunk);
@@ -125,13 +125,13 @@ absl::Status ServedGroup::Push(const PushHeader& header, Payload payload,
   return absl::OkStatus();
 }
 
-bool ServedGroup::IsHandedOn(const ServedChunk& chunk) const {
+bool ServedGroup::UsesClosers(const ServedChunk& chunk) const {
   // The chunk's size decides, not that of a payload, which may be encoded or empty.
-  return dependencies_.closers != nullptr && chunk.result_bytes() >= kMinHandedOnBytes;
+  return dependencies_.closers != nullptr && chunk.result_bytes() >= kMinBytesForClosers;
 }
 
 void ServedGroup::Close(ServedChunk& chunk) {
-  if (!IsHandedOn(chunk)) return chunk.Close();
+  if (!UsesClosers(chunk)) return chunk.Close();
   HandOn(chunk);
 }
 
@@ -212,10 +212,11 @@ std::vector<RoundWait> ServedGroup::Explain(const Roster& roster, const Presence
           std::find_if(wait.missing.begin(), wait.missing.end(),
                        [id](const RoundWait::Missing& missing) { return missing.member == id; });
       if (listed != wait.missing.end()) continue;
-      const std::shared_ptr<const Presence> heard = presences.Find(id);
+      const std::shared_ptr<const Presence> presence = presences.Find(id);
       // The chunk may have a newer roster than this copy, which then has no name for the member.
       wait.missing.push_back(
-          {id, roster.NameOf(id), heard == nullptr ? wait.open_for : now - heard->last_heard()});
+          {id, roster.NameOf(id),
+           presence == nullptr ? wait.open_for : now - presence->last_message()});
     }
   }
   std::vector<RoundWait> waits;

@@ -149,7 +149,7 @@ class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
   // Returns the chunk that a push is for. Errors: see Push.
   absl::StatusOr<ServedChunk*> Route(const PushHeader& header, const Payload& payload) const;
   // True if the chunk is so large that its rounds are closed on a thread of the closers.
-  bool IsHandedOn(const ServedChunk& chunk) const;
+  bool UsesClosers(const ServedChunk& chunk) const;
   // Closes the chunk's round; on a thread of the closers if the chunk is large.
   void Close(ServedChunk& chunk);
   void HandOn(ServedChunk& chunk);

@@ -15,7 +15,7 @@ using PreparedRelay = Relay<GroupPrepared>;
 using StoreFailureRelay = Relay<StoreFailure>;
 
 // Arrivals at rounds with a quorum, parts of norms, the progress of allocations that were
-// requested, and jobs that the server has given up. Jobs owns it.
+// requested, and jobs that the server has abandoned. Jobs owns it.
 //
 // Sinks are called on any thread, without locks that the coordinator's methods take. A job's
 // `change_mutex_` may be held: a sink must not apply a change to a job.

@@ -8,29 +8,29 @@
 
 namespace syncgrads::server {
 
-absl::StatusOr<Admission::Decision> Admission::Decide(const Hello& introduction) const {
-  const JobMember* const known = members_.FindIncarnation(introduction.incarnation);
+absl::StatusOr<Admission::Decision> Admission::Decide(const Hello& hello) const {
+  const JobMember* const known = members_.FindIncarnation(hello.incarnation);
   // A worker that waits for its Farewell may reconnect to a job that is closed.
   const bool is_leaving = known != nullptr && known->awaits_farewell;
   if (plan_.closed() && !is_leaving) {
     return absl::UnavailableError(absl::StrCat(job_.Quoted(), " is being closed"));
   }
-  SYNCGRADS_RETURN_IF_ERROR(job_.Check(introduction));
-  SYNCGRADS_RETURN_IF_ERROR(CheckNotEvicted(introduction));
+  SYNCGRADS_RETURN_IF_ERROR(job_.Check(hello));
+  SYNCGRADS_RETURN_IF_ERROR(CheckNotEvicted(hello));
   Decision decision;
   if (known != nullptr) {
     decision.returning = known->member.id;
     return decision;
   }
-  if (introduction.generation != Generation{}) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("incarnation ", ToNumber(introduction.incarnation),
-                     " is no longer a member of ", job_.Quoted(), "; rejoin"));
+  if (hello.generation != Generation{}) {
+    return absl::FailedPreconditionError(absl::StrCat("incarnation ", ToNumber(hello.incarnation),
+                                                      " is no longer a member of ", job_.Quoted(),
+                                                      "; rejoin"));
   }
   for (const auto& [id, member] : members_.all()) {
     if (member.gone) continue;
-    const bool same_name = !introduction.name.empty() && member.member.name == introduction.name;
-    const bool same_rank = introduction.rank.has_value() && member.asked_rank == introduction.rank;
+    const bool same_name = !hello.name.empty() && member.member.name == hello.name;
+    const bool same_rank = hello.rank.has_value() && member.asked_rank == hello.rank;
     // That worker has lost its stream, and this one replaces it. A job that is not elastic
     // allows this only before its start.
     if ((same_name || same_rank) && member.link == nullptr &&
@@ -40,8 +40,8 @@ absl::StatusOr<Admission::Decision> Admission::Decide(const Hello& introduction)
     }
     if (same_name || same_rank) {
       return absl::AlreadyExistsError(absl::StrCat(
-          same_name ? absl::StrCat("name \"", introduction.name, "\"")
-                    : absl::StrCat("rank ", *introduction.rank),
+          same_name ? absl::StrCat("name \"", hello.name, "\"")
+                    : absl::StrCat("rank ", *hello.rank),
           " of ", job_.Quoted(), " is held by a live worker: \"", member.member.name, "\" on ",
           member.host, ", incarnation ", ToNumber(member.member.incarnation), ", last message ",
           Seconds(clock_.Now() - member.pulse->last_message()), " ago"));
@@ -70,13 +70,12 @@ absl::Status Admission::CheckRoom(size_t others) const {
       absl::StrCat(job_.Quoted(), " has ", others, " of ", most, " members"));
 }
 
-absl::Status Admission::CheckNotEvicted(const Hello& introduction) const {
-  const auto evicted =
-      std::find_if(evicted_.begin(), evicted_.end(), [&introduction](const Evicted& one) {
-        return one.incarnation == introduction.incarnation ||
-               (!introduction.name.empty() && one.name == introduction.name) ||
-               (introduction.rank.has_value() && one.rank == introduction.rank);
-      });
+absl::Status Admission::CheckNotEvicted(const Hello& hello) const {
+  const auto evicted = std::find_if(evicted_.begin(), evicted_.end(), [&hello](const Evicted& one) {
+    return one.incarnation == hello.incarnation ||
+           (!hello.name.empty() && one.name == hello.name) ||
+           (hello.rank.has_value() && one.rank == hello.rank);
+  });
   if (evicted == evicted_.end()) return absl::OkStatus();
   return absl::AbortedError(
       absl::StrCat("worker \"", evicted->name, "\" was dropped: ", evicted->reason));

@@ -51,7 +51,7 @@ class Admission {
   //   Aborted             the worker was evicted
   //   AlreadyExists       a live worker has the name or the rank
   //   ResourceExhausted   the job has all its members, or its data has ended
-  absl::StatusOr<Decision> Decide(const Hello& introduction) const;
+  absl::StatusOr<Decision> Decide(const Hello& hello) const;
   // The refusal of workers that join after the job's data has ended: ResourceExhausted.
   absl::Status EndOfData() const;
 
@@ -71,7 +71,7 @@ class Admission {
   };
 
   // Aborted if this worker was evicted.
-  absl::Status CheckNotEvicted(const Hello& introduction) const;
+  absl::Status CheckNotEvicted(const Hello& hello) const;
   // ResourceExhausted if the job cannot admit another worker besides `others`.
   absl::Status CheckRoom(size_t others) const;
 

@@ -9,11 +9,11 @@ void Departures::Left(MemberId member, Incarnation incarnation, absl::Time now) 
   left_.try_emplace(member, Departure{incarnation, now});
 }
 
-std::vector<MemberGone> Departures::TakeOverdue(absl::Time now, absl::Duration patience) {
+std::vector<MemberGone> Departures::TakeOverdue(absl::Time now, absl::Duration timeout) {
   std::vector<MemberGone> overdue;
   for (auto left = left_.begin(); left != left_.end();) {
     const absl::Duration ago = now - left->second.since;
-    if (ago < patience) {
+    if (ago < timeout) {
       ++left;
       continue;
     }
@@ -22,7 +22,7 @@ std::vector<MemberGone> Departures::TakeOverdue(absl::Time now, absl::Duration p
          left->second.incarnation,
          absl::StrCat("it left ", Seconds(ago),
                       " ago, and the job no longer waits for its missing contributions"),
-         /*in_order=*/false,
+         /*graceful=*/false,
          {}});
     left = left_.erase(left);
   }

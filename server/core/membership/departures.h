@@ -1,4 +1,4 @@
-// Members that have left in order, until their last contributions must have arrived.
+// Members that have left gracefully, until their last contributions must have arrived.
 //
 // A member that leaves names its last round of each group. Rounds up to these still wait for
 // its contributions, which may be in flight. A contribution that has not arrived within a
@@ -25,9 +25,9 @@ class Departures {
   // The member was dropped after it had left.
   void Forget(MemberId member) { left_.erase(member); }
 
-  // A MemberGone that is not in order for every member that left `patience` ago or longer. Each
-  // is returned once.
-  std::vector<MemberGone> TakeOverdue(absl::Time now, absl::Duration patience);
+  // Returns a MemberGone that is not graceful for each member that left `timeout` ago or longer.
+  // Each is returned once.
+  std::vector<MemberGone> TakeOverdue(absl::Time now, absl::Duration timeout);
 
  private:
   struct Departure {

@@ -56,7 +56,7 @@ class FailureDetector {
   struct Progress {
     // The newest round of the state's group that the member's heartbeats have reported.
     Round newest{};
-    // Since when another member has been further; InfiniteFuture while none is.
+    // The time since which another member has been ahead; InfiniteFuture while none is.
     absl::Time behind_since = absl::InfiniteFuture();
   };
 

@@ -40,7 +40,7 @@ bool JobEpochs::IsOutdated() const {
   return std::any_of(present_.members.begin(), present_.members.end(), [this](const Member& one) {
     const JobMember* const member = members_.FindKnown(one.id);
     if (member == nullptr || !member->gone) return false;
-    // A job that is not elastic keeps its epoch when a member leaves in order.
+    // A job that is not elastic keeps its epoch when a member leaves gracefully.
     return !member->awaits_farewell || (job_.is_elastic() && !IsOver());
   });
 }

@@ -84,8 +84,8 @@ class JobEpochs {
   // Sends a member that has reconnected the earlier epochs that it was in: it may have missed
   // them, and may still be in a round of one of them.
   void SendEarlier(const JobMember& member) const;
-  // Sends it the present epoch, if it is in that one and every server has applied it; returns
-  // whether that is so.
+  // Sends the member the present epoch if the member is in it and every server has applied it.
+  // Returns whether it was sent.
   bool SendPresent(const JobMember& member) const;
 
  private:

@@ -6,9 +6,8 @@
 
 namespace syncgrads::server {
 
-JobTerms TermsOf(const Hello& introduction) {
-  return {introduction.world_size, introduction.max_workers, introduction.min_workers,
-          introduction.step_timeout};
+JobTerms TermsOf(const Hello& hello) {
+  return {hello.world_size, hello.max_workers, hello.min_workers, hello.step_timeout};
 }
 
 JobIdentity::JobIdentity(const Hello& first, Generation generation)
@@ -21,26 +20,26 @@ absl::Status JobIdentity::CheckToken(absl::string_view token) const {
   return absl::PermissionDeniedError(absl::StrCat("wrong token for ", Quoted()));
 }
 
-absl::Status JobIdentity::Check(const Hello& introduction) const {
-  SYNCGRADS_RETURN_IF_ERROR(CheckToken(introduction.token));
-  if (introduction.generation != Generation{} && introduction.generation != generation_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("generation ", ToNumber(introduction.generation), " of ", Quoted(),
-                     " is not the current one, ", ToNumber(generation_), "; rejoin"));
+absl::Status JobIdentity::Check(const Hello& hello) const {
+  SYNCGRADS_RETURN_IF_ERROR(CheckToken(hello.token));
+  if (hello.generation != Generation{} && hello.generation != generation_) {
+    return absl::FailedPreconditionError(absl::StrCat("generation ", ToNumber(hello.generation),
+                                                      " of ", Quoted(), " is not the current one, ",
+                                                      ToNumber(generation_), "; rejoin"));
   }
-  if (introduction.world_size != terms_.world_size) {
+  if (hello.world_size != terms_.world_size) {
     return absl::FailedPreconditionError(absl::StrCat(Quoted(), " has ", terms_.world_size,
                                                       " workers, this one was started for ",
-                                                      introduction.world_size));
+                                                      hello.world_size));
   }
-  const JobTerms terms = TermsOf(introduction);
+  const JobTerms terms = TermsOf(hello);
   if (!(terms == terms_)) {
-    const auto said = [](const JobTerms& terms) {
+    const auto describe = [](const JobTerms& terms) {
       return absl::StrCat("min_workers ", terms.min_workers, ", max_workers ", terms.max_workers,
                           " and step_timeout ", Seconds(terms.step_timeout));
     };
     return absl::FailedPreconditionError(absl::StrCat(
-        Quoted(), " has ", said(terms_), ", this worker was started with ", said(terms)));
+        Quoted(), " has ", describe(terms_), ", this worker was started with ", describe(terms)));
   }
   return absl::OkStatus();
 }

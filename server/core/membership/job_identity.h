@@ -24,12 +24,12 @@ struct JobTerms {
   friend bool operator==(const JobTerms&, const JobTerms&) = default;
 };
 
-JobTerms TermsOf(const Hello& introduction);
+JobTerms TermsOf(const Hello& hello);
 
 // Immutable, and so thread-safe. Owned by a CoordinatedJob; its parts refer to it.
 class JobIdentity {
  public:
-  // `first` is the introduction of the job's first worker.
+  // `first` is the hello of the job's first worker.
   JobIdentity(const Hello& first, Generation generation);
   JobIdentity(const JobIdentity&) = delete;
   JobIdentity& operator=(const JobIdentity&) = delete;
@@ -52,7 +52,7 @@ class JobIdentity {
   // Errors:
   //   PermissionDenied    the token is not the job's
   //   FailedPrecondition  the generation or the terms differ
-  absl::Status Check(const Hello& introduction) const;
+  absl::Status Check(const Hello& hello) const;
 
  private:
   const std::string name_;

@@ -9,26 +9,25 @@
 
 namespace syncgrads::server {
 
-absl::StatusOr<MemberId> JobMembers::Add(const Hello& introduction, bool shares_memory) {
+absl::StatusOr<MemberId> JobMembers::Add(const Hello& hello, bool shares_memory) {
   const MemberId id{next_member_++};
-  std::string name =
-      !introduction.name.empty() ? introduction.name : NameFor(introduction.rank, id);
-  if (absl::Status stored = plan_.StoreRecord(
-          MemberAdmitted{introduction, job_.generation(), id, name, shares_memory});
+  std::string name = !hello.name.empty() ? hello.name : NameFor(hello.rank, id);
+  if (absl::Status stored =
+          plan_.StoreRecord(MemberAdmitted{hello, job_.generation(), id, name, shares_memory});
       !stored.ok()) {
     return stored;
   }
-  Enter(introduction, id, shares_memory).member.name = std::move(name);
+  Enter(hello, id, shares_memory).member.name = std::move(name);
   ++joins_;
   return id;
 }
 
-JobMember& JobMembers::Enter(const Hello& introduction, MemberId id, bool shares_memory) {
+JobMember& JobMembers::Enter(const Hello& hello, MemberId id, bool shares_memory) {
   JobMember& member = members_[id];
   member.member.id = id;
-  member.member.incarnation = introduction.incarnation;
-  member.asked_rank = introduction.rank;
-  member.host = introduction.host;
+  member.member.incarnation = hello.incarnation;
+  member.asked_rank = hello.rank;
+  member.host = hello.host;
   member.shares_memory = shares_memory;
   member.pulse = std::make_shared<Pulse>(dependencies_.clock.Now());
   return member;
@@ -74,7 +73,7 @@ std::vector<MemberId> JobMembers::RemoveGone(const Epoch& epoch) {
 
 void JobMembers::Restore(const MemberAdmitted& admitted) {
   // The lease is a new one: the member could not renew it while the coordinator was down.
-  Enter(admitted.introduction, admitted.member, admitted.shares_memory).member.name = admitted.name;
+  Enter(admitted.hello, admitted.member, admitted.shares_memory).member.name = admitted.name;
   next_member_ = std::max(next_member_, ToNumber(admitted.member) + 1);
 }
 
@@ -83,7 +82,7 @@ void JobMembers::Restore(const MemberGone& gone) {
   if (member == members_.end()) return;
   member->second.gone = true;
   // It is not stored whether the Farewell has reached the member, so it may retry.
-  member->second.awaits_farewell = member->second.awaits_farewell || gone.in_order;
+  member->second.awaits_farewell = member->second.awaits_farewell || gone.graceful;
 }
 
 void JobMembers::Restore(const JobClosed& /*closed*/) {

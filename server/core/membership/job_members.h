@@ -60,7 +60,7 @@ class JobMembers {
   //
   // Errors:
   //   ResourceExhausted, Unavailable  the admission cannot be stored
-  absl::StatusOr<MemberId> Add(const Hello& introduction, bool shares_memory);
+  absl::StatusOr<MemberId> Add(const Hello& hello, bool shares_memory);
   // Removes a member that was in no epoch, and stores that.
   void Withdraw(MemberId id);
   // Withdraws all members that have gone. Only before the first epoch.
@@ -107,7 +107,7 @@ class JobMembers {
   // Gives every present member a full lease and, if it has no stream, a full grace period.
   void RenewAll();
 
-  // The member has left in order. It keeps its stream until it is sent its Farewell.
+  // The member has left gracefully. It keeps its stream until it is sent its Farewell.
   void MarkLeft(MemberId id);
   // The member is dropped: sends it Expelled with `reason`, and ends its stream.
   void Expel(MemberId id, const absl::Status& reason);
@@ -129,7 +129,7 @@ class JobMembers {
 
  private:
   // Fills in a new member, with a full lease.
-  JobMember& Enter(const Hello& introduction, MemberId id, bool shares_memory);
+  JobMember& Enter(const Hello& hello, MemberId id, bool shares_memory);
   // A free name for a member that did not request one.
   std::string NameFor(std::optional<uint32_t> rank, MemberId id) const;
 

@@ -11,9 +11,9 @@ namespace syncgrads::server {
 
 absl::Status CheckHello(const Hello& hello) {
   if (hello.protocol_version != kProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the worker speaks protocol version ",
-                                                      hello.protocol_version,
-                                                      ", this server speaks ", kProtocolVersion));
+    return absl::FailedPreconditionError(absl::StrCat("the worker uses protocol version ",
+                                                      hello.protocol_version, ", this server uses ",
+                                                      kProtocolVersion));
   }
   if (hello.job.empty()) return absl::InvalidArgumentError("the job's name is empty");
   SYNCGRADS_RETURN_IF_ERROR(CheckName("the job's name", hello.job));

@@ -12,9 +12,9 @@ namespace syncgrads::server {
 class Journal {
  public:
   virtual ~Journal() = default;
-  // Logs a detail that is of use only to somebody who looks for the cause of a problem.
+  // Logs a detail for the diagnosis of a problem.
   virtual void Debug(const std::string& line) = 0;
-  // Logs an ordinary event that everybody who runs a server wants to see.
+  // Logs an event of general interest, such as a worker that joins.
   virtual void Note(const std::string& line) = 0;
   // Logs an event that may need attention.
   virtual void Warn(const std::string& line) = 0;

@@ -15,10 +15,10 @@ namespace syncgrads::server {
 // A slot for a callback that can be replaced while it is in use. Server 0 sets a callback into
 // its Coordinator, the other servers one into their Follower. Thread-safe; no lock is held
 // while a sink runs.
-template <typename Told>
+template <typename Report>
 class Relay {
  public:
-  using Sink = std::function<void(const Told&)>;
+  using Sink = std::function<void(const Report&)>;
 
   // Replaces the sink. `sink` is called on any thread, also concurrently; null: reports are
   // dropped. When this returns, no call of the previous sink is running, so what that sink
@@ -30,8 +30,8 @@ class Relay {
     set_.swap(set);
     while (set != nullptr && set->calls > 0) ended_.WaitUntil(mutex_, absl::InfiniteFuture());
   }
-  // Calls the sink with `told` on this thread; does nothing without a sink.
-  void Tell(const Told& told) const {
+  // Calls the sink with `report` on this thread; does nothing without a sink.
+  void Send(const Report& report) const {
     std::shared_ptr<Set> set;
     {
       MutexLock lock(mutex_);
@@ -39,7 +39,7 @@ class Relay {
       set = set_;
       ++set->calls;
     }
-    set->sink(told);
+    set->sink(report);
     MutexLock lock(mutex_);
     if (--set->calls == 0) ended_.NotifyAll();
   }

@@ -20,9 +20,9 @@ bool Roster::Entry::HasEnded(GroupId group, Round round) const {
 }
 
 bool Roster::Entry::HasData(GroupId group, Round round) const {
-  // No contribution of a dropped member will arrive any more. A member that left in order has
+  // No contribution of a dropped member will arrive any more. A member that left gracefully has
   // named the last round of every group in which it took part.
-  if (gone && !(left_in_order && ended.contains(group))) return false;
+  if (gone && !(left_gracefully && ended.contains(group))) return false;
   return !HasEnded(group, round);
 }
 
@@ -46,7 +46,7 @@ void Roster::Remove(const MemberGone& gone) {
   if (found == members_.end()) return;
   Entry& entry = found->second;
   entry.gone = true;
-  entry.left_in_order = gone.in_order;
+  entry.left_gracefully = gone.graceful;
   entry.gone_reason = gone.reason;
   entry.evicted = gone.evicted;
   for (const GroupRound& last : gone.last_rounds) {

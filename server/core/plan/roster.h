@@ -33,9 +33,9 @@ struct MemberGone {
   MemberId member{};
   Incarnation incarnation{};
   std::string reason;
-  // The member left in order: its contributions up to `last_rounds` have been sent, and may be
+  // The member left gracefully: its contributions up to `last_rounds` have been sent, and may be
   // in flight.
-  bool in_order = false;
+  bool graceful = false;
   std::vector<GroupRound> last_rounds;
   // An operator dropped the member for the lifetime of the job.
   bool evicted = false;
@@ -55,8 +55,8 @@ class Roster {
     Member member;
     // The member left or was dropped.
     bool gone = false;
-    // The member left in order: rounds up to its last ones still wait for its contributions.
-    bool left_in_order = false;
+    // The member left gracefully: rounds up to its last ones still wait for its contributions.
+    bool left_gracefully = false;
     std::string gone_reason;
     bool evicted = false;
     std::map<GroupId, Ending> ended;

@@ -18,7 +18,7 @@ namespace syncgrads::server {
 
 // The coordinator has admitted a worker under this name.
 struct MemberAdmitted {
-  Hello introduction;
+  Hello hello;
   Generation generation{};
   MemberId member{};
   std::string name;
@@ -94,7 +94,7 @@ class Store {
   //
   // Errors:
   //   ResourceExhausted, Unavailable  `start` cannot be stored; the old records are kept
-  virtual absl::Status StartAfresh(const PlanStart& start) = 0;
+  virtual absl::Status Reset(const PlanStart& start) = 0;
 };
 
 }  // namespace syncgrads::server

@@ -23,7 +23,7 @@ struct MemberHistory {
   // The member has gone before it was in any epoch.
   bool withdrawn = false;
   bool dropped = false;
-  bool left = false;  // in order
+  bool left = false;  // gracefully
   bool evicted = false;
   bool in_newest_epoch = false;
   bool in_kept_epoch = false;
@@ -55,9 +55,9 @@ struct JobHistory {
     const MemberHistory& member = found->second;
     // An id is never used twice: the next one follows the largest.
     const bool counts = id == members.rbegin()->first || id == first_admitted || id == first_ready;
-    // The admission of an evicted member tells which worker to refuse.
+    // The admission of an evicted member identifies the worker to refuse.
     if (counts || member.evicted) return false;
-    // A member that has left in order may reconnect and retry its Leave.
+    // A member that has left gracefully may reconnect and retry its Leave.
     return member.withdrawn || (member.dropped && !member.in_newest_epoch) ||
            (member.left && !member.in_kept_epoch);
   }
@@ -113,7 +113,7 @@ class Compaction {
     const Stored& record = records_[i];
     if (const auto replaced = Replaces(record)) newest_[*replaced] = i;
     if (const auto* admitted = std::get_if<MemberAdmitted>(&record)) {
-      JobHistory& job = jobs_[{admitted->introduction.job, admitted->generation}];
+      JobHistory& job = jobs_[{admitted->hello.job, admitted->generation}];
       job.members[admitted->member].admitted = true;
       if (!job.first_admitted.has_value()) job.first_admitted = admitted->member;
     } else if (const auto* withdrawn = std::get_if<MemberWithdrawn>(&record)) {
@@ -141,8 +141,8 @@ class Compaction {
       for (MemberId id : epoch->handover->to) job.members[id].behind_since = i;
     } else if (const auto* gone = std::get_if<MemberGone>(&change.kind)) {
       MemberHistory& member = job.members[gone->member];
-      member.dropped = !gone->in_order;
-      member.left = gone->in_order;
+      member.dropped = !gone->graceful;
+      member.left = gone->graceful;
       member.evicted = gone->evicted;
       member.behind_since.reset();
     } else if (const auto* ended = std::get_if<MemberEnded>(&change.kind)) {
@@ -163,11 +163,12 @@ class Compaction {
   // Decides which epochs of a job are kept, and which members are in one of them.
   void ChooseEpochs(const JobKey& key, JobHistory& job) {
     constexpr size_t kNewest = JobPlan::kEarlierEpochs + 1;
-    const uint64_t oldest = now_.oldest_epoch == nullptr ? 0 : now_.oldest_epoch(key);
+    const auto oldest = now_.oldest_epochs.find(key);
     auto first = job.epochs.begin();
-    if (oldest != 0 && job.epochs.size() > kNewest) {
-      first = std::find_if(first, job.epochs.end() - kNewest,
-                           [this, oldest](size_t i) { return EpochAt(i).number >= oldest; });
+    if (oldest != now_.oldest_epochs.end() && job.epochs.size() > kNewest) {
+      first = std::find_if(first, job.epochs.end() - kNewest, [this, oldest](size_t i) {
+        return EpochAt(i).number >= oldest->second;
+      });
     }
     job.kept_epochs.insert(first, job.epochs.end());
     // An epoch begins only when every server has applied its proposal, and all changes before that.
@@ -210,7 +211,7 @@ class Compaction {
     if (const auto replaced = Replaces(record); replaced && newest_.at(*replaced) != i)
       return false;
     if (const auto* admitted = std::get_if<MemberAdmitted>(&record)) {
-      return IsNeeded({admitted->introduction.job, admitted->generation}, admitted->member);
+      return IsNeeded({admitted->hello.job, admitted->generation}, admitted->member);
     }
     if (const auto* withdrawn = std::get_if<MemberWithdrawn>(&record)) {
       return IsNeeded({withdrawn->job, withdrawn->generation}, withdrawn->member);

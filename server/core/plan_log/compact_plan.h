@@ -4,7 +4,7 @@
 #define SYNCGRADS_SERVER_CORE_PLAN_LOG_COMPACT_PLAN_H_
 
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,13 +18,13 @@ namespace syncgrads::server {
 // The name and generation of a job.
 using JobKey = std::pair<std::string, Generation>;
 
-// What the records do not tell about the jobs.
+// Facts about the jobs that the stored records do not contain.
 struct JobsNow {
   // Closed jobs of which no member can reconnect.
   std::set<JobKey> forgotten;
-  // Returns the number of the oldest epoch that an open round of this server needs; 0 if that is
-  // not known. Null: it is not known of any job.
-  std::function<uint64_t(const JobKey& job)> oldest_epoch;
+  // The number of the oldest epoch that an open round of this server needs, for each open job of
+  // which it is known.
+  std::map<JobKey, uint64_t> oldest_epochs;
 };
 
 // Removes records without which a restart gives the same result. `start` and `records` are a

@@ -13,7 +13,7 @@ void Arrivals::Seated(Round round, MemberId member) {
   Arrival arrival = what_;
   arrival.round = round;
   arrival.member = member;
-  relay_.Tell(arrival);
+  relay_.Send(arrival);
 }
 
 std::vector<Arrival> Arrivals::Newest() const {

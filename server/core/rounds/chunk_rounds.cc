@@ -13,14 +13,14 @@ ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation genera
                          std::shared_ptr<const Roster> roster, const Clock& clock,
                          std::shared_ptr<SlotSource> source, size_t position,
                          std::shared_ptr<GradientAlerts> alerts, SeatListener* listener,
-                         std::function<void(ReducedChunk)> tell_reduced)
+                         std::function<void(ReducedChunk)> report_reduced)
     : plan_(plan),
       id_(chunk),
       answer_(generation, plan.id, chunk),
       clock_(clock),
       alerts_(std::move(alerts)),
       listener_(listener),
-      tell_reduced_(std::move(tell_reduced)),
+      report_reduced_(std::move(report_reduced)),
       open_round_(ToNumber(FirstRound(plan.spec.rule))),
       policy_(MakeRoundPolicy(plan.spec)),
       roster_(std::move(roster)),
@@ -64,8 +64,8 @@ void ChunkRounds::Close() {
     ShowWaitLocked();
   }
   outbox.answers.Send();
-  if (tell_reduced_ == nullptr) return;
-  for (ReducedChunk& reduced : outbox.reduced) tell_reduced_(std::move(reduced));
+  if (report_reduced_ == nullptr) return;
+  for (ReducedChunk& reduced : outbox.reduced) report_reduced_(std::move(reduced));
 }
 
 bool ChunkRounds::Fix(Round round, const std::vector<MemberId>& members) {
@@ -97,7 +97,7 @@ bool ChunkRounds::TakeRoster(std::shared_ptr<const Roster> roster) {
     // Members that were dropped have no entries: their pushes are refused.
     const auto has_gone = [this](MemberId member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       const Roster::Entry* entry = roster_->Find(member);
-      return entry == nullptr || (entry->gone && !entry->left_in_order);
+      return entry == nullptr || (entry->gone && !entry->left_gracefully);
     };
     kept_.Forget(has_gone);
     late_.Forget(has_gone);
@@ -231,9 +231,9 @@ bool ChunkRounds::IsAheadLocked(MemberId member) const {
 }
 
 void ChunkRounds::SkipToLocked(Round round, AnswerOutbox& outbox) {
-  const absl::Status error =
-      absl::AbortedError(absl::StrCat("round ", ToNumber(open_), " of group \"", plan_.spec.name,
-                                      "\" was given up for round ", ToNumber(round)));
+  const absl::Status error = absl::AbortedError(
+      absl::StrCat("round ", ToNumber(open_), " of group \"", plan_.spec.name,
+                   "\" was abandoned: a member has pushed round ", ToNumber(round)));
   seats_.AnswerAll(answer_.Refusal(open_, error), outbox);
   SetOpenLocked(round);
 }

@@ -35,7 +35,8 @@
 // see round_policy.h.
 //
 // Thread-safe: `mutex_` protects the state and is held while a round is closed, arithmetic
-// included. After it is released, answers are sent, and the listener and `tell_reduced` are called.
+// included. After it is released, answers are sent, and the listener and `report_reduced` are
+// called.
 //
 // Lock order: `mutex_` comes after the `change_mutex_` of the Job. The locks of SlotPool,
 // SlotSource and GradientAlerts come after `mutex_`; those classes call nothing back. open_round()
@@ -99,14 +100,14 @@ class ChunkRounds : public ServedChunk {
   // stored in `source`, where the chunk has this `position`; if `source` is null, in memory of the
   // process. If a previous process has left closed rounds in `source`, the newest ones are kept and
   // the round after them is open. `alerts` receives warnings about NaNs and infinities; it is
-  // called with this object's lock held. `tell_reduced` receives rounds that wait for norms; it is
-  // called without locks of this object, and may be null.
+  // called with this object's lock held. `report_reduced` receives rounds that wait for norms; it
+  // is called without locks of this object, and may be null.
   ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
               std::shared_ptr<const Roster> roster, const Clock& clock,
               std::shared_ptr<SlotSource> source = nullptr, size_t position = 0,
               std::shared_ptr<GradientAlerts> alerts = std::make_shared<GradientAlerts>(),
               SeatListener* listener = nullptr,
-              std::function<void(ReducedChunk)> tell_reduced = nullptr);
+              std::function<void(ReducedChunk)> report_reduced = nullptr);
 
   // A push may be answered with one of these errors instead of a result.
   //
@@ -119,7 +120,7 @@ class ChunkRounds : public ServedChunk {
   //                       retry
   //   Aborted             the sender was evicted. Groups with one_epoch: the contribution was
   //                       made in another epoch than the round's. Policy First: the round was
-  //                       given up
+  //                       abandoned
   //   OutOfRange          all members that had data have ended or gone
   //   InvalidArgument     the contribution has a NaN or an infinity, which the group refuses;
   //                       the round was closed without it
@@ -163,7 +164,7 @@ class ChunkRounds : public ServedChunk {
   // Returns true if the member is not in the open round's epoch, but in the newest epoch, which is
   // later.
   bool IsAheadLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Gives up the open round: refuses its seats with Aborted, and opens `round`.
+  // Abandons the open round: refuses its seats with Aborted, and opens `round`.
   void SkipToLocked(Round round, AnswerOutbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The epoch of the open round.
   const Epoch& EpochLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -172,7 +173,7 @@ class ChunkRounds : public ServedChunk {
   // The members of the open round's epoch that keep it from closing.
   std::vector<MemberId> MissingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns true if the newest epoch is later than the open round's and a member of it has data.
-  // Then followers go on to the rounds of that epoch.
+  // Then followers continue with the rounds of that epoch.
   bool AnyDataLaterLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if the open round has a contribution and nothing blocks it (policy, hold,
   // followers, norms).
@@ -207,7 +208,7 @@ class ChunkRounds : public ServedChunk {
   const Clock& clock_;
   const std::shared_ptr<GradientAlerts> alerts_;
   SeatListener* const listener_;
-  const std::function<void(ReducedChunk)> tell_reduced_;
+  const std::function<void(ReducedChunk)> report_reduced_;
   // A copy of `open_` that is read without the lock.
   std::atomic<uint64_t> open_round_;
 

@@ -149,8 +149,8 @@ void ChunkVersions::ForgetClocksLocked() {
   if (clocks_.size() < kManyClocks) return;
   std::erase_if(clocks_, [this](const auto& clock) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const Roster::Entry* entry = roster_->Find(clock.first);
-    // A retried push of a member that left in order may still arrive on a slow stream.
-    return entry == nullptr || (entry->gone && !entry->left_in_order);
+    // A retried push of a member that left gracefully may still arrive on a slow stream.
+    return entry == nullptr || (entry->gone && !entry->left_gracefully);
   });
 }
 
@@ -164,7 +164,7 @@ void ChunkVersions::AdvanceLocked(AnswerOutbox& outbox) {
     if (waiting.empty()) continue;
     outbox.Add(std::move(waiting.mapped().sink), answer_.Refusal(pending.clock, applied));
   }
-  if (NobodyGivesLocked()) {
+  if (NobodySendsInitialLocked()) {
     const absl::Status error = absl::FailedPreconditionError(
         absl::StrCat("no member pushed the initial parameters of chunk ", ToNumber(id_),
                      " of group \"", plan_.spec.name, "\": one member must broadcast them"));
@@ -185,7 +185,7 @@ void ChunkVersions::AdvanceLocked(AnswerOutbox& outbox) {
   }
 }
 
-bool ChunkVersions::NobodyGivesLocked() const {
+bool ChunkVersions::NobodySendsInitialLocked() const {
   if (newest_ != nullptr || waiting_.empty()) return false;
   const std::vector<Member>& members = roster_->newest_epoch()->members;
   for (const Member& member : members) {

@@ -118,7 +118,7 @@ class ChunkVersions : public ServedChunk {
   // Applies all pending contributions, and answers every push that has nothing to wait for.
   void AdvanceLocked(AnswerOutbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns true if there are no parameters and every member waits for the initial ones.
-  bool NobodyGivesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool NobodySendsInitialLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ApplyLocked(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Applies the contribution to the newest version and writes the next version to `slot`. Refuses
   // or leaves out what is not finite (see SetAsideNonFiniteLocked).
@@ -127,7 +127,7 @@ class ChunkVersions : public ServedChunk {
   // Looks for spans that are not finite, and removes them from the contribution. Returns
   // InvalidArgument if the group refuses such a contribution; it then counts as a skip.
   absl::Status SetAsideNonFiniteLocked(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Removes what is recorded of members that have gone, but for their clocks.
+  // Removes the records of members that have gone, but for their clocks.
   void ForgetGoneLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // If there are many clocks, removes those of members that were dropped. A version's record then
   // does not grow with the number of members that the job has ever had.

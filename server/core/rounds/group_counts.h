@@ -1,5 +1,5 @@
-// What status reports contain about the rounds of one group on one server: how many have closed,
-// how long they took, and how late each member contributes.
+// Counts of the rounds of one group on one server, for status reports: how many have closed, how
+// long they took, and how late each member contributes.
 
 #ifndef SYNCGRADS_SERVER_CORE_ROUNDS_GROUP_COUNTS_H_
 #define SYNCGRADS_SERVER_CORE_ROUNDS_GROUP_COUNTS_H_
@@ -19,7 +19,7 @@
 
 namespace syncgrads::server {
 
-// What a server has counted of one member's contributions to one group.
+// The counts of one member's contributions to one group on one server.
 struct ContributorCounts {
   MemberId member{};
   // The newest round that it has contributed to, or has skipped.

@@ -18,7 +18,7 @@ class GroupWaits {
     if (!begun_.load(std::memory_order_relaxed)) begun_.store(true, std::memory_order_relaxed);
   }
 
-  // Returns true if the reader has to look at the group's chunks.
+  // Returns true if the reader has to check the group's chunks.
   bool MayWait() {
     if (begun_.load(std::memory_order_relaxed)) {
       begun_.store(false, std::memory_order_relaxed);

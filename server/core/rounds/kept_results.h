@@ -67,7 +67,7 @@ class KeptResults {
   // it would drop.
   std::vector<MemberId> Behind(Round open, const Roster& roster) const;
 
-  // Removes what is recorded of the members for which `has_gone` returns true.
+  // Removes the records of the members for which `has_gone` returns true.
   void Forget(absl::FunctionRef<bool(MemberId)> has_gone);
 
  private:

@@ -37,7 +37,7 @@ class LateContributions {
     count_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // Removes what is recorded of the members for which `has_gone` returns true. Their contributions
+  // Removes the records of the members for which `has_gone` returns true. Their contributions
   // remain counted.
   void Forget(absl::FunctionRef<bool(MemberId)> has_gone) {
     std::erase_if(settled_, [has_gone](const auto& settled) { return has_gone(settled.first); });

@@ -50,7 +50,7 @@ class RoundPolicy {
   // All rounds up to this one have closed.
   virtual void Closed(Round) {}
 
-  // Returns true if the open round is given up when a member pushes to `later`, a later round of
+  // Returns true if the open round is abandoned when a member pushes to `later`, a later round of
   // the group. `roster` is the newest one.
   virtual bool GivesUpFor(Round /*later*/, GroupId, const Roster& /*roster*/) const {
     return false;

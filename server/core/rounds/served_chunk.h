@@ -73,7 +73,7 @@ class ServedChunk {
   // Takes over a change of membership. If it returns true, the caller calls Close, on any thread.
   [[nodiscard]] virtual bool TakeRoster(std::shared_ptr<const Roster> roster) = 0;
 
-  // Freezes the rounds without a contribution: until Release, none of them is closed. Returns the
+  // Freezes the rounds without a contribution: until EndHold, none of them is closed. Returns the
   // oldest of them.
   virtual Round Hold() = 0;
   void Release() {

@@ -17,7 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fake_transport.h"
-#include "tests/client/said_paths.h"
+#include "tests/client/reported_paths.h"
 #include "tests/testing/wait_until.h"
 
 namespace syncgrads::client {
@@ -108,7 +108,7 @@ class PayloadPathTest : public ::testing::Test {
   SharedBuffers buffers_;
   FakeTransport transport_;
   FakeTimers timers_;
-  testing::SaidPaths lines_;
+  testing::ReportedPaths lines_;
   std::shared_ptr<MemoryLink> memory_;
   std::shared_ptr<ServerLink> link_;
   absl::Status lost_;
@@ -242,7 +242,7 @@ TEST_F(PayloadPathTest, WhereMemoryHasBeenLostTheServerIsAskedAgain) {
   near.Receive(Welcome("near", "", socket));
   EXPECT_TRUE(lines_.AwaitCount(1, absl::Now() + kLongEnough));
   EXPECT_FALSE(near.cancelled);
-  memory_->Want(GroupId{3});
+  memory_->Fetch(GroupId{3});
   EXPECT_TRUE(lines_.AwaitCount(2, absl::Now() + kLongEnough));
   server.join();
   FakeDataStream& asked = Replaced(near);

@@ -47,7 +47,7 @@ DoctorLimits PatientLimits() {
   return limits;
 }
 
-// A TCP port at which nothing listens, or something that speaks another protocol.
+// A TCP port at which nothing listens, or a program with another protocol.
 class OtherPort {
  public:
   ~OtherPort() {
@@ -262,7 +262,7 @@ TEST(DiagnosisTest, NamesTheReasonWhyThereIsNoAnswer) {
   server.answer.reply = absl::UnimplementedError("no such method");
   EXPECT_THAT(WrongWith(server), ElementsAre(HasSubstr("another program or an older version")));
   server.resolve_error = "Name or service not known";
-  EXPECT_THAT(WrongWith(server), ElementsAre(AllOf(HasSubstr("is not resolved (Name or"),
+  EXPECT_THAT(WrongWith(server), ElementsAre(AllOf(HasSubstr("cannot be resolved (Name or"),
                                                    HasSubstr("correct the address"))));
 }
 

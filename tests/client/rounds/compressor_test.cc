@@ -112,7 +112,7 @@ TEST_F(CompressorTest, SendsAllThatWasLostInAStepThatGoesWhole) {
   float second;
   std::memcpy(&second, whole->bytes.get() + sizeof(float), sizeof(second));
   EXPECT_FLOAT_EQ(second, 0.6f);
-  // A contribution that is given up can be encoded again.
+  // A contribution that is abandoned can be encoded again.
   compressor_.Discard(kChunk);
   ASSERT_TRUE(compressor_.Encode(kChunk, {}, spans, /*whole=*/true).has_value());
   compressor_.Commit(kChunk);

@@ -1,5 +1,5 @@
-// What the data plane sends again, and when: after a broken connection, a refusal, or a malformed
-// answer.
+// Tests which messages the data plane sends again, and when: after a broken connection, a refusal,
+// or a malformed answer.
 
 #include <cstddef>
 #include <numeric>

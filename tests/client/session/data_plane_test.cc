@@ -1,4 +1,4 @@
-// What the data plane sends in a round and in which order, and where results are written.
+// Tests which messages the data plane sends in a round, their order, and where results are written.
 
 #include <algorithm>
 #include <cstddef>
@@ -208,7 +208,7 @@ TEST_F(DataPlaneTest, PutsTheServersWordsIntoTheDeadlinesError) {
   const std::string both = absl::StrCat(ToString(wait), "; ", ToString(wait));
   EXPECT_THAT(std::string(status.message()), HasSubstr(both));
   EXPECT_THAT(std::string(status.message()), ::testing::Not(HasSubstr("another round")));
-  // If there is no connection to the server, the error says so.
+  // If there is no connection to the server, the error states this.
   stream(0).Close(absl::UnavailableError("no route"));
   EXPECT_THAT(
       std::string(

@@ -54,7 +54,7 @@ TEST_F(LinkRateTest, IsMeasuredOnceForTheFirstGroupThatItCanInfluence) {
   EXPECT_EQ(For(Group(LinkRate::kWorthProbing)), 1e9);
   EXPECT_EQ(For(Group(LinkRate::kWorthProbing)), 1e9);
   EXPECT_THAT(transport_.measured, ElementsAre("server 1"));
-  EXPECT_THAT(transport_.timeouts, ElementsAre(LinkRate::kProbePatience));
+  EXPECT_THAT(transport_.timeouts, ElementsAre(LinkRate::kProbeTimeout));
   // It still has no influence on this group.
   EXPECT_EQ(For(given), 0);
 }

@@ -89,7 +89,7 @@ std::vector<JobSignal::Kind> EveryKindOfJobSignal() {
           Refused{13, absl::ResourceExhaustedError("no memory")},
           Waiting{"server 1 of 2"},
           Expelled{absl::DataLossError("server 1 has lost its state")},
-          CheckpointAsked{}};
+          CheckpointRequested{}};
 }
 
 struct Equal {

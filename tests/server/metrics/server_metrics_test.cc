@@ -117,8 +117,9 @@ TEST(ServerMetricsTest, AJobsMembersHaveTheirNamesAndTheDateOfTheirLastHeartbeat
   const std::string text = MetricsOf(Parse(kCoordinator));
   EXPECT_THAT(text, HasSubstr("syncgrads_epoch{training_job=\"iris\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_members{training_job=\"iris\"} 2\n"));
-  EXPECT_THAT(text, HasSubstr("syncgrads_member_last_heard_timestamp_seconds{training_job=\"iris\","
-                              "member=\"w0\"} 1700000010\n"));
+  EXPECT_THAT(text,
+              HasSubstr("syncgrads_member_last_heartbeat_timestamp_seconds{training_job=\"iris\","
+                        "member=\"w0\"} 1700000010\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_member_lease_seconds{training_job=\"iris\",member=\"w0\"} "
                               "30\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_member_follows{training_job=\"iris\",member=\"w1\"} 1\n"));

@@ -70,7 +70,7 @@ TEST_F(LivePageTest, EveryFileIsServedAsItIsAndForbidsWhatIsNotFromThisServer) {
 }
 
 TEST_F(LivePageTest, WhatTheFilesLoadIsServed) {
-  // What a file names in src="...", href="...", from "./..." and fetch("...").
+  // The names in a file's src="...", href="...", from "./..." and fetch("...").
   const std::regex reference(R"re((?:src="|href="|from "\./|fetch\(")([^"]+)")re");
   std::set<std::string> loaded;
   for (const PageFile& file : PageFiles()) {

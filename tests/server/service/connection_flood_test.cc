@@ -1,5 +1,5 @@
-// More connections than a ps-server has file descriptors for. Connected clients go on, and a later
-// client is accepted when the flood is over.
+// More connections than a ps-server has file descriptors for. Connected clients continue, and a
+// later client is accepted when the flood is over.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -62,9 +62,8 @@ class Incarnate {
  public:
   Incarnate(const std::string& path, FakeClock& clock, PlanStoreOptions options)
       : directory_(*StateDirectory::Own(path)), jobs_(ServerIndex{0}, clock) {
-    options.oldest_epoch = [this](const JobKey& job) {
-      return jobs_.OldestEpoch(job.first, job.second);
-    };
+    options.oldest_epochs = [this] { return jobs_.OldestEpochs(); };
+    options.run = [](const std::function<void()>& closure) { closure(); };
     StoredPlan plan;
     plan.start.plan = 77;
     auto store = PlanStore::Open(directory_->plan_path(), plan, options);
@@ -103,8 +102,8 @@ class Incarnate {
   std::unique_ptr<AppliedCoordinator> coordinator_;
 };
 
-// The parameter says whether the log is compacted after every record. The results must not depend
-// on it.
+// The parameter selects whether the log is compacted after every record. The results must not
+// depend on it.
 class RestoreTest : public ::testing::TestWithParam<bool> {
  protected:
   RestoreTest() { std::filesystem::remove_all(path_); }
@@ -549,7 +548,8 @@ TEST_P(RestoreTest, ComesBackFromALogThatIsCutAtEveryByte) {
   const std::string plan = path_ + "/plan";
   std::ifstream file(plan, std::ios::binary);
   const std::string whole{std::istreambuf_iterator<char>(file), {}};
-  // What a returning member is sent. The amount can only grow with the length of the log.
+  // The messages that a returning member is sent. Their amount can only grow with the length of the
+  // log.
   size_t epochs = 0, groups = 0, refused = 0;
   for (size_t cut = 0; cut <= whole.size(); ++cut) {
     std::ofstream(plan, std::ios::binary | std::ios::trunc) << whole.substr(0, cut);

@@ -48,7 +48,7 @@ std::vector<v1::PlanSignal> EveryChange() {
                  "        first_rounds { group: 2 round: 9 }"
                  "        handover { donor: 1 to: 3 rounds { group: 2 round: 9 } } }"),
       ChangeWith("ended { member: 1 group: 2 last_round: 9 without_updates: true }"),
-      ChangeWith("gone { member: 1 incarnation: 8 reason: 'left' in_order: true evicted: true"
+      ChangeWith("gone { member: 1 incarnation: 8 reason: 'left' graceful: true evicted: true"
                  "       last_rounds { group: 2 round: 9 } }"),
       ChangeWith("closed { reason: 'all have left' last: true given_up: true }"),
       ChangeWith("quorum { group: 2 round: 9 members: 1 members: 3 }"),

@@ -64,7 +64,7 @@ class Stream {
   bool Read(In& in) { return stream_->Read(&in); }
   In MustRead() {
     In in;
-    EXPECT_TRUE(Read(in)) << "the stream is over";
+    EXPECT_TRUE(Read(in)) << "the stream has ended";
     return in;
   }
   // Reads until the stream ends, and returns its status.

@@ -42,6 +42,23 @@ TEST_F(StateDirectoryTest, CountsStartsAndKeepsThePort) {
   }
 }
 
+TEST_F(StateDirectoryTest, ADamagedPortDoesNotPreventAStart) {
+  for (const std::string content : {"", "no record", "\x01"}) {
+    std::filesystem::create_directories(path_);
+    std::ofstream(path_ + "/server", std::ios::trunc) << content;
+    const auto directory = StateDirectory::Own(path_);
+    ASSERT_THAT(directory, IsOk());
+    ExpectError((*directory)->damage(), absl::StatusCode::kDataLoss, {path_ + "/server"});
+    EXPECT_EQ((*directory)->start(), 1u);
+    EXPECT_EQ((*directory)->last_port(), 0);
+    ASSERT_THAT((*directory)->KeepPort(7000), IsOk());
+  }
+  const auto directory = StateDirectory::Own(path_);
+  ASSERT_THAT(directory, IsOk());
+  EXPECT_THAT((*directory)->damage(), IsOk());
+  EXPECT_EQ((*directory)->last_port(), 7000);
+}
+
 TEST_F(StateDirectoryTest, IsNobodyElsesToRead) {
   const auto directory = StateDirectory::Own(path_);
   EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms::owner_all);

@@ -25,19 +25,19 @@ std::vector<uint64_t> Sizes(uint64_t rows, uint32_t shards, v1::DataSpec::Split 
 using Numbers = std::vector<uint64_t>;
 
 TEST(SplitRowsTest, CeilMakesTheLastOnesShort) {
-  EXPECT_EQ(Sizes(10, 3, v1::DataSpec::CEIL), (Numbers{4, 4, 2}));
-  EXPECT_EQ(Sizes(9, 3, v1::DataSpec::CEIL), (Numbers{3, 3, 3}));
+  EXPECT_EQ(Sizes(10, 3, v1::DataSpec::KEEP_REMAINDER), (Numbers{4, 4, 2}));
+  EXPECT_EQ(Sizes(9, 3, v1::DataSpec::KEEP_REMAINDER), (Numbers{3, 3, 3}));
 }
 
 TEST(SplitRowsTest, FloorDropsTheTail) {
-  EXPECT_EQ(Sizes(10, 3, v1::DataSpec::FLOOR), (Numbers{3, 3, 3}));
+  EXPECT_EQ(Sizes(10, 3, v1::DataSpec::DROP_REMAINDER), (Numbers{3, 3, 3}));
 }
 
 TEST(SplitRowsTest, MoreShardsThanRowsLeavesSomeEmpty) {
-  EXPECT_EQ(Sizes(2, 4, v1::DataSpec::CEIL), (Numbers{1, 1, 0, 0}));
-  EXPECT_EQ(Sizes(5, 4, v1::DataSpec::CEIL), (Numbers{2, 2, 1, 0}));
-  EXPECT_EQ(Sizes(2, 4, v1::DataSpec::FLOOR), (Numbers{0, 0, 0, 0}));
-  EXPECT_EQ(Sizes(0, 2, v1::DataSpec::CEIL), (Numbers{0, 0}));
+  EXPECT_EQ(Sizes(2, 4, v1::DataSpec::KEEP_REMAINDER), (Numbers{1, 1, 0, 0}));
+  EXPECT_EQ(Sizes(5, 4, v1::DataSpec::KEEP_REMAINDER), (Numbers{2, 2, 1, 0}));
+  EXPECT_EQ(Sizes(2, 4, v1::DataSpec::DROP_REMAINDER), (Numbers{0, 0, 0, 0}));
+  EXPECT_EQ(Sizes(0, 2, v1::DataSpec::KEEP_REMAINDER), (Numbers{0, 0}));
 }
 
 TEST(ShardsOfTest, DealsShardsToWorkersInTurn) {

@@ -68,6 +68,7 @@ TEST(JobFileTest, AnOldFieldNameIsRefusedWithTheNewOne) {
       {"DataSpec", "data { "},
       {"ImageSpec", "data { image { "},
       {"JobFile", ""},
+      {"LayerSpec", "model { layers { "},
       {"LossSpec", "loss { "},
       {"PoolSpec", "model { layers { average_pool { "},
       {"StepSchedule", "schedule { step { "},
@@ -85,6 +86,19 @@ TEST(JobFileTest, AnOldFieldNameIsRefusedWithTheNewOne) {
         v1::JobFile::descriptor()->file()->FindMessageTypeByName(message);
     ASSERT_NE(descriptor, nullptr) << message;
     EXPECT_NE(descriptor->FindFieldByName(new_name), nullptr);
+  }
+}
+
+TEST(JobFileTest, AnOldEnumValueIsRefusedWithTheNewOne) {
+  const google::protobuf::Descriptor* data = v1::DataSpec::descriptor();
+  for (const RenamedValue& value : RenamedValues()) {
+    const std::string field(value.field), old_name(value.old_name), new_name(value.new_name);
+    SCOPED_TRACE(old_name);
+    ExpectError(ParseJobFile(absl::StrCat("name: \"a\"\ndata { ", field, ": ", old_name), "x.job"),
+                absl::StatusCode::kInvalidArgument,
+                {"x.job:2:", absl::StrCat(": ", old_name, " is now ", new_name)});
+    ASSERT_NE(data->FindFieldByName(field), nullptr);
+    EXPECT_NE(data->FindFieldByName(field)->enum_type()->FindValueByName(new_name), nullptr);
   }
 }
 
@@ -170,7 +184,7 @@ TEST(JobFileTest, ContradictionsAreNamed) {
   ExpectRefused("outputs: 3 }", "outputs: 3 } name: \"dense1\"", {"dir/x.job:11:", "\"dense1\""});
   ExpectRefused("outputs: 3 }", "outputs: 3 } name: \"a/b\"", {"dir/x.job:11:", "slash"});
   ExpectRefused("dense { outputs: 8 activation: TANH }",
-                "dense { outputs: 8 } } layers { window_input {}",
+                "dense { outputs: 8 } } layers { min_max_scaling {}",
                 {"dir/x.job:10:", "must be the first layer"});
 }
 
@@ -179,12 +193,12 @@ TEST(JobFileTest, TermsOfAnElasticJobThatCannotBeAreNamed) {
                 {"dir/x.job:2:", "elastic.min_workers: is 3, but workers is 2"});
   ExpectRefused("batch_size: 8", "batch_size: 8 workers: 2 elastic { max_workers: 1 }",
                 {"elastic.max_workers: is 1, but workers is 2"});
-  ExpectRefused("shards: 3", "mode: DEALT", {"dir/x.job:7:", "data.mode: is DEALT", "elastic"});
+  ExpectRefused("shards: 3", "mode: DYNAMIC", {"dir/x.job:7:", "data.mode: is DYNAMIC", "elastic"});
   const std::string replaced =
-      absl::StrReplaceAll(kJob, {{"shards: 3", "mode: DEALT order: WITH_REPLACEMENT"},
+      absl::StrReplaceAll(kJob, {{"shards: 3", "mode: DYNAMIC order: WITH_REPLACEMENT"},
                                  {"epochs: 50", "epochs: 50 elastic {}"}});
   ExpectError(ParseJobFile(replaced, "dir/x.job"), absl::StatusCode::kInvalidArgument,
-              {"data.mode: is DEALT, but order is WITH_REPLACEMENT"});
+              {"data.mode: is DYNAMIC, but order is WITH_REPLACEMENT"});
   SYNCGRADS_EXPECT_OK(
       ParseWith("batch_size: 8", "batch_size: 8 elastic { min_workers: 2 step_timeout_s: 9 }"));
 }
@@ -278,12 +292,12 @@ TEST(JobFileTest, ChecksThatCannotBeAreNamed) {
       "batch_size: 8",
       "batch_size: 8 optimizer_placement: SERVERS clip_norm: 1.5 consistency { async {} }",
       {"dir/x.job:2:44: clip_norm: is 1.5", "async"});
-  const std::string dealt = absl::StrReplaceAll(
+  const std::string dynamic = absl::StrReplaceAll(
       kJob,
-      {{"shards: 3", "mode: DEALT"},
+      {{"shards: 3", "mode: DYNAMIC"},
        {"batch_size: 8", "batch_size: 8 optimizer_placement: SERVERS elastic {} clip_norm: 1.5"}});
-  ExpectError(ParseJobFile(dealt, "dir/x.job"), absl::StatusCode::kInvalidArgument,
-              {"clip_norm: is 1.5", "SERVERS", "DEALT"});
+  ExpectError(ParseJobFile(dynamic, "dir/x.job"), absl::StatusCode::kInvalidArgument,
+              {"clip_norm: is 1.5", "SERVERS", "DYNAMIC"});
   for (const std::string optimizer : {"lamb", "lars"}) {
     const std::string job =
         absl::StrReplaceAll(kJob, {{"adam {", optimizer + " {"},

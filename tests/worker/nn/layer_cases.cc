@@ -7,9 +7,9 @@
 #include "worker/nn/dense.h"
 #include "worker/nn/dropout.h"
 #include "worker/nn/flatten.h"
+#include "worker/nn/min_max_scaling.h"
 #include "worker/nn/pool.h"
 #include "worker/nn/residual.h"
-#include "worker/nn/window_input.h"
 
 namespace syncgrads {
 namespace {
@@ -120,7 +120,7 @@ std::vector<LayerCase> AllLayerCases() {
       PoolCase<AveragePool>("overlapping average pooling", Shape::Image(2, 5, 7), 3, 2, 1),
       Case("window input", Shape::Flat(4),
            []<typename T>(Device<T>& device, const Shape& shape) -> std::unique_ptr<Layer<T>> {
-             auto window = std::make_unique<WindowInput<T>>(device, shape);
+             auto window = std::make_unique<MinMaxScaling<T>>(device, shape);
              window->SetRanges({-1, -2, -1, 3}, {1, 2, 0.5, 1});
              return window;
            }),

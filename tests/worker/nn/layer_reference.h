@@ -1,4 +1,4 @@
-// What layers compute, written as plain loops in double precision.
+// Reference implementations of the layers: plain loops in double precision.
 
 #ifndef SYNCGRADS_TESTS_WORKER_NN_LAYER_REFERENCE_H_
 #define SYNCGRADS_TESTS_WORKER_NN_LAYER_REFERENCE_H_

@@ -13,7 +13,7 @@
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/dense.h"
 #include "worker/nn/loss.h"
-#include "worker/nn/window_input.h"
+#include "worker/nn/min_max_scaling.h"
 
 namespace syncgrads {
 namespace {
@@ -40,10 +40,10 @@ std::unique_ptr<Layer<T>> MakeDense(const std::string& name, int64_t inputs, int
 // Makes a model that has a layer with each activation.
 template <typename T>
 std::unique_ptr<Model<T>> MakeModel(uint64_t seed) {
-  auto window = std::make_unique<WindowInput<T>>(OneThread<T>(), Shape::Flat(kFeatures));
-  window->SetRanges({-1, -2, -1, 0}, {1, 2, 0.5, 0});
+  auto scaling = std::make_unique<MinMaxScaling<T>>(OneThread<T>(), Shape::Flat(kFeatures));
+  scaling->SetRanges({-1, -2, -1, 0}, {1, 2, 0.5, 0});
   std::vector<std::unique_ptr<Layer<T>>> layers;
-  layers.push_back(std::move(window));
+  layers.push_back(std::move(scaling));
   layers.push_back(MakeDense<T>("dense1", kFeatures, 6, Activation::kTanh));
   layers.push_back(MakeDense<T>("dense2", 6, 5, Activation::kSigmoid));
   layers.push_back(MakeDense<T>("dense3", 5, 5, Activation::kRelu));
@@ -158,7 +158,7 @@ TEST(ModelTest, ParametersAreNamedAndShapedByTheirLayers) {
   EXPECT_EQ(model->parameters()[7]->name, "dense4/bias");
   EXPECT_EQ(ToString(model->parameters()[7]->spec()), "f32[3]");
   ASSERT_EQ(model->states().size(), 2u);
-  EXPECT_EQ(model->states()[0]->name, "window_input/minimum");
+  EXPECT_EQ(model->states()[0]->name, "min_max_scaling/minimum");
 }
 
 TEST(ModelTest, BackwardReportsTheLastLayerFirst) {
@@ -211,12 +211,12 @@ Matrix<double> OnHost(Layer<double>& layer, const Matrix<double>& input) {
   return layer.Forward(Pass(), brought).host();
 }
 
-TEST(WindowInputTest, ScalesRangesToMinusOneToOneAndConstantsToZero) {
-  WindowInput<double> window(OneThread<double>(), Shape::Flat(3));
-  window.SetRanges({0, -10, 5}, {4, 10, 5});
+TEST(MinMaxScalingTest, ScalesRangesToMinusOneToOneAndConstantsToZero) {
+  MinMaxScaling<double> scaling(OneThread<double>(), Shape::Flat(3));
+  scaling.SetRanges({0, -10, 5}, {4, 10, 5});
   Matrix<double> input{{0, 10, 5}, {4, -10, 5}, {1, 0, 5}};
   const Matrix<double> expected{{-1, 1, 0}, {1, -1, 0}, {-0.5, 0, 0}};
-  EXPECT_EQ(OnHost(window, input), expected);
+  EXPECT_EQ(OnHost(scaling, input), expected);
 }
 
 }  // namespace

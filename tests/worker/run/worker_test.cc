@@ -1,4 +1,4 @@
-// What ps-worker refuses, and what it does without a server.
+// Tests which options ps-worker refuses, and what it does without a server.
 
 #include "worker/run/worker.h"
 

@@ -21,7 +21,7 @@
 
 namespace syncgrads {
 
-// What one worker contributed. Without `bytes` it skipped.
+// The contribution of one worker. Without `bytes` it skipped.
 struct FakeContribution {
   std::optional<std::string> bytes;
   double weight = 1;

@@ -46,7 +46,7 @@ constexpr const char* kJob = R"(
   chunk_bytes: 64
   data { table { path: "iris.csv" } target: "class" shards: 6 validation_every: 5 }
   model {
-    layers { window_input {} }
+    layers { min_max_scaling {} }
     layers { dense { outputs: 9 activation: TANH } }
     layers { batch_norm {} }
     layers { dropout { rate: 0.25 } }
@@ -58,7 +58,7 @@ constexpr const char* kJob = R"(
 constexpr const char* kOptimizers[] = {"momentum { learning_rate: 0.05 }",
                                        "adam { learning_rate: 0.01 }", "sgd { weight_decay: 0.1 }"};
 
-// What all workers of a run have done and reported.
+// The actions and reports of all workers of a run.
 struct Outcome {
   std::vector<absl::Status> statuses;
   std::vector<uint64_t> steps;
@@ -204,7 +204,8 @@ class CheckpointTest : public ::testing::Test {
   }
 
   TemporaryDirectory directory_;
-  // By rank: the step after which each worker of the next runs is told to stop. Empty: none is.
+  // By rank: the step after which each worker of the next runs is requested to stop. Empty: none
+  // is.
   std::vector<uint64_t> stop_at_;
   // The journal of the servers of the last run.
   std::string journal_;
@@ -322,7 +323,7 @@ TEST_F(CheckpointTest, ItIsRestoredOntoOtherNumbersOfServersAndWorkersBitForBit)
         }
       }
     }
-    // Training goes on from there to the end.
+    // Training continues from there to the end.
     EXPECT_GT(Train(other, 3, 2, /*resume=*/true).steps[0], 28u);
   }
 }

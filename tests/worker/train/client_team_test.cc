@@ -1,4 +1,4 @@
-// A team of real clients, one of which gives up while the others go on. The servers run in this
+// A team of real clients, one of which gives up while the others continue. The servers run in this
 // process, and each worker has its own client.
 
 #include "worker/train/client_team.h"
@@ -86,7 +86,7 @@ TEST_F(ClientTeamTest, MemoryForGradientsIsUsedAgain) {
 TEST_F(ClientTeamTest, WhoLetsGoInTheMiddleOfAStepHasItsMemoryBack) {
   std::vector<float> given_up(1000, 1), other(1000, 2);
   SYNCGRADS_ASSERT_OK(Push(0, given_up));
-  teams_[0]->LetGo();
+  teams_[0]->Leave();
   const std::vector<float> reused(1000, 7);
   given_up = reused;
   SYNCGRADS_ASSERT_OK(Push(1, other));
@@ -95,7 +95,7 @@ TEST_F(ClientTeamTest, WhoLetsGoInTheMiddleOfAStepHasItsMemoryBack) {
 }
 
 TEST_F(ClientTeamTest, BetweenStepsItLeavesInOrder) {
-  teams_[0]->LetGo();
+  teams_[0]->Leave();
   EXPECT_THAT(cluster_.journal().WaitForLine({"leaves"}, kTimeout), HasSubstr("worker-0"));
   SYNCGRADS_EXPECT_OK(clients_[0]->Leave(kTimeout));  // has left already
 }

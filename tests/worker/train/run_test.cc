@@ -106,13 +106,13 @@ TEST(RunTest, WindowRangesAreThoseOfAllWorkersAndAreWritten) {
   job.file.mutable_data()->set_validation_every(0);
   v1::ModelSpec model = job.file.model();
   job.file.mutable_model()->clear_layers();
-  job.file.mutable_model()->add_layers()->mutable_window_input();
+  job.file.mutable_model()->add_layers()->mutable_min_max_scaling();
   for (const v1::LayerSpec& layer : model.layers()) *job.file.mutable_model()->add_layers() = layer;
   const std::string path = directory.path() + "/w.safetensors";
   TrainTo(job, 3, path);
   const auto file = Safetensors::Read(path);
   SYNCGRADS_ASSERT_OK(file);
-  const auto bytes = file->Find({"window_input/maximum", DType::kF32, {4}});
+  const auto bytes = file->Find({"min_max_scaling/maximum", DType::kF32, {4}});
   SYNCGRADS_ASSERT_OK(bytes);
   const auto* maximum = reinterpret_cast<const float*>(bytes->data());
   EXPECT_EQ(std::vector<float>(maximum, maximum + 4), (std::vector<float>{7.9f, 4.4f, 6.9f, 2.5f}));

@@ -1,4 +1,4 @@
-// What a trainer reports of each step besides its loss.
+// Tests the reports of a trainer about each step besides its loss.
 
 #include <gtest/gtest.h>
 

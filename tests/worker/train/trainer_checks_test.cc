@@ -70,7 +70,7 @@ class Saboteur : public Layer<T> {
   DeviceMatrix<T> output_;
 };
 
-// What one worker ended with.
+// The result of one worker.
 struct Ended {
   absl::Status status;
   uint64_t steps = 0;

@@ -198,7 +198,7 @@ void CpuDevice<T>::AddUp(int64_t count, double factor, const double* values, dou
   *sum += factor * total;
 }
 
-// Where the range is split does not change a bit of the result.
+// The result has the same bits wherever the range is split.
 template <typename T>
 void CpuDevice<T>::Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient,
                           T* values, T* const* slots) {

@@ -246,7 +246,7 @@ absl::Status CudaMemory::WaitFor(cudaEvent_t event) {
     const absl::Duration waited = MonotonicNow() - begin;
     if (waited > kTimeout) {
       return absl::DeadlineExceededError(absl::StrCat(
-          name(), " has not finished within ", absl::FormatDuration(kTimeout), " its queued work"));
+          name(), " has not finished its queued work within ", absl::FormatDuration(kTimeout)));
     }
     if (waited < kSpin) {
       std::this_thread::yield();

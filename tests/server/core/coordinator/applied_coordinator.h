@@ -39,8 +39,8 @@ class AppliedCoordinator : public Coordinator {
               held);
     Apply();
   }
-  absl::StatusOr<MemberKey> Admit(const Hello& introduction, std::shared_ptr<MemberLink> link) {
-    return Applying(Coordinator::Admit(introduction, std::move(link)));
+  absl::StatusOr<MemberKey> Admit(const Hello& hello, std::shared_ptr<MemberLink> link) {
+    return Applying(Coordinator::Admit(hello, std::move(link)));
   }
   void Register(const MemberKey& member, uint64_t request, const GroupSpec& spec,
                 double link_rate = 0) {

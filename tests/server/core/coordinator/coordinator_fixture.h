@@ -113,7 +113,7 @@ class KeptRecords : public Store {
     records.push_back(record);
     return absl::OkStatus();
   }
-  absl::Status StartAfresh(const PlanStart&) override { return absl::OkStatus(); }
+  absl::Status Reset(const PlanStart&) override { return absl::OkStatus(); }
 
   bool HasClosing() const {
     return std::any_of(records.begin(), records.end(), [](const Stored& record) {
@@ -142,7 +142,7 @@ class CoordinatorTest : public testing::Test {
   struct Joined {
     std::shared_ptr<FakeMember> link = std::make_shared<FakeMember>();
     absl::StatusOr<Coordinator::MemberKey> key;
-    Hello introduction;
+    Hello hello;
   };
 
   static Hello NewHello(const std::string& name, uint32_t world_size) {
@@ -160,7 +160,7 @@ class CoordinatorTest : public testing::Test {
 
   Joined Join(const Hello& hello) {
     Joined joined;
-    joined.introduction = hello;
+    joined.hello = hello;
     joined.key = coordinator_.Admit(hello, joined.link);
     return joined;
   }
@@ -172,7 +172,7 @@ class CoordinatorTest : public testing::Test {
   }
   // Joins again as the same process on a new stream.
   Joined Rejoin(const Joined& before) {
-    Hello hello = before.introduction;
+    Hello hello = before.hello;
     hello.generation = before.link->generations.back();
     return Join(hello);
   }
@@ -184,7 +184,7 @@ class CoordinatorTest : public testing::Test {
     header.generation = own_.Find("iris")->generation();
     header.round = Round{round};
     header.member = joined.key->member;
-    header.incarnation = joined.introduction.incarnation;
+    header.incarnation = joined.hello.incarnation;
     auto sink = std::make_shared<RecordingSink>();
     own_.Find("iris")->Push(header, PayloadOf(std::string(16, '\0')), sink);
     return sink;
@@ -230,7 +230,7 @@ class TwoServersTest : public CoordinatorTest {
     header.chunk = ChunkId{server};
     header.round = Round{round};
     header.member = members_[member].key->member;
-    header.incarnation = members_[member].introduction.incarnation;
+    header.incarnation = members_[member].hello.incarnation;
     return header;
   }
   std::shared_ptr<RecordingSink> Push(uint32_t server, const PushHeader& header, Payload payload) {

@@ -1,4 +1,4 @@
-// What the coordinator reports of its jobs and servers.
+// Tests the reports of the coordinator about its jobs and servers.
 
 #include <string>
 #include <vector>

@@ -87,7 +87,7 @@ TEST_F(TwoServersTest, AJobThatAServerHasGivenUpIsClosed) {
   const absl::Status full = absl::ResourceExhaustedError("the disk is full");
   coordinator_.StoreFailed(ServerIndex{1}, {"iris", Generation{99}, full});
   coordinator_.Tick();
-  EXPECT_EQ(a.link->Count<Expelled>(), 0u) << "it has given up an earlier generation";
+  EXPECT_EQ(a.link->Count<Expelled>(), 0u) << "it has abandoned an earlier generation";
   coordinator_.StoreFailed(ServerIndex{1}, {"iris", Generation{1}, full});
   coordinator_.Tick();
   ExpectError(a.link->Last<Expelled>().reason, absl::StatusCode::kResourceExhausted,
@@ -107,7 +107,7 @@ TEST_F(TwoServersTest, TheNewEpochBeginsWhereNoServerHasAContribution) {
   header.chunk = ChunkId{1};
   header.round = Round{1};
   header.member = a.key->member;
-  header.incarnation = a.introduction.incarnation;
+  header.incarnation = a.hello.incarnation;
   const auto sink = std::make_shared<RecordingSink>();
   server->jobs.Find("iris")->Push(header, PayloadOf(std::string(8, '\0')), sink);
   coordinator_.LinkBroken(*b.key, b.link.get());
@@ -176,7 +176,7 @@ TEST_F(TwoServersTest, AServerThatIsNeededIsMissedAndOneThatIsNotIsNot) {
   coordinator_.DetachServer(ServerIndex{1}, &stale);  // an earlier link of the server
   EXPECT_THAT(Journal(), Not(HasSubstr("reach")));
   coordinator_.DetachServer(ServerIndex{1}, server.get());
-  EXPECT_THAT(Journal(), HasSubstr("warning: server 1 is out of reach"));
+  EXPECT_THAT(Journal(), HasSubstr("warning: server 1 is unreachable"));
 
   server->identity.applied = server->jobs.applied();
   ASSERT_THAT(coordinator_.AttachServer(server->identity, server), IsOk());

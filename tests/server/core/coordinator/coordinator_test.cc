@@ -58,7 +58,7 @@ TEST_F(CoordinatorTest, AssignsANameThatNobodyHas) {
 TEST_F(CoordinatorTest, RefusesAnotherProtocolVersionAndNamesBoth) {
   Hello hello = NewHello("a", 1);
   hello.protocol_version = 9;
-  ExpectError(Join(hello).key, kFailed, {"version 9", "speaks 1"});
+  ExpectError(Join(hello).key, kFailed, {"version 9", "uses 1"});
   EXPECT_EQ(coordinator_.open_jobs(), 0u);
 }
 
@@ -164,7 +164,7 @@ TEST_F(CoordinatorTest, DropsAMemberWhoseStreamBrokeAfterTheGrace) {
   EXPECT_THAT(Journal(), HasSubstr("stream broke 6.0s ago, grace is 5.0s"));
 }
 
-// What a job does while it receives heartbeats from none of its workers.
+// Tests a job that receives heartbeats from none of its workers.
 class AbandonedJobTest : public CoordinatorTest {
  protected:
   // No heartbeats arrive and the streams stay open: the workers are paused, or the network is down.

@@ -23,14 +23,14 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-// Keeps the records in memory, and records which jobs are forgotten and where the plan starts
-// afresh.
+// Keeps the records in memory, and records which jobs are forgotten and where the plan is
+// reset.
 class CompactedRecords : public KeptRecords {
  public:
   void Forget(const std::string& job, Generation generation) override {
     forgotten.emplace_back(job, ToNumber(generation));
   }
-  absl::Status StartAfresh(const PlanStart& start) override {
+  absl::Status Reset(const PlanStart& start) override {
     starts.push_back(start);
     return absl::OkStatus();
   }

@@ -65,7 +65,7 @@ TEST(JobConcurrencyTest, EveryMemberGetsEverySumWhileOthersAskForReports) {
       job.Explain(std::nullopt);
       job.Progress();
       job.epoch();
-      job.Heard(MemberId{1}, clock.Now());
+      job.RecordMessage(MemberId{1}, clock.Now());
       clock.Advance(absl::Seconds(1));
     }
   });

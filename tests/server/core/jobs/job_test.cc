@@ -215,7 +215,7 @@ TEST_F(JobTest, ExplainsWhomItWaitsForWhichTensorsAndSinceWhen) {
   job_.AddEpoch(EpochOfSize(3));
   AddModel();
   EXPECT_THAT(job_.Explain(std::nullopt), IsEmpty());
-  job_.Heard(MemberId{1}, clock_.Now());
+  job_.RecordMessage(MemberId{1}, clock_.Now());
   clock_.Advance(absl::Seconds(2));
   Push(Header(0, 1));
   clock_.Advance(absl::Seconds(5));

@@ -32,8 +32,8 @@ class FakeStore : public Store {
     if (change != nullptr) changes.push_back(*change);
     return absl::OkStatus();
   }
-  absl::Status StartAfresh(const PlanStart& afresh) override {
-    start = afresh;
+  absl::Status Reset(const PlanStart& new_start) override {
+    start = new_start;
     changes.clear();
     return absl::OkStatus();
   }
@@ -187,7 +187,7 @@ TEST_F(JobsRestoreTest, APlanThatIsReplacedLeavesNoPreparedMemory) {
   EXPECT_TRUE(std::filesystem::exists(directory_->group_path(kKey)));
   PlanStart start;
   start.plan = 78;
-  jobs_->StartAfresh(start);
+  jobs_->Reset(start);
   EXPECT_EQ(jobs_->Find("iris"), nullptr);
   EXPECT_FALSE(std::filesystem::exists(directory_->group_path(kKey)));
 }

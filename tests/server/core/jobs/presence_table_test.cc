@@ -27,7 +27,7 @@ TEST(PresenceTableTest, AMemberHasOnePresenceWhichBeginsWithAMessage) {
   clock.Advance(absl::Seconds(5));
   EXPECT_EQ(presences.Of(kFirst), first);
   EXPECT_EQ(presences.Find(kFirst), first);
-  EXPECT_EQ(first->last_heard(), made);
+  EXPECT_EQ(first->last_message(), made);
   EXPECT_NE(presences.Of(kSecond), first);
 }
 

@@ -24,7 +24,7 @@ TEST(DeparturesTest, EndsWhoLeftOnceItsTimeIsOver) {
   ASSERT_EQ(overdue.size(), 1u);
   EXPECT_EQ(overdue[0].member, MemberId{1});
   EXPECT_EQ(overdue[0].incarnation, IncarnationOf(1));
-  EXPECT_FALSE(overdue[0].in_order);
+  EXPECT_FALSE(overdue[0].graceful);
   EXPECT_EQ(overdue[0].reason,
             "it left 30.0s ago, and the job no longer waits for its missing contributions");
   EXPECT_TRUE(departures.TakeOverdue(clock.Now(), absl::Seconds(30)).empty());

@@ -12,14 +12,14 @@ namespace {
 
 TEST(RelayTest, TellsTheNewestSink) {
   Relay<int> relay;
-  relay.Tell(1);  // without a sink, the value is dropped
+  relay.Send(1);  // without a sink, the value is dropped
   std::vector<int> first, second;
-  relay.SetSink([&first](int told) { first.push_back(told); });
-  relay.Tell(2);
-  relay.SetSink([&second](int told) { second.push_back(told); });
-  relay.Tell(3);
+  relay.SetSink([&first](int report) { first.push_back(report); });
+  relay.Send(2);
+  relay.SetSink([&second](int report) { second.push_back(report); });
+  relay.Send(3);
   relay.SetSink(nullptr);
-  relay.Tell(4);
+  relay.Send(4);
   EXPECT_EQ(first, std::vector<int>{2});
   EXPECT_EQ(second, std::vector<int>{3});
 }
@@ -31,15 +31,15 @@ TEST(RelayTest, ASinkThatWasReplacedIsNotRunning) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&] {
-      while (!stop) relay.Tell(1);
+      while (!stop) relay.Send(1);
     });
   }
   for (int life = 0; life < 300; ++life) {
     auto used = std::make_unique<std::atomic<int>>(0);
-    relay.SetSink([used = used.get()](int told) {
-      *used += told;
+    relay.SetSink([used = used.get()](int report) {
+      *used += report;
       std::this_thread::yield();
-      *used -= told;
+      *used -= report;
     });
     while (life % 2 == 0 && *used == 0) std::this_thread::yield();
     relay.SetSink(nullptr);

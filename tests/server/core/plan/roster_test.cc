@@ -130,7 +130,7 @@ TEST(RosterTest, DoesNotDependOnTheOrderOfNews) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-// A member left in order, but its claimed contributions do not arrive: it is dropped.
+// A member left gracefully, but its claimed contributions do not arrive: it is dropped.
 TEST(RosterTest, AMemberThatLeftAndIsThenDroppedHasNoData) {
   Roster roster;
   roster.Add(EpochOfSize(2));

@@ -35,15 +35,15 @@ class CompactPlanTest : public ::testing::Test {
     records_.push_back(std::move(record));
   }
   void Admit(const std::string& name, uint32_t member, const std::string& job = "iris") {
-    Hello introduction;
-    introduction.job = job;
-    Add(name, MemberAdmitted{introduction, Generation{1}, MemberId{member}, name});
+    Hello hello;
+    hello.job = job;
+    Add(name, MemberAdmitted{hello, Generation{1}, MemberId{member}, name});
   }
   void Withdraw(const std::string& name, uint32_t member) {
     Add(name, MemberWithdrawn{"iris", Generation{1}, MemberId{member}});
   }
-  static MemberGone Gone(uint32_t member, bool in_order = false) {
-    return {MemberId{member}, IncarnationOf(member), "gone", in_order, {}};
+  static MemberGone Gone(uint32_t member, bool graceful = false) {
+    return {MemberId{member}, IncarnationOf(member), "gone", graceful, {}};
   }
   static Epoch EpochOf(uint64_t number, const std::vector<uint32_t>& members) {
     Epoch epoch;
@@ -55,7 +55,7 @@ class CompactPlanTest : public ::testing::Test {
   // Compacts the plan and returns the names of the records that remain, in order.
   // `oldest_epoch` is that of every job.
   std::vector<std::string> Left(const std::set<JobKey>& forgotten = {}, uint64_t oldest_epoch = 0) {
-    const JobsNow now{forgotten, [oldest_epoch](const JobKey&) { return oldest_epoch; }};
+    const JobsNow now{forgotten, {{{"iris", Generation{1}}, oldest_epoch}}};
     // Records are matched by their identity: a change by its sequence number, the others by name,
     // member or address.
     std::vector<Stored> left = records_;
@@ -235,7 +235,7 @@ TEST_F(CompactPlanTest, AdmissionsOfThoseWhoWereDroppedBeforeThePresentEpochAreN
   Change("epoch 1", EpochOf(1, {0, 1, 2, 3, 4}));
   Change("0 gone", Gone(0));
   Change("1 gone", Gone(1));
-  Change("2 left", Gone(2, /*in_order=*/true));
+  Change("2 left", Gone(2, /*graceful=*/true));
   Change("epoch 2", EpochOf(2, {3, 4}));
   Change("3 gone", Gone(3));
   EXPECT_THAT(Left(), ElementsAre("opened", "m0", "m2", "m3", "m4", "epoch 1", "0 gone", "1 gone",

@@ -103,7 +103,7 @@ TEST(ChunkRoundsTest, AGroupThatClosesWithTheFirstGivesUpARoundForThatOfANewEpoc
   rounds.Grow(3);
   rounds.Push(0, 3, 5);
   ExpectError(rounds.sink(1).last().header.error, absl::StatusCode::kAborted,
-              {"round 1", "given up for round 3"});
+              {"round 1", "abandoned", "round 3"});
   rounds.Skip(1, 3);
   EXPECT_EQ(rounds.sink(1).values<double>(), (std::vector<double>{5}));
 }

@@ -1,4 +1,4 @@
-// What happens to contributions with NaNs and infinities, and to their round.
+// Tests contributions with NaNs and infinities, and their rounds.
 
 #include <limits>
 #include <memory>

@@ -1,4 +1,4 @@
-// What is counted of the rounds of a group, with chunks of both kinds.
+// Tests the counts of the rounds of a group, with chunks of both kinds.
 
 #include "server/core/rounds/group_counts.h"
 

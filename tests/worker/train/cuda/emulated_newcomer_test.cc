@@ -61,7 +61,7 @@ TEST_P(EmulatedNewcomerTest, AllEndEqual) {
   const auto job = ParseJobFile(R"(
       name: "elastic" seed: 7 batch_size: 8 epochs: 4 threads: 1
       elastic { max_workers: 3 }
-      data { table { path: "iris.csv" } target: "class" validation_every: 5 mode: DEALT }
+      data { table { path: "iris.csv" } target: "class" validation_every: 5 mode: DYNAMIC }
       model {
         layers { dense { outputs: 8 activation: TANH } }
         layers { dense { outputs: 3 } }

@@ -52,7 +52,7 @@ struct Outcome {
   std::vector<std::vector<double>> losses{kWorkers};
   std::vector<std::string> models{kWorkers};
   std::vector<std::optional<Snapshot>> kept{kWorkers};
-  // What rank 0 has saved after every third step.
+  // The state that rank 0 has saved after every third step.
   std::string saved;
 };
 

@@ -1,7 +1,7 @@
 // Records the lines in which clients report the transport of their payloads.
 
-#ifndef SYNCGRADS_TESTS_CLIENT_SAID_PATHS_H_
-#define SYNCGRADS_TESTS_CLIENT_SAID_PATHS_H_
+#ifndef SYNCGRADS_TESTS_CLIENT_REPORTED_PATHS_H_
+#define SYNCGRADS_TESTS_CLIENT_REPORTED_PATHS_H_
 
 #include <functional>
 #include <string>
@@ -14,7 +14,7 @@
 namespace syncgrads::testing {
 
 // The recorded lines, in order. Must outlive the clients that use its Recorder. Thread-safe.
-class SaidPaths {
+class ReportedPaths {
  public:
   // Returns the callback for ClientOptions::on_path.
   std::function<void(const std::string&)> Recorder() {
@@ -45,4 +45,4 @@ class SaidPaths {
 
 }  // namespace syncgrads::testing
 
-#endif  // SYNCGRADS_TESTS_CLIENT_SAID_PATHS_H_
+#endif  // SYNCGRADS_TESTS_CLIENT_REPORTED_PATHS_H_

@@ -1,18 +1,18 @@
-#include "worker/nn/window_input.h"
+#include "worker/nn/min_max_scaling.h"
 
 namespace syncgrads {
 
 template <typename T>
-WindowInput<T>::WindowInput(Device<T>& device, const Shape& input)
-    : Layer<T>("window_input", device, input, input),
-      minimum_(Parameter<T>::Vector(device.memory(), "window_input/minimum", input.size(),
+MinMaxScaling<T>::MinMaxScaling(Device<T>& device, const Shape& input)
+    : Layer<T>("min_max_scaling", device, input, input),
+      minimum_(Parameter<T>::Vector(device.memory(), "min_max_scaling/minimum", input.size(),
                                     /*trained=*/false)),
-      maximum_(Parameter<T>::Vector(device.memory(), "window_input/maximum", input.size(),
+      maximum_(Parameter<T>::Vector(device.memory(), "min_max_scaling/maximum", input.size(),
                                     /*trained=*/false)),
       output_(device.memory()) {}
 
 template <typename T>
-const DeviceMatrix<T>& WindowInput<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {
+const DeviceMatrix<T>& MinMaxScaling<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {
   output_.Resize(input.rows(), input.cols());
   this->device_.ScaleToRanges(input.rows(), input.cols(), minimum_.device_values(),
                               maximum_.device_values(), input.data(), output_.data());
@@ -20,8 +20,8 @@ const DeviceMatrix<T>& WindowInput<T>::Forward(const Pass&, const DeviceMatrix<T
 }
 
 template <typename T>
-void WindowInput<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
-                              DeviceMatrix<T>* input_gradient) {
+void MinMaxScaling<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
+                                DeviceMatrix<T>* input_gradient) {
   if (input_gradient == nullptr) return;
   input_gradient->Resize(input.rows(), input.cols());
   this->device_.ScaleToRangesBackward(input.rows(), input.cols(), minimum_.device_values(),
@@ -30,14 +30,15 @@ void WindowInput<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& out
 }
 
 template <typename T>
-void WindowInput<T>::SetRanges(absl::Span<const double> minimum, absl::Span<const double> maximum) {
+void MinMaxScaling<T>::SetRanges(absl::Span<const double> minimum,
+                                 absl::Span<const double> maximum) {
   for (int64_t i = 0; i < minimum_.values.cols(); ++i) {
     minimum_.values(0, i) = static_cast<T>(minimum[i]);
     maximum_.values(0, i) = static_cast<T>(maximum[i]);
   }
 }
 
-template class WindowInput<float>;
-template class WindowInput<double>;
+template class MinMaxScaling<float>;
+template class MinMaxScaling<double>;
 
 }  // namespace syncgrads

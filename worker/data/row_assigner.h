@@ -1,12 +1,13 @@
-// Deals rows to the workers that are present (data.mode DEALT).
+// Assigns rows to the workers that are present (data.mode DYNAMIC).
 //
-// All rows of a pass over the data are one sequence. A step deals the next rows to its members
-// in rank order, an equal number to each while they last. Rows of a worker whose contribution
-// did not count go to the end of the pass. So each row counts once in each pass, and the rows of
-// a step are a function of the seed and of the members and contributors of the steps before.
+// All rows of a pass over the data are one sequence. A step assigns the next rows to its
+// members in rank order, an equal number to each while they last. Rows of a worker whose
+// contribution did not count go to the end of the pass. So each row counts once in each pass, and
+// the rows of a step are a function of the seed and of the members and contributors of the steps
+// before.
 
-#ifndef SYNCGRADS_WORKER_DATA_DEALER_H_
-#define SYNCGRADS_WORKER_DATA_DEALER_H_
+#ifndef SYNCGRADS_WORKER_DATA_ROW_ASSIGNER_H_
+#define SYNCGRADS_WORKER_DATA_ROW_ASSIGNER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +18,8 @@
 
 namespace syncgrads {
 
-// Each worker has a dealer, and all of them advance in the same way. Not thread-safe.
-class Dealer {
+// Each worker has one, and all of them advance in the same way. Not thread-safe.
+class RowAssigner {
  public:
   struct Options {
     uint64_t seed = 0;
@@ -32,11 +33,11 @@ class Dealer {
     uint64_t epochs = 0;
   };
 
-  explicit Dealer(const Options& options);
+  explicit RowAssigner(const Options& options);
 
   // Whether all passes are over, or there are no rows.
   bool ended() const;
-  // The rows that the next step deals to `rank`, as numbers from 0 to below Options::rows. Empty
+  // The rows that the next step assigns to `rank`, as numbers from 0 to below Options::rows. Empty
   // if too few rows are left in this pass.
   std::vector<size_t> RowsOf(uint32_t rank) const;
   // Advances past a step of `world_size` members. `contributors` are the ranks that contributed
@@ -44,9 +45,9 @@ class Dealer {
   void Advance(uint32_t world_size, absl::Span<const uint32_t> contributors);
 
   // The position: the pass, and how many rows of order() have counted in it. position() and
-  // order() may be copied from and to a dealer with the same options.
+  // order() may be copied from and to an object with the same options.
   absl::Span<int64_t> position() { return absl::MakeSpan(position_); }
-  // The rows of this pass, in the order in which they are dealt.
+  // The rows of this pass, in the order in which they are assigned.
   absl::Span<int64_t> order() { return absl::MakeSpan(order_); }
 
  private:
@@ -60,4 +61,4 @@ class Dealer {
 
 }  // namespace syncgrads
 
-#endif  // SYNCGRADS_WORKER_DATA_DEALER_H_
+#endif  // SYNCGRADS_WORKER_DATA_ROW_ASSIGNER_H_

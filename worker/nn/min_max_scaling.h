@@ -1,7 +1,7 @@
 // An input layer that scales each feature to the range [-1, 1].
 
-#ifndef SYNCGRADS_WORKER_NN_WINDOW_INPUT_H_
-#define SYNCGRADS_WORKER_NN_WINDOW_INPUT_H_
+#ifndef SYNCGRADS_WORKER_NN_MIN_MAX_SCALING_H_
+#define SYNCGRADS_WORKER_NN_MIN_MAX_SCALING_H_
 
 #include <cstdint>
 #include <vector>
@@ -12,12 +12,12 @@
 namespace syncgrads {
 
 // 2 (x - minimum) / (maximum - minimum) - 1, or 0 if the maximum is not above the minimum. The
-// ranges are the states window_input/minimum and window_input/maximum, of shape [features]. They
-// are zeros until SetRanges.
+// ranges are the states min_max_scaling/minimum and min_max_scaling/maximum, of shape [features].
+// They are zeros until SetRanges.
 template <typename T>
-class WindowInput : public Layer<T> {
+class MinMaxScaling : public Layer<T> {
  public:
-  WindowInput(Device<T>& device, const Shape& input);
+  MinMaxScaling(Device<T>& device, const Shape& input);
 
   std::vector<Parameter<T>*> states() override { return {&minimum_, &maximum_}; }
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
@@ -33,9 +33,9 @@ class WindowInput : public Layer<T> {
   DeviceMatrix<T> output_;
 };
 
-extern template class WindowInput<float>;
-extern template class WindowInput<double>;
+extern template class MinMaxScaling<float>;
+extern template class MinMaxScaling<double>;
 
 }  // namespace syncgrads
 
-#endif  // SYNCGRADS_WORKER_NN_WINDOW_INPUT_H_
+#endif  // SYNCGRADS_WORKER_NN_MIN_MAX_SCALING_H_

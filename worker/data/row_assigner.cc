@@ -1,4 +1,4 @@
-#include "worker/data/dealer.h"
+#include "worker/data/row_assigner.h"
 
 #include <algorithm>
 #include <numeric>
@@ -9,25 +9,27 @@ namespace syncgrads {
 namespace {
 
 // Separates the order of the rows from other uses of the job's seed.
-constexpr uint64_t kDealtOrderStream = 3;
+constexpr uint64_t kDynamicOrderStream = 3;
 
 }  // namespace
 
-Dealer::Dealer(const Options& options) : options_(options), order_(options.rows) { BeginPass(); }
+RowAssigner::RowAssigner(const Options& options) : options_(options), order_(options.rows) {
+  BeginPass();
+}
 
-void Dealer::BeginPass() {
+void RowAssigner::BeginPass() {
   std::iota(order_.begin(), order_.end(), 0);
   if (options_.order != v1::DataSpec::SHUFFLED) return;
-  RandomStream random(options_.seed, {kDealtOrderStream, static_cast<uint64_t>(position_[0])});
+  RandomStream random(options_.seed, {kDynamicOrderStream, static_cast<uint64_t>(position_[0])});
   random.Shuffle(order_);
 }
 
-bool Dealer::ended() const {
+bool RowAssigner::ended() const {
   if (order_.empty()) return true;
   return options_.epochs != 0 && static_cast<uint64_t>(position_[0]) >= options_.epochs;
 }
 
-std::vector<size_t> Dealer::RowsOf(uint32_t rank) const {
+std::vector<size_t> RowAssigner::RowsOf(uint32_t rank) const {
   std::vector<size_t> rows;
   if (ended()) return rows;
   const size_t begin = std::min(order_.size(), counted() + size_t{rank} * options_.batch_size);
@@ -36,7 +38,7 @@ std::vector<size_t> Dealer::RowsOf(uint32_t rank) const {
   return rows;
 }
 
-void Dealer::Advance(uint32_t world_size, absl::Span<const uint32_t> contributors) {
+void RowAssigner::Advance(uint32_t world_size, absl::Span<const uint32_t> contributors) {
   if (ended()) return;
   const size_t begin = counted();
   const size_t end = std::min(order_.size(), begin + size_t{world_size} * options_.batch_size);
