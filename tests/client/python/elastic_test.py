@@ -5,7 +5,6 @@ The gradient of one parameter counts rows, and its updates add the gradients of 
 the end it tells how often each row has counted."""
 
 import hashlib
-import os
 import pathlib
 import signal
 import subprocess
