@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import queue
 import threading
 from typing import Any, Callable, Dict, List, Optional, Sequence
@@ -208,5 +209,8 @@ def _make(_store: Any, rank: int, size: int, _timeout: Any) -> _ProcessGroup:
 
 def register_backend() -> None:
     """Lets torch.distributed know the backend "syncgrads"."""
-    if not hasattr(dist.Backend, "SYNCGRADS"):
-        dist.Backend.register_backend("syncgrads", _make)
+    if hasattr(dist.Backend, "SYNCGRADS"):
+        return
+    register = dist.Backend.register_backend
+    has_devices = "devices" in inspect.signature(register).parameters  # PyTorch 2.0
+    register("syncgrads", _make, **({"devices": ["cpu"]} if has_devices else {}))
