@@ -125,4 +125,5 @@ def main():
     print(steps * options.batch / (time.monotonic() - begin))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -11,9 +11,9 @@
             group.wait_step()
             w -= 0.1 * mean
 
-docs/python.md is the guide, and syncgrads.torch is for PyTorch. Arrays are numpy arrays, tensors, or
-whatever has the buffer protocol or DLPack. No array is copied. This module imports neither numpy nor
-torch.
+docs/python.md is the guide, and syncgrads.torch is for PyTorch. Arrays are numpy arrays, tensors,
+or whatever has the buffer protocol or DLPack. No array is copied. This module imports neither numpy
+nor torch.
 """
 
 from syncgrads import _library

@@ -166,7 +166,8 @@ def _of_dlpack(values: Any) -> Array:
         raise InvalidArgument("the array is not on the CPU: copy it there first")
     dtype = _DLPACK_KINDS.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
-        raise InvalidArgument(f"DLPack's dtype {tensor.code} of {tensor.bits} bits is not supported")
+        raise InvalidArgument(f"DLPack's dtype {tensor.code} of {tensor.bits} bits is not "
+                              "supported")
     shape = tuple(tensor.shape[:tensor.ndim])
     if tensor.strides:
         strides = tuple(stride * SIZES[dtype] for stride in tensor.strides[:tensor.ndim])

@@ -252,6 +252,14 @@ class Job:
                name: Optional[str] = None, timeout: Optional[float] = None) -> Any:
         """Reduces to the root, where the result is written to `out`; to `values` if it is None.
         Returns the array with the result, at other members None."""
+        self.start_reduce(values, reduction, root, out=out, name=name).wait(timeout)
+        if self.rank != root:
+            return None
+        return values if out is None else out
+
+    def start_reduce(self, values: Any, reduction: str = "sum", root: int = 0, *, out: Any = None,
+                     name: Optional[str] = None) -> "Pending":
+        """Starts a reduce, and returns what waits for it."""
         is_root = self.rank == root
         source = _arrays.array_of(values, writable=is_root and out is None)
         target = source
@@ -259,17 +267,19 @@ class Job:
             target = _arrays.array_of(out, writable=True)
         if not is_root:
             target = target._replace(pointer=0)
-        self._start(_REDUCE, name, source, target, reduction, root).wait(timeout)
-        if not is_root:
-            return None
-        return values if out is None else out
+        return self._start(_REDUCE, name, source, target, reduction, root)
 
     def broadcast(self, values: Any, root: int = 0, *, name: Optional[str] = None,
                   timeout: Optional[float] = None) -> Any:
         """Copies the root's values to every member's. Returns `values`."""
-        target = _arrays.array_of(values, writable=True)
-        self._start(_BROADCAST, name, None, target, None, root).wait(timeout)
+        self.start_broadcast(values, root, name=name).wait(timeout)
         return values
+
+    def start_broadcast(self, values: Any, root: int = 0, *,
+                        name: Optional[str] = None) -> "Pending":
+        """Starts a broadcast, and returns what waits for it."""
+        target = _arrays.array_of(values, writable=True)
+        return self._start(_BROADCAST, name, None, target, None, root)
 
     def broadcast_all(self, arrays: Mapping[str, Any], root: int = 0, *,
                       name: str = "broadcast_all", timeout: Optional[float] = None) -> None:
@@ -287,6 +297,10 @@ class Job:
                    timeout: Optional[float] = None) -> int:
         """Writes the values of all members to `out`, in rank order. `out` has room for the values
         of world_size members. Returns the number of contributions."""
+        return self.start_all_gather(values, out, name=name).wait(timeout)
+
+    def start_all_gather(self, values: Any, out: Any, *, name: Optional[str] = None) -> "Pending":
+        """Starts an all-gather, and returns what waits for it."""
         source = _arrays.array_of(values)
         target = _arrays.array_of(out, writable=True)
         world_size = self.world_size
@@ -295,11 +309,15 @@ class Job:
                 f"all_gather of {source.elements} {source.dtype} from {world_size} members needs "
                 f"{source.elements * world_size} {source.dtype}, but `out` has {target.elements} "
                 f"{target.dtype}")
-        return self._start(_ALL_GATHER, name, source, target).wait(timeout)
+        return self._start(_ALL_GATHER, name, source, target)
 
     def barrier(self, name: str = "barrier", *, timeout: Optional[float] = None) -> None:
         """Returns when every member has called it."""
-        self._start(_BARRIER, name, None, None).wait(timeout)
+        self.start_barrier(name).wait(timeout)
+
+    def start_barrier(self, name: str = "barrier") -> "Pending":
+        """Starts a barrier, and returns what waits for it."""
+        return self._start(_BARRIER, name, None, None)
 
     def _start(self, operation: int, name: Optional[str], source: Optional[_arrays.Array],
                target: Optional[_arrays.Array], reduction: Optional[str] = None,

@@ -2,12 +2,17 @@
 which runs the same tests in the same order."""
 
 import array
+import collections
 import gc
+import importlib
 import os
 import signal
+import sys
 import threading
 import time
+import types
 import unittest
+import unittest.mock
 
 import numpy
 
@@ -272,6 +277,42 @@ class RanksTest(unittest.TestCase):
         both = numpy.zeros((2, 2))
         self.job.all_gather(numpy.array([w, steps]), both)
         self.assertEqual(both[0].tolist(), both[1].tolist())
+        self.job.leave()
+
+    def test_optax_gets_averages(self):
+        # Neither JAX nor optax is there: these have the functions that are called.
+        calls = []
+
+        def io_callback(function, shapes, *arguments, ordered):
+            calls.append((shapes, ordered))
+            return function(*arguments)
+
+        jax = types.ModuleType("jax")
+        jax.ShapeDtypeStruct = lambda shape, dtype: (shape, str(dtype))
+        jax.tree_util = types.SimpleNamespace(
+            tree_flatten=lambda tree: (list(tree.values()), list(tree)),
+            tree_unflatten=lambda structure, leaves: dict(zip(structure, leaves)))
+        jax.experimental = types.ModuleType("jax.experimental")
+        jax.experimental.io_callback = io_callback
+        optax = types.ModuleType("optax")
+        optax.GradientTransformation = collections.namedtuple("Transformation", "init update")
+        stubs = {"jax": jax, "jax.experimental": jax.experimental, "optax": optax}
+        with unittest.mock.patch.dict(sys.modules, stubs):
+            module = importlib.import_module("syncgrads.optax")
+            negated = optax.GradientTransformation(
+                lambda parameters: "state",
+                lambda updates, state, parameters: (
+                    {name: -value for name, value in updates.items()}, state + parameters))
+            optimizer = module.distributed(negated, self.job)
+            self.assertEqual(optimizer.init(None), "state")
+            for step in range(2):
+                gradients = {"w": numpy.full((2, 3), self.rank + step, numpy.float32),
+                             "b": numpy.full((), 2.0 * self.rank)}
+                updates, state = optimizer.update(gradients, "state", "parameters")
+                self.assertEqual(updates["w"].tolist(), [[-0.5 - step] * 3] * 2)
+                self.assertEqual((updates["b"].shape, updates["b"], state),
+                                 ((), -1, "stateparameters"))
+            self.assertEqual(calls[1], ([((2, 3), "float32"), ((), "float64")], True))
         self.job.leave()
 
     def test_memory_outlives_the_job(self):

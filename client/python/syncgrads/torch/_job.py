@@ -1,0 +1,78 @@
+"""The job of this process, and the parameters of a model as tensors of a group."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, Mapping, Optional, Set, Tuple
+
+import torch
+
+import syncgrads
+from syncgrads import Job
+from syncgrads.errors import FailedPrecondition, InvalidArgument
+from syncgrads.group import Group
+
+_SUPPORTED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32)
+
+_default_job: Optional[Job] = None
+
+
+def init(server: Optional[str] = None, job: Optional[str] = None, **options: Any) -> Job:
+    """Joins a job as syncgrads.init does. The functions of syncgrads.torch use this job unless they
+    are given another one."""
+    global _default_job  # pylint: disable=global-statement
+    _default_job = syncgrads.init(server, job, **options)
+    return _default_job
+
+
+def has_default() -> bool:
+    """True if init has been called."""
+    return _default_job is not None
+
+
+def job_or_default(job: Optional[Job]) -> Job:
+    """The given job, or that of init. Raises FailedPrecondition if there is none."""
+    job = job or _default_job
+    if job is None:
+        raise FailedPrecondition("there is no job: call syncgrads.torch.init first")
+    return job
+
+
+def broadcast(tensors: Mapping[str, torch.Tensor], root: int = 0, *, job: Optional[Job] = None,
+              name: str = "initial") -> None:
+    """Copies the root's tensors to every member's, in one operation: model.state_dict(), for
+    example. Tensors of dtypes such as bool travel as int64."""
+    with torch.no_grad():
+        carried = {key: carrier(tensor) for key, tensor in tensors.items()}
+        job_or_default(job).broadcast_all(carried, root, name=name)
+        for key, tensor in tensors.items():
+            if carried[key].data_ptr() != tensor.data_ptr():
+                tensor.copy_(carried[key])
+
+
+def carrier(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, or a copy that can be sent: contiguous, on the CPU, of a dtype that the
+    servers have."""
+    tensor = tensor.detach()
+    if tensor.dtype not in _SUPPORTED:
+        tensor = tensor.to(torch.int64)
+    return tensor.cpu().contiguous()
+
+
+def trained(named: Iterable[Tuple[str, torch.Tensor]]) -> Dict[str, torch.Tensor]:
+    """The parameters that need gradients, each once."""
+    parameters: Dict[str, torch.Tensor] = {}
+    seen: Set[int] = set()
+    for name, parameter in named:
+        if parameter.requires_grad and id(parameter) not in seen:
+            seen.add(id(parameter))
+            parameters[name] = parameter
+    if not parameters:
+        raise InvalidArgument("no parameter of the model needs a gradient")
+    return parameters
+
+
+def register(job: Job, name: str, parameters: Mapping[str, torch.Tensor],
+             options: Mapping[str, Any]) -> Group:
+    """Registers the group of the gradients of these parameters."""
+    specs = {key: (one.dtype, tuple(one.shape)) for key, one in parameters.items()}
+    return job.register(name, specs, **{"non_finite": "ALLOW", **options})

@@ -1,0 +1,136 @@
+"""Local steps: each worker trains by itself, and the workers synchronise after every h steps."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any, List, Mapping, Optional
+
+import torch
+
+from syncgrads import Job
+from syncgrads.errors import FailedPrecondition, InvalidArgument, OutOfRange
+from syncgrads.group import Group
+from syncgrads.torch._gradients import GradientMemory
+from syncgrads.torch._job import broadcast, job_or_default, trained
+
+# DiLoCo's outer optimizer (Douillard et al. 2023).
+NESTEROV = {"nesterov": {"learning_rate": 0.7, "momentum": 0.9}}
+# The parameters become the average of the workers' parameters (Stich 2018).
+_AVERAGE = {"sgd": {"learning_rate": 1.0}}
+
+
+class DiLoCo:
+    """Lets the optimizer's steps within a `with` block be local, and synchronises after every
+    `sync_every` of them.
+
+    Each worker then pushes the change of its parameters. The servers average the changes, weighted
+    by the number of steps times `batch_size`, and apply the outer optimizer to the average. All
+    workers continue from the result; the state of `optimizer`, and buffers such as those of batch
+    norm, stay each worker's own. Parameters and buffers are those of rank 0 at the beginning.
+
+    At the end of the block, a worker contributes the steps since the last synchronisation, and
+    follows the others until none has steps left: all workers end with the same parameters.
+
+    `outer` is an optimizer on the servers (Optimizer in proto/types.proto); `options` are those of
+    Job.register, such as compression of pushes. Parameters are float32 or float64, on the CPU."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, sync_every: int, *,
+                 outer: Mapping[str, Any] = NESTEROV,  # pylint: disable=too-many-arguments
+                 batch_size: int = 1, job: Optional[Job] = None, name: str = "model",
+                 **options: Any) -> None:
+        if sync_every < 1:
+            raise InvalidArgument(f"sync_every is {sync_every}, must be at least 1")
+        self._job = job_or_default(job)
+        self._optimizer = optimizer
+        self._sync_every = sync_every
+        self._batch_size = batch_size
+        named = trained(model.named_parameters())
+        self._parameters = list(named.values())
+        self._steps = 0  # since the last synchronisation
+        self._is_open = False
+        self._replaced: Any = None  # the optimizer's own attribute `step`
+        buffers = dict(model.named_buffers())
+        if buffers:
+            broadcast(buffers, job=self._job, name=f"{name}/buffers")
+        specs = {key: (one.dtype, tuple(one.shape)) for key, one in named.items()}
+        self._group = self._job.register(name, specs, optimizer=outer, **options)
+        # What the servers have: where the local steps began.
+        self._begin = [one.detach().clone(memory_format=torch.contiguous_format)
+                       for one in self._parameters]
+        self._changes: List[torch.Tensor] = GradientMemory(self._job, self._parameters).tensors
+        self._group.broadcast(self._begin)
+        self._continue_from_begin()
+
+    @property
+    def sync_group(self) -> Group:
+        """The group of the parameters, for last_step and so on."""
+        return self._group
+
+    def __enter__(self) -> "DiLoCo":
+        if self._is_open:
+            raise FailedPrecondition("the block has begun already")
+        self._is_open = True
+        # Present if a scheduler, for example, has replaced the method.
+        self._replaced = vars(self._optimizer).get("step")
+        step = self._optimizer.step
+
+        # A scheduler that is made within the block replaces a method, not a function.
+        @functools.wraps(step)
+        def step_and_count(_: Any, *arguments: Any, **named: Any) -> Any:
+            result = step(*arguments, **named)
+            self._count_step()
+            return result
+
+        vars(self._optimizer)["step"] = types.MethodType(step_and_count, self._optimizer)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        del vars(self._optimizer)["step"]
+        if self._replaced is not None:
+            vars(self._optimizer)["step"] = self._replaced
+        if kind is None:
+            self._finish()
+
+    def _count_step(self) -> None:
+        self._steps += 1
+        if self._steps == self._sync_every:
+            self.synchronise()
+
+    def synchronise(self) -> None:
+        """Contributes the steps since the last synchronisation, and continues from the result."""
+        self._group.set_weight(self._steps * self._batch_size)
+        with torch.no_grad():
+            for number in reversed(range(len(self._parameters))):
+                change, begin = self._changes[number], self._begin[number]
+                torch.sub(begin, self._parameters[number], out=change)
+                self._group.push(number, change, out=begin)
+        self._group.wait_step()
+        self._steps = 0
+        self._continue_from_begin()
+
+    def _continue_from_begin(self) -> None:
+        with torch.no_grad():
+            for parameter, begin in zip(self._parameters, self._begin):
+                parameter.copy_(begin)
+
+    def _finish(self) -> None:
+        if self._steps > 0:
+            self.synchronise()
+        self._group.end()
+        try:
+            while True:
+                for number, begin in enumerate(self._begin):
+                    self._group.skip(number, out=begin)
+                self._group.wait_step()
+        except OutOfRange:
+            self._continue_from_begin()
+
+
+class LocalSGD(DiLoCo):
+    """As DiLoCo, with another outer optimizer: the parameters become the average of the workers'
+    parameters."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, sync_every: int,
+                 **options: Any) -> None:
+        super().__init__(model, optimizer, sync_every, **{"outer": _AVERAGE, **options})

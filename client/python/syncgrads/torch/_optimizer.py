@@ -1,0 +1,106 @@
+"""DistributedOptimizer: an optimizer that applies the averages of all workers' gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+import torch
+
+from syncgrads import Job
+from syncgrads.errors import FailedPrecondition, InvalidArgument
+from syncgrads.group import Group
+from syncgrads.torch._job import broadcast, job_or_default, register, trained
+from syncgrads.torch._synchroniser import Synchroniser
+
+
+class _Distributed:
+    """What DistributedOptimizer adds to the class of an optimizer."""
+
+    _synchroniser: Synchroniser
+    # Called after each step, by elastic jobs.
+    _step_done: Optional[Callable[[], None]] = None
+
+    def step(self, closure: Any = None) -> Any:
+        """Applies the averaged gradients."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.synchronize()
+        synchroniser = self._synchroniser
+        synchroniser.is_synchronised = False
+        if synchroniser.is_repeated:
+            synchroniser.is_repeated = False
+            return loss
+        super().step()  # type: ignore[misc]
+        if self._step_done is not None:
+            self._step_done()
+        return loss
+
+    def synchronize(self) -> None:
+        """Ends the step's synchronisation, if backward has not: it has, unless this worker had
+        fewer backward passes than backward_passes_per_step, or none."""
+        synchroniser = self._synchroniser
+        if synchroniser._in_backward:
+            synchroniser.give_up()
+            raise FailedPrecondition("an exception has ended backward: call zero_grad before the "
+                                     "next step")
+        if synchroniser.has_begun or not synchroniser.is_synchronised:
+            synchroniser.synchronise()
+
+    def zero_grad(self, *arguments: Any, **named: Any) -> None:
+        """Begins again. If an exception ended backward, the gradients that had been pushed count
+        for the others."""
+        self._synchroniser.give_up()
+        self._synchroniser.is_synchronised = False
+        super().zero_grad(*arguments, **named)  # type: ignore[misc]
+
+    def add_param_group(self, group: Any) -> None:
+        """Refused: all workers register the same parameters, before the first step."""
+        if getattr(self, "_synchroniser", None) is not None:
+            raise FailedPrecondition("parameters cannot be added after DistributedOptimizer: add "
+                                     "them before")
+        super().add_param_group(group)  # type: ignore[misc]
+
+    @property
+    def sync_group(self) -> Group:
+        """The group of the gradients, for set_weight, last_step and so on."""
+        return self._synchroniser.group
+
+
+def DistributedOptimizer(  # pylint: disable=invalid-name
+        optimizer: torch.optim.Optimizer, model: torch.nn.Module, *, job: Optional[Job] = None,
+        backward_passes_per_step: int = 1, name: str = "model",
+        broadcast_from: Optional[int] = 0, **options: Any) -> torch.optim.Optimizer:
+    """Makes `optimizer` apply the averages of all workers' gradients. Returns the same object.
+
+    Gradients are pushed while backward computes them, and loss.backward() returns when all averages
+    are in the gradients: clipping, GradScaler and the optimizer see averages only. A gradient that
+    a worker has not computed is a skip: the average is over the others, and the worker receives it.
+
+    `model` has all parameters of the optimizer. The model's parameters and buffers are broadcast
+    from rank `broadcast_from`, unless that is None. With backward_passes_per_step = k, gradients
+    are added up over k backward passes, and synchronised in the last of them. `options` are those
+    of Job.register, such as compression; non_finite is "ALLOW" by default, as for DDP: a NaN of one
+    worker makes the average a NaN on all.
+
+    Raises InvalidArgument if the optimizer has a parameter that the model has not."""
+    if backward_passes_per_step < 1:
+        raise InvalidArgument(f"backward_passes_per_step is {backward_passes_per_step}, must be at "
+                              "least 1")
+    job = job_or_default(job)
+    parameters = trained(model.named_parameters())
+    known = {id(parameter) for parameter in parameters.values()}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad and id(parameter) not in known:
+                raise InvalidArgument(f"the optimizer has a parameter of shape "
+                                      f"{tuple(parameter.shape)} that the model has not")
+    if broadcast_from is not None:
+        broadcast(model.state_dict(), broadcast_from, job=job, name=f"{name}/initial")
+    synchroniser = Synchroniser(register(job, name, parameters, options), parameters,
+                                 backward_passes_per_step)
+    kind = type(optimizer)
+    optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {})
+    optimizer._synchroniser = synchroniser  # type: ignore[attr-defined]
+    return optimizer

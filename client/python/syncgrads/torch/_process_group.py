@@ -1,0 +1,216 @@
+"""The backend "syncgrads" of torch.distributed: collectives through the servers."""
+
+from __future__ import annotations
+
+import inspect
+import queue
+import threading
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+
+from syncgrads import Job
+from syncgrads.errors import InvalidArgument, Unimplemented
+from syncgrads.job import Pending
+from syncgrads.torch import _job
+
+_REDUCTIONS = {"SUM": "sum", "AVG": "average", "MIN": "min", "MAX": "max", "PRODUCT": "product"}
+# What torch.distributed calls, and this backend has not.
+_MISSING = ("allgather_coalesced", "allgather_into_tensor_coalesced", "allreduce_coalesced",
+            "alltoall", "alltoall_base", "gather", "monitored_barrier", "recv", "recv_anysource",
+            "reduce_scatter", "reduce_scatter_tensor_coalesced", "scatter", "send",
+            "_reduce_scatter_base")
+
+
+class _Work(torch._C._distributed_c10d.Work):  # type: ignore[misc]
+    """An operation in progress."""
+
+    def __init__(self, pending: Pending, finish: Callable[[], Sequence[torch.Tensor]]) -> None:
+        super().__init__()
+        self._pending = pending
+        self._finish = finish
+        self._done = threading.Event()
+        self._error: Optional[BaseException] = None
+        self._future: Any = torch.futures.Future()
+
+    def complete(self) -> None:
+        """Waits for the result, on the group's thread."""
+        try:
+            self._pending.wait()
+            with torch.no_grad():
+                value = list(self._finish())
+        except Exception as error:  # pylint: disable=broad-except
+            self._error = error
+            self._done.set()
+            self._future.set_exception(error)
+            return
+        self._done.set()
+        self._future.set_result(value)
+
+    def wait(self, timeout: Any = None) -> bool:  # pylint: disable=unused-argument
+        """Waits until the result is there. The deadline is the job's."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def is_completed(self) -> bool:
+        return self._done.is_set()
+
+    def is_success(self) -> bool:
+        return self._done.is_set() and self._error is None
+
+    def exception(self) -> Optional[BaseException]:
+        return self._error
+
+    def get_future(self) -> Any:
+        return self._future
+
+
+class _ProcessGroup(dist.ProcessGroup):
+    """All members of a job."""
+
+    def __init__(self, job: Job, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self._job = job
+        self._rank = rank
+        self._size = size
+        # Every operation is here until it is complete, because PyTorch keeps only the part of it
+        # that is not Python.
+        self._works: Dict[int, _Work] = {}
+        self._by_name: Dict[str, _Work] = {}
+        self._queue: "queue.SimpleQueue[_Work]" = queue.SimpleQueue()
+        threading.Thread(target=self._complete, name="syncgrads group", daemon=True).start()
+
+    def _complete(self) -> None:
+        while True:
+            work = self._queue.get()
+            work.complete()
+            del self._works[id(work)]
+
+    def _start(self, name: str, start: Callable[[str], Pending],
+               finish: Callable[[], Sequence[torch.Tensor]]) -> _Work:
+        before = self._by_name.get(name)
+        if before is not None:
+            before._done.wait()  # operations of one name follow each other
+        work = _Work(start(f"torch/{name}"), finish)
+        self._by_name[name] = self._works[id(work)] = work
+        self._queue.put(work)
+        return work
+
+    def getBackendName(self) -> str:  # pylint: disable=invalid-name
+        return "syncgrads"
+
+    def name(self) -> str:
+        return "syncgrads"
+
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return self._size
+
+    def allreduce(self, tensors: List[torch.Tensor], opts: Any = None) -> _Work:
+        tensor = _only(tensors, "all_reduce")
+        reduction = _reduction(opts)
+        carried = _job.carrier(tensor)
+        return self._start(
+            f"all_reduce/{reduction}/{_described(carried)}",
+            lambda name: self._job.start_all_reduce(carried, reduction, name=name),
+            lambda: [_returned(tensor, carried)])
+
+    def reduce(self, tensors: List[torch.Tensor], opts: Any = None) -> _Work:
+        tensor = _only(tensors, "reduce")
+        reduction, root = _reduction(opts), opts.rootRank
+        carried = _job.carrier(tensor)
+        return self._start(
+            f"reduce/{reduction}/{root}/{_described(carried)}",
+            lambda name: self._job.start_reduce(carried, reduction, root, name=name),
+            lambda: [_returned(tensor, carried) if self._rank == root else tensor])
+
+    def broadcast(self, tensors: List[torch.Tensor], opts: Any = None) -> _Work:
+        tensor = _only(tensors, "broadcast")
+        root = opts.rootRank
+        carried = _job.carrier(tensor)
+        return self._start(f"broadcast/{root}/{_described(carried)}",
+                           lambda name: self._job.start_broadcast(carried, root, name=name),
+                           lambda: [_returned(tensor, carried)])
+
+    def allgather(self, outputs: List[List[torch.Tensor]], tensors: List[torch.Tensor],
+                  opts: Any = None) -> _Work:  # pylint: disable=unused-argument
+        tensor, out = _only(tensors, "all_gather"), outputs[0]
+        return self._gather(tensor, lambda gathered: [
+            one.copy_(part.reshape(one.shape)) for one, part in zip(out, gathered)])
+
+    def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor,
+                        opts: Any = None) -> _Work:  # pylint: disable=unused-argument
+        return self._gather(tensor, lambda gathered: [output.copy_(gathered.reshape(output.shape))])
+
+    def _gather(self, tensor: torch.Tensor,
+                finish: Callable[[torch.Tensor], Sequence[torch.Tensor]]) -> _Work:
+        carried = _job.carrier(tensor)
+        gathered = torch.empty((self._size, carried.numel()), dtype=carried.dtype)
+        return self._start(f"all_gather/{_described(carried)}",
+                           lambda name: self._job.start_all_gather(carried, gathered, name=name),
+                           lambda: finish(gathered))
+
+    def barrier(self, opts: Any = None) -> _Work:  # pylint: disable=unused-argument
+        return self._start("barrier", lambda name: self._job.start_barrier(name), list)
+
+
+def _refuse(operation: str) -> Callable[..., Any]:
+    def refused(_: Any, *_arguments: Any, **_named: Any) -> Any:
+        raise Unimplemented(f"the backend \"syncgrads\" has no {operation}; it has all_reduce, "
+                            "reduce, broadcast, all_gather and barrier")
+    return refused
+
+
+for _operation in _MISSING:
+    setattr(_ProcessGroup, _operation, _refuse(_operation))
+
+
+def _only(tensors: Sequence[torch.Tensor], operation: str) -> torch.Tensor:
+    if len(tensors) != 1:
+        raise Unimplemented(f"{operation} of {len(tensors)} tensors at once")
+    return tensors[0].detach()
+
+
+def _reduction(opts: Any) -> str:
+    name = str(getattr(opts.reduceOp, "op", opts.reduceOp)).rsplit(".", maxsplit=1)[-1]
+    if name not in _REDUCTIONS:
+        raise Unimplemented(f"the backend \"syncgrads\" has no reduction {name}; it has "
+                            f"{', '.join(_REDUCTIONS)}")
+    return _REDUCTIONS[name]
+
+
+def _described(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).rsplit('.', maxsplit=1)[-1]}[{tensor.numel()}]"
+
+
+def _returned(tensor: torch.Tensor, carried: torch.Tensor) -> torch.Tensor:
+    if carried.data_ptr() != tensor.data_ptr():
+        tensor.copy_(carried)
+    return tensor
+
+
+def _make(_store: Any, rank: int, size: int, _timeout: Any) -> _ProcessGroup:
+    """The group of init_process_group("syncgrads"): all members of the job of syncgrads.torch.init,
+    which it calls if nobody has."""
+    if not _job.has_default():
+        _job.init(rank=rank, world_size=size)
+    job = _job.job_or_default(None)
+    if (job.rank, job.world_size) != (rank, size):
+        raise InvalidArgument(
+            f"the process group has rank {rank} of {size}, but the job has rank {job.rank} of "
+            f"{job.world_size}: the backend \"syncgrads\" has groups of all members only")
+    return _ProcessGroup(job, rank, size)
+
+
+def register_backend() -> None:
+    """Lets torch.distributed know the backend "syncgrads"."""
+    if hasattr(dist.Backend, "SYNCGRADS"):
+        return
+    register = dist.Backend.register_backend
+    has_devices = "devices" in inspect.signature(register).parameters  # PyTorch 2.0
+    register("syncgrads", _make, **({"devices": ["cpu"]} if has_devices else {}))

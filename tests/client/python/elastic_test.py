@@ -1,0 +1,201 @@
+"""syncgrads.torch.elastic with real processes: workers are killed and preempted, and come back.
+tests/deploy/torch.test starts it, with a server in SYNCGRADS_SERVER.
+
+The gradient of one parameter counts rows, and its updates add the gradients of all workers up. In
+the end it tells how often each row has counted."""
+
+import hashlib
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import torch
+
+import syncgrads
+import syncgrads.torch as sg
+from syncgrads.torch import _elastic
+
+ROWS, BATCH, EPOCHS, WORKERS = 1800, 4, 2, 3
+TIMEOUT = 120
+# Rank 0 waits after these steps until the test lets it continue, so that the job does not end
+# before a worker has come back.
+GATES = {100: "after the kill", 200: "after the preemption"}
+
+
+class Counts(torch.nn.Module):
+
+    def __init__(self):
+        super().__init__()
+        self.counts = torch.nn.Parameter(torch.zeros(ROWS))
+        self.line = torch.nn.Linear(3, 1)
+
+    def forward(self, rows):
+        x = torch.stack([torch.sin(torch.arange(3) + row) for row in rows])
+        return self.line(x).pow(2).sum() - self.counts[rows].sum()
+
+
+def work(rank, folder):
+    torch.set_num_threads(1)
+    torch.manual_seed(rank)
+    with sg.init(job="elastic", rank=rank, world_size=WORKERS, max_workers=WORKERS,
+                 name=f"worker-{rank}", timeout=TIMEOUT):
+        print("joined", flush=True)
+        model = Counts()
+        optimizer = torch.optim.SGD(
+            [{"params": [model.counts]},
+             {"params": model.line.parameters(), "lr": 1e-4, "momentum": 0.9}], lr=1)
+        sampler = sg.DealtSampler(ROWS, BATCH, seed=7, epochs=EPOCHS)
+        sg.elastic(model, optimizer, sampler, reduction="sum")
+        for rows in sampler:
+            optimizer.zero_grad()
+            model(rows).backward()
+            optimizer.step()
+            print("step", sampler.steps, flush=True)
+            gate = GATES.get(sampler.steps)
+            while rank == 0 and gate and not pathlib.Path(folder, gate).exists():
+                time.sleep(0.01)
+        values = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+        print("end", sampler.steps, hashlib.sha256(values.numpy().tobytes()).hexdigest(),
+              "counted", *sorted(set(model.counts.tolist())), flush=True)
+
+
+class Worker:
+    """A process, and the lines that it has printed."""
+
+    def __init__(self, rank, folder):
+        self.rank = rank
+        self.lines = []
+        self.changed = threading.Condition()
+        self.process = subprocess.Popen([sys.executable, __file__, str(rank), folder],
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        with self.process.stdout as lines:
+            for line in lines:
+                with self.changed:
+                    self.lines.append(line.strip())
+                    self.changed.notify_all()
+
+    def wait_for(self, is_there):
+        """Waits for a line."""
+        with self.changed:
+            if not self.changed.wait_for(lambda: any(map(is_there, self.lines)), TIMEOUT):
+                raise AssertionError(f"rank {self.rank}: {self.lines[-20:]}")
+
+    def wait_for_step(self, step):
+        self.wait_for(lambda line: line.startswith("step ") and int(line.split()[1]) >= step)
+
+    def exit(self):
+        """Waits for the exit, and returns the last line."""
+        code = self.process.wait(TIMEOUT)
+        self.thread.join(TIMEOUT)
+        return code, self.lines[-1]
+
+
+class ElasticTest(unittest.TestCase):
+
+    def test_workers_that_are_killed_and_preempted_come_back(self):
+        with tempfile.TemporaryDirectory() as folder:
+            workers = [Worker(rank, folder) for rank in range(WORKERS)]
+            try:
+                workers[2].wait_for_step(20)
+                workers[2].process.kill()
+                self.assertEqual(workers[2].exit()[0], -signal.SIGKILL)
+                workers[0].wait_for_step(60)  # the others continue
+                workers[2] = Worker(2, folder)
+                workers[2].wait_for(lambda line: line == "joined")
+                pathlib.Path(folder, GATES[100]).touch()
+
+                workers[2].wait_for_step(120)
+                workers[1].process.terminate()
+                code, line = workers[1].exit()
+                self.assertEqual(code, 1)
+                self.assertRegex(line, "Preempted: SIGTERM: this worker has left .* step 1..")
+                workers[1] = Worker(1, folder)
+                workers[1].wait_for(lambda line: line == "joined")
+                pathlib.Path(folder, GATES[200]).touch()
+
+                ends = [worker.exit() for worker in workers]
+                self.assertEqual({end for end in ends}, {ends[0]})
+                self.assertRegex(ends[0][1], f"^end [0-9]+ [0-9a-f]+ counted {EPOCHS}.0$")
+            finally:
+                for worker in workers:
+                    worker.process.kill()
+                    worker.exit()
+
+
+class StateTest(unittest.TestCase):
+
+    def test_state_that_is_made_in_advance_changes_no_step(self):
+        for kind, settings in ((torch.optim.SGD, {"momentum": 0.9, "weight_decay": 0.1}),
+                               (torch.optim.Adam, {"weight_decay": 0.1}), (torch.optim.AdamW, {}),
+                               (torch.optim.RMSprop, {"momentum": 0.5}),
+                               (torch.optim.Adagrad, {"initial_accumulator_value": 0.5})):
+            ends = []
+            for in_advance in (False, True):
+                parameter = torch.nn.Parameter(torch.ones(3))
+                optimizer = kind([parameter], lr=0.1, **settings)
+                if in_advance:
+                    _elastic._make_state(optimizer)
+                    self.assertEqual(parameter.tolist(), [1, 1, 1])
+                for step in range(3):
+                    parameter.grad = torch.tensor([1.0, -2.0, 0.5]) * step + 1
+                    optimizer.step()
+                ends.append(parameter.tolist())
+            self.assertEqual(*ends, kind)
+        optimizer = torch.optim.NAdam([torch.nn.Parameter(torch.ones(3))])
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'mu_product' of NAdam"):
+            _elastic._make_state(optimizer)
+
+    def test_numbers_are_kept_in_a_tensor(self):
+        parameter = torch.nn.Parameter(torch.ones(1))
+        optimizer = torch.optim.SGD([parameter], lr=0.1)
+        optimizer.state[parameter] = {"step": 3, "rate": 0.5}
+        numbers = _elastic._Numbers(optimizer)
+        received, = numbers.state().values()
+        self.assertEqual(received.tolist(), [3, 0.5])
+        received.copy_(torch.tensor([7, 0.25]))
+        numbers.restore()
+        self.assertEqual(optimizer.state[parameter], {"step": 7, "rate": 0.25})
+
+
+class SamplerTest(unittest.TestCase):
+
+    def test_rows_that_were_not_counted_are_dealt_again(self):
+        sampler = sg.DealtSampler(10, 2, shuffle=False)
+        self.assertEqual([sampler._rows_of(rank) for rank in range(3)], [[0, 1], [2, 3], [4, 5]])
+        sampler._advance(3, [0, 2])
+        self.assertEqual([sampler._rows_of(rank) for rank in range(3)], [[6, 7], [8, 9], [2, 3]])
+        sampler._advance(2, [0, 1])
+        self.assertEqual([sampler._rows_of(rank) for rank in range(2)], [[2, 3], []])
+        self.assertFalse(sampler.ended)
+        sampler._advance(2, [0])
+        self.assertTrue(sampler.ended)
+        self.assertEqual((sampler.steps, sampler.epoch), (3, 1))
+
+    def test_each_pass_has_an_order_of_its_own(self):
+        sampler = sg.DealtSampler(6, 6, seed=1, epochs=2)
+        first = sampler._rows_of(0)
+        sampler._advance(1, [0])
+        self.assertNotEqual(sampler._rows_of(0), first)
+        self.assertEqual(sorted(sampler._rows_of(0)), list(range(6)))
+
+    def test_wrong_use_says_what_to_do(self):
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "batch_size is 0"):
+            sg.DealtSampler(10, 0)
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "pass it to .*elastic"):
+            next(iter(sg.DealtSampler(10, 1)))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] and sys.argv[1].isdigit():
+        work(int(sys.argv[1]), sys.argv[2])
+    else:
+        unittest.main()
