@@ -16,8 +16,8 @@ import tempfile
 import threading
 import time
 
+import cluster
 import results
-from stopped import start_server
 
 SCENARIOS = ["chunk_bomb", "repeats", "descriptors", "names", "job_names", "ends", "half_open",
              "partial", "gzip", "future_leave", "churn"]
@@ -26,10 +26,9 @@ UNITS = {"us": 1e-3, "ms": 1, "s": 1e3}
 
 
 class Server:
-    def __init__(self, programs, state):
+    def __init__(self, state):
         self.state = state
-        self.process, self.address = start_server(programs["ps-server"], state,
-                                                  "--abandoned_job_ttl=1s")
+        self.process, self.address = cluster.start_server(state, "--abandoned_job_ttl=1s")
         # Its output is read, because it would fill a pipe.
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
@@ -78,8 +77,8 @@ def misbehave(programs, scenario, server):
 def measure(programs, scenario, where, seconds):
     """Returns the longest step in ms, the number of steps, and the duration in seconds."""
     with tempfile.TemporaryDirectory() as directory, \
-         Server(programs, os.path.join(directory, "one")) as own, \
-         Server(programs, os.path.join(directory, "two")) as other:
+         Server(os.path.join(directory, "one")) as own, \
+         Server(os.path.join(directory, "two")) as other:
         with Honest(programs, own.address) as honest:
             begin = time.monotonic()
             if where == "alone":
@@ -97,10 +96,9 @@ def main():
                         help="a scenario of tests/fault/misbehaviour.py; default: all")
     parser.add_argument("--turns", type=int, default=3, help="of each measurement")
     options = parser.parse_args()
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    programs = {os.path.basename(path): os.path.join(root, path)
-                for path in ("server/ps-server", "tests/fault/honest",
-                             "tests/fault/misbehaviour.py", "tests/integration/stubs")}
+    programs = {os.path.basename(path): os.path.join(cluster.ROOT, path)
+                for path in ("tests/fault/honest", "tests/fault/misbehaviour.py",
+                             "tests/integration/stubs")}
     comparisons = results.Comparisons("strangers")
     rows = []
     for scenario in options.case or SCENARIOS:
