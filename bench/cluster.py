@@ -3,11 +3,14 @@
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import time
 
 PATIENCE = 60
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# The folder of the programs. __file__ cannot be used, because the links of the runfiles are resolved
+# in it.
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(sys.argv[0])))
 PSCTL = os.path.join(ROOT, "client/psctl/psctl")
 
 
