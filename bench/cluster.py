@@ -57,7 +57,8 @@ class Cluster:
         self.directory.cleanup()
 
     def step(self):
-        status = subprocess.run([PSCTL, "status", f"--server={self.address}"], check=True,
+        # The exit code is not 0 as long as a server has not connected.
+        status = subprocess.run([PSCTL, "status", f"--server={self.address}"], check=False,
                                 capture_output=True, text=True, timeout=PATIENCE).stdout
         found = re.search(r'"model": step (\d+) is open', status)
         return int(found.group(1)) if found else 0
