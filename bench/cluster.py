@@ -3,15 +3,12 @@
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 
+import systems
+
 PATIENCE = 60
-# The folder of the programs. __file__ cannot be used, because the links of the runfiles are resolved
-# in it.
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(sys.argv[0])))
-PSCTL = os.path.join(ROOT, "client/psctl/psctl")
 
 
 def start(command):
@@ -20,7 +17,7 @@ def start(command):
 
 def start_server(state, *flags):
     """Returns the server's process and its address."""
-    server = start([os.path.join(ROOT, "server/ps-server"), "--port=0", "--bind=127.0.0.1",
+    server = start([systems.program("server/ps-server"), "--port=0", "--bind=127.0.0.1",
                     f"--state={state}", "--heartbeat_interval=500ms", *flags])
     for line in server.stdout:
         if found := re.search(r" listening on \S+:(\d+)", line):
@@ -40,7 +37,7 @@ class Cluster:
                                  *server_flags)
         # The output is discarded, because it would fill a pipe.
         self.workers = [
-            subprocess.Popen([os.path.join(ROOT, "worker/ps-worker"), f"--job={path}",
+            subprocess.Popen([systems.program("worker/ps-worker"), f"--job={path}",
                               f"--server={self.address}", f"--rank={rank}",
                               f"--world_size={workers}"],
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -58,8 +55,9 @@ class Cluster:
 
     def step(self):
         # The exit code is not 0 as long as a server has not connected.
-        status = subprocess.run([PSCTL, "status", f"--server={self.address}"], check=False,
-                                capture_output=True, text=True, timeout=PATIENCE).stdout
+        status = subprocess.run([systems.program("client/psctl/psctl"), "status",
+                                 f"--server={self.address}"], check=False, capture_output=True,
+                                text=True, timeout=PATIENCE).stdout
         found = re.search(r'"model": step (\d+) is open', status)
         return int(found.group(1)) if found else 0
 

@@ -18,6 +18,7 @@ import time
 
 import cluster
 import results
+import systems
 
 SCENARIOS = ["chunk_bomb", "repeats", "descriptors", "names", "job_names", "ends", "half_open",
              "partial", "gzip", "future_leave", "churn"]
@@ -43,8 +44,8 @@ class Server:
 class Honest:
     """The honest job. `later` has the statistics of its later steps after the end."""
 
-    def __init__(self, programs, address):
-        self.process = subprocess.Popen([programs["honest"], f"--server={address}"],
+    def __init__(self, address):
+        self.process = subprocess.Popen([systems.program("tests/fault/honest"), f"--server={address}"],
                                         stdout=subprocess.PIPE, text=True)
 
     def __enter__(self):
@@ -66,25 +67,25 @@ class Honest:
         return float(number) * UNITS[unit], int(steps)
 
 
-def misbehave(programs, scenario, server):
+def misbehave(scenario, server):
     # Debian's Python, which has gRPC.
-    command = ["/usr/bin/python3", programs["misbehaviour.py"], scenario,
+    command = ["/usr/bin/python3", systems.program("tests/fault/misbehaviour.py"), scenario,
                f"--coordinator={server.address}", f"--pid={server.process.pid}",
-               f"--state={server.state}", f"--stubs={programs['stubs']}"]
+               f"--state={server.state}", f"--stubs={systems.program('tests/integration/stubs')}"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def measure(programs, scenario, where, seconds):
+def measure(scenario, where, seconds):
     """Returns the longest step in ms, the number of steps, and the duration in seconds."""
     with tempfile.TemporaryDirectory() as directory, \
          Server(os.path.join(directory, "one")) as own, \
          Server(os.path.join(directory, "two")) as other:
-        with Honest(programs, own.address) as honest:
+        with Honest(own.address) as honest:
             begin = time.monotonic()
             if where == "alone":
                 time.sleep(seconds)
             else:
-                misbehave(programs, scenario, own if where == "here" else other)
+                misbehave(scenario, own if where == "here" else other)
             took = time.monotonic() - begin
     return *honest.longest(), took
 
@@ -96,9 +97,6 @@ def main():
                         help="a scenario of tests/fault/misbehaviour.py; default: all")
     parser.add_argument("--turns", type=int, default=3, help="of each measurement")
     options = parser.parse_args()
-    programs = {os.path.basename(path): os.path.join(cluster.ROOT, path)
-                for path in ("tests/fault/honest", "tests/fault/misbehaviour.py",
-                             "tests/integration/stubs")}
     comparisons = results.Comparisons("strangers")
     rows = []
     for scenario in options.case or SCENARIOS:
@@ -106,7 +104,7 @@ def main():
         for _ in range(options.turns):
             seconds = 0
             for where, measured in turns.items():
-                longest, steps, took = measure(programs, scenario, where, seconds)
+                longest, steps, took = measure(scenario, where, seconds)
                 measured.append(longest)
                 if where == "here":
                     seconds = max(took, 1)

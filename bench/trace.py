@@ -7,6 +7,7 @@ import statistics
 
 import cluster
 import results
+import systems
 
 WORKERS = 2
 JOB = """
@@ -24,7 +25,7 @@ loss { sigmoid_cross_entropy {} }
 def traced_speed(job, seconds):
     """Returns the steps per second during a recording, and what psctl prints at its end."""
     # Reading the steps takes a part of a second beside `seconds`.
-    psctl = cluster.start([cluster.PSCTL, "trace", f"--server={job.address}",
+    psctl = cluster.start([systems.program("client/psctl/psctl"), "trace", f"--server={job.address}",
                            f"--seconds={seconds + 2}",
                            f"--output={os.path.join(job.directory.name, 'trace.json')}"])
     line = psctl.stdout.readline()
