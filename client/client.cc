@@ -73,6 +73,10 @@ void Client::ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& 
   session_->ReportCheckpoint(step, path);
 }
 
+absl::Status Client::ReportFigures(TrainingFigures figures) {
+  return session_->ReportFigures(std::move(figures));
+}
+
 absl::StatusOr<Group*> Client::Register(const GroupSpec& spec, absl::Duration timeout) {
   const client::Session& session = *session_;
   if (!session.options().autotune || spec.chunk_bytes != 0 || session.is_newcomer() ||

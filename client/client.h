@@ -37,6 +37,7 @@
 #include "client/api/client_options.h"
 #include "client/api/group.h"
 #include "client/api/pending.h"
+#include "common/figures.h"
 #include "common/group.h"
 #include "common/ids.h"
 
@@ -108,6 +109,13 @@ class Client {
   // written after `step`, or why there is none. Does not wait. The report is lost if the stream is
   // broken.
   void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path);
+  // Reports to the coordinator, for its status and the live page, what this worker has to show of
+  // its training. Only stores the figures: they replace the earlier ones, and are sent with the
+  // next heartbeat, or within a second. Cheap enough for a call after each step.
+  //
+  // Errors:
+  //   InvalidArgument  those of CheckFigures; nothing is replaced
+  absl::Status ReportFigures(TrainingFigures figures);
 
   // Registers a group. If this client has registered it before, returns the same group. The pointer
   // is valid as long as the client. With autotune, and if `spec` has no chunk size, the call waits

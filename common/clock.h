@@ -28,19 +28,6 @@ class Clock {
   static const Clock& Real();
 };
 
-// Adds the time from its construction to its destruction to a sum. `sum` must outlive it.
-class TimeAdded {
- public:
-  explicit TimeAdded(absl::Duration& sum) : sum_(sum), begin_(MonotonicNow()) {}
-  ~TimeAdded() { sum_ += MonotonicNow() - begin_; }
-  TimeAdded(const TimeAdded&) = delete;
-  TimeAdded& operator=(const TimeAdded&) = delete;
-
- private:
-  absl::Duration& sum_;
-  const absl::Time begin_;
-};
-
 }  // namespace syncgrads
 
 #endif  // SYNCGRADS_COMMON_CLOCK_H_

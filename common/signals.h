@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/figures.h"
 #include "common/group.h"
 #include "common/ids.h"
 #include "common/membership.h"
@@ -50,6 +51,8 @@ struct Hello {
 };
 struct Heartbeat {
   std::vector<GroupRound> progress;
+  // nullopt: those of the earlier heartbeats remain.
+  std::optional<TrainingFigures> figures;
 
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };

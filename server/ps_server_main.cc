@@ -246,9 +246,10 @@ int Main(const sigset_t& signals) {
             << ToString(address.value_or(HostPort{})) << std::endl;
   std::unique_ptr<HttpServer> metrics;
   if (metrics_address->has_value()) {
-    auto started = HttpServer::Start(
-        **metrics_address,
-        StatusPages([&server](v1::GetStatusReply& reply) { (*server)->FillStatus(reply); }));
+    const auto status = [&server](v1::GetStatusReply& reply) { (*server)->FillStatus(reply); };
+    const auto curves = [&server](v1::Curves& curves) { (*server)->FillCurves(curves); };
+    auto started = HttpServer::Start(**metrics_address, StatusPages(status, curves),
+                                     {.pages = StatusEvents(status)});
     if (!started.ok()) {
       journal.Warn(started.status().ToString());
       return ExitCodeOfStart(started.status());

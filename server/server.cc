@@ -301,6 +301,7 @@ class GrpcServer : public Server {
   uint16_t port() const override { return port_; }
 
   void FillStatus(v1::GetStatusReply& reply) const override { status_report_->FillStatus(reply); }
+  void FillCurves(v1::Curves& curves) const override { status_report_->FillCurves(curves); }
 
   void Drain() override {
     if (coordinator_ != nullptr) coordinator_->Drain();

@@ -15,8 +15,9 @@
 #include "server/core/plan/journal.h"
 
 namespace syncgrads::v1 {
+class Curves;
 class GetStatusReply;
-}
+}  // namespace syncgrads::v1
 
 namespace syncgrads::server {
 
@@ -102,6 +103,8 @@ class Server {
 
   // Fills in the state of this server and of its jobs, as for Admin.GetStatus.
   virtual void FillStatus(v1::GetStatusReply& reply) const = 0;
+  // Fills in the curves of this server's jobs. They remain empty on a server that follows.
+  virtual void FillCurves(v1::Curves& curves) const = 0;
 
   // Refuses new jobs from now on. Open jobs continue.
   virtual void Drain() = 0;

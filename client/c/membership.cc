@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/c/handles.h"
@@ -145,6 +146,15 @@ int sg_report_checkpoint(sg_client* client, uint64_t step, int code, const char*
                                        absl::Status(static_cast<absl::StatusCode>(code), text));
     }
     return absl::OkStatus();
+  });
+}
+
+int sg_report_figures(sg_client* client, const char* figures, char* message, size_t message_size) {
+  return Answer(message, message_size, [&]() -> absl::Status {
+    SYNCGRADS_RETURN_IF_ERROR(CheckUsable(client));
+    SYNCGRADS_ASSIGN_OR_RETURN(syncgrads::TrainingFigures parsed,
+                               syncgrads::c::ParseFigures(figures));
+    return client->client->ReportFigures(std::move(parsed));
   });
 }
 

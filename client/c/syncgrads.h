@@ -205,6 +205,12 @@ SG_API int sg_take_checkpoint_request(sg_client* client);
 SG_API int sg_report_checkpoint(sg_client* client, uint64_t step, int code, const char* text,
                                 char* message, size_t message_size);
 
+/* Reports what this worker has to show of its training, for `psctl status` and the servers' page.
+ * `figures` is the text of a syncgrads.v1.TrainingFigures, and replaces the one before. Does not
+ * wait. */
+SG_API int sg_report_figures(sg_client* client, const char* figures, char* message,
+                             size_t message_size);
+
 /* Allocates memory for gradients that servers on this host read in place. It is aligned to a page,
  * filled with zeros, and valid until sg_close. */
 SG_API int sg_allocate_gradients(sg_client* client, size_t bytes, void** memory, char* message,

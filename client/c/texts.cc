@@ -6,11 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/contract/contract.h"
+#include "common/contract/figures.h"
 #include "common/status_macros.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 #include "proto/client.pb.h"
+#include "proto/figures.pb.h"
 #include "proto/types.pb.h"
 
 namespace syncgrads::c {
@@ -91,6 +93,12 @@ absl::StatusOr<ClientOptions> ParseOptions(const char* text) {
 absl::StatusOr<GroupSpec> ParseGroup(const char* text) {
   v1::GroupSpec proto;
   SYNCGRADS_RETURN_IF_ERROR(Parse(text, "the group's fields", proto));
+  return FromProto(proto);
+}
+
+absl::StatusOr<TrainingFigures> ParseFigures(const char* text) {
+  v1::TrainingFigures proto;
+  SYNCGRADS_RETURN_IF_ERROR(Parse(text, "the figures", proto));
   return FromProto(proto);
 }
 

@@ -11,6 +11,8 @@ namespace {
 
 // How long after its refusal a registration that is worth another attempt is sent again.
 constexpr absl::Duration kRegistrationRetry = absl::Seconds(1);
+// How long after a change of the figures they are sent, at the latest.
+constexpr absl::Duration kFiguresDelay = absl::Seconds(1);
 
 }  // namespace
 
@@ -249,26 +251,51 @@ void Membership::Over(absl::Status status) {
 
 void Membership::Beat() {
   absl::Duration interval;
-  bool connected;
   {
     MutexLock lock(mutex_);
     if (stopped_ || left_ || !over_.ok()) return;
     interval = welcome_->heartbeat_interval;
-    connected = stream_ != nullptr && stream_->welcomed;
   }
-  if (connected) {
-    std::vector<GroupRound> progress = events_.Progress();
-    {
-      MutexLock lock(mutex_);
-      // A heartbeat that is still queued serves the same purpose.
-      if (queue_.empty() || !std::holds_alternative<Heartbeat>(queue_.back())) {
-        queue_.push_back(Heartbeat{std::move(progress)});
-      }
-    }
-    Pump();
-  }
+  SendHeartbeat();
   timers_.After(interval, [weak = weak_from_this()] {
     if (auto self = weak.lock()) self->Beat();
+  });
+}
+
+void Membership::SendHeartbeat() {
+  {
+    MutexLock lock(mutex_);
+    if (stopped_ || left_ || !over_.ok()) return;
+    if (stream_ == nullptr || !stream_->welcomed) return;
+  }
+  std::vector<GroupRound> progress = events_.Progress();
+  {
+    MutexLock lock(mutex_);
+    Heartbeat heartbeat{std::move(progress), figures_};
+    // Replaces a heartbeat that is still queued.
+    if (!queue_.empty() && std::holds_alternative<Heartbeat>(queue_.back())) queue_.pop_back();
+    queue_.push_back(std::move(heartbeat));
+  }
+  Pump();
+}
+
+void Membership::ReportFigures(TrainingFigures figures) {
+  {
+    MutexLock lock(mutex_);
+    if (stopped_ || left_ || !over_.ok()) return;
+    figures_ = std::move(figures);
+    if (figures_due_ || !welcome_.has_value()) return;
+    if (welcome_->heartbeat_interval <= kFiguresDelay) return;
+    figures_due_ = true;
+  }
+  timers_.After(kFiguresDelay, [weak = weak_from_this()] {
+    auto self = weak.lock();
+    if (self == nullptr) return;
+    {
+      MutexLock lock(self->mutex_);
+      self->figures_due_ = false;
+    }
+    self->SendHeartbeat();
   });
 }
 

@@ -94,6 +94,9 @@ class Membership : public std::enable_shared_from_this<Membership> {
   absl::Status Ready(GroupId group, absl::Time deadline);
   // Sends a report. It is not acknowledged, and it is lost if the stream is broken.
   void Report(CheckpointReport report);
+  // Stores the figures that this and all later heartbeats have. If heartbeats are rarer than one a
+  // second, a further one is sent a second after the first figures that no heartbeat had.
+  void ReportFigures(TrainingFigures figures);
   // Leaves the job, and waits for the acknowledgement. It can be repeated after DeadlineExceeded:
   // that sends another request. Returns OK if this worker has left.
   absl::Status Leave(std::vector<GroupRound> last_rounds, absl::Time deadline);
@@ -133,6 +136,8 @@ class Membership : public std::enable_shared_from_this<Membership> {
   absl::Status AskAndWait(uint64_t request, WorkerSignal signal, absl::Time deadline,
                           absl::string_view what);
   void Beat();
+  // Queues a heartbeat if there is a stream.
+  void SendHeartbeat();
   void Over(absl::Status status);
 
   const Options options_;
@@ -152,6 +157,9 @@ class Membership : public std::enable_shared_from_this<Membership> {
   std::optional<Welcome> welcome_ ABSL_GUARDED_BY(mutex_);
   bool has_epoch_ ABSL_GUARDED_BY(mutex_) = false;
   bool beating_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<TrainingFigures> figures_ ABSL_GUARDED_BY(mutex_);
+  // A call of SendHeartbeat because of new figures is under way.
+  bool figures_due_ ABSL_GUARDED_BY(mutex_) = false;
   std::string waiting_for_ ABSL_GUARDED_BY(mutex_);
   absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
   absl::Time down_since_ ABSL_GUARDED_BY(mutex_);

@@ -95,6 +95,7 @@ std::vector<WorkerView> WorkersOf(const v1::JobStatus& job, bool from_coordinato
     worker.lease = absl::Milliseconds(static_cast<int64_t>(member.lease_ms()));
     worker.follows = member.follows();
     worker.gone = member.gone();
+    if (member.has_figures()) worker.figures = member.figures();
   }
   if (from_coordinator) return workers;
   for (int rank = 0; rank < job.epoch().members_size(); ++rank) {

@@ -31,6 +31,9 @@ struct WorkerView {
   std::optional<absl::Duration> silent, lease;
   bool follows = false;
   bool gone = false;
+  // What it has reported last about its training; nullopt if nothing, or if the coordinator has not
+  // answered.
+  std::optional<v1::TrainingFigures> figures;
 };
 
 struct JobView {

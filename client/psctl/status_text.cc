@@ -84,14 +84,25 @@ std::string StateOf(const WorkerView& worker) {
   return worker.follows ? "its data has ended" : "";
 }
 
+std::string DeviceOf(const WorkerView& worker) {
+  return worker.figures.has_value() && !worker.figures->device().empty() ? worker.figures->device()
+                                                                         : "-";
+}
+
+std::string LossOf(const WorkerView& worker) {
+  if (!worker.figures.has_value() || !worker.figures->has_loss()) return "-";
+  return absl::StrFormat("%.4g", worker.figures->loss());
+}
+
 void PrintWorkers(const JobView& job, bool first_is_slow, std::ostream& out) {
   std::vector<std::vector<std::string>> rows = {
-      {"rank", "worker", "host", "step", "lag", "silent", "lease", ""}};
+      {"rank", "worker", "host", "device", "step", "loss", "lag", "silent", "lease", ""}};
   for (const WorkerView& worker : job.workers) {
     const bool is_slow = first_is_slow && rows.size() == 1;
     rows.push_back({worker.rank.has_value() ? absl::StrCat(*worker.rank) : "-", worker.name,
-                    worker.host.empty() ? "-" : worker.host, absl::StrCat(worker.step),
-                    Optional(worker.lag), Optional(worker.silent), Optional(worker.lease),
+                    worker.host.empty() ? "-" : worker.host, DeviceOf(worker),
+                    absl::StrCat(worker.step), LossOf(worker), Optional(worker.lag),
+                    Optional(worker.silent), Optional(worker.lease),
                     is_slow ? "<- SLOWEST" : StateOf(worker)});
   }
   PrintTable(rows, out);

@@ -342,6 +342,13 @@ absl::Status Session::ReportReady(GroupId group, absl::Time deadline) {
   return membership()->Ready(group, deadline);
 }
 
+absl::Status Session::ReportFigures(TrainingFigures figures) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckFigures(figures));
+  SYNCGRADS_RETURN_IF_ERROR(CheckMember());
+  membership()->ReportFigures(std::move(figures));
+  return absl::OkStatus();
+}
+
 void Session::ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path) {
   const std::shared_ptr<Membership> membership = this->membership();
   if (membership != nullptr) membership->Report({step, path});

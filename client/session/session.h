@@ -27,6 +27,7 @@
 #include "client/session/link_rate.h"
 #include "client/session/trace_reporter.h"
 #include "client/tuning/autotune.h"
+#include "common/figures.h"
 #include "common/ids.h"
 #include "common/membership.h"
 #include "common/mutex.h"
@@ -76,6 +77,7 @@ class Session : public MembershipEvents {
 
   bool TakeCheckpointRequest() { return checkpoint_requested_.exchange(false); }
   void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path);
+  absl::Status ReportFigures(TrainingFigures figures);
 
   Timers& timers() { return *timers_; }
 

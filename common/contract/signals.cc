@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/contract/contract.h"
+#include "common/contract/figures.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -18,6 +19,7 @@ struct WorkerSignalWriter {
   void operator()(const Heartbeat& heartbeat) const {
     v1::Heartbeat& proto = *out.mutable_heartbeat();
     for (const GroupRound& round : heartbeat.progress) *proto.add_progress() = ToProto(round);
+    if (heartbeat.figures.has_value()) *proto.mutable_figures() = ToProto(*heartbeat.figures);
   }
   void operator()(const RegisterGroup& group) const {
     v1::RegisterGroup& proto = *out.mutable_register_group();
@@ -92,6 +94,14 @@ struct JobSignalWriter {
     out.mutable_done()->set_request(farewell.request);
   }
 };
+
+absl::StatusOr<Heartbeat> FromProto(const v1::Heartbeat& proto) {
+  Heartbeat heartbeat{syncgrads::FromProto(proto.progress()), std::nullopt};
+  if (proto.has_figures()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(heartbeat.figures, syncgrads::FromProto(proto.figures()));
+  }
+  return heartbeat;
+}
 
 CheckpointReport FromProto(const v1::CheckpointReport& proto) {
   CheckpointReport report{proto.step(), proto.path()};
@@ -196,7 +206,7 @@ absl::StatusOr<WorkerSignal> FromProto(const v1::WorkerSignal& proto) {
     case v1::WorkerSignal::kHello:
       return FromProto(proto.hello());
     case v1::WorkerSignal::kHeartbeat:
-      return Heartbeat{FromProto(proto.heartbeat().progress())};
+      return FromProto(proto.heartbeat());
     case v1::WorkerSignal::kRegisterGroup: {
       const v1::RegisterGroup& group = proto.register_group();
       SYNCGRADS_ASSIGN_OR_RETURN(GroupSpec spec, FromProto(group.spec()));

@@ -19,7 +19,8 @@ Hello FromProto(const v1::Hello& proto);
 v1::WorkerSignal ToProto(const WorkerSignal& signal);
 // Errors:
 //   InvalidArgument  this protocol version does not have the kind of the signal; or the description
-//                    of a group cannot be converted
+//                    of a group cannot be converted; or CheckFigures refuses the figures of a
+//                    heartbeat
 absl::StatusOr<WorkerSignal> FromProto(const v1::WorkerSignal& proto);
 
 // Registered::plan must not be null.

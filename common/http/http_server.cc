@@ -3,13 +3,17 @@
 #include <httplib.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <thread>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/mutex.h"
 
 namespace syncgrads {
 namespace {
@@ -18,15 +22,109 @@ constexpr std::chrono::seconds kConnectionTimeout(2);
 constexpr size_t kThreads = 8;
 // No page needs a request with a body.
 constexpr size_t kLargestBody = 1024;
+// Each stream of events occupies a thread.
+constexpr int kMaxEventStreams = 4;
+// How long a reader may take to accept an event.
+constexpr absl::Duration kEventTimeout = absl::Seconds(5);
+// An event is written in pieces of this size, because the library waits for each piece.
+constexpr size_t kEventPiece = 4096;
+
+// The open streams of events of one server. Thread-safe.
+class EventStreams {
+ public:
+  explicit EventStreams(absl::Duration interval) : interval_(interval) {}
+
+  // Returns false if there are kMaxEventStreams, or the server ends. Otherwise, Close must follow.
+  bool Open() {
+    MutexLock lock(mutex_);
+    if (ended_ || open_ == kMaxEventStreams) return false;
+    ++open_;
+    return true;
+  }
+  void Close() {
+    MutexLock lock(mutex_);
+    --open_;
+  }
+  // Waits until the next event is due. Returns false if the server ends.
+  bool AwaitNext() {
+    const absl::Time next = MonotonicNow() + interval_;
+    MutexLock lock(mutex_);
+    while (!ended_ && changed_.WaitUntil(mutex_, next)) {
+    }
+    return !ended_;
+  }
+  void End() {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    changed_.NotifyAll();
+  }
+  bool ended() const {
+    MutexLock lock(mutex_);
+    return ended_;
+  }
+
+ private:
+  const absl::Duration interval_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  int open_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Writes one event. Returns false if the reader has not accepted it in time, or is gone.
+bool WriteEvent(const std::string& data, const EventStreams& streams, httplib::DataSink& sink) {
+  const std::string event = absl::StrCat("data: ", data, "\n\n");
+  const absl::Time deadline = MonotonicNow() + kEventTimeout;
+  for (size_t begin = 0; begin < event.size(); begin += kEventPiece) {
+    if (streams.ended() || MonotonicNow() >= deadline) return false;
+    const size_t size = std::min(kEventPiece, event.size() - begin);
+    if (!sink.write(event.data() + begin, size)) return false;
+  }
+  return true;
+}
+
+// Sends the next event of a stream. Returns false if the stream has to end.
+bool SendNext(const HttpEventPages::mapped_type& next, EventStreams& streams,
+              httplib::DataSink& sink) {
+  try {
+    const absl::StatusOr<std::string> data = next();
+    return data.ok() && WriteEvent(*data, streams, sink);
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void ServeEvents(const HttpEventPages::mapped_type& next, EventStreams& streams,
+                 httplib::Response& answer) {
+  answer.set_header("Cache-Control", "no-store");
+  if (!streams.Open()) {
+    answer.status = 503;
+    answer.set_content(absl::StrCat("this server has ", kMaxEventStreams,
+                                    " streams of events, which is the limit\n"),
+                       "text/plain; charset=utf-8");
+    return;
+  }
+  answer.set_chunked_content_provider(
+      "text/event-stream",
+      [&next, &streams](size_t offset, httplib::DataSink& sink) {
+        // The first event is due at once.
+        return (offset == 0 || streams.AwaitNext()) && SendNext(next, streams, sink);
+      },
+      [&streams](bool) { streams.Close(); });
+}
 
 }  // namespace
 
 struct HttpServer::Connections {
+  explicit Connections(HttpEvents served) : events(std::move(served)), streams(events.interval) {}
   ~Connections() {
+    streams.End();
     server.stop();
     if (listener.joinable()) listener.join();
   }
 
+  const HttpEvents events;
+  EventStreams streams;
   httplib::Server server;
   std::atomic<bool> ended = false;
   std::thread listener;
@@ -38,8 +136,8 @@ HttpServer::HttpServer(HostPort address, std::unique_ptr<Connections> connection
 HttpServer::~HttpServer() = default;
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HostPort& address,
-                                                              HttpPages pages) {
-  auto connections = std::make_unique<Connections>();
+                                                              HttpPages pages, HttpEvents events) {
+  auto connections = std::make_unique<Connections>(std::move(events));
   httplib::Server& server = connections->server;
   server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
   server.set_keep_alive_max_count(1);
@@ -58,6 +156,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HostPort& ad
       answer.set_header("Cache-Control", "no-store");
       for (const auto& [name, value] : reply.headers) answer.set_header(name, value);
       answer.set_content(reply.body, reply.content_type);
+    });
+  }
+  for (const auto& [path, next] : connections->events.pages) {
+    server.Get(path, [&next = next, &streams = connections->streams](const httplib::Request&,
+                                                                     httplib::Response& answer) {
+      ServeEvents(next, streams, answer);
     });
   }
   HostPort bound = address;

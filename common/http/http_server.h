@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/net/address.h"
 
 namespace syncgrads {
@@ -28,10 +29,23 @@ struct HttpReply {
 // several may be made at the same time.
 using HttpPages = std::map<std::string, std::function<HttpReply()>>;
 
+// Streams of server-sent events by their path. Each function returns the data of the next event, a
+// line of text, or an error if the stream has to end. It is called on any thread, and for several
+// streams at the same time.
+using HttpEventPages = std::map<std::string, std::function<absl::StatusOr<std::string>()>>;
+
+struct HttpEvents {
+  HttpEventPages pages;
+  // The time between two events of a stream.
+  absl::Duration interval = absl::Seconds(1);
+};
+
 // Serves GET and HEAD requests for its pages, without encryption and without authentication. Other
 // paths are answered with 404, and an exception of a page with 500. A connection is closed after
 // its answer, and also if its request has not arrived after two seconds: eight connections are
-// served at the same time, and others wait.
+// served at the same time, and others wait. Of these, at most four are streams of events; a request
+// for another one is answered with 503. A stream ends when its reader does not accept an event
+// within five seconds, and with the server.
 //
 // Thread-safe.
 class HttpServer {
@@ -40,9 +54,9 @@ class HttpServer {
   //
   // Errors:
   //   Unavailable  the address cannot be listened on
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HostPort& address,
-                                                           HttpPages pages);
-  // Waits for the requests that are being answered.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HostPort& address, HttpPages pages,
+                                                           HttpEvents events = {});
+  // Ends the streams of events, and waits for the requests that are being answered.
   ~HttpServer();
 
   // The address, with the port that is listened on.

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/metrics/metric_families.h"
 #include "common/metrics/process_metrics.h"
@@ -29,35 +30,63 @@ HttpReply Readiness(const v1::GetStatusReply& status) {
   return reply;
 }
 
-HttpReply Json(const v1::GetStatusReply& status) {
+// Returns the message as JSON, in one line unless `in_lines`.
+//
+// Errors:
+//   Internal  the message cannot be converted
+absl::StatusOr<std::string> JsonOf(const google::protobuf::Message& message, bool in_lines) {
   google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
+  options.add_whitespace = in_lines;
   options.always_print_primitive_fields = true;
   options.preserve_proto_field_names = true;
-  HttpReply reply;
-  reply.content_type = "application/json";
-  const auto converted = google::protobuf::util::MessageToJsonString(status, &reply.body, options);
-  if (!converted.ok()) return {500, "text/plain; charset=utf-8", converted.ToString() + "\n"};
-  return reply;
+  std::string json;
+  const auto converted = google::protobuf::util::MessageToJsonString(message, &json, options);
+  if (!converted.ok()) return absl::InternalError(converted.ToString());
+  return json;
+}
+
+HttpReply Json(const google::protobuf::Message& message) {
+  absl::StatusOr<std::string> json = JsonOf(message, /*in_lines=*/true);
+  if (!json.ok()) {
+    return {500, "text/plain; charset=utf-8", absl::StrCat(json.status().message(), "\n")};
+  }
+  return {200, "application/json", *std::move(json)};
 }
 
 }  // namespace
 
-HttpPages StatusPages(FillStatus fill) {
-  const auto from_status = [&fill](HttpReply (*page)(const v1::GetStatusReply&)) {
-    return [fill, page] {
-      v1::GetStatusReply status;
-      fill(status);
-      return page(status);
+HttpPages StatusPages(FillStatus status, FillCurves curves) {
+  const auto from_status = [&status](HttpReply (*page)(const v1::GetStatusReply&)) {
+    return [status, page] {
+      v1::GetStatusReply reply;
+      status(reply);
+      return page(reply);
     };
   };
   HttpPages pages;
   pages["/metrics"] = from_status(Metrics);
   pages["/livez"] = [] { return HttpReply{.body = "ok\n"}; };
   pages["/readyz"] = from_status(Readiness);
-  pages["/status.json"] = from_status(Json);
+  pages["/status.json"] = [status] {
+    v1::GetStatusReply reply;
+    status(reply);
+    return Json(reply);
+  };
+  pages["/curves.json"] = [curves = std::move(curves)] {
+    v1::Curves all;
+    curves(all);
+    return Json(all);
+  };
   AddLivePage(pages);
   return pages;
+}
+
+HttpEventPages StatusEvents(FillStatus status) {
+  return {{"/events", [status = std::move(status)]() -> absl::StatusOr<std::string> {
+             v1::GetStatusReply reply;
+             status(reply);
+             return JsonOf(reply, /*in_lines=*/false);
+           }}};
 }
 
 }  // namespace syncgrads::server

@@ -12,15 +12,21 @@ namespace syncgrads::server {
 
 // Fills in the status of the server. Called on any thread.
 using FillStatus = std::function<void(v1::GetStatusReply&)>;
+// Fills in the curves of the server's jobs. Called on any thread.
+using FillCurves = std::function<void(v1::Curves&)>;
 
 // Returns these pages, which are made from the server's status, and those of the live page
-// (server/page/live_page.h), which shows /status.json:
+// (server/page/live_page.h), which shows the status and the curves:
 //
 //   /metrics      metrics in the text format of Prometheus
 //   /livez        200 whenever it is answered; the body is "ok"
 //   /readyz       200 if the server can serve jobs, otherwise 503; the body gives the reason
 //   /status.json  the status as JSON: GetStatusReply of proto/admin.proto
-HttpPages StatusPages(FillStatus fill);
+//   /curves.json  the curves as JSON: Curves of proto/admin.proto
+HttpPages StatusPages(FillStatus status, FillCurves curves);
+
+// Returns the page "/events": each event is the status as JSON, in one line.
+HttpEventPages StatusEvents(FillStatus status);
 
 }  // namespace syncgrads::server
 

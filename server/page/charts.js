@@ -16,6 +16,20 @@ export function clockTime(seconds) {
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map(twoDigits).join(":");
 }
 
+// Returns the times of all points of several curves, and for each curve its values at these times,
+// null where it has no point. A point has a time (`at`) and a value.
+export function align(curves) {
+  const times = [...new Set(curves.flatMap((points) => points.map(({at}) => at)))];
+  times.sort((a, b) => a - b);
+  const index = new Map(times.map((at, i) => [at, i]));
+  const values = curves.map((points) => {
+    const row = Array(times.length).fill(null);
+    for (const {at, value} of points) row[index.get(at)] = value;
+    return row;
+  });
+  return {times, values};
+}
+
 // A chart of several curves, with a legend below it and vertical lines for events.
 export class Chart {
   // `figure`: the element that it is added to. `format` returns a value as text.
@@ -32,7 +46,8 @@ export class Chart {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this._create());
   }
 
-  // `curves`: for each curve its name, its values (null for a gap) and the number of its colour.
+  // `curves`: for each curve its name, its values (null for a gap), the number of its colour, and
+  // whether it continues across gaps.
   update(times, curves, events) {
     this._events = events;
     this._data = [times, ...curves.map((curve) => curve.values)];
@@ -62,7 +77,8 @@ export class Chart {
       cursor: {drag: {x: false, y: false}, y: false},
       scales: {
         x: {range: (_, from, to) => [Math.min(from ?? 0, (to ?? 0) - SHORTEST), to ?? 0]},
-        y: {range: (_, from, to) => [0, (to || 1) * 1.1]},
+        y: {range: (_, from, to) => [Math.min(0, from ?? 0),
+                                     to > 0 ? to * 1.1 : from < 0 ? 0 : 1]},
       },
       axes: [
         {...axis, space: 70, values: (_, times) => times.map(clockTime)},
@@ -70,6 +86,7 @@ export class Chart {
       ],
       series: [{}, ...this._curves.map((curve) => ({
         label: curve.name, stroke: curveColour(curve.number), width: 2, points: {size: 4},
+        spanGaps: curve.spansGaps ?? false,
       }))],
       hooks: {
         draw: [(chart) => this._drawEvents(chart)],
@@ -94,9 +111,11 @@ export class Chart {
 
   // Shows the values at the cursor, or the last ones if there is no cursor.
   _showValues(index) {
-    const at = index ?? this._data[0].length - 1;
     this._values?.forEach((element, i) => {
-      const value = this._data[i + 1]?.[at];
+      const values = this._data[i + 1];
+      const at = index ?? (this._curves[i]?.spansGaps ?
+          values.findLastIndex((value) => value !== null) : values.length - 1);
+      const value = values?.[at];
       element.textContent = value === null || value === undefined ? "" : this._format(value);
     });
   }

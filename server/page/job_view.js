@@ -1,4 +1,4 @@
-// What the page shows of one job: its workers, slowest first, and its last ten minutes. The rules
+// What the page shows of one job: its workers, slowest first, and its curves. The rules
 // are those of `psctl top` (client/psctl/job_view.cc) and of the alert SyncgradsStraggler
 // (deploy/monitoring/rules.yml).
 
@@ -27,6 +27,9 @@ export function trainingGroup(groups) {
       (best, group) => best === undefined || isLess(key(best), key(group)) ? group : best,
       undefined);
 }
+
+// The phases of a step, in the order in which a bar shows them: the fields of StepTimes.
+export const PHASES = ["read", "compute", "push", "wait", "apply"];
 
 function countsOf(histogram) {
   return {
@@ -61,6 +64,10 @@ function mean(values) {
   return numbers.reduce((sum, value) => sum + value, 0) / numbers.length;
 }
 
+// The points of a score in a list of validations.
+const pointsOf = (validation, name) => validation.flatMap(({at, scores}) =>
+    scores.filter((score) => score.name === name).map(({value}) => ({at, value})));
+
 export class JobView {
   constructor(job) {
     this.name = job.job;
@@ -77,6 +84,10 @@ export class JobView {
     this.events = [];
     this.workers = [];
     this.slow = false;
+    // The mean loss of the members, and their validations, since the job was opened.
+    this.training = [];
+    this._validation = [];
+    this._timesBefore = new Map();
     this._lagsBefore = new Map();
     this._opens = [];
     this._members = undefined;
@@ -97,11 +108,36 @@ export class JobView {
     this._compareMembers(job, now);
     const stepsPerSecond = this._stepsPerSecond(uptime);
     this.stepsPerSecond = stepsPerSecond;
-    for (const worker of this.workers) this._addLag(worker);
+    for (const worker of this.workers) {
+      this._addLag(worker);
+      this._addShares(worker);
+    }
     this.slow = sortSlowestFirst(this.workers);
     this._record(now, stepsPerSecond);
     this.slowsJob = this.slow && this._isStraggler(this.workers[0].name, now);
     this.left = this._left;
+  }
+
+  // Takes the job's curves: a JobCurves message that was read at `now`.
+  setCurves(curves, now) {
+    const at = (point) => now - Number(point.age_ms) / 1000;
+    this.training = curves.training.map((point) => ({at: at(point), value: point.loss}));
+    this._validation = curves.validation.map((point) =>
+        ({at: at(point), scores: point.validation.scores}));
+  }
+
+  // The curves of the loss, each with its name and its points; without those that have no points.
+  get losses() {
+    return [{name: "training", points: this.training},
+            {name: "validation", points: pointsOf(this._validation, "loss")}]
+        .filter(({points}) => points.length > 0);
+  }
+
+  // The curves of the other scores of the validations.
+  get scores() {
+    const names = new Set(this._validation.flatMap(({scores}) => scores.map(({name}) => name)));
+    names.delete("loss");
+    return [...names].map((name) => ({name, points: pointsOf(this._validation, name)}));
   }
 
   // Ends the curves here: the status could not be read.
@@ -116,12 +152,14 @@ export class JobView {
       return job.members.map((member) => ({
         member: member.member, name: member.name, host: member.host, rank: member.rank,
         silentMs: Number(member.silent_ms), leaseMs: Number(member.lease_ms),
-        follows: member.follows, gone: member.gone, step: 0}));
+        follows: member.follows, gone: member.gone, step: 0,
+        device: member.figures?.device ?? "", loss: member.figures?.loss,
+        times: member.figures?.times}));
     }
     // A server that is not the coordinator reports the names only.
     return (job.epoch?.members ?? []).map((member, rank) => ({
       member: member.member, name: member.name, host: "", rank, follows: false, gone: false,
-      step: 0}));
+      step: 0, device: ""}));
   }
 
   _stepsPerSecond(uptime) {
@@ -168,6 +206,19 @@ export class JobView {
       worker.lag = waited;
       worker.isWaitedFor = true;
     }
+  }
+
+  // Sets the parts of its time that the worker was in each phase, in the order of PHASES, since the
+  // report before. If there is no new report, the last parts remain.
+  _addShares(worker) {
+    if (worker.times === undefined) return;
+    const times = PHASES.map((phase) => Number(worker.times[`${phase}_us`] ?? 0));
+    const before = this._timesBefore.get(worker.member);
+    const goesOn = before !== undefined && times.every((time, i) => time >= before.times[i]);
+    const passed = times.map((time, i) => goesOn ? time - before.times[i] : time);
+    const sum = passed.reduce((total, time) => total + time, 0);
+    worker.shares = sum > 0 ? passed.map((time) => time / sum) : goesOn ? before.shares : undefined;
+    this._timesBefore.set(worker.member, {times, shares: worker.shares});
   }
 
   // Adds an event for each member that has joined or gone since the poll before.

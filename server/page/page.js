@@ -1,12 +1,18 @@
-// Polls /status.json once a second and shows it. Text from the status is set as text only, never
-// as HTML.
+// Shows the server's status once a second: the events of /events, or, while the server refuses
+// them, /status.json. Text from the status is set as text only, never as HTML.
 
-import {Chart, clockTime} from "./charts.js";
-import {JobView} from "./job_view.js";
+import {align, Chart, clockTime} from "./charts.js";
+import {JobView, PHASES} from "./job_view.js";
 
 // The time between the end of a poll and the next one.
 const POLL_MS = 1000;
 const TIMEOUT_MS = 5000;
+// How long the page polls before it requests events again.
+const EVENTS_RETRY_MS = 15000;
+// The time between two requests of the curves.
+const CURVES_MS = 3000;
+// What a worker does in each phase of PHASES.
+const PHASE_NAMES = ["reads", "computes", "pushes", "waits", "applies"];
 // A chart with more curves cannot be read.
 const MOST_CURVES = 8;
 // A step that is open for less is not reported as waiting.
@@ -50,6 +56,15 @@ function number(value) {
   return value.toFixed(value >= 10 ? 1 : 2);
 }
 
+// Returns a loss or another score as text.
+function score(value) {
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1);
+  return Number(value.toPrecision(3)).toString();
+}
+
+const percent = (part) => `${(part * 100).toFixed(0)} %`;
+
 // A job's section of the page.
 class JobSection {
   constructor(job) {
@@ -57,7 +72,15 @@ class JobSection {
     this.root = byId("job").content.cloneNode(true).firstElementChild;
     this._steps = new Chart(this.root.querySelector(".steps"), number);
     this._lags = new Chart(this.root.querySelector(".lags"), duration);
+    this._loss = new Chart(this.root.querySelector("figure.loss"), score);
+    this._scores = new Chart(this.root.querySelector(".scores"), score);
     this._numbers = new Map();
+    const legend = this.root.querySelector(".legend.phases");
+    legend.append(...PHASES.map((phase, i) => {
+      const entry = element("span", "");
+      entry.append(element("span", "", `swatch ${phase}`), PHASE_NAMES[i]);
+      return entry;
+    }));
   }
 
   show() {
@@ -71,9 +94,21 @@ class JobSection {
     find("tbody").replaceChildren(...this._rows());
     this._steps.update(view.times, [{name: "steps/s", values: view.rates, number: 0}], view.events);
     this._lags.update(view.times, this._curves(), view.events);
+    this._showPoints(find("figure.loss"), this._loss, view.losses);
+    this._showPoints(find(".scores"), this._scores, view.scores);
+    find(".legend.phases").hidden = !view.workers.some((worker) => worker.shares !== undefined);
     find(".events").replaceChildren(
         ...view.events.slice(-MOST_EVENTS_SHOWN).reverse().map(
             (event) => element("li", `${clockTime(event.at)} ${event.text}`)));
+  }
+
+  // Shows curves of points in a chart, and hides the chart if there are none.
+  _showPoints(figure, chart, curves) {
+    figure.hidden = curves.length === 0;
+    const {times, values} = align(curves.map(({points}) => points));
+    chart.update(times, curves.map(({name}, i) => ({
+      name, values: values[i], number: i, spansGaps: true,
+    })), this.view.events);
   }
 
   _progress() {
@@ -84,6 +119,10 @@ class JobSection {
     }
     const parts = [`generation ${view.generation}`,
                    `epoch ${view.epoch} of ${view.worldSize} workers`];
+    const losses = view.workers.flatMap(({loss}) => loss ?? []);
+    if (losses.length > 0) {
+      parts.push(`loss ${score(losses.reduce((sum, loss) => sum + loss / losses.length, 0))}`);
+    }
     if (view.group !== undefined) {
       parts.push(`group \u201c${view.group.name}\u201d: step ${view.group.open_round} is open`);
       if (view.stepsPerSecond !== undefined) parts.push(`${number(view.stepsPerSecond)} steps/s`);
@@ -119,8 +158,7 @@ class JobSection {
     }
     let text = `${first.name} arrives last, ${duration(first.lag)} after the first worker`;
     if (stepsPerSecond > 0) {
-      const percent = Math.min(100, first.lag / 1000 * stepsPerSecond * 100);
-      text += `; ${percent.toFixed(0)} % of a step`;
+      text += `; ${percent(Math.min(1, first.lag / 1000 * stepsPerSecond))} of a step`;
     }
     return text + (slowsJob ? ". It slows down the job." : ".");
   }
@@ -157,16 +195,39 @@ class JobSection {
     else if (worker.follows) mark = "has no more data";
     else if (worker.rank === undefined) mark = "is joining";
     if (mark !== "") name.append(" ", element("span", mark, "mark"));
-    row.append(element("td", worker.host, "host"), element("td", worker.step, "number"));
+    row.append(element("td", worker.host, "host"), element("td", worker.device, "device"),
+               element("td", worker.step, "number"),
+               element("td", worker.loss === undefined ? "" : score(worker.loss), "number loss"));
     const silent = worker.gone && worker.at !== undefined ? `at ${clockTime(worker.at)}` :
         worker.silentMs === undefined ? "" : duration(worker.silentMs);
     row.append(element("td", silent, "number"));
     const lag = row.appendChild(element("td", "", "lag"));
-    if (worker.lag === undefined) return row;
-    lag.append(element("span", duration(worker.lag)));
-    const bar = lag.appendChild(element("div", "", "bar"));
-    bar.style.width = `${(worker.lag / longest * 100).toFixed(1)}%`;
+    if (worker.lag !== undefined) {
+      lag.append(element("span", duration(worker.lag)));
+      const bar = lag.appendChild(element("div", "", "bar"));
+      bar.style.width = `${(worker.lag / longest * 100).toFixed(1)}%`;
+    }
+    row.append(this._times(worker));
     return row;
+  }
+
+  // Returns the cell with the bar of what the worker does with its time.
+  _times({shares, gone}) {
+    const cell = element("td", "", "times");
+    if (shares === undefined || gone) return cell;
+    const texts = shares.map((share, i) => `${PHASE_NAMES[i]} ${percent(share)}`);
+    cell.append(element("span", `${texts[1]}, ${texts[3]}`, "text"));
+    const bar = cell.appendChild(element("div", "", "phases"));
+    bar.title = texts.join(", ");
+    bar.role = "img";
+    bar.ariaLabel = bar.title;
+    shares.forEach((share, i) => {
+      const part = bar.appendChild(element("div", "", PHASES[i]));
+      part.style.width = `${(share * 100).toFixed(2)}%`;
+      // Tests read these.
+      bar.dataset[PHASES[i]] = share.toFixed(4);
+    });
+    return cell;
   }
 
   // The curves of the workers with the longest lags, in the order of their names.
@@ -185,9 +246,12 @@ class JobSection {
   }
 }
 
+const keyOf = ({job, generation}) => JSON.stringify([job, generation]);
+
 class Page {
   constructor() {
     this._sections = new Map();
+    this._curvesAt = -Infinity;
     this._lastSeen = undefined;
     this._failedSince = undefined;
     this._before = undefined;
@@ -203,7 +267,7 @@ class Page {
     this._showServer(status, uptime);
     const open = new Set();
     for (const job of status.jobs) {
-      const key = JSON.stringify([job.job, job.generation]);
+      const key = keyOf(job);
       open.add(key);
       if (!this._sections.has(key)) {
         this._sections.set(key, new JobSection(job));
@@ -221,6 +285,23 @@ class Page {
       }
     }
     byId("no-jobs").hidden = status.jobs.length > 0;
+    if (status.jobs.length > 0) this._readCurves();
+  }
+
+  // Reads the curves of all jobs if it is time. The next status shows them. If they cannot be read,
+  // the ones before remain.
+  async _readCurves() {
+    if (Date.now() < this._curvesAt + CURVES_MS) return;
+    this._curvesAt = Infinity;
+    try {
+      const curves = await readJson("curves.json");
+      for (const job of curves.jobs) {
+        this._sections.get(keyOf(job))?.view.setCurves(job, Date.now() / 1000);
+      }
+    } catch {
+      // The next status shows whether the server is unreachable.
+    }
+    this._curvesAt = Date.now();
   }
 
   // Shows that the status could not be read; `why` is for people.
@@ -309,11 +390,11 @@ class Page {
   }
 }
 
-// Reads the status. Throws an Error with the reason if it cannot be read.
-async function readStatus() {
+// Reads a page that is JSON. Throws an Error with the reason if it cannot be read.
+async function readJson(path) {
   let answer;
   try {
-    answer = await fetch("status.json", {signal: AbortSignal.timeout(TIMEOUT_MS)});
+    answer = await fetch(path, {signal: AbortSignal.timeout(TIMEOUT_MS)});
   } catch (error) {
     throw new Error(error.name === "TimeoutError" ?
         `it has not answered within ${duration(TIMEOUT_MS)}` : "the connection fails");
@@ -326,14 +407,49 @@ async function readStatus() {
   }
 }
 
-const page = new Page();
-for (;;) {
+// Shows the server's events. Returns when the server refuses the stream or ends it, or when no event
+// has arrived for TIMEOUT_MS.
+function followEvents(page) {
+  return new Promise((resolve) => {
+    const source = new EventSource("events");
+    let timer = undefined;
+    const end = () => {
+      clearTimeout(timer);
+      source.close();
+      resolve();
+    };
+    const awaitNext = () => {
+      clearTimeout(timer);
+      timer = setTimeout(end, TIMEOUT_MS);
+    };
+    source.onmessage = ({data}) => {
+      awaitNext();
+      page.show(JSON.parse(data));
+    };
+    source.onerror = end;
+    awaitNext();
+  });
+}
+
+async function poll(page) {
   let status;
   try {
-    status = await readStatus();
+    status = await readJson("status.json");
   } catch (error) {
     page.showFailure(error.message);
   }
   if (status !== undefined) page.show(status);
-  await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+}
+
+const page = new Page();
+for (;;) {
+  // Tests read this.
+  document.documentElement.dataset.source = "events";
+  await followEvents(page);
+  document.documentElement.dataset.source = "polls";
+  const end = Date.now() + EVENTS_RETRY_MS;
+  while (Date.now() < end) {
+    await poll(page);
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
 }

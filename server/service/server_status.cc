@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "common/contract/contract.h"
+#include "common/contract/figures.h"
 #include "common/protocol.h"
 #include "common/shm/host.h"
 
@@ -17,6 +19,10 @@ namespace {
 
 uint64_t Milliseconds(absl::Duration duration) {
   return static_cast<uint64_t>(absl::ToInt64Milliseconds(duration));
+}
+
+uint64_t AgeMs(absl::Time at, absl::Time now) {
+  return Milliseconds(std::max(absl::ZeroDuration(), now - at));
 }
 
 void Fill(const DurationCounts& counts, v1::Histogram& histogram) {
@@ -77,6 +83,9 @@ void Fill(const JobReport& report, v1::JobStatus& status) {
     one.set_lease_ms(Milliseconds(report.lease));
     one.set_follows(member.follows);
     one.set_gone(member.gone);
+    if (member.figures.has_value()) {
+      *one.mutable_figures() = syncgrads::ToProto(*member.figures);
+    }
   }
   Fill(report.checkpoints, *status.mutable_checkpoints());
   status.set_joins(report.joins);
@@ -86,6 +95,20 @@ void Fill(const JobReport& report, v1::JobStatus& status) {
     v1::DropCount& drops = *status.add_drops();
     drops.set_reason(ToString(reason));
     drops.set_count(report.drops.of(reason));
+  }
+}
+
+void Fill(const TrainingCurves& curves, absl::Time now, v1::JobCurves& out) {
+  for (const TrainingPoint& point : curves.training()) {
+    v1::TrainingPoint& one = *out.add_training();
+    one.set_age_ms(AgeMs(point.at, now));
+    one.set_step(point.step);
+    one.set_loss(point.loss);
+  }
+  for (const ValidationPoint& point : curves.validation()) {
+    v1::ValidationPoint& one = *out.add_validation();
+    one.set_age_ms(AgeMs(point.at, now));
+    *one.mutable_validation() = syncgrads::ToProto(*point.validation);
   }
 }
 
@@ -115,6 +138,17 @@ void StatusReport::FillStatus(v1::GetStatusReply& reply) const {
     memory += job->MemoryBytes();
   }
   reply.mutable_server()->set_memory_bytes(memory);
+}
+
+void StatusReport::FillCurves(v1::Curves& curves) const {
+  if (sources_.coordinator == nullptr) return;
+  const absl::Time now = sources_.clock.Now();
+  for (const std::shared_ptr<Job>& job : sources_.jobs.All()) {
+    v1::JobCurves& one = *curves.add_jobs();
+    one.set_job(job->name());
+    one.set_generation(ToNumber(job->generation()));
+    Fill(sources_.coordinator->Curves(job->name()), now, one);
+  }
 }
 
 void StatusReport::FillServer(v1::ServerStatus& status) const {

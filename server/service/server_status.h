@@ -55,6 +55,8 @@ class StatusReport {
 
   // Fills in all fields of `reply`, which must be empty.
   void FillStatus(v1::GetStatusReply& reply) const;
+  // Fills in `curves`, which must be empty. It remains empty on a server that follows.
+  void FillCurves(v1::Curves& curves) const;
 
  private:
   void FillServer(v1::ServerStatus& status) const;

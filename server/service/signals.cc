@@ -279,7 +279,7 @@ struct MemberSignalReader {
     return absl::InvalidArgumentError("a hello that is not the first signal of its stream");
   }
   absl::Status operator()(Heartbeat&& heartbeat) const {
-    coordinator.Heartbeat(member, std::move(heartbeat.progress));
+    coordinator.Heartbeat(member, std::move(heartbeat));
     return absl::OkStatus();
   }
   absl::Status operator()(const RegisterGroup& group) const {

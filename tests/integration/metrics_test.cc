@@ -1,5 +1,6 @@
 // Tests of --metrics of real servers and workers.
 
+#include <google/protobuf/util/json_util.h>
 #include <httplib.h>
 
 #include <memory>
@@ -7,8 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/admin.pb.h"
 #include "tests/integration/cluster.h"
 #include "tests/testing/wait_until.h"
 
@@ -16,6 +19,7 @@ namespace syncgrads::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // Returns "http://HOST:PORT", where a program serves its pages.
 std::string PagesOf(Process& program) {
@@ -56,6 +60,45 @@ TEST(MetricsTest, ServersAndWorkersServeTheirPages) {
   EXPECT_THAT(Get(first, "/status.json"), HasSubstr("\"job\": \"watched\""));
   EXPECT_EQ(Get(pages, "/readyz"), "200 ok\n");
   EXPECT_THAT(Get(pages, "/metrics"), HasSubstr("syncgrads_worker_loss{training_job=\"watched\""));
+}
+
+// Returns the message that a page has as JSON; an empty one if there is no such page.
+template <typename Message>
+Message MessageAt(const std::string& pages, const std::string& path) {
+  const std::string answer = Get(pages, path);
+  Message message;
+  EXPECT_THAT(answer, StartsWith("200 "));
+  EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(answer.substr(4), &message).ok());
+  return message;
+}
+
+TEST(MetricsTest, AWorkersLossAndWhereItsTimeGoesAreInTheStatusAndInTheCurves) {
+  Cluster cluster(1, {"--metrics=127.0.0.1:0"});
+  const std::string pages = PagesOf(cluster.server(0));
+  const absl::Time begin = MonotonicNow();
+  const auto worker = cluster.StartWorker(WriteLongJob("reported", 3000000), 0, 1);
+  v1::TrainingFigures figures;
+  ASSERT_TRUE(WaitUntil([&] {
+    const auto status = MessageAt<v1::GetStatusReply>(pages, "/status.json");
+    if (status.jobs_size() != 1 || status.jobs(0).members_size() != 1) return false;
+    figures = status.jobs(0).members(0).figures();
+    return figures.step() > 0;
+  })) << worker->output();
+  const absl::Duration passed = MonotonicNow() - begin;
+  EXPECT_GT(figures.loss(), 0);
+  EXPECT_GT(figures.learning_rate(), 0);
+  EXPECT_EQ(figures.device(), "cpu");
+  const v1::StepTimes& times = figures.times();
+  EXPECT_GT(times.compute_us(), 0u);
+  EXPECT_GT(times.push_us(), 0u);
+  EXPECT_GT(times.wait_us(), 0u);
+  const uint64_t sum =
+      times.read_us() + times.compute_us() + times.push_us() + times.wait_us() + times.apply_us();
+  EXPECT_LE(sum, static_cast<uint64_t>(absl::ToInt64Microseconds(passed)));
+  ASSERT_TRUE(WaitUntil([&] {
+    const auto curves = MessageAt<v1::Curves>(pages, "/curves.json");
+    return curves.jobs_size() == 1 && curves.jobs(0).training_size() >= 2;
+  }));
 }
 
 TEST(MetricsTest, AFollowerWithoutItsCoordinatorLivesAndIsNotReady) {

@@ -1,8 +1,10 @@
 #include "worker/metrics/worker_metrics.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "common/metrics/process_metrics.h"
 
 namespace syncgrads {
@@ -24,8 +26,7 @@ class WorkerMetrics::Recorder : public Progress {
   void Used(const StepUse& use) override {
     Change([&](Worker& worker) {
       worker.rows += use.rows;
-      worker.data_wait += use.data_wait;
-      worker.results_wait += use.results_wait;
+      worker.times += use.times;
       worker.learning_rate = use.learning_rate;
     });
   }
@@ -96,12 +97,23 @@ void WorkerMetrics::AddTo(MetricFamilies& families) const {
       families.Gauge("syncgrads_worker_learning_rate", "Learning rate of the last step.", labels,
                      worker.learning_rate);
     }
-    families.Counter("syncgrads_worker_data_wait_seconds_total",
-                     "Time that the worker's steps have waited for batches to be read.", labels,
-                     absl::ToDoubleSeconds(worker.data_wait));
-    families.Counter("syncgrads_worker_results_wait_seconds_total",
+    for (const auto& [metric, help, time] :
+         {std::tuple("syncgrads_worker_data_wait_seconds_total",
+                     "Time that the worker's steps have waited for batches to be read.",
+                     worker.times.read),
+          std::tuple("syncgrads_worker_compute_seconds_total",
+                     "Time that the worker has computed gradients.", worker.times.compute),
+          std::tuple("syncgrads_worker_push_seconds_total",
+                     "Time that the worker has passed gradients to the client library.",
+                     worker.times.push),
+          std::tuple("syncgrads_worker_results_wait_seconds_total",
                      "Time that the worker's steps have waited for results from the servers.",
-                     labels, absl::ToDoubleSeconds(worker.results_wait));
+                     worker.times.wait),
+          std::tuple("syncgrads_worker_apply_seconds_total",
+                     "Time that the worker has updated parameters with results.",
+                     worker.times.apply)}) {
+      families.Counter(metric, help, labels, absl::ToDoubleSeconds(time));
+    }
     for (const bool written : {true, false}) {
       MetricLabels of_result = labels;
       of_result.emplace_back("result", written ? "written" : "failed");

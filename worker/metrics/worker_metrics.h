@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "absl/time/time.h"
+#include "common/figures.h"
 #include "common/http/http_server.h"
 #include "common/metrics/metric_families.h"
 #include "common/mutex.h"
@@ -41,8 +41,7 @@ class WorkerMetrics {
     uint64_t steps = 0;
     std::optional<double> loss;
     uint64_t rows = 0;
-    absl::Duration data_wait = absl::ZeroDuration();
-    absl::Duration results_wait = absl::ZeroDuration();
+    StepTimes times;
     double learning_rate = 0;
     uint64_t checkpoints_written = 0;
     uint64_t checkpoints_failed = 0;

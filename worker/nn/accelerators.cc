@@ -6,6 +6,7 @@ namespace {
 class None : public Accelerators {
  public:
   absl::StatusOr<int> Count() const override { return Error(); }
+  absl::StatusOr<std::string> Name(int) const override { return Error(); }
   absl::StatusOr<std::unique_ptr<Device<float>>> MakeFloat(int, MatrixPrecision) const override {
     return Error();
   }

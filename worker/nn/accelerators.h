@@ -4,6 +4,7 @@
 #define SYNCGRADS_WORKER_NN_ACCELERATORS_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "worker/nn/device.h"
@@ -29,6 +30,11 @@ class Accelerators {
   //   Unimplemented  this program was built without support for accelerators, or this machine
   //                  has none; says what to do
   virtual absl::StatusOr<int> Count() const = 0;
+
+  // The name of accelerator `index` for people, for example "NVIDIA H200".
+  //
+  // Errors: those of MakeFloat, except for ResourceExhausted
+  virtual absl::StatusOr<std::string> Name(int index) const = 0;
 
   // Create a device on accelerator `index`, counted from 0.
   //

@@ -16,11 +16,11 @@ RunProgress::RunProgress(const WorkerOptions& options, const WorkerDependencies&
                options.log_every, options.log_level) {}
 
 absl::StatusOr<std::unique_ptr<RunProgress>> RunProgress::Create(
-    const WorkerOptions& options, const WorkerDependencies& dependencies, const std::string& worker,
-    bool is_master) {
+    const WorkerOptions& options, const WorkerDependencies& dependencies,
+    const DeviceChoice& device, const std::string& worker, Team& team) {
   auto run = absl::WrapUnique(new RunProgress(options, dependencies));
   const uint64_t every = std::max<uint64_t>(1, options.log_every);
-  if (is_master && options.log_level <= LogLevel::kInfo) run->all_.Add(&run->console_);
+  if (team.is_master() && options.log_level <= LogLevel::kInfo) run->all_.Add(&run->console_);
   if (!options.progress_log.empty()) {
     SYNCGRADS_ASSIGN_OR_RETURN(
         run->log_, ProgressLog::Open(options.progress_log, worker, every, dependencies.clock));
@@ -39,19 +39,13 @@ absl::StatusOr<std::unique_ptr<RunProgress>> RunProgress::Create(
     run->metrics_ = dependencies.metrics->ProgressOf(worker);
     run->all_.Add(run->metrics_.get());
   }
+  run->figures_ = std::make_unique<FiguresReport>(team, NameOf(device));
+  run->all_.Add(run->figures_.get());
   return run;
 }
 
 void RunProgress::Evaluated(absl::string_view rows, const Evaluation& evaluation) {
-  Scores scores = {{"loss", evaluation.loss}};
-  if (evaluation.correct.has_value() && evaluation.rows > 0) {
-    scores.emplace_back("accuracy", static_cast<double>(*evaluation.correct) /
-                                        static_cast<double>(evaluation.rows));
-  }
-  if (evaluation.area_under_curve.has_value()) {
-    scores.emplace_back("AUC", *evaluation.area_under_curve);
-  }
-  all_.Evaluated(rows, scores);
+  all_.Evaluated(rows, ScoresOf(evaluation));
 }
 
 }  // namespace syncgrads

@@ -8,26 +8,29 @@
 
 #include "absl/status/statusor.h"
 #include "worker/run/worker.h"
+#include "worker/train/compute.h"
 #include "worker/train/evaluation.h"
+#include "worker/train/figures_report.h"
 #include "worker/train/progress.h"
 #include "worker/train/progress_log.h"
+#include "worker/train/team.h"
 #include "worker/train/tensorboard.h"
 
 namespace syncgrads {
 
 // The console on rank 0, except at level warning, and on every worker the files of --progress_log
-// and --tensorboard, and the metrics of the process. The trainer's thread calls it. Not
-// thread-safe.
+// and --tensorboard, the metrics of the process, and the reports to the coordinator. The trainer's
+// thread calls it. Not thread-safe.
 class RunProgress {
  public:
-  // Opens the outputs that `options` ask for. `dependencies` outlives this object;
-  // `worker` is the worker's name.
+  // Opens the outputs that `options` ask for. `dependencies` and `team` outlive this object;
+  // `worker` is the worker's name, and `device` what it computes on.
   //
   // Errors: those of ProgressLog::Open and TensorboardFile::Create.
   static absl::StatusOr<std::unique_ptr<RunProgress>> Create(const WorkerOptions& options,
                                                              const WorkerDependencies& dependencies,
-                                                             const std::string& worker,
-                                                             bool is_master);
+                                                             const DeviceChoice& device,
+                                                             const std::string& worker, Team& team);
 
   Progress& progress() { return all_; }
   ConsoleProgress& console() { return console_; }
@@ -41,6 +44,7 @@ class RunProgress {
   std::unique_ptr<ProgressLog> log_;
   std::unique_ptr<TensorboardProgress> tensorboard_;
   std::unique_ptr<Progress> metrics_;
+  std::unique_ptr<FiguresReport> figures_;
   ProgressList all_;
 };
 

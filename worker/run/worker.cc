@@ -126,7 +126,7 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
                    std::optional<Snapshot>& kept, ReportTuned& report_tuned,
                    const WorkerDependencies& dependencies) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<RunProgress> shown,
-                             RunProgress::Create(options, dependencies, name, team.is_master()));
+                             RunProgress::Create(options, dependencies, device, name, team));
   if (options.log_level <= LogLevel::kInfo) {
     dependencies.out << "joined job \"" << job.file.name() << "\" as worker \"" << name
                      << "\", rank " << team.rank() << " of " << team.world_size() << std::endl;

@@ -79,6 +79,11 @@ void ClientTeam::ReleaseGradients(void* memory) {
   for (Gradients& one : gradients_) one.in_use = one.in_use && one.memory != memory;
 }
 
+void ClientTeam::ReportFigures(const TrainingFigures& figures) {
+  // Nothing that the trainer does depends on it, and a membership that is over has other reports.
+  client_.ReportFigures(figures).IgnoreError();
+}
+
 void ClientTeam::Leave() {
   // Leave is refused while an operation is under way.
   if (!client_.Leave(std::min(timeout_, kLeaveTimeout)).ok()) client_.Abandon();

@@ -38,6 +38,7 @@ class ClientTeam : public Team {
   void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path) override {
     client_.ReportCheckpoint(step, path);
   }
+  void ReportFigures(const TrainingFigures& figures) override;
 
  private:
   // A piece of memory from AllocateGradients. `in_use` is false after ReleaseGradients.

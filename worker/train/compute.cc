@@ -77,6 +77,12 @@ absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device, absl::string
   return choice;
 }
 
+std::string NameOf(const DeviceChoice& choice) {
+  if (!choice.accelerator.has_value()) return "cpu";
+  const int index = *choice.accelerator;
+  return choice.accelerators->Name(index).value_or(absl::StrCat("cuda:", index));
+}
+
 int ThreadsOf(const v1::JobFile& job, uint32_t world_size) {
   const uint32_t share = std::thread::hardware_concurrency() / std::max(world_size, 1u);
   return static_cast<int>(job.threads() > 0 ? job.threads() : std::max(share, 1u));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -39,6 +40,9 @@ struct DeviceChoice {
 //   Unimplemented    no accelerator can be used (Accelerators::Count); names --device
 absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device, absl::string_view precision,
                                           uint32_t local_rank, const Accelerators& accelerators);
+
+// Returns "cpu", or the name of the accelerator; "cuda:2" if it does not report one.
+std::string NameOf(const DeviceChoice& choice);
 
 // Returns the number of threads that each worker computes with on the CPU: the job's, or
 // else an equal share of this machine's processors.

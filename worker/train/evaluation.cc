@@ -66,6 +66,18 @@ std::string ToString(const Evaluation& evaluation) {
   return text;
 }
 
+Scores ScoresOf(const Evaluation& evaluation) {
+  Scores scores = {{"loss", evaluation.loss}};
+  if (evaluation.correct.has_value() && evaluation.rows > 0) {
+    scores.emplace_back("accuracy", static_cast<double>(*evaluation.correct) /
+                                        static_cast<double>(evaluation.rows));
+  }
+  if (evaluation.area_under_curve.has_value()) {
+    scores.emplace_back("AUC", *evaluation.area_under_curve);
+  }
+  return scores;
+}
+
 template <typename T>
 absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, const Loss& loss,
                                     const DataSet& data, absl::Span<const RowId> rows, Team& team,

@@ -14,6 +14,7 @@
 #include "worker/nn/loss.h"
 #include "worker/nn/model.h"
 #include "worker/train/data_set.h"
+#include "worker/train/progress.h"
 #include "worker/train/team.h"
 
 namespace syncgrads {
@@ -33,6 +34,9 @@ struct Evaluation {
 
 // "loss 0.0712, accuracy 0.9667 (29 of 30 rows), AUC 0.9991"
 std::string ToString(const Evaluation& evaluation);
+
+// Returns the loss, the accuracy and the AUC, those of them that there are.
+Scores ScoresOf(const Evaluation& evaluation);
 
 // Evaluates each worker's `rows` of `data`. A collective; `name` distinguishes it from
 // other evaluations in flight. Images that cannot be read are left out and added to

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/figures.h"
 #include "common/log_level.h"
 
 namespace syncgrads {
@@ -71,13 +72,12 @@ class StepInterval {
 // Pairs of a name, such as "loss" or "accuracy", and a value.
 using Scores = std::vector<std::pair<std::string, double>>;
 
-// What a worker used for a step. Waits of the next step that has already begun may be included.
+// What a worker used for a step.
 struct StepUse {
   // The rows of this worker's batch that it contributed.
   uint64_t rows = 0;
-  // How long the worker waited for its batch to be read, and for results from the servers.
-  absl::Duration data_wait = absl::ZeroDuration();
-  absl::Duration results_wait = absl::ZeroDuration();
+  // The times since the last step that was reported. The next step may have begun.
+  StepTimes times;
   double learning_rate = 0;
 };
 
@@ -93,6 +93,9 @@ class Progress {
   virtual void Stepped(uint64_t step, std::optional<double> loss) = 0;
   // Reports a checkpoint that this worker has written, or could not write.
   virtual void Checkpointed(bool /*written*/) {}
+  // Reports the scores of an evaluation of the held-out rows while the worker trains: those of the
+  // model after `step`.
+  virtual void Validated(uint64_t /*step*/, const Scores& /*scores*/) {}
   virtual void Finished() = 0;
   // Called after Finished, with the scores of the final evaluation on `rows`, which is
   // "trained_on" or "held_out".
@@ -116,6 +119,9 @@ class ProgressList : public Progress {
   }
   void Checkpointed(bool written) override {
     for (Progress* one : all_) one->Checkpointed(written);
+  }
+  void Validated(uint64_t step, const Scores& scores) override {
+    for (Progress* one : all_) one->Validated(step, scores);
   }
   void Finished() override {
     for (Progress* one : all_) one->Finished();

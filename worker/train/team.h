@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "client/client.h"
+#include "common/figures.h"
 #include "common/group.h"
 #include "common/update_rule.h"
 
@@ -69,6 +70,8 @@ class Team {
   virtual bool TakeCheckpointRequest() { return false; }
   // Reports to the servers the path of a checkpoint, or why it was not written.
   virtual void ReportCheckpoint(uint64_t /*step*/, const absl::StatusOr<std::string>& /*path*/) {}
+  // Reports this worker's training to the servers. `figures` pass CheckFigures.
+  virtual void ReportFigures(const TrainingFigures& /*figures*/) {}
 };
 
 // A single worker without a server. It can evaluate, but not register a group.

@@ -158,6 +158,7 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
 
 template <typename T>
 absl::StatusOr<std::optional<double>> Trainer<T>::ComputeGradient(const std::vector<RowId>& rows) {
+  const PhaseClock::Scope computes(phases_, &StepTimes::compute);
   SYNCGRADS_ASSIGN_OR_RETURN(const double divisor, DivisorOf(rows));
   // Drops the downloads of a batch that was abandoned.
   downloads_.clear();
@@ -226,7 +227,7 @@ absl::Status Trainer<T>::ComputeBatch(const std::vector<RowId>& rows, size_t par
 
 template <typename T>
 absl::Status Trainer<T>::ReadPart(const std::vector<RowId>& rows, size_t part, size_t parts) {
-  const TimeAdded wait(data_wait_);
+  const PhaseClock::Scope reads(phases_, &StepTimes::read);
   if (reader_ != nullptr) {
     const uint64_t number = step_under_way() * kMaxParts + part;
     const std::optional<PartAhead> ahead = std::exchange(part_ahead_, std::nullopt);
@@ -365,8 +366,7 @@ template <typename T>
 void Trainer<T>::ReportStep(size_t rows, std::optional<double> loss) {
   const double factor = RateFactor(job_.schedule(), steps_ - 1, team_.world_size());
   options_.progress->Used({.rows = loss.has_value() ? rows : 0,
-                           .data_wait = std::exchange(data_wait_, absl::ZeroDuration()),
-                           .results_wait = std::exchange(results_wait_, absl::ZeroDuration()),
+                           .times = phases_.Take(),
                            .learning_rate = base_rate_ * rate_factor_ * factor});
   options_.progress->Stepped(steps_, loss);
 }
@@ -411,6 +411,7 @@ absl::Status Trainer<T>::FetchState() {
 template <typename T>
 absl::Status Trainer<T>::UseResults(absl::Span<const size_t> parameters,
                                     absl::Span<const Contributors> contributors) {
+  const PhaseClock::Scope applies(phases_, &StepTimes::apply);
   if (optimizer_ == nullptr || makes_local_steps()) {
     for (const size_t i : parameters) model_->parameters()[i]->Upload();
     return absl::OkStatus();
@@ -435,7 +436,7 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
   const uint64_t step = group_->step();
   std::optional<Trace::Span> waits(std::in_place, trace(), Trace::Row::kResults, "wait for step",
                                    step);
-  std::optional<TimeAdded> wait(std::in_place, results_wait_);
+  std::optional<PhaseClock::Scope> wait(std::in_place, phases_, &StepTimes::wait);
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Contributors> contributors,
                              group_->WaitStep(options_.step_timeout));
   wait.reset();

@@ -34,6 +34,7 @@
 #include "worker/train/extensions.h"
 #include "worker/train/gradient_memory.h"
 #include "worker/train/model_optimizer.h"
+#include "worker/train/phase_clock.h"
 #include "worker/train/progress.h"
 #include "worker/train/resume.h"
 #include "worker/train/step_guard.h"
@@ -425,9 +426,8 @@ class Trainer {
   std::vector<bool> pushed_;
   uint64_t steps_ = 0;
   uint64_t rounds_ = 0;
-  // The waits since the last step that was reported.
-  absl::Duration data_wait_ = absl::ZeroDuration();
-  absl::Duration results_wait_ = absl::ZeroDuration();
+  // The times since the last step that was reported.
+  PhaseClock phases_;
   // The learning rate in the job file, which the schedule multiplies.
   double base_rate_ = 0;
   // best_of: the product of the factors applied to the learning rate so far.

@@ -213,6 +213,7 @@ absl::StatusOr<std::optional<Evaluation>> Trainer<T>::EvaluateForCheckpoint(bool
       const Evaluation evaluation,
       Evaluate("checkpoint/held_out", *model_, loss_, data_, rows,
                elastic ? static_cast<Team&>(alone) : team_, SkippedImages()));
+  if (evaluation.rows > 0) options_.progress->Validated(steps_, ScoresOf(evaluation));
   return std::optional<Evaluation>(evaluation);
 }
 

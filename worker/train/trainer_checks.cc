@@ -40,6 +40,7 @@ template <typename T>
 absl::Status Trainer<T>::PushGradient(size_t i) {
   const Parameter<T>& parameter = *model_->parameters()[i];
   pushed_[i] = true;
+  const PhaseClock::Scope pushes(phases_, &StepTimes::push);
   const Trace::Span span(trace(), Trace::Row::kGradients, push_names_[i]);
   return group_->Push(tensors_[i], parameter.gradient.data(), parameter.bytes(), ResultOf(i));
 }

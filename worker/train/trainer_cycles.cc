@@ -66,6 +66,7 @@ template <typename T>
 absl::StatusOr<bool> Trainer<T>::ApplyAlone() {
   SYNCGRADS_ASSIGN_OR_RETURN(const bool admitted, AdmitGradient());
   if (!admitted) return false;
+  const PhaseClock::Scope applies(phases_, &StepTimes::apply);
   // This worker is the only contributor.
   ClipGradients(std::vector<Contributors>(tensors_.size(), Contributors{.most = 1}));
   std::vector<size_t> all(tensors_.size());

@@ -44,7 +44,7 @@ absl::Status Trainer<T>::TakeResult(size_t i, const std::vector<RowId>& rows) {
   // A device that has run out of memory ignores later operations, so check it first.
   SYNCGRADS_RETURN_IF_ERROR(device_->memory().status());
   std::optional<Trace::Span> waits(std::in_place, trace(), Trace::Row::kResults, wait_names_[i]);
-  std::optional<TimeAdded> wait(std::in_place, results_wait_);
+  std::optional<PhaseClock::Scope> wait(std::in_place, phases_, &StepTimes::wait);
   std::vector<Contributors> contributors(group_->spec().tensors.size());
   SYNCGRADS_ASSIGN_OR_RETURN(contributors[ToNumber(tensors_[i])],
                              group_->Wait(tensors_[i], options_.step_timeout));

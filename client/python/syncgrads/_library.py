@@ -70,6 +70,7 @@ _FUNCTIONS = {
     "sg_status": [c_void_p],
     "sg_get_member": [c_void_p, POINTER(Member)],
     "sg_report_checkpoint": [c_void_p, c_uint64, c_int, c_char_p],
+    "sg_report_figures": [c_void_p, c_char_p],
     "sg_allocate_gradients": [c_void_p, c_size_t, POINTER(c_void_p)],
     "sg_register": [c_void_p, c_char_p, c_double, POINTER(c_void_p)],
     "sg_set_weight": [c_void_p, c_double],

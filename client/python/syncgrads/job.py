@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import math
 import os
 import threading
 import weakref
@@ -42,6 +43,10 @@ class Placement:
 
 def _known(number: int) -> Optional[int]:
     return None if number < 0 else number
+
+
+def _finite(number: Any) -> Optional[float]:
+    return None if number is None or not math.isfinite(number) else float(number)
 
 
 def init(server: Optional[str] = None, job: Optional[str] = None, *, rank: Optional[int] = None,
@@ -88,6 +93,7 @@ class Job:
         self._free = weakref.finalize(self, LIBRARY.sg_close, handle)
         self._free.atexit = False
         self._closed = False
+        self._validation: Optional[Mapping[str, Any]] = None
         self._groups: Dict[str, Group] = {}
         self._groups_lock = threading.Lock()
         _open_jobs.add(self)
@@ -168,6 +174,27 @@ class Job:
     def report_failed_checkpoint(self, step: int, why: str) -> None:
         """Reports why there is no checkpoint after `step`."""
         check("sg_report_checkpoint", self._checked(), step, 2, why.encode())
+
+    def report(self, step: int, loss: Any = None, *, learning_rate: Any = None,
+               device: Optional[str] = None, seconds: Optional[Mapping[str, float]] = None,
+               validation: Optional[Mapping[str, Any]] = None) -> None:
+        """Reports what this worker has to show after `step`, for the servers' page and psctl. Does
+        not wait, and is cheap enough for every step: the newest report is sent once a second.
+
+        `loss` is that of the last batch. `seconds` is how long the worker was in each phase since it
+        began: "read", "compute", "push", "wait" and "apply". `validation` has the scores of an
+        evaluation after this step, such as {"loss": 0.2, "accuracy": 0.97}; they remain until the
+        next ones. Numbers that are not finite are left out."""
+        if validation is not None:
+            self._validation = {"step": step, "scores": [
+                {"name": name, "value": float(value)} for name, value in validation.items()
+                if math.isfinite(value)]}
+        figures = {
+            "step": step, "loss": _finite(loss), "learning_rate": _finite(learning_rate),
+            "device": device, "validation": self._validation,
+            "times": None if seconds is None else {
+                f"{phase}_us": round(time * 1e6) for phase, time in seconds.items()}}
+        check("sg_report_figures", self._checked(), _text.to_text(figures).encode())
 
     def register(self, name: str, tensors: Mapping[str, TensorSpec], *,
                  reduction: Optional[str] = None, optimizer: Optional[Mapping[str, Any]] = None,

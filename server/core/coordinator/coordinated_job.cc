@@ -318,6 +318,15 @@ JobReport CoordinatedJob::Report() const {
           checkpoints_.count()};
 }
 
+void CoordinatedJob::SampleCurves(absl::Time now) {
+  if (!curves_.IsDue(now)) return;
+  std::vector<TrainingFigures> figures;
+  for (const JobMember* member : members_.Ranked()) {
+    if (auto reported = member->pulse->figures()) figures.push_back(*std::move(reported));
+  }
+  curves_.Sample(figures, now);
+}
+
 absl::Status CoordinatedJob::Close(const std::string& reason, bool last, absl::StatusCode code) {
   dependencies_.journal.Note(absl::StrCat(job_.Quoted(), " is closed: ", reason));
   epochs_.CancelProposal();

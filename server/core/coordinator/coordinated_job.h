@@ -22,6 +22,7 @@
 //   GroupRegistrations  the groups, and the requests for groups that wait
 //   RoundDecisions      quorums and norms of rounds
 //   JobCheckpoints      the count of checkpoints
+//   TrainingCurves      losses and validations that members have reported
 //   Departures          members that have left, until their contributions must have arrived
 //
 // Not thread-safe. The Coordinator owns the jobs. It calls every method, the constructor and the
@@ -49,6 +50,7 @@
 #include "server/core/coordinator/job_dependencies.h"
 #include "server/core/coordinator/job_report.h"
 #include "server/core/coordinator/round_decisions.h"
+#include "server/core/coordinator/training_curves.h"
 #include "server/core/membership/admission.h"
 #include "server/core/membership/departures.h"
 #include "server/core/membership/failure_detector.h"
@@ -174,6 +176,11 @@ class CoordinatedJob {
   absl::StatusOr<std::vector<MemberReport>> AskForTrace(const std::string& token,
                                                         const TraceRequested& asked) const;
   JobReport Report() const;
+  // Takes a sample of what the members have reported about their training, if a second has passed
+  // since the last one. Call it at every tick. `now` is a time of the coordinator's clock, which
+  // also counts pauses of the process.
+  void SampleCurves(absl::Time now);
+  const TrainingCurves& curves() const { return curves_; }
 
   // Drops the members that have failed, and proposes an epoch without them if others are left;
   // see FailureDetector. Call it at every tick.
@@ -226,6 +233,7 @@ class CoordinatedJob {
   uint64_t reconnects_ = 0;
   DropCounts drops_;
   JobCheckpoints checkpoints_;
+  TrainingCurves curves_;
   bool state_lost_ = false;
   absl::Time closed_at_;
 };

@@ -70,11 +70,12 @@ absl::StatusOr<CoordinatedJob*> Coordinator::OpenLocked(const Hello& hello) {
   return jobs_.Open(hello);
 }
 
-void Coordinator::Heartbeat(const MemberKey& member, std::vector<GroupRound> progress) {
+void Coordinator::Heartbeat(const MemberKey& member, syncgrads::Heartbeat heartbeat) {
   if (member.pulse == nullptr) return;
+  std::vector<GroupRound>& progress = heartbeat.progress;
   // A longer list has duplicates, or groups that do not exist.
   if (progress.size() > options_.group_limits.max_groups) progress.clear();
-  member.pulse->Beat(awake_.Now(), std::move(progress));
+  member.pulse->Beat(awake_.Now(), std::move(progress), std::move(heartbeat.figures));
   // Stall reports of this server include the time since a member's last heartbeat.
   if (const std::shared_ptr<Job> here = own_.Find(member.job)) {
     here->RecordMessage(member.member, clock_.Now());
@@ -110,6 +111,12 @@ JobReport Coordinator::Report(const std::string& job) const {
   MutexLock lock(mutex_);
   const CoordinatedJob* const found = jobs_.Find(job);
   return found == nullptr ? JobReport() : found->Report();
+}
+
+TrainingCurves Coordinator::Curves(const std::string& job) const {
+  MutexLock lock(mutex_);
+  const CoordinatedJob* const found = jobs_.Find(job);
+  return found == nullptr ? TrainingCurves() : found->curves();
 }
 
 std::vector<ServerReport> Coordinator::Servers() const {
@@ -297,6 +304,7 @@ void Coordinator::Tick() {
     job->DropLost();
     job->DecideRounds();
     job->SendPreparationProgress();
+    job->SampleCurves(clock_.Now());
     if (!job->failure().ok()) {
       jobs_.Close(*job, absl::StrCat("its plan could not be stored: ", job->failure().message()),
                   job->failure().code());

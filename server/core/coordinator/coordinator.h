@@ -18,6 +18,7 @@
 //   gRPC, Follow streams        AttachServer, DetachServer, the reports of servers 1 and up
 //   gRPC, Admin calls           Evict, Readmit, RequestCheckpoint, AskForTrace, Report, Servers,
 //                               Drain
+//   the threads of --metrics    Report, Curves, Servers
 //   the thread of a trace       Report
 //   server 0's plan thread      Applied, OpenRounds, Prepared, Reduced, for server 0
 //   gRPC, data streams          Arrived, Reduced, for server 0
@@ -58,6 +59,7 @@
 #include "server/core/coordinator/job_report.h"
 #include "server/core/coordinator/job_table.h"
 #include "server/core/coordinator/memory_budget.h"
+#include "server/core/coordinator/training_curves.h"
 #include "server/core/jobs/jobs.h"
 #include "server/core/membership/pulse.h"
 #include "server/core/plan/journal.h"
@@ -111,9 +113,8 @@ class Coordinator {
   absl::StatusOr<MemberKey> Admit(const Hello& hello, std::shared_ptr<MemberLink> link);
 
   // Records a heartbeat. Does not take mutex_, so a heartbeat never waits for other work of
-  // the coordinator. `progress`: for each group, the newest round that the member has pushed
-  // a part of.
-  void Heartbeat(const MemberKey& member, std::vector<GroupRound> progress = {});
+  // the coordinator. The figures passed CheckFigures.
+  void Heartbeat(const MemberKey& member, syncgrads::Heartbeat heartbeat = {});
 
   // Requests of members. The answer to `request` is sent to the member's link. All of them
   // are ignored if the job or the member is unknown.
@@ -193,6 +194,9 @@ class Coordinator {
                                                         const TraceRequested& asked);
   // For status reports. All zeros, without members, if the job does not exist.
   JobReport Report(const std::string& job) const;
+  // For status reports: what the job's members have reported about its training, with times of the
+  // clock that was passed to the constructor. Empty if the job does not exist.
+  TrainingCurves Curves(const std::string& job) const;
   // For status reports: all servers, by index.
   std::vector<ServerReport> Servers() const;
 

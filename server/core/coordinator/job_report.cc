@@ -10,7 +10,7 @@ std::vector<MemberReport> ReportMembers(const JobMembers& members, const Epoch& 
   const auto add = [&](const JobMember& member, std::optional<uint32_t> rank) {
     reports.push_back({member.member.id, member.member.name, member.host, rank,
                        std::max(absl::ZeroDuration(), now - member.pulse->last_message()),
-                       plan.HasEndedAny(member.member.id), member.gone});
+                       plan.HasEndedAny(member.member.id), member.gone, member.pulse->figures()});
   };
   for (uint32_t rank = 0; rank < newest.members.size(); ++rank) {
     const JobMember* const member = members.FindKnown(newest.members[rank].id);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/figures.h"
 #include "common/ids.h"
 #include "server/core/coordinator/checkpoint_count.h"
 #include "server/core/membership/drop_counts.h"
@@ -30,6 +31,8 @@ struct MemberReport {
   bool follows = false;
   // It has left, or was dropped.
   bool gone = false;
+  // What it has reported last about its training; nullopt if nothing.
+  std::optional<TrainingFigures> figures;
 };
 
 // Counts are those since the job was opened, or since this coordinator was started.

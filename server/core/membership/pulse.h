@@ -1,4 +1,4 @@
-// The last heartbeat of one member of a job, and the progress that it reported.
+// The last heartbeat of one member of a job, and what its heartbeats have reported.
 
 #ifndef SYNCGRADS_SERVER_CORE_MEMBERSHIP_PULSE_H_
 #define SYNCGRADS_SERVER_CORE_MEMBERSHIP_PULSE_H_
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/figures.h"
 #include "common/membership.h"
 #include "common/mutex.h"
 
@@ -26,11 +27,13 @@ class Pulse {
     last_message_ = std::max(last_message_, now);
   }
   // Records a heartbeat. `progress`: for each group, the newest round that the member has pushed
-  // a part of.
-  void Beat(absl::Time now, std::vector<GroupRound> progress) {
+  // a part of. `figures`: nullopt if those of an earlier heartbeat remain.
+  void Beat(absl::Time now, std::vector<GroupRound> progress,
+            std::optional<TrainingFigures> figures = std::nullopt) {
     MutexLock lock(mutex_);
     last_message_ = std::max(last_message_, now);
     progress_ = std::move(progress);
+    if (figures.has_value()) figures_ = std::move(figures);
   }
 
   // Caps the reported round of this group at `most`, the newest round that is possible.
@@ -50,11 +53,17 @@ class Pulse {
     MutexLock lock(mutex_);
     return FindRound(progress_, group);
   }
+  // What the member has reported last about its training; nullopt if nothing.
+  std::optional<TrainingFigures> figures() const {
+    MutexLock lock(mutex_);
+    return figures_;
+  }
 
  private:
   mutable Mutex mutex_;
   absl::Time last_message_ ABSL_GUARDED_BY(mutex_);
   std::vector<GroupRound> progress_ ABSL_GUARDED_BY(mutex_);
+  std::optional<TrainingFigures> figures_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace syncgrads::server

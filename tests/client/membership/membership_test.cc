@@ -170,6 +170,45 @@ TEST_F(MembershipTest, SendsHeartbeatsAtTheIntervalItWasTold) {
   EXPECT_EQ(Sent<Heartbeat>().size(), 4u);
 }
 
+TEST_F(MembershipTest, SendsFiguresWithinASecondAndWithEachHeartbeat) {
+  BecomeAMember();
+  membership_->ReportFigures({.step = 1});
+  membership_->ReportFigures({.step = 2});
+  EXPECT_EQ(Sent<Heartbeat>().size(), 0u);
+  timers_.Advance(absl::Seconds(1));
+  ASSERT_EQ(Sent<Heartbeat>().size(), 1u);
+  EXPECT_EQ(Sent<Heartbeat>()[0].figures, TrainingFigures{.step = 2});
+  EXPECT_EQ(Sent<Heartbeat>()[0].progress[0].round, Round{4});
+  stream().Accept();
+  timers_.Advance(absl::Seconds(1));
+  ASSERT_EQ(Sent<Heartbeat>().size(), 2u);
+  EXPECT_EQ(Sent<Heartbeat>()[1].figures, TrainingFigures{.step = 2});
+}
+
+TEST_F(MembershipTest, SendsNoFurtherHeartbeatsForFiguresIfThereIsOneEachSecond) {
+  stream().Accept();
+  Welcome welcome = AWelcome();
+  welcome.heartbeat_interval = absl::Seconds(1);
+  stream().Receive(welcome);
+  membership_->ReportFigures({.step = 1});
+  timers_.Advance(absl::Seconds(1));
+  stream().Accept();
+  EXPECT_EQ(Sent<Heartbeat>().size(), 1u);
+}
+
+TEST_F(MembershipTest, AQueuedHeartbeatGetsTheNewestFigures) {
+  BecomeAMember();
+  timers_.Advance(absl::Seconds(2));  // sent, and not yet accepted
+  membership_->ReportFigures({.step = 1});
+  timers_.Advance(absl::Seconds(2));
+  membership_->ReportFigures({.step = 2});
+  timers_.Advance(absl::Seconds(2));
+  stream().Accept();
+  stream().Accept();
+  ASSERT_EQ(Sent<Heartbeat>().size(), 2u);
+  EXPECT_EQ(Sent<Heartbeat>()[1].figures, TrainingFigures{.step = 2});
+}
+
 TEST_F(MembershipTest, QueuesOneHeartbeatAtMost) {
   BecomeAMember();
   timers_.Advance(absl::Seconds(20));

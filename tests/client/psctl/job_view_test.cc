@@ -12,6 +12,7 @@
 namespace syncgrads::client {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -132,6 +133,18 @@ TEST_F(JobViewTest, AWorkerThatTheOpenRoundWaitsForHasAtLeastThatLag) {
   EXPECT_EQ(job.workers[0].lag, absl::ZeroDuration());
   EXPECT_EQ(job.workers[1].lag, absl::Seconds(8));
   EXPECT_EQ(job.workers[2].lag, absl::Seconds(8)) << "it has contributed to nothing";
+}
+
+TEST_F(JobViewTest, AWorkersDeviceAndLossAreShownIfItHasReportedThem) {
+  v1::TrainingFigures& figures =
+      *answers_[0].reply->mutable_jobs(0)->mutable_members(1)->mutable_figures();
+  figures.set_device("NVIDIA H200");
+  figures.set_loss(0.123456);
+  std::ostringstream status;
+  PrintStatus(answers_, nullptr, status);
+  EXPECT_THAT(status.str(), ContainsRegex("rank +worker +host +device +step +loss +lag"));
+  EXPECT_THAT(status.str(), ContainsRegex("0 +w0 +host-of-w0 +- +0 +- "));
+  EXPECT_THAT(status.str(), ContainsRegex("1 +w1 +host-of-w1 +NVIDIA H200 +0 +0.1235 "));
 }
 
 TEST_F(JobViewTest, TheSlowestWorkerIsFirstAndMarked) {

@@ -41,6 +41,10 @@ class RanksTest(unittest.TestCase):
         self.assertIsNone(self.job.status)
         self.assertFalse(self.job.take_checkpoint_request())
         self.job.report_checkpoint(1, "/tmp/one")
+        self.job.report(1, loss=float("nan"), validation={"accuracy": 0.5})
+        self.job.report(2, loss=0.25, learning_rate=0.1, device="cpu", seconds={"wait": 1.5})
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "device.*65"):
+            self.job.report(3, device="x" * 65)
         self.job.leave()
 
     def test_all_reduces_arrays_of_every_kind_in_place(self):

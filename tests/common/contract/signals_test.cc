@@ -63,7 +63,7 @@ std::vector<WorkerSignal> EveryWorkerSignal() {
   const std::vector<GroupRound> rounds = {{GroupId{1}, Round{uint64_t{1} << 40}},
                                           {GroupId{2}, Round{3}}};
   return {EveryFieldOfHello(),
-          Heartbeat{rounds},
+          Heartbeat{rounds, TrainingFigures{.step = 3, .loss = 0.5, .device = "cpu"}},
           RegisterGroup{11, Model(), 1.5e9},
           EndGroup{12, GroupId{4}, Round{5}, true},
           Leave{13, rounds},
@@ -160,6 +160,15 @@ TEST(SignalsTest, TheErrorOfACheckpointComesBackAsItWas) {
   const absl::StatusOr<WorkerSignal> received = FromProto(OverTheWire(ToProto(sent)));
   ASSERT_THAT(received, IsOk());
   EXPECT_TRUE(std::get<CheckpointReport>(*received) == sent);
+}
+
+TEST(SignalsTest, AHeartbeatHasFiguresOnlyIfThereAreSomeAndRefusesBadOnes) {
+  const absl::StatusOr<WorkerSignal> without = FromProto(OverTheWire(ToProto(Heartbeat{})));
+  ASSERT_THAT(without, IsOk());
+  EXPECT_FALSE(std::get<Heartbeat>(*without).figures.has_value());
+  v1::WorkerSignal bad;
+  bad.mutable_heartbeat()->mutable_figures()->set_device(std::string(65, 'x'));
+  ExpectError(FromProto(bad), kInvalid, {"device", "65", "64"});
 }
 
 TEST(SignalsTest, AFarewellIsReceivedAsDone) {

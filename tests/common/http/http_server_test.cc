@@ -1,13 +1,22 @@
 #include "common/http/http_server.h"
 
 #include <httplib.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/shm/pages.h"
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"
+#include "tests/testing/wait_until.h"
 
 namespace syncgrads {
 namespace {
@@ -107,6 +116,129 @@ TEST(HttpServerTest, RefusesAnAddressThatIsNotOfThisHost) {
   // 192.0.2.0/24 is for documentation only.
   ExpectError(HttpServer::Start({"192.0.2.1", 0}, Pages()), absl::StatusCode::kUnavailable,
               {"192.0.2.1:0"});
+}
+
+// Serves a stream of events that a test fills, and the pages.
+class HttpEventsTest : public ::testing::Test {
+ protected:
+  // Each event is `data` and its number.
+  void Start(std::string data, absl::Duration interval) {
+    HttpEvents events;
+    events.interval = interval;
+    events.pages["/events"] = [this, data = std::move(data)]() -> absl::StatusOr<std::string> {
+      const int number = ++events_;
+      if (number == last_) return absl::CancelledError("no more events");
+      return absl::StrCat(data, number);
+    };
+    auto started = HttpServer::Start({"127.0.0.1", 0}, Pages(), std::move(events));
+    ASSERT_THAT(started, IsOk());
+    server_ = *std::move(started);
+  }
+  std::unique_ptr<httplib::Client> NewClient() {
+    auto client = std::make_unique<httplib::Client>("127.0.0.1", server_->address().port);
+    AllowTime(*client);
+    return client;
+  }
+  // A connection on which a stream has been requested, and from which nothing is read.
+  FileDescriptor OpenWithoutReading() {
+    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(server_->address().port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    const std::string request = "GET /events HTTP/1.1\r\nHost: x\r\n\r\n";
+    EXPECT_EQ(send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+    return socket;
+  }
+  // The status with which another stream is answered.
+  int StatusOfAnother() {
+    int status = -1;
+    NewClient()->Get(
+        "/events",
+        [&status](const httplib::Response& answer) {
+          status = answer.status;
+          return false;
+        },
+        [](const char*, size_t) { return false; });
+    return status;
+  }
+
+  std::atomic<int> events_ = 0;
+  // The number of the event in place of which a stream ends.
+  std::atomic<int> last_ = -1;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpEventsTest, SendsEventsAtTheIntervalUntilThereAreNoMore) {
+  last_ = 4;
+  Start("event ", absl::Milliseconds(1));
+  std::string received;
+  std::string type;
+  NewClient()->Get(
+      "/events",
+      [&](const httplib::Response& answer) {
+        type = answer.get_header_value("Content-Type");
+        return true;
+      },
+      [&](const char* data, size_t size) {
+        received.append(data, size);
+        return true;
+      });
+  EXPECT_EQ(type, "text/event-stream");
+  EXPECT_EQ(received, "data: event 1\n\ndata: event 2\n\ndata: event 3\n\n");
+}
+
+TEST_F(HttpEventsTest, OnlyFourStreamsAreOpenAndPagesAreServedBesideThem) {
+  Start("", absl::Hours(1));
+  std::vector<FileDescriptor> open;
+  for (int i = 0; i < 4; ++i) open.push_back(OpenWithoutReading());
+  ASSERT_TRUE(::syncgrads::testing::WaitUntil([&] { return events_ == 4; }));
+  const httplib::Result refused = NewClient()->Get("/events");
+  ASSERT_TRUE(refused) << httplib::to_string(refused.error());
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_EQ(refused->body, "this server has 4 streams of events, which is the limit\n");
+  const httplib::Result page = NewClient()->Get("/a");
+  ASSERT_TRUE(page) << httplib::to_string(page.error());
+  EXPECT_EQ(page->status, 200);
+}
+
+TEST_F(HttpEventsTest, AStreamWhoseReaderIsGoneMakesRoom) {
+  Start("", absl::Milliseconds(1));
+  std::vector<FileDescriptor> open;
+  for (int i = 0; i < 4; ++i) open.push_back(OpenWithoutReading());
+  ASSERT_TRUE(::syncgrads::testing::WaitUntil([&] { return StatusOfAnother() == 503; }));
+  open.clear();
+  EXPECT_TRUE(::syncgrads::testing::WaitUntil([&] { return StatusOfAnother() == 200; }));
+}
+
+TEST_F(HttpEventsTest, AStreamWhoseReaderDoesNotReadIsClosed) {
+  // An event is more than fits into the buffers of a connection.
+  Start(std::string(16 << 20, 'x'), absl::Hours(1));
+  std::vector<FileDescriptor> open;
+  for (int i = 0; i < 4; ++i) open.push_back(OpenWithoutReading());
+  ASSERT_TRUE(::syncgrads::testing::WaitUntil([&] { return events_ >= 4; }));
+  EXPECT_TRUE(::syncgrads::testing::WaitUntil([&] { return StatusOfAnother() == 200; }));
+}
+
+TEST_F(HttpEventsTest, AStreamEndsWithTheServer) {
+  Start("event ", absl::Hours(1));
+  std::thread reader(
+      [client = NewClient()] { client->Get("/events", [](const char*, size_t) { return true; }); });
+  EXPECT_TRUE(::syncgrads::testing::WaitUntil([&] { return events_ == 1; }));
+  server_ = nullptr;
+  reader.join();
+  EXPECT_EQ(events_, 1);
+}
+
+TEST_F(HttpEventsTest, AHeadRequestTakesNoPlace) {
+  Start("", absl::Hours(1));
+  for (int i = 0; i < 10; ++i) {
+    const httplib::Result head = NewClient()->Head("/events");
+    ASSERT_TRUE(head) << httplib::to_string(head.error());
+    EXPECT_EQ(head->status, 200);
+  }
 }
 
 }  // namespace

@@ -27,7 +27,10 @@ class StatusPagesTest : public ::testing::Test {
  protected:
   StatusPagesTest() {
     auto started = HttpServer::Start(
-        {"127.0.0.1", 0}, StatusPages([this](v1::GetStatusReply& reply) { reply = status_; }));
+        {"127.0.0.1", 0},
+        StatusPages([this](v1::GetStatusReply& reply) { reply = status_; },
+                    [this](v1::Curves& curves) { curves = curves_; }),
+        {.pages = StatusEvents([this](v1::GetStatusReply& reply) { reply = status_; })});
     EXPECT_THAT(started, IsOk());
     http_ = *std::move(started);
     client_ = std::make_unique<httplib::Client>("127.0.0.1", http_->address().port);
@@ -35,6 +38,7 @@ class StatusPagesTest : public ::testing::Test {
   }
 
   v1::GetStatusReply status_;
+  v1::Curves curves_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<httplib::Client> client_;
 };
@@ -77,6 +81,35 @@ TEST_F(StatusPagesTest, TheStatusIsTheWholeMessageAsJson) {
   EXPECT_EQ(read.SerializeAsString(), status_.SerializeAsString());
 }
 
+TEST_F(StatusPagesTest, CurvesAreTheWholeMessageAsJson) {
+  v1::JobCurves& job = *curves_.add_jobs();
+  job.set_job("iris");
+  job.add_training()->set_loss(0.5);
+  job.add_validation()->mutable_validation()->add_scores()->set_name("accuracy");
+  const httplib::Result json = client_->Get("/curves.json");
+  ASSERT_TRUE(json);
+  EXPECT_EQ(json->status, 200);
+  EXPECT_EQ(json->get_header_value("Content-Type"), "application/json");
+  v1::Curves read;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json->body, &read).ok());
+  EXPECT_EQ(read.SerializeAsString(), curves_.SerializeAsString());
+}
+
+TEST_F(StatusPagesTest, AnEventIsTheStatusAsJsonInOneLine) {
+  status_.add_jobs()->set_job("two\nlines");
+  std::string received;
+  client_->Get("/events", [&received](const char* data, size_t size) {
+    received.append(data, size);
+    return !received.ends_with("\n\n");
+  });
+  ASSERT_THAT(received, StartsWith("data: {"));
+  EXPECT_EQ(received.find('\n'), received.size() - 2);
+  v1::GetStatusReply read;
+  const std::string json = received.substr(6);
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json, &read).ok());
+  EXPECT_EQ(read.SerializeAsString(), status_.SerializeAsString());
+}
+
 TEST_F(StatusPagesTest, TheLivePageIsServedBesideTheStatus) {
   const httplib::Result page = client_->Get("/");
   ASSERT_TRUE(page);
@@ -92,7 +125,8 @@ TEST(ServerStatusPagesTest, ARealServerIsReadyAndReportsItself) {
   ASSERT_THAT(server, IsOk());
   const auto http = HttpServer::Start(
       {"127.0.0.1", 0},
-      StatusPages([&server](v1::GetStatusReply& reply) { (*server)->FillStatus(reply); }));
+      StatusPages([&server](v1::GetStatusReply& reply) { (*server)->FillStatus(reply); },
+                  [&server](v1::Curves& curves) { (*server)->FillCurves(curves); }));
   ASSERT_THAT(http, IsOk());
   httplib::Client client("127.0.0.1", (*http)->address().port);
   client.set_read_timeout(kPatience);

@@ -70,8 +70,10 @@ TEST_F(LivePageTest, EveryFileIsServedAsItIsAndForbidsWhatIsNotFromThisServer) {
 }
 
 TEST_F(LivePageTest, WhatTheFilesLoadIsServed) {
-  // The names in a file's src="...", href="...", from "./..." and fetch("...").
-  const std::regex reference(R"re((?:src="|href="|from "\./|fetch\(")([^"]+)")re");
+  // The names in a file's src="...", href="...", from "./...", readJson("...") and
+  // EventSource("...").
+  const std::regex reference(
+      R"re((?:src="|href="|from "\./|readJson\("|EventSource\(")([^"]+)")re");
   std::set<std::string> loaded;
   for (const PageFile& file : PageFiles()) {
     if (file.name.starts_with("uPlot")) continue;
@@ -80,11 +82,12 @@ TEST_F(LivePageTest, WhatTheFilesLoadIsServed) {
       loaded.insert((*at)[1]);
     }
   }
-  EXPECT_THAT(loaded, IsSupersetOf({"page.js", "page.css", "charts.js", "job_view.js",
-                                    "uPlot.iife.min.js", "uPlot.min.css", "status.json"}));
+  EXPECT_THAT(loaded,
+              IsSupersetOf({"page.js", "page.css", "charts.js", "job_view.js", "uPlot.iife.min.js",
+                            "uPlot.min.css", "status.json", "curves.json", "events"}));
   for (const std::string& name : loaded) {
-    // StatusPages() adds these two.
-    if (name == "status.json" || name == "metrics") continue;
+    // StatusPages() and StatusEvents() add these.
+    if (name == "metrics" || name == "events" || name.ends_with(".json")) continue;
     EXPECT_THAT(pages_, Contains(testing::Key("/" + name)));
   }
 }

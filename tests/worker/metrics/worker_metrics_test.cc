@@ -17,6 +17,14 @@ TrainingPlan Plan() {
   return {.job = "iris", .workers = 3, .training_rows = 120, .batch_size = 8, .steps = 250};
 }
 
+StepTimes Times(absl::Duration read, absl::Duration wait) {
+  return {.read = read,
+          .compute = absl::Seconds(2),
+          .push = absl::Milliseconds(125),
+          .wait = wait,
+          .apply = absl::Milliseconds(375)};
+}
+
 std::string TextOf(const WorkerMetrics& metrics) {
   MetricFamilies families;
   metrics.AddTo(families);
@@ -27,9 +35,9 @@ TEST(WorkerMetricsTest, CountsStepsRowsWaitsAndCheckpoints) {
   WorkerMetrics metrics;
   const std::unique_ptr<Progress> progress = metrics.ProgressOf("w0");
   progress->Started(Plan());
-  progress->Used({8, absl::Milliseconds(250), absl::Milliseconds(500), 0.125});
+  progress->Used({8, Times(absl::Milliseconds(250), absl::Milliseconds(500)), 0.125});
   progress->Stepped(1, 0.75);
-  progress->Used({4, absl::Milliseconds(250), absl::Milliseconds(1000), 0.0625});
+  progress->Used({4, Times(absl::Milliseconds(250), absl::Milliseconds(1000)), 0.0625});
   progress->Stepped(2, 0.5);
   progress->Checkpointed(true);
   progress->Checkpointed(false);
@@ -45,6 +53,9 @@ TEST(WorkerMetricsTest, CountsStepsRowsWaitsAndCheckpoints) {
   EXPECT_THAT(text, HasSubstr("syncgrads_worker_learning_rate" + labels + "0.0625\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_worker_data_wait_seconds_total" + labels + "0.5\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_worker_results_wait_seconds_total" + labels + "1.5\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_worker_compute_seconds_total" + labels + "4\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_worker_push_seconds_total" + labels + "0.25\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_worker_apply_seconds_total" + labels + "0.75\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_worker_checkpoints_total{training_job=\"iris\","
                               "worker=\"w0\",result=\"written\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_worker_checkpoints_total{training_job=\"iris\","

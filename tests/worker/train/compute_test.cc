@@ -17,6 +17,10 @@ class Some : public Accelerators {
  public:
   explicit Some(int count) : count_(count) {}
   absl::StatusOr<int> Count() const override { return count_; }
+  absl::StatusOr<std::string> Name(int index) const override {
+    if (index >= count_) return absl::InvalidArgumentError("no such device");
+    return absl::StrCat("GPU of ", index);
+  }
   absl::StatusOr<std::unique_ptr<Device<float>>> MakeFloat(int index,
                                                            MatrixPrecision) const override {
     return absl::InternalError(absl::StrCat("made float ", index));
@@ -64,6 +68,13 @@ TEST(ChooseDeviceTest, WhatIsNotThereOrNotMeantIsAnError) {
   ExpectError(ChooseDevice("cpu", "bf16", 0, two), absl::StatusCode::kInvalidArgument,
               {"bf16", "cpu"});
   EXPECT_EQ(ChooseDevice("cuda:0", "bf16", 0, two)->precision, MatrixPrecision::kBf16);
+}
+
+TEST(ChooseDeviceTest, ADeviceHasAName) {
+  const Some two(2);
+  EXPECT_EQ(NameOf(*ChooseDevice("cpu", "f32", 0, two)), "cpu");
+  EXPECT_EQ(NameOf(*ChooseDevice("cuda:1", "f32", 0, two)), "GPU of 1");
+  EXPECT_EQ(NameOf(DeviceChoice{.accelerator = 2, .accelerators = &two}), "cuda:2");
 }
 
 TEST(MakeDeviceTest, MakesWhatWasChosen) {

@@ -61,8 +61,10 @@ TEST_F(StepUseTest, EachStepHasItsRowsAndItsLearningRate) {
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(progress.used[i].rows, 5u);
     EXPECT_EQ(progress.used[i].learning_rate, i < 4 ? 0.5 : 0.25) << "step " << i + 1;
-    EXPECT_GE(progress.used[i].data_wait, absl::ZeroDuration());
-    EXPECT_GE(progress.used[i].results_wait, absl::ZeroDuration());
+    const StepTimes& times = progress.used[i].times;
+    for (const absl::Duration phase : {times.compute, times.push, times.wait, times.apply}) {
+      EXPECT_GT(phase, absl::ZeroDuration()) << "step " << i + 1;
+    }
   }
 }
 

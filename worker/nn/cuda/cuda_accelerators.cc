@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/nn/cuda/cuda_device.h"
@@ -20,6 +22,17 @@ class OfThisMachine : public Accelerators {
         "this machine has no CUDA device that can be used (", what, "); --device=cpu works"));
   }
 
+  absl::StatusOr<std::string> Name(int index) const override {
+    SYNCGRADS_RETURN_IF_ERROR(CheckIndex(index));
+    cudaDeviceProp properties;
+    const cudaError_t error = cudaGetDeviceProperties(&properties, index);
+    if (error != cudaSuccess) {
+      return absl::InternalError(absl::StrCat(
+          "CUDA device ", index, " does not report its name: ", cudaGetErrorString(error)));
+    }
+    return std::string(properties.name);
+  }
+
   absl::StatusOr<std::unique_ptr<Device<float>>> MakeFloat(
       int index, MatrixPrecision precision) const override {
     return Make<float>(index, precision);
@@ -29,14 +42,16 @@ class OfThisMachine : public Accelerators {
   }
 
  private:
+  absl::Status CheckIndex(int index) const {
+    SYNCGRADS_ASSIGN_OR_RETURN(const int count, Count());
+    if (index >= 0 && index < count) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("CUDA device ", index,
+                                                   " does not exist: this machine has ", count,
+                                                   " CUDA devices, numbered from 0"));
+  }
   template <typename T>
   absl::StatusOr<std::unique_ptr<Device<T>>> Make(int index, MatrixPrecision precision) const {
-    SYNCGRADS_ASSIGN_OR_RETURN(const int count, Count());
-    if (index < 0 || index >= count) {
-      return absl::InvalidArgumentError(absl::StrCat("CUDA device ", index,
-                                                     " does not exist: this machine has ", count,
-                                                     " CUDA devices, numbered from 0"));
-    }
+    SYNCGRADS_RETURN_IF_ERROR(CheckIndex(index));
     return cuda::CudaDevice<T>::Create(index, {.precision = precision});
   }
 };

@@ -258,8 +258,8 @@ TEST_F(ElasticCoordinatorTest, AMemberThatIsBehindForTooLongIsDroppedAndToldSo) 
   Ready(a);
   Ready(b);
   const auto beat = [&](uint64_t of_a, uint64_t of_b) {
-    coordinator_.Heartbeat(*a.key, {First(of_a)});
-    coordinator_.Heartbeat(*b.key, {First(of_b)});
+    coordinator_.Heartbeat(*a.key, {{First(of_a)}});
+    coordinator_.Heartbeat(*b.key, {{First(of_b)}});
     coordinator_.Tick();
   };
   const auto close = [&](uint64_t round) {
@@ -291,8 +291,8 @@ TEST_F(ElasticCoordinatorTest, WhenItsDataHasEndedNobodyIsBehind) {
     coordinator_.End(*joined->key, 2, GroupId{0}, Round{4}, true);
   }
   for (int i = 0; i < 4; ++i) {
-    coordinator_.Heartbeat(*a.key, {First(5)});  // a is in a step that never opens
-    coordinator_.Heartbeat(*b.key, {First(4)});
+    coordinator_.Heartbeat(*a.key, {{First(5)}});  // a is in a step that never opens
+    coordinator_.Heartbeat(*b.key, {{First(4)}});
     coordinator_.Tick();
     clock_.Advance(absl::Seconds(9));
   }

@@ -166,8 +166,8 @@ TEST_F(ElasticLimitsTest, NobodyIsBehindAStepThatIsNotOpen) {
   coordinator_.Ready(*liar.key, 2, GroupId{0});
   Push(a, 1);
   for (int i = 0; i < 20; ++i) {
-    coordinator_.Heartbeat(*a.key, {In(0, Round{1})});
-    coordinator_.Heartbeat(*liar.key, {In(0, kFarAway)});
+    coordinator_.Heartbeat(*a.key, {{In(0, Round{1})}});
+    coordinator_.Heartbeat(*liar.key, {{In(0, kFarAway)}});
     coordinator_.Tick();
     clock_.Advance(absl::Seconds(4));
   }
@@ -180,8 +180,8 @@ TEST_F(ElasticLimitsTest, AListOfMoreRoundsThanGroupsIsIgnored) {
   for (const Joined* one : {&a, &b}) coordinator_.Ready(*one->key, 2, GroupId{0});
   Push(a, 1);
   Push(b, 1);
-  coordinator_.Heartbeat(*a.key, std::vector<GroupRound>(1000, In(0, Round{2})));
-  coordinator_.Heartbeat(*b.key, {In(0, Round{1})});
+  coordinator_.Heartbeat(*a.key, {std::vector<GroupRound>(1000, In(0, Round{2}))});
+  coordinator_.Heartbeat(*b.key, {{In(0, Round{1})}});
   for (int i = 0; i < 4; ++i) {
     coordinator_.Tick();
     clock_.Advance(absl::Seconds(4));

@@ -81,6 +81,37 @@ TEST_F(CoordinatorReportTest, AMemberIsSilentSinceItsLastMessage) {
   EXPECT_EQ(report.lease, Options().membership.lease);
 }
 
+TEST_F(CoordinatorReportTest, AMemberHasTheFiguresThatItHasReportedLast) {
+  Begin();
+  const TrainingFigures first = {.step = 3, .loss = 0.5, .device = "cpu"};
+  coordinator_.Heartbeat(*b_.key, {{}, first});
+  EXPECT_EQ(coordinator_.Report("iris").members[0].figures, std::nullopt);
+  EXPECT_EQ(coordinator_.Report("iris").members[1].figures, first);
+  coordinator_.Heartbeat(*b_.key);
+  EXPECT_EQ(coordinator_.Report("iris").members[1].figures, first);
+  const TrainingFigures second = {.step = 4};
+  coordinator_.Heartbeat(*b_.key, {{}, second});
+  EXPECT_EQ(coordinator_.Report("iris").members[1].figures, second);
+}
+
+TEST_F(CoordinatorReportTest, TheCurvesOfAJobAreSampledByTicks) {
+  Begin();
+  for (uint64_t step = 1; step <= 3; ++step) {
+    const auto loss = static_cast<double>(step);
+    coordinator_.Heartbeat(*a_.key, {{}, TrainingFigures{.step = step, .loss = loss}});
+    coordinator_.Heartbeat(*b_.key, {{}, TrainingFigures{.step = step, .loss = loss + 1}});
+    coordinator_.Tick();
+    coordinator_.Tick();
+    clock_.Advance(absl::Seconds(1));
+  }
+  const TrainingCurves curves = coordinator_.Curves("iris");
+  ASSERT_THAT(curves.training(), SizeIs(3));
+  EXPECT_EQ(curves.training()[2].step, 3u);
+  EXPECT_EQ(curves.training()[2].loss, 3.5);
+  EXPECT_EQ(curves.training()[2].at, clock_.Now() - absl::Seconds(1));
+  EXPECT_THAT(coordinator_.Curves("mnist").training(), IsEmpty());
+}
+
 TEST_F(CoordinatorReportTest, AMemberWhoseDataHasEndedFollows) {
   Begin();
   coordinator_.End(*b_.key, 3, GroupId{0}, Round{5}, true);
