@@ -118,6 +118,7 @@ absl::Status Trainer<T>::TrainStep() {
   while (true) {
     StepMembers members;
     if (batches_->depends_on_members()) {
+      const PhaseClock::Scope waits(phases_, &StepTimes::wait);
       SYNCGRADS_ASSIGN_OR_RETURN(members, group_->BeginStep());
     }
     const std::vector<RowId> rows =
@@ -458,6 +459,7 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
       TakesCheckpoint(due_tensor_.has_value() && contributors[ToNumber(*due_tensor_)].most > 0);
   StepOutcome outcome;
   if (batches_->depends_on_members() || options_.event_log != nullptr || keeps) {
+    const PhaseClock::Scope gets(phases_, &StepTimes::wait);
     SYNCGRADS_ASSIGN_OR_RETURN(outcome, group_->LastStep(options_.step_timeout));
   }
   if (options_.event_log != nullptr) options_.event_log->Stepped(outcome, rows, data_.data);

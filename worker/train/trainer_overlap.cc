@@ -31,6 +31,7 @@ absl::StatusOr<bool> Trainer<T>::Overlaps() {
   const uint64_t every = job_.check_replicas_every();
   if (every != 0 && (steps_ + 1) % every == 0) return false;
   if (due_tensor_.has_value()) {
+    const PhaseClock::Scope waits(phases_, &StepTimes::wait);
     SYNCGRADS_ASSIGN_OR_RETURN(const Contributors due,
                                group_->Wait(*due_tensor_, options_.step_timeout));
     if (due.most > 0) return false;
