@@ -170,9 +170,9 @@ class CoordinatedJob {
   void Checkpointed(MemberId member, const CheckpointReport& report) {
     checkpoints_.Report(member, report);
   }
-  // Asks the connected members of the epoch to record; see Coordinator::AskForTrace.
-  absl::StatusOr<std::vector<MemberReport>> AskForTrace(const std::string& token,
-                                                        const TraceRequested& asked) const;
+  // Asks the connected members of the epoch to record; see Coordinator::RequestTrace.
+  absl::StatusOr<std::vector<MemberReport>> RequestTrace(const std::string& token,
+                                                         const TraceRequested& asked) const;
   JobReport Report() const;
 
   // Drops the members that have failed, and proposes an epoch without them if others are left;

@@ -16,7 +16,7 @@
 //   gRPC, Join streams          Admit, Heartbeat, the requests of members, LinkBroken,
 //                               Checkpointed
 //   gRPC, Follow streams        AttachServer, DetachServer, the reports of servers 1 and up
-//   gRPC, Admin calls           Evict, Readmit, RequestCheckpoint, AskForTrace, Report, Servers,
+//   gRPC, Admin calls           Evict, Readmit, RequestCheckpoint, RequestTrace, Report, Servers,
 //                               Drain
 //   the thread of a trace       Report
 //   server 0's plan thread      Applied, OpenRounds, Prepared, Reduced, for server 0
@@ -188,9 +188,9 @@ class Coordinator {
   // Errors:
   //   NotFound          the job does not exist or is closed
   //   PermissionDenied  the token is not the job's
-  absl::StatusOr<std::vector<MemberReport>> AskForTrace(const std::string& job,
-                                                        const std::string& token,
-                                                        const TraceRequested& asked);
+  absl::StatusOr<std::vector<MemberReport>> RequestTrace(const std::string& job,
+                                                         const std::string& token,
+                                                         const TraceRequested& asked);
   // For status reports. All zeros, without members, if the job does not exist.
   JobReport Report(const std::string& job) const;
   // For status reports: all servers, by index.
