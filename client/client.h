@@ -74,7 +74,7 @@ class Client {
   //   FailedPrecondition  the protocol version is another one (the message has both), this worker's
   //                       world_size or elastic options differ from the job's, or this client has
   //                       joined before
-  //   ResourceExhausted   the job has all its members, or has come to the end of its data
+  //   ResourceExhausted   the job has all its members, or has reached the end of its data
   //   Aborted             only_running: no such job is running; or this worker was evicted
   //   InvalidArgument     a name in the options is too long or not printable, or the kernel does
   //                       not have the congestion control of the options

@@ -5,6 +5,11 @@
 namespace syncgrads {
 namespace {
 
+int64_t CountedNanos() {
+  const auto counted = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(counted).count();
+}
+
 class RealClock : public Clock {
  public:
   absl::Time Now() const override { return MonotonicNow(); }
@@ -12,14 +17,12 @@ class RealClock : public Clock {
 
 }  // namespace
 
-absl::Time MonotonicNow() {
-  struct Anchor {
-    absl::Time wall = absl::Now();
-    std::chrono::steady_clock::time_point count = std::chrono::steady_clock::now();
-  };
-  static const Anchor anchor;
-  return anchor.wall + absl::FromChrono(std::chrono::steady_clock::now() - anchor.count);
+int64_t MonotonicNanos() {
+  static const int64_t wall_at_zero = absl::GetCurrentTimeNanos() - CountedNanos();
+  return wall_at_zero + CountedNanos();
 }
+
+absl::Time MonotonicNow() { return absl::FromUnixNanos(MonotonicNanos()); }
 
 const Clock& Clock::Real() {
   static const RealClock* const clock = new RealClock;

@@ -7,6 +7,8 @@
 #ifndef SYNCGRADS_COMMON_CLOCK_H_
 #define SYNCGRADS_COMMON_CLOCK_H_
 
+#include <cstdint>
+
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -16,6 +18,8 @@ namespace syncgrads {
 // has counted since then. Never goes back. Differs from absl::Now() by the amount by which the
 // system's clock has been stepped since the first call. Thread-safe.
 absl::Time MonotonicNow();
+// Returns the same in nanoseconds since 1970, in less time.
+int64_t MonotonicNanos();
 
 // The interface of a clock, so that tests can set the time. Thread-safe.
 class Clock {

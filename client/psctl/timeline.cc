@@ -10,24 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/json.h"
 #include "common/trace/trace_event.h"
 
 namespace syncgrads::client {
 namespace {
-
-std::string Quoted(absl::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      absl::StrAppend(&out, "\\", absl::string_view(&c, 1));
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppendFormat(&out, "\\u%04x", c);
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
 
 // The place of an event in the file: a point of an arrow.
 struct Point {
@@ -61,7 +48,7 @@ class EventWriter {
   EventWriter(int64_t origin, std::ostream& out) : origin_(origin), out_(out) {}
 
   void Name(absl::string_view what, uint32_t process, uint32_t thread, absl::string_view name) {
-    Write("M", process, thread, what, absl::StrCat(R"(,"args":{"name":)", Quoted(name), "}"));
+    Write("M", process, thread, what, absl::StrCat(R"(,"args":{"name":)", JsonString(name), "}"));
   }
   void Place(uint32_t process) {
     Write("M", process, 0, "process_sort_index",
@@ -106,7 +93,7 @@ class EventWriter {
   void Write(const char* phase, uint32_t process, uint32_t thread, absl::string_view name,
              absl::string_view rest) {
     out_ << (std::exchange(is_first_, false) ? "" : ",\n") << R"({"ph":")" << phase << R"(","pid":)"
-         << process << R"(,"tid":)" << thread << R"(,"name":)" << Quoted(name) << rest << "}";
+         << process << R"(,"tid":)" << thread << R"(,"name":)" << JsonString(name) << rest << "}";
   }
   std::string Time(int64_t time) const {
     return absl::StrFormat(R"(,"ts":%.3f)", (time - origin_) / 1e3);
@@ -184,11 +171,11 @@ void Timeline::Write(std::ostream& out) const {
     return left->names.begin()->first < right->names.begin()->first;
   });
   std::vector<std::string> missing;
-  for (const std::string& line : missing_) missing.push_back(Quoted(line));
+  for (const std::string& line : missing_) missing.push_back(JsonString(line));
   out << absl::StrFormat(
       R"({"displayTimeUnit":"ms","otherData":{"job":%s,"clock":"server 0",)"
       R"("clock_error_us":%.3f,"lost_events":%d,"missing":[%s]},"traceEvents":[)",
-      Quoted(job_), clock_error() / 1e3, lost_, absl::StrJoin(missing, ","));
+      JsonString(job_), clock_error() / 1e3, lost_, absl::StrJoin(missing, ","));
   out << "\n";
   EventWriter writer(origin, out);
   std::map<RoundKey, RoundSteps> rounds;

@@ -10,7 +10,7 @@ namespace syncgrads::client {
 namespace {
 
 // The coordinator waits for a report this long after the recording.
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kTimeout = absl::Seconds(10);
 
 }  // namespace
 
@@ -45,7 +45,7 @@ void TraceReporter::Run(const TraceRequested& asked, MemberId self, const std::a
   absl::StatusOr<TraceRecords> records = RecordTrace(asked.length, stop);
   if (stop) return;
   const TraceReport report{asked.trace, self, records.ok() ? *std::move(records) : TraceRecords()};
-  transport_.ReportTrace(coordinator_, report, kPatience, stop).IgnoreError();
+  transport_.ReportTrace(coordinator_, report, kTimeout, stop).IgnoreError();
 }
 
 }  // namespace syncgrads::client

@@ -32,6 +32,8 @@ namespace HWY_NAMESPACE {
 constexpr size_t kBlockBytes = 8192;
 constexpr size_t kTogether = 8;
 constexpr size_t kVectors = 4;
+// How far ahead of the loads each source is prefetched. Also found by measurement.
+constexpr size_t kPrefetchAhead = 4096;
 
 // Minimum size of a result that is written past the caches. Together with its sources it does not
 // fit the L2 cache, and streaming stores save a third of the memory traffic.
@@ -133,6 +135,15 @@ struct MaxOf : SumOf {
   }
 };
 
+// Requests the bytes that are loaded kPrefetchAhead bytes after `from`. Without it, the loads of
+// the same code took up to 1.7 times as long, depending on the addresses that the linker had given
+// to them: processors prefetch by the addresses of instructions. It may request bytes after the end
+// of an array, which has no effect.
+HWY_INLINE void PrefetchAfter(const std::byte* from, size_t bytes) {
+  constexpr size_t kCacheLine = 64;
+  for (size_t at = 0; at < bytes; at += kCacheLine) hwy::Prefetch(from + kPrefetchAhead + at);
+}
+
 // One pass over a block, with up to kTogether sources. In the first pass the accumulators start
 // with the first source; in the last pass, results are written to `out`.
 template <typename Lane>
@@ -183,6 +194,7 @@ HWY_INLINE bool RunPass(const Pass<typename Element::Lane>& pass, size_t count,
     size_t source = 0;
     if (pass.first) {
       const std::byte* const from = pass.data[0] + at;
+      PrefetchAfter(from, kVectors * bytes);
       const Lane weight = pass.weight[0];
       a0 = Operation::Enter(d, Element::Load(d, from), weight);
       a1 = Operation::Enter(d, Element::Load(d, from + bytes), weight);
@@ -197,6 +209,7 @@ HWY_INLINE bool RunPass(const Pass<typename Element::Lane>& pass, size_t count,
     }
     for (; source < pass.sources; ++source) {
       const std::byte* const from = pass.data[source] + at;
+      PrefetchAfter(from, kVectors * bytes);
       const Lane weight = pass.weight[source];
       a0 = Operation::Add(d, a0, Element::Load(d, from), weight);
       a1 = Operation::Add(d, a1, Element::Load(d, from + bytes), weight);

@@ -78,7 +78,7 @@ void Collect(Recording& recording) {
 
 int64_t TraceTime(absl::Time time) { return absl::ToUnixNanos(time); }
 
-int64_t TraceNow() { return TraceTime(MonotonicNow()); }
+int64_t TraceNow() { return MonotonicNanos(); }
 
 void RecordTraceEvent(const TraceEvent& event) {
   if (!IsTracing()) return;

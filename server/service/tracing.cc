@@ -21,9 +21,9 @@ namespace {
 
 // How long after the recording a worker has to report, and how long the caller has to read a
 // message.
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kTimeout = absl::Seconds(10);
 // How often members that have gone are searched for.
-constexpr absl::Duration kLook = absl::Milliseconds(100);
+constexpr absl::Duration kCheckInterval = absl::Milliseconds(100);
 
 uint64_t Draw() {
   std::random_device random;
@@ -56,7 +56,7 @@ class Tracing::Stream : public grpc::ServerWriteReactor<v1::TraceReply> {
     MutexLock lock(mutex_);
     writing_ = true;
     StartWrite(&reply_);
-    const absl::Time deadline = MonotonicNow() + kPatience;
+    const absl::Time deadline = MonotonicNow() + kTimeout;
     while (writing_ && changed_.WaitUntil(mutex_, deadline)) continue;
     if (!writing_) return;
     context_->TryCancel();
@@ -127,7 +127,7 @@ absl::Status Tracing::Begin(const v1::TraceRequest& request,
   if (recording_until_ != absl::InfinitePast()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("this server is already recording a trace, for up to ",
-                     Seconds(std::max(absl::ZeroDuration(), recording_until_ - now) + kPatience),
+                     Seconds(std::max(absl::ZeroDuration(), recording_until_ - now) + kTimeout),
                      " more, and records one at a time: retry later"));
   }
   v1::TraceReply begun;
@@ -135,7 +135,7 @@ absl::Status Tracing::Begin(const v1::TraceRequest& request,
   if (coordinator_ != nullptr) {
     const TraceRequested asked{Draw(), length};
     SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<MemberReport> workers,
-                               coordinator_->AskForTrace(request.job(), request.token(), asked));
+                               coordinator_->RequestTrace(request.job(), request.token(), asked));
     begun.mutable_begun()->set_workers(static_cast<uint32_t>(workers.size()));
     reports_ = std::make_shared<TraceReports>(asked.trace, workers);
   }
@@ -180,9 +180,9 @@ void Tracing::Run(const std::string& job, absl::Duration length, Stream& stream,
 }
 
 void Tracing::SendReports(const std::string& job, Stream& stream, TraceReports& reports) const {
-  const absl::Time deadline = MonotonicNow() + kPatience;
+  const absl::Time deadline = MonotonicNow() + kTimeout;
   while (!stream.over() && !reports.IsDone()) {
-    if (std::optional<v1::ProcessTrace> process = reports.Next(MonotonicNow() + kLook)) {
+    if (std::optional<v1::ProcessTrace> process = reports.Next(MonotonicNow() + kCheckInterval)) {
       v1::TraceReply reply;
       *reply.mutable_process() = *std::move(process);
       stream.Write(std::move(reply));
@@ -204,7 +204,7 @@ void Tracing::StopAwaiting(const std::string& job, bool too_late, Stream& stream
     v1::TraceReply reply;
     reply.set_missing(absl::StrCat(
         "worker \"", worker.name, "\" (rank ", worker.rank.value_or(0), ") ",
-        present ? absl::StrCat("did not report within ", Seconds(kPatience), " after the recording")
+        present ? absl::StrCat("did not report within ", Seconds(kTimeout), " after the recording")
                 : "left the job or was dropped before it had reported"));
     stream.Write(std::move(reply));
   }

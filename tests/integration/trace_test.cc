@@ -18,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/cluster.h"
+#include "tests/testing/json_fields.h"
 #include "tests/testing/wait_until.h"
 
 namespace syncgrads::testing {
@@ -31,18 +32,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-const Value& Field(const Struct& event, const std::string& name) {
-  static const Value none;
-  const auto found = event.fields().find(name);
-  return found == event.fields().end() ? none : found->second;
-}
-double Number(const Struct& event, const std::string& name) {
-  return Field(event, name).number_value();
-}
-std::string Text(const Struct& event, const std::string& name) {
-  return Field(event, name).string_value();
-}
 
 // A span of a thread, or a point of an arrow. Times are in microseconds.
 struct Span {

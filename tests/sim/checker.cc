@@ -59,10 +59,12 @@ void Checker::OnGone(JobHistory& job, const server::MemberGone& gone) {
   const auto known = job.gone.find(gone.member);
   const bool has_left = known != job.gone.end() && known->second.graceful;
   job.gone[gone.member] = {gone.graceful, gone.last_rounds};
-  // All other members may leave while a newcomer waits for their state.
-  const bool left_alone =
-      job.IsNewcomer(gone.member) && absl::StrContains(gone.reason, "no worker is left");
-  if (gone.graceful || has_left || left_alone) return;
+  // While a newcomer waits for the others' state, they may all leave, or reach the end of their
+  // data.
+  const bool too_late = job.IsNewcomer(gone.member) &&
+                        (absl::StrContains(gone.reason, "no worker is left") ||
+                         absl::StrContains(gone.reason, "has reached the end of its data"));
+  if (gone.graceful || has_left || too_late) return;
   dropped_.push_back(absl::StrCat("member ", ToNumber(gone.member), ": ", gone.reason));
 }
 

@@ -3,7 +3,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
-#include "worker/base/json.h"
+#include "common/json.h"
 
 namespace syncgrads {
 namespace {

@@ -4,7 +4,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "worker/base/json.h"
+#include "common/json.h"
 
 namespace syncgrads {
 namespace {

@@ -5,8 +5,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/json.h"
 #include "worker/base/host_name.h"
-#include "worker/base/json.h"
 
 namespace syncgrads {
 namespace {

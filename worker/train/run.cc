@@ -110,6 +110,10 @@ absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team
   Model<T>& model = trainer->model();
   result.steps = trainer->steps();
   result.rounds = trainer->rounds();
+  // Before the evaluation, which may fail: it reads all rows, and needs the other workers.
+  if (!output.empty()) {
+    SYNCGRADS_RETURN_IF_ERROR(SaveModel(model, data.classes, job.file.name(), output));
+  }
   const std::vector<RowId> rows = RowsToEvaluate(job.file, data, /*held_out=*/false, team);
   SYNCGRADS_ASSIGN_OR_RETURN(
       result.trained_on, Evaluate("evaluation/trained_on", model, trainer->loss(), data, rows, team,
@@ -120,9 +124,6 @@ absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team
   result.damaged = trainer->damaged();
   result.skipped = trainer->skipped();
   SYNCGRADS_ASSIGN_OR_RETURN(result.replicas, CompareReplicas(model.parameters(), team));
-  if (!output.empty()) {
-    SYNCGRADS_RETURN_IF_ERROR(SaveModel(model, data.classes, job.file.name(), output));
-  }
   return result;
 }
 

@@ -35,8 +35,8 @@ struct TrainingResult {
   SkippedSteps skipped;
 };
 
-// Trains the job's model, evaluates it, compares the workers' replicas, and, if `output`
-// is not empty, writes the model to that file. A collective.
+// Trains the job's model, writes it to the file `output` unless that is empty, evaluates it, and
+// compares the workers' replicas. A collective.
 //
 // Errors: those of LoadDataSet, FindResumption, Trainer, SaveModel, or the team.
 absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,

@@ -24,6 +24,25 @@ class Contributors(NamedTuple):
     left_out: bool
 
 
+class _AllContributors(Sequence[Contributors]):
+    """The contributors of each tensor. They are converted when they are read, because most callers
+    read few of them."""
+
+    def __init__(self, counted: Any) -> None:
+        self._counted = counted
+
+    def __len__(self) -> int:
+        return len(self._counted)
+
+    def __getitem__(self, tensors: Any) -> Any:
+        if isinstance(tensors, slice):
+            return [_converted(one) for one in self._counted[tensors]]
+        return _converted(self._counted[tensors])
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
 class Members(NamedTuple):
     """The members of a step, and this worker's place among them."""
 
@@ -170,18 +189,18 @@ class Group:
         """True if wait_step need not wait for answers."""
         return bool(LIBRARY.sg_is_step_answered(self._checked()))
 
-    def wait_step(self, timeout: Optional[float] = None) -> List[Contributors]:
+    def wait_step(self, timeout: Optional[float] = None) -> Sequence[Contributors]:
         """Waits until every tensor of this step has its result, and begins the next step. Returns
         the contributors of each tensor. If KeyboardInterrupt ended an earlier call, this call
         continues with its timeout."""
         seconds = self.job.seconds(timeout)
         return self._waiting.run(lambda: self._end_step(seconds), lambda: self.is_step_answered)
 
-    def _end_step(self, seconds: float) -> List[Contributors]:
+    def _end_step(self, seconds: float) -> Sequence[Contributors]:
         counted = (_library.Contributors * len(self.tensors))()
         check("sg_wait_step", self._checked(), seconds, counted, len(self.tensors))
         self._in_use.clear()
-        return [_converted(one) for one in counted]
+        return _AllContributors(counted)
 
     def end(self, timeout: Optional[float] = None) -> None:
         """Declares that this worker has no more data."""

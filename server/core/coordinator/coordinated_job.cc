@@ -300,7 +300,7 @@ absl::StatusOr<uint32_t> CoordinatedJob::RequestCheckpoint(const std::string& to
   return checkpoints_.Request(epochs_.present());
 }
 
-absl::StatusOr<std::vector<MemberReport>> CoordinatedJob::AskForTrace(
+absl::StatusOr<std::vector<MemberReport>> CoordinatedJob::RequestTrace(
     const std::string& token, const TraceRequested& asked) const {
   SYNCGRADS_RETURN_IF_ERROR(job_.CheckToken(token));
   std::vector<MemberReport> workers = Report().members;

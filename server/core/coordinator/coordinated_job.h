@@ -172,9 +172,9 @@ class CoordinatedJob {
   void Checkpointed(MemberId member, const CheckpointReport& report) {
     checkpoints_.Report(member, report);
   }
-  // Asks the connected members of the epoch to record; see Coordinator::AskForTrace.
-  absl::StatusOr<std::vector<MemberReport>> AskForTrace(const std::string& token,
-                                                        const TraceRequested& asked) const;
+  // Asks the connected members of the epoch to record; see Coordinator::RequestTrace.
+  absl::StatusOr<std::vector<MemberReport>> RequestTrace(const std::string& token,
+                                                         const TraceRequested& asked) const;
   JobReport Report() const;
   // Takes a sample of what the members have reported about their training, if a second has passed
   // since the last one. Call it at every tick. `now` is a time of the coordinator's clock, which

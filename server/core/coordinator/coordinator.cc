@@ -99,12 +99,12 @@ void Coordinator::Checkpointed(const MemberKey& member, const CheckpointReport& 
   if (CoordinatedJob* job = jobs_.Find(member.job)) job->Checkpointed(member.member, report);
 }
 
-absl::StatusOr<std::vector<MemberReport>> Coordinator::AskForTrace(const std::string& job,
-                                                                   const std::string& token,
-                                                                   const TraceRequested& asked) {
+absl::StatusOr<std::vector<MemberReport>> Coordinator::RequestTrace(const std::string& job,
+                                                                    const std::string& token,
+                                                                    const TraceRequested& asked) {
   MutexLock lock(mutex_);
   SYNCGRADS_ASSIGN_OR_RETURN(CoordinatedJob* const found, jobs_.FindOpen(job));
-  return found->AskForTrace(token, asked);
+  return found->RequestTrace(token, asked);
 }
 
 JobReport Coordinator::Report(const std::string& job) const {

@@ -16,7 +16,7 @@
 //   gRPC, Join streams          Admit, Heartbeat, the requests of members, LinkBroken,
 //                               Checkpointed
 //   gRPC, Follow streams        AttachServer, DetachServer, the reports of servers 1 and up
-//   gRPC, Admin calls           Evict, Readmit, RequestCheckpoint, AskForTrace, Report, Servers,
+//   gRPC, Admin calls           Evict, Readmit, RequestCheckpoint, RequestTrace, Report, Servers,
 //                               Drain
 //   the threads of --metrics    Report, Curves, Servers
 //   the thread of a trace       Report
@@ -189,9 +189,9 @@ class Coordinator {
   // Errors:
   //   NotFound          the job does not exist or is closed
   //   PermissionDenied  the token is not the job's
-  absl::StatusOr<std::vector<MemberReport>> AskForTrace(const std::string& job,
-                                                        const std::string& token,
-                                                        const TraceRequested& asked);
+  absl::StatusOr<std::vector<MemberReport>> RequestTrace(const std::string& job,
+                                                         const std::string& token,
+                                                         const TraceRequested& asked);
   // For status reports. All zeros, without members, if the job does not exist.
   JobReport Report(const std::string& job) const;
   // For status reports: what the job's members have reported about its training, with times of the

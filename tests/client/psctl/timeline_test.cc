@@ -9,6 +9,7 @@
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
+#include "tests/testing/json_fields.h"
 
 namespace syncgrads::client {
 namespace {
@@ -16,19 +17,10 @@ namespace {
 using google::protobuf::Struct;
 using google::protobuf::Value;
 using ::testing::ElementsAre;
+using testing::Field;
 using ::testing::IsEmpty;
-
-const Value& Field(const Struct& event, const std::string& name) {
-  static const Value none;
-  const auto found = event.fields().find(name);
-  return found == event.fields().end() ? none : found->second;
-}
-std::string Text(const Struct& event, const std::string& name) {
-  return Field(event, name).string_value();
-}
-double Number(const Struct& event, const std::string& name) {
-  return Field(event, name).number_value();
-}
+using testing::Number;
+using testing::Text;
 
 // Parses the file that the timeline writes.
 struct Written {

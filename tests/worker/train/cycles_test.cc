@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/worker/testing/fake_team.h"
+#include "tests/worker/testing/forwarding_team.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/training.h"
 #include "worker/job/job_file.h"
@@ -97,41 +98,22 @@ TEST(LocalStepsTest, AGradientThatIsNotFiniteIsNeverApplied) {
   });
 }
 
-// Forwards all calls to `team` and records the losses that are compared.
-class Witness : public Team {
+// Records the losses that are compared.
+class Witness : public ForwardingTeam {
  public:
-  explicit Witness(Team& team) : team_(team) {}
-
-  std::string name() const override { return team_.name(); }
-  uint32_t rank() const override { return team_.rank(); }
-  uint32_t world_size() const override { return team_.world_size(); }
-  absl::StatusOr<uint32_t> AllReduce(absl::string_view name, absl::Span<double> values,
-                                     Reduction reduction, bool contribute) override {
-    return team_.AllReduce(name, values, reduction, contribute);
-  }
+  using ForwardingTeam::ForwardingTeam;
   absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
                                                   absl::string_view bytes) override {
-    auto all = team_.Gather(name, bytes);
+    auto all = ForwardingTeam::Gather(name, bytes);
     if (name == "best/loss" && all.ok()) {
       std::vector<double>& losses = compared.emplace_back(all->size());
       for (size_t i = 0; i < all->size(); ++i) std::memcpy(&losses[i], (*all)[i].data(), 8);
     }
     return all;
   }
-  absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
-                            uint32_t root) override {
-    return team_.BroadcastAll(name, tensors, root);
-  }
-  absl::StatusOr<Group*> Register(const GroupSpec& spec) override { return team_.Register(spec); }
-  absl::StatusOr<void*> AllocateGradients(size_t bytes) override {
-    return team_.AllocateGradients(bytes);
-  }
 
   // Indexed by cycle and rank.
   std::vector<std::vector<double>> compared;
-
- private:
-  Team& team_;
 };
 
 class CompetitionTest : public ::testing::Test {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/worker/testing/fake_team.h"
+#include "tests/worker/testing/forwarding_team.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/base/file.h"
@@ -56,6 +57,36 @@ TEST(RunTest, AModelThatIsWrittenEvaluatesAsItDidWhenTrained) {
   EXPECT_NEAR(evaluated->held_out->loss, trained.held_out->loss, 1e-6);
   EXPECT_EQ(evaluated->all.rows, 150u);
   EXPECT_EQ(evaluated->all.correct, *trained.held_out->correct + *trained.trained_on.correct);
+}
+
+// A team that loses its server before the first evaluation.
+class LostAtTheEnd : public ForwardingTeam {
+ public:
+  using ForwardingTeam::ForwardingTeam;
+  absl::StatusOr<uint32_t> AllReduce(absl::string_view name, absl::Span<double> values,
+                                     Reduction reduction, bool contribute) override {
+    if (absl::StartsWith(name, "evaluation/")) return absl::UnavailableError("no server");
+    return ForwardingTeam::AllReduce(name, values, reduction, contribute);
+  }
+};
+
+TEST(RunTest, TheModelIsWrittenEvenIfItCannotBeEvaluated) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/iris.safetensors";
+  FakeJob workers(1);
+  workers.Run([&](Team& team) {
+    LostAtTheEnd lost(team);
+    NoProgress progress;
+    TrainerOptions options;
+    options.progress = &progress;
+    ExpectError(RunTraining(Iris(), lost, options, path), absl::StatusCode::kUnavailable,
+                {"no server"});
+  });
+  SoleWorker alone;
+  const auto evaluated = RunEvaluation(Iris(), alone, path);
+  SYNCGRADS_ASSERT_OK(evaluated);
+  EXPECT_EQ(evaluated->all.rows, 150u);
+  EXPECT_GT(*evaluated->all.correct, 75u);  // of three classes
 }
 
 TEST(RunTest, PredictionsAreInTheOrderOfTheRowsHoweverManyWorkersThereAre) {

@@ -165,7 +165,7 @@ TEST_F(CoordinatorReportTest, ATraceIsRequestedFromTheMembersOfTheEpoch) {
   EXPECT_THAT(coordinator_.Evict("iris", "secret", "b", "its disk fails"), IsOk());
   const Joined newcomer = JoinElastic("c");
   const TraceRequested asked{.trace = 17, .length = absl::Seconds(5)};
-  const auto workers = coordinator_.AskForTrace("iris", "secret", asked);
+  const auto workers = coordinator_.RequestTrace("iris", "secret", asked);
   ASSERT_THAT(workers, IsOk());
   std::vector<std::string> names;
   for (const MemberReport& worker : *workers) names.push_back(worker.name);
@@ -173,9 +173,9 @@ TEST_F(CoordinatorReportTest, ATraceIsRequestedFromTheMembersOfTheEpoch) {
   EXPECT_EQ(a_.link->Last<TraceRequested>(), asked);
   EXPECT_EQ(newcomer.link->Last<TraceRequested>(), asked);
   EXPECT_EQ(b_.link->Count<TraceRequested>(), 0u);
-  ExpectError(coordinator_.AskForTrace("iris", "guess", asked), absl::StatusCode::kPermissionDenied,
-              {"token"});
-  ExpectError(coordinator_.AskForTrace("mnist", "secret", asked), absl::StatusCode::kNotFound,
+  ExpectError(coordinator_.RequestTrace("iris", "guess", asked),
+              absl::StatusCode::kPermissionDenied, {"token"});
+  ExpectError(coordinator_.RequestTrace("mnist", "secret", asked), absl::StatusCode::kNotFound,
               {"mnist"});
 }
 

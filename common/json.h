@@ -1,7 +1,7 @@
 // Writes JSON.
 
-#ifndef SYNCGRADS_WORKER_BASE_JSON_H_
-#define SYNCGRADS_WORKER_BASE_JSON_H_
+#ifndef SYNCGRADS_COMMON_JSON_H_
+#define SYNCGRADS_COMMON_JSON_H_
 
 #include <string>
 
@@ -14,4 +14,4 @@ std::string JsonString(absl::string_view text);
 
 }  // namespace syncgrads
 
-#endif  // SYNCGRADS_WORKER_BASE_JSON_H_
+#endif  // SYNCGRADS_COMMON_JSON_H_

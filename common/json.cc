@@ -1,4 +1,4 @@
-#include "worker/base/json.h"
+#include "common/json.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

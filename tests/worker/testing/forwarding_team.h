@@ -1,0 +1,44 @@
+// A team that tests put around another one, to see or to change some of the calls.
+
+#ifndef SYNCGRADS_TESTS_WORKER_TESTING_FORWARDING_TEAM_H_
+#define SYNCGRADS_TESTS_WORKER_TESTING_FORWARDING_TEAM_H_
+
+#include <string>
+#include <vector>
+
+#include "worker/train/team.h"
+
+namespace syncgrads {
+
+// Forwards all calls to another team, which must outlive it.
+class ForwardingTeam : public Team {
+ public:
+  explicit ForwardingTeam(Team& team) : team_(team) {}
+
+  std::string name() const override { return team_.name(); }
+  uint32_t rank() const override { return team_.rank(); }
+  uint32_t world_size() const override { return team_.world_size(); }
+  absl::StatusOr<uint32_t> AllReduce(absl::string_view name, absl::Span<double> values,
+                                     Reduction reduction, bool contribute) override {
+    return team_.AllReduce(name, values, reduction, contribute);
+  }
+  absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
+                                                  absl::string_view bytes) override {
+    return team_.Gather(name, bytes);
+  }
+  absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
+                            uint32_t root) override {
+    return team_.BroadcastAll(name, tensors, root);
+  }
+  absl::StatusOr<Group*> Register(const GroupSpec& spec) override { return team_.Register(spec); }
+  absl::StatusOr<void*> AllocateGradients(size_t bytes) override {
+    return team_.AllocateGradients(bytes);
+  }
+
+ private:
+  Team& team_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_TESTS_WORKER_TESTING_FORWARDING_TEAM_H_
