@@ -335,6 +335,15 @@ bool Driver::AllAreDone() {
   return WorkersAreDone() && ServersAreDone() && cluster_.VisitsHaveEnded();
 }
 
+bool Driver::StateIsLost() const {
+  // The exit code for DATA_LOSS; see worker/run/exit_code.h.
+  const testing::Exit data_loss = testing::ExitCode(8);
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    if (cluster_.life(WorkerId(worker)).exit == data_loss) return true;
+  }
+  return false;
+}
+
 // A worker that is restarted after the servers have ended would try to reach them until its
 // timeout.
 void Driver::DismissWorkersWithoutServers() {
@@ -355,10 +364,11 @@ void Driver::DismissWorkersWithoutServers() {
   }
 }
 
-// The servers do not end by themselves if the job never began or if there were visits.
+// The servers do not end by themselves if the job never began, if it was closed because its state
+// was lost, or if there were visits.
 void Driver::StopIdleServers() {
   if (servers_stopped_ || !WorkersAreDone()) return;
-  if (anybody_had_state_ && !Has(schedule_, FaultKind::kVisit)) return;
+  if (anybody_had_state_ && !StateIsLost() && !Has(schedule_, FaultKind::kVisit)) return;
   if (!away_.empty() || !starting_.empty() || !VisitsAreDone() || !actions_.empty()) return;
   servers_stopped_ = true;
   for (int server = 0; server < kServers; ++server) {

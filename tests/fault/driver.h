@@ -76,6 +76,8 @@ class Driver {
   // Returns true if the process has ended with exit code 0.
   bool HasFinished(ProcessId process);
   bool WorkersAreDone();
+  // Returns true if a worker has ended because the job's state was lost.
+  bool StateIsLost() const;
   // Returns true if all visits of the schedule have begun and ended.
   bool VisitsAreDone();
   bool ServersAreDone();
