@@ -200,6 +200,7 @@ TEST_F(CudaDeviceTest, MemoryIsGivenBack) {
 
 TEST_F(CudaDeviceTest, DevicesAreCountedAndNumbered) {
   EXPECT_EQ(*CudaAccelerators().Count(), 2);
+  EXPECT_EQ(*CudaAccelerators().Name(1), "an emulated device");
   SYNCGRADS_EXPECT_OK(CudaAccelerators().MakeDouble(1));
   ExpectError(CudaAccelerators().MakeFloat(2, MatrixPrecision::kF32),
               absl::StatusCode::kInvalidArgument,

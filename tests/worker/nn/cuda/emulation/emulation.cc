@@ -298,6 +298,14 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (device < 0 || device >= machine.options.devices) return cudaErrorInvalidDevice;
+  *properties = {"an emulated device"};
+  return cudaSuccess;
+}
+
 cudaError_t cudaSetDevice(int device) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);

@@ -35,6 +35,10 @@ struct dim3 {
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
+struct cudaDeviceProp {
+  char name[256];
+};
+
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
@@ -45,6 +49,7 @@ struct cudaLaunchConfig_t {
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 
