@@ -100,9 +100,9 @@ void StatusReport::SetConnections(const Acceptor* acceptor, const Follower* foll
   follower_ = follower;
 }
 
-void StatusReport::SetDraining() {
+bool StatusReport::SetDraining() {
   MutexLock lock(mutex_);
-  draining_ = true;
+  return !std::exchange(draining_, true);
 }
 
 void StatusReport::FillStatus(v1::GetStatusReply& reply) const {
