@@ -33,6 +33,8 @@
 #include "server/service/admin_service.h"
 #include "server/service/control_service.h"
 #include "server/service/data_service.h"
+#include "server/service/event_log.h"
+#include "server/service/event_streams.h"
 #include "server/service/follower.h"
 #include "server/service/listening_sockets.h"
 #include "server/service/memory_exchange.h"
@@ -121,11 +123,11 @@ class GrpcServer : public Server {
  public:
   GrpcServer(const ServerOptions& options, Journal& journal, const Clock& clock)
       : options_(options),
-        journal_(journal),
+        events_(journal),
         clock_(clock),
         closers_(options.closing_threads > 0 ? options.closing_threads : DefaultClosers()),
-        jobs_(ServerIndex{options.index}, clock, &journal, &closers_),
-        stall_watch_(options.stall_warning, jobs_, clock, journal),
+        jobs_(ServerIndex{options.index}, clock, &journal_, &closers_),
+        stall_watch_(options.stall_warning, jobs_, clock, journal_),
         deadlines_(options.hello_timeout, clock) {}
 
   ~GrpcServer() override {
@@ -148,6 +150,7 @@ class GrpcServer : public Server {
     if (server_ != nullptr) {
       // Members are sent the reason before their streams are cancelled.
       control_->AwaitMembersGone(MonotonicNow() + kFarewell);
+      event_streams_->Stop();
       // gRPC cancels the streams that are still open at this deadline.
       server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
       server_->Wait();
@@ -187,6 +190,7 @@ class GrpcServer : public Server {
                               held_);
     }
     tracing_ = std::make_unique<Tracing>(jobs_, coordinator_.get());
+    event_streams_ = std::make_unique<EventStreams>(events_, ServerIndex{options_.index});
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator,
                                                 options_.server_token, deadlines_, *tracing_);
     if (options_.shared_memory) {
@@ -216,8 +220,8 @@ class GrpcServer : public Server {
                                           traffic_);
     status_report_ = std::make_unique<StatusReport>(SourcesOfStatus());
     admin_ = std::make_unique<AdminService>(jobs_, coordinator_.get(), ServerIndex{options_.index},
-                                            *status_report_, *tracing_, options_.server_token,
-                                            [this] { Drain(); });
+                                            *status_report_, *tracing_, *event_streams_,
+                                            options_.server_token, [this] { Drain(); });
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -305,7 +309,9 @@ class GrpcServer : public Server {
 
   void Drain() override {
     if (coordinator_ != nullptr) coordinator_->Drain();
-    status_report_->SetDraining();
+    if (status_report_->SetDraining()) {
+      journal_.Record({.kind = EventKind::kDraining, .text = "new jobs are refused from now on"});
+    }
     server_->GetHealthCheckService()->SetServingStatus(false);
   }
 
@@ -459,7 +465,9 @@ class GrpcServer : public Server {
   }
 
   const ServerOptions options_;
-  Journal& journal_;
+  EventLog events_;
+  // The same, as a journal.
+  Journal& journal_ = events_;
   const Clock& clock_;
   Mutex mutex_;
   CondVar changed_;
@@ -485,6 +493,7 @@ class GrpcServer : public Server {
   std::unique_ptr<Follower> follower_;
   std::unique_ptr<MemoryExchange> exchange_;
   std::unique_ptr<Tracing> tracing_;
+  std::unique_ptr<EventStreams> event_streams_;
   std::unique_ptr<ControlService> control_;
   Traffic traffic_;
   std::unique_ptr<DataService> data_;

@@ -15,6 +15,7 @@ Admin::Admin(Options options)
 
 void Admin::Prepare(grpc::ClientContext& context, absl::Duration timeout) const {
   context.set_wait_for_ready(options_.wait_for_connection);
+  if (timeout == absl::InfiniteDuration()) return;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
 }
 
@@ -100,6 +101,18 @@ absl::Status Admin::Trace(absl::Duration length,
   while (reader->Read(&reply)) on_reply(std::move(reply));
   const absl::Status traced = FromGrpc(reader->Finish());
   return traced.ok() ? traced : WithAddress(traced);
+}
+
+absl::Status Admin::Events(const v1::EventsRequest& request, grpc::ClientContext& context,
+                           const std::function<void(v1::Event)>& on_event) {
+  Prepare(context, request.follow() ? absl::InfiniteDuration() : options_.timeout);
+  const auto reader = stub_->Events(&context, request);
+  v1::EventsReply reply;
+  while (reader->Read(&reply)) {
+    for (v1::Event& event : *reply.mutable_events()) on_event(std::move(event));
+  }
+  const absl::Status ended = FromGrpc(reader->Finish());
+  return ended.ok() ? ended : WithAddress(ended);
 }
 
 }  // namespace syncgrads::client

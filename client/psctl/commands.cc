@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client/psctl/admin.h"
 #include "client/psctl/cluster_query.h"
+#include "client/psctl/events.h"
 #include "client/psctl/status_text.h"
 #include "client/psctl/trace.h"
 #include "common/clock.h"
@@ -23,6 +24,8 @@ const char kCommandUsage[] =
     "  psctl --server=HOST:PORT top                    the same again and again, slowest worker "
     "first\n"
     "  psctl --server=HOST:PORT doctor                 what is wrong, and what to change\n"
+    "  psctl --server=HOST:PORT events                 what has happened; with -f, also what "
+    "happens\n"
     "  psctl --server=HOST:PORT --job=NAME trace       records a timeline to --output\n"
     "  psctl --server=HOST:PORT --job=NAME waits       what its steps wait for on this server\n"
     "--server is server 0:\n"
@@ -166,18 +169,23 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
                         std::ostream& out) {
   if (words.empty()) return absl::InvalidArgumentError("a command is missing; see --help");
   const std::string& command = words[0];
-  const std::vector<std::string> commands = {"status",     "top",   "doctor",  "trace", "waits",
-                                             "checkpoint", "evict", "readmit", "drain"};
+  const std::vector<std::string> commands = {"status", "top",        "doctor", "events",  "trace",
+                                             "waits",  "checkpoint", "evict",  "readmit", "drain"};
   if (!absl::c_linear_search(commands, command)) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", command, "\" is not a command: ", absl::StrJoin(commands, ", ")));
   }
-  if (options.output != "text" && (options.output != "json" || command != "status")) {
-    return absl::InvalidArgumentError(absl::StrCat(command, " has no output \"", options.output,
-                                                   "\": -o is text, or, with status, json"));
+  const bool has_json = command == "status" || command == "events";
+  if (options.output != "text" && (options.output != "json" || !has_json)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(command, " has no output \"", options.output,
+                     "\": -o is text, or, with status and events, json"));
+  }
+  if (options.follow && command != "events") {
+    return absl::InvalidArgumentError(absl::StrCat(command, " cannot follow: -f is for events"));
   }
   const bool is_of_servers = absl::c_linear_search(
-      std::vector<std::string>{"status", "top", "doctor", "drain", "trace"}, command);
+      std::vector<std::string>{"status", "top", "doctor", "events", "drain", "trace"}, command);
   if (!is_of_servers && options.job.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(command, ": --job is missing"));
   }
@@ -193,6 +201,15 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
   }
   if (command == "status") return RunStatus(options, out);
   if (command == "top") return RunTop(options, out);
+  if (command == "events") {
+    return PrintEvents({.server = options.server,
+                        .job = options.job,
+                        .timeout = options.timeout.value_or(kTimeoutForEach),
+                        .follow = options.follow,
+                        .count = options.count,
+                        .json = options.output == "json"},
+                       out);
+  }
   if (command == "trace") {
     return RecordTimeline({.server = options.server,
                            .job = options.job,

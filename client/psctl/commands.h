@@ -25,15 +25,17 @@ struct CommandOptions {
   std::string job;
   std::string token;
   std::string server_token;
-  // The maximum time of each call; nullopt: 30 s, and 2 s for each server of status, top and
-  // doctor.
+  // The maximum time of each call; nullopt: 30 s, and 2 s for each server of status, top, doctor
+  // and events.
   std::optional<absl::Duration> timeout;
   // top: the refresh interval; nullopt: 1 s. status: if it is set, the time between two queries,
   // from which rates are computed.
   std::optional<absl::Duration> interval;
-  // top: the number of refreshes; 0: no limit.
+  // top: the number of refreshes; events: see EventsOptions; 0: no limit.
   uint64_t count = 0;
-  // "text", or with status "json".
+  // events: wait for new events.
+  bool follow = false;
+  // "text", or with status and events "json".
   std::string output = "text";
   // trace: how long to record, and the file to write.
   absl::Duration length = absl::Seconds(5);
@@ -50,6 +52,7 @@ struct CommandOptions {
 //   InvalidArgument     the command is unknown, or an argument is missing or superfluous
 //   Aborted             a requested checkpoint could not be written; the message has the reason
 //   Unavailable         status, top: a server did not answer; what others have answered is printed
+//                       events: a server did not answer, or its connection broke
 //                       trace: a server or a worker is missing; the file has the others
 //   FailedPrecondition  doctor: there is a problem
 //   others              those of Admin

@@ -33,10 +33,33 @@ class Findings {
   std::vector<Finding> all_;
 };
 
+// Returns the answer of the server with this index; null if it is not among `servers`.
+const Answer* AnswerOf(const std::vector<ServerFacts>& servers, uint32_t index) {
+  const auto found = std::find_if(servers.begin(), servers.end(), [index](const ServerFacts& one) {
+    return one.answer.index == index;
+  });
+  return found == servers.end() ? nullptr : &found->answer;
+}
+
+// Returns the name of a server that has not answered, with a server that has its address as
+// --coordinator, if there is one.
+std::string NameOfSilent(const Answer& silent, const std::vector<ServerFacts>& servers) {
+  const std::string name = NameOf(silent);
+  for (const ServerFacts& other : servers) {
+    if (silent.address.empty() || !other.answer.reply.ok() ||
+        other.answer.reply->server().coordinator() != silent.address) {
+      continue;
+    }
+    return absl::StrCat(name, " (the --coordinator of ", NameOf(other.answer), ")");
+  }
+  return name;
+}
+
 // Returns why a server has not answered, and a remedy.
-std::string WhyNoAnswer(const ServerFacts& server, absl::Duration timeout) {
+std::string WhyNoAnswer(const ServerFacts& server, const std::vector<ServerFacts>& servers,
+                        absl::Duration timeout) {
   const Answer& answer = server.answer;
-  const std::string name = NameOf(answer);
+  const std::string name = NameOfSilent(answer, servers);
   if (answer.address.empty()) {
     return absl::StrCat(name, " has never connected to its coordinator: start it with --index=",
                         answer.index.value_or(0), " and --coordinator=HOST:PORT of server 0");
@@ -47,10 +70,19 @@ std::string WhyNoAnswer(const ServerFacts& server, absl::Duration timeout) {
                         "): correct the address, or make the name known to this host");
   }
   const absl::Status& status = answer.reply.status();
-  if (absl::IsDeadlineExceeded(status)) {
-    return absl::StrCat(name, " does not answer within ", DurationText(timeout),
-                        ": continue or restart it if it is stopped, or open its port in the "
-                        "firewalls between this host and the server");
+  if (server.port == ServerFacts::Port::kSilent) {
+    return absl::StrCat(name, " does not accept a connection within ", DurationText(timeout),
+                        ": open its port in the firewalls between this host and the server, or "
+                        "correct the address if no host has it");
+  }
+  const bool accepts = server.port == ServerFacts::Port::kAccepts;
+  const bool is_late = absl::IsDeadlineExceeded(status);
+  if (accepts || is_late) {
+    return absl::StrCat(name, accepts ? " accepts connections, but" : "", " does not answer ",
+                        is_late ? absl::StrCat("within ", DurationText(timeout))
+                                : absl::StrCat("(", status.message(), ")"),
+                        ": continue or restart the process if it is stopped or hangs, or correct "
+                        "the address if another program has this port");
   }
   if (absl::IsUnimplemented(status)) {
     return absl::StrCat(name, " is another program or an older version, without this request (",
@@ -115,6 +147,12 @@ void DiagnoseSharedMemory(const HostFacts& host, const Answer& answer, Findings&
                                 ", not as ", host.user_id,
                                 ": run servers and workers as the same user, so that they can "
                                 "share memory"));
+  } else if (server.network_namespace() != host.network_namespace) {
+    findings.Wrong(absl::StrCat(
+        name, " is on this host, but in the network namespace ", server.network_namespace(),
+        ", not in ", host.network_namespace,
+        ", so that they share no memory: run servers and workers of one host in one container or "
+        "pod, or in containers that use the host's network"));
   } else {
     findings.Fine(absl::StrCat(name, " is on this host: payloads use shared memory"));
   }
@@ -125,20 +163,49 @@ void DiagnoseResources(const Answer& answer, const DoctorLimits& limits, Finding
   const std::string name = NameOf(answer);
   if (!server.state_directory().empty() && server.state_free_bytes() < limits.min_free) {
     findings.Wrong(absl::StrCat("the state directory ", server.state_directory(), " of ", name,
-                                " has ", BytesText(server.state_free_bytes()),
-                                " free: make room there, or start the server with --state on a "
-                                "larger file system"));
-  }
-  if (server.memory_free_bytes() < limits.min_free) {
+                                " has ", BytesText(server.state_free_bytes()), " free, less than ",
+                                BytesText(limits.min_free),
+                                ": make room there, or start the server with --state on a larger "
+                                "file system"));
+  } else if (server.memory_free_bytes() < limits.min_free) {
+    // The memory that is free for groups is never more than the space for their state.
     findings.Wrong(absl::StrCat(name, " has ", BytesText(server.memory_free_bytes()),
-                                " of memory free for groups: end other programs, raise its memory "
-                                "limit, or use more servers"));
+                                " of memory free for groups, less than ",
+                                BytesText(limits.min_free),
+                                ": end other programs, raise its memory limit, or use more "
+                                "servers"));
   }
   if (server.connections() > kManyConnections * server.max_connections()) {
     findings.Wrong(absl::StrCat(name, " has ", server.connections(), " of at most ",
                                 server.max_connections(),
                                 " connections: raise --max_connections and the limit of open "
                                 "files, or close connections that are not used"));
+  }
+}
+
+// Finds servers without a connection to the coordinator. One that does not answer is named for that
+// instead.
+void DiagnoseConnections(const Answer& answer, const std::vector<ServerFacts>& servers,
+                         Findings& findings) {
+  const v1::ServerStatus& server = answer.reply->server();
+  const std::string name = NameOf(answer);
+  const Answer* coordinator = AnswerOf(servers, 0);
+  const bool is_silent = coordinator != nullptr && !coordinator->reply.ok() &&
+                         coordinator->address == server.coordinator();
+  if (!server.coordinator_reached() && !is_silent) {
+    findings.Wrong(absl::StrCat(name, " has no connection to its coordinator at ",
+                                server.coordinator(),
+                                ": start server 0 there, correct --coordinator, or open the port "
+                                "in the firewalls between the two; its log has the reason"));
+  }
+  for (const v1::ServerAddress& other : server.servers()) {
+    if (other.connected() || other.address().empty()) continue;
+    const Answer* lost = AnswerOf(servers, other.index());
+    const bool is_named =
+        lost != nullptr && (!lost->reply.ok() || !lost->reply->server().coordinator_reached());
+    if (is_named) continue;
+    findings.Wrong(absl::StrCat(name, ", the coordinator, has lost server ", other.index(), " at ",
+                                other.address(), ": restart that server with the same flags"));
   }
 }
 
@@ -153,18 +220,6 @@ void DiagnoseRole(const Answer& answer, Findings& findings) {
   if (server.draining()) {
     findings.Wrong(
         absl::StrCat(name, " refuses new jobs because it was drained: restart it for new jobs"));
-  }
-  if (!server.coordinator_reached()) {
-    findings.Wrong(absl::StrCat(name, " has no connection to its coordinator at ",
-                                server.coordinator(),
-                                ": start server 0 there, correct --coordinator, or open the port "
-                                "in the firewalls between the two; its log has the reason"));
-  }
-  for (const v1::ServerAddress& other : server.servers()) {
-    // A server that has never connected has no answer, and is named for that.
-    if (other.connected() || other.address().empty()) continue;
-    findings.Wrong(absl::StrCat(name, ", the coordinator, has lost server ", other.index(), " at ",
-                                other.address(), ": restart that server with the same flags"));
   }
 }
 
@@ -231,6 +286,7 @@ void DiagnoseHost(const HostFacts& host, bool has_server_here, Findings& finding
 HostFacts ReadHostFacts() {
   HostFacts host;
   host.host_id = HostId();
+  host.network_namespace = NetworkNamespace();
   host.user_id = geteuid();
   rlimit memlock = {};
   if (getrlimit(RLIMIT_MEMLOCK, &memlock) == 0 && memlock.rlim_cur != RLIM_INFINITY) {
@@ -252,11 +308,12 @@ std::vector<Finding> Diagnose(const HostFacts& host, const std::vector<ServerFac
   for (const ServerFacts& server : servers) {
     const Answer& answer = server.answer;
     if (!answer.reply.ok()) {
-      findings.Wrong(WhyNoAnswer(server, timeout));
+      findings.Wrong(WhyNoAnswer(server, servers, timeout));
       continue;
     }
     has_server_here |= answer.reply->server().host_id() == host.host_id;
     DiagnoseRole(answer, findings);
+    DiagnoseConnections(answer, servers, findings);
     DiagnoseClock(answer, limits, findings);
     DiagnoseResources(answer, limits, findings);
     DiagnoseSharedMemory(host, answer, findings);

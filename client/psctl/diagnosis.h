@@ -23,6 +23,8 @@ struct Space {
 struct HostFacts {
   // See HostId.
   std::string host_id;
+  // See NetworkNamespace.
+  uint64_t network_namespace = 0;
   uint32_t user_id = 0;
   // The limit of locked memory. The maximum of the type: no limit.
   uint64_t memlock_bytes = std::numeric_limits<uint64_t>::max();
@@ -41,6 +43,10 @@ struct ServerFacts {
   Answer answer;
   // Why the host in its address was not resolved; empty if it was.
   std::string resolve_error;
+  // What its port does with TCP connections. Known only if it could be examined, and the server did
+  // not answer.
+  enum class Port { kUnknown, kRefuses, kSilent, kAccepts };
+  Port port = Port::kUnknown;
   // The throughput in bytes per second; nullopt if it could not be measured.
   std::optional<double> bandwidth;
 };

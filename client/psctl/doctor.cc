@@ -1,16 +1,21 @@
 #include "client/psctl/doctor.h"
 
 #include <netdb.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <memory>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/grpc/grpc_link_probe.h"
 #include "client/psctl/cluster_query.h"
+#include "common/clock.h"
 #include "common/net/address.h"
+#include "common/shm/pages.h"
 
 namespace syncgrads::client {
 namespace {
@@ -18,20 +23,55 @@ namespace {
 // The number of queries to each server. The first one connects.
 constexpr int kQueries = 4;
 
-// Returns why the host of an address cannot be resolved; empty if it can, or need not be.
-std::string ResolveError(const std::string& address) {
+using Resolved = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+// Resolves an address. If it cannot be resolved, the result is null, and `error` has the reason.
+Resolved Resolve(const HostPort& address, std::string& error) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const std::string port = absl::StrCat(address.port);
+  const int failed = getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
+  if (failed != 0) error = gai_strerror(failed);
+  return Resolved(failed == 0 ? found : nullptr, &freeaddrinfo);
+}
+
+using Port = ServerFacts::Port;
+
+// Returns what the port does with a TCP connection, until the deadline.
+Port TryToConnect(const addrinfo& address, absl::Time deadline) {
+  const FileDescriptor connection(
+      socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!connection.valid()) return Port::kUnknown;
+  if (connect(connection.get(), address.ai_addr, address.ai_addrlen) == 0) return Port::kAccepts;
+  if (errno != EINPROGRESS) return Port::kRefuses;
+  pollfd open = {connection.get(), POLLOUT, 0};
+  const absl::Duration left = std::max(deadline - MonotonicNow(), absl::ZeroDuration());
+  if (poll(&open, 1, static_cast<int>(absl::ToInt64Milliseconds(left))) != 1) return Port::kSilent;
+  int error = 0;
+  socklen_t size = sizeof(error);
+  getsockopt(connection.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return error == 0 ? Port::kAccepts : Port::kRefuses;
+}
+
+// Finds out why a server did not answer: its host cannot be resolved, or what its port does with a
+// connection, within `timeout`.
+void ExamineSilent(absl::Duration timeout, ServerFacts& server) {
+  const std::string& address = server.answer.address;
   const absl::StatusOr<HostPort> parsed = ParseHostPort("server", address);
   if (!parsed.ok()) {
     // CheckServerAddress accepts addresses of unix sockets too.
     const absl::Status valid = CheckServerAddress("server", address);
-    return valid.ok() ? "" : std::string(valid.message());
+    if (!valid.ok()) server.resolve_error = std::string(valid.message());
+    return;
   }
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(parsed->host.c_str(), nullptr, &hints, &found);
-  if (error == 0) freeaddrinfo(found);
-  return error == 0 ? "" : gai_strerror(error);
+  const Resolved resolved = Resolve(*parsed, server.resolve_error);
+  const absl::Status& status = server.answer.reply.status();
+  if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return;
+  const absl::Time deadline = MonotonicNow() + timeout;
+  for (const addrinfo* one = resolved.get(); one != nullptr; one = one->ai_next) {
+    server.port = std::max(server.port, TryToConnect(*one, deadline));
+  }
 }
 
 // Asks all servers several times. Returns the fastest answer of each.
@@ -66,7 +106,7 @@ absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
     if (facts.answer.reply.ok()) {
       facts.bandwidth = MeasureGrpcLink(facts.answer.address, "", timeout);
     } else if (!facts.answer.address.empty()) {
-      facts.resolve_error = ResolveError(facts.answer.address);
+      ExamineSilent(timeout, facts);
     }
   }
   size_t wrong = 0;

@@ -5,8 +5,10 @@
 //   1    the request was refused
 //   2    a wrong command or flag
 //   3    doctor has found a problem
-//   128  a server could not be reached or did not answer in time, or a worker is missing from a
-//        trace; what the others have answered is printed or in the file
+//   128  a server could not be reached or did not answer in time, the connection of events -f
+//   broke,
+//        or a worker is missing from a trace; what the others have answered is printed or in the
+//        file
 
 #include <unistd.h>
 
@@ -24,19 +26,24 @@
 #include "common/rpc/build_info.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:7000",
-          "HOST:PORT of any server; status, top, doctor and trace query the other servers too");
-ABSL_FLAG(std::string, job, "", "name of the job");
+          "HOST:PORT of any server; status, top, doctor, events and trace query the other servers "
+          "too");
+ABSL_FLAG(std::string, job, "", "name of the job; events: only this job's");
 ABSL_FLAG(std::string, token, "", "secret token of the job, if it has one");
 ABSL_FLAG(std::string, server_token, "",
           "secret token of the servers, if they have one; for drain");
 ABSL_FLAG(std::optional<absl::Duration>, timeout, std::nullopt,
-          "timeout of each call, and of a requested checkpoint; default: 30s; for status, top and "
-          "doctor 2s for each server");
+          "timeout of each call, and of a requested checkpoint; default: 30s; for status, top, "
+          "doctor and events 2s for each server");
 ABSL_FLAG(std::optional<absl::Duration>, interval, std::nullopt,
           "top: refresh interval, by default 1s; status: query twice, this long apart, and "
           "show rates");
-ABSL_FLAG(uint64_t, count, 0, "top: number of refreshes; 0: until it is interrupted");
-ABSL_FLAG(std::string, o, "text", "output of status: text or json");
+ABSL_FLAG(
+    uint64_t, count, 0,
+    "top: number of refreshes; events: number of events to print, and with -f of new ones; 0: "
+    "no limit");
+ABSL_FLAG(bool, f, false, "events: wait for new events, and print them, until it is interrupted");
+ABSL_FLAG(std::string, o, "text", "output of status and events: text or json");
 ABSL_FLAG(double, seconds, 5, "trace: how long to record, at most 60");
 ABSL_FLAG(std::string, output, "trace.json", "trace: the file to write");
 ABSL_FLAG(absl::Duration, max_latency, syncgrads::client::DoctorLimits().max_latency,
@@ -75,6 +82,7 @@ int main(int argc, char** argv) {
   options.timeout = absl::GetFlag(FLAGS_timeout);
   options.interval = absl::GetFlag(FLAGS_interval);
   options.count = absl::GetFlag(FLAGS_count);
+  options.follow = absl::GetFlag(FLAGS_f);
   options.output = absl::GetFlag(FLAGS_o);
   options.length = absl::Seconds(absl::GetFlag(FLAGS_seconds));
   options.path = absl::GetFlag(FLAGS_output);

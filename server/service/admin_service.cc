@@ -118,6 +118,11 @@ grpc::ServerWriteReactor<v1::TraceReply>* AdminService::Trace(grpc::CallbackServ
   return tracing_.Trace(context, *request);
 }
 
+grpc::ServerWriteReactor<v1::EventsReply>* AdminService::Events(
+    grpc::CallbackServerContext* context, const v1::EventsRequest* request) {
+  return events_.Events(context, *request);
+}
+
 grpc::ServerUnaryReactor* AdminService::ReadClock(grpc::CallbackServerContext* context,
                                                   const v1::ReadClockRequest*,
                                                   v1::ReadClockReply* reply) {

@@ -11,6 +11,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/jobs/jobs.h"
+#include "server/service/event_streams.h"
 #include "server/service/server_status.h"
 #include "server/service/tracing.h"
 
@@ -20,17 +21,18 @@ namespace syncgrads::server {
 // before it returns.
 class AdminService : public v1::Admin::CallbackService {
  public:
-  // The first five arguments must outlive this object. `coordinator` is null on a server
+  // The first six arguments must outlive this object. `coordinator` is null on a server
   // that follows; Evict, Readmit, Checkpoint and Drain then fail with FailedPrecondition. `self` is
   // this server's index. Drain requires `server_token`, and calls `drain`, on any thread.
   AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
-               const StatusReport& status, Tracing& tracing, std::string server_token,
-               std::function<void()> drain)
+               const StatusReport& status, Tracing& tracing, EventStreams& events,
+               std::string server_token, std::function<void()> drain)
       : jobs_(jobs),
         coordinator_(coordinator),
         self_(self),
         status_(status),
         tracing_(tracing),
+        events_(events),
         server_token_(std::move(server_token)),
         drain_(std::move(drain)) {}
 
@@ -54,6 +56,8 @@ class AdminService : public v1::Admin::CallbackService {
                                   const v1::DrainRequest* request, v1::DrainReply* reply) override;
   grpc::ServerWriteReactor<v1::TraceReply>* Trace(grpc::CallbackServerContext* context,
                                                   const v1::TraceRequest* request) override;
+  grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,
+                                                    const v1::EventsRequest* request) override;
   grpc::ServerUnaryReactor* ReadClock(grpc::CallbackServerContext* context,
                                       const v1::ReadClockRequest* request,
                                       v1::ReadClockReply* reply) override;
@@ -66,6 +70,7 @@ class AdminService : public v1::Admin::CallbackService {
   const ServerIndex self_;
   const StatusReport& status_;
   Tracing& tracing_;
+  EventStreams& events_;
   const std::string server_token_;
   const std::function<void()> drain_;
 };

@@ -123,9 +123,9 @@ void StatusReport::SetConnections(const Acceptor* acceptor, const Follower* foll
   follower_ = follower;
 }
 
-void StatusReport::SetDraining() {
+bool StatusReport::SetDraining() {
   MutexLock lock(mutex_);
-  draining_ = true;
+  return !std::exchange(draining_, true);
 }
 
 void StatusReport::FillStatus(v1::GetStatusReply& reply) const {
@@ -163,6 +163,7 @@ void StatusReport::FillServer(v1::ServerStatus& status) const {
   status.set_coordinator(sources_.coordinator_address);
   status.set_host_id(HostId());
   status.set_user_id(geteuid());
+  status.set_network_namespace(NetworkNamespace());
   status.set_shares_memory(sources_.shares_memory);
   status.set_congestion_control(sources_.congestion_control);
   if (sources_.coordinator != nullptr) {

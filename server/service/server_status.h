@@ -51,7 +51,8 @@ class StatusReport {
   // of `follower`. Either may be null, and both must be replaced by null before they are destroyed.
   void SetConnections(const Acceptor* acceptor, const Follower* follower);
   // From now on, reports that new jobs are refused.
-  void SetDraining();
+  // Returns false if it was set before.
+  bool SetDraining();
 
   // Fills in all fields of `reply`, which must be empty.
   void FillStatus(v1::GetStatusReply& reply) const;

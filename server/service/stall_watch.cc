@@ -46,10 +46,14 @@ void StallWatch::Tick() {
       open.insert(key);
       Warned& warned = warned_[key];
       if (now < warned.next) continue;
-      warned = {now + warning_, now - wait.open_for,
+      const std::string line = absl::StrCat("job \"", job->name(), "\": ", ToString(wait));
+      warned = {now + warning_, now - wait.open_for, job->name(),
                 absl::StrCat("job \"", job->name(), "\": step ", ToNumber(wait.round),
                              " of group \"", wait.group_name, "\"")};
-      journal_.Warn(absl::StrCat("job \"", job->name(), "\": ", ToString(wait)));
+      journal_.Record({.kind = EventKind::kStalled,
+                       .job = job->name(),
+                       .text = line,
+                       .level = LogLevel::kWarning});
     }
   }
   for (auto warned = warned_.begin(); warned != warned_.end();) {
@@ -57,8 +61,10 @@ void StallWatch::Tick() {
       ++warned;
       continue;
     }
-    journal_.Note(absl::StrFormat("%s continues after %.1fs", warned->second.what,
-                                  absl::ToDoubleSeconds(now - warned->second.since)));
+    journal_.Record({.kind = EventKind::kContinues,
+                     .job = warned->second.job,
+                     .text = absl::StrFormat("%s continues after %.1fs", warned->second.what,
+                                             absl::ToDoubleSeconds(now - warned->second.since))});
     warned = warned_.erase(warned);
   }
 }

@@ -41,6 +41,7 @@ class StallWatch {
   struct Warned {
     absl::Time next;   // when to repeat the warning
     absl::Time since;  // when the round was opened
+    std::string job;
     std::string what;
   };
 

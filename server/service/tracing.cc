@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/contract/trace.h"
-#include "common/rpc/status.h"
 #include "common/signals.h"
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
 #include "server/core/plan/seconds.h"
+#include "server/service/refused_stream.h"
 
 namespace syncgrads::server {
 namespace {
@@ -29,13 +29,6 @@ uint64_t Draw() {
   std::random_device random;
   return uint64_t{random()} << 32 | random();
 }
-
-// A call that is refused at once. Deletes itself.
-class RefusedTrace : public grpc::ServerWriteReactor<v1::TraceReply> {
- public:
-  explicit RefusedTrace(const absl::Status& status) { Finish(ToGrpc(status)); }
-  void OnDone() override { delete this; }
-};
 
 }  // namespace
 
@@ -98,7 +91,7 @@ grpc::ServerWriteReactor<v1::TraceReply>* Tracing::Trace(grpc::CallbackServerCon
                                                          const v1::TraceRequest& request) {
   auto stream = std::make_shared<Stream>(context);
   const absl::Status begun = Begin(request, stream);
-  if (!begun.ok()) return new RefusedTrace(begun);
+  if (!begun.ok()) return new RefusedStream<v1::TraceReply>(begun);
   return stream.get();
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,8 +19,10 @@
 namespace syncgrads::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 Finished Psctl(const std::vector<std::string>& args) {
   const auto finished = RunProgram({.program = "client/psctl/psctl", .args = args}, kLongEnough);
@@ -172,6 +175,102 @@ TEST_F(PsctlTest, DropsAWorkerWhichIsToldWhy) {
   EXPECT_THAT(status, HasSubstr("of 1 workers: worker-0"));
 }
 
+// Returns the kinds of the events, in order, and beside a kind the worker, if there is one.
+std::vector<std::string> KindsOf(const std::string& json_lines) {
+  std::vector<std::string> kinds;
+  for (const auto line : absl::StrSplit(json_lines, '\n', absl::SkipEmpty())) {
+    v1::Event event;
+    EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(std::string(line), &event).ok())
+        << line;
+    kinds.push_back(event.worker().empty() ? event.kind()
+                                           : absl::StrCat(event.kind(), " ", event.worker()));
+  }
+  return kinds;
+}
+
+// The events of a job from which one worker is evicted, one leaves, and one dies.
+TEST(PsctlEventsTest, ShowsWhatHasHappenedInOrderAndFollowsWhatHappens) {
+  Cluster cluster(1, {"--lease=10m", "--stream_grace=100ms"});
+  const std::string job = WriteTemporaryFile(
+      "events.job",
+      "name: \"long\" seed: 7 batch_size: 8 workers: 4 steps: 1000000 elastic {} "
+      "data { generated { rows: 300 seed: 1 } } optimizer { sgd {} }\n"
+      "model { layers { dense { outputs: 1 } } }\n"
+      "loss { sigmoid_cross_entropy {} }");
+  const auto psctl = [&cluster](std::vector<std::string> args) {
+    args.push_back(absl::StrCat("--server=", cluster.address(0)));
+    args.push_back("--timeout=2m");
+    return args;
+  };
+  const auto followed =
+      Process::Start({.program = "client/psctl/psctl", .args = psctl({"events", "-f"})});
+  ASSERT_TRUE(followed.ok()) << followed.status();
+  Process& following = **followed;
+  std::vector<std::unique_ptr<Process>> workers;
+  for (int rank = 0; rank < 4; ++rank) {
+    workers.push_back(cluster.StartWorker(job, rank, 4, {absl::StrCat("--name=w", rank)}));
+  }
+  const auto wait_for = [&following](const std::string& text) {
+    const auto line = following.WaitForLine(text, kLongEnough);
+    EXPECT_TRUE(line.ok()) << line.status();
+  };
+  wait_for("epoch 1 of 4 workers: w0, w1, w2, w3");
+  EXPECT_EQ(Psctl(psctl({"evict", "w1", "its disk fails", "--job=long"})).exit, ExitCode(0));
+  wait_for("epoch 2 of 3 workers");
+  workers[2]->Kill(SIGTERM);
+  wait_for("epoch 3 of 2 workers");
+  workers[3]->Kill(SIGKILL);
+  wait_for("epoch 4 of 1 workers");
+  EXPECT_EQ(Psctl(psctl({"readmit", "w1", "--job=long"})).exit, ExitCode(0));
+  wait_for("may join again");
+  EXPECT_THAT(following.output(), HasSubstr("W server 0: job \"long\": worker \"w1\" on "));
+  EXPECT_THAT(following.output(), HasSubstr("is dropped: evicted: its disk fails"));
+
+  const Finished all = Psctl(psctl({"events", "--job=long", "-o", "json"}));
+  EXPECT_EQ(all.exit, ExitCode(0)) << all.output;
+  const std::vector<std::string> kinds = KindsOf(all.output);
+  // Workers join in any order, and are ready in any order.
+  ASSERT_GE(kinds.size(), 6u) << all.output;
+  EXPECT_EQ(kinds[0], "opened");
+  EXPECT_THAT(std::vector<std::string>(kinds.begin() + 1, kinds.begin() + 5),
+              UnorderedElementsAre("joined w0", "joined w1", "joined w2", "joined w3"));
+  EXPECT_EQ(kinds[5], "epoch");
+  std::vector<std::string> later;
+  for (const std::string& kind : std::vector<std::string>(kinds.begin() + 6, kinds.end())) {
+    if (!absl::StartsWith(kind, "ready")) later.push_back(kind);
+  }
+  EXPECT_THAT(later, ElementsAre("evicted w1", "epoch", "left w2", "epoch", "disconnected w3",
+                                 "dropped w3", "epoch", "readmitted w1"))
+      << all.output;
+  const Finished newest = Psctl(psctl({"events", "--count=1", "-o", "json"}));
+  EXPECT_THAT(KindsOf(newest.output), ElementsAre("readmitted w1"));
+  const Finished other = Psctl(psctl({"events", "--job=other"}));
+  EXPECT_EQ(other.exit, ExitCode(0));
+  EXPECT_EQ(other.output, "");
+
+  // A psctl that has enough ends; one whose server ends reports it.
+  const auto counted = Process::Start(
+      {.program = "client/psctl/psctl", .args = psctl({"events", "-f", "--count=1"})});
+  ASSERT_TRUE(counted.ok()) << counted.status();
+  EXPECT_TRUE((*counted)->WaitForLine("may join again", kLongEnough).ok());
+  EXPECT_EQ(Psctl(psctl({"drain"})).exit, ExitCode(0));
+  EXPECT_EQ(WaitFor(**counted), ExitCode(0)) << (*counted)->output();
+  EXPECT_THAT((*counted)->output(), HasSubstr("new jobs are refused from now on"));
+  cluster.server(0).Kill(SIGKILL);
+  EXPECT_EQ(WaitFor(following), ExitCode(128)) << following.output();
+  EXPECT_THAT(following.output(), HasSubstr(cluster.address(0)));
+}
+
+TEST_F(PsctlTest, EventsOfADeadServerAreMissingAndItIsNamed) {
+  Start("");
+  cluster_.server(1).Kill(SIGKILL);
+  WaitFor(cluster_.server(1));
+  const Finished events = At(0, {"events"});
+  EXPECT_EQ(events.exit, ExitCode(128)) << events.output;
+  EXPECT_THAT(events.output, HasSubstr("epoch 1 of 2 workers: worker-0, worker-1"));
+  EXPECT_THAT(events.output, HasSubstr(absl::StrCat("server 1, ", cluster_.address(1))));
+}
+
 TEST_F(PsctlTest, AnErrorIsTheServersAndHasACode) {
   Start("");
   const auto expect = [](const Finished& finished, int code, const std::string& text) {
@@ -186,6 +285,7 @@ TEST_F(PsctlTest, AnErrorIsTheServersAndHasACode) {
   expect(At(0, {"evict", "--job=ctl"}), 2, "the name of the worker is missing");
   expect(At(0, {"dance"}), 2, "\"dance\" is not a command");
   expect(At(0, {"top", "-o", "json"}), 2, "top has no output \"json\"");
+  expect(At(0, {"status", "-f"}), 2, "status cannot follow");
   expect(At(1, {"drain"}), 1, "not the coordinator");
   expect(At(0, {"drain", "--server_token=guessed"}), 1, "token");
   expect(Psctl({"status", "--server=127.0.0.1:1", "--timeout=300ms"}), 128, "127.0.0.1:1");

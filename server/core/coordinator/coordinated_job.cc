@@ -25,12 +25,12 @@ CoordinatedJob::CoordinatedJob(const Hello& first, Generation generation,
       checkpoints_(job_, dependencies.journal, members_) {
   if (restored) return;
   const JobTerms& terms = job_.terms();
-  dependencies_.journal.Note(absl::StrCat(
-      job_.Quoted(), " opens for ", terms.world_size, " workers",
-      job_.is_elastic()
-          ? absl::StrCat(", at least ", terms.min_workers, " and at most ", terms.max_workers)
-          : "",
-      ", generation ", ToNumber(generation)));
+  Record(EventKind::kOpened, "",
+         absl::StrCat(" opens for ", terms.world_size, " workers",
+                      job_.is_elastic() ? absl::StrCat(", at least ", terms.min_workers,
+                                                       " and at most ", terms.max_workers)
+                                        : "",
+                      ", generation ", ToNumber(generation)));
   plan_.Append(JobOpened{job_.token()});
 }
 
@@ -55,14 +55,28 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& hello,
   members_.Connect(id, std::move(link));
   detector_.Resume("a worker joins");
   const JobMember& member = *members_.Find(id);
-  dependencies_.journal.Note(absl::StrCat(job_.Quoted(), ": worker \"", member.member.name,
-                                          "\" on ", member.host, " joins as member ", ToNumber(id),
-                                          ", ", decision.others + 1, " of ", job_.most_workers()));
+  RecordWorker(EventKind::kJoined, member.member.name,
+               absl::StrCat(" on ", member.host, " joins as member ", ToNumber(id), ", ",
+                            decision.others + 1, " of ", job_.most_workers()));
   if (dependencies_.log.complete()) Welcome(member);
   if (has_begun() && !decision.superseded.empty()) ContinueWithoutGone();
   TryStart();
   TryGrow();
   return id;
+}
+
+void CoordinatedJob::Record(EventKind kind, const std::string& worker, absl::string_view text,
+                            LogLevel level) const {
+  dependencies_.journal.Record({.kind = kind,
+                                .job = name(),
+                                .worker = worker,
+                                .text = absl::StrCat(job_.Quoted(), text),
+                                .level = level});
+}
+
+void CoordinatedJob::RecordWorker(EventKind kind, const std::string& worker, absl::string_view text,
+                                  LogLevel level) const {
+  Record(kind, worker, absl::StrCat(": worker \"", worker, "\"", text), level);
 }
 
 bool CoordinatedJob::CanBeReplacedBy(const Hello& hello) const {
@@ -74,8 +88,7 @@ bool CoordinatedJob::CanBeReplacedBy(const Hello& hello) const {
 }
 
 void CoordinatedJob::Reconnect(const JobMember& member, std::shared_ptr<MemberLink> link) {
-  dependencies_.journal.Note(absl::StrCat(job_.Quoted(), ": worker \"", member.member.name,
-                                          "\" has reconnected on a new stream"));
+  RecordWorker(EventKind::kReconnected, member.member.name, " has reconnected on a new stream");
   members_.Connect(member.member.id, std::move(link));
   ++reconnects_;
   detector_.Resume("a worker has reconnected");
@@ -135,11 +148,10 @@ void CoordinatedJob::Leave(MemberId id, uint64_t request, std::vector<GroupRound
                       absl::StrCat("Leave has ", last_rounds.size(), " last rounds, but ",
                                    job_.Quoted(), " has ", registrations_.size(), " groups")));
   }
-  const std::string leaves =
-      absl::StrCat(job_.Quoted(), ": worker \"", member->member.name, "\" leaves");
   // Workers of a job that is not elastic leave at its end, about which there is another line.
   const bool noted = job_.is_elastic() || !plan_.HasEndedAny(id);
-  noted ? dependencies_.journal.Note(leaves) : dependencies_.journal.Debug(leaves);
+  RecordWorker(EventKind::kLeft, member->member.name, " leaves",
+               noted ? LogLevel::kInfo : LogLevel::kDebug);
   if (!has_begun()) {
     members_.Send(*member, Farewell{request});
     return members_.Withdraw(id);
@@ -180,8 +192,7 @@ void CoordinatedJob::Ready(MemberId id, uint64_t request, GroupId group) {
   }
   if (!status.ok()) return Refuse(*member, request, status);
   if (holders_.SetReady(id)) {
-    dependencies_.journal.Note(
-        absl::StrCat(job_.Quoted(), ": worker \"", member->member.name, "\" is up to date"));
+    RecordWorker(EventKind::kReady, member->member.name, " is up to date");
   }
   members_.Send(*member, Done{request});
   TryGrow();
@@ -242,16 +253,16 @@ absl::Status CoordinatedJob::Readmit(const std::string& token, const std::string
   }
   SYNCGRADS_RETURN_IF_ERROR(plan_.StoreRecord(WorkerReadmitted{name(), generation(), worker}));
   admission_.Readmit(worker);
-  dependencies_.journal.Note(
-      absl::StrCat(job_.Quoted(), ": worker \"", worker, "\" may join again"));
+  RecordWorker(EventKind::kReadmitted, worker, " may join again");
   return absl::OkStatus();
 }
 
 void CoordinatedJob::Drop(const JobMember& member, DropReason reason, const absl::Status& why) {
   drops_.Add(reason);
-  dependencies_.journal.Warn(absl::StrCat(job_.Quoted(), ": worker \"", member.member.name,
-                                          "\" on ", member.host, " is dropped: ", why.message()));
   const bool evicted = absl::IsAborted(why);
+  RecordWorker(evicted ? EventKind::kEvicted : EventKind::kDropped, member.member.name,
+               absl::StrCat(" on ", member.host, " is dropped: ", why.message()),
+               LogLevel::kWarning);
   if (evicted) admission_.Evict(member, why.message());
   // Before the first epoch, servers know no members; an eviction is stored for a restart.
   if (has_begun() || evicted) {
@@ -328,7 +339,7 @@ void CoordinatedJob::SampleCurves(absl::Time now) {
 }
 
 absl::Status CoordinatedJob::Close(const std::string& reason, bool last, absl::StatusCode code) {
-  dependencies_.journal.Note(absl::StrCat(job_.Quoted(), " is closed: ", reason));
+  Record(EventKind::kClosed, "", absl::StrCat(" is closed: ", reason));
   epochs_.CancelProposal();
   registrations_.Cancel();
   closed_at_ = dependencies_.clock.Now();

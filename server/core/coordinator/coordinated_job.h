@@ -41,6 +41,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/group.h"
 #include "common/membership.h"
@@ -60,6 +61,7 @@
 #include "server/core/membership/pulse.h"
 #include "server/core/membership/state_holders.h"
 #include "server/core/plan/group_preparation.h"
+#include "server/core/plan/journal.h"
 #include "server/core/plan/member_link.h"
 #include "server/core/plan/plan_change.h"
 #include "server/core/plan/store.h"
@@ -200,6 +202,12 @@ class CoordinatedJob {
   void Refuse(const JobMember& member, uint64_t request, const absl::Status& error) const {
     members_.Send(member, Refused{request, error});
   }
+  // Records an event of this job, whose name is put before `text`.
+  void Record(EventKind kind, const std::string& worker, absl::string_view text,
+              LogLevel level = LogLevel::kInfo) const;
+  // Records an event of one worker, whose name is put before `text` too.
+  void RecordWorker(EventKind kind, const std::string& worker, absl::string_view text,
+                    LogLevel level = LogLevel::kInfo) const;
   // Reconnects a member on a new stream.
   void Reconnect(const JobMember& member, std::shared_ptr<MemberLink> link);
   // Sends the member its Welcome, and the earlier epochs that it was in.

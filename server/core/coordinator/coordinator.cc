@@ -196,8 +196,9 @@ absl::Status Coordinator::AttachServer(const ServerIdentity& server,
   const bool complete_before = log_.complete();
   bool state_lost = false;
   SYNCGRADS_RETURN_IF_ERROR(log_.Attach(server, link, state_lost));
-  journal_.Note(
-      absl::StrCat("server ", ToNumber(server.index), " at ", server.address, " has connected"));
+  journal_.Record({.kind = EventKind::kServerConnected,
+                   .text = absl::StrCat("server ", ToNumber(server.index), " at ", server.address,
+                                        " has connected")});
   if (state_lost) {
     for (auto& [name, job] : jobs_.all()) {
       jobs_.Close(*job,
@@ -234,11 +235,12 @@ absl::Status Coordinator::AttachServer(const ServerIdentity& server,
 void Coordinator::DetachServer(ServerIndex server, const ServerLink* link) {
   MutexLock lock(mutex_);
   if (!log_.Detach(server, link)) return;
-  if (jobs_.any_open() || !log_.settled()) {
-    journal_.Warn(absl::StrCat("server ", ToNumber(server), " is unreachable"));
-  } else {
-    journal_.Debug(absl::StrCat("server ", ToNumber(server), " has disconnected; no job is open"));
-  }
+  const bool is_needed = jobs_.any_open() || !log_.settled();
+  journal_.Record(
+      {.kind = EventKind::kServerLost,
+       .text = absl::StrCat("server ", ToNumber(server),
+                            is_needed ? " is unreachable" : " has disconnected; no job is open"),
+       .level = is_needed ? LogLevel::kWarning : LogLevel::kDebug});
   for (auto& [name, job] : jobs_.all()) {
     job->ForgetReduced(server);
     job->SendApplied();

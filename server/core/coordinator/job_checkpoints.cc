@@ -23,19 +23,26 @@ absl::StatusOr<uint32_t> JobCheckpoints::Request(const Epoch& epoch) const {
 void JobCheckpoints::Report(MemberId id, const CheckpointReport& report) {
   const JobMember* const member = members_.Find(id);
   if (member == nullptr) return;
-  const std::string worker = absl::StrCat(job_.Quoted(), ": worker \"", member->member.name, "\" ");
+  const std::string& name = member->member.name;
+  const std::string worker = absl::StrCat(job_.Quoted(), ": worker \"", name, "\" ");
   if (report.path.ok()) {
     ++count_.written;
     count_.last_step = report.step;
     count_.last_path = Printable(*report.path, kMaxPathBytes);
-    journal_.Note(absl::StrCat(worker, "has written the checkpoint after step ", report.step,
-                               " to ", count_.last_path));
-    return;
+    return journal_.Record({.kind = EventKind::kCheckpoint,
+                            .job = job_.name(),
+                            .worker = name,
+                            .text = absl::StrCat(worker, "has written the checkpoint after step ",
+                                                 report.step, " to ", count_.last_path)});
   }
   ++count_.failed;
   count_.last_error = Printable(report.path.status().message());
-  journal_.Warn(absl::StrCat(worker, "could not write the checkpoint after step ", report.step,
-                             ": ", count_.last_error));
+  journal_.Record({.kind = EventKind::kCheckpointFailed,
+                   .job = job_.name(),
+                   .worker = name,
+                   .text = absl::StrCat(worker, "could not write the checkpoint after step ",
+                                        report.step, ": ", count_.last_error),
+                   .level = LogLevel::kWarning});
 }
 
 }  // namespace syncgrads::server

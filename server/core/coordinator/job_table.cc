@@ -99,9 +99,11 @@ void JobTable::Restore(Store& store, const PlanStart& start, const std::vector<S
   for (auto& [name, job] : jobs_) {
     job->FinishRestore();
     if (!job->closed() && job->AllGone()) Close(*job, "no worker is left");
-    dependencies_.journal.Note(absl::StrCat("job \"", name, "\", generation ",
-                                            ToNumber(job->generation()),
-                                            ", continues from the stored state"));
+    dependencies_.journal.Record(
+        {.kind = EventKind::kRestored,
+         .job = name,
+         .text = absl::StrCat("job \"", name, "\", generation ", ToNumber(job->generation()),
+                              ", continues from the stored state")});
   }
 }
 

@@ -280,15 +280,20 @@ void Jobs::ReportAlerts() const {
   for (const std::shared_ptr<Job>& job : All()) ReportAlerts(*job);
 }
 
+void Jobs::RecordAlert(const Job& job, const std::string& line) const {
+  journal_->Record({.kind = EventKind::kNonFinite,
+                    .job = job.name(),
+                    .text = absl::StrCat("job \"", job.name(), "\": ", line),
+                    .level = LogLevel::kWarning});
+}
+
 void Jobs::ReportAlerts(const Job& job) const {
   if (journal_ == nullptr) return;
   const GradientAlerts::Taken alerts = job.alerts().Take();
   for (const std::string& line : alerts.lines) {
-    journal_->Warn(absl::StrCat("job \"", job.name(), "\": ", line));
+    RecordAlert(job, line);
   }
-  if (alerts.more == 0) return;
-  journal_->Warn(
-      absl::StrCat("job \"", job.name(), "\": ", alerts.more, " more gradients like these"));
+  if (alerts.more > 0) RecordAlert(job, absl::StrCat(alerts.more, " more gradients like these"));
 }
 
 std::vector<Arrival> Jobs::NewestArrivals() const {

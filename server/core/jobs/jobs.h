@@ -135,6 +135,7 @@ class Jobs {
   void RemoveResults(uint64_t key) const;
   std::vector<GroupRound> ApplyTo(Job& job, const PlanChange& change) const;
   void ReportAlerts(const Job& job) const;
+  void RecordAlert(const Job& job, const std::string& line) const;
   // Writes to the journal which open rounds have waited for the dropped member.
   void NoteDrop(const Job& job, const MemberGone& gone) const;
 

@@ -34,10 +34,14 @@ std::vector<FailureDetector::Failure> FailureDetector::Detect(bool has_begun, bo
   if (any_alive || is_abandoned()) return {};
   abandoned_since_ = now;
   const Failure& first = failed.front();
-  dependencies_.journal.Warn(
-      absl::StrCat(job_.Quoted(), ": no heartbeat from any worker (worker \"",
-                   members_.Find(first.member)->member.name, "\": ", first.reason.message(),
-                   "); its state is kept for ", Seconds(dependencies_.options.abandoned_job_ttl)));
+  dependencies_.journal.Record(
+      {.kind = EventKind::kWaiting,
+       .job = job_.name(),
+       .text = absl::StrCat(job_.Quoted(), ": no heartbeat from any worker (worker \"",
+                            members_.Find(first.member)->member.name,
+                            "\": ", first.reason.message(), "); its state is kept for ",
+                            Seconds(dependencies_.options.abandoned_job_ttl)),
+       .level = LogLevel::kWarning});
   return {};
 }
 
@@ -134,7 +138,9 @@ void FailureDetector::Resume(absl::string_view why) {
   if (!is_abandoned()) return;
   abandoned_since_.reset();
   members_.RenewAll();
-  dependencies_.journal.Note(absl::StrCat(job_.Quoted(), " continues: ", why));
+  dependencies_.journal.Record({.kind = EventKind::kContinues,
+                                .job = job_.name(),
+                                .text = absl::StrCat(job_.Quoted(), " continues: ", why)});
 }
 
 absl::Duration FailureDetector::abandoned_for() const {

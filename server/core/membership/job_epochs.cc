@@ -146,7 +146,12 @@ JobEpochs::Outcome JobEpochs::FinishProposal(
   const std::vector<const JobMember*> members = Next();
   const std::string missing = WhatIsMissing(members.size());
   if (!missing.empty()) {
-    if (held_for_ != missing) dependencies_.journal.Warn(missing);
+    if (held_for_ != missing) {
+      dependencies_.journal.Record({.kind = EventKind::kWaiting,
+                                    .job = job_.name(),
+                                    .text = missing,
+                                    .level = LogLevel::kWarning});
+    }
     held_for_ = missing;
     for (const JobMember* member : members) members_.Send(*member, Waiting{missing});
     return Outcome::kWaits;
@@ -179,11 +184,13 @@ void JobEpochs::SetPresent(Epoch epoch) {
 }
 
 void JobEpochs::Begin(Epoch epoch) {
-  dependencies_.journal.Note(absl::StrCat(
-      job_.Quoted(), ": epoch ", epoch.number, " of ", epoch.members.size(),
-      " workers: ", absl::StrJoin(epoch.members, ", ", [](std::string* out, const Member& member) {
-        *out += member.name;
-      })));
+  const std::string names = absl::StrJoin(
+      epoch.members, ", ", [](std::string* out, const Member& member) { *out += member.name; });
+  dependencies_.journal.Record(
+      {.kind = EventKind::kEpoch,
+       .job = job_.name(),
+       .text = absl::StrCat(job_.Quoted(), ": epoch ", epoch.number, " of ", epoch.members.size(),
+                            " workers: ", names)});
   SetPresent(std::move(epoch));
   sequence_ = plan_.Append(present_);
   for (const Member& member : present_.members) {

@@ -156,9 +156,13 @@ void JobMembers::Disconnect(MemberId id, const MemberLink* link) {
   member.link = nullptr;
   if (member.gone) return;
   member.link_broken = dependencies_.clock.Now();
-  dependencies_.journal.Note(absl::StrCat(
-      job_.Quoted(), ": the stream of worker \"", member.member.name, "\" broke; it has ",
-      Seconds(dependencies_.options.stream_grace), " to reconnect"));
+  dependencies_.journal.Record(
+      {.kind = EventKind::kDisconnected,
+       .job = job_.name(),
+       .worker = member.member.name,
+       .text = absl::StrCat(job_.Quoted(), ": the stream of worker \"", member.member.name,
+                            "\" broke; it has ", Seconds(dependencies_.options.stream_grace),
+                            " to reconnect")});
 }
 
 const JobMember* JobMembers::Renew(MemberId id) {

@@ -3,9 +3,78 @@
 #ifndef SYNCGRADS_SERVER_CORE_PLAN_JOURNAL_H_
 #define SYNCGRADS_SERVER_CORE_PLAN_JOURNAL_H_
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
+#include "common/log_level.h"
+
 namespace syncgrads::server {
+
+// What has happened to a job, to one of its workers, or to a server.
+enum class EventKind : uint8_t {
+  kOpened,    // the job
+  kRestored,  // the job, after the coordinator was started again
+  kWaiting,   // the job trains no further: workers are missing
+  kContinues,
+  kClosed,
+  kJoined,  // the worker
+  kReady,   // the worker has received the job's state
+  kDisconnected,
+  kReconnected,
+  kLeft,
+  kDropped,
+  kEvicted,
+  kReadmitted,
+  kEpoch,
+  kCheckpoint,
+  kCheckpointFailed,
+  kStalled,    // a step has been open for long
+  kNonFinite,  // a contribution that is not finite
+  kServerConnected,
+  kServerLost,
+  kDraining,
+};
+
+inline constexpr size_t kEventKinds = 21;
+
+// Returns the kind as one word, for example "joined". docs/psctl.md lists the words.
+inline const char* ToString(EventKind kind) {
+  constexpr std::array<const char*, kEventKinds> kWords = {"opened",
+                                                           "restored",
+                                                           "waiting",
+                                                           "continues",
+                                                           "closed",
+                                                           "joined",
+                                                           "ready",
+                                                           "disconnected",
+                                                           "reconnected",
+                                                           "left",
+                                                           "dropped",
+                                                           "evicted",
+                                                           "readmitted",
+                                                           "epoch",
+                                                           "checkpoint",
+                                                           "checkpoint_failed",
+                                                           "stalled",
+                                                           "non_finite",
+                                                           "server_connected",
+                                                           "server_lost",
+                                                           "draining"};
+  return kWords[static_cast<size_t>(kind)];
+}
+
+struct Event {
+  EventKind kind;
+  // Empty if the event concerns the server.
+  std::string job;
+  // The worker's name; empty if the event concerns no single worker.
+  std::string worker;
+  // The line of the log, and its level.
+  std::string text;
+  LogLevel level = LogLevel::kInfo;
+};
 
 // Thread-safe. The methods must not block or call back: callers hold locks, for example
 // Coordinator::mutex_.
@@ -14,10 +83,21 @@ class Journal {
   virtual ~Journal() = default;
   // Logs a detail for the diagnosis of a problem.
   virtual void Debug(const std::string& line) = 0;
-  // Logs an event of general interest, such as a worker that joins.
+  // Logs something of general interest.
   virtual void Note(const std::string& line) = 0;
-  // Logs an event that may need attention.
+  // Logs something that may need attention.
   virtual void Warn(const std::string& line) = 0;
+  // Logs an event at its level. An EventLog keeps it too.
+  virtual void Record(const Event& event) {
+    switch (event.level) {
+      case LogLevel::kDebug:
+        return Debug(event.text);
+      case LogLevel::kInfo:
+        return Note(event.text);
+      case LogLevel::kWarning:
+        return Warn(event.text);
+    }
+  }
 };
 
 }  // namespace syncgrads::server

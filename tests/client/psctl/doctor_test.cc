@@ -33,6 +33,7 @@ HostFacts GoodHost() {
   HostFacts host;
   host.host_id = HostId();
   host.user_id = 7;
+  host.network_namespace = NetworkNamespace();
   host.dev_shm = Space{uint64_t{8} << 30, uint64_t{7} << 30};
   host.congestion_control = "cubic";
   return host;
@@ -55,6 +56,8 @@ class OtherPort {
     if (thread_.joinable()) thread_.join();
   }
   const std::string& address() const { return port_.address(); }
+  // The kernel accepts connections, and nobody answers, as with a stopped server.
+  void BeSilent() { ASSERT_EQ(listen(port_.socket(), 16), 0); }
   // Answers every connection as a web server does.
   void SpeakHttp() {
     ASSERT_EQ(listen(port_.socket(), 16), 0);
@@ -82,9 +85,10 @@ class DoctorTest : public ::testing::Test {
   }
 
   // Returns what is wrong.
-  std::vector<std::string> Find(const std::string& address) {
+  std::vector<std::string> Find(const std::string& address,
+                                absl::Duration timeout = absl::Minutes(2)) {
     std::ostringstream out;
-    const absl::Status status = RunDoctor(address, absl::Minutes(2), PatientLimits(), host_, out);
+    const absl::Status status = RunDoctor(address, timeout, PatientLimits(), host_, out);
     std::vector<std::string> wrong;
     for (const auto line : absl::StrSplit(out.str(), '\n')) {
       if (line.substr(0, 5) == "WRONG") wrong.emplace_back(line);
@@ -114,8 +118,19 @@ TEST_F(DoctorTest, FindsAnotherProtocol) {
               ElementsAre(AllOf(HasSubstr(web.address()), HasSubstr("correct the address"))));
 }
 
+TEST_F(DoctorTest, FindsAServerThatAcceptsConnectionsAndDoesNotAnswer) {
+  OtherPort stopped;
+  stopped.BeSilent();
+  EXPECT_THAT(Find(stopped.address(), absl::Milliseconds(200)),
+              ElementsAre(AllOf(HasSubstr(stopped.address()), HasSubstr("accepts connections, but"),
+                                HasSubstr("within 200 ms"), HasSubstr("continue or restart"))));
+}
+
 TEST_F(DoctorTest, FindsADeadServer) {
   one_.Stop();
+  zero_.Set([](v1::GetStatusReply& reply) {
+    reply.mutable_server()->mutable_servers(1)->set_connected(false);
+  });
   EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 1, " + one_.address()),
                                         HasSubstr("start a ps-server there"))));
 }
@@ -151,9 +166,13 @@ TEST_F(DoctorTest, FindsAFullStateDirectoryAndFullMemory) {
     reply.mutable_server()->set_state_free_bytes(1 << 20);
     reply.mutable_server()->set_memory_free_bytes(2 << 20);
   });
-  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("/state of server 1"), HasSubstr("1.0 MiB free"),
-                                        HasSubstr("--state")),
-                                  AllOf(HasSubstr("server 1"), HasSubstr("2.0 MiB of memory"))));
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("/state of server 1"),
+                                        HasSubstr("1.0 MiB free, less than 64.0 MiB"),
+                                        HasSubstr("--state"))));
+  one_.Set([](v1::GetStatusReply& reply) {
+    reply.mutable_server()->set_state_free_bytes(uint64_t{1} << 40);
+  });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 1"), HasSubstr("2.0 MiB of memory"))));
   one_.Set([](v1::GetStatusReply& reply) {
     reply.mutable_server()->clear_state_directory();
     reply.mutable_server()->set_state_free_bytes(0);
@@ -169,6 +188,29 @@ TEST_F(DoctorTest, FindsAFollowerThatDoesNotReachItsCoordinator) {
   });
   EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 1"), HasSubstr("10.9.9.9:7000"),
                                         HasSubstr("correct --coordinator"))));
+}
+
+TEST_F(DoctorTest, FindsAFollowerWithAWrongCoordinatorWhichDoesNotAnswer) {
+  const OtherPort closed;
+  one_.Set([&closed](v1::GetStatusReply& reply) {
+    reply.mutable_server()->set_coordinator_reached(false);
+    reply.mutable_server()->set_coordinator(closed.address());
+  });
+  EXPECT_THAT(Find(one_.address()), ElementsAre(AllOf(HasSubstr("server 0, " + closed.address()),
+                                                      HasSubstr("(the --coordinator of server 1"),
+                                                      HasSubstr("cannot be used"))));
+}
+
+TEST_F(DoctorTest, AConnectionThatIsLostIsOneFinding) {
+  zero_.Set([](v1::GetStatusReply& reply) {
+    reply.mutable_server()->mutable_servers(1)->set_connected(false);
+  });
+  one_.Set([this](v1::GetStatusReply& reply) {
+    reply.mutable_server()->set_coordinator_reached(false);
+    reply.mutable_server()->set_coordinator(zero_.address());
+  });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 1"), HasSubstr("has no connection to"),
+                                        HasSubstr(zero_.address()))));
 }
 
 TEST_F(DoctorTest, FindsAServerThatTheCoordinatorHasLost) {
@@ -191,6 +233,16 @@ TEST_F(DoctorTest, FindsAnotherUserAndMissingSharedMemory) {
                                   AllOf(HasSubstr("server 1"), HasSubstr("shares no memory"))));
   host_.host_id = "another host";
   EXPECT_THAT(Find(), IsEmpty());
+}
+
+TEST_F(DoctorTest, FindsAServerInAnotherNetworkNamespaceOfThisHost) {
+  one_.Set([](v1::GetStatusReply& reply) {
+    reply.mutable_server()->set_network_namespace(NetworkNamespace() + 1);
+  });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 1"),
+                                        HasSubstr(absl::StrCat("namespace ", NetworkNamespace() + 1,
+                                                               ", not in ", NetworkNamespace())),
+                                        HasSubstr("share no memory"))));
 }
 
 TEST_F(DoctorTest, FindsTheSmallSharedMemoryOfAContainer) {
@@ -256,9 +308,15 @@ TEST(DiagnosisTest, ASlowAnswerIsNoClockSkew) {
 TEST(DiagnosisTest, NamesTheReasonWhyThereIsNoAnswer) {
   ServerFacts server = GoodServer();
   server.answer.reply = absl::DeadlineExceededError("Deadline Exceeded");
+  server.port = ServerFacts::Port::kSilent;
   EXPECT_THAT(WrongWith(server),
               ElementsAre(AllOf(HasSubstr("host-a:7000"), HasSubstr("within 2.0 s"),
-                                HasSubstr("firewalls"))));
+                                HasSubstr("open its port in the firewalls"))));
+  server.port = ServerFacts::Port::kAccepts;
+  server.answer.reply = absl::UnavailableError("no settings frame");
+  EXPECT_THAT(WrongWith(server), ElementsAre(AllOf(HasSubstr("does not answer (no settings frame)"),
+                                                   HasSubstr("continue or restart"))));
+  server.port = ServerFacts::Port::kUnknown;
   server.answer.reply = absl::UnimplementedError("no such method");
   EXPECT_THAT(WrongWith(server), ElementsAre(HasSubstr("another program or an older version")));
   server.resolve_error = "Name or service not known";

@@ -38,6 +38,7 @@ inline v1::GetStatusReply HealthyStatus(uint32_t index) {
   server.set_state_free_bytes(uint64_t{1} << 40);
   server.set_host_id(HostId());
   server.set_user_id(7);
+  server.set_network_namespace(NetworkNamespace());
   server.set_shares_memory(true);
   return reply;
 }

@@ -1,0 +1,201 @@
+#include "server/service/event_streams.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/rpc/status.h"
+#include "server/service/refused_stream.h"
+
+namespace syncgrads::server {
+namespace {
+
+constexpr char kStopping[] = "the server is shutting down";
+
+uint64_t Milliseconds(absl::Time date) { return static_cast<uint64_t>(absl::ToUnixMillis(date)); }
+
+void Fill(const KeptEvent& kept, ServerIndex self, v1::Event& out) {
+  out.set_server(ToNumber(self));
+  out.set_number(kept.number);
+  out.set_date_ms(Milliseconds(kept.date));
+  out.set_kind(ToString(kept.event.kind));
+  out.set_job(kept.event.job);
+  out.set_worker(kept.event.worker);
+  out.set_warning(kept.event.level == LogLevel::kWarning);
+  out.set_text(kept.event.text);
+}
+
+v1::EventsReply ToProto(const EventLog::Part& part, ServerIndex self) {
+  v1::EventsReply reply;
+  if (part.missed > 0) {
+    v1::Event& missed = *reply.add_events();
+    missed.set_server(ToNumber(self));
+    missed.set_number(part.last_missed);
+    missed.set_date_ms(Milliseconds(part.last_missed_date));
+    missed.set_kind("missed");
+    missed.set_warning(true);
+    missed.set_text(absl::StrCat(part.missed, " events are not kept any more"));
+  }
+  for (const auto& kept : part.events) Fill(*kept, self, *reply.add_events());
+  return reply;
+}
+
+}  // namespace
+
+// One call. gRPC calls the methods On… on any of its threads; everything else is called on the
+// thread of the EventStreams. Owned by the EventStreams until OnDone.
+class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
+ public:
+  Stream(EventStreams& streams, grpc::CallbackServerContext* context,
+         const v1::EventsRequest& request)
+      : streams_(streams),
+        context_(context),
+        job_(request.job()),
+        follows_(request.follow()),
+        next_(request.after() + 1) {}
+
+  // If nothing is being written, begins the next write, or ends the call. If a write takes too
+  // long, cancels the call. Returns when to call this again, at the latest.
+  absl::Time Advance(bool stopping) {
+    if (finished_) return absl::InfiniteFuture();
+    absl::Time write_deadline;
+    bool over = false;
+    {
+      MutexLock lock(mutex_);
+      write_deadline = write_deadline_;
+      over = over_;
+    }
+    if (write_deadline != absl::InfiniteFuture()) return CancelFrom(write_deadline);
+    if (over || stopping) return End(absl::UnavailableError(kStopping));
+    const EventLog::Part part = streams_.log_.Read(next_, job_, streams_.options_.max_batch);
+    next_ = part.next;
+    if (part.missed > 0 || !part.events.empty()) return Write(ToProto(part, streams_.self_));
+    return follows_ ? absl::InfiniteFuture() : End(absl::OkStatus());
+  }
+
+ private:
+  absl::Time CancelFrom(absl::Time deadline) {
+    if (cancelled_) return absl::InfiniteFuture();
+    if (MonotonicNow() < deadline) return deadline;
+    cancelled_ = true;
+    context_->TryCancel();
+    return absl::InfiniteFuture();
+  }
+  absl::Time End(const absl::Status& status) {
+    finished_ = true;
+    Finish(ToGrpc(status));
+    return absl::InfiniteFuture();
+  }
+  absl::Time Write(v1::EventsReply reply) {
+    reply_ = std::move(reply);
+    const absl::Time deadline = MonotonicNow() + streams_.options_.write_timeout;
+    {
+      MutexLock lock(mutex_);
+      write_deadline_ = deadline;
+    }
+    StartWrite(&reply_);
+    return deadline;
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      MutexLock lock(mutex_);
+      write_deadline_ = absl::InfiniteFuture();
+      over_ = over_ || !ok;
+    }
+    streams_.log_.Wake();
+  }
+  void OnCancel() override {
+    {
+      MutexLock lock(mutex_);
+      over_ = true;
+    }
+    streams_.log_.Wake();
+  }
+  void OnDone() override { streams_.Remove(this); }
+
+  EventStreams& streams_;
+  grpc::CallbackServerContext* const context_;
+  const std::string job_;
+  const bool follows_;
+  uint64_t next_;
+  bool cancelled_ = false;
+  bool finished_ = false;
+  v1::EventsReply reply_;  // used by gRPC too, while it is being written
+
+  Mutex mutex_;
+  // InfiniteFuture if nothing is being written.
+  absl::Time write_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  // True once the call was cancelled or its connection has broken.
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+EventStreams::~EventStreams() {
+  std::thread thread;
+  {
+    MutexLock lock(mutex_);
+    ending_ = true;
+    thread = std::move(thread_);
+  }
+  log_.Wake();
+  if (thread.joinable()) thread.join();
+}
+
+grpc::ServerWriteReactor<v1::EventsReply>* EventStreams::Events(
+    grpc::CallbackServerContext* context, const v1::EventsRequest& request) {
+  Stream* begun = nullptr;
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) {
+      return new RefusedStream<v1::EventsReply>(absl::UnavailableError(kStopping));
+    }
+    if (streams_.size() >= options_.max_streams) {
+      return new RefusedStream<v1::EventsReply>(absl::ResourceExhaustedError(absl::StrCat(
+          "this server already sends its events to ", streams_.size(), " callers, of at most ",
+          options_.max_streams, ": retry when one of them has ended")));
+    }
+    streams_.push_back(std::make_shared<Stream>(*this, context, request));
+    begun = streams_.back().get();
+    if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  }
+  log_.Wake();
+  return begun;
+}
+
+void EventStreams::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  log_.Wake();
+}
+
+void EventStreams::Run() {
+  while (true) {
+    std::vector<std::shared_ptr<Stream>> streams;
+    bool stopping = false;
+    {
+      MutexLock lock(mutex_);
+      if (ending_) return;
+      streams = streams_;
+      stopping = stopping_;
+    }
+    // Read before the streams read the log: an event that is recorded meanwhile ends the wait.
+    const uint64_t next = log_.next();
+    absl::Time again = absl::InfiniteFuture();
+    for (const std::shared_ptr<Stream>& stream : streams) {
+      again = std::min(again, stream->Advance(stopping));
+    }
+    streams.clear();
+    log_.Await(next, again);
+  }
+}
+
+void EventStreams::Remove(const Stream* stream) {
+  MutexLock lock(mutex_);
+  std::erase_if(streams_, [stream](const auto& one) { return one.get() == stream; });
+}
+
+}  // namespace syncgrads::server

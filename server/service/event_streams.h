@@ -1,0 +1,65 @@
+// The calls of Admin.Events on one server.
+
+#ifndef SYNCGRADS_SERVER_SERVICE_EVENT_STREAMS_H_
+#define SYNCGRADS_SERVER_SERVICE_EVENT_STREAMS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "common/mutex.h"
+#include "proto/admin.grpc.pb.h"
+#include "server/service/event_log.h"
+
+namespace syncgrads::server {
+
+struct EventStreamsOptions {
+  size_t max_streams = 8;
+  // How long a caller has to read a message before its call is cancelled.
+  absl::Duration write_timeout = absl::Seconds(10);
+  // The maximum number of events in one message.
+  size_t max_batch = 100;
+};
+
+// A stream has no queue: it reads its next events from the log when the one before has been sent.
+// One thread, which the first call starts, begins all writes, so that no other thread waits for a
+// stream. Thread-safe.
+class EventStreams {
+ public:
+  // Events are sent with `self` as their server. `log` must outlive this object.
+  EventStreams(EventLog& log, ServerIndex self, EventStreamsOptions options = {})
+      : log_(log), self_(self), options_(options) {}
+  // Waits for the thread. All calls must have ended.
+  ~EventStreams();
+
+  // Begins a call of Admin.Events, or refuses it.
+  grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,
+                                                    const v1::EventsRequest& request);
+  // Refuses further calls, and ends those in progress, with Unavailable. Does not wait.
+  void Stop();
+
+ private:
+  class Stream;
+
+  // Sends events until the destructor ends the thread.
+  void Run();
+  void Remove(const Stream* stream);
+
+  EventLog& log_;
+  const ServerIndex self_;
+  const EventStreamsOptions options_;
+
+  Mutex mutex_;
+  std::vector<std::shared_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_SERVICE_EVENT_STREAMS_H_

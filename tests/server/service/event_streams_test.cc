@@ -1,0 +1,230 @@
+// Calls of Admin.Events over real gRPC.
+
+#include "server/service/event_streams.h"
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/admin.grpc.pb.h"
+#include "tests/server/core/fixtures.h"
+#include "tests/testing/wait_until.h"
+
+namespace syncgrads::server {
+namespace {
+
+using ::syncgrads::testing::WaitUntil;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class EventStreamsTest : public ::testing::Test {
+ protected:
+  // Starts the service. The options are of the log and of the streams.
+  void Start(EventLogOptions log, EventStreamsOptions options) {
+    log_.emplace(journal_, std::move(log));
+    streams_.emplace(*log_, ServerIndex{2}, options);
+    admin_.emplace(*streams_);
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&*admin_);
+    server_ = builder.BuildAndStart();
+    stub_ = v1::Admin::NewStub(server_->InProcessChannel({}));
+  }
+  ~EventStreamsTest() override {
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+  }
+
+  void Record(const std::string& text, const std::string& job = "iris") {
+    log_->Record({.kind = EventKind::kJoined, .job = job, .worker = "w", .text = text});
+  }
+
+  // A call. It is cancelled at its end.
+  struct Call {
+    Call(v1::Admin::Stub& stub, const v1::EventsRequest& request)
+        : reader(stub.Events(&context, request)) {}
+    ~Call() {
+      context.TryCancel();
+      while (!finished && Next().has_value()) continue;
+      if (!finished) Finish();
+    }
+    // Returns the next event; nullopt if the call has ended.
+    std::optional<v1::Event> Next() {
+      while (next == reply.events_size()) {
+        next = 0;
+        if (!reader->Read(&reply)) return std::nullopt;
+      }
+      return reply.events(next++);
+    }
+    std::string NextText() {
+      const std::optional<v1::Event> event = Next();
+      return event.has_value() ? event->text() : "the call has ended";
+    }
+
+    grpc::Status Finish() {
+      finished = true;
+      return reader->Finish();
+    }
+
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::EventsReply>> reader;
+    v1::EventsReply reply;
+    int next = 0;
+    bool finished = false;
+  };
+
+  std::unique_ptr<Call> Follow() {
+    v1::EventsRequest request;
+    request.set_follow(true);
+    return std::make_unique<Call>(*stub_, request);
+  }
+  // Returns the texts of a call that does not follow.
+  std::vector<std::string> Read(const v1::EventsRequest& request = {}) {
+    Call call(*stub_, request);
+    std::vector<std::string> texts;
+    while (std::optional<v1::Event> event = call.Next()) texts.push_back(event->text());
+    const grpc::Status ended = call.Finish();
+    if (!ended.ok()) texts.push_back(ended.error_message());
+    return texts;
+  }
+
+  LineJournal journal_;
+  std::optional<EventLog> log_;
+  std::optional<EventStreams> streams_;
+  struct Admin : v1::Admin::CallbackService {
+    explicit Admin(EventStreams& streams) : streams(streams) {}
+    grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,
+                                                      const v1::EventsRequest* request) override {
+      return streams.Events(context, *request);
+    }
+    EventStreams& streams;
+  };
+  std::optional<Admin> admin_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::Admin::Stub> stub_;
+};
+
+TEST_F(EventStreamsTest, ACallReturnsWhatIsKeptAndEnds) {
+  Start({}, {.max_batch = 2});
+  EXPECT_THAT(Read(), ElementsAre());
+  for (int i = 1; i <= 5; ++i) Record(absl::StrCat(i), i == 3 ? "digits" : "iris");
+  EXPECT_THAT(Read(), ElementsAre("1", "2", "3", "4", "5"));
+  v1::EventsRequest request;
+  request.set_job("iris");
+  EXPECT_THAT(Read(request), ElementsAre("1", "2", "4", "5"));
+  request.set_after(2);
+  EXPECT_THAT(Read(request), ElementsAre("4", "5"));
+}
+
+TEST_F(EventStreamsTest, AnEventHasItsFields) {
+  Start({.now = [] { return absl::FromUnixMillis(1234); }}, {});
+  log_->Record({.kind = EventKind::kDropped,
+                .job = "iris",
+                .worker = "ada",
+                .text = "dropped",
+                .level = LogLevel::kWarning});
+  Call call(*stub_, {});
+  const v1::Event event = call.Next().value();
+  EXPECT_EQ(event.server(), 2u);
+  EXPECT_EQ(event.number(), 1u);
+  EXPECT_EQ(event.date_ms(), 1234u);
+  EXPECT_EQ(event.kind(), "dropped");
+  EXPECT_EQ(event.job(), "iris");
+  EXPECT_EQ(event.worker(), "ada");
+  EXPECT_TRUE(event.warning());
+}
+
+TEST_F(EventStreamsTest, ACallThatFollowsReceivesNewEvents) {
+  Start({}, {});
+  Record("old");
+  const auto call = Follow();
+  EXPECT_EQ(call->NextText(), "old");
+  for (int i = 0; i < 10; ++i) {
+    Record(absl::StrCat("new ", i));
+    EXPECT_EQ(call->NextText(), absl::StrCat("new ", i));
+  }
+}
+
+TEST_F(EventStreamsTest, DiscardedEventsAreReplacedByTheirNumber) {
+  Start({.max_events = 2}, {});
+  for (int i = 1; i <= 5; ++i) Record(absl::StrCat(i));
+  EXPECT_THAT(Read(), ElementsAre("3 events are not kept any more", "4", "5"));
+}
+
+TEST_F(EventStreamsTest, TheNumberOfCallsIsLimited) {
+  Start({}, {.max_streams = 2});
+  Record("one");
+  const auto first = Follow();
+  auto second = Follow();
+  EXPECT_EQ(first->NextText(), "one");
+  EXPECT_EQ(second->NextText(), "one");
+  EXPECT_THAT(Read(),
+              ElementsAre(HasSubstr("already sends its events to 2 callers, of at most 2")));
+  second = nullptr;
+  EXPECT_TRUE(WaitUntil([this] { return Read() == std::vector<std::string>{"one"}; }));
+  Record("two");
+  EXPECT_EQ(first->NextText(), "two");
+}
+
+TEST_F(EventStreamsTest, ACallerThatDoesNotReadIsCancelledAndHoldsUpNobody) {
+  Start({}, {.max_streams = 2, .write_timeout = absl::Milliseconds(100)});
+  const auto silent = Follow();
+  const auto reading = Follow();
+  // More than gRPC takes from a caller that does not read.
+  for (int i = 1; i <= 100; ++i) {
+    Record(absl::StrCat(i, std::string(8000, '.')));
+    EXPECT_THAT(reading->NextText(), HasSubstr(absl::StrCat(i, "....")));
+  }
+  // The server cancels the call, and has room for another one.
+  v1::EventsRequest newest;
+  newest.set_after(99);
+  EXPECT_TRUE(WaitUntil([&] { return Read(newest)[0].substr(0, 4) == "100."; }));
+  while (silent->Next().has_value()) continue;
+  const grpc::Status ended = silent->Finish();
+  EXPECT_EQ(ended.error_code(), grpc::StatusCode::CANCELLED) << ended.error_message();
+  Record("the end");
+  EXPECT_EQ(reading->NextText(), "the end");
+}
+
+TEST_F(EventStreamsTest, ASlowCallerMissesEventsAndReceivesTheirNumber) {
+  Start({.max_events = 10}, {.write_timeout = absl::Hours(1), .max_batch = 1});
+  const auto slow = Follow();
+  Record(std::string(8000, '.'));
+  EXPECT_EQ(slow->NextText(), std::string(8000, '.'));
+  for (int i = 0; i < 200; ++i) Record(std::string(8000, '.'));
+  Record("the end");
+  uint64_t newest = 1;
+  uint64_t missed = 0;
+  while (const std::optional<v1::Event> event = slow->Next()) {
+    ASSERT_GT(event->number(), newest);
+    if (event->kind() == "missed") {
+      missed += event->number() - newest;
+    } else {
+      ASSERT_EQ(event->number(), newest + 1);
+    }
+    newest = event->number();
+    if (event->text() == "the end") break;
+  }
+  EXPECT_EQ(newest, 202u);
+  EXPECT_GT(missed, 0u);
+}
+
+TEST_F(EventStreamsTest, StopEndsAndRefusesCalls) {
+  Start({}, {});
+  const auto call = Follow();
+  Record("one");
+  EXPECT_EQ(call->NextText(), "one");
+  streams_->Stop();
+  EXPECT_FALSE(call->Next().has_value());
+  EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(Read(), ElementsAre("the server is shutting down"));
+}
+
+}  // namespace
+}  // namespace syncgrads::server
