@@ -416,10 +416,14 @@ static int OtherThreads(void) {
     FILE* status = fopen(path, "r");
     if (status == NULL) continue; /* the thread has ended */
     unsigned long long blocked = 0;
+    int of_process = 0;
     while (fgets(line, sizeof line, status) != NULL) {
+      if (strncmp(line, "Threads:", 8) == 0) of_process = atoi(line + 8);
       if (strncmp(line, "SigBlk:", 7) == 0) blocked = strtoull(line + 7, NULL, 16);
     }
     fclose(status);
+    /* The kernel writes zeros if the thread has ended since its status was opened. */
+    if (of_process == 0) continue;
     CHECK(blocked & (1ull << (SIGTERM - 1)));
     ++threads;
   }
