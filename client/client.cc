@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <memory>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +14,7 @@
 #include "client/link/timers.h"
 #include "client/session/session.h"
 #include "common/clock.h"
+#include "common/random_number.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -34,12 +34,7 @@ absl::StatusOr<uint32_t> Pending::Wait(absl::Duration timeout) { return operatio
 
 namespace {
 
-Incarnation DrawIncarnation() {
-  std::random_device source;
-  uint64_t drawn = 0;
-  while (drawn == 0) drawn = (uint64_t{source()} << 32) | source();
-  return Incarnation{drawn};
-}
+Incarnation DrawIncarnation() { return Incarnation{DrawRandomNumber()}; }
 
 absl::StatusOr<uint32_t> Await(client::Collectives::Started started, absl::Duration timeout) {
   SYNCGRADS_RETURN_IF_ERROR(started.status());

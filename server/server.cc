@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "common/net/address.h"
 #include "common/net/congestion_control.h"
 #include "common/process_setup.h"
+#include "common/random_number.h"
 #include "common/serial_thread.h"
 #include "common/shm/region.h"
 #include "common/status_macros.h"
@@ -71,14 +71,9 @@ constexpr int kMaxStreams = 2000;
 // stopped, or is unreachable, does not get it.
 constexpr absl::Duration kFarewell = absl::Seconds(5);
 
-uint64_t Draw() {
-  std::random_device device;
-  return (uint64_t{device()} << 32 | device()) | 1;
-}
-
 int DefaultClosers() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-Incarnation DrawIncarnation() { return Incarnation{Draw()}; }
+Incarnation DrawIncarnation() { return Incarnation{DrawRandomNumber()}; }
 
 // Returns the address that a server advertises to workers if it listens on `port`; empty if
 // options.advertise is empty.
@@ -207,7 +202,8 @@ class GrpcServer : public Server {
     FileDescriptor unix_listening;
     if (options_.unix_socket) {
       // The name is random, so that the socket of another process cannot have the same name.
-      unix_socket = absl::StrCat("syncgrads-streams-", getpid(), "-", absl::Hex(Draw()));
+      unix_socket =
+          absl::StrCat("syncgrads-streams-", getpid(), "-", absl::Hex(DrawRandomNumber()));
       absl::StatusOr<FileDescriptor> listens = ListenUnix(unix_socket);
       if (listens.ok()) {
         unix_listening = *std::move(listens);
@@ -340,7 +336,7 @@ class GrpcServer : public Server {
   // the plan or a group's file is damaged, moves all of them to the subdirectory "unusable" and
   // starts with an empty plan.
   absl::Status OpenState() {
-    plan_.start.plan = Draw();
+    plan_.start.plan = DrawRandomNumber();
     plan_.start.incarnation = DrawIncarnation();
     if (options_.state.empty()) return absl::OkStatus();
     SYNCGRADS_ASSIGN_OR_RETURN(state_, StateDirectory::Own(options_.state));

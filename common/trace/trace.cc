@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/random_number.h"
 #include "common/trace/trace_ring.h"
 
 namespace syncgrads {
@@ -109,10 +109,7 @@ const char* InternTraceName(absl::string_view name) {
 void SetTraceRole(const char* role) { role_of_thread = role; }
 
 uint64_t TraceProcess() {
-  static const uint64_t process = [] {
-    std::random_device random;
-    return uint64_t{random()} << 32 | random();
-  }();
+  static const uint64_t process = DrawRandomNumber();
   return process;
 }
 

@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <iterator>
-#include <random>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/protocol.h"
+#include "common/random_number.h"
 #include "common/shm/handover.h"
 #include "common/status_macros.h"
 
@@ -38,9 +38,7 @@ absl::Status StartThread(std::thread& thread, Function run) {
 
 absl::StatusOr<std::unique_ptr<MemoryExchange>> MemoryExchange::Start(
     const Jobs& jobs, Journal& journal, MemoryExchangeOptions options) {
-  std::random_device device;
-  std::string address =
-      absl::StrCat("syncgrads-", getpid(), "-", absl::Hex(uint64_t{device()} << 32 | device()));
+  std::string address = absl::StrCat("syncgrads-", getpid(), "-", absl::Hex(DrawRandomNumber()));
   SYNCGRADS_ASSIGN_OR_RETURN(FdListener listener, FdListener::Listen(address));
   std::unique_ptr<MemoryExchange> exchange(
       new MemoryExchange(std::move(listener), std::move(address), jobs, journal, options));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/contract/trace.h"
+#include "common/random_number.h"
 #include "common/signals.h"
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
@@ -24,11 +24,6 @@ namespace {
 constexpr absl::Duration kTimeout = absl::Seconds(10);
 // How often members that have gone are searched for.
 constexpr absl::Duration kCheckInterval = absl::Milliseconds(100);
-
-uint64_t Draw() {
-  std::random_device random;
-  return uint64_t{random()} << 32 | random();
-}
 
 }  // namespace
 
@@ -126,7 +121,7 @@ absl::Status Tracing::Begin(const v1::TraceRequest& request,
   v1::TraceReply begun;
   begun.mutable_begun();
   if (coordinator_ != nullptr) {
-    const TraceRequested asked{Draw(), length};
+    const TraceRequested asked{DrawRandomNumber(), length};
     SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<MemberReport> workers,
                                coordinator_->RequestTrace(request.job(), request.token(), asked));
     begun.mutable_begun()->set_workers(static_cast<uint32_t>(workers.size()));

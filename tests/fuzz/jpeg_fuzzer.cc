@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz_target.h"
+#include "worker/data/crop.h"
 #include "worker/data/jpeg.h"
 
 namespace syncgrads::fuzz {
@@ -16,7 +17,7 @@ constexpr int64_t kSide = 16;
 
 std::string Jpeg(int width, int height, int format, int sampling) {
   std::vector<unsigned char> pixels;
-  for (int i = 0; i < 3 * width * height; ++i) pixels.push_back(static_cast<uint8_t>(i * 37));
+  for (int i = 0; i < 4 * width * height; ++i) pixels.push_back(static_cast<uint8_t>(i * 37));
   unsigned char* bytes = nullptr;
   unsigned long size = 0;
   const tjhandle handle = tjInitCompress();
@@ -33,14 +34,19 @@ std::string Jpeg(int width, int height, int format, int sampling) {
 
 void Fuzz(absl::string_view input) {
   Choices choices(input);
-  JpegCrop crop;
+  ScaledCrop crop;
   crop.smallest_side = kSide + choices.Byte() % 16;
   crop.size = kSide;
   crop.left = choices.Byte() / 255.0;
   crop.top = choices.Byte() / 255.0;
-  crop.mirrored = choices.Byte() % 2 == 1;
+  const bool resized = choices.Byte() % 2 == 1;
+  RandomStream random(choices.Byte(), {});
+  const auto crop_of = [&](int width, int height) {
+    return resized ? DrawResizedCrop(width, height, kSide, /*min_area=*/0.08, random)
+                   : crop(width, height);
+  };
   std::vector<float> pixels(3 * kSide * kSide, -1);
-  const absl::Status decoded = DecodeJpeg(choices.Rest(), crop, absl::MakeSpan(pixels));
+  const absl::Status decoded = DecodeJpeg(choices.Rest(), kSide, crop_of, absl::MakeSpan(pixels));
   RequireExplained(decoded);
   if (!decoded.ok()) return;
   // Interpolation may exceed 1 by a rounding error.
@@ -49,9 +55,10 @@ void Fuzz(absl::string_view input) {
 
 std::vector<std::string> Seeds() {
   return {
-      Encoded(0x01800000, 4) + Jpeg(24, 40, TJPF_RGB, TJSAMP_420),
-      Encoded(0x00ff8004, 4) + Jpeg(17, 16, TJPF_RGB, TJSAMP_444),
-      Encoded(0x01008008, 4) + Jpeg(150, 33, TJPF_GRAY, TJSAMP_GRAY),
+      Encoded(0x0100800000, 5) + Jpeg(24, 40, TJPF_RGB, TJSAMP_420),
+      Encoded(0x0700ff8004, 5) + Jpeg(17, 16, TJPF_RGB, TJSAMP_444),
+      Encoded(0x0101008008, 5) + Jpeg(150, 33, TJPF_GRAY, TJSAMP_GRAY),
+      Encoded(0x0100008003, 5) + Jpeg(31, 20, TJPF_CMYK, TJSAMP_420),
   };
 }
 

@@ -10,6 +10,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/random_number.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -67,8 +68,8 @@ enum class Durability { kProcess, kMachine };
 
 absl::Status Write(const std::string& path, absl::Span<const absl::string_view> pieces,
                    Durability durability) {
-  std::string temporary = absl::StrCat(path, ".XXXXXX");
-  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
+  const std::string temporary = absl::StrCat(path, ".", absl::Hex(DrawRandomNumber()));
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return SystemError("cannot create", temporary, errno);
   bool renamed = false;
   const absl::Cleanup remover = [&] {
@@ -78,8 +79,6 @@ absl::Status Write(const std::string& path, absl::Span<const absl::string_view> 
   for (const absl::string_view piece : pieces) {
     SYNCGRADS_RETURN_IF_ERROR(WriteAll(fd, piece, temporary));
   }
-  // mkostemp creates files that only their owner can read.
-  if (fchmod(fd, 0644) != 0) return SystemError("cannot set the mode of", temporary, errno);
   if (durability == Durability::kMachine && fsync(fd) != 0) {
     return SystemError("cannot sync", temporary, errno);
   }

@@ -32,7 +32,8 @@ bool IsDirectory(const std::string& path);
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
 
 // Writes the pieces, one after the other, to the file `path`. Atomic: a reader finds the old
-// contents or all of the new, also after a crash of the machine.
+// contents or all of the new, also after a crash of the machine. The permissions of the file are
+// those that the process's umask allows, also if it replaces one with others.
 //
 // Errors:
 //   NotFound           the directory does not exist

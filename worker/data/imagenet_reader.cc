@@ -26,6 +26,28 @@ constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
 constexpr size_t kPartsOfAnObject = 5;
 constexpr uint32_t kSmallestSide = 256;
 constexpr uint32_t kSize = 224;
+constexpr double kMinArea = 0.08;
+
+JpegCrops CropsOf(const v1::ImageNetSource& spec) {
+  JpegCrops crops;
+  crops.smallest_side = spec.smallest_side() == 0 ? kSmallestSide : spec.smallest_side();
+  crops.size = spec.size() == 0 ? kSize : spec.size();
+  crops.training = spec.training_crop();
+  crops.min_area = spec.min_area() == 0 ? kMinArea : spec.min_area();
+  return crops;
+}
+
+// The name of the file that lists the images of a part.
+absl::string_view ListOf(v1::ImageNetSource::Part part) {
+  switch (part) {
+    case v1::ImageNetSource::VALIDATION:
+      return "LOC_val_solution.csv";
+    case v1::ImageNetSource::TEST:
+      return "LOC_sample_submission.csv";
+    default:
+      return "LOC_train_solution.csv";
+  }
+}
 
 // Returns the class number of each WordNet id. Appends the classes' names to `descriptions`.
 absl::StatusOr<std::map<std::string, uint32_t>> ReadMapping(
@@ -73,7 +95,10 @@ absl::StatusOr<std::optional<std::string>> WnidOf(const DelimitedReader& reader,
 absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage,
                                    const v1::ImageNetSource& spec, TargetKind target_kind) {
   const std::string& path = spec.path();
-  const bool validation = spec.part() == v1::ImageNetSource::VALIDATION;
+  if (spec.part() == v1::ImageNetSource::TEST && target_kind != TargetKind::kNone) {
+    return absl::FailedPreconditionError(
+        "data.imagenet.part is TEST, whose images have no classes: they can only be predicted");
+  }
   const std::string mapping = absl::StrCat(path, "/LOC_synset_mapping.txt");
   const std::string mapping_path = storage->NameOf(mapping);
   std::vector<std::string> descriptions;
@@ -84,10 +109,9 @@ absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage
     return absl::InvalidArgumentError(absl::StrCat(
         "data.imagenet.classes has \"", wnid, "\", which ", mapping_path, " does not contain"));
   }
-  const std::string solution =
-      absl::StrCat(path, "/LOC_", validation ? "val" : "train", "_solution.csv");
-  const std::string table_path = storage->NameOf(solution);
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, storage->Read(solution, kAnySize));
+  const std::string list = absl::StrCat(path, "/", ListOf(spec.part()));
+  const std::string table_path = storage->NameOf(list);
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, storage->Read(list, kAnySize));
   SYNCGRADS_ASSIGN_OR_RETURN(DelimitedReader reader,
                              DelimitedReader::Create(text, table_path, ','));
   SYNCGRADS_ASSIGN_OR_RETURN(const size_t id, ColumnOf(reader, "ImageId"));
@@ -100,6 +124,10 @@ absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage
   while (true) {
     SYNCGRADS_ASSIGN_OR_RETURN(const bool more, reader.NextRow(cells));
     if (!more) break;
+    if (spec.part() == v1::ImageNetSource::TEST) {
+      files.push_back(absl::StrCat(path, "/ILSVRC/Data/CLS-LOC/test/", cells[id], ".JPEG"));
+      continue;
+    }
     SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<std::string> wnid,
                                WnidOf(reader, cells[objects]));
     if (!wnid.has_value()) continue;
@@ -109,18 +137,17 @@ absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage
                                                      *wnid, "\" is not in ", mapping_path));
     }
     if (!wanted.empty() && !wanted.contains(*wnid)) continue;
-    files.push_back(validation ? absl::StrCat(path, "/ILSVRC/Data/CLS-LOC/val/", cells[id], ".JPEG")
-                               : absl::StrCat(path, "/ILSVRC/Data/CLS-LOC/train/", *wnid, "/",
-                                              cells[id], ".JPEG"));
+    files.push_back(absl::StrCat(
+        path, "/ILSVRC/Data/CLS-LOC/",
+        spec.part() == v1::ImageNetSource::VALIDATION ? "val" : absl::StrCat("train/", *wnid), "/",
+        cells[id], ".JPEG"));
     labels.push_back(it->second);
     lines.push_back(reader.line());
   }
   Table table;
   table.rows = files.size();
   table.class_descriptions = std::move(descriptions);
-  table.images = std::make_shared<JpegImages>(
-      storage, std::move(files), spec.smallest_side() == 0 ? kSmallestSide : spec.smallest_side(),
-      spec.size() == 0 ? kSize : spec.size());
+  table.images = std::make_shared<JpegImages>(storage, std::move(files), CropsOf(spec));
   if (target_kind != TargetKind::kNone) {
     SetLabels(
         labels, target_kind, [&](size_t row) { return absl::StrCat(table_path, ":", lines[row]); },

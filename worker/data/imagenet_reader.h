@@ -4,8 +4,10 @@
 //                                       line, from 0, is the class
 //   LOC_train_solution.csv              ImageId,PredictionString: "WNID x1 y1 x2 y2"
 //   LOC_val_solution.csv                for each object in the image
+//   LOC_sample_submission.csv           ImageId,PredictionString: the second is not used
 //   ILSVRC/Data/CLS-LOC/train/WNID/ID.JPEG
 //   ILSVRC/Data/CLS-LOC/val/ID.JPEG
+//   ILSVRC/Data/CLS-LOC/test/ID.JPEG
 
 #ifndef SYNCGRADS_WORKER_DATA_IMAGENET_READER_H_
 #define SYNCGRADS_WORKER_DATA_IMAGENET_READER_H_
@@ -22,9 +24,10 @@ namespace syncgrads {
 
 // Reads a row for each image in the folder `spec.path`, in the order of the CSV file. Leaves out
 // images with objects of several classes and, if `spec.classes` is not empty, images of other
-// classes. The images themselves are read on demand.
+// classes. The images themselves are read on demand. The rows of the part TEST have no targets.
 //
 // Errors:
+//   FailedPrecondition  targets of the part TEST are requested
 //   InvalidArgument  "FILE:LINE: ...": objects that do not have five parts each, a class that
 //                    the mapping does not have or has twice, or an error of DelimitedReader; or
 //                    the mapping lacks a class of `spec.classes`

@@ -18,12 +18,16 @@ constexpr int kMaxSide = 1 << 15;
 
 int Scaled(int side, int denominator) { return (side + denominator - 1) / denominator; }
 
-// The largest denominator at which the smaller side still has at least `side` pixels; 1 if there
-// is none. libjpeg has other denominators, but without vector code: they take longer than the
-// whole image.
-int DenominatorFor(int width, int height, int64_t side) {
+// The largest denominator at which an image is not enlarged to the size in `crop`; 1 if there is
+// none. libjpeg has other denominators, but without vector code: they take longer than the whole
+// image.
+int DenominatorFor(int width, int height, const Crop& crop) {
+  constexpr double kTolerance = 1.01;
   for (const int denominator : {8, 4, 2}) {
-    if (Scaled(std::min(width, height), denominator) >= side) return denominator;
+    if (Scaled(width, denominator) * kTolerance >= crop.width &&
+        Scaled(height, denominator) * kTolerance >= crop.height) {
+      return denominator;
+    }
   }
   return 1;
 }
@@ -93,7 +97,9 @@ void Resample(const PixelRegion& image, const std::vector<Between>& columns,
 
 }  // namespace
 
-absl::Status DecodeJpeg(absl::string_view bytes, const JpegCrop& crop, absl::Span<float> pixels) {
+absl::Status DecodeJpeg(absl::string_view bytes, int64_t size,
+                        absl::FunctionRef<Crop(int width, int height)> crop_of,
+                        absl::Span<float> pixels) {
   JpegDecoder decoder;
   SYNCGRADS_RETURN_IF_ERROR(decoder.ReadHeader(bytes));
   if (decoder.width() > kMaxSide || decoder.height() > kMaxSide) {
@@ -101,16 +107,12 @@ absl::Status DecodeJpeg(absl::string_view bytes, const JpegCrop& crop, absl::Spa
                                             decoder.height(),
                                             " pixels, each side must be from 1 to ", kMaxSide));
   }
-  const int denominator = DenominatorFor(decoder.width(), decoder.height(), crop.smallest_side);
-  const int width = Scaled(decoder.width(), denominator);
-  const int height = Scaled(decoder.height(), denominator);
-  const double ratio = static_cast<double>(crop.smallest_side) / std::min(width, height);
-  const double scaled_width = std::max<double>(std::round(width * ratio), crop.size);
-  const double scaled_height = std::max<double>(std::round(height * ratio), crop.size);
-  const double left = std::floor((scaled_width - crop.size) * crop.left);
-  const double top = std::floor((scaled_height - crop.size) * crop.top);
-  std::vector<Between> columns = Places(width, scaled_width, left, crop.size);
-  const std::vector<Between> lines = Places(height, scaled_height, top, crop.size);
+  const Crop crop = crop_of(decoder.width(), decoder.height());
+  const int denominator = DenominatorFor(decoder.width(), decoder.height(), crop);
+  const std::vector<Between> columns =
+      Places(Scaled(decoder.width(), denominator), crop.width, crop.left, size);
+  const std::vector<Between> lines =
+      Places(Scaled(decoder.height(), denominator), crop.height, crop.top, size);
 
   PixelRegion region;
   region.left = columns.front().first;
@@ -118,7 +120,6 @@ absl::Status DecodeJpeg(absl::string_view bytes, const JpegCrop& crop, absl::Spa
   region.width = columns.back().second + 1 - region.left;
   region.height = lines.back().second + 1 - region.top;
   SYNCGRADS_RETURN_IF_ERROR(decoder.ReadRegion(denominator, region));
-  if (crop.mirrored) std::reverse(columns.begin(), columns.end());
   Resample(region, columns, lines, pixels);
   return absl::OkStatus();
 }

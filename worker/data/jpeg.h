@@ -5,29 +5,21 @@
 
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "worker/data/crop.h"
 
 namespace syncgrads {
 
-// How an image of any size is scaled and cropped.
-struct JpegCrop {
-  // The image is scaled so that its smaller side has this many pixels.
-  int64_t smallest_side = 256;
-  // The side of the square that is cropped, in pixels; at most smallest_side.
-  int64_t size = 224;
-  // The position of the square: from 0 (leftmost, topmost) to 1 (rightmost, bottommost).
-  double left = 0.5;
-  double top = 0.5;
-  // Whether the square is mirrored, left to right.
-  bool mirrored = false;
-};
-
-// Decodes an image to `pixels`: 3 x size x size numbers from 0 to 1, laid out as Shape
-// describes. Only the part that the crop needs is decoded, at the smallest of the scales 1, 1/2,
-// 1/4 and 1/8 at which the smaller side still has smallest_side pixels. The rest of the scaling
-// is linear interpolation. Grey images get three equal channels.
+// Decodes an image to `pixels`: 3 x size x size numbers from 0 to 1, laid out as Shape describes.
+// The square is that of `crop_of`, which is called with the width and height of the image.
+//
+// Only the part that the crop needs is decoded, at the smallest of the scales 1, 1/2, 1/4 and 1/8
+// that is not enlarged afterwards (by more than a hundredth). The rest of the scaling is linear
+// interpolation. Grey images get three equal channels. Images with cyan, magenta, yellow and black
+// are converted without a colour profile.
 //
 // Thread-safe.
 //
@@ -35,7 +27,9 @@ struct JpegCrop {
 //   DataLoss  the bytes are not a JPEG image, are damaged or cut short before the end of what
 //             the crop needs, or have a side above 32768 pixels; names the problem, with
 //             libjpeg's message for the first three
-absl::Status DecodeJpeg(absl::string_view bytes, const JpegCrop& crop, absl::Span<float> pixels);
+absl::Status DecodeJpeg(absl::string_view bytes, int64_t size,
+                        absl::FunctionRef<Crop(int width, int height)> crop_of,
+                        absl::Span<float> pixels);
 
 }  // namespace syncgrads
 

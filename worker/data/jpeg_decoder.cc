@@ -5,6 +5,23 @@
 #include <algorithm>
 
 namespace syncgrads {
+namespace {
+
+// Converts pixels of cyan, magenta, yellow and black to red, green and blue, in place. `inverted`:
+// 255 is no ink, as Adobe's programs write it.
+void InkToLight(bool inverted, std::vector<unsigned char>& bytes) {
+  const auto light = [inverted](unsigned char ink) { return inverted ? ink : 255 - ink; };
+  size_t to = 0;
+  for (size_t from = 0; from < bytes.size(); from += 4) {
+    const int black = light(bytes[from + 3]);
+    for (size_t i = 0; i < 3; ++i) {
+      bytes[to++] = static_cast<unsigned char>((light(bytes[from + i]) * black + 127) / 255);
+    }
+  }
+  bytes.resize(to);
+}
+
+}  // namespace
 
 JpegDecoder::JpegDecoder() {
   image_.err = jpeg_std_error(&errors_);
@@ -54,7 +71,8 @@ bool JpegDecoder::TryStart(int denominator, PixelRegion& region) {
   if (setjmp(jump_) != 0) return false;
   image_.scale_num = 1;
   image_.scale_denom = static_cast<unsigned>(denominator);
-  image_.out_color_space = JCS_RGB;
+  const bool has_black = image_.jpeg_color_space == JCS_CMYK || image_.jpeg_color_space == JCS_YCCK;
+  image_.out_color_space = has_black ? JCS_CMYK : JCS_RGB;
   jpeg_start_decompress(&image_);
   // libjpeg interpolates colours between neighbours, so the outermost pixels of what is decoded
   // differ from those of the whole image. One more pixel on each side keeps these out of the
@@ -72,7 +90,8 @@ bool JpegDecoder::TryStart(int denominator, PixelRegion& region) {
 bool JpegDecoder::TryLines(PixelRegion& region) {
   if (setjmp(jump_) != 0) return false;
   for (int read = 0; read < region.height;) {
-    JSAMPROW line = region.bytes.data() + static_cast<size_t>(read) * region.width * 3;
+    JSAMPROW line =
+        region.bytes.data() + static_cast<size_t>(read) * region.width * image_.output_components;
     read += static_cast<int>(jpeg_read_scanlines(&image_, &line, 1));
   }
   jpeg_abort_decompress(&image_);
@@ -86,8 +105,10 @@ absl::Status JpegDecoder::ReadHeader(absl::string_view bytes) {
 
 absl::Status JpegDecoder::ReadRegion(int denominator, PixelRegion& region) {
   if (!TryStart(denominator, region)) return absl::DataLossError(message_);
-  region.bytes.resize(static_cast<size_t>(region.width) * region.height * 3);
-  return TryLines(region) ? absl::OkStatus() : absl::DataLossError(message_);
+  region.bytes.resize(static_cast<size_t>(region.width) * region.height * image_.output_components);
+  if (!TryLines(region)) return absl::DataLossError(message_);
+  if (image_.out_color_space == JCS_CMYK) InkToLight(image_.saw_Adobe_marker, region.bytes);
+  return absl::OkStatus();
 }
 
 }  // namespace syncgrads

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/base/random.h"
+#include "worker/data/crop.h"
 #include "worker/data/jpeg.h"
 
 namespace syncgrads {
@@ -16,16 +17,23 @@ constexpr size_t kMaxFileBytes = size_t{1} << 30;
 
 absl::Status JpegImages::Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::string bytes, storage_->Read(files_[image], kMaxFileBytes));
-  JpegCrop crop;
-  crop.smallest_side = smallest_side_;
-  crop.size = shape_.width;
-  if (use.training) {
-    RandomStream random(use.seed, {kCropStream, use.step, image});
-    crop.left = random.NextUniform();
-    crop.top = random.NextUniform();
-    crop.mirrored = random.NextUniform() < 0.5;
-  }
-  const absl::Status decoded = DecodeJpeg(bytes, crop, pixels);
+  RandomStream random(use.seed, {kCropStream, use.step, image});
+  const auto crop_of = [&](int width, int height) {
+    ScaledCrop crop = {crops_.smallest_side, crops_.size};
+    if (!use.training) return crop(width, height);
+    switch (crops_.training) {
+      case v1::ImageNetSource::RANDOM_RESIZED:
+        return DrawResizedCrop(width, height, crops_.size, crops_.min_area, random);
+      case v1::ImageNetSource::RANDOM_POSITION:
+        crop.left = random.NextUniform();
+        crop.top = random.NextUniform();
+        break;
+      default:
+        break;
+    }
+    return crop(width, height);
+  };
+  const absl::Status decoded = DecodeJpeg(bytes, crops_.size, crop_of, pixels);
   if (decoded.ok()) return decoded;
   return absl::Status(decoded.code(), absl::StrCat(NameOf(image), ": ", decoded.message()));
 }

@@ -8,23 +8,32 @@
 #include <utility>
 #include <vector>
 
+#include "proto/job.pb.h"
 #include "worker/data/image_source.h"
 #include "worker/storage/storage.h"
 
 namespace syncgrads {
 
-// Reads JPEG files of any size as squares of one size: scaled and cropped. For training, the
-// crop is at a random position and mirrored half of the time; otherwise it is the centre.
-// Immutable, so thread-safe.
+// How JPEG images become squares of one size. All numbers are given: 0 is not a default.
+struct JpegCrops {
+  // See ScaledCrop.
+  int64_t smallest_side = 0;
+  int64_t size = 0;
+  v1::ImageNetSource::TrainingCrop training = v1::ImageNetSource::RANDOM_POSITION;
+  // See DrawResizedCrop.
+  double min_area = 0;
+};
+
+// Reads JPEG files of any size as squares of one size: scaled and cropped, at the centre except in
+// training. Immutable, so thread-safe.
 class JpegImages : public ImageSource {
  public:
-  // `size` is at most `smallest_side`; see JpegCrop.
   JpegImages(std::shared_ptr<const Storage> storage, std::vector<std::string> files,
-             int64_t smallest_side, int64_t size)
+             const JpegCrops& crops)
       : storage_(std::move(storage)),
         files_(std::move(files)),
-        smallest_side_(smallest_side),
-        shape_(Shape::Image(3, size, size)) {}
+        crops_(crops),
+        shape_(Shape::Image(3, crops.size, crops.size)) {}
 
   const Shape& shape() const override { return shape_; }
   std::string NameOf(size_t image) const override { return storage_->NameOf(files_[image]); }
@@ -34,7 +43,7 @@ class JpegImages : public ImageSource {
  private:
   const std::shared_ptr<const Storage> storage_;
   const std::vector<std::string> files_;
-  const int64_t smallest_side_;
+  const JpegCrops crops_;
   const Shape shape_;
 };
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
+#include "worker/data/augmented_images.h"
 #include "worker/data/cifar10_reader.h"
 #include "worker/data/generated.h"
 #include "worker/data/idx_reader.h"
@@ -131,6 +132,16 @@ absl::StatusOr<Table> ReadBinary(const v1::DataSpec& spec,
                      target_kind);
 }
 
+// Lets the table's images change in training as the job file says.
+void Augment(const v1::DataSpec& spec, Table& table) {
+  v1::Augmentation augmentation = spec.image().augmentation();
+  if (!spec.image().has_augmentation()) {
+    if (!spec.has_imagenet()) return;
+    augmentation.set_mirror(0.5);
+  }
+  table.images = std::make_shared<AugmentedImages>(std::move(table.images), augmentation);
+}
+
 absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const Storage& storage,
                                          const TableColumns& columns, uint32_t rank,
                                          uint32_t world_size) {
@@ -214,7 +225,8 @@ absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec,
     return CutTable(spec, table, rank, world_size);
   }
   if (!spec.has_table()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const Table table, ReadBinary(spec, storage, target_kind));
+    SYNCGRADS_ASSIGN_OR_RETURN(Table table, ReadBinary(spec, storage, target_kind));
+    Augment(spec, table);
     return CutTable(spec, table, rank, world_size);
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const bool is_directory, storage->IsDirectory(spec.table().path()));

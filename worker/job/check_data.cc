@@ -107,6 +107,29 @@ absl::Status CheckImage(const v1::ImageSpec& image, bool known, const Field& fie
   return absl::OkStatus();
 }
 
+// `known` as in CheckImage. `channels` is the number of channels of the source's images.
+absl::Status CheckAugmentation(const v1::Augmentation& augmentation, bool known, int channels,
+                               const Field& field) {
+  if (!known) {
+    return field.Error(
+        "is given, but only the images of the sources idx, cifar10 and imagenet can be changed");
+  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckFraction(field, "mirror", augmentation.mirror()));
+  SYNCGRADS_RETURN_IF_ERROR(CheckFraction(field, "brightness", augmentation.brightness()));
+  SYNCGRADS_RETURN_IF_ERROR(CheckFraction(field, "contrast", augmentation.contrast()));
+  SYNCGRADS_RETURN_IF_ERROR(CheckFraction(field, "saturation", augmentation.saturation()));
+  if (augmentation.shift() > kMaxImage) {
+    return field.Member("shift").Error(
+        absl::StrCat("is ", augmentation.shift(), ", must be at most ", kMaxImage));
+  }
+  if (augmentation.saturation() != 0 && channels != 3) {
+    return field.Member("saturation")
+        .Error(absl::StrCat("is ", augmentation.saturation(), ", but the images have ", channels,
+                            " channel; grey images have no saturation"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckImageNet(const v1::ImageNetSource& imagenet, const Field& field) {
   if (imagenet.path().empty())
     return field.Member("path").Error("is missing: the path of a directory");
@@ -121,6 +144,13 @@ absl::Status CheckImageNet(const v1::ImageNetSource& imagenet, const Field& fiel
     return field.Member("size").Error(
         absl::StrCat("is ", size, ", which is more than smallest_side, ", side));
   }
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckEnum(field, "training_crop", imagenet.training_crop(),
+                v1::ImageNetSource::TrainingCrop_IsValid(imagenet.training_crop())));
+  if (imagenet.min_area() != 0 && imagenet.training_crop() != v1::ImageNetSource::RANDOM_RESIZED) {
+    return field.Member("min_area").Error("is given, but training_crop is not RANDOM_RESIZED");
+  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckFraction(field, "min_area", imagenet.min_area()));
   SYNCGRADS_RETURN_IF_ERROR(
       CheckEnum(field, "part", imagenet.part(), v1::ImageNetSource::Part_IsValid(imagenet.part())));
   return CheckEnum(field, "damaged", imagenet.damaged(),
@@ -176,7 +206,13 @@ absl::Status CheckData(const v1::DataSpec& data, const Field& field) {
   SYNCGRADS_RETURN_IF_ERROR(CheckColumns(data, field));
   if (data.has_image()) {
     const bool is_image = data.has_idx() || data.has_cifar10() || data.has_imagenet();
-    SYNCGRADS_RETURN_IF_ERROR(CheckImage(data.image(), is_image, field.Member("image")));
+    const Field image = field.Member("image");
+    SYNCGRADS_RETURN_IF_ERROR(CheckImage(data.image(), is_image, image));
+    if (data.image().has_augmentation()) {
+      SYNCGRADS_RETURN_IF_ERROR(CheckAugmentation(data.image().augmentation(), is_image,
+                                                  data.has_idx() ? 1 : 3,
+                                                  image.Member("augmentation")));
+    }
   }
   if (data.validation_every() == 1) {
     return field.Member("validation_every")

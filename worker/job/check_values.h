@@ -18,6 +18,9 @@ absl::Status CheckEnum(const Field& field, absl::string_view name, int value, bo
 absl::Status CheckCount(const Field& field, absl::string_view name, uint32_t value,
                         uint32_t largest);
 
+// InvalidArgument unless `value` is from 0 to 1.
+absl::Status CheckFraction(const Field& field, absl::string_view name, double value);
+
 }  // namespace syncgrads
 
 #endif  // SYNCGRADS_WORKER_JOB_CHECK_VALUES_H_

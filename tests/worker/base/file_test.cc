@@ -1,6 +1,7 @@
 #include "worker/base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -31,6 +32,18 @@ TEST(FileTest, WritingLeavesNothingElseBehind) {
     ++entries;
   }
   EXPECT_EQ(entries, 2);
+}
+
+TEST(FileTest, FilesHaveThePermissionsThatTheUmaskAllows) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/file";
+  for (const mode_t mask : {0077, 0022, 0002}) {
+    const mode_t before = umask(mask);
+    const absl::Status written = WriteFileAtomically(path, {"text"});
+    umask(before);
+    SYNCGRADS_ASSERT_OK(written);
+    EXPECT_EQ(static_cast<mode_t>(std::filesystem::status(path).permissions()), 0666 & ~mask);
+  }
 }
 
 TEST(FileTest, ErrorsNameThePath) {

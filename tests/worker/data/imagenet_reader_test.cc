@@ -14,6 +14,7 @@
 
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
+#include "worker/data/crop.h"
 #include "worker/data/jpeg.h"
 #include "worker/storage/file_storage.h"
 
@@ -25,6 +26,21 @@ using absl::StatusCode;
 struct Colour {
   int red, green, blue;
 };
+
+// `pixels` has the numbers of each pixel that `format` says, line by line.
+std::string Encode(int width, int height, TJPF format, TJSAMP sampling,
+                   const std::vector<unsigned char>& pixels) {
+  void* encoder = tjInitCompress();
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;  // NOLINT: the library's type
+  EXPECT_EQ(
+      tjCompress2(encoder, pixels.data(), width, 0, height, format, &bytes, &size, sampling, 98, 0),
+      0);
+  const std::string jpeg(bytes, bytes + size);
+  tjFree(bytes);
+  tjDestroy(encoder);
+  return jpeg;
+}
 
 // Encodes an image in which the pixel at (x, y) is colour(x, y).
 template <typename Function>
@@ -40,16 +56,8 @@ std::string MakeJpeg(int width, int height, bool grey, Function colour,
       pixels.push_back(static_cast<unsigned char>(one.blue));
     }
   }
-  void* encoder = tjInitCompress();
-  unsigned char* bytes = nullptr;
-  unsigned long size = 0;  // NOLINT: the library's type
-  EXPECT_EQ(tjCompress2(encoder, pixels.data(), width, 0, height, grey ? TJPF_GRAY : TJPF_RGB,
-                        &bytes, &size, grey ? TJSAMP_GRAY : sampling, 98, 0),
-            0);
-  const std::string jpeg(bytes, bytes + size);
-  tjFree(bytes);
-  tjDestroy(encoder);
-  return jpeg;
+  return grey ? Encode(width, height, TJPF_GRAY, TJSAMP_GRAY, pixels)
+              : Encode(width, height, TJPF_RGB, sampling, pixels);
 }
 
 // Makes an image in which red grows to the right and green grows downwards.
@@ -59,19 +67,19 @@ std::string Gradient(int width, int height) {
   });
 }
 
-std::vector<float> Decode(const std::string& jpeg, const JpegCrop& crop) {
+std::vector<float> Decode(const std::string& jpeg, const ScaledCrop& crop) {
   std::vector<float> pixels(static_cast<size_t>(3 * crop.size * crop.size));
-  SYNCGRADS_EXPECT_OK(DecodeJpeg(jpeg, crop, absl::MakeSpan(pixels)));
+  SYNCGRADS_EXPECT_OK(DecodeJpeg(jpeg, crop.size, crop, absl::MakeSpan(pixels)));
   return pixels;
 }
 
-float At(const std::vector<float>& pixels, const JpegCrop& crop, int64_t x, int64_t y,
+float At(const std::vector<float>& pixels, const ScaledCrop& crop, int64_t x, int64_t y,
          int channel) {
   return pixels[static_cast<size_t>((y * crop.size + x) * 3 + channel)];
 }
 
 TEST(JpegTest, TheCentreOfAScaledImageIsCutOut) {
-  JpegCrop crop;
+  ScaledCrop crop;
   crop.smallest_side = 64;
   crop.size = 32;
   // The image is decoded at its own size, decoded at a reduced size, and enlarged.
@@ -87,25 +95,20 @@ TEST(JpegTest, TheCentreOfAScaledImageIsCutOut) {
   }
 }
 
-TEST(JpegTest, ACropLiesWhereItIsToldAndMayBeMirrored) {
-  JpegCrop crop;
+TEST(JpegTest, ACropIsAtItsPosition) {
+  ScaledCrop crop;
   crop.smallest_side = 64;
   crop.size = 32;
   crop.left = 1;
   crop.top = 0;
-  const std::string jpeg = Gradient(64, 64);
-  const std::vector<float> pixels = Decode(jpeg, crop);
+  const std::vector<float> pixels = Decode(Gradient(64, 64), crop);
   EXPECT_NEAR(At(pixels, crop, 0, 0, 0), 32.0 / 64, 0.02);
   EXPECT_NEAR(At(pixels, crop, 0, 0, 1), 0, 0.02);
-  crop.mirrored = true;
-  const std::vector<float> mirrored = Decode(jpeg, crop);
-  for (int64_t x = 0; x < 32; ++x) {
-    EXPECT_EQ(At(mirrored, crop, x, 5, 0), At(pixels, crop, 31 - x, 5, 0));
-  }
 }
 
 // Computes a crop of an image that has been decoded completely and at its own size.
-std::vector<float> Reference(const std::string& jpeg, int width, int height, const JpegCrop& crop) {
+std::vector<float> Reference(const std::string& jpeg, int width, int height,
+                             const ScaledCrop& crop) {
   std::vector<unsigned char> whole(static_cast<size_t>(width) * height * 3);
   void* decoder = tjInitDecompress();
   EXPECT_EQ(tjDecompress2(decoder, reinterpret_cast<const unsigned char*>(jpeg.data()), jpeg.size(),
@@ -124,7 +127,7 @@ std::vector<float> Reference(const std::string& jpeg, int width, int height, con
     for (int64_t x = 0; x < crop.size; ++x) {
       double down, across;
       place(y, height, crop.top, down);
-      place(crop.mirrored ? crop.size - 1 - x : x, width, crop.left, across);
+      place(x, width, crop.left, across);
       const int top = static_cast<int>(down), left = static_cast<int>(across);
       const auto at = [&](int line, int column, int channel) -> double {
         return whole[static_cast<size_t>(
@@ -151,14 +154,13 @@ TEST(JpegTest, ACropIsWhatTheWholeImageHasThere) {
         return Colour{x * 255 / kWidth, (x * y / 7) % 200, (y * 13) % 256};
       },
       TJSAMP_420);
-  JpegCrop crop;
+  ScaledCrop crop;
   crop.smallest_side = 100;
   crop.size = 48;
   for (const double left : {0.0, 0.3, 0.5, 1.0}) {
     for (const double top : {0.0, 0.7, 1.0}) {
       crop.left = left;
       crop.top = top;
-      crop.mirrored = !crop.mirrored;
       const std::vector<float> pixels = Decode(jpeg, crop);
       const std::vector<float> expected = Reference(jpeg, kWidth, kHeight, crop);
       ASSERT_EQ(pixels.size(), expected.size());
@@ -171,20 +173,20 @@ TEST(JpegTest, ACropIsWhatTheWholeImageHasThere) {
 
 TEST(JpegTest, DamagedBytesAreAnErrorOrAnotherImage) {
   const std::string jpeg = Gradient(64, 48);
-  JpegCrop crop;
+  ScaledCrop crop;
   crop.smallest_side = crop.size = 32;
   std::vector<float> pixels(3 * 32 * 32);
   std::minstd_rand random(1);
   for (int i = 0; i < 2000; ++i) {
     std::string damaged = jpeg;
     for (int j = 0; j < 3; ++j) damaged[random() % damaged.size()] = static_cast<char>(random());
-    const absl::Status status = DecodeJpeg(damaged, crop, absl::MakeSpan(pixels));
+    const absl::Status status = DecodeJpeg(damaged, crop.size, crop, absl::MakeSpan(pixels));
     EXPECT_TRUE(status.ok() || absl::IsDataLoss(status)) << status;
   }
 }
 
 TEST(JpegTest, GreyImagesHaveThreeEqualChannels) {
-  JpegCrop crop;
+  ScaledCrop crop;
   crop.smallest_side = 16;
   crop.size = 16;
   const std::vector<float> pixels = Decode(MakeJpeg(16, 16, /*grey=*/true,
@@ -198,17 +200,38 @@ TEST(JpegTest, GreyImagesHaveThreeEqualChannels) {
   }
 }
 
+// The encoder marks the image as Adobe's programs do: 255 is no ink.
+TEST(JpegTest, ImagesOfFourInksBecomeRedGreenAndBlue) {
+  constexpr int kSide = 16;
+  std::vector<unsigned char> inks;
+  for (int i = 0; i < kSide * kSide; ++i) {
+    const int x = i % kSide;
+    inks.insert(inks.end(), {static_cast<unsigned char>(x * 15), 200, 100,
+                             static_cast<unsigned char>(i < kSide * kSide / 2 ? 255 : 128)});
+  }
+  ScaledCrop crop;
+  crop.smallest_side = crop.size = kSide;
+  const std::vector<float> pixels = Decode(Encode(kSide, kSide, TJPF_CMYK, TJSAMP_444, inks), crop);
+  for (int x = 0; x < kSide; ++x) {
+    EXPECT_NEAR(At(pixels, crop, x, 3, 0), x * 15 / 255.0, 0.02);
+    EXPECT_NEAR(At(pixels, crop, x, 3, 1), 200 / 255.0, 0.02);
+    EXPECT_NEAR(At(pixels, crop, x, 3, 2), 100 / 255.0, 0.02);
+    EXPECT_NEAR(At(pixels, crop, x, 12, 1), 200 / 255.0 * 128 / 255, 0.02);
+  }
+}
+
 TEST(JpegTest, WhatIsCutShortAtAnyByteIsDamaged) {
   const std::string jpeg = Gradient(40, 40);
-  JpegCrop crop;
+  ScaledCrop crop;
   crop.smallest_side = crop.size = 32;
   std::vector<float> pixels(3 * 32 * 32);
   for (size_t size = 0; size + 2 < jpeg.size(); size += 7) {
-    EXPECT_EQ(DecodeJpeg(jpeg.substr(0, size), crop, absl::MakeSpan(pixels)).code(),
+    EXPECT_EQ(DecodeJpeg(jpeg.substr(0, size), crop.size, crop, absl::MakeSpan(pixels)).code(),
               StatusCode::kDataLoss)
         << size;
   }
-  EXPECT_EQ(DecodeJpeg("no image", crop, absl::MakeSpan(pixels)).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(DecodeJpeg("no image", crop.size, crop, absl::MakeSpan(pixels)).code(),
+            StatusCode::kDataLoss);
 }
 
 class ImageNetTest : public testing::Test {
@@ -282,6 +305,35 @@ TEST_F(ImageNetTest, CropsAreCentredToEvaluateAndRandomToTrain) {
   EXPECT_EQ(read({true, 4, 9}), read({true, 4, 9}));
   EXPECT_NE(read({true, 4, 9}), read({true, 4, 10}));
   EXPECT_NE(read({true, 4, 9}), read({true, 5, 9}));
+}
+
+TEST_F(ImageNetTest, TrainingCropsAreThoseOfTheJobFile) {
+  const auto read = [&](v1::ImageNetSource::TrainingCrop crop, const ImageUse& use) {
+    spec_.set_training_crop(crop);
+    const auto table = Read();
+    SYNCGRADS_EXPECT_OK(table);
+    std::vector<float> pixels(3 * 12 * 12);
+    SYNCGRADS_EXPECT_OK(table->images->Read(0, use, absl::MakeSpan(pixels)));
+    return pixels;
+  };
+  const std::vector<float> evaluated = read(v1::ImageNetSource::RANDOM_RESIZED, {});
+  EXPECT_EQ(read(v1::ImageNetSource::CENTRE, {true, 4, 9}), evaluated);
+  const std::vector<float> resized = read(v1::ImageNetSource::RANDOM_RESIZED, {true, 4, 9});
+  EXPECT_NE(resized, evaluated);
+  EXPECT_NE(resized, read(v1::ImageNetSource::RANDOM_POSITION, {true, 4, 9}));
+  EXPECT_NE(resized, read(v1::ImageNetSource::RANDOM_RESIZED, {true, 4, 10}));
+  EXPECT_EQ(resized, read(v1::ImageNetSource::RANDOM_RESIZED, {true, 4, 9}));
+}
+
+TEST_F(ImageNetTest, TheTestPartHasImagesButNoClasses) {
+  directory_.Write("LOC_sample_submission.csv",
+                   "ImageId,PredictionString\nt_1,n02006656 1 2 3 4\nt_2,\n");
+  spec_.set_part(v1::ImageNetSource::TEST);
+  const auto table = Read(TargetKind::kNone);
+  SYNCGRADS_ASSERT_OK(table);
+  ASSERT_EQ(table->rows, 2u);
+  EXPECT_EQ(table->images->NameOf(1), directory_.path() + "/ILSVRC/Data/CLS-LOC/test/t_2.JPEG");
+  ExpectError(Read(), StatusCode::kFailedPrecondition, {"part is TEST", "no classes"});
 }
 
 TEST_F(ImageNetTest, DamagedAndMissingImagesAreNamed) {

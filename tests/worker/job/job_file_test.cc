@@ -262,6 +262,30 @@ TEST(JobFileTest, LayersOutOfRangeAreNamedWithTheirLine) {
       {"dir/x.job:7:", "data.image.mean[0]: is one of 2 numbers, but there are 1 channels"});
 }
 
+TEST(JobFileTest, CropsAndAugmentationsOutOfRangeAreNamed) {
+  const std::string table = "table { path: \"iris.csv\" }";
+  ExpectRefused(table, "imagenet { path: \"i\" min_area: 0.2 }",
+                {"data.imagenet.min_area: ", "RANDOM_RESIZED"});
+  ExpectRefused(table, "imagenet { path: \"i\" training_crop: RANDOM_RESIZED min_area: 1.5 }",
+                {"data.imagenet.min_area: is 1.5, must be from 0 to 1"});
+  ExpectRefused(table, "imagenet { path: \"i\" training_crop: 9 }",
+                {"data.imagenet.training_crop: ", "9"});
+  const std::string cifar = "cifar10 { files: \"c\" } ";
+  const std::string place = "data.image.augmentation.";
+  ExpectRefused(table, cifar + "image { augmentation { mirror: 2 } }",
+                {place + "mirror: is 2, must be from 0 to 1"});
+  ExpectRefused(table, cifar + "image { augmentation { contrast: nan } }",
+                {place + "contrast: is nan"});
+  ExpectRefused(table, cifar + "image { augmentation { shift: 100000 } }",
+                {place + "shift: is 100000"});
+  ExpectRefused(table,
+                "idx { images: \"i\" labels: \"l\" } image { augmentation { saturation: 0.4 } }",
+                {place + "saturation: is 0.4", "1 channel"});
+  ExpectRefused(table,
+                table + "image { channels: 1 height: 2 width: 2 augmentation { mirror: 0.5 } }",
+                {"data.image.augmentation: ", "idx, cifar10 and imagenet"});
+}
+
 TEST(JobFileTest, SchedulesAndColumnsThatCannotBeAreNamed) {
   ExpectRefused("batch_size: 8", "batch_size: 8 schedule { step { milestones: 3 } }",
                 {"dir/x.job:2:26: schedule.step.factor: is 0"});
