@@ -135,28 +135,28 @@ absl::StatusOr<Pending> Client::AllReduceSkipAsync(absl::string_view name, Array
   return Pending(std::move(started));
 }
 
-absl::StatusOr<uint32_t> Client::AllReduceWith(
-    absl::string_view name, ConstArray input, Array output,
-    const std::function<void(void* accumulated, const void* next)>& fold, absl::Duration timeout) {
-  if (input.dtype != output.dtype || input.elements != output.elements || output.data == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", name, "\" has an input of ", input.elements, " ", NameOf(input.dtype),
-                     " and an output of ", output.data == nullptr ? 0 : output.elements, " ",
-                     NameOf(output.dtype)));
-  }
-  auto gathered = std::make_shared<std::vector<std::byte>>();
-  SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t count,
-                             Await(collectives_->GatherForFold(name, input, gathered), timeout));
-  const size_t bytes = input.elements * SizeOf(input.dtype);
-  for (uint32_t c = 0; c < count; ++c) {
-    const std::byte* next = gathered->data() + c * bytes;
-    if (c == 0) {
-      std::memcpy(output.data, next, bytes);
-    } else {
-      fold(output.data, next);
-    }
-  }
-  return count;
+absl::StatusOr<uint32_t> Client::AllReduceWith(absl::string_view name, ConstArray input,
+                                               Array output, Fold fold, absl::Duration timeout) {
+  return Await(collectives_->AllReduceWith(name, input, output, std::move(fold)), timeout);
+}
+
+absl::StatusOr<Pending> Client::AllReduceWithAsync(absl::string_view name, ConstArray input,
+                                                   Array output, Fold fold) {
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started,
+                             collectives_->AllReduceWith(name, input, output, std::move(fold)));
+  return Pending(std::move(started));
+}
+
+absl::StatusOr<uint32_t> Client::AllReduceWithSkip(absl::string_view name, Array output, Fold fold,
+                                                   absl::Duration timeout) {
+  return Await(collectives_->AllReduceWithSkip(name, output, std::move(fold)), timeout);
+}
+
+absl::StatusOr<Pending> Client::AllReduceWithSkipAsync(absl::string_view name, Array output,
+                                                       Fold fold) {
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started,
+                             collectives_->AllReduceWithSkip(name, output, std::move(fold)));
+  return Pending(std::move(started));
 }
 
 absl::StatusOr<uint32_t> Client::Reduce(absl::string_view name, ConstArray input, Array output,
@@ -186,6 +186,13 @@ absl::StatusOr<Pending> Client::BroadcastAsync(absl::string_view name, Array val
 absl::Status Client::BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
                                   uint32_t root, absl::Duration timeout) {
   return Await(collectives_->BroadcastAll(name, tensors, root), timeout).status();
+}
+
+absl::StatusOr<Pending> Client::BroadcastAllAsync(absl::string_view name,
+                                                  absl::Span<const NamedTensor> tensors,
+                                                  uint32_t root) {
+  SYNCGRADS_ASSIGN_OR_RETURN(auto started, collectives_->BroadcastAll(name, tensors, root));
+  return Pending(std::move(started));
 }
 
 absl::StatusOr<uint32_t> Client::AllGather(absl::string_view name, ConstArray input, Array output,

@@ -21,7 +21,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -164,10 +163,16 @@ class Client {
                                              Reduction reduction);
   // All-reduces with any associative function. The contributions are gathered on every worker, and
   // `fold(accumulated, next)` is applied to them in rank order; `accumulated` starts as the first
-  // contribution. Both point to `input.elements` elements.
-  absl::StatusOr<uint32_t> AllReduceWith(
-      absl::string_view name, ConstArray input, Array output,
-      const std::function<void(void* accumulated, const void* next)>& fold, absl::Duration timeout);
+  // contribution. Both point to `output.elements` elements. `fold` is called by the thread that
+  // waits.
+  absl::StatusOr<uint32_t> AllReduceWith(absl::string_view name, ConstArray input, Array output,
+                                         Fold fold, absl::Duration timeout);
+  absl::StatusOr<Pending> AllReduceWithAsync(absl::string_view name, ConstArray input, Array output,
+                                             Fold fold);
+  // Takes part in an AllReduceWith without a contribution, as AllReduceSkip in an AllReduce.
+  absl::StatusOr<uint32_t> AllReduceWithSkip(absl::string_view name, Array output, Fold fold,
+                                             absl::Duration timeout);
+  absl::StatusOr<Pending> AllReduceWithSkipAsync(absl::string_view name, Array output, Fold fold);
 
   // Reduces to the root: only the root's `output` is written; other members may pass a null one.
   absl::StatusOr<uint32_t> Reduce(absl::string_view name, ConstArray input, Array output,
@@ -182,6 +187,8 @@ class Client {
   // Broadcasts several tensors in one operation, such as parameters, optimizer slots, and scalars.
   absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
                             uint32_t root, absl::Duration timeout);
+  absl::StatusOr<Pending> BroadcastAllAsync(absl::string_view name,
+                                            absl::Span<const NamedTensor> tensors, uint32_t root);
 
   // Writes all contributions to `output`, in rank order and without gaps for members that are gone.
   // `output` has room for world_size * input.elements elements. Returns the number of

@@ -1,9 +1,10 @@
-// The arrays that callers pass to collectives.
+// The arrays that callers pass to collectives, and functions of them.
 
 #ifndef SYNCGRADS_CLIENT_API_ARRAYS_H_
 #define SYNCGRADS_CLIENT_API_ARRAYS_H_
 
 #include <cstddef>
+#include <functional>
 
 #include "absl/types/span.h"
 #include "common/dtype.h"
@@ -22,6 +23,10 @@ struct Array {
   size_t elements;
   operator ConstArray() const { return {dtype, data, elements}; }
 };
+
+// Combines the array `next` with `accumulated`, which it changes. Both have the elements of the
+// collective. Must be associative, and return the same bits on every worker.
+using Fold = std::function<void(void* accumulated, const void* next)>;
 
 template <typename T>
 ConstArray ArrayOf(absl::Span<const T> values) {

@@ -1,5 +1,6 @@
 #include "client/collectives/collectives.h"
 
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,40 @@ class Operation : public Pending::Operation {
   const std::shared_ptr<CollectiveCall> call_;
 };
 
+// Gathers, and folds what was gathered when it is waited for.
+class FoldOperation : public Pending::Operation {
+ public:
+  FoldOperation(std::unique_ptr<Pending::Operation> gather,
+                std::shared_ptr<const std::vector<std::byte>> gathered, Fold fold,
+                absl::Span<std::byte> output)
+      : gather_(std::move(gather)),
+        gathered_(std::move(gathered)),
+        fold_(std::move(fold)),
+        output_(output) {}
+
+  bool Ready() const override { return gather_->Ready(); }
+  absl::StatusOr<uint32_t> Wait(absl::Duration timeout) override {
+    SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t count, gather_->Wait(timeout));
+    if (std::exchange(is_folded_, true)) return count;
+    for (uint32_t c = 0; c < count; ++c) {
+      const std::byte* next = gathered_->data() + c * output_.size();
+      if (c == 0) {
+        std::memcpy(output_.data(), next, output_.size());
+      } else {
+        fold_(output_.data(), next);
+      }
+    }
+    return count;
+  }
+
+ private:
+  const std::unique_ptr<Pending::Operation> gather_;
+  const std::shared_ptr<const std::vector<std::byte>> gathered_;
+  const Fold fold_;
+  const absl::Span<std::byte> output_;
+  bool is_folded_ = false;
+};
+
 }  // namespace
 
 Collectives::Started Collectives::Start(GroupSpec spec, CollectiveCall call) {
@@ -120,17 +155,17 @@ Collectives::Started Collectives::AllReduceSkip(absl::string_view name, Array ou
                std::move(call));
 }
 
-Collectives::Started Collectives::StartGather(std::string group, ConstArray input,
+Collectives::Started Collectives::StartGather(std::string group, ConstArray mine, bool skip,
                                               absl::Span<std::byte> output,
                                               std::shared_ptr<void> memory) {
   CollectiveCall call;
-  call.buffers = {{false, BytesOf(input), output}};
+  call.buffers = {{skip, skip ? absl::Span<const std::byte>() : BytesOf(mine), output}};
   call.memory = std::move(memory);
   call.conclude = [](GroupRounds& rounds) -> absl::StatusOr<uint32_t> {
     SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<uint32_t> ranks, rounds.GatheredRanks());
     return static_cast<uint32_t>(ranks.size());
   };
-  return Start(OneTensor(std::move(group), input.dtype, input.elements, Gather()), std::move(call));
+  return Start(OneTensor(std::move(group), mine.dtype, mine.elements, Gather()), std::move(call));
 }
 
 Collectives::Started Collectives::AllGather(absl::string_view name, ConstArray input,
@@ -145,16 +180,33 @@ Collectives::Started Collectives::AllGather(absl::string_view name, ConstArray i
         " from each of ", session_.world_size(), " members needs an output of ", room,
         ", but has one of ", output.elements, " ", syncgrads::NameOf(output.dtype)));
   }
-  return StartGather(absl::StrCat("all_gather/", name), input, BytesOf(output), nullptr);
+  return StartGather(absl::StrCat("all_gather/", name), input, /*skip=*/false, BytesOf(output),
+                     nullptr);
 }
 
-Collectives::Started Collectives::GatherForFold(absl::string_view name, ConstArray input,
-                                                std::shared_ptr<std::vector<std::byte>> gathered) {
+Collectives::Started Collectives::StartFold(absl::string_view name, ConstArray mine, bool skip,
+                                            Array output, Fold fold) {
   SYNCGRADS_RETURN_IF_ERROR(session_.CheckMember());
+  auto gathered =
+      std::make_shared<std::vector<std::byte>>(session_.world_size() * BytesOf(output).size());
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Pending::Operation> gather,
+                             StartGather(absl::StrCat("all_reduce_with/", name), mine, skip,
+                                         absl::MakeSpan(*gathered), gathered));
+  return std::make_unique<FoldOperation>(std::move(gather), std::move(gathered), std::move(fold),
+                                         BytesOf(output));
+}
+
+Collectives::Started Collectives::AllReduceWith(absl::string_view name, ConstArray input,
+                                                Array output, Fold fold) {
   SYNCGRADS_RETURN_IF_ERROR(CheckArray(name, "input", input));
-  gathered->resize(session_.world_size() * BytesOf(input).size());
-  const absl::Span<std::byte> output = absl::MakeSpan(*gathered);
-  return StartGather(absl::StrCat("all_reduce_with/", name), input, output, std::move(gathered));
+  SYNCGRADS_RETURN_IF_ERROR(CheckSame(name, input, output));
+  return StartFold(name, input, /*skip=*/false, output, std::move(fold));
+}
+
+Collectives::Started Collectives::AllReduceWithSkip(absl::string_view name, Array output,
+                                                    Fold fold) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckArray(name, "output", output));
+  return StartFold(name, output, /*skip=*/true, output, std::move(fold));
 }
 
 Collectives::Started Collectives::Reduce(absl::string_view name, ConstArray input, Array output,

@@ -45,10 +45,8 @@ class Collectives {
   Started AllReduce(absl::string_view name, ConstArray input, Array output, Reduction reduction,
                     std::shared_ptr<void> memory = nullptr);
   Started AllReduceSkip(absl::string_view name, Array output, Reduction reduction);
-  // Gathers under a name of its own into `*gathered`, which is resized for world_size
-  // contributions. The operation keeps `gathered` alive until it is over.
-  Started GatherForFold(absl::string_view name, ConstArray input,
-                        std::shared_ptr<std::vector<std::byte>> gathered);
+  Started AllReduceWith(absl::string_view name, ConstArray input, Array output, Fold fold);
+  Started AllReduceWithSkip(absl::string_view name, Array output, Fold fold);
   Started Reduce(absl::string_view name, ConstArray input, Array output, Reduction reduction,
                  uint32_t root);
   Started Broadcast(absl::string_view name, Array values, uint32_t root);
@@ -59,8 +57,11 @@ class Collectives {
 
  private:
   Started Start(GroupSpec spec, CollectiveCall call);
-  Started StartGather(std::string group, ConstArray input, absl::Span<std::byte> output,
+  // Gathers arrays like `mine` from the members that contribute. `memory`, if it is not null, owns
+  // `output`.
+  Started StartGather(std::string group, ConstArray mine, bool skip, absl::Span<std::byte> output,
                       std::shared_ptr<void> memory);
+  Started StartFold(absl::string_view name, ConstArray mine, bool skip, Array output, Fold fold);
   Started StartBroadcast(std::string group, absl::Span<const NamedTensor> tensors, uint32_t root);
   absl::Status CheckRoot(uint32_t root) const;
 

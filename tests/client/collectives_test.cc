@@ -218,25 +218,101 @@ TEST(AllReduceTest, RefusesAnotherLengthUnderTheSameName) {
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
 }
 
+// Subtracts two numbers. Not commutative and, because of rounding, not associative.
+void Subtract(void* accumulated, const void* next) {
+  auto* a = static_cast<double*>(accumulated);
+  const auto* b = static_cast<const double*>(next);
+  for (int i = 0; i < 2; ++i) a[i] -= b[i];
+}
+
 TEST(AllReduceWithTest, FoldsInRankOrderOnEveryWorkerAlike) {
   Cluster cluster;
   Workers workers(cluster, 4);
   workers.Run([](uint32_t rank, Client& client) {
     const std::vector<double> mine = {std::pow(2.0, 10 * rank), rank + 1.0};
     std::vector<double> out(2);
-    // This operation is not commutative and, because of rounding, not associative.
-    const auto count = client.AllReduceWith(
-        "minus", In(mine), Out(out),
-        [](void* accumulated, const void* next) {
-          double* a = static_cast<double*>(accumulated);
-          const double* b = static_cast<const double*>(next);
-          for (int i = 0; i < 2; ++i) a[i] -= b[i];
-        },
-        kTimeout);
+    const auto count = client.AllReduceWith("minus", In(mine), Out(out), Subtract, kTimeout);
     ASSERT_OK(count);
     EXPECT_EQ(*count, 4u);
-    EXPECT_EQ(out[0], 1.0 - 1024 - 1048576 - 1073741824);
-    EXPECT_EQ(out[1], 1.0 - 2 - 3 - 4);
+    EXPECT_THAT(out, ElementsAre(1.0 - 1024 - 1048576 - 1073741824, 1.0 - 2 - 3 - 4));
+  });
+}
+
+TEST(AllReduceWithTest, FoldsTheContributionsOfThoseTakingPart) {
+  Cluster cluster;
+  Workers workers(cluster, 3);
+  for (uint32_t pattern = 0; pattern < 8; ++pattern) {
+    std::vector<double> expected = {-7, -7};  // if all workers skip, the buffer is unchanged
+    uint32_t taking_part = 0;
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      if ((pattern >> rank) & 1) continue;
+      const std::vector<double> theirs = {rank + 1.0, 10 * rank + 1.0};
+      if (taking_part++ == 0) {
+        expected = theirs;
+      } else {
+        Subtract(expected.data(), theirs.data());
+      }
+    }
+    workers.Run([&](uint32_t rank, Client& client) {
+      const std::vector<double> mine = {rank + 1.0, 10 * rank + 1.0};
+      std::vector<double> out = {-7, -7};
+      const auto count =
+          (pattern >> rank) & 1
+              ? client.AllReduceWithSkip("minus", Out(out), Subtract, kTimeout)
+              : client.AllReduceWith("minus", In(mine), Out(out), Subtract, kTimeout);
+      ASSERT_OK(count);
+      EXPECT_EQ(*count, taking_part);
+      EXPECT_EQ(out, expected);
+    });
+  }
+}
+
+TEST(AllReduceWithTest, FoldsOnceHoweverOftenItIsWaitedFor) {
+  Cluster cluster;
+  Workers workers(cluster, 2);
+  workers.Run([](uint32_t rank, Client& client) {
+    const std::vector<double> mine = {rank + 1.0, 3.0};
+    std::vector<double> out(2);
+    auto pending = rank == 0 ? client.AllReduceWithAsync("minus", In(mine), Out(out), Subtract)
+                             : client.AllReduceWithSkipAsync("minus", Out(out), Subtract);
+    ASSERT_OK(pending);
+    ASSERT_OK(pending->Wait(kTimeout));
+    EXPECT_TRUE(pending->Ready());
+    EXPECT_THAT(out, ElementsAre(1, 3));
+    out = {0, 0};
+    const auto again = pending->Wait(kTimeout);
+    ASSERT_OK(again);
+    EXPECT_EQ(*again, 1u);
+    EXPECT_THAT(out, ElementsAre(0, 0));
+  });
+}
+
+// Each operation is begun on all workers before any of them waits for it.
+TEST(AsynchronousTest, EveryOperationCompletes) {
+  Cluster cluster;
+  Workers workers(cluster, 3);
+  workers.Run([](uint32_t rank, Client& client) {
+    const std::vector<float> mine = {rank + 1.0f};
+    std::vector<float> skipped = {-7}, reduced = {-7}, sent = {rank + 5.0f}, all(3);
+    int64_t step = 10 + rank;
+    const NamedTensor state[] = {{{"step", DType::kI64, {}}, &step}};
+    auto skip = rank == 1 ? client.AllReduceSkipAsync("skip", Out(skipped), Reduction::kSum)
+                          : client.AllReduceAsync("skip", In(mine), Out(skipped), Reduction::kSum);
+    auto reduce = client.ReduceAsync("reduce", In(mine), Out(reduced), Reduction::kMax, 2);
+    auto broadcast = client.BroadcastAsync("broadcast", Out(sent), 1);
+    auto broadcast_all = client.BroadcastAllAsync("state", state, 2);
+    auto gather = client.AllGatherAsync("gather", In(mine), Out(all));
+    auto barrier = client.BarrierAsync("barrier");
+    for (auto* pending : {&skip, &reduce, &broadcast, &broadcast_all, &gather, &barrier}) {
+      ASSERT_OK(*pending);
+      ASSERT_OK((*pending)->Wait(kTimeout));
+      EXPECT_TRUE((*pending)->Ready());
+    }
+    EXPECT_THAT(skipped, ElementsAre(4));
+    EXPECT_THAT(reduced, ElementsAre(rank == 2 ? 3 : -7));
+    EXPECT_THAT(sent, ElementsAre(6));
+    EXPECT_EQ(step, 12);
+    EXPECT_THAT(all, ElementsAre(1, 2, 3));
   });
 }
 

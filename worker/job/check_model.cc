@@ -167,6 +167,12 @@ absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model, con
   switch (loss.kind_case()) {
     case v1::LossSpec::kLogitCrossEntropy:
       if (outputs < 2) return wrong_outputs("one for each class, at least 2");
+      if (const double smoothing = loss.logit_cross_entropy().label_smoothing();
+          !(smoothing >= 0 && smoothing < 1)) {
+        return field.Member("logit_cross_entropy")
+            .Member("label_smoothing")
+            .Error(absl::StrCat("is ", smoothing, ", must be from 0 to below 1"));
+      }
       break;
     case v1::LossSpec::kSquaredError:
     case v1::LossSpec::kSigmoidCrossEntropy:

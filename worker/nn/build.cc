@@ -195,6 +195,7 @@ absl::StatusOr<Loss> BuildLoss(const v1::LossSpec& spec, int64_t outputs,
     loss.custom_has_classes = spec.custom().targets() == v1::CustomLossSpec::CLASSES;
   }
   loss.l2 = spec.l2();
+  loss.label_smoothing = spec.logit_cross_entropy().label_smoothing();
   if (spec.has_squared_error()) {
     loss.kind = Loss::Kind::kSquaredError;
   } else if (spec.has_sigmoid_cross_entropy()) {

@@ -88,7 +88,7 @@ class Device {
 
   // Sets losses[row] to RowLoss, and `gradient` to the derivatives of the sum of the losses by
   // the outputs, divided by `divisor`.
-  virtual void FindLosses(LossKind kind, int64_t rows, int64_t columns, const T* outputs,
+  virtual void FindLosses(const RowLossRule& rule, int64_t rows, int64_t columns, const T* outputs,
                           const double* targets, double divisor, double* losses, T* gradient) = 0;
   // *sum += factor * (the sum of `values`)
   virtual void AddUp(int64_t count, double factor, const double* values, double* sum) = 0;

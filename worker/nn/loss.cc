@@ -25,7 +25,7 @@ double SumOfLosses(const Loss& loss, const Matrix<T>& outputs, absl::Span<const 
   }
   double sum = 0;
   for (Eigen::Index row = 0; row < outputs.rows(); ++row) {
-    sum += RowLoss(loss.kind, outputs.cols(), outputs.row(row).data(), targets[row]);
+    sum += RowLoss(loss.rule(), outputs.cols(), outputs.row(row).data(), targets[row]);
   }
   return sum;
 }
@@ -35,7 +35,7 @@ void LossGradient(const Loss& loss, const Matrix<T>& outputs, absl::Span<const d
                   double divisor, Matrix<T>& gradient) {
   gradient.resize(outputs.rows(), outputs.cols());
   for (Eigen::Index row = 0; row < outputs.rows(); ++row) {
-    RowLossGradient(loss.kind, outputs.cols(), outputs.row(row).data(), targets[row], divisor,
+    RowLossGradient(loss.rule(), outputs.cols(), outputs.row(row).data(), targets[row], divisor,
                     gradient.row(row).data());
   }
 }

@@ -33,6 +33,10 @@ struct Loss {
   bool custom_has_classes = false;
   Reduction reduction = Reduction::kMean;
   double l2 = 0;
+  // See RowLossRule.
+  double label_smoothing = 0;
+
+  RowLossRule rule() const { return {kind, label_smoothing}; }
 
   // Whether targets are classes and the model has an output for each class.
   bool has_output_for_each_class() const {

@@ -22,6 +22,14 @@ enum class LossKind {
   kSigmoidCrossEntropy,  // p = sigmoid(output): -log(p) for target 1, -log(1 - p) for 0
 };
 
+// The loss of a row.
+struct RowLossRule {
+  LossKind kind = LossKind::kLogitCrossEntropy;
+  // kLogitCrossEntropy only: the target is 1 - label_smoothing of its class and label_smoothing of
+  // all classes in equal parts (Szegedy et al. 2016). From 0 to below 1.
+  double label_smoothing = 0;
+};
+
 // Returns log(sum of exp(row[i])), without overflow.
 template <typename T>
 SYNCGRADS_HOST_DEVICE inline double LogSumExp(int64_t columns, const T* row) {
@@ -34,15 +42,27 @@ SYNCGRADS_HOST_DEVICE inline double LogSumExp(int64_t columns, const T* row) {
   return largest + std::log(sum);
 }
 
+// Returns the mean of the logits, weighted by the smoothed target.
+template <typename T>
+SYNCGRADS_HOST_DEVICE inline double SmoothedLogit(const RowLossRule& rule, int64_t columns,
+                                                  const T* row, double target) {
+  const double chosen = row[static_cast<int64_t>(target)];
+  if (rule.label_smoothing == 0) return chosen;
+  double sum = 0;
+  for (int64_t i = 0; i < columns; ++i) sum += row[i];
+  return (1 - rule.label_smoothing) * chosen +
+         rule.label_smoothing * sum / static_cast<double>(columns);
+}
+
 // Returns the loss of a row of outputs. `target` is a number, or a class from 0 to below
 // `columns`.
 template <typename T>
-SYNCGRADS_HOST_DEVICE inline double RowLoss(LossKind kind, int64_t columns, const T* row,
+SYNCGRADS_HOST_DEVICE inline double RowLoss(const RowLossRule& rule, int64_t columns, const T* row,
                                             double target) {
   const double first = row[0];
-  switch (kind) {
+  switch (rule.kind) {
     case LossKind::kLogitCrossEntropy:
-      return LogSumExp(columns, row) - row[static_cast<int64_t>(target)];
+      return LogSumExp(columns, row) - SmoothedLogit(rule, columns, row, target);
     case LossKind::kSquaredError:
       return (first - target) * (first - target);
     case LossKind::kSigmoidCrossEntropy:
@@ -54,16 +74,18 @@ SYNCGRADS_HOST_DEVICE inline double RowLoss(LossKind kind, int64_t columns, cons
 
 // Sets `gradient` to the derivatives of RowLoss / `divisor` by the outputs.
 template <typename T>
-SYNCGRADS_HOST_DEVICE inline void RowLossGradient(LossKind kind, int64_t columns, const T* row,
-                                                  double target, double divisor, T* gradient) {
-  if (kind == LossKind::kLogitCrossEntropy) {
+SYNCGRADS_HOST_DEVICE inline void RowLossGradient(const RowLossRule& rule, int64_t columns,
+                                                  const T* row, double target, double divisor,
+                                                  T* gradient) {
+  if (rule.kind == LossKind::kLogitCrossEntropy) {
     const double log_sum = LogSumExp(columns, row);
+    const double everywhere = rule.label_smoothing / static_cast<double>(columns);
     for (int64_t i = 0; i < columns; ++i) {
       const double probability = std::exp(row[i] - log_sum);
-      const double wanted = i == static_cast<int64_t>(target) ? 1 : 0;
-      gradient[i] = static_cast<T>((probability - wanted) / divisor);
+      const double here = i == static_cast<int64_t>(target) ? 1 - rule.label_smoothing : 0;
+      gradient[i] = static_cast<T>((probability - (here + everywhere)) / divisor);
     }
-  } else if (kind == LossKind::kSquaredError) {
+  } else if (rule.kind == LossKind::kSquaredError) {
     gradient[0] = static_cast<T>(2 * (row[0] - target) / divisor);
   } else {
     const double x = row[0];

@@ -111,7 +111,7 @@ absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input
   device().memory().Upload(targets.data(), targets_.bytes(), targets_.data());
   losses_.Resize(1, outputs.rows());
   output_gradient_.Resize(outputs.rows(), outputs.cols());
-  device().FindLosses(loss.kind, outputs.rows(), outputs.cols(), outputs.data(), targets_.data(),
+  device().FindLosses(loss.rule(), outputs.rows(), outputs.cols(), outputs.data(), targets_.data(),
                       divisor, losses_.data(), output_gradient_.data());
   device().AddUp(losses_.size(), 1 / divisor, losses_.data(), total_loss_.data());
   return QueueBackward(ready);

@@ -262,6 +262,15 @@ TEST(JobFileTest, LayersOutOfRangeAreNamedWithTheirLine) {
       {"dir/x.job:7:", "data.image.mean[0]: is one of 2 numbers, but there are 1 channels"});
 }
 
+TEST(JobFileTest, LabelSmoothingOutOfRangeIsNamed) {
+  for (const char* value : {"1", "-0.1", "nan"}) {
+    ExpectRefused("logit_cross_entropy {}",
+                  absl::StrCat("logit_cross_entropy { label_smoothing: ", value, " }"),
+                  {absl::StrCat("loss.logit_cross_entropy.label_smoothing: is ", value),
+                   "from 0 to below 1"});
+  }
+}
+
 TEST(JobFileTest, CropsAndAugmentationsOutOfRangeAreNamed) {
   const std::string table = "table { path: \"iris.csv\" }";
   ExpectRefused(table, "imagenet { path: \"i\" min_area: 0.2 }",

@@ -266,7 +266,7 @@ void ExpectBatchNormAgreesWithAPlainLoop(Device<float>& device) {
   ExpectNear(again.Fetch(), Numbers(expected.begin(), expected.end()), 10);
 }
 
-void ExpectLossesAgreeWithPlainLoops(Device<float>& device) {
+void ExpectSmoothedLossesAgree(Device<float>& device, double smoothing) {
   constexpr int64_t kRows = 40, kClasses = 7;
   const Numbers outputs = RandomNumbers(kRows * kClasses, 1);
   Numbers targets, losses, gradient;
@@ -275,22 +275,29 @@ void ExpectLossesAgreeWithPlainLoops(Device<float>& device) {
     targets.push_back(static_cast<double>(target));
     double sum = 0;
     for (int64_t i = 0; i < kClasses; ++i) sum += std::exp(outputs[row * kClasses + i]);
-    losses.push_back(std::log(sum) - outputs[row * kClasses + target]);
+    double loss = 0;
     for (int64_t i = 0; i < kClasses; ++i) {
       const double probability = std::exp(outputs[row * kClasses + i]) / sum;
-      gradient.push_back((probability - (i == target ? 1 : 0)) / 3);
+      const double wanted = (i == target ? 1 - smoothing : 0) + smoothing / kClasses;
+      loss -= wanted * std::log(probability);
+      gradient.push_back((probability - wanted) / 3);
     }
+    losses.push_back(loss);
   }
   Floats outputs_there(device, outputs), gradient_there(device, gradient.size());
   There<double> targets_there(device, targets), losses_there(device, kRows);
   There<double> total(device, Numbers{10});
-  device.FindLosses(LossKind::kLogitCrossEntropy, kRows, kClasses, outputs_there, targets_there, 3,
-                    losses_there, gradient_there);
+  device.FindLosses({LossKind::kLogitCrossEntropy, smoothing}, kRows, kClasses, outputs_there,
+                    targets_there, 3, losses_there, gradient_there);
   device.AddUp(kRows, 0.5, losses_there, total);
   ExpectNear(gradient_there.Fetch(), gradient, 1);
   double sum = 0;
   for (const double loss : losses) sum += loss;
   EXPECT_NEAR(total.Fetch()[0], 10 + sum / 2, 1e-9);
+}
+
+void ExpectLossesAgreeWithPlainLoops(Device<float>& device) {
+  for (const double smoothing : {0.0, 0.1}) ExpectSmoothedLossesAgree(device, smoothing);
 }
 
 // 2^24 is the value at which a float sum of ones stops growing.

@@ -30,6 +30,22 @@ TYPED_TEST(LossTest, LogitCrossEntropyOfTheWorkedNumbers) {
   EXPECT_NEAR(sum / loss.Divisor(2, 4, 0), 0.7531091266, 1e-10);
 }
 
+TYPED_TEST(LossTest, SmoothedLabelsAreThoseOfTheFormula) {
+  const auto logits = Rows<TypeParam>({{1, 2, 3}});
+  Loss loss;
+  loss.label_smoothing = 0.3;
+  // The cross-entropies of the three classes are 2.4076059644, 1.4076059644 and 0.4076059644.
+  const double expected = 0.7 * 0.4076059644 + 0.1 * (2.4076059644 + 1.4076059644 + 0.4076059644);
+  EXPECT_NEAR(SumOfLosses(loss, logits, std::vector<double>{2}), expected, 1e-9);
+  Matrix<TypeParam> gradient;
+  LossGradient(loss, logits, std::vector<double>{2}, 2, gradient);
+  const double probabilities[] = {0.0900305732, 0.2447284711, 0.6652409558};
+  const double wanted[] = {0.1, 0.1, 0.8};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_NEAR(gradient(0, i), (probabilities[i] - wanted[i]) / 2, 1e-7);
+  }
+}
+
 TEST(LossDivisorTest, FollowsTheNormalisation) {
   Loss loss;
   EXPECT_EQ(loss.Divisor(8, 4, 0.5), 8);

@@ -180,13 +180,14 @@ void CpuDevice<T>::ScaleToRangesBackward(int64_t rows, int64_t columns, const T*
 }
 
 template <typename T>
-void CpuDevice<T>::FindLosses(LossKind kind, int64_t rows, int64_t columns, const T* outputs,
-                              const double* targets, double divisor, double* losses, T* gradient) {
+void CpuDevice<T>::FindLosses(const RowLossRule& rule, int64_t rows, int64_t columns,
+                              const T* outputs, const double* targets, double divisor,
+                              double* losses, T* gradient) {
   For(rows, 40 * columns, [&](int, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const T* output = outputs + row * columns;
-      losses[row] = RowLoss(kind, columns, output, targets[row]);
-      RowLossGradient(kind, columns, output, targets[row], divisor, gradient + row * columns);
+      losses[row] = RowLoss(rule, columns, output, targets[row]);
+      RowLossGradient(rule, columns, output, targets[row], divisor, gradient + row * columns);
     }
   });
 }

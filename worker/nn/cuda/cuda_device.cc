@@ -192,10 +192,11 @@ void CudaDevice<T>::ScaleToRangesBackward(int64_t rows, int64_t columns, const T
 }
 
 template <typename T>
-void CudaDevice<T>::FindLosses(LossKind kind, int64_t rows, int64_t columns, const T* outputs,
-                               const double* targets, double divisor, double* losses, T* gradient) {
+void CudaDevice<T>::FindLosses(const RowLossRule& rule, int64_t rows, int64_t columns,
+                               const T* outputs, const double* targets, double divisor,
+                               double* losses, T* gradient) {
   Run("FindLosses", [&](cudaStream_t stream) {
-    return cuda::FindLosses(stream, kind, rows, columns, outputs, targets, divisor, losses,
+    return cuda::FindLosses(stream, rule, rows, columns, outputs, targets, divisor, losses,
                             gradient);
   });
 }

@@ -54,7 +54,7 @@ class CudaDevice : public Device<T> {
                      const T* input, T* output) override;
   void ScaleToRangesBackward(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
                              const T* output_gradient, T* input_gradient) override;
-  void FindLosses(LossKind kind, int64_t rows, int64_t columns, const T* outputs,
+  void FindLosses(const RowLossRule& rule, int64_t rows, int64_t columns, const T* outputs,
                   const double* targets, double divisor, double* losses, T* gradient) override;
   void AddUp(int64_t count, double factor, const double* values, double* sum) override;
   void Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient, T* values,

@@ -99,13 +99,13 @@ cudaError_t ScaleToRanges(cudaStream_t stream, int64_t rows, int64_t columns, co
 // One thread computes a row. Even with a thousand classes that takes a small part of the time of
 // a convolution.
 template <typename T>
-cudaError_t FindLosses(cudaStream_t stream, LossKind kind, int64_t rows, int64_t columns,
+cudaError_t FindLosses(cudaStream_t stream, RowLossRule rule, int64_t rows, int64_t columns,
                        const T* outputs, const double* targets, double divisor, double* losses,
                        T* gradient) {
   return ForEach(stream, rows, [=] __device__(int64_t row) {
     const T* output = outputs + row * columns;
-    losses[row] = RowLoss(kind, columns, output, targets[row]);
-    RowLossGradient(kind, columns, output, targets[row], divisor, gradient + row * columns);
+    losses[row] = RowLoss(rule, columns, output, targets[row]);
+    RowLossGradient(rule, columns, output, targets[row], divisor, gradient + row * columns);
   });
 }
 
@@ -140,7 +140,7 @@ cudaError_t Transpose(cudaStream_t stream, int64_t count, int64_t rows, int64_t 
   template cudaError_t DrawDropout(cudaStream_t, uint64_t, double, int64_t, T*);               \
   template cudaError_t ScaleToRanges(cudaStream_t, int64_t, int64_t, const T*, const T*, bool, \
                                      const T*, T*);                                            \
-  template cudaError_t FindLosses(cudaStream_t, LossKind, int64_t, int64_t, const T*,          \
+  template cudaError_t FindLosses(cudaStream_t, RowLossRule, int64_t, int64_t, const T*,       \
                                   const double*, double, double*, T*);                         \
   template cudaError_t Transpose(cudaStream_t, int64_t, int64_t, int64_t, const T*, T*);
 SYNCGRADS_FOR_TYPE(float)

@@ -57,7 +57,7 @@ template <typename T>
 cudaError_t ScaleToRanges(cudaStream_t stream, int64_t rows, int64_t columns, const T* minimum,
                           const T* maximum, bool shifts, const T* input, T* output);
 template <typename T>
-cudaError_t FindLosses(cudaStream_t stream, LossKind kind, int64_t rows, int64_t columns,
+cudaError_t FindLosses(cudaStream_t stream, RowLossRule rule, int64_t rows, int64_t columns,
                        const T* outputs, const double* targets, double divisor, double* losses,
                        T* gradient);
 cudaError_t AddUp(cudaStream_t stream, int64_t count, double factor, const double* values,
