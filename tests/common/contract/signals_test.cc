@@ -68,7 +68,8 @@ std::vector<WorkerSignal> EveryWorkerSignal() {
           EndGroup{12, GroupId{4}, Round{5}, true},
           Leave{13, rounds},
           Ready{14, GroupId{6}},
-          CheckpointReport{15, "/checkpoints/15"}};
+          CheckpointReport{15, "/checkpoints/15"},
+          SetLearningRate{16, 0.1}};
 }
 
 std::vector<JobSignal::Kind> EveryKindOfJobSignal() {
