@@ -132,6 +132,19 @@ absl::Status CheckNorms(const GroupSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status CheckSchedule(const GroupSpec& spec) {
+  if (spec.schedule == RateSchedule()) return absl::OkStatus();
+  const std::string group = absl::StrCat("group \"", spec.name, "\"");
+  if (!std::holds_alternative<Optimizer>(spec.rule)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(group, " has the ", ToString(spec.schedule), " and the rule ",
+                     ToString(spec.rule), "; a schedule needs an optimizer on the servers"));
+  }
+  const absl::Status valid = Validate(spec.schedule);
+  if (valid.ok()) return valid;
+  return absl::InvalidArgumentError(absl::StrCat(group, ": ", valid.message()));
+}
+
 }  // namespace
 
 bool NeedsNorms(const GroupSpec& spec) {
@@ -193,6 +206,7 @@ absl::Status Validate(const GroupSpec& spec) {
   if (const auto* optimizer = std::get_if<Optimizer>(&spec.rule)) {
     SYNCGRADS_RETURN_IF_ERROR(Validate(*optimizer));
   }
+  SYNCGRADS_RETURN_IF_ERROR(CheckSchedule(spec));
   return Layout::CheckChunks(spec.tensors, spec.chunk_bytes, spec.compression);
 }
 
@@ -232,6 +246,11 @@ absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
     return absl::InvalidArgumentError(absl::StrCat(
         group, " has members_scale_rate ", ours.members_scale_rate, " here, but worker \"",
         theirs_owner, "\" registered ", theirs.members_scale_rate));
+  }
+  if (ours.schedule != theirs.schedule) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(group, " has the ", ToString(ours.schedule), " here, but worker \"",
+                     theirs_owner, "\" registered the ", ToString(theirs.schedule)));
   }
   const size_t common = std::min(ours.tensors.size(), theirs.tensors.size());
   for (size_t t = 0; t < common; ++t) {

@@ -14,6 +14,7 @@
 #include "common/codec/encoding.h"
 #include "common/ids.h"
 #include "common/layout.h"
+#include "common/optim/rate_schedule.h"
 #include "common/policy.h"
 #include "common/update_rule.h"
 
@@ -51,6 +52,9 @@ struct GroupSpec {
   // The members multiply learning rates of their own by the job's factor (LearningRate), and an
   // optimizer on the servers does not. False: an optimizer on the servers does.
   bool members_scale_rate = false;
+  // Optimizers on the servers only: how the learning rate changes. A step of the schedule is an
+  // update of a tensor; with the policy Staleness, each gradient is one.
+  RateSchedule schedule;
 };
 
 // Returns whether the job's learning rate factor applies to the group.
@@ -90,6 +94,7 @@ bool TakesNonFinite(const GroupSpec& spec);
 //                    or an optimizer, with the policy First, or of an optimizer's results;
 //                    a policy out of range, First without a sum, Staleness without an optimizer,
 //                    or Quorum or Staleness with one_epoch;
+//                    a schedule without an optimizer, or out of range;
 //                    clip_norm negative, not finite, or without an optimizer;
 //                    norms of the whole step (see NeedsNorms) with Staleness or one_epoch
 absl::Status Validate(const GroupSpec& spec);

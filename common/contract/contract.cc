@@ -276,6 +276,38 @@ absl::StatusOr<OnBad> FromProto(v1::OnBad proto) {
   }
 }
 
+v1::Schedule ToProto(const RateSchedule& schedule) {
+  v1::Schedule proto;
+  proto.set_warmup_steps(schedule.warmup_steps);
+  proto.set_times_workers(schedule.times_workers);
+  if (const auto* decay = std::get_if<StepDecay>(&schedule.decay)) {
+    v1::StepSchedule& out = *proto.mutable_step();
+    out.mutable_milestones()->Assign(decay->milestones.begin(), decay->milestones.end());
+    out.set_factor(decay->factor);
+  } else if (const auto* decay = std::get_if<CosineDecay>(&schedule.decay)) {
+    v1::CosineSchedule& out = *proto.mutable_cosine();
+    out.set_cycle_steps(decay->cycle_steps);
+    out.set_minimum(decay->minimum);
+    out.set_dampening(decay->dampening);
+  }
+  return proto;
+}
+
+RateSchedule FromProto(const v1::Schedule& proto) {
+  RateSchedule schedule;
+  schedule.warmup_steps = proto.warmup_steps();
+  schedule.times_workers = proto.times_workers();
+  if (proto.has_step()) {
+    schedule.decay = StepDecay{{proto.step().milestones().begin(), proto.step().milestones().end()},
+                               proto.step().factor()};
+  } else if (proto.has_cosine()) {
+    const double dampening = proto.cosine().dampening();
+    schedule.decay = CosineDecay{proto.cosine().cycle_steps(), proto.cosine().minimum(),
+                                 dampening == 0 ? 1 : dampening};
+  }
+  return schedule;
+}
+
 v1::GroupSpec ToProto(const GroupSpec& spec) {
   v1::GroupSpec proto;
   proto.set_name(spec.name);
@@ -297,6 +329,7 @@ v1::GroupSpec ToProto(const GroupSpec& spec) {
   proto.set_non_finite(static_cast<v1::OnBad>(spec.non_finite));
   proto.set_clip_norm(spec.clip_norm);
   proto.set_members_scale_rate(spec.members_scale_rate);
+  if (spec.schedule != RateSchedule()) *proto.mutable_schedule() = ToProto(spec.schedule);
   return proto;
 }
 
@@ -323,6 +356,7 @@ absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto) {
   SYNCGRADS_ASSIGN_OR_RETURN(spec.non_finite, FromProto(proto.non_finite()));
   spec.clip_norm = proto.clip_norm();
   spec.members_scale_rate = proto.members_scale_rate();
+  spec.schedule = FromProto(proto.schedule());
   return spec;
 }
 

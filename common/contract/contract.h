@@ -21,6 +21,9 @@ namespace syncgrads {
 //   InvalidArgument  this protocol version does not have the value
 absl::StatusOr<OnBad> FromProto(v1::OnBad proto);
 
+v1::Schedule ToProto(const RateSchedule& schedule);
+RateSchedule FromProto(const v1::Schedule& proto);
+
 v1::GroupSpec ToProto(const GroupSpec& spec);
 // Converts a group's description. If the policy is missing, it is Sync. Does not check that the
 // servers can serve the group: Validate does.

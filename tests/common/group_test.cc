@@ -225,6 +225,25 @@ TEST(CheckAgreementTest, NamesBothClipNorms) {
   ExpectError(CheckAgreement(ours, theirs, "w7"), kInvalid, {"clip_norm 1", "\"w7\"", "2.5"});
 }
 
+TEST(ValidateTest, RefusesAScheduleOutOfItsRangeOrWithoutAnOptimizer) {
+  GroupSpec spec = Model();
+  spec.schedule = {.warmup_steps = 3};
+  ExpectError(Validate(spec), kInvalid,
+              {"\"model\"", "schedule(warmup_steps=3, constant)", "average"});
+  spec.rule = Optimizer(Sgd());
+  EXPECT_TRUE(Validate(spec).ok()) << Validate(spec);
+  spec.schedule.decay = CosineDecay{0};
+  ExpectError(Validate(spec), kInvalid, {"\"model\"", "cycle_steps"});
+}
+
+TEST(CheckAgreementTest, NamesBothSchedules) {
+  GroupSpec ours = Model(), theirs = Model();
+  ours.schedule = {.decay = StepDecay{{5}, 0.5}};
+  theirs.schedule = {.decay = StepDecay{{6}, 0.5}};
+  ExpectError(CheckAgreement(ours, theirs, "w1"), kInvalid,
+              {"\"model\"", "milestones=[5]", "\"w1\"", "milestones=[6]"});
+}
+
 TEST(FirstRoundTest, IsZeroOnlyWhereServersNeedParametersFirst) {
   EXPECT_EQ(FirstRound(Reduction::kAverage), Round{1});
   EXPECT_EQ(FirstRound(Gather{}), Round{1});

@@ -74,6 +74,19 @@ std::string MadeOf(const UpdateHeader& header) {
                       header.epoch);
 }
 
+// The optimizer of a span after this number of updates. The factors are powers of two, so that the
+// learning rate is exact.
+Optimizer RuleAfter(const GroupSpec& spec, double factor, uint64_t updates) {
+  if (const auto* decay = std::get_if<StepDecay>(&spec.schedule.decay)) {
+    for (const uint64_t milestone : decay->milestones) {
+      if (updates >= milestone) factor *= decay->factor;
+    }
+  }
+  Optimizer scaled = std::get<Optimizer>(spec.rule);
+  std::visit([factor](auto& rule) { rule.learning_rate *= factor; }, scaled);
+  return scaled;
+}
+
 }  // namespace
 
 void RoundsChecker::Fail(const RoundKey& key, const std::string& what) {
@@ -211,13 +224,6 @@ void RoundsChecker::CheckValues(const JobHistory& job, const GroupPlan& plan, co
     }
     factor = static_cast<float>(told->second);
   }
-  Optimizer scaled;
-  if (optimizer != nullptr) {
-    // The factors are powers of two, so that the scaled rate is exact.
-    const double rate = job.EpochOf(key.group, key.round)->learning_rate.factor;
-    scaled = *optimizer;
-    std::visit([rate](auto& rule) { rule.learning_rate *= rate; }, scaled);
-  }
   std::string expected(chunk.bytes(), '\0');
   const size_t slots = optimizer == nullptr ? 0 : SlotCount(*optimizer);
   result.slots.assign(slots, std::string(chunk.bytes(), '\0'));
@@ -263,6 +269,8 @@ void RoundsChecker::CheckValues(const JobHistory& job, const GroupPlan& plan, co
       reference::Reduce(chunk.dtype, Reduction::kAverage, sources, span.elements,
                         reinterpret_cast<std::byte*>(gradient.data()));
       for (float& one : gradient) one *= factor;
+      const Optimizer scaled = RuleAfter(
+          plan.spec, job.EpochOf(key.group, key.round)->learning_rate.factor, result.updates[s]);
       reference::Update(scaled, ++result.updates[s], gradient, values, state);
     }
     expected.replace(from, bytes, BytesOf(values));

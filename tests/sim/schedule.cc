@@ -118,6 +118,7 @@ class Schedule {
       return DrawStaleness();
     }
     if (job_.on_servers() && !group.one_epoch && random().Chance(0.3)) group.clip_norm = 0.5;
+    if (job_.on_servers() && random().Chance(0.3)) group.schedule.decay = StepDecay{{1, 4}, 0.5};
   }
 
   void DrawQuorum() {

@@ -51,10 +51,6 @@ absl::Status CheckSchedule(const v1::JobFile& file, const Field& root) {
   if (!file.has_schedule()) return absl::OkStatus();
   const v1::Schedule& schedule = file.schedule();
   const Field field = root.Member("schedule");
-  if (file.optimizer_placement() == v1::SERVERS) {
-    return field.Error(
-        "is given, but optimizer_placement is SERVERS: servers use a constant learning rate");
-  }
   if (schedule.has_step()) {
     const double factor = schedule.step().factor();
     if (std::isfinite(factor) && factor > 0) return absl::OkStatus();

@@ -12,7 +12,7 @@
 namespace syncgrads {
 
 struct RenamedField {
-  // A message type in proto/job.proto, without its package.
+  // A message type, without its package.
   absl::string_view message;
   absl::string_view old_name;
   absl::string_view new_name;

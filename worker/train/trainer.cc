@@ -9,7 +9,6 @@
 #include "common/trace/trace.h"
 #include "worker/base/out_of_memory.h"
 #include "worker/train/model_file.h"
-#include "worker/train/schedule.h"
 
 namespace syncgrads {
 namespace {
@@ -365,7 +364,7 @@ absl::StatusOr<bool> Trainer<T>::FollowStep() {
 
 template <typename T>
 void Trainer<T>::ReportStep(size_t rows, std::optional<double> loss) {
-  const double factor = RateFactor(job_.schedule(), steps_ - 1, team_.world_size());
+  const double factor = RateFactor(rate_schedule_, steps_ - 1, team_.world_size());
   options_.progress->Used({.rows = loss.has_value() ? rows : 0,
                            .times = phases_.Take(),
                            .learning_rate = base_rate_ * rate_factor_ * job_factor_ * factor});
@@ -419,7 +418,7 @@ absl::Status Trainer<T>::UseResults(absl::Span<const size_t> parameters,
     return absl::OkStatus();
   }
   ClipGradients(contributors);
-  optimizer_->SetRateFactor(job_factor_ * RateFactor(job_.schedule(), steps_, team_.world_size()));
+  optimizer_->SetRateFactor(job_factor_ * RateFactor(rate_schedule_, steps_, team_.world_size()));
   // A parameter to which no worker contributed a gradient is not updated.
   std::vector<size_t> with_gradients;
   for (const size_t i : parameters) {

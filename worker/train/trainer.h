@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "common/clock.h"
+#include "common/optim/rate_schedule.h"
 #include "proto/job.pb.h"
 #include "worker/base/trace.h"
 #include "worker/checkpoint/checkpoint_schedule.h"
@@ -428,8 +429,9 @@ class Trainer {
   uint64_t rounds_ = 0;
   // The times since the last step that was reported.
   PhaseClock phases_;
-  // The learning rate in the job file, which the schedule multiplies.
+  // The learning rate in the job file, which `rate_schedule_` multiplies.
   double base_rate_ = 0;
+  const RateSchedule rate_schedule_;
   // best_of: the product of the factors applied to the learning rate so far.
   double rate_factor_ = 1;
   // The job's learning rate factor (Group::learning_rate_factor) in the step of the newest results.

@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/train/evaluation.h"
-#include "worker/train/schedule.h"
 #include "worker/train/trainer.h"
 
 namespace syncgrads {
@@ -47,7 +46,7 @@ absl::Status Trainer<T>::TrainAlone(std::vector<RowId>& rows) {
   const std::vector<RowId> batch = batches_->RowsFor(StepMembers());
   // With local_steps, the factor of the last round: no worker knows that of the round to come.
   optimizer_->SetRateFactor(rate_factor_ * job_factor_ *
-                            RateFactor(job_.schedule(), steps_, team_.world_size()));
+                            RateFactor(rate_schedule_, steps_, team_.world_size()));
   std::optional<double> loss;
   bool applied = false;
   if (!batch.empty()) {

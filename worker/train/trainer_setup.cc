@@ -155,7 +155,8 @@ Trainer<T>::Trainer(const v1::JobFile& job, const DataSet& data, Team& team,
       batches_(std::move(batches)),
       device_(std::move(device)),
       model_(std::move(model)),
-      guard_(GuardOptions(job, options)) {}
+      guard_(GuardOptions(job, options)),
+      rate_schedule_(FromProto(job.schedule())) {}
 
 template <typename T>
 absl::Status Trainer<T>::MakePlan(Team& team) {
@@ -218,6 +219,7 @@ absl::Status Trainer<T>::Register() {
   } else if (optimizes_on_servers()) {
     spec.rule = optimizer;
     spec.clip_norm = job_.clip_norm();
+    spec.schedule = rate_schedule_;
   } else {
     spec.rule = Reduction::kAverage;
   }

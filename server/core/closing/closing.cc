@@ -129,7 +129,7 @@ Closed CloseInitial(const Chunk& chunk, absl::Span<const Seated> contributions, 
   return closed;
 }
 
-Closed CloseUpdate(const Chunk& chunk, const Optimizer& optimizer,
+Closed CloseUpdate(const Chunk& chunk, const ScheduledOptimizer& optimizer,
                    absl::Span<const Seated> contributions, const Slot& previous, Slot& out,
                    bool check_finite) {
   const size_t element_bytes = SizeOf(chunk.dtype);
@@ -145,7 +145,8 @@ Closed CloseUpdate(const Chunk& chunk, const Optimizer& optimizer,
       old_slots[i] = previous.optimizer[i].data() + offset;
       new_slots[i] = out.optimizer[i].data() + offset;
     }
-    ApplyUpdate(optimizer, chunk.dtype, previous.updates[span] + 1, averaged, elements,
+    const uint64_t updates = previous.updates[span];
+    ApplyUpdate(optimizer.After(updates), chunk.dtype, updates + 1, averaged, elements,
                 previous.values.data() + offset, out.values.data() + offset, old_slots, new_slots);
   };
 

@@ -15,6 +15,7 @@
 
 #include "absl/types/span.h"
 #include "common/group.h"
+#include "common/optim/rate_schedule.h"
 #include "server/core/closing/contribution.h"
 #include "server/state/slots.h"
 
@@ -62,7 +63,7 @@ Closed CloseInitial(const Chunk& chunk, absl::Span<const Seated> contributions, 
 
 // Averages the gradients, applies the optimizer to the parameters and slots in `previous`, block by
 // block, and writes the new ones to `out`. A span without contributors is copied from `previous`.
-Closed CloseUpdate(const Chunk& chunk, const Optimizer& optimizer,
+Closed CloseUpdate(const Chunk& chunk, const ScheduledOptimizer& optimizer,
                    absl::Span<const Seated> contributions, const Slot& previous, Slot& out,
                    bool check_finite = false);
 

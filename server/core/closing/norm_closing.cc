@@ -50,7 +50,7 @@ void ScaleGradients(const Chunk& chunk, double factor, Slot& averaged) {
   if (factor != 1) Scale(chunk.dtype, factor, averaged.values.data(), chunk.elements);
 }
 
-void ApplyAveraged(const Chunk& chunk, const Optimizer& optimizer,
+void ApplyAveraged(const Chunk& chunk, const ScheduledOptimizer& optimizer,
                    absl::Span<const uint32_t> counts, absl::Span<const double> ratios,
                    const Slot& previous, Slot& out) {
   for (size_t s = 0; s < chunk.spans.size(); ++s) {
@@ -68,8 +68,8 @@ void ApplyAveraged(const Chunk& chunk, const Optimizer& optimizer,
     }
     absl::InlinedVector<std::byte*, 2> new_slots;
     for (AlignedBuffer& slot : out.optimizer) new_slots.push_back(slot.data() + offset);
-    ApplyUpdate(optimizer, chunk.dtype, out.updates[s], values, span.elements,
-                previous.values.data() + offset, values, SlotsAt(previous, offset),
+    ApplyUpdate(optimizer.After(previous.updates[s]), chunk.dtype, out.updates[s], values,
+                span.elements, previous.values.data() + offset, values, SlotsAt(previous, offset),
                 absl::MakeSpan(new_slots), ratios.empty() ? 1 : ratios[ToNumber(span.tensor)]);
   }
 }

@@ -10,6 +10,7 @@
 
 #include "absl/types/span.h"
 #include "common/group.h"
+#include "common/optim/rate_schedule.h"
 #include "common/optim/update.h"
 #include "server/core/closing/closing.h"
 #include "server/core/plan/step_norms.h"
@@ -35,7 +36,7 @@ void ScaleGradients(const Chunk& chunk, double factor, Slot& averaged);
 // Applies the optimizer to the parameters and slots in `previous`, with the gradients in `out`, and
 // writes the new ones to `out`. `ratios` has a factor for each tensor of the group; it is empty if
 // the optimizer needs none. A span without contributors is copied from `previous`.
-void ApplyAveraged(const Chunk& chunk, const Optimizer& optimizer,
+void ApplyAveraged(const Chunk& chunk, const ScheduledOptimizer& optimizer,
                    absl::Span<const uint32_t> counts, absl::Span<const double> ratios,
                    const Slot& previous, Slot& out);
 

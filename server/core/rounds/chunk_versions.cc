@@ -12,7 +12,6 @@
 #include "common/trace/trace.h"
 #include "server/core/rounds/answer_sinks.h"
 #include "server/core/rounds/non_finite.h"
-#include "server/core/rounds/result_writer.h"
 #include "server/state/slot_record.h"
 
 namespace syncgrads::server {
@@ -244,7 +243,8 @@ absl::Status ChunkVersions::ApplyLocked(Pending& pending) {
 }
 
 absl::StatusOr<Closed> ChunkVersions::UpdateLocked(Pending& pending, Slot& slot) {
-  const Optimizer scaled = WithRateFactor(optimizer_, RateFactorLocked(pending.member));
+  const EpochRate rate = RateLocked(pending.member);
+  const ScheduledOptimizer scaled = OptimizerOf(plan_.spec, rate);
   const Seated seated[] = {{0, &pending.contribution}};
   const bool check_finite = !TakesNonFinite(plan_.spec);
   Closed closed = CloseUpdate(chunk_, scaled, seated, *newest_, slot, check_finite);
@@ -274,12 +274,13 @@ absl::Status ChunkVersions::SetAsideNonFiniteLocked(Pending& pending) {
   return absl::OkStatus();
 }
 
-double ChunkVersions::RateFactorLocked(MemberId member) const {
+EpochRate ChunkVersions::RateLocked(MemberId member) const {
   const auto read = read_.find(member);
-  const double factor = ServersRateFactor(plan_.spec, *roster_->newest_epoch());
-  if (!staleness_.scales_rate || read == read_.end()) return factor;
+  EpochRate rate = RateIn(plan_.spec, *roster_->newest_epoch());
+  if (!staleness_.scales_rate || read == read_.end()) return rate;
   const uint64_t others = ToNumber(record_.round) - ToNumber(read->second);
-  return factor / static_cast<double>(std::max<uint64_t>(1, others));
+  rate.factor /= static_cast<double>(std::max<uint64_t>(1, others));
+  return rate;
 }
 
 void ChunkVersions::AdvanceClockLocked(MemberId member, Round to) {

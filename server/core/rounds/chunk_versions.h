@@ -50,6 +50,7 @@
 #include "server/core/rounds/answer_outbox.h"
 #include "server/core/rounds/chunk_answers.h"
 #include "server/core/rounds/gradient_alerts.h"
+#include "server/core/rounds/result_writer.h"
 #include "server/core/rounds/round_result.h"
 #include "server/core/rounds/served_chunk.h"
 #include "server/state/slots.h"
@@ -145,8 +146,8 @@ class ChunkVersions : public ServedChunk {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<const RoundResult> AnswerLocked(MemberId member, const Waiting& waiting)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The factor on the learning rate for the member's next contribution; see Staleness.
-  double RateFactorLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The learning rate for the member's next contribution; see Staleness.
+  EpochRate RateLocked(MemberId member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const GroupPlan& plan_;
   const ChunkId id_;

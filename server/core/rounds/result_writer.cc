@@ -25,8 +25,13 @@ SlotShape ShapeOf(const Chunk& chunk, const UpdateRule& rule, size_t kept) {
 
 }  // namespace
 
-double ServersRateFactor(const GroupSpec& spec, const Epoch& epoch) {
-  return spec.members_scale_rate ? 1 : epoch.learning_rate.factor;
+EpochRate RateIn(const GroupSpec& spec, const Epoch& epoch) {
+  return {spec.members_scale_rate ? 1 : epoch.learning_rate.factor,
+          static_cast<uint32_t>(epoch.members.size())};
+}
+
+ScheduledOptimizer OptimizerOf(const GroupSpec& spec, const EpochRate& rate) {
+  return {std::get<Optimizer>(spec.rule), spec.schedule, rate.factor, rate.workers};
 }
 
 ResultWriter::ResultWriter(const GroupPlan& plan, ChunkId chunk, Generation generation, size_t kept,
@@ -40,7 +45,7 @@ ResultWriter::ResultWriter(const GroupPlan& plan, ChunkId chunk, Generation gene
 absl::StatusOr<WrittenResult> ResultWriter::Write(const Epoch& epoch,
                                                   absl::Span<const Seated> contributions,
                                                   const Slot* previous) {
-  WrittenResult written{.epoch = epoch.number, .rate_factor = ServersRateFactor(plan_.spec, epoch)};
+  WrittenResult written{.epoch = epoch.number, .rate = RateIn(plan_.spec, epoch)};
   SYNCGRADS_ASSIGN_OR_RETURN(
       written.slot, pool_.Acquire(ResultBytes(chunk_, plan_.spec.rule, contributions.size()),
                                   contributions.size()));
@@ -60,13 +65,12 @@ absl::Status ResultWriter::Compute(absl::Span<const Seated> contributions, const
                                    WrittenResult& written) {
   const bool check_finite = !TakesNonFinite(plan_.spec);
   const UpdateRule& rule = plan_.spec.rule;
-  const auto* optimizer = std::get_if<Optimizer>(&rule);
   Slot& slot = *written.slot;
   Closed& closed = written.closed;
   if (!chunk_.compression.result.is_raw()) {
     closed = CloseEncodedReduction(chunk_, std::get<Reduction>(rule), contributions, previous, slot,
                                    check_finite);
-  } else if (optimizer == nullptr) {
+  } else if (!std::holds_alternative<Optimizer>(rule)) {
     closed = CloseReduction(chunk_, rule, contributions, slot, check_finite);
   } else if (previous == nullptr) {
     // The first round has parameters, not gradients.
@@ -80,8 +84,8 @@ absl::Status ResultWriter::Compute(absl::Span<const Seated> contributions, const
     closed = AverageGradients(chunk_, contributions, slot, check_finite);
     written.averaged_only = true;
   } else {
-    closed = CloseUpdate(chunk_, WithRateFactor(*optimizer, written.rate_factor), contributions,
-                         *previous, slot, check_finite);
+    closed = CloseUpdate(chunk_, OptimizerOf(plan_.spec, written.rate), contributions, *previous,
+                         slot, check_finite);
   }
   if (std::holds_alternative<Gather>(rule)) return absl::OkStatus();
   for (const Seated& seated : contributions) {

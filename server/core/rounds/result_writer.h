@@ -17,6 +17,7 @@
 #include "common/group.h"
 #include "common/ids.h"
 #include "common/membership.h"
+#include "common/optim/rate_schedule.h"
 #include "server/core/closing/closing.h"
 #include "server/state/slot_record.h"
 #include "server/state/slot_source.h"
@@ -24,21 +25,27 @@
 
 namespace syncgrads::server {
 
+// What the learning rate of an optimizer on the servers depends on in the rounds of an epoch.
+struct EpochRate {
+  // The job's learning rate factor; 1 if it does not apply to the servers.
+  double factor = 1;
+  uint32_t workers = 1;
+};
+EpochRate RateIn(const GroupSpec& spec, const Epoch& epoch);
+
+// The optimizer of a group with an optimizer on the servers. Refers to `spec`.
+ScheduledOptimizer OptimizerOf(const GroupSpec& spec, const EpochRate& rate);
+
 // A result that has been written to its slot and has not been published.
 struct WrittenResult {
   std::shared_ptr<Slot> slot;
   Closed closed;
-  // The number of the epoch that the round belongs to, and its learning rate factor; 1 if the
-  // factor does not apply to an optimizer on the servers.
+  // The number of the epoch that the round belongs to.
   uint64_t epoch = 0;
-  double rate_factor = 1;
+  EpochRate rate;
   // True: the round needs norms, and the slot has the averaged gradients in place of the values.
   bool averaged_only = false;
 };
-
-// The factor by which the group's optimizer on the servers multiplies its learning rate in rounds
-// of the epoch.
-double ServersRateFactor(const GroupSpec& spec, const Epoch& epoch);
 
 // Not thread-safe; protected by ChunkRounds::mutex_. The lock of its SlotPool comes after that one.
 class ResultWriter {

@@ -61,6 +61,19 @@ TEST(ContractTest, GroupsComeBackAsTheyWere) {
   }
 }
 
+TEST(ContractTest, SchedulesComeBackAsTheyWere) {
+  for (const RateSchedule& schedule :
+       {RateSchedule(), RateSchedule{7, StepDecay{{3, 9}, 0.1}, true},
+        RateSchedule{0, CosineDecay{50, 0.1, 0.5}, false}}) {
+    GroupSpec spec = Everything();
+    spec.schedule = schedule;
+    const absl::StatusOr<GroupSpec> back = FromProto(ToProto(spec));
+    ASSERT_THAT(back, IsOk());
+    EXPECT_EQ(ToString(back->schedule), ToString(schedule));
+    EXPECT_TRUE(back->schedule == schedule);
+  }
+}
+
 TEST(ContractTest, CompressionComesBackAsItWas) {
   GroupSpec spec = Everything();
   spec.compression.resize(spec.tensors.size());

@@ -83,6 +83,25 @@ TEST(ServiceTest, TheOptimizerDoesTheSameOnWorkersAndOnServers) {
   EXPECT_EQ(TrainAll(job, 3, 2).parameters, on_workers.parameters);
 }
 
+// With plain updates, and with norms of the whole step.
+TEST(ServiceTest, AScheduleDoesTheSameOnWorkersAndOnServers) {
+  for (const double clip_norm : {0.0, 0.3}) {
+    Job job = Iris();
+    job.file.set_chunk_bytes(64);
+    job.file.set_epochs(5);
+    job.file.set_clip_norm(clip_norm);
+    const std::vector<double> constant = TrainAll(job, 3, 1).parameters[0];
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        "warmup_steps: 5 times_workers: true cosine { cycle_steps: 8 minimum: 0.1 dampening: 0.5 }",
+        job.file.mutable_schedule()));
+    const std::vector<double> on_workers = TrainAll(job, 3, 1).parameters[0];
+    EXPECT_NE(on_workers, constant);
+    job.file.set_optimizer_placement(v1::SERVERS);
+    const std::vector<double> on_servers = TrainAll(job, 3, 2).parameters[0];
+    EXPECT_LT(LargestDifference(on_servers, on_workers), 1e-6) << clip_norm;
+  }
+}
+
 Job IrisWithNorms(const std::string& optimizer, double clip_norm) {
   Job job = Iris();
   job.file.set_epochs(3);

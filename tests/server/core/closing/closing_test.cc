@@ -355,6 +355,31 @@ TEST(CloseUpdateTest, ASpanThatNobodyContributedToStaysAndCountsNoUpdate) {
   }
 }
 
+// The second span misses the first round, so it is one update behind in the schedule.
+TEST(CloseUpdateTest, EachSpanFollowsTheScheduleByItsOwnUpdates) {
+  const Optimizer sgd = Sgd{.learning_rate = 1};
+  const RateSchedule schedule = {.decay = StepDecay{{1}, 0.5}};
+  const GroupPlan plan = ThreeSpans(DType::kF32, sgd, {1, 1, 1});
+  const Chunk& chunk = OnlyChunk(plan);
+  std::unique_ptr<Slot> slot = SlotFor(chunk, 0);
+  const auto text = [](const std::vector<float>& values) {
+    return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  };
+  CloseInitial(chunk, SeatedOf({Of(PayloadOf(text({10, 10, 10})))}), *slot);
+  const auto close = [&](const Contribution& contribution) {
+    std::unique_ptr<Slot> next = SlotFor(chunk, 0);
+    CloseUpdate(chunk, {sgd, schedule, /*factor=*/1, /*workers=*/1}, SeatedOf({contribution}),
+                *slot, *next);
+    slot = std::move(next);
+    return TextOf(slot->values, 3 * sizeof(float));
+  };
+  Contribution without = Of(PayloadOf(text({1, 1})));
+  without.absent_spans = {1};
+  EXPECT_EQ(close(without), text({9, 10, 9}));
+  EXPECT_EQ(close(Of(PayloadOf(text({1, 1, 1})))), text({8.5, 9, 8.5}));
+  EXPECT_EQ(close(Of(PayloadOf(text({1, 1, 1})))), text({8, 8.5, 8}));
+}
+
 TEST(CloseUpdateTest, StaysWhenEverybodySkips) {
   const GroupPlan plan = ThreeSpans(DType::kF64, Optimizer(Momentum{}), {1, 1, 1});
   const Chunk& chunk = OnlyChunk(plan);
@@ -362,7 +387,7 @@ TEST(CloseUpdateTest, StaysWhenEverybodySkips) {
   const auto slot = SlotFor(chunk, 1), next = SlotFor(chunk, 1);
   CloseInitial(chunk, SeatedOf({Of(PayloadOf(BytesOf(params)))}), *slot);
   const std::vector<Contribution> skips(3);
-  const Closed closed = CloseUpdate(chunk, Momentum{}, SeatedOf(skips), *slot, *next);
+  const Closed closed = CloseUpdate(chunk, Optimizer(Momentum{}), SeatedOf(skips), *slot, *next);
   EXPECT_EQ(closed.counts, (std::vector<uint32_t>{0, 0, 0}));
   EXPECT_EQ(closed.value_bytes, 24u);
   EXPECT_EQ(ValuesOf<double>(TextOf(next->values, 24)), params);

@@ -180,8 +180,8 @@ TEST(EncodedContributionsTest, AreGradientsForAnOptimizer) {
   next->updates.assign(3, 0);
   const std::vector<Contribution> contributions = {Of(Codec::kTopK, Encoded(top_k, a)),
                                                    Of(Codec::kTopK, Encoded(top_k, b))};
-  CloseUpdate(OnlyChunk(plan), Sgd{.learning_rate = 0.5}, SeatedOf(contributions), *previous,
-              *next);
+  CloseUpdate(OnlyChunk(plan), Optimizer(Sgd{.learning_rate = 0.5}), SeatedOf(contributions),
+              *previous, *next);
   const Values gradient =
       Averaged({Decoded(top_k, Encoded(top_k, a)), Decoded(top_k, Encoded(top_k, b))}, {1, 1});
   Values want(kElements);
