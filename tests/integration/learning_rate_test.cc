@@ -97,6 +97,18 @@ class LearningRateTest : public ::testing::TestWithParam<v1::OptimizerPlacement>
     return Psctl({"--job=learning_rate", absl::StrCat("--timeout=", timeout), "set",
                   "learning-rate-factor", factor});
   }
+  // Waits until a step after `step` is open.
+  void AwaitOpen(int step) {
+    const absl::Time deadline = absl::Now() + kLongEnough;
+    for (int open = 0; open <= step;) {
+      ASSERT_LT(absl::Now(), deadline) << "step " << step << " does not close";
+      const std::string status = Psctl({"status"}).output;
+      std::smatch found;
+      if (std::regex_search(status, found, std::regex("\"model\": step ([0-9]+) is open"))) {
+        open = std::stoi(found[1]);
+      }
+    }
+  }
   void Kill(int server) {
     cluster_.server(server).Kill(SIGKILL);
     EXPECT_EQ(WaitFor(cluster_.server(server)), KilledBy(SIGKILL));
@@ -104,7 +116,7 @@ class LearningRateTest : public ::testing::TestWithParam<v1::OptimizerPlacement>
 
   static std::string OutputPath() { return TemporaryPath("learning_rate.safetensors"); }
   static std::string OutputOf(int rank) {
-    return TemporaryPath(absl::StrCat("learning_rate.", rank, ".safetensors"));
+    return TemporaryPath(absl::StrCat("learning_rate.rank", rank, ".safetensors"));
   }
 
   Cluster cluster_{kServers, {"--lease=10m"}};
@@ -165,6 +177,7 @@ TEST_P(LearningRateTest, ARunThatIsResumedFromACheckpointKeepsIt) {
   Start(job);
   const int step = StepIn(Set("0.1").output);
   Continue();
+  AwaitOpen(step);
   const Finished kept = Psctl({"--job=learning_rate", "--timeout=2m", "checkpoint"});
   ASSERT_EQ(kept.exit, ExitCode(0)) << kept.output;
   for (const auto& worker : workers_) worker->Kill(SIGKILL);
@@ -198,7 +211,7 @@ TEST_F(LearningRateTest, PsctlRefusesAJobWhoseWorkersTrainAlone) {
     file.clear_chunk_bytes();
     file.mutable_data()->set_validation_every(5);
     file.mutable_consistency()->mutable_best_of()->set_steps(10);
-    file.set_epochs(100'000);
+    file.set_epochs(3000);
   });
   Start(job);
   const Finished refused = Set("0.1");
@@ -238,7 +251,8 @@ TEST_P(LearningRateTest, AWorkerThatComesBackToAnElasticJobHasIt) {
     workers_.push_back(
         cluster.StartWorker(job, rank, kWorkers, {absl::StrCat("--name=worker-", rank)}));
   }
-  ASSERT_TRUE(workers_[0]->WaitForLine("step ", kLongEnough).ok());
+  // A worker prints this line when it starts to train.
+  ASSERT_TRUE(workers_[0]->WaitForLine("learning_rate: 400 rows", kLongEnough).ok());
   const std::vector<std::string> at = {absl::StrCat("--server=", cluster.coordinator()),
                                        "--job=learning_rate", "--timeout=2m"};
   const auto psctl = [&at](std::vector<std::string> args) {

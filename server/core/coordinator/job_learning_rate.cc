@@ -1,5 +1,6 @@
 #include "server/core/coordinator/job_learning_rate.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -28,7 +29,7 @@ absl::Status JobLearningRate::Set(double factor, const std::string& by) {
     SYNCGRADS_RETURN_IF_ERROR(CheckRateFactor(group->spec, factor));
   }
   if (factor == factor_) return absl::OkStatus();
-  if (epochs_.IsOver()) {
+  if (HasEnded(groups)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the data of ", job_.Quoted(), " has ended: no step would use the factor"));
   }
@@ -38,6 +39,16 @@ absl::Status JobLearningRate::Set(double factor, const std::string& by) {
                       Printable(by, kMaxNameBytes)));
   factor_ = factor;
   return absl::OkStatus();
+}
+
+bool JobLearningRate::HasEnded(absl::Span<const std::shared_ptr<const GroupPlan>> groups) const {
+  for (const Member& member : epochs_.present().members) {
+    if (members_.Find(member.id) == nullptr) continue;
+    for (const std::shared_ptr<const GroupPlan>& group : groups) {
+      if (plan_.EndOf(member.id, group->id) == nullptr) return false;
+    }
+  }
+  return true;
 }
 
 void JobLearningRate::AnswerWhenApplied(MemberId member, uint64_t request) {
@@ -55,10 +66,9 @@ void JobLearningRate::Complete(Epoch& next) const {
   if (!is_pending()) return;
   next.learning_rate = {factor_, {}};
   for (const std::shared_ptr<const GroupPlan>& group : groups_.WithLearningRate()) {
-    // A group that the epoch does not list has no round yet.
-    const Round first =
-        FindRound(next.first_rounds, group->id).value_or(FirstRound(group->spec.rule));
-    next.learning_rate.since.push_back({group->id, first});
+    // Round 0 has no learning rate. A group that the epoch does not list has no round yet.
+    const Round first = FindRound(next.first_rounds, group->id).value_or(Round{1});
+    next.learning_rate.since.push_back({group->id, std::max(first, Round{1})});
   }
 }
 

@@ -11,9 +11,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/group.h"
 #include "common/ids.h"
 #include "common/membership.h"
 #include "common/planted_bug.h"
@@ -62,6 +65,8 @@ class JobLearningRate {
   void EpochBegun(bool changed);
 
  private:
+  // Whether every remaining member of the epoch has ended its data for all of these groups.
+  bool HasEnded(absl::Span<const std::shared_ptr<const GroupPlan>> groups) const;
   void Record(const std::string& text) const;
 
   const JobIdentity& job_;

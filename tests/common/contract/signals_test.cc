@@ -76,7 +76,8 @@ std::vector<JobSignal::Kind> EveryKindOfJobSignal() {
   const Epoch epoch{4,
                     {{MemberId{2}, "ada", Incarnation{8}}},
                     {{GroupId{1}, Round{9}}},
-                    Handover{MemberId{2}, {MemberId{3}}, {{GroupId{1}, Round{9}}}}};
+                    Handover{MemberId{2}, {MemberId{3}}, {{GroupId{1}, Round{9}}}},
+                    LearningRate{0.1, {{GroupId{1}, Round{9}}}}};
   return {Welcome{.protocol_version = 9,
                   .member = MemberId{2},
                   .name = "ada",

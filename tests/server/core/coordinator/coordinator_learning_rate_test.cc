@@ -108,6 +108,16 @@ TEST_F(LearningRateTest, RefusesAJobWithoutALearningRate) {
   ExpectError(coordinator_.SetLearningRate("iris", "guess", 0.5, "").status(), kDenied, {"token"});
 }
 
+TEST_F(LearningRateTest, RefusesAJobWhoseDataHasEnded) {
+  const Joined a = Join("a", 2), b = Join("b", 2);
+  coordinator_.Register(*a.key, 1, ScaledByMembers());
+  coordinator_.End(*a.key, 2, GroupId{0}, Round{4}, /*follows=*/true);
+  ASSERT_THAT(Set(0.5), IsOk());
+  coordinator_.End(*b.key, 2, GroupId{0}, Round{4}, /*follows=*/true);
+  ASSERT_THAT(Set(0.5), IsOk()) << "it is the present factor";
+  ExpectError(Set(0.25).status(), kFailed, {"the data of job \"iris\" has ended"});
+}
+
 TEST_F(LearningRateTest, AFactorThatCannotBeStoredIsNotUsed) {
   KeptRecords store;
   coordinator_.Restore(store, {}, {});
