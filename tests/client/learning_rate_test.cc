@@ -3,6 +3,7 @@
 
 #include <array>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "client/client.h"
@@ -19,8 +20,8 @@ constexpr uint32_t kWorkers = 3;
 constexpr int64_t kElements = 64;
 constexpr uint64_t kSteps = 12;
 
-GroupSpec Model(UpdateRule rule) {
-  GroupSpec spec{"model", {{"w", DType::kF32, {kElements}}}, std::move(rule)};
+GroupSpec Model(const UpdateRule& rule) {
+  GroupSpec spec{"model", {{"w", DType::kF32, {kElements}}}, rule};
   spec.chunk_bytes = 64;  // several chunks, on both servers
   return spec;
 }
