@@ -77,6 +77,10 @@ absl::Status Client::ReportFigures(TrainingFigures figures) {
   return session_->ReportFigures(std::move(figures));
 }
 
+absl::Status Client::SetLearningRateFactor(double factor, absl::Duration timeout) {
+  return session_->SetLearningRateFactor(factor, timeout);
+}
+
 absl::StatusOr<Group*> Client::Register(const GroupSpec& spec, absl::Duration timeout) {
   const client::Session& session = *session_;
   if (!session.options().autotune || spec.chunk_bytes != 0 || session.is_newcomer() ||

@@ -117,6 +117,18 @@ class Client {
   //   InvalidArgument  those of CheckFigures; nothing is replaced
   absl::Status ReportFigures(TrainingFigures figures);
 
+  // Sets the factor by which the learning rates of the job are multiplied (psctl set
+  // learning-rate-factor): those of optimizers on the servers, and those of the workers in groups
+  // with GroupSpec::members_scale_rate. Returns when every server uses it: steps to which no worker
+  // has contributed by then have this factor. One worker calls it, for all.
+  //
+  // Errors:
+  //   InvalidArgument     the factor is not from 1e-6 to 1e6, or a learning rate would be too large
+  //   FailedPrecondition  no group of the job has a learning rate, or the data of the job has ended
+  //   Aborted             another call of this worker has set a factor meanwhile
+  //   DeadlineExceeded    a server has not answered; the call can be repeated
+  absl::Status SetLearningRateFactor(double factor, absl::Duration timeout);
+
   // Registers a group. If this client has registered it before, returns the same group. The pointer
   // is valid as long as the client. With autotune, and if `spec` has no chunk size, the call waits
   // for all members.

@@ -25,6 +25,8 @@ namespace syncgrads {
 
 // Applies one reduced gradient to one tensor's parameters. Both have the tensor's size and dtype.
 // It may keep state for each tensor. Given the same gradients, it must do the same on every worker.
+// If the group has members_scale_rate, it multiplies its learning rate by
+// Group::learning_rate_factor(), which is that of the step.
 using ApplyGradient = std::function<absl::Status(
     TensorId tensor, absl::Span<const std::byte> gradient, absl::Span<std::byte> parameters)>;
 

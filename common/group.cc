@@ -13,6 +13,9 @@
 namespace syncgrads {
 namespace {
 
+constexpr double kMinRateFactor = 1e-6;
+constexpr double kMaxRateFactor = 1e6;
+
 std::string ToString(const UpdateRule& rule) {
   if (const auto* reduction = std::get_if<Reduction>(&rule)) {
     return std::string(NameOf(*reduction));
@@ -136,6 +139,24 @@ bool NeedsNorms(const GroupSpec& spec) {
   return optimizer != nullptr && (spec.clip_norm > 0 || NeedsNorms(*optimizer));
 }
 
+bool HasLearningRate(const GroupSpec& spec) {
+  return spec.members_scale_rate || std::holds_alternative<Optimizer>(spec.rule);
+}
+
+absl::Status CheckRateFactor(const GroupSpec& spec, double factor) {
+  if (!(factor >= kMinRateFactor && factor <= kMaxRateFactor)) {
+    return absl::InvalidArgumentError(absl::StrCat("a learning rate factor of ", factor,
+                                                   ", must be from ", kMinRateFactor, " to ",
+                                                   kMaxRateFactor));
+  }
+  const auto* optimizer = std::get_if<Optimizer>(&spec.rule);
+  if (optimizer == nullptr || spec.members_scale_rate) return absl::OkStatus();
+  const absl::Status valid = Validate(WithRateFactor(*optimizer, factor));
+  if (valid.ok()) return valid;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a learning rate factor of ", factor, " for group \"", spec.name, "\": ", valid.message()));
+}
+
 absl::StatusOr<Layout> LayoutOf(const GroupSpec& spec) {
   return Layout::Create(spec.tensors, spec.chunk_bytes, spec.compression);
 }
@@ -206,6 +227,11 @@ absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
     return absl::InvalidArgumentError(absl::StrCat(group, " has clip_norm ", ours.clip_norm,
                                                    " here, but worker \"", theirs_owner,
                                                    "\" registered ", theirs.clip_norm));
+  }
+  if (ours.members_scale_rate != theirs.members_scale_rate) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        group, " has members_scale_rate ", ours.members_scale_rate, " here, but worker \"",
+        theirs_owner, "\" registered ", theirs.members_scale_rate));
   }
   const size_t common = std::min(ours.tensors.size(), theirs.tensors.size());
   for (size_t t = 0; t < common; ++t) {

@@ -48,7 +48,20 @@ struct GroupSpec {
   // Optimizers only: if the norm of the averaged gradient, over all tensors together, is larger
   // than this, the gradient is scaled down to this norm. 0 means no clipping.
   double clip_norm = 0;
+  // The members multiply learning rates of their own by the job's factor (LearningRate), and an
+  // optimizer on the servers does not. False: an optimizer on the servers does.
+  bool members_scale_rate = false;
 };
+
+// Returns whether the job's learning rate factor applies to the group.
+bool HasLearningRate(const GroupSpec& spec);
+
+// Checks a learning rate factor: whether it is from 1e-6 to 1e6, and whether the learning rates of
+// the group's optimizer on the servers remain in their range.
+//
+// Errors:
+//   InvalidArgument  it is not; the message has the factor and the range
+absl::Status CheckRateFactor(const GroupSpec& spec, double factor);
 
 // Returns whether an update needs norms of the whole step, so that no chunk can be updated before
 // every chunk's contributions are complete. True for clipping, and for an optimizer that needs

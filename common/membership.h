@@ -38,6 +38,17 @@ struct Handover {
   friend bool operator==(const Handover&, const Handover&) = default;
 };
 
+// The factor by which the learning rate of every round of an epoch is multiplied, beside the
+// schedule of the job.
+struct LearningRate {
+  double factor = 1;
+  // The first round with this factor, for each group that it applies to (HasLearningRate). Empty if
+  // the factor has never been changed.
+  std::vector<GroupRound> since;
+
+  friend bool operator==(const LearningRate&, const LearningRate&) = default;
+};
+
 // An epoch: the list of members that is valid from a given first round of each group on.
 struct Epoch {
   uint64_t number = 0;          // counts from 1
@@ -47,6 +58,7 @@ struct Epoch {
   std::vector<GroupRound> first_rounds;
   // Set while there are newcomers that do not have the job's state yet.
   std::optional<Handover> handover;
+  LearningRate learning_rate;
 
   // Returns the member's rank; nullopt if it is not a member of this epoch.
   std::optional<uint32_t> RankOf(MemberId id) const;

@@ -39,6 +39,10 @@ enum class PlantedBug {
   kOlderSlotAfterBadChecksum,
   // A set of contributors is sent to the servers before it is stored.
   kQuorumNotStored,
+  // A worker uses the learning rate factor of the newest epoch, not of the epoch of the step.
+  kRateByArrival,
+  // A restarted coordinator forgets a learning rate factor that no epoch has yet.
+  kRateForgotten,
   // A contribution is encoded again before it is sent again.
   kResendEncodedAgain,
   // The results of odd rounds are sent and not published.
@@ -67,6 +71,8 @@ inline constexpr auto kPlantedBugNames = std::to_array<absl::string_view>({
     "old_incarnation_not_fenced",
     "older_slot_after_bad_checksum",
     "quorum_not_stored",
+    "rate_by_arrival",
+    "rate_forgotten",
     "resend_encoded_again",
     "result_not_published",
     "round_left_undecided",

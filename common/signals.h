@@ -81,6 +81,12 @@ struct Ready {
 
   friend bool operator==(const Ready&, const Ready&) = default;
 };
+struct SetLearningRate {
+  uint64_t request = 0;
+  double factor = 1;
+
+  friend bool operator==(const SetLearningRate&, const SetLearningRate&) = default;
+};
 struct CheckpointReport {
   uint64_t step = 0;
   // The path of the checkpoint, or the error if it could not be written.
@@ -88,8 +94,8 @@ struct CheckpointReport {
 
   friend bool operator==(const CheckpointReport&, const CheckpointReport&) = default;
 };
-using WorkerSignal =
-    std::variant<Hello, Heartbeat, RegisterGroup, EndGroup, Leave, Ready, CheckpointReport>;
+using WorkerSignal = std::variant<Hello, Heartbeat, RegisterGroup, EndGroup, Leave, Ready,
+                                  CheckpointReport, SetLearningRate>;
 
 // Coordinator to worker.
 

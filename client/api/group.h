@@ -124,6 +124,15 @@ class Group {
   // counted, so the worker should skip them.
   virtual uint64_t steps_behind() const { return 0; }
 
+  // The factor by which the job's learning rates are multiplied in the step of the newest result
+  // that Wait or WaitStep has returned; 1 before the first one. All workers get the same factor for
+  // the same step (policy Staleness: the newest factor that a server has used).
+  //
+  // GroupSpec::members_scale_rate: an optimizer of the worker's own multiplies its learning rate by
+  // this factor when it applies the result. An optimizer on the servers has already done so. 1 in a
+  // group that has neither.
+  virtual double learning_rate_factor() const { return 1; }
+
   // Sets this worker's weight in the averages of this step, usually its number of samples. The
   // weight is 1 in steps without this call.
   //

@@ -140,6 +140,10 @@ uint64_t sg_steps_behind(const sg_group* group) {
   return CheckUsable(group).ok() ? group->group.steps_behind() : 0;
 }
 
+double sg_learning_rate_factor(const sg_group* group) {
+  return CheckUsable(group).ok() ? group->group.learning_rate_factor() : 1;
+}
+
 int sg_set_weight(sg_group* group, double weight, char* message, size_t message_size) {
   return Answer(message, message_size, [&]() -> absl::Status {
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(group));

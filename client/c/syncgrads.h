@@ -231,6 +231,11 @@ SG_API int sg_find_tensor(const sg_group* group, const char* name, uint32_t* ten
 SG_API uint64_t sg_step(const sg_group* group);
 SG_API uint64_t sg_steps_behind(const sg_group* group);
 
+/* The factor by which the job's learning rates are multiplied in the step of the newest result that
+ * sg_wait or sg_wait_step has returned; 1 before the first one. The same on all workers. If the
+ * group has members_scale_rate, multiply the learning rate with which you apply the result. */
+SG_API double sg_learning_rate_factor(const sg_group* group);
+
 SG_API int sg_set_weight(sg_group* group, double weight, char* message, size_t message_size);
 SG_API int sg_send_uncompressed(sg_group* group, char* message, size_t message_size);
 

@@ -393,6 +393,12 @@ absl::Status Membership::Ready(GroupId group, absl::Time deadline) {
   return AskAndWait(request, syncgrads::Ready{request, group}, deadline, "that it is ready");
 }
 
+absl::Status Membership::SetLearningRate(double factor, absl::Time deadline) {
+  const uint64_t request = NextRequest();
+  return AskAndWait(request, syncgrads::SetLearningRate{request, factor}, deadline,
+                    "the learning rate factor");
+}
+
 absl::Status Membership::Leave(std::vector<GroupRound> last_rounds, absl::Time deadline) {
   const uint64_t request = NextRequest();
   {

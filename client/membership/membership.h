@@ -85,13 +85,14 @@ class Membership : public std::enable_shared_from_this<Membership> {
   // `link_rate` is RegisterGroup::link_rate.
   void Register(GroupSpec spec, double link_rate, RegisterAnswer answer);
 
-  // End and Ready send a request and wait for its acknowledgement.
+  // End, Ready and SetLearningRate send a request and wait for its acknowledgement.
   //
   // Errors:
   //   DeadlineExceeded  not acknowledged yet; the request is still retried
   //   others            the coordinator's refusal, or the reason why the membership is over
   absl::Status End(GroupId group, Round last_round, absl::Time deadline);
   absl::Status Ready(GroupId group, absl::Time deadline);
+  absl::Status SetLearningRate(double factor, absl::Time deadline);
   // Sends a report. It is not acknowledged, and it is lost if the stream is broken.
   void Report(CheckpointReport report);
   // Stores the figures that this and all later heartbeats have. If heartbeats are rarer than one a

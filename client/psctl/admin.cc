@@ -55,6 +55,18 @@ absl::StatusOr<uint32_t> Admin::RequestCheckpoint() {
   return reply->workers();
 }
 
+absl::StatusOr<uint64_t> Admin::SetLearningRate(double factor, const std::string& by) {
+  v1::SetLearningRateRequest request;
+  request.set_job(options_.job);
+  request.set_token(options_.token);
+  request.set_factor(factor);
+  request.set_by(by);
+  const auto reply = Call<v1::SetLearningRateRequest, v1::SetLearningRateReply>(
+      &v1::Admin::Stub::SetLearningRate, request);
+  if (!reply.ok()) return reply.status();
+  return reply->epoch();
+}
+
 absl::Status Admin::Evict(const std::string& worker, const std::string& reason) {
   v1::EvictRequest request;
   request.set_job(options_.job);

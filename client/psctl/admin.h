@@ -38,6 +38,8 @@ class Admin {
   absl::StatusOr<v1::ExplainReply> Explain();
   // Returns the number of workers that have been asked.
   absl::StatusOr<uint32_t> RequestCheckpoint();
+  // Sets the job's learning rate factor, and returns the number of the epoch that has it.
+  absl::StatusOr<uint64_t> SetLearningRate(double factor, const std::string& by);
   absl::Status Evict(const std::string& worker, const std::string& reason);
   absl::Status Readmit(const std::string& worker);
   // Returns the number of jobs that are open.

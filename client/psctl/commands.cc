@@ -1,15 +1,19 @@
 #include "client/psctl/commands.h"
 
 #include <google/protobuf/util/json_util.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <optional>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/psctl/admin.h"
 #include "client/psctl/cluster_query.h"
 #include "client/psctl/events.h"
+#include "client/psctl/job_view.h"
 #include "client/psctl/status_text.h"
 #include "client/psctl/trace.h"
 #include "common/clock.h"
@@ -30,6 +34,12 @@ const char kCommandUsage[] =
     "  psctl --server=HOST:PORT --job=NAME waits       what its steps wait for on this server\n"
     "--server is server 0:\n"
     "  psctl --server=HOST:PORT --job=NAME checkpoint  takes a checkpoint and waits for it\n"
+    "  psctl --server=HOST:PORT --job=NAME set learning-rate-factor FACTOR\n"
+    "                                                  multiplies the job's learning rate by "
+    "FACTOR "
+    "from\n"
+    "                                                  the next step on; 1: as the job file has "
+    "it\n"
     "  psctl --server=HOST:PORT --job=NAME evict WORKER [REASON]\n"
     "                                                  drops a worker and does not let it rejoin\n"
     "  psctl --server=HOST:PORT --job=NAME readmit WORKER\n"
@@ -38,7 +48,11 @@ const char kCommandUsage[] =
 
 namespace {
 
-// The interval at which the server is polled until the checkpoint is written.
+// The name of the setting that can be set.
+constexpr char kLearningRateFactor[] = "learning-rate-factor";
+
+// The interval at which the server is polled until the checkpoint is written, or the setting is in
+// use.
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 
 // The time that a server has to answer if there is no --timeout.
@@ -120,13 +134,18 @@ absl::Status PrintWaits(Admin& admin, std::ostream& out) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::CheckpointStatus> CheckpointsOf(Admin& admin) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const v1::GetStatusReply reply, admin.GetStatus());
+absl::StatusOr<v1::JobStatus> FindJob(const v1::GetStatusReply& reply, const Admin& admin) {
   for (const v1::JobStatus& job : reply.jobs()) {
-    if (job.job() == admin.options().job) return job.checkpoints();
+    if (job.job() == admin.options().job) return job;
   }
   return absl::NotFoundError(absl::StrCat("server at ", admin.options().server, ": no job \"",
                                           admin.options().job, "\" is open here"));
+}
+
+absl::StatusOr<v1::CheckpointStatus> CheckpointsOf(Admin& admin) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const v1::GetStatusReply reply, admin.GetStatus());
+  SYNCGRADS_ASSIGN_OR_RETURN(const v1::JobStatus job, FindJob(reply, admin));
+  return job.checkpoints();
 }
 
 absl::Status TakeCheckpoint(Admin& admin, std::ostream& out) {
@@ -150,6 +169,62 @@ absl::Status TakeCheckpoint(Admin& admin, std::ostream& out) {
       "\" has reported a checkpoint within ", absl::FormatDuration(admin.options().timeout)));
 }
 
+// What the begin of an epoch waits for, for people to read.
+std::string FindHindrance(const v1::GetStatusReply& reply, Admin& admin) {
+  std::vector<std::string> absent;
+  for (const v1::ServerAddress& server : reply.server().servers()) {
+    if (server.connected()) continue;
+    absent.push_back(absl::StrCat("server ", server.index(), " at ", server.address(),
+                                  ", which is not connected to the coordinator"));
+  }
+  if (!absent.empty()) return absl::StrJoin(absent, "; ");
+  if (const auto waits = admin.Explain(); waits.ok()) {
+    for (const v1::RoundWait& wait : waits->waits()) {
+      if (!wait.held_for().empty()) return wait.held_for();
+    }
+  }
+  return "a server that has not answered the coordinator";
+}
+
+std::string WhoAmI() {
+  const struct passwd* const user = getpwuid(getuid());
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return absl::StrCat(user == nullptr ? absl::StrCat("user ", getuid()) : user->pw_name, "@", host);
+}
+
+absl::Status SetLearningRate(const std::string& text, Admin& admin, std::ostream& out) {
+  double factor = 0;
+  if (!absl::SimpleAtod(text, &factor)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("set ", kLearningRateFactor, ": \"", text, "\" is not a number"));
+  }
+  const absl::Time deadline = MonotonicNow() + admin.options().timeout;
+  SYNCGRADS_ASSIGN_OR_RETURN(const uint64_t epoch, admin.SetLearningRate(factor, WhoAmI()));
+  while (true) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const v1::GetStatusReply reply, admin.GetStatus());
+    SYNCGRADS_ASSIGN_OR_RETURN(const v1::JobStatus job, FindJob(reply, admin));
+    if (job.epoch().number() >= epoch) {
+      const double now = RateFactorOf(job);
+      if (now != factor) {
+        return absl::AbortedError(
+            absl::StrCat("another request has set the learning rate factor to ", now,
+                         ", after this one had set it to ", factor));
+      }
+      out << RateFactorText(job) << "\n";
+      return absl::OkStatus();
+    }
+    if (MonotonicNow() >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("the learning rate factor ", factor, " of job \"", admin.options().job,
+                       "\" is stored, but no step uses it yet, after ",
+                       absl::FormatDuration(admin.options().timeout), "; it waits for ",
+                       FindHindrance(reply, admin)));
+    }
+    absl::SleepFor(kPoll);
+  }
+}
+
 absl::Status Evict(const std::vector<std::string>& words, Admin& admin, std::ostream& out) {
   const std::string reason = words.size() > 2 ? words[2] : "by hand";
   SYNCGRADS_RETURN_IF_ERROR(admin.Evict(words[1], reason));
@@ -169,8 +244,9 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
                         std::ostream& out) {
   if (words.empty()) return absl::InvalidArgumentError("a command is missing; see --help");
   const std::string& command = words[0];
-  const std::vector<std::string> commands = {"status", "top",        "doctor", "events",  "trace",
-                                             "waits",  "checkpoint", "evict",  "readmit", "drain"};
+  const std::vector<std::string> commands = {"status", "top",     "doctor",     "events",
+                                             "trace",  "waits",   "checkpoint", "set",
+                                             "evict",  "readmit", "drain"};
   if (!absl::c_linear_search(commands, command)) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", command, "\" is not a command: ", absl::StrJoin(commands, ", ")));
@@ -190,10 +266,17 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
     return absl::InvalidArgumentError(absl::StrCat(command, ": --job is missing"));
   }
   const bool names_worker = command == "evict" || command == "readmit";
-  const size_t least = names_worker ? 2 : 1;
+  const bool sets = command == "set";
+  const size_t least = sets ? 3 : names_worker ? 2 : 1;
   const size_t most = command == "evict" ? 3 : least;
+  if (sets && words.size() > 1 && words[1] != kLearningRateFactor) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("set: \"", words[1], "\" cannot be set: ", kLearningRateFactor));
+  }
   if (words.size() < least) {
-    return absl::InvalidArgumentError(absl::StrCat(command, ": the name of the worker is missing"));
+    return absl::InvalidArgumentError(
+        sets ? absl::StrCat("set: needs ", kLearningRateFactor, " and a number")
+             : absl::StrCat(command, ": the name of the worker is missing"));
   }
   if (words.size() > most) {
     return absl::InvalidArgumentError(
@@ -229,6 +312,7 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
                .timeout = options.timeout.value_or(kTimeout)});
   if (command == "waits") return PrintWaits(admin, out);
   if (command == "checkpoint") return TakeCheckpoint(admin, out);
+  if (sets) return SetLearningRate(words[2], admin, out);
   if (command == "readmit") return Readmit(words, admin, out);
   if (command == "drain") return Drain(admin, options.server_token, out);
   return Evict(words, admin, out);

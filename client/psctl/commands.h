@@ -50,7 +50,9 @@ struct CommandOptions {
 //
 // Errors:
 //   InvalidArgument     the command is unknown, or an argument is missing or superfluous
-//   Aborted             a requested checkpoint could not be written; the message has the reason
+//   Aborted             a requested checkpoint could not be written; the message has the reason.
+//                       set: another request has set another factor meanwhile
+//   DeadlineExceeded    checkpoint, set: the message names whom it waits for
 //   Unavailable         status, top: a server did not answer; what others have answered is printed
 //                       events: a server did not answer, or its connection broke
 //                       trace: a server or a worker is missing; the file has the others

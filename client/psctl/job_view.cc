@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace syncgrads::client {
 namespace {
@@ -190,6 +192,24 @@ std::vector<JobView> JobsOf(const std::vector<Answer>& now, const std::vector<An
     }
   }
   return views;
+}
+
+double RateFactorOf(const v1::JobStatus& job) {
+  return job.epoch().has_learning_rate() ? job.epoch().learning_rate().factor() : 1;
+}
+
+std::string RateFactorText(const v1::JobStatus& job) {
+  std::vector<std::string> since;
+  for (const v1::GroupRound& first : job.epoch().learning_rate().since()) {
+    const auto group =
+        std::find_if(job.groups().begin(), job.groups().end(),
+                     [&first](const v1::GroupStatus& one) { return one.group() == first.group(); });
+    if (group == job.groups().end()) continue;
+    since.push_back(absl::StrCat("step ", first.round(), " of group \"", group->name(), "\""));
+  }
+  std::string text = absl::StrCat("learning rate factor ", RateFactorOf(job));
+  if (!since.empty()) absl::StrAppend(&text, " from ", absl::StrJoin(since, " and "), " on");
+  return text;
 }
 
 bool SortSlowestFirst(JobView& job) {

@@ -61,6 +61,11 @@ struct JobView {
 // Returns the jobs in the order of the answers. `before`: the answers of an earlier query, or null.
 std::vector<JobView> JobsOf(const std::vector<Answer>& now, const std::vector<Answer>* before);
 
+// The job's learning rate factor, in the newest epoch that the server has applied.
+double RateFactorOf(const v1::JobStatus& job);
+// That factor with its first steps: learning rate factor 0.1 from step 25 of group "model" on
+std::string RateFactorText(const v1::JobStatus& job);
+
 // Moves the workers that the others wait for longest to the front: by lag, or, if no lag is
 // counted, by step. Returns whether the first one is slow: its lag is at least 1 ms and more than
 // twice that of the next one, or it is behind in its step.

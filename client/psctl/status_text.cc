@@ -133,6 +133,9 @@ void PrintHead(const JobView& job, std::ostream& out) {
   }
   if (job.other_groups > 0) out << "; " << job.other_groups << " other groups";
   out << "\n";
+  if (job.coordinator.has_value() && RateFactorOf(*job.coordinator) != 1) {
+    out << "  " << RateFactorText(*job.coordinator) << "\n";
+  }
 }
 
 void PrintCheckpoints(const v1::CheckpointStatus& checkpoints, std::ostream& out) {

@@ -150,6 +150,12 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     return results_.GatheredRanks();
   }
 
+  // The newest epoch in which one of `chunks`, which are all done, has closed.
+  uint64_t EpochOf(Chunks chunks) const {
+    MutexLock lock(mutex_);
+    return results_.EpochOf(chunks);
+  }
+
   // Begins the next round. FailedPrecondition unless every chunk is done.
   absl::Status EndRound();
 

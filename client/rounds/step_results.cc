@@ -163,6 +163,14 @@ Round StepResults::FindNewest() const {
   return newest;
 }
 
+uint64_t StepResults::EpochOf(Layout::ChunkRange chunks) const {
+  uint64_t epoch = 0;
+  for (uint32_t c = chunks.first; c < chunks.first + chunks.count; ++c) {
+    epoch = std::max(epoch, chunks_[c].epoch);
+  }
+  return epoch;
+}
+
 bool StepResults::HasContributor(ChunkId chunk, uint32_t rank) const {
   const std::vector<uint32_t>& contributors = chunks_[ToNumber(chunk)].contributors;
   return std::binary_search(contributors.begin(), contributors.end(), rank);

@@ -62,6 +62,8 @@ class StepResults {
   // The epoch that the chunk's round belonged to, and whether the rank contributed to the chunk.
   uint64_t EpochOf(ChunkId chunk) const { return chunks_[ToNumber(chunk)].epoch; }
   bool HasContributor(ChunkId chunk, uint32_t rank) const;
+  // The newest epoch that a round of one of the chunks belonged to.
+  uint64_t EpochOf(Layout::ChunkRange chunks) const;
 
  private:
   // A payload that was not copied to a buffer.

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/planted_bug.h"
+#include "common/status_macros.h"
 
 namespace syncgrads::client {
 
@@ -74,6 +76,14 @@ absl::StatusOr<Epoch> EpochHistory::Await(uint64_t number, absl::Time deadline) 
                                                     " has not sent epoch ", number, " of job \"",
                                                     job_, "\""));
   }
+}
+
+absl::StatusOr<double> EpochHistory::AwaitRateFactor(uint64_t number, absl::Time deadline) const {
+  SYNCGRADS_ASSIGN_OR_RETURN(const Epoch epoch, Await(number, deadline));
+  if (IsPlanted(PlantedBug::kRateByArrival)) return newest().learning_rate.factor;
+  if (epoch.number == number) return epoch.learning_rate.factor;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "epoch ", number, " of job \"", job_, "\" is no longer known; the oldest is ", epoch.number));
 }
 
 uint32_t EpochHistory::rank() const {

@@ -66,6 +66,12 @@ class EpochHistory {
   //   others            the reason given to End
   absl::StatusOr<Epoch> Await(uint64_t number, absl::Time deadline) const;
 
+  // Waits for epoch `number` and returns its learning rate factor.
+  //
+  // Errors: those of Await, and
+  //   FailedPrecondition  the epoch is not kept any more
+  absl::StatusOr<double> AwaitRateFactor(uint64_t number, absl::Time deadline) const;
+
   // This worker's rank in the newest epoch that has it as a member; 0 if there is none.
   uint32_t rank() const;
   // The number of members of the newest epoch.

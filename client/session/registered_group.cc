@@ -107,10 +107,31 @@ absl::StatusOr<std::vector<absl::Span<const std::byte>>> RegisteredGroup::InPlac
 absl::StatusOr<Contributors> RegisteredGroup::Wait(TensorId tensor, absl::Duration timeout) {
   SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
   const GroupRounds::Chunks chunks = rounds_->ChunksOf(tensor);
+  const absl::Time deadline = session_.timers().Now() + timeout;
   SYNCGRADS_RETURN_IF_ERROR(rounds_->CheckSent(chunks));
-  SYNCGRADS_RETURN_IF_ERROR(rounds_->SendRefusedAgain(chunks, session_.timers().Now() + timeout));
+  SYNCGRADS_RETURN_IF_ERROR(rounds_->SendRefusedAgain(chunks, deadline));
   SYNCGRADS_RETURN_IF_ERROR(AwaitAnswers(*rounds_, chunks, timeout, *session_.data_plane()));
+  SYNCGRADS_RETURN_IF_ERROR(TakeRateFactor(rounds_->EpochOf(chunks), deadline));
   return rounds_->CountContributors(tensor);
+}
+
+absl::Status RegisteredGroup::TakeRateFactor(uint64_t epoch, absl::Time deadline) {
+  if (!HasLearningRate(spec())) return absl::OkStatus();
+  {
+    MutexLock lock(mutex_);
+    if (rate_epoch_ == epoch) return absl::OkStatus();
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const double factor,
+                             session_.epochs().AwaitRateFactor(epoch, deadline));
+  MutexLock lock(mutex_);
+  rate_factor_ = factor;
+  rate_epoch_ = epoch;
+  return absl::OkStatus();
+}
+
+double RegisteredGroup::learning_rate_factor() const {
+  MutexLock lock(mutex_);
+  return rate_factor_;
 }
 
 absl::StatusOr<TensorId> RegisteredGroup::NextCompletion(absl::Duration timeout) {
@@ -144,10 +165,11 @@ absl::StatusOr<std::vector<Contributors>> RegisteredGroup::WaitStep(absl::Durati
   if (std::holds_alternative<Optimizer>(spec().rule)) {
     SYNCGRADS_RETURN_IF_ERROR(CatchUp(deadline));
   }
+  GroupRounds::Closing closing = rounds_->FindClosing();
+  SYNCGRADS_RETURN_IF_ERROR(TakeRateFactor(closing.epoch, deadline));
   std::vector<Contributors> contributors = Count();
   const Round ended = rounds_->round();
   const Round newest = rounds_->FindNewestClosed();
-  GroupRounds::Closing closing = rounds_->FindClosing();
   if (rounds_->awaits_outcome()) {
     SYNCGRADS_RETURN_IF_ERROR(SettleResiduals(closing.epoch, deadline));
   }

@@ -30,6 +30,7 @@ class RegisteredGroup : public Group {
   absl::StatusOr<TensorId> Find(absl::string_view name) const override;
   uint64_t step() const override { return ToNumber(rounds_->round()); }
   uint64_t steps_behind() const override;
+  double learning_rate_factor() const override;
   absl::Status SetWeight(double weight) override;
   void SendUncompressed() override { rounds_->SendUncompressed(); }
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, void* result) override;
@@ -71,6 +72,8 @@ class RegisteredGroup : public Group {
   // Quorum groups: keeps the step's compression error for the chunks that counted this worker.
   // `newest_epoch` is the newest epoch in which one of the step's chunks has closed; waits for it.
   absl::Status SettleResiduals(uint64_t newest_epoch, absl::Time deadline);
+  // Groups with a learning rate: takes the factor of an epoch, and waits for the epoch.
+  absl::Status TakeRateFactor(uint64_t epoch, absl::Time deadline);
   // Newcomers only: receives the others' state.
   absl::Status TakeState(StateHandover& handover, absl::Span<const NamedTensor> state,
                          absl::Time deadline);
@@ -88,6 +91,9 @@ class RegisteredGroup : public Group {
   Round last_step_ ABSL_GUARDED_BY(mutex_){};
   Round newest_closed_ ABSL_GUARDED_BY(mutex_){};
   GroupRounds::Closing last_closing_ ABSL_GUARDED_BY(mutex_);
+  // The learning rate factor, and the epoch that it was taken from.
+  double rate_factor_ ABSL_GUARDED_BY(mutex_) = 1;
+  uint64_t rate_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace syncgrads::client

@@ -349,6 +349,11 @@ absl::Status Session::ReportFigures(TrainingFigures figures) {
   return absl::OkStatus();
 }
 
+absl::Status Session::SetLearningRateFactor(double factor, absl::Duration timeout) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckMember());
+  return membership()->SetLearningRate(factor, timers_->Now() + timeout);
+}
+
 void Session::ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path) {
   const std::shared_ptr<Membership> membership = this->membership();
   if (membership != nullptr) membership->Report({step, path});

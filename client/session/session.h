@@ -78,6 +78,7 @@ class Session : public MembershipEvents {
   bool TakeCheckpointRequest() { return checkpoint_requested_.exchange(false); }
   void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path);
   absl::Status ReportFigures(TrainingFigures figures);
+  absl::Status SetLearningRateFactor(double factor, absl::Duration timeout);
 
   Timers& timers() { return *timers_; }
 

@@ -296,6 +296,7 @@ v1::GroupSpec ToProto(const GroupSpec& spec) {
   }
   proto.set_non_finite(static_cast<v1::OnBad>(spec.non_finite));
   proto.set_clip_norm(spec.clip_norm);
+  proto.set_members_scale_rate(spec.members_scale_rate);
   return proto;
 }
 
@@ -321,6 +322,7 @@ absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto) {
   }
   SYNCGRADS_ASSIGN_OR_RETURN(spec.non_finite, FromProto(proto.non_finite()));
   spec.clip_norm = proto.clip_norm();
+  spec.members_scale_rate = proto.members_scale_rate();
   return spec;
 }
 
@@ -380,6 +382,11 @@ v1::Epoch ToProto(const Epoch& epoch) {
     for (MemberId member : epoch.handover->to) handover.add_to(ToNumber(member));
     for (const GroupRound& round : epoch.handover->rounds) *handover.add_rounds() = ToProto(round);
   }
+  if (!(epoch.learning_rate == LearningRate())) {
+    v1::LearningRate& rate = *proto.mutable_learning_rate();
+    rate.set_factor(epoch.learning_rate.factor);
+    for (const GroupRound& since : epoch.learning_rate.since) *rate.add_since() = ToProto(since);
+  }
   return proto;
 }
 
@@ -396,6 +403,10 @@ Epoch FromProto(const v1::Epoch& proto) {
     handover.donor = MemberId{proto.handover().donor()};
     for (uint32_t member : proto.handover().to()) handover.to.push_back(MemberId{member});
     handover.rounds = FromProto(proto.handover().rounds());
+  }
+  if (proto.has_learning_rate()) {
+    epoch.learning_rate = {proto.learning_rate().factor(),
+                           FromProto(proto.learning_rate().since())};
   }
   return epoch;
 }

@@ -44,6 +44,10 @@ struct WorkerSignalWriter {
     proto.set_request(ready.request);
     proto.set_group(ToNumber(ready.group));
   }
+  void operator()(const SetLearningRate& rate) const {
+    out.mutable_set_learning_rate()->set_request(rate.request);
+    out.mutable_set_learning_rate()->set_factor(rate.factor);
+  }
   void operator()(const CheckpointReport& report) const {
     v1::CheckpointReport& proto = *out.mutable_checkpoint();
     proto.set_step(report.step);
@@ -223,6 +227,9 @@ absl::StatusOr<WorkerSignal> FromProto(const v1::WorkerSignal& proto) {
       return Ready{proto.ready().request(), GroupId{proto.ready().group()}};
     case v1::WorkerSignal::kCheckpoint:
       return FromProto(proto.checkpoint());
+    case v1::WorkerSignal::kSetLearningRate:
+      return SetLearningRate{proto.set_learning_rate().request(),
+                             proto.set_learning_rate().factor()};
     case v1::WorkerSignal::KIND_NOT_SET:
       break;
   }

@@ -1,5 +1,9 @@
 # Turns what a program prints for --help into a completion for bash: flags, and the commands that
-# the usage lines show ("NAME [FLAG...] COMMAND ..."). Variable: name.
+# the usage lines show ("NAME [FLAG...] COMMAND [NAME-OF-A-SETTING] ..."). Variable: name.
+
+function add_word(word) {
+  if (!seen[word]++) words = words " " word
+}
 
 function end_flag() {
   if (flag == "") return
@@ -17,7 +21,8 @@ function end_flag() {
 flag != "" { help = help " " $0 }
 !flags && $1 == name {
   for (i = 2; i <= NF && $i ~ /^[-[]/; ++i) continue
-  if ($i ~ /^[a-z]+$/ && !seen[$i]++) words = words " " $i
+  if ($i ~ /^[a-z]+$/) add_word($i)
+  for (++i; i <= NF && $i ~ /^[a-z]+-[a-z-]+$/; ++i) add_word($i)
 }
 /^ *Flags from / { flags = 1 }
 END {

@@ -81,6 +81,20 @@ grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* 
   return reactor;
 }
 
+grpc::ServerUnaryReactor* AdminService::SetLearningRate(grpc::CallbackServerContext* context,
+                                                        const v1::SetLearningRateRequest* request,
+                                                        v1::SetLearningRateReply* reply) {
+  absl::StatusOr<uint64_t> epoch = NotTheCoordinator();
+  if (coordinator_ != nullptr) {
+    epoch = coordinator_->SetLearningRate(request->job(), request->token(), request->factor(),
+                                          request->by());
+  }
+  if (epoch.ok()) reply->set_epoch(*epoch);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(epoch.status()));
+  return reactor;
+}
+
 grpc::ServerWriteReactor<v1::OptimizerChunk>* AdminService::ReadOptimizer(
     grpc::CallbackServerContext*, const v1::ReadOptimizerRequest* request) {
   return SendOptimizer(jobs_, *request);

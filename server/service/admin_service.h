@@ -22,8 +22,9 @@ namespace syncgrads::server {
 class AdminService : public v1::Admin::CallbackService {
  public:
   // The first six arguments must outlive this object. `coordinator` is null on a server
-  // that follows; Evict, Readmit, Checkpoint and Drain then fail with FailedPrecondition. `self` is
-  // this server's index. Drain requires `server_token`, and calls `drain`, on any thread.
+  // that follows; Evict, Readmit, Checkpoint, SetLearningRate and Drain then fail with
+  // FailedPrecondition. `self` is this server's index. Drain requires `server_token`, and calls
+  // `drain`, on any thread.
   AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
                const StatusReport& status, Tracing& tracing, EventStreams& events,
                std::string server_token, std::function<void()> drain)
@@ -47,6 +48,9 @@ class AdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context,
                                        const v1::CheckpointRequest* request,
                                        v1::CheckpointReply* reply) override;
+  grpc::ServerUnaryReactor* SetLearningRate(grpc::CallbackServerContext* context,
+                                            const v1::SetLearningRateRequest* request,
+                                            v1::SetLearningRateReply* reply) override;
   grpc::ServerWriteReactor<v1::OptimizerChunk>* ReadOptimizer(
       grpc::CallbackServerContext* context, const v1::ReadOptimizerRequest* request) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,

@@ -79,6 +79,12 @@ struct RecordWriter {
     proto.set_member(ToNumber(ready.member));
     proto.set_group(ToNumber(ready.group));
   }
+  void operator()(const LearningRateSet& rate) const {
+    v1::StoredLearningRate& proto = *out.mutable_learning_rate();
+    proto.set_job(rate.job);
+    proto.set_generation(ToNumber(rate.generation));
+    proto.set_factor(rate.factor);
+  }
   void operator()(const WorkerReadmitted& readmitted) const {
     v1::StoredReadmission& proto = *out.mutable_readmitted();
     proto.set_job(readmitted.job);
@@ -123,6 +129,10 @@ absl::StatusOr<Stored> RecordFromProto(const v1::StoredRecord& record) {
       return MemberReady{ready.job(), Generation{ready.generation()}, MemberId{ready.member()},
                          GroupId{ready.group()}};
     }
+    case v1::StoredRecord::kLearningRate:
+      return LearningRateSet{record.learning_rate().job(),
+                             Generation{record.learning_rate().generation()},
+                             record.learning_rate().factor()};
     case v1::StoredRecord::kReadmitted:
       return WorkerReadmitted{record.readmitted().job(),
                               Generation{record.readmitted().generation()},

@@ -298,6 +298,10 @@ struct MemberSignalReader {
     coordinator.Ready(member, ready.request, ready.group);
     return absl::OkStatus();
   }
+  absl::Status operator()(const SetLearningRate& rate) const {
+    coordinator.SetLearningRate(member, rate.request, rate.factor);
+    return absl::OkStatus();
+  }
   absl::Status operator()(const CheckpointReport& report) const {
     coordinator.Checkpointed(member, report);
     return absl::OkStatus();

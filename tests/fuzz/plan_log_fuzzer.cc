@@ -68,6 +68,7 @@ std::vector<server::Stored> Examples() {
           server::MemberReady{"iris", Generation{7}, MemberId{0}, GroupId{2}},
           server::MemberWithdrawn{"iris", Generation{7}, MemberId{1}},
           server::WorkerReadmitted{"iris", Generation{7}, "w1"},
+          server::LearningRateSet{"iris", Generation{7}, 0.1},
           server::ServerSeen{ServerIndex{1}, "10.0.0.1:7000", Incarnation{6}}};
 }
 

@@ -27,6 +27,9 @@ void Checker::OnStored(ServerIndex server, const server::Stored& record) {
   if (const auto* admitted = std::get_if<server::MemberAdmitted>(&record)) {
     admissions_[admitted->hello.incarnation] = {admitted->generation, admitted->member};
   }
+  if (const auto* rate = std::get_if<server::LearningRateSet>(&record)) {
+    jobs_[rate->generation].rate_factor = rate->factor;
+  }
 }
 
 void Checker::OnChange(ServerIndex server, const server::PlanChange& change) {
@@ -86,6 +89,11 @@ void Checker::OnEpoch(Generation generation, JobHistory& job, const Epoch& epoch
     world_.Fail(absl::StrCat("epoch ", epoch.number, " begins with round ", ToNumber(first.round),
                              ", whose members were fixed before"));
   }
+  if (epoch.learning_rate.factor != job.rate_factor) {
+    world_.Fail(absl::StrCat("epoch ", epoch.number, " has the learning rate factor ",
+                             epoch.learning_rate.factor, ", and the one that was set last is ",
+                             job.rate_factor));
+  }
   job.epochs.push_back(epoch);
 }
 
@@ -131,6 +139,13 @@ void Checker::OnTold(const server::PlanChange& change) {
   world_.Fail(absl::StrCat("a server is told that round ", ToNumber(set->round), " has members ",
                            ToString(set->members), ", and what is stored is ",
                            stored == nullptr ? "nothing" : ToString(*stored)));
+}
+
+double Checker::RateFactorOf(Generation generation, const std::string& group, uint64_t step) const {
+  const GroupPlan* const plan = Find(generation, group);
+  if (plan == nullptr) return 1;
+  const Epoch* const epoch = jobs_.at(generation).EpochOf(plan->id, Round{step});
+  return epoch == nullptr ? 1 : epoch->learning_rate.factor;
 }
 
 bool Checker::MayBeRefused(Generation generation, MemberId member) const {

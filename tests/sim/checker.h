@@ -12,6 +12,8 @@
 //   - A contribution has the same bytes each time it is sent.
 //   - Bytes do not change between sender and receiver.
 //   - A worker that receives a result has been counted in it, or was late.
+//   - A learning rate factor that was stored is that of every epoch that is stored later, and each
+//     step is made with the factor of its epoch.
 //   - No member is refused without a reason.
 //   - After each step, all replicas are equal.
 //
@@ -87,6 +89,9 @@ class Checker {
   // this step.
   bool MayHave(Generation generation, const std::string& group, MemberId member, uint64_t step,
                TensorId tensor, const std::string& values) const;
+
+  // The learning rate factor of a step's epoch.
+  double RateFactorOf(Generation generation, const std::string& group, uint64_t step) const;
 
   // The generation and the member number with which the coordinator admitted a worker.
   // AdmissionOf() returns nullopt if the worker has not been admitted.

@@ -42,6 +42,9 @@ struct JobHistory {
   // multiplied by.
   std::map<std::pair<GroupId, Round>, double> gradient_factors;
 
+  // The learning rate factor that was stored last.
+  double rate_factor = 1;
+
   // Returns null if the group has not been registered.
   const GroupPlan* Find(GroupId group) const;
   // Returns the epoch that a round belongs to; null if there is none.

@@ -211,6 +211,13 @@ void RoundsChecker::CheckValues(const JobHistory& job, const GroupPlan& plan, co
     }
     factor = static_cast<float>(told->second);
   }
+  Optimizer scaled;
+  if (optimizer != nullptr) {
+    // The factors are powers of two, so that the scaled rate is exact.
+    const double rate = job.EpochOf(key.group, key.round)->learning_rate.factor;
+    scaled = *optimizer;
+    std::visit([rate](auto& rule) { rule.learning_rate *= rate; }, scaled);
+  }
   std::string expected(chunk.bytes(), '\0');
   const size_t slots = optimizer == nullptr ? 0 : SlotCount(*optimizer);
   result.slots.assign(slots, std::string(chunk.bytes(), '\0'));
@@ -256,7 +263,7 @@ void RoundsChecker::CheckValues(const JobHistory& job, const GroupPlan& plan, co
       reference::Reduce(chunk.dtype, Reduction::kAverage, sources, span.elements,
                         reinterpret_cast<std::byte*>(gradient.data()));
       for (float& one : gradient) one *= factor;
-      reference::Update(*optimizer, ++result.updates[s], gradient, values, state);
+      reference::Update(scaled, ++result.updates[s], gradient, values, state);
     }
     expected.replace(from, bytes, BytesOf(values));
     for (size_t i = 0; i < slots; ++i) result.slots[i].replace(from, bytes, BytesOf(state[i]));

@@ -1,6 +1,7 @@
 #include "tests/sim/schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -50,6 +51,7 @@ class Schedule {
     DrawServers();
     DrawWorkers();
     DrawFaults();
+    DrawLearningRates();
     if (options_.pauses) DrawPauses();
     world_.Trace(Describe());
     const bool ended = world_.Run(kEnd, [this] {
@@ -109,6 +111,7 @@ class Schedule {
     group.chunk_bytes = static_cast<uint32_t>(8 * random().Between(2, 12));
     group.one_epoch = job_.elastic && random().Chance(0.3);
     if (random().Chance(0.4)) group.rule = Optimizer(Momentum{0.25, 0.5, 0});
+    group.members_scale_rate = !job_.on_servers();
     if (random().Chance(0.3)) {
       DrawQuorum();
     } else if (random().Chance(0.3)) {
@@ -138,6 +141,7 @@ class Schedule {
     // With this optimizer the result does not depend on the order of contributions; see
     // versions_checker.h.
     group.rule = Optimizer(Sgd{0.5, 0});
+    group.members_scale_rate = false;
     group.one_epoch = false;
     job_.elastic = false;
     job_.max_workers = job_.min_workers = 0;
@@ -279,6 +283,25 @@ class Schedule {
       network_.CutOff(worker);
       world_.After(time, [this, &worker] { network_.Reconnect(worker); });
     });
+  }
+
+  // An operator changes the learning rate of running jobs. With the policy Staleness, the versions
+  // would depend on when each server has received the change.
+  void DrawLearningRates() {
+    Random random(Mix(options_.seed) + 2);
+    if (job_.own_steps() || random.Chance(0.5)) return;
+    for (uint64_t i = random.Between(1, 4); i > 0; --i) {
+      const absl::Duration when = random.Between(absl::Milliseconds(100), kFaults);
+      const double factor = std::ldexp(1, static_cast<int>(random.Below(5)) - 2);
+      SimServer* const coordinator = servers_[0].get();
+      faults_.push_back(absl::StrFormat("the learning rate is set to %g-fold at %.2f s", factor,
+                                        absl::ToDoubleSeconds(when)));
+      // If server 0 pauses, it receives the request afterwards; if it is dead, never.
+      world_.After(when, [this, coordinator, factor] {
+        world_.After(*coordinator, absl::ZeroDuration(),
+                     [coordinator, factor] { coordinator->SetLearningRate(factor); });
+      });
+    }
   }
 
   // Draws pauses. While a process pauses, its events wait and time continues for the others;

@@ -256,6 +256,14 @@ void SimServer::Tick() {
   world_.After(*this, kTick, [this] { Tick(); });
 }
 
+void SimServer::SetLearningRate(double factor) {
+  if (!running()) return;
+  const absl::StatusOr<uint64_t> set =
+      coordinator_->SetLearningRate("job", "secret", factor, "the operator");
+  Note(absl::StrCat("the learning rate factor ", factor, ": ",
+                    set.ok() ? absl::StrCat("epoch ", *set) : set.status().ToString()));
+}
+
 void SimServer::DieAfter(uint64_t touches, absl::Duration down) {
   mortal_ = true;
   touches_left_ = touches;

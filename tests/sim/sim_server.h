@@ -62,6 +62,10 @@ class SimServer : public Process, public Service, public server::Journal {
     if (!result.payload.empty()) newest_sent_ = result.slot;
   }
 
+  // Server 0 only: an operator sets the learning rate factor of the job. A job that is not running
+  // yet, or not any more, refuses it.
+  void SetLearningRate(double factor);
+
   void OnDied() override;
 
   std::shared_ptr<ServerEnd> AcceptData(std::shared_ptr<Stream> stream) override;

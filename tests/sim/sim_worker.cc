@@ -302,6 +302,8 @@ void SimWorker::EndStep(Group& group, uint64_t step, const std::vector<Contribut
   if (ended < step || (ended > step && !(job_.leaves_behind() && job_.on_servers()))) {
     world_.Fail(absl::StrCat(name(), " is in step ", group.step(), " after step ", step));
   }
+  const float rate = static_cast<float>(group.learning_rate_factor());
+  if (!job_.own_steps()) CheckRate(ended, rate);
   for (uint32_t t = 0; t < parameters_.size(); ++t) {
     if (in_gradients_[t]) results_[t] = gradients_[t];
     if (job_.own_steps()) {
@@ -309,7 +311,7 @@ void SimWorker::EndStep(Group& group, uint64_t step, const std::vector<Contribut
     } else {
       CheckResult(ended, t, counts[t]);
     }
-    Apply(t, counts[t].most > 0);
+    Apply(t, counts[t].most > 0, rate);
   }
   steps_done_ = static_cast<int64_t>(ended);
 }
@@ -328,6 +330,14 @@ void SimWorker::CheckResult(uint64_t step, uint32_t tensor, const Contributors& 
   }
 }
 
+void SimWorker::CheckRate(uint64_t step, double factor) {
+  const Checker::Admission admission = *checker_.AdmissionOf(incarnation_);
+  const double expected = checker_.RateFactorOf(admission.generation, job_.group.name, step);
+  if (factor == expected) return;
+  world_.Fail(absl::StrCat(name(), " has the learning rate factor ", factor, " in step ", step,
+                           ", whose factor is ", expected));
+}
+
 void SimWorker::CheckVersion(uint64_t step, uint32_t tensor) {
   const Checker::Admission admission = *checker_.AdmissionOf(incarnation_);
   if (checker_.MayHave(admission.generation, job_.group.name, admission.member, step,
@@ -338,12 +348,12 @@ void SimWorker::CheckVersion(uint64_t step, uint32_t tensor) {
       absl::StrCat(name(), " has what it was not sent in step ", step, ", tensor ", tensor));
 }
 
-void SimWorker::Apply(uint32_t tensor, bool anybody) {
+void SimWorker::Apply(uint32_t tensor, bool anybody, float rate) {
   std::vector<float>& values = parameters_[tensor];
   if (job_.on_servers()) {
     values = results_[tensor];
   } else if (anybody) {
-    for (size_t i = 0; i < values.size(); ++i) values[i] -= results_[tensor][i];
+    for (size_t i = 0; i < values.size(); ++i) values[i] -= rate * results_[tensor][i];
   }
 }
 

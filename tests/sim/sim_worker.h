@@ -102,7 +102,10 @@ class SimWorker : public Process {
   // Checks that the worker's value of a tensor is the one that was sent to it.
   void CheckResult(uint64_t step, uint32_t tensor, const Contributors& counts);
   void CheckVersion(uint64_t step, uint32_t tensor);
-  void Apply(uint32_t tensor, bool anybody);
+  // Checks the learning rate factor that the worker has in a step.
+  void CheckRate(uint64_t step, double factor);
+  // With the optimizer on the workers: its learning rate is `rate`.
+  void Apply(uint32_t tensor, bool anybody, float rate);
   absl::Status Broadcast(Group& group);
 
   void OnLifeOver();

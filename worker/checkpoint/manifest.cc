@@ -95,6 +95,9 @@ json Body(const Manifest& manifest) {
                             {"batch_size", segment.batch_size},
                             {"steps", segment.steps}});
   }
+  if (manifest.learning_rate_factor != 1) {
+    body["learning_rate_factor"] = manifest.learning_rate_factor;
+  }
   // JSON has no NaN. A model that has diverged has no score.
   if (manifest.score.has_value() && std::isfinite(*manifest.score)) {
     body["score"] = *manifest.score;
@@ -200,6 +203,9 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string
   members.Read("workers", manifest.workers);
   members.Read("shards", manifest.shards);
   members.Read("written_at", manifest.written_at);
+  if (body.contains("learning_rate_factor")) {
+    members.Read("learning_rate_factor", manifest.learning_rate_factor);
+  }
   if (body.contains("score")) members.Read("score", manifest.score.emplace());
   SYNCGRADS_RETURN_IF_ERROR(members.status());
   SYNCGRADS_RETURN_IF_ERROR(ReadLists(body, path, manifest));

@@ -34,6 +34,9 @@ class ClientTeam : public Team {
   absl::StatusOr<void*> AllocateGradients(size_t bytes) override;
   void ReleaseGradients(void* memory) override;
   void Leave() override;
+  absl::Status SetLearningRateFactor(double factor) override {
+    return client_.SetLearningRateFactor(factor, timeout_);
+  }
   bool TakeCheckpointRequest() override { return client_.TakeCheckpointRequest(); }
   void ReportCheckpoint(uint64_t step, const absl::StatusOr<std::string>& path) override {
     client_.ReportCheckpoint(step, path);

@@ -66,6 +66,9 @@ class Team {
   // library uses no buffer that was pushed or was to receive a result.
   virtual void Leave() {}
 
+  // Sets the job's learning rate factor. See Client::SetLearningRateFactor.
+  virtual absl::Status SetLearningRateFactor(double factor) = 0;
+
   // Whether a checkpoint has been requested since the last call.
   virtual bool TakeCheckpointRequest() { return false; }
   // Reports to the servers the path of a checkpoint, or why it was not written.
@@ -93,6 +96,7 @@ class SoleWorker : public Team {
   }
   absl::StatusOr<Group*> Register(const GroupSpec&) override { return NeedsServer(); }
   absl::StatusOr<void*> AllocateGradients(size_t) override { return NeedsServer(); }
+  absl::Status SetLearningRateFactor(double) override { return NeedsServer(); }
 
  private:
   static absl::Status NeedsServer() {

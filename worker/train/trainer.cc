@@ -368,7 +368,7 @@ void Trainer<T>::ReportStep(size_t rows, std::optional<double> loss) {
   const double factor = RateFactor(job_.schedule(), steps_ - 1, team_.world_size());
   options_.progress->Used({.rows = loss.has_value() ? rows : 0,
                            .times = phases_.Take(),
-                           .learning_rate = base_rate_ * rate_factor_ * factor});
+                           .learning_rate = base_rate_ * rate_factor_ * job_factor_ * factor});
   options_.progress->Stepped(steps_, loss);
 }
 
@@ -413,12 +413,13 @@ template <typename T>
 absl::Status Trainer<T>::UseResults(absl::Span<const size_t> parameters,
                                     absl::Span<const Contributors> contributors) {
   const PhaseClock::Scope applies(phases_, &StepTimes::apply);
+  job_factor_ = group_->learning_rate_factor();
   if (optimizer_ == nullptr || makes_local_steps()) {
     for (const size_t i : parameters) model_->parameters()[i]->Upload();
     return absl::OkStatus();
   }
   ClipGradients(contributors);
-  optimizer_->SetRateFactor(RateFactor(job_.schedule(), steps_, team_.world_size()));
+  optimizer_->SetRateFactor(job_factor_ * RateFactor(job_.schedule(), steps_, team_.world_size()));
   // A parameter to which no worker contributed a gradient is not updated.
   std::vector<size_t> with_gradients;
   for (const size_t i : parameters) {

@@ -432,6 +432,8 @@ class Trainer {
   double base_rate_ = 0;
   // best_of: the product of the factors applied to the learning rate so far.
   double rate_factor_ = 1;
+  // The job's learning rate factor (Group::learning_rate_factor) in the step of the newest results.
+  double job_factor_ = 1;
   // For newcomers and checkpoints: the number of steps, then each tensor's number of
   // updates.
   std::vector<int64_t> counters_;

@@ -229,6 +229,7 @@ Snapshot Trainer<T>::TakeSnapshot(const std::vector<std::string>& states) {
   manifest.seed = job_.seed();
   manifest.workers = team_.world_size();
   manifest.shards = data_.data.total_shards;
+  manifest.learning_rate_factor = job_factor_;
   manifest.data = batches_->HistoryAfter(steps_);
   manifest.written_at =
       absl::FormatTime(absl::RFC3339_sec, options_.clock->Now(), absl::UTCTimeZone());
@@ -316,6 +317,10 @@ absl::Status Trainer<T>::Restore(Resumption& from) {
           from.snapshot->FindNamed(StackedSpec(model_->states().front()->spec(), 0).name);
       if (first != nullptr) saved_workers = static_cast<uint64_t>(first->spec.shape.front());
     }
+  }
+  job_factor_ = from.manifest.learning_rate_factor;
+  if (loaded.ok() && job_factor_ != 1 && team_.rank() == from.root) {
+    loaded = team_.SetLearningRateFactor(job_factor_);
   }
   // If the root cannot load the state, the other workers must not wait for its broadcast.
   SYNCGRADS_ASSIGN_OR_RETURN(

@@ -45,7 +45,9 @@ template <typename T>
 absl::Status Trainer<T>::TrainAlone(std::vector<RowId>& rows) {
   guard_.Begin(steps_ + 1);
   const std::vector<RowId> batch = batches_->RowsFor(StepMembers());
-  optimizer_->SetRateFactor(rate_factor_ * RateFactor(job_.schedule(), steps_, team_.world_size()));
+  // With local_steps, the factor of the last round: no worker knows that of the round to come.
+  optimizer_->SetRateFactor(rate_factor_ * job_factor_ *
+                            RateFactor(job_.schedule(), steps_, team_.world_size()));
   std::optional<double> loss;
   bool applied = false;
   if (!batch.empty()) {

@@ -221,6 +221,7 @@ absl::Status Trainer<T>::Register() {
   } else {
     spec.rule = Reduction::kAverage;
   }
+  spec.members_scale_rate = !optimizes_on_servers();
   for (const Parameter<T>* parameter : model_->parameters()) {
     spec.tensors.push_back(parameter->spec());
   }
@@ -314,6 +315,9 @@ absl::Status Trainer<T>::ShareState() {
     state.push_back({parameter->spec(), parameter->values.data()});
   }
   for (NamedTensor& tensor : SlotTensors()) state.push_back(std::move(tensor));
+  if (makes_local_steps()) {
+    state.push_back({{"trainer/learning_rate_factor", DType::kF64, {}}, &job_factor_});
+  }
   SYNCGRADS_ASSIGN_OR_RETURN(const bool newcomer,
                              group_->RegisterState(state, options_.step_timeout));
   if (!newcomer) return absl::OkStatus();

@@ -105,6 +105,7 @@ _PLAIN_FUNCTIONS = {
     "sg_take_checkpoint_request": (c_int, [c_void_p]),
     "sg_step": (c_uint64, [c_void_p]),
     "sg_steps_behind": (c_uint64, [c_void_p]),
+    "sg_learning_rate_factor": (c_double, [c_void_p]),
     "sg_is_step_answered": (c_int, [c_void_p]),
     "sg_optimizer_slots": (c_uint32, [c_void_p]),
     "sg_free_snapshot": (None, [c_void_p]),

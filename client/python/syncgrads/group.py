@@ -98,6 +98,14 @@ class Group:
         """The number of steps that a quorum has closed without this worker."""
         return LIBRARY.sg_steps_behind(self._checked())
 
+    @property
+    def learning_rate_factor(self) -> float:
+        """The factor by which the job's learning rates are multiplied in the step of the newest
+        result (psctl set learning-rate-factor); 1 before the first one. The same on all workers.
+        In a group with members_scale_rate, multiply the learning rate that you apply the result
+        with."""
+        return LIBRARY.sg_learning_rate_factor(self._checked())
+
     def id_of(self, tensor: TensorKey) -> int:
         """The id of a tensor. Raises InvalidArgument if there is none of this name or number."""
         if isinstance(tensor, str):

@@ -206,7 +206,7 @@ class Job:
         `optimizer`, which the servers apply: {"adam": {"learning_rate": 0.001}}. `compression` is
         that of every tensor: {"push": {"codec": "INT8"}}. `fields` are the other fields of
         GroupSpec in proto/types.proto: policy={"quorum": {"least": 3, "grace_ms": 50}},
-        chunk_bytes, one_epoch, non_finite="SKIP", clip_norm."""
+        chunk_bytes, one_epoch, non_finite="SKIP", clip_norm, members_scale_rate."""
         if reduction is not None and optimizer is not None:
             raise InvalidArgument(f"group {name!r} has both a reduction and an optimizer")
         described = [_described(tensor, spec) for tensor, spec in tensors.items()]

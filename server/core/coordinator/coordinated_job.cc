@@ -22,7 +22,8 @@ CoordinatedJob::CoordinatedJob(const Hello& first, Generation generation,
       registrations_(job_, dependencies, plan_, members_, decisions_, epochs_),
       admission_(job_, dependencies.clock, plan_, members_, epochs_),
       detector_(job_, dependencies.membership(), members_, holders_),
-      checkpoints_(job_, dependencies.journal, members_) {
+      checkpoints_(job_, dependencies.journal, members_),
+      learning_rate_(job_, dependencies.journal, plan_, members_, epochs_, registrations_) {
   if (restored) return;
   const JobTerms& terms = job_.terms();
   Record(EventKind::kOpened, "",
@@ -218,14 +219,18 @@ void CoordinatedJob::TryGrow() {
 }
 
 void CoordinatedJob::FinishProposal() {
-  switch (epochs_.FinishProposal(
-      [this](std::vector<GroupRound>& first_rounds) { decisions_.PassDecided(first_rounds); })) {
+  const bool changes_rate = learning_rate_.is_pending();
+  switch (epochs_.FinishProposal([this](Epoch& epoch) {
+    decisions_.PassDecided(epoch.first_rounds);
+    learning_rate_.Complete(epoch);
+  })) {
     case JobEpochs::Outcome::kWaits:
       return;
     case JobEpochs::Outcome::kStateLost:
       state_lost_ = true;
       return DropAll(absl::DataLossError("no worker is left that has the job's state"));
     case JobEpochs::Outcome::kBegun:
+      learning_rate_.EpochBegun(changes_rate);
       registrations_.Continue();
       return TryGrow();
   }
@@ -311,6 +316,28 @@ absl::StatusOr<uint32_t> CoordinatedJob::RequestCheckpoint(const std::string& to
   return checkpoints_.Request(epochs_.present());
 }
 
+absl::StatusOr<uint64_t> CoordinatedJob::SetLearningRate(const std::string& token, double factor,
+                                                         const std::string& by) {
+  SYNCGRADS_RETURN_IF_ERROR(job_.CheckToken(token));
+  SYNCGRADS_RETURN_IF_ERROR(learning_rate_.Set(factor, by));
+  ChangeLearningRate();
+  return epochs_.present().number + (learning_rate_.is_pending() ? 1 : 0);
+}
+
+void CoordinatedJob::SetLearningRate(MemberId id, uint64_t request, double factor) {
+  const JobMember* const member = members_.Renew(id);
+  if (member == nullptr) return;
+  const absl::Status set =
+      learning_rate_.Set(factor, absl::StrCat("worker \"", member->member.name, "\""));
+  if (!set.ok()) return Refuse(*member, request, set);
+  learning_rate_.AnswerWhenApplied(id, request);
+  ChangeLearningRate();
+}
+
+void CoordinatedJob::ChangeLearningRate() {
+  if (learning_rate_.is_pending() && !epochs_.is_proposed()) epochs_.Propose();
+}
+
 absl::StatusOr<std::vector<MemberReport>> CoordinatedJob::RequestTrace(
     const std::string& token, const TraceRequested& asked) const {
   SYNCGRADS_RETURN_IF_ERROR(job_.CheckToken(token));
@@ -393,6 +420,8 @@ void CoordinatedJob::FinishRestore() {
   // The coordinator may have died after it had stored that a member is gone, and before it
   // proposed an epoch without that member.
   if (!epochs_.is_proposed() && epochs_.IsOutdated() && !AllGone()) epochs_.Propose();
+  // It may also have died after it had stored a learning rate.
+  if (has_begun() && !AllGone()) ChangeLearningRate();
   TryGrow();
   SendApplied();
 }

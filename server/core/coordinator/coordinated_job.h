@@ -22,6 +22,7 @@
 //   GroupRegistrations  the groups, and the requests for groups that wait
 //   RoundDecisions      quorums and norms of rounds
 //   JobCheckpoints      the count of checkpoints
+//   JobLearningRate     the learning rate factor that was set last
 //   TrainingCurves      losses and validations that members have reported
 //   Departures          members that have left, until their contributions must have arrived
 //
@@ -49,6 +50,7 @@
 #include "server/core/coordinator/group_registrations.h"
 #include "server/core/coordinator/job_checkpoints.h"
 #include "server/core/coordinator/job_dependencies.h"
+#include "server/core/coordinator/job_learning_rate.h"
 #include "server/core/coordinator/job_report.h"
 #include "server/core/coordinator/round_decisions.h"
 #include "server/core/coordinator/training_curves.h"
@@ -86,6 +88,7 @@ class CoordinatedJob {
   void Restore(const MemberWithdrawn& withdrawn) { members_.Restore(withdrawn); }
   void Restore(const MemberReady& ready);
   void Restore(const WorkerReadmitted& readmitted) { admission_.Readmit(readmitted.worker); }
+  void Restore(const LearningRateSet& rate) { learning_rate_.Restore(rate); }
   void Restore(const PlanChange& change);
   void FinishRestore();
 
@@ -174,6 +177,10 @@ class CoordinatedJob {
   void Checkpointed(MemberId member, const CheckpointReport& report) {
     checkpoints_.Report(member, report);
   }
+  // Set the learning rate factor: for an operator, and for a member; see Coordinator.
+  absl::StatusOr<uint64_t> SetLearningRate(const std::string& token, double factor,
+                                           const std::string& by);
+  void SetLearningRate(MemberId member, uint64_t request, double factor);
   // Asks the connected members of the epoch to record; see Coordinator::RequestTrace.
   absl::StatusOr<std::vector<MemberReport>> RequestTrace(const std::string& token,
                                                          const TraceRequested& asked) const;
@@ -222,6 +229,8 @@ class CoordinatedJob {
   // Continues after members have gone: proposes an epoch without them. Before the first epoch,
   // withdraws them.
   void ContinueWithoutGone();
+  // Proposes an epoch if the present one does not have the learning rate that was set.
+  void ChangeLearningRate();
   // Begins the proposed epoch if it can begin, and handles what waited for it.
   void FinishProposal();
   // Takes newcomers in, or sends them the reason why they wait.
@@ -241,6 +250,7 @@ class CoordinatedJob {
   uint64_t reconnects_ = 0;
   DropCounts drops_;
   JobCheckpoints checkpoints_;
+  JobLearningRate learning_rate_;
   TrainingCurves curves_;
   bool state_lost_ = false;
   absl::Time closed_at_;

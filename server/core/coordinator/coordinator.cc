@@ -99,6 +99,21 @@ void Coordinator::Checkpointed(const MemberKey& member, const CheckpointReport& 
   if (CoordinatedJob* job = jobs_.Find(member.job)) job->Checkpointed(member.member, report);
 }
 
+absl::StatusOr<uint64_t> Coordinator::SetLearningRate(const std::string& job,
+                                                      const std::string& token, double factor,
+                                                      const std::string& by) {
+  MutexLock lock(mutex_);
+  SYNCGRADS_ASSIGN_OR_RETURN(CoordinatedJob* const found, jobs_.FindOpen(job));
+  return found->SetLearningRate(token, factor, by);
+}
+
+void Coordinator::SetLearningRate(const MemberKey& member, uint64_t request, double factor) {
+  MutexLock lock(mutex_);
+  if (CoordinatedJob* job = jobs_.Find(member.job)) {
+    job->SetLearningRate(member.member, request, factor);
+  }
+}
+
 absl::StatusOr<std::vector<MemberReport>> Coordinator::RequestTrace(const std::string& job,
                                                                     const std::string& token,
                                                                     const TraceRequested& asked) {

@@ -16,8 +16,8 @@
 //   gRPC, Join streams          Admit, Heartbeat, the requests of members, LinkBroken,
 //                               Checkpointed
 //   gRPC, Follow streams        AttachServer, DetachServer, the reports of servers 1 and up
-//   gRPC, Admin calls           Evict, Readmit, RequestCheckpoint, RequestTrace, Report, Servers,
-//                               Drain
+//   gRPC, Admin calls           Evict, Readmit, RequestCheckpoint, SetLearningRate, RequestTrace,
+//                               Report, Servers, Drain
 //   the threads of --metrics    Report, Curves, Servers
 //   the thread of a trace       Report
 //   server 0's plan thread      Applied, OpenRounds, Prepared, Reduced, for server 0
@@ -183,6 +183,23 @@ class Coordinator {
   absl::StatusOr<uint32_t> RequestCheckpoint(const std::string& job, const std::string& token);
   // A worker reports the checkpoint that it has written, or why it could not write it.
   void Checkpointed(const MemberKey& member, const CheckpointReport& report);
+  // Sets the factor by which the job's learning rates are multiplied, and returns the number of the
+  // epoch that has it: the next one, or the present one if it has this factor. `by`, for people to
+  // read, is who sets it.
+  //
+  // Errors:
+  //   NotFound            the job does not exist or is closed
+  //   PermissionDenied    the token is not the job's
+  //   InvalidArgument     the factor is out of range; see CheckRateFactor
+  //   FailedPrecondition  the job has not begun, its data has ended, or the factor applies to none
+  //                       of its groups
+  //   ResourceExhausted, Unavailable
+  //                       the factor cannot be stored; it has not changed
+  absl::StatusOr<uint64_t> SetLearningRate(const std::string& job, const std::string& token,
+                                           double factor, const std::string& by);
+  // A member sets that factor. It receives Done when every server has applied the epoch that has
+  // the factor, or Refused with one of the errors above.
+  void SetLearningRate(const MemberKey& member, uint64_t request, double factor);
   // Asks the connected members of the job's epoch to record their events. Returns the present
   // members of the epoch, in rank order; one that is not connected does not receive the signal.
   //

@@ -56,6 +56,11 @@ class GroupRegistrations {
   //   InvalidArgument  no group with this id is registered; has the id and the number of groups
   absl::Status CheckGroup(absl::string_view what, GroupId group) const;
 
+  // The groups that the job's learning rate factor applies to, in the order of their ids.
+  std::vector<std::shared_ptr<const GroupPlan>> WithLearningRate() const {
+    return groups_.WithLearningRate();
+  }
+
   // Restores a group; ignores other changes.
   void Restore(const PlanChange& change);
 

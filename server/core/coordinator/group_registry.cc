@@ -102,6 +102,16 @@ uint64_t PlanBytes(const GroupPlan& plan) {
 
 }  // namespace
 
+std::vector<std::shared_ptr<const GroupPlan>> GroupRegistry::WithLearningRate() const {
+  std::vector<std::shared_ptr<const GroupPlan>> groups;
+  for (const auto& [name, registration] : by_name_) {
+    if (HasLearningRate(registration.plan->spec)) groups.push_back(registration.plan);
+  }
+  std::sort(groups.begin(), groups.end(),
+            [](const auto& a, const auto& b) { return a->id < b->id; });
+  return groups;
+}
+
 absl::StatusOr<const GroupRegistry::Registration*> GroupRegistry::Find(
     const GroupSpec& spec) const {
   const auto known = by_name_.find(spec.name);

@@ -41,6 +41,9 @@ class GroupRegistry {
 
   size_t size() const { return by_name_.size(); }
 
+  // The groups that the job's learning rate factor applies to, in the order of their ids.
+  std::vector<std::shared_ptr<const GroupPlan>> WithLearningRate() const;
+
   // The group of this name; null if none is registered. The pointer is valid as long as this
   // object.
   //

@@ -31,6 +31,9 @@ struct AboutJob {
       const WorkerReadmitted& readmitted) const {
     return std::pair(readmitted.job, readmitted.generation);
   }
+  std::optional<std::pair<std::string, Generation>> operator()(const LearningRateSet& rate) const {
+    return std::pair(rate.job, rate.generation);
+  }
   std::optional<std::pair<std::string, Generation>> operator()(const ServerSeen&) const {
     return std::nullopt;
   }
@@ -83,6 +86,8 @@ void JobTable::Restore(Store& store, const PlanStart& start, const std::vector<S
       job->Restore(*ready);
     } else if (const auto* readmitted = std::get_if<WorkerReadmitted>(&record)) {
       job->Restore(*readmitted);
+    } else if (const auto* rate = std::get_if<LearningRateSet>(&record)) {
+      job->Restore(*rate);
     } else if (const auto* change = std::get_if<PlanChange>(&record)) {
       job->Restore(*change);
     }

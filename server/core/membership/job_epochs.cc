@@ -139,8 +139,7 @@ bool JobEpochs::Answer(ServerIndex server, uint64_t sequence,
   return true;
 }
 
-JobEpochs::Outcome JobEpochs::FinishProposal(
-    absl::FunctionRef<void(std::vector<GroupRound>&)> pass_decided) {
+JobEpochs::Outcome JobEpochs::FinishProposal(absl::FunctionRef<void(Epoch&)> complete) {
   // A member that goes while an epoch is proposed is left out here.
   if (!proposal_->answered_by_all()) return Outcome::kWaits;
   const std::vector<const JobMember*> members = Next();
@@ -160,7 +159,7 @@ JobEpochs::Outcome JobEpochs::FinishProposal(
   Epoch epoch;
   epoch.number = present_.number + 1;
   epoch.first_rounds = proposal_->FirstRounds();
-  pass_decided(epoch.first_rounds);
+  complete(epoch);
   proposal_.reset();
   std::vector<MemberId> ids;
   for (const JobMember* member : members) {

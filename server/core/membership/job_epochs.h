@@ -47,6 +47,8 @@ class JobEpochs {
   // The present epoch; empty before the first one.
   const Epoch& present() const { return present_; }
   bool has_begun() const { return present_.number != 0; }
+  // The number of the change that began the present epoch.
+  uint64_t sequence() const { return sequence_; }
   bool is_proposed() const { return proposal_.has_value(); }
   bool IsNewcomer(MemberId member) const { return !present_.Has(member); }
   // Whether a member of the present epoch has gone.
@@ -76,9 +78,9 @@ class JobEpochs {
     kStateLost,  // elastic jobs only: no member has the state; the proposal is over
   };
   // Begins the proposed epoch if every server has answered and enough members are present.
-  // `pass_decided` increases the first rounds of the epoch's groups that are already decided.
-  Outcome FinishProposal(
-      absl::FunctionRef<void(std::vector<GroupRound>& first_rounds)> pass_decided);
+  // `complete` increases the first rounds of the epoch's groups that are already decided, and sets
+  // the epoch's learning rate.
+  Outcome FinishProposal(absl::FunctionRef<void(Epoch& epoch)> complete);
   void CancelProposal() { proposal_.reset(); }
 
   // Sends a member that has reconnected the earlier epochs that it was in: it may have missed

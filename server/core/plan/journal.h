@@ -30,38 +30,25 @@ enum class EventKind : uint8_t {
   kEpoch,
   kCheckpoint,
   kCheckpointFailed,
-  kStalled,    // a step has been open for long
-  kNonFinite,  // a contribution that is not finite
+  kLearningRate,  // the job's learning rate factor was set, or has begun to apply
+  kStalled,       // a step has been open for long
+  kNonFinite,     // a contribution that is not finite
   kServerConnected,
   kServerLost,
   kDraining,
 };
 
-inline constexpr size_t kEventKinds = 21;
+inline constexpr size_t kEventKinds = 22;
 
 // Returns the kind as one word, for example "joined". docs/psctl.md lists the words.
 inline const char* ToString(EventKind kind) {
-  constexpr std::array<const char*, kEventKinds> kWords = {"opened",
-                                                           "restored",
-                                                           "waiting",
-                                                           "continues",
-                                                           "closed",
-                                                           "joined",
-                                                           "ready",
-                                                           "disconnected",
-                                                           "reconnected",
-                                                           "left",
-                                                           "dropped",
-                                                           "evicted",
-                                                           "readmitted",
-                                                           "epoch",
-                                                           "checkpoint",
-                                                           "checkpoint_failed",
-                                                           "stalled",
-                                                           "non_finite",
-                                                           "server_connected",
-                                                           "server_lost",
-                                                           "draining"};
+  constexpr std::array<const char*, kEventKinds> kWords = {
+      "opened",        "restored", "waiting",    "continues",
+      "closed",        "joined",   "ready",      "disconnected",
+      "reconnected",   "left",     "dropped",    "evicted",
+      "readmitted",    "epoch",    "checkpoint", "checkpoint_failed",
+      "learning_rate", "stalled",  "non_finite", "server_connected",
+      "server_lost",   "draining"};
   return kWords[static_cast<size_t>(kind)];
 }
 

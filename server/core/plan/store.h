@@ -44,6 +44,12 @@ struct WorkerReadmitted {
   Generation generation{};
   std::string worker;
 };
+// The job's learning rate factor was set. The next epoch has it.
+struct LearningRateSet {
+  std::string job;
+  Generation generation{};
+  double factor = 1;
+};
 // A server has connected to the coordinator, with an address and an incarnation.
 struct ServerSeen {
   ServerIndex server{};
@@ -52,7 +58,7 @@ struct ServerSeen {
 };
 
 using Stored = std::variant<PlanChange, MemberAdmitted, MemberWithdrawn, MemberReady,
-                            WorkerReadmitted, ServerSeen>;
+                            WorkerReadmitted, LearningRateSet, ServerSeen>;
 
 // The position of a plan: everything that is still needed of the changes before it.
 struct PlanStart {

@@ -185,6 +185,9 @@ class Compaction {
     if (const auto* seen = std::get_if<ServerSeen>(&record)) {
       return Replaced(0, "", {}, GroupId{ToNumber(seen->server)}, {});
     }
+    if (const auto* rate = std::get_if<LearningRateSet>(&record)) {
+      return Replaced(4, rate->job, rate->generation, {}, {});
+    }
     const auto* change = std::get_if<PlanChange>(&record);
     if (change == nullptr) return std::nullopt;
     if (const auto* quorum = std::get_if<QuorumSet>(&change->kind)) {
@@ -221,6 +224,10 @@ class Compaction {
     }
     if (const auto* readmitted = std::get_if<WorkerReadmitted>(&record)) {
       const JobKey key{readmitted->job, readmitted->generation};
+      return jobs_.contains(key) && !IsOver(key);
+    }
+    if (const auto* rate = std::get_if<LearningRateSet>(&record)) {
+      const JobKey key{rate->job, rate->generation};
       return jobs_.contains(key) && !IsOver(key);
     }
     if (std::holds_alternative<ServerSeen>(record)) return true;

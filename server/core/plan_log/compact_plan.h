@@ -44,6 +44,7 @@ struct JobsNow {
 //                  `now.forgotten`, or has no admissions (followers store none). If it has
 //                  admissions, its generation is added to `start`. If there are other
 //                  servers, its JobClosed is kept, because they may not have applied it
+//                  all but the newest LearningRateSet
 //   servers        all but the newest ServerSeen of each server
 //
 // The newest change is always kept: its number is the plan's position. So is the newest

@@ -326,8 +326,7 @@ absl::StatusOr<WrittenResult> ChunkRounds::WriteLocked(AnswerOutbox& outbox) {
   const TraceSpan span(updates ? kTraceUpdate : kTraceReduce, TraceArgsLocked());
   const Epoch& epoch = EpochLocked();
   std::vector<Seated> contributions = CountedLocked();
-  absl::StatusOr<WrittenResult> written =
-      writer_.Write(epoch.number, contributions, kept_.newest_slot());
+  absl::StatusOr<WrittenResult> written = writer_.Write(epoch, contributions, kept_.newest_slot());
   if (!written.ok() || written->closed.finite || TakesNonFinite(plan_.spec)) return written;
   for (MemberId member : seats_.SetAsideNonFinite(open_, epoch, contributions, *alerts_, outbox)) {
     counter().NonFinite(member);

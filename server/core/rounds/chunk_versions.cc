@@ -12,6 +12,7 @@
 #include "common/trace/trace.h"
 #include "server/core/rounds/answer_sinks.h"
 #include "server/core/rounds/non_finite.h"
+#include "server/core/rounds/result_writer.h"
 #include "server/state/slot_record.h"
 
 namespace syncgrads::server {
@@ -275,9 +276,10 @@ absl::Status ChunkVersions::SetAsideNonFiniteLocked(Pending& pending) {
 
 double ChunkVersions::RateFactorLocked(MemberId member) const {
   const auto read = read_.find(member);
-  if (!staleness_.scales_rate || read == read_.end()) return 1;
+  const double factor = ServersRateFactor(plan_.spec, *roster_->newest_epoch());
+  if (!staleness_.scales_rate || read == read_.end()) return factor;
   const uint64_t others = ToNumber(record_.round) - ToNumber(read->second);
-  return 1.0 / static_cast<double>(std::max<uint64_t>(1, others));
+  return factor / static_cast<double>(std::max<uint64_t>(1, others));
 }
 
 void ChunkVersions::AdvanceClockLocked(MemberId member, Round to) {

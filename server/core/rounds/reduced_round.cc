@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/optim/optimizer.h"
 #include "server/core/closing/norm_closing.h"
 
 namespace syncgrads::server {
@@ -46,8 +47,9 @@ std::optional<WrittenResult> ReducedRound::UseNorms(const Slot& previous) {
     BeginStage(LastStage(plan_.spec), previous);
     return std::nullopt;
   }
-  ApplyAveraged(chunk_, std::get<Optimizer>(plan_.spec.rule), open_->written.closed.counts,
-                norms_->ratios, previous, slot);
+  const Optimizer scaled =
+      WithRateFactor(std::get<Optimizer>(plan_.spec.rule), open_->written.rate_factor);
+  ApplyAveraged(chunk_, scaled, open_->written.closed.counts, norms_->ratios, previous, slot);
   std::optional<WrittenResult> written = std::move(open_->written);
   open_.reset();
   return written;

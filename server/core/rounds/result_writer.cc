@@ -25,6 +25,10 @@ SlotShape ShapeOf(const Chunk& chunk, const UpdateRule& rule, size_t kept) {
 
 }  // namespace
 
+double ServersRateFactor(const GroupSpec& spec, const Epoch& epoch) {
+  return spec.members_scale_rate ? 1 : epoch.learning_rate.factor;
+}
+
 ResultWriter::ResultWriter(const GroupPlan& plan, ChunkId chunk, Generation generation, size_t kept,
                            std::shared_ptr<SlotSource> source, size_t position)
     : plan_(plan),
@@ -33,10 +37,10 @@ ResultWriter::ResultWriter(const GroupPlan& plan, ChunkId chunk, Generation gene
       generation_(generation),
       pool_(ShapeOf(chunk_, plan.spec.rule, kept), std::move(source), position) {}
 
-absl::StatusOr<WrittenResult> ResultWriter::Write(uint64_t epoch,
+absl::StatusOr<WrittenResult> ResultWriter::Write(const Epoch& epoch,
                                                   absl::Span<const Seated> contributions,
                                                   const Slot* previous) {
-  WrittenResult written{.epoch = epoch};
+  WrittenResult written{.epoch = epoch.number, .rate_factor = ServersRateFactor(plan_.spec, epoch)};
   SYNCGRADS_ASSIGN_OR_RETURN(
       written.slot, pool_.Acquire(ResultBytes(chunk_, plan_.spec.rule, contributions.size()),
                                   contributions.size()));
@@ -76,7 +80,8 @@ absl::Status ResultWriter::Compute(absl::Span<const Seated> contributions, const
     closed = AverageGradients(chunk_, contributions, slot, check_finite);
     written.averaged_only = true;
   } else {
-    closed = CloseUpdate(chunk_, *optimizer, contributions, *previous, slot, check_finite);
+    closed = CloseUpdate(chunk_, WithRateFactor(*optimizer, written.rate_factor), contributions,
+                         *previous, slot, check_finite);
   }
   if (std::holds_alternative<Gather>(rule)) return absl::OkStatus();
   for (const Seated& seated : contributions) {

@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "common/group.h"
 #include "common/ids.h"
+#include "common/membership.h"
 #include "server/core/closing/closing.h"
 #include "server/state/slot_record.h"
 #include "server/state/slot_source.h"
@@ -27,11 +28,17 @@ namespace syncgrads::server {
 struct WrittenResult {
   std::shared_ptr<Slot> slot;
   Closed closed;
-  // The number of the epoch that the round belongs to.
+  // The number of the epoch that the round belongs to, and its learning rate factor; 1 if the
+  // factor does not apply to an optimizer on the servers.
   uint64_t epoch = 0;
+  double rate_factor = 1;
   // True: the round needs norms, and the slot has the averaged gradients in place of the values.
   bool averaged_only = false;
 };
+
+// The factor by which the group's optimizer on the servers multiplies its learning rate in rounds
+// of the epoch.
+double ServersRateFactor(const GroupSpec& spec, const Epoch& epoch);
 
 // Not thread-safe; protected by ChunkRounds::mutex_. The lock of its SlotPool comes after that one.
 class ResultWriter {
@@ -46,14 +53,14 @@ class ResultWriter {
   std::vector<SlotPool::Kept> TakeKept() { return pool_.TakeKept(); }
 
   // Computes the result of `contributions`, which are in rank order, and writes it to a slot; if
-  // the round needs norms, only the averaged gradients. `previous` is the slot of the round before;
-  // null if no round has closed. If a value is not finite and the group does not take such values,
-  // `finite` of the result is false: see WriteAgain.
+  // the round needs norms, only the averaged gradients. `epoch` is that of the round. `previous` is
+  // the slot of the round before; null if no round has closed. If a value is not finite and the
+  // group does not take such values, `finite` of the result is false: see WriteAgain.
   //
   // Errors:
   //   FailedPrecondition              nobody has pushed the initial parameters
   //   ResourceExhausted, Unavailable  there is no slot: see SlotPool::Acquire
-  absl::StatusOr<WrittenResult> Write(uint64_t epoch, absl::Span<const Seated> contributions,
+  absl::StatusOr<WrittenResult> Write(const Epoch& epoch, absl::Span<const Seated> contributions,
                                       const Slot* previous);
   // Computes the result again, without the contributions or spans that were not finite, in the same
   // slot. It is final even if it is not finite.

@@ -92,7 +92,7 @@ static void Steps(void) {
   uint32_t w = 9;
   OK(sg_find_tensor(group, "w", &w, WHY));
   CHECK(w == 1);
-  CHECK(sg_step(group) == 1 && sg_steps_behind(group) == 0);
+  CHECK(sg_step(group) == 1 && sg_steps_behind(group) == 0 && sg_learning_rate_factor(group) == 1);
   CHECK(sg_optimizer_slots(group) == 0);
 
   /* Step 1: two tensors in memory that servers read in place. */

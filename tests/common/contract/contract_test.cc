@@ -31,6 +31,7 @@ GroupSpec Everything() {
     spec.tensors.push_back({std::string(NameOf(dtype)), dtype, {3, 5}});
   }
   spec.tensors.push_back({"scalar", DType::kF32, {}});
+  spec.members_scale_rate = true;
   return spec;
 }
 
@@ -56,6 +57,7 @@ TEST(ContractTest, GroupsComeBackAsTheyWere) {
     EXPECT_TRUE(back->rule == spec.rule) << ToProto(spec).ShortDebugString();
     EXPECT_EQ(back->chunk_bytes, spec.chunk_bytes);
     EXPECT_EQ(back->compression, spec.compression);
+    EXPECT_TRUE(back->members_scale_rate);
   }
 }
 
@@ -139,6 +141,9 @@ TEST(ContractTest, EpochsRoundsAndErrorsComeBackAsTheyWere) {
       {{MemberId{2}, "w2", Incarnation{~uint64_t{0}}}, {MemberId{0}, "w0", Incarnation{1}}},
       {{GroupId{0}, Round{12}}, {GroupId{3}, Round{0}}}};
   EXPECT_EQ(FromProto(ToProto(epoch)), epoch);
+  Epoch scaled = epoch;
+  scaled.learning_rate = {0.1, {{GroupId{0}, Round{12}}}};
+  EXPECT_EQ(FromProto(ToProto(scaled)), scaled);
   const absl::Status error = absl::AbortedError("job \"iris\" is closed");
   EXPECT_EQ(FromProto(ToProto(error)), error);
 }

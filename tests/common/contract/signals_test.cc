@@ -68,14 +68,16 @@ std::vector<WorkerSignal> EveryWorkerSignal() {
           EndGroup{12, GroupId{4}, Round{5}, true},
           Leave{13, rounds},
           Ready{14, GroupId{6}},
-          CheckpointReport{15, "/checkpoints/15"}};
+          CheckpointReport{15, "/checkpoints/15"},
+          SetLearningRate{16, 0.1}};
 }
 
 std::vector<JobSignal::Kind> EveryKindOfJobSignal() {
   const Epoch epoch{4,
                     {{MemberId{2}, "ada", Incarnation{8}}},
                     {{GroupId{1}, Round{9}}},
-                    Handover{MemberId{2}, {MemberId{3}}, {{GroupId{1}, Round{9}}}}};
+                    Handover{MemberId{2}, {MemberId{3}}, {{GroupId{1}, Round{9}}}},
+                    LearningRate{0.1, {{GroupId{1}, Round{9}}}}};
   return {Welcome{.protocol_version = 9,
                   .member = MemberId{2},
                   .name = "ada",

@@ -57,6 +57,8 @@ class FakeGroup : public Group {
     return absl::NotFoundError(name);
   }
 
+  double learning_rate_factor() const override { return rate_factor_; }
+
   absl::Status SetWeight(double weight) override {
     weight_ = weight;
     return absl::OkStatus();
@@ -98,6 +100,7 @@ class FakeGroup : public Group {
     const uint32_t t = ToNumber(tensor);
     std::memcpy(results_[t], step.results[t].data(), step.results[t].size());
     waited_.insert(t);
+    rate_factor_ = job_.RateFactorLocked(step_);
     return Contributors{step.contributors[t], step.contributors[t]};
   }
 
@@ -127,6 +130,7 @@ class FakeGroup : public Group {
         static_cast<char*>(results_[i])[2] ^= 0x40;
       }
     }
+    rate_factor_ = job_.RateFactorLocked(step_);
     ++step_;
     waited_.clear();
     weight_ = 1;
@@ -213,6 +217,7 @@ class FakeGroup : public Group {
   const Layout layout_;
   uint64_t step_ = 1;
   double weight_ = 1;
+  double rate_factor_ = 1;
   std::vector<void*> results_;
   std::set<size_t> waited_;  // tensors of this step that Wait has returned
 };
@@ -278,6 +283,11 @@ class FakeTeamMember : public Team {
     if (job_.refuses_gradients_) return absl::ResourceExhaustedError("there is no memory");
     MutexLock lock(job_.mutex_);
     return job_.gradients_.emplace_back(bytes).data();
+  }
+
+  absl::Status SetLearningRateFactor(double factor) override {
+    job_.SetRateFactor(1, factor);
+    return absl::OkStatus();
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -50,6 +51,12 @@ class FakeJob {
   // Returns how many tensors were pushed from other memory than AllocateGradients has returned.
   uint64_t pushed_from_elsewhere();
 
+  // The job's learning rate factor is `factor` from this step on. The default is 1.
+  void SetRateFactor(uint64_t first_step, double factor) {
+    MutexLock lock(mutex_);
+    rate_factors_[first_step] = factor;
+  }
+
   // Delivers results one by one: a step counts as answered only when each of its tensors has been
   // waited for. Each of these waits calls `wait`, and fails if `wait` returns an error.
   using OnWait = std::function<absl::Status(uint32_t rank, uint64_t step, TensorId tensor)>;
@@ -79,6 +86,10 @@ class FakeJob {
   void NotePush(const void* values);
   Step& StepLocked(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsCompleteLocked(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double RateFactorLocked(uint64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto next = rate_factors_.upper_bound(step);
+    return next == rate_factors_.begin() ? 1 : std::prev(next)->second;
+  }
   void CloseLocked(Step& step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint32_t world_size_;
@@ -95,6 +106,8 @@ class FakeJob {
   uint64_t pushed_from_elsewhere_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<GroupSpec> spec_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Step> steps_ ABSL_GUARDED_BY(mutex_);
+  // By the first step that has the factor.
+  std::map<uint64_t, double> rate_factors_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> ended_ ABSL_GUARDED_BY(mutex_);
   // Used with an optimizer on the servers: the parameters, indexed by tensor.
   std::vector<std::string> parameters_ ABSL_GUARDED_BY(mutex_);

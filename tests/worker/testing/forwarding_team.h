@@ -34,6 +34,9 @@ class ForwardingTeam : public Team {
   absl::StatusOr<void*> AllocateGradients(size_t bytes) override {
     return team_.AllocateGradients(bytes);
   }
+  absl::Status SetLearningRateFactor(double factor) override {
+    return team_.SetLearningRateFactor(factor);
+  }
 
  private:
   Team& team_;

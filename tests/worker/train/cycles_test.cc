@@ -39,8 +39,10 @@ std::vector<TrainingResult> RunAll(FakeJob& workers, const Job& job, uint32_t wo
   return results;
 }
 
-std::vector<double> ParametersOf(const Job& job, uint32_t world_size) {
+// `rate_factor` is the job's learning rate factor from round 2 on.
+std::vector<double> ParametersOf(const Job& job, uint32_t world_size, double rate_factor = 1) {
   FakeJob workers(world_size);
+  workers.SetRateFactor(2, rate_factor);
   Trained trained(world_size);
   workers.Run([&](Team& team) { TrainOne(job, team, nullptr, trained); });
   for (const absl::Status& status : trained.statuses) EXPECT_TRUE(status.ok()) << status;
@@ -68,6 +70,18 @@ TEST(LocalStepsTest, OneWorkerWithAPlainAverageTrainsAsIfItWereAlone) {
   alone.file.mutable_consistency()->mutable_local_steps()->set_steps(4);
   alone.file.mutable_consistency()->mutable_local_steps()->mutable_average();
   EXPECT_LT(LargestDifference(ParametersOf(alone, 1), ParametersOf(together, 1)), 1e-12);
+}
+
+TEST(LocalStepsTest, ACycleHasTheLearningRateFactorOfTheRoundBefore) {
+  Job job = Iris();
+  job.file.mutable_consistency()->mutable_local_steps()->set_steps(4);
+  Job scheduled = job;
+  // The first two cycles have 4 steps each, which count from 0.
+  scheduled.file.mutable_schedule()->mutable_step()->add_milestones(8);
+  scheduled.file.mutable_schedule()->mutable_step()->set_factor(0.1);
+  const std::vector<double> expected = ParametersOf(scheduled, 2);
+  EXPECT_NE(ParametersOf(job, 2), expected);
+  EXPECT_EQ(ParametersOf(job, 2, 0.1), expected);
 }
 
 TEST(LocalStepsTest, ACycleIsARoundAndTheLastMayBeShorter) {

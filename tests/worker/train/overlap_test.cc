@@ -87,10 +87,12 @@ struct Ended {
 };
 
 // Trains and returns what each worker ended with. If `wait` is set, results are delivered one by
-// one.
-std::vector<Ended> Train(const Job& job, uint32_t world_size, const FakeJob::OnWait& wait) {
+// one. From step 4 on, the job's learning rate factor is `rate_factor`.
+std::vector<Ended> Train(const Job& job, uint32_t world_size, const FakeJob::OnWait& wait,
+                         double rate_factor = 1) {
   Events().clear();
   FakeJob workers(world_size);
+  workers.SetRateFactor(4, rate_factor);
   if (wait) workers.AnswerOneByOne(wait);
   Extensions extensions;
   extensions.layers.Add<Probe>("probe");
@@ -154,6 +156,22 @@ TEST(OverlapTest, NothingElseBecomesOfAnyWorker) {
       SYNCGRADS_ASSERT_OK(overlapping[rank].status);
       EXPECT_EQ(overlapping[rank].steps, usual[rank].steps) << more;
       EXPECT_EQ(overlapping[rank].parameters, usual[rank].parameters) << more;
+    }
+  }
+}
+
+TEST(OverlapTest, AResultIsAppliedWithTheLearningRateFactorOfItsStep) {
+  // Steps of a schedule count from 0.
+  const Job scheduled =
+      Parse(absl::StrCat(kAdam, "schedule { step { milestones: 3 factor: 0.1 } }"));
+  const std::vector<Ended> expected = Train(scheduled, 2, nullptr);
+  const Job job = Parse(kAdam);
+  EXPECT_NE(Train(job, 2, nullptr)[0].parameters, expected[0].parameters);
+  for (const FakeJob::OnWait& wait : {FakeJob::OnWait(), FakeJob::OnWait(Tell)}) {
+    const std::vector<Ended> ended = Train(job, 2, wait, 0.1);
+    for (size_t rank = 0; rank < ended.size(); ++rank) {
+      EXPECT_EQ(ended[rank].parameters, expected[rank].parameters);
+      EXPECT_EQ(ended[rank].state->manifest.learning_rate_factor, 0.1);
     }
   }
 }

@@ -91,6 +91,14 @@ class AppliedCoordinator : public Coordinator {
                      const std::string& reason) {
     return Applying(Coordinator::Evict(job, token, worker, reason));
   }
+  absl::StatusOr<uint64_t> SetLearningRate(const std::string& job, const std::string& token,
+                                           double factor, const std::string& by) {
+    return Applying(Coordinator::SetLearningRate(job, token, factor, by));
+  }
+  void SetLearningRate(const MemberKey& member, uint64_t request, double factor) {
+    Coordinator::SetLearningRate(member, request, factor);
+    Apply();
+  }
   void Tick() {
     Coordinator::Tick();
     Apply();

@@ -94,6 +94,9 @@ class CompactPlanTest : public ::testing::Test {
     if (const auto* readmitted = std::get_if<WorkerReadmitted>(&a)) {
       return readmitted->worker == std::get<WorkerReadmitted>(b).worker;
     }
+    if (const auto* rate = std::get_if<LearningRateSet>(&a)) {
+      return rate->factor == std::get<LearningRateSet>(b).factor;
+    }
     return std::get<ServerSeen>(a).address == std::get<ServerSeen>(b).address;
   }
 
@@ -266,6 +269,16 @@ TEST_F(CompactPlanTest, AReadmissionStaysAsLongAsTheJob) {
   Add("1 readmitted", WorkerReadmitted{"iris", Generation{1}, "m1"});
   EXPECT_THAT(Left(), ElementsAre("opened", "m0", "m1", "m2", "1 evicted", "-1", "1 readmitted"))
       << "the admission of an evicted member tells which worker to refuse";
+  Change("closed", JobClosed{});
+  EXPECT_THAT(Left({{"iris", Generation{1}}}), ElementsAre("closed"));
+}
+
+TEST_F(CompactPlanTest, OfLearningRatesTheNewestStaysAsLongAsTheJob) {
+  Change("opened", JobOpened{});
+  Admit("m0", 0);
+  Add("rate 1", LearningRateSet{"iris", Generation{1}, 0.5});
+  Add("rate 2", LearningRateSet{"iris", Generation{1}, 0.25});
+  EXPECT_THAT(Left(), ElementsAre("opened", "m0", "rate 2"));
   Change("closed", JobClosed{});
   EXPECT_THAT(Left({{"iris", Generation{1}}}), ElementsAre("closed"));
 }

@@ -93,6 +93,34 @@ TEST(ChunkRoundsTest, TheFirstParametersAreOfNoEpoch) {
   EXPECT_EQ(root->values<double>(), (std::vector<double>{5}));
 }
 
+// Sets the learning rate factor of an epoch that begins with round 2, and makes two rounds, with
+// gradients of 1. Returns the parameter, which starts at 10.
+double TrainAtFactor(double factor, bool members_scale_rate) {
+  GroupPlan plan = OneTensor(DType::kF64, 1, Sgd{.learning_rate = 1});
+  plan.spec.members_scale_rate = members_scale_rate;
+  Rounds rounds(2, std::move(plan));
+  rounds.Push(0, 0, 10);
+  rounds.Skip(1, 0);
+  Epoch epoch = EpochOfSize(2);
+  epoch.number = 2;
+  epoch.first_rounds = {{GroupId{0}, Round{2}}};
+  epoch.learning_rate.factor = factor;
+  rounds.Tell([&](Roster& roster) { roster.Add(epoch); });
+  for (uint64_t round : {1, 2}) {
+    for (uint32_t member : {0, 1}) rounds.Push(member, round, 1);
+  }
+  EXPECT_EQ(rounds.sink(0).values<double>(), rounds.sink(1).values<double>());
+  return rounds.sink(0).values<double>().at(0);
+}
+
+TEST(ChunkRoundsTest, AnUpdateHasTheLearningRateOfItsEpoch) {
+  EXPECT_EQ(TrainAtFactor(0.25, /*members_scale_rate=*/false), 10 - 1 - 0.25);
+}
+
+TEST(ChunkRoundsTest, AnOptimizerKeepsItsLearningRateIfTheMembersScaleTheirs) {
+  EXPECT_EQ(TrainAtFactor(0.25, /*members_scale_rate=*/true), 10 - 1 - 1);
+}
+
 TEST(ChunkRoundsTest, AGroupThatClosesWithTheFirstGivesUpARoundForThatOfANewEpoch) {
   GroupPlan plan = OneTensor(DType::kF64, 1, Reduction::kSum);
   plan.spec.policy = First{};

@@ -106,6 +106,21 @@ TEST_F(ChunkVersionsTest, TheFirstParametersAreWaitedFor) {
   EXPECT_EQ(value(1), 100);
 }
 
+TEST_F(ChunkVersionsTest, TheNewestLearningRateAppliesAtOnce) {
+  Start(2, {});
+  Push(0, 1, 8);
+  EXPECT_EQ(value(0), 92);
+  Tell([&](Roster& roster) {
+    Epoch epoch = *roster.newest_epoch();
+    ++epoch.number;
+    epoch.first_rounds = {{plan_->id, Round{9}}};
+    epoch.learning_rate.factor = 0.25;
+    roster.Add(epoch);
+  });
+  Push(1, 1, 8);
+  EXPECT_EQ(value(1), 90);
+}
+
 TEST_F(ChunkVersionsTest, WithoutABoundEachGradientIsAppliedAndAnsweredAtOnce) {
   Start(3, {});
   Push(0, 1, 1);

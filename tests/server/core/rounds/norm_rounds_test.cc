@@ -107,6 +107,16 @@ class Group {
     for (const auto& chunk : chunks_) chunk->Release();
   }
 
+  // Begins an epoch with this learning rate factor at the round `first`.
+  void SetRateFactor(double factor, uint64_t first) {
+    Epoch epoch = *roster_.newest_epoch();
+    ++epoch.number;
+    epoch.learning_rate.factor = factor;
+    epoch.first_rounds = {{plan_->id, Round{first}}};
+    roster_.Add(epoch);
+    ShowRoster();
+  }
+
   // Replaces chunk `c` as after a server restart: the new one has no contributions.
   void Restart(uint32_t c) { chunks_[c] = MakeChunk(c); }
 
@@ -145,7 +155,8 @@ class Group {
 class WorkersPath {
  public:
   WorkersPath(Optimizer rule, double clip_norm, std::vector<float> start)
-      : rule_(std::move(rule)),
+      : rule_(rule),
+        current_(std::move(rule)),
         clip_norm_(clip_norm),
         values_(std::move(start)),
         slots_(static_cast<size_t>(SlotCount(rule_)), std::vector<float>(values_.size())) {}
@@ -160,10 +171,11 @@ class WorkersPath {
     for (size_t t = 0; t < tensors.size(); ++t) {
       std::vector<std::byte*> slots;
       for (std::vector<float>& slot : slots_) slots.push_back(Bytes(slot, kTensors[t].first));
-      UpdateTensor(rule_, DType::kF32, steps_, tensors[t].data, tensors[t].elements,
+      UpdateTensor(current_, DType::kF32, steps_, tensors[t].data, tensors[t].elements,
                    Bytes(values_, kTensors[t].first), absl::MakeSpan(slots));
     }
   }
+  void SetRateFactor(double factor) { current_ = WithRateFactor(rule_, factor); }
   const std::vector<float>& values() const { return values_; }
 
  private:
@@ -173,6 +185,7 @@ class WorkersPath {
   }
 
   const Optimizer rule_;
+  Optimizer current_;
   const double clip_norm_;
   uint64_t steps_ = 0;
   std::vector<float> values_;
@@ -200,12 +213,13 @@ const std::vector<Rule>& Rules() {
 }
 
 // Trains for five rounds with two members and returns the parameters. In round 3 the gradients are
-// small.
-std::vector<float> TrainInChunks(const Rule& rule, uint32_t chunk_bytes) {
+// small. From round 4 on, the learning rate is multiplied by `rate_factor`.
+std::vector<float> TrainInChunks(const Rule& rule, uint32_t chunk_bytes, double rate_factor = 1) {
   Group group(2, ModelSpec(rule.optimizer, rule.clip_norm, chunk_bytes));
   group.Push(0, 0, Wave(1, 2));
   for (uint32_t c = 0; c < group.chunks(); ++c) group.SkipTo(c, 1, 0);
   for (uint64_t round = 1; round <= 5; ++round) {
+    if (round == 2 && rate_factor != 1) group.SetRateFactor(rate_factor, 4);
     for (uint32_t member : {0, 1}) {
       group.Push(member, round,
                  Wave(static_cast<double>(round * 3 + member), round == 3 ? 0.01 : 3));
@@ -216,16 +230,25 @@ std::vector<float> TrainInChunks(const Rule& rule, uint32_t chunk_bytes) {
   return group.Values(0);
 }
 
-std::vector<float> TrainOnWorkers(const Rule& rule) {
+std::vector<float> TrainOnWorkers(const Rule& rule, double rate_factor = 1) {
   WorkersPath workers(rule.optimizer, rule.clip_norm, Wave(1, 2));
   for (uint64_t round = 1; round <= 5; ++round) {
     std::vector<float> average(kElements);
+    if (round == 4) workers.SetRateFactor(rate_factor);
     const auto a = Wave(static_cast<double>(round * 3), round == 3 ? 0.01 : 3);
     const auto b = Wave(static_cast<double>(round * 3 + 1), round == 3 ? 0.01 : 3);
     for (int i = 0; i < kElements; ++i) average[i] = (a[i] + b[i]) / 2;
     workers.Step(average);
   }
   return workers.values();
+}
+
+TEST(NormRoundsTest, HaveTheLearningRateOfTheirEpoch) {
+  for (const Rule& rule : Rules()) {
+    const std::vector<float> expected = TrainOnWorkers(rule, 0.25);
+    EXPECT_NE(expected, TrainOnWorkers(rule));
+    EXPECT_EQ(TrainInChunks(rule, 0, 0.25), expected) << ToString(rule.optimizer) << rule.clip_norm;
+  }
 }
 
 TEST(NormRoundsTest, HaveTheBitsOfTheWorkersWhereNoTensorIsCut) {

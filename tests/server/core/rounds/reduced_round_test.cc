@@ -29,7 +29,8 @@ class ReducedRoundTest : public ::testing::Test {
   WrittenResult Write(const std::vector<float>& values) {
     const Contribution contribution{.skip = false, .payload = PayloadOf(BytesOf(values))};
     const Seated seated[] = {{0, &contribution}};
-    absl::StatusOr<WrittenResult> written = writer_->Write(/*epoch=*/4, seated, parameters_.get());
+    absl::StatusOr<WrittenResult> written =
+        writer_->Write({.number = 4}, seated, parameters_.get());
     EXPECT_THAT(written, IsOk());
     return *std::move(written);
   }

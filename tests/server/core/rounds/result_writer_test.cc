@@ -52,7 +52,7 @@ TEST_F(ResultWriterTest, TheRecordNamesTheRoundItsEpochAndTheContributors) {
   Add({1, 2});
   AddSkip();
   Add({3, 4});
-  absl::StatusOr<WrittenResult> written = writer_->Write(/*epoch=*/5, All(), nullptr);
+  absl::StatusOr<WrittenResult> written = writer_->Write({.number = 5}, All(), nullptr);
   ASSERT_THAT(written, IsOk());
   EXPECT_FALSE(written->averaged_only);
   EXPECT_THAT(ValuesIn(*written->slot), ElementsAre(4, 6));
@@ -68,10 +68,10 @@ TEST_F(ResultWriterTest, TheRecordNamesTheRoundItsEpochAndTheContributors) {
 TEST_F(ResultWriterTest, RoundZeroOfAnOptimizerNeedsTheInitialParameters) {
   Start(Sgd{.learning_rate = 1});
   AddSkip();
-  ExpectError(writer_->Write(1, All(), nullptr), absl::StatusCode::kFailedPrecondition,
+  ExpectError(writer_->Write({.number = 1}, All(), nullptr), absl::StatusCode::kFailedPrecondition,
               {"initial parameters", "\"model\"", "broadcast"});
   Add({1, 2});
-  const absl::StatusOr<WrittenResult> written = writer_->Write(1, All(), nullptr);
+  const absl::StatusOr<WrittenResult> written = writer_->Write({.number = 1}, All(), nullptr);
   ASSERT_THAT(written, IsOk());
   EXPECT_THAT(ValuesIn(*written->slot), ElementsAre(1, 2));
 }
@@ -79,11 +79,12 @@ TEST_F(ResultWriterTest, RoundZeroOfAnOptimizerNeedsTheInitialParameters) {
 TEST_F(ResultWriterTest, ARoundThatNeedsNormsIsOnlyAveraged) {
   Start(Sgd{.learning_rate = 1}, /*clip_norm=*/1);
   Add({1, 1});
-  const absl::StatusOr<WrittenResult> first = writer_->Write(1, All(), nullptr);
+  const absl::StatusOr<WrittenResult> first = writer_->Write({.number = 1}, All(), nullptr);
   ASSERT_THAT(first, IsOk());
   EXPECT_FALSE(first->averaged_only) << "round 0 has parameters, not gradients";
   Add({3, 5});
-  const absl::StatusOr<WrittenResult> second = writer_->Write(1, All(), first->slot.get());
+  const absl::StatusOr<WrittenResult> second =
+      writer_->Write({.number = 1}, All(), first->slot.get());
   ASSERT_THAT(second, IsOk());
   EXPECT_TRUE(second->averaged_only);
   EXPECT_THAT(ValuesIn(*second->slot), ElementsAre(2, 3));
@@ -93,7 +94,7 @@ TEST_F(ResultWriterTest, WritesAgainToTheSameSlotWithoutWhatIsNotFinite) {
   Start(Reduction::kAverage);
   Add({1, 2});
   Add({std::numeric_limits<float>::quiet_NaN(), 2});
-  absl::StatusOr<WrittenResult> written = writer_->Write(1, All(), nullptr);
+  absl::StatusOr<WrittenResult> written = writer_->Write({.number = 1}, All(), nullptr);
   ASSERT_THAT(written, IsOk());
   EXPECT_FALSE(written->closed.finite);
   const Slot* const slot = written->slot.get();
