@@ -14,6 +14,12 @@ import results
 import systems
 
 CASES = [(n, size) for n in (2, 4) for size in ("4KiB", "1MiB", "16MiB", "97.5MiB", "256MiB")]
+# Names in the picture.
+LABELS = {"shared-in-place": "syncgrads, shared memory, results in place",
+          "shared": "syncgrads, shared memory",
+          "shared-ordinary": "syncgrads, shared memory, ordinary buffers",
+          "tcp": "syncgrads, TCP", "openmpi-shm": "OpenMPI, shared memory",
+          "openmpi-tcp": "OpenMPI, TCP", "gloo-ring": "gloo, ring over TCP"}
 QUICK = [(n, size) for n in (2, 4) for size in ("4KiB", "1MiB", "16MiB")]
 
 
@@ -61,12 +67,26 @@ def measure(case, workers, size, options, comparisons):
     return {system.name: system.samples for system in running}
 
 
+def draw_picture(path, measured, ours):
+    """Draws one panel for each case: the median time of a step, and its 10th to 90th percentile."""
+    def bar(name, samples):
+        return {"name": LABELS.get(name, name), "ours": name in ours, "value": samples.median_ms(),
+                "low": samples.percentile_ms(10), "high": samples.percentile_ms(90)}
+
+    panels = [{"title": f"{n} workers, {size.replace('MiB', ' MiB')}",
+               "bars": [bar(name, samples) for name, samples in systems_of.items()]}
+              for (n, size), systems_of in measured.items()]
+    results.draw(path, "bars", "One step on one machine: all workers contribute, all have the mean",
+                 x_label="ms; less is better", panels=panels)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", default="*", help="only cases like this, as n4-97.5MiB or n2-*")
     parser.add_argument("--quick", action="store_true", help="small cases, for a short time")
-    parser.add_argument("--ours", default="shared-in-place,shared,shared-ordinary,tcp", type=lambda text: text.split(","),
+    parser.add_argument("--ours", default="shared-in-place,shared,shared-ordinary,tcp",
+                        type=lambda text: text.split(","),
                         help="paths with settings, as tcp,tcp+connections=2 (systems.Ours)")
     parser.add_argument("--peers", default="openmpi-shm,openmpi-tcp,gloo-ring",
                         type=lambda text: text.split(",") if text else [])
@@ -74,6 +94,7 @@ def main():
                         help="TCP congestion control for all; empty: the kernel's default")
     parser.add_argument("--seconds", type=float, help="how long a case takes")
     parser.add_argument("--block", type=float, help="how long one turn takes, in seconds")
+    parser.add_argument("--picture", help="also draw bars for each case, to this file")
     options = parser.parse_args()
     options.seconds = options.seconds or (3 if options.quick else 30)
     options.block = options.block or (0.1 if options.quick else 0.4)
@@ -90,10 +111,11 @@ def main():
     print()
     comparisons = results.Comparisons("allreduce" + ("-" + options.congestion
                                                      if options.congestion else ""))
-    panels = {}
+    panels, measured = {}, {}
     try:
         for case, n, size in chosen:
-            for name, samples in measure(case, n, size, options, comparisons).items():
+            measured[n, size] = measure(case, n, size, options, comparisons)
+            for name, samples in measured[n, size].items():
                 series = panels.setdefault(n, {}).setdefault(
                     name, {"name": name, "x": [], "y": [], "low": [], "high": []})
                 series["x"].append(systems.parse_bytes(size) / (1 << 20))
@@ -108,6 +130,8 @@ def main():
                  "one step: everyone contributes S, everyone has the mean", "S, MiB", "ms",
                  [{"title": f"N = {n}", "series": list(series.values())}
                   for n, series in panels.items()])
+    if options.picture:
+        draw_picture(options.picture, measured, options.ours)
 
 
 if __name__ == "__main__":

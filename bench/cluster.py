@@ -26,7 +26,7 @@ def start_server(state, *flags):
 
 
 class Cluster:
-    def __init__(self, job, workers, *server_flags):
+    def __init__(self, job, workers, *server_flags, worker_flags=()):
         self.directory = tempfile.TemporaryDirectory()
         path = os.path.join(self.directory.name, "bench.job")
         with open(path, "w") as file:
@@ -35,14 +35,33 @@ class Cluster:
         first, self.address = start_server(state + "0", "--servers=2", *server_flags)
         second, _ = start_server(state + "1", "--index=1", f"--coordinator={self.address}",
                                  *server_flags)
-        # The output is discarded, because it would fill a pipe.
-        self.workers = [
-            subprocess.Popen([systems.program("worker/ps-worker"), f"--job={path}",
-                              f"--server={self.address}", f"--rank={rank}",
-                              f"--world_size={workers}"],
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            for rank in range(workers)]
         self.servers = [first, second]
+        self.workers = [self._start_worker(path, rank, workers, worker_flags)
+                        for rank in range(workers)]
+
+    def _start_worker(self, job, rank, workers, flags):
+        # The output goes to a file, because it would fill a pipe.
+        with open(self._output_of(rank), "w") as output:
+            return subprocess.Popen([systems.program("worker/ps-worker"), f"--job={job}",
+                                     f"--server={self.address}", f"--rank={rank}",
+                                     f"--world_size={workers}", *flags],
+                                    stdout=output, stderr=subprocess.STDOUT)
+
+    def _output_of(self, rank):
+        return os.path.join(self.directory.name, f"worker-{rank}.log")
+
+    def metrics(self):
+        """Returns the addresses of the metrics of all processes, which need --metrics. Call it
+        once."""
+        serves = re.compile(r" serves metrics on (http://\S+)/metrics")
+        found = []
+        for server in self.servers:
+            found.append(next(match[1] for line in server.stdout if (match := serves.search(line))))
+        for rank in range(len(self.workers)):
+            # The worker prints the line before it joins the job.
+            with open(self._output_of(rank)) as output:
+                found.append(serves.search(output.read())[1])
+        return found
 
     def __enter__(self):
         return self
@@ -72,3 +91,16 @@ class Cluster:
         first, begin = self.step(), time.monotonic()
         time.sleep(seconds)
         return (self.step() - first) / (time.monotonic() - begin)
+
+
+def in_pairs(count, first, second):
+    """Calls both functions `count` times, and returns their results in pairs. Each of the two is
+    called before the other in every other pair."""
+    pairs = []
+    for turn in range(count):
+        if turn % 2 == 0:
+            one, other = first(), second()
+        else:
+            other, one = second(), first()
+        pairs.append((one, other))
+    return pairs

@@ -76,11 +76,17 @@ def print_machine():
 
 
 def plot(name, title, x_label, y_label, panels):
-    """Draws bench/out/NAME.svg. A panel is {"title", "series"}. A series has "name", "x", "y", and
-    optionally "low" and "high"."""
-    path = os.path.join(output_directory(), f"{name}.svg")
-    spec = {"path": path, "title": title, "x_label": x_label, "y_label": y_label,
-            "panels": panels}
+    """Draws the curves bench/out/NAME.svg. A panel is {"title", "series"}. A series has "name",
+    "x", "y", and optionally "low" and "high"."""
+    draw(os.path.join(output_directory(), f"{name}.svg"), "curves", title, x_label=x_label,
+         y_label=y_label, panels=panels)
+
+
+def draw(path, kind, title, **spec):
+    """Draws a picture of one of the kinds of plot.py. A relative path is relative to the directory
+    in which ./dev was started."""
+    path = os.path.join(os.environ.get("BUILD_WORKING_DIRECTORY", ""), path)
+    spec.update(path=path, kind=kind, title=title)
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plot.py")
     # Uses Debian's Python, because only that one has Debian's matplotlib.
     drawn = subprocess.run(["/usr/bin/python3", script], input=json.dumps(spec), text=True,

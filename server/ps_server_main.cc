@@ -247,8 +247,11 @@ int Main(const sigset_t& signals) {
   std::unique_ptr<HttpServer> metrics;
   if (metrics_address->has_value()) {
     const auto status = [&server](v1::GetStatusReply& reply) { (*server)->FillStatus(reply); };
+    const auto readiness = [&server](v1::GetStatusReply& reply) {
+      (*server)->FillReadiness(reply);
+    };
     const auto curves = [&server](v1::Curves& curves) { (*server)->FillCurves(curves); };
-    auto started = HttpServer::Start(**metrics_address, StatusPages(status, curves),
+    auto started = HttpServer::Start(**metrics_address, StatusPages(status, readiness, curves),
                                      {.pages = StatusEvents(status)});
     if (!started.ok()) {
       journal.Warn(started.status().ToString());

@@ -301,6 +301,9 @@ class GrpcServer : public Server {
   uint16_t port() const override { return port_; }
 
   void FillStatus(v1::GetStatusReply& reply) const override { status_report_->FillStatus(reply); }
+  void FillReadiness(v1::GetStatusReply& reply) const override {
+    status_report_->FillReadiness(reply);
+  }
   void FillCurves(v1::Curves& curves) const override { status_report_->FillCurves(curves); }
 
   void Drain() override {

@@ -103,6 +103,8 @@ class Server {
 
   // Fills in the state of this server and of its jobs, as for Admin.GetStatus.
   virtual void FillStatus(v1::GetStatusReply& reply) const = 0;
+  // Fills in the fields of FillStatus that ReadinessOf needs, without a look at any job.
+  virtual void FillReadiness(v1::GetStatusReply& reply) const = 0;
   // Fills in the curves of this server's jobs. They remain empty on a server that follows.
   virtual void FillCurves(v1::Curves& curves) const = 0;
 

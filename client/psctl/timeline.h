@@ -1,5 +1,5 @@
 // Merges what servers and workers have recorded into one file in the Trace Event Format, which
-// ui.perfetto.dev and chrome://tracing open.
+// ui.perfetto.dev and Chromium's developer tools open.
 
 #ifndef SYNCGRADS_CLIENT_PSCTL_TIMELINE_H_
 #define SYNCGRADS_CLIENT_PSCTL_TIMELINE_H_

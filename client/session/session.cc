@@ -143,6 +143,8 @@ absl::Status Session::Leave(absl::Duration timeout) {
   SYNCGRADS_RETURN_IF_ERROR(CheckMember());
   DataPlane& plane = *data_plane();
   SYNCGRADS_RETURN_IF_ERROR(plane.CheckIdle());
+  // The coordinator takes reports of members only.
+  trace_reporter_.Finish(timeout);
   SYNCGRADS_RETURN_IF_ERROR(membership()->Leave(plane.Progress(), deadline));
   {
     MutexLock lock(mutex_);

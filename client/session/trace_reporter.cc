@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/trace/trace.h"
 
 namespace syncgrads::client {
@@ -27,25 +28,38 @@ TraceReporter::~TraceReporter() {
 void TraceReporter::Start(const TraceRequested& asked, MemberId self) {
   MutexLock lock(mutex_);
   if (stopped_) return;
-  *stop_ = true;
-  stop_ = std::make_shared<std::atomic<bool>>();
-  thread_ = std::thread([this, asked, self, stop = stop_, before = std::move(thread_)]() mutable {
-    if (before.joinable()) before.join();
-    Run(asked, self, *stop);
-  });
+  if (recording_ != nullptr) recording_->Drop();
+  recording_ = std::make_shared<Recording>();
+  thread_ = std::thread(
+      [this, asked, self, recording = recording_, before = std::move(thread_)]() mutable {
+        if (before.joinable()) before.join();
+        Run(asked, self, *recording);
+        MutexLock end(mutex_);
+        recording->done = true;
+        changed_.NotifyAll();
+      });
+}
+
+void TraceReporter::Finish(absl::Duration timeout) {
+  const absl::Time deadline = MonotonicNow() + timeout;
+  MutexLock lock(mutex_);
+  const std::shared_ptr<Recording> recording = recording_;
+  if (recording == nullptr) return;
+  recording->over = true;
+  while (!recording->done && changed_.WaitUntil(mutex_, deadline)) continue;
 }
 
 void TraceReporter::Stop() {
   MutexLock lock(mutex_);
   stopped_ = true;
-  *stop_ = true;
+  if (recording_ != nullptr) recording_->Drop();
 }
 
-void TraceReporter::Run(const TraceRequested& asked, MemberId self, const std::atomic<bool>& stop) {
-  absl::StatusOr<TraceRecords> records = RecordTrace(asked.length, stop);
-  if (stop) return;
+void TraceReporter::Run(const TraceRequested& asked, MemberId self, Recording& recording) {
+  absl::StatusOr<TraceRecords> records = RecordTrace(asked.length, recording.over);
+  if (recording.dropped) return;
   const TraceReport report{asked.trace, self, records.ok() ? *std::move(records) : TraceRecords()};
-  transport_.ReportTrace(coordinator_, report, kTimeout, stop).IgnoreError();
+  transport_.ReportTrace(coordinator_, report, kTimeout, recording.dropped).IgnoreError();
 }
 
 }  // namespace syncgrads::client

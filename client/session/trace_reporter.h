@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
 #include "client/link/transport.h"
 #include "common/ids.h"
 #include "common/mutex.h"
@@ -32,20 +33,39 @@ class TraceReporter {
   // new one only if nobody waits for the one before. Ignored after Stop.
   void Start(const TraceRequested& asked, MemberId self);
 
+  // Ends the recording now, and waits until it has been reported, for at most `timeout`. Returns at
+  // once if there is no recording.
+  void Finish(absl::Duration timeout);
+
   // Ends the recording without a report. Does not block.
   void Stop();
 
  private:
-  void Run(const TraceRequested& asked, MemberId self, const std::atomic<bool>& stop);
+  // One recording and its report.
+  struct Recording {
+    // Ends the recording.
+    std::atomic<bool> over{false};
+    // Drops the report.
+    std::atomic<bool> dropped{false};
+    // Whether the thread has nothing left to do; guarded by `mutex_`.
+    bool done = false;
+
+    void Drop() {
+      dropped = true;
+      over = true;
+    }
+  };
+
+  void Run(const TraceRequested& asked, MemberId self, Recording& recording);
 
   const std::string coordinator_;
   Transport& transport_;
 
   Mutex mutex_;
+  CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  // Ends the newest recording.
-  std::shared_ptr<std::atomic<bool>> stop_ ABSL_GUARDED_BY(mutex_) =
-      std::make_shared<std::atomic<bool>>();
+  // The newest one; null before the first.
+  std::shared_ptr<Recording> recording_ ABSL_GUARDED_BY(mutex_);
   // The thread of the newest recording. It joins the one before.
   std::thread thread_ ABSL_GUARDED_BY(mutex_);
 };

@@ -20,7 +20,8 @@ inline constexpr size_t kMostGroupsInMetrics = 16;
 // that are not in the job's newest epoch are left out.
 void AddServerMetrics(const v1::GetStatusReply& status, MetricFamilies& families);
 
-// Returns whether the server can serve jobs. It does not depend on the state of any job.
+// Returns whether the server can serve jobs. It does not depend on the state of any job: it reads
+// the server's index, `server.draining` and `server.coordinator_reached`.
 //
 // Errors:
 //   Unavailable  the server has no connection to the coordinator, or it refuses new jobs because it

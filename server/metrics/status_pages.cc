@@ -55,18 +55,19 @@ HttpReply Json(const google::protobuf::Message& message) {
 
 }  // namespace
 
-HttpPages StatusPages(FillStatus status, FillCurves curves) {
-  const auto from_status = [&status](HttpReply (*page)(const v1::GetStatusReply&)) {
-    return [status, page] {
-      v1::GetStatusReply reply;
-      status(reply);
-      return page(reply);
-    };
-  };
+HttpPages StatusPages(FillStatus status, FillStatus readiness, FillCurves curves) {
   HttpPages pages;
-  pages["/metrics"] = from_status(Metrics);
+  pages["/metrics"] = [status] {
+    v1::GetStatusReply reply;
+    status(reply);
+    return Metrics(reply);
+  };
   pages["/livez"] = [] { return HttpReply{.body = "ok\n"}; };
-  pages["/readyz"] = from_status(Readiness);
+  pages["/readyz"] = [readiness = std::move(readiness)] {
+    v1::GetStatusReply reply;
+    readiness(reply);
+    return Readiness(reply);
+  };
   pages["/status.json"] = [status] {
     v1::GetStatusReply reply;
     status(reply);

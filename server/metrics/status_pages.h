@@ -23,7 +23,10 @@ using FillCurves = std::function<void(v1::Curves&)>;
 //   /readyz       200 if the server can serve jobs, otherwise 503; the body gives the reason
 //   /status.json  the status as JSON: GetStatusReply of proto/admin.proto
 //   /curves.json  the curves as JSON: Curves of proto/admin.proto
-HttpPages StatusPages(FillStatus status, FillCurves curves);
+//
+// `readiness` fills in at least the fields of the status that ReadinessOf needs. It is the only one
+// that "/readyz" calls, so that probes cost little.
+HttpPages StatusPages(FillStatus status, FillStatus readiness, FillCurves curves);
 
 // Returns the page "/events": each event is the status as JSON, in one line.
 HttpEventPages StatusEvents(FillStatus status);

@@ -130,7 +130,7 @@ bool StatusReport::SetDraining() {
 
 void StatusReport::FillStatus(v1::GetStatusReply& reply) const {
   reply.set_protocol_version(kProtocolVersion);
-  reply.set_server_index(ToNumber(sources_.self));
+  FillReadiness(reply);
   FillServer(*reply.mutable_server());
   uint64_t memory = 0;
   for (const std::shared_ptr<Job>& job : sources_.jobs.All()) {
@@ -138,6 +138,15 @@ void StatusReport::FillStatus(v1::GetStatusReply& reply) const {
     memory += job->MemoryBytes();
   }
   reply.mutable_server()->set_memory_bytes(memory);
+}
+
+void StatusReport::FillReadiness(v1::GetStatusReply& reply) const {
+  reply.set_server_index(ToNumber(sources_.self));
+  v1::ServerStatus& status = *reply.mutable_server();
+  MutexLock lock(mutex_);
+  status.set_draining(draining_);
+  status.set_coordinator_reached(sources_.coordinator != nullptr ||
+                                 (follower_ != nullptr && follower_->coordinator_reached()));
 }
 
 void StatusReport::FillCurves(v1::Curves& curves) const {
@@ -176,9 +185,6 @@ void StatusReport::FillServer(v1::ServerStatus& status) const {
     }
   }
   MutexLock lock(mutex_);
-  status.set_draining(draining_);
-  status.set_coordinator_reached(sources_.coordinator != nullptr ||
-                                 (follower_ != nullptr && follower_->coordinator_reached()));
   if (acceptor_ != nullptr) {
     status.set_connections(acceptor_->open_connections());
     status.set_max_connections(acceptor_->most_connections());

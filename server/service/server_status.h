@@ -56,6 +56,9 @@ class StatusReport {
 
   // Fills in all fields of `reply`, which must be empty.
   void FillStatus(v1::GetStatusReply& reply) const;
+  // Fills in the server's index, whether it refuses new jobs, and whether it has a connection to
+  // the coordinator.
+  void FillReadiness(v1::GetStatusReply& reply) const;
   // Fills in `curves`, which must be empty. It remains empty on a server that follows.
   void FillCurves(v1::Curves& curves) const;
 

@@ -29,6 +29,7 @@ class StatusPagesTest : public ::testing::Test {
     auto started = HttpServer::Start(
         {"127.0.0.1", 0},
         StatusPages([this](v1::GetStatusReply& reply) { reply = status_; },
+                    [this](v1::GetStatusReply& reply) { reply = readiness_; },
                     [this](v1::Curves& curves) { curves = curves_; }),
         {.pages = StatusEvents([this](v1::GetStatusReply& reply) { reply = status_; })});
     EXPECT_THAT(started, IsOk());
@@ -38,6 +39,7 @@ class StatusPagesTest : public ::testing::Test {
   }
 
   v1::GetStatusReply status_;
+  v1::GetStatusReply readiness_;
   v1::Curves curves_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<httplib::Client> client_;
@@ -54,7 +56,7 @@ TEST_F(StatusPagesTest, MetricsAreThoseOfTheServerAndOfTheProcess) {
 }
 
 TEST_F(StatusPagesTest, AServerThatIsNotReadyLivesAndGivesTheReason) {
-  status_.set_server_index(1);
+  readiness_.set_server_index(1);
   const httplib::Result live = client_->Get("/livez");
   ASSERT_TRUE(live);
   EXPECT_EQ(live->status, 200);
@@ -62,7 +64,7 @@ TEST_F(StatusPagesTest, AServerThatIsNotReadyLivesAndGivesTheReason) {
   ASSERT_TRUE(ready);
   EXPECT_EQ(ready->status, 503);
   EXPECT_EQ(ready->body, "server 1 has no connection to the coordinator\n");
-  status_.mutable_server()->set_coordinator_reached(true);
+  readiness_.mutable_server()->set_coordinator_reached(true);
   ready = client_->Get("/readyz");
   ASSERT_TRUE(ready);
   EXPECT_EQ(ready->status, 200);
@@ -126,6 +128,7 @@ TEST(ServerStatusPagesTest, ARealServerIsReadyAndReportsItself) {
   const auto http = HttpServer::Start(
       {"127.0.0.1", 0},
       StatusPages([&server](v1::GetStatusReply& reply) { (*server)->FillStatus(reply); },
+                  [&server](v1::GetStatusReply& reply) { (*server)->FillReadiness(reply); },
                   [&server](v1::Curves& curves) { (*server)->FillCurves(curves); }));
   ASSERT_THAT(http, IsOk());
   httplib::Client client("127.0.0.1", (*http)->address().port);
@@ -136,6 +139,11 @@ TEST(ServerStatusPagesTest, ARealServerIsReadyAndReportsItself) {
   const httplib::Result metrics = client.Get("/metrics");
   ASSERT_TRUE(metrics);
   EXPECT_THAT(metrics->body, HasSubstr("syncgrads_jobs 0\n"));
+  (*server)->Drain();
+  const httplib::Result drained = client.Get("/readyz");
+  ASSERT_TRUE(drained);
+  EXPECT_EQ(drained->status, 503);
+  EXPECT_THAT(drained->body, HasSubstr("server 0 is about to stop"));
 }
 
 }  // namespace
