@@ -366,9 +366,10 @@ class TorchTest(unittest.TestCase):
         with self.assertRaisesRegex(syncgrads.FailedPrecondition, "cannot be added"):
             optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
         table = nn.Embedding(4, 2, sparse=True)
-        sg.DistributedOptimizer(make_optimizer(table), table, name="table")
+        of_table = sg.DistributedOptimizer(make_optimizer(table), table, name="table")
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "'weight' is sparse"):
             table(torch.tensor([1])).sum().backward()
+        del of_table
         self.assertIsNotNone(copy.copy(optimizer.state_dict()))
         self.job.close()
         with self.assertRaisesRegex(syncgrads.FailedPrecondition, "is closed"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
+import weakref
 from typing import Any, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
@@ -66,19 +67,13 @@ class Synchroniser:
             self._watch(number, parameter)
 
     def _watch(self, number: int, parameter: torch.Tensor) -> None:
-        _, _, device, size = self._registered[number]
+        # The parameters do not keep this object, and with it page-locked memory.
+        this = weakref.ref(self)
 
-        # Called for each gradient of each step, so it does little.
         def on_gradient(*_: Any) -> None:
-            with self._lock:
-                if not self._in_backward:
-                    self._begin_backward(number)
-                self._computed.append(number)
-                self._computed_bytes += size
-                if self._copies and device in self._copies:
-                    self._streams[device].add(torch.cuda.current_stream(device))
-                if self._computed_bytes >= _CALL_BYTES:
-                    self._take_computed()
+            synchroniser = this()
+            if synchroniser is not None:
+                synchroniser._on_gradient(number)
 
         if hasattr(parameter, "register_post_accumulate_grad_hook"):  # PyTorch 2.1
             parameter.register_post_accumulate_grad_hook(on_gradient)
@@ -87,6 +82,19 @@ class Synchroniser:
         accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
         accumulator.register_hook(on_gradient)
         self._keep.append(accumulator)
+
+    def _on_gradient(self, number: int) -> None:
+        """Called for each gradient of each step, so it does little."""
+        _, _, device, size = self._registered[number]
+        with self._lock:
+            if not self._in_backward:
+                self._begin_backward(number)
+            self._computed.append(number)
+            self._computed_bytes += size
+            if self._copies and device in self._copies:
+                self._streams[device].add(torch.cuda.current_stream(device))
+            if self._computed_bytes >= _CALL_BYTES:
+                self._take_computed()
 
     def _begin_backward(self, number: int) -> None:
         if self.is_synchronised:
