@@ -5,6 +5,7 @@ The gradient of one parameter counts rows, and its updates add the gradients of 
 the end it tells how often each row has counted."""
 
 import hashlib
+import os
 import pathlib
 import signal
 import subprocess
@@ -83,6 +84,21 @@ def work_under_quorum(rank):
         print("end", hashlib.sha256(values.numpy().tobytes()).hexdigest(), flush=True)
 
 
+def work_after_a_death(rank, victim):
+    """Makes three steps. The victim dies when all have joined, before the first broadcast."""
+    torch.manual_seed(rank)
+    with sg.init(job=f"death of {victim}", rank=rank, world_size=WORKERS, timeout=TIMEOUT) as job:
+        if rank == victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+        model = torch.nn.Linear(3, 2)
+        optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+        print("end", optimizer.sync_group.step, job.world_size, model.weight.sum().item())
+
+
 class Worker:
     """A process, and the lines that it has printed."""
 
@@ -120,7 +136,7 @@ class Worker:
         """Waits for the exit, and returns the last line."""
         code = self.process.wait(TIMEOUT)
         self.thread.join(TIMEOUT)
-        return code, self.lines[-1]
+        return code, self.lines[-1] if self.lines else ""
 
 
 class ElasticTest(unittest.TestCase):
@@ -173,6 +189,25 @@ class ElasticTest(unittest.TestCase):
             for worker in workers:
                 worker.process.kill()
                 worker.exit()
+
+
+    def test_a_worker_that_dies_before_the_first_broadcast_does_not_stop_the_others(self):
+        for victim in (0, 2):
+            workers = [Worker(rank, f"{victim}", "death") for rank in range(WORKERS)]
+            try:
+                ends = [worker.exit() for worker in workers]
+                self.assertEqual(ends.pop(victim)[0], -signal.SIGKILL)
+                self.assertEqual(len(set(ends)), 1, ends)
+                if victim == 0:  # nobody has the parameters
+                    self.assertEqual(ends[0][0], 1)
+                    self.assertRegex(ends[0][1], "FailedPrecondition: .*model/initial.* from root "
+                                     "0: no member .*if it has died, start the job again")
+                else:
+                    self.assertRegex(ends[0][1], "^end 4 2 ")
+            finally:
+                for worker in workers:
+                    worker.process.kill()
+                    worker.process.wait(TIMEOUT)
 
 
 class StateTest(unittest.TestCase):
@@ -243,5 +278,7 @@ if __name__ == "__main__":
         work(int(sys.argv[2]), sys.argv[3])
     elif sys.argv[1:2] == ["quorum"]:
         work_under_quorum(int(sys.argv[2]))
+    elif sys.argv[1:2] == ["death"]:
+        work_after_a_death(int(sys.argv[2]), int(sys.argv[3]))
     else:
         unittest.main()
