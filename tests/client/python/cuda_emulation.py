@@ -66,7 +66,8 @@ class Emulation:
             self._streams.append(Stream(self, device))
             return self._streams[-1]
 
-    def Event(self):  # pylint: disable=invalid-name
+    def Event(self, blocking):  # pylint: disable=invalid-name
+        assert blocking
         return Event(self)
 
     def current_stream(self, device):

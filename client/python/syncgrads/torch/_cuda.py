@@ -75,7 +75,7 @@ class Copies:
         with torch.cuda.stream(self.stream):
             for target, source in pairs:
                 copy(target, source)
-            event = torch.cuda.Event()
+            event = torch.cuda.Event(blocking=True)  # the host sleeps in waits
             event.record(self.stream)
         self._last = event
         return event

@@ -8,7 +8,6 @@ import torch
 
 from syncgrads import Job
 from syncgrads.errors import InvalidArgument
-from syncgrads.group import Group
 from syncgrads.torch import _cuda
 from syncgrads.torch._gradients import GradientMemory
 from syncgrads.torch._job import broadcast, job_or_default, register
@@ -25,19 +24,20 @@ class _AllReduceHook:
         self._name = name
         self._options = options
         self._copies = copies  # of all hooks
-        self._memory: Optional[GradientMemory] = None
-        self._group: Optional[Group] = None
+        # Made in the first call, which knows the size.
+        self._memory: Any = None
+        self._group: Any = None
 
     def __call__(self, gradients: torch.Tensor) -> None:
         gradients = gradients.detach()
-        if self._memory is None or self._group is None:
+        if self._group is None:
             self._memory = GradientMemory(self._job, [gradients])
             self._group = register(self._job, self._name, {"gradients": gradients}, self._options)
         memory, = self._memory.tensors
         if (gradients.dtype, gradients.shape) != (memory.dtype, memory.shape):
             raise InvalidArgument(
-                f"the gradients of {self._name!r} are {gradients.dtype}{list(gradients.shape)}, but "
-                f"were {memory.dtype}{list(memory.shape)}: after a change of the model, call "
+                f"the gradients of {self._name!r} are {gradients.dtype}{list(gradients.shape)}, "
+                f"but were {memory.dtype}{list(memory.shape)}: after a change of the model, call "
                 "syncgrads.torch.fsdp with another name")
         device = _cuda.device_of(gradients)
         if device.type != "cuda":

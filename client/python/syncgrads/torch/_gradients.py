@@ -64,8 +64,8 @@ def allocate_gradients(model: torch.nn.Module, *, job: Optional[Job] = None) -> 
     named = trained(model.named_parameters())
     for name, parameter in named.items():
         if _cuda.device_of(parameter).type != "cpu":
-            raise InvalidArgument(f"{name!r} is on {parameter.device}, and so must its gradient be: "
-                                  "allocate_gradients is for parameters on the CPU")
+            raise InvalidArgument(f"{name!r} is on {parameter.device}, and so must its gradient "
+                                  "be: allocate_gradients is for parameters on the CPU")
     parameters = list(named.values())
     memory = GradientMemory(job_or_default(job), parameters)
     for number, parameter in enumerate(parameters):
