@@ -252,6 +252,12 @@ Collectives::Started Collectives::StartBroadcast(std::string group,
     for (uint32_t t = 0; t < spec.tensors.size(); ++t) {
       const Contributors count = rounds.CountContributors(TensorId{t});
       if (count.least == 1 && count.most == 1) continue;
+      if (count.most == 0) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("\"", spec.name, "\" from root ", root,
+                         ": no member took part as the root: if it has died, start the job again; "
+                         "otherwise give the same root on all members"));
+      }
       if (count.least == count.most) {
         return absl::FailedPreconditionError(
             absl::StrCat("\"", spec.name, "\" from root ", root, ": ", count.most,

@@ -30,13 +30,14 @@ start_server() {
   export SYNCGRADS_SERVER
 }
 
-# run_ranks PROGRAM ARG...: runs a Python program as two ranks, in the folder that has nothing of
-# this tree. Prints the output of each rank.
+# run_python PROGRAM ARG...: runs a Python program in the folder that has nothing of this tree.
+run_python() { (cd "$folder" && timeout 600 venv/bin/python "$@"); }
+
+# run_ranks PROGRAM ARG...: runs a Python program as two ranks. Prints the output of each rank.
 run_ranks() {
   local rank status=0 pids=()
   for rank in 0 1; do
-    (cd "$folder" && RANK=$rank WORLD_SIZE=2 timeout 600 venv/bin/python "$@") \
-      >"$folder/rank$rank" 2>&1 &
+    RANK=$rank WORLD_SIZE=2 run_python "$@" >"$folder/rank$rank" 2>&1 &
     pids+=($!)
   done
   for rank in 0 1; do

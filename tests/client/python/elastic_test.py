@@ -5,6 +5,7 @@ The gradient of one parameter counts rows, and its updates add the gradients of 
 the end it tells how often each row has counted."""
 
 import hashlib
+import os
 import pathlib
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from syncgrads.torch import _elastic
 
 ROWS, BATCH, EPOCHS, WORKERS = 1800, 4, 2, 3
 TIMEOUT = 120
+QUORUM_STEPS = 600
 # Rank 0 waits after these steps until the test lets it continue, so that the job does not end
 # before a worker has come back.
 GATES = {100: "after the kill", 200: "after the preemption"}
@@ -64,14 +66,47 @@ def work(rank, folder):
               "counted", *sorted(set(model.counts.tolist())), flush=True)
 
 
+def work_under_quorum(rank):
+    torch.set_num_threads(1)
+    torch.manual_seed(rank)
+    # Steps wait for two of three workers. All results are kept for the one that is stopped.
+    policy = {"quorum": {"least": 2, "grace_ms": 0, "kept": QUORUM_STEPS}}
+    with sg.init(job="quorum", rank=rank, world_size=WORKERS, max_workers=WORKERS, timeout=TIMEOUT):
+        model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+        sg.elastic(model, optimizer, policy=policy)
+        for step in range(1, QUORUM_STEPS + 1):
+            optimizer.zero_grad()
+            model(torch.ones(1, 3) * (rank + step % 7)).sum().backward()
+            optimizer.step()
+            print("step", step, time.monotonic(), flush=True)
+        values = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+        print("end", hashlib.sha256(values.numpy().tobytes()).hexdigest(), flush=True)
+
+
+def work_after_a_death(rank, victim):
+    """Makes three steps. The victim dies when all have joined, before the first broadcast."""
+    torch.manual_seed(rank)
+    with sg.init(job=f"death of {victim}", rank=rank, world_size=WORKERS, timeout=TIMEOUT) as job:
+        if rank == victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+        model = torch.nn.Linear(3, 2)
+        optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+        print("end", optimizer.sync_group.step, job.world_size, model.weight.sum().item())
+
+
 class Worker:
     """A process, and the lines that it has printed."""
 
-    def __init__(self, rank, folder):
+    def __init__(self, rank, folder, program="elastic"):
         self.rank = rank
         self.lines = []
         self.changed = threading.Condition()
-        self.process = subprocess.Popen([sys.executable, __file__, str(rank), folder],
+        self.process = subprocess.Popen([sys.executable, __file__, program, str(rank), folder],
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.thread = threading.Thread(target=self.read, daemon=True)
         self.thread.start()
@@ -92,11 +127,16 @@ class Worker:
     def wait_for_step(self, step):
         self.wait_for(lambda line: line.startswith("step ") and int(line.split()[1]) >= step)
 
+    def last_step(self):
+        with self.changed:
+            return max((int(line.split()[1]) for line in self.lines if line.startswith("step ")),
+                       default=0)
+
     def exit(self):
         """Waits for the exit, and returns the last line."""
         code = self.process.wait(TIMEOUT)
         self.thread.join(TIMEOUT)
-        return code, self.lines[-1]
+        return code, self.lines[-1] if self.lines else ""
 
 
 class ElasticTest(unittest.TestCase):
@@ -129,6 +169,45 @@ class ElasticTest(unittest.TestCase):
                 for worker in workers:
                     worker.process.kill()
                     worker.exit()
+
+
+    def test_the_others_continue_while_a_worker_is_stopped_under_quorum(self):
+        workers = [Worker(rank, "", "quorum") for rank in range(WORKERS)]
+        try:
+            workers[2].wait_for_step(20)
+            workers[2].process.send_signal(signal.SIGSTOP)
+            begin = max(worker.last_step() for worker in workers[:2])
+            for worker in workers[:2]:
+                worker.wait_for_step(begin + 100)
+            self.assertLess(workers[2].last_step(), begin + 100)
+            workers[2].process.send_signal(signal.SIGCONT)
+            ends = [worker.exit() for worker in workers]
+            self.assertEqual({end for end in ends}, {ends[0]})
+            self.assertRegex(ends[0][1], "^end ")
+            self.assertEqual([worker.last_step() for worker in workers], [QUORUM_STEPS] * WORKERS)
+        finally:
+            for worker in workers:
+                worker.process.kill()
+                worker.exit()
+
+
+    def test_a_worker_that_dies_before_the_first_broadcast_does_not_stop_the_others(self):
+        for victim in (0, 2):
+            workers = [Worker(rank, f"{victim}", "death") for rank in range(WORKERS)]
+            try:
+                ends = [worker.exit() for worker in workers]
+                self.assertEqual(ends.pop(victim)[0], -signal.SIGKILL)
+                self.assertEqual(len(set(ends)), 1, ends)
+                if victim == 0:  # nobody has the parameters
+                    self.assertEqual(ends[0][0], 1)
+                    self.assertRegex(ends[0][1], "FailedPrecondition: .*model/initial.* from root "
+                                     "0: no member .*if it has died, start the job again")
+                else:
+                    self.assertRegex(ends[0][1], "^end 4 2 ")
+            finally:
+                for worker in workers:
+                    worker.process.kill()
+                    worker.process.wait(TIMEOUT)
 
 
 class StateTest(unittest.TestCase):
@@ -195,7 +274,11 @@ class SamplerTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and sys.argv[1].isdigit():
-        work(int(sys.argv[1]), sys.argv[2])
+    if sys.argv[1:2] == ["elastic"]:
+        work(int(sys.argv[2]), sys.argv[3])
+    elif sys.argv[1:2] == ["quorum"]:
+        work_under_quorum(int(sys.argv[2]))
+    elif sys.argv[1:2] == ["death"]:
+        work_after_a_death(int(sys.argv[2]), int(sys.argv[3]))
     else:
         unittest.main()

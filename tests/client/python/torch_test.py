@@ -366,9 +366,10 @@ class TorchTest(unittest.TestCase):
         with self.assertRaisesRegex(syncgrads.FailedPrecondition, "cannot be added"):
             optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
         table = nn.Embedding(4, 2, sparse=True)
-        sg.DistributedOptimizer(make_optimizer(table), table, name="table")
+        of_table = sg.DistributedOptimizer(make_optimizer(table), table, name="table")
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "'weight' is sparse"):
             table(torch.tensor([1])).sum().backward()
+        del of_table
         self.assertIsNotNone(copy.copy(optimizer.state_dict()))
         self.job.close()
         with self.assertRaisesRegex(syncgrads.FailedPrecondition, "is closed"):
@@ -387,6 +388,35 @@ class TorchTest(unittest.TestCase):
                     model(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
                 optimizer.step()
         self.job.leave()
+
+    def test_wrong_use_by_one_worker_does_not_disturb_the_others(self):
+        other = nn.Linear(1, 1)
+        with sg.init(job=f"{self.id()}/second", timeout=TIMEOUT) as second:  # two jobs
+            optimizer = sg.DistributedOptimizer(make_optimizer(other), other, job=second)
+            other(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+
+        model = nn.Linear(2, 2, bias=False)
+        optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model,
+                                            job=self.job)
+        for step in range(3):
+            optimizer.zero_grad()
+            if RANK == 1 and step == 1:
+                model.double()
+                with self.assertRaisesRegex(syncgrads.InvalidArgument, "float64.* make a new"):
+                    model(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
+                    optimizer.step()
+                self.job.leave()
+                with self.assertRaisesRegex(syncgrads.FailedPrecondition, "has left"):
+                    self.job.barrier()
+                return
+            model(torch.ones(1, 2) * (1 + RANK)).sum().backward()
+            optimizer.step()
+            self.assertEqual(model.weight.grad.tolist(), [[1.5 if step == 0 else 1.0] * 2] * 2)
+        self.assertEqual(optimizer.sync_group.step, 4)
+        self.job.leave()
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "has left"):
+            model(torch.ones(1, 2)).sum().backward()
 
     def train_locally(self, kind, sync_every, steps, **options):
         """Returns the parameters after local steps, and what they should be."""

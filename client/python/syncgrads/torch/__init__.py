@@ -15,13 +15,14 @@ or, over slow links:
         train()
 
 Importing this module makes the backend "syncgrads" of torch.distributed known. Works with PyTorch
-from 1.13 on. Tensors are on the CPU.
+from 1.13 on. Gradients of CUDA tensors are copied beside backward.
 """
 
 import torch as _torch
 
 from syncgrads.torch._ddp import ddp
 from syncgrads.torch._elastic import DealtSampler, Preempted, elastic
+from syncgrads.torch._fsdp import fsdp
 from syncgrads.torch._gradients import allocate_gradients
 from syncgrads.torch._job import broadcast, init
 from syncgrads.torch._local import DiLoCo, LocalSGD
@@ -33,4 +34,4 @@ if _torch.distributed.is_available():
     _register_backend()
 
 __all__ = ["DealtSampler", "DiLoCo", "DistributedOptimizer", "LocalSGD", "Preempted",
-           "allocate_gradients", "broadcast", "ddp", "elastic", "init", "load", "save"]
+           "allocate_gradients", "broadcast", "ddp", "elastic", "fsdp", "init", "load", "save"]

@@ -4,54 +4,106 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional
 
 import torch
 
 from syncgrads import Job
-from syncgrads.errors import Error, InvalidArgument
+from syncgrads.errors import InvalidArgument
 from syncgrads.group import Group
+from syncgrads.torch import _cuda
+from syncgrads.torch._gradients import GradientMemory
 from syncgrads.torch._job import broadcast, job_or_default, register, trained
 
 
+class _Bucket(NamedTuple):
+    """A bucket on its way: the numbers of its gradients, and the future of its buffer. On a CUDA
+    device: the copies of its gradients to host memory, and the event that completes with them."""
+
+    numbers: List[int]
+    buffer: torch.Tensor
+    future: Any
+    is_last: bool
+    pairs: List[_cuda.Pair]
+    copied: Any
+
+
 class _BucketHook:
-    """The communication hook of a DistributedDataParallel: pushes each gradient of a bucket. A
-    thread completes the buckets' futures when all results are there."""
+    """The communication hook of a DistributedDataParallel: pushes each gradient of a bucket; on a
+    CUDA device when it has been copied to host memory. A thread completes the buckets' futures when
+    all results are there."""
 
     def __init__(self, group: Group, parameters: Mapping[str, torch.Tensor]) -> None:
         self._group = group
         self._ids = {id(one): number for number, one in enumerate(parameters.values())}
-        self._futures: List[Tuple[Any, torch.Tensor]] = []  # of this step, and what they give
-        self._steps: "queue.SimpleQueue[List[Tuple[Any, torch.Tensor]]]" = queue.SimpleQueue()
+        devices = {_cuda.device_of(one) for one in parameters.values()}
+        self._copies = {one: _cuda.Copies(one) for one in devices if one.type == "cuda"}
+        self._memory: Any = None  # the gradients in host memory
+        if self._copies:
+            self._memory = GradientMemory(group.job, list(parameters.values()))
+        self._buckets: "queue.SimpleQueue[_Bucket]" = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._complete, name="syncgrads ddp", daemon=True)
         self._thread.start()
 
     def push(self, bucket: Any) -> Any:
         """Pushes the gradients of a bucket. Returns the future of the averages."""
-        future: Any = torch.futures.Future()
         # The buckets of the first step differ from those of later steps, but the gradients do not.
-        gradients = bucket.gradients()
-        self._group.push_memory([self._ids[id(parameter)] for parameter in bucket.parameters()],
-                                [gradient.data_ptr() for gradient in gradients], gradients)
-        self._futures.append((future, bucket.buffer()))
-        if bucket.is_last():
-            self._steps.put(self._futures)
-            self._futures = []
+        numbers = [self._ids[id(parameter)] for parameter in bucket.parameters()]
+        gradients, buffer = bucket.gradients(), bucket.buffer()
+        device = _cuda.device_of(buffer)
+        future: Any
+        pairs: List[_cuda.Pair] = []
+        if device in self._copies:
+            future = _cuda.new_future(device)
+            pairs = [(self._memory.tensors[number], gradient)
+                     for number, gradient in zip(numbers, gradients)]
+            copied = self._copies[device].start(pairs, [torch.cuda.current_stream(device)])
+        else:
+            future, copied = torch.futures.Future(), None
+            self._group.push_memory(numbers, [one.data_ptr() for one in gradients], gradients)
+        self._buckets.put(_Bucket(numbers, buffer, future, bucket.is_last(), pairs, copied))
         return future
 
     def _complete(self) -> None:
-        # A result may consist of chunks that have parts of gradients of the last bucket, for which
-        # DistributedDataParallel waits at the end of backward, as for all buckets.
         while True:
-            futures = self._steps.get()
-            try:
-                self._group.wait_step()
-            except Error as error:
-                for future, _ in futures:
-                    future.set_exception(error)
-                continue
-            for future, buffer in futures:
-                future.set_result(buffer)
+            buckets: List[_Bucket] = []
+            error = None
+            while not (buckets and buckets[-1].is_last):
+                buckets.append(self._buckets.get())
+                error = error or _error_of(self._push_copied, buckets[-1])
+            # A result may consist of chunks that have parts of gradients of the last bucket, for
+            # which DistributedDataParallel waits at the end of backward, as for all buckets.
+            error = error or _error_of(self._group.wait_step)
+            for bucket in buckets:
+                failure = error or _error_of(self._give, bucket)
+                if failure is not None:
+                    bucket.future.set_exception(failure)
+
+    def _push_copied(self, bucket: _Bucket) -> None:
+        """Pushes the gradients of a bucket on a CUDA device, when they have been copied."""
+        if bucket.copied is not None:
+            bucket.copied.synchronize()
+            self._group.push_memory(bucket.numbers, [one.data_ptr() for one, _ in bucket.pairs],
+                                    self._memory)
+
+    def _give(self, bucket: _Bucket) -> None:
+        """Completes the future of a bucket. Streams that wait for it wait for the copies."""
+        if bucket.copied is None:
+            bucket.future.set_result(bucket.buffer)
+            return
+        copies = self._copies[_cuda.device_of(bucket.buffer)]
+        copies.start([(gradient, average) for average, gradient in bucket.pairs])
+        with torch.cuda.stream(copies.stream):
+            bucket.future.set_result(bucket.buffer)
+
+
+def _error_of(call: Callable[..., Any], *arguments: Any) -> Optional[Exception]:
+    """Makes a call. Returns the exception that it has raised."""
+    try:
+        call(*arguments)
+    except Exception as error:  # pylint: disable=broad-except
+        return error
+    return None
 
 
 # DistributedDataParallel refuses annotations other than its own.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence
+import mmap
+from typing import Any, List, Optional, Sequence
 
 import torch
 
 from syncgrads import Job
-from syncgrads.errors import ResourceExhausted
+from syncgrads.errors import InvalidArgument, ResourceExhausted
+from syncgrads.torch import _cuda
 from syncgrads.torch._job import job_or_default, trained
 
 # The address of each tensor is a multiple of this, for vector instructions and cache lines.
@@ -15,32 +17,36 @@ _ALIGNMENT = 64
 
 
 class GradientMemory:
-    """One tensor for each of some parameters, of its dtype and shape, in one piece of memory that
-    servers on the same host read in place; in ordinary memory if the system has none left that can
-    be shared. Filled with zeros."""
+    """One tensor for each of some parameters, of its dtype and shape, in one piece of host memory
+    that servers on the same host read in place; in ordinary memory if the system has none left that
+    can be shared. Filled with zeros. Page-locked if a parameter is on a CUDA device."""
 
     def __init__(self, job: Job, parameters: Sequence[torch.Tensor]) -> None:
         places = []
         end = 0
         for parameter in parameters:
             places.append(end)
-            size = parameter.numel() * parameter.element_size()
-            end += -(-size // _ALIGNMENT) * _ALIGNMENT
+            end += -(-parameter.numel() * parameter.element_size() // _ALIGNMENT) * _ALIGNMENT
+        size = max(end, 1)
         try:
-            memory = job.allocate_bytes(end)
+            memory: Any = job.allocate_bytes(size)
         except ResourceExhausted:
-            memory = bytearray(end)
+            memory = mmap.mmap(-1, size)
         self.tensors: List[torch.Tensor] = [
             torch.frombuffer(memory, dtype=parameter.dtype, count=parameter.numel(),
                              offset=place).reshape(parameter.shape)
-            if parameter.numel() > 0 else torch.empty(parameter.shape, dtype=parameter.dtype)
+            if parameter.numel() > 0
+            else torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")
             for place, parameter in zip(places, parameters)]
-        self._addresses = [tensor.data_ptr() for tensor in self.tensors]
+        self.addresses = [tensor.data_ptr() for tensor in self.tensors]
+        if any(_cuda.device_of(parameter).type == "cuda" for parameter in parameters):
+            whole = torch.frombuffer(memory, dtype=torch.uint8)
+            _cuda.pin(self, memory, whole.data_ptr(), size)
 
     def take_in(self, number: int, parameter: torch.Tensor) -> int:
         """Moves the gradient of a parameter to this memory, unless it is there. Returns its
         address."""
-        gradient, address = parameter.grad, self._addresses[number]
+        gradient, address = parameter.grad, self.addresses[number]
         if gradient.data_ptr() != address:
             own = self.tensors[number]
             # Faster than torch.no_grad, which is on within backward, unless it makes a graph.
@@ -52,8 +58,15 @@ class GradientMemory:
 def allocate_gradients(model: torch.nn.Module, *, job: Optional[Job] = None) -> None:
     """Lets the gradients of a model be in memory that servers on the same host read in place, so
     that a push copies nothing. Parameters that have no gradient get one of zeros. Gradients stay
-    there as long as they are set to zero by zero_grad(set_to_none=False)."""
-    parameters = list(trained(model.named_parameters()).values())
+    there as long as they are set to zero by zero_grad(set_to_none=False).
+
+    Raises InvalidArgument if a parameter is not on the CPU."""
+    named = trained(model.named_parameters())
+    for name, parameter in named.items():
+        if _cuda.device_of(parameter).type != "cpu":
+            raise InvalidArgument(f"{name!r} is on {parameter.device}, and so must its gradient "
+                                  "be: allocate_gradients is for parameters on the CPU")
+    parameters = list(named.values())
     memory = GradientMemory(job_or_default(job), parameters)
     for number, parameter in enumerate(parameters):
         if parameter.grad is None:

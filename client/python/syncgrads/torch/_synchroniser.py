@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Mapping, Optional, Sequence, Set
+import collections
+import threading
+import weakref
+from typing import Any, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 from torch.autograd import Variable
 
 from syncgrads.errors import Aborted, FailedPrecondition, InvalidArgument
 from syncgrads.group import Contributors, Group
+from syncgrads.torch import _cuda
 from syncgrads.torch._gradients import GradientMemory
 
 
@@ -22,14 +26,16 @@ _LEAST_MOVED_BYTES = 16 << 10
 class Synchroniser:
     """Pushes gradients while backward computes them, and ends the step when backward ends.
 
-    Large gradients are moved to memory that servers on the same host read in place. The averages
-    replace the gradients. They are averages over the members that had the gradient."""
+    Large gradients are moved to memory that servers on the same host read in place. Those on CUDA
+    devices are copied there, beside backward, and the averages are copied back: the stream that is
+    current when backward returns waits for them. The averages replace the gradients. They are
+    averages over the members that had the gradient."""
 
     def __init__(self, group: Group, parameters: Mapping[str, torch.Tensor], passes: int) -> None:
         self.group = group
         self._parameters = list(parameters.values())
-        self._registered = [(one.dtype, one.shape, one.numel() * one.element_size())
-                            for one in self._parameters]
+        self._registered = [(one.dtype, one.shape, _cuda.device_of(one),
+                             one.numel() * one.element_size()) for one in self._parameters]
         self._passes = passes  # of backward, in a step
         self._pass = 0
         self._in_backward = False
@@ -46,21 +52,28 @@ class Synchroniser:
         # Where large gradients are when they are pushed, and where the averages of skipped ones
         # arrive.
         self._memory = GradientMemory(group.job, self._parameters)
+        # Autograd has a thread for each device, and so has each of them hooks.
+        self._lock = threading.RLock()
+        self._copies: Dict[torch.device, _cuda.Copies] = {
+            device: _cuda.Copies(device) for _, _, device, _ in self._registered
+            if device.type == "cuda"}
+        # The streams that compute the gradients that are in _computed.
+        self._streams: Dict[torch.device, Set[Any]] = collections.defaultdict(set)
+        # Gradients whose copies to host memory have been queued: the event that completes with
+        # them, their numbers, and what is copied.
+        self._copied: Deque[Tuple[Any, List[int], List[_cuda.Pair]]] = collections.deque()
         self._keep: List[Any] = []
         for number, parameter in enumerate(self._parameters):
             self._watch(number, parameter)
 
     def _watch(self, number: int, parameter: torch.Tensor) -> None:
-        size = self._registered[number][2]
+        # The parameters do not keep this object, and with it page-locked memory.
+        this = weakref.ref(self)
 
-        # Called for each gradient of each step, so it does little.
         def on_gradient(*_: Any) -> None:
-            if not self._in_backward:
-                self._begin_backward(number)
-            self._computed.append(number)
-            self._computed_bytes += size
-            if self._computed_bytes >= _CALL_BYTES:
-                self._take_computed()
+            synchroniser = this()
+            if synchroniser is not None:
+                synchroniser._on_gradient(number)
 
         if hasattr(parameter, "register_post_accumulate_grad_hook"):  # PyTorch 2.1
             parameter.register_post_accumulate_grad_hook(on_gradient)
@@ -69,6 +82,19 @@ class Synchroniser:
         accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
         accumulator.register_hook(on_gradient)
         self._keep.append(accumulator)
+
+    def _on_gradient(self, number: int) -> None:
+        """Called for each gradient of each step, so it does little."""
+        _, _, device, size = self._registered[number]
+        with self._lock:
+            if not self._in_backward:
+                self._begin_backward(number)
+            self._computed.append(number)
+            self._computed_bytes += size
+            if self._copies and device in self._copies:
+                self._streams[device].add(torch.cuda.current_stream(device))
+            if self._computed_bytes >= _CALL_BYTES:
+                self._take_computed()
 
     def _begin_backward(self, number: int) -> None:
         if self.is_synchronised:
@@ -96,37 +122,65 @@ class Synchroniser:
             self._push(computed)
 
     def _push(self, numbers: Iterable[int]) -> None:
-        """Pushes the gradients that have not been pushed, in one call."""
+        """Pushes the gradients that have not been pushed, in one call; those on CUDA devices when
+        they have been copied."""
         due, addresses, keep = [], [], []
+        on_devices: Dict[torch.device, List[int]] = {}
         for number in numbers:
             if number in self._pushed:
                 continue
             parameter = self._parameters[number]
             gradient = parameter.grad
-            dtype, shape, size = self._registered[number]
+            dtype, shape, device, size = self._registered[number]
             if gradient.is_sparse:
                 raise InvalidArgument(
                     f"the gradient of {self.group.tensors[number]!r} is sparse: only dense "
                     "gradients are synchronised; make the layer with sparse=False")
-            if gradient.dtype is not dtype or gradient.shape != shape or not gradient.is_cpu:
+            if (gradient.dtype is not dtype or gradient.shape != shape or
+                    _cuda.device_of(gradient) != device):
                 raise self._changed(number, gradient)
+            self._pushed.add(number)
+            if device in self._copies:
+                on_devices.setdefault(device, []).append(number)
+                continue
             if size < _LEAST_MOVED_BYTES and gradient.is_contiguous():
                 keep.append(gradient)
                 addresses.append(gradient.data_ptr())
             else:
                 addresses.append(self._memory.take_in(number, parameter))
-            self._pushed.add(number)
             due.append(number)
         if due:
             self.group.push_memory(due, addresses, (self._memory, keep))
+        for device, copied in on_devices.items():
+            self._copy_to_host(device, copied)
+        self._push_copied(waits=False)
+
+    def _copy_to_host(self, device: torch.device, numbers: List[int]) -> None:
+        """Queues copies of gradients to host memory, after the work that computes them."""
+        pairs = [(self._memory.tensors[number], self._parameters[number].grad.detach())
+                 for number in numbers]
+        # The current stream: when backward has ended, it waits for those that computed gradients.
+        streams = self._streams.pop(device, set()) | {torch.cuda.current_stream(device)}
+        self._copied.append((self._copies[device].start(pairs, streams), numbers, pairs))
+
+    def _push_copied(self, waits: bool) -> None:
+        """Pushes the gradients that have been copied to host memory, or all, when they have."""
+        while self._copied:
+            event, numbers, _ = self._copied[0]
+            if not waits and not event.query():
+                return
+            event.synchronize()
+            self._copied.popleft()
+            self.group.push_memory(numbers, [self._memory.addresses[one] for one in numbers],
+                                   self._memory)
 
     def _changed(self, number: int, tensor: torch.Tensor) -> InvalidArgument:
         """The exception for a parameter or a gradient that is not as it was registered."""
-        dtype, shape, _ = self._registered[number]
+        dtype, shape, device, _ = self._registered[number]
         return InvalidArgument(
             f"{self.group.tensors[number]!r} is {tensor.dtype}{list(tensor.shape)} on "
-            f"{tensor.device}, but was registered as {dtype}{list(shape)} on the CPU: after a "
-            "change of the model, make a new DistributedOptimizer with another name")
+            f"{_cuda.device_of(tensor)}, but was registered as {dtype}{list(shape)} on {device}: "
+            "after a change of the model, make a new DistributedOptimizer with another name")
 
     def _on_backward_done(self) -> None:
         self._take_computed()
@@ -155,16 +209,30 @@ class Synchroniser:
                 if number not in self._pushed and number not in self._skipped]
 
     def _end_step(self) -> None:
+        self._push_copied(waits=True)
         counted = self._wait_step()
         self.is_synchronised = True
         if counted is None:
             self.is_repeated = True
             self._forget()
             return
-        for number in self._skipped:
-            if counted[number].most > 0:
-                self._parameters[number].grad = self._memory.tensors[number]
+        received = [number for number in self._skipped if counted[number].most > 0]
+        for number in received:
+            parameter = self._parameters[number]
+            on_device = self._registered[number][2] in self._copies
+            parameter.grad = (torch.empty_like(parameter) if on_device
+                              else self._memory.tensors[number])
+        for device in self._copies:
+            self._copy_to_device(device, received)
         self._forget()
+
+    def _copy_to_device(self, device: torch.device, received: Sequence[int]) -> None:
+        """Copies averages to the gradients on a device. Its current stream waits for them."""
+        pairs = [(self._parameters[number].grad.detach(), self._memory.tensors[number])
+                 for number in (*self._pushed, *received)
+                 if self._registered[number][2] == device]
+        stream = torch.cuda.current_stream(device)
+        stream.wait_event(self._copies[device].start(pairs, [stream]))
 
     def _wait_step(self) -> Optional[Sequence[Contributors]]:
         """As Group.wait_step. None if the step has to be made again."""
@@ -179,9 +247,12 @@ class Synchroniser:
     def _skip(self, number: int) -> None:
         """Skips a gradient that this worker has not computed, and receives that of the others."""
         parameter = self._parameters[number]
-        dtype, shape, _ = self._registered[number]
-        if parameter.dtype is not dtype or parameter.shape != shape or not parameter.is_cpu:
+        dtype, shape, device, _ = self._registered[number]
+        if (parameter.dtype is not dtype or parameter.shape != shape or
+                _cuda.device_of(parameter) != device):
             raise self._changed(number, parameter)
+        if device in self._copies:
+            self._copies[device].wait()  # one of them may read where the average arrives
         self.group.skip(number, self._memory.tensors[number])
         self._skipped.add(number)
 
@@ -189,6 +260,7 @@ class Synchroniser:
         self._pass = 0
         self._in_backward = False
         self._computed, self._computed_bytes = [], 0
+        self._streams.clear()
         self._have_gradients.clear()
         self._pushed.clear()
         self._skipped.clear()
@@ -202,6 +274,8 @@ class Synchroniser:
         """Ends a step in whose backward an exception was raised. What was pushed counts."""
         if not self._in_backward:
             return
+        while self._copied:
+            self._pushed.difference_update(self._copied.popleft()[1])
         for number in self._missing():
             self.group.skip(number)
         self._wait_step()
