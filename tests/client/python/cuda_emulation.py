@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def device_of(tensor):
-    return DEVICES.get(tensor.dtype, CPU)
+    return DEVICES.get(tensor.dtype, tensor.device)
 
 
 class Mark:

@@ -321,6 +321,8 @@ class CudaTest(unittest.TestCase):
             with unittest.mock.patch.object(torch.cuda, "cudart", lambda: refuses):
                 with self.assertRaisesRegex(syncgrads.ResourceExhausted, "error 2 for 4096 bytes"):
                     _cuda.pin(self, None, 8192, 4096)
+            with self.assertRaisesRegex(syncgrads.InvalidArgument, "is on meta: .* CUDA devices"):
+                _cuda.copies_for([torch.empty(1, dtype=torch.bfloat16, device="meta")])
             with self.assertRaisesRegex(syncgrads.InvalidArgument, "'large' is on .*on the CPU"):
                 sg.allocate_gradients(Net())
         self.job.leave()

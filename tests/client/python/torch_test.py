@@ -80,6 +80,9 @@ class TorchTest(unittest.TestCase):
         self.job = sg.init(job=self.id(), timeout=TIMEOUT)
 
     def tearDown(self):
+        # If a test has failed, so that the next one does not wait for ever.
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
         self.job.close()
 
     def expect_equal_on_all(self, values):

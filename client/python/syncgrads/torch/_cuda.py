@@ -9,11 +9,11 @@ that say so, by an emulation (tests/client/python/cuda_test.py).
 from __future__ import annotations
 
 import weakref
-from typing import Any, Iterable, Tuple
+from typing import Any, Dict, Iterable, Tuple
 
 import torch
 
-from syncgrads.errors import ResourceExhausted
+from syncgrads.errors import InvalidArgument, ResourceExhausted
 
 # A target, and the tensor that is copied to it.
 Pair = Tuple[torch.Tensor, torch.Tensor]
@@ -85,3 +85,15 @@ class Copies:
         copied, unless it has waited for a later copy."""
         if self._last is not None:
             self._last.synchronize()
+
+
+def copies_for(tensors: Iterable[torch.Tensor]) -> Dict[torch.device, Copies]:
+    """The copies of each CUDA device that has some of the tensors.
+
+    Raises InvalidArgument if a tensor is neither on the CPU nor on a CUDA device."""
+    devices = dict.fromkeys(map(device_of, tensors))
+    for device in devices:
+        if device.type not in ("cpu", "cuda"):
+            raise InvalidArgument(f"a parameter is on {device}: parameters must be on the CPU or on "
+                                  "CUDA devices")
+    return {device: Copies(device) for device in devices if device.type == "cuda"}

@@ -36,8 +36,7 @@ class _BucketHook:
     def __init__(self, group: Group, parameters: Mapping[str, torch.Tensor]) -> None:
         self._group = group
         self._ids = {id(one): number for number, one in enumerate(parameters.values())}
-        devices = {_cuda.device_of(one) for one in parameters.values()}
-        self._copies = {one: _cuda.Copies(one) for one in devices if one.type == "cuda"}
+        self._copies = _cuda.copies_for(parameters.values())
         self._memory: Any = None  # the gradients in host memory
         if self._copies:
             self._memory = GradientMemory(group.job, list(parameters.values()))

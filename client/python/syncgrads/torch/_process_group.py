@@ -32,21 +32,25 @@ class _Work(torch._C._distributed_c10d.Work):  # type: ignore[misc]
         self._finish = finish
         self._done = threading.Event()
         self._error: Optional[BaseException] = None
+        self._value: List[torch.Tensor] = []
         self._future: Any = torch.futures.Future()
 
-    def complete(self) -> None:
+    def run(self) -> None:
         """Waits for the result, on the group's thread."""
         try:
             self._pending.wait()
             with torch.no_grad():
-                value = list(self._finish())
+                self._value = list(self._finish())
         except Exception as error:  # pylint: disable=broad-except
             self._error = error
-            self._done.set()
-            self._future.set_exception(error)
-            return
+
+    def complete(self) -> None:
+        """Lets those continue that wait for the result."""
         self._done.set()
-        self._future.set_result(value)
+        if self._error is not None:
+            self._future.set_exception(self._error)
+        else:
+            self._future.set_result(self._value)
 
     def wait(self, timeout: Any = None) -> bool:  # pylint: disable=unused-argument
         """Waits until the result is there. The deadline is the job's."""
@@ -86,8 +90,10 @@ class _ProcessGroup(dist.ProcessGroup):
     def _complete(self) -> None:
         while True:
             work = self._queue.get()
-            work.complete()
+            work.run()
+            # Before anybody continues, who may look for operations that are not complete.
             del self._works[id(work)]
+            work.complete()
 
     def _start(self, name: str, start: Callable[[str], Pending],
                finish: Callable[[], Sequence[torch.Tensor]]) -> _Work:

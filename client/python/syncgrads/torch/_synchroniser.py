@@ -52,11 +52,9 @@ class Synchroniser:
         # Where large gradients are when they are pushed, and where the averages of skipped ones
         # arrive.
         self._memory = GradientMemory(group.job, self._parameters)
-        # Autograd has a thread for each device, and so has each of them hooks.
+        # Autograd calls hooks on a thread for each device.
         self._lock = threading.RLock()
-        self._copies: Dict[torch.device, _cuda.Copies] = {
-            device: _cuda.Copies(device) for _, _, device, _ in self._registered
-            if device.type == "cuda"}
+        self._copies = _cuda.copies_for(self._parameters)
         # The streams that compute the gradients that are in _computed.
         self._streams: Dict[torch.device, Set[Any]] = collections.defaultdict(set)
         # Gradients whose copies to host memory have been queued: the event that completes with
