@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<ServedRowsMaker>> ServedRowsMaker::Open(
   }
   SYNCGRADS_ASSIGN_OR_RETURN(rows.target_kind, TargetKindOf(request.targets()));
   SYNCGRADS_ASSIGN_OR_RETURN(DataSet data, LoadRows(job, rows));
-  const int threads = ReadersOf(job.file, rows.world_size, DeviceChoice());
+  const int threads = ReadersOf(job.file, job.file.data(), rows.world_size, DeviceChoice());
   return absl::WrapUnique(new ServedRowsMaker(std::move(data), request.dtype(), threads));
 }
 

@@ -15,6 +15,7 @@
 #include "worker/job/check_data.h"
 #include "worker/job/check_data_sets.h"
 #include "worker/job/check_model.h"
+#include "worker/job/check_validation.h"
 #include "worker/job/check_values.h"
 
 namespace syncgrads {
@@ -214,9 +215,10 @@ absl::Status CheckCheckpoint(const v1::JobFile& file, const Field& root) {
       CheckEnum(field, "best", checkpoint.best(), v1::Checkpoint::Best_IsValid(checkpoint.best())));
   if (checkpoint.best() == v1::Checkpoint::NONE) return absl::OkStatus();
   const std::string& best = v1::Checkpoint::Best_Name(checkpoint.best());
-  if (file.data().validation_every() == 0) {
-    return field.Member("best").Error(
-        absl::StrCat("is ", best, ", but data.validation_every is 0: no rows are held out"));
+  if (file.data().validation_every() == 0 && !file.has_validation()) {
+    return field.Member("best").Error(absl::StrCat(
+        "is ", best,
+        ", but there is no validation, and data.validation_every is 0: ", "no rows are held out"));
   }
   const bool numbers = file.loss().has_squared_error() ||
                        file.loss().custom().targets() == v1::CustomLossSpec::NUMBERS;
@@ -279,6 +281,7 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
   SYNCGRADS_RETURN_IF_ERROR(CheckWeightColumn(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckCompression(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckSteps(file, root));
+  SYNCGRADS_RETURN_IF_ERROR(CheckValidation(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckCheckpoint(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckRestarts(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckAcrossWorkers(file, root));

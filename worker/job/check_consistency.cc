@@ -92,6 +92,7 @@ absl::Status CheckNeedsSync(const v1::JobFile& file, const Field& root) {
                    ": workers are not all at the same step");
   if (file.has_checkpoint()) return root.Member("checkpoint").Error(why);
   if (file.check_replicas_every() > 0) return root.Member("check_replicas_every").Error(why);
+  if (file.has_validation()) return root.Member("validation").Error(why);
   return absl::OkStatus();
 }
 

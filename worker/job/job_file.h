@@ -23,6 +23,8 @@ struct Job {
   std::string directory;
   // The storage of the data's files. Null: they are in `directory`.
   std::shared_ptr<const Storage> storage;
+  // The storage of the files of validation.data. Null: they are in `directory`.
+  std::shared_ptr<const Storage> validation_storage;
   // Custom readers for data.custom. Must outlive the job.
   const CustomReaders* readers = &NoCustomReaders();
   // The processes that serve the data. Null: this process reads the data itself.

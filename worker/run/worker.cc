@@ -28,6 +28,7 @@
 #include "worker/train/event_log.h"
 #include "worker/train/run.h"
 #include "worker/train/team.h"
+#include "worker/train/validation.h"
 
 namespace syncgrads {
 namespace {
@@ -72,6 +73,12 @@ absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerDependenci
   } else {
     job.data_host = ConnectToDataHosts(job.file, options.token, options.timeout);
   }
+  if (job.file.validation().has_data() && !options.serve_data.has_value()) {
+    v1::JobFile of_validation = job.file;
+    *of_validation.mutable_data() = job.file.validation().data();
+    SYNCGRADS_ASSIGN_OR_RETURN(job.validation_storage,
+                               OpenStorage(of_validation, job.directory, dependencies.getenv));
+  }
   if (options.resume && !job.file.has_checkpoint()) {
     return absl::InvalidArgumentError(absl::StrCat("--resume is given, but ", options.job,
                                                    " has no checkpoint { directory: ... }"));
@@ -112,6 +119,8 @@ absl::StatusOr<Placement> FindPlacement(const WorkerOptions& options,
 // What a worker of an elastic job prepares before it joins.
 struct Elastic {
   DataSet data;
+  // The rows of validation.data.
+  std::optional<DataSet> validation;
   // Data mode SHARDS: the rank whose shards this worker reads; nullopt in mode DYNAMIC.
   std::optional<uint32_t> rank;
   uint32_t owners = 0;
@@ -173,11 +182,12 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
   } else {
     trainer.rank = elastic->rank;
     trainer.owners = elastic->owners;
+    if (elastic->validation.has_value()) trainer.validation = &*elastic->validation;
     trained = RunElasticTraining(job, elastic->data, team, trainer, output);
   }
   SYNCGRADS_RETURN_IF_ERROR(trained.status());
   const TrainingResult& result = *trained;
-  shown->Evaluated("trained_on", result.trained_on);
+  if (result.trained_on.rows > 0) shown->Evaluated("trained_on", result.trained_on);
   if (result.held_out.has_value()) shown->Evaluated("held_out", *result.held_out);
   for (const std::string& message : result.damaged.messages()) {
     dependencies.out << "skipped: " << message << "\n";
@@ -195,8 +205,13 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
       dependencies.out << "initialisation " << *result.initialisation + 1
                        << " is the best on the held-out rows\n";
     }
-    dependencies.out << "made " << result.steps << " steps in " << result.rounds << " rounds\n"
-                     << "trained on: " << ToString(result.trained_on) << "\n";
+    dependencies.out << "made " << result.steps << " steps in " << result.rounds << " rounds\n";
+    if (result.trained_on.rows > 0) {
+      dependencies.out << "trained on: " << ToString(result.trained_on) << "\n";
+    }
+    if (result.validation.has_value()) {
+      dependencies.out << "validation: " << ToString(*result.validation) << "\n";
+    }
     if (result.held_out.has_value()) {
       dependencies.out << "held out:   " << ToString(*result.held_out) << "\n";
     }
@@ -330,6 +345,9 @@ absl::StatusOr<Elastic> PrepareElastic(const Job& job, const ClientOptions& clie
     }
   }
   SYNCGRADS_ASSIGN_OR_RETURN(elastic.data, LoadWholeDataSet(job, elastic.owners));
+  SoleWorker nobody_else;
+  SYNCGRADS_ASSIGN_OR_RETURN(elastic.validation,
+                             LoadValidationData(job, elastic.data, nobody_else));
   return elastic;
 }
 

@@ -17,7 +17,7 @@ namespace syncgrads {
 // Implements the Team over the client library. Thread-compatible.
 class ClientTeam : public Team {
  public:
-  // `client` has joined the job and outlives this object. `timeout` limits each call.
+  // `client` has joined the job and outlives this object. `timeout` limits each call but Barrier.
   ClientTeam(Client& client, absl::Duration timeout) : client_(client), timeout_(timeout) {}
 
   std::string name() const override { return client_.name(); }
@@ -30,6 +30,9 @@ class ClientTeam : public Team {
                                                   absl::string_view bytes) override;
   absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
                             uint32_t root) override;
+  absl::Status Barrier(absl::string_view name) override {
+    return client_.Barrier(name, absl::InfiniteDuration());
+  }
   absl::StatusOr<Group*> Register(const GroupSpec& spec) override;
   absl::StatusOr<void*> AllocateGradients(size_t bytes) override;
   void ReleaseGradients(void* memory) override;

@@ -88,8 +88,9 @@ int ThreadsOf(const v1::JobFile& job, uint32_t world_size) {
   return static_cast<int>(job.threads() > 0 ? job.threads() : std::max(share, 1u));
 }
 
-int ReadersOf(const v1::JobFile& job, uint32_t world_size, const DeviceChoice& choice) {
-  const uint32_t readers = job.data().imagenet().readers();
+int ReadersOf(const v1::JobFile& job, const v1::DataSpec& source, uint32_t world_size,
+              const DeviceChoice& choice) {
+  const uint32_t readers = source.imagenet().readers();
   if (readers > 0) return static_cast<int>(readers);
   if (!choice.accelerator.has_value()) return ThreadsOf(job, world_size);
   const int accelerators = choice.accelerators->Count().value_or(1);

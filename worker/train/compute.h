@@ -49,8 +49,10 @@ std::string NameOf(const DeviceChoice& choice);
 int ThreadsOf(const v1::JobFile& job, uint32_t world_size);
 
 // Returns the number of threads with which each worker reads images ahead. Default beside
-// an accelerator: the machine's processors divided by its accelerators.
-int ReadersOf(const v1::JobFile& job, uint32_t world_size, const DeviceChoice& choice);
+// an accelerator: the machine's processors divided by its accelerators. `source` is the data that
+// is read: the job's, or that of its validation.
+int ReadersOf(const v1::JobFile& job, const v1::DataSpec& source, uint32_t world_size,
+              const DeviceChoice& choice);
 
 // Creates the chosen device; the CPU uses ThreadsOf threads. Errors: those of
 // Accelerators::MakeFloat and MakeDouble.

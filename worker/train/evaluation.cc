@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
+#include "worker/train/make_reader.h"
 #include "worker/train/metrics.h"
 
 namespace syncgrads {
@@ -48,6 +49,69 @@ absl::StatusOr<std::optional<double>> GatherAreaUnderCurve(absl::string_view nam
   return AreaUnderCurve(std::move(all));
 }
 
+bool HasCurve(const Loss& loss) {
+  return loss.custom == nullptr && loss.kind == Loss::Kind::kSigmoidCrossEntropy;
+}
+
+// The results of this worker's rows.
+struct Counts {
+  explicit Counts(size_t tops) : top(tops) {}
+
+  uint64_t rows = 0;
+  double loss = 0;
+  uint64_t correct = 0;
+  std::vector<uint64_t> top;
+  std::vector<ScoredLabel> scores;
+};
+
+template <typename T>
+void CountBatch(const Loss& loss, const Matrix<T>& outputs, absl::Span<const double> targets,
+                const EvaluationOptions& options, Counts& counts) {
+  counts.rows += targets.size();
+  counts.loss += SumOfLosses(loss, outputs, targets);
+  if (loss.has_classes()) counts.correct += CountCorrect(loss, outputs, targets);
+  for (size_t i = 0; i < options.top.size(); ++i) {
+    const uint32_t k = options.top[i];
+    counts.top[i] += k == 1 ? CountCorrect(loss, outputs, targets) : CountTopK(outputs, targets, k);
+  }
+  if (!HasCurve(loss)) return;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    counts.scores.push_back(
+        {static_cast<double>(outputs(static_cast<Eigen::Index>(i), 0)), targets[i] > 0.5});
+  }
+}
+
+template <typename T>
+absl::Status CountRows(Model<T>& model, const Loss& loss, EvaluationSource<T>& source,
+                       absl::Span<const RowId> rows, const EvaluationOptions& options,
+                       Counts& counts) {
+  Matrix<T> features;
+  std::vector<double> targets;
+  const size_t batches = (rows.size() + source.batch_size - 1) / source.batch_size;
+  const auto rows_of = [&](size_t batch) {
+    return rows.subspan(batch * source.batch_size, source.batch_size);
+  };
+  size_t begun = 0;
+  for (size_t batch = 0; batch < batches; ++batch) {
+    if (source.reader == nullptr) {
+      SYNCGRADS_RETURN_IF_ERROR(
+          FillBatch(*source.data, rows_of(batch), ImageUse(), features, targets, options.damaged));
+    } else {
+      for (; begun < std::min(batches, batch + 1 + source.batches_ahead); ++begun) {
+        const absl::Span<const RowId> begins = rows_of(begun);
+        SYNCGRADS_RETURN_IF_ERROR(
+            source.reader->Begin(begun, {begins.begin(), begins.end()}, ImageUse()));
+      }
+      SYNCGRADS_RETURN_IF_ERROR(source.reader->Take(batch, features, targets, options.damaged));
+    }
+    if (targets.empty()) continue;
+    const Matrix<T>& outputs = model.Forward(Pass(), features);
+    SYNCGRADS_RETURN_IF_ERROR(model.status());
+    CountBatch(loss, outputs, targets, options, counts);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string ToString(const Evaluation& evaluation) {
@@ -79,51 +143,61 @@ Scores ScoresOf(const Evaluation& evaluation) {
 }
 
 template <typename T>
+EvaluationSource<T> MakeEvaluationSource(const v1::JobFile& job, const v1::DataSpec& spec,
+                                         const DataSet& data, uint32_t world_size,
+                                         const DeviceChoice& device) {
+  EvaluationSource<T> source;
+  source.data = &data;
+  source.reader = MakeReader<T>(job, spec, data, world_size, device);
+  source.batches_ahead = BatchesAhead(spec);
+  source.batch_size = std::max(job.batch_size() / std::max(job.micro_batches(), 1u), 1u);
+  return source;
+}
+
+template <typename T>
 absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, const Loss& loss,
-                                    const DataSet& data, absl::Span<const RowId> rows, Team& team,
-                                    DamagedImages* damaged) {
-  const bool has_classes = loss.has_classes();
-  const bool has_curve = loss.custom == nullptr && loss.kind == Loss::Kind::kSigmoidCrossEntropy;
-  double loss_sum = 0;
-  uint64_t read = 0;
-  uint64_t correct = 0;
-  std::vector<ScoredLabel> scores;
-  Matrix<T> features;
-  std::vector<double> targets;
-  for (size_t begin = 0; begin < rows.size(); begin += kRowsAtATime) {
-    SYNCGRADS_RETURN_IF_ERROR(
-        FillBatch(data, rows.subspan(begin, kRowsAtATime), ImageUse(), features, targets, damaged));
-    if (targets.empty()) continue;
-    read += targets.size();
-    const Matrix<T>& outputs = model.Forward(Pass(), features);
-    SYNCGRADS_RETURN_IF_ERROR(model.status());
-    loss_sum += SumOfLosses(loss, outputs, targets);
-    if (has_classes) correct += CountCorrect(loss, outputs, targets);
-    if (!has_curve) continue;
-    for (size_t i = 0; i < targets.size(); ++i) {
-      scores.push_back(
-          {static_cast<double>(outputs(static_cast<Eigen::Index>(i), 0)), targets[i] > 0.5});
-    }
+                                    EvaluationSource<T>& source, absl::Span<const RowId> rows,
+                                    Team& team, const EvaluationOptions& options) {
+  Counts counts(options.top.size());
+  const absl::Status counted = CountRows(model, loss, source, rows, options, counts);
+  // A worker that has failed takes part, so that the others do not wait for it.
+  SYNCGRADS_RETURN_IF_ERROR(team.Barrier(name));
+  std::vector<double> sums = {counted.ok() ? 0.0 : 1.0, static_cast<double>(counts.rows),
+                              counts.loss, static_cast<double>(counts.correct)};
+  for (const uint64_t count : counts.top) sums.push_back(static_cast<double>(count));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const uint32_t workers,
+      team.AllReduce(absl::StrCat(name, "/sums"), absl::MakeSpan(sums), Reduction::kSum));
+  SYNCGRADS_RETURN_IF_ERROR(counted);
+  if (sums[0] > 0) {
+    return absl::AbortedError(absl::StrCat(sums[0], " of ", workers,
+                                           " workers could not evaluate their rows (\"", name,
+                                           "\"); their own errors say why"));
   }
-  double sums[] = {static_cast<double>(read), static_cast<double>(correct), loss_sum};
-  SYNCGRADS_RETURN_IF_ERROR(
-      team.AllReduce(absl::StrCat(name, "/sums"), absl::MakeSpan(sums), Reduction::kSum).status());
   Evaluation evaluation;
-  evaluation.rows = static_cast<uint64_t>(sums[0]);
-  if (evaluation.rows > 0) evaluation.loss = sums[2] / sums[0];
-  if (has_classes) evaluation.correct = static_cast<uint64_t>(sums[1]);
-  if (has_curve) {
-    SYNCGRADS_ASSIGN_OR_RETURN(evaluation.area_under_curve,
-                               GatherAreaUnderCurve(absl::StrCat(name, "/scores"), scores, team));
+  evaluation.workers = workers;
+  evaluation.rows = static_cast<uint64_t>(sums[1]);
+  if (evaluation.rows > 0) evaluation.loss = sums[2] / sums[1];
+  if (loss.has_classes()) evaluation.correct = static_cast<uint64_t>(sums[3]);
+  for (size_t i = 0; i < options.top.size(); ++i) {
+    evaluation.top.emplace_back(options.top[i], static_cast<uint64_t>(sums[4 + i]));
+  }
+  if (HasCurve(loss)) {
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        evaluation.area_under_curve,
+        GatherAreaUnderCurve(absl::StrCat(name, "/scores"), counts.scores, team));
   }
   return evaluation;
 }
 
-template absl::StatusOr<Evaluation> Evaluate(absl::string_view, Model<float>&, const Loss&,
-                                             const DataSet&, absl::Span<const RowId>, Team&,
-                                             DamagedImages*);
-template absl::StatusOr<Evaluation> Evaluate(absl::string_view, Model<double>&, const Loss&,
-                                             const DataSet&, absl::Span<const RowId>, Team&,
-                                             DamagedImages*);
+#define SYNCGRADS_INSTANTIATE(T)                                                               \
+  template EvaluationSource<T> MakeEvaluationSource(                                           \
+      const v1::JobFile&, const v1::DataSpec&, const DataSet&, uint32_t, const DeviceChoice&); \
+  template absl::StatusOr<Evaluation> Evaluate(absl::string_view, Model<T>&, const Loss&,      \
+                                               EvaluationSource<T>&, absl::Span<const RowId>,  \
+                                               Team&, const EvaluationOptions&);
+SYNCGRADS_INSTANTIATE(float)
+SYNCGRADS_INSTANTIATE(double)
+#undef SYNCGRADS_INSTANTIATE
 
 }  // namespace syncgrads

@@ -24,7 +24,9 @@ void FiguresReport::Stepped(uint64_t step, std::optional<double> loss) {
 void FiguresReport::Validated(uint64_t step, const Scores& scores) {
   Validation validation{step, {}};
   for (const auto& [name, value] : scores) {
-    if (std::isfinite(value)) validation.scores.push_back({name, value});
+    // The curve of the name "loss" is shown beside that of the training.
+    const bool is_loss = name == "val_loss";
+    if (std::isfinite(value)) validation.scores.push_back({is_loss ? "loss" : name, value});
   }
   figures_.validation = std::move(validation);
   team_.ReportFigures(figures_);

@@ -54,6 +54,20 @@ void ConsoleProgress::Stepped(uint64_t step, std::optional<double> loss) {
   }
 }
 
+void ConsoleProgress::Validated(uint64_t step, const Scores& scores) {
+  std::string line = absl::StrCat("validation after step ", step, ":");
+  const char* separator = " ";
+  for (const auto& [name, value] : scores) {
+    absl::StrAppendFormat(&line, "%s%s %.6g", separator, name, value);
+    separator = "  ";
+  }
+  Note(line);
+}
+
+void ConsoleProgress::StoppedEarly(uint64_t step, const std::string& reason) {
+  Note(absl::StrCat("training ends early, after step ", step, ": ", reason));
+}
+
 void ConsoleProgress::Finished() {
   if (is_terminal_) out_ << std::endl;
 }

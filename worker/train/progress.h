@@ -93,9 +93,10 @@ class Progress {
   virtual void Stepped(uint64_t step, std::optional<double> loss) = 0;
   // Reports a checkpoint that this worker has written, or could not write.
   virtual void Checkpointed(bool /*written*/) {}
-  // Reports the scores of an evaluation of the held-out rows while the worker trains: those of the
-  // model after `step`.
+  // Reports the scores of a validation while the worker trains: those of the model after `step`.
   virtual void Validated(uint64_t /*step*/, const Scores& /*scores*/) {}
+  // Reports that the training ends after `step`, because the validations no longer improve.
+  virtual void StoppedEarly(uint64_t /*step*/, const std::string& /*reason*/) {}
   virtual void Finished() = 0;
   // Called after Finished, with the scores of the final evaluation on `rows`, which is
   // "trained_on" or "held_out".
@@ -122,6 +123,9 @@ class ProgressList : public Progress {
   }
   void Validated(uint64_t step, const Scores& scores) override {
     for (Progress* one : all_) one->Validated(step, scores);
+  }
+  void StoppedEarly(uint64_t step, const std::string& reason) override {
+    for (Progress* one : all_) one->StoppedEarly(step, reason);
   }
   void Finished() override {
     for (Progress* one : all_) one->Finished();
@@ -155,6 +159,9 @@ class ConsoleProgress : public Progress {
 
   void Started(const TrainingPlan& plan) override;
   void Stepped(uint64_t step, std::optional<double> loss) override;
+  // Prints a line of its own: "validation after step 120: val_loss 0.071234  top1 0.9667".
+  void Validated(uint64_t step, const Scores& scores) override;
+  void StoppedEarly(uint64_t step, const std::string& reason) override;
   void Finished() override;
   // Prints a separate line, above the bar if there is one.
   void Note(const std::string& line);

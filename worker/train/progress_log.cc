@@ -16,6 +16,15 @@ std::string Number(double value) {
   return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null";
 }
 
+// Returns the scores as fields of JSON, each after a comma.
+std::string FieldsOf(const Scores& scores) {
+  std::string fields;
+  for (const auto& [name, value] : scores) {
+    absl::StrAppend(&fields, ",\"", name, "\":", Number(value));
+  }
+  return fields;
+}
+
 }  // namespace
 
 ProgressLog::ProgressLog(const std::string& worker, uint64_t every, const Clock& clock)
@@ -69,13 +78,17 @@ void ProgressLog::Stepped(uint64_t step, std::optional<double> loss) {
 
 void ProgressLog::Finished() { Write("finished", absl::StrCat(",\"step\":", step_)); }
 
+void ProgressLog::Validated(uint64_t step, const Scores& scores) {
+  Write("validated", absl::StrCat(",\"step\":", step, FieldsOf(scores)));
+}
+
+void ProgressLog::StoppedEarly(uint64_t step, const std::string& reason) {
+  Write("stopped_early", absl::StrCat(",\"step\":", step, ",\"reason\":", JsonString(reason)));
+}
+
 void ProgressLog::Evaluated(absl::string_view rows, const Scores& scores) {
-  std::string fields =
-      absl::StrCat(",\"step\":", step_, ",\"rows\":", JsonString(std::string(rows)));
-  for (const auto& [name, value] : scores) {
-    absl::StrAppend(&fields, ",\"", name, "\":", Number(value));
-  }
-  Write("evaluated", fields);
+  Write("evaluated", absl::StrCat(",\"step\":", step_, ",\"rows\":", JsonString(std::string(rows)),
+                                  FieldsOf(scores)));
 }
 
 }  // namespace syncgrads

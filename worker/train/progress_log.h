@@ -4,6 +4,9 @@
 //    "steps":250,"workers":3,"batch_size":8,"parameters":235}
 //   {"event":"step","job":"iris","worker":"w0","host":"a","time":1760000001.5,
 //    "step":10,"steps":250,"loss":0.6931,"steps_per_s":7.3}
+//   {"event":"validated","job":"iris","worker":"w0",...,"step":120,"val_loss":0.07,"top1":0.9667}
+//   {"event":"stopped_early","job":"iris","worker":"w0",...,"step":120,"reason":"val_loss has not
+//    improved in 3 validations; the best, 0.07, was after step 30"}
 //   {"event":"evaluated","job":"iris","worker":"w0",...,"step":250,"rows":"held_out",
 //    "loss":0.07,"accuracy":0.9667}
 //   {"event":"finished","job":"iris",...,"step":250}
@@ -41,6 +44,8 @@ class ProgressLog : public Progress {
 
   void Started(const TrainingPlan& plan) override;
   void Stepped(uint64_t step, std::optional<double> loss) override;
+  void Validated(uint64_t step, const Scores& scores) override;
+  void StoppedEarly(uint64_t step, const std::string& reason) override;
   void Finished() override;
   void Evaluated(absl::string_view rows, const Scores& scores) override;
 

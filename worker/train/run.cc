@@ -16,6 +16,7 @@
 #include "worker/train/prediction.h"
 #include "worker/train/resume.h"
 #include "worker/train/shown_predictions.h"
+#include "worker/train/validation.h"
 
 namespace syncgrads {
 namespace {
@@ -39,13 +40,15 @@ std::vector<RowId> RowsToEvaluate(const v1::JobFile& job, const DataSet& data, b
 template <typename T>
 absl::StatusOr<std::optional<Evaluation>> EvaluateHeldOut(const v1::JobFile& job, Model<T>& model,
                                                           const Loss& loss, const DataSet& data,
-                                                          Team& team,
+                                                          Team& team, const DeviceChoice& device,
                                                           DamagedImages* damaged = nullptr) {
   if (job.data().validation_every() == 0) return std::optional<Evaluation>();
   const std::vector<RowId> rows = RowsToEvaluate(job, data, /*held_out=*/true, team);
+  EvaluationSource<T> source =
+      MakeEvaluationSource<T>(job, job.data(), data, team.world_size(), device);
   SYNCGRADS_ASSIGN_OR_RETURN(
       const Evaluation evaluation,
-      Evaluate("evaluation/held_out", model, loss, data, rows, team, damaged));
+      Evaluate("evaluation/held_out", model, loss, source, rows, team, {.damaged = damaged}));
   return std::optional<Evaluation>(evaluation);
 }
 
@@ -85,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> TrainBest(const Job& job, const Data
                                TrainFrom<T>(job, data, team, options));
     SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<Evaluation> held_out,
                                EvaluateHeldOut(job.file, trainer->model(), trainer->loss(), data,
-                                               team, trainer->SkippedImages()));
+                                               team, options.device, trainer->SkippedImages()));
     note(absl::StrCat(name, ": held out: ", ToString(*held_out)));
     const double loss = std::isnan(held_out->loss) ? HUGE_VAL : held_out->loss;
     if (kept != nullptr && !(loss < least)) continue;
@@ -94,6 +97,29 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> TrainBest(const Job& job, const Data
     kept = std::move(trainer);
   }
   return kept;
+}
+
+// Evaluates a trained model: sets `trained_on`, `held_out` and `validation`. A job with a
+// validation says what it is evaluated on: its training rows, which may be very many, are not.
+template <typename T>
+absl::Status EvaluateTrained(const v1::JobFile& job, Trainer<T>& trainer, const DataSet& data,
+                             Team& team, const TrainerOptions& options, TrainingResult& result) {
+  Model<T>& model = trainer.model();
+  result.validation = trainer.validation();
+  if (!job.has_validation()) {
+    const std::vector<RowId> rows = RowsToEvaluate(job, data, /*held_out=*/false, team);
+    EvaluationSource<T> source =
+        MakeEvaluationSource<T>(job, job.data(), data, team.world_size(), options.device);
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        result.trained_on, Evaluate("evaluation/trained_on", model, trainer.loss(), source, rows,
+                                    team, {.damaged = trainer.SkippedImages()}));
+  } else if (!job.validation().has_data()) {
+    return absl::OkStatus();  // the validation has evaluated the held-out rows
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(result.held_out,
+                             EvaluateHeldOut(job, model, trainer.loss(), data, team, options.device,
+                                             trainer.SkippedImages()));
+  return absl::OkStatus();
 }
 
 template <typename T>
@@ -114,13 +140,7 @@ absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team
   if (!output.empty()) {
     SYNCGRADS_RETURN_IF_ERROR(SaveModel(model, data.classes, job.file.name(), output));
   }
-  const std::vector<RowId> rows = RowsToEvaluate(job.file, data, /*held_out=*/false, team);
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      result.trained_on, Evaluate("evaluation/trained_on", model, trainer->loss(), data, rows, team,
-                                  trainer->SkippedImages()));
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      result.held_out,
-      EvaluateHeldOut(job.file, model, trainer->loss(), data, team, trainer->SkippedImages()));
+  SYNCGRADS_RETURN_IF_ERROR(EvaluateTrained(job.file, *trainer, data, team, options, result));
   result.damaged = trainer->damaged();
   result.skipped = trainer->skipped();
   SYNCGRADS_ASSIGN_OR_RETURN(result.replicas, CompareReplicas(model.parameters(), team));
@@ -171,10 +191,12 @@ absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
   SYNCGRADS_ASSIGN_OR_RETURN(
       const Loss loss, BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses));
   EvaluationResult result;
-  SYNCGRADS_ASSIGN_OR_RETURN(result.all, Evaluate("evaluation/all", *loaded.model, loss,
-                                                  loaded.data, AllRows(loaded.data.data), team));
-  SYNCGRADS_ASSIGN_OR_RETURN(result.held_out,
-                             EvaluateHeldOut(job.file, *loaded.model, loss, loaded.data, team));
+  EvaluationSource<T> source =
+      MakeEvaluationSource<T>(job.file, job.file.data(), loaded.data, team.world_size(), device);
+  SYNCGRADS_ASSIGN_OR_RETURN(result.all, Evaluate("evaluation/all", *loaded.model, loss, source,
+                                                  AllRows(loaded.data.data), team));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      result.held_out, EvaluateHeldOut(job.file, *loaded.model, loss, loaded.data, team, device));
   return result;
 }
 
@@ -222,6 +244,9 @@ absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,
   TrainerOptions going_on = options;
   if (resumption.has_value()) going_on.resumption = &*resumption;
   SYNCGRADS_ASSIGN_OR_RETURN(const DataSet data, LoadDataSet(resumed, DataSetOptions(), team));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<DataSet> validation,
+                             LoadValidationData(resumed, data, team));
+  if (validation.has_value()) going_on.validation = &*validation;
   return job.file.dtype() == v1::F64 ? TrainAs<double>(resumed, data, team, going_on, output)
                                      : TrainAs<float>(resumed, data, team, going_on, output);
 }

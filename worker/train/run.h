@@ -26,9 +26,12 @@ struct TrainingResult {
   // How often the workers have synchronised. Equal to `steps` unless a cycle has several
   // local steps.
   uint64_t rounds = 0;
-  // Over the rows of all workers: the training rows, and the held-out rows, if any.
+  // Over the rows of all workers: the training rows, without any row if the job has a validation;
+  // and the held-out rows, if any, and if they are not those of the validation.
   Evaluation trained_on;
   std::optional<Evaluation> held_out;
+  // The validation after the last step, if the job has any.
+  std::optional<Evaluation> validation;
   ReplicaCheck replicas;
   // This worker's images that could not be read, and its skipped steps.
   DamagedImages damaged;
@@ -45,7 +48,8 @@ absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,
 
 // Trains like RunTraining, with all of the job's data: for an elastic job, whose worker
 // reads `data` before it joins so that the others do not wait for it, and for a job with
-// best_of. The workers divide the rows of the evaluation among themselves.
+// best_of. options.validation is set if the job has validation.data. The workers divide the rows of
+// the evaluation among themselves.
 absl::StatusOr<TrainingResult> RunElasticTraining(const Job& job, const DataSet& data, Team& team,
                                                   const TrainerOptions& options,
                                                   const std::string& output);

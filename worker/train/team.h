@@ -50,6 +50,10 @@ class Team {
   virtual absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
                                     uint32_t root) = 0;
 
+  // Returns when all workers have called it with this name. It has no deadline: it ends with an
+  // error if this worker or, in a job that is not elastic, another one is lost.
+  virtual absl::Status Barrier(absl::string_view name) = 0;
+
   // Registers the training group. See Client::Register.
   virtual absl::StatusOr<Group*> Register(const GroupSpec& spec) = 0;
 
@@ -94,6 +98,7 @@ class SoleWorker : public Team {
   absl::Status BroadcastAll(absl::string_view, absl::Span<const NamedTensor>, uint32_t) override {
     return absl::OkStatus();
   }
+  absl::Status Barrier(absl::string_view) override { return absl::OkStatus(); }
   absl::StatusOr<Group*> Register(const GroupSpec&) override { return NeedsServer(); }
   absl::StatusOr<void*> AllocateGradients(size_t) override { return NeedsServer(); }
   absl::Status SetLearningRateFactor(double) override { return NeedsServer(); }

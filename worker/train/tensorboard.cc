@@ -85,12 +85,20 @@ void TensorboardProgress::Stepped(uint64_t step, std::optional<double> loss) {
   if (!scalars.empty()) file_->Add(step, scalars);
 }
 
+void TensorboardProgress::Validated(uint64_t step, const Scores& scores) {
+  Add(step, "validation", scores);
+}
+
 void TensorboardProgress::Evaluated(absl::string_view rows, const Scores& scores) {
+  Add(step_, rows, scores);
+}
+
+void TensorboardProgress::Add(uint64_t step, absl::string_view group, const Scores& scores) {
   std::vector<std::pair<std::string, double>> scalars;
   for (const auto& [name, value] : scores) {
-    scalars.emplace_back(absl::StrCat(rows, "/", name), value);
+    scalars.emplace_back(absl::StrCat(group, "/", name), value);
   }
-  file_->Add(step_, scalars);
+  file_->Add(step, scalars);
 }
 
 }  // namespace syncgrads

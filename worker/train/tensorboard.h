@@ -45,7 +45,8 @@ class TensorboardFile {
   std::ofstream file_;
 };
 
-// Writes this worker's training/loss and training/steps_per_s, and the final evaluation.
+// Writes this worker's training/loss and training/steps_per_s, each validation
+// (validation/val_loss, validation/top1), and the final evaluation.
 // The trainer's thread calls it. Not thread-safe.
 class TensorboardProgress : public Progress {
  public:
@@ -55,10 +56,14 @@ class TensorboardProgress : public Progress {
 
   void Started(const TrainingPlan& plan) override;
   void Stepped(uint64_t step, std::optional<double> loss) override;
+  void Validated(uint64_t step, const Scores& scores) override;
   void Finished() override {}
   void Evaluated(absl::string_view rows, const Scores& scores) override;
 
  private:
+  // Writes the scores as "GROUP/NAME".
+  void Add(uint64_t step, absl::string_view group, const Scores& scores);
+
   const std::unique_ptr<TensorboardFile> file_;
   const StepInterval every_;
   const Clock& clock_;

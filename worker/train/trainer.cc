@@ -8,6 +8,7 @@
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
 #include "worker/base/out_of_memory.h"
+#include "worker/train/make_reader.h"
 #include "worker/train/model_file.h"
 
 namespace syncgrads {
@@ -27,11 +28,6 @@ absl::Span<const RowId> PartOf(const std::vector<RowId>& rows, size_t part, size
   const size_t begin = rows.size() * part / parts;
   const size_t end = rows.size() * (part + 1) / parts;
   return absl::MakeConstSpan(rows).subspan(begin, end - begin);
-}
-
-size_t BatchesAhead(const v1::JobFile& job) {
-  constexpr size_t kUsual = 2;
-  return job.data().imagenet().ahead() == 0 ? kUsual : job.data().imagenet().ahead();
 }
 
 }  // namespace
@@ -79,9 +75,13 @@ template <typename T>
 absl::Status Trainer<T>::Train() {
   SetTraceRole("trainer");
   options_.progress->Started(plan_);
+  // A run that is resumed may have ended already.
+  stops_early_ = record_.ReasonToStop().has_value();
   absl::Status trained = competes() ? Compete() : TrainTogether();
+  if (trained.ok()) trained = ValidateLastStep();
   if (trained.ok()) trained = KeepLastStep();
   if (trained.ok()) trained = FetchValues();
+  if (trained.ok()) trained = UseFinalStates();
   if (trained.ok() || absl::IsCancelled(trained)) FinishCheckpoints();
   SYNCGRADS_RETURN_IF_ERROR(trained);
   if (options_.event_log != nullptr) {
@@ -94,7 +94,7 @@ absl::Status Trainer<T>::Train() {
 
 template <typename T>
 absl::Status Trainer<T>::TrainTogether() {
-  while (!batches_->ended()) {
+  while (!batches_->ended() && !stops_early_) {
     SYNCGRADS_RETURN_IF_ERROR(CheckStop());
     if (makes_local_steps()) {
       SYNCGRADS_RETURN_IF_ERROR(TrainCycle());
@@ -257,7 +257,7 @@ absl::Status Trainer<T>::ReadAhead(const std::vector<RowId>& rows) {
   // ahead.
   ForgetPartsBefore(step);
   SYNCGRADS_RETURN_IF_ERROR(BeginParts(step, rows));
-  for (size_t ahead = 1; ahead <= BatchesAhead(job_); ++ahead) {
+  for (size_t ahead = 1; ahead <= BatchesAhead(job_.data()); ++ahead) {
     const uint64_t number = step + ahead;
     SYNCGRADS_RETURN_IF_ERROR(BeginParts(number, batches_->RowsAhead(number - steps_)));
   }
@@ -438,8 +438,12 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
   std::optional<Trace::Span> waits(std::in_place, trace(), Trace::Row::kResults, "wait for step",
                                    step);
   std::optional<PhaseClock::Scope> wait(std::in_place, phases_, &StepTimes::wait);
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Contributors> contributors,
-                             group_->WaitStep(options_.step_timeout));
+  // The workers of an elastic job may need very different times for a validation.
+  const bool waits_for_validations =
+      job_.has_elastic() && steps_ > 0 && record_.last_step() == steps_;
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const std::vector<Contributors> contributors,
+      group_->WaitStep(waits_for_validations ? absl::InfiniteDuration() : options_.step_timeout));
   wait.reset();
   waits.reset();
   const bool left_out = NoteLeftOut(contributors);
@@ -455,10 +459,12 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
   // TrainAlone has already counted the local steps.
   if (!makes_local_steps()) steps_ += made;
   SaveCounters();
-  const bool keeps =
+  const bool announced =
       TakesCheckpoint(due_tensor_.has_value() && contributors[ToNumber(*due_tensor_)].most > 0);
+  const bool validates = IsValidationDue(steps_);
   StepOutcome outcome;
-  if (batches_->depends_on_members() || options_.event_log != nullptr || keeps) {
+  if (batches_->depends_on_members() || options_.event_log != nullptr || announced || validates ||
+      !validated_with_.empty()) {
     const PhaseClock::Scope gets(phases_, &StepTimes::wait);
     SYNCGRADS_ASSIGN_OR_RETURN(outcome, group_->LastStep(options_.step_timeout));
   }
@@ -473,7 +479,12 @@ absl::Status Trainer<T>::FinishStep(const std::vector<RowId>& rows, std::optiona
   SYNCGRADS_RETURN_IF_ERROR(CallBack(loss));
   SYNCGRADS_RETURN_IF_ERROR(guard_.Finish());
   SYNCGRADS_RETURN_IF_ERROR(CheckReplicas());
-  if (keeps) SYNCGRADS_RETURN_IF_ERROR(TakeCheckpoint(outcome));
+  if (!validated_with_.empty()) NoteLostInValidation(outcome);
+  if (validates) SYNCGRADS_RETURN_IF_ERROR(Validate());
+  if (validates && job_.has_elastic()) validated_with_ = outcome.members;
+  if (announced || (validates && KeepsBest() && record_.is_best())) {
+    SYNCGRADS_RETURN_IF_ERROR(TakeCheckpoint(outcome));
+  }
   ReportCheckpoints();
   return absl::OkStatus();
 }

@@ -41,6 +41,7 @@
 #include "worker/train/step_guard.h"
 #include "worker/train/team.h"
 #include "worker/train/team_exchange.h"
+#include "worker/train/validation.h"
 
 namespace syncgrads {
 
@@ -55,6 +56,9 @@ struct TrainerOptions {
   Progress* progress = nullptr;
   // Null: no event log is written.
   EventLog* event_log = nullptr;
+  // The data of `validation.data` (LoadValidationData). Null: the validation evaluates the held-out
+  // rows of the training data.
+  const DataSet* validation = nullptr;
   // Data mode SHARDS, in jobs in which every worker reads all data: the rank whose shards
   // this worker uses.
   std::optional<uint32_t> rank;
@@ -113,6 +117,10 @@ struct TrainerOptions {
 // ahead, and the step before the checkpoint is sent uncompressed (Group::SendUncompressed), so
 // that there is no compression error to be saved.
 //
+// Jobs with a validation only: after the steps in which it is due, all workers evaluate the model
+// together before the next step begins. They reach the same figures, and so the same decision about
+// ending the training early. The members of an elastic job evaluate separately.
+//
 // The worker's thread creates it, calls all methods and destroys it. Not thread-safe.
 template <typename T>
 class Trainer {
@@ -150,7 +158,11 @@ class Trainer {
   // failed.
   std::optional<Snapshot> KeepState();
 
-  // The trained model. Its values on the host are valid after Train has succeeded.
+  // The last validation; nullopt if the job has none.
+  const std::optional<Evaluation>& validation() const { return validation_; }
+
+  // The trained model. Its layer states are the mean over the workers. Its values on the host are
+  // valid after Train has succeeded.
   Model<T>& model() { return *model_; }
   const Loss& loss() const { return loss_; }
   const TrainingPlan& plan() const { return plan_; }
@@ -181,6 +193,8 @@ class Trainer {
   // Fills in plan_, which is the same on all workers. `team` is a SoleWorker if every
   // worker has all of the data.
   absl::Status MakePlan(Team& team);
+  // The number of steps of an epoch; in a job in which every worker has all rows, of any of them.
+  uint64_t StepsPerEpoch() const;
   // Moves the gradients to memory that servers on this host can read, if there is any.
   absl::Status ShareGradients();
   // Registers the training group and creates the optimizer, if it runs on this worker.
@@ -343,13 +357,42 @@ class Trainer {
   void NoteCheckpoint();
   // Takes a checkpoint after the step just made. A collective of this step's members.
   absl::Status TakeCheckpoint(const StepOutcome& outcome);
+  // Starts to write the state on the host; only on the worker that writes. `scheduled`: nobody
+  // requested this checkpoint. `states` are those of GatherStates.
+  absl::Status BeginCheckpoint(const StepOutcome& outcome, bool scheduled,
+                               const std::vector<std::string>& states,
+                               const std::optional<Evaluation>& evaluation);
   // Takes a checkpoint after the last step, unless it has been taken. A collective.
   absl::Status KeepLastStep();
-  // Returns the layer states of all workers, by rank. Empty if the model has none, or if
-  // the job is elastic: then only those of the worker that writes are saved.
+  // Returns the bytes of this worker's layer states on the host.
+  std::string OwnStates() const;
+  // Returns OwnStates of all workers, by rank, each with one more byte, HasRows. Empty if the model
+  // has none, or if the job is elastic: then only those of the worker that writes are saved.
   absl::StatusOr<std::vector<std::string>> GatherStates();
-  // Evaluates the held-out rows if they determine the best checkpoint. `writes`: whether
-  // this worker writes the checkpoint.
+  // Sets the layer states to the mean over the workers that have rows. `states` are those of
+  // GatherStates.
+  void UseMeanStates(const std::vector<std::string>& states);
+  // Sets the layer states to those of OwnStates.
+  absl::Status UseStates(const std::string& own);
+  // Sets the layer states to the mean over the workers, for good. A collective, except in elastic
+  // jobs and with best_of.
+  absl::Status UseFinalStates();
+  // Whether a checkpoint is taken after each validation that is the best so far.
+  bool KeepsBest() const {
+    return validations_.has_value() && job_.checkpoint().best() != v1::Checkpoint::NONE;
+  }
+  // Whether the model is validated after `step`.
+  bool IsValidationDue(uint64_t step) const;
+  // Validates the model after the step just made. A collective, except in elastic jobs.
+  absl::Status Validate();
+  absl::StatusOr<Evaluation> EvaluateValidationRows();
+  // Validates the model after the last step, unless this has been done.
+  absl::Status ValidateLastStep();
+  // Elastic jobs only: reports the members of the last validation that are no longer members.
+  void NoteLostInValidation(const StepOutcome& outcome);
+  // Returns what determines the best checkpoint: the validation after this step, if the job has
+  // validations and there was one; or, in a job without them, an evaluation of the held-out rows.
+  // `writes`: whether this worker writes the checkpoint.
   absl::StatusOr<std::optional<Evaluation>> EvaluateForCheckpoint(bool writes);
   // Copies the state on the host. `states` are those of GatherStates.
   Snapshot TakeSnapshot(const std::vector<std::string>& states);
@@ -420,6 +463,14 @@ class Trainer {
   // Null if the optimizer runs on the servers.
   std::unique_ptr<ModelOptimizer<T>> optimizer_;
   StepGuard guard_;
+  // Set if the job has validations.
+  std::optional<ValidationSchedule> validations_;
+  ValidationRecord record_;
+  std::optional<Evaluation> validation_;
+  // Elastic jobs only: the members at the last validation, until one of them is gone.
+  std::vector<std::string> validated_with_;
+  // The validations have ended the training.
+  bool stops_early_ = false;
   double penalty_ = 0;  // of the step in progress
   bool can_overlap_ = false;
   std::optional<Unfinished> unfinished_;

@@ -11,6 +11,7 @@
 #include "worker/train/evaluation.h"
 #include "worker/train/model_file.h"
 #include "worker/train/trainer.h"
+#include "worker/train/validation.h"
 
 namespace syncgrads {
 namespace {
@@ -60,14 +61,6 @@ absl::Status AddOptimizer(const std::vector<Slotted>& parameters, OptimizerSnaps
     if (tensor.spec.name == kCountersName) tensor = Saved(tensor.spec, counters.data());
   }
   return absl::OkStatus();
-}
-
-// Returns the score of a checkpoint: the higher, the better. nullopt if it has none.
-std::optional<double> ScoreOf(v1::Checkpoint::Best best, const Evaluation& evaluation) {
-  if (evaluation.rows == 0) return std::nullopt;
-  if (best == v1::Checkpoint::LOSS) return -evaluation.loss;
-  if (!evaluation.correct.has_value()) return std::nullopt;
-  return static_cast<double>(*evaluation.correct) / static_cast<double>(evaluation.rows);
 }
 
 }  // namespace
@@ -121,10 +114,21 @@ absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
   SYNCGRADS_RETURN_IF_ERROR(FetchState());
   // All workers take part in both collectives, whichever of them writes.
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> states, GatherStates());
+  const std::string own = OwnStates();
+  if (!states.empty()) UseMeanStates(states);
   const bool writes = outcome.members.front() == team_.name();
   SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<Evaluation> evaluation,
                              EvaluateForCheckpoint(writes));
-  if (!writes) return absl::OkStatus();
+  const absl::Status begun =
+      writes ? BeginCheckpoint(outcome, scheduled, states, evaluation) : absl::OkStatus();
+  if (!states.empty()) SYNCGRADS_RETURN_IF_ERROR(UseStates(own));
+  return begun;
+}
+
+template <typename T>
+absl::Status Trainer<T>::BeginCheckpoint(const StepOutcome& outcome, bool scheduled,
+                                         const std::vector<std::string>& states,
+                                         const std::optional<Evaluation>& evaluation) {
   CheckpointWriter& writer = *options_.checkpoints;
   const absl::Status free = writer.Finish(is_last_ ? options_.step_timeout : kMoment);
   if (!free.ok()) {
@@ -149,12 +153,11 @@ absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome& outcome) {
     Snapshot snapshot = TakeSnapshot(states);
     snapshot.manifest.workers = static_cast<uint32_t>(outcome.members.size());
     if (evaluation.has_value()) {
-      snapshot.manifest.evaluation["loss"] = evaluation->loss;
-      snapshot.manifest.score = ScoreOf(job_.checkpoint().best(), *evaluation);
-      if (evaluation->correct.has_value()) {
-        snapshot.manifest.evaluation["accuracy"] =
-            static_cast<double>(*evaluation->correct) / static_cast<double>(evaluation->rows);
-      }
+      const Scores scores =
+          job_.has_validation() ? ValidationScores(*evaluation) : ScoresOf(*evaluation);
+      snapshot.manifest.evaluation.insert(scores.begin(), scores.end());
+      snapshot.manifest.score =
+          ScoreOf(job_.checkpoint().best() == v1::Checkpoint::ACCURACY, *evaluation);
     }
     std::function<absl::Status(Snapshot&)> complete;
     if (held != nullptr) {
@@ -187,21 +190,11 @@ absl::Status Trainer<T>::KeepLastStep() {
 }
 
 template <typename T>
-absl::StatusOr<std::vector<std::string>> Trainer<T>::GatherStates() {
-  std::vector<std::string> states;
-  // An elastic job has no collectives between steps: the states of the worker that writes
-  // are used for all.
-  if (job_.has_elastic() || model_->states().empty()) return states;
-  std::string own;
-  for (const Parameter<T>* state : model_->states()) {
-    own.append(reinterpret_cast<const char*>(state->values.data()), state->bytes());
-  }
-  return team_.Gather("checkpoint/states", own);
-}
-
-template <typename T>
 absl::StatusOr<std::optional<Evaluation>> Trainer<T>::EvaluateForCheckpoint(bool writes) {
   if (job_.checkpoint().best() == v1::Checkpoint::NONE) return std::optional<Evaluation>();
+  if (job_.has_validation()) {
+    return record_.last_step() == steps_ ? validation_ : std::optional<Evaluation>();
+  }
   SoleWorker alone;
   const bool elastic = job_.has_elastic();
   // Every worker of an elastic job has all rows, so the worker that writes evaluates
@@ -209,10 +202,12 @@ absl::StatusOr<std::optional<Evaluation>> Trainer<T>::EvaluateForCheckpoint(bool
   if (elastic && !writes) return std::optional<Evaluation>();
   const std::vector<RowId> rows =
       RowsOf(data_.data, job_.data().validation_every(), /*held_out=*/true);
+  EvaluationSource<T> source =
+      MakeEvaluationSource<T>(job_, job_.data(), data_, team_.world_size(), options_.device);
   SYNCGRADS_ASSIGN_OR_RETURN(
       const Evaluation evaluation,
-      Evaluate("checkpoint/held_out", *model_, loss_, data_, rows,
-               elastic ? static_cast<Team&>(alone) : team_, SkippedImages()));
+      Evaluate("checkpoint/held_out", *model_, loss_, source, rows,
+               elastic ? static_cast<Team&>(alone) : team_, {.damaged = SkippedImages()}));
   if (evaluation.rows > 0) options_.progress->Validated(steps_, ScoresOf(evaluation));
   return std::optional<Evaluation>(evaluation);
 }
@@ -304,6 +299,8 @@ absl::Status Trainer<T>::Restore(Resumption& from) {
   if (from.snapshot.has_value()) {
     for (size_t i = 0; i < tensors.size() && loaded.ok(); ++i) {
       const absl::StatusOr<absl::string_view> bytes = from.snapshot->Find(tensors[i].spec);
+      // A checkpoint of a job file that had no validation: the record begins here.
+      if (absl::IsNotFound(bytes.status()) && tensors[i].data == record_.state().data) continue;
       loaded = bytes.status();
       if (loaded.ok()) std::memcpy(tensors[i].data, bytes->data(), bytes->size());
     }
@@ -400,8 +397,10 @@ void Trainer<T>::FinishCheckpoints() {
   template bool Trainer<T>::TakesCheckpoint(bool);                                             \
   template void Trainer<T>::NoteCheckpoint();                                                  \
   template absl::Status Trainer<T>::TakeCheckpoint(const StepOutcome&);                        \
+  template absl::Status Trainer<T>::BeginCheckpoint(const StepOutcome&, bool,                  \
+                                                    const std::vector<std::string>&,           \
+                                                    const std::optional<Evaluation>&);         \
   template absl::Status Trainer<T>::KeepLastStep();                                            \
-  template absl::StatusOr<std::vector<std::string>> Trainer<T>::GatherStates();                \
   template absl::StatusOr<std::optional<Evaluation>> Trainer<T>::EvaluateForCheckpoint(bool);  \
   template Snapshot Trainer<T>::TakeSnapshot(const std::vector<std::string>&);                 \
   template std::optional<Snapshot> Trainer<T>::KeepState();                                    \

@@ -137,8 +137,11 @@ absl::Status Trainer<T>::TakeBestState() {
   const std::vector<RowId> held_out =
       RowsOf(data_.data, job_.data().validation_every(), /*held_out=*/true);
   SoleWorker alone;
-  SYNCGRADS_ASSIGN_OR_RETURN(const Evaluation mine, Evaluate("best/mine", *model_, loss_, data_,
-                                                             held_out, alone, SkippedImages()));
+  EvaluationSource<T> source =
+      MakeEvaluationSource<T>(job_, job_.data(), data_, team_.world_size(), options_.device);
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const Evaluation mine,
+      Evaluate("best/mine", *model_, loss_, source, held_out, alone, {.damaged = SkippedImages()}));
   SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t best, FindBest(mine.loss, team_));
   SYNCGRADS_RETURN_IF_ERROR(FetchState());
   SYNCGRADS_RETURN_IF_ERROR(team_.BroadcastAll("best/state", WholeState(), best));

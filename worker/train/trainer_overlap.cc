@@ -25,7 +25,7 @@ bool Trainer<T>::CanOverlap() const {
 template <typename T>
 absl::StatusOr<bool> Trainer<T>::Overlaps() {
   if (!can_overlap_ || group_->IsStepAnswered() || batches_->RowsAhead(1).empty() ||
-      checkpoint_follows_) {
+      checkpoint_follows_ || IsValidationDue(steps_ + 1)) {
     return false;
   }
   const uint64_t every = job_.check_replicas_every();
@@ -88,7 +88,10 @@ absl::Status Trainer<T>::BeginContribution(const std::vector<RowId>& rows) {
   if (job_.weight_by_samples()) {
     SYNCGRADS_RETURN_IF_ERROR(group_->SetWeight(static_cast<double>(rows.size())));
   }
-  if (checkpoint_follows_) group_->SendUncompressed();
+  // A codec's residuals are not saved, so the step before a checkpoint leaves none.
+  if (checkpoint_follows_ || (KeepsBest() && IsValidationDue(steps_ + 1))) {
+    group_->SendUncompressed();
+  }
   return OfferCheckpoint();
 }
 

@@ -16,9 +16,8 @@
 #include "worker/nn/build.h"
 #include "worker/train/compression.h"
 #include "worker/train/compute.h"
-#include "worker/train/image_batch_reader.h"
+#include "worker/train/make_reader.h"
 #include "worker/train/model_file.h"
-#include "worker/train/served_batch_reader.h"
 #include "worker/train/trainer.h"
 
 namespace syncgrads {
@@ -29,21 +28,6 @@ OnBad OnBadOf(v1::OnBad proto) { return FromProto(proto).value_or(OnBad::kReject
 
 // No parameter can have this name: parameters' names are paths of layers.
 constexpr const char* kDueTensor = "checkpoint due";
-
-// Returns null if rows are read quickly. Beside an accelerator, images are always read
-// ahead, because it would wait for them.
-template <typename T>
-std::unique_ptr<BatchReader<T>> MakeReader(const v1::JobFile& job, const DataSet& data,
-                                           uint32_t world_size, const DeviceChoice& device) {
-  if (data.served != nullptr) return std::make_unique<ServedBatchReader<T>>(data);
-  const std::shared_ptr<const ImageSource>& images = data.data.shards.front().table.images;
-  if (images == nullptr || !(images->is_slow() || device.accelerator.has_value())) return nullptr;
-  ImageBatchReaderOptions options;
-  options.threads = ReadersOf(job, world_size, device);
-  const uint32_t timeout_s = job.data().imagenet().timeout_s();
-  if (timeout_s != 0) options.timeout = absl::Seconds(timeout_s);
-  return std::make_unique<ImageBatchReader<T>>(data, options);
-}
 
 StepGuard::Options GuardOptions(const v1::JobFile& job, const TrainerOptions& options) {
   const v1::GradientChecks& checks = job.gradient_checks();
@@ -95,7 +79,7 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
   std::unique_ptr<Trainer> trainer(new Trainer(file, data, team, options, std::move(loss),
                                                std::move(batches), std::move(device),
                                                std::move(model)));
-  trainer->reader_ = MakeReader<T>(file, data, team.world_size(), options.device);
+  trainer->reader_ = MakeReader<T>(file, file.data(), data, team.world_size(), options.device);
   SoleWorker nobody_else;
   Team& informed = ReadsAllData(file) ? nobody_else : team;
   SYNCGRADS_RETURN_IF_ERROR(trainer->MakePlan(informed));
@@ -156,6 +140,7 @@ Trainer<T>::Trainer(const v1::JobFile& job, const DataSet& data, Team& team,
       device_(std::move(device)),
       model_(std::move(model)),
       guard_(GuardOptions(job, options)),
+      record_(job.early_stopping(), job.checkpoint().best()),
       rate_schedule_(FromProto(job.schedule())) {}
 
 template <typename T>
@@ -163,18 +148,23 @@ absl::Status Trainer<T>::MakePlan(Team& team) {
   const uint32_t every = job_.data().validation_every();
   double rows[] = {static_cast<double>(RowsOf(data_.data, every, /*held_out=*/false).size()),
                    static_cast<double>(RowsOf(data_.data, every, /*held_out=*/true).size())};
-  double steps = static_cast<double>(batches_->StepsWith(team_.world_size()));
+  // Steps in total, and steps of an epoch.
+  double steps[] = {static_cast<double>(batches_->StepsWith(team_.world_size())),
+                    job_.has_validation() ? static_cast<double>(StepsPerEpoch()) : 0};
   SYNCGRADS_RETURN_IF_ERROR(
       team.AllReduce("plan/rows", absl::MakeSpan(rows), Reduction::kSum).status());
   SYNCGRADS_RETURN_IF_ERROR(
-      team.AllReduce("plan/steps", absl::MakeSpan(&steps, 1), Reduction::kMax).status());
+      team.AllReduce("plan/steps", absl::MakeSpan(steps), Reduction::kMax).status());
   plan_.job = job_.name();
   plan_.workers = team_.world_size();
   plan_.shards = data_.data.total_shards;
   plan_.training_rows = static_cast<uint64_t>(rows[0]);
   plan_.held_out_rows = static_cast<uint64_t>(rows[1]);
   plan_.batch_size = job_.batch_size();
-  plan_.steps = static_cast<uint64_t>(steps);
+  plan_.steps = static_cast<uint64_t>(steps[0]);
+  if (job_.has_validation()) {
+    validations_.emplace(job_.validation(), static_cast<uint64_t>(steps[1]));
+  }
   for (const Parameter<T>* parameter : model_->parameters()) {
     plan_.parameters += static_cast<uint64_t>(parameter->values.size());
   }
@@ -182,6 +172,27 @@ absl::Status Trainer<T>::MakePlan(Team& team) {
     return absl::FailedPreconditionError("no worker has a row to train on");
   }
   return absl::OkStatus();
+}
+
+template <typename T>
+uint64_t Trainer<T>::StepsPerEpoch() const {
+  if (job_.validation().every_steps() != 0) return 0;  // not used
+  v1::JobFile one = job_;
+  one.set_epochs(1);
+  one.clear_steps();
+  ShardOwners owners = OwnersOf(job_, team_, options_);
+  owners.history.clear();
+  uint64_t steps = 0;
+  // In a job in which every worker has all rows, each of them counts the steps of all.
+  const uint32_t ranks = owners.rank.has_value() ? owners.workers : 1;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    if (owners.rank.has_value()) owners.rank = rank;
+    const absl::StatusOr<std::unique_ptr<Batches>> batches = MakeBatches(one, data_, owners);
+    // The errors are those of this worker's own batches, which have been made, or of a rank that
+    // has no shard.
+    if (batches.ok()) steps = std::max(steps, (*batches)->StepsWith(team_.world_size()));
+  }
+  return steps;
 }
 
 template <typename T>
@@ -295,6 +306,7 @@ std::vector<NamedTensor> Trainer<T>::PositionTensors() {
   std::vector<NamedTensor> state = batches_->state();
   state.push_back({{"trainer/counters", DType::kI64, {static_cast<int64_t>(counters_.size())}},
                    counters_.data()});
+  if (validations_.has_value()) state.push_back(record_.state());
   return state;
 }
 
@@ -351,6 +363,7 @@ template Trainer<float>::Trainer(const v1::JobFile&, const DataSet&, Team&, cons
                                  Loss, std::unique_ptr<Batches>, std::unique_ptr<Device<float>>,
                                  std::unique_ptr<Model<float>>);
 template absl::Status Trainer<float>::MakePlan(Team&);
+template uint64_t Trainer<float>::StepsPerEpoch() const;
 template absl::Status Trainer<float>::ShareGradients();
 template absl::Status Trainer<float>::Register();
 template absl::Status Trainer<float>::ShareInitialParameters();
@@ -368,6 +381,7 @@ template Trainer<double>::Trainer(const v1::JobFile&, const DataSet&, Team&, con
                                   Loss, std::unique_ptr<Batches>, std::unique_ptr<Device<double>>,
                                   std::unique_ptr<Model<double>>);
 template absl::Status Trainer<double>::MakePlan(Team&);
+template uint64_t Trainer<double>::StepsPerEpoch() const;
 template absl::Status Trainer<double>::ShareGradients();
 template absl::Status Trainer<double>::Register();
 template absl::Status Trainer<double>::ShareInitialParameters();

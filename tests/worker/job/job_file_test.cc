@@ -391,6 +391,54 @@ TEST(JobFileTest, RestartsThatCannotBeAreNamedWithTheirLine) {
               {"random_restarts: ", "model.init_from"});
 }
 
+TEST(JobFileTest, AValidationThatCannotBeIsNamedWithItsLine) {
+  const auto expect = [](const std::string& more, std::initializer_list<std::string> texts,
+                         const std::string& data = "shards: 3 validation_every: 5") {
+    const auto job = ParseJobFile(
+        absl::StrReplaceAll(kJob, {{"shards: 3", data}, {"epochs: 50", "epochs: 50 " + more}}),
+        "dir/x.job");
+    if (texts.size() == 0) {
+      SYNCGRADS_EXPECT_OK(job);
+    } else {
+      ExpectError(job, absl::StatusCode::kInvalidArgument, texts);
+    }
+  };
+  const std::string table = "data { table { path: \"v.csv\" } target: \"class\" ";
+  expect("validation {}", {});
+  expect("validation { top: 1 top: 3 } early_stopping { patience: 2 metric: TOP1 }", {});
+  expect("validation { every_steps: 5 " + table + "} }", {}, "shards: 3");
+  expect("validation {}",
+         {"dir/x.job:3:12: validation: has no data, and data.validation_every is 0"}, "shards: 3");
+  expect("validation { data {} }", {"validation.data: has no source"});
+  expect("validation { " + table + "validation_every: 3 } }",
+         {"validation.data.validation_every: is 3"});
+  expect("validation { " + table + "order: AS_IN_SOURCE } }", {"validation.data: has an order"});
+  expect("validation { " + table + "served_from: \"a:1\" } }",
+         {"validation.data.served_from[0]: "});
+  expect("validation { " + table + "set: \"x\" } }", {"validation.data.set: \"x\" is not among"});
+  expect("validation { every_steps: 5 every_epochs: 2 }",
+         {"validation.every_steps: is 5 and every_epochs is 2"});
+  expect("validation {} elastic {}",
+         {"validation.every_steps: is missing, but data.mode is DYNAMIC"},
+         "shards: 3 validation_every: 5 mode: DYNAMIC");
+  expect("validation { top: 4 }", {"validation.top[0]: is 4, but there are 3 classes"});
+  expect("validation { top: 0 }", {"validation.top[0]: is 0"});
+  expect("validation { top: 2 top: 2 }", {"validation.top[1]: is 2 twice"});
+  for (const std::string mode : {"async {}", "bounded_staleness {}", "quorum { least: 1 }",
+                                 "local_steps { steps: 2 }", "best_of { steps: 2 }"}) {
+    expect("consistency { " + mode + " } validation {}",
+           {"validation: is given, but consistency is " + mode.substr(0, mode.find(' '))});
+  }
+  expect("early_stopping { patience: 1 }", {"early_stopping: is given, but validation is not"});
+  expect("validation {} early_stopping { patience: 1 } elastic {}",
+         {"early_stopping: is given, but the job is elastic"});
+  expect("validation {} early_stopping {}", {"early_stopping.patience: is 0"});
+  expect("validation {} early_stopping { patience: 1 min_delta: -1 }",
+         {"early_stopping.min_delta: is -1"});
+  expect("checkpoint { directory: \"c\" best: LOSS }",
+         {"checkpoint.best: is LOSS, but there is no validation"}, "shards: 3");
+}
+
 TEST(JobFileTest, WhatBatchNormAcrossWorkersCannotBeWithIsNamed) {
   const auto with = [](const std::string& more) {
     return ParseJobFile(absl::StrReplaceAll(kJob, {{"model {",

@@ -252,6 +252,10 @@ class FakeTeamMember : public Team {
     return gathered;
   }
 
+  absl::Status Barrier(absl::string_view name) override {
+    return job_.All(rank_, absl::StrCat(name, "/barrier"), FakeContribution()).status();
+  }
+
   absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,
                             uint32_t root) override {
     for (const NamedTensor& tensor : tensors) {

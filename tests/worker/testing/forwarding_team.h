@@ -30,6 +30,7 @@ class ForwardingTeam : public Team {
                             uint32_t root) override {
     return team_.BroadcastAll(name, tensors, root);
   }
+  absl::Status Barrier(absl::string_view name) override { return team_.Barrier(name); }
   absl::StatusOr<Group*> Register(const GroupSpec& spec) override { return team_.Register(spec); }
   absl::StatusOr<void*> AllocateGradients(size_t bytes) override {
     return team_.AllocateGradients(bytes);

@@ -34,8 +34,10 @@ absl::Status TrainAs(const Job& job, Team& team, const std::function<bool(uint64
   }
   const auto replicas = CompareReplicas((*trainer)->model().parameters(), team);
   if (!replicas.ok()) return replicas.status();
+  EvaluationSource<T> source =
+      MakeEvaluationSource<T>(job.file, job.file.data(), *data, team.world_size(), device);
   const auto held_out =
-      Evaluate("held_out", (*trainer)->model(), (*trainer)->loss(), *data,
+      Evaluate("held_out", (*trainer)->model(), (*trainer)->loss(), source,
                RowsOf(data->data, job.file.data().validation_every(), /*held_out=*/true), team);
   if (!held_out.ok()) return held_out.status();
   if (team.is_master()) {

@@ -93,17 +93,17 @@ TEST(ReadersTest, AreTheWorkersThreadsOrItsDevicesShareOfTheProcessors) {
   const Some one(1), many(4 * processors);
   const auto processor = ChooseDevice("cpu", "f32", 0, one);
   v1::JobFile job;
-  EXPECT_EQ(ReadersOf(job, 1, *processor), processors);
-  EXPECT_EQ(ReadersOf(job, 4 * processors, *processor), 1);
+  EXPECT_EQ(ReadersOf(job, job.data(), 1, *processor), processors);
+  EXPECT_EQ(ReadersOf(job, job.data(), 4 * processors, *processor), 1);
   // With an accelerator the number of workers does not matter, because workers may run on other
   // hosts.
-  EXPECT_EQ(ReadersOf(job, 64, *ChooseDevice("cuda", "f32", 0, one)), processors);
-  EXPECT_EQ(ReadersOf(job, 64, *ChooseDevice("cuda", "f32", 0, many)), 1);
+  EXPECT_EQ(ReadersOf(job, job.data(), 64, *ChooseDevice("cuda", "f32", 0, one)), processors);
+  EXPECT_EQ(ReadersOf(job, job.data(), 64, *ChooseDevice("cuda", "f32", 0, many)), 1);
   job.set_threads(7);
-  EXPECT_EQ(ReadersOf(job, 64, *processor), 7);
+  EXPECT_EQ(ReadersOf(job, job.data(), 64, *processor), 7);
   job.mutable_data()->mutable_imagenet()->set_readers(3);
-  EXPECT_EQ(ReadersOf(job, 64, *processor), 3);
-  EXPECT_EQ(ReadersOf(job, 64, *ChooseDevice("cuda", "f32", 0, one)), 3);
+  EXPECT_EQ(ReadersOf(job, job.data(), 64, *processor), 3);
+  EXPECT_EQ(ReadersOf(job, job.data(), 64, *ChooseDevice("cuda", "f32", 0, one)), 3);
 }
 
 }  // namespace

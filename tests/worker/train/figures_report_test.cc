@@ -55,6 +55,10 @@ TEST(FiguresReportTest, AValidationStaysUntilTheNextOne) {
   RecordingTeam team;
   FiguresReport report(team, "cpu");
   report.Stepped(4, 0.75);
+  // The page shows "loss" beside the loss of the training.
+  report.Validated(3, {{"val_loss", 0.5}, {"top5", 0.75}});
+  const Validation of_job = {3, {{"loss", 0.5}, {"top5", 0.75}}};
+  EXPECT_EQ(team.reported.back().validation, of_job);
   report.Validated(4, {{"loss", std::nan("")}, {"accuracy", 0.5}});
   report.Stepped(5, 0.5);
   const Validation first = {4, {{"accuracy", 0.5}}};

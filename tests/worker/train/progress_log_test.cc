@@ -46,6 +46,8 @@ TEST(ProgressLogTest, ALineOfJsonForEachIntervalAndWhatTheModelIsWorth) {
     (*log)->Stepped(step, static_cast<double>(step));
   }
   (*log)->Stepped(6, std::nullopt);
+  (*log)->Validated(6, {{"val_loss", 0.25}, {"top5", 1}});
+  (*log)->StoppedEarly(6, "enough");
   (*log)->Finished();
   (*log)->Evaluated("held_out",
                     {{"loss", std::numeric_limits<double>::infinity()}, {"accuracy", 0.5}});
@@ -61,6 +63,10 @@ TEST(ProgressLogTest, ALineOfJsonForEachIntervalAndWhatTheModelIsWorth) {
           "\"steps_per_s\":6.66666667}",
           "{\"event\":\"step\",\"time\":1760000000.750,\"step\":6,\"steps\":5,"
           "\"steps_per_s\":8}",
+          "{\"event\":\"validated\",\"time\":1760000000.750,\"step\":6,\"val_loss\":0.25,"
+          "\"top5\":1}",
+          "{\"event\":\"stopped_early\",\"time\":1760000000.750,\"step\":6,"
+          "\"reason\":\"enough\"}",
           "{\"event\":\"finished\",\"time\":1760000000.750,\"step\":6}",
           "{\"event\":\"evaluated\",\"time\":1760000000.750,\"step\":6,\"rows\":\"held_out\","
           "\"loss\":null,\"accuracy\":0.5}"));

@@ -1,0 +1,369 @@
+// Validation while a job trains, with the real service: the servers run in this process, and each
+// worker has its own client.
+
+#include "worker/train/validation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "common/mutex.h"
+#include "tests/testing/cluster.h"
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
+#include "worker/base/file.h"
+#include "worker/checkpoint/checkpoint_directory.h"
+#include "worker/checkpoint/checkpoint_writer.h"
+#include "worker/io/safetensors.h"
+#include "worker/job/job_file.h"
+#include "worker/train/client_team.h"
+#include "worker/train/resume.h"
+#include "worker/train/run.h"
+
+namespace syncgrads {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kTimeout = absl::Minutes(2);
+constexpr uint32_t kWorkers = 3;
+
+// What a worker reported.
+struct Reported {
+  absl::Status status;
+  std::vector<std::pair<uint64_t, Scores>> validations;
+  std::string stopped;
+  uint64_t steps = 0;
+  std::optional<Evaluation> validation;
+  std::string notes;
+};
+
+class Recorder : public NoProgress {
+ public:
+  explicit Recorder(Reported& reported) : reported_(reported) {}
+  void Stepped(uint64_t step, std::optional<double>) override { reported_.steps = step; }
+  void Validated(uint64_t step, const Scores& scores) override {
+    reported_.validations.emplace_back(step, scores);
+    if (on_validated) on_validated(step);
+  }
+  void StoppedEarly(uint64_t step, const std::string& reason) override {
+    reported_.stopped = absl::StrCat(step, ": ", reason);
+  }
+
+  std::function<void(uint64_t step)> on_validated;
+
+ private:
+  Reported& reported_;
+};
+
+class ValidationTest : public ::testing::Test {
+ protected:
+  // A job with uneven rows, on 31 of which it is validated.
+  Job MakeJob(const std::string& more, const std::string& rate = "0.05",
+              const std::string& dtype = "dtype: F64") {
+    WriteRows("train.csv", 0, 2, 100);
+    WriteRows("val.csv", 1, 4, 31);
+    auto job = ParseJobFile(
+        absl::StrCat("name: \"validated\" seed: 3 batch_size: 5 chunk_bytes: 64 ", dtype, "\n",
+                     "data { table { path: \"train.csv\" } target: \"class\" split: "
+                     "KEEP_REMAINDER }\n",
+                     "model { layers { batch_norm {} } layers { dense { outputs: 3 } } }\n",
+                     "loss { logit_cross_entropy {} } optimizer { momentum { learning_rate: ", rate,
+                     " } }\n", more),
+        directory_.path() + "/validated.job");
+    SYNCGRADS_EXPECT_OK(job);
+    return *job;
+  }
+
+  // Writes `count` rows of Iris, beginning with row `begin`, each `every`-th.
+  void WriteRows(const std::string& name, size_t begin, size_t every, size_t count) {
+    const auto iris = ReadFile("examples/iris/iris.csv", 1 << 20);
+    SYNCGRADS_ASSERT_OK(iris);
+    const std::vector<std::string> lines = absl::StrSplit(*iris, '\n', absl::SkipEmpty());
+    std::string text = lines[0] + "\n";
+    for (size_t i = 0; i < count; ++i) {
+      text += lines[1 + (begin + i * every) % (lines.size() - 1)] + "\n";
+    }
+    directory_.Write(name, text);
+  }
+
+  std::vector<Reported> Train(const Job& job, bool resume = false, const std::string& output = "") {
+    testing::Cluster cluster(2);
+    std::vector<Reported> reported(kWorkers);
+    std::vector<std::thread> threads;
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      threads.emplace_back([&, rank] {
+        ClientOptions options;
+        options.coordinator = cluster.coordinator();
+        options.job = job.file.name();
+        options.rank = rank;
+        options.world_size = kWorkers;
+        Client client(options);
+        SYNCGRADS_ASSERT_OK(client.Join(kTimeout));
+        ClientTeam team(client, kTimeout);
+        Recorder recorder(reported[rank]);
+        std::optional<CheckpointWriter> writer;
+        TrainerOptions trainer;
+        trainer.step_timeout = kTimeout;
+        trainer.progress = &recorder;
+        trainer.resume = resume;
+        trainer.note = [&](const std::string& line) { reported[rank].notes += line + "\n"; };
+        if (job.file.has_checkpoint()) {
+          writer.emplace(CheckpointOptionsOf(job));
+          trainer.checkpoints = &*writer;
+          // No checkpoint is left out because the one before is still being written.
+          recorder.on_validated = [&](uint64_t) { SYNCGRADS_EXPECT_OK(writer->Finish(kTimeout)); };
+        }
+        const auto result = RunTraining(job, team, trainer, rank == 0 ? output : "");
+        reported[rank].status = result.status();
+        if (result.ok()) reported[rank].validation = result->validation;
+        SYNCGRADS_EXPECT_OK(client.Leave(kTimeout));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return reported;
+  }
+
+  std::string In(const std::string& name) { return absl::StrCat(directory_.path(), "/", name); }
+
+  TemporaryDirectory directory_;
+};
+
+constexpr char kValData[] =
+    "data { table { path: \"val.csv\" } target: \"class\" split: KEEP_REMAINDER }";
+
+// The figures of the model in a file on the rows of a table, computed in plain loops.
+struct Plain {
+  double loss = 0;
+  double top1 = 0;
+  double top2 = 0;
+};
+
+std::vector<double> Numbers(const Safetensors& file, const std::string& name,
+                            std::vector<int64_t> shape) {
+  const auto bytes = file.Find({name, DType::kF64, std::move(shape)});
+  SYNCGRADS_EXPECT_OK(bytes);
+  std::vector<double> numbers(bytes->size() / sizeof(double));
+  std::memcpy(numbers.data(), bytes->data(), bytes->size());
+  return numbers;
+}
+
+Plain ComputePlainly(const std::string& model, const std::string& table) {
+  const auto file = Safetensors::Read(model);
+  SYNCGRADS_EXPECT_OK(file);
+  const auto mean = Numbers(*file, "batch_norm1.running_mean", {4});
+  const auto variance = Numbers(*file, "batch_norm1.running_var", {4});
+  const auto weight = Numbers(*file, "batch_norm1.weight", {4});
+  const auto shift = Numbers(*file, "batch_norm1.bias", {4});
+  const auto kernel = Numbers(*file, "dense1/kernel", {4, 3});
+  const auto bias = Numbers(*file, "dense1/bias", {3});
+  const auto text = ReadFile(table, 1 << 20);
+  SYNCGRADS_EXPECT_OK(text);
+  const std::vector<std::string> lines = absl::StrSplit(*text, '\n', absl::SkipEmpty());
+  std::set<std::string> names;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    names.insert(std::vector<std::string>(absl::StrSplit(lines[i], ',')).back());
+  }
+  Plain plain;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const std::vector<std::string> cells = absl::StrSplit(lines[i], ',');
+    const size_t target = std::distance(names.begin(), names.find(cells.back()));
+    double outputs[3];
+    double exponentials = 0;
+    for (size_t k = 0; k < 3; ++k) {
+      outputs[k] = bias[k];
+      for (size_t f = 0; f < 4; ++f) {
+        const double x = (std::stod(cells[f]) - mean[f]) / std::sqrt(variance[f] + 1e-5);
+        outputs[k] += (x * weight[f] + shift[f]) * kernel[f * 3 + k];
+      }
+      exponentials += std::exp(outputs[k]);
+    }
+    plain.loss += std::log(exponentials) - outputs[target];
+    int higher = 0;
+    for (const double output : outputs) higher += output > outputs[target] ? 1 : 0;
+    plain.top1 += higher < 1 ? 1 : 0;
+    plain.top2 += higher < 2 ? 1 : 0;
+  }
+  const double rows = static_cast<double>(lines.size() - 1);
+  return {plain.loss / rows, plain.top1 / rows, plain.top2 / rows};
+}
+
+TEST_F(ValidationTest, ItsFiguresAreThoseOfAPlainComputationWithTheModelThatIsWritten) {
+  for (const char* place : {"WORKERS", "SERVERS"}) {
+    const Job job = MakeJob(absl::StrCat("epochs: 3 optimizer_placement: ", place,
+                                         " validation { top: 1 top: 2 ", kValData, " }"));
+    const std::vector<Reported> reported = Train(job, false, In("model.safetensors"));
+    const Plain plain = ComputePlainly(In("model.safetensors"), In("val.csv"));
+    for (const Reported& one : reported) {
+      SYNCGRADS_ASSERT_OK(one.status);
+      EXPECT_EQ(one.validations, reported[0].validations);
+      // 100 rows in shards of 34, 34 and 32: seven steps an epoch.
+      ASSERT_EQ(one.validations.size(), 3u);
+      EXPECT_EQ(one.validations[0].first, 7u);
+      EXPECT_EQ(one.validations[1].first, 14u);
+      const auto& [step, scores] = one.validations[2];
+      EXPECT_EQ(step, 21u);
+      ASSERT_EQ(scores.size(), 3u);
+      EXPECT_EQ(scores[0].first, "val_loss");
+      EXPECT_NEAR(scores[0].second, plain.loss, 1e-12);
+      EXPECT_EQ(scores[1], std::make_pair(std::string("top1"), plain.top1));
+      EXPECT_EQ(scores[2], std::make_pair(std::string("top2"), plain.top2));
+      EXPECT_EQ(one.validation->rows, 31u);
+    }
+    EXPECT_LT(reported[0].validations[2].second[0].second,
+              reported[0].validations[0].second[0].second);
+  }
+}
+
+TEST_F(ValidationTest, WithoutASourceTheHeldOutRowsAreValidatedAlsoAfterTheLastStep) {
+  Job job = MakeJob(absl::StrCat("steps: 10 validation { every_steps: 4 ", kValData, " }"));
+  job.file.mutable_validation()->clear_data();
+  job.file.mutable_data()->set_validation_every(4);
+  for (const Reported& one : Train(job)) {
+    SYNCGRADS_ASSERT_OK(one.status);
+    std::vector<uint64_t> steps;
+    for (const auto& [step, scores] : one.validations) steps.push_back(step);
+    EXPECT_THAT(steps, ElementsAre(4, 8, 10));
+    EXPECT_EQ(one.validation->rows, 26u);  // 9 + 9 + 8
+  }
+}
+
+TEST_F(ValidationTest, AllWorkersStopAtTheSameStepForTheSameReason) {
+  const Job job = MakeJob(absl::StrCat("epochs: 40 validation { every_steps: 3 ", kValData,
+                                       " } early_stopping { patience: 2 min_delta: 100 }"));
+  for (const Reported& one : Train(job)) {
+    SYNCGRADS_ASSERT_OK(one.status);
+    EXPECT_EQ(one.steps, 9u);
+    EXPECT_THAT(one.stopped, HasSubstr("9: val_loss has not improved by more than 100 in 2 "
+                                       "validations; the best, "));
+    EXPECT_THAT(one.stopped, HasSubstr(", was after step 3"));
+  }
+}
+
+TEST_F(ValidationTest, ARunThatIsResumedContinuesTheCount) {
+  const auto job = [this](const std::string& name) {
+    return MakeJob(absl::StrCat("epochs: 40 validation { every_steps: 2 ", kValData,
+                                " } early_stopping { patience: 3 min_delta: 100 } checkpoint { "
+                                "directory: \"",
+                                name, "\" every_steps: 5 keep: 100 }"));
+  };
+  const std::vector<Reported> whole = Train(job("whole"));
+  EXPECT_THAT(whole[0].stopped, HasSubstr("8: val_loss has not improved by more than 100 in 3 "));
+  std::filesystem::create_directory(In("broken"));
+  const CheckpointDirectory from({In("whole")}), to({In("broken")});
+  std::filesystem::copy(from.PathOf(5), to.PathOf(5));
+  for (const Reported& one : Train(job("broken"), /*resume=*/true)) {
+    SYNCGRADS_ASSERT_OK(one.status);
+    EXPECT_EQ(one.stopped, whole[0].stopped);
+    EXPECT_EQ(one.validations.back(), whole[0].validations.back());
+  }
+  // A run that has ended does not go on.
+  for (const Reported& one : Train(job("whole"), /*resume=*/true)) {
+    SYNCGRADS_ASSERT_OK(one.status);
+    EXPECT_EQ(one.steps, 0u);
+  }
+}
+
+TEST_F(ValidationTest, TheBestCheckpointIsThatOfTheBestValidation) {
+  // With a codec, the step before a checkpoint is sent uncompressed.
+  for (const std::string compression :
+       {"", "dtype: F32 compression { min_elements: 1 push { codec: INT8 } }"}) {
+    const std::string name = compression.empty() ? "run" : "compressed";
+    const Job job = MakeJob(absl::StrCat("epochs: 4 validation { every_steps: 3 ", kValData,
+                                         " } checkpoint { directory: \"", name,
+                                         "\" best: LOSS keep: 1 } ", compression),
+                            /*rate=*/"0.4", compression.empty() ? "dtype: F64" : "");
+    const std::vector<Reported> reported = Train(job);
+    std::pair<double, uint64_t> best = {HUGE_VAL, 0};
+    for (const auto& [step, scores] : reported[0].validations) {
+      best = std::min(best, {scores[0].second, step});
+    }
+    const auto kept = ReadCheckpoint(In(name) + "/best");
+    SYNCGRADS_ASSERT_OK(kept);
+    EXPECT_EQ(kept->manifest.step, best.second);
+    EXPECT_EQ(kept->manifest.evaluation.at("val_loss"), best.first);
+    EXPECT_EQ(kept->manifest.score, -best.first);
+  }
+}
+
+TEST_F(ValidationTest, ASourceThatIsMissingOrDamagedIsNamed) {
+  const Job job = MakeJob(absl::StrCat("epochs: 1 validation { ", kValData, " }"));
+  std::filesystem::remove(In("val.csv"));
+  for (const Reported& one : Train(job)) {
+    ExpectError(one.status, absl::StatusCode::kNotFound, {"validation.data: ", "val.csv"});
+  }
+  directory_.Write("val.csv", "sepal_l,sepal_w,petal_l,petal_w,class\n1,2,x,4,Iris-setosa\n");
+  for (const Reported& one : Train(job)) {
+    ExpectError(one.status, absl::StatusCode::kInvalidArgument, {"validation.data: ", "val.csv"});
+  }
+}
+
+// Each worker of an elastic job validates by itself.
+TEST_F(ValidationTest, AWorkerThatIsLostInAValidationOfAnElasticJobIsNamedAndTheOthersGoOn) {
+  const Job job =
+      MakeJob(absl::StrCat("steps: 12 elastic {} validation { every_steps: 4 ", kValData, " }"));
+  Job dynamic = job;
+  dynamic.file.mutable_data()->set_mode(v1::DataSpec::DYNAMIC);
+  const auto data = LoadWholeDataSet(dynamic, kWorkers);
+  SYNCGRADS_ASSERT_OK(data);
+  SoleWorker alone;
+  const auto validation = LoadValidationData(dynamic, *data, alone);
+  SYNCGRADS_ASSERT_OK(validation);
+  testing::Cluster cluster(2);
+  std::vector<Reported> reported(kWorkers);
+  std::vector<TrainingResult> results(kWorkers);
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < kWorkers; ++i) {
+    threads.emplace_back([&, i] {
+      ClientOptions options;
+      options.coordinator = cluster.coordinator();
+      options.job = job.file.name();
+      options.name = absl::StrCat("worker-", i);
+      options.world_size = kWorkers;
+      options.max_workers = kWorkers;
+      options.min_workers = 1;
+      Client client(options);
+      SYNCGRADS_ASSERT_OK(client.Join(kTimeout));
+      ClientTeam team(client, kTimeout);
+      Recorder recorder(reported[i]);
+      TrainerOptions trainer;
+      trainer.step_timeout = kTimeout;
+      trainer.progress = &recorder;
+      trainer.owners = kWorkers;
+      trainer.validation = &**validation;
+      trainer.note = [&](const std::string& line) { reported[i].notes += line + "\n"; };
+      const bool is_lost = i + 1 == kWorkers;
+      if (is_lost) recorder.on_validated = [&](uint64_t) { client.Abandon(); };
+      const auto result = RunElasticTraining(dynamic, *data, team, trainer, "");
+      if (is_lost) return;
+      SYNCGRADS_ASSERT_OK(result);
+      results[i] = *result;
+      SYNCGRADS_EXPECT_OK(client.Leave(kTimeout));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (uint32_t i = 0; i + 1 < kWorkers; ++i) {
+    EXPECT_EQ(results[i].steps, 12u);
+    EXPECT_TRUE(results[i].replicas.identical());
+    EXPECT_EQ(reported[i].validations.size(), 3u);
+    EXPECT_THAT(reported[i].notes, HasSubstr("gone since the validation after step 4: worker-2"));
+  }
+}
+
+}  // namespace
+}  // namespace syncgrads
