@@ -136,6 +136,14 @@ absl::Status CheckNamedModel(const v1::NamedModel& named, const Field& field) {
 }  // namespace
 
 absl::Status CheckModel(const v1::ModelSpec& model, const Field& field) {
+  if (model.init_from().empty() && (model.init_skip_size() > 0 || model.init_allow_missing())) {
+    const char* name = model.init_skip_size() > 0 ? "init_skip" : "init_allow_missing";
+    return field.Member(name, model.init_skip_size() > 0 ? 0 : -1)
+        .Error("is given, but init_from is not");
+  }
+  for (int i = 0; i < model.init_skip_size(); ++i) {
+    if (model.init_skip(i).empty()) return field.Member("init_skip", i).Error("is empty");
+  }
   if (model.has_named()) {
     if (!model.layers().empty()) {
       return field.Member("named").Error("and layers are both given: give one of them");

@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "worker/base/file.h"
+#include "worker/base/host_name.h"
 #include "worker/base/trace.h"
 #include "worker/checkpoint/snapshot.h"
 #include "worker/data_service/data_client.h"
@@ -129,6 +130,13 @@ struct Elastic {
 // Prints what ClientOptions::autotune has found; empty while there is no console to print
 // it to.
 using ReportTuned = std::function<void(const std::string&)>;
+
+// Returns the number of workers on this host. A collective.
+absl::StatusOr<uint32_t> CountLocalWorkers(Team& team) {
+  const std::string host = HostName();
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, team.Gather("hosts", host));
+  return static_cast<uint32_t>(std::count(hosts.begin(), hosts.end(), host));
+}
 
 absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                    const Elastic* elastic, const std::string& name, Team& team,
@@ -312,9 +320,17 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const Device
   if (joined) {
     last_resort.emplace(dependencies.stop, abandon, options.stop_grace);
     ClientTeam team(client, options.timeout);
-    status = Trains(options) ? Train(job, options, device, elastic, client.name(), team, kept,
+    const auto run = [&]() -> absl::Status {
+      DeviceChoice shared = device;
+      // The members of an elastic job change.
+      if (elastic == nullptr) {
+        SYNCGRADS_ASSIGN_OR_RETURN(shared.local_workers, CountLocalWorkers(team));
+      }
+      return Trains(options) ? Train(job, options, shared, elastic, client.name(), team, kept,
                                      report_tuned, dependencies)
-                             : UseModel(job, options, device, team, dependencies);
+                             : UseModel(job, options, shared, team, dependencies);
+    };
+    status = run();
     const absl::Status left = client.Leave(status.ok() ? options.timeout : kLeaveTimeout);
     if (status.ok()) status = left;
   }

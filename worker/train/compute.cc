@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
+#include "worker/base/processors.h"
 #include "worker/nn/cpu/cpu_device.h"
 
 namespace syncgrads {
@@ -49,6 +49,11 @@ absl::StatusOr<int> ChooseAccelerator(absl::string_view device, absl::string_vie
   return numbers[local_rank % numbers.size()];
 }
 
+// At least 1.
+int ShareOf(int processors, uint32_t sharers) {
+  return std::max(processors / static_cast<int>(std::max(sharers, 1u)), 1);
+}
+
 }  // namespace
 
 absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device, absl::string_view precision,
@@ -83,25 +88,27 @@ std::string NameOf(const DeviceChoice& choice) {
   return choice.accelerators->Name(index).value_or(absl::StrCat("cuda:", index));
 }
 
-int ThreadsOf(const v1::JobFile& job, uint32_t world_size) {
-  const uint32_t share = std::thread::hardware_concurrency() / std::max(world_size, 1u);
-  return static_cast<int>(job.threads() > 0 ? job.threads() : std::max(share, 1u));
+int ThreadsOf(const v1::JobFile& job, uint32_t world_size, const DeviceChoice& choice) {
+  if (job.threads() > 0) return static_cast<int>(job.threads());
+  const uint32_t workers = choice.local_workers > 0 ? choice.local_workers : world_size;
+  return ShareOf(AvailableProcessors(), workers);
 }
 
 int ReadersOf(const v1::JobFile& job, const v1::DataSpec& source, uint32_t world_size,
               const DeviceChoice& choice) {
   const uint32_t readers = source.imagenet().readers();
   if (readers > 0) return static_cast<int>(readers);
-  if (!choice.accelerator.has_value()) return ThreadsOf(job, world_size);
-  const int accelerators = choice.accelerators->Count().value_or(1);
-  return std::max(static_cast<int>(std::thread::hardware_concurrency()) / accelerators, 1);
+  if (!choice.accelerator.has_value()) return ThreadsOf(job, world_size, choice);
+  // The other accelerators may be used by workers of other jobs.
+  const auto accelerators = static_cast<uint32_t>(choice.accelerators->Count().value_or(1));
+  return ShareOf(AvailableProcessors(), std::max(choice.local_workers, accelerators));
 }
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<Device<T>>> MakeDevice(const v1::JobFile& job, uint32_t world_size,
                                                       const DeviceChoice& choice) {
   if (!choice.accelerator.has_value()) {
-    return std::make_unique<CpuDevice<T>>(ThreadsOf(job, world_size));
+    return std::make_unique<CpuDevice<T>>(ThreadsOf(job, world_size, choice));
   }
   if constexpr (std::is_same_v<T, float>) {
     return choice.accelerators->MakeFloat(*choice.accelerator, choice.precision);

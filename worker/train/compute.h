@@ -23,6 +23,9 @@ struct DeviceChoice {
   MatrixPrecision precision = MatrixPrecision::kF32;
   // Outlives this object.
   const Accelerators* accelerators = &NoAccelerators();
+  // The number of workers on this host, which share its processors. 0: unknown; all workers of the
+  // job are assumed to be here.
+  uint32_t local_workers = 0;
 };
 
 // Parses the flags --device and --precision. --device is one of
@@ -44,13 +47,14 @@ absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device, absl::string
 // Returns "cpu", or the name of the accelerator; "cuda:2" if it does not report one.
 std::string NameOf(const DeviceChoice& choice);
 
-// Returns the number of threads that each worker computes with on the CPU: the job's, or
-// else an equal share of this machine's processors.
-int ThreadsOf(const v1::JobFile& job, uint32_t world_size);
+// Returns the number of threads that each worker computes with on the CPU: the job's, or else an
+// equal share of the processors that this process may use (AvailableProcessors).
+int ThreadsOf(const v1::JobFile& job, uint32_t world_size, const DeviceChoice& choice);
 
 // Returns the number of threads with which each worker reads images ahead. Default beside
-// an accelerator: the machine's processors divided by its accelerators. `source` is the data that
-// is read: the job's, or that of its validation.
+// an accelerator: the processors that this process may use, divided by the workers on this host, or
+// by its accelerators if there are more of them or if the number of workers is unknown. `source` is
+// the data that is read: the job's, or that of its validation.
 int ReadersOf(const v1::JobFile& job, const v1::DataSpec& source, uint32_t world_size,
               const DeviceChoice& choice);
 

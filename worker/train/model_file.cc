@@ -1,6 +1,9 @@
 #include "worker/train/model_file.h"
 
+#include <fnmatch.h>
+
 #include <cstring>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -51,12 +54,43 @@ absl::Status SaveModel(Model<T>& model, const std::optional<Classes>& classes,
 }
 
 template <typename T>
-absl::Status LoadModel(const Safetensors& file, Model<T>& model) {
-  for (Parameter<T>* parameter : TensorsOf(model)) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const absl::string_view bytes, file.Find(parameter->spec()));
-    std::memcpy(parameter->values.data(), bytes.data(), bytes.size());
+absl::StatusOr<std::vector<std::string>> LoadModel(const Safetensors& file, Model<T>& model,
+                                                   const PartialLoad& partial) {
+  const std::vector<Parameter<T>*> tensors = TensorsOf(model);
+  std::set<std::string> skipped;
+  for (const std::string& pattern : partial.skip) {
+    bool matches = false;
+    for (const Parameter<T>* tensor : tensors) {
+      if (fnmatch(pattern.c_str(), tensor->name.c_str(), 0) != 0) continue;
+      matches = true;
+      skipped.insert(tensor->name);
+    }
+    if (!matches) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model.init_skip has \"", pattern,
+                       "\", but the model has no parameter or state with this name; its last is \"",
+                       tensors.back()->name, "\""));
+    }
   }
-  return model.Upload();
+  std::vector<std::string> left;
+  for (Parameter<T>* tensor : tensors) {
+    const absl::StatusOr<absl::string_view> bytes = file.Find(tensor->spec());
+    const bool missing = partial.allow_missing && absl::IsNotFound(bytes.status());
+    if (missing || skipped.contains(tensor->name)) {
+      left.push_back(tensor->name);
+      continue;
+    }
+    SYNCGRADS_RETURN_IF_ERROR(bytes.status());
+    std::memcpy(tensor->values.data(), bytes->data(), bytes->size());
+  }
+  if (left.size() == tensors.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("none of the model's ", tensors.size(),
+                                                   " arrays is taken from the file; the "
+                                                   "first is \"",
+                                                   tensors.front()->name, "\""));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(model.Upload());
+  return left;
 }
 
 absl::StatusOr<std::optional<Classes>> LoadClasses(const Safetensors& file) {
@@ -79,7 +113,9 @@ template absl::Status SaveModel(Model<float>&, const std::optional<Classes>&, co
                                 const std::string&);
 template absl::Status SaveModel(Model<double>&, const std::optional<Classes>&, const std::string&,
                                 const std::string&);
-template absl::Status LoadModel(const Safetensors&, Model<float>&);
-template absl::Status LoadModel(const Safetensors&, Model<double>&);
+template absl::StatusOr<std::vector<std::string>> LoadModel(const Safetensors&, Model<float>&,
+                                                            const PartialLoad&);
+template absl::StatusOr<std::vector<std::string>> LoadModel(const Safetensors&, Model<double>&,
+                                                            const PartialLoad&);
 
 }  // namespace syncgrads

@@ -32,12 +32,25 @@ template <typename T>
 absl::Status SaveModel(Model<T>& model, const std::optional<Classes>& classes,
                        const std::string& job, const std::string& path);
 
-// Sets the model's parameters and states from `file`, which must have the model's dtype,
-// and uploads them. Ignores other tensors in the file.
+// Which of the model's arrays LoadModel leaves as they are.
+struct PartialLoad {
+  // Names of arrays; * matches any characters.
+  std::vector<std::string> skip;
+  // Leaves arrays that the file does not have.
+  bool allow_missing = false;
+};
+
+// Sets the model's parameters and states from `file`, which must have the model's dtype, and
+// uploads them. Ignores other tensors in the file. Returns the names of the arrays that it has left
+// as they were.
 //
-// Errors: those of Safetensors::Find, or of Model::Upload.
+// Errors:
+//   InvalidArgument  a name of `partial.skip` matches no array of the model; or with allow_missing,
+//                    the file has none of the model's arrays
+//   others           those of Safetensors::Find, or of Model::Upload
 template <typename T>
-absl::Status LoadModel(const Safetensors& file, Model<T>& model);
+absl::StatusOr<std::vector<std::string>> LoadModel(const Safetensors& file, Model<T>& model,
+                                                   const PartialLoad& partial = PartialLoad());
 
 // Returns the classes that SaveModel wrote; nullopt if the file has none. Errors:
 // DataLoss if a name is not in the form that SaveModel writes.

@@ -177,7 +177,7 @@ absl::StatusOr<Loaded<T>> Load(const Job& job, Team& team, const std::string& pa
   SYNCGRADS_ASSIGN_OR_RETURN(loaded.device, MakeDevice<T>(job.file, team.world_size(), device));
   SYNCGRADS_ASSIGN_OR_RETURN(loaded.model, BuildModel<T>(job.file.model(), loaded.data.shape,
                                                          extensions.layers, *loaded.device));
-  SYNCGRADS_RETURN_IF_ERROR(LoadModel(file, *loaded.model));
+  SYNCGRADS_RETURN_IF_ERROR(LoadModel(file, *loaded.model).status());
   return loaded;
 }
 

@@ -151,6 +151,7 @@ absl::StatusOr<std::optional<double>> Trainer<T>::PushBatch(const std::vector<Ro
     SYNCGRADS_RETURN_IF_ERROR(SkipBatch());
     return std::optional<double>();
   }
+  last_batch_ = step_under_way() + 1;
   SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<double> loss, ComputeGradient(rows));
   if (loss.has_value() && guard_.watches_norms()) SYNCGRADS_RETURN_IF_ERROR(PushOrSkip());
   return loss;

@@ -366,11 +366,11 @@ class Trainer {
   absl::Status KeepLastStep();
   // Returns the bytes of this worker's layer states on the host.
   std::string OwnStates() const;
-  // Returns OwnStates of all workers, by rank, each with one more byte, HasRows. Empty if the model
-  // has none, or if the job is elastic: then only those of the worker that writes are saved.
+  // Returns OwnStates of all workers, by rank, each with one more number, its recency. Empty if the
+  // model has none, or if the job is elastic: then only those of the worker that writes are saved.
   absl::StatusOr<std::vector<std::string>> GatherStates();
-  // Sets the layer states to the mean over the workers that have rows. `states` are those of
-  // GatherStates.
+  // Sets the layer states to the mean over the workers whose states are the most recent. `states`
+  // are those of GatherStates.
   void UseMeanStates(const std::vector<std::string>& states);
   // Sets the layer states to those of OwnStates.
   absl::Status UseStates(const std::string& own);
@@ -467,6 +467,8 @@ class Trainer {
   std::optional<ValidationSchedule> validations_;
   ValidationRecord record_;
   std::optional<Evaluation> validation_;
+  // The number of the last step in which this worker had a batch, since it was started.
+  uint64_t last_batch_ = 0;
   // Elastic jobs only: the members at the last validation, until one of them is gone.
   std::vector<std::string> validated_with_;
   // The validations have ended the training.

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/contract/contract.h"
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
@@ -92,7 +93,14 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> Trainer<T>::Create(const Job& job, c
     SYNCGRADS_ASSIGN_OR_RETURN(
         const Safetensors begin,
         Safetensors::Read(PathFrom(job.directory, file.model().init_from())));
-    SYNCGRADS_RETURN_IF_ERROR(LoadModel(begin, *trainer->model_));
+    const PartialLoad partial = {{file.model().init_skip().begin(), file.model().init_skip().end()},
+                                 file.model().init_allow_missing()};
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> left,
+                               LoadModel(begin, *trainer->model_, partial));
+    if (!left.empty() && options.note && team.is_master()) {
+      options.note(absl::StrCat("not taken from ", file.model().init_from(), ": ",
+                                absl::StrJoin(left, ", ")));
+    }
   }
   if (LooksAcrossWorkers(file.model())) {
     trainer->exchange_.emplace(team);

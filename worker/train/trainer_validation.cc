@@ -16,8 +16,12 @@
 namespace syncgrads {
 namespace {
 
-// Whether a worker's layer states have been computed from rows: "1", or "0".
-char HasRows(bool rows) { return rows ? '1' : '0'; }
+// Returns the number that GatherStates adds behind a worker's states.
+uint64_t RecencyOf(const std::string& states) {
+  uint64_t recency;
+  std::memcpy(&recency, &states[states.size() - sizeof(recency)], sizeof(recency));
+  return recency;
+}
 
 }  // namespace
 
@@ -42,18 +46,23 @@ absl::StatusOr<std::vector<std::string>> Trainer<T>::GatherStates() {
   if (job_.has_elastic() || model_->states().empty()) return states;
   const bool rows = !RowsOf(data_.data, job_.data().validation_every(), /*held_out=*/false).empty();
   std::string own = OwnStates();
-  own.push_back(HasRows(rows));
+  // 0: the states are the initial ones. Layers that use the batches of all workers have the same
+  // states on all workers, but for those whose rows ended earlier.
+  const uint64_t recency = !rows ? 0 : exchange_.has_value() ? 1 + last_batch_ : 1;
+  own.append(reinterpret_cast<const char*>(&recency), sizeof(recency));
   return team_.Gather("layer_states", own);
 }
 
 template <typename T>
 void Trainer<T>::UseMeanStates(const std::vector<std::string>& states) {
+  uint64_t newest = 0;
+  for (const std::string& of_worker : states) newest = std::max(newest, RecencyOf(of_worker));
   size_t begin = 0;  // offset in the states of each worker
   for (Parameter<T>* state : model_->states()) {
     std::vector<double> sum(static_cast<size_t>(state->values.size()));
     uint32_t workers = 0;
     for (const std::string& of_worker : states) {
-      if (of_worker.back() != HasRows(true)) continue;
+      if (RecencyOf(of_worker) != newest) continue;
       ++workers;
       for (size_t i = 0; i < sum.size(); ++i) {
         T value;
@@ -61,7 +70,7 @@ void Trainer<T>::UseMeanStates(const std::vector<std::string>& states) {
         sum[i] += static_cast<double>(value);
       }
     }
-    for (size_t i = 0; workers > 0 && i < sum.size(); ++i) {
+    for (size_t i = 0; i < sum.size(); ++i) {
       state->values.data()[i] = static_cast<T>(sum[i] / workers);
     }
     begin += state->bytes();

@@ -391,6 +391,14 @@ TEST(JobFileTest, RestartsThatCannotBeAreNamedWithTheirLine) {
               {"random_restarts: ", "model.init_from"});
 }
 
+TEST(JobFileTest, PartsOfAFileNeedAFile) {
+  ExpectRefused("model {", "model { init_skip: \"fc.*\"", {"model.init_skip[0]: is given, but"});
+  ExpectRefused("model {", "model { init_allow_missing: true",
+                {"model.init_allow_missing: is given, but init_from is not"});
+  ExpectRefused("model {", "model { init_from: \"m\" init_skip: \"\"",
+                {"model.init_skip[0]: is empty"});
+}
+
 TEST(JobFileTest, AValidationThatCannotBeIsNamedWithItsLine) {
   const auto expect = [](const std::string& more, std::initializer_list<std::string> texts,
                          const std::string& data = "shards: 3 validation_every: 5") {

@@ -4,10 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "absl/strings/str_cat.h"
 #include "tests/worker/testing/status.h"
+#include "worker/base/processors.h"
 
 namespace syncgrads {
 namespace {
@@ -88,17 +87,35 @@ TEST(MakeDeviceTest, MakesWhatWasChosen) {
               {"made double 1"});
 }
 
+TEST(ThreadsTest, TheWorkersOfThisHostShareItsProcessors) {
+  const int processors = AvailableProcessors();
+  v1::JobFile job;
+  DeviceChoice choice;
+  EXPECT_EQ(ThreadsOf(job, 4 * processors, choice), 1);
+  choice.local_workers = 1;
+  EXPECT_EQ(ThreadsOf(job, 4 * processors, choice), processors);
+  choice.local_workers = processors;
+  EXPECT_EQ(ThreadsOf(job, 1, choice), 1);
+  job.set_threads(7);
+  EXPECT_EQ(ThreadsOf(job, 64, choice), 7);
+}
+
 TEST(ReadersTest, AreTheWorkersThreadsOrItsDevicesShareOfTheProcessors) {
-  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  const int processors = AvailableProcessors();
   const Some one(1), many(4 * processors);
   const auto processor = ChooseDevice("cpu", "f32", 0, one);
   v1::JobFile job;
   EXPECT_EQ(ReadersOf(job, job.data(), 1, *processor), processors);
   EXPECT_EQ(ReadersOf(job, job.data(), 4 * processors, *processor), 1);
-  // With an accelerator the number of workers does not matter, because workers may run on other
+  // With an accelerator the number of all workers does not matter, because workers may run on other
   // hosts.
-  EXPECT_EQ(ReadersOf(job, job.data(), 64, *ChooseDevice("cuda", "f32", 0, one)), processors);
+  const auto cuda = ChooseDevice("cuda", "f32", 0, one);
+  EXPECT_EQ(ReadersOf(job, job.data(), 64, *cuda), processors);
   EXPECT_EQ(ReadersOf(job, job.data(), 64, *ChooseDevice("cuda", "f32", 0, many)), 1);
+  // Workers that see one device each share the processors.
+  DeviceChoice shared = *cuda;
+  shared.local_workers = processors;
+  EXPECT_EQ(ReadersOf(job, job.data(), 64, shared), 1);
   job.set_threads(7);
   EXPECT_EQ(ReadersOf(job, job.data(), 64, *processor), 7);
   job.mutable_data()->mutable_imagenet()->set_readers(3);

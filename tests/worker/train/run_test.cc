@@ -238,6 +238,62 @@ TEST(RunTest, TrainingCanBeginWithTheParametersOfAFile) {
   });
 }
 
+// Fine-tuning: the last layer is new, because the number of classes is another.
+TEST(RunTest, APartOfAModelCanBeTakenFromAFile) {
+  const TemporaryDirectory directory;
+  const std::string first = directory.path() + "/first.safetensors";
+  const std::string fresh = directory.path() + "/fresh.safetensors";
+  const std::string tuned = directory.path() + "/tuned.safetensors";
+  Job job = Iris();
+  job.file.set_epochs(1);
+  TrainTo(job, 3, first);
+  job.file.mutable_optimizer()->mutable_adam()->set_learning_rate(0);
+  const int last = job.file.model().layers_size() - 1;
+  const std::string name = job.file.model().layers(last).name();
+  job.file.mutable_model()->mutable_layers(last)->mutable_dense()->set_outputs(4);
+  TrainTo(job, 3, fresh);
+  job.file.mutable_model()->set_init_from(first);
+  job.file.mutable_model()->add_init_skip(name + "/*");
+  TrainTo(job, 3, tuned);
+  const auto from_first = Safetensors::Read(first);
+  const auto from_fresh = Safetensors::Read(fresh);
+  const auto result = Safetensors::Read(tuned);
+  SYNCGRADS_ASSERT_OK(from_first);
+  SYNCGRADS_ASSERT_OK(from_fresh);
+  SYNCGRADS_ASSERT_OK(result);
+  const TensorSpec kept = {"dense1/kernel", DType::kF32, {4, 8}};
+  EXPECT_EQ(*result->Find(kept), *from_first->Find(kept));
+  const int64_t inputs = job.file.model().layers(last - 1).dense().outputs();
+  const TensorSpec skipped = {name + "/kernel", DType::kF32, {inputs, 4}};
+  EXPECT_EQ(*result->Find(skipped), *from_fresh->Find(skipped));
+
+  std::string notes;
+  const auto run = [&](const Job& other) {
+    absl::Status status;
+    FakeJob workers(1);
+    workers.Run([&](Team& team) {
+      NoProgress progress;
+      TrainerOptions options;
+      options.progress = &progress;
+      options.note = [&](const std::string& line) { notes += line; };
+      status = RunTraining(other, team, options, "").status();
+    });
+    return status;
+  };
+  // A layer that the file does not have.
+  Job renamed = job;
+  renamed.file.mutable_model()->clear_init_skip();
+  renamed.file.mutable_model()->mutable_layers(last)->set_name("head");
+  ExpectError(run(renamed), absl::StatusCode::kNotFound, {"first.safetensors", "head/kernel"});
+  renamed.file.mutable_model()->set_init_allow_missing(true);
+  notes.clear();
+  SYNCGRADS_EXPECT_OK(run(renamed));
+  EXPECT_NE(notes.find("not taken from " + first + ": head/kernel, head/bias"), std::string::npos)
+      << notes;
+  job.file.mutable_model()->add_init_skip("fc.*");
+  ExpectError(run(job), absl::StatusCode::kInvalidArgument, {"model.init_skip has \"fc.*\"", name});
+}
+
 // Batch norm trains with the statistics of the batch. Evaluation uses the running statistics, which
 // the file has.
 TEST(RunTest, RunningStatisticsAreWrittenAndEvaluatedWith) {
