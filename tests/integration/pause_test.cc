@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -68,11 +69,16 @@ class TwoJobs {
   // Waits until both jobs have made `round` steps. Returns false, with a test failure, if a program
   // ends first or the time runs out.
   bool AwaitRound(uint64_t round) {
-    const auto stub = v1::Admin::NewStub(
-        grpc::CreateChannel(cluster_.coordinator(), grpc::InsecureChannelCredentials()));
+    std::vector<std::unique_ptr<v1::Admin::Stub>> stubs;
+    for (int server = 0; server < kServers; ++server) {
+      stubs.push_back(v1::Admin::NewStub(
+          grpc::CreateChannel(cluster_.address(server), grpc::InsecureChannelCredentials())));
+    }
     const absl::Time deadline = absl::Now() + kLongEnough;
     while (absl::Now() < deadline && !SomebodyHasEnded()) {
-      if (HaveReached(round, *stub)) return true;
+      std::set<std::string> reached;
+      for (const auto& stub : stubs) AddReached(round, *stub, reached);
+      if (reached.size() == jobs_.size()) return true;
       absl::SleepFor(kPoll);
     }
     ADD_FAILURE() << "the jobs have not both reached round " << round << ":\n" << Outputs();
@@ -134,18 +140,17 @@ class TwoJobs {
     return TemporaryPath(absl::StrCat(job.name, ".rank", rank, ".safetensors"));
   }
 
-  bool HaveReached(uint64_t round, v1::Admin::Stub& stub) const {
+  // Adds the jobs that have reached `round` on a server. A server may have no chunk of a job.
+  static void AddReached(uint64_t round, v1::Admin::Stub& stub, std::set<std::string>& reached) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(10)));
     v1::GetStatusReply reply;
-    if (!stub.GetStatus(&context, {}, &reply).ok()) return false;
-    size_t reached = 0;
+    if (!stub.GetStatus(&context, {}, &reply).ok()) return;
     for (const v1::JobStatus& job : reply.jobs()) {
       for (const v1::GroupStatus& group : job.groups()) {
-        if (group.name() == "model" && group.open_round() >= round) ++reached;
+        if (group.name() == "model" && group.open_round() >= round) reached.insert(job.job());
       }
     }
-    return reached == jobs_.size();
   }
 
   bool SomebodyHasEnded() const {

@@ -46,7 +46,8 @@ std::vector<v1::PlanSignal> EveryChange() {
       ChangeWith("proposal { number: 7 held_for: 'w1 is late' }"),
       ChangeWith("epoch { number: 7 members { member: 1 name: 'ada' incarnation: 8 }"
                  "        first_rounds { group: 2 round: 9 }"
-                 "        handover { donor: 1 to: 3 rounds { group: 2 round: 9 } } }"),
+                 "        handover { donor: 1 to: 3 rounds { group: 2 round: 9 } }"
+                 "        learning_rate { factor: 0.1 since { group: 2 round: 9 } } }"),
       ChangeWith("ended { member: 1 group: 2 last_round: 9 without_updates: true }"),
       ChangeWith("gone { member: 1 incarnation: 8 reason: 'left' graceful: true evicted: true"
                  "       last_rounds { group: 2 round: 9 } }"),
