@@ -45,6 +45,11 @@ absl::StatusOr<std::vector<SavedTensor>> TensorsOf(const Safetensors& file) {
 
 }  // namespace
 
+SavedTensor CopyOf(TensorSpec spec, const void* data) {
+  const size_t bytes = spec.bytes();
+  return {std::move(spec), std::string(static_cast<const char*>(data), bytes)};
+}
+
 const SavedTensor* Snapshot::FindNamed(absl::string_view name) const {
   for (const std::vector<SavedTensor>* tensors : {&model, &training}) {
     for (const SavedTensor& tensor : *tensors) {

@@ -26,6 +26,9 @@ struct SavedTensor {
   std::string bytes;
 };
 
+// Copies a tensor. `data` has spec.bytes() bytes.
+SavedTensor CopyOf(TensorSpec spec, const void* data);
+
 // The state after step manifest.step.
 struct Snapshot {
   Manifest manifest;

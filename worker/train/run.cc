@@ -36,28 +36,23 @@ std::vector<RowId> RowsToEvaluate(const v1::JobFile& job, const DataSet& data, b
   return part;
 }
 
-// Evaluates the held-out rows of all workers; nullopt if the job has none.
-template <typename T>
-absl::StatusOr<std::optional<Evaluation>> EvaluateHeldOut(const v1::JobFile& job, Model<T>& model,
-                                                          const Loss& loss, const DataSet& data,
-                                                          Team& team, const DeviceChoice& device,
-                                                          DamagedImages* damaged = nullptr) {
+// Evaluates the held-out rows of all workers with a trained model; nullopt if the job has none.
+absl::StatusOr<std::optional<Evaluation>> EvaluateHeldOut(const v1::JobFile& job, Trainer& trainer,
+                                                          const DataSet& data, Team& team) {
   if (job.data().validation_every() == 0) return std::optional<Evaluation>();
   const std::vector<RowId> rows = RowsToEvaluate(job, data, /*held_out=*/true, team);
-  EvaluationSource<T> source =
-      MakeEvaluationSource<T>(job, job.data(), data, team.world_size(), device);
   SYNCGRADS_ASSIGN_OR_RETURN(
       const Evaluation evaluation,
-      Evaluate("evaluation/held_out", model, loss, source, rows, team, {.damaged = damaged}));
+      trainer.replica().Evaluate("evaluation/held_out", job.data(), data, rows, team,
+                                 {.damaged = trainer.SkippedImages()}));
   return std::optional<Evaluation>(evaluation);
 }
 
 // Trains from one initialisation.
-template <typename T>
-absl::StatusOr<std::unique_ptr<Trainer<T>>> TrainFrom(const Job& job, const DataSet& data,
-                                                      Team& team, const TrainerOptions& options) {
-  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Trainer<T>> trainer,
-                             Trainer<T>::Create(job, data, team, options));
+absl::StatusOr<std::unique_ptr<Trainer>> TrainFrom(const Job& job, const DataSet& data, Team& team,
+                                                   const TrainerOptions& options) {
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer,
+                             Trainer::Create(job, data, team, options));
   const absl::Status status = trainer->Train();
   if (status.ok()) return trainer;
   // With random restarts, the state of one initialisation is not enough to resume the run.
@@ -69,26 +64,24 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> TrainFrom(const Job& job, const Data
 // Trains from each of the job's initialisations, and returns the trainer whose model has
 // the least loss on the held-out rows. In a tie the first one wins; NaN counts as
 // infinite. All workers choose the same one, because the loss is over the rows of all.
-template <typename T>
-absl::StatusOr<std::unique_ptr<Trainer<T>>> TrainBest(const Job& job, const DataSet& data,
-                                                      Team& team, TrainerOptions options,
-                                                      std::optional<uint32_t>& best) {
+absl::StatusOr<std::unique_ptr<Trainer>> TrainBest(const Job& job, const DataSet& data, Team& team,
+                                                   TrainerOptions options,
+                                                   std::optional<uint32_t>& best) {
   const uint32_t random_restarts = job.file.random_restarts();
-  if (random_restarts == 0) return TrainFrom<T>(job, data, team, options);
+  if (random_restarts == 0) return TrainFrom(job, data, team, options);
   const auto note = [&](const std::string& line) {
     if (team.is_master() && options.note) options.note(line);
   };
-  std::unique_ptr<Trainer<T>> kept;
+  std::unique_ptr<Trainer> kept;
   double least = 0;
   for (uint32_t i = 0; i <= random_restarts; ++i) {
     options.initialisation = i;
     const std::string name = absl::StrCat("initialisation ", i + 1, " of ", random_restarts + 1);
     note(name);
-    SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Trainer<T>> trainer,
-                               TrainFrom<T>(job, data, team, options));
+    SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer,
+                               TrainFrom(job, data, team, options));
     SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<Evaluation> held_out,
-                               EvaluateHeldOut(job.file, trainer->model(), trainer->loss(), data,
-                                               team, options.device, trainer->SkippedImages()));
+                               EvaluateHeldOut(job.file, *trainer, data, team));
     note(absl::StrCat(name, ": held out: ", ToString(*held_out)));
     const double loss = std::isnan(held_out->loss) ? HUGE_VAL : held_out->loss;
     if (kept != nullptr && !(loss < least)) continue;
@@ -101,49 +94,40 @@ absl::StatusOr<std::unique_ptr<Trainer<T>>> TrainBest(const Job& job, const Data
 
 // Evaluates a trained model: sets `trained_on`, `held_out` and `validation`. A job with a
 // validation says what it is evaluated on: its training rows, which may be very many, are not.
-template <typename T>
-absl::Status EvaluateTrained(const v1::JobFile& job, Trainer<T>& trainer, const DataSet& data,
-                             Team& team, const TrainerOptions& options, TrainingResult& result) {
-  Model<T>& model = trainer.model();
+absl::Status EvaluateTrained(const v1::JobFile& job, Trainer& trainer, const DataSet& data,
+                             Team& team, TrainingResult& result) {
   result.validation = trainer.validation();
   if (!job.has_validation()) {
     const std::vector<RowId> rows = RowsToEvaluate(job, data, /*held_out=*/false, team);
-    EvaluationSource<T> source =
-        MakeEvaluationSource<T>(job, job.data(), data, team.world_size(), options.device);
     SYNCGRADS_ASSIGN_OR_RETURN(
-        result.trained_on, Evaluate("evaluation/trained_on", model, trainer.loss(), source, rows,
-                                    team, {.damaged = trainer.SkippedImages()}));
+        result.trained_on,
+        trainer.replica().Evaluate("evaluation/trained_on", job.data(), data, rows, team,
+                                   {.damaged = trainer.SkippedImages()}));
   } else if (!job.validation().has_data()) {
     return absl::OkStatus();  // the validation has evaluated the held-out rows
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(result.held_out,
-                             EvaluateHeldOut(job, model, trainer.loss(), data, team, options.device,
-                                             trainer.SkippedImages()));
+  SYNCGRADS_ASSIGN_OR_RETURN(result.held_out, EvaluateHeldOut(job, trainer, data, team));
   return absl::OkStatus();
 }
 
-template <typename T>
-absl::StatusOr<TrainingResult> TrainAs(const Job& job, const DataSet& data, Team& team,
-                                       TrainerOptions options, const std::string& output) {
+absl::StatusOr<TrainingResult> Train(const Job& job, const DataSet& data, Team& team,
+                                     TrainerOptions options, const std::string& output) {
   std::optional<CheckpointWriter> checkpoints;
   if (job.file.has_checkpoint() && options.checkpoints == nullptr) {
     checkpoints.emplace(CheckpointOptionsOf(job));
     options.checkpoints = &*checkpoints;
   }
   TrainingResult result;
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer<T>> trainer,
-                             TrainBest<T>(job, data, team, options, result.initialisation));
-  Model<T>& model = trainer->model();
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                             TrainBest(job, data, team, options, result.initialisation));
   result.steps = trainer->steps();
   result.rounds = trainer->rounds();
   // Before the evaluation, which may fail: it reads all rows, and needs the other workers.
-  if (!output.empty()) {
-    SYNCGRADS_RETURN_IF_ERROR(SaveModel(model, data.classes, job.file.name(), output));
-  }
-  SYNCGRADS_RETURN_IF_ERROR(EvaluateTrained(job.file, *trainer, data, team, options, result));
+  if (!output.empty()) SYNCGRADS_RETURN_IF_ERROR(trainer->replica().Save(output));
+  SYNCGRADS_RETURN_IF_ERROR(EvaluateTrained(job.file, *trainer, data, team, result));
   result.damaged = trainer->damaged();
   result.skipped = trainer->skipped();
-  SYNCGRADS_ASSIGN_OR_RETURN(result.replicas, CompareReplicas(model.parameters(), team));
+  SYNCGRADS_ASSIGN_OR_RETURN(result.replicas, trainer->replica().Compare(team));
   return result;
 }
 
@@ -195,8 +179,11 @@ absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
       MakeEvaluationSource<T>(job.file, job.file.data(), loaded.data, team.world_size(), device);
   SYNCGRADS_ASSIGN_OR_RETURN(result.all, Evaluate("evaluation/all", *loaded.model, loss, source,
                                                   AllRows(loaded.data.data), team));
+  if (job.file.data().validation_every() == 0) return result;
   SYNCGRADS_ASSIGN_OR_RETURN(
-      result.held_out, EvaluateHeldOut(job.file, *loaded.model, loss, loaded.data, team, device));
+      result.held_out,
+      Evaluate("evaluation/held_out", *loaded.model, loss, source,
+               RowsToEvaluate(job.file, loaded.data, /*held_out=*/true, team), team));
   return result;
 }
 
@@ -247,8 +234,7 @@ absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,
   SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<DataSet> validation,
                              LoadValidationData(resumed, data, team));
   if (validation.has_value()) going_on.validation = &*validation;
-  return job.file.dtype() == v1::F64 ? TrainAs<double>(resumed, data, team, going_on, output)
-                                     : TrainAs<float>(resumed, data, team, going_on, output);
+  return Train(resumed, data, team, going_on, output);
 }
 
 absl::StatusOr<TrainingResult> RunElasticTraining(const Job& job, const DataSet& data, Team& team,
@@ -261,8 +247,7 @@ absl::StatusOr<TrainingResult> RunElasticTraining(const Job& job, const DataSet&
   }
   TrainerOptions going_on = options;
   if (resumption.has_value()) going_on.resumption = &*resumption;
-  return job.file.dtype() == v1::F64 ? TrainAs<double>(job, data, team, going_on, output)
-                                     : TrainAs<float>(job, data, team, going_on, output);
+  return Train(job, data, team, going_on, output);
 }
 
 absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,

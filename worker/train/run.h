@@ -13,7 +13,7 @@
 #include "worker/train/extensions.h"
 #include "worker/train/replicas.h"
 #include "worker/train/team.h"
-#include "worker/train/trainer.h"
+#include "worker/trainer/trainer.h"
 
 namespace syncgrads {
 

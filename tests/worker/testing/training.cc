@@ -5,48 +5,57 @@
 #include <algorithm>
 #include <cmath>
 
-#include "worker/train/trainer.h"
+#include "worker/trainer/trainer.h"
 
 namespace syncgrads {
 namespace {
 
-template <typename T>
-absl::Status TrainAs(const Job& job, Team& team, const std::function<bool(uint64_t)>& should_stop,
-                     Trained& trained, const DeviceChoice& device) {
+// Adds the numbers of an array of `dtype`.
+void Append(DType dtype, const void* data, size_t count, std::vector<double>& to) {
+  if (dtype == DType::kF64) {
+    const auto* const numbers = static_cast<const double*>(data);
+    to.insert(to.end(), numbers, numbers + count);
+  } else {
+    const auto* const numbers = static_cast<const float*>(data);
+    to.insert(to.end(), numbers, numbers + count);
+  }
+}
+
+absl::Status Train(const Job& job, Team& team, const std::function<bool(uint64_t)>& should_stop,
+                   Trained& trained, const DeviceChoice& device) {
   const auto data = LoadDataSet(job, DataSetOptions(), team);
   if (!data.ok()) return data.status();
   NoProgress progress;
   TrainerOptions options;
   options.progress = &progress;
   options.device = device;
-  Trainer<T>* running = nullptr;
+  Trainer* running = nullptr;
   options.should_stop = [&] { return should_stop && should_stop(running->steps()); };
-  const auto trainer = Trainer<T>::Create(job, *data, team, options);
+  const auto trainer = Trainer::Create(job, *data, team, options);
   if (!trainer.ok()) return trainer.status();
   running = trainer->get();
   const absl::Status status = (*trainer)->Train();
   if (!status.ok()) return status;
   trained.steps[team.rank()] = (*trainer)->steps();
-  for (const Parameter<T>* parameter : (*trainer)->model().parameters()) {
-    for (Eigen::Index i = 0; i < parameter->values.size(); ++i) {
-      trained.parameters[team.rank()].push_back(parameter->values.data()[i]);
-    }
+  Replica& replica = (*trainer)->replica();
+  for (const HostParameter& parameter : replica.parameters()) {
+    Append(parameter.spec.dtype, parameter.values, parameter.gradient.elements,
+           trained.parameters[team.rank()]);
   }
-  const auto replicas = CompareReplicas((*trainer)->model().parameters(), team);
+  const auto replicas = replica.Compare(team);
   if (!replicas.ok()) return replicas.status();
-  EvaluationSource<T> source =
-      MakeEvaluationSource<T>(job.file, job.file.data(), *data, team.world_size(), device);
-  const auto held_out =
-      Evaluate("held_out", (*trainer)->model(), (*trainer)->loss(), source,
-               RowsOf(data->data, job.file.data().validation_every(), /*held_out=*/true), team);
+  const v1::DataSpec& spec = job.file.data();
+  const auto held_out = replica.Evaluate(
+      "held_out", spec, *data, RowsOf(data->data, spec.validation_every(), /*held_out=*/true), team,
+      EvaluationOptions());
   if (!held_out.ok()) return held_out.status();
   if (team.is_master()) {
     trained.replicas = *replicas;
-    const absl::Status fetched = (*trainer)->model().FetchStates();
+    const absl::Status fetched = replica.Fetch(ReplicaPart::kStates);
     if (!fetched.ok()) return fetched;
-    for (const Parameter<T>* state : (*trainer)->model().states()) {
-      trained.states.insert(trained.states.end(), state->values.data(),
-                            state->values.data() + state->values.size());
+    for (const NamedTensor& state : replica.states()) {
+      Append(state.spec.dtype, state.data, state.spec.bytes() / SizeOf(state.spec.dtype),
+             trained.states);
     }
     trained.held_out = *held_out;
   }
@@ -57,9 +66,7 @@ absl::Status TrainAs(const Job& job, Team& team, const std::function<bool(uint64
 
 void TrainOne(const Job& job, Team& team, const std::function<bool(uint64_t)>& should_stop,
               Trained& trained, const DeviceChoice& device) {
-  trained.statuses[team.rank()] = job.file.dtype() == v1::F64
-                                      ? TrainAs<double>(job, team, should_stop, trained, device)
-                                      : TrainAs<float>(job, team, should_stop, trained, device);
+  trained.statuses[team.rank()] = Train(job, team, should_stop, trained, device);
 }
 
 double LargestDifference(const std::vector<double>& a, const std::vector<double>& b) {

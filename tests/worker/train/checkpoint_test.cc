@@ -27,7 +27,7 @@
 #include "worker/train/client_team.h"
 #include "worker/train/resume.h"
 #include "worker/train/run.h"
-#include "worker/train/trainer.h"
+#include "worker/trainer/trainer.h"
 
 namespace syncgrads {
 namespace {
@@ -198,8 +198,7 @@ class CheckpointTest : public ::testing::Test {
     const Job resumed = JobFor(job, resumption->manifest);
     SYNCGRADS_ASSIGN_OR_RETURN(const DataSet data, LoadDataSet(resumed, DataSetOptions(), team));
     options.resumption = &*resumption;
-    SYNCGRADS_ASSIGN_OR_RETURN(const auto trainer,
-                               Trainer<float>::Create(resumed, data, team, options));
+    SYNCGRADS_ASSIGN_OR_RETURN(const auto trainer, Trainer::Create(resumed, data, team, options));
     return *trainer->KeepState();
   }
 

@@ -15,7 +15,7 @@
 #include "tests/worker/testing/status.h"
 #include "worker/job/job_file.h"
 #include "worker/nn/custom_layers.h"
-#include "worker/train/trainer.h"
+#include "worker/trainer/trainer.h"
 
 namespace syncgrads {
 namespace {
@@ -104,15 +104,15 @@ std::vector<Ended> Train(const Job& job, uint32_t world_size, const FakeJob::OnW
     options.extensions = &extensions;
     const auto data = LoadDataSet(job, DataSetOptions(), team);
     SYNCGRADS_ASSERT_OK(data);
-    const auto trainer = Trainer<float>::Create(job, *data, team, options);
+    const auto trainer = Trainer::Create(job, *data, team, options);
     SYNCGRADS_ASSERT_OK(trainer);
     Ended& mine = ended[team.rank()];
     mine.status = (*trainer)->Train();
     mine.steps = (*trainer)->steps();
     mine.skipped = (*trainer)->skipped();
-    for (const Parameter<float>* parameter : (*trainer)->model().parameters()) {
-      const float* const values = parameter->values.data();
-      mine.parameters.insert(mine.parameters.end(), values, values + parameter->values.size());
+    for (const HostParameter& parameter : (*trainer)->replica().parameters()) {
+      const auto* const values = static_cast<const float*>(parameter.values);
+      mine.parameters.insert(mine.parameters.end(), values, values + parameter.gradient.elements);
     }
     mine.state = (*trainer)->KeepState();
   });

@@ -18,7 +18,7 @@
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/job/job_file.h"
 #include "worker/nn/custom_layers.h"
-#include "worker/train/trainer.h"
+#include "worker/trainer/trainer.h"
 
 namespace syncgrads {
 namespace {
@@ -92,14 +92,14 @@ std::vector<Ended> Train(const Job& job, FakeJob& workers, uint32_t world_size) 
     options.warn = [&mine](const std::string& line) { mine.warnings.push_back(line); };
     const auto data = LoadDataSet(job, DataSetOptions(), team);
     SYNCGRADS_ASSERT_OK(data);
-    const auto trainer = Trainer<double>::Create(job, *data, team, options);
+    const auto trainer = Trainer::Create(job, *data, team, options);
     SYNCGRADS_ASSERT_OK(trainer);
     mine.status = (*trainer)->Train();
     mine.steps = (*trainer)->steps();
     mine.skipped = (*trainer)->skipped();
-    for (const Parameter<double>* parameter : (*trainer)->model().parameters()) {
-      const double* const values = parameter->values.data();
-      mine.parameters.insert(mine.parameters.end(), values, values + parameter->values.size());
+    for (const HostParameter& parameter : (*trainer)->replica().parameters()) {
+      const auto* const values = static_cast<const double*>(parameter.values);
+      mine.parameters.insert(mine.parameters.end(), values, values + parameter.gradient.elements);
     }
   });
   return ended;

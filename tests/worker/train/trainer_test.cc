@@ -1,6 +1,6 @@
 // Training without the service: workers are threads, and a fake does the servers' part.
 
-#include "worker/train/trainer.h"
+#include "worker/trainer/trainer.h"
 
 #include <gtest/gtest.h>
 

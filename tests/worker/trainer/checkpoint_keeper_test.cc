@@ -1,0 +1,193 @@
+// The agreement on checkpoints, and what is taken, with a fake of the service and no mode.
+
+#include "worker/trainer/checkpoint_keeper.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/testing/fake_team.h"
+#include "tests/worker/testing/temporary_directory.h"
+#include "tests/worker/trainer/iris_run.h"
+#include "worker/train/resume.h"
+
+namespace syncgrads {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(20);
+
+// Counts the checkpoints that were written.
+class Written : public NoProgress {
+ public:
+  void Checkpointed(bool written) override { count += written ? 1 : 0; }
+  int count = 0;
+};
+
+// A worker whose steps change nothing.
+struct Worker {
+  Worker(const Job& job, Team& team)
+      : writer(CheckpointOptionsOf(job)),
+        iris(job, team, Options()),
+        states(*iris.run, iris.replica(), iris.engine()),
+        validator(*iris.run, iris.replica(), states),
+        state(*iris.run, iris.replica(), validator) {
+    auto registered = TrainingGroup::Register(*iris.run, iris.replica());
+    SYNCGRADS_EXPECT_OK(registered);
+    group = *std::move(registered);
+    keeper.emplace(*iris.run, iris.replica(), states, validator, state, group.get());
+  }
+
+  TrainerOptions Options() {
+    TrainerOptions options;
+    options.progress = &written;
+    options.checkpoints = &writer;
+    options.step_timeout = kTimeout;
+    return options;
+  }
+
+  // Makes a step. Returns whether a checkpoint was taken after it.
+  bool Step() {
+    group->Begin();
+    SYNCGRADS_EXPECT_OK(keeper->Offer());
+    SYNCGRADS_EXPECT_OK(group->PushAll());
+    const auto contributors = group->WaitStep(kTimeout);
+    SYNCGRADS_EXPECT_OK(contributors);
+    ++iris.run->steps;
+    state.SaveCounters();
+    if (!keeper->IsAgreed(*contributors)) return false;
+    SYNCGRADS_EXPECT_OK(keeper->Take(*group->group().LastStep(kTimeout)));
+    keeper->Finish();
+    return true;
+  }
+
+  Written written;
+  CheckpointWriter writer;
+  IrisRun iris;
+  LayerStates states;
+  Validator validator;
+  TrainingState state;
+  std::unique_ptr<TrainingGroup> group;
+  std::optional<CheckpointKeeper> keeper;
+};
+
+class CheckpointKeeperTest : public testing::Test {
+ protected:
+  Job MakeJob(const std::string& checkpoint) {
+    return IrisJob("", absl::StrCat("checkpoint { directory: \"", directory_.path(), "/run\" ",
+                                    checkpoint, " }"));
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(CheckpointKeeperTest, AllWorkersTakeACheckpointWhenItIsDueAndTheFirstOneWritesIt) {
+  const Job job = MakeJob("every_steps: 3");
+  FakeJob workers(2);
+  std::vector<std::vector<bool>> taken(2);
+  std::vector<int> written(2);
+  workers.Run([&](Team& team) {
+    Worker worker(job, team);
+    for (int step = 0; step < 7; ++step) taken[team.rank()].push_back(worker.Step());
+    SYNCGRADS_EXPECT_OK(worker.keeper->TakeLast());
+    worker.keeper->Finish();
+    written[team.rank()] = worker.written.count;
+  });
+  const std::vector<bool> expected = {false, false, true, false, false, true, false};
+  EXPECT_EQ(taken[0], expected);
+  EXPECT_EQ(taken[1], expected);
+  EXPECT_EQ(written, std::vector<int>({3, 0})) << "the last one is after step 7";
+}
+
+TEST_F(CheckpointKeeperTest, AStoppedWorkerMakesOneMoreStepAndAllTakeACheckpointAfterIt) {
+  const Job job = MakeJob("every_steps: 100");
+  FakeJob workers(2);
+  std::vector<std::vector<bool>> taken(2);
+  std::vector<absl::Status> stopped(2);
+  workers.Run([&](Team& team) {
+    Worker worker(job, team);
+    taken[team.rank()].push_back(worker.Step());
+    if (team.rank() == 1) {
+      SYNCGRADS_EXPECT_OK(worker.keeper->Stop());
+    }
+    taken[team.rank()].push_back(worker.Step());
+    stopped[team.rank()] = worker.keeper->Stop();
+  });
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(taken[rank], std::vector<bool>({false, true}));
+    EXPECT_EQ(stopped[rank], absl::CancelledError("stopped by a signal after step 2"));
+  }
+}
+
+TEST_F(CheckpointKeeperTest, WithoutCheckpointsAStoppedWorkerStopsAtOnce) {
+  const Job job = IrisJob("");
+  FakeJob workers(1);
+  workers.Run([&](Team& team) {
+    Worker worker(job, team);
+    EXPECT_FALSE(worker.Step());
+    EXPECT_EQ(worker.keeper->Stop(), absl::CancelledError("stopped by a signal after step 1"));
+    SYNCGRADS_EXPECT_OK(worker.keeper->TakeLast());
+    EXPECT_EQ(worker.written.count, 0);
+  });
+}
+
+TEST_F(CheckpointKeeperTest, ASnapshotIsRestoredOnAllWorkers) {
+  const Job job = MakeJob("every_steps: 2");
+  FakeJob first(1);
+  std::optional<Snapshot> snapshot;
+  first.Run([&](Team& team) {
+    Worker worker(job, team);
+    worker.Step();
+    static_cast<double*>(worker.iris.replica().parameters()[0].values)[1] = 42;
+    snapshot = worker.state.TakeSnapshot({});
+  });
+  FakeJob second(2);
+  second.Run([&](Team& team) {
+    Worker worker(job, team);
+    Resumption from{snapshot->manifest, /*root=*/1, {}};
+    if (team.rank() == 1) from.snapshot = snapshot;
+    SYNCGRADS_ASSERT_OK(worker.state.Restore(from, *worker.group));
+    EXPECT_EQ(static_cast<double*>(worker.iris.replica().parameters()[0].values)[1], 42);
+    EXPECT_EQ(worker.iris.run->steps, 1u);
+    EXPECT_FALSE(from.snapshot.has_value());
+  });
+}
+
+TEST_F(CheckpointKeeperTest, ASnapshotThatDoesNotFitIsAnErrorOnAllWorkers) {
+  const Job job = MakeJob("every_steps: 2");
+  FakeJob workers(2);
+  workers.Run([&](Team& team) {
+    Worker worker(job, team);
+    Resumption from{Manifest(), /*root=*/0, {}};
+    if (team.rank() == 0) from.snapshot.emplace();
+    const absl::Status restored = worker.state.Restore(from, *worker.group);
+    EXPECT_EQ(restored.code(), absl::StatusCode::kNotFound) << restored;
+  });
+}
+
+// A layer state of which the workers have different values.
+TEST(LayerStatesTest, TheMeanIsOverTheWorkersAndOwnStatesCanBeUsedAgain) {
+  const Job job = IrisJob("layers { batch_norm {} }");
+  FakeJob workers(3);
+  workers.Run([&](Team& team) {
+    IrisRun iris(job, team);
+    LayerStates states(*iris.run, iris.replica(), iris.engine());
+    auto* const mean = static_cast<double*>(iris.replica().states()[0].data);
+    mean[2] = 3.0 * team.rank();
+    const std::string own = states.Own();
+    const auto all = states.Gather();
+    SYNCGRADS_ASSERT_OK(all);
+    ASSERT_EQ(all->size(), 3u);
+    states.UseMean(*all);
+    EXPECT_EQ(mean[2], 3.0);
+    SYNCGRADS_ASSERT_OK(states.Use(own));
+    EXPECT_EQ(mean[2], 3.0 * team.rank());
+    SYNCGRADS_ASSERT_OK(states.UseMeanForGood());
+    EXPECT_EQ(mean[2], 3.0);
+  });
+}
+
+}  // namespace
+}  // namespace syncgrads

@@ -1,0 +1,174 @@
+#include "worker/trainer/model_replica.h"
+
+#include <utility>
+
+#include "common/dtype.h"
+#include "common/status_macros.h"
+#include "worker/train/model_file.h"
+
+namespace syncgrads {
+
+template <typename T>
+ModelReplica<T>::ModelReplica(const TrainingRun& run, std::unique_ptr<Device<T>> device,
+                              std::unique_ptr<Model<T>> model, Loss loss)
+    : run_(run), device_(std::move(device)), model_(std::move(model)), loss_(std::move(loss)) {
+  zero_ = &no_memory_zero_;
+  FindHostMemory();
+}
+
+template <typename T>
+void ModelReplica<T>::FindHostMemory() {
+  parameters_.clear();
+  for (Parameter<T>* parameter : model_->parameters()) {
+    parameters_.push_back(
+        {parameter->spec(),
+         parameter->values.data(),
+         {DTypeOf<T>::value, reinterpret_cast<std::byte*>(parameter->gradient.data()),
+          static_cast<size_t>(parameter->gradient.size())}});
+  }
+  states_.clear();
+  for (Parameter<T>* state : model_->states()) {
+    states_.push_back({state->spec(), state->values.data()});
+  }
+}
+
+template <typename T>
+absl::Status ModelReplica<T>::ShareGradients(Team& team) {
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      gradient_memory_, GradientMemory<T>::Create(team, device_->memory(), model_->parameters()));
+  zero_ = gradient_memory_->behind();
+  FindHostMemory();
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status ModelReplica<T>::CreateOptimizer(const Optimizer& rule) {
+  SYNCGRADS_ASSIGN_OR_RETURN(optimizer_,
+                             ModelOptimizer<T>::Create(rule, *device_, model_->parameters()));
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    for (int slot = 0; slot < optimizer_->slots(); ++slot) {
+      slots_.push_back({SlotSpec(parameters_[i].spec, slot), optimizer_->slot(i, slot)});
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status ModelReplica<T>::Apply(absl::Span<const size_t> parameters, double rate_factor) {
+  optimizer_->SetRateFactor(rate_factor);
+  return optimizer_->Apply(parameters);
+}
+
+template <typename T>
+uint64_t ModelReplica<T>::updates(size_t parameter) const {
+  return optimizer_ == nullptr ? 0 : optimizer_->updates(parameter);
+}
+
+template <typename T>
+void ModelReplica<T>::set_updates(size_t parameter, uint64_t updates) {
+  if (optimizer_ != nullptr) optimizer_->set_updates(parameter, updates);
+}
+
+template <typename T>
+bool ModelReplica<T>::Keep(size_t parameter) {
+  return optimizer_ == nullptr || optimizer_->Keep(parameter);
+}
+
+template <typename T>
+void ModelReplica<T>::Undo() {
+  if (optimizer_ != nullptr) optimizer_->Undo();
+}
+
+template <typename T>
+void ModelReplica<T>::ForgetKept() {
+  if (optimizer_ != nullptr) optimizer_->ForgetKept();
+}
+
+template <typename T>
+void ModelReplica<T>::BeginFetch(ReplicaPart part) {
+  if (optimizer_ == nullptr) return;
+  if (part == ReplicaPart::kValues) {
+    optimizer_->BeginFetchValues();
+  } else {
+    optimizer_->BeginFetch();
+  }
+}
+
+template <typename T>
+absl::Status ModelReplica<T>::Fetch(ReplicaPart part) {
+  if (optimizer_ != nullptr && part != ReplicaPart::kStates) {
+    SYNCGRADS_RETURN_IF_ERROR(part == ReplicaPart::kValues ? optimizer_->FetchValues()
+                                                           : optimizer_->Fetch());
+  }
+  const bool with_states = part == ReplicaPart::kStates || part == ReplicaPart::kAll;
+  return with_states ? model_->FetchStates() : absl::OkStatus();
+}
+
+template <typename T>
+void ModelReplica<T>::Upload(absl::Span<const size_t> parameters) {
+  for (const size_t i : parameters) model_->parameters()[i]->Upload();
+}
+
+template <typename T>
+void ModelReplica<T>::UploadStates() {
+  for (Parameter<T>* state : model_->states()) state->Upload();
+}
+
+template <typename T>
+absl::Status ModelReplica<T>::UploadAll() {
+  if (optimizer_ != nullptr) optimizer_->UploadSlots();
+  return model_->Upload();
+}
+
+template <typename T>
+absl::Status ModelReplica<T>::Finish() {
+  return device_->memory().Finish();
+}
+
+template <typename T>
+absl::Status ModelReplica<T>::status() const {
+  return device_->memory().status();
+}
+
+template <typename T>
+void ModelReplica<T>::ForgetExhaustion() {
+  device_->memory().ForgetExhaustion();
+}
+
+template <typename T>
+absl::StatusOr<double> ModelReplica<T>::Penalty() {
+  if (loss_.l2 == 0) return 0.0;
+  SYNCGRADS_RETURN_IF_ERROR(Fetch(ReplicaPart::kValues));
+  double penalty = 0;
+  for (const Parameter<T>* parameter : model_->parameters()) {
+    penalty += syncgrads::Penalty(loss_, *parameter);
+  }
+  return penalty;
+}
+
+template <typename T>
+absl::StatusOr<Evaluation> ModelReplica<T>::Evaluate(absl::string_view name,
+                                                     const v1::DataSpec& spec, const DataSet& data,
+                                                     absl::Span<const RowId> rows, Team& team,
+                                                     const EvaluationOptions& options) {
+  EvaluationSource<T> source =
+      MakeEvaluationSource<T>(run_.job, spec, data, run_.team.world_size(), run_.options.device);
+  return syncgrads::Evaluate(name, *model_, loss_, source, rows, team, options);
+}
+
+template <typename T>
+absl::StatusOr<ReplicaCheck> ModelReplica<T>::Compare(Team& team) {
+  SYNCGRADS_RETURN_IF_ERROR(Fetch(ReplicaPart::kValues));
+  return CompareReplicas(model_->parameters(), team);
+}
+
+template <typename T>
+absl::Status ModelReplica<T>::Save(const std::string& path) {
+  SYNCGRADS_RETURN_IF_ERROR(Fetch(ReplicaPart::kValues));
+  return SaveModel(*model_, run_.data.classes, run_.job.name(), path);
+}
+
+template class ModelReplica<float>;
+template class ModelReplica<double>;
+
+}  // namespace syncgrads

@@ -1,0 +1,75 @@
+// The replica of a model with numbers of one type.
+
+#ifndef SYNCGRADS_WORKER_TRAINER_MODEL_REPLICA_H_
+#define SYNCGRADS_WORKER_TRAINER_MODEL_REPLICA_H_
+
+#include <memory>
+#include <string>
+
+#include "worker/nn/device.h"
+#include "worker/nn/loss.h"
+#include "worker/nn/model.h"
+#include "worker/train/gradient_memory.h"
+#include "worker/train/model_optimizer.h"
+#include "worker/trainer/replica.h"
+#include "worker/trainer/training_run.h"
+
+namespace syncgrads {
+
+// T is float or double.
+template <typename T>
+class ModelReplica final : public Replica {
+ public:
+  // `run` outlives it. `model` computes on `device`.
+  ModelReplica(const TrainingRun& run, std::unique_ptr<Device<T>> device,
+               std::unique_ptr<Model<T>> model, Loss loss);
+
+  Model<T>& model() { return *model_; }
+  Device<T>& device() { return *device_; }
+  const Loss& loss() const { return loss_; }
+
+  absl::Status ShareGradients(Team& team) override;
+  absl::Status CreateOptimizer(const Optimizer& rule) override;
+  bool has_optimizer() const override { return optimizer_ != nullptr; }
+  absl::Status Apply(absl::Span<const size_t> parameters, double rate_factor) override;
+  uint64_t updates(size_t parameter) const override;
+  void set_updates(size_t parameter, uint64_t updates) override;
+  bool Keep(size_t parameter) override;
+  void Undo() override;
+  void ForgetKept() override;
+  void BeginFetch(ReplicaPart part) override;
+  absl::Status Fetch(ReplicaPart part) override;
+  void Upload(absl::Span<const size_t> parameters) override;
+  void UploadStates() override;
+  absl::Status UploadAll() override;
+  absl::Status Finish() override;
+  absl::Status status() const override;
+  void ForgetExhaustion() override;
+  absl::StatusOr<double> Penalty() override;
+  absl::StatusOr<Evaluation> Evaluate(absl::string_view name, const v1::DataSpec& spec,
+                                      const DataSet& data, absl::Span<const RowId> rows, Team& team,
+                                      const EvaluationOptions& options) override;
+  absl::StatusOr<ReplicaCheck> Compare(Team& team) override;
+  absl::Status Save(const std::string& path) override;
+
+ private:
+  // Sets parameters_ and states_ to where the model has them.
+  void FindHostMemory();
+
+  const TrainingRun& run_;
+  const std::unique_ptr<Device<T>> device_;
+  const std::unique_ptr<Model<T>> model_;
+  const Loss loss_;
+  T no_memory_zero_ = 0;
+  // Null if there is no memory that can be shared.
+  std::unique_ptr<GradientMemory<T>> gradient_memory_;
+  // Null if the optimizer runs on the servers.
+  std::unique_ptr<ModelOptimizer<T>> optimizer_;
+};
+
+extern template class ModelReplica<float>;
+extern template class ModelReplica<double>;
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_TRAINER_MODEL_REPLICA_H_

@@ -1,0 +1,170 @@
+#include "worker/trainer/training_group.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "common/contract/contract.h"
+#include "common/status_macros.h"
+#include "common/trace/trace.h"
+#include "worker/base/trace.h"
+#include "worker/job/consistency.h"
+#include "worker/train/compression.h"
+
+namespace syncgrads {
+namespace {
+
+// No parameter can have this name: parameters' names are paths of layers.
+constexpr const char* kDueTensor = "checkpoint due";
+
+absl::StatusOr<GroupSpec> SpecOf(const TrainingRun& run, const Replica& replica) {
+  const v1::JobFile& job = run.job;
+  GroupSpec spec;
+  spec.name = run.options.initialisation == 0
+                  ? "model"
+                  : absl::StrCat("model/initialisation", run.options.initialisation);
+  spec.chunk_bytes = job.chunk_bytes();
+  spec.one_epoch = run.batches->depends_on_members();
+  spec.non_finite = OnBadOf(job.gradient_checks().non_finite());
+  spec.policy = PolicyOf(job.consistency());
+  if (job.consistency().has_local_steps()) {
+    spec.rule = OuterOptimizerOf(job.consistency().local_steps());
+  } else if (run.optimizes_on_servers()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(spec.rule, FromProto(job.optimizer()));
+    spec.clip_norm = job.clip_norm();
+    spec.schedule = run.rate.schedule;
+  } else {
+    spec.rule = Reduction::kAverage;
+  }
+  spec.members_scale_rate = !run.optimizes_on_servers();
+  for (const HostParameter& parameter : replica.parameters())
+    spec.tensors.push_back(parameter.spec);
+  if (job.has_checkpoint()) {
+    // Inserts the tensor before the last parameter. They share a chunk, and the last
+    // layer's gradient is sent first.
+    spec.tensors.insert(spec.tensors.end() - 1, {kDueTensor, spec.tensors.back().dtype, {1}});
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(spec.compression, CompressionOf(job, spec.tensors));
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TrainingGroup>> TrainingGroup::Register(TrainingRun& run,
+                                                                       Replica& replica) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const GroupSpec spec, SpecOf(run, replica));
+  const bool compresses = std::any_of(spec.compression.begin(), spec.compression.end(),
+                                      [](const Compression& one) { return one != Compression(); });
+  SYNCGRADS_ASSIGN_OR_RETURN(Group* const group, run.team.Register(spec));
+  return absl::WrapUnique(new TrainingGroup(run, replica, *group, compresses));
+}
+
+TrainingGroup::TrainingGroup(TrainingRun& run, Replica& replica, Group& group, bool compresses)
+    : run_(run), replica_(replica), group_(group), compresses_(compresses) {
+  const std::vector<TensorSpec>& tensors = group.spec().tensors;
+  for (uint32_t t = 0; t < tensors.size(); ++t) {
+    if (tensors[t].name == kDueTensor) {
+      due_tensor_ = TensorId{t};
+      continue;
+    }
+    tensors_.push_back(TensorId{t});
+    push_names_.push_back(InternTraceName(absl::StrCat("push ", tensors[t].name)));
+    wait_names_.push_back(InternTraceName(absl::StrCat("wait for ", tensors[t].name)));
+  }
+  Begin();
+}
+
+absl::Status TrainingGroup::Push(size_t parameter) {
+  const MutableTensor& gradient = replica_.parameters()[parameter].gradient;
+  pushed_[parameter] = true;
+  const PhaseClock::Scope pushes(run_.phases, &StepTimes::push);
+  const Trace::Span span(run_.trace(run_.steps), Trace::Row::kGradients, push_names_[parameter]);
+  return group_.Push(tensors_[parameter], gradient.data,
+                     replica_.parameters()[parameter].spec.bytes(), ResultOf(parameter));
+}
+
+absl::Status TrainingGroup::PushAll() {
+  for (size_t i = tensors_.size(); i-- > 0;) SYNCGRADS_RETURN_IF_ERROR(Push(i));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingGroup::SkipRest() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!pushed_[i]) SYNCGRADS_RETURN_IF_ERROR(group_.Skip(tensors_[i], ResultOf(i)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainingGroup::SkipAll() {
+  // Waits until the device has read the parameters, which results may overwrite. Without
+  // a gradient there is no download that would show this.
+  SYNCGRADS_RETURN_IF_ERROR(replica_.Finish());
+  return group_.SkipAll(Results());
+}
+
+absl::Status TrainingGroup::OfferCheckpoint(bool is_due) {
+  void* const zero = replica_.zero();
+  if (!is_due) return group_.Skip(*due_tensor_, zero);
+  return group_.Push(*due_tensor_, zero, group_.spec().tensors[ToNumber(*due_tensor_)].bytes(),
+                     zero);
+}
+
+absl::StatusOr<Contributors> TrainingGroup::Wait(size_t parameter) {
+  const Trace::Span span(run_.trace(run_.steps + 1), Trace::Row::kResults, wait_names_[parameter]);
+  const PhaseClock::Scope waits(run_.phases, &StepTimes::wait);
+  return group_.Wait(tensors_[parameter], run_.options.step_timeout);
+}
+
+absl::StatusOr<std::vector<Contributors>> TrainingGroup::WaitStep(absl::Duration timeout,
+                                                                  bool* left_out) {
+  std::vector<Contributors> contributors;
+  {
+    const Trace::Span span(run_.trace(run_.steps), Trace::Row::kResults, "wait for step",
+                           group_.step());
+    const PhaseClock::Scope waits(run_.phases, &StepTimes::wait);
+    SYNCGRADS_ASSIGN_OR_RETURN(contributors, group_.WaitStep(timeout));
+  }
+  size_t tensors = 0;
+  std::string first;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!contributors[ToNumber(tensors_[i])].left_out) continue;
+    if (tensors++ == 0) first = replica_.parameters()[i].spec.name;
+  }
+  if (tensors > 0) run_.guard.NoteLeftOut(first, tensors);
+  if (left_out != nullptr) *left_out = tensors > 0;
+  run_.rounds = group_.step() - 1;
+  return contributors;
+}
+
+absl::Status TrainingGroup::EndAndFollow(absl::FunctionRef<absl::Status()> follow) {
+  SYNCGRADS_RETURN_IF_ERROR(group_.End(run_.options.step_timeout));
+  while (true) {
+    const absl::Status followed = follow();
+    if (absl::IsOutOfRange(followed)) return absl::OkStatus();
+    SYNCGRADS_RETURN_IF_ERROR(followed);
+  }
+}
+
+void* TrainingGroup::ResultOf(size_t parameter) const {
+  const HostParameter& one = replica_.parameters()[parameter];
+  return run_.has_parameters_on_servers() ? one.values : one.gradient.data;
+}
+
+std::vector<void*> TrainingGroup::Results() const {
+  std::vector<void*> results = Values();
+  for (size_t i = 0; i < tensors_.size(); ++i) results[ToNumber(tensors_[i])] = ResultOf(i);
+  return results;
+}
+
+std::vector<void*> TrainingGroup::Values() const {
+  std::vector<void*> values(group_.spec().tensors.size());
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    values[ToNumber(tensors_[i])] = replica_.parameters()[i].values;
+  }
+  if (due_tensor_.has_value()) values[ToNumber(*due_tensor_)] = replica_.zero();
+  return values;
+}
+
+}  // namespace syncgrads
