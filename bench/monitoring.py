@@ -3,7 +3,7 @@
 Two real workers train on two servers, so fast that they keep all processors of a small machine
 busy. In every other block of time, all four processes are asked for /metrics once a second, `psctl
 events -f` follows the events, and a reader does what a browser with the live page does: it follows
-/events of server 0, and reads /curves.json.
+/events of server 0, and reads /curves.json and /log.json.
 """
 
 import argparse
@@ -77,6 +77,7 @@ class Watchers:
             while not self._stop.is_set():
                 if events.readline().startswith(b"data:"):
                     get(self._pages[0] + "/curves.json")
+                    get(self._pages[0] + "/log.json")
                     self.events += 1
 
     def __exit__(self, *_):

@@ -251,8 +251,10 @@ int Main(const sigset_t& signals) {
       (*server)->FillReadiness(reply);
     };
     const auto curves = [&server](v1::Curves& curves) { (*server)->FillCurves(curves); };
-    auto started = HttpServer::Start(**metrics_address, StatusPages(status, readiness, curves),
-                                     {.pages = StatusEvents(status)});
+    const auto events = [&server](v1::EventsReply& events) { (*server)->FillEvents(events); };
+    auto started =
+        HttpServer::Start(**metrics_address, StatusPages(status, readiness, curves, events),
+                          {.pages = StatusEvents(status)});
     if (!started.ok()) {
       journal.Warn(started.status().ToString());
       return ExitCodeOfStart(started.status());

@@ -305,6 +305,9 @@ class GrpcServer : public Server {
     status_report_->FillReadiness(reply);
   }
   void FillCurves(v1::Curves& curves) const override { status_report_->FillCurves(curves); }
+  void FillEvents(v1::EventsReply& events) const override {
+    events = NewestEvents(events_, ServerIndex{options_.index}, kShownEvents);
+  }
 
   void Drain() override {
     if (coordinator_ != nullptr) coordinator_->Drain();

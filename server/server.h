@@ -4,6 +4,7 @@
 #ifndef SYNCGRADS_SERVER_SERVER_H_
 #define SYNCGRADS_SERVER_SERVER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 
 namespace syncgrads::v1 {
 class Curves;
+class EventsReply;
 class GetStatusReply;
 }  // namespace syncgrads::v1
 
@@ -107,6 +109,9 @@ class Server {
   virtual void FillReadiness(v1::GetStatusReply& reply) const = 0;
   // Fills in the curves of this server's jobs. They remain empty on a server that follows.
   virtual void FillCurves(v1::Curves& curves) const = 0;
+  // Fills in the newest events of this server, at most kShownEvents.
+  static constexpr size_t kShownEvents = 300;
+  virtual void FillEvents(v1::EventsReply& events) const = 0;
 
   // Refuses new jobs from now on. Open jobs continue.
   virtual void Drain() = 0;

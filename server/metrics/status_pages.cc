@@ -55,7 +55,8 @@ HttpReply Json(const google::protobuf::Message& message) {
 
 }  // namespace
 
-HttpPages StatusPages(FillStatus status, FillStatus readiness, FillCurves curves) {
+HttpPages StatusPages(FillStatus status, FillStatus readiness, FillCurves curves,
+                      FillEvents events) {
   HttpPages pages;
   pages["/metrics"] = [status] {
     v1::GetStatusReply reply;
@@ -77,6 +78,11 @@ HttpPages StatusPages(FillStatus status, FillStatus readiness, FillCurves curves
     v1::Curves all;
     curves(all);
     return Json(all);
+  };
+  pages["/log.json"] = [events = std::move(events)] {
+    v1::EventsReply newest;
+    events(newest);
+    return Json(newest);
   };
   AddLivePage(pages);
   return pages;

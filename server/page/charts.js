@@ -30,7 +30,12 @@ export function align(curves) {
   return {times, values};
 }
 
-// A chart of several curves, with a legend below it and vertical lines for events.
+// The colour of an event's mark, by its look.
+const LOOKS = new Map([["joined", "--joined"], ["fault", "--alarm"], ["epoch", "--quiet"],
+                       ["checkpoint", "--quiet"]]);
+
+// A chart of several curves, with a legend below it, vertical lines for events, and triangles for
+// checkpoints.
 export class Chart {
   // `figure`: the element that it is added to. `format` returns a value as text.
   constructor(figure, format) {
@@ -59,7 +64,7 @@ export class Chart {
     this._showValues(this._chart.cursor.idx);
     // Tests read these.
     this._plot.dataset.points = this._data[1]?.filter((value) => value !== null).length ?? 0;
-    this._plot.dataset.events = this._shownEvents().length;
+    this._plot.dataset.marks = JSON.stringify(this._shownEvents().map(({kind}) => kind));
   }
 
   _create() {
@@ -122,7 +127,8 @@ export class Chart {
 
   _shownEvents() {
     const first = this._data[0][0];
-    return this._events.filter((event) => first !== undefined && event.at >= first);
+    return this._events.filter(
+        (event) => event.look !== undefined && first !== undefined && event.at >= first);
   }
 
   _drawEvents(chart) {
@@ -137,7 +143,11 @@ export class Chart {
     let row = 0;
     for (const event of this._shownEvents()) {
       const x = Math.round(chart.valToPos(event.at, "x", true));
-      ctx.strokeStyle = ctx.fillStyle = colour(event.joined ? "--joined" : "--alarm");
+      ctx.strokeStyle = ctx.fillStyle = colour(LOOKS.get(event.look));
+      if (event.look === "checkpoint") {
+        this._drawTriangle(ctx, x, bbox.top + bbox.height, 5 * ratio);
+        continue;
+      }
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
@@ -148,6 +158,15 @@ export class Chart {
                    bbox.top + (2 + 13 * (row++ % 5)) * ratio);
     }
     ctx.restore();
+  }
+
+  // Draws a triangle that stands on the axis.
+  _drawTriangle(ctx, x, bottom, size) {
+    ctx.beginPath();
+    ctx.moveTo(x, bottom - 1.6 * size);
+    ctx.lineTo(x + size, bottom);
+    ctx.lineTo(x - size, bottom);
+    ctx.fill();
   }
 
   _resize() {

@@ -6,8 +6,25 @@
 const KEPT = 600;
 const RATE_WINDOW = 5;
 const ALERT_WINDOW = 300;
-// The number of events that are kept.
-const MOST_EVENTS = 100;
+
+const shortened = (name) => name.length > 20 ? name.slice(0, 19) + "\u2026" : name;
+const came = {look: "joined", label: ({worker}) => `+ ${shortened(worker)}`};
+const went = {look: "fault", label: ({worker}) => `\u2212 ${shortened(worker)}`};
+const fault = (label) => ({look: "fault", label: () => label});
+// How the time axis shows an event, by the event's kind (docs/psctl.md). A checkpoint has no label.
+const MARKS = new Map([
+  ["joined", came], ["left", went], ["dropped", went], ["evicted", went],
+  ["epoch", {look: "epoch", label: ({text}) => /epoch \d+/.exec(text)?.[0] ?? "epoch"}],
+  ["checkpoint", {look: "checkpoint", label: () => ""}],
+  ["checkpoint_failed", fault("checkpoint failed")],
+  ["learning_rate", {look: "epoch", label: () => "learning rate"}],
+  ["waiting", fault("waits for workers")], ["stalled", fault("stalled")],
+  ["non_finite", fault("not finite")], ["server_lost", fault("server lost")],
+  ["server_connected", {look: "joined", label: () => "server connected"}],
+  ["restored", fault("server 0 was started again")],
+]);
+// Of events that concern the server, those that are shown with every job.
+const OF_SERVERS = ["server_lost", "server_connected"];
 
 // The client library begins the names of the groups that it makes with these.
 const NOT_TRAINING = ["all_gather/", "all_reduce/", "all_reduce_with/", "barrier/", "broadcast/",
@@ -81,6 +98,8 @@ export class JobView {
     // By the name of a worker: its lag, and the mean lag of what has arrived.
     this.lags = new Map();
     this._means = new Map();
+    // What the log has about the job since it was opened: when it was (in seconds since 1970), the
+    // line, the kind, and the mark on the time axis.
     this.events = [];
     this.workers = [];
     this.slow = false;
@@ -124,6 +143,19 @@ export class JobView {
     this.training = curves.training.map((point) => ({at: at(point), value: point.loss}));
     this._validation = curves.validation.map((point) =>
         ({at: at(point), scores: point.validation.scores}));
+  }
+
+  // Takes the events of a server, oldest first. `ahead`: by how many seconds the clock of this
+  // browser is ahead of the server's.
+  setLog(events, ahead) {
+    const own = events.filter(({kind, job}) =>
+        job === this.name || (job === "" && OF_SERVERS.includes(kind)));
+    const opened = own.findLastIndex(({kind}) => kind === "opened");
+    this.events = own.slice(Math.max(opened, 0)).map((event) => {
+      const mark = MARKS.get(event.kind);
+      return {at: Number(event.date_ms) / 1000 + ahead, text: event.text, kind: event.kind,
+              look: mark?.look, label: mark?.label(event)};
+    });
   }
 
   // The curves of the loss, each with its name and its points; without those that have no points.
@@ -221,14 +253,12 @@ export class JobView {
     this._timesBefore.set(worker.member, {times, shares: worker.shares});
   }
 
-  // Adds an event for each member that has joined or gone since the poll before.
+  // Remembers the members that have gone since the poll before.
   _compareMembers(job, now) {
     const members = new Map(
         this.workers.filter((worker) => !worker.gone).map((worker) => [worker.member, worker]));
     const drops = new Map((job.drops ?? []).map((drop) => [drop.reason, Number(drop.count)]));
     if (this._members !== undefined) {
-      const added = [...members.values()].filter((worker) => !this._members.has(worker.member));
-      for (const worker of added) this._addEvent(now, "+", worker.name, "has joined");
       const gone = [...this._members.values()].filter((worker) => !members.has(worker.member));
       const reasons = [...drops].filter(
           ([reason, count]) => count > (this._drops.get(reason) ?? 0));
@@ -240,7 +270,6 @@ export class JobView {
         if (job.members.length === 0) what = "is not in the epoch any more";
         else if (dropped === 0) what = "has left";
         else if (dropped >= gone.length) what = `was dropped (${why})`;
-        this._addEvent(now, "\u2212", worker.name, what);
         this._left.push({...worker, at: now, what});
       }
     }
@@ -248,13 +277,6 @@ export class JobView {
     this._left = this._left.filter((one) => one.at > now - KEPT && !returned.has(one.name));
     this._members = members;
     this._drops = drops;
-  }
-
-  _addEvent(at, sign, name, what) {
-    const short = name.length > 20 ? name.slice(0, 19) + "\u2026" : name;
-    this.events.push(
-        {at, label: `${sign} ${short}`, joined: sign === "+", text: `${name} ${what}`});
-    while (this.events.length > MOST_EVENTS || this.events[0]?.at < at - KEPT) this.events.shift();
   }
 
   _record(now, stepsPerSecond) {

@@ -9,8 +9,8 @@ const POLL_MS = 1000;
 const TIMEOUT_MS = 5000;
 // How long the page polls before it requests events again.
 const EVENTS_RETRY_MS = 15000;
-// The time between two requests of the curves.
-const CURVES_MS = 3000;
+// The time between two requests of the curves and the log.
+const MORE_MS = 3000;
 // What a worker does in each phase of PHASES.
 const PHASE_NAMES = ["reads", "computes", "pushes", "waits", "applies"];
 // A chart with more curves cannot be read.
@@ -97,9 +97,17 @@ class JobSection {
     this._showPoints(find("figure.loss"), this._loss, view.losses);
     this._showPoints(find(".scores"), this._scores, view.scores);
     find(".legend.phases").hidden = !view.workers.some((worker) => worker.shares !== undefined);
-    find(".events").replaceChildren(
-        ...view.events.slice(-MOST_EVENTS_SHOWN).reverse().map(
-            (event) => element("li", `${clockTime(event.at)} ${event.text}`)));
+    find(".events").replaceChildren(...this._newestEvents().map(
+        (event) => element("li", `${clockTime(event.at)} ${event.text}`)));
+    find(".marks").hidden = !view.events.some(({kind}) => kind === "checkpoint");
+  }
+
+  // The newest events first. Of the checkpoints, which may be many, only the last one.
+  _newestEvents() {
+    const {events} = this.view;
+    const last = events.findLast(({kind}) => kind === "checkpoint");
+    return events.filter((event) => event.kind !== "checkpoint" || event === last)
+        .slice(-MOST_EVENTS_SHOWN).reverse();
   }
 
   // Shows curves of points in a chart, and hides the chart if there are none.
@@ -251,7 +259,9 @@ const keyOf = ({job, generation}) => JSON.stringify([job, generation]);
 class Page {
   constructor() {
     this._sections = new Map();
-    this._curvesAt = -Infinity;
+    this._moreAt = -Infinity;
+    // By how many seconds this browser's clock is ahead of the server's.
+    this._ahead = 0;
     this._lastSeen = undefined;
     this._failedSince = undefined;
     this._before = undefined;
@@ -262,6 +272,7 @@ class Page {
     const server = status.server;
     const uptime = Number(server.uptime_ms) / 1000;
     this._lastSeen = now;
+    this._ahead = now - Number(server.date_ms) / 1000;
     this._failedSince = undefined;
     show(byId("unreachable"), "");
     this._showServer(status, uptime);
@@ -285,23 +296,27 @@ class Page {
       }
     }
     byId("no-jobs").hidden = status.jobs.length > 0;
-    if (status.jobs.length > 0) this._readCurves();
+    if (status.jobs.length > 0) this._readMore();
   }
 
-  // Reads the curves of all jobs if it is time. The next status shows them. If they cannot be read,
-  // the ones before remain.
-  async _readCurves() {
-    if (Date.now() < this._curvesAt + CURVES_MS) return;
-    this._curvesAt = Infinity;
+  // Reads the curves of all jobs and the log if it is time. The next status shows them. If they
+  // cannot be read, the ones before remain.
+  async _readMore() {
+    if (Date.now() < this._moreAt + MORE_MS) return;
+    this._moreAt = Infinity;
     try {
       const curves = await readJson("curves.json");
       for (const job of curves.jobs) {
         this._sections.get(keyOf(job))?.view.setCurves(job, Date.now() / 1000);
       }
+      const log = await readJson("log.json");
+      for (const section of this._sections.values()) {
+        if (section.view.ended === undefined) section.view.setLog(log.events, this._ahead);
+      }
     } catch {
       // The next status shows whether the server is unreachable.
     }
-    this._curvesAt = Date.now();
+    this._moreAt = Date.now();
   }
 
   // Shows that the status could not be read; `why` is for people.

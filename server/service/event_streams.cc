@@ -44,6 +44,13 @@ v1::EventsReply ToProto(const EventLog::Part& part, ServerIndex self) {
 
 }  // namespace
 
+v1::EventsReply NewestEvents(const EventLog& log, ServerIndex self, size_t most) {
+  const uint64_t next = log.next();
+  EventLog::Part part = log.Read(next > most ? next - most : 1, /*job=*/"", most);
+  part.missed = 0;  // older ones were not to be read
+  return ToProto(part, self);
+}
+
 // One call. gRPC calls the methods On… on any of its threads; everything else is called on the
 // thread of the EventStreams. Owned by the EventStreams until OnDone.
 class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {

@@ -17,6 +17,9 @@
 
 namespace syncgrads::server {
 
+// Returns the newest events of `log`, at most `most`, with `self` as their server.
+v1::EventsReply NewestEvents(const EventLog& log, ServerIndex self, size_t most);
+
 struct EventStreamsOptions {
   size_t max_streams = 8;
   // How long a caller has to read a message before its call is cancelled.

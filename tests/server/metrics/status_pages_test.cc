@@ -30,7 +30,8 @@ class StatusPagesTest : public ::testing::Test {
         {"127.0.0.1", 0},
         StatusPages([this](v1::GetStatusReply& reply) { reply = status_; },
                     [this](v1::GetStatusReply& reply) { reply = readiness_; },
-                    [this](v1::Curves& curves) { curves = curves_; }),
+                    [this](v1::Curves& curves) { curves = curves_; },
+                    [this](v1::EventsReply& events) { events = events_; }),
         {.pages = StatusEvents([this](v1::GetStatusReply& reply) { reply = status_; })});
     EXPECT_THAT(started, IsOk());
     http_ = *std::move(started);
@@ -41,6 +42,7 @@ class StatusPagesTest : public ::testing::Test {
   v1::GetStatusReply status_;
   v1::GetStatusReply readiness_;
   v1::Curves curves_;
+  v1::EventsReply events_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<httplib::Client> client_;
 };
@@ -97,6 +99,17 @@ TEST_F(StatusPagesTest, CurvesAreTheWholeMessageAsJson) {
   EXPECT_EQ(read.SerializeAsString(), curves_.SerializeAsString());
 }
 
+TEST_F(StatusPagesTest, TheLogIsTheWholeMessageAsJson) {
+  events_.add_events()->set_text("worker \"a\" joins");
+  const httplib::Result json = client_->Get("/log.json");
+  ASSERT_TRUE(json);
+  EXPECT_EQ(json->status, 200);
+  EXPECT_EQ(json->get_header_value("Content-Type"), "application/json");
+  v1::EventsReply read;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json->body, &read).ok());
+  EXPECT_EQ(read.SerializeAsString(), events_.SerializeAsString());
+}
+
 TEST_F(StatusPagesTest, AnEventIsTheStatusAsJsonInOneLine) {
   status_.add_jobs()->set_job("two\nlines");
   std::string received;
@@ -129,7 +142,8 @@ TEST(ServerStatusPagesTest, ARealServerIsReadyAndReportsItself) {
       {"127.0.0.1", 0},
       StatusPages([&server](v1::GetStatusReply& reply) { (*server)->FillStatus(reply); },
                   [&server](v1::GetStatusReply& reply) { (*server)->FillReadiness(reply); },
-                  [&server](v1::Curves& curves) { (*server)->FillCurves(curves); }));
+                  [&server](v1::Curves& curves) { (*server)->FillCurves(curves); },
+                  [&server](v1::EventsReply& events) { (*server)->FillEvents(events); }));
   ASSERT_THAT(http, IsOk());
   httplib::Client client("127.0.0.1", (*http)->address().port);
   client.set_read_timeout(kPatience);
@@ -144,6 +158,13 @@ TEST(ServerStatusPagesTest, ARealServerIsReadyAndReportsItself) {
   ASSERT_TRUE(drained);
   EXPECT_EQ(drained->status, 503);
   EXPECT_THAT(drained->body, HasSubstr("server 0 is about to stop"));
+  const httplib::Result log = client.Get("/log.json");
+  ASSERT_TRUE(log);
+  v1::EventsReply events;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(log->body, &events).ok());
+  ASSERT_EQ(events.events_size(), 1);
+  EXPECT_EQ(events.events(0).kind(), "draining");
+  EXPECT_EQ(events.events(0).number(), 1);
 }
 
 }  // namespace

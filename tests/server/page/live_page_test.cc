@@ -84,7 +84,7 @@ TEST_F(LivePageTest, WhatTheFilesLoadIsServed) {
   }
   EXPECT_THAT(loaded,
               IsSupersetOf({"page.js", "page.css", "charts.js", "job_view.js", "uPlot.iife.min.js",
-                            "uPlot.min.css", "status.json", "curves.json", "events"}));
+                            "uPlot.min.css", "status.json", "curves.json", "log.json", "events"}));
   for (const std::string& name : loaded) {
     // StatusPages() and StatusEvents() add these.
     if (name == "metrics" || name == "events" || name.ends_with(".json")) continue;

@@ -110,6 +110,18 @@ class EventStreamsTest : public ::testing::Test {
   std::unique_ptr<v1::Admin::Stub> stub_;
 };
 
+TEST_F(EventStreamsTest, TheNewestEventsAreThoseBeforeTheNextOne) {
+  Start({.max_events = 4}, {});
+  EXPECT_EQ(NewestEvents(*log_, ServerIndex{2}, 3).events_size(), 0);
+  for (int i = 1; i <= 5; ++i) Record(absl::StrCat(i));
+  const v1::EventsReply three = NewestEvents(*log_, ServerIndex{2}, 3);
+  ASSERT_EQ(three.events_size(), 3);
+  EXPECT_EQ(three.events(0).text(), "3");
+  EXPECT_EQ(three.events(0).server(), 2u);
+  EXPECT_EQ(three.events(2).text(), "5");
+  EXPECT_EQ(NewestEvents(*log_, ServerIndex{2}, 100).events(0).text(), "2") << "1 is not kept";
+}
+
 TEST_F(EventStreamsTest, ACallReturnsWhatIsKeptAndEnds) {
   Start({}, {.max_batch = 2});
   EXPECT_THAT(Read(), ElementsAre());
