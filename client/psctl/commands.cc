@@ -251,11 +251,11 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
     return absl::InvalidArgumentError(
         absl::StrCat("\"", command, "\" is not a command: ", absl::StrJoin(commands, ", ")));
   }
-  const bool has_json = command == "status" || command == "events";
+  const bool has_json = command == "status" || command == "events" || command == "doctor";
   if (options.output != "text" && (options.output != "json" || !has_json)) {
     return absl::InvalidArgumentError(
         absl::StrCat(command, " has no output \"", options.output,
-                     "\": -o is text, or, with status and events, json"));
+                     "\": -o is text, or, with status, events and doctor, json"));
   }
   if (options.follow && command != "events") {
     return absl::InvalidArgumentError(absl::StrCat(command, " cannot follow: -f is for events"));
@@ -304,7 +304,7 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
   }
   if (command == "doctor") {
     return RunDoctor(options.server, options.timeout.value_or(kTimeoutForEach), options.limits,
-                     ReadHostFacts(), out);
+                     ReadHostFacts(), options.output == "json", out);
   }
   Admin admin({.server = options.server,
                .job = options.job,

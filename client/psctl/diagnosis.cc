@@ -13,6 +13,7 @@
 #include "client/psctl/status_text.h"
 #include "common/protocol.h"
 #include "common/shm/host.h"
+#include "common/shm/pages.h"
 
 namespace syncgrads::client {
 namespace {
@@ -262,6 +263,12 @@ void DiagnoseHost(const HostFacts& host, bool has_server_here, Findings& finding
   findings.Fine(absl::StrCat("this process may lock ",
                              is_unlimited ? "any amount" : BytesText(host.memlock_bytes),
                              " of memory; syncgrads locks none"));
+  findings.Fine(host.has_huge_pages
+                    ? "the kernel of this host makes huge pages of shared memory"
+                    : "the kernel of this host makes no huge pages of shared memory, so large "
+                      "models take longer: use Linux 6.1 or later, with transparent huge pages");
+  findings.Fine(
+      "connections are not encrypted: run servers and workers in a network that you trust");
   if (!host.dev_shm.has_value()) {
     findings.Wrong(
         "this host has no /dev/shm, where servers keep their state by default: mount a "
@@ -292,6 +299,7 @@ HostFacts ReadHostFacts() {
   if (getrlimit(RLIMIT_MEMLOCK, &memlock) == 0 && memlock.rlim_cur != RLIM_INFINITY) {
     host.memlock_bytes = memlock.rlim_cur;
   }
+  host.has_huge_pages = HasHugePages();
   struct statvfs shm = {};
   if (statvfs("/dev/shm", &shm) == 0) {
     host.dev_shm =

@@ -28,6 +28,8 @@ struct HostFacts {
   uint32_t user_id = 0;
   // The limit of locked memory. The maximum of the type: no limit.
   uint64_t memlock_bytes = std::numeric_limits<uint64_t>::max();
+  // See HasHugePages.
+  bool has_huge_pages = false;
   // The file system /dev/shm; nullopt if there is none.
   std::optional<Space> dev_shm;
   // The kernel's default TCP congestion control; empty if it cannot be read.

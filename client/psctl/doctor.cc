@@ -14,6 +14,7 @@
 #include "client/grpc/grpc_link_probe.h"
 #include "client/psctl/cluster_query.h"
 #include "common/clock.h"
+#include "common/json.h"
 #include "common/net/address.h"
 #include "common/shm/pages.h"
 
@@ -98,7 +99,8 @@ std::vector<Answer> FastestAnswers(const std::string& server, absl::Duration tim
 }  // namespace
 
 absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
-                       const DoctorLimits& limits, const HostFacts& host, std::ostream& out) {
+                       const DoctorLimits& limits, const HostFacts& host, bool json,
+                       std::ostream& out) {
   std::vector<ServerFacts> servers;
   for (Answer& answer : FastestAnswers(server, timeout)) {
     ServerFacts& facts = servers.emplace_back();
@@ -111,7 +113,12 @@ absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
   }
   size_t wrong = 0;
   for (const Finding& finding : Diagnose(host, servers, limits, timeout)) {
-    out << (finding.is_wrong ? "WRONG: " : "fine:  ") << finding.text << "\n";
+    if (json) {
+      out << "{\"wrong\":" << (finding.is_wrong ? "true" : "false")
+          << ",\"text\":" << JsonString(finding.text) << "}\n";
+    } else {
+      out << (finding.is_wrong ? "WRONG: " : "fine:  ") << finding.text << "\n";
+    }
     wrong += finding.is_wrong ? 1 : 0;
   }
   if (wrong == 0) return absl::OkStatus();

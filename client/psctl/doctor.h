@@ -14,12 +14,14 @@ namespace syncgrads::client {
 
 // Resolves and asks all servers that `server`, HOST:PORT of one of them, leads to, measures the
 // links to them, and prints one sentence for each finding. Each server has `timeout` to answer, and
-// as long again for the measurement.
+// as long again for the measurement. With `json`, each line is an object with `wrong`, true for a
+// problem, and `text`.
 //
 // Errors:
 //   FailedPrecondition  there are problems; the message has their number
 absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
-                       const DoctorLimits& limits, const HostFacts& host, std::ostream& out);
+                       const DoctorLimits& limits, const HostFacts& host, bool json,
+                       std::ostream& out);
 
 }  // namespace syncgrads::client
 

@@ -19,8 +19,15 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/flags/reflection.h"
 #include "absl/flags/usage.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "client/psctl/commands.h"
 #include "common/net/address.h"
 #include "common/rpc/build_info.h"
@@ -43,7 +50,7 @@ ABSL_FLAG(
     "top: number of refreshes; events: number of events to print, and with -f of new ones; 0: "
     "no limit");
 ABSL_FLAG(bool, f, false, "events: wait for new events, and print them, until it is interrupted");
-ABSL_FLAG(std::string, o, "text", "output of status and events: text or json");
+ABSL_FLAG(std::string, o, "text", "output of status, events and doctor: text or json");
 ABSL_FLAG(double, seconds, 5, "trace: how long to record, at most 60");
 ABSL_FLAG(std::string, output, "trace.json", "trace: the file to write");
 ABSL_FLAG(absl::Duration, max_latency, syncgrads::client::DoctorLimits().max_latency,
@@ -52,6 +59,48 @@ ABSL_FLAG(double, min_bandwidth, syncgrads::client::DoctorLimits().min_bandwidth
           "doctor: report links that carry fewer bytes per second than this");
 
 namespace {
+
+// Returns what is wrong with a flag. ParseCommandLine would end the program with exit code 1.
+//
+// Errors:
+//   InvalidArgument  there is no such flag, its value is missing, or it cannot have this value
+absl::Status CheckFlags(absl::Span<char* const> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    absl::string_view text = arguments[i];
+    if (text == "--") break;
+    if (!absl::ConsumePrefix(&text, "-")) continue;
+    absl::ConsumePrefix(&text, "-");
+    // ParseCommandLine has these, which are no CommandLineFlag.
+    if (absl::StartsWith(text, "help") || text == "version") continue;
+    const size_t equals = text.find('=');
+    const absl::string_view name = text.substr(0, equals);
+    absl::string_view positive = name;
+    absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+    if (flag == nullptr && absl::ConsumePrefix(&positive, "no")) {
+      flag = absl::FindCommandLineFlag(positive);
+      if (flag != nullptr && !flag->IsOfType<bool>()) flag = nullptr;
+    }
+    if (flag == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("there is no flag \"", arguments[i], "\"; see --help"));
+    }
+    absl::string_view value;
+    if (equals != absl::string_view::npos) {
+      value = text.substr(equals + 1);
+    } else if (flag->IsOfType<bool>()) {
+      continue;
+    } else if (++i < arguments.size()) {
+      value = arguments[i];
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat("--", name, ": the value is missing"));
+    }
+    std::string error;
+    if (!flag->ParseFrom(value, &error)) {
+      return absl::InvalidArgumentError(absl::StrCat("--", name, ": ", error));
+    }
+  }
+  return absl::OkStatus();
+}
 
 int ExitCodeOf(const absl::Status& status, bool is_doctor) {
   switch (status.code()) {
@@ -72,6 +121,10 @@ int ExitCodeOf(const absl::Status& status, bool is_doctor) {
 int main(int argc, char** argv) {
   syncgrads::AnswerVersionAndHelp("psctl");
   absl::SetProgramUsageMessage(syncgrads::client::kCommandUsage);
+  if (const absl::Status flags = CheckFlags(absl::MakeConstSpan(argv + 1, argc - 1)); !flags.ok()) {
+    std::cerr << "psctl: " << flags << "\n";
+    return ExitCodeOf(flags, /*is_doctor=*/false);
+  }
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   const std::vector<std::string> words(rest.begin() + 1, rest.end());
   syncgrads::client::CommandOptions options;

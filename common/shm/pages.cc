@@ -18,6 +18,9 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
+// Collapses pages into huge ones. Since Linux 6.1; earlier kernels refuse it.
+constexpr int kMadvCollapse = 25;
+
 // Number of bytes that one thread allocates at a time: small enough for a progress report.
 constexpr size_t kStep = 16 * kHugePage;
 
@@ -66,7 +69,6 @@ class Allocation {
   // the file into a huge page if any part of the range is allocated, and zeroes the rest of the
   // range.
   bool AllocateHuge(size_t at, size_t length) const {
-    constexpr int kMadvCollapse = 25;  // since Linux 6.1; earlier kernels refuse it
     for (size_t page = at; page < at + length; page += kHugePage) {
       // The page must be allocated first: writing to it without free memory would be a SIGBUS.
       if (posix_fallocate(file_, static_cast<off_t>(page), 1) != 0) return false;
@@ -131,6 +133,16 @@ int AllocatePages(const FileDescriptor& file, std::byte* data, size_t bytes,
   allocation.Run(progress);
   for (std::thread& helper : helpers) helper.join();
   return allocation.error();
+}
+
+bool HasHugePages() {
+  const FileDescriptor file(memfd_create("huge page", MFD_CLOEXEC));
+  if (!file.valid() || posix_fallocate(file.get(), 0, kHugePage) != 0) return false;
+  std::byte* const data = MapPages(file, kHugePage, PROT_READ | PROT_WRITE, /*flags=*/0);
+  if (data == nullptr) return false;
+  const bool has_huge_pages = madvise(data, kHugePage, kMadvCollapse) == 0;
+  munmap(data, kHugePage);
+  return has_huge_pages;
 }
 
 }  // namespace syncgrads

@@ -48,6 +48,10 @@ using AllocationProgress = std::function<void(uint64_t bytes)>;
 int AllocatePages(const FileDescriptor& file, std::byte* data, size_t bytes,
                   const AllocationProgress& progress);
 
+// Tries whether the kernel makes huge pages of shared memory now: not before Linux 6.1, and not if
+// they are switched off.
+bool HasHugePages();
+
 }  // namespace syncgrads
 
 #endif  // SYNCGRADS_COMMON_SHM_PAGES_H_

@@ -102,6 +102,10 @@ TEST_F(PsctlTest, WithADeadServerItAnswersForTheOthersAndNamesTheDeadOne) {
   const Finished doctor = At(0, {"doctor", "--max_latency=1h", "--min_bandwidth=0"});
   EXPECT_EQ(doctor.exit, ExitCode(3)) << doctor.output;
   EXPECT_THAT(doctor.output, HasSubstr("WRONG: " + dead));
+  const Finished json = At(0, {"doctor", "-o", "json", "--max_latency=1h", "--min_bandwidth=0"});
+  EXPECT_EQ(json.exit, ExitCode(3)) << json.output;
+  EXPECT_THAT(json.output, HasSubstr("{\"wrong\":true,\"text\":\"" + dead));
+  EXPECT_THAT(json.output, HasSubstr("{\"wrong\":false,\"text\":\""));
 }
 
 // Returns the line of `top` for the slowest worker; empty if no worker is marked.
@@ -286,6 +290,10 @@ TEST_F(PsctlTest, AnErrorIsTheServersAndHasACode) {
   expect(At(0, {"dance"}), 2, "\"dance\" is not a command");
   expect(At(0, {"top", "-o", "json"}), 2, "top has no output \"json\"");
   expect(At(0, {"status", "-f"}), 2, "status cannot follow");
+  expect(At(0, {"status", "--intervall=1s"}), 2, "there is no flag \"--intervall=1s\"");
+  expect(At(0, {"events", "--count", "many"}), 2, "--count: ");
+  expect(At(0, {"status", "--interval"}), 2, "--interval: the value is missing");
+  expect(At(0, {"status", "--nof"}), 0, "\"model\": ");
   expect(At(1, {"drain"}), 1, "not the coordinator");
   expect(At(0, {"drain", "--server_token=guessed"}), 1, "token");
   expect(Psctl({"status", "--server=127.0.0.1:1", "--timeout=300ms"}), 128, "127.0.0.1:1");

@@ -88,7 +88,8 @@ class DoctorTest : public ::testing::Test {
   std::vector<std::string> Find(const std::string& address,
                                 absl::Duration timeout = absl::Minutes(2)) {
     std::ostringstream out;
-    const absl::Status status = RunDoctor(address, timeout, PatientLimits(), host_, out);
+    const absl::Status status =
+        RunDoctor(address, timeout, PatientLimits(), host_, /*json=*/false, out);
     std::vector<std::string> wrong;
     for (const auto line : absl::StrSplit(out.str(), '\n')) {
       if (line.substr(0, 5) == "WRONG") wrong.emplace_back(line);
@@ -296,6 +297,18 @@ TEST(DiagnosisTest, FindsASlowLink) {
   server.bandwidth = std::nullopt;
   server.answer.took = absl::Milliseconds(80);
   EXPECT_THAT(WrongWith(server), ElementsAre(HasSubstr("answers in 80.0 ms, more than 10.0 ms")));
+}
+
+TEST(DiagnosisTest, SaysWhetherTheKernelMakesHugePages) {
+  const auto has = [](bool has_huge_pages, const std::string& text) {
+    HostFacts host = GoodHost();
+    host.has_huge_pages = has_huge_pages;
+    return ::testing::Value(Diagnose(host, {GoodServer()}, DoctorLimits(), absl::Seconds(2)),
+                            Contains(::testing::Field(&Finding::text, HasSubstr(text))));
+  };
+  EXPECT_TRUE(has(true, "makes huge pages"));
+  EXPECT_TRUE(has(false, "makes no huge pages"));
+  EXPECT_TRUE(has(false, "use Linux 6.1 or later"));
 }
 
 TEST(DiagnosisTest, ASlowAnswerIsNoClockSkew) {
