@@ -44,7 +44,8 @@ absl::StatusOr<uint32_t> Await(client::Collectives::Started started, absl::Durat
 }  // namespace
 
 Client::Client(ClientOptions options)
-    : session_(std::make_unique<client::Session>(
+    : local_rank_(options.local_rank),
+      session_(std::make_unique<client::Session>(
           options, client::Dependencies{
                        client::NewGrpcTransport(options.congestion_control, options.connections),
                        std::make_unique<client::ThreadTimers>(), DrawIncarnation()})) {

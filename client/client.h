@@ -101,6 +101,9 @@ class Client {
   uint32_t world_size() const;
   std::string name() const;
   bool is_master() const { return rank() == 0; }
+  // This worker's number among those on its host, for example to choose a device:
+  // ClientOptions::local_rank, or if that is not set, rank().
+  uint32_t local_rank() const { return local_rank_.value_or(rank()); }
 
   // True if a checkpoint has been requested (Admin.Checkpoint) since the last call.
   bool TakeCheckpointRequest();
@@ -221,6 +224,7 @@ class Client {
   // Tries chunk sizes together with all members and returns `spec` with the fastest one.
   absl::StatusOr<GroupSpec> Tune(GroupSpec spec, absl::Duration timeout);
 
+  const std::optional<uint32_t> local_rank_;
   // Destroyed after the session, whose threads may still be completing its operations.
   std::unique_ptr<client::Collectives> collectives_;
   std::unique_ptr<client::Session> session_;

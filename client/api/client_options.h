@@ -31,6 +31,9 @@ struct ClientOptions {
   std::string name;
   // The requested rank. Members are ranked by it, then by name.
   std::optional<uint32_t> rank;
+  // This worker's number among those on its host, as the launcher sets it; see DetectPlacement
+  // (client/placement).
+  std::optional<uint32_t> local_rank;
   // Number of members that the job starts with. All workers of a job agree on it.
   uint32_t world_size = 1;
   // Elastic jobs: the maximum number of members. If it is not 0, the job is elastic: workers may

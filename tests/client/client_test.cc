@@ -72,6 +72,7 @@ TEST(ClientTest, JoinsOnce) {
   EXPECT_EQ(client.rank(), 0u);
   EXPECT_EQ(client.world_size(), 1u);
   EXPECT_TRUE(client.is_master());
+  EXPECT_EQ(client.local_rank(), 0u);
   EXPECT_NE(client.name(), "");
   EXPECT_OK(client.status());
   EXPECT_TRUE(absl::IsFailedPrecondition(client.Join(kTimeout)));
@@ -80,6 +81,19 @@ TEST(ClientTest, JoinsOnce) {
   EXPECT_TRUE(absl::IsFailedPrecondition(left)) << left;
   EXPECT_THAT(std::string(left.message()), HasSubstr("left"));
   EXPECT_TRUE(absl::IsFailedPrecondition(client.Join(kTimeout)));
+}
+
+TEST(ClientTest, HasTheLocalRankOfItsOptionsOrElseItsRank) {
+  Cluster cluster;
+  ClientOptions options = Options(cluster, "bob", 2);
+  options.local_rank = 5;
+  Client first(Options(cluster, "carol", 2)), second(options);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(first.Join(absl::ZeroDuration())));
+  ASSERT_OK(second.Join(kTimeout));
+  ASSERT_OK(first.Join(kTimeout));
+  EXPECT_EQ(first.rank(), 1u);
+  EXPECT_EQ(first.local_rank(), 1u);
+  EXPECT_EQ(second.local_rank(), 5u);
 }
 
 TEST(ClientTest, SaysThatTheCoordinatorIsOutOfReach) {
