@@ -115,6 +115,16 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
     }
     past = PastLimit(peer);
   }
+  if (address.ss_family == AF_UNIX) {
+    ucred user = {};
+    socklen_t size = sizeof(user);
+    if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &user, &size) != 0 ||
+        user.uid != geteuid()) {
+      NoteRefusal(other_users_, absl::StrCat("user ", user.uid,
+                                             " has connected to the socket of user ", geteuid()));
+      return Accepted::kOne;
+    }
+  }
   if (past.empty()) {
     TakeIn(std::move(connection), peer);
   } else {

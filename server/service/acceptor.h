@@ -5,6 +5,8 @@
 // of all connections and of those from one address, and closes connections beyond the limits. If
 // the process runs out of descriptors, the Acceptor closes a descriptor that it keeps in reserve,
 // uses the free one to accept and close a connection, and continues.
+//
+// A unix socket is for processes of the same user: connections of other users are closed.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_ACCEPTOR_H_
 #define SYNCGRADS_SERVER_SERVICE_ACCEPTOR_H_
@@ -111,6 +113,7 @@ class Acceptor {
   FileDescriptor reserve_;
   absl::Time looked_for_closed_ = absl::InfinitePast();
   Refusals past_limits_;
+  Refusals other_users_;
   Refusals failed_;
 
   std::thread thread_;

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -37,6 +38,7 @@ namespace {
 
 using ::syncgrads::testing::WaitUntil;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Unique among programs. Process ids are not unique among containers that share a network.
@@ -134,6 +136,25 @@ class AcceptorTest : public ::testing::Test {
   std::vector<FileDescriptor> taken_ ABSL_GUARDED_BY(mutex_);
   std::optional<Acceptor> acceptor_;
 };
+
+TEST_F(AcceptorTest, ItsUnixSocketIsForItsUserOnly) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  Listen({});
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    constexpr uid_t nobody = 65534;
+    if (setresuid(nobody, nobody, nobody) != 0) _exit(2);
+    Client client(NewSocket(AF_UNIX));
+    _exit(client.Connect(unix_name_) && !client.IsTaken() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_TRUE(IsTakenOverUnix());
+  EXPECT_THAT(journal_.lines(), ElementsAre(HasSubstr("user 65534 has connected")));
+}
 
 TEST_F(AcceptorTest, HandsOnConnectionsOfAllItsSockets) {
   Listen({});
