@@ -44,6 +44,15 @@ absl::StatusOr<Pending> Start(sg_client& handle, const sg_collective* collective
   }
 }
 
+absl::StatusOr<Pending> StartBroadcastAll(sg_client* client, const char* name,
+                                          const sg_tensor* tensors, size_t count, uint32_t root) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckUsable(client));
+  SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(name, "name"));
+  if (count > 0) SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(tensors, "tensors"));
+  SYNCGRADS_ASSIGN_OR_RETURN(const auto converted, syncgrads::c::TensorsOf(tensors, count));
+  return client->client->BroadcastAllAsync(name, converted, root);
+}
+
 }  // namespace
 
 int sg_start(sg_client* client, const sg_collective* collective, sg_pending** pending,
@@ -88,14 +97,24 @@ int sg_run(sg_client* client, const sg_collective* collective, double timeout,
   });
 }
 
+int sg_start_broadcast_all(sg_client* client, const char* name, const sg_tensor* tensors,
+                           size_t count, uint32_t root, sg_pending** pending, char* message,
+                           size_t message_size) {
+  return Answer(message, message_size, [&]() -> absl::Status {
+    SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(pending, "pending"));
+    SYNCGRADS_ASSIGN_OR_RETURN(Pending started,
+                               StartBroadcastAll(client, name, tensors, count, root));
+    *pending = new sg_pending{*client, std::move(started)};
+    return absl::OkStatus();
+  });
+}
+
 int sg_broadcast_all(sg_client* client, const char* name, const sg_tensor* tensors, size_t count,
                      uint32_t root, double timeout, char* message, size_t message_size) {
   return Answer(message, message_size, [&]() -> absl::Status {
-    SYNCGRADS_RETURN_IF_ERROR(CheckUsable(client));
-    SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(name, "name"));
-    if (count > 0) SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(tensors, "tensors"));
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
-    SYNCGRADS_ASSIGN_OR_RETURN(const auto converted, syncgrads::c::TensorsOf(tensors, count));
-    return client->client->BroadcastAll(name, converted, root, limit);
+    SYNCGRADS_ASSIGN_OR_RETURN(Pending started,
+                               StartBroadcastAll(client, name, tensors, count, root));
+    return started.Wait(limit).status();
   });
 }

@@ -158,6 +158,15 @@ int sg_report_figures(sg_client* client, const char* figures, char* message, siz
   });
 }
 
+int sg_set_learning_rate_factor(sg_client* client, double factor, double timeout, char* message,
+                                size_t message_size) {
+  return Answer(message, message_size, [&]() -> absl::Status {
+    SYNCGRADS_RETURN_IF_ERROR(CheckUsable(client));
+    SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
+    return client->client->SetLearningRateFactor(factor, limit);
+  });
+}
+
 int sg_allocate_gradients(sg_client* client, size_t bytes, void** memory, char* message,
                           size_t message_size) {
   return Answer(message, message_size, [&]() -> absl::Status {

@@ -211,6 +211,11 @@ SG_API int sg_report_checkpoint(sg_client* client, uint64_t step, int code, cons
 SG_API int sg_report_figures(sg_client* client, const char* figures, char* message,
                              size_t message_size);
 
+/* Sets the factor by which the learning rates of the job are multiplied, as psctl set
+ * learning-rate-factor does. Returns when every server uses it. One worker calls it, for all. */
+SG_API int sg_set_learning_rate_factor(sg_client* client, double factor, double timeout,
+                                       char* message, size_t message_size);
+
 /* Allocates memory for gradients that servers on this host read in place. It is aligned to a page,
  * filled with zeros, and valid until sg_close. */
 SG_API int sg_allocate_gradients(sg_client* client, size_t bytes, void** memory, char* message,
@@ -407,7 +412,12 @@ SG_API void sg_free_pending(sg_pending* pending);
 SG_API int sg_run(sg_client* client, const sg_collective* collective, double timeout,
                   uint32_t* contributors, char* message, size_t message_size);
 
-/* Broadcasts several tensors in one operation. The same holds after SG_DEADLINE_EXCEEDED. */
+/* Starts a broadcast of several tensors in one operation. The caller frees *pending. */
+SG_API int sg_start_broadcast_all(sg_client* client, const char* name, const sg_tensor* tensors,
+                                  size_t count, uint32_t root, sg_pending** pending, char* message,
+                                  size_t message_size);
+
+/* Starts it and waits for it. The same holds after SG_DEADLINE_EXCEEDED as for sg_run. */
 SG_API int sg_broadcast_all(sg_client* client, const char* name, const sg_tensor* tensors,
                             size_t count, uint32_t root, double timeout, char* message,
                             size_t message_size);

@@ -71,6 +71,7 @@ _FUNCTIONS = {
     "sg_get_member": [c_void_p, POINTER(Member)],
     "sg_report_checkpoint": [c_void_p, c_uint64, c_int, c_char_p],
     "sg_report_figures": [c_void_p, c_char_p],
+    "sg_set_learning_rate_factor": [c_void_p, c_double, c_double],
     "sg_allocate_gradients": [c_void_p, c_size_t, POINTER(c_void_p)],
     "sg_register": [c_void_p, c_char_p, c_double, POINTER(c_void_p)],
     "sg_set_weight": [c_void_p, c_double],
@@ -94,7 +95,8 @@ _FUNCTIONS = {
                                 POINTER(OptimizerState), c_double],
     "sg_start": [c_void_p, POINTER(Collective), POINTER(c_void_p)],
     "sg_finish": [c_void_p, c_double, POINTER(c_uint32)],
-    "sg_broadcast_all": [c_void_p, c_char_p, POINTER(Tensor), c_size_t, c_uint32, c_double],
+    "sg_start_broadcast_all": [c_void_p, c_char_p, POINTER(Tensor), c_size_t, c_uint32,
+                               POINTER(c_void_p)],
 }
 # The other functions: the result and the parameters.
 _PLAIN_FUNCTIONS = {

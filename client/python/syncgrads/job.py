@@ -88,11 +88,12 @@ class Job:
         check("sg_open", _text.to_text(options).encode(), handle)
         self._handle: Optional[ctypes.c_void_p] = handle
         self._timeout = timeout
+        self._is_elastic = bool(options.get("max_workers"))
         # Groups, calls in progress and allocated memory refer to this object, so that nothing uses
         # the client when it is freed. At the exit of the process it is only abandoned.
         self._free = weakref.finalize(self, LIBRARY.sg_close, handle)
         self._free.atexit = False
-        self._closed = False
+        self._closed = self._has_left = False
         self._validation: Optional[Mapping[str, Any]] = None
         self._groups: Dict[str, Group] = {}
         self._groups_lock = threading.Lock()
@@ -117,6 +118,7 @@ class Job:
         """Leaves the job. The servers no longer wait for this worker."""
         seconds = self.seconds(timeout)
         _waits.wait_for(lambda: check("sg_leave", self._checked(), seconds))
+        self._has_left = True
 
     def close(self) -> None:
         """Aborts everything in progress. Unless this worker has left, the others wait for it
@@ -129,6 +131,11 @@ class Job:
     def rank(self) -> int:
         """This worker's rank in the newest epoch."""
         return self._member().rank
+
+    @property
+    def is_elastic(self) -> bool:
+        """True if workers may leave and join while the job runs (max_workers)."""
+        return self._is_elastic
 
     @property
     def world_size(self) -> int:
@@ -148,6 +155,8 @@ class Job:
     @property
     def status(self) -> Optional[Error]:
         """None while this worker is a member; else why the membership is over."""
+        if self._has_left:
+            return FailedPrecondition("this worker has left the job: call syncgrads.init again")
         try:
             check("sg_status", self._checked())
         except Error as error:
@@ -195,6 +204,15 @@ class Job:
             "times": None if seconds is None else {
                 f"{phase}_us": round(time * 1e6) for phase, time in seconds.items()}}
         check("sg_report_figures", self._checked(), _text.to_text(figures).encode())
+
+    def set_learning_rate_factor(self, factor: float, timeout: Optional[float] = None) -> None:
+        """Sets the factor by which the learning rates of the job are multiplied, as psctl set
+        learning-rate-factor does: those of optimizers on the servers, and those of groups with
+        members_scale_rate. Returns when every server uses it: steps to which no worker has
+        contributed by then have this factor. One worker calls it, for all."""
+        seconds = self.seconds(timeout)
+        _waits.wait_for(
+            lambda: check("sg_set_learning_rate_factor", self._checked(), factor, seconds))
 
     def register(self, name: str, tensors: Mapping[str, TensorSpec], *,
                  reduction: Optional[str] = None, optimizer: Optional[Mapping[str, Any]] = None,
@@ -311,14 +329,16 @@ class Job:
     def broadcast_all(self, arrays: Mapping[str, Any], root: int = 0, *,
                       name: str = "broadcast_all", timeout: Optional[float] = None) -> None:
         """Broadcasts several arrays in one operation, such as the parameters of a model."""
+        self.start_broadcast_all(arrays, root, name=name).wait(timeout)
+
+    def start_broadcast_all(self, arrays: Mapping[str, Any], root: int = 0, *,
+                            name: str = "broadcast_all") -> "Pending":
+        """Starts a broadcast of several arrays, and returns what waits for it."""
         tensors, keep = _tensors_of(arrays)
-        seconds = self.seconds(timeout)
-
-        def broadcast(_keep: Any = keep) -> None:
-            check("sg_broadcast_all", self._checked(), name.encode(), tensors, len(tensors), root,
-                  seconds)
-
-        _waits.wait_for(broadcast)
+        handle = ctypes.c_void_p()
+        check("sg_start_broadcast_all", self._checked(), name.encode(), tensors, len(tensors), root,
+              handle)
+        return Pending(self, handle, keep)
 
     def all_gather(self, values: Any, out: Any, *, name: Optional[str] = None,
                    timeout: Optional[float] = None) -> int:

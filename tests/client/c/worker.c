@@ -281,6 +281,13 @@ static void Collectives(void) {
   const sg_tensor tensors[] = {{"w", SG_F32, 1, shape, weights}, {"step", SG_I64, 0, NULL, &step}};
   OK(sg_broadcast_all(client, "initial", tensors, 2, 0, kTimeout, WHY));
   CHECK(weights[0] == 0.5f && step == 0);
+  step = rank;
+  sg_pending* copies = NULL;
+  OK(sg_start_broadcast_all(client, "later", tensors, 2, 1, &copies, WHY));
+  OK(sg_finish(copies, kTimeout, NULL, WHY));
+  CHECK(step == 1);
+  sg_free_pending(copies);
+  CHECK(sg_start_broadcast_all(client, NULL, tensors, 2, 1, &copies, WHY) == SG_INVALID_ARGUMENT);
 
   int notices = 0;
   char line[512];
@@ -335,6 +342,14 @@ static void Optimizer(void) {
   OK(sg_push(group, 0, gradient, sizeof gradient, w, WHY));
   OK(sg_wait_step(group, kTimeout, NULL, 0, WHY));
   CHECK(w[0] == 7 - 0.5f * 3); /* the velocity was 0.5 * 2 */
+
+  CHECK(sg_set_learning_rate_factor(client, 0, kTimeout, WHY) == SG_INVALID_ARGUMENT);
+  if (rank == 0) OK(sg_set_learning_rate_factor(client, 2, kTimeout, WHY));
+  const sg_collective barrier = Collective(SG_BARRIER, "the factor is set", NULL, NULL, 0);
+  OK(sg_run(client, &barrier, kTimeout, NULL, WHY));
+  OK(sg_push(group, 0, gradient, sizeof gradient, w, WHY));
+  OK(sg_wait_step(group, kTimeout, NULL, 0, WHY));
+  CHECK(w[0] == 5.5f - (0.5f * 1.5f + 2 * 0.5f * 2) && sg_learning_rate_factor(group) == 2);
   OK(sg_leave(client, kTimeout, WHY));
   sg_close(client);
 }

@@ -81,6 +81,9 @@ class RanksTest(unittest.TestCase):
         model = {"w": numpy.full((2, 2), self.rank, numpy.float32), "step": numpy.array(self.rank)}
         self.job.broadcast_all(model)
         self.assertEqual((model["w"].sum(), model["step"]), (0, 0))
+        model["step"] += self.rank
+        self.job.start_broadcast_all(model, root=1, name="later").wait()
+        self.assertEqual(model["step"], 1)
         pending = self.job.start_all_reduce(numpy.ones(5), name="later")
         self.job.barrier()
         self.assertEqual(pending.wait(), 2)
@@ -248,6 +251,14 @@ class RanksTest(unittest.TestCase):
             group.push("w", gradient, w)
             group.wait_step()
             self.assertEqual(w.tolist(), [5.5, -5])
+            with self.assertRaisesRegex(syncgrads.InvalidArgument, "factor of 0"):
+                job.set_learning_rate_factor(0)
+            if self.rank == 0:
+                job.set_learning_rate_factor(2)
+            job.barrier()
+            group.push("w", gradient, w)
+            group.wait_step()
+            self.assertEqual((w.tolist(), group.learning_rate_factor), ([2.75, -10.5], 2))
 
     def test_a_newcomer_gets_the_state(self):
         options = {"world_size": 1, "rank": self.rank, "max_workers": 2}
