@@ -1,25 +1,33 @@
 # shellcheck shell=bash
 # Sourced by the tests of syncgrads.torch, after wheel.sh.
 
-# find_port: finds a free port for torch.distributed's store.
-find_port() {
-  MASTER_ADDR=127.0.0.1
-  MASTER_PORT=$(/usr/bin/python3 -c '
-import socket
-with socket.socket() as listener:
-    listener.bind(("127.0.0.1", 0))
-    print(listener.getsockname()[1])')
-  export MASTER_ADDR MASTER_PORT
+# run_test NAME: runs a test of tests/client/python as two ranks, or as many as RANKS.
+run_test() {
+  echo "$1: ${RANKS:-2} ranks"
+  run_ranks "$PWD/tests/client/python/$1"
 }
 
-# train_two_ranks: trains beside DistributedDataParallel over gloo, with two ranks, which must end
-# with the same bits; then with tensors on emulated CUDA devices.
-train_two_ranks() {
-  local way
-  find_port
-  run_ranks "$PWD/tests/client/python/torch_test.py"
-  for way in DistributedOptimizer ddp; do
-    [ "$(cat "$folder/rank0" "$folder/rank1" | grep -o "$way [0-9a-f]*" | sort -u | wc -l)" -eq 1 ]
+# expect_same_bits WORD: fails unless all ranks of the last test have printed the same checksum after
+# WORD.
+expect_same_bits() {
+  local found
+  found=$(cat "$folder"/rank? | grep -o "$1.* [0-9a-f]\{16\}$" | grep -o "[0-9a-f]*$" | sort -u) || true
+  [ "$(wc -w <<<"$found")" -eq 1 ] && return
+  echo "$1: the checksums of the ranks are: $found" >&2
+  return 1
+}
+
+# train_ranks: trains beside DistributedDataParallel over gloo; then with tensors on emulated CUDA
+# devices; then models that people train, with two and four ranks.
+train_ranks() {
+  local name
+  run_test torch_test.py
+  for name in DistributedOptimizer ddp; do expect_same_bits "$name"; done
+  run_test misuse_test.py
+  run_test cuda_test.py
+  for RANKS in 2 4; do
+    run_test models_test.py
+    for name in digits resnet18; do expect_same_bits "$name"; done
   done
-  run_ranks "$PWD/tests/client/python/cuda_test.py"
+  unset RANKS
 }

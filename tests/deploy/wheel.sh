@@ -33,14 +33,15 @@ start_server() {
 # run_python PROGRAM ARG...: runs a Python program in the folder that has nothing of this tree.
 run_python() { (cd "$folder" && timeout 600 venv/bin/python "$@"); }
 
-# run_ranks PROGRAM ARG...: runs a Python program as two ranks. Prints the output of each rank.
+# run_ranks PROGRAM ARG...: runs a Python program as two ranks, or as many as RANKS. Prints the
+# output of each rank.
 run_ranks() {
-  local rank status=0 pids=()
-  for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=2 run_python "$@" >"$folder/rank$rank" 2>&1 &
+  local ranks=${RANKS:-2} rank status=0 pids=()
+  for ((rank = 0; rank < ranks; rank++)); do
+    RANK=$rank WORLD_SIZE=$ranks run_python "$@" >"$folder/rank$rank" 2>&1 &
     pids+=($!)
   done
-  for rank in 0 1; do
+  for ((rank = 0; rank < ranks; rank++)); do
     wait "${pids[$rank]}" || status=$?
     sed "s/^/rank $rank: /" "$folder/rank$rank"
   done

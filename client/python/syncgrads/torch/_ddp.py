@@ -105,6 +105,30 @@ def _error_of(call: Callable[..., Any], *arguments: Any) -> Optional[Exception]:
     return None
 
 
+def _check_in_forward(model: torch.nn.Module, job: Job) -> None:
+    """Lets forward raise the reason why the membership is over, because exceptions within backward
+    become RuntimeErrors; and InvalidArgument if a parameter has changed, because
+    DistributedDataParallel does not average the gradient of such a parameter, and does not report
+    that."""
+    registered = [(name, one, one.dtype, one.shape, _cuda.device_of(one), one.requires_grad)
+                  for name, one in model.module.named_parameters()]
+
+    def check(*_: Any) -> None:
+        over = job.status
+        if over is not None:
+            raise over
+        for name, one, dtype, shape, device, needs_gradient in registered:
+            if (one.dtype is not dtype or one.shape != shape or _cuda.device_of(one) != device or
+                    (one.requires_grad and not needs_gradient)):
+                raise InvalidArgument(
+                    f"{name!r} is {one.dtype}{list(one.shape)} on {_cuda.device_of(one)}"
+                    f"{', needs a gradient' if one.requires_grad else ''}, but was registered as "
+                    f"{dtype}{list(shape)} on {device}{'' if needs_gradient else ', needs none'}: "
+                    "after a change of the model, call syncgrads.torch.ddp again with another name")
+
+    model.register_forward_pre_hook(check)
+
+
 # DistributedDataParallel refuses annotations other than its own.
 def _push_bucket(state, bucket):  # type: ignore[no-untyped-def]
     return state.push(bucket)
@@ -134,4 +158,5 @@ def ddp(model: torch.nn.Module, *, job: Optional[Job] = None, name: str = "model
     parameters = trained(model.module.named_parameters())
     hook = _BucketHook(register(job, name, parameters, options), parameters)
     model.register_comm_hook(hook, _push_bucket)
+    _check_in_forward(model, job)
     return model

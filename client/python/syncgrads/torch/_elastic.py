@@ -245,6 +245,8 @@ def elastic(model: torch.nn.Module, optimizer: torch.optim.Optimizer,
 
     Raises FailedPrecondition if the job is not elastic."""
     job = job_or_default(job)
+    if not job.is_elastic:
+        raise FailedPrecondition("the job is not elastic: pass max_workers to syncgrads.torch.init")
     if not job.is_newcomer:
         broadcast(model.state_dict(), job=job, name=f"{name}/initial")
     _make_state(optimizer)

@@ -40,22 +40,30 @@ def job_or_default(job: Optional[Job]) -> Job:
 def broadcast(tensors: Mapping[str, torch.Tensor], root: int = 0, *, job: Optional[Job] = None,
               name: str = "initial") -> None:
     """Copies the root's tensors to every member's, in one operation: model.state_dict(), for
-    example. Tensors of dtypes such as bool travel as int64."""
+    example. Tensors of dtypes such as bool are sent as int64."""
     with torch.no_grad():
         carried = {key: carrier(tensor) for key, tensor in tensors.items()}
         job_or_default(job).broadcast_all(carried, root, name=name)
         for key, tensor in tensors.items():
-            if carried[key].data_ptr() != tensor.data_ptr():
-                tensor.copy_(carried[key])
+            put_back(tensor, carried[key])
 
 
 def carrier(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself, or a copy that can be sent: contiguous, on the CPU, of a dtype that the
-    servers have."""
+    servers have. A complex number is two real ones."""
     tensor = tensor.detach()
-    if tensor.dtype not in _SUPPORTED:
-        tensor = tensor.to(torch.int64)
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    elif tensor.dtype not in _SUPPORTED:
+        tensor = tensor.to(torch.float32 if tensor.is_floating_point() else torch.int64)
     return tensor.cpu().contiguous()
+
+
+def put_back(tensor: torch.Tensor, carried: torch.Tensor) -> torch.Tensor:
+    """Copies what was received in the carrier of a tensor to the tensor, and returns it."""
+    if carried.data_ptr() != tensor.data_ptr():
+        tensor.copy_(torch.view_as_complex(carried) if tensor.is_complex() else carried)
+    return tensor
 
 
 def trained(named: Iterable[Tuple[str, torch.Tensor]]) -> Dict[str, torch.Tensor]:
@@ -73,6 +81,12 @@ def trained(named: Iterable[Tuple[str, torch.Tensor]]) -> Dict[str, torch.Tensor
 
 def register(job: Job, name: str, parameters: Mapping[str, torch.Tensor],
              options: Mapping[str, Any]) -> Group:
-    """Registers the group of the gradients of these parameters."""
+    """Registers the group of the gradients of these parameters.
+
+    Raises InvalidArgument for an optimizer on the servers: the results would be parameters."""
+    if options.get("optimizer") is not None:
+        raise InvalidArgument(
+            f"group {name!r} has an optimizer on the servers, but the trainer has one: leave out "
+            "`optimizer`; or use job.register and group.push, or syncgrads.torch.DiLoCo")
     specs = {key: (one.dtype, tuple(one.shape)) for key, one in parameters.items()}
     return job.register(name, specs, **{"non_finite": "ALLOW", **options})

@@ -13,6 +13,7 @@ from syncgrads.errors import FailedPrecondition, InvalidArgument, OutOfRange
 from syncgrads.group import Group
 from syncgrads.torch._gradients import GradientMemory
 from syncgrads.torch._job import broadcast, job_or_default, trained
+from syncgrads.torch._learning_rate import multiplied_rate, rate_options
 
 # DiLoCo's outer optimizer (Douillard et al. 2023).
 NESTEROV = {"nesterov": {"learning_rate": 0.7, "momentum": 0.9}}
@@ -48,13 +49,15 @@ class DiLoCo:
         named = trained(model.named_parameters())
         self._parameters = list(named.values())
         self._steps = 0  # since the last synchronisation
-        self._is_open = False
+        self._is_open = self._has_ended = False
         self._replaced: Any = None  # the optimizer's own attribute `step`
         buffers = dict(model.named_buffers())
         if buffers:
             broadcast(buffers, job=self._job, name=f"{name}/buffers")
         specs = {key: (one.dtype, tuple(one.shape)) for key, one in named.items()}
-        self._group = self._job.register(name, specs, optimizer=outer, **options)
+        # The job's learning rate factor is for the local steps, not for the outer optimizer.
+        self._group = self._job.register(
+            name, specs, **{"optimizer": outer, **rate_options(optimizer), **options})
         # What the servers have: where the local steps began.
         self._begin = [one.detach().clone(memory_format=torch.contiguous_format)
                        for one in self._parameters]
@@ -68,8 +71,10 @@ class DiLoCo:
         return self._group
 
     def __enter__(self) -> "DiLoCo":
-        if self._is_open:
-            raise FailedPrecondition("the block has begun already")
+        if self._is_open or self._has_ended:
+            raise FailedPrecondition(
+                f"the block has {'begun' if self._is_open else 'ended'} already: make a new "
+                f"{type(self).__name__} with another name")
         self._is_open = True
         # Present if a scheduler, for example, has replaced the method.
         self._replaced = vars(self._optimizer).get("step")
@@ -78,7 +83,8 @@ class DiLoCo:
         # A scheduler that is made within the block replaces a method, not a function.
         @functools.wraps(step)
         def step_and_count(_: Any, *arguments: Any, **named: Any) -> Any:
-            result = step(*arguments, **named)
+            with multiplied_rate(self._optimizer, self._group.learning_rate_factor):
+                result = step(*arguments, **named)
             self._count_step()
             return result
 
@@ -86,11 +92,13 @@ class DiLoCo:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._is_open = False
         del vars(self._optimizer)["step"]
         if self._replaced is not None:
             vars(self._optimizer)["step"] = self._replaced
-        if kind is None:
+        if kind is None:  # after an exception, another block can continue
             self._finish()
+            self._has_ended = True
 
     def _count_step(self) -> None:
         self._steps += 1
@@ -98,7 +106,15 @@ class DiLoCo:
             self.synchronise()
 
     def synchronise(self) -> None:
-        """Contributes the steps since the last synchronisation, and continues from the result."""
+        """Contributes the steps since the last synchronisation, and continues from the result.
+
+        Raises InvalidArgument if a parameter has another dtype or shape than at the beginning."""
+        for name, begin, parameter in zip(self._group.tensors, self._begin, self._parameters):
+            if begin.dtype is not parameter.dtype or begin.shape != parameter.shape:
+                raise InvalidArgument(
+                    f"{name!r} is {parameter.dtype}{list(parameter.shape)}, but was registered as "
+                    f"{begin.dtype}{list(begin.shape)}: after a change of the model, make a new "
+                    f"{type(self).__name__} with another name")
         self._group.set_weight(self._steps * self._batch_size)
         with torch.no_grad():
             for number in reversed(range(len(self._parameters))):

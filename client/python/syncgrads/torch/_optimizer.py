@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+import inspect
+from typing import Any, Callable, Mapping, Optional
 
 import torch
 
@@ -10,13 +11,16 @@ from syncgrads import Job
 from syncgrads.errors import FailedPrecondition, InvalidArgument
 from syncgrads.group import Group
 from syncgrads.torch._job import broadcast, job_or_default, register, trained
-from syncgrads.torch._synchroniser import Synchroniser
+from syncgrads.torch._learning_rate import multiplied_rate, rate_options
+from syncgrads.torch._synchroniser import Synchroniser, check_unused
 
 
 class _Distributed:
     """What DistributedOptimizer adds to the class of an optimizer."""
 
     _synchroniser: Synchroniser
+    # Parameters of the optimizer that needed no gradient when it was made, by name.
+    _frozen: Mapping[str, torch.Tensor]
     # Called after each step, by elastic jobs.
     _step_done: Optional[Callable[[], None]] = None
 
@@ -26,13 +30,20 @@ class _Distributed:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        for name, parameter in self._frozen.items():
+            if parameter.requires_grad:
+                raise FailedPrecondition(
+                    f"{name!r} needs a gradient, but did not when DistributedOptimizer was made, "
+                    "so its gradient is not averaged: let it need one before, or make a new "
+                    "optimizer with another name")
         self.synchronize()
         synchroniser = self._synchroniser
         synchroniser.is_synchronised = False
         if synchroniser.is_repeated:
             synchroniser.is_repeated = False
             return loss
-        super().step()  # type: ignore[misc]
+        with multiplied_rate(self, synchroniser.group.learning_rate_factor):  # type: ignore
+            super().step()  # type: ignore[misc]
         if self._step_done is not None:
             self._step_done()
         return loss
@@ -84,23 +95,40 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     of Job.register, such as compression; non_finite is "ALLOW" by default, as for DDP: a NaN of one
     worker makes the average a NaN on all.
 
-    Raises InvalidArgument if the optimizer has a parameter that the model has not."""
+    The optimizer may be that of an earlier job.
+
+    Raises InvalidArgument if the optimizer has a parameter that the model has not or needs a
+    closure (LBFGS), and FailedPrecondition if it, or another one with this name, is a
+    DistributedOptimizer of the job already."""
     if backward_passes_per_step < 1:
         raise InvalidArgument(f"backward_passes_per_step is {backward_passes_per_step}, must be at "
                               "least 1")
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise InvalidArgument(f"{type(optimizer).__name__} calls its closure as often as this "
+                              "worker's loss needs, so it cannot be a DistributedOptimizer")
     job = job_or_default(job)
+    kind = type(optimizer)
+    if isinstance(optimizer, _Distributed):
+        if optimizer.sync_group.job is job:
+            raise FailedPrecondition("the optimizer is a DistributedOptimizer of this job already")
+        _, _, kind, *_ = kind.__mro__  # the job before is over
+    check_unused(job, name)
     parameters = trained(model.named_parameters())
-    known = {id(parameter) for parameter in parameters.values()}
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.requires_grad and id(parameter) not in known:
+    names = {id(parameter): key for key, parameter in model.named_parameters()}
+    frozen = {}
+    for param_group in optimizer.param_groups:
+        for parameter in param_group["params"]:
+            if id(parameter) not in names:
                 raise InvalidArgument(f"the optimizer has a parameter of shape "
                                       f"{tuple(parameter.shape)} that the model has not")
+            if not parameter.requires_grad:
+                frozen[names[id(parameter)]] = parameter
     if broadcast_from is not None:
         broadcast(model.state_dict(), broadcast_from, job=job, name=f"{name}/initial")
-    synchroniser = Synchroniser(register(job, name, parameters, options), parameters,
-                                 backward_passes_per_step)
-    kind = type(optimizer)
+    group = register(job, name, parameters, {**rate_options(optimizer), **options})
+    synchroniser = Synchroniser(group, parameters, backward_passes_per_step)
     optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {})
     optimizer._synchroniser = synchroniser  # type: ignore[attr-defined]
+    optimizer._frozen = frozen  # type: ignore[attr-defined]
     return optimizer

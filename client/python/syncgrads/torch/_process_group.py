@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import queue
 import threading
-from typing import Any, Callable, Dict, List, Optional, Sequence
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -73,11 +75,13 @@ class _Work(torch._C._distributed_c10d.Work):  # type: ignore[misc]
 
 
 class _ProcessGroup(dist.ProcessGroup):
-    """All members of a job."""
+    """All members of a job. Groups have numbers, from 0, that are parts of the names of their
+    operations."""
 
-    def __init__(self, job: Job, rank: int, size: int) -> None:
+    def __init__(self, job: Job, rank: int, size: int, number: int) -> None:
         super().__init__(rank, size)
         self._job = job
+        self._prefix = f"torch{number or ''}"
         self._rank = rank
         self._size = size
         # Every operation is here until it is complete, because PyTorch keeps only the part of it
@@ -95,12 +99,14 @@ class _ProcessGroup(dist.ProcessGroup):
             del self._works[id(work)]
             work.complete()
 
-    def _start(self, name: str, start: Callable[[str], Pending],
+    def _start(self, name: str, carried: Optional[torch.Tensor], start: Callable[[str], Pending],
                finish: Callable[[], Sequence[torch.Tensor]]) -> _Work:
+        if carried is not None and carried.numel() == 0:
+            start = self._job.start_barrier
         before = self._by_name.get(name)
         if before is not None:
             before._done.wait()  # operations of one name follow each other
-        work = _Work(start(f"torch/{name}"), finish)
+        work = _Work(start(f"{self._prefix}/{name}"), finish)
         self._by_name[name] = self._works[id(work)] = work
         self._queue.put(work)
         return work
@@ -119,29 +125,29 @@ class _ProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: List[torch.Tensor], opts: Any = None) -> _Work:
         tensor = _only(tensors, "all_reduce")
-        reduction = _reduction(opts)
+        reduction = _reduction(opts, tensor)
         carried = _job.carrier(tensor)
         return self._start(
-            f"all_reduce/{reduction}/{_described(carried)}",
+            f"all_reduce/{reduction}/{_described(carried)}", carried,
             lambda name: self._job.start_all_reduce(carried, reduction, name=name),
-            lambda: [_returned(tensor, carried)])
+            lambda: [_job.put_back(tensor, carried)])
 
     def reduce(self, tensors: List[torch.Tensor], opts: Any = None) -> _Work:
         tensor = _only(tensors, "reduce")
-        reduction, root = _reduction(opts), opts.rootRank
+        reduction, root = _reduction(opts, tensor), opts.rootRank
         carried = _job.carrier(tensor)
         return self._start(
-            f"reduce/{reduction}/{root}/{_described(carried)}",
+            f"reduce/{reduction}/{root}/{_described(carried)}", carried,
             lambda name: self._job.start_reduce(carried, reduction, root, name=name),
-            lambda: [_returned(tensor, carried) if self._rank == root else tensor])
+            lambda: [_job.put_back(tensor, carried) if self._rank == root else tensor])
 
     def broadcast(self, tensors: List[torch.Tensor], opts: Any = None) -> _Work:
         tensor = _only(tensors, "broadcast")
         root = opts.rootRank
         carried = _job.carrier(tensor)
-        return self._start(f"broadcast/{root}/{_described(carried)}",
+        return self._start(f"broadcast/{root}/{_described(carried)}", carried,
                            lambda name: self._job.start_broadcast(carried, root, name=name),
-                           lambda: [_returned(tensor, carried)])
+                           lambda: [_job.put_back(tensor, carried)])
 
     def allgather(self, outputs: List[List[torch.Tensor]], tensors: List[torch.Tensor],
                   opts: Any = None) -> _Work:  # pylint: disable=unused-argument
@@ -157,12 +163,12 @@ class _ProcessGroup(dist.ProcessGroup):
                 finish: Callable[[torch.Tensor], Sequence[torch.Tensor]]) -> _Work:
         carried = _job.carrier(tensor)
         gathered = torch.empty((self._size, carried.numel()), dtype=carried.dtype)
-        return self._start(f"all_gather/{_described(carried)}",
+        return self._start(f"all_gather/{_described(carried)}", carried,
                            lambda name: self._job.start_all_gather(carried, gathered, name=name),
                            lambda: finish(gathered))
 
     def barrier(self, opts: Any = None) -> _Work:  # pylint: disable=unused-argument
-        return self._start("barrier", lambda name: self._job.start_barrier(name), list)
+        return self._start("barrier", None, self._job.start_barrier, list)
 
 
 def _refuse(operation: str) -> Callable[..., Any]:
@@ -176,17 +182,36 @@ for _operation in _MISSING:
     setattr(_ProcessGroup, _operation, _refuse(_operation))
 
 
+class _SomeMembers(dist.ProcessGroup):
+    """Some members of a job."""
+
+    def getBackendName(self) -> str:  # pylint: disable=invalid-name
+        return "syncgrads"
+
+
+def _refuse_group(*_arguments: Any, **_named: Any) -> Any:
+    raise Unimplemented("the backend \"syncgrads\" has groups of all members only: for some of "
+                        "them, join another job, or use another backend")
+
+
+for _operation in (*_MISSING, "allreduce", "reduce", "broadcast", "allgather", "_allgather_base",
+                   "barrier"):
+    setattr(_SomeMembers, _operation, _refuse_group)
+
+
 def _only(tensors: Sequence[torch.Tensor], operation: str) -> torch.Tensor:
     if len(tensors) != 1:
         raise Unimplemented(f"{operation} of {len(tensors)} tensors at once")
     return tensors[0].detach()
 
 
-def _reduction(opts: Any) -> str:
+def _reduction(opts: Any, tensor: torch.Tensor) -> str:
     name = str(getattr(opts.reduceOp, "op", opts.reduceOp)).rsplit(".", maxsplit=1)[-1]
     if name not in _REDUCTIONS:
         raise Unimplemented(f"the backend \"syncgrads\" has no reduction {name}; it has "
                             f"{', '.join(_REDUCTIONS)}")
+    if tensor.is_complex() and name not in ("SUM", "AVG"):
+        raise Unimplemented(f"the backend \"syncgrads\" has no reduction {name} of complex numbers")
     return _REDUCTIONS[name]
 
 
@@ -194,23 +219,23 @@ def _described(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).rsplit('.', maxsplit=1)[-1]}[{tensor.numel()}]"
 
 
-def _returned(tensor: torch.Tensor, carried: torch.Tensor) -> torch.Tensor:
-    if carried.data_ptr() != tensor.data_ptr():
-        tensor.copy_(carried)
-    return tensor
+_numbers: "weakref.WeakKeyDictionary[Job, Iterator[int]]" = weakref.WeakKeyDictionary()
 
 
-def _make(_store: Any, rank: int, size: int, _timeout: Any) -> _ProcessGroup:
+def _make(_store: Any, rank: int, size: int, _timeout: Any) -> dist.ProcessGroup:
     """The group of init_process_group("syncgrads"): all members of the job of syncgrads.torch.init,
-    which it calls if nobody has."""
+    which it calls if nobody has. A group of some members is made, because new_group waits for all
+    of them, and has no operations."""
     if not _job.has_default():
         _job.init(rank=rank, world_size=size)
     job = _job.job_or_default(None)
+    if dist.is_initialized() and size != job.world_size:
+        return _SomeMembers(rank, size)
     if (job.rank, job.world_size) != (rank, size):
         raise InvalidArgument(
             f"the process group has rank {rank} of {size}, but the job has rank {job.rank} of "
             f"{job.world_size}: the backend \"syncgrads\" has groups of all members only")
-    return _ProcessGroup(job, rank, size)
+    return _ProcessGroup(job, rank, size, next(_numbers.setdefault(job, itertools.count())))
 
 
 def register_backend() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import collections
 import threading
 import weakref
-from typing import Any, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import (Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set,
+                    Tuple)
 
 import torch
 from torch.autograd import Variable
 
+from syncgrads import Job
 from syncgrads.errors import Aborted, FailedPrecondition, InvalidArgument
 from syncgrads.group import Contributors, Group
 from syncgrads.torch import _cuda
@@ -23,6 +25,24 @@ _CALL_BYTES = 1 << 20
 _LEAST_MOVED_BYTES = 16 << 10
 
 
+# The live synchronisers of each job, by the names of their groups.
+_live: "weakref.WeakKeyDictionary[Job, weakref.WeakValueDictionary[str, Synchroniser]]" = (
+    weakref.WeakKeyDictionary())
+
+
+def check_unused(job: Job, name: str) -> None:
+    """Raises FailedPrecondition if a group of this name has a Synchroniser."""
+    if name in _live.get(job, ()):
+        raise FailedPrecondition(f"the name {name!r} has a DistributedOptimizer already: give this "
+                                 "one another name")
+
+
+class _Room:
+    """How many bytes of gradients fit into the next call. 0: no pass has begun."""
+
+    bytes = 0
+
+
 class Synchroniser:
     """Pushes gradients while backward computes them, and ends the step when backward ends.
 
@@ -32,6 +52,7 @@ class Synchroniser:
     averages over the members that had the gradient."""
 
     def __init__(self, group: Group, parameters: Mapping[str, torch.Tensor], passes: int) -> None:
+        _live.setdefault(group.job, weakref.WeakValueDictionary())[group.name] = self
         self.group = group
         self._parameters = list(parameters.values())
         self._registered = [(one.dtype, one.shape, _cuda.device_of(one),
@@ -43,9 +64,10 @@ class Synchroniser:
         # Elastic jobs: if the members have changed, the step is made again, with other rows.
         self.repeats_steps = False
         self.is_repeated = False
-        # Gradients that this pass has computed and that are not in the sets yet.
-        self._computed: List[int] = []
-        self._computed_bytes = 0
+        # Gradients that this pass has computed and that are not in the sets yet. Hooks append to
+        # it on any thread, without a lock.
+        self._computed: Deque[int] = collections.deque()
+        self._room = _Room()
         self._have_gradients: Set[int] = set()
         self._pushed: Set[int] = set()
         self._skipped: Set[int] = set()
@@ -65,14 +87,7 @@ class Synchroniser:
             self._watch(number, parameter)
 
     def _watch(self, number: int, parameter: torch.Tensor) -> None:
-        # The parameters do not keep this object, and with it page-locked memory.
-        this = weakref.ref(self)
-
-        def on_gradient(*_: Any) -> None:
-            synchroniser = this()
-            if synchroniser is not None:
-                synchroniser._on_gradient(number)
-
+        on_gradient = self._hook(number)
         if hasattr(parameter, "register_post_accumulate_grad_hook"):  # PyTorch 2.1
             parameter.register_post_accumulate_grad_hook(on_gradient)
             return
@@ -81,23 +96,46 @@ class Synchroniser:
         accumulator.register_hook(on_gradient)
         self._keep.append(accumulator)
 
-    def _on_gradient(self, number: int) -> None:
-        """Called for each gradient of each step, so it does little."""
+    def _hook(self, number: int) -> Callable[..., None]:
+        """Returns what autograd calls for a gradient of each step, which therefore does little."""
+        # The parameters do not keep this object, and with it page-locked memory.
+        this = weakref.ref(self)
+        room, append = self._room, self._computed.append
         _, _, device, size = self._registered[number]
+
+        def on_gradient(*_: Any) -> None:
+            room.bytes -= size
+            if room.bytes > 0:
+                append(number)
+                return
+            synchroniser = this()
+            if synchroniser is not None:
+                synchroniser._on_gradients(number)
+
+        def on_device(*_: Any) -> None:
+            synchroniser = this()
+            if synchroniser is not None:
+                with synchroniser._lock:
+                    synchroniser._streams[device].add(torch.cuda.current_stream(device))
+                    on_gradient()
+
+        return on_device if device in self._copies else on_gradient
+
+    def _on_gradients(self, last: int) -> None:
+        """Called for the first gradient of a pass, and when those that have been computed are large
+        enough for a call."""
         with self._lock:
             if not self._in_backward:
-                self._begin_backward(number)
-            self._computed.append(number)
-            self._computed_bytes += size
-            if self._copies and device in self._copies:
-                self._streams[device].add(torch.cuda.current_stream(device))
-            if self._computed_bytes >= _CALL_BYTES:
+                self._begin_backward(last)
+            self._computed.append(last)
+            if self._room.bytes <= 0:
                 self._take_computed()
 
     def _begin_backward(self, number: int) -> None:
         if self.is_synchronised:
             self._begin_again(number)
         self._in_backward = True
+        self._room.bytes = _CALL_BYTES - self._registered[number][3]
         Variable._execution_engine.queue_callback(self._on_backward_done)
 
     def _begin_again(self, number: int) -> None:
@@ -114,7 +152,8 @@ class Synchroniser:
 
     def _take_computed(self) -> None:
         """Pushes the gradients that have been computed, if this is the step's last pass."""
-        computed, self._computed, self._computed_bytes = self._computed, [], 0
+        self._room.bytes = _CALL_BYTES
+        computed = [self._computed.popleft() for _ in range(len(self._computed))]
         self._have_gradients.update(computed)
         if self._pass + 1 == self._passes:
             self._push(computed)
@@ -124,21 +163,20 @@ class Synchroniser:
         they have been copied."""
         due, addresses, keep = [], [], []
         on_devices: Dict[torch.device, List[int]] = {}
+        # Each line of the loop costs microseconds for each step of a large model.
+        pushed, registered, parameters = self._pushed, self._registered, self._parameters
+        copies = self._copies
         for number in numbers:
-            if number in self._pushed:
+            if number in pushed:
                 continue
-            parameter = self._parameters[number]
+            parameter = parameters[number]
             gradient = parameter.grad
-            dtype, shape, device, size = self._registered[number]
-            if gradient.is_sparse:
-                raise InvalidArgument(
-                    f"the gradient of {self.group.tensors[number]!r} is sparse: only dense "
-                    "gradients are synchronised; make the layer with sparse=False")
-            if (gradient.dtype is not dtype or gradient.shape != shape or
-                    _cuda.device_of(gradient) != device):
+            dtype, shape, device, size = registered[number]
+            if (gradient.dtype is not dtype or gradient.shape != shape or gradient.is_sparse or
+                    (_cuda.device_of(gradient) != device if copies else not gradient.is_cpu)):
                 raise self._changed(number, gradient)
-            self._pushed.add(number)
-            if device in self._copies:
+            pushed.add(number)
+            if copies and device in copies:
                 on_devices.setdefault(device, []).append(number)
                 continue
             if size < _LEAST_MOVED_BYTES and gradient.is_contiguous():
@@ -174,6 +212,10 @@ class Synchroniser:
 
     def _changed(self, number: int, tensor: torch.Tensor) -> InvalidArgument:
         """The exception for a parameter or a gradient that is not as it was registered."""
+        if tensor.is_sparse:
+            return InvalidArgument(
+                f"the gradient of {self.group.tensors[number]!r} is sparse: only dense gradients "
+                "are synchronised; make the layer with sparse=False")
         dtype, shape, device, _ = self._registered[number]
         return InvalidArgument(
             f"{self.group.tensors[number]!r} is {tensor.dtype}{list(tensor.shape)} on "
@@ -186,6 +228,7 @@ class Synchroniser:
         if self._pass == self._passes:
             self._push_or_skip_rest()
         self._in_backward = False
+        self._room.bytes = 0
         if self._pass == self._passes:
             self._end_step()
 
@@ -257,7 +300,8 @@ class Synchroniser:
     def _forget(self) -> None:
         self._pass = 0
         self._in_backward = False
-        self._computed, self._computed_bytes = [], 0
+        self._room.bytes = 0
+        self._computed.clear()
         self._streams.clear()
         self._have_gradients.clear()
         self._pushed.clear()

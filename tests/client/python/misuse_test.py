@@ -1,0 +1,301 @@
+"""Wrong use of syncgrads.torch, and what may look like it: exceptions say what to do, and the other
+rank is not disturbed. tests/deploy/torch.test starts it as two ranks."""
+
+import contextlib
+import copy
+import io
+import os
+import signal
+import threading
+import unittest
+
+import torch
+import torch.utils.checkpoint
+from torch import nn
+
+import syncgrads
+import syncgrads.torch as sg
+from torch_fixture import (RANK, JobTest, batch, make_model, make_optimizer, parameters_of)
+
+
+class MisuseTest(JobTest):
+
+    def test_an_exception_in_backward_does_not_disturb_the_others(self):
+        class Fails(torch.autograd.Function):
+
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                raise ValueError("no gradient today")
+
+        model, optimizer = self.optimized()
+        for step in range(3):
+            optimizer.zero_grad()
+            x, y = batch(step)
+            x = model.features(x)
+            if RANK == 1 and step == 1:
+                x = Fails.apply(x)
+            loss = nn.functional.cross_entropy(model.tied(model.head(x.flatten(1))), y)
+            if RANK == 1 and step == 1:
+                with self.assertRaisesRegex(ValueError, "no gradient today"):
+                    loss.backward()
+                with self.assertRaisesRegex(syncgrads.FailedPrecondition, "zero_grad"):
+                    optimizer.step()
+                continue
+            loss.backward()
+            optimizer.step()
+        self.assertEqual(optimizer.sync_group.step, 4)
+        self.job.leave()
+
+    def test_wrong_use_says_what_to_do(self):
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "that the model has not"):
+            sg.DistributedOptimizer(make_optimizer(make_model()), make_model(), broadcast_from=None)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "needs a gradient"):
+            frozen = nn.Linear(1, 1).requires_grad_(False)
+            sg.DistributedOptimizer(make_optimizer(make_model()), frozen)
+        model, optimizer = self.optimized()
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "cannot be added"):
+            optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+        table = nn.Embedding(4, 2, sparse=True)
+        of_table = sg.DistributedOptimizer(make_optimizer(table), table, name="table")
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'weight' is sparse"):
+            table(torch.tensor([1])).sum().backward()
+        del of_table
+        self.assertIsNotNone(copy.copy(optimizer.state_dict()))
+        self.job.close()
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "is closed"):
+            model(batch(0)[0]).sum().backward()
+
+    def test_a_model_that_has_changed_is_refused(self):
+        for number, change in enumerate((nn.Module.double, lambda model: setattr(
+                model.weight, "data", torch.zeros(3, 2)))):
+            model = nn.Linear(2, 2, bias=False)
+            optimizer = sg.DistributedOptimizer(make_optimizer(model), model, name=f"{number}")
+            change(model)
+            with self.assertRaisesRegex(
+                    syncgrads.InvalidArgument,
+                    r"is torch.float(64\[2|32\[3), 2\].* registered as torch.float32\[2, 2\].*new"):
+                if number == 0:  # PyTorch itself refuses other shapes in backward
+                    model(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
+                optimizer.step()
+        self.job.leave()
+
+    def test_wrong_use_by_one_worker_does_not_disturb_the_others(self):
+        other = nn.Linear(1, 1)
+        with self.join("/second") as second:  # two jobs
+            optimizer = sg.DistributedOptimizer(make_optimizer(other), other, job=second)
+            other(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+
+        model = nn.Linear(2, 2, bias=False)
+        optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model,
+                                            job=self.job)
+        for step in range(3):
+            optimizer.zero_grad()
+            if RANK == 1 and step == 1:
+                model.double()
+                with self.assertRaisesRegex(syncgrads.InvalidArgument, "float64.* make a new"):
+                    model(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
+                    optimizer.step()
+                self.job.leave()
+                with self.assertRaisesRegex(syncgrads.FailedPrecondition, "has left"):
+                    self.job.barrier()
+                return
+            model(torch.ones(1, 2) * (1 + RANK)).sum().backward()
+            optimizer.step()
+            self.assertEqual(model.weight.grad.tolist(), [[1.5 if step == 0 else 1.0] * 2] * 2)
+        self.assertEqual(optimizer.sync_group.step, 4)
+        self.job.leave()
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "has left"):
+            model(torch.ones(1, 2)).sum().backward()
+
+    def test_a_second_backward_before_the_step_is_refused(self):
+        model, optimizer = self.optimized()
+        x, y = batch(0)
+        nn.functional.cross_entropy(model(x), y).backward()
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "backward_passes.*reentrant"):
+            nn.functional.cross_entropy(model(x), y).backward()
+        # As GradScaler does when it skips a step.
+        model.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        self.assertEqual(optimizer.sync_group.step, 3)
+        self.expect_equal_on_all(parameters_of(model))
+
+        within = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        optimizer = sg.DistributedOptimizer(make_optimizer(within), within, name="within")
+        x = torch.ones(1, 2, requires_grad=True)
+        for reentrant in (False, True):
+            with contextlib.ExitStack() as stack:
+                if reentrant:
+                    stack.enter_context(
+                        self.assertRaisesRegex(syncgrads.FailedPrecondition, "reentrant"))
+                for layer in within:
+                    x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=reentrant)
+                x.sum().backward()
+                optimizer.step()
+        self.job.leave()
+
+    def test_a_parameter_that_is_trained_later_is_refused(self):
+        model = make_model()
+        model.head.requires_grad_(False)
+        optimizer = sg.DistributedOptimizer(make_optimizer(model), model)
+        x, y = batch(0)
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        model.head.requires_grad_(True)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "'head.weight' needs a gradient"):
+            optimizer.step()
+        # The other way round is a skip on all.
+        model.head.requires_grad_(False)
+        model.tied.requires_grad_(False)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_a_name_is_for_one_optimizer(self):
+        model, optimizer = self.optimized()
+        twin = make_model()
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "'model' has a .* another name"):
+            sg.DistributedOptimizer(make_optimizer(twin), twin)
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "of this job already"):
+            sg.DistributedOptimizer(optimizer, model, name="again")
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "leave out `optimizer`"):
+            sg.ddp(twin, optimizer={"sgd": {"learning_rate": 1}}, name="twin")
+        torch.distributed.destroy_process_group()
+        other = nn.Linear(2, 2)
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "'model' has a .* another name"):
+            sg.DistributedOptimizer(make_optimizer(other), other)
+        with self.join("/second") as second:
+            sg.DistributedOptimizer(optimizer, model, job=second)
+            self.assertIs(type(optimizer).__mro__[2], torch.optim.SGD)
+            model(batch(0)[0]).sum().backward()
+            optimizer.step()
+            self.expect_equal_on_all(parameters_of(model))
+        # A notebook makes everything again.
+        del model, optimizer
+        model, optimizer = self.optimized(job=self.job)
+        model(batch(0)[0]).sum().backward()
+        optimizer.step()
+        self.assertEqual(optimizer.sync_group.step, 2)
+        self.job.leave()
+
+    def test_a_model_of_ddp_that_has_changed_is_refused(self):
+        model = sg.ddp(nn.Linear(2, 2))
+        x = torch.ones(1, 2)
+        model(x).sum().backward()
+        model.module.double()
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'weight' is torch.float64.* name"):
+            model(x.double())
+        model.module.float()
+        self.job.leave()
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "has left"):
+            model(x)
+        torch.distributed.destroy_process_group()
+
+    def test_local_steps_of_a_model_that_has_changed_are_refused(self):
+        model = nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        local = sg.LocalSGD(model, optimizer, 1)
+
+        def step(dtype):
+            with local:
+                model(torch.ones(1, 1, dtype=dtype)).sum().backward()
+                optimizer.step()
+
+        model.double()
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'weight' is .*float64.* LocalSGD"):
+            step(torch.float64)
+        model.float()
+        step(torch.float32)
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "ended already: make a new"):
+            step(torch.float32)
+        self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_what_cannot_work_is_refused_at_once(self):
+        model = nn.Linear(2, 2)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "LBFGS calls its closure"):
+            sg.DistributedOptimizer(torch.optim.LBFGS(model.parameters()), model)
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "not elastic: pass max_workers"):
+            sg.elastic(model, make_optimizer(model))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "complex64 is not supported"):
+            turned = nn.Linear(1, 1).to(torch.complex64)
+            sg.DistributedOptimizer(make_optimizer(turned), turned)
+        self.job.leave()
+
+    def test_models_are_copied_and_saved_as_before(self):
+        model, optimizer = self.optimized()
+        model(batch(0)[0]).sum().backward()
+        optimizer.step()
+        twin = copy.deepcopy(model)
+        twin.zero_grad()
+        twin(batch(0)[0]).sum().backward()  # pushes nothing
+        self.assertEqual(optimizer.sync_group.step, 2)
+        file = io.BytesIO()
+        torch.save({"model": model, "optimizer": optimizer.state_dict()}, file)
+        file.seek(0)
+        of_any_class = hasattr(torch.serialization, "safe_globals")  # PyTorch 2.5
+        saved = torch.load(file, **({"weights_only": False} if of_any_class else {}))
+        self.assertTrue(torch.equal(parameters_of(saved["model"]), parameters_of(model)))
+        optimizer.load_state_dict(saved["optimizer"])
+        self.job.leave()
+
+    def test_processes_that_are_forked_load_data(self):
+        model, optimizer = self.optimized()
+        rows = torch.utils.data.TensorDataset(*batch(0))
+        for _ in range(2):
+            for x, y in torch.utils.data.DataLoader(rows, batch_size=4, num_workers=2,
+                                                    multiprocessing_context="fork"):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(x), y).backward()
+                optimizer.step()
+        self.assertEqual(optimizer.sync_group.step, 5)
+        child = os.fork()
+        if child == 0:
+            try:
+                optimizer.step()  # PyTorch itself refuses backward
+            except syncgrads.FailedPrecondition as error:
+                os._exit(0 if "make a new client" in str(error) else 1)
+            finally:
+                os._exit(2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        optimizer.zero_grad()
+        self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_keyboard_interrupt_ends_backward_and_step_continues(self):
+        model, optimizer = self.optimized()
+        x, y = batch(0)
+        if RANK == 0:
+            waiting = optimizer.sync_group._waiting
+
+            def interrupt():
+                while not waiting.has_begun:
+                    pass
+                os.kill(os.getpid(), signal.SIGINT)
+
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            with self.assertRaises(KeyboardInterrupt):
+                nn.functional.cross_entropy(model(x), y).backward()
+            thread.join()
+        self.job.barrier()
+        if RANK == 1:
+            nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        self.assertEqual(optimizer.sync_group.step, 2)
+        self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    unittest.main()
