@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -37,6 +38,7 @@
 #include "common/process_setup.h"
 #include "common/renamed_flags.h"
 #include "common/rpc/build_info.h"
+#include "common/secret.h"
 #include "common/status_macros.h"
 #include "server/metrics/status_pages.h"
 #include "server/server.h"
@@ -57,7 +59,10 @@ ABSL_FLAG(
     "HOST or HOST:PORT to which workers connect; default port: the port that this server listens "
     "on; default host: the source address of its connection to server 0 (on server 0: the host in "
     "the workers' --server)");
-ABSL_FLAG(std::string, server_token, "", "shared secret of the servers; must be the same on all");
+ABSL_FLAG(std::string, server_token, "",
+          "shared secret of the servers; must be the same on all. Other users can read a command "
+          "line: prefer --server_token_file, or SYNCGRADS_SERVER_TOKEN in the environment");
+ABSL_FLAG(std::string, server_token_file, "", "file with the server token in its first line");
 ABSL_FLAG(uint32_t, pollers, 0,
           "number of gRPC polling threads, at most one per two processors; 0: one per four "
           "processors, and the maximum once payloads arrive over the network");
@@ -191,7 +196,14 @@ int Main(const sigset_t& signals) {
   options.servers = absl::GetFlag(FLAGS_servers);
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
   options.advertise = absl::GetFlag(FLAGS_advertise);
-  options.server_token = absl::GetFlag(FLAGS_server_token);
+  const absl::StatusOr<std::string> server_token =
+      ReadSecret({"server_token", absl::GetFlag(FLAGS_server_token),
+                  absl::GetFlag(FLAGS_server_token_file), std::getenv("SYNCGRADS_SERVER_TOKEN")});
+  if (!server_token.ok()) {
+    std::cerr << "ps-server: " << server_token.status().message() << std::endl;
+    return 1;
+  }
+  options.server_token = *server_token;
   options.heartbeat_interval = absl::GetFlag(FLAGS_heartbeat_interval);
   options.lease = absl::GetFlag(FLAGS_lease);
   options.stream_grace = absl::GetFlag(FLAGS_stream_grace);

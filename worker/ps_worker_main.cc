@@ -17,6 +17,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
@@ -29,6 +30,7 @@
 #include "common/process_setup.h"
 #include "common/renamed_flags.h"
 #include "common/rpc/build_info.h"
+#include "common/secret.h"
 #include "third_party/grpc/pollers.h"
 #include "worker/metrics/worker_metrics.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
@@ -42,7 +44,9 @@ ABSL_FLAG(std::string, server, "",
           "HOST:PORT of the job's first server (the coordinator), which provides the addresses of "
           "the other servers. Not needed for --evaluate and --predict with one worker.");
 ABSL_FLAG(std::string, token, "",
-          "The job's secret token. The first worker that joins the job sets it.");
+          "The job's secret token. The first worker that joins the job sets it. Other users can "
+          "read a command line: prefer --token_file, or SYNCGRADS_TOKEN in the environment.");
+ABSL_FLAG(std::string, token_file, "", "File with the token in its first line.");
 ABSL_FLAG(std::string, name, "",
           "This worker's name, unique in the job. Empty: the server assigns one.");
 ABSL_FLAG(absl::optional<uint32_t>, rank, absl::nullopt,
@@ -186,7 +190,14 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  options.token = absl::GetFlag(FLAGS_token);
+  const absl::StatusOr<std::string> token =
+      syncgrads::ReadSecret({"token", absl::GetFlag(FLAGS_token), absl::GetFlag(FLAGS_token_file),
+                             std::getenv("SYNCGRADS_TOKEN")});
+  if (!token.ok()) {
+    std::cerr << "ps-worker: " << token.status().message() << "\n";
+    return 2;
+  }
+  options.token = *token;
   options.name = absl::GetFlag(FLAGS_name);
   options.rank = ToStd(absl::GetFlag(FLAGS_rank));
   options.world_size = ToStd(absl::GetFlag(FLAGS_world_size));

@@ -12,6 +12,7 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -31,14 +32,22 @@
 #include "client/psctl/commands.h"
 #include "common/net/address.h"
 #include "common/rpc/build_info.h"
+#include "common/secret.h"
+#include "common/status_macros.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:7000",
           "HOST:PORT of any server; status, top, doctor, events and trace query the other servers "
           "too");
 ABSL_FLAG(std::string, job, "", "name of the job; events: only this job's");
-ABSL_FLAG(std::string, token, "", "secret token of the job, if it has one");
-ABSL_FLAG(std::string, server_token, "",
-          "secret token of the servers, if they have one; for drain");
+ABSL_FLAG(std::string, token, "",
+          "secret token of the job, if it has one. Other users can read a command line: prefer "
+          "--token_file, or SYNCGRADS_TOKEN in the environment");
+ABSL_FLAG(std::string, token_file, "", "file with the token in its first line");
+ABSL_FLAG(
+    std::string, server_token, "",
+    "secret token of the servers, if they have one; for drain. Prefer --server_token_file, or "
+    "SYNCGRADS_SERVER_TOKEN in the environment");
+ABSL_FLAG(std::string, server_token_file, "", "file with the server token in its first line");
 ABSL_FLAG(std::optional<absl::Duration>, timeout, std::nullopt,
           "timeout of each call, and of a requested checkpoint; default: 30s; for status, top, "
           "doctor and events 2s for each server");
@@ -116,6 +125,19 @@ int ExitCodeOf(const absl::Status& status, bool is_doctor) {
   }
 }
 
+absl::Status ReadSecrets(syncgrads::client::CommandOptions& options) {
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      options.token,
+      syncgrads::ReadSecret({"token", absl::GetFlag(FLAGS_token), absl::GetFlag(FLAGS_token_file),
+                             std::getenv("SYNCGRADS_TOKEN")}));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      options.server_token,
+      syncgrads::ReadSecret({"server_token", absl::GetFlag(FLAGS_server_token),
+                             absl::GetFlag(FLAGS_server_token_file),
+                             std::getenv("SYNCGRADS_SERVER_TOKEN")}));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -130,8 +152,6 @@ int main(int argc, char** argv) {
   syncgrads::client::CommandOptions options;
   options.server = absl::GetFlag(FLAGS_server);
   options.job = absl::GetFlag(FLAGS_job);
-  options.token = absl::GetFlag(FLAGS_token);
-  options.server_token = absl::GetFlag(FLAGS_server_token);
   options.timeout = absl::GetFlag(FLAGS_timeout);
   options.interval = absl::GetFlag(FLAGS_interval);
   options.count = absl::GetFlag(FLAGS_count);
@@ -142,6 +162,10 @@ int main(int argc, char** argv) {
   options.is_terminal = isatty(STDOUT_FILENO) != 0;
   options.limits.max_latency = absl::GetFlag(FLAGS_max_latency);
   options.limits.min_bandwidth = absl::GetFlag(FLAGS_min_bandwidth);
+  if (const absl::Status read = ReadSecrets(options); !read.ok()) {
+    std::cerr << "psctl: " << read << "\n";
+    return 2;
+  }
   absl::Status status = syncgrads::CheckServerAddress("--server", options.server);
   if (status.ok()) status = syncgrads::client::RunCommand(words, options, std::cout);
   std::cout.flush();

@@ -45,6 +45,16 @@ def _known(number: int) -> Optional[int]:
     return None if number < 0 else number
 
 
+def _token_of_environment() -> Dict[str, str]:
+    """The option token, if the environment sets it."""
+    if os.environ.get("SYNCGRADS_TOKEN"):
+        return {"token": os.environ["SYNCGRADS_TOKEN"]}
+    if os.environ.get("SYNCGRADS_TOKEN_FILE"):
+        with open(os.environ["SYNCGRADS_TOKEN_FILE"], encoding="utf-8") as file:
+            return {"token": file.readline().rstrip()}
+    return {}
+
+
 def _finite(number: Any) -> Optional[float]:
     return None if number is None or not math.isfinite(number) else float(number)
 
@@ -59,7 +69,10 @@ def init(server: Optional[str] = None, job: Optional[str] = None, *, rank: Optio
     given, both are taken from the launcher (torchrun, mpirun, Slurm, Kubernetes). `options` are the
     other fields of ClientOptions in proto/client.proto: token, name, max_workers, min_workers,
     step_timeout_s, server_timeout_s, connections_per_server, shared_memory, and so on. `timeout` is
-    also the default timeout of the job's other calls, in seconds."""
+    also the default timeout of the job's other calls, in seconds.
+
+    Without the option `token`, the token is that in SYNCGRADS_TOKEN, or the first line of the file
+    SYNCGRADS_TOKEN_FILE, if one of them is set."""
     server = server or os.environ.get("SYNCGRADS_SERVER")
     if not server:
         raise InvalidArgument("the server's address is missing: pass server=\"HOST:PORT\", or set "
@@ -68,7 +81,8 @@ def init(server: Optional[str] = None, job: Optional[str] = None, *, rank: Optio
         placement = Placement()
         rank, world_size = placement.rank, placement.world_size
     made = Job({"coordinator": server, "job": job or os.environ.get("SYNCGRADS_JOB") or "default",
-                "rank": rank, "world_size": world_size, **options}, timeout)
+                "rank": rank, "world_size": world_size, **_token_of_environment(), **options},
+               timeout)
     try:
         made.join(timeout)
     except BaseException:

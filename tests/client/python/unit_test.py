@@ -2,14 +2,17 @@
 
 import array
 import ctypes
+import os
 import subprocess
 import sys
+import tempfile
 import unittest
+import unittest.mock
 
 import numpy
 
 import syncgrads
-from syncgrads import _arrays, _text
+from syncgrads import _arrays, _text, job
 
 
 class TextTest(unittest.TestCase):
@@ -32,6 +35,20 @@ class TextTest(unittest.TestCase):
     def test_refuses_what_no_field_has(self):
         with self.assertRaisesRegex(TypeError, "'rank' is a object"):
             _text.to_text({"rank": object()})
+
+
+class TokenTest(unittest.TestCase):
+
+    def test_the_environment_names_a_file(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("secret\nnot this\n")
+            file.flush()
+            with unittest.mock.patch.dict(os.environ, {"SYNCGRADS_TOKEN_FILE": file.name}):
+                self.assertEqual(job._token_of_environment(), {"token": "secret"})
+
+    def test_an_empty_environment_sets_nothing(self):
+        with unittest.mock.patch.dict(os.environ, clear=True):
+            self.assertEqual(job._token_of_environment(), {})
 
 
 class OnlyDlpack:

@@ -1,0 +1,36 @@
+// Where programs read secrets.
+
+#ifndef SYNCGRADS_COMMON_SECRET_H_
+#define SYNCGRADS_COMMON_SECRET_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace syncgrads {
+
+// Where a program finds a secret. Other users can read the command line of a process, so that
+// `value` is for tests and for machines without other users.
+struct SecretSource {
+  // The name of the flags, without the dashes: "token" stands for --token and --token_file.
+  absl::string_view name;
+  std::string value;
+  std::string file;
+  // The value of the environment variable; null if it is not set.
+  const char* environment = nullptr;
+};
+
+// Returns the first line of `file`, without white space at its end; or else `value`; or else
+// `environment`; or else "".
+//
+// Errors:
+//   InvalidArgument   both `value` and `file` are set; or the file's first line is empty, or longer
+//                     than kMaxTokenBytes
+//   NotFound          the file does not exist
+//   PermissionDenied  the file may not be read
+absl::StatusOr<std::string> ReadSecret(const SecretSource& source);
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_COMMON_SECRET_H_
