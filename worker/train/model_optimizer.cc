@@ -14,6 +14,13 @@
 #include "worker/base/out_of_memory.h"
 
 namespace syncgrads {
+namespace {
+
+// A parameter's part of a slot begins at a multiple of this, as memory that was allocated for it
+// alone would.
+constexpr int64_t kAlignment = 64;  // bytes
+
+}  // namespace
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<ModelOptimizer<T>>> ModelOptimizer<T>::Create(
@@ -37,21 +44,21 @@ template <typename T>
 absl::Status ModelOptimizer<T>::AllocateSlots() {
   DeviceMemory& memory = this->memory();
   SYNCGRADS_RETURN_IF_ERROR(memory.status());
-  const absl::Span<const absl::string_view> names = SlotNames(rule_);
+  constexpr int64_t kUnit = kAlignment / sizeof(T);
+  int64_t elements = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    for (const absl::string_view name : names) {
-      const Parameter<T>& parameter = *parameters_[i];
-      states_[i].slots.push_back(Parameter<T>::Vector(memory, std::string(name),
-                                                      parameter.values.size(), /*trained=*/false));
-      const absl::Status status = memory.status();
-      if (IsOutOfMemory(status)) {
-        return OutOfMemoryError(absl::StrCat("not enough memory for the optimizer's ", name,
-                                             " of \"", parameter.name, "\": ", status.message()));
-      }
-      SYNCGRADS_RETURN_IF_ERROR(status);
-      Parameter<T>& slot = states_[i].slots.back();
-      memory.SetZero(slot.device_values(), slot.bytes());
+    states_[i].offset = elements;
+    elements += (parameters_[i]->values.size() + kUnit - 1) / kUnit * kUnit;
+  }
+  for (const absl::string_view name : SlotNames(rule_)) {
+    slots_.push_back(Parameter<T>::Vector(memory, std::string(name), elements, /*trained=*/false));
+    const absl::Status status = memory.status();
+    if (IsOutOfMemory(status)) {
+      return OutOfMemoryError(absl::StrCat("not enough memory for the optimizer's ", name, " of ",
+                                           parameters_.size(), " parameters: ", status.message()));
     }
+    SYNCGRADS_RETURN_IF_ERROR(status);
+    memory.SetZero(slots_.back().device_values(), slots_.back().bytes());
   }
   return memory.status();
 }
@@ -62,30 +69,85 @@ void ModelOptimizer<T>::SetRateFactor(double factor) {
 }
 
 template <typename T>
+T* ModelOptimizer<T>::ValuesOf(size_t i) {
+  return NeedsNorms(rule_) ? parameters_[i]->values.data() : parameters_[i]->device_values();
+}
+
+template <typename T>
+std::vector<T*> ModelOptimizer<T>::SlotsOf(size_t i) {
+  std::vector<T*> slots;
+  for (Parameter<T>& slot : slots_) slots.push_back(slot.device_values() + states_[i].offset);
+  return slots;
+}
+
+template <typename T>
+bool ModelOptimizer<T>::IsFollowedBy(size_t i, size_t next) const {
+  Parameter<T>& a = *parameters_[i];
+  Parameter<T>& b = *parameters_[next];
+  const int64_t size = a.values.size();
+  return next == i + 1 && states_[i].updates == states_[next].updates &&
+         states_[next].offset == states_[i].offset + size &&
+         b.values.data() == a.values.data() + size &&
+         b.gradient.data() == a.gradient.data() + size &&
+         b.device_values() == a.device_values() + size &&
+         b.device_gradient() == a.device_gradient() + size;
+}
+
+template <typename T>
+std::vector<typename ModelOptimizer<T>::Run> ModelOptimizer<T>::RunsOf(
+    absl::Span<const size_t> parameters) const {
+  std::vector<Run> runs;
+  for (size_t n = 0; n < parameters.size(); ++n) {
+    const size_t i = parameters[n];
+    if (n == 0 || !IsFollowedBy(parameters[n - 1], i)) runs.push_back({i, 0, 0});
+    ++runs.back().parameters;
+    runs.back().elements += parameters_[i]->values.size();
+  }
+  return runs;
+}
+
+template <typename T>
 absl::Status ModelOptimizer<T>::Apply(absl::Span<const size_t> parameters) {
   // A download in flight must not see the update. In training it has usually ended
   // already.
   SYNCGRADS_RETURN_IF_ERROR(device_.memory().Wait(fetch_));
   if (NeedsNorms(rule_)) {
     for (const size_t i : parameters) UpdateOnHost(i);
-  } else {
-    // Queues all uploads before all updates: an upload waits until all operations queued
-    // before it have been computed.
-    for (const size_t i : parameters) parameters_[i]->UploadGradient();
-    for (const size_t i : parameters) UpdateOnDevice(i);
+    return device_.memory().status();
   }
+  // Queues all uploads before all updates: an upload waits until all operations queued
+  // before it have been computed.
+  const std::vector<Run> runs = RunsOf(parameters);
+  for (const Run& run : runs) {
+    Parameter<T>& first = *parameters_[run.first];
+    device_.memory().UploadPinned(first.gradient.data(), run.elements * sizeof(T),
+                                  first.device_gradient());
+  }
+  for (const Run& run : runs) UpdateOnDevice(run);
   return device_.memory().status();
+}
+
+template <typename T>
+void ModelOptimizer<T>::ApplyPieces(size_t i,
+                                    absl::Span<const absl::Span<const std::byte>> gradient) {
+  const uint64_t step = ++states_[i].updates;
+  T* values = ValuesOf(i);
+  std::vector<T*> slots = SlotsOf(i);
+  for (const absl::Span<const std::byte> piece : gradient) {
+    const int64_t count = static_cast<int64_t>(piece.size() / sizeof(T));
+    device_.Update(current_, step, count, reinterpret_cast<const T*>(piece.data()), values,
+                   slots.data());
+    values += count;
+    for (T*& slot : slots) slot += count;
+  }
 }
 
 template <typename T>
 void ModelOptimizer<T>::UpdateOnHost(size_t i) {
   Parameter<T>& parameter = *parameters_[i];
-  State& state = states_[i];
   std::vector<std::byte*> slots;
-  for (Parameter<T>& slot : state.slots) {
-    slots.push_back(reinterpret_cast<std::byte*>(slot.values.data()));
-  }
-  UpdateTensor(current_, DTypeOf<T>::value, ++state.updates,
+  for (T* const slot : SlotsOf(i)) slots.push_back(reinterpret_cast<std::byte*>(slot));
+  UpdateTensor(current_, DTypeOf<T>::value, ++states_[i].updates,
                reinterpret_cast<const std::byte*>(parameter.gradient.data()),
                static_cast<size_t>(parameter.values.size()),
                reinterpret_cast<std::byte*>(parameter.values.data()), slots);
@@ -93,31 +155,43 @@ void ModelOptimizer<T>::UpdateOnHost(size_t i) {
 }
 
 template <typename T>
-void ModelOptimizer<T>::UpdateOnDevice(size_t i) {
-  Parameter<T>& parameter = *parameters_[i];
-  State& state = states_[i];
-  std::vector<T*> slots;
-  for (Parameter<T>& slot : state.slots) slots.push_back(slot.device_values());
-  device_.Update(current_, ++state.updates, parameter.values.size(), parameter.device_gradient(),
-                 parameter.device_values(), slots.data());
-  state.values_changed = true;
-  state.slots_changed = true;
+void ModelOptimizer<T>::UpdateOnDevice(const Run& run) {
+  device_.Update(current_, states_[run.first].updates + 1, run.elements,
+                 parameters_[run.first]->device_gradient(), ValuesOf(run.first),
+                 SlotsOf(run.first).data());
+  for (size_t i = run.first; i < run.first + run.parameters; ++i) {
+    ++states_[i].updates;
+    states_[i].values_changed = true;
+    states_[i].slots_changed = true;
+  }
+}
+
+template <typename T>
+std::vector<size_t> ModelOptimizer<T>::TakeChanged(bool State::*mark) {
+  std::vector<size_t> changed;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (std::exchange(states_[i].*mark, false)) changed.push_back(i);
+  }
+  return changed;
 }
 
 template <typename T>
 void ModelOptimizer<T>::BeginFetchValues() {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!std::exchange(states_[i].values_changed, false)) continue;
-    fetch_ = parameters_[i]->QueueValues();
+  for (const Run& run : RunsOf(TakeChanged(&State::values_changed))) {
+    fetch_ = memory().QueueDownload(ValuesOf(run.first), run.elements * sizeof(T),
+                                    parameters_[run.first]->values.data());
   }
 }
 
 template <typename T>
 void ModelOptimizer<T>::BeginFetch() {
   BeginFetchValues();
-  for (State& state : states_) {
-    if (!std::exchange(state.slots_changed, false)) continue;
-    for (Parameter<T>& slot : state.slots) fetch_ = slot.QueueValues();
+  for (const Run& run : RunsOf(TakeChanged(&State::slots_changed))) {
+    const int64_t offset = states_[run.first].offset;
+    for (Parameter<T>& slot : slots_) {
+      fetch_ = memory().QueueDownload(slot.device_values() + offset, run.elements * sizeof(T),
+                                      slot.values.data() + offset);
+    }
   }
 }
 
@@ -134,46 +208,45 @@ absl::Status ModelOptimizer<T>::FetchValues() {
 }
 
 template <typename T>
-std::vector<Parameter<T>*> ModelOptimizer<T>::PartsOf(size_t i) {
-  std::vector<Parameter<T>*> parts = {parameters_[i]};
-  for (Parameter<T>& slot : states_[i].slots) parts.push_back(&slot);
-  return parts;
-}
-
-template <typename T>
 bool ModelOptimizer<T>::Keep(size_t i) {
-  State& state = states_[i];
-  const std::vector<Parameter<T>*> parts = PartsOf(i);
+  const int64_t elements = states_.back().offset + parameters_.back()->values.size();
   try {
-    while (state.room.size() < parts.size()) {
-      DeviceMatrix<T> room(memory(), 1, parameters_[i]->values.size());
+    while (room_.size() < 1 + slots_.size()) {
+      DeviceMatrix<T> room(memory(), 1, elements);
       if (room.data() == nullptr) {
         memory().ForgetExhaustion();
         return false;
       }
-      state.room.push_back(std::move(room));
+      room_.push_back(std::move(room));
     }
   } catch (const std::bad_alloc&) {
     return false;
   }
-  for (size_t part = 0; part < parts.size(); ++part) {
-    memory().Copy(ValuesThere(*parts[part]), parts[part]->bytes(), state.room[part].data());
+  const int64_t offset = states_[i].offset;
+  const size_t bytes = parameters_[i]->bytes();
+  const std::vector<T*> slots = SlotsOf(i);
+  memory().Copy(ValuesOf(i), bytes, room_[0].data() + offset);
+  for (size_t s = 0; s < slots.size(); ++s) {
+    memory().Copy(slots[s], bytes, room_[1 + s].data() + offset);
   }
-  kept_.push_back({i, state.updates});
+  kept_.push_back({i, states_[i].updates});
   return true;
 }
 
 template <typename T>
 void ModelOptimizer<T>::Undo() {
   for (const Kept& kept : kept_) {
-    State& state = states_[kept.parameter];
-    const std::vector<Parameter<T>*> parts = PartsOf(kept.parameter);
-    for (size_t part = 0; part < parts.size(); ++part) {
-      memory().Copy(state.room[part].data(), parts[part]->bytes(), ValuesThere(*parts[part]));
+    const size_t i = kept.parameter;
+    State& state = states_[i];
+    const size_t bytes = parameters_[i]->bytes();
+    const std::vector<T*> slots = SlotsOf(i);
+    memory().Copy(room_[0].data() + state.offset, bytes, ValuesOf(i));
+    for (size_t s = 0; s < slots.size(); ++s) {
+      memory().Copy(room_[1 + s].data() + state.offset, bytes, slots[s]);
     }
     state.updates = kept.updates;
     if (NeedsNorms(rule_)) {
-      parameters_[kept.parameter]->Upload();
+      parameters_[i]->Upload();
     } else {
       state.values_changed = state.slots_changed = true;
     }
@@ -188,9 +261,7 @@ void ModelOptimizer<T>::ForgetKept() {
 
 template <typename T>
 void ModelOptimizer<T>::UploadSlots() {
-  for (State& state : states_) {
-    for (Parameter<T>& slot : state.slots) slot.Upload();
-  }
+  for (Parameter<T>& slot : slots_) slot.Upload();
 }
 
 template <typename T>

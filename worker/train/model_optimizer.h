@@ -40,7 +40,7 @@ class ModelOptimizer {
   //
   // Errors:
   //   InvalidArgument    a hyperparameter is out of its range
-  //   ResourceExhausted  the device has no room for the slots; names the parameter
+  //   ResourceExhausted  the device has no room for the slots; names the slot
   static absl::StatusOr<std::unique_ptr<ModelOptimizer>> Create(
       const Optimizer& rule, Device<T>& device, absl::Span<Parameter<T>* const> parameters);
 
@@ -52,6 +52,12 @@ class ModelOptimizer {
   // DeviceMemory::Finish, or a download that is queued later, has ended. After an error,
   // values and slots are unspecified.
   absl::Status Apply(absl::Span<const size_t> parameters);
+
+  // Whether ApplyPieces can be used: updates run in the host's memory, element by element.
+  bool takes_pieces() const { return device_.memory().is_host() && !NeedsNorms(rule_); }
+  // Updates one parameter with a gradient that lies elsewhere on the host. Its pieces, one after
+  // the other, have as many bytes as the parameter, and each consists of whole aligned elements.
+  void ApplyPieces(size_t parameter, absl::Span<const absl::Span<const std::byte>> gradient);
 
   // Fetch waits until the host has the device's values and slots.
   absl::Status Fetch();
@@ -79,24 +85,32 @@ class ModelOptimizer {
   // The number of slots of the rule (SlotCount).
   int slots() const;
   // The slot on the host; it has as many elements as the parameter.
-  T* slot(size_t parameter, int slot) { return states_[parameter].slots[slot].values.data(); }
+  T* slot(size_t parameter, int slot) {
+    return slots_[slot].values.data() + states_[parameter].offset;
+  }
   uint64_t updates(size_t parameter) const { return states_[parameter].updates; }
   void set_updates(size_t parameter, uint64_t updates) { states_[parameter].updates = updates; }
 
  private:
+  struct State {
+    // Where the parameter's part of each slot begins, in elements.
+    int64_t offset = 0;
+    uint64_t updates = 0;
+    // Whether the device's values or slots have changed since the last fetch.
+    bool values_changed = false;
+    bool slots_changed = false;
+  };
   // A parameter that has been copied by Keep, and its count of updates at that time.
   struct Kept {
     size_t parameter;
     uint64_t updates;
   };
-  struct State {
-    std::vector<Parameter<T>> slots;
-    // Memory for the copies of Keep: the values, then each slot.
-    std::vector<DeviceMatrix<T>> room;
-    uint64_t updates = 0;
-    // Whether the device's values or slots have changed since the last fetch.
-    bool values_changed = false;
-    bool slots_changed = false;
+  // Parameters that follow each other in every array, and have had the same number of updates: one
+  // operation can do what is to be done with each of them.
+  struct Run {
+    size_t first;
+    size_t parameters;
+    int64_t elements;
   };
 
   ModelOptimizer(const Optimizer& rule, Device<T>& device,
@@ -104,14 +118,16 @@ class ModelOptimizer {
   absl::Status AllocateSlots();
   // The memory in which updates are made: the device's or the host's.
   DeviceMemory& memory() { return NeedsNorms(rule_) ? host_memory_ : device_.memory(); }
-  // The parameter's values in memory().
-  T* ValuesThere(Parameter<T>& parameter) {
-    return NeedsNorms(rule_) ? parameter.values.data() : parameter.device_values();
-  }
-  // Returns the parameter and then its slots.
-  std::vector<Parameter<T>*> PartsOf(size_t parameter);
+  // The addresses, in memory(), of a parameter's values and of its part of each slot.
+  T* ValuesOf(size_t parameter);
+  std::vector<T*> SlotsOf(size_t parameter);
+  // Divides `parameters` into runs, in their order.
+  std::vector<Run> RunsOf(absl::Span<const size_t> parameters) const;
+  bool IsFollowedBy(size_t parameter, size_t next) const;
+  // Returns the numbers of the parameters with this mark, and removes the mark.
+  std::vector<size_t> TakeChanged(bool State::*mark);
   void UpdateOnHost(size_t parameter);
-  void UpdateOnDevice(size_t parameter);
+  void UpdateOnDevice(const Run& run);
 
   const Optimizer rule_;
   Optimizer current_;  // the rule with the current learning rate
@@ -119,7 +135,11 @@ class ModelOptimizer {
   const std::vector<Parameter<T>*> parameters_;
   // Owns the slots of a rule that is updated on the host.
   HostMemory host_memory_;
+  // One array for each slot, with the parts of all parameters in their order.
+  std::vector<Parameter<T>> slots_;
   std::vector<State> states_;  // by parameter
+  // Memory for the copies of Keep: the values of all parameters, then each slot.
+  std::vector<DeviceMatrix<T>> room_;
   // The parameters that Keep has copied.
   std::vector<Kept> kept_;
   // The last download that has been queued.

@@ -60,6 +60,14 @@ absl::Status ModelReplica<T>::Apply(absl::Span<const size_t> parameters, double 
 }
 
 template <typename T>
+absl::Status ModelReplica<T>::ApplyPieces(size_t parameter, double rate_factor,
+                                          absl::Span<const absl::Span<const std::byte>> gradient) {
+  optimizer_->SetRateFactor(rate_factor);
+  optimizer_->ApplyPieces(parameter, gradient);
+  return device_->memory().status();
+}
+
+template <typename T>
 uint64_t ModelReplica<T>::updates(size_t parameter) const {
   return optimizer_ == nullptr ? 0 : optimizer_->updates(parameter);
 }

@@ -32,6 +32,9 @@ class ModelReplica final : public Replica {
   absl::Status CreateOptimizer(const Optimizer& rule) override;
   bool has_optimizer() const override { return optimizer_ != nullptr; }
   absl::Status Apply(absl::Span<const size_t> parameters, double rate_factor) override;
+  bool takes_pieces() const override { return optimizer_ != nullptr && optimizer_->takes_pieces(); }
+  absl::Status ApplyPieces(size_t parameter, double rate_factor,
+                           absl::Span<const absl::Span<const std::byte>> gradient) override;
   uint64_t updates(size_t parameter) const override;
   void set_updates(size_t parameter, uint64_t updates) override;
   bool Keep(size_t parameter) override;

@@ -66,6 +66,11 @@ class Replica {
   // Updates `parameters` with the gradients on the host, at `rate_factor` times the optimizer's
   // learning rate.
   virtual absl::Status Apply(absl::Span<const size_t> parameters, double rate_factor) = 0;
+  // Whether Apply can also take gradients that lie elsewhere on the host; see
+  // ModelOptimizer::ApplyPieces.
+  virtual bool takes_pieces() const = 0;
+  virtual absl::Status ApplyPieces(size_t parameter, double rate_factor,
+                                   absl::Span<const absl::Span<const std::byte>> gradient) = 0;
   // The number of updates of a parameter; 0 without an optimizer on this worker.
   virtual uint64_t updates(size_t parameter) const = 0;
   virtual void set_updates(size_t parameter, uint64_t updates) = 0;

@@ -20,7 +20,11 @@ Together::Together(TrainingRun& run, Replica& replica, GradientEngine& engine, T
       validator_(validator),
       state_(state),
       keeper_(keeper),
-      can_overlap_(CanOverlap()) {}
+      can_overlap_(CanOverlap()) {
+  // Clipping changes the gradients before they are applied, so they must be in this worker's
+  // memory.
+  if (replica.takes_pieces() && !(run.job.clip_norm() > 0)) group.LeaveResultsInPlace();
+}
 
 absl::Status Together::Run() {
   while (!run_.batches->ended() && !validator_.stops_early()) {
@@ -155,10 +159,17 @@ absl::Status Together::UseResults(absl::Span<const size_t> parameters,
   for (const size_t i : parameters) {
     if (contributors[ToNumber(group_.tensor(i))].most > 0) with_gradients.push_back(i);
   }
-  ClipGradients(replica_.parameters(), with_gradients, run_.job.clip_norm());
+  const double factor = run_.rate.FactorIn(run_.steps, run_.team.world_size());
   const Trace::Span span(run_.trace(step_under_way()), Trace::Row::kResults, "update");
-  SYNCGRADS_RETURN_IF_ERROR(
-      replica_.Apply(with_gradients, run_.rate.FactorIn(run_.steps, run_.team.world_size())));
+  if (group_.leaves_results_in_place()) {
+    for (const size_t i : with_gradients) {
+      SYNCGRADS_ASSIGN_OR_RETURN(const auto pieces, group_.Result(i));
+      SYNCGRADS_RETURN_IF_ERROR(replica_.ApplyPieces(i, factor, pieces));
+    }
+    return absl::OkStatus();
+  }
+  ClipGradients(replica_.parameters(), with_gradients, run_.job.clip_norm());
+  SYNCGRADS_RETURN_IF_ERROR(replica_.Apply(with_gradients, factor));
   // Starts to fetch what the host needs in every step, in parallel with the next forward
   // pass.
   if (run_.job.has_elastic()) {

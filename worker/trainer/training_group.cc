@@ -81,8 +81,10 @@ absl::Status TrainingGroup::Push(size_t parameter) {
   pushed_[parameter] = true;
   const PhaseClock::Scope pushes(run_.phases, &StepTimes::push);
   const Trace::Span span(run_.trace(run_.steps), Trace::Row::kGradients, push_names_[parameter]);
-  return group_.Push(tensors_[parameter], gradient.data,
-                     replica_.parameters()[parameter].spec.bytes(), ResultOf(parameter));
+  const size_t bytes = replica_.parameters()[parameter].spec.bytes();
+  const TensorId tensor = tensors_[parameter];
+  if (in_place_) return group_.Push(tensor, gradient.data, bytes, Group::InPlace());
+  return group_.Push(tensor, gradient.data, bytes, ResultOf(parameter));
 }
 
 absl::Status TrainingGroup::PushAll() {
@@ -92,16 +94,25 @@ absl::Status TrainingGroup::PushAll() {
 
 absl::Status TrainingGroup::SkipRest() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (!pushed_[i]) SYNCGRADS_RETURN_IF_ERROR(group_.Skip(tensors_[i], ResultOf(i)));
+    if (!pushed_[i]) SYNCGRADS_RETURN_IF_ERROR(Skip(i));
   }
   return absl::OkStatus();
+}
+
+absl::Status TrainingGroup::Skip(size_t parameter) {
+  if (in_place_) return group_.Skip(tensors_[parameter], Group::InPlace());
+  return group_.Skip(tensors_[parameter], ResultOf(parameter));
 }
 
 absl::Status TrainingGroup::SkipAll() {
   // Waits until the device has read the parameters, which results may overwrite. Without
   // a gradient there is no download that would show this.
   SYNCGRADS_RETURN_IF_ERROR(replica_.Finish());
-  return group_.SkipAll(Results());
+  if (due_tensor_.has_value()) {
+    SYNCGRADS_RETURN_IF_ERROR(group_.Skip(*due_tensor_, replica_.zero()));
+  }
+  for (size_t i = 0; i < tensors_.size(); ++i) SYNCGRADS_RETURN_IF_ERROR(Skip(i));
+  return absl::OkStatus();
 }
 
 absl::Status TrainingGroup::OfferCheckpoint(bool is_due) {
@@ -150,12 +161,6 @@ absl::Status TrainingGroup::EndAndFollow(absl::FunctionRef<absl::Status()> follo
 void* TrainingGroup::ResultOf(size_t parameter) const {
   const HostParameter& one = replica_.parameters()[parameter];
   return run_.has_parameters_on_servers() ? one.values : one.gradient.data;
-}
-
-std::vector<void*> TrainingGroup::Results() const {
-  std::vector<void*> results = Values();
-  for (size_t i = 0; i < tensors_.size(); ++i) results[ToNumber(tensors_[i])] = ResultOf(i);
-  return results;
 }
 
 std::vector<void*> TrainingGroup::Values() const {

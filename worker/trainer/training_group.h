@@ -42,6 +42,16 @@ class TrainingGroup {
   // Whether the group has a codec.
   bool compresses() const { return compresses_; }
 
+  // From now on, the results of parameters stay where the servers, or the network, left them: see
+  // Group::InPlace and Result.
+  void LeaveResultsInPlace() { in_place_ = true; }
+  bool leaves_results_in_place() const { return in_place_; }
+  // Returns the pieces of a parameter's result, which are valid until it is pushed or skipped
+  // again. Errors: those of Group::InPlaceResult.
+  absl::StatusOr<std::vector<absl::Span<const std::byte>>> Result(size_t parameter) const {
+    return group_.InPlaceResult(tensors_[parameter]);
+  }
+
   // Begins a contribution: no parameter has been pushed.
   void Begin() { pushed_.assign(tensors_.size(), false); }
   // Pushes the gradient of a parameter, which is on the host.
@@ -71,10 +81,10 @@ class TrainingGroup {
  private:
   TrainingGroup(TrainingRun& run, Replica& replica, Group& group, bool compresses);
 
-  // Returns where the client writes the result of a parameter.
+  // Skips one parameter.
+  absl::Status Skip(size_t parameter);
+  // Returns where the client writes the result of a parameter that is not left in place.
   void* ResultOf(size_t parameter) const;
-  // Returns a pointer for each tensor of the group: ResultOf.
-  std::vector<void*> Results() const;
 
   TrainingRun& run_;
   Replica& replica_;
@@ -85,6 +95,7 @@ class TrainingGroup {
   std::vector<const char*> push_names_, wait_names_;
   std::optional<TensorId> due_tensor_;
   std::vector<bool> pushed_;  // by parameter
+  bool in_place_ = false;
 };
 
 }  // namespace syncgrads

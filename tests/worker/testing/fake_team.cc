@@ -44,6 +44,7 @@ class FakeGroup : public Group {
   FakeGroup(FakeJob& job, uint32_t rank, GroupSpec spec, Layout layout)
       : job_(job), rank_(rank), spec_(std::move(spec)), layout_(std::move(layout)) {
     results_.resize(spec_.tensors.size());
+    in_place_.resize(spec_.tensors.size());
   }
 
   const GroupSpec& spec() const override { return spec_; }
@@ -70,16 +71,22 @@ class FakeGroup : public Group {
     return absl::OkStatus();
   }
 
-  absl::Status Push(TensorId, const void*, size_t, InPlace) override {
-    return absl::UnimplementedError("the fake copies");
+  absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace) override {
+    return Push(tensor, values, bytes, /*result=*/nullptr);
   }
 
-  absl::Status Skip(TensorId, InPlace) override {
-    return absl::UnimplementedError("the fake copies");
-  }
+  absl::Status Skip(TensorId tensor, InPlace) override { return Skip(tensor, /*result=*/nullptr); }
 
-  absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlaceResult(TensorId) const override {
-    return absl::UnimplementedError("the fake copies");
+  // A result has two pieces, unless it is a single number.
+  absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlaceResult(
+      TensorId tensor) const override {
+    const std::string& result = in_place_[ToNumber(tensor)];
+    const auto* const data = reinterpret_cast<const std::byte*>(result.data());
+    const size_t cut = result.size() / 16 * 8;
+    std::vector<absl::Span<const std::byte>> pieces;
+    if (cut > 0) pieces.push_back({data, cut});
+    if (cut < result.size()) pieces.push_back({data + cut, result.size() - cut});
+    return pieces;
   }
 
   absl::Status Skip(TensorId tensor, void* result) override {
@@ -98,7 +105,7 @@ class FakeGroup : public Group {
     SYNCGRADS_RETURN_IF_ERROR(AwaitLocked());
     const FakeJob::Step& step = job_.StepLocked(step_);
     const uint32_t t = ToNumber(tensor);
-    std::memcpy(results_[t], step.results[t].data(), step.results[t].size());
+    Deliver(t, step.results[t]);
     waited_.insert(t);
     rate_factor_ = job_.RateFactorLocked(step_);
     return Contributors{step.contributors[t], step.contributors[t]};
@@ -125,10 +132,9 @@ class FakeGroup : public Group {
     for (size_t i = 0; i < results_.size(); ++i) {
       contributors.push_back({step.contributors[i], step.contributors[i]});
       if (waited_.contains(i)) continue;  // Wait has returned this result, and it may be in use
-      std::memcpy(results_[i], step.results[i].data(), step.results[i].size());
-      if (job_.corrupted_ == rank_ && !step.results[i].empty()) {
-        static_cast<char*>(results_[i])[2] ^= 0x40;
-      }
+      std::string result = step.results[i];
+      if (job_.corrupted_ == rank_ && !result.empty()) result[2] ^= 0x40;
+      Deliver(i, result);
     }
     rate_factor_ = job_.RateFactorLocked(step_);
     ++step_;
@@ -204,6 +210,15 @@ class FakeGroup : public Group {
     return absl::OkStatus();
   }
 
+  void Deliver(size_t tensor, const std::string& result) {
+    if (results_[tensor] == nullptr) {
+      in_place_[tensor] = result;
+    } else {
+      std::memcpy(results_[tensor], result.data(), result.size());
+    }
+  }
+
+  // The result stays in place if `result` is null.
   void Put(TensorId tensor, FakeContribution contribution, void* result) {
     results_[ToNumber(tensor)] = result;
     MutexLock lock(job_.mutex_);
@@ -219,6 +234,7 @@ class FakeGroup : public Group {
   double weight_ = 1;
   double rate_factor_ = 1;
   std::vector<void*> results_;
+  std::vector<std::string> in_place_;
   std::set<size_t> waited_;  // tensors of this step that Wait has returned
 };
 

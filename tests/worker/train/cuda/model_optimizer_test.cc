@@ -26,7 +26,7 @@ namespace {
 
 using emulation::Schedule;
 
-constexpr int64_t kSizes[] = {1, 7, 300};
+constexpr int64_t kSizes[] = {16, 32, 300, 7};
 constexpr size_t kParameters = std::size(kSizes);
 
 template <typename T>
@@ -47,8 +47,8 @@ class Replica {
       parameters_.push_back(Parameter<T>::Vector(device.memory(), absl::StrCat("p", size), size));
       specs.push_back(parameters_.back().spec());
     }
+    for (Parameter<T>& parameter : parameters_) pointers_.push_back(&parameter);
     for (Parameter<T>& parameter : parameters_) {
-      pointers_.push_back(&parameter);
       Draw(parameter.values);
       values_.emplace_back(parameter.values.data(),
                            parameter.values.data() + parameter.values.size());
@@ -76,6 +76,26 @@ class Replica {
           absl::MakeSpan(reinterpret_cast<std::byte*>(values_[i].data()), pointers_[i]->bytes())));
     }
     SYNCGRADS_ASSERT_OK(optimizer_->Apply(numbers));
+  }
+
+  // Draws a new gradient for a parameter, and applies the pieces between these elements of it.
+  void ApplyInPieces(size_t number, const std::vector<size_t>& cuts) {
+    Draw(pointers_[number]->gradient);
+    const std::vector<T> gradient(pointers_[number]->gradient.data(),
+                                  pointers_[number]->gradient.data() + cuts.back());
+    std::vector<absl::Span<const std::byte>> pieces;
+    for (size_t c = 0; c + 1 < cuts.size(); ++c) {
+      pieces.push_back(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(&gradient[cuts[c]]),
+                                           (cuts[c + 1] - cuts[c]) * sizeof(T)));
+    }
+    SYNCGRADS_ASSERT_OK(
+        expected_->Apply(TensorId{static_cast<uint32_t>(number)},
+                         absl::MakeConstSpan(reinterpret_cast<const std::byte*>(gradient.data()),
+                                             gradient.size() * sizeof(T)),
+                         absl::MakeSpan(reinterpret_cast<std::byte*>(values_[number].data()),
+                                        pointers_[number]->bytes())));
+    pointers_[number]->gradient.setZero();
+    optimizer_->ApplyPieces(number, pieces);
   }
 
   // Compares the values that the host has, without waiting for the device.
@@ -151,8 +171,9 @@ void ExpectTheBitsOfTheHost(Device<T>& device) {
   for (const Optimizer& rule : kRules) {
     SCOPED_TRACE(ToString(rule));
     Replica<T> replica(rule, device);
-    replica.Apply({0, 1, 2});
+    replica.Apply({0, 1, 2, 3});
     replica.Apply({1}, /*rate_factor=*/0.5);
+    replica.Apply({0, 1, 2, 3});
     SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
     replica.ExpectState();
     replica.Apply({2, 0});
@@ -184,6 +205,17 @@ TEST(ModelOptimizerTest, OnTheProcessorItHasTheBitsOfTheHost) {
   ExpectTheBitsOfTheHost(floats);
   CpuDevice<double> doubles(1);
   ExpectTheBitsOfTheHost(doubles);
+}
+
+TEST(ModelOptimizerTest, AGradientInPiecesHasTheBitsOfTheSameGradientInOne) {
+  CpuDevice<float> device(2);
+  for (const Optimizer& rule : kRules) {
+    Replica<float> replica(rule, device);
+    EXPECT_EQ(replica.optimizer().takes_pieces(), !NeedsNorms(rule));
+    if (NeedsNorms(rule)) continue;
+    for (int step = 0; step < 3; ++step) replica.ApplyInPieces(2, {0, 100, 101, 300});
+    replica.ExpectState();
+  }
 }
 
 class CudaModelOptimizerTest : public testing::TestWithParam<Schedule> {
@@ -229,17 +261,17 @@ TEST_P(CudaModelOptimizerTest, UntilItIsFetchedTheHostHasWhatItHad) {
   replica.ExpectValues();
 }
 
-TEST(ModelOptimizerErrorTest, ADeviceWithoutRoomForTheSlotsIsAnErrorThatNamesTheParameter) {
+TEST(ModelOptimizerErrorTest, ADeviceWithoutRoomForTheSlotsIsAnErrorThatNamesTheSlot) {
   emulation::Options options;
   options.device_bytes = size_t{40} << 20;  // cuBLAS's workspace takes 32 MiB of them
   emulation::Configure(options);
   const auto device = MakeCuda<float>();
   Parameter<float> large = Parameter<float>::Vector(device->memory(), "large/kernel", 900000);
   Parameter<float>* const parameters[] = {&large};
-  ExpectError(ModelOptimizer<float>::Create(Adam{}, *device, parameters).status(),
-              absl::StatusCode::kResourceExhausted,
-              {"the optimizer's m of \"large/kernel\"",
-               "cuda:0 has not enough free memory for 3600000 bytes"});
+  ExpectError(
+      ModelOptimizer<float>::Create(Adam{}, *device, parameters).status(),
+      absl::StatusCode::kResourceExhausted,
+      {"the optimizer's m of 1 parameters", "cuda:0 has not enough free memory for 3600000 bytes"});
   // SGD has no slots, and LAMB keeps its slots on the host. So both fit.
   device->memory().ForgetExhaustion();
   SYNCGRADS_EXPECT_OK(ModelOptimizer<float>::Create(Sgd{}, *device, parameters));
