@@ -23,7 +23,7 @@ def main():
             max_workers=options.world_size, timeout=120)
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    sg.elastic(model, optimizer, policy={"quorum": {"least": options.least, "kept": 10000}})
+    sg.elastic(model, optimizer, policy={"quorum": {"least": options.least, "kept": 1024}})
     x = torch.rand(64, 32)
     while True:
         time.sleep(options.sleep_ms / 1e3)
