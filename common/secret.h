@@ -1,4 +1,4 @@
-// Where programs read secrets.
+// Secrets: where programs read them, and how they are kept and compared.
 
 #ifndef SYNCGRADS_COMMON_SECRET_H_
 #define SYNCGRADS_COMMON_SECRET_H_
@@ -9,6 +9,21 @@
 #include "absl/strings/string_view.h"
 
 namespace syncgrads {
+
+// Returns "sha256:SALT:DIGEST" with a random salt: DIGEST is SHA-256 of SALT and the secret, both
+// in hexadecimal digits. Those who keep or receive this text can recognise the secret, but cannot
+// use the text in its place. The hash of an empty secret is empty.
+std::string HashSecret(absl::string_view secret);
+
+// Returns whether `hash` has the form that HashSecret returns.
+bool IsSecretHash(absl::string_view hash);
+
+// Returns whether `hash` is that of `secret`. Takes the same time wherever the secret differs. A
+// text of another form is compared with the secret itself.
+bool MatchesHash(absl::string_view hash, absl::string_view secret);
+
+// Returns whether two secrets are equal. The time depends on their lengths only.
+bool EqualSecrets(absl::string_view a, absl::string_view b);
 
 // Where a program finds a secret. Other users can read the command line of a process, so that
 // `value` is for tests and for machines without other users.

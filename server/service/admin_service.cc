@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/contract/round_wait.h"
 #include "common/rpc/status.h"
+#include "common/secret.h"
 #include "common/trace/trace.h"
 #include "server/service/optimizer_stream.h"
 
@@ -19,7 +20,7 @@ grpc::Status Explained(const Jobs& jobs, const v1::ExplainRequest& request,
     return {grpc::StatusCode::NOT_FOUND,
             absl::StrCat("no job \"", request.job(), "\" is open here")};
   }
-  if (request.token() != job->token()) {
+  if (!job->HasToken(request.token())) {
     return {grpc::StatusCode::PERMISSION_DENIED,
             absl::StrCat("wrong token for job \"", request.job(), "\"")};
   }
@@ -114,7 +115,7 @@ grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* conte
                                               v1::DrainReply* reply) {
   absl::Status drained = NotTheCoordinator();
   if (coordinator_ != nullptr) {
-    drained = request->server_token() == server_token_
+    drained = EqualSecrets(request->server_token(), server_token_)
                   ? absl::OkStatus()
                   : absl::PermissionDeniedError("wrong token of the servers (--server_token)");
   }

@@ -12,6 +12,7 @@
 #include "common/contract/signals.h"
 #include "common/protocol.h"
 #include "common/rpc/status.h"
+#include "common/secret.h"
 #include "common/shm/host.h"
 #include "common/trace/trace.h"
 #include "server/service/duplex_stream.h"
@@ -176,7 +177,7 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
            absl::StrCat("the server uses protocol version ", hello.protocol_version(),
                         ", its coordinator uses ", kProtocolVersion)});
     }
-    if (hello.token() != server_token_) {
+    if (!EqualSecrets(hello.token(), server_token_)) {
       return FinishAfterSending({grpc::StatusCode::PERMISSION_DENIED, "wrong server token"});
     }
     ServerIdentity identity{ServerIndex{hello.index()}, hello.address(),

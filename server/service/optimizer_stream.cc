@@ -19,7 +19,7 @@ absl::StatusOr<Results> Hold(const Jobs& jobs, const v1::ReadOptimizerRequest& r
   if (job == nullptr) {
     return absl::NotFoundError(absl::StrCat("no job \"", request.job(), "\" is open here"));
   }
-  if (request.token() != job->token()) {
+  if (!job->HasToken(request.token())) {
     return absl::PermissionDeniedError(absl::StrCat("wrong token for job \"", request.job(), "\""));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(

@@ -100,7 +100,7 @@ absl::Status Tracing::Check(const v1::TraceRequest& request) const {
   if (job == nullptr) {
     return absl::NotFoundError(absl::StrCat("no job \"", request.job(), "\" is open here"));
   }
-  if (request.token() != job->token()) {
+  if (!job->HasToken(request.token())) {
     return absl::PermissionDeniedError(absl::StrCat("wrong token for job \"", request.job(), "\""));
   }
   return absl::OkStatus();

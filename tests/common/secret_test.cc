@@ -11,6 +11,49 @@
 namespace syncgrads {
 namespace {
 
+using ::testing::MatchesRegex;
+
+TEST(SecretTest, AHashMatchesItsSecretOnly) {
+  const std::string hash = HashSecret("secret");
+  EXPECT_THAT(hash, MatchesRegex("sha256:[0-9a-f]{32}:[0-9a-f]{64}"));
+  EXPECT_NE(HashSecret("secret"), hash);
+  EXPECT_TRUE(MatchesHash(hash, "secret"));
+  for (const char* other : {"", "Secret", "secret ", "secre"}) {
+    EXPECT_FALSE(MatchesHash(hash, other)) << other;
+  }
+  EXPECT_FALSE(MatchesHash(hash, hash));
+}
+
+TEST(SecretTest, TheHashOfNoSecretIsEmpty) {
+  EXPECT_EQ(HashSecret(""), "");
+  EXPECT_TRUE(MatchesHash("", ""));
+  EXPECT_FALSE(MatchesHash("", "secret"));
+}
+
+// Made as docs/security.md says: printf %s SALTsecret | sha256sum.
+TEST(SecretTest, OthersCanMakeAHash) {
+  const std::string hash =
+      "sha256:0123456789abcdef0123456789abcdef:"
+      "0bcca54fe4bc681d31dd1922d1cf4e8e3d4548a4bcca8fd33d47cbec06fd41e0";
+  EXPECT_TRUE(MatchesHash(hash, "secret"));
+  EXPECT_FALSE(MatchesHash(hash, "Secret"));
+}
+
+TEST(SecretTest, ATextOfAnotherFormIsTheSecret) {
+  for (const char* text : {"plain", "sha256:", "sha256:00:11"}) {
+    EXPECT_FALSE(IsSecretHash(text));
+    EXPECT_TRUE(MatchesHash(text, text));
+    EXPECT_FALSE(MatchesHash(text, "another"));
+  }
+}
+
+TEST(SecretTest, EqualSecretsAreEqualAsAWhole) {
+  EXPECT_TRUE(EqualSecrets("", ""));
+  EXPECT_TRUE(EqualSecrets("secret", "secret"));
+  EXPECT_FALSE(EqualSecrets("secret", "secrets"));
+  EXPECT_FALSE(EqualSecrets("secret", "Secret"));
+}
+
 class ReadSecretTest : public ::testing::Test {
  protected:
   std::string Write(const std::string& text) {

@@ -10,6 +10,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status.h"
+#include "common/secret.h"
 #include "common/status_macros.h"
 #include "proto/served_data.grpc.pb.h"
 #include "worker/data_service/served_rows_maker.h"
@@ -50,7 +51,7 @@ class DataServer::Service : public v1::ServedData::Service {
     if (!stream.Read(&request) || !request.has_open()) {
       return absl::InvalidArgumentError("the first request must be open");
     }
-    if (request.open().token() != options_.token) {
+    if (!EqualSecrets(request.open().token(), options_.token)) {
       return absl::PermissionDeniedError("wrong token for this data server");
     }
     SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<ServedRowsMaker> maker,

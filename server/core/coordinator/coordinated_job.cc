@@ -13,7 +13,7 @@ namespace syncgrads::server {
 
 CoordinatedJob::CoordinatedJob(const Hello& first, Generation generation,
                                const JobDependencies& dependencies, bool restored)
-    : job_(first, generation),
+    : job_(first, generation, restored),
       dependencies_(dependencies),
       plan_(job_.name(), job_.generation(), dependencies.log, dependencies.store),
       members_(job_, dependencies.membership(), plan_),
@@ -32,7 +32,7 @@ CoordinatedJob::CoordinatedJob(const Hello& first, Generation generation,
                                                        " and at most ", terms.max_workers)
                                         : "",
                       ", generation ", ToNumber(generation)));
-  plan_.Append(JobOpened{job_.token()});
+  plan_.Append(JobOpened{job_.token_hash()});
 }
 
 absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& hello,
@@ -82,7 +82,7 @@ void CoordinatedJob::RecordWorker(EventKind kind, const std::string& worker, abs
 
 bool CoordinatedJob::CanBeReplacedBy(const Hello& hello) const {
   if (!detector_.is_abandoned() || closed() || hello.generation != Generation{} ||
-      hello.only_running || hello.token != job_.token()) {
+      hello.only_running || !job_.HasToken(hello.token)) {
     return false;
   }
   return !job_.is_elastic() || !(TermsOf(hello) == job_.terms()) || epochs_.IsOver();

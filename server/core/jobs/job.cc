@@ -149,7 +149,7 @@ std::vector<GroupRound> Job::Hold(const std::string& held_for) {
 }
 
 absl::StatusOr<std::shared_ptr<Presence>> Job::Admit(const DataHello& hello) {
-  if (hello.token != token_) {
+  if (!HasToken(hello.token)) {
     return absl::PermissionDeniedError(absl::StrCat("wrong token for job \"", name_, "\""));
   }
   {

@@ -39,6 +39,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/group.h"
@@ -46,6 +47,7 @@
 #include "common/membership.h"
 #include "common/mutex.h"
 #include "common/round_wait.h"
+#include "common/secret.h"
 #include "common/shm/region.h"
 #include "common/wire/frame.h"
 #include "server/core/closing/closers.h"
@@ -74,12 +76,15 @@ class Job {
   // `closers` close large rounds; null: the thread that brings the last contribution does. Closed
   // rounds are stored in `state`; null: they are lost in a crash. `to_coordinator` receives what
   // the coordinator needs to know.
+  //
+  // `token` is that of JobOpened.
   Job(std::string name, std::string token, Generation generation, ServerIndex self,
       const Clock& clock, Closers* closers = nullptr, const StateDirectory* state = nullptr,
       const ToCoordinator* to_coordinator = nullptr);
 
   const std::string& name() const { return name_; }
-  const std::string& token() const { return token_; }
+  // Whether this is the job's token.
+  bool HasToken(absl::string_view token) const { return MatchesHash(token_, token); }
   Generation generation() const { return generation_; }
 
   // Allocates the memory of a group's results on this server. `key` names it; `progress` may be

@@ -1,6 +1,7 @@
 #include "server/core/membership/job_identity.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/secret.h"
 #include "common/status_macros.h"
 #include "server/core/plan/seconds.h"
 
@@ -10,13 +11,20 @@ JobTerms TermsOf(const Hello& hello) {
   return {hello.world_size, hello.max_workers, hello.min_workers, hello.step_timeout};
 }
 
-JobIdentity::JobIdentity(const Hello& first, Generation generation)
-    : name_(first.job), token_(first.token), generation_(generation), terms_(TermsOf(first)) {}
+JobIdentity::JobIdentity(const Hello& first, Generation generation, bool restored)
+    : name_(first.job),
+      token_hash_(restored && IsSecretHash(first.token) ? first.token : HashSecret(first.token)),
+      generation_(generation),
+      terms_(TermsOf(first)) {}
 
 std::string JobIdentity::Quoted() const { return absl::StrCat("job \"", name_, "\""); }
 
+bool JobIdentity::HasToken(absl::string_view token) const {
+  return MatchesHash(token_hash_, token);
+}
+
 absl::Status JobIdentity::CheckToken(absl::string_view token) const {
-  if (token == token_) return absl::OkStatus();
+  if (HasToken(token)) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat("wrong token for ", Quoted()));
 }
 

@@ -29,13 +29,14 @@ JobTerms TermsOf(const Hello& hello);
 // Immutable, and so thread-safe. Owned by a CoordinatedJob; its parts refer to it.
 class JobIdentity {
  public:
-  // `first` is the hello of the job's first worker.
-  JobIdentity(const Hello& first, Generation generation);
+  // `first` is the hello of the job's first worker. `restored`: it was stored, so that its token is
+  // a hash (or, if an earlier version has stored it, the token itself).
+  JobIdentity(const Hello& first, Generation generation, bool restored = false);
   JobIdentity(const JobIdentity&) = delete;
   JobIdentity& operator=(const JobIdentity&) = delete;
 
   const std::string& name() const { return name_; }
-  const std::string& token() const { return token_; }
+  const std::string& token_hash() const { return token_hash_; }
   Generation generation() const { return generation_; }
   const JobTerms& terms() const { return terms_; }
   bool is_elastic() const { return terms_.max_workers > 0; }
@@ -45,6 +46,7 @@ class JobIdentity {
   // `job "NAME"`, for messages.
   std::string Quoted() const;
 
+  bool HasToken(absl::string_view token) const;
   // PermissionDenied if this is not the job's token.
   absl::Status CheckToken(absl::string_view token) const;
   // Whether the worker has the token, the generation and the terms of the job.
@@ -56,7 +58,7 @@ class JobIdentity {
 
  private:
   const std::string name_;
-  const std::string token_;
+  const std::string token_hash_;
   const Generation generation_;
   const JobTerms terms_;
 };

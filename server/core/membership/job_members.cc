@@ -12,8 +12,11 @@ namespace syncgrads::server {
 absl::StatusOr<MemberId> JobMembers::Add(const Hello& hello, bool shares_memory) {
   const MemberId id{next_member_++};
   std::string name = !hello.name.empty() ? hello.name : NameFor(hello.rank, id);
+  // Only the hash of the token is stored.
+  Hello to_store = hello;
+  to_store.token = job_.token_hash();
   if (absl::Status stored =
-          plan_.StoreRecord(MemberAdmitted{hello, job_.generation(), id, name, shares_memory});
+          plan_.StoreRecord(MemberAdmitted{to_store, job_.generation(), id, name, shares_memory});
       !stored.ok()) {
     return stored;
   }

@@ -17,7 +17,8 @@
 
 namespace syncgrads::server {
 
-// A job begins. `token` is its secret: workers must present it.
+// A job begins. `token` is the hash of its secret (HashSecret), which workers must present; empty
+// if it has none. An earlier version has stored the secret itself.
 struct JobOpened {
   std::string token;
 };

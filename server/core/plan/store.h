@@ -16,7 +16,7 @@
 
 namespace syncgrads::server {
 
-// The coordinator has admitted a worker under this name.
+// The coordinator has admitted a worker under this name. The token in `hello` is its hash.
 struct MemberAdmitted {
   Hello hello;
   Generation generation{};

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "common/secret.h"
 #include "gtest/gtest.h"
 #include "tests/server/core/fixtures.h"
 
@@ -32,11 +33,20 @@ class JobsTest : public testing::Test {
   Jobs jobs_;
 };
 
+TEST_F(JobsTest, KnowsAJobsTokenByItsHash) {
+  const std::string hash = HashSecret("secret");
+  Apply(1, JobOpened{hash});
+  EXPECT_TRUE(jobs_.Find("iris")->HasToken("secret"));
+  for (const std::string& other : {std::string("guess"), std::string(), hash}) {
+    EXPECT_FALSE(jobs_.Find("iris")->HasToken(other)) << other;
+  }
+}
+
 TEST_F(JobsTest, OpensAndClosesJobs) {
   EXPECT_EQ(jobs_.Find("iris"), nullptr);
   Apply(1, JobOpened{"secret"});
   ASSERT_NE(jobs_.Find("iris"), nullptr);
-  EXPECT_EQ(jobs_.Find("iris")->token(), "secret");
+  EXPECT_TRUE(jobs_.Find("iris")->HasToken("secret"));
   EXPECT_THAT(jobs_.All(), SizeIs(1));
   EXPECT_FALSE(jobs_.all_done());
   Apply(2, JobOpened{""}, "mnist");
