@@ -196,6 +196,10 @@ void StatusReport::FillJob(const Job& job, v1::JobStatus& status) const {
   status.set_generation(ToNumber(job.generation()));
   if (const std::optional<Epoch> epoch = job.epoch(); epoch.has_value()) {
     *status.mutable_epoch() = syncgrads::ToProto(*epoch);
+    // Anybody may read the status, and an incarnation helps to speak in the name of a member.
+    for (v1::Member& member : *status.mutable_epoch()->mutable_members()) {
+      member.clear_incarnation();
+    }
   }
   for (const GroupProgress& progress : job.Progress()) Fill(progress, *status.add_groups());
   if (sources_.coordinator != nullptr) Fill(sources_.coordinator->Report(job.name()), status);

@@ -54,7 +54,7 @@ class StatusReport {
   // Returns false if it was set before.
   bool SetDraining();
 
-  // Fills in all fields of `reply`, which must be empty.
+  // Fills in `reply`, which must be empty. Members have no incarnations.
   void FillStatus(v1::GetStatusReply& reply) const;
   // Fills in the server's index, whether it refuses new jobs, and whether it has a connection to
   // the coordinator.

@@ -72,6 +72,9 @@ TEST(ServerStatusTest, AJobsMembersRoundsAndTrafficAreReported) {
   EXPECT_TRUE(job.members(0).has_rank());
   EXPECT_EQ(job.members(1).rank(), 1u);
   EXPECT_EQ(job.members(1).lease_ms(), 3'600'000u);
+  ASSERT_EQ(job.epoch().members_size(), 2);
+  EXPECT_EQ(job.epoch().members(0).name(), "a");
+  EXPECT_EQ(job.epoch().members(0).incarnation(), 0u);
   EXPECT_EQ(job.joins(), 2u);
   EXPECT_EQ(job.drops_size(), 7);
   ASSERT_EQ(job.groups_size(), 1);
