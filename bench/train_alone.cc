@@ -51,13 +51,16 @@ class Updates {
     }
   }
 
-  void BeginStep() { ++step_; }
-  void Update(size_t i) {
-    Parameter<float>& parameter = *model_.parameters()[i];
-    std::vector<float*> slots;
-    for (DeviceMatrix<float>& slot : slots_[i]) slots.push_back(slot.data());
-    device_.Update(rule_, step_, parameter.values.size(), parameter.device_gradient(),
-                   parameter.device_values(), slots.data());
+  void Apply() {
+    ++step_;
+    std::vector<ArrayUpdate<float>> updates;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      Parameter<float>& parameter = *model_.parameters()[i];
+      updates.push_back(
+          {step_, parameter.values.size(), parameter.device_gradient(), parameter.device_values()});
+      for (size_t s = 0; s < slots_[i].size(); ++s) updates[i].slots[s] = slots_[i][s].data();
+    }
+    device_.Update(rule_, updates);
   }
 
  private:
@@ -101,13 +104,11 @@ absl::StatusOr<double> ImagesPerSecond() {
   Pass pass;
   pass.training = true;
   const auto step = [&] {
-    updates.BeginStep();
-    return model->ComputeGradients(
-        pass, images, Loss(), targets, batch, [](size_t) { return absl::OkStatus(); },
-        [&](size_t i) {
-          updates.Update(i);
-          return absl::OkStatus();
-        });
+    const auto nothing = [](size_t) { return absl::OkStatus(); };
+    SYNCGRADS_RETURN_IF_ERROR(
+        model->ComputeGradients(pass, images, Loss(), targets, batch, nothing, nothing));
+    updates.Apply();
+    return absl::OkStatus();
   };
   for (int i = 0; i < kWarmUpSteps; ++i) SYNCGRADS_RETURN_IF_ERROR(step());
   SYNCGRADS_RETURN_IF_ERROR(device->memory().Finish());

@@ -214,7 +214,7 @@ absl::StatusOr<Gradients> Replayed::GradientsOf(const std::vector<RowId>& rows, 
   LossGradient(loss_, outputs, targets, divisor, output_gradient);
   Gradients gradients(model_->parameters().size());
   SYNCGRADS_RETURN_IF_ERROR(model_->Backward(output_gradient, [&](size_t i) {
-    AddPenaltyGradient(loss_, *device_, *model_->parameters()[i]);
+    model_->Penalise(loss_, i);
     gradients[i] = model_->parameters()[i]->gradient;
     return absl::OkStatus();
   }));

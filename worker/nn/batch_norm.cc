@@ -1,6 +1,9 @@
 #include "worker/nn/batch_norm.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -23,7 +26,6 @@ BatchNorm<T>::BatchNorm(const std::string& name, Device<T>& device, const Shape&
       shift_(device.memory(), 1, input.channels),
       correction_(device.memory()),
       mean_(device.memory(), 1, input.channels),
-      inverse_deviation_(device.memory(), 1, input.channels),
       variance_(device.memory(), 1, input.channels),
       output_(device.memory()) {
   Initialise(0);
@@ -37,61 +39,58 @@ void BatchNorm<T>::Initialise(uint64_t) {
   running_variance_.values.setOnes();
 }
 
-// The moments that the last Forward used.
 template <typename T>
-BatchMoments<T> BatchNorm<T>::Moments() {
-  return {of_batch_ ? mean_.data() : running_mean_.device_values(), inverse_deviation_.data()};
-}
-
-template <typename T>
-void BatchNorm<T>::MoveStatistics(int64_t rows) {
-  const T momentum = static_cast<T>(options_.momentum);
-  // One number has no unbiased variance; the biased one, 0, is used.
-  const T unbiased = rows > 1 ? static_cast<T>(rows) / static_cast<T>(rows - 1) : T{1};
-  this->device_.UpdateMovingAverage(channels(), momentum, T{1}, mean_.data(),
-                                    running_mean_.device_values());
-  this->device_.UpdateMovingAverage(channels(), momentum, unbiased, variance_.data(),
-                                    running_variance_.device_values());
+Normalisation<T> BatchNorm<T>::layer(int64_t rows) {
+  Normalisation<T> layer;
+  layer.rows = rows;
+  layer.channels = channels();
+  layer.epsilon = options_.epsilon;
+  layer.mean = of_batch_ ? mean_.data() : running_mean_.device_values();
+  layer.variance = of_batch_ ? variance_.data() : running_variance_.device_values();
+  layer.scale = weight_.device_values();
+  layer.shift = bias_.device_values();
+  layer.activation = activation_;
+  return layer;
 }
 
 template <typename T>
 const DeviceMatrix<T>& BatchNorm<T>::Forward(const Pass& pass, const DeviceMatrix<T>& input) {
   const int64_t rows = RowsOf(input);
   of_batch_ = pass.training;
-  const T epsilon = static_cast<T>(options_.epsilon);
   if (of_batch_) {
-    this->device_.FindMoments(rows, channels(), epsilon, input.data(), Moments(), variance_.data());
-    if (exchange_ != nullptr) ExchangeMoments(rows);
-    MoveStatistics(exchange_ != nullptr ? all_rows_ : rows);
-  } else {
-    this->device_.InvertDeviations(channels(), epsilon, running_variance_.device_values(),
-                                   inverse_deviation_.data());
+    BatchStatistics<T> statistics = {mean_.data(), variance_.data()};
+    if (exchange_ == nullptr) {
+      statistics.running_mean = running_mean_.device_values();
+      statistics.running_variance = running_variance_.device_values();
+      statistics.momentum = options_.momentum;
+    }
+    this->device_.FindStatistics(rows, channels(), input.data(), statistics);
+    if (exchange_ != nullptr) ExchangeStatistics(rows);
   }
   output_.Resize(input.rows(), input.cols());
-  this->device_.Normalise(rows, channels(), Moments(), weight_.device_values(),
-                          bias_.device_values(), input.data(), output_.data());
-  this->device_.Activate(options_.activation, output_.size(), output_.data());
+  activation_ = residual_ == nullptr ? options_.activation : residual_activation_;
+  Normalisation<T> normalisation = layer(rows);
+  if (residual_ != nullptr) normalisation.residual = residual_->data();
+  residual_ = nullptr;
+  this->device_.Normalise(normalisation, input.data(), output_.data());
   return output_;
 }
 
 template <typename T>
 void BatchNorm<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
                             DeviceMatrix<T>* input_gradient) {
-  this->device_.MultiplyByDerivative(options_.activation, output_.size(), output_.data(),
-                                     output_gradient.data());
   if (input_gradient != nullptr) input_gradient->Resize(input.rows(), input.cols());
+  const int64_t rows = RowsOf(input);
   const bool exchanges = of_batch_ && exchange_ != nullptr;
-  this->device_.NormaliseBackward(RowsOf(input), channels(), Moments(), of_batch_ && !exchanges,
-                                  weight_.device_values(), input.data(), output_gradient.data(),
-                                  weight_.device_gradient(), bias_.device_gradient(),
-                                  input_gradient == nullptr ? nullptr : input_gradient->data());
-  if (exchanges && input_gradient != nullptr) {
-    SubtractMeans(RowsOf(input), input, *input_gradient);
-  }
+  this->device_.NormaliseBackward(layer(rows), of_batch_ && !exchanges, input.data(),
+                                  output_.data(), output_gradient.data(),
+                                  {weight_.device_gradient(), bias_.device_gradient(),
+                                   input_gradient == nullptr ? nullptr : input_gradient->data()});
+  if (exchanges && input_gradient != nullptr) SubtractMeans(rows, input, *input_gradient);
 }
 
 template <typename T>
-void BatchNorm<T>::ExchangeMoments(int64_t rows) {
+void BatchNorm<T>::ExchangeStatistics(int64_t rows) {
   const auto count = static_cast<double>(rows);
   mean_.Fetch(host_mean_).IgnoreError();  // the device's status keeps the error
   variance_.Fetch(host_variance_).IgnoreError();
@@ -116,8 +115,16 @@ void BatchNorm<T>::ExchangeMoments(int64_t rows) {
   DeviceMemory& memory = this->device_.memory();
   memory.Upload(host_mean_.data(), mean_.bytes(), mean_.data());
   memory.Upload(host_variance_.data(), variance_.bytes(), variance_.data());
-  this->device_.InvertDeviations(c, static_cast<T>(options_.epsilon), variance_.data(),
-                                 inverse_deviation_.data());
+  // One number has no unbiased variance; the biased one, 0, is used.
+  const T unbiased =
+      all_rows_ > 1 ? static_cast<T>(all_rows_) / static_cast<T>(all_rows_ - 1) : T{1};
+  const T momentum = static_cast<T>(options_.momentum);
+  running_mean_.Fetch().IgnoreError();
+  running_variance_.Fetch().IgnoreError();
+  running_mean_.values += momentum * (host_mean_ - running_mean_.values);
+  running_variance_.values += momentum * (unbiased * host_variance_ - running_variance_.values);
+  running_mean_.Upload();
+  running_variance_.Upload();
 }
 
 template <typename T>
@@ -125,8 +132,6 @@ void BatchNorm<T>::SubtractMeans(int64_t rows, const DeviceMatrix<T>& input,
                                  DeviceMatrix<T>& input_gradient) {
   const int64_t c = channels();
   DeviceMemory& memory = this->device_.memory();
-  Matrix<T> inverse_deviation;
-  inverse_deviation_.Fetch(inverse_deviation).IgnoreError();
   host_scale_.resize(1, c);
   host_shift_.resize(1, c);
   memory.DownloadNow(weight_.device_gradient(), weight_.bytes(), host_scale_.data()).IgnoreError();
@@ -140,7 +145,8 @@ void BatchNorm<T>::SubtractMeans(int64_t rows, const DeviceMatrix<T>& input,
   }
   exchange_->Sum(absl::StrCat(this->name(), "/backward"), absl::MakeSpan(sums)).IgnoreError();
   for (int64_t i = 0; i < c; ++i) {
-    const double factor = -static_cast<double>(weight_.values.data()[i]) * inverse_deviation(0, i) /
+    const double inverse_deviation = 1 / std::sqrt(host_variance_(0, i) + options_.epsilon);
+    const double factor = -static_cast<double>(weight_.values.data()[i]) * inverse_deviation /
                           (static_cast<double>(all_rows_) * weight);
     host_scale_(0, i) = static_cast<T>(factor * sums[i]);
     host_shift_(0, i) = static_cast<T>(factor * sums[c + i]);
@@ -148,10 +154,13 @@ void BatchNorm<T>::SubtractMeans(int64_t rows, const DeviceMatrix<T>& input,
   memory.Upload(host_scale_.data(), scale_.bytes(), scale_.data());
   memory.Upload(host_shift_.data(), shift_.bytes(), shift_.data());
   correction_.Resize(input.rows(), input.cols());
-  this->device_.Normalise(rows, c, Moments(), scale_.data(), shift_.data(), input.data(),
-                          correction_.data());
-  this->device_.Add(input_gradient.size(), input_gradient.data(), correction_.data(),
-                    input_gradient.data());
+  Normalisation<T> correction = layer(rows);
+  correction.scale = scale_.data();
+  correction.shift = shift_.data();
+  correction.residual = input_gradient.data();
+  correction.activation = Activation::kIdentity;
+  this->device_.Normalise(correction, input.data(), correction_.data());
+  std::swap(correction_, input_gradient);
 }
 
 template class BatchNorm<float>;

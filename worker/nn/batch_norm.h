@@ -42,6 +42,18 @@ class BatchNorm : public Layer<T> {
     if (options_.across_workers) exchange_ = exchange;
   }
   void Initialise(uint64_t seed) override;
+
+  // Whether the layer has an activation of its own.
+  bool has_activation() const { return options_.activation != Activation::kIdentity; }
+  // The residual of the next Forward, which returns `activation` of the sum of the normalised
+  // numbers and the residual. The layer must have no activation of its own. `residual` must stay
+  // valid until Forward has returned. After Backward, its `output_gradient` is the gradient by
+  // the residual.
+  void AddResidual(const DeviceMatrix<T>& residual, Activation activation) {
+    residual_ = &residual;
+    residual_activation_ = activation;
+  }
+
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
   void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
                 DeviceMatrix<T>* input_gradient) override;
@@ -52,15 +64,15 @@ class BatchNorm : public Layer<T> {
   int64_t RowsOf(const DeviceMatrix<T>& input) const {
     return input.rows() * this->input_shape().positions();
   }
-  // Updates the running statistics with a batch of `rows` numbers in each channel.
-  void MoveStatistics(int64_t rows);
-  // Replaces the moments of this worker's batch by those of all workers' batches together.
-  void ExchangeMoments(int64_t rows);
+  // Replaces the statistics of this worker's batch by those of all workers' batches together,
+  // and updates the running statistics with them.
+  void ExchangeStatistics(int64_t rows);
   // Exchange only: subtracts from `input_gradient` the part that comes from the dependence of
-  // the moments on the input. Reads this worker's sums from the gradients of weight_ and bias_,
-  // so these must have been set.
+  // the statistics on the input. Reads this worker's sums from the gradients of weight_ and
+  // bias_, so these must have been set.
   void SubtractMeans(int64_t rows, const DeviceMatrix<T>& input, DeviceMatrix<T>& input_gradient);
-  BatchMoments<T> Moments();
+  // The normalisation with the statistics that the last Forward used.
+  Normalisation<T> layer(int64_t rows);
 
   const BatchNormOptions options_;
   Parameter<T> weight_;
@@ -70,8 +82,8 @@ class BatchNorm : public Layer<T> {
   BatchExchange* exchange_ = nullptr;
   // Rows of all workers in the last Forward with an exchange.
   int64_t all_rows_ = 0;
-  // Exchange only: moments on their way between host and device, and the factors and the result
-  // of SubtractMeans().
+  // Exchange only: statistics on their way between host and device, and the factors and the
+  // result of SubtractMeans().
   Matrix<T> host_mean_;
   Matrix<T> host_variance_;
   Matrix<T> host_scale_;
@@ -79,11 +91,14 @@ class BatchNorm : public Layer<T> {
   DeviceMatrix<T> scale_;
   DeviceMatrix<T> shift_;
   DeviceMatrix<T> correction_;
-  // Saved by the last Forward for Backward. If of_batch_, the moments were those of the batch;
+  // See AddResidual.
+  const DeviceMatrix<T>* residual_ = nullptr;
+  Activation residual_activation_ = Activation::kIdentity;
+  // Saved by the last Forward for Backward. If of_batch_, the statistics were those of the batch;
   // otherwise the running statistics.
   bool of_batch_ = false;
+  Activation activation_ = Activation::kIdentity;
   DeviceMatrix<T> mean_;
-  DeviceMatrix<T> inverse_deviation_;
   DeviceMatrix<T> variance_;
   DeviceMatrix<T> output_;
 };

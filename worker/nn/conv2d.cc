@@ -45,32 +45,26 @@ void Conv2d<T>::Initialise(uint64_t seed) {
 }
 
 template <typename T>
+Convolution<T> Conv2d<T>::layer() {
+  return {window_, options_.outputs, weight_.device_values(),
+          options_.bias ? bias_.device_values() : nullptr, options_.activation};
+}
+
+template <typename T>
 const DeviceMatrix<T>& Conv2d<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {
   output_.Resize(input.rows(), this->output_shape().size());
-  this->device_.Convolve(window_, input.rows(), options_.outputs, input.data(),
-                         weight_.device_values(), output_.data());
-  if (options_.bias) {
-    this->device_.AddToRows(input.rows() * window_.positions(), options_.outputs,
-                            bias_.device_values(), output_.data());
-  }
-  this->device_.Activate(options_.activation, output_.size(), output_.data());
+  this->device_.Convolve(layer(), input.rows(), input.data(), output_.data());
   return output_;
 }
 
 template <typename T>
 void Conv2d<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
                          DeviceMatrix<T>* input_gradient) {
-  this->device_.MultiplyByDerivative(options_.activation, output_.size(), output_.data(),
-                                     output_gradient.data());
-  if (options_.bias) {
-    this->device_.SumRows(input.rows() * window_.positions(), options_.outputs,
-                          output_gradient.data(), bias_.device_gradient());
-  }
   if (input_gradient != nullptr) input_gradient->Resize(input.rows(), input.cols());
-  this->device_.ConvolveBackward(window_, input.rows(), options_.outputs, input.data(),
-                                 weight_.device_values(), output_gradient.data(),
-                                 weight_.device_gradient(),
-                                 input_gradient == nullptr ? nullptr : input_gradient->data());
+  this->device_.ConvolveBackward(
+      layer(), input.rows(), input.data(), output_.data(), output_gradient.data(),
+      {weight_.device_gradient(), options_.bias ? bias_.device_gradient() : nullptr,
+       input_gradient == nullptr ? nullptr : input_gradient->data()});
 }
 
 template class Conv2d<float>;

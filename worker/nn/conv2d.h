@@ -47,6 +47,8 @@ class Conv2d : public Layer<T> {
   Conv2d(const std::string& name, Device<T>& device, const Window& window,
          const Conv2dOptions& options);
 
+  Convolution<T> layer();
+
   const Conv2dOptions options_;
   const Window window_;
   Parameter<T> weight_;

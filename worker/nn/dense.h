@@ -45,6 +45,7 @@ class Dense : public Layer<T> {
   Dense(const std::string& name, Device<T>& device, const Shape& input,
         const DenseOptions& options);
 
+  Affine<T> layer();
   int64_t inputs() const { return this->input_shape().size(); }
   int64_t outputs() const { return this->output_shape().size(); }
 

@@ -5,45 +5,45 @@
 
 #include <cstdint>
 
+#include "absl/types/span.h"
 #include "common/update_rule.h"
 #include "worker/nn/activation.h"
 #include "worker/nn/device_memory.h"
 #include "worker/nn/loss_kind.h"
+#include "worker/nn/operands.h"
 #include "worker/nn/window.h"
 
 namespace syncgrads {
 
-// A matrix product: c = a b or, if `accumulate`, c += a b. a is rows x inner, b is inner x
-// columns. All matrices are row-major; a stride is the distance between two rows in memory, in
-// elements.
+// A convolution: activation(cross-correlation of the input with the weights + bias).
 template <typename T>
-struct MatrixProduct {
-  int64_t rows = 0;     // of c
-  int64_t columns = 0;  // of c
-  int64_t inner = 0;
-  const T* a = nullptr;
-  int64_t a_stride = 0;
-  bool transpose_a = false;  // in memory, a is inner x rows
-  const T* b = nullptr;
-  int64_t b_stride = 0;
-  bool transpose_b = false;  // in memory, b is columns x inner
-  T* c = nullptr;
-  int64_t c_stride = 0;
-  bool accumulate = false;
+struct Convolution {
+  Window window;
+  int64_t outputs = 0;         // output channels
+  const T* weights = nullptr;  // [outputs, channels, height, width]
+  const T* bias = nullptr;     // [outputs]; null: none
+  Activation activation = Activation::kIdentity;
 };
 
-// The statistics of a batch that batch normalisation uses: one number for each channel.
+// A fully connected layer: activation(input * kernel + bias).
 template <typename T>
-struct BatchMoments {
-  T* mean = nullptr;
-  T* inverse_deviation = nullptr;  // 1 / sqrt(variance + epsilon)
+struct Affine {
+  int64_t inputs = 0;
+  int64_t outputs = 0;
+  const T* kernel = nullptr;  // [inputs, outputs]; with `transposed`, [outputs, inputs]
+  bool transposed = false;
+  const T* bias = nullptr;  // [outputs]; null: none
+  Activation activation = Activation::kIdentity;
 };
 
-// A compute device: the operations that layers call, all of which are queued (see DeviceMemory).
+// A compute device: the operations of layers, all of which are queued (see DeviceMemory).
 //
 // Pointers refer to the device's memory. Results must not overlap inputs unless the operation's
 // comment allows it. Samples follow each other in memory; images are laid out as Shape
-// describes. The same call gives the same bits every time.
+// describes. The same calls give the same bits every time.
+//
+// Backward operations take the derivative of the loss by the outputs and *replace* it by the
+// derivative by the argument of the activation; without an activation it stays as it is.
 //
 // Not thread-safe.
 template <typename T>
@@ -53,92 +53,70 @@ class Device {
 
   virtual DeviceMemory& memory() = 0;
 
-  virtual void Multiply(const MatrixProduct<T>& product) = 0;
+  virtual void Convolve(const Convolution<T>& layer, int64_t samples, const T* input,
+                        T* output) = 0;
+  virtual void ConvolveBackward(const Convolution<T>& layer, int64_t samples, const T* input,
+                                const T* output, T* output_gradient,
+                                const LayerGradients<T>& gradients) = 0;
 
-  // Adds `addend` to each row of `values`; a row has `columns` numbers.
-  virtual void AddToRows(int64_t rows, int64_t columns, const T* addend, T* values) = 0;
-  // Sets sums[i] to the sum of column i.
-  virtual void SumRows(int64_t rows, int64_t columns, const T* values, T* sums) = 0;
+  virtual void Multiply(const Affine<T>& layer, int64_t samples, const T* input, T* output) = 0;
+  virtual void MultiplyBackward(const Affine<T>& layer, int64_t samples, const T* input,
+                                const T* output, T* output_gradient,
+                                const LayerGradients<T>& gradients) = 0;
 
-  // sum = a + b, element by element; `sum` may be `a` or `b`.
-  virtual void Add(int64_t count, const T* a, const T* b, T* sum) = 0;
-  // product = a * b, element by element; `product` may be `a` or `b`.
-  virtual void MultiplyEach(int64_t count, const T* a, const T* b, T* product) = 0;
-  // sum += factor * a, element by element.
-  virtual void AddScaled(int64_t count, T factor, const T* a, T* sum) = 0;
-  // Updates a moving average, element by element: values += step * (factor * target - values).
-  virtual void UpdateMovingAverage(int64_t count, T step, T factor, const T* target, T* values) = 0;
+  // Sets the mean and the variance of each of `channels` columns, in one pass over the input.
+  virtual void FindStatistics(int64_t rows, int64_t channels, const T* input,
+                              const BatchStatistics<T>& statistics) = 0;
+  virtual void Normalise(const Normalisation<T>& layer, const T* input, T* output) = 0;
+  // The gradients' weights and bias are those by scale and shift. The replaced `output_gradient`
+  // is also the gradient by the residual. If `of_batch`, the statistics are functions of the
+  // input; otherwise they are constants.
+  virtual void NormaliseBackward(const Normalisation<T>& layer, bool of_batch, const T* input,
+                                 const T* output, T* output_gradient,
+                                 const LayerGradients<T>& gradients) = 0;
 
-  virtual void Activate(Activation activation, int64_t count, T* values) = 0;
+  // sum = activation(a + b), element by element; `sum` may be `a` or `b`.
+  virtual void Add(Activation activation, int64_t count, const T* a, const T* b, T* sum) = 0;
   // gradient *= f'(x), element by element, given outputs = f(x).
-  virtual void MultiplyByDerivative(Activation activation, int64_t count, const T* outputs,
-                                    T* gradient) = 0;
+  virtual void ActivateBackward(Activation activation, int64_t count, const T* outputs,
+                                T* gradient) = 0;
 
-  // Sets factors[i] to 0 with probability `rate` and to 1 / (1 - rate) otherwise. The result is
-  // a function of `key` and i; see UniformAt.
-  virtual void DrawDropout(uint64_t key, double rate, int64_t count, T* factors) = 0;
+  // Max pooling sets `chosen` to the position of the largest number in the sample. The first of
+  // equal numbers is chosen. A NaN counts as larger than any number; of several NaNs the last
+  // one is chosen. Average pooling does not use `chosen`.
+  virtual void Pool(Pooling pooling, const Window& window, int64_t samples, const T* input,
+                    T* output, int32_t* chosen) = 0;
+  virtual void PoolBackward(Pooling pooling, const Window& window, int64_t samples,
+                            const int32_t* chosen, const T* output_gradient, T* input_gradient) = 0;
 
-  // Sets each number x of a column to 2 (x - minimum) / (maximum - minimum) - 1, or to 0 if the
-  // column's maximum is not above its minimum.
-  virtual void ScaleToRanges(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
-                             const T* input, T* output) = 0;
-  virtual void ScaleToRangesBackward(int64_t rows, int64_t columns, const T* minimum,
-                                     const T* maximum, const T* output_gradient,
+  // Sets output[i] to 0 with probability `rate`, and to input[i] / (1 - rate) otherwise. The
+  // choice is a function of `key` and i, see UniformAt: with the same key, the backward pass
+  // is this operation on the gradient.
+  virtual void Dropout(uint64_t key, double rate, int64_t count, const T* input, T* output) = 0;
+
+  // Sets each number x to 2 (x - minimum) / (maximum - minimum) - 1, or to 0 if the column's
+  // maximum is not above its minimum.
+  virtual void ScaleToRanges(const RangeScaling<T>& layer, const T* input, T* output) = 0;
+  virtual void ScaleToRangesBackward(const RangeScaling<T>& layer, const T* output_gradient,
                                      T* input_gradient) = 0;
 
-  // Sets losses[row] to RowLoss, and `gradient` to the derivatives of the sum of the losses by
-  // the outputs, divided by `divisor`.
-  virtual void FindLosses(const RowLossRule& rule, int64_t rows, int64_t columns, const T* outputs,
-                          const double* targets, double divisor, double* losses, T* gradient) = 0;
-  // *sum += factor * (the sum of `values`)
-  virtual void AddUp(int64_t count, double factor, const double* values, double* sum) = 0;
+  // Transposes each of `count` blocks from [rows, columns] to [columns, rows].
+  virtual void Transpose(int64_t count, int64_t rows, int64_t columns, const T* from, T* to) = 0;
 
-  // Updates `count` parameters and their slots in place. The bits are those of ApplyUpdate in
-  // common/optim. `rule` must need no norms, `step` is at least 1, and `slots` has a pointer for
-  // each slot of the rule.
-  virtual void Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient,
-                      T* values, T* const* slots) = 0;
+  // Adds the sum of RowLoss over the rows, divided by `divisor`, to *total, and sets `gradient`
+  // to its derivatives by the outputs.
+  virtual void FindLoss(const RowLossRule& rule, int64_t rows, int64_t columns, const T* outputs,
+                        const double* targets, double divisor, double* total, T* gradient) = 0;
 
-  // Cross-correlation. `weights` has shape [outputs, channels, height, width].
-  virtual void Convolve(const Window& window, int64_t samples, int64_t outputs, const T* input,
-                        const T* weights, T* output) = 0;
-  // Sets the gradient by the weights and, if `input_gradient` is not null, by the input.
-  virtual void ConvolveBackward(const Window& window, int64_t samples, int64_t outputs,
-                                const T* input, const T* weights, const T* output_gradient,
-                                T* weights_gradient, T* input_gradient) = 0;
+  // The l2 penalty of an array: gradient += l2 * values. The penalty itself, l2 / 2 times the
+  // sum of squares, is kept until TakePenalties.
+  virtual void Penalise(double l2, int64_t count, const T* values, T* gradient) = 0;
+  // Adds the penalties of all Penalise since the last call to *total.
+  virtual void TakePenalties(double* total) = 0;
 
-  // Sets `output` to the largest number of each window, and `chosen` to the position of that
-  // number in the sample. The first of equal numbers is chosen. A NaN counts as larger than any
-  // number; of several NaNs the last one is chosen.
-  virtual void MaxPool(const Window& window, int64_t samples, const T* input, T* output,
-                       int32_t* chosen) = 0;
-  virtual void MaxPoolBackward(const Window& window, int64_t samples, const int32_t* chosen,
-                               const T* output_gradient, T* input_gradient) = 0;
-  // Sets `output` to the mean of each window. Padding counts as zeros.
-  virtual void AveragePool(const Window& window, int64_t samples, const T* input, T* output) = 0;
-  virtual void AveragePoolBackward(const Window& window, int64_t samples, const T* output_gradient,
-                                   T* input_gradient) = 0;
-
-  // Sets the moments and the biased variance of each of `channels` columns.
-  virtual void FindMoments(int64_t rows, int64_t channels, T epsilon, const T* input,
-                           const BatchMoments<T>& moments, T* variance) = 0;
-  // inverse_deviation = 1 / sqrt(variance + epsilon), element by element.
-  virtual void InvertDeviations(int64_t channels, T epsilon, const T* variance,
-                                T* inverse_deviation) = 0;
-  // output = (input - mean) * inverse_deviation * scale + shift
-  virtual void Normalise(int64_t rows, int64_t channels, const BatchMoments<T>& moments,
-                         const T* scale, const T* shift, const T* input, T* output) = 0;
-  // Sets the gradients by scale and shift and, if `input_gradient` is not null, by the input. If
-  // `of_batch`, the moments are functions of the input; otherwise they are constants.
-  virtual void NormaliseBackward(int64_t rows, int64_t channels, const BatchMoments<T>& moments,
-                                 bool of_batch, const T* scale, const T* input,
-                                 const T* output_gradient, T* scale_gradient, T* shift_gradient,
-                                 T* input_gradient) = 0;
-
-  // Convert images between interleaved channels (pixel by pixel) and planar channels (plane by
-  // plane).
-  virtual void PixelsToPlanes(const Shape& shape, int64_t samples, const T* pixels, T* planes) = 0;
-  virtual void PlanesToPixels(const Shape& shape, int64_t samples, const T* planes, T* pixels) = 0;
+  // Updates parameters and their slots in place. The bits are those of ApplyUpdate in
+  // common/optim. `rule` must need no norms.
+  virtual void Update(const Optimizer& rule, absl::Span<const ArrayUpdate<T>> arrays) = 0;
 };
 
 }  // namespace syncgrads

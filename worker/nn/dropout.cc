@@ -8,11 +8,9 @@ template <typename T>
 const DeviceMatrix<T>& Dropout<T>::Forward(const Pass& pass, const DeviceMatrix<T>& input) {
   drops_ = pass.training && rate_ > 0;
   if (!drops_) return input;
-  const RandomStream random(pass.seed, {HashBytes(this->name()), pass.step, pass.member});
-  factors_.Resize(input.rows(), input.cols());
-  this->device_.DrawDropout(random.key(), rate_, factors_.size(), factors_.data());
+  key_ = RandomStream(pass.seed, {HashBytes(this->name()), pass.step, pass.member}).key();
   output_.Resize(input.rows(), input.cols());
-  this->device_.MultiplyEach(input.size(), input.data(), factors_.data(), output_.data());
+  this->device_.Dropout(key_, rate_, input.size(), input.data(), output_.data());
   return output_;
 }
 
@@ -25,8 +23,8 @@ void Dropout<T>::Backward(const DeviceMatrix<T>&, DeviceMatrix<T>& output_gradie
     return;
   }
   input_gradient->Resize(output_gradient.rows(), output_gradient.cols());
-  this->device_.MultiplyEach(output_gradient.size(), output_gradient.data(), factors_.data(),
-                             input_gradient->data());
+  this->device_.Dropout(key_, rate_, output_gradient.size(), output_gradient.data(),
+                        input_gradient->data());
 }
 
 template class Dropout<float>;

@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_WORKER_NN_DROPOUT_H_
 #define SYNCGRADS_WORKER_NN_DROPOUT_H_
 
+#include <cstdint>
 #include <string>
 
 #include "worker/nn/layer.h"
@@ -17,10 +18,7 @@ class Dropout : public Layer<T> {
  public:
   // `rate` is at least 0 and below 1.
   Dropout(const std::string& name, Device<T>& device, const Shape& input, double rate)
-      : Layer<T>(name, device, input, input),
-        rate_(rate),
-        factors_(device.memory()),
-        output_(device.memory()) {}
+      : Layer<T>(name, device, input, input), rate_(rate), output_(device.memory()) {}
 
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
   void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
@@ -28,8 +26,9 @@ class Dropout : public Layer<T> {
 
  private:
   const double rate_;
-  bool drops_ = false;  // whether the last Forward dropped numbers
-  DeviceMatrix<T> factors_;
+  // Of the last Forward: whether it dropped numbers, and the key of its choice.
+  bool drops_ = false;
+  uint64_t key_ = 0;
   DeviceMatrix<T> output_;
 };
 

@@ -7,7 +7,8 @@ const DeviceMatrix<T>& Flatten<T>::Forward(const Pass&, const DeviceMatrix<T>& i
   const Shape& shape = this->input_shape();
   if (shape.channels == 1 || shape.positions() == 1) return input;
   output_.Resize(input.rows(), input.cols());
-  this->device_.PixelsToPlanes(shape, input.rows(), input.data(), output_.data());
+  this->device_.Transpose(input.rows(), shape.positions(), shape.channels, input.data(),
+                          output_.data());
   return output_;
 }
 
@@ -16,8 +17,9 @@ void Flatten<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_
                           DeviceMatrix<T>* input_gradient) {
   if (input_gradient == nullptr) return;
   input_gradient->Resize(input.rows(), input.cols());
-  this->device_.PlanesToPixels(this->input_shape(), input.rows(), output_gradient.data(),
-                               input_gradient->data());
+  const Shape& shape = this->input_shape();
+  this->device_.Transpose(input.rows(), shape.channels, shape.positions(), output_gradient.data(),
+                          input_gradient->data());
 }
 
 template class Flatten<float>;

@@ -55,24 +55,6 @@ absl::StatusOr<double> ComputeCustomLoss(const Loss& loss, const Matrix<T>& outp
   return value / divisor;
 }
 
-template <typename T>
-double Penalty(const Loss& loss, const Parameter<T>& parameter) {
-  if (loss.l2 == 0 || !parameter.penalised) return 0;
-  double sum = 0;
-  for (Eigen::Index i = 0; i < parameter.values.size(); ++i) {
-    const double value = parameter.values.data()[i];
-    sum += value * value;
-  }
-  return loss.l2 / 2 * sum;
-}
-
-template <typename T>
-void AddPenaltyGradient(const Loss& loss, Device<T>& device, Parameter<T>& parameter) {
-  if (loss.l2 == 0 || !parameter.penalised) return;
-  device.AddScaled(parameter.values.size(), static_cast<T>(loss.l2), parameter.device_values(),
-                   parameter.device_gradient());
-}
-
 template double SumOfLosses(const Loss&, const Matrix<float>&, absl::Span<const double>);
 template double SumOfLosses(const Loss&, const Matrix<double>&, absl::Span<const double>);
 template void LossGradient(const Loss&, const Matrix<float>&, absl::Span<const double>, double,
@@ -84,9 +66,5 @@ template absl::StatusOr<double> ComputeCustomLoss(const Loss&, const Matrix<floa
 template absl::StatusOr<double> ComputeCustomLoss(const Loss&, const Matrix<double>&,
                                                   absl::Span<const double>, double,
                                                   Matrix<double>&);
-template double Penalty(const Loss&, const Parameter<float>&);
-template double Penalty(const Loss&, const Parameter<double>&);
-template void AddPenaltyGradient(const Loss&, Device<float>&, Parameter<float>&);
-template void AddPenaltyGradient(const Loss&, Device<double>&, Parameter<double>&);
 
 }  // namespace syncgrads

@@ -9,10 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/nn/custom_losses.h"
-#include "worker/nn/device.h"
 #include "worker/nn/loss_kind.h"
 #include "worker/nn/matrix.h"
-#include "worker/nn/parameter.h"
 
 namespace syncgrads {
 
@@ -71,15 +69,6 @@ template <typename T>
 absl::StatusOr<double> ComputeCustomLoss(const Loss& loss, const Matrix<T>& outputs,
                                          absl::Span<const double> targets, double divisor,
                                          Matrix<T>& gradient);
-
-// Returns l2 / 2 times the sum of squares of the host's values, or 0 if the parameter is not
-// penalised.
-template <typename T>
-double Penalty(const Loss& loss, const Parameter<T>& parameter);
-
-// Queues the addition of the derivative of Penalty to the device's gradient.
-template <typename T>
-void AddPenaltyGradient(const Loss& loss, Device<T>& device, Parameter<T>& parameter);
 
 }  // namespace syncgrads
 

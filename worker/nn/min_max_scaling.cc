@@ -14,8 +14,9 @@ MinMaxScaling<T>::MinMaxScaling(Device<T>& device, const Shape& input)
 template <typename T>
 const DeviceMatrix<T>& MinMaxScaling<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {
   output_.Resize(input.rows(), input.cols());
-  this->device_.ScaleToRanges(input.rows(), input.cols(), minimum_.device_values(),
-                              maximum_.device_values(), input.data(), output_.data());
+  this->device_.ScaleToRanges(
+      {input.rows(), input.cols(), minimum_.device_values(), maximum_.device_values()},
+      input.data(), output_.data());
   return output_;
 }
 
@@ -24,9 +25,9 @@ void MinMaxScaling<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& o
                                 DeviceMatrix<T>* input_gradient) {
   if (input_gradient == nullptr) return;
   input_gradient->Resize(input.rows(), input.cols());
-  this->device_.ScaleToRangesBackward(input.rows(), input.cols(), minimum_.device_values(),
-                                      maximum_.device_values(), output_gradient.data(),
-                                      input_gradient->data());
+  this->device_.ScaleToRangesBackward(
+      {input.rows(), input.cols(), minimum_.device_values(), maximum_.device_values()},
+      output_gradient.data(), input_gradient->data());
 }
 
 template <typename T>

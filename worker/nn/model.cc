@@ -15,7 +15,6 @@ Model<T>::Model(std::unique_ptr<Chain<T>> chain)
       ahead_(device().memory()),
       output_gradient_(device().memory()),
       targets_(device().memory()),
-      losses_(device().memory()),
       total_loss_(device().memory(), 1, 1) {
   for (size_t i = 0; i < parameters_.size(); ++i) positions_[parameters_[i]] = i;
   device().memory().SetZero(total_loss_.data(), total_loss_.bytes());
@@ -109,16 +108,24 @@ absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input
   }
   targets_.Resize(1, static_cast<int64_t>(targets.size()));
   device().memory().Upload(targets.data(), targets_.bytes(), targets_.data());
-  losses_.Resize(1, outputs.rows());
   output_gradient_.Resize(outputs.rows(), outputs.cols());
-  device().FindLosses(loss.rule(), outputs.rows(), outputs.cols(), outputs.data(), targets_.data(),
-                      divisor, losses_.data(), output_gradient_.data());
-  device().AddUp(losses_.size(), 1 / divisor, losses_.data(), total_loss_.data());
+  device().FindLoss(loss.rule(), outputs.rows(), outputs.cols(), outputs.data(), targets_.data(),
+                    divisor, total_loss_.data(), output_gradient_.data());
   return QueueBackward(ready);
 }
 
 template <typename T>
+void Model<T>::Penalise(const Loss& loss, size_t parameter) {
+  Parameter<T>& penalised = *parameters_[parameter];
+  if (loss.l2 == 0 || !penalised.penalised) return;
+  has_penalties_ = true;
+  device().Penalise(loss.l2, penalised.values.size(), penalised.device_values(),
+                    penalised.device_gradient());
+}
+
+template <typename T>
 absl::StatusOr<double> Model<T>::TakeLoss() {
+  if (std::exchange(has_penalties_, false)) device().TakePenalties(total_loss_.data());
   Matrix<double> loss;
   SYNCGRADS_RETURN_IF_ERROR(total_loss_.Fetch(loss));
   device().memory().SetZero(total_loss_.data(), total_loss_.bytes());

@@ -89,8 +89,13 @@ class Model {
                                 absl::FunctionRef<absl::Status(size_t parameter)> needed,
                                 absl::FunctionRef<absl::Status(size_t parameter)> ready);
 
+  // Queues the addition of the derivative of the l2 penalty to the parameter's gradient on the
+  // device, if the parameter is penalised. The next TakeLoss includes the penalty.
+  void Penalise(const Loss& loss, size_t parameter);
+
   // Returns the sum of the losses of all ComputeGradients since the last call, each divided by
-  // its divisor. Waits for the device. Errors: those of DeviceMemory::DownloadNow.
+  // its divisor, and of the penalties of all Penalise. Waits for the device. Errors: those of
+  // DeviceMemory::DownloadNow.
   absl::StatusOr<double> TakeLoss();
 
  private:
@@ -106,8 +111,8 @@ class Model {
   Matrix<T> outputs_;
   DeviceMatrix<T> output_gradient_;
   DeviceMatrix<double> targets_;
-  DeviceMatrix<double> losses_;      // one for each row
   DeviceMatrix<double> total_loss_;  // one number
+  bool has_penalties_ = false;       // whether TakeLoss must take penalties from the device
   double custom_loss_ = 0;           // the sum of custom losses, computed on the host
 };
 

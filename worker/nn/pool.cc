@@ -20,7 +20,8 @@ template <typename T>
 const DeviceMatrix<T>& MaxPool<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {
   output_.Resize(input.rows(), this->output_shape().size());
   chosen_.Resize(output_.rows(), output_.cols());
-  this->device_.MaxPool(window_, input.rows(), input.data(), output_.data(), chosen_.data());
+  this->device_.Pool(Pooling::kMax, window_, input.rows(), input.data(), output_.data(),
+                     chosen_.data());
   return output_;
 }
 
@@ -29,8 +30,8 @@ void MaxPool<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_
                           DeviceMatrix<T>* input_gradient) {
   if (input_gradient == nullptr) return;
   input_gradient->Resize(input.rows(), input.cols());
-  this->device_.MaxPoolBackward(window_, input.rows(), chosen_.data(), output_gradient.data(),
-                                input_gradient->data());
+  this->device_.PoolBackward(Pooling::kMax, window_, input.rows(), chosen_.data(),
+                             output_gradient.data(), input_gradient->data());
 }
 
 template <typename T>
@@ -44,7 +45,8 @@ AveragePool<T>::AveragePool(const std::string& name, Device<T>& device, const Wi
 template <typename T>
 const DeviceMatrix<T>& AveragePool<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {
   output_.Resize(input.rows(), this->output_shape().size());
-  this->device_.AveragePool(window_, input.rows(), input.data(), output_.data());
+  this->device_.Pool(Pooling::kAverage, window_, input.rows(), input.data(), output_.data(),
+                     /*chosen=*/nullptr);
   return output_;
 }
 
@@ -53,8 +55,8 @@ void AveragePool<T>::Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& out
                               DeviceMatrix<T>* input_gradient) {
   if (input_gradient == nullptr) return;
   input_gradient->Resize(input.rows(), input.cols());
-  this->device_.AveragePoolBackward(window_, input.rows(), output_gradient.data(),
-                                    input_gradient->data());
+  this->device_.PoolBackward(Pooling::kAverage, window_, input.rows(), /*chosen=*/nullptr,
+                             output_gradient.data(), input_gradient->data());
 }
 
 template class MaxPool<float>;

@@ -7,6 +7,17 @@
 #include "common/status_macros.h"
 
 namespace syncgrads {
+namespace {
+
+// Returns the batch normalisation without an activation that the body ends with, or null.
+template <typename T>
+BatchNorm<T>* LastNorm(const Chain<T>& body) {
+  if (body.layers().empty()) return nullptr;
+  auto* const norm = dynamic_cast<BatchNorm<T>*>(body.layers().back().get());
+  return norm == nullptr || norm->has_activation() ? nullptr : norm;
+}
+
+}  // namespace
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<Residual<T>>> Residual<T>::Create(const std::string& name,
@@ -29,6 +40,7 @@ Residual<T>::Residual(const std::string& name, Device<T>& device, std::unique_pt
     : Layer<T>(name, device, body->input_shape(), body->output_shape()),
       body_(std::move(body)),
       shortcut_(std::move(shortcut)),
+      norm_(LastNorm(*body_)),
       activation_(activation),
       output_(device.memory()),
       shortcut_gradient_(device.memory()),
@@ -70,13 +82,14 @@ template <typename T>
 absl::StatusOr<const DeviceMatrix<T>*> Residual<T>::ForwardEach(const Pass& pass,
                                                                 const DeviceMatrix<T>& input,
                                                                 Needed<T> needed) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const DeviceMatrix<T>* const body,
-                             body_->ForwardEach(pass, input, needed));
   SYNCGRADS_ASSIGN_OR_RETURN(const DeviceMatrix<T>* const shortcut,
                              shortcut_->ForwardEach(pass, input, needed));
+  if (norm_ != nullptr) norm_->AddResidual(*shortcut, activation_);
+  SYNCGRADS_ASSIGN_OR_RETURN(const DeviceMatrix<T>* const body,
+                             body_->ForwardEach(pass, input, needed));
+  if (norm_ != nullptr) return body;
   output_.Resize(body->rows(), body->cols());
-  this->device_.Add(output_.size(), body->data(), shortcut->data(), output_.data());
-  this->device_.Activate(activation_, output_.size(), output_.data());
+  this->device_.Add(activation_, output_.size(), body->data(), shortcut->data(), output_.data());
   return &output_;
 }
 
@@ -92,17 +105,24 @@ template <typename T>
 absl::Status Residual<T>::BackwardEach(const DeviceMatrix<T>& input,
                                        DeviceMatrix<T>& output_gradient,
                                        DeviceMatrix<T>* input_gradient, Ready<T> ready) {
-  this->device_.MultiplyByDerivative(activation_, output_.size(), output_.data(),
-                                     output_gradient.data());
-  // The first backward pass may overwrite its output gradient, so the second one gets a copy.
-  shortcut_gradient_.CopyFrom(output_gradient);
+  DeviceMatrix<T>* shortcut_gradient = &output_gradient;
+  if (norm_ == nullptr) {
+    this->device_.ActivateBackward(activation_, output_.size(), output_.data(),
+                                   output_gradient.data());
+    // The body's backward pass may overwrite its output gradient, so the shortcut's gets a copy.
+    shortcut_gradient_.CopyFrom(output_gradient);
+    shortcut_gradient = &shortcut_gradient_;
+  }
   SYNCGRADS_RETURN_IF_ERROR(body_->BackwardEach(input, output_gradient, input_gradient, ready));
-  SYNCGRADS_RETURN_IF_ERROR(shortcut_->BackwardEach(
-      input, shortcut_gradient_, input_gradient == nullptr ? nullptr : &shortcut_input_gradient_,
-      ready));
+  if (!shortcut_->layers().empty()) {
+    SYNCGRADS_RETURN_IF_ERROR(shortcut_->BackwardEach(
+        input, *shortcut_gradient, input_gradient == nullptr ? nullptr : &shortcut_input_gradient_,
+        ready));
+    shortcut_gradient = &shortcut_input_gradient_;
+  }
   if (input_gradient == nullptr) return absl::OkStatus();
-  this->device_.Add(input_gradient->size(), input_gradient->data(), shortcut_input_gradient_.data(),
-                    input_gradient->data());
+  this->device_.Add(Activation::kIdentity, input_gradient->size(), input_gradient->data(),
+                    shortcut_gradient->data(), input_gradient->data());
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/nn/activation.h"
+#include "worker/nn/batch_norm.h"
 #include "worker/nn/chain.h"
 
 namespace syncgrads {
@@ -44,7 +45,11 @@ class Residual : public Layer<T> {
 
   const std::unique_ptr<Chain<T>> body_;
   const std::unique_ptr<Chain<T>> shortcut_;
+  // The normalisation at the end of the body, which adds the shortcut and applies the activation.
+  // Null if the body ends in another way; then this layer does so.
+  BatchNorm<T>* const norm_;
   const Activation activation_;
+  // Without norm_ only.
   DeviceMatrix<T> output_;
   DeviceMatrix<T> shortcut_gradient_;
   DeviceMatrix<T> shortcut_input_gradient_;

@@ -1,5 +1,6 @@
 #include "worker/train/model_optimizer.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <new>
 #include <string>
@@ -123,7 +124,7 @@ absl::Status ModelOptimizer<T>::Apply(absl::Span<const size_t> parameters) {
     device_.memory().UploadPinned(first.gradient.data(), run.elements * sizeof(T),
                                   first.device_gradient());
   }
-  for (const Run& run : runs) UpdateOnDevice(run);
+  UpdateOnDevice(runs);
   return device_.memory().status();
 }
 
@@ -133,13 +134,15 @@ void ModelOptimizer<T>::ApplyPieces(size_t i,
   const uint64_t step = ++states_[i].updates;
   T* values = ValuesOf(i);
   std::vector<T*> slots = SlotsOf(i);
+  std::vector<ArrayUpdate<T>> updates;
   for (const absl::Span<const std::byte> piece : gradient) {
     const int64_t count = static_cast<int64_t>(piece.size() / sizeof(T));
-    device_.Update(current_, step, count, reinterpret_cast<const T*>(piece.data()), values,
-                   slots.data());
+    updates.push_back({step, count, reinterpret_cast<const T*>(piece.data()), values});
+    std::copy(slots.begin(), slots.end(), updates.back().slots);
     values += count;
     for (T*& slot : slots) slot += count;
   }
+  device_.Update(current_, updates);
 }
 
 template <typename T>
@@ -155,15 +158,20 @@ void ModelOptimizer<T>::UpdateOnHost(size_t i) {
 }
 
 template <typename T>
-void ModelOptimizer<T>::UpdateOnDevice(const Run& run) {
-  device_.Update(current_, states_[run.first].updates + 1, run.elements,
-                 parameters_[run.first]->device_gradient(), ValuesOf(run.first),
-                 SlotsOf(run.first).data());
-  for (size_t i = run.first; i < run.first + run.parameters; ++i) {
-    ++states_[i].updates;
-    states_[i].values_changed = true;
-    states_[i].slots_changed = true;
+void ModelOptimizer<T>::UpdateOnDevice(absl::Span<const Run> runs) {
+  std::vector<ArrayUpdate<T>> updates;
+  for (const Run& run : runs) {
+    updates.push_back({states_[run.first].updates + 1, run.elements,
+                       parameters_[run.first]->device_gradient(), ValuesOf(run.first)});
+    const std::vector<T*> slots = SlotsOf(run.first);
+    std::copy(slots.begin(), slots.end(), updates.back().slots);
+    for (size_t i = run.first; i < run.first + run.parameters; ++i) {
+      ++states_[i].updates;
+      states_[i].values_changed = true;
+      states_[i].slots_changed = true;
+    }
   }
+  device_.Update(current_, updates);
 }
 
 template <typename T>

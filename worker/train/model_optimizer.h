@@ -63,11 +63,9 @@ class ModelOptimizer {
   absl::Status Fetch();
   // FetchValues waits until the host has the device's values; the slots may be stale.
   absl::Status FetchValues();
-  // BeginFetch and BeginFetchValues queue the copies that Fetch and FetchValues wait for.
-  // Until one of those has returned, the host must neither read nor write what is being
-  // copied.
+  // Queues the copies that Fetch waits for. Until Fetch or FetchValues has returned, the host
+  // must neither read nor write what is being copied.
   void BeginFetch();
-  void BeginFetchValues();
 
   // Queues a copy of the parameter's values and slots, which Undo can restore until
   // ForgetKept. Returns false if there is no memory for the copy.
@@ -126,8 +124,10 @@ class ModelOptimizer {
   bool IsFollowedBy(size_t parameter, size_t next) const;
   // Returns the numbers of the parameters with this mark, and removes the mark.
   std::vector<size_t> TakeChanged(bool State::*mark);
+  // Queues the copies that FetchValues waits for.
+  void BeginFetchValues();
   void UpdateOnHost(size_t parameter);
-  void UpdateOnDevice(const Run& run);
+  void UpdateOnDevice(absl::Span<const Run> runs);
 
   const Optimizer rule_;
   Optimizer current_;  // the rule with the current learning rate

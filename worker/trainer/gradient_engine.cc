@@ -245,14 +245,16 @@ absl::Status ModelGradientEngine<T>::TakeGradient(size_t i, bool first, bool las
   Parameter<T>& parameter = *model_.parameters()[i];
   T* gradient = parameter.device_gradient();
   const int64_t size = parameter.values.size();
-  if (!first) model_.device().Add(size, gradient, accumulated_[i].data(), gradient);
+  if (!first) {
+    model_.device().Add(Activation::kIdentity, size, gradient, accumulated_[i].data(), gradient);
+  }
   if (!last) {
     while (accumulated_.size() < model_.parameters().size()) accumulated_.emplace_back(memory());
     accumulated_[i].Resize(1, size);
     memory().Copy(gradient, parameter.bytes(), accumulated_[i].data());
     return absl::OkStatus();
   }
-  AddPenaltyGradient(loss_, model_.device(), parameter);
+  model_.Penalise(loss_, i);
   downloads_.emplace_back(i, parameter.QueueGradient());
   return ReportDownloaded(/*all=*/false, ready);
 }

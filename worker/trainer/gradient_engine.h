@@ -40,7 +40,7 @@ class GradientEngine {
 
   virtual ~GradientEngine() = default;
 
-  // Computes the gradient, and returns the loss of the batch without the l2 penalty. `needed` is
+  // Computes the gradient, and returns the loss of the batch with the l2 penalty. `needed` is
   // called for each parameter before the device reads it, in each part of the batch. `ready` is
   // called once for each parameter when its gradient is on the host, from the last layer to the
   // first; never before `needed` has been called for all.

@@ -93,13 +93,8 @@ void ModelReplica<T>::ForgetKept() {
 }
 
 template <typename T>
-void ModelReplica<T>::BeginFetch(ReplicaPart part) {
-  if (optimizer_ == nullptr) return;
-  if (part == ReplicaPart::kValues) {
-    optimizer_->BeginFetchValues();
-  } else {
-    optimizer_->BeginFetch();
-  }
+void ModelReplica<T>::BeginFetch() {
+  if (optimizer_ != nullptr) optimizer_->BeginFetch();
 }
 
 template <typename T>
@@ -141,17 +136,6 @@ absl::Status ModelReplica<T>::status() const {
 template <typename T>
 void ModelReplica<T>::ForgetExhaustion() {
   device_->memory().ForgetExhaustion();
-}
-
-template <typename T>
-absl::StatusOr<double> ModelReplica<T>::Penalty() {
-  if (loss_.l2 == 0) return 0.0;
-  SYNCGRADS_RETURN_IF_ERROR(Fetch(ReplicaPart::kValues));
-  double penalty = 0;
-  for (const Parameter<T>* parameter : model_->parameters()) {
-    penalty += syncgrads::Penalty(loss_, *parameter);
-  }
-  return penalty;
 }
 
 template <typename T>

@@ -40,7 +40,7 @@ class ModelReplica final : public Replica {
   bool Keep(size_t parameter) override;
   void Undo() override;
   void ForgetKept() override;
-  void BeginFetch(ReplicaPart part) override;
+  void BeginFetch() override;
   absl::Status Fetch(ReplicaPart part) override;
   void Upload(absl::Span<const size_t> parameters) override;
   void UploadStates() override;
@@ -48,7 +48,6 @@ class ModelReplica final : public Replica {
   absl::Status Finish() override;
   absl::Status status() const override;
   void ForgetExhaustion() override;
-  absl::StatusOr<double> Penalty() override;
   absl::StatusOr<Evaluation> Evaluate(absl::string_view name, const v1::DataSpec& spec,
                                       const DataSet& data, absl::Span<const RowId> rows, Team& team,
                                       const EvaluationOptions& options) override;

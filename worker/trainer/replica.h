@@ -80,9 +80,9 @@ class Replica {
   virtual void Undo() = 0;
   virtual void ForgetKept() = 0;
 
-  // BeginFetch queues the copies that Fetch waits for. In between, the host must neither read nor
-  // write them. Layer states cannot be begun.
-  virtual void BeginFetch(ReplicaPart part) = 0;
+  // BeginFetch queues the copies that Fetch waits for, of the parameters and slots. In between, the
+  // host must neither read nor write them.
+  virtual void BeginFetch() = 0;
   virtual absl::Status Fetch(ReplicaPart part) = 0;
   // Queue the upload of parameters and of layer states. The host must not change them until Finish
   // has returned.
@@ -96,8 +96,6 @@ class Replica {
   virtual absl::Status status() const = 0;
   virtual void ForgetExhaustion() = 0;
 
-  // Returns the l2 penalty, which does not depend on the batch.
-  virtual absl::StatusOr<double> Penalty() = 0;
   // Evaluates the model; see syncgrads::Evaluate. `spec` is where `data` comes from. A collective
   // of `team`.
   virtual absl::StatusOr<Evaluation> Evaluate(absl::string_view name, const v1::DataSpec& spec,

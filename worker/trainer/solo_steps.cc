@@ -47,8 +47,7 @@ absl::StatusOr<std::optional<double>> SoloSteps::Compute(const std::vector<RowId
     return std::optional<double>();
   }
   SYNCGRADS_RETURN_IF_ERROR(computed.status());
-  SYNCGRADS_ASSIGN_OR_RETURN(const double penalty, replica_.Penalty());
-  return std::optional<double>(penalty + *computed);
+  return std::optional<double>(*computed);
 }
 
 absl::StatusOr<bool> SoloSteps::Apply() {
@@ -63,8 +62,6 @@ absl::StatusOr<bool> SoloSteps::Apply() {
   ClipGradients(replica_.parameters(), all, run_.job.clip_norm());
   SYNCGRADS_RETURN_IF_ERROR(
       replica_.Apply(all, run_.rate.FactorIn(run_.steps, run_.team.world_size())));
-  // The penalty of the next step needs the parameters on the host.
-  if (run_.job.loss().l2() != 0) replica_.BeginFetch(ReplicaPart::kValues);
   return true;
 }
 

@@ -76,10 +76,6 @@ absl::Status Together::FollowStep() {
 
 absl::Status Together::BeginContribution(const std::vector<RowId>& rows) {
   run_.guard.Begin(run_.steps + 1);
-  // After the first push, results from the servers may overwrite the parameters.
-  if (run_.optimizes_on_servers()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(penalty_, replica_.Penalty());
-  }
   if (rows.empty()) return absl::OkStatus();
   if (run_.job.weight_by_samples()) {
     SYNCGRADS_RETURN_IF_ERROR(group_.group().SetWeight(static_cast<double>(rows.size())));
@@ -116,11 +112,7 @@ absl::StatusOr<std::optional<double>> Together::ComputeAndPush(const std::vector
     return std::optional<double>();
   }
   SYNCGRADS_RETURN_IF_ERROR(computed.status());
-  // The fetch of the updated parameters, which UseResults has started, may take until here.
-  if (!run_.optimizes_on_servers()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(penalty_, replica_.Penalty());
-  }
-  return std::optional<double>(penalty_ + *computed);
+  return std::optional<double>(*computed);
 }
 
 absl::Status Together::FinishStep(const std::vector<RowId>& rows, std::optional<double> loss) {
@@ -170,13 +162,8 @@ absl::Status Together::UseResults(absl::Span<const size_t> parameters,
   }
   ClipGradients(replica_.parameters(), with_gradients, run_.job.clip_norm());
   SYNCGRADS_RETURN_IF_ERROR(replica_.Apply(with_gradients, factor));
-  // Starts to fetch what the host needs in every step, in parallel with the next forward
-  // pass.
-  if (run_.job.has_elastic()) {
-    replica_.BeginFetch(ReplicaPart::kTrained);
-  } else if (run_.job.loss().l2() != 0) {
-    replica_.BeginFetch(ReplicaPart::kValues);
-  }
+  // Starts to fetch what a newcomer may receive, in parallel with the next forward pass.
+  if (run_.job.has_elastic()) replica_.BeginFetch();
   return absl::OkStatus();
 }
 

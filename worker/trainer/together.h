@@ -103,7 +103,6 @@ class Together : public Mode {
   CheckpointKeeper& keeper_;
   bool can_overlap_;
   std::optional<Unfinished> unfinished_;
-  double penalty_ = 0;  // of the step in progress
 };
 
 }  // namespace syncgrads

@@ -35,8 +35,14 @@ TEST_P(CpuDeviceTest, LossesAgreeWithPlainLoops) { ExpectLossesAgreeWithPlainLoo
 
 TEST_P(CpuDeviceTest, SumsOfManyRowsAreExact) { ExpectSumsOfManyRowsAreExact(device_); }
 
-TEST_P(CpuDeviceTest, ProductsOfAnySizeAgreeWithAPlainLoop) {
-  ExpectProductsAgreeWithAPlainLoop(device_);
+TEST_P(CpuDeviceTest, DenseLayersAgreeWithAPlainLoop) {
+  ExpectDenseLayersAgreeWithAPlainLoop(device_);
+}
+
+TEST_P(CpuDeviceTest, PenaltiesAgreeWithAPlainLoop) { ExpectPenaltiesAgreeWithAPlainLoop(device_); }
+
+TEST_P(CpuDeviceTest, ElementwiseOperationsAgreeWithPlainLoops) {
+  ExpectElementwiseOperationsAgreeWithPlainLoops(device_);
 }
 
 TEST_P(CpuDeviceTest, UpdatesHaveTheSameBitsOnAnyNumberOfThreads) {

@@ -6,66 +6,21 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/optim/optimizer.h"
 #include "common/optim/update.h"
 #include "tests/common/kernels/awkward.h"
 #include "tests/common/optim/every_rule.h"
+#include "tests/worker/nn/device_arrays.h"
 #include "tests/worker/nn/layer_reference.h"
-#include "worker/base/random.h"
-#include "worker/nn/device_matrix.h"
 
 namespace syncgrads {
 namespace {
 
-using reference::Numbers;
-
-Numbers RandomNumbers(int64_t count, uint64_t name) {
-  RandomStream random(4, {name});
-  Numbers numbers;
-  for (int64_t i = 0; i < count; ++i) {
-    numbers.push_back(static_cast<float>(2 * random.NextUniform() - 1));
-  }
-  return numbers;
-}
-
-// An array in the device's memory.
-template <typename T>
-class There {
- public:
-  There(Device<float>& device, size_t count)
-      : values_(device.memory(), 1, static_cast<int64_t>(count)) {}
-  There(Device<float>& device, const Numbers& numbers) : There(device, numbers.size()) {
-    const std::vector<T> values(numbers.begin(), numbers.end());
-    device.memory().Upload(values.data(), values_.bytes(), values_.data());
-  }
-  operator T*() { return values_.data(); }
-
-  std::vector<T> Fetch() {
-    Matrix<T> matrix;
-    const absl::Status status = values_.Fetch(matrix);
-    EXPECT_TRUE(status.ok()) << status;
-    return {matrix.data(), matrix.data() + matrix.size()};
-  }
-
- private:
-  DeviceMatrix<T> values_;
-};
-using Floats = There<float>;
-
-// Each element of `actual` is a sum of `terms` products of numbers below 1. `error` is the relative
-// error of each product.
-void ExpectNear(const std::vector<float>& actual, const Numbers& expected, int64_t terms,
-                double error = 0) {
-  ASSERT_EQ(actual.size(), expected.size());
-  double largest = 0;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    const double difference = std::fabs(actual[i] - expected[i]);
-    largest = difference > largest || std::isnan(difference) ? difference : largest;
-  }
-  EXPECT_LT(largest, (1e-7 + error) * static_cast<double>(terms) + 1e-6);
-}
+constexpr Activation kActivations[] = {Activation::kIdentity, Activation::kRelu, Activation::kTanh};
 
 Window WindowOf(const ConvolutionSize& size) {
   return *Window::Create("conv", size.input, size.window, size.window, size.stride, size.padding);
@@ -118,43 +73,81 @@ Bytes SomeNumbers(size_t count, bool awkward, std::mt19937_64& random) {
 
 }  // namespace
 
+// An array of parameters with its slots, on the host and on the device.
+template <typename T>
+class UpdatedArray {
+ public:
+  UpdatedArray(Device<T>& device, const Optimizer& rule, uint64_t updates, Bytes values)
+      : device_(&device),
+        updates_(updates),
+        values_(std::move(values)),
+        values_there_(device, values_),
+        gradient_there_(device, values_) {
+    for (int s = 0; s < SlotCount(rule); ++s) {
+      slots_.emplace_back(values_.size(), 0);
+      slots_there_.emplace_back(device, slots_.back());
+    }
+  }
+
+  // Updates the host's copy, and returns the update of the device's.
+  ArrayUpdate<T> Update(const Optimizer& rule, const Bytes& gradient) {
+    device_->memory().Upload(gradient.data(), gradient.size(), gradient_there_.data());
+    ArrayUpdate<T> update = {++updates_, static_cast<int64_t>(values_.size() / sizeof(T)),
+                             gradient_there_.data(), values_there_.data()};
+    std::vector<std::byte*> slots;
+    for (size_t s = 0; s < slots_.size(); ++s) {
+      update.slots[s] = slots_there_[s].data();
+      slots.push_back(slots_[s].data());
+    }
+    const std::vector<const std::byte*> old(slots.begin(), slots.end());
+    ApplyUpdate(rule, DTypeOf<T>::value, updates_, gradient.data(), values_.size() / sizeof(T),
+                values_.data(), values_.data(), old, slots);
+    return update;
+  }
+
+  void ExpectEqual() {
+    EXPECT_TRUE(values_there_.Has(values_));
+    for (size_t s = 0; s < slots_.size(); ++s) {
+      EXPECT_TRUE(slots_there_[s].Has(slots_[s])) << "slot " << s;
+    }
+  }
+
+ private:
+  Device<T>* device_;
+  uint64_t updates_;
+  Bytes values_;
+  DeviceArray<T> values_there_;
+  std::vector<Bytes> slots_;
+  std::vector<DeviceArray<T>> slots_there_;
+  DeviceArray<T> gradient_there_;
+};
+
 template <typename T>
 void ExpectUpdatesHaveTheBitsOfTheHost(Device<T>& device) {
   constexpr uint64_t kSteps = 6;
   std::mt19937_64 random(20);
+  // The largest count is divided among several threads of a CPU.
+  std::vector<size_t> counts = {1, 3, 257, 40001, 0};
+  counts.resize(34, 2);  // more arrays than one launch of a kernel updates
   for (const Optimizer& rule : kOptimizers) {
     if (NeedsNorms(rule)) continue;
-    // The largest count is divided among several threads of a CPU.
-    for (const size_t count : {1, 3, 257, 40001}) {
-      for (const bool awkward : {false, true}) {
-        SCOPED_TRACE(absl::StrCat(ToString(rule), ", ", count, " of ", sizeof(T), " bytes",
-                                  awkward ? ", awkward" : ""));
-        Bytes values = SomeNumbers<T>(count, awkward, random);
-        std::vector<Bytes> slots;
-        for (int s = 0; s < SlotCount(rule); ++s) slots.emplace_back(values.size(), 0);
-        DeviceArray<T> values_there(device, values);
-        std::vector<DeviceArray<T>> slots_there;
-        std::vector<T*> slots_at;
-        std::vector<std::byte*> bytes;
-        for (Bytes& slot : slots) {
-          slots_there.emplace_back(device, slot);
-          slots_at.push_back(slots_there.back().data());
-          bytes.push_back(slot.data());
-        }
-        const std::vector<const std::byte*> old(bytes.begin(), bytes.end());
-        for (uint64_t step = 1; step <= kSteps; ++step) {
-          const Bytes gradient = SomeNumbers<T>(count, awkward, random);
-          DeviceArray<T> gradient_there(device, gradient);
-          device.Update(rule, step, static_cast<int64_t>(count), gradient_there.data(),
-                        values_there.data(), slots_at.data());
-          ApplyUpdate(rule, DTypeOf<T>::value, step, gradient.data(), count, values.data(),
-                      values.data(), old, bytes);
-        }
-        EXPECT_TRUE(values_there.Has(values));
-        for (size_t s = 0; s < slots.size(); ++s) {
-          EXPECT_TRUE(slots_there[s].Has(slots[s])) << "slot " << s;
-        }
+    for (const bool awkward : {false, true}) {
+      SCOPED_TRACE(
+          absl::StrCat(ToString(rule), ", ", sizeof(T), " bytes", awkward ? ", awkward" : ""));
+      std::vector<UpdatedArray<T>> arrays;
+      for (size_t i = 0; i < counts.size(); ++i) {
+        // Arrays that have been updated already are between others.
+        arrays.emplace_back(device, rule, /*updates=*/i % 7 == 2 ? 3 : 0,
+                            SomeNumbers<T>(counts[i], awkward, random));
       }
+      for (uint64_t step = 1; step <= kSteps; ++step) {
+        std::vector<ArrayUpdate<T>> updates;
+        for (size_t i = 0; i < counts.size(); ++i) {
+          updates.push_back(arrays[i].Update(rule, SomeNumbers<T>(counts[i], awkward, random)));
+        }
+        device.Update(rule, updates);
+      }
+      for (UpdatedArray<T>& array : arrays) array.ExpectEqual();
     }
   }
 }
@@ -177,12 +170,22 @@ void ExpectConvolutionAgreesWithAPlainLoop(const ConvolutionSize& size, Device<f
   const Window window = WindowOf(size);
   const Numbers input = RandomNumbers(size.samples * size.input.size(), 1);
   const Numbers weights = RandomNumbers(size.outputs * window.size(), 2);
-  Floats output(device, size.samples * window.positions() * size.outputs);
-  Floats there(device, input), weights_there(device, weights);
-  device.Convolve(window, size.samples, size.outputs, there, weights_there, output);
-  ExpectNear(output.Fetch(),
-             reference::Convolve(window, size.samples, size.outputs, input, weights),
-             window.size());
+  const Numbers bias = RandomNumbers(size.outputs, 3);
+  Floats there(device, input), weights_there(device, weights), bias_there(device, bias);
+  const Numbers sums = reference::Convolve(window, size.samples, size.outputs, input, weights);
+  for (const Activation activation : kActivations) {
+    const bool has_bias = activation != Activation::kIdentity;
+    Numbers expected = sums;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const double shifted = sums[i] + (has_bias ? bias[i % bias.size()] : 0);
+      expected[i] = ActivationOf(activation, shifted);
+    }
+    Floats output(device, expected.size());
+    device.Convolve({window, size.outputs, weights_there,
+                     has_bias ? static_cast<float*>(bias_there) : nullptr, activation},
+                    size.samples, there, output);
+    ExpectNear(output.Fetch(), expected, window.size());
+  }
 }
 
 // <conv(x, w), g> is linear in x and in w. Its derivatives in a direction must equal the plain
@@ -192,12 +195,22 @@ void ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(const ConvolutionSize& si
   const Window window = WindowOf(size);
   const Numbers input = RandomNumbers(size.samples * size.input.size(), 1);
   const Numbers weights = RandomNumbers(size.outputs * window.size(), 2);
-  const Numbers gradient = RandomNumbers(size.samples * window.positions() * size.outputs, 3);
-  Floats input_there(device, input), weights_there(device, weights);
-  Floats gradient_there(device, gradient);
+  const Numbers output = RandomNumbers(size.samples * window.positions() * size.outputs, 4);
+  Numbers gradient = RandomNumbers(static_cast<int64_t>(output.size()), 3);
+  Floats input_there(device, input), weights_there(device, weights), output_there(device, output);
+  Floats gradient_there(device, gradient), bias_there(device, size.outputs);
   Floats by_weights_there(device, weights.size()), by_input_there(device, input.size());
-  device.ConvolveBackward(window, size.samples, size.outputs, input_there, weights_there,
-                          gradient_there, by_weights_there, by_input_there);
+  const Convolution<float> layer = {window, size.outputs, weights_there, bias_there,
+                                    Activation::kRelu};
+  device.ConvolveBackward(layer, size.samples, input_there, output_there, gradient_there,
+                          {by_weights_there, bias_there, by_input_there});
+  Numbers by_bias(size.outputs);
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    gradient[i] = ActivationBackward(Activation::kRelu, output[i], gradient[i]);
+    by_bias[i % by_bias.size()] += gradient[i];
+  }
+  ExpectNear(gradient_there.Fetch(), gradient, 0);
+  ExpectNear(bias_there.Fetch(), by_bias, static_cast<int64_t>(output.size()) / size.outputs);
   const std::vector<float> by_weights = by_weights_there.Fetch();
   const std::vector<float> by_input = by_input_there.Fetch();
   for (uint64_t direction = 10; direction < 14; ++direction) {
@@ -211,10 +224,11 @@ void ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(const ConvolutionSize& si
     EXPECT_NEAR(Dot(by_input, input_step), expected_input, 1e-4 * scale);
     EXPECT_NEAR(Dot(by_weights, weights_step), expected_weights, 1e-4 * scale);
   }
-  // Without the gradient of the input, the gradient of the weights is the same.
+  // Without a bias, an activation, and the gradient of the input, the gradient of the weights is
+  // the same.
   Floats alone(device, weights.size());
-  device.ConvolveBackward(window, size.samples, size.outputs, input_there, weights_there,
-                          gradient_there, alone, nullptr);
+  device.ConvolveBackward({window, size.outputs, weights_there}, size.samples, input_there,
+                          output_there, gradient_there, {alone});
   EXPECT_EQ(alone.Fetch(), by_weights);
 }
 
@@ -225,8 +239,8 @@ void ExpectPoolingAgreesWithAPlainLoop(Device<float>& device) {
   const size_t size = kSamples * window.positions() * window.input.channels;
   Floats there(device, input), largest(device, size), mean(device, size);
   There<int32_t> chosen(device, size);
-  device.MaxPool(window, kSamples, there, largest, chosen);
-  device.AveragePool(window, kSamples, there, mean);
+  device.Pool(Pooling::kMax, window, kSamples, there, largest, chosen);
+  device.Pool(Pooling::kAverage, window, kSamples, there, mean, nullptr);
   ExpectNear(largest.Fetch(), reference::Pool(window, kSamples, reference::Pooling::kMax, input),
              1);
   ExpectNear(mean.Fetch(), reference::Pool(window, kSamples, reference::Pooling::kAverage, input),
@@ -240,120 +254,86 @@ void ExpectMaxPoolingHandsOnANan(Device<float>& device) {
     input[at] = NAN;
     Floats there(device, input), output(device, 1);
     There<int32_t> chosen(device, 1);
-    device.MaxPool(window, 1, there, output, chosen);
+    device.Pool(Pooling::kMax, window, 1, there, output, chosen);
     EXPECT_TRUE(std::isnan(output.Fetch()[0])) << at;
     EXPECT_EQ(chosen.Fetch()[0], at);
   }
-}
-
-void ExpectBatchNormAgreesWithAPlainLoop(Device<float>& device) {
-  constexpr int64_t kRows = 3000, kChannels = 300;
-  const Numbers input = RandomNumbers(kRows * kChannels, 1);
-  const Numbers weight = RandomNumbers(kChannels, 2);
-  const Numbers bias = RandomNumbers(kChannels, 3);
-  Floats there(device, input), weight_there(device, weight), bias_there(device, bias);
-  Floats mean(device, kChannels), inverse(device, kChannels), variance(device, kChannels);
-  Floats output(device, kRows * kChannels);
-  const BatchMoments<float> moments = {mean, inverse};
-  device.FindMoments(kRows, kChannels, 1e-5f, there, moments, variance);
-  device.Normalise(kRows, kChannels, moments, weight_there, bias_there, there, output);
-  ExpectNear(output.Fetch(), reference::NormaliseBatch(kRows, kChannels, 1e-5, weight, bias, input),
-             10);
-  // Normalisation with running statistics, which here are those of this batch.
-  Floats again(device, kChannels);
-  device.InvertDeviations(kChannels, 1e-5f, variance, again);
-  const std::vector<float> expected = inverse.Fetch();
-  ExpectNear(again.Fetch(), Numbers(expected.begin(), expected.end()), 10);
-}
-
-void ExpectSmoothedLossesAgree(Device<float>& device, double smoothing) {
-  constexpr int64_t kRows = 40, kClasses = 7;
-  const Numbers outputs = RandomNumbers(kRows * kClasses, 1);
-  Numbers targets, losses, gradient;
-  for (int64_t row = 0; row < kRows; ++row) {
-    const int64_t target = row % kClasses;
-    targets.push_back(static_cast<double>(target));
-    double sum = 0;
-    for (int64_t i = 0; i < kClasses; ++i) sum += std::exp(outputs[row * kClasses + i]);
-    double loss = 0;
-    for (int64_t i = 0; i < kClasses; ++i) {
-      const double probability = std::exp(outputs[row * kClasses + i]) / sum;
-      const double wanted = (i == target ? 1 - smoothing : 0) + smoothing / kClasses;
-      loss -= wanted * std::log(probability);
-      gradient.push_back((probability - wanted) / 3);
-    }
-    losses.push_back(loss);
-  }
-  Floats outputs_there(device, outputs), gradient_there(device, gradient.size());
-  There<double> targets_there(device, targets), losses_there(device, kRows);
-  There<double> total(device, Numbers{10});
-  device.FindLosses({LossKind::kLogitCrossEntropy, smoothing}, kRows, kClasses, outputs_there,
-                    targets_there, 3, losses_there, gradient_there);
-  device.AddUp(kRows, 0.5, losses_there, total);
-  ExpectNear(gradient_there.Fetch(), gradient, 1);
-  double sum = 0;
-  for (const double loss : losses) sum += loss;
-  EXPECT_NEAR(total.Fetch()[0], 10 + sum / 2, 1e-9);
-}
-
-void ExpectLossesAgreeWithPlainLoops(Device<float>& device) {
-  for (const double smoothing : {0.0, 0.1}) ExpectSmoothedLossesAgree(device, smoothing);
 }
 
 // 2^24 is the value at which a float sum of ones stops growing.
 void ExpectSumsOfManyRowsAreExact(Device<float>& device) {
   for (const int64_t columns : {1, 3, 700}) {
     const int64_t rows = columns == 1 ? (int64_t{1} << 24) + 5 : 5000;
-    Floats there(device, Numbers(rows * columns, 1.0)), sums(device, columns);
-    device.SumRows(rows, columns, there, sums);
+    Floats gradient(device, Numbers(rows * columns, 1.0)), input(device, Numbers(rows, 1.0));
+    Floats weights(device, columns), sums(device, columns);
+    device.MultiplyBackward({1, columns, weights, false, sums}, rows, input, gradient, gradient,
+                            {weights, sums});
     EXPECT_EQ(sums.Fetch(), std::vector<float>(columns, static_cast<float>(rows))) << columns;
   }
 }
 
-void ExpectProductsAgreeWithAPlainLoop(Device<float>& device, double error) {
+void ExpectDenseLayersAgreeWithAPlainLoop(Device<float>& device, double error) {
   struct Size {
-    int64_t rows, columns, inner;
+    int64_t samples, inputs, outputs;
   };
   for (const Size size : {Size{1, 1, 1},
-                          {1, 50, 40},
-                          {50, 1, 40},
-                          {3, 4, 5},
-                          {130, 70, 90},
-                          {40, 400, 30},
-                          {400, 30, 0}}) {
-    for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7}) {
-      const bool transpose_a = (variant & 1) != 0;
-      const bool transpose_b = (variant & 2) != 0;
-      const bool accumulate = (variant & 4) != 0;
-      const Numbers a = RandomNumbers(size.rows * size.inner, 1);
-      const Numbers b = RandomNumbers(size.inner * size.columns, 2);
-      Numbers expected = RandomNumbers(size.rows * size.columns, 3);
-      Floats c(device, expected), a_there(device, a), b_there(device, b);
-      if (!accumulate) std::fill(expected.begin(), expected.end(), 0.0);
-      for (int64_t row = 0; row < size.rows; ++row) {
-        for (int64_t column = 0; column < size.columns; ++column) {
-          for (int64_t i = 0; i < size.inner; ++i) {
-            expected[row * size.columns + column] +=
-                a[transpose_a ? i * size.rows + row : row * size.inner + i] *
-                b[transpose_b ? column * size.inner + i : i * size.columns + column];
+                          {1, 40, 50},
+                          {50, 40, 1},
+                          {3, 5, 4},
+                          {130, 90, 70},
+                          {40, 30, 400},
+                          {400, 0, 30}}) {
+    for (const bool transposed : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(size.samples, " of ", size.inputs, " to ", size.outputs));
+      const Numbers input = RandomNumbers(size.samples * size.inputs, 1);
+      const Numbers kernel = RandomNumbers(size.inputs * size.outputs, 2);
+      const Numbers bias = RandomNumbers(size.outputs, 3);
+      const Numbers gradient = RandomNumbers(size.samples * size.outputs, 4);
+      Numbers output(gradient.size()), by_input(input.size()), by_kernel(kernel.size());
+      Numbers by_bias(bias.size());
+      const auto at = [&](int64_t in, int64_t out) {
+        return transposed ? out * size.inputs + in : in * size.outputs + out;
+      };
+      for (int64_t row = 0; row < size.samples; ++row) {
+        for (int64_t out = 0; out < size.outputs; ++out) {
+          double& sum = output[row * size.outputs + out];
+          const double slope = gradient[row * size.outputs + out];
+          sum = bias[out];
+          by_bias[out] += slope;
+          for (int64_t in = 0; in < size.inputs; ++in) {
+            sum += input[row * size.inputs + in] * kernel[at(in, out)];
+            by_input[row * size.inputs + in] += slope * kernel[at(in, out)];
+            by_kernel[at(in, out)] += slope * input[row * size.inputs + in];
           }
         }
       }
-      MatrixProduct<float> product;
-      product.rows = size.rows;
-      product.columns = size.columns;
-      product.inner = size.inner;
-      product.a = a_there;
-      product.a_stride = transpose_a ? size.rows : size.inner;
-      product.transpose_a = transpose_a;
-      product.b = b_there;
-      product.b_stride = transpose_b ? size.inner : size.columns;
-      product.transpose_b = transpose_b;
-      product.c = c;
-      product.c_stride = size.columns;
-      product.accumulate = accumulate;
-      device.Multiply(product);
-      ExpectNear(c.Fetch(), expected, size.inner, error);
+      Floats input_there(device, input), kernel_there(device, kernel), bias_there(device, bias);
+      Floats output_there(device, output.size()), gradient_there(device, gradient);
+      Floats by_input_there(device, input.size()), by_kernel_there(device, kernel.size());
+      Floats by_bias_there(device, bias.size());
+      const Affine<float> layer = {size.inputs, size.outputs, kernel_there, transposed, bias_there};
+      device.Multiply(layer, size.samples, input_there, output_there);
+      ExpectNear(output_there.Fetch(), output, size.inputs, error);
+      device.MultiplyBackward(layer, size.samples, input_there, output_there, gradient_there,
+                              {by_kernel_there, by_bias_there, by_input_there});
+      ExpectNear(by_input_there.Fetch(), by_input, size.outputs, error);
+      ExpectNear(by_kernel_there.Fetch(), by_kernel, size.samples, error);
+      ExpectNear(by_bias_there.Fetch(), by_bias, size.samples);
+      ExpectNear(gradient_there.Fetch(), gradient, 0);
+      // With an activation, forward and backward.
+      Affine<float> active = layer;
+      active.activation = Activation::kTanh;
+      device.Multiply(active, size.samples, input_there, output_there);
+      const std::vector<float> actual = output_there.Fetch();
+      Numbers expected = output, slopes = gradient;
+      for (size_t i = 0; i < output.size(); ++i) {
+        expected[i] = std::tanh(output[i]);
+        slopes[i] *= 1 - static_cast<double>(actual[i]) * actual[i];
+      }
+      ExpectNear(actual, expected, size.inputs, error);
+      device.MultiplyBackward(active, size.samples, input_there, output_there, gradient_there,
+                              {by_kernel_there, by_bias_there});
+      ExpectNear(gradient_there.Fetch(), slopes, 1);
     }
   }
 }

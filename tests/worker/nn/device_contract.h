@@ -24,12 +24,17 @@ void ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(const ConvolutionSize& si
                                                        Device<float>& device);
 void ExpectPoolingAgreesWithAPlainLoop(Device<float>& device);
 void ExpectMaxPoolingHandsOnANan(Device<float>& device);
+// Dense layers of any size, forward and backward, with kernels that are transposed or not. `error`
+// is the relative error of a product if the device rounds the factors.
+void ExpectDenseLayersAgreeWithAPlainLoop(Device<float>& device, double error = 0);
+void ExpectSumsOfManyRowsAreExact(Device<float>& device);
+// Statistics, normalisation with and without a residual and an activation, and the backward pass;
+// also if the mean is much larger than the deviation.
 void ExpectBatchNormAgreesWithAPlainLoop(Device<float>& device);
 void ExpectLossesAgreeWithPlainLoops(Device<float>& device);
-void ExpectSumsOfManyRowsAreExact(Device<float>& device);
-// Matrix products of any size, transposed or not, added to the result or not. `error` is the
-// relative error of a product if the device rounds the factors.
-void ExpectProductsAgreeWithAPlainLoop(Device<float>& device, double error = 0);
+void ExpectPenaltiesAgreeWithAPlainLoop(Device<float>& device);
+// Sums with an activation, dropout, and transposition.
+void ExpectElementwiseOperationsAgreeWithPlainLoops(Device<float>& device);
 
 // Runs every update rule that needs no norms, with ordinary numbers and with special ones (such as
 // denormals and NaNs). Parameters and slots must equal those of ApplyUpdate bit for bit. T is float

@@ -132,22 +132,5 @@ TEST(LossGradientTest, IsTheDerivativeOfTheLoss) {
   }
 }
 
-TYPED_TEST(LossTest, ThePenaltyCountsKernelsOnly) {
-  Loss loss;
-  loss.l2 = 0.5;
-  CpuDevice<TypeParam> device(1);
-  auto parameter = Parameter<TypeParam>::Vector(device.memory(), "dense1/kernel", 2);
-  parameter.values = Rows<TypeParam>({{1, -2}});
-  parameter.gradient = Rows<TypeParam>({{10, 10}});
-  EXPECT_EQ(Penalty(loss, parameter), 0);
-  AddPenaltyGradient(loss, device, parameter);
-  EXPECT_EQ(parameter.gradient(0, 1), 10);
-  parameter.penalised = true;
-  EXPECT_EQ(Penalty(loss, parameter), 1.25);
-  AddPenaltyGradient(loss, device, parameter);
-  EXPECT_EQ(parameter.gradient(0, 0), 10.5);
-  EXPECT_EQ(parameter.gradient(0, 1), 9);
-}
-
 }  // namespace
 }  // namespace syncgrads

@@ -123,6 +123,40 @@ TYPED_TEST(TypedModelTest, GradientOfABatchIsTheMeanOfTheGradientsOfItsSamples) 
   }
 }
 
+TYPED_TEST(TypedModelTest, ThePenaltyCountsKernelsOnly) {
+  const auto model = MakeModel<TypeParam>(3);
+  const auto parameters = model->parameters();
+  for (Parameter<TypeParam>* parameter : parameters) parameter->values.setConstant(2);
+  const auto nothing = [](size_t) { return absl::OkStatus(); };
+  const auto compute = [&](const Loss& loss) {
+    SYNCGRADS_EXPECT_OK(model->ComputeGradients({}, MakeInput<TypeParam>(), loss, Targets(), 1,
+                                                nothing, [&](size_t i) {
+                                                  model->Penalise(loss, i);
+                                                  return absl::OkStatus();
+                                                }));
+    return *model->TakeLoss();
+  };
+  const double plain = compute(Loss());
+  std::vector<Matrix<TypeParam>> gradients;
+  for (Parameter<TypeParam>* parameter : parameters) gradients.push_back(parameter->gradient);
+  Loss loss;
+  loss.l2 = 0.5;
+  double expected = plain;
+  for (const Parameter<TypeParam>* parameter : parameters) {
+    if (parameter->name.ends_with("/kernel")) {
+      expected += 0.25 * 4 * static_cast<double>(parameter->values.size());
+    }
+  }
+  EXPECT_NEAR(compute(loss), expected, 1e-6);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const double penalty = parameters[i]->name.ends_with("/kernel") ? 1 : 0;
+    const Matrix<TypeParam> difference = parameters[i]->gradient - gradients[i];
+    EXPECT_NEAR(difference.minCoeff(), penalty, 1e-5) << parameters[i]->name;
+    EXPECT_NEAR(difference.maxCoeff(), penalty, 1e-5) << parameters[i]->name;
+  }
+  EXPECT_EQ(compute(Loss()), plain);  // what has been taken does not count again
+}
+
 TYPED_TEST(TypedModelTest, TheSameSeedGivesTheSameBits) {
   const auto model = MakeModel<TypeParam>(3);
   const auto again = MakeModel<TypeParam>(3);

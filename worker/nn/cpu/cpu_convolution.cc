@@ -118,9 +118,11 @@ const T* CpuDevice<T>::AllRows(const Window& window, int64_t samples, const T* i
 }
 
 template <typename T>
-void CpuDevice<T>::Convolve(const Window& window, int64_t samples, int64_t outputs, const T* input,
-                            const T* weights, T* output) {
-  const T* packed = PackWeights(window, outputs, weights);
+void CpuDevice<T>::Convolve(const Convolution<T>& layer, int64_t samples, const T* input,
+                            T* output) {
+  const Window& window = layer.window;
+  const int64_t outputs = layer.outputs;
+  const T* packed = PackWeights(window, outputs, layer.weights);
   MatrixProduct<T> product;
   product.columns = outputs;
   product.inner = window.size();
@@ -133,7 +135,10 @@ void CpuDevice<T>::Convolve(const Window& window, int64_t samples, int64_t outpu
     product.rows = samples * window.positions();
     product.a = AllRows(window, samples, input);
     product.c = output;
-    Multiply(product);
+    MultiplyMatrices(product);
+    For(product.rows, outputs, [&](int, int64_t begin, int64_t end) {
+      AddBias(end - begin, outputs, layer.bias, layer.activation, output + begin * outputs);
+    });
     return;
   }
   For(samples, window.positions() * window.size() * outputs / 4,
@@ -153,17 +158,25 @@ void CpuDevice<T>::Convolve(const Window& window, int64_t samples, int64_t outpu
             own.a = laid_out;
           }
           kernels_.multiply(own);
+          AddBias(rows, outputs, layer.bias, layer.activation, own.c);
         });
       });
 }
 
 template <typename T>
-void CpuDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int64_t outputs,
-                                    const T* input, const T* weights, const T* output_gradient,
-                                    T* weights_gradient, T* input_gradient) {
+void CpuDevice<T>::ConvolveBackward(const Convolution<T>& layer, int64_t samples, const T* input,
+                                    const T* output, T* output_gradient,
+                                    const LayerGradients<T>& gradients) {
+  const Window& window = layer.window;
+  const int64_t outputs = layer.outputs;
+  T* const weights_gradient = gradients.weights;
+  T* const input_gradient = gradients.input;
+  AddBiasBackward(samples * window.positions(), outputs, layer.activation, output, output_gradient,
+                  gradients.bias);
   const int64_t size = window.size();
   const bool pointwise = IsPointwise(window);
-  const T* packed = input_gradient == nullptr ? nullptr : PackWeights(window, outputs, weights);
+  const T* packed =
+      input_gradient == nullptr ? nullptr : PackWeights(window, outputs, layer.weights);
   const bool in_order = window.height * window.width == 1;
   T* packed_gradient = in_order ? weights_gradient : Sized(packed_gradient_, outputs * size);
 
@@ -193,13 +206,13 @@ void CpuDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int64
     by_weights.a = output_gradient;
     by_weights.b = AllRows(window, samples, input);
     by_weights.c = packed_gradient;
-    Multiply(by_weights);
+    MultiplyMatrices(by_weights);
     if (!in_order) UnpackWeights(window, outputs, packed_gradient, weights_gradient);
     if (input_gradient == nullptr) return;
     by_rows.rows = rows;
     by_rows.a = output_gradient;
     by_rows.c = pointwise ? input_gradient : Sized(row_gradients_, rows * size);
-    Multiply(by_rows);
+    MultiplyMatrices(by_rows);
     if (pointwise) return;
     For(samples, window.positions() * size, [&](int, int64_t begin, int64_t end) {
       for (int64_t sample = begin; sample < end; ++sample) {
@@ -248,19 +261,21 @@ void CpuDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int64
   // Add in the order of the parts, so that the bits do not depend on the threads' timing.
   std::fill(packed_gradient, packed_gradient + outputs * size, T{0});
   for (const std::vector<T>& part : part_gradients_) {
-    if (!part.empty()) Add(outputs * size, part.data(), packed_gradient, packed_gradient);
+    if (!part.empty()) {
+      Add(Activation::kIdentity, outputs * size, part.data(), packed_gradient, packed_gradient);
+    }
   }
   if (!in_order) UnpackWeights(window, outputs, packed_gradient, weights_gradient);
 }
 
 // Instantiates the members that this file defines.
-#define SYNCGRADS_INSTANTIATE(T)                                                                 \
-  template const T* CpuDevice<T>::PackWeights(const Window&, int64_t, const T*);                 \
-  template void CpuDevice<T>::UnpackWeights(const Window&, int64_t, const T*, T*);               \
-  template const T* CpuDevice<T>::AllRows(const Window&, int64_t, const T*);                     \
-  template void CpuDevice<T>::Convolve(const Window&, int64_t, int64_t, const T*, const T*, T*); \
-  template void CpuDevice<T>::ConvolveBackward(const Window&, int64_t, int64_t, const T*,        \
-                                               const T*, const T*, T*, T*);
+#define SYNCGRADS_INSTANTIATE(T)                                                                   \
+  template const T* CpuDevice<T>::PackWeights(const Window&, int64_t, const T*);                   \
+  template void CpuDevice<T>::UnpackWeights(const Window&, int64_t, const T*, T*);                 \
+  template const T* CpuDevice<T>::AllRows(const Window&, int64_t, const T*);                       \
+  template void CpuDevice<T>::Convolve(const Convolution<T>&, int64_t, const T*, T*);              \
+  template void CpuDevice<T>::ConvolveBackward(const Convolution<T>&, int64_t, const T*, const T*, \
+                                               T*, const LayerGradients<T>&);
 SYNCGRADS_INSTANTIATE(float)
 SYNCGRADS_INSTANTIATE(double)
 #undef SYNCGRADS_INSTANTIATE

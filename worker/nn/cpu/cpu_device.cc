@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "common/dtype.h"
@@ -36,7 +37,7 @@ void CpuDevice<T>::For(int64_t items, int64_t operations_each,
 }
 
 template <typename T>
-void CpuDevice<T>::Multiply(const MatrixProduct<T>& product) {
+void CpuDevice<T>::MultiplyMatrices(const MatrixProduct<T>& product) {
   const bool by_rows = product.rows >= product.columns;
   const int64_t items = by_rows ? product.rows : product.columns;
   For(items, (by_rows ? product.columns : product.rows) * product.inner / 4 + 1,
@@ -56,10 +57,56 @@ void CpuDevice<T>::Multiply(const MatrixProduct<T>& product) {
 }
 
 template <typename T>
-void CpuDevice<T>::AddToRows(int64_t rows, int64_t columns, const T* addend, T* values) {
-  For(rows, columns, [&](int, int64_t begin, int64_t end) {
-    kernels_.add_to_rows(end - begin, columns, addend, values + begin * columns);
+void CpuDevice<T>::AddBias(int64_t rows, int64_t columns, const T* bias, Activation activation,
+                           T* values) {
+  const bool relu = activation == Activation::kRelu;
+  if (bias != nullptr || relu) kernels_.add_bias(rows, columns, bias, relu, values);
+  if (!relu) syncgrads::Activate(activation, rows * columns, values);
+}
+
+template <typename T>
+void CpuDevice<T>::AddBiasBackward(int64_t rows, int64_t columns, Activation activation,
+                                   const T* outputs, T* gradient, T* bias_gradient) {
+  if (bias_gradient == nullptr) {
+    return ActivateBackward(activation, rows * columns, outputs, gradient);
+  }
+  const bool relu = activation == Activation::kRelu;
+  std::vector<double> sums(columns);
+  SumColumns(
+      rows, columns,
+      [&](int64_t begin, int64_t end, double* part) {
+        const int64_t first = begin * columns;
+        const T* own = outputs + first;
+        if (!relu) {
+          syncgrads::MultiplyByDerivative(activation, (end - begin) * columns, own,
+                                          gradient + first);
+        }
+        kernels_.sum_rows(end - begin, columns, relu ? own : nullptr, gradient + first, part);
+      },
+      sums.data());
+  for (int64_t i = 0; i < columns; ++i) bias_gradient[i] = static_cast<T>(sums[i]);
+}
+
+template <typename T>
+void CpuDevice<T>::Multiply(const Affine<T>& layer, int64_t samples, const T* input, T* output) {
+  MultiplyMatrices(OutputOf(layer, samples, input, output));
+  const bool is_slow =
+      layer.activation == Activation::kTanh || layer.activation == Activation::kSigmoid;
+  For(samples, layer.outputs * (is_slow ? 20 : 1), [&](int, int64_t begin, int64_t end) {
+    AddBias(end - begin, layer.outputs, layer.bias, layer.activation,
+            output + begin * layer.outputs);
   });
+}
+
+template <typename T>
+void CpuDevice<T>::MultiplyBackward(const Affine<T>& layer, int64_t samples, const T* input,
+                                    const T* output, T* output_gradient,
+                                    const LayerGradients<T>& gradients) {
+  AddBiasBackward(samples, layer.outputs, layer.activation, output, output_gradient,
+                  gradients.bias);
+  MultiplyMatrices(KernelGradientOf(layer, samples, input, output_gradient, gradients.weights));
+  if (gradients.input == nullptr) return;
+  MultiplyMatrices(InputGradientOf(layer, samples, output_gradient, gradients.input));
 }
 
 template <typename T>
@@ -78,59 +125,17 @@ void CpuDevice<T>::SumColumns(int64_t rows, int64_t columns,
 }
 
 template <typename T>
-void CpuDevice<T>::SumRows(int64_t rows, int64_t columns, const T* values, T* sums) {
-  std::vector<double> totals(columns);
-  SumColumns(
-      rows, columns,
-      [&](int64_t begin, int64_t end, double* part) {
-        kernels_.sum_rows(end - begin, columns, values + begin * columns, part);
-      },
-      totals.data());
-  for (int64_t i = 0; i < columns; ++i) sums[i] = static_cast<T>(totals[i]);
-}
-
-template <typename T>
-void CpuDevice<T>::Add(int64_t count, const T* a, const T* b, T* sum) {
+void CpuDevice<T>::Add(Activation activation, int64_t count, const T* a, const T* b, T* sum) {
+  const bool relu = activation == Activation::kRelu;
   For(count, 1, [&](int, int64_t begin, int64_t end) {
-    kernels_.add(end - begin, a + begin, b + begin, sum + begin);
+    kernels_.add(end - begin, a + begin, b + begin, relu, sum + begin);
+    if (!relu) syncgrads::Activate(activation, end - begin, sum + begin);
   });
 }
 
 template <typename T>
-void CpuDevice<T>::MultiplyEach(int64_t count, const T* a, const T* b, T* product) {
-  For(count, 1, [&](int, int64_t begin, int64_t end) {
-    kernels_.multiply_each(end - begin, a + begin, b + begin, product + begin);
-  });
-}
-
-template <typename T>
-void CpuDevice<T>::AddScaled(int64_t count, T factor, const T* a, T* sum) {
-  For(count, 1, [&](int, int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) sum[i] += factor * a[i];
-  });
-}
-
-template <typename T>
-void CpuDevice<T>::UpdateMovingAverage(int64_t count, T step, T factor, const T* target,
-                                       T* values) {
-  for (int64_t i = 0; i < count; ++i) values[i] += step * (factor * target[i] - values[i]);
-}
-
-template <typename T>
-void CpuDevice<T>::Activate(Activation activation, int64_t count, T* values) {
-  if (activation == Activation::kIdentity) return;
-  For(count, activation == Activation::kRelu ? 1 : 20, [&](int, int64_t begin, int64_t end) {
-    if (activation == Activation::kRelu) {
-      kernels_.relu(end - begin, values + begin);
-    } else {
-      syncgrads::Activate(activation, end - begin, values + begin);
-    }
-  });
-}
-
-template <typename T>
-void CpuDevice<T>::MultiplyByDerivative(Activation activation, int64_t count, const T* outputs,
-                                        T* gradient) {
+void CpuDevice<T>::ActivateBackward(Activation activation, int64_t count, const T* outputs,
+                                    T* gradient) {
   if (activation == Activation::kIdentity) return;
   For(count, 1, [&](int, int64_t begin, int64_t end) {
     if (activation == Activation::kRelu) {
@@ -142,102 +147,119 @@ void CpuDevice<T>::MultiplyByDerivative(Activation activation, int64_t count, co
 }
 
 template <typename T>
-void CpuDevice<T>::DrawDropout(uint64_t key, double rate, int64_t count, T* factors) {
+void CpuDevice<T>::Dropout(uint64_t key, double rate, int64_t count, const T* input, T* output) {
   const T kept = static_cast<T>(1 / (1 - rate));
   For(count, 4, [&](int, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      factors[i] = UniformAt(key, static_cast<uint64_t>(i)) < rate ? T{0} : kept;
+      output[i] = input[i] * (UniformAt(key, static_cast<uint64_t>(i)) < rate ? T{0} : kept);
     }
   });
 }
 
 template <typename T>
-void CpuDevice<T>::ScaleToRanges(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
-                                 const T* input, T* output) {
-  for (int64_t column = 0; column < columns; ++column) {
-    const T width = maximum[column] - minimum[column];
+void CpuDevice<T>::ScaleToRanges(const RangeScaling<T>& layer, const T* input, T* output) {
+  for (int64_t column = 0; column < layer.columns; ++column) {
+    const T width = layer.maximum[column] - layer.minimum[column];
     const T scale = width > 0 ? 2 / width : T{0};
     const T offset = scale > 0 ? T{-1} : T{0};
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t i = row * columns + column;
-      output[i] = (input[i] - minimum[column]) * scale + offset;
+    for (int64_t row = 0; row < layer.rows; ++row) {
+      const int64_t i = row * layer.columns + column;
+      output[i] = (input[i] - layer.minimum[column]) * scale + offset;
     }
   }
 }
 
 template <typename T>
-void CpuDevice<T>::ScaleToRangesBackward(int64_t rows, int64_t columns, const T* minimum,
-                                         const T* maximum, const T* output_gradient,
+void CpuDevice<T>::ScaleToRangesBackward(const RangeScaling<T>& layer, const T* output_gradient,
                                          T* input_gradient) {
-  for (int64_t column = 0; column < columns; ++column) {
-    const T width = maximum[column] - minimum[column];
+  for (int64_t column = 0; column < layer.columns; ++column) {
+    const T width = layer.maximum[column] - layer.minimum[column];
     const T scale = width > 0 ? 2 / width : T{0};
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t i = row * columns + column;
+    for (int64_t row = 0; row < layer.rows; ++row) {
+      const int64_t i = row * layer.columns + column;
       input_gradient[i] = output_gradient[i] * scale;
     }
   }
 }
 
 template <typename T>
-void CpuDevice<T>::FindLosses(const RowLossRule& rule, int64_t rows, int64_t columns,
-                              const T* outputs, const double* targets, double divisor,
-                              double* losses, T* gradient) {
+void CpuDevice<T>::Transpose(int64_t count, int64_t rows, int64_t columns, const T* from, T* to) {
+  For(count, rows * columns, [&](int, int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const T* source = from + block * rows * columns;
+      T* target = to + block * rows * columns;
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t column = 0; column < columns; ++column) {
+          target[column * rows + row] = *source++;
+        }
+      }
+    }
+  });
+}
+
+template <typename T>
+void CpuDevice<T>::FindLoss(const RowLossRule& rule, int64_t rows, int64_t columns,
+                            const T* outputs, const double* targets, double divisor, double* total,
+                            T* gradient) {
+  terms_.resize(rows);
   For(rows, 40 * columns, [&](int, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const T* output = outputs + row * columns;
-      losses[row] = RowLoss(rule, columns, output, targets[row]);
+      terms_[row] = RowLoss(rule, columns, output, targets[row]);
       RowLossGradient(rule, columns, output, targets[row], divisor, gradient + row * columns);
     }
   });
+  double sum = 0;
+  for (const double loss : terms_) sum += loss;
+  *total += 1 / divisor * sum;
 }
 
+// The array is summed in pieces of a fixed length, which are then added in order, so the bits do
+// not depend on the number of threads.
 template <typename T>
-void CpuDevice<T>::AddUp(int64_t count, double factor, const double* values, double* sum) {
-  double total = 0;
-  for (int64_t i = 0; i < count; ++i) total += values[i];
-  *sum += factor * total;
-}
-
-// The result has the same bits wherever the range is split.
-template <typename T>
-void CpuDevice<T>::Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient,
-                          T* values, T* const* slots) {
-  const size_t slot_count = static_cast<size_t>(SlotCount(rule));
-  For(count, 4, [&](int, int64_t begin, int64_t end) {
-    std::vector<std::byte*> at;
-    for (size_t s = 0; s < slot_count; ++s) {
-      at.push_back(reinterpret_cast<std::byte*>(slots[s] + begin));
-    }
-    const std::vector<const std::byte*> old(at.begin(), at.end());
-    std::byte* const parameters = reinterpret_cast<std::byte*>(values + begin);
-    ApplyUpdate(rule, DTypeOf<T>::value, step, reinterpret_cast<const std::byte*>(gradient + begin),
-                static_cast<size_t>(end - begin), parameters, parameters, old, at);
-  });
-}
-
-template <typename T>
-void CpuDevice<T>::PixelsToPlanes(const Shape& shape, int64_t samples, const T* pixels, T* planes) {
-  For(samples, shape.size(), [&](int, int64_t begin, int64_t end) {
-    for (int64_t sample = begin; sample < end; ++sample) {
-      const T* from = pixels + sample * shape.size();
-      T* to = planes + sample * shape.size();
-      for (int64_t i = 0; i < shape.positions(); ++i) {
-        for (int64_t c = 0; c < shape.channels; ++c) to[c * shape.positions() + i] = *from++;
-      }
+void CpuDevice<T>::Penalise(double l2, int64_t count, const T* values, T* gradient) {
+  constexpr int64_t kPiece = 1 << 14;
+  const int64_t pieces = (count + kPiece - 1) / kPiece;
+  terms_.resize(pieces);
+  For(pieces, kPiece, [&](int, int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t first = piece * kPiece;
+      terms_[piece] = kernels_.penalise(std::min(kPiece, count - first), static_cast<T>(l2),
+                                        values + first, gradient + first);
     }
   });
+  double sum = 0;
+  for (const double term : terms_) sum += term;
+  penalties_ += l2 / 2 * sum;
 }
 
 template <typename T>
-void CpuDevice<T>::PlanesToPixels(const Shape& shape, int64_t samples, const T* planes, T* pixels) {
-  For(samples, shape.size(), [&](int, int64_t begin, int64_t end) {
-    for (int64_t sample = begin; sample < end; ++sample) {
-      const T* from = planes + sample * shape.size();
-      T* to = pixels + sample * shape.size();
-      for (int64_t i = 0; i < shape.positions(); ++i) {
-        for (int64_t c = 0; c < shape.channels; ++c) *to++ = from[c * shape.positions() + i];
+void CpuDevice<T>::TakePenalties(double* total) {
+  *total += std::exchange(penalties_, 0);
+}
+
+// The result has the same bits wherever the arrays are split.
+template <typename T>
+void CpuDevice<T>::Update(const Optimizer& rule, absl::Span<const ArrayUpdate<T>> arrays) {
+  const int slot_count = SlotCount(rule);
+  int64_t total = 0;
+  for (const ArrayUpdate<T>& array : arrays) total += array.count;
+  For(total, 4, [&](int, int64_t begin, int64_t end) {
+    int64_t first = 0;  // the position of the array's first number among all
+    for (const ArrayUpdate<T>& array : arrays) {
+      const int64_t from = std::max(begin - first, int64_t{0});
+      const int64_t to = std::min(end - first, array.count);
+      first += array.count;
+      if (from >= to) continue;
+      std::vector<std::byte*> slots;
+      for (int s = 0; s < slot_count; ++s) {
+        slots.push_back(reinterpret_cast<std::byte*>(array.slots[s] + from));
       }
+      const std::vector<const std::byte*> old(slots.begin(), slots.end());
+      std::byte* const values = reinterpret_cast<std::byte*>(array.values + from);
+      ApplyUpdate(rule, DTypeOf<T>::value, array.step,
+                  reinterpret_cast<const std::byte*>(array.gradient + from),
+                  static_cast<size_t>(to - from), values, values, old, slots);
     }
   });
 }

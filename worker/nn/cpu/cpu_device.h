@@ -10,6 +10,7 @@
 #include "worker/base/thread_pool.h"
 #include "worker/nn/cpu/kernels.h"
 #include "worker/nn/device.h"
+#include "worker/nn/matrix_product.h"
 
 namespace syncgrads {
 
@@ -24,55 +25,60 @@ class CpuDevice : public Device<T> {
   explicit CpuDevice(int threads, const CpuKernels<T>& kernels = ChooseCpuKernels<T>());
 
   DeviceMemory& memory() override { return memory_; }
-  void Multiply(const MatrixProduct<T>& product) override;
-  void AddToRows(int64_t rows, int64_t columns, const T* addend, T* values) override;
-  void SumRows(int64_t rows, int64_t columns, const T* values, T* sums) override;
-  void Add(int64_t count, const T* a, const T* b, T* sum) override;
-  void MultiplyEach(int64_t count, const T* a, const T* b, T* product) override;
-  void AddScaled(int64_t count, T factor, const T* a, T* sum) override;
-  void UpdateMovingAverage(int64_t count, T step, T factor, const T* target, T* values) override;
-  void Activate(Activation activation, int64_t count, T* values) override;
-  void MultiplyByDerivative(Activation activation, int64_t count, const T* outputs,
-                            T* gradient) override;
-  void DrawDropout(uint64_t key, double rate, int64_t count, T* factors) override;
-  void ScaleToRanges(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
-                     const T* input, T* output) override;
-  void ScaleToRangesBackward(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
-                             const T* output_gradient, T* input_gradient) override;
-  void FindLosses(const RowLossRule& rule, int64_t rows, int64_t columns, const T* outputs,
-                  const double* targets, double divisor, double* losses, T* gradient) override;
-  void AddUp(int64_t count, double factor, const double* values, double* sum) override;
-  void Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient, T* values,
-              T* const* slots) override;
-  void Convolve(const Window& window, int64_t samples, int64_t outputs, const T* input,
-                const T* weights, T* output) override;
-  void ConvolveBackward(const Window& window, int64_t samples, int64_t outputs, const T* input,
-                        const T* weights, const T* output_gradient, T* weights_gradient,
-                        T* input_gradient) override;
-  void MaxPool(const Window& window, int64_t samples, const T* input, T* output,
-               int32_t* chosen) override;
-  void MaxPoolBackward(const Window& window, int64_t samples, const int32_t* chosen,
-                       const T* output_gradient, T* input_gradient) override;
-  void AveragePool(const Window& window, int64_t samples, const T* input, T* output) override;
-  void AveragePoolBackward(const Window& window, int64_t samples, const T* output_gradient,
-                           T* input_gradient) override;
-  void FindMoments(int64_t rows, int64_t channels, T epsilon, const T* input,
-                   const BatchMoments<T>& moments, T* variance) override;
-  void InvertDeviations(int64_t channels, T epsilon, const T* variance,
-                        T* inverse_deviation) override;
-  void Normalise(int64_t rows, int64_t channels, const BatchMoments<T>& moments, const T* scale,
-                 const T* shift, const T* input, T* output) override;
-  void NormaliseBackward(int64_t rows, int64_t channels, const BatchMoments<T>& moments,
-                         bool of_batch, const T* scale, const T* input, const T* output_gradient,
-                         T* scale_gradient, T* shift_gradient, T* input_gradient) override;
-  void PixelsToPlanes(const Shape& shape, int64_t samples, const T* pixels, T* planes) override;
-  void PlanesToPixels(const Shape& shape, int64_t samples, const T* planes, T* pixels) override;
+  void Convolve(const Convolution<T>& layer, int64_t samples, const T* input, T* output) override;
+  void ConvolveBackward(const Convolution<T>& layer, int64_t samples, const T* input,
+                        const T* output, T* output_gradient,
+                        const LayerGradients<T>& gradients) override;
+  void Multiply(const Affine<T>& layer, int64_t samples, const T* input, T* output) override;
+  void MultiplyBackward(const Affine<T>& layer, int64_t samples, const T* input, const T* output,
+                        T* output_gradient, const LayerGradients<T>& gradients) override;
+  void FindStatistics(int64_t rows, int64_t channels, const T* input,
+                      const BatchStatistics<T>& statistics) override;
+  void Normalise(const Normalisation<T>& layer, const T* input, T* output) override;
+  void NormaliseBackward(const Normalisation<T>& layer, bool of_batch, const T* input,
+                         const T* output, T* output_gradient,
+                         const LayerGradients<T>& gradients) override;
+  void Add(Activation activation, int64_t count, const T* a, const T* b, T* sum) override;
+  void ActivateBackward(Activation activation, int64_t count, const T* outputs,
+                        T* gradient) override;
+  void Pool(Pooling pooling, const Window& window, int64_t samples, const T* input, T* output,
+            int32_t* chosen) override;
+  void PoolBackward(Pooling pooling, const Window& window, int64_t samples, const int32_t* chosen,
+                    const T* output_gradient, T* input_gradient) override;
+  void Dropout(uint64_t key, double rate, int64_t count, const T* input, T* output) override;
+  void ScaleToRanges(const RangeScaling<T>& layer, const T* input, T* output) override;
+  void ScaleToRangesBackward(const RangeScaling<T>& layer, const T* output_gradient,
+                             T* input_gradient) override;
+  void Transpose(int64_t count, int64_t rows, int64_t columns, const T* from, T* to) override;
+  void FindLoss(const RowLossRule& rule, int64_t rows, int64_t columns, const T* outputs,
+                const double* targets, double divisor, double* total, T* gradient) override;
+  void Penalise(double l2, int64_t count, const T* values, T* gradient) override;
+  void TakePenalties(double* total) override;
+  void Update(const Optimizer& rule, absl::Span<const ArrayUpdate<T>> arrays) override;
 
  private:
   // Splits `items` into even ranges and calls `range(part, begin, end)` for each, one range on
   // each thread. Uses fewer ranges if a range would have too few operations.
   void For(int64_t items, int64_t operations_each,
            absl::FunctionRef<void(int part, int64_t begin, int64_t end)> range);
+
+  // Computes a matrix product on all threads.
+  void MultiplyMatrices(const MatrixProduct<T>& product);
+
+  // values = activation(values + bias[c]), on the calling thread. `bias` may be null.
+  void AddBias(int64_t rows, int64_t columns, const T* bias, Activation activation, T* values);
+  // The reverse, on all threads: ActivateBackward, and then sets the gradient by the bias to the
+  // sums of the columns, if it is not null.
+  void AddBiasBackward(int64_t rows, int64_t columns, Activation activation, const T* outputs,
+                       T* gradient, T* bias_gradient);
+
+  // Pool and PoolBackward for each kind of pooling.
+  void MaxPool(const Window& window, int64_t samples, const T* input, T* output, int32_t* chosen);
+  void MaxPoolBackward(const Window& window, int64_t samples, const int32_t* chosen,
+                       const T* output_gradient, T* input_gradient);
+  void AveragePool(const Window& window, int64_t samples, const T* input, T* output);
+  void AveragePoolBackward(const Window& window, int64_t samples, const T* output_gradient,
+                           T* input_gradient);
 
   // Computes column sums. Splits the rows into ranges; `sum(begin, end, sums)` adds the rows of
   // a range to `sums`. The ranges are then added in order.
@@ -99,6 +105,8 @@ class CpuDevice : public Device<T> {
   std::vector<T> row_gradients_;
   std::vector<T> packed_;
   std::vector<T> packed_gradient_;
+  std::vector<double> terms_;  // of a sum
+  double penalties_ = 0;       // since the last TakePenalties
 };
 
 extern template class CpuDevice<float>;

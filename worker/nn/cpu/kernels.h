@@ -5,33 +5,40 @@
 
 #include <cstdint>
 
-#include "worker/nn/device.h"
+#include "worker/nn/matrix_product.h"
 
 namespace syncgrads {
 
-// Each function does, on one thread, what the function of Device with the same name does.
+// Each function computes on one thread. Matrices are rows x columns, without gaps between rows.
+// A flag `relu` says whether the activation is relu; otherwise there is none.
 template <typename T>
 struct CpuKernels {
   const char* instruction_set;
   void (*multiply)(const MatrixProduct<T>& product);
-  void (*add_to_rows)(int64_t rows, int64_t columns, const T* addend, T* values);
-  // Adds the column sums to `sums`.
-  void (*sum_rows)(int64_t rows, int64_t columns, const T* values, double* sums);
-  void (*add)(int64_t count, const T* a, const T* b, T* sum);
-  void (*multiply_each)(int64_t count, const T* a, const T* b, T* product);
-  void (*relu)(int64_t count, T* values);
+  // values = relu(values + bias[c]); `bias` may be null
+  void (*add_bias)(int64_t rows, int64_t columns, const T* bias, bool relu, T* values);
+  // sum = relu(a + b)
+  void (*add)(int64_t count, const T* a, const T* b, bool relu, T* sum);
+  // Replaces the gradient by 0 where the output of relu is 0.
   void (*relu_backward)(int64_t count, const T* outputs, T* gradient);
-  // sums[c] += sum over the rows of (values - mean[c])^2
-  void (*sum_squares)(int64_t rows, int64_t columns, const T* values, const T* mean, double* sums);
-  // output = values * factor[c] + addend[c]
-  void (*scale_rows)(int64_t rows, int64_t columns, const T* values, const T* factor,
-                     const T* addend, T* output);
-  // sums[c] += sum over the rows of a * (b - mean[c])
-  void (*sum_products)(int64_t rows, int64_t columns, const T* a, const T* b, const T* mean,
-                       double* sums);
+  // Adds the sums of the columns to `sums`. If `outputs` is not null, does relu_backward before.
+  void (*sum_rows)(int64_t rows, int64_t columns, const T* outputs, T* values, double* sums);
+  // Sets the mean of each column, and the sum of the squares of its differences from the mean.
+  void (*find_moments)(int64_t rows, int64_t columns, const T* values, double* mean,
+                       double* squares);
+  // output = relu(values * factor[c] + addend[c] + residual); `residual` may be null
+  void (*normalise)(int64_t rows, int64_t columns, const T* values, const T* factor,
+                    const T* addend, const T* residual, bool relu, T* output);
+  // sums[c] += sum over the rows of the gradient
+  // products[c] += sum over the rows of gradient * (values - mean[c])
+  // If `outputs` is not null, does relu_backward before.
+  void (*sum_gradients)(int64_t rows, int64_t columns, const T* outputs, const T* values,
+                        const T* mean, T* gradient, double* sums, double* products);
   // output = a * a_factor[c] + b * b_factor[c] + addend[c]
   void (*combine_rows)(int64_t rows, int64_t columns, const T* a, const T* a_factor, const T* b,
                        const T* b_factor, const T* addend, T* output);
+  // gradient += factor * values; returns the sum of the squares of `values`
+  double (*penalise)(int64_t count, T factor, const T* values, T* gradient);
 };
 
 // Returns the kernels of the best instruction set that this processor has.

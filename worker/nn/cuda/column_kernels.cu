@@ -1,232 +1,486 @@
-// Column sums, and batch normalisation, which is built on them.
+// Column sums, and what is built on them: batch normalisation, and gradients of biases.
 
 #include <cmath>
 
+#include "worker/nn/cuda/activation_functions.h"
 #include "worker/nn/cuda/kernels.h"
 #include "worker/nn/cuda/launch.h"
 
 namespace syncgrads::cuda {
 namespace {
 
-// Sums are kept in T for this many rows and then added in double, as on the CPU.
+// A column is summed in three steps: over strips of rows, over groups of strips, and over the
+// groups. The sums of a strip are kept in T for kRowsInT rows and then added in double.
 constexpr int64_t kRowsInT = 64;
-// The most strips times columns: enough threads to fill a device.
-constexpr int64_t kMostSums = 1 << 16;
-constexpr int64_t kMostStrips = 512;
+// A strip has at least this many rows; shorter ones are not worth their memory.
+constexpr int64_t kLeastRows = 16;
+// The most threads that sum strips. Each has four loads of 16 bytes in flight, so that these
+// threads use the whole bandwidth of a device.
+constexpr int64_t kMostThreads = 1 << 16;
+constexpr int64_t kStripsInGroup = 64;
 
-template <typename T>
-struct Values {
-  const T* values;
-  __device__ T operator()(int64_t i, int) const { return values[i]; }
-};
+// How the rows are split. Two sums of each column of each strip are kept, then two of each group.
+struct Strips {
+  int64_t rows, columns;
+  int64_t length;  // rows of a strip
+  int64_t strips, groups;
 
-template <typename T>
-struct SquaresFromMean {
-  const T* values;
-  const T* mean;
-  __device__ T operator()(int64_t i, int column) const {
-    const T difference = values[i] - mean[column];
-    return difference * difference;
+  Strips(int64_t rows, int64_t columns) : rows(rows), columns(columns) {
+    const int64_t threads = columns % 4 == 0 ? columns / 4 : columns;
+    int64_t most = kMostThreads / (threads > 0 ? threads : 1);
+    if (most > rows / kLeastRows) most = rows / kLeastRows;
+    if (most < 1) most = 1;
+    length = rows > 0 ? (rows + most - 1) / most : 1;
+    strips = (rows + length - 1) / length;
+    groups = (strips + kStripsInGroup - 1) / kStripsInGroup;
   }
-};
-
-template <typename T>
-struct ProductsFromMean {
-  const T* a;
-  const T* b;
-  const T* mean;
-  __device__ T operator()(int64_t i, int column) const { return a[i] * (b[i] - mean[column]); }
-};
-
-template <typename T, typename Term>
-struct SumOfStrip {
-  int64_t rows, columns, length;
-  Term term;
-  double* strips;
-  __device__ void operator()(int64_t strip, int column) const {
+  // The rows of `count` neighbouring strips from `strip` on.
+  __device__ int64_t RowsFrom(int64_t strip, int64_t count) const {
     const int64_t begin = strip * length;
-    const int64_t end = begin + length < rows ? begin + length : rows;
-    double total = 0;
-    for (int64_t row = begin; row < end;) {
-      const int64_t stop = row + kRowsInT < end ? row + kRowsInT : end;
-      T sum = 0;
-      for (; row < stop; ++row) sum += term(row * columns + column, column);
-      total += sum;
-    }
-    strips[strip * columns + column] = total;
+    const int64_t end = begin + count * length;
+    return (end < rows ? end : rows) - begin;
   }
 };
 
-template <typename Finish>
-struct SumOfStrips {
-  int64_t strip_count, columns;
-  const double* strips;
+// Two sums in a fixed order.
+struct Sums {
+  double first = 0, second = 0;
+  __device__ void Take(int64_t, double other_first, double other_second) {
+    first += other_first;
+    second += other_second;
+  }
+};
+
+// The mean and the sum of the squares of the differences from it, combined as in Chan, Golub and
+// LeVeque 1983.
+struct Moments {
+  double first = 0, second = 0;
+  double count = 0;
+  __device__ void Take(int64_t other_count, double mean, double squares) {
+    const double all = count + static_cast<double>(other_count);
+    const double share = static_cast<double>(other_count) / all;
+    const double difference = mean - first;
+    first += difference * share;
+    second += squares + difference * difference * count * share;
+    count = all;
+  }
+};
+
+// Adds the results of `count` parts of `strips_each` strips each.
+template <typename Total>
+__device__ Total Combine(const Strips& s, const double* parts, int64_t first, int64_t count,
+                         int64_t strips_each, int64_t column) {
+  Total total;
+#pragma unroll 8
+  for (int64_t part = first; part < first + count; ++part) {
+    const double* at = parts + part * 2 * s.columns + column;
+    total.Take(s.RowsFrom(part * strips_each, strips_each), at[0], at[s.columns]);
+  }
+  return total;
+}
+
+// Calls strip(first row, end, column of the pack, results) for each strip and pack of columns.
+template <int n, typename Strip>
+struct VisitStrip {
+  Strips s;
+  Strip strip;
+  double* parts;
+  __device__ void operator()(int64_t number, int pack) const {
+    const int64_t begin = number * s.length;
+    const int64_t end = begin + s.length < s.rows ? begin + s.length : s.rows;
+    const int column = pack * n;
+    double results[2][n];
+    strip(begin, end, column, results);
+    double* to = parts + number * 2 * s.columns + column;
+    for (int i = 0; i < n; ++i) {
+      to[i] = results[0][i];
+      to[s.columns + i] = results[1][i];
+    }
+  }
+};
+
+template <typename Total>
+struct VisitGroup {
+  Strips s;
+  const double* parts;
+  double* groups;
+  __device__ void operator()(int64_t group, int column) const {
+    const int64_t first = group * kStripsInGroup;
+    const int64_t rest = s.strips - first;
+    const int64_t count = rest < kStripsInGroup ? rest : kStripsInGroup;
+    const Total total = Combine<Total>(s, parts, first, count, 1, column);
+    double* to = groups + group * 2 * s.columns + column;
+    to[0] = total.first;
+    to[s.columns] = total.second;
+  }
+};
+
+template <typename Total, typename Finish>
+struct VisitColumn {
+  Strips s;
+  const double* parts;
+  int64_t count, strips_each;
   Finish finish;
   __device__ void operator()(int64_t column) const {
-    double total = 0;
-    for (int64_t strip = 0; strip < strip_count; ++strip) {
-      total += strips[strip * columns + column];
-    }
-    finish(column, total);
+    finish(column, Combine<Total>(s, parts, 0, count, strips_each, column));
   }
 };
 
-// Calls finish(column, sum over the rows of term(index, column)) for each column.
-template <typename T, typename Term, typename Finish>
-cudaError_t SumColumns(cudaStream_t stream, int64_t rows, int64_t columns, const Term& term,
-                       double* strips, const Finish& finish) {
-  const int64_t count = StripsFor(rows, columns);
-  const int64_t length = (rows + count - 1) / count;
-  const cudaError_t error = ForEachPlace(stream, count, columns,
-                                         SumOfStrip<T, Term>{rows, columns, length, term, strips});
+// Calls finish(column, total) for each column.
+template <typename Total, int n, typename Strip, typename Finish>
+cudaError_t SumColumns(cudaStream_t stream, const Strips& s, const Strip& strip, double* scratch,
+                       const Finish& finish) {
+  cudaError_t error =
+      ForEachPlace(stream, s.strips, s.columns / n, VisitStrip<n, Strip>{s, strip, scratch});
   if (error != cudaSuccess) return error;
-  return ForEach(stream, columns, SumOfStrips<Finish>{count, columns, strips, finish});
+  if (s.groups <= 1) {
+    return ForEach(stream, s.columns, VisitColumn<Total, Finish>{s, scratch, s.strips, 1, finish});
+  }
+  double* groups = scratch + s.strips * 2 * s.columns;
+  error = ForEachPlace(stream, s.groups, s.columns, VisitGroup<Total>{s, scratch, groups});
+  if (error != cudaSuccess) return error;
+  return ForEach(stream, s.columns,
+                 VisitColumn<Total, Finish>{s, groups, s.groups, kStripsInGroup, finish});
 }
+
+// The moments of a strip. The differences from the first row are summed, so that no digits are
+// lost if the mean is much larger than the deviation.
+template <typename T, int n>
+struct StripMoments {
+  const T* input;
+  int64_t columns;
+  __device__ void operator()(int64_t begin, int64_t end, int column,
+                             double (&results)[2][n]) const {
+    const T* at = input + begin * columns + column;
+    const Pack<T, n> pivot = LoadPack<n>(at);
+    double sums[n] = {}, squares[n] = {};
+    for (int64_t row = begin; row < end;) {
+      const int64_t stop = row + kRowsInT < end ? row + kRowsInT : end;
+      T sum[n] = {}, square[n] = {};
+#pragma unroll 4
+      for (; row < stop; ++row, at += columns) {
+        const Pack<T, n> value = LoadPack<n>(at);
+        for (int i = 0; i < n; ++i) {
+          const T difference = value.at[i] - pivot.at[i];
+          sum[i] += difference;
+          square[i] += difference * difference;
+        }
+      }
+      for (int i = 0; i < n; ++i) {
+        sums[i] += sum[i];
+        squares[i] += square[i];
+      }
+    }
+    const double count = static_cast<double>(end - begin);
+    for (int i = 0; i < n; ++i) {
+      const double rest = squares[i] - sums[i] * sums[i] / count;
+      results[0][i] = pivot.at[i] + sums[i] / count;
+      results[1][i] = rest < 0 ? 0 : rest;  // rounding must not make it negative
+    }
+  }
+};
+
+// Replaces the gradient by that before the activation, and sums it and, if `input` is not null,
+// its products with input - mean.
+template <typename T, int n>
+struct StripGradients {
+  Activation activation;
+  const T* outputs;
+  const T* input;
+  const T* mean;
+  T* gradient;
+  int64_t columns;
+
+  // Adds `k` rows. All loads come before the stores, so that they are in flight together.
+  template <int k>
+  __device__ void AddRows(int64_t first, const T (&centre)[n], T (&sum)[n], T (&product)[n]) const {
+    Pack<T, n> slopes[k], results[k], values[k];
+    for (int j = 0; j < k; ++j) {
+      const int64_t at = first + j * columns;
+      slopes[j] = LoadPack<n>(gradient + at);
+      if (activation != Activation::kIdentity) results[j] = LoadPack<n>(outputs + at);
+      if (input != nullptr) values[j] = LoadPack<n>(input + at);
+    }
+    for (int j = 0; j < k; ++j) {
+      for (int i = 0; i < n; ++i) {
+        T& slope = slopes[j].at[i];
+        if (activation != Activation::kIdentity) {
+          slope = ActivatedBackward(activation, results[j].at[i], slope);
+        }
+        sum[i] += slope;
+        if (input != nullptr) product[i] += slope * (values[j].at[i] - centre[i]);
+      }
+      if (activation != Activation::kIdentity) {
+        StorePack<n>(slopes[j], gradient + first + j * columns);
+      }
+    }
+  }
+
+  __device__ void operator()(int64_t begin, int64_t end, int column,
+                             double (&results)[2][n]) const {
+    T centre[n] = {};
+    for (int i = 0; i < n; ++i) {
+      results[0][i] = results[1][i] = 0;
+      if (input != nullptr) centre[i] = mean[column + i];
+    }
+    for (int64_t row = begin; row < end;) {
+      const int64_t stop = row + kRowsInT < end ? row + kRowsInT : end;
+      T sum[n] = {}, product[n] = {};
+      for (; row + 4 <= stop; row += 4) AddRows<4>(row * columns + column, centre, sum, product);
+      for (; row < stop; ++row) AddRows<1>(row * columns + column, centre, sum, product);
+      for (int i = 0; i < n; ++i) {
+        results[0][i] += sum[i];
+        results[1][i] += product[i];
+      }
+    }
+  }
+};
 
 template <typename T>
 struct SetSum {
   T* sums;
-  __device__ void operator()(int64_t column, double sum) const {
-    sums[column] = static_cast<T>(sum);
+  __device__ void operator()(int64_t column, const Sums& total) const {
+    sums[column] = static_cast<T>(total.first);
   }
 };
 
 template <typename T>
-struct SetMean {
-  double count;
-  T* mean;
-  __device__ void operator()(int64_t column, double sum) const {
-    mean[column] = static_cast<T>(sum / count);
+struct SetStatistics {
+  int64_t rows;
+  BatchStatistics<T> statistics;
+  __device__ void operator()(int64_t c, const Moments& moments) const {
+    const T mean = static_cast<T>(moments.first);
+    const T variance = static_cast<T>(moments.second / static_cast<double>(rows));
+    statistics.mean[c] = mean;
+    statistics.variance[c] = variance;
+    if (statistics.running_mean == nullptr) return;
+    // One number has no unbiased variance; the biased one, 0, is used.
+    const T unbiased = rows > 1 ? static_cast<T>(rows) / static_cast<T>(rows - 1) : T{1};
+    const T momentum = static_cast<T>(statistics.momentum);
+    statistics.running_mean[c] += momentum * (mean - statistics.running_mean[c]);
+    statistics.running_variance[c] +=
+        momentum * (unbiased * variance - statistics.running_variance[c]);
   }
 };
 
+// The gradients by scale and shift, and the factors of the gradient by the input. Ioffe and
+// Szegedy 2015; the formula is at CpuDevice::NormaliseBackward.
 template <typename T>
-struct SetDeviation {
-  double count, epsilon;
-  T* variance;
-  T* inverse_deviation;
-  __device__ void operator()(int64_t column, double sum) const {
-    variance[column] = static_cast<T>(sum / count);
-    inverse_deviation[column] = static_cast<T>(1 / std::sqrt(sum / count + epsilon));
+struct SetGradients {
+  Normalisation<T> layer;
+  bool of_batch;
+  T* scale_gradient;
+  T* shift_gradient;
+  T* factors;
+  __device__ void operator()(int64_t c, const Sums& total) const {
+    const double count = static_cast<double>(layer.rows);
+    const double inverse = 1 / std::sqrt(layer.variance[c] + layer.epsilon);
+    const double factor = layer.scale[c] * inverse;
+    const double slope = of_batch ? -factor * inverse * inverse * total.second / count : 0.0;
+    scale_gradient[c] = static_cast<T>(total.second * inverse);
+    shift_gradient[c] = static_cast<T>(total.first);
+    factors[c] = static_cast<T>(factor);
+    factors[layer.channels + c] = static_cast<T>(slope);
+    factors[2 * layer.channels + c] =
+        of_batch ? static_cast<T>(-factor * total.first / count - slope * layer.mean[c]) : T{0};
   }
 };
 
-template <typename T>
-struct SetShiftGradient {
-  double* sums;
-  T* gradient;
-  __device__ void operator()(int64_t column, double sum) const {
-    sums[column] = sum;
-    gradient[column] = static_cast<T>(sum);
+template <typename T, int n>
+struct AddBiasToColumn {
+  const T* bias;
+  Activation activation;
+  T* values;
+  int64_t columns;
+  struct Visit {
+    T bias[n];
+    Activation activation;
+    T* values;
+    int64_t columns;
+    __device__ void operator()(int64_t row) const {
+      Pack<T, n> value = LoadPack<n>(values + row * columns);
+      for (int i = 0; i < n; ++i) value.at[i] = Activated(activation, value.at[i] + bias[i]);
+      StorePack<n>(value, values + row * columns);
+    }
+  };
+  __device__ Visit operator()(int pack) const {
+    Visit visit = {{}, activation, values + pack * n, columns};
+    for (int i = 0; i < n; ++i) visit.bias[i] = bias == nullptr ? T{0} : bias[pack * n + i];
+    return visit;
   }
 };
 
-template <typename T>
-struct SetScaleGradient {
-  const T* inverse_deviation;
-  double* sums;
-  T* gradient;
-  __device__ void operator()(int64_t column, double sum) const {
-    sums[column] = sum;
-    gradient[column] = static_cast<T>(sum * inverse_deviation[column]);
+template <typename T, int n>
+struct NormaliseColumn {
+  Normalisation<T> layer;
+  const T* input;
+  T* output;
+  struct Visit {
+    T factor[n], addend[n];
+    Activation activation;
+    const T* input;
+    const T* residual;
+    T* output;
+    int64_t columns;
+    __device__ void operator()(int64_t row) const {
+      Pack<T, n> value = LoadPack<n>(input + row * columns);
+      for (int i = 0; i < n; ++i) value.at[i] = value.at[i] * factor[i] + addend[i];
+      if (residual != nullptr) {
+        const Pack<T, n> other = LoadPack<n>(residual + row * columns);
+        for (int i = 0; i < n; ++i) value.at[i] += other.at[i];
+      }
+      for (int i = 0; i < n; ++i) value.at[i] = Activated(activation, value.at[i]);
+      StorePack<n>(value, output + row * columns);
+    }
+  };
+  __device__ Visit operator()(int pack) const {
+    const int column = pack * n;
+    Visit visit = {{},
+                   {},
+                   layer.activation,
+                   input + column,
+                   layer.residual == nullptr ? nullptr : layer.residual + column,
+                   output + column,
+                   layer.channels};
+    for (int i = 0; i < n; ++i) {
+      const int c = column + i;
+      const T deviation = std::sqrt(layer.variance[c] + static_cast<T>(layer.epsilon));
+      visit.factor[i] = layer.scale[c] / deviation;
+      visit.addend[i] = layer.shift[c] - layer.mean[c] * visit.factor[i];
+    }
+    return visit;
+  }
+};
+
+template <typename T, int n>
+struct CombineColumn {
+  int64_t columns;
+  const T* factors;
+  const T* gradient;
+  const T* input;
+  T* result;
+  struct Visit {
+    T by_gradient[n], by_input[n], addend[n];
+    const T* gradient;
+    const T* input;
+    T* result;
+    int64_t columns;
+    __device__ void operator()(int64_t row) const {
+      Pack<T, n> value = LoadPack<n>(gradient + row * columns);
+      const Pack<T, n> other = LoadPack<n>(input + row * columns);
+      for (int i = 0; i < n; ++i) {
+        value.at[i] = value.at[i] * by_gradient[i] + other.at[i] * by_input[i] + addend[i];
+      }
+      StorePack<n>(value, result + row * columns);
+    }
+  };
+  __device__ Visit operator()(int pack) const {
+    const int column = pack * n;
+    Visit visit = {{}, {}, {}, gradient + column, input + column, result + column, columns};
+    for (int i = 0; i < n; ++i) {
+      visit.by_gradient[i] = factors[column + i];
+      visit.by_input[i] = factors[columns + column + i];
+      visit.addend[i] = factors[2 * columns + column + i];
+    }
+    return visit;
   }
 };
 
 }  // namespace
 
-int64_t StripsFor(int64_t rows, int64_t columns) {
-  int64_t strips = kMostSums / (columns > 0 ? columns : 1);
-  if (strips > kMostStrips) strips = kMostStrips;
-  if (strips > (rows + kRowsInT - 1) / kRowsInT) strips = (rows + kRowsInT - 1) / kRowsInT;
-  return strips > 0 ? strips : 1;
+int64_t ColumnScratch(int64_t rows, int64_t columns) {
+  const Strips s(rows, columns);
+  return (s.strips + s.groups) * 2 * columns;
 }
 
 template <typename T>
-cudaError_t SumRows(cudaStream_t stream, int64_t rows, int64_t columns, const T* values,
-                    double* strips, T* sums) {
-  return SumColumns<T>(stream, rows, columns, Values<T>{values}, strips, SetSum<T>{sums});
+cudaError_t AddBias(cudaStream_t stream, int64_t rows, int64_t columns, const T* bias,
+                    Activation activation, T* values) {
+  if (bias == nullptr && activation == Activation::kIdentity) return cudaSuccess;
+  return WithPacks(
+      columns,
+      [&]<int n>(PackSize<n>) {
+        return ForEachColumn(stream, rows, columns / n,
+                             AddBiasToColumn<T, n>{bias, activation, values, columns});
+      },
+      values);
 }
 
 template <typename T>
-cudaError_t FindMoments(cudaStream_t stream, int64_t rows, int64_t channels, T epsilon,
-                        const T* input, double* strips, T* mean, T* inverse_deviation,
-                        T* variance) {
-  const double count = static_cast<double>(rows);
-  const cudaError_t error =
-      SumColumns<T>(stream, rows, channels, Values<T>{input}, strips, SetMean<T>{count, mean});
-  if (error != cudaSuccess) return error;
-  return SumColumns<T>(
-      stream, rows, channels, SquaresFromMean<T>{input, mean}, strips,
-      SetDeviation<T>{count, static_cast<double>(epsilon), variance, inverse_deviation});
+cudaError_t AddBiasBackward(cudaStream_t stream, int64_t rows, int64_t columns,
+                            Activation activation, const T* outputs, T* gradient, double* scratch,
+                            T* sums) {
+  return WithPacks(
+      columns,
+      [&]<int n>(PackSize<n>) {
+        const Strips s(rows, columns);
+        const StripGradients<T, n> strip = {activation, outputs,  nullptr,
+                                            nullptr,    gradient, columns};
+        return SumColumns<Sums, n>(stream, s, strip, scratch, SetSum<T>{sums});
+      },
+      outputs, gradient);
 }
 
 template <typename T>
-cudaError_t InvertDeviations(cudaStream_t stream, int64_t channels, T epsilon, const T* variance,
-                             T* inverse_deviation) {
-  return ForEach(stream, channels, [=] __device__(int64_t c) {
-    inverse_deviation[c] = 1 / std::sqrt(variance[c] + epsilon);
-  });
+cudaError_t FindStatistics(cudaStream_t stream, int64_t rows, int64_t channels, const T* input,
+                           double* scratch, const BatchStatistics<T>& statistics) {
+  return WithPacks(
+      channels,
+      [&]<int n>(PackSize<n>) {
+        const Strips s(rows, channels);
+        return SumColumns<Moments, n>(stream, s, StripMoments<T, n>{input, channels}, scratch,
+                                      SetStatistics<T>{rows, statistics});
+      },
+      input);
 }
 
 template <typename T>
-cudaError_t Normalise(cudaStream_t stream, int64_t rows, int64_t channels, const T* mean,
-                      const T* inverse_deviation, const T* scale, const T* shift, const T* input,
+cudaError_t Normalise(cudaStream_t stream, const Normalisation<T>& layer, const T* input,
                       T* output) {
-  return ForEachPlace(stream, rows, channels, [=] __device__(int64_t row, int c) {
-    const T factor = scale[c] * inverse_deviation[c];
-    const T addend = shift[c] - mean[c] * factor;
-    output[row * channels + c] = input[row * channels + c] * factor + addend;
-  });
+  return WithPacks(
+      layer.channels,
+      [&]<int n>(PackSize<n>) {
+        return ForEachColumn(stream, layer.rows, layer.channels / n,
+                             NormaliseColumn<T, n>{layer, input, output});
+      },
+      input, layer.residual, output);
 }
 
 template <typename T>
-cudaError_t NormaliseBackwardSums(cudaStream_t stream, int64_t rows, int64_t channels,
-                                  const T* mean, const T* inverse_deviation, const T* input,
-                                  const T* output_gradient, double* strips, double* sums,
-                                  T* scale_gradient, T* shift_gradient) {
-  const cudaError_t error = SumColumns<T>(stream, rows, channels, Values<T>{output_gradient},
-                                          strips, SetShiftGradient<T>{sums, shift_gradient});
-  if (error != cudaSuccess) return error;
-  return SumColumns<T>(stream, rows, channels, ProductsFromMean<T>{output_gradient, input, mean},
-                       strips,
-                       SetScaleGradient<T>{inverse_deviation, sums + channels, scale_gradient});
+cudaError_t NormaliseBackward(cudaStream_t stream, const Normalisation<T>& layer, bool of_batch,
+                              const T* input, const T* output, T* output_gradient,
+                              const LayerGradients<T>& gradients, double* scratch, T* factors) {
+  const cudaError_t error = WithPacks(
+      layer.channels,
+      [&]<int n>(PackSize<n>) {
+        const Strips s(layer.rows, layer.channels);
+        const StripGradients<T, n> strip = {layer.activation, output,          input,
+                                            layer.mean,       output_gradient, layer.channels};
+        return SumColumns<Sums, n>(
+            stream, s, strip, scratch,
+            SetGradients<T>{layer, of_batch, gradients.weights, gradients.bias, factors});
+      },
+      input, output, output_gradient);
+  if (error != cudaSuccess || gradients.input == nullptr) return error;
+  return WithPacks(
+      layer.channels,
+      [&]<int n>(PackSize<n>) {
+        return ForEachColumn(
+            stream, layer.rows, layer.channels / n,
+            CombineColumn<T, n>{layer.channels, factors, output_gradient, input, gradients.input});
+      },
+      input, output_gradient, gradients.input);
 }
 
-// Ioffe and Szegedy 2015; the formula is at CpuDevice::NormaliseBackward.
-template <typename T>
-cudaError_t NormaliseBackward(cudaStream_t stream, int64_t rows, int64_t channels, const T* mean,
-                              const T* inverse_deviation, bool of_batch, const T* scale,
-                              const T* input, const T* output_gradient, const double* sums,
-                              T* factors, T* input_gradient) {
-  const double count = static_cast<double>(rows);
-  const cudaError_t error = ForEach(stream, channels, [=] __device__(int64_t c) {
-    const double inverse = inverse_deviation[c];
-    const double factor = scale[c] * inverse;
-    const double slope = of_batch ? -factor * inverse * inverse * sums[channels + c] / count : 0.0;
-    factors[c] = static_cast<T>(factor);
-    factors[channels + c] = static_cast<T>(slope);
-    factors[2 * channels + c] =
-        of_batch ? static_cast<T>(-factor * sums[c] / count - slope * mean[c]) : T{0};
-  });
-  if (error != cudaSuccess) return error;
-  return ForEachPlace(stream, rows, channels, [=] __device__(int64_t row, int c) {
-    const int64_t i = row * channels + c;
-    input_gradient[i] = output_gradient[i] * factors[c] + input[i] * factors[channels + c] +
-                        factors[2 * channels + c];
-  });
-}
-
-#define SYNCGRADS_FOR_TYPE(T)                                                                      \
-  template cudaError_t SumRows(cudaStream_t, int64_t, int64_t, const T*, double*, T*);             \
-  template cudaError_t FindMoments(cudaStream_t, int64_t, int64_t, T, const T*, double*, T*, T*,   \
-                                   T*);                                                            \
-  template cudaError_t InvertDeviations(cudaStream_t, int64_t, T, const T*, T*);                   \
-  template cudaError_t Normalise(cudaStream_t, int64_t, int64_t, const T*, const T*, const T*,     \
-                                 const T*, const T*, T*);                                          \
-  template cudaError_t NormaliseBackwardSums(cudaStream_t, int64_t, int64_t, const T*, const T*,   \
-                                             const T*, const T*, double*, double*, T*, T*);        \
-  template cudaError_t NormaliseBackward(cudaStream_t, int64_t, int64_t, const T*, const T*, bool, \
-                                         const T*, const T*, const T*, const double*, T*, T*);
+#define SYNCGRADS_FOR_TYPE(T)                                                                    \
+  template cudaError_t AddBias(cudaStream_t, int64_t, int64_t, const T*, Activation, T*);        \
+  template cudaError_t AddBiasBackward(cudaStream_t, int64_t, int64_t, Activation, const T*, T*, \
+                                       double*, T*);                                             \
+  template cudaError_t FindStatistics(cudaStream_t, int64_t, int64_t, const T*, double*,         \
+                                      const BatchStatistics<T>&);                                \
+  template cudaError_t Normalise(cudaStream_t, const Normalisation<T>&, const T*, T*);           \
+  template cudaError_t NormaliseBackward(cudaStream_t, const Normalisation<T>&, bool, const T*,  \
+                                         const T*, T*, const LayerGradients<T>&, double*, T*);
 SYNCGRADS_FOR_TYPE(float)
 SYNCGRADS_FOR_TYPE(double)
 #undef SYNCGRADS_FOR_TYPE

@@ -49,8 +49,8 @@ CudaDevice<T>::CudaDevice(std::unique_ptr<CudaMemory> memory, const Cublas& cubl
       rows_(*memory_),
       packed_(*memory_),
       packed_gradient_(*memory_),
-      strips_(*memory_),
-      sums_(*memory_),
+      scratch_(*memory_),
+      penalty_terms_(*memory_),
       factors_(*memory_) {}
 
 template <typename T>
@@ -85,7 +85,7 @@ void CudaDevice<T>::Check(cublasStatus_t status, const char* what) {
 
 // cuBLAS is column-major: it computes c^T = b^T a^T.
 template <typename T>
-void CudaDevice<T>::Multiply(const MatrixProduct<T>& p) {
+void CudaDevice<T>::MultiplyMatrices(const MatrixProduct<T>& p) {
   if (!memory_->works() || p.rows == 0 || p.columns == 0) return;
   if (p.inner == 0) {
     if (p.accumulate) return;
@@ -108,228 +108,216 @@ void CudaDevice<T>::Multiply(const MatrixProduct<T>& p) {
 }
 
 template <typename T>
-void CudaDevice<T>::AddToRows(int64_t rows, int64_t columns, const T* addend, T* values) {
-  Run("AddToRows",
-      [&](cudaStream_t stream) { return cuda::AddToRows(stream, rows, columns, addend, values); });
+double* CudaDevice<T>::Scratch(int64_t count) {
+  scratch_.Resize(1, count);
+  return scratch_.data();
 }
 
 template <typename T>
-double* CudaDevice<T>::StripsOf(int64_t rows, int64_t columns) {
-  strips_.Resize(StripsFor(rows, columns), columns);
-  return strips_.data();
+bool CudaDevice<T>::Fits(const Window& window, int64_t samples, int64_t each) {
+  if (FitsIn32Bits(window, samples, each)) return true;
+  memory_->Fail(absl::InvalidArgumentError(
+      absl::StrCat(samples, " images of shape ", ToString(window.input), " under a window of ",
+                   window.height, "x", window.width,
+                   " have 2^31 numbers or more, which a CUDA device cannot index: make the batch, "
+                   "or its parts, smaller")));
+  return false;
 }
 
 template <typename T>
-void CudaDevice<T>::SumRows(int64_t rows, int64_t columns, const T* values, T* sums) {
-  double* strips = StripsOf(rows, columns);
-  Run("SumRows", [&](cudaStream_t stream) {
-    return cuda::SumRows(stream, rows, columns, values, strips, sums);
+void CudaDevice<T>::AddBiasBackward(int64_t rows, int64_t columns, Activation activation,
+                                    const T* outputs, T* gradient, T* bias_gradient) {
+  if (bias_gradient == nullptr) {
+    return ActivateBackward(activation, rows * columns, outputs, gradient);
+  }
+  double* const scratch = Scratch(ColumnScratch(rows, columns));
+  Run("AddBiasBackward", [&](cudaStream_t stream) {
+    return cuda::AddBiasBackward(stream, rows, columns, activation, outputs, gradient, scratch,
+                                 bias_gradient);
   });
 }
 
 template <typename T>
-void CudaDevice<T>::Add(int64_t count, const T* a, const T* b, T* sum) {
-  Run("Add", [&](cudaStream_t stream) { return cuda::Add(stream, count, a, b, sum); });
-}
-
-template <typename T>
-void CudaDevice<T>::MultiplyEach(int64_t count, const T* a, const T* b, T* product) {
-  Run("MultiplyEach",
-      [&](cudaStream_t stream) { return cuda::MultiplyEach(stream, count, a, b, product); });
-}
-
-template <typename T>
-void CudaDevice<T>::AddScaled(int64_t count, T factor, const T* a, T* sum) {
-  Run("AddScaled",
-      [&](cudaStream_t stream) { return cuda::AddScaled(stream, count, factor, a, sum); });
-}
-
-template <typename T>
-void CudaDevice<T>::UpdateMovingAverage(int64_t count, T step, T factor, const T* target,
-                                        T* values) {
-  Run("UpdateMovingAverage", [&](cudaStream_t stream) {
-    return cuda::UpdateMovingAverage(stream, count, step, factor, target, values);
+void CudaDevice<T>::Multiply(const Affine<T>& layer, int64_t samples, const T* input, T* output) {
+  MultiplyMatrices(OutputOf(layer, samples, input, output));
+  Run("AddBias", [&](cudaStream_t stream) {
+    return cuda::AddBias(stream, samples, layer.outputs, layer.bias, layer.activation, output);
   });
 }
 
 template <typename T>
-void CudaDevice<T>::Activate(Activation activation, int64_t count, T* values) {
-  Run("Activate",
-      [&](cudaStream_t stream) { return cuda::Activate(stream, activation, count, values); });
+void CudaDevice<T>::MultiplyBackward(const Affine<T>& layer, int64_t samples, const T* input,
+                                     const T* output, T* output_gradient,
+                                     const LayerGradients<T>& gradients) {
+  AddBiasBackward(samples, layer.outputs, layer.activation, output, output_gradient,
+                  gradients.bias);
+  MultiplyMatrices(KernelGradientOf(layer, samples, input, output_gradient, gradients.weights));
+  if (gradients.input == nullptr) return;
+  MultiplyMatrices(InputGradientOf(layer, samples, output_gradient, gradients.input));
 }
 
 template <typename T>
-void CudaDevice<T>::MultiplyByDerivative(Activation activation, int64_t count, const T* outputs,
-                                         T* gradient) {
-  Run("MultiplyByDerivative", [&](cudaStream_t stream) {
-    return cuda::MultiplyByDerivative(stream, activation, count, outputs, gradient);
+void CudaDevice<T>::FindStatistics(int64_t rows, int64_t channels, const T* input,
+                                   const BatchStatistics<T>& statistics) {
+  double* const scratch = Scratch(ColumnScratch(rows, channels));
+  Run("FindStatistics", [&](cudaStream_t stream) {
+    return cuda::FindStatistics(stream, rows, channels, input, scratch, statistics);
   });
 }
 
 template <typename T>
-void CudaDevice<T>::DrawDropout(uint64_t key, double rate, int64_t count, T* factors) {
-  Run("DrawDropout",
-      [&](cudaStream_t stream) { return cuda::DrawDropout(stream, key, rate, count, factors); });
+void CudaDevice<T>::Normalise(const Normalisation<T>& layer, const T* input, T* output) {
+  Run("Normalise",
+      [&](cudaStream_t stream) { return cuda::Normalise(stream, layer, input, output); });
 }
 
 template <typename T>
-void CudaDevice<T>::ScaleToRanges(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
-                                  const T* input, T* output) {
+void CudaDevice<T>::NormaliseBackward(const Normalisation<T>& layer, bool of_batch, const T* input,
+                                      const T* output, T* output_gradient,
+                                      const LayerGradients<T>& gradients) {
+  double* const scratch = Scratch(ColumnScratch(layer.rows, layer.channels));
+  factors_.Resize(3, layer.channels);
+  Run("NormaliseBackward", [&](cudaStream_t stream) {
+    return cuda::NormaliseBackward(stream, layer, of_batch, input, output, output_gradient,
+                                   gradients, scratch, factors_.data());
+  });
+}
+
+template <typename T>
+void CudaDevice<T>::Add(Activation activation, int64_t count, const T* a, const T* b, T* sum) {
+  Run("Add", [&](cudaStream_t stream) { return cuda::Add(stream, activation, count, a, b, sum); });
+}
+
+template <typename T>
+void CudaDevice<T>::ActivateBackward(Activation activation, int64_t count, const T* outputs,
+                                     T* gradient) {
+  Run("ActivateBackward", [&](cudaStream_t stream) {
+    return cuda::ActivateBackward(stream, activation, count, outputs, gradient);
+  });
+}
+
+template <typename T>
+void CudaDevice<T>::Pool(Pooling pooling, const Window& window, int64_t samples, const T* input,
+                         T* output, int32_t* chosen) {
+  if (!Fits(window, samples, window.input.size())) return;
+  const Geometry geometry = GeometryOf(window);
+  Run("Pool", [&](cudaStream_t stream) {
+    if (pooling == Pooling::kMax) {
+      return cuda::MaxPool(stream, geometry, samples, input, output, chosen);
+    }
+    return cuda::AveragePool(stream, geometry, samples, input, output);
+  });
+}
+
+template <typename T>
+void CudaDevice<T>::PoolBackward(Pooling pooling, const Window& window, int64_t samples,
+                                 const int32_t* chosen, const T* output_gradient,
+                                 T* input_gradient) {
+  if (!Fits(window, samples, window.input.size())) return;
+  const Geometry geometry = GeometryOf(window);
+  Run("PoolBackward", [&](cudaStream_t stream) {
+    if (pooling == Pooling::kMax) {
+      return cuda::MaxPoolBackward(stream, geometry, samples, chosen, output_gradient,
+                                   input_gradient);
+    }
+    return cuda::AveragePoolBackward(stream, geometry, samples, output_gradient, input_gradient);
+  });
+}
+
+template <typename T>
+void CudaDevice<T>::Dropout(uint64_t key, double rate, int64_t count, const T* input, T* output) {
+  Run("Dropout",
+      [&](cudaStream_t stream) { return cuda::Dropout(stream, key, rate, count, input, output); });
+}
+
+template <typename T>
+void CudaDevice<T>::ScaleToRanges(const RangeScaling<T>& layer, const T* input, T* output) {
   Run("ScaleToRanges", [&](cudaStream_t stream) {
-    return cuda::ScaleToRanges(stream, rows, columns, minimum, maximum, /*shifts=*/true, input,
-                               output);
+    return cuda::ScaleToRanges(stream, layer, /*shifts=*/true, input, output);
   });
 }
 
 template <typename T>
-void CudaDevice<T>::ScaleToRangesBackward(int64_t rows, int64_t columns, const T* minimum,
-                                          const T* maximum, const T* output_gradient,
+void CudaDevice<T>::ScaleToRangesBackward(const RangeScaling<T>& layer, const T* output_gradient,
                                           T* input_gradient) {
   Run("ScaleToRangesBackward", [&](cudaStream_t stream) {
-    return cuda::ScaleToRanges(stream, rows, columns, minimum, maximum, /*shifts=*/false,
-                               output_gradient, input_gradient);
+    return cuda::ScaleToRanges(stream, layer, /*shifts=*/false, output_gradient, input_gradient);
   });
 }
 
 template <typename T>
-void CudaDevice<T>::FindLosses(const RowLossRule& rule, int64_t rows, int64_t columns,
-                               const T* outputs, const double* targets, double divisor,
-                               double* losses, T* gradient) {
-  Run("FindLosses", [&](cudaStream_t stream) {
-    return cuda::FindLosses(stream, rule, rows, columns, outputs, targets, divisor, losses,
-                            gradient);
+void CudaDevice<T>::Transpose(int64_t count, int64_t rows, int64_t columns, const T* from, T* to) {
+  Run("Transpose",
+      [&](cudaStream_t stream) { return cuda::Transpose(stream, count, rows, columns, from, to); });
+}
+
+template <typename T>
+void CudaDevice<T>::FindLoss(const RowLossRule& rule, int64_t rows, int64_t columns,
+                             const T* outputs, const double* targets, double divisor, double* total,
+                             T* gradient) {
+  double* const scratch = Scratch(LossScratch(rows));
+  Run("FindLoss", [&](cudaStream_t stream) {
+    return cuda::FindLoss(stream, rule, rows, columns, outputs, targets, divisor, scratch, total,
+                          gradient);
   });
 }
 
 template <typename T>
-void CudaDevice<T>::AddUp(int64_t count, double factor, const double* values, double* sum) {
-  Run("AddUp",
-      [&](cudaStream_t stream) { return cuda::AddUp(stream, count, factor, values, sum); });
+void CudaDevice<T>::Penalise(double l2, int64_t count, const T* values, T* gradient) {
+  if (penalty_terms_.size() == 0) {
+    penalty_terms_.Resize(1, kPenaltyTerms);
+    memory_->SetZero(penalty_terms_.data(), penalty_terms_.bytes());
+  }
+  Run("Penalise", [&](cudaStream_t stream) {
+    return cuda::Penalise(stream, l2, count, values, gradient, penalty_terms_.data());
+  });
 }
 
 template <typename T>
-void CudaDevice<T>::Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient,
-                           T* values, T* const* slots) {
+void CudaDevice<T>::TakePenalties(double* total) {
+  if (penalty_terms_.size() == 0) return;
+  double* const scratch = Scratch(kSumScratch);
+  Run("TakePenalties", [&](cudaStream_t stream) {
+    return cuda::TakePenalties(stream, penalty_terms_.data(), scratch, total);
+  });
+}
+
+template <typename T>
+void CudaDevice<T>::Update(const Optimizer& rule, absl::Span<const ArrayUpdate<T>> arrays) {
   Run("Update", [&](cudaStream_t stream) {
-    return cuda::Update(stream, rule, step, count, gradient, values, slots);
+    return cuda::Update(stream, rule, arrays.data(), arrays.size());
   });
 }
 
 template <typename T>
-void CudaDevice<T>::MaxPool(const Window& window, int64_t samples, const T* input, T* output,
-                            int32_t* chosen) {
-  Run("MaxPool", [&](cudaStream_t stream) {
-    return cuda::MaxPool(stream, GeometryOf(window), samples, input, output, chosen);
-  });
+bool CudaDevice<T>::ArePacked(const Window& window) {
+  return RowChannels(window) == window.input.channels &&
+         (window.height * window.width == 1 || window.input.channels == 1);
 }
 
 template <typename T>
-void CudaDevice<T>::MaxPoolBackward(const Window& window, int64_t samples, const int32_t* chosen,
-                                    const T* output_gradient, T* input_gradient) {
-  Run("MaxPoolBackward", [&](cudaStream_t stream) {
-    return cuda::MaxPoolBackward(stream, GeometryOf(window), samples, chosen, output_gradient,
-                                 input_gradient);
-  });
-}
-
-template <typename T>
-void CudaDevice<T>::AveragePool(const Window& window, int64_t samples, const T* input, T* output) {
-  Run("AveragePool", [&](cudaStream_t stream) {
-    return cuda::AveragePool(stream, GeometryOf(window), samples, input, output);
-  });
-}
-
-template <typename T>
-void CudaDevice<T>::AveragePoolBackward(const Window& window, int64_t samples,
-                                        const T* output_gradient, T* input_gradient) {
-  Run("AveragePoolBackward", [&](cudaStream_t stream) {
-    return cuda::AveragePoolBackward(stream, GeometryOf(window), samples, output_gradient,
-                                     input_gradient);
-  });
-}
-
-template <typename T>
-void CudaDevice<T>::FindMoments(int64_t rows, int64_t channels, T epsilon, const T* input,
-                                const BatchMoments<T>& moments, T* variance) {
-  double* strips = StripsOf(rows, channels);
-  Run("FindMoments", [&](cudaStream_t stream) {
-    return cuda::FindMoments(stream, rows, channels, epsilon, input, strips, moments.mean,
-                             moments.inverse_deviation, variance);
-  });
-}
-
-template <typename T>
-void CudaDevice<T>::InvertDeviations(int64_t channels, T epsilon, const T* variance,
-                                     T* inverse_deviation) {
-  Run("InvertDeviations", [&](cudaStream_t stream) {
-    return cuda::InvertDeviations(stream, channels, epsilon, variance, inverse_deviation);
-  });
-}
-
-template <typename T>
-void CudaDevice<T>::Normalise(int64_t rows, int64_t channels, const BatchMoments<T>& moments,
-                              const T* scale, const T* shift, const T* input, T* output) {
-  Run("Normalise", [&](cudaStream_t stream) {
-    return cuda::Normalise<T>(stream, rows, channels, moments.mean, moments.inverse_deviation,
-                              scale, shift, input, output);
-  });
-}
-
-template <typename T>
-void CudaDevice<T>::NormaliseBackward(int64_t rows, int64_t channels,
-                                      const BatchMoments<T>& moments, bool of_batch, const T* scale,
-                                      const T* input, const T* output_gradient, T* scale_gradient,
-                                      T* shift_gradient, T* input_gradient) {
-  double* strips = StripsOf(rows, channels);
-  sums_.Resize(2, channels);
-  factors_.Resize(3, channels);
-  Run("NormaliseBackward", [&](cudaStream_t stream) {
-    const cudaError_t error = cuda::NormaliseBackwardSums<T>(
-        stream, rows, channels, moments.mean, moments.inverse_deviation, input, output_gradient,
-        strips, sums_.data(), scale_gradient, shift_gradient);
-    if (error != cudaSuccess || input_gradient == nullptr) return error;
-    return cuda::NormaliseBackward<T>(
-        stream, rows, channels, moments.mean, moments.inverse_deviation, of_batch, scale, input,
-        output_gradient, sums_.data(), factors_.data(), input_gradient);
-  });
-}
-
-template <typename T>
-void CudaDevice<T>::PixelsToPlanes(const Shape& shape, int64_t samples, const T* pixels,
-                                   T* planes) {
-  Run("PixelsToPlanes", [&](cudaStream_t stream) {
-    return Transpose(stream, samples, shape.positions(), shape.channels, pixels, planes);
-  });
-}
-
-template <typename T>
-void CudaDevice<T>::PlanesToPixels(const Shape& shape, int64_t samples, const T* planes,
-                                   T* pixels) {
-  Run("PlanesToPixels", [&](cudaStream_t stream) {
-    return Transpose(stream, samples, shape.channels, shape.positions(), planes, pixels);
-  });
-}
-
-template <typename T>
-const T* CudaDevice<T>::PackWeights(const Window& window, int64_t outputs, const T* weights) {
-  const int64_t area = window.height * window.width;
-  if (area == 1 || window.input.channels == 1) return weights;
-  packed_.Resize(outputs, window.size());
+const T* CudaDevice<T>::PackWeights(const Convolution<T>& layer) {
+  if (ArePacked(layer.window)) return layer.weights;
+  packed_.Resize(layer.outputs, RowSize(layer.window));
   Run("PackWeights", [&](cudaStream_t stream) {
-    return Transpose(stream, outputs, window.input.channels, area, weights, packed_.data());
+    return cuda::PackWeights(stream, GeometryOf(layer.window), layer.outputs, layer.weights,
+                             packed_.data());
   });
   return packed_.data();
 }
 
 template <typename T>
-void CudaDevice<T>::Convolve(const Window& window, int64_t samples, int64_t outputs, const T* input,
-                             const T* weights, T* output) {
-  const int64_t size = window.size();
+void CudaDevice<T>::Convolve(const Convolution<T>& layer, int64_t samples, const T* input,
+                             T* output) {
+  const Window& window = layer.window;
+  const int64_t outputs = layer.outputs;
+  const int64_t size = RowSize(window);
+  if (!Fits(window, 1, window.positions() * size)) return;
   MatrixProduct<T> product;
   product.columns = outputs;
   product.inner = size;
   product.a_stride = size;
-  product.b = PackWeights(window, outputs, weights);
+  product.b = PackWeights(layer);
   product.b_stride = size;
   product.transpose_b = true;
   product.c_stride = outputs;
@@ -345,17 +333,25 @@ void CudaDevice<T>::Convolve(const Window& window, int64_t samples, int64_t outp
                    });
                    product.a = rows_.data();
                  }
-                 Multiply(product);
+                 MultiplyMatrices(product);
                });
+  Run("AddBias", [&](cudaStream_t stream) {
+    return cuda::AddBias(stream, samples * window.positions(), outputs, layer.bias,
+                         layer.activation, output);
+  });
 }
 
 template <typename T>
-void CudaDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int64_t outputs,
-                                     const T* input, const T* weights, const T* output_gradient,
-                                     T* weights_gradient, T* input_gradient) {
-  const int64_t size = window.size();
-  const int64_t area = window.height * window.width;
-  const bool in_order = area == 1 || window.input.channels == 1;
+void CudaDevice<T>::ConvolveBackward(const Convolution<T>& layer, int64_t samples, const T* input,
+                                     const T* output, T* output_gradient,
+                                     const LayerGradients<T>& gradients) {
+  const Window& window = layer.window;
+  const int64_t outputs = layer.outputs;
+  const int64_t size = RowSize(window);
+  if (!Fits(window, 1, window.positions() * size)) return;
+  AddBiasBackward(samples * window.positions(), outputs, layer.activation, output, output_gradient,
+                  gradients.bias);
+  const bool in_order = ArePacked(window);
   if (!in_order) packed_gradient_.Resize(outputs, size);
   // The gradient by the weights is output_gradient^T rows; that by the rows is output_gradient
   // weights.
@@ -365,13 +361,13 @@ void CudaDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int6
   by_weights.a_stride = outputs;
   by_weights.transpose_a = true;
   by_weights.b_stride = size;
-  by_weights.c = in_order ? weights_gradient : packed_gradient_.data();
+  by_weights.c = in_order ? gradients.weights : packed_gradient_.data();
   by_weights.c_stride = size;
   MatrixProduct<T> by_rows;
   by_rows.columns = size;
   by_rows.inner = outputs;
   by_rows.a_stride = outputs;
-  by_rows.b = input_gradient == nullptr ? nullptr : PackWeights(window, outputs, weights);
+  by_rows.b = gradients.input == nullptr ? nullptr : PackWeights(layer);
   by_rows.b_stride = size;
   by_rows.c_stride = size;
   ForEachSlice(window, samples, options_.row_bytes / int64_t{sizeof(T)},
@@ -387,13 +383,13 @@ void CudaDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int6
                    });
                    by_weights.b = rows_.data();
                  }
-                 Multiply(by_weights);
+                 MultiplyMatrices(by_weights);
                  by_weights.accumulate = true;
-                 if (input_gradient == nullptr) return;
-                 T* image_gradients = input_gradient + first * window.input.size();
+                 if (gradients.input == nullptr) return;
+                 T* image_gradients = gradients.input + first * window.input.size();
                  // The rows are no longer needed: their memory is reused for their gradients.
                  by_rows.c = IsPointwise(window) ? image_gradients : rows_.data();
-                 Multiply(by_rows);
+                 MultiplyMatrices(by_rows);
                  if (IsPointwise(window)) return;
                  Run("Col2Im", [&](cudaStream_t stream) {
                    return Col2Im(stream, GeometryOf(window), count, rows_.data(), image_gradients);
@@ -401,8 +397,8 @@ void CudaDevice<T>::ConvolveBackward(const Window& window, int64_t samples, int6
                });
   if (in_order) return;
   Run("UnpackWeights", [&](cudaStream_t stream) {
-    return Transpose(stream, outputs, area, window.input.channels, packed_gradient_.data(),
-                     weights_gradient);
+    return UnpackWeights(stream, GeometryOf(window), outputs, packed_gradient_.data(),
+                         gradients.weights);
   });
 }
 

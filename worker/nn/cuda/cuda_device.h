@@ -13,6 +13,7 @@
 #include "worker/nn/cuda/kernels.h"
 #include "worker/nn/device.h"
 #include "worker/nn/device_matrix.h"
+#include "worker/nn/matrix_product.h"
 
 namespace syncgrads::cuda {
 
@@ -39,49 +40,36 @@ class CudaDevice : public Device<T> {
   ~CudaDevice() override;
 
   DeviceMemory& memory() override { return *memory_; }
-  void Multiply(const MatrixProduct<T>& product) override;
-  void AddToRows(int64_t rows, int64_t columns, const T* addend, T* values) override;
-  void SumRows(int64_t rows, int64_t columns, const T* values, T* sums) override;
-  void Add(int64_t count, const T* a, const T* b, T* sum) override;
-  void MultiplyEach(int64_t count, const T* a, const T* b, T* product) override;
-  void AddScaled(int64_t count, T factor, const T* a, T* sum) override;
-  void UpdateMovingAverage(int64_t count, T step, T factor, const T* target, T* values) override;
-  void Activate(Activation activation, int64_t count, T* values) override;
-  void MultiplyByDerivative(Activation activation, int64_t count, const T* outputs,
-                            T* gradient) override;
-  void DrawDropout(uint64_t key, double rate, int64_t count, T* factors) override;
-  void ScaleToRanges(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
-                     const T* input, T* output) override;
-  void ScaleToRangesBackward(int64_t rows, int64_t columns, const T* minimum, const T* maximum,
-                             const T* output_gradient, T* input_gradient) override;
-  void FindLosses(const RowLossRule& rule, int64_t rows, int64_t columns, const T* outputs,
-                  const double* targets, double divisor, double* losses, T* gradient) override;
-  void AddUp(int64_t count, double factor, const double* values, double* sum) override;
-  void Update(const Optimizer& rule, uint64_t step, int64_t count, const T* gradient, T* values,
-              T* const* slots) override;
-  void Convolve(const Window& window, int64_t samples, int64_t outputs, const T* input,
-                const T* weights, T* output) override;
-  void ConvolveBackward(const Window& window, int64_t samples, int64_t outputs, const T* input,
-                        const T* weights, const T* output_gradient, T* weights_gradient,
-                        T* input_gradient) override;
-  void MaxPool(const Window& window, int64_t samples, const T* input, T* output,
-               int32_t* chosen) override;
-  void MaxPoolBackward(const Window& window, int64_t samples, const int32_t* chosen,
-                       const T* output_gradient, T* input_gradient) override;
-  void AveragePool(const Window& window, int64_t samples, const T* input, T* output) override;
-  void AveragePoolBackward(const Window& window, int64_t samples, const T* output_gradient,
-                           T* input_gradient) override;
-  void FindMoments(int64_t rows, int64_t channels, T epsilon, const T* input,
-                   const BatchMoments<T>& moments, T* variance) override;
-  void InvertDeviations(int64_t channels, T epsilon, const T* variance,
-                        T* inverse_deviation) override;
-  void Normalise(int64_t rows, int64_t channels, const BatchMoments<T>& moments, const T* scale,
-                 const T* shift, const T* input, T* output) override;
-  void NormaliseBackward(int64_t rows, int64_t channels, const BatchMoments<T>& moments,
-                         bool of_batch, const T* scale, const T* input, const T* output_gradient,
-                         T* scale_gradient, T* shift_gradient, T* input_gradient) override;
-  void PixelsToPlanes(const Shape& shape, int64_t samples, const T* pixels, T* planes) override;
-  void PlanesToPixels(const Shape& shape, int64_t samples, const T* planes, T* pixels) override;
+  void Convolve(const Convolution<T>& layer, int64_t samples, const T* input, T* output) override;
+  void ConvolveBackward(const Convolution<T>& layer, int64_t samples, const T* input,
+                        const T* output, T* output_gradient,
+                        const LayerGradients<T>& gradients) override;
+  void Multiply(const Affine<T>& layer, int64_t samples, const T* input, T* output) override;
+  void MultiplyBackward(const Affine<T>& layer, int64_t samples, const T* input, const T* output,
+                        T* output_gradient, const LayerGradients<T>& gradients) override;
+  void FindStatistics(int64_t rows, int64_t channels, const T* input,
+                      const BatchStatistics<T>& statistics) override;
+  void Normalise(const Normalisation<T>& layer, const T* input, T* output) override;
+  void NormaliseBackward(const Normalisation<T>& layer, bool of_batch, const T* input,
+                         const T* output, T* output_gradient,
+                         const LayerGradients<T>& gradients) override;
+  void Add(Activation activation, int64_t count, const T* a, const T* b, T* sum) override;
+  void ActivateBackward(Activation activation, int64_t count, const T* outputs,
+                        T* gradient) override;
+  void Pool(Pooling pooling, const Window& window, int64_t samples, const T* input, T* output,
+            int32_t* chosen) override;
+  void PoolBackward(Pooling pooling, const Window& window, int64_t samples, const int32_t* chosen,
+                    const T* output_gradient, T* input_gradient) override;
+  void Dropout(uint64_t key, double rate, int64_t count, const T* input, T* output) override;
+  void ScaleToRanges(const RangeScaling<T>& layer, const T* input, T* output) override;
+  void ScaleToRangesBackward(const RangeScaling<T>& layer, const T* output_gradient,
+                             T* input_gradient) override;
+  void Transpose(int64_t count, int64_t rows, int64_t columns, const T* from, T* to) override;
+  void FindLoss(const RowLossRule& rule, int64_t rows, int64_t columns, const T* outputs,
+                const double* targets, double divisor, double* total, T* gradient) override;
+  void Penalise(double l2, int64_t count, const T* values, T* gradient) override;
+  void TakePenalties(double* total) override;
+  void Update(const Optimizer& rule, absl::Span<const ArrayUpdate<T>> arrays) override;
 
  private:
   CudaDevice(std::unique_ptr<CudaMemory> memory, const Cublas& cublas, const CudaOptions& options);
@@ -95,12 +83,23 @@ class CudaDevice : public Device<T> {
   // Sets the device's status to an error if a call of cuBLAS has failed. `what` names the call.
   void Check(cublasStatus_t status, const char* what);
 
-  // Returns the weights as [outputs, window.size()], in the order of the rows of Im2Col.
-  // The result is valid until the next call.
-  const T* PackWeights(const Window& window, int64_t outputs, const T* weights);
+  void MultiplyMatrices(const MatrixProduct<T>& product);
 
-  // Returns scratch memory for column sums, see StripsFor. It is valid until the next call.
-  double* StripsOf(int64_t rows, int64_t columns);
+  // Returns the weights as [outputs, RowSize(window)], in the order of the rows of Im2Col.
+  // The result is valid until the next call.
+  const T* PackWeights(const Convolution<T>& layer);
+  // Whether PackWeights would not change the weights.
+  static bool ArePacked(const Window& window);
+
+  // ActivateBackward, and the gradient by the bias, if it is not null.
+  void AddBiasBackward(int64_t rows, int64_t columns, Activation activation, const T* outputs,
+                       T* gradient, T* bias_gradient);
+
+  // Returns scratch memory for `count` doubles. It is valid until the next call.
+  double* Scratch(int64_t count);
+
+  // Whether kernels can index so many images. If not, sets the device's status to an error.
+  bool Fits(const Window& window, int64_t samples, int64_t each);
 
   const std::unique_ptr<CudaMemory> memory_;
   const Cublas& cublas_;
@@ -110,8 +109,8 @@ class CudaDevice : public Device<T> {
   DeviceMatrix<T> rows_;                   // im2col rows, or their gradients
   DeviceMatrix<T> packed_;
   DeviceMatrix<T> packed_gradient_;
-  DeviceMatrix<double> strips_;
-  DeviceMatrix<double> sums_;
+  DeviceMatrix<double> scratch_;
+  DeviceMatrix<double> penalty_terms_;
   DeviceMatrix<T> factors_;
 };
 

@@ -2,24 +2,48 @@
 //
 // Each function queues its kernels on `stream` and returns CUDA's result of doing so. Device
 // (worker/nn/device.h) describes what the operations compute. No result depends on the order in
-// which threads run: each number is set by one thread, which adds in a fixed order.
+// which threads run: each number is set by one thread, which adds in a fixed order. Long sums are
+// trees of such sums, whose shape depends on the sizes only.
 
 #ifndef SYNCGRADS_WORKER_NN_CUDA_KERNELS_H_
 #define SYNCGRADS_WORKER_NN_CUDA_KERNELS_H_
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "common/update_rule.h"
 #include "worker/nn/activation.h"
 #include "worker/nn/loss_kind.h"
+#include "worker/nn/operands.h"
 
 namespace syncgrads::cuda {
 
-// A Window in 32-bit integers, which devices compute with faster. An image must have less than
-// 2^31 numbers. The number of windows of a batch, times the window's area, must be less than
-// 2^31.
+// Divides by a constant with a multiplication and a shift (Granlund and Montgomery 1994). The
+// dividend must be below 2^31.
+class Divisor {
+ public:
+  Divisor() = default;
+  // `divisor` is from 1 to below 2^31.
+  explicit Divisor(int64_t divisor) {
+    while ((int64_t{1} << shift_) < divisor) ++shift_;
+    const uint64_t rest = (uint64_t{1} << shift_) - static_cast<uint64_t>(divisor);
+    factor_ = static_cast<uint32_t>((rest << 32) / static_cast<uint64_t>(divisor) + 1);
+  }
+
+  SYNCGRADS_HOST_DEVICE uint32_t Quotient(uint32_t dividend) const {
+    const auto high = static_cast<uint32_t>((uint64_t{dividend} * factor_) >> 32);
+    return (high + dividend) >> shift_;
+  }
+
+ private:
+  uint32_t factor_ = 1;
+  uint32_t shift_ = 0;
+};
+
+// A Window in 32-bit integers, which devices compute with faster. The numbers of the images, of
+// the windows and of the im2col rows of a call must be below 2^31 each: see FitsIn32Bits.
 struct Geometry {
   int channels;
   int height;
@@ -30,55 +54,67 @@ struct Geometry {
   int padding;
   int output_height;
   int output_width;
+  // Channels in the im2col rows.
+  int row_channels;
+  Divisor by_height, by_width, by_output_height, by_output_width, by_stride;
 };
 
 template <typename T>
-cudaError_t AddToRows(cudaStream_t stream, int64_t rows, int64_t columns, const T* addend,
-                      T* values);
+cudaError_t Add(cudaStream_t stream, Activation activation, int64_t count, const T* a, const T* b,
+                T* sum);
 template <typename T>
-cudaError_t Add(cudaStream_t stream, int64_t count, const T* a, const T* b, T* sum);
+cudaError_t ActivateBackward(cudaStream_t stream, Activation activation, int64_t count,
+                             const T* outputs, T* gradient);
 template <typename T>
-cudaError_t MultiplyEach(cudaStream_t stream, int64_t count, const T* a, const T* b, T* product);
-template <typename T>
-cudaError_t AddScaled(cudaStream_t stream, int64_t count, T factor, const T* a, T* sum);
-template <typename T>
-cudaError_t UpdateMovingAverage(cudaStream_t stream, int64_t count, T step, T factor,
-                                const T* target, T* values);
-template <typename T>
-cudaError_t Activate(cudaStream_t stream, Activation activation, int64_t count, T* values);
-template <typename T>
-cudaError_t MultiplyByDerivative(cudaStream_t stream, Activation activation, int64_t count,
-                                 const T* outputs, T* gradient);
-template <typename T>
-cudaError_t DrawDropout(cudaStream_t stream, uint64_t key, double rate, int64_t count, T* factors);
+cudaError_t Dropout(cudaStream_t stream, uint64_t key, double rate, int64_t count, const T* input,
+                    T* output);
 // Multiplies by 2 / (maximum - minimum), or by 0 if the maximum is not above the minimum. With
 // `shifts`, subtracts the minimum before that and 1 (or 0) after it.
 template <typename T>
-cudaError_t ScaleToRanges(cudaStream_t stream, int64_t rows, int64_t columns, const T* minimum,
-                          const T* maximum, bool shifts, const T* input, T* output);
+cudaError_t ScaleToRanges(cudaStream_t stream, const RangeScaling<T>& layer, bool shifts,
+                          const T* input, T* output);
 template <typename T>
-cudaError_t FindLosses(cudaStream_t stream, RowLossRule rule, int64_t rows, int64_t columns,
-                       const T* outputs, const double* targets, double divisor, double* losses,
-                       T* gradient);
-cudaError_t AddUp(cudaStream_t stream, int64_t count, double factor, const double* values,
-                  double* sum);
+cudaError_t Transpose(cudaStream_t stream, int64_t count, int64_t rows, int64_t columns,
+                      const T* from, T* to);
+
+// Scratch memory, in doubles, of FindLoss, AddUp and TakePenalties.
+int64_t LossScratch(int64_t rows);
+inline constexpr int64_t kSumScratch = 256;
 template <typename T>
-cudaError_t Update(cudaStream_t stream, const Optimizer& rule, uint64_t step, int64_t count,
-                   const T* gradient, T* values, T* const* slots);
+cudaError_t FindLoss(cudaStream_t stream, RowLossRule rule, int64_t rows, int64_t columns,
+                     const T* outputs, const double* targets, double divisor, double* scratch,
+                     double* total, T* gradient);
+// The penalties since the last TakePenalties are the sum of kPenaltyTerms numbers, which are zeros
+// at first. TakePenalties adds that sum to *total and sets the terms to zeros.
+inline constexpr int64_t kPenaltyTerms = 1 << 16;
+template <typename T>
+cudaError_t Penalise(cudaStream_t stream, double l2, int64_t count, const T* values, T* gradient,
+                     double* terms);
+cudaError_t TakePenalties(cudaStream_t stream, double* terms, double* scratch, double* total);
+
+template <typename T>
+cudaError_t Update(cudaStream_t stream, const Optimizer& rule, const ArrayUpdate<T>* arrays,
+                   size_t count);
 
 // im2col and col2im. Im2Col copies each window of `samples` images to a row of
-// window_height * window_width * channels numbers. Col2Im sets each number of the images
-// to the sum of the row elements that Im2Col copies it to.
+// window_height * window_width * row_channels numbers; channels that the image does not have are
+// zeros. Col2Im sets each number of the images to the sum of the row elements that Im2Col copies
+// it to.
 template <typename T>
 cudaError_t Im2Col(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* images,
                    T* rows);
 template <typename T>
 cudaError_t Col2Im(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* rows,
                    T* images);
-// Transposes each of `count` blocks from [rows, columns] to [columns, rows].
+// PackWeights converts weights from [outputs, channels, area] to the order of the rows,
+// [outputs, area, row_channels], with zeros for channels that do not exist. UnpackWeights does
+// the reverse.
 template <typename T>
-cudaError_t Transpose(cudaStream_t stream, int64_t count, int64_t rows, int64_t columns,
-                      const T* from, T* to);
+cudaError_t PackWeights(cudaStream_t stream, const Geometry& geometry, int64_t outputs,
+                        const T* weights, T* packed);
+template <typename T>
+cudaError_t UnpackWeights(cudaStream_t stream, const Geometry& geometry, int64_t outputs,
+                          const T* packed, T* weights);
 
 template <typename T>
 cudaError_t MaxPool(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* input,
@@ -93,38 +129,29 @@ template <typename T>
 cudaError_t AveragePoolBackward(cudaStream_t stream, const Geometry& geometry, int64_t samples,
                                 const T* output_gradient, T* input_gradient);
 
-// Column sums are computed in two steps: over strips of rows, then over the strips. StripsFor
-// returns the number of strips. `strips` is scratch memory for StripsFor(rows, columns) *
-// columns numbers.
-int64_t StripsFor(int64_t rows, int64_t columns);
+// values = activation(values + bias[column]); `bias` may be null.
 template <typename T>
-cudaError_t SumRows(cudaStream_t stream, int64_t rows, int64_t columns, const T* values,
-                    double* strips, T* sums);
-template <typename T>
-cudaError_t FindMoments(cudaStream_t stream, int64_t rows, int64_t channels, T epsilon,
-                        const T* input, double* strips, T* mean, T* inverse_deviation, T* variance);
-template <typename T>
-cudaError_t InvertDeviations(cudaStream_t stream, int64_t channels, T epsilon, const T* variance,
-                             T* inverse_deviation);
-template <typename T>
-cudaError_t Normalise(cudaStream_t stream, int64_t rows, int64_t channels, const T* mean,
-                      const T* inverse_deviation, const T* scale, const T* shift, const T* input,
-                      T* output);
+cudaError_t AddBias(cudaStream_t stream, int64_t rows, int64_t columns, const T* bias,
+                    Activation activation, T* values);
 
-// Computes the gradients by scale and shift, and sets `sums`, 2 * channels numbers, to the
-// column sums that NormaliseBackward needs.
+// Scratch memory, in doubles, of the functions below, which sum the columns of a matrix.
+int64_t ColumnScratch(int64_t rows, int64_t columns);
+// ActivateBackward, and sets `sums` to the sums of the columns of the gradient.
 template <typename T>
-cudaError_t NormaliseBackwardSums(cudaStream_t stream, int64_t rows, int64_t channels,
-                                  const T* mean, const T* inverse_deviation, const T* input,
-                                  const T* output_gradient, double* strips, double* sums,
-                                  T* scale_gradient, T* shift_gradient);
-// Computes the gradient by the input. `sums` are those of NormaliseBackwardSums; `factors` is
-// scratch memory for 3 * channels numbers.
+cudaError_t AddBiasBackward(cudaStream_t stream, int64_t rows, int64_t columns,
+                            Activation activation, const T* outputs, T* gradient, double* scratch,
+                            T* sums);
 template <typename T>
-cudaError_t NormaliseBackward(cudaStream_t stream, int64_t rows, int64_t channels, const T* mean,
-                              const T* inverse_deviation, bool of_batch, const T* scale,
-                              const T* input, const T* output_gradient, const double* sums,
-                              T* factors, T* input_gradient);
+cudaError_t FindStatistics(cudaStream_t stream, int64_t rows, int64_t channels, const T* input,
+                           double* scratch, const BatchStatistics<T>& statistics);
+template <typename T>
+cudaError_t Normalise(cudaStream_t stream, const Normalisation<T>& layer, const T* input,
+                      T* output);
+// `factors` is scratch memory for 3 * channels numbers.
+template <typename T>
+cudaError_t NormaliseBackward(cudaStream_t stream, const Normalisation<T>& layer, bool of_batch,
+                              const T* input, const T* output, T* output_gradient,
+                              const LayerGradients<T>& gradients, double* scratch, T* factors);
 
 }  // namespace syncgrads::cuda
 

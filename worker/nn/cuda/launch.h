@@ -13,6 +13,40 @@ namespace syncgrads::cuda {
 inline constexpr int64_t kThreads = 256;  // in a block
 // The most blocks of a launch: they fill the largest device several times over.
 inline constexpr int64_t kMostBlocks = 4096;
+// The blocks that fill a large device once (148 multiprocessors of 2,048 threads each).
+inline constexpr int64_t kResidentBlocks = 1184;
+
+// `n` neighbouring numbers, which a thread loads and stores at once. The address must be a
+// multiple of 16 bytes if n is 4.
+template <typename T, int n>
+struct alignas(n == 1 ? sizeof(T) : 16) Pack {
+  T at[n];
+};
+
+template <int n, typename T>
+__device__ inline Pack<T, n> LoadPack(const T* from) {
+  return *reinterpret_cast<const Pack<T, n>*>(from);
+}
+
+template <int n, typename T>
+__device__ inline void StorePack(const Pack<T, n>& pack, T* to) {
+  *reinterpret_cast<Pack<T, n>*>(to) = pack;
+}
+
+// A number of numbers in a Pack, as an argument of a generic function.
+template <int n>
+struct PackSize {
+  static constexpr int value = n;
+};
+
+// Calls function(PackSize<4>()) if rows of `columns` numbers at each of `addresses` can be read
+// in packs of 4 (null is allowed), otherwise function(PackSize<1>()).
+template <typename Function, typename... Addresses>
+cudaError_t WithPacks(int64_t columns, Function function, const Addresses*... addresses) {
+  const bool aligned = (... && (reinterpret_cast<uintptr_t>(addresses) % 16 == 0));
+  if (aligned && columns % 4 == 0) return function(PackSize<4>());
+  return function(PackSize<1>());
+}
 
 inline int64_t BlocksFor(int64_t places, int64_t threads) {
   const int64_t blocks = (places + threads - 1) / threads;
@@ -28,15 +62,16 @@ __global__ void VisitNumbers(int64_t count, Function function) {
   }
 }
 
-template <typename Function>
-__global__ void VisitPlaces(int64_t rows, int columns, Function function) {
+template <typename Make>
+__global__ void VisitColumns(int64_t rows, int columns, Make make) {
   const int64_t row_step = static_cast<int64_t>(gridDim.y) * blockDim.y;
   const int column_step = static_cast<int>(gridDim.x * blockDim.x);
-  for (int64_t row = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; row < rows;
-       row += row_step) {
-    for (int column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); column < columns;
-         column += column_step) {
-      function(row, column);
+  for (int column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); column < columns;
+       column += column_step) {
+    auto visit = make(column);
+    for (int64_t row = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; row < rows;
+         row += row_step) {
+      visit(row);
     }
   }
 }
@@ -60,22 +95,41 @@ cudaError_t ForEach(cudaStream_t stream, int64_t count, Function function) {
                 function);
 }
 
+// Visits each element of a matrix, in any order. `make(column)` returns a function, which is
+// called with rows of that column; what depends on the column only is computed once. Neighbouring
+// threads have neighbouring columns of a row. At most `most_blocks` blocks run.
+template <typename Make>
+cudaError_t ForEachColumn(cudaStream_t stream, int64_t rows, int64_t columns, Make make,
+                          int64_t most_blocks = kResidentBlocks) {
+  if (rows == 0 || columns == 0) return cudaSuccess;
+  const int64_t width = columns < kThreads ? columns : kThreads;
+  const int64_t height = kThreads / width;
+  const int64_t across = (columns + width - 1) / width;
+  const int64_t down = (rows + height - 1) / height;
+  const int64_t most_down = across < most_blocks ? most_blocks / across : 1;
+  const dim3 block(static_cast<unsigned>(width), static_cast<unsigned>(height));
+  const dim3 grid(static_cast<unsigned>(across < most_blocks ? across : most_blocks),
+                  static_cast<unsigned>(down < most_down ? down : most_down));
+  return Launch(stream, grid, block, VisitColumns<Make>, rows, static_cast<int>(columns), make);
+}
+
+// Adapts function(row, column) to ForEachColumn.
+template <typename Function>
+struct EachPlace {
+  Function function;
+  struct Visit {
+    Function function;
+    int column;
+    __device__ void operator()(int64_t row) const { function(row, column); }
+  };
+  __device__ Visit operator()(int column) const { return {function, column}; }
+};
+
 // Calls function(row, column) for each element of a matrix, in any order. Neighbouring threads
 // have neighbouring columns of a row.
 template <typename Function>
 cudaError_t ForEachPlace(cudaStream_t stream, int64_t rows, int64_t columns, Function function) {
-  if (rows == 0 || columns == 0) return cudaSuccess;
-  int64_t width = 1;
-  while (width < columns && width < kThreads) width *= 2;
-  const int64_t height = kThreads / width;
-  const int64_t across = (columns + width - 1) / width;
-  const int64_t down = (rows + height - 1) / height;
-  const int64_t most_down = across < kMostBlocks ? kMostBlocks / across : 1;
-  const dim3 block(static_cast<unsigned>(width), static_cast<unsigned>(height));
-  const dim3 grid(static_cast<unsigned>(across < kMostBlocks ? across : kMostBlocks),
-                  static_cast<unsigned>(down < most_down ? down : most_down));
-  return Launch(stream, grid, block, VisitPlaces<Function>, rows, static_cast<int>(columns),
-                function);
+  return ForEachColumn(stream, rows, columns, EachPlace<Function>{function}, kMostBlocks);
 }
 
 }  // namespace syncgrads::cuda

@@ -48,47 +48,85 @@ __device__ T OneNaN(T value) {
   return value != value ? std::numeric_limits<T>::quiet_NaN() : value;
 }
 
-// The slots of one parameter array, in a struct that is passed to kernels by value.
-template <typename T, int count>
-struct Slots {
-  T* at[count + 1];  // One more, because an array cannot be empty.
+// Several arrays are updated by one launch, because most arrays of a model are small. A block
+// updates kNumbersInBlock numbers of one array.
+constexpr int kArraysInLaunch = 32;
+constexpr int64_t kNumbersInBlock = 4096;
+
+// The arrays of a launch, in a struct that is passed to the kernel by value.
+template <typename T>
+struct Arrays {
+  const T* gradient[kArraysInLaunch];
+  T* values[kArraysInLaunch];
+  T* slots[kArraysInLaunch][kMostSlots];
+  int64_t count[kArraysInLaunch];
+  unsigned first_block[kArraysInLaunch + 1];
 };
 
 template <typename T, class Step>
-cudaError_t UpdateEach(cudaStream_t stream, Step step, int64_t count, const T* gradient, T* values,
-                       T* const* slots) {
+__global__ void UpdateArrays(Step step, Arrays<T> arrays) {
   constexpr int kSlots = static_cast<int>(Step::kSlots);
-  Slots<T, kSlots> all = {};
-  for (int s = 0; s < kSlots; ++s) all.at[s] = slots[s];
-  return ForEach(stream, count, [=] __device__(int64_t i) {
-    T here[kSlots + 1];
-    for (int s = 0; s < kSlots; ++s) here[s] = all.at[s][i];
-    const T value = step.Update(RoundedOps<T>(), gradient[i], values[i], here);
-    values[i] = OneNaN(value);
-    for (int s = 0; s < kSlots; ++s) all.at[s][i] = OneNaN(here[s]);
-  });
+  static_assert(kSlots <= kMostSlots);
+  int a = 0;
+  while (arrays.first_block[a + 1] <= blockIdx.x) ++a;
+  const int64_t begin = (blockIdx.x - arrays.first_block[a]) * kNumbersInBlock;
+  const int64_t count = arrays.count[a];
+  const int64_t end = begin + kNumbersInBlock < count ? begin + kNumbersInBlock : count;
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+    T here[kSlots + 1];  // One more, because an array cannot be empty.
+    for (int s = 0; s < kSlots; ++s) here[s] = arrays.slots[a][s][i];
+    const T value = step.Update(RoundedOps<T>(), arrays.gradient[a][i], arrays.values[a][i], here);
+    arrays.values[a][i] = OneNaN(value);
+    for (int s = 0; s < kSlots; ++s) arrays.slots[a][s][i] = OneNaN(here[s]);
+  }
+}
+
+// Updates as many arrays as one launch can, from the first on: those with the same step. Sets
+// `taken` to their number.
+template <typename T, class Step>
+cudaError_t UpdateSome(cudaStream_t stream, const Step& step, const ArrayUpdate<T>* updates,
+                       size_t count, size_t& taken) {
+  Arrays<T> arrays = {};
+  for (taken = 0; taken < count && taken < kArraysInLaunch; ++taken) {
+    const ArrayUpdate<T>& update = updates[taken];
+    if (update.step != updates[0].step) break;
+    arrays.gradient[taken] = update.gradient;
+    arrays.values[taken] = update.values;
+    for (int s = 0; s < kMostSlots; ++s) arrays.slots[taken][s] = update.slots[s];
+    arrays.count[taken] = update.count;
+    const int64_t blocks = (update.count + kNumbersInBlock - 1) / kNumbersInBlock;
+    arrays.first_block[taken + 1] = arrays.first_block[taken] + static_cast<unsigned>(blocks);
+  }
+  const unsigned blocks = arrays.first_block[taken];
+  if (blocks == 0) return cudaSuccess;
+  return Launch(stream, dim3(blocks), dim3(static_cast<unsigned>(kThreads)), UpdateArrays<T, Step>,
+                step, arrays);
 }
 
 }  // namespace
 
 template <typename T>
-cudaError_t Update(cudaStream_t stream, const Optimizer& rule, uint64_t step, int64_t count,
-                   const T* gradient, T* values, T* const* slots) {
+cudaError_t Update(cudaStream_t stream, const Optimizer& rule, const ArrayUpdate<T>* arrays,
+                   size_t count) {
   return std::visit(
       [&](const auto& r) {
         using Rule = std::decay_t<decltype(r)>;
+        cudaError_t error = cudaSuccess;
         if constexpr (std::is_same_v<Rule, Lamb> || std::is_same_v<Rule, Lars>) {
-          return cudaErrorInvalidValue;  // the rule needs norms
+          error = cudaErrorInvalidValue;  // the rule needs norms
         } else {
-          return UpdateEach(stream, StepOf<T>{step}(r), count, gradient, values, slots);
+          size_t taken = 0;
+          for (size_t i = 0; i < count && error == cudaSuccess; i += taken) {
+            error = UpdateSome(stream, StepOf<T>{arrays[i].step}(r), arrays + i, count - i, taken);
+          }
         }
+        return error;
       },
       rule);
 }
 
-#define SYNCGRADS_FOR_TYPE(T)                                                                  \
-  template cudaError_t Update(cudaStream_t, const Optimizer&, uint64_t, int64_t, const T*, T*, \
-                              T* const*);
+#define SYNCGRADS_FOR_TYPE(T) \
+  template cudaError_t Update(cudaStream_t, const Optimizer&, const ArrayUpdate<T>*, size_t);
 SYNCGRADS_FOR_TYPE(float)
 SYNCGRADS_FOR_TYPE(double)
 #undef SYNCGRADS_FOR_TYPE

@@ -11,17 +11,26 @@ namespace {
 
 // The position of a window, or of a pixel: sample, line and column.
 struct Place {
-  int64_t sample;
+  uint32_t sample;
   int y;
   int x;
 };
 
-__device__ inline Place PlaceOf(int64_t row, int height, int width) {
-  const uint32_t number = static_cast<uint32_t>(row);
-  const uint32_t line = number / static_cast<uint32_t>(width);
-  const uint32_t sample = line / static_cast<uint32_t>(height);
+__device__ inline Place PlaceOf(int64_t number, int height, const Divisor& by_height, int width,
+                                const Divisor& by_width) {
+  const auto place = static_cast<uint32_t>(number);
+  const uint32_t line = by_width.Quotient(place);
+  const uint32_t sample = by_height.Quotient(line);
   return {sample, static_cast<int>(line - sample * static_cast<uint32_t>(height)),
-          static_cast<int>(number - line * static_cast<uint32_t>(width))};
+          static_cast<int>(place - line * static_cast<uint32_t>(width))};
+}
+
+__device__ inline Place WindowPlace(const Geometry& g, int64_t window) {
+  return PlaceOf(window, g.output_height, g.by_output_height, g.output_width, g.by_output_width);
+}
+
+__device__ inline Place PixelPlace(const Geometry& g, int64_t pixel) {
+  return PlaceOf(pixel, g.height, g.by_height, g.width, g.by_width);
 }
 
 // The part of a window that lies within the image.
@@ -41,19 +50,20 @@ struct Range {
   int first, end;
 };
 
-__device__ inline Range WindowsOver(int pixel, int padding, int size, int stride, int outputs) {
-  const int at = pixel + padding;  // in the padded image
-  const int first = at < size ? 0 : (at - size) / stride + 1;
-  const int last = at / stride;
+__device__ inline Range WindowsOver(const Geometry& g, int pixel, int size, int outputs) {
+  const int at = pixel + g.padding;  // in the padded image
+  const int first =
+      at < size ? 0 : static_cast<int>(g.by_stride.Quotient(static_cast<uint32_t>(at - size))) + 1;
+  const int last = static_cast<int>(g.by_stride.Quotient(static_cast<uint32_t>(at)));
   return {first, last < outputs ? last + 1 : outputs};
 }
 
-__device__ inline int64_t PixelAt(const Geometry& g, int64_t sample, int y, int x) {
-  return ((sample * g.height + y) * g.width + x) * g.channels;
+__device__ inline int PixelAt(const Geometry& g, uint32_t sample, int y, int x) {
+  return ((static_cast<int>(sample) * g.height + y) * g.width + x) * g.channels;
 }
 
-__device__ inline int64_t WindowAt(const Geometry& g, int64_t sample, int y, int x) {
-  return (sample * g.output_height + y) * g.output_width + x;
+__device__ inline int WindowAt(const Geometry& g, uint32_t sample, int y, int x) {
+  return (static_cast<int>(sample) * g.output_height + y) * g.output_width + x;
 }
 
 int64_t PixelsOf(const Geometry& g, int64_t samples) { return samples * g.height * g.width; }
@@ -61,54 +71,174 @@ int64_t WindowsOf(const Geometry& g, int64_t samples) {
   return samples * g.output_height * g.output_width;
 }
 
-// Returns the sum of term(window, y and x in the window) over the windows that cover `pixel`.
-template <typename T, typename Term>
-__device__ inline T GatherOverWindows(const Geometry& g, const Place& pixel, Term term) {
-  const Range down = WindowsOver(pixel.y, g.padding, g.window_height, g.stride, g.output_height);
-  const Range across = WindowsOver(pixel.x, g.padding, g.window_width, g.stride, g.output_width);
-  T sum = 0;
+// Calls term(window, y and x in the window) for each window that covers `pixel`, in the order of
+// the windows.
+template <typename Term>
+__device__ inline void ForEachWindowOver(const Geometry& g, const Place& pixel, Term term) {
+  const Range down = WindowsOver(g, pixel.y, g.window_height, g.output_height);
+  const Range across = WindowsOver(g, pixel.x, g.window_width, g.output_width);
   for (int y = down.first; y < down.end; ++y) {
     for (int x = across.first; x < across.end; ++x) {
-      sum += term(WindowAt(g, pixel.sample, y, x), pixel.y + g.padding - y * g.stride,
-                  pixel.x + g.padding - x * g.stride);
+      term(WindowAt(g, pixel.sample, y, x), pixel.y + g.padding - y * g.stride,
+           pixel.x + g.padding - x * g.stride);
     }
   }
+}
+
+// Returns the sum of term(window) over the windows that cover `pixel`.
+template <typename T, typename Term>
+__device__ inline T GatherOverWindows(const Geometry& g, const Place& pixel, Term term) {
+  T sum = 0;
+  ForEachWindowOver(g, pixel, [&](int window, int, int) { sum += term(window); });
   return sum;
 }
+
+// Copies one pack of one tap, that is, one position in the window, for each window. `copied` of the
+// n channels exist in the images.
+template <typename T, int n, int copied>
+struct Im2ColColumn {
+  Geometry g;
+  const T* images;
+  T* rows;
+  struct Visit {
+    Geometry g;
+    int y, x;  // of the tap
+    const T* images;
+    T* rows;
+    int row_length;
+    __device__ void operator()(int64_t window) const {
+      const Place place = WindowPlace(g, window);
+      const int line = place.y * g.stride + y;
+      const int column = place.x * g.stride + x;
+      Pack<T, n> pack = {};
+      if (line >= 0 && line < g.height && column >= 0 && column < g.width) {
+        const T* from = images + PixelAt(g, place.sample, line, column);
+        if constexpr (n == copied) {
+          pack = LoadPack<n>(from);
+        } else {
+          for (int i = 0; i < copied; ++i) pack.at[i] = from[i];
+        }
+      }
+      StorePack<n>(pack, rows + static_cast<int>(window) * row_length);
+    }
+  };
+  __device__ Visit operator()(int pack) const {
+    const int packs = g.row_channels / n;
+    const int tap = pack / packs;
+    const int channel = (pack - tap * packs) * n;
+    const int y = tap / g.window_width;
+    return {g,
+            y - g.padding,
+            tap - y * g.window_width - g.padding,
+            images + channel,
+            rows + pack * n,
+            g.window_height * g.window_width * g.row_channels};
+  }
+};
+
+// Gathers one pack of each pixel. `size` is the width and height of the window, and the stride is
+// 1; with size 0, both are those of the geometry.
+template <typename T, int n, int size>
+struct Col2ImColumn {
+  Geometry g;
+  const T* rows;
+  T* images;
+  struct Visit {
+    Geometry g;
+    const T* rows;
+    T* images;
+    __device__ void AddRow(int window, int y, int x, Pack<T, n>& sum) const {
+      const int line = (window * g.window_height + y) * g.window_width + x;
+      const Pack<T, n> pack = LoadPack<n>(rows + line * g.row_channels);
+      for (int i = 0; i < n; ++i) sum.at[i] += pack.at[i];
+    }
+    __device__ void operator()(int64_t pixel) const {
+      const Place place = PixelPlace(g, pixel);
+      Pack<T, n> sum = {};
+      if constexpr (size > 0) {
+#pragma unroll
+        for (int y = 0; y < size; ++y) {
+#pragma unroll
+          for (int x = 0; x < size; ++x) {
+            const int top = place.y + g.padding - (size - 1) + y;
+            const int left = place.x + g.padding - (size - 1) + x;
+            if (top < 0 || top >= g.output_height || left < 0 || left >= g.output_width) continue;
+            AddRow(WindowAt(g, place.sample, top, left), size - 1 - y, size - 1 - x, sum);
+          }
+        }
+      } else {
+        ForEachWindowOver(g, place, [&](int window, int y, int x) { AddRow(window, y, x, sum); });
+      }
+      StorePack<n>(sum, images + static_cast<int>(pixel) * g.channels);
+    }
+  };
+  __device__ Visit operator()(int pack) const { return {g, rows + pack * n, images + pack * n}; }
+};
 
 }  // namespace
 
 template <typename T>
 cudaError_t Im2Col(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* images,
                    T* rows) {
-  const Geometry g = geometry;
-  const int area = g.window_height * g.window_width;
-  return ForEachPlace(
-      stream, WindowsOf(g, samples) * area, g.channels, [=] __device__(int64_t row, int channel) {
-        const uint32_t window = static_cast<uint32_t>(row) / static_cast<uint32_t>(area);
-        const int within = static_cast<int>(static_cast<uint32_t>(row) - window * area);
-        const Place place = PlaceOf(window, g.output_height, g.output_width);
-        const int y = place.y * g.stride - g.padding + within / g.window_width;
-        const int x = place.x * g.stride - g.padding + within % g.window_width;
-        const bool inside = y >= 0 && y < g.height && x >= 0 && x < g.width;
-        rows[row * g.channels + channel] =
-            inside ? images[PixelAt(g, place.sample, y, x) + channel] : T{0};
-      });
+  const Geometry& g = geometry;
+  const int64_t windows = WindowsOf(g, samples);
+  const int64_t columns = int64_t{g.window_height} * g.window_width * g.row_channels;
+  if (g.channels == 3 && g.row_channels == 4) {
+    return ForEachColumn(stream, windows, columns / 4, Im2ColColumn<T, 4, 3>{g, images, rows},
+                         kMostBlocks);
+  }
+  return WithPacks(
+      g.channels,
+      [&]<int n>(PackSize<n>) {
+        return ForEachColumn(stream, windows, columns / n, Im2ColColumn<T, n, n>{g, images, rows},
+                             kMostBlocks);
+      },
+      images, rows);
 }
 
 template <typename T>
 cudaError_t Col2Im(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* rows,
                    T* images) {
+  const Geometry& g = geometry;
+  const bool is_3x3 = g.window_height == 3 && g.window_width == 3 && g.stride == 1;
+  return WithPacks(
+      g.channels,
+      [&]<int n>(PackSize<n>) {
+        if (is_3x3) {
+          return ForEachColumn(stream, PixelsOf(g, samples), g.channels / n,
+                               Col2ImColumn<T, n, 3>{g, rows, images}, kMostBlocks);
+        }
+        return ForEachColumn(stream, PixelsOf(g, samples), g.channels / n,
+                             Col2ImColumn<T, n, 0>{g, rows, images}, kMostBlocks);
+      },
+      rows, images);
+}
+
+template <typename T>
+cudaError_t PackWeights(cudaStream_t stream, const Geometry& geometry, int64_t outputs,
+                        const T* weights, T* packed) {
   const Geometry g = geometry;
-  return ForEachPlace(
-      stream, PixelsOf(g, samples), g.channels, [=] __device__(int64_t pixel, int channel) {
-        const Place place = PlaceOf(pixel, g.height, g.width);
-        images[pixel * g.channels + channel] =
-            GatherOverWindows<T>(g, place, [&](int64_t window, int y, int x) {
-              const int64_t line = (window * g.window_height + y) * g.window_width + x;
-              return rows[line * g.channels + channel];
-            });
-      });
+  const int area = g.window_height * g.window_width;
+  const int columns = area * g.row_channels;
+  return ForEachPlace(stream, outputs, columns, [=] __device__(int64_t output, int column) {
+    const int tap = column / g.row_channels;
+    const int channel = column - tap * g.row_channels;
+    packed[output * columns + column] =
+        channel < g.channels ? weights[(output * g.channels + channel) * area + tap] : T{0};
+  });
+}
+
+template <typename T>
+cudaError_t UnpackWeights(cudaStream_t stream, const Geometry& geometry, int64_t outputs,
+                          const T* packed, T* weights) {
+  const Geometry g = geometry;
+  const int area = g.window_height * g.window_width;
+  const int columns = g.channels * area;
+  return ForEachPlace(stream, outputs, columns, [=] __device__(int64_t output, int column) {
+    const int channel = column / area;
+    const int tap = column - channel * area;
+    weights[output * columns + column] = packed[(output * area + tap) * g.row_channels + channel];
+  });
 }
 
 template <typename T>
@@ -117,7 +247,7 @@ cudaError_t MaxPool(cudaStream_t stream, const Geometry& geometry, int64_t sampl
   const Geometry g = geometry;
   return ForEachPlace(stream, WindowsOf(g, samples), g.channels,
                       [=] __device__(int64_t window, int channel) {
-                        const Place place = PlaceOf(window, g.output_height, g.output_width);
+                        const Place place = WindowPlace(g, window);
                         const Area area = AreaOf(g, place);
                         const T* image = input + PixelAt(g, place.sample, 0, 0);
                         T largest = 0;
@@ -143,11 +273,11 @@ cudaError_t MaxPoolBackward(cudaStream_t stream, const Geometry& geometry, int64
   const Geometry g = geometry;
   return ForEachPlace(stream, PixelsOf(g, samples), g.channels,
                       [=] __device__(int64_t pixel, int channel) {
-                        const Place place = PlaceOf(pixel, g.height, g.width);
+                        const Place place = PixelPlace(g, pixel);
                         const int32_t at = (place.y * g.width + place.x) * g.channels + channel;
                         input_gradient[pixel * g.channels + channel] =
-                            GatherOverWindows<T>(g, place, [&](int64_t window, int, int) {
-                              const int64_t i = window * g.channels + channel;
+                            GatherOverWindows<T>(g, place, [&](int window) {
+                              const int i = window * g.channels + channel;
                               return chosen[i] == at ? output_gradient[i] : T{0};
                             });
                       });
@@ -160,7 +290,7 @@ cudaError_t AveragePool(cudaStream_t stream, const Geometry& geometry, int64_t s
   const T share = T{1} / static_cast<T>(g.window_height * g.window_width);
   return ForEachPlace(stream, WindowsOf(g, samples), g.channels,
                       [=] __device__(int64_t window, int channel) {
-                        const Place place = PlaceOf(window, g.output_height, g.output_width);
+                        const Place place = WindowPlace(g, window);
                         const Area area = AreaOf(g, place);
                         T sum = 0;
                         for (int y = area.top; y < area.bottom; ++y) {
@@ -177,19 +307,20 @@ cudaError_t AveragePoolBackward(cudaStream_t stream, const Geometry& geometry, i
                                 const T* output_gradient, T* input_gradient) {
   const Geometry g = geometry;
   const T share = T{1} / static_cast<T>(g.window_height * g.window_width);
-  return ForEachPlace(stream, PixelsOf(g, samples), g.channels,
-                      [=] __device__(int64_t pixel, int channel) {
-                        const Place place = PlaceOf(pixel, g.height, g.width);
-                        input_gradient[pixel * g.channels + channel] =
-                            GatherOverWindows<T>(g, place, [&](int64_t window, int, int) {
-                              return output_gradient[window * g.channels + channel] * share;
-                            });
-                      });
+  return ForEachPlace(
+      stream, PixelsOf(g, samples), g.channels, [=] __device__(int64_t pixel, int channel) {
+        const Place place = PixelPlace(g, pixel);
+        input_gradient[pixel * g.channels + channel] = GatherOverWindows<T>(
+            g, place,
+            [&](int window) { return output_gradient[window * g.channels + channel] * share; });
+      });
 }
 
 #define SYNCGRADS_FOR_TYPE(T)                                                                   \
   template cudaError_t Im2Col(cudaStream_t, const Geometry&, int64_t, const T*, T*);            \
   template cudaError_t Col2Im(cudaStream_t, const Geometry&, int64_t, const T*, T*);            \
+  template cudaError_t PackWeights(cudaStream_t, const Geometry&, int64_t, const T*, T*);       \
+  template cudaError_t UnpackWeights(cudaStream_t, const Geometry&, int64_t, const T*, T*);     \
   template cudaError_t MaxPool(cudaStream_t, const Geometry&, int64_t, const T*, T*, int32_t*); \
   template cudaError_t MaxPoolBackward(cudaStream_t, const Geometry&, int64_t, const int32_t*,  \
                                        const T*, T*);                                           \

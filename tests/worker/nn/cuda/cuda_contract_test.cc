@@ -90,8 +90,16 @@ TEST_F(CudaContractTest, UpdatesHaveTheBitsOfTheHost) {
 
 TEST_F(CudaContractTest, SumsOfManyRowsAreExact) { ExpectSumsOfManyRowsAreExact(*floats_); }
 
-TEST_F(CudaContractTest, ProductsOfAnySizeAgreeWithAPlainLoop) {
-  ExpectProductsAgreeWithAPlainLoop(*floats_);
+TEST_F(CudaContractTest, DenseLayersAgreeWithAPlainLoop) {
+  ExpectDenseLayersAgreeWithAPlainLoop(*floats_);
+}
+
+TEST_F(CudaContractTest, PenaltiesAgreeWithAPlainLoop) {
+  ExpectPenaltiesAgreeWithAPlainLoop(*floats_);
+}
+
+TEST_F(CudaContractTest, ElementwiseOperationsAgreeWithPlainLoops) {
+  ExpectElementwiseOperationsAgreeWithPlainLoops(*floats_);
 }
 
 TEST_F(CudaContractTest, ProductsAreRoundedAsTheFlagSays) {
@@ -101,11 +109,18 @@ TEST_F(CudaContractTest, ProductsAreRoundedAsTheFlagSays) {
        {std::pair(MatrixPrecision::kTf32, 0x1p-10), std::pair(MatrixPrecision::kBf16, 0x1p-7)}) {
     const auto device = CudaAccelerators().MakeFloat(0, precision);
     SYNCGRADS_ASSERT_OK(device);
-    ExpectProductsAgreeWithAPlainLoop(**device, error);
+    ExpectDenseLayersAgreeWithAPlainLoop(**device, error);
   }
 }
 
-Matrix<float> ResNetOutputs(Device<float>& device) {
+// The loss and the gradients of ResNet-34 for a batch of images.
+struct ResNetResults {
+  double loss = 0;
+  std::vector<std::string> names;
+  std::vector<Matrix<float>> gradients;
+};
+
+ResNetResults RunResNet(Device<float>& device) {
   v1::NamedModel named;
   named.set_name("resnet34");
   named.set_outputs(10);
@@ -121,17 +136,30 @@ Matrix<float> ResNetOutputs(Device<float>& device) {
   // The statistics of the batch keep the blocks' outputs in bounds.
   Pass pass;
   pass.training = true;
-  Matrix<float> outputs = (*model)->Forward(pass, images);
-  SYNCGRADS_EXPECT_OK((*model)->status());
-  return outputs;
+  const auto nothing = [](size_t) { return absl::OkStatus(); };
+  SYNCGRADS_EXPECT_OK((*model)->ComputeGradients(pass, images, Loss(), std::vector<double>{3, 7}, 2,
+                                                 nothing, nothing));
+  ResNetResults results;
+  results.loss = *(*model)->TakeLoss();
+  for (Parameter<float>* parameter : (*model)->parameters()) {
+    results.names.push_back(parameter->name);
+    SYNCGRADS_EXPECT_OK(device.memory().Wait(parameter->QueueGradient()));
+    results.gradients.push_back(parameter->gradient);
+  }
+  return results;
 }
 
-TEST_F(CudaContractTest, ResNet34sForwardAgreesWithTheProcessors) {
+TEST_F(CudaContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
   CpuDevice<float> processor(1);
-  const Matrix<float> expected = ResNetOutputs(processor);
-  const Matrix<float> actual = ResNetOutputs(*floats_);
-  EXPECT_GT(expected.cwiseAbs().maxCoeff(), 0.1f);
-  EXPECT_LT((actual - expected).cwiseAbs().maxCoeff(), 1e-3f * expected.cwiseAbs().maxCoeff());
+  const ResNetResults expected = RunResNet(processor);
+  const ResNetResults actual = RunResNet(*floats_);
+  EXPECT_NEAR(actual.loss, expected.loss, 1e-3 * expected.loss);
+  for (size_t i = 0; i < expected.gradients.size(); ++i) {
+    const float scale = expected.gradients[i].cwiseAbs().maxCoeff();
+    EXPECT_GT(scale, 0) << expected.names[i];
+    EXPECT_LT((actual.gradients[i] - expected.gradients[i]).cwiseAbs().maxCoeff(), 1e-2f * scale)
+        << expected.names[i];
+  }
 }
 
 }  // namespace

@@ -71,11 +71,11 @@ TEST_P(ScheduleTest, CopiesBothWaysAreInOrderWithWhatIsComputed) {
   for (int step = 0; step < 20; ++step) {
     up.setConstant(static_cast<float>(step));
     memory.UploadPinned(up.data(), values.bytes(), values.data());
-    device->Add(kNumbers, values.data(), values.data(), doubled.data());
+    device->Add(Activation::kIdentity, kNumbers, values.data(), values.data(), doubled.data());
     std::vector<float> other(kNumbers, 100);
     memory.Upload(other.data(), pageable.bytes(), pageable.data());
     other.assign(kNumbers, -1);  // the upload has copied the host's values already
-    device->Add(kNumbers, doubled.data(), pageable.data(), doubled.data());
+    device->Add(Activation::kIdentity, kNumbers, doubled.data(), pageable.data(), doubled.data());
     const auto download = memory.QueueDownload(doubled.data(), doubled.bytes(), down.data());
     // Later operations change neither the downloaded values nor the values that they are computed
     // from.
@@ -138,6 +138,21 @@ TEST_P(ScheduleTest, InputsThatAreBroughtAheadAreThoseOfTheirStep) {
   }
 }
 
+TEST(DivisorTest, DividesAsTheProcessorDoes) {
+  constexpr uint32_t kLargest = (uint32_t{1} << 31) - 1;
+  for (const uint32_t divisor : {1u, 2u, 3u, 7u, 56u, 112u, 640u, 641u, 65537u, kLargest}) {
+    const cuda::Divisor by(divisor);
+    for (const uint32_t quotient : {0u, 1u, 2u, 1000u, kLargest / divisor}) {
+      for (const int off : {-1, 0, 1}) {
+        const int64_t dividend = int64_t{quotient} * divisor + off;
+        if (dividend < 0 || dividend > kLargest) continue;
+        EXPECT_EQ(by.Quotient(static_cast<uint32_t>(dividend)), dividend / divisor)
+            << dividend << " / " << divisor;
+      }
+    }
+  }
+}
+
 class CudaDeviceTest : public testing::Test {
  protected:
   CudaDeviceTest() { emulation::Configure({}); }
@@ -165,7 +180,7 @@ TEST_F(CudaDeviceTest, ExhaustedMemoryIsNamedAndCanBeForgotten) {
   ExpectError(memory.status(), absl::StatusCode::kResourceExhausted,
               {"cuda:0", "4294967296 bytes", "1073741824"});
   // Until ForgetExhaustion is called, operations do nothing.
-  device->Activate(Activation::kRelu, large.size(), large.data());
+  device->Add(Activation::kRelu, large.size(), large.data(), large.data(), large.data());
   ExpectError(memory.Finish(), absl::StatusCode::kResourceExhausted, {});
   memory.ForgetExhaustion();
   large.Resize(10, 10);
