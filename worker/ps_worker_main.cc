@@ -32,6 +32,7 @@
 #include "common/rpc/build_info.h"
 #include "common/secret.h"
 #include "third_party/grpc/pollers.h"
+#include "worker/base/hung_device.h"
 #include "worker/metrics/worker_metrics.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
 #include "worker/run/exit_code.h"
@@ -269,12 +270,18 @@ int main(int argc, char** argv) {
                              /*connections=*/nullptr,
                              metrics_server == nullptr ? nullptr : &metrics});
   std::vector<int> codes;
+  bool hangs = false;
   for (uint32_t i = 0; i < count; ++i) {
     const auto& [status, membership] = outcomes[i];
     const std::string who = count == 1 ? "" : "worker " + std::to_string(i) + ": ";
     if (!status.ok()) std::cerr << "ps-worker: " << who << status << "\n";
     if (!membership.ok()) std::cerr << "ps-worker: " << who << membership << "\n";
     codes.push_back(syncgrads::ExitCodeOf(status, membership));
+    hangs = hangs || syncgrads::IsHungDevice(status);
   }
-  return syncgrads::WorstExitCode(codes);
+  const int code = syncgrads::WorstExitCode(codes);
+  if (!hangs) return code;
+  // The driver's code that runs when a process exits normally would wait for the device.
+  std::cout << std::flush;
+  std::_Exit(code);
 }

@@ -3,6 +3,9 @@
 #include <cstring>
 #include <new>
 
+#include "absl/strings/str_cat.h"
+#include "worker/base/out_of_memory.h"
+
 namespace syncgrads {
 namespace {
 
@@ -11,7 +14,11 @@ constexpr std::align_val_t kAlignment{64};
 
 }  // namespace
 
-void* HostMemory::Allocate(size_t bytes) { return ::operator new(bytes, kAlignment); }
+void* HostMemory::Allocate(size_t bytes) {
+  void* const memory = ::operator new(bytes, kAlignment, std::nothrow);
+  if (memory == nullptr) throw OutOfMemory(absl::StrCat("not enough memory for ", bytes, " bytes"));
+  return memory;
+}
 
 void HostMemory::Free(void* memory) { ::operator delete(memory, kAlignment); }
 

@@ -33,7 +33,7 @@ class DeviceMemory {
   virtual void Free(void* memory) = 0;
 
   // Allocates *pinned* memory of the host, which the device can read and write without the CPU.
-  // Throws std::bad_alloc if there is no room.
+  // Throws OutOfMemory, which has the number of bytes, if there is no room.
   virtual void* AllocatePinned(size_t bytes) = 0;
   // Frees pinned memory after all queued operations have ended. Null is allowed.
   virtual void FreePinned(void* host) = 0;
@@ -84,8 +84,11 @@ class DeviceMemory {
   // The first error. After an error, operations do nothing.
   //
   // Errors:
-  //   ResourceExhausted  Allocate had no room; names the bytes requested and the bytes free
-  //   DeadlineExceeded   a wait for the device timed out
+  //   ResourceExhausted  there was no room, in Allocate or for what an operation needs itself
+  //                      (OutOfMemoryError); names the bytes, as far as they are known
+  //   DeadlineExceeded   a wait for the device timed out (HungDeviceError); from then on, calls
+  //                      of the device's driver might never return, so none is made: memory is
+  //                      no longer freed
   //   Internal           the device failed; what was queued is lost
   virtual absl::Status status() const = 0;
   // Clears a ResourceExhausted, after which the device can be used again. Other errors stay.
@@ -93,7 +96,7 @@ class DeviceMemory {
 };
 
 // The memory of a device that computes in the host's memory. Operations are not queued but
-// executed at once. Allocate throws std::bad_alloc.
+// executed at once. Allocate throws OutOfMemory.
 class HostMemory : public DeviceMemory {
  public:
   bool is_host() const override { return true; }

@@ -4,10 +4,12 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "client/client.h"
@@ -16,6 +18,7 @@
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/base/host_name.h"
+#include "worker/base/out_of_memory.h"
 #include "worker/base/trace.h"
 #include "worker/checkpoint/snapshot.h"
 #include "worker/data_service/data_client.h"
@@ -298,6 +301,17 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
   return client;
 }
 
+// Returns the status of `run`, or OutOfMemoryError if it throws because there is not enough memory.
+absl::Status CatchOutOfMemory(absl::FunctionRef<absl::Status()> run) {
+  try {
+    return run();
+  } catch (const OutOfMemory& error) {
+    return OutOfMemoryError(error.what());
+  } catch (const std::bad_alloc&) {
+    return OutOfMemoryError("not enough memory");
+  }
+}
+
 // Joins the job, runs, and leaves the job also after an error.
 WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                       const ClientOptions& client_options, const Elastic* elastic,
@@ -330,7 +344,7 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const Device
                                      report_tuned, dependencies)
                              : UseModel(job, options, shared, team, dependencies);
     };
-    status = run();
+    status = CatchOutOfMemory(run);
     const absl::Status left = client.Leave(status.ok() ? options.timeout : kLeaveTimeout);
     if (status.ok()) status = left;
   }
@@ -514,7 +528,8 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerDependencies& 
         absl::OkStatus()};
   }
   SoleWorker team;
-  return {UseModel(*job, options, *device, team, dependencies), absl::OkStatus()};
+  const auto use = [&] { return UseModel(*job, options, *device, team, dependencies); };
+  return {CatchOutOfMemory(use), absl::OkStatus()};
 }
 
 std::string OutputOfRank(const std::string& output, uint32_t rank) {

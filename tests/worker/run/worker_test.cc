@@ -14,6 +14,7 @@
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/base/file.h"
+#include "worker/base/out_of_memory.h"
 #include "worker/job/job_file.h"
 #include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
@@ -74,6 +75,26 @@ TEST_F(WorkerTest, AJobCanNameALayerThatTheProgramAdds) {
   extensions_.layers.Add<Swish>("swish");
   SYNCGRADS_EXPECT_OK(Run());
   EXPECT_THAT(out_.str(), testing::HasSubstr("150 rows"));
+}
+
+// A layer for which there is not enough memory.
+template <typename T>
+struct Greedy {
+  static absl::StatusOr<std::unique_ptr<Layer<T>>> Create(const CustomLayerOptions&, Device<T>&) {
+    throw OutOfMemory("not enough memory for 123456789 bytes");
+  }
+};
+
+TEST_F(WorkerTest, AModelThatDoesNotFitIsAnErrorWithItsSize) {
+  const auto text = ReadFile(options_.job, 1 << 20);
+  SYNCGRADS_ASSERT_OK(text);
+  options_.evaluate = WriteModel();
+  directory_.Write("iris.csv", *ReadFile("examples/iris/iris.csv", 1 << 20));
+  options_.job = directory_.Write(
+      "greedy.job", absl::StrReplaceAll(*text, {{"  layers { dense { outputs: 16 } }",
+                                                 "  layers { custom { kind: \"greedy\" } }"}}));
+  extensions_.layers.Add<Greedy>("greedy");
+  ExpectError(Run(), absl::StatusCode::kResourceExhausted, {"123456789 bytes"});
 }
 
 TEST_F(WorkerTest, RefusesFlagsThatMakeNoSense) {

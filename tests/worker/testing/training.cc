@@ -37,6 +37,7 @@ absl::Status Train(const Job& job, Team& team, const std::function<bool(uint64_t
   const absl::Status status = (*trainer)->Train();
   if (!status.ok()) return status;
   trained.steps[team.rank()] = (*trainer)->steps();
+  trained.out_of_memory[team.rank()] = (*trainer)->skipped().out_of_memory;
   Replica& replica = (*trainer)->replica();
   for (const HostParameter& parameter : replica.parameters()) {
     Append(parameter.spec.dtype, parameter.values, parameter.gradient.elements,

@@ -19,11 +19,16 @@ namespace syncgrads {
 // The results of a job's workers.
 struct Trained {
   explicit Trained(uint32_t world_size)
-      : parameters(world_size), steps(world_size), statuses(world_size) {}
+      : parameters(world_size),
+        steps(world_size),
+        out_of_memory(world_size),
+        statuses(world_size) {}
 
   // Indexed by rank: all parameters, one after the other.
   std::vector<std::vector<double>> parameters;
   std::vector<uint64_t> steps;
+  // The steps that were skipped, because there was not enough memory.
+  std::vector<uint64_t> out_of_memory;
   std::vector<absl::Status> statuses;
   // Results of rank 0.
   Evaluation held_out;

@@ -33,7 +33,8 @@ template <typename T>
 absl::StatusOr<std::unique_ptr<CudaDevice<T>>> CudaDevice<T>::Create(int index,
                                                                      const CudaOptions& options) {
   SYNCGRADS_ASSIGN_OR_RETURN(const Cublas* cublas, LoadCublas());
-  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<CudaMemory> memory, CudaMemory::Create(index));
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<CudaMemory> memory,
+                             CudaMemory::Create(index, options.timeout));
   auto device = absl::WrapUnique(new CudaDevice(std::move(memory), *cublas, options));
   SYNCGRADS_RETURN_IF_ERROR(device->Open());
   return device;
@@ -66,6 +67,7 @@ absl::Status CudaDevice<T>::Open() {
 
 template <typename T>
 CudaDevice<T>::~CudaDevice() {
+  if (memory_->hangs()) return;
   memory_->compute();
   if (handle_ != nullptr) cublas_.destroy(handle_);
 }
@@ -80,6 +82,9 @@ void CudaDevice<T>::Run(const char* what, Launch launch) {
 template <typename T>
 void CudaDevice<T>::Check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+    return memory_->Check(cudaErrorMemoryAllocation, absl::StrCat("cuBLAS, in ", what).c_str());
+  }
   memory_->Fail(absl::InternalError(absl::StrCat(what, ": ", cublas_.describe(status))));
 }
 

@@ -23,6 +23,8 @@ struct CudaOptions {
   // Limit on the memory for the im2col rows of one matrix product. The rows of one sample may
   // exceed it.
   int64_t row_bytes = int64_t{256} << 20;
+  // The deadline of a wait for the device. A training step takes seconds at most.
+  absl::Duration timeout = absl::Minutes(5);
 };
 
 // A CUDA device. The same calls give the same bits on devices of the same kind with the same

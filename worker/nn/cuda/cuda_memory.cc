@@ -1,7 +1,6 @@
 #include "worker/nn/cuda/cuda_memory.h"
 
 #include <cstring>
-#include <new>
 #include <thread>
 #include <utility>
 
@@ -15,8 +14,6 @@
 namespace syncgrads::cuda {
 namespace {
 
-// The deadline of a wait. A training step takes seconds at most.
-constexpr absl::Duration kTimeout = absl::Minutes(5);
 // A wait polls for kSpin, then sleeps for kNap between polls to free the processor.
 constexpr absl::Duration kSpin = absl::Microseconds(200);
 constexpr absl::Duration kNap = absl::Microseconds(50);
@@ -26,8 +23,8 @@ constexpr size_t kStagings = 4;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int index) {
-  auto memory = absl::WrapUnique(new CudaMemory(index));
+absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int index, absl::Duration timeout) {
+  auto memory = absl::WrapUnique(new CudaMemory(index, timeout));
   SYNCGRADS_RETURN_IF_ERROR(memory->Open());
   return memory;
 }
@@ -49,6 +46,7 @@ absl::Status CudaMemory::Open() {
 }
 
 CudaMemory::~CudaMemory() {
+  if (hangs()) return;
   cudaSetDevice(index_);
   for (cudaStream_t stream : {compute_, upload_, download_}) {
     if (stream == nullptr) continue;
@@ -76,6 +74,10 @@ cudaStream_t CudaMemory::compute() {
 
 void CudaMemory::Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // clears the error; otherwise the next launch of a kernel reports it
+    return Fail(OutOfMemoryError(absl::StrCat(name(), " has not enough memory for ", what)));
+  }
   Fail(absl::InternalError(absl::StrCat(name(), ": ", what, ": ", cudaGetErrorString(error))));
 }
 
@@ -105,7 +107,7 @@ void* CudaMemory::Allocate(size_t bytes) {
 }
 
 void CudaMemory::Free(void* memory) {
-  if (memory == nullptr) return;
+  if (memory == nullptr || hangs()) return;
   compute();
   // cudaFree waits for everything that is queued on the device.
   Check(cudaFree(memory), "cudaFree");
@@ -115,17 +117,21 @@ void* CudaMemory::AllocatePinned(size_t bytes) {
   compute();
   void* host = nullptr;
   const cudaError_t error = cudaMallocHost(&host, bytes > 0 ? bytes : 1);
-  if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
-  Check(error, "cudaMallocHost");
-  // If the device has failed, it copies nothing; but callers still write to the memory, so it
-  // must exist.
-  if (host == nullptr) throw std::bad_alloc();
+  if (error != cudaErrorMemoryAllocation) Check(error, "cudaMallocHost");
+  // Also if the device has failed: it copies nothing then, but callers still write to the memory,
+  // so it must exist.
+  if (host == nullptr) {
+    cudaGetLastError();  // as in Check
+    throw OutOfMemory(absl::StrCat(name(), ": not enough memory for ", bytes,
+                                   " bytes of pinned host memory: ", cudaGetErrorString(error)));
+  }
   return host;
 }
 
 void CudaMemory::FreePinned(void* host) {
   if (host == nullptr) return;
   Finish().IgnoreError();  // status() keeps the error
+  if (hangs()) return;
   compute();
   Check(cudaFreeHost(host), "cudaFreeHost");
 }
@@ -141,6 +147,7 @@ absl::Status CudaMemory::Pin(void* host, size_t bytes) {
 
 void CudaMemory::Unpin(void* host) {
   Finish().IgnoreError();  // status() keeps the error
+  if (hangs()) return;
   compute();
   Check(cudaHostUnregister(host), "cudaHostUnregister");
 }
@@ -175,13 +182,18 @@ CudaMemory::Staging* CudaMemory::NextStaging(size_t bytes) {
   Staging& staging = staging_[next_staging_];
   next_staging_ = (next_staging_ + 1) % staging_.size();
   Fail(WaitFor(staging.read));
-  if (staging.bytes < bytes) {
-    if (staging.host != nullptr) Check(cudaFreeHost(staging.host), "cudaFreeHost");
-    staging = {nullptr, 0, staging.read};
-    Check(cudaMallocHost(&staging.host, bytes), "cudaMallocHost");
-    if (staging.host != nullptr) staging.bytes = bytes;
-  }
+  if (works()) Grow(staging, bytes);
   return works() ? &staging : nullptr;
+}
+
+void CudaMemory::Grow(Staging& buffer, size_t bytes) {
+  if (buffer.bytes >= bytes) return;
+  if (buffer.host != nullptr) Check(cudaFreeHost(buffer.host), "cudaFreeHost");
+  buffer.host = nullptr;
+  buffer.bytes = 0;
+  Check(cudaMallocHost(&buffer.host, bytes),
+        absl::StrCat(bytes, " bytes of pinned host memory").c_str());
+  if (buffer.host != nullptr) buffer.bytes = bytes;
 }
 
 void CudaMemory::Upload(const void* host, size_t bytes, void* to) {
@@ -244,9 +256,10 @@ absl::Status CudaMemory::WaitFor(cudaEvent_t event) {
       return status_;
     }
     const absl::Duration waited = MonotonicNow() - begin;
-    if (waited > kTimeout) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          name(), " has not finished its queued work within ", absl::FormatDuration(kTimeout)));
+    if (waited > timeout_) {
+      return HungDeviceError(absl::StrCat(name(), " has not finished its queued work within ",
+                                          absl::FormatDuration(timeout_),
+                                          ": the device, or its driver, hangs"));
     }
     if (waited < kSpin) {
       std::this_thread::yield();
@@ -259,13 +272,8 @@ absl::Status CudaMemory::WaitFor(cudaEvent_t event) {
 absl::Status CudaMemory::DownloadNow(const void* from, size_t bytes, void* host) {
   if (!works() || bytes == 0) return status_;
   compute();
-  if (fetched_.bytes < bytes) {
-    if (fetched_.host != nullptr) Check(cudaFreeHost(fetched_.host), "cudaFreeHost");
-    fetched_ = {};
-    Check(cudaMallocHost(&fetched_.host, bytes), "cudaMallocHost");
-    if (!works()) return status_;
-    fetched_.bytes = bytes;
-  }
+  Grow(fetched_, bytes);
+  if (!works()) return status_;
   SYNCGRADS_RETURN_IF_ERROR(Wait(QueueDownload(from, bytes, fetched_.host)));
   std::memcpy(host, fetched_.host, bytes);
   return absl::OkStatus();

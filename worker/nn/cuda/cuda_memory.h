@@ -12,6 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker/base/hung_device.h"
 #include "worker/nn/device_memory.h"
 
 namespace syncgrads::cuda {
@@ -31,9 +33,10 @@ namespace syncgrads::cuda {
 // Not thread-safe, but different threads may use it one after another.
 class CudaMemory : public DeviceMemory {
  public:
-  // Errors: Internal, with CUDA's message; names the device.
-  static absl::StatusOr<std::unique_ptr<CudaMemory>> Create(int index);
-  // Waits for all queued operations.
+  // Waits for the device end after `timeout`. Errors: Internal, with CUDA's message; names the
+  // device.
+  static absl::StatusOr<std::unique_ptr<CudaMemory>> Create(int index, absl::Duration timeout);
+  // Waits for all queued operations, unless the device hangs.
   ~CudaMemory() override;
 
   bool is_host() const override { return false; }
@@ -59,11 +62,14 @@ class CudaMemory : public DeviceMemory {
   // The stream to queue kernels on. Makes the device the current one of the calling thread.
   cudaStream_t compute();
   // Sets status() if `error` is an error and the first one. `what` names the call that failed.
+  // The device can be used again after running out of memory (ForgetExhaustion).
   void Check(cudaError_t error, const char* what);
   // Sets status() if `status` is an error and the first one.
   void Fail(const absl::Status& status);
   // Whether operations are still queued, which is the case until the first error.
   bool works() const { return status_.ok(); }
+  // Whether a wait has timed out. CUDA must not be called any more.
+  bool hangs() const { return IsHungDevice(status_); }
 
  private:
   // A pinned buffer through which uploads go.
@@ -73,10 +79,10 @@ class CudaMemory : public DeviceMemory {
     cudaEvent_t read = nullptr;  // recorded after the last upload from it
   };
 
-  explicit CudaMemory(int index) : index_(index) {}
+  CudaMemory(int index, absl::Duration timeout) : index_(index), timeout_(timeout) {}
   absl::Status Open();
   std::string name() const;
-  // Waits until the device has reached `event`. DeadlineExceeded if that takes too long.
+  // Waits until the device has reached `event`. HungDeviceError if that takes too long.
   absl::Status WaitFor(cudaEvent_t event);
   // Queues an upload from pinned memory; computation queued later waits for it.
   void QueueUpload(const void* pinned, size_t bytes, void* to);
@@ -86,7 +92,11 @@ class CudaMemory : public DeviceMemory {
   // error.
   Staging* NextStaging(size_t bytes);
 
+  // Gives a pinned buffer room for `bytes`. The buffer must not be in use.
+  void Grow(Staging& buffer, size_t bytes);
+
   const int index_;
+  const absl::Duration timeout_;
   absl::Status status_;
   cudaStream_t compute_ = nullptr;
   cudaStream_t upload_ = nullptr;

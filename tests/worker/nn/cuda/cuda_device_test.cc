@@ -2,9 +2,11 @@
 
 #include "worker/nn/cuda/cuda_device.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/worker/nn/cuda/emulation/emulation.h"
@@ -12,6 +14,8 @@
 #include "tests/worker/nn/layer_cases.h"
 #include "tests/worker/nn/layer_contract.h"
 #include "tests/worker/testing/status.h"
+#include "worker/base/hung_device.h"
+#include "worker/base/out_of_memory.h"
 #include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
@@ -188,6 +192,80 @@ TEST_F(CudaDeviceTest, ExhaustedMemoryIsNamedAndCanBeForgotten) {
   Matrix<float> zeros;
   SYNCGRADS_ASSERT_OK(large.Fetch(zeros));
   EXPECT_EQ(zeros, (Matrix<float>::Zero(10, 10)));
+}
+
+// Runs a layer and fetches its results. Returns the device's status afterwards.
+absl::Status TryLayer(Device<float>& device) {
+  Matrix<float> input = Matrix<float>::Ones(3, 4), fetched;
+  DeviceMatrix<float> there(device.memory()), output(device.memory(), 3, 2);
+  DeviceMatrix<float> kernel(device.memory(), 4, 2);
+  there.Bring(input);
+  device.memory().SetZero(kernel.data(), kernel.bytes());
+  device.Multiply({4, 2, kernel.data(), false, nullptr, Activation::kSigmoid}, 3, there.data(),
+                  output.data());
+  output.Fetch(fetched).IgnoreError();
+  if (device.memory().status().ok()) {
+    EXPECT_EQ(fetched, (Matrix<float>::Constant(3, 2, 0.5f)));
+  }
+  return device.memory().status();
+}
+
+// All calls that can run out of memory in the middle of a step, not only allocations.
+TEST_F(CudaDeviceTest, WhateverRunsOutOfMemoryIsExhaustionThatCanBeForgotten) {
+  struct Case {
+    emulation::Call call;
+    uint64_t after;
+    std::string what;
+  };
+  for (const Case& one : {Case{emulation::Call::kMalloc, 1, "24 bytes"},
+                          {emulation::Call::kMallocHost, 0, "48 bytes of pinned host memory"},
+                          {emulation::Call::kMallocHost, 1, "24 bytes of pinned host memory"},
+                          {emulation::Call::kLaunch, 0, "AddBias"},
+                          {emulation::Call::kCublas, 0, "cuBLAS, in cublasGemmEx"}}) {
+    const auto device = MakeFloat();
+    emulation::Exhaust(one.call, one.after);
+    const absl::Status status = TryLayer(*device);
+    ExpectError(status, absl::StatusCode::kResourceExhausted,
+                {"device cuda:0", "memory", one.what});
+    EXPECT_TRUE(IsOutOfMemory(status)) << one.what;
+    device->memory().ForgetExhaustion();
+    SYNCGRADS_EXPECT_OK(TryLayer(*device));
+  }
+}
+
+TEST_F(CudaDeviceTest, PinnedMemoryThatIsMissingIsAnExceptionWithItsSize) {
+  const auto device = MakeFloat();
+  emulation::Exhaust(emulation::Call::kMallocHost);
+  try {
+    const HostMatrix<float> host(device->memory(), 10, 10);
+    ADD_FAILURE() << "there was memory";
+  } catch (const OutOfMemory& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("device cuda:0: not enough memory for 400 bytes"));
+  }
+  SYNCGRADS_EXPECT_OK(TryLayer(*device));
+}
+
+// The emulation aborts at a call that would never return.
+TEST_F(CudaDeviceTest, ADeviceThatHangsIsNamedAndLeftAlone) {
+  auto device = MakeFloat({.timeout = absl::Milliseconds(20)});
+  DeviceMemory& memory = device->memory();
+  {
+    HostMatrix<float> host(memory, 1, 1);
+    DeviceMatrix<float> value(memory, 1, 1);
+    memory.SetZero(value.data(), value.bytes());
+    const auto download = memory.QueueDownload(value.data(), value.bytes(), host.data());
+    emulation::Hang();
+    const absl::Status status = memory.Wait(download);
+    ExpectError(status, absl::StatusCode::kDeadlineExceeded,
+                {"device cuda:0 has not finished its queued work within 20ms", "hangs"});
+    EXPECT_TRUE(IsHungDevice(status));
+    EXPECT_EQ(memory.Finish(), status);
+    memory.ForgetExhaustion();
+    EXPECT_EQ(memory.status(), status);
+    EXPECT_TRUE(memory.HasEnded(download));
+  }
+  device.reset();
+  emulation::Configure({});
 }
 
 TEST_F(CudaDeviceTest, ADeviceThatFailsIsNamedWithWhatItSays) {

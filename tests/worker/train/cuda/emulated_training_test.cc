@@ -155,6 +155,30 @@ TEST_P(EmulatedTrainingTest, TwoRunsGiveTheSameBits) {
   EXPECT_EQ(TrainOn("cuda", job, 3).parameters, TrainOn("cuda:1,0", job, 3).parameters);
 }
 
+// Whatever runs out of memory in a step. The first step allocates; later ones only launch.
+TEST(EmulatedTrainingErrorTest, AStepWithoutMemoryIsSkippedAndCounted) {
+  for (const auto& [call, step] :
+       {std::pair(emulation::Call::kMalloc, 0), std::pair(emulation::Call::kMallocHost, 0),
+        std::pair(emulation::Call::kLaunch, 3), std::pair(emulation::Call::kCublas, 3)}) {
+    emulation::Configure({});
+    Job job = Load("examples/iris/iris.job");
+    job.file.clear_epochs();
+    job.file.set_steps(6);
+    FakeJob workers(1);
+    Trained trained(1);
+    const auto exhaust = [call = call, step = step](uint64_t steps) {
+      if (steps == static_cast<uint64_t>(step)) emulation::Exhaust(call, /*after=*/1);
+      return false;
+    };
+    workers.Run([&](Team& team) {
+      TrainOne(job, team, exhaust, trained, *ChooseDevice("cuda:0", "f32", 0, CudaAccelerators()));
+    });
+    SYNCGRADS_EXPECT_OK(trained.statuses[0]);
+    EXPECT_EQ(trained.steps[0], 6u);
+    EXPECT_EQ(trained.out_of_memory[0], 1u) << static_cast<int>(call);
+  }
+}
+
 TEST(EmulatedTrainingErrorTest, ADeviceWithoutRoomEndsTheTrainingAndSaysSo) {
   emulation::Options options;
   options.device_bytes = size_t{40} << 20;  // cuBLAS's workspace takes 32 MiB of them

@@ -1,11 +1,15 @@
 // The part of cuBLAS that this project uses, as plain loops on the emulated device.
 
 #include <bit>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
 #include "tests/worker/nn/cuda/emulation/emulation.h"
 #include "worker/nn/cuda/cublas.h"
+
+using syncgrads::emulation::Call;
+using syncgrads::emulation::IsExhausted;
 
 struct EmulatedCublas {
   cudaStream_t stream = nullptr;
@@ -79,14 +83,14 @@ struct Product {
 }  // namespace
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
-  *handle = new EmulatedCublas();
+  // Handles are small, and are never destroyed.
+  static auto& all = *new std::vector<std::unique_ptr<EmulatedCublas>>();
+  all.push_back(std::make_unique<EmulatedCublas>());
+  *handle = all.back().get();
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
-  delete handle;
-  return CUBLAS_STATUS_SUCCESS;
-}
+cublasStatus_t cublasDestroy_v2(cublasHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 
 // Resets the workspace, as the real function does.
 cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
@@ -119,6 +123,7 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t transpos
       !handle->has_workspace) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (IsExhausted(Call::kCublas)) return CUBLAS_STATUS_ALLOC_FAILED;
   const auto queue = [&]<typename T>(T) {
     const Product<T> product = {ta,
                                 tb,

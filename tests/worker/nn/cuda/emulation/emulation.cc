@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -146,9 +147,26 @@ class Machine {
   std::map<const void*, size_t> pinned;
   std::vector<EmulatedStream*> streams;  // in the order of their creation
   bool broken = false;
+  bool hangs = false;
+  // Objects that were not destroyed, because a device hung. The leak sanitizer finds them here.
+  std::set<const void*> left_behind;
+  // For each kind of call that will report exhausted memory: the calls before it.
+  std::map<Call, uint64_t> exhausted;
+
+  // Called by every call that waits for the device.
+  void MustNotHang() const {
+    if (hangs) Die("a call waits for a device that hangs");
+  }
 
   void Configure(const Options& wanted) {
-    if (!streams.empty()) Die("it is configured while a device is open");
+    // The owner of a device that hangs leaves its streams behind.
+    if (!streams.empty() && !hangs) Die("it is configured while a device is open");
+    left_behind.insert(streams.begin(), streams.end());
+    for (const auto& [host, bytes] : pinned) left_behind.insert(host);
+    streams.clear();
+    pinned.clear();
+    hangs = false;
+    exhausted.clear();
     options = wanted;
     state_ = wanted.seed;
     broken = false;
@@ -171,7 +189,7 @@ class Machine {
   // Runs at most `steps` operations, until `done` is true. Returns false if all streams wait.
   template <typename Done>
   bool Work(uint64_t steps, Done done) {
-    if (done()) return true;
+    if (done() || hangs) return done();
     arena().Open();
     bool moves = true;
     for (uint64_t i = 0; i < steps && moves && !done(); ++i) moves = Step();
@@ -237,6 +255,27 @@ void Break() {
   machine.broken = true;
 }
 
+void Hang() {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  machine.hangs = true;
+}
+
+void Exhaust(Call call, uint64_t after) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  machine.exhausted[call] = after;
+}
+
+bool IsExhausted(Call call) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  const auto found = machine.exhausted.find(call);
+  if (found == machine.exhausted.end() || found->second-- > 0) return false;
+  machine.exhausted.erase(found);
+  return true;
+}
+
 size_t AllocatedBytes() {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
@@ -258,6 +297,7 @@ cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& bloc
   if (threads == 0 || threads > 1024 || grid.x == 0 || grid.y == 0 || grid.y > 65535) {
     return cudaErrorInvalidValue;
   }
+  if (IsExhausted(Call::kLaunch)) return cudaErrorMemoryAllocation;
   const bool backwards = Machine::Get().options.backwards;
   return Queue(stream, [=] {
     const uint64_t blocks = uint64_t{grid.x} * grid.y;
@@ -272,7 +312,9 @@ cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& bloc
 
 }  // namespace syncgrads::emulation
 
+using syncgrads::emulation::Call;
 using syncgrads::emulation::current_device;
+using syncgrads::emulation::IsExhausted;
 using syncgrads::emulation::Lock;
 using syncgrads::emulation::Machine;
 
@@ -326,6 +368,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
   if (machine.broken) return cudaErrorIllegalAddress;
+  if (IsExhausted(Call::kMalloc)) return cudaErrorMemoryAllocation;
   machine.arena().Open();
   *memory = machine.arena().Allocate(bytes);
   machine.arena().Close();
@@ -336,6 +379,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 cudaError_t cudaFree(void* memory) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
+  machine.MustNotHang();
   for (EmulatedStream* stream : machine.streams) cudaStreamSynchronize(stream);
   machine.arena().Open();
   machine.arena().Free(memory);
@@ -347,6 +391,7 @@ cudaError_t cudaMallocHost(void** memory, size_t bytes) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
   if (machine.broken) return cudaErrorIllegalAddress;
+  if (IsExhausted(Call::kMallocHost)) return cudaErrorMemoryAllocation;
   *memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
   std::memset(*memory, syncgrads::emulation::kUnwritten, bytes);
   machine.pinned[*memory] = bytes;
@@ -356,6 +401,7 @@ cudaError_t cudaMallocHost(void** memory, size_t bytes) {
 cudaError_t cudaFreeHost(void* memory) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
+  machine.MustNotHang();
   if (machine.pinned.erase(memory) == 0) return cudaErrorInvalidValue;
   std::free(memory);
   return cudaSuccess;
@@ -419,6 +465,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
+  machine.MustNotHang();
   machine.WorkUntil([stream] { return stream->operations.empty(); });
   return machine.broken ? cudaErrorIllegalAddress : cudaSuccess;
 }
@@ -432,11 +479,17 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
   *event = new EmulatedEvent();
+  machine.left_behind.insert(*event);
   return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  machine.left_behind.erase(event);
   delete event;
   return cudaSuccess;
 }
@@ -455,7 +508,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Lock lock(machine.mutex);
   if (machine.broken) return cudaErrorIllegalAddress;
   const auto reached = [event] { return event->reached >= event->recorded; };
-  if (!machine.Work(1 + machine.Random(256), reached) && !reached()) {
+  if (!machine.Work(1 + machine.Random(256), reached) && !reached() && !machine.hangs) {
     syncgrads::emulation::Die("streams wait for each other for ever");
   }
   return reached() ? cudaSuccess : cudaErrorNotReady;

@@ -54,8 +54,25 @@ void Configure(const Options& options);
 // device's work returns an error, until Configure.
 void Break();
 
+// Simulates a device that hangs: from now on queued work makes no progress, and a call that waits
+// for the device aborts the test, until Configure.
+void Hang();
+
+// The calls that can run out of memory.
+enum class Call {
+  kMalloc,      // cudaMalloc
+  kMallocHost,  // cudaMallocHost
+  kLaunch,      // of a kernel, when it is loaded
+  kCublas,
+};
+// Makes one call of this kind report that there is no memory: the one after the next `after` calls.
+void Exhaust(Call call, uint64_t after = 0);
+
 // Returns the number of allocated bytes, over all devices.
 size_t AllocatedBytes();
+
+// Whether this call reports that there is no memory.
+bool IsExhausted(Call call);
 
 // For kernels: queues visit(block, thread) for each thread of each block.
 cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& block,
