@@ -75,8 +75,10 @@ ABSL_FLAG(std::string, device, "cpu",
           "Device to compute on. cpu; cuda: the CUDA device with the number of this worker's local "
           "rank, modulo the number of devices; cuda:2: CUDA device 2; cuda:0,2,3: like cuda, but "
           "only from these devices.");
-ABSL_FLAG(std::string, precision, "f32",
-          "Precision of the inputs of matrix products on a CUDA device: f32, tf32 or bf16.");
+ABSL_FLAG(
+    std::string, precision, "",
+    "Precision of the inputs of matrix products on a CUDA device: f32, tf32 or bf16. Default: "
+    "tf32 on a CUDA device, f32 on the processor.");
 ABSL_FLAG(absl::optional<uint64_t>, seed, absl::nullopt, "Overrides the job file's seed.");
 ABSL_FLAG(absl::optional<uint32_t>, batch_size, absl::nullopt,
           "Overrides the job file's batch_size.");

@@ -40,6 +40,10 @@ absl::StatusOr<std::unique_ptr<RunProgress>> RunProgress::Create(
     run->all_.Add(run->metrics_.get());
   }
   run->figures_ = std::make_unique<FiguresReport>(team, NameOf(device));
+  const std::string description = DescriptionOf(device);
+  if (team.is_master() && options.log_level <= LogLevel::kInfo && !description.empty()) {
+    dependencies.out << description << "\n" << std::flush;
+  }
   run->all_.Add(run->figures_.get());
   return run;
 }

@@ -45,7 +45,7 @@ struct WorkerOptions {
   std::string congestion_control;
   bool autotune = false;
   std::string device = "cpu";
-  std::string precision = "f32";
+  std::string precision;
   std::optional<uint64_t> seed;
   std::optional<uint32_t> batch_size;
   absl::Duration timeout = absl::Minutes(5);

@@ -16,7 +16,8 @@
 namespace syncgrads {
 namespace {
 
-absl::StatusOr<MatrixPrecision> ParsePrecision(absl::string_view text) {
+absl::StatusOr<MatrixPrecision> ParsePrecision(absl::string_view text, bool on_cpu) {
+  if (text.empty()) return on_cpu ? MatrixPrecision::kF32 : MatrixPrecision::kTf32;
   if (text == "f32") return MatrixPrecision::kF32;
   if (text == "tf32") return MatrixPrecision::kTf32;
   if (text == "bf16") return MatrixPrecision::kBf16;
@@ -60,7 +61,7 @@ absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device, absl::string
                                           uint32_t local_rank, const Accelerators& accelerators) {
   DeviceChoice choice;
   choice.accelerators = &accelerators;
-  SYNCGRADS_ASSIGN_OR_RETURN(choice.precision, ParsePrecision(precision));
+  SYNCGRADS_ASSIGN_OR_RETURN(choice.precision, ParsePrecision(precision, device == "cpu"));
   if (device == "cpu") {
     if (choice.precision == MatrixPrecision::kF32) return choice;
     return absl::InvalidArgumentError(absl::StrCat(
@@ -86,6 +87,23 @@ std::string NameOf(const DeviceChoice& choice) {
   if (!choice.accelerator.has_value()) return "cpu";
   const int index = *choice.accelerator;
   return choice.accelerators->Name(index).value_or(absl::StrCat("cuda:", index));
+}
+
+std::string DescriptionOf(const DeviceChoice& choice) {
+  if (!choice.accelerator.has_value()) return "";
+  const std::string device =
+      absl::StrCat("computes on ", NameOf(choice), " (cuda:", *choice.accelerator, ")");
+  switch (choice.precision) {
+    case MatrixPrecision::kF32:
+      return absl::StrCat(device, ", matrix products in f32");
+    case MatrixPrecision::kTf32:
+      return absl::StrCat(device,
+                          ", matrix products of F32 jobs in tf32; --precision=f32 is exact, and "
+                          "slower");
+    case MatrixPrecision::kBf16:
+      return absl::StrCat(device, ", matrix products of F32 jobs in bf16");
+  }
+  return device;
 }
 
 int ThreadsOf(const v1::JobFile& job, uint32_t world_size, const DeviceChoice& choice) {

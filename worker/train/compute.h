@@ -35,7 +35,8 @@ struct DeviceChoice {
 //   cuda:2      this accelerator
 //   cuda:0,2,3  the entry of the list at `local_rank` modulo its length
 //
-// and --precision is f32, tf32 or bf16.
+// and --precision is f32, tf32, bf16, or empty: then it is tf32 on an accelerator and f32 on the
+// CPU.
 //
 // Errors:
 //   InvalidArgument  a flag has no such form; the accelerator does not exist; or the
@@ -46,6 +47,10 @@ absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device, absl::string
 
 // Returns "cpu", or the name of the accelerator; "cuda:2" if it does not report one.
 std::string NameOf(const DeviceChoice& choice);
+
+// Returns a line about the accelerator and its precision for whoever starts a job, or "" if the
+// choice is the CPU.
+std::string DescriptionOf(const DeviceChoice& choice);
 
 // Returns the number of threads that each worker computes with on the CPU: the job's, or else an
 // equal share of the processors that this process may use (AvailableProcessors).

@@ -69,6 +69,21 @@ TEST(ChooseDeviceTest, WhatIsNotThereOrNotMeantIsAnError) {
   EXPECT_EQ(ChooseDevice("cuda:0", "bf16", 0, two)->precision, MatrixPrecision::kBf16);
 }
 
+TEST(ChooseDeviceTest, AnAcceleratorComputesInTf32ByDefault) {
+  const Some two(2);
+  const auto accelerator = ChooseDevice("cuda:1", "", 0, two);
+  EXPECT_EQ(accelerator->precision, MatrixPrecision::kTf32);
+  EXPECT_EQ(
+      DescriptionOf(*accelerator),
+      "computes on GPU of 1 (cuda:1), matrix products of F32 jobs in tf32; --precision=f32 is "
+      "exact, and slower");
+  EXPECT_EQ(DescriptionOf(*ChooseDevice("cuda:1", "f32", 0, two)),
+            "computes on GPU of 1 (cuda:1), matrix products in f32");
+  const auto processor = ChooseDevice("cpu", "", 0, two);
+  EXPECT_EQ(processor->precision, MatrixPrecision::kF32);
+  EXPECT_EQ(DescriptionOf(*processor), "");
+}
+
 TEST(ChooseDeviceTest, ADeviceHasAName) {
   const Some two(2);
   EXPECT_EQ(NameOf(*ChooseDevice("cpu", "f32", 0, two)), "cpu");
