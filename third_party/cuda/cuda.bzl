@@ -2,13 +2,25 @@
 
 load("@cuda//:defs.bzl", "CUDA_HOME", "CUDA_VERSION")
 
-# Machine code for the newest supported devices, and two forms that the driver translates: one for
-# older devices, from the oldest that CUDA 13 supports, and one for future devices.
-_ARCHITECTURES = [
-    "arch=compute_75,code=compute_75",
-    "arch=compute_90,code=sm_90",
-    "arch=compute_90,code=compute_90",
+# The devices that there is machine code for, each with the first toolkit that compiles it. A device
+# also runs the code of a lower number with the same first digits: 75 is for T4; 80 for A100, A10, L4,
+# L40S, RTX 30 and 40; 90 for H100 and H200; 100 for B200 and B300; 120 for RTX 50. The driver
+# translates the PTX for other devices.
+_DEVICES = [
+    ("75", 12000),
+    ("80", 12000),
+    ("90", 12000),
+    ("100", 12080),
+    ("120", 12080),
 ]
+_PTX = "arch=compute_90,code=compute_90"
+
+def _architectures():
+    return [
+        "arch=compute_%s,code=sm_%s" % (device, device)
+        for device, version in _DEVICES
+        if int(CUDA_VERSION) >= version
+    ] + [_PTX]
 
 # a*b+c is not contracted, as on processors (.bazelrc).
 _OPTIONS = [
@@ -42,7 +54,7 @@ def cuda_objects(srcs, hdrs):
             outs = [object],
             cmd = " ".join(
                 [CUDA_HOME + "/bin/nvcc"] + _OPTIONS +
-                ["-gencode=" + architecture for architecture in _ARCHITECTURES] +
+                ["-gencode=" + architecture for architecture in _architectures()] +
                 ["-I. -c $(location %s) -o $@" % source],
             ) + select({
                 "//third_party/cuda:strict": " -Xcompiler=-Werror",
