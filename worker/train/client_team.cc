@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -19,6 +20,17 @@ absl::StatusOr<uint32_t> ClientTeam::AllReduce(absl::string_view name, absl::Spa
   const Array array = MutableArrayOf(values);
   if (!contribute) return client_.AllReduceSkip(name, array, reduction, timeout_);
   return client_.AllReduce(name, array, array, reduction, timeout_);
+}
+
+absl::StatusOr<Team::WaitForAll> ClientTeam::StartAllReduce(absl::string_view name,
+                                                            absl::Span<double> values,
+                                                            Reduction reduction) {
+  const Array array = MutableArrayOf(values);
+  SYNCGRADS_ASSIGN_OR_RETURN(Pending pending,
+                             client_.AllReduceAsync(name, array, array, reduction));
+  return WaitForAll([pending = std::move(pending), timeout = timeout_]() mutable {
+    return pending.Wait(timeout);
+  });
 }
 
 // All contributions to a gather must have the same length. So the workers find the

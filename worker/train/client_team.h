@@ -26,6 +26,8 @@ class ClientTeam : public Team {
   bool is_newcomer() const override { return client_.is_newcomer(); }
   absl::StatusOr<uint32_t> AllReduce(absl::string_view name, absl::Span<double> values,
                                      Reduction reduction, bool contribute) override;
+  absl::StatusOr<WaitForAll> StartAllReduce(absl::string_view name, absl::Span<double> values,
+                                            Reduction reduction) override;
   absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
                                                   absl::string_view bytes) override;
   absl::Status BroadcastAll(absl::string_view name, absl::Span<const NamedTensor> tensors,

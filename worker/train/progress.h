@@ -30,6 +30,9 @@ struct TrainingPlan {
   uint32_t batch_size = 0;  // rows of each worker
   // The number of steps until the last worker's data ends.
   uint64_t steps = 0;
+  // Whether the losses of all workers are averaged (Progress::Averaged). True in jobs that are not
+  // elastic and have the mode `sync`.
+  bool averages_losses = false;
 };
 
 // "iris: 120 rows in 3 shards, 30 held out; 3 workers, batches of 8; 235 parameters; 250
@@ -81,6 +84,16 @@ struct StepUse {
   double learning_rate = 0;
 };
 
+// What the workers of a job have done together since the last average.
+struct TeamAverage {
+  // The last step that is a part of it, from 1.
+  uint64_t step = 0;
+  // The mean over the rows of all workers; nullopt if no worker had a batch.
+  std::optional<double> loss;
+  // The rows that all workers together have contributed in a second.
+  double rows_per_s = 0;
+};
+
 // Receives the events of one worker's run, on the trainer's thread. Not thread-safe.
 class Progress {
  public:
@@ -91,6 +104,9 @@ class Progress {
   // Reports that `step`, which counts from 1, is done. `loss` is that of this worker's
   // batch; nullopt if it had none.
   virtual void Stepped(uint64_t step, std::optional<double> loss) = 0;
+  // Reports an average over all workers, if TrainingPlan::averages_losses: that of the first step
+  // and that of the last one before Stepped is called about it, others within about two seconds.
+  virtual void Averaged(const TeamAverage& /*average*/) {}
   // Reports a checkpoint that this worker has written, or could not write.
   virtual void Checkpointed(bool /*written*/) {}
   // Reports the scores of a validation while the worker trains: those of the model after `step`.
@@ -118,6 +134,9 @@ class ProgressList : public Progress {
   void Stepped(uint64_t step, std::optional<double> loss) override {
     for (Progress* one : all_) one->Stepped(step, loss);
   }
+  void Averaged(const TeamAverage& average) override {
+    for (Progress* one : all_) one->Averaged(average);
+  }
   void Checkpointed(bool written) override {
     for (Progress* one : all_) one->Checkpointed(written);
   }
@@ -138,6 +157,50 @@ class ProgressList : public Progress {
   std::vector<Progress*> all_;
 };
 
+// What a log shows of the steps since its last line.
+struct RecentSteps {
+  // In jobs whose losses are averaged, the newest average over all workers; nullopt if there was
+  // none since the last line. In other jobs, own_loss.
+  std::optional<double> loss;
+  // The mean over this worker's own batches; nullopt if it had none.
+  std::optional<double> own_loss;
+  // The rows of all workers in a second, as last averaged; in other jobs, of this worker.
+  double rows_per_s = 0;
+  // That of the last step.
+  double learning_rate = 0;
+  // The parts of the time in which this worker has waited for its batches to be read, and for
+  // results from the servers, and so for other workers; from 0 to 1.
+  double reads = 0;
+  double waits = 0;
+};
+
+// Collects RecentSteps for a log, which passes it the events of the same names. Not thread-safe.
+class RecentStepsCollector {
+ public:
+  // `clock` outlives this object.
+  explicit RecentStepsCollector(const Clock& clock) : clock_(clock) {}
+
+  void Started(const TrainingPlan& plan);
+  void Used(const StepUse& use);
+  void Averaged(const TeamAverage& average);
+  void Stepped(std::optional<double> loss) { own_.Add(loss); }
+
+  // Returns what has been collected since the last call.
+  RecentSteps Take();
+
+ private:
+  const Clock& clock_;
+  bool averages_losses_ = false;
+  absl::Time since_ = absl::UnixEpoch();
+  uint64_t rows_ = 0;
+  StepTimes times_;
+  double learning_rate_ = 0;
+  MeanLoss own_;
+  // The newest average, which Take has not returned.
+  std::optional<double> average_;
+  double rows_per_s_ = 0;
+};
+
 // Ignores all events.
 class NoProgress : public Progress {
  public:
@@ -146,8 +209,8 @@ class NoProgress : public Progress {
   void Finished() override {}
 };
 
-// Prints to the console: on a terminal a moving bar, otherwise lines. The loss is the mean
-// of this worker's batches since the last one shown.
+// Prints to the console: on a terminal a moving bar, otherwise lines. Both have what RecentSteps
+// has, but for own_loss.
 class ConsoleProgress : public Progress {
  public:
   // Without a terminal, prints a line after every `every` steps, and after the last one. If
@@ -158,6 +221,8 @@ class ConsoleProgress : public Progress {
                   LogLevel level = LogLevel::kInfo);
 
   void Started(const TrainingPlan& plan) override;
+  void Used(const StepUse& use) override { recent_.Used(use); }
+  void Averaged(const TeamAverage& average) override { recent_.Averaged(average); }
   void Stepped(uint64_t step, std::optional<double> loss) override;
   // Prints a line of its own: "validation after step 120: val_loss 0.071234  top1 0.9667".
   void Validated(uint64_t step, const Scores& scores) override;
@@ -171,10 +236,9 @@ class ConsoleProgress : public Progress {
   bool IsLineDue(uint64_t step, absl::Time now) const;
   void ShowBar(uint64_t step, absl::Time now);
   void ShowLine(uint64_t step, absl::Time now);
-  // Computes the loss to show, and starts the next mean.
-  void TakeLoss();
-  // "12.5 steps/s": the mean speed of the run so far.
-  std::string SpeedAt(uint64_t step, absl::Time now) const;
+  // "loss 0.693147  12.5 steps/s  400 rows/s  rate 0.01  reads 2 %  waits 30 %". The steps per
+  // second are the mean of the run so far.
+  std::string FiguresAt(uint64_t step, absl::Time now);
 
   std::ostream& out_;
   const bool is_terminal_;
@@ -187,7 +251,7 @@ class ConsoleProgress : public Progress {
   absl::Time shown_ = absl::InfinitePast();
   // The step before the current one.
   uint64_t last_step_ = 0;
-  MeanLoss mean_;
+  RecentStepsCollector recent_;
   // The last loss shown.
   std::string loss_ = "-";
 };

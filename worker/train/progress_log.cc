@@ -1,6 +1,7 @@
 #include "worker/train/progress_log.h"
 
 #include <cmath>
+#include <optional>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
@@ -28,7 +29,7 @@ std::string FieldsOf(const Scores& scores) {
 }  // namespace
 
 ProgressLog::ProgressLog(const std::string& worker, uint64_t every, const Clock& clock)
-    : worker_(worker), every_(every), clock_(clock) {}
+    : worker_(worker), every_(every), clock_(clock), recent_(clock) {}
 
 absl::StatusOr<std::unique_ptr<ProgressLog>> ProgressLog::Open(const std::string& path,
                                                                const std::string& worker,
@@ -55,24 +56,30 @@ void ProgressLog::Started(const TrainingPlan& plan) {
   plan_ = plan;
   started_ = clock_.Now();
   step_ = 0;
+  recent_.Started(plan);
   Write("started",
         absl::StrCat(",\"steps\":", plan.steps, ",\"workers\":", plan.workers,
                      ",\"batch_size\":", plan.batch_size, ",\"parameters\":", plan.parameters));
 }
 
 void ProgressLog::Stepped(uint64_t step, std::optional<double> loss) {
-  loss_.Add(loss);
+  recent_.Stepped(loss);
   const bool due = every_.IsDue(step_, step);
   step_ = step;
   if (!due) return;
+  const RecentSteps recent = recent_.Take();
   std::string fields = absl::StrCat(",\"step\":", step, ",\"steps\":", plan_.steps);
-  if (const std::optional<double> mean = loss_.Take()) {
-    absl::StrAppend(&fields, ",\"loss\":", Number(*mean));
-  }
+  const auto add = [&fields](absl::string_view name, std::optional<double> value) {
+    if (value.has_value()) absl::StrAppend(&fields, ",\"", name, "\":", Number(*value));
+  };
+  add("loss", recent.loss);
+  add("own_loss", recent.own_loss);
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - started_);
-  if (seconds > 0) {
-    absl::StrAppend(&fields, ",\"steps_per_s\":", Number(static_cast<double>(step) / seconds));
-  }
+  if (seconds > 0) add("steps_per_s", static_cast<double>(step) / seconds);
+  add("rows_per_s", recent.rows_per_s);
+  add("learning_rate", recent.learning_rate);
+  add("reads", recent.reads);
+  add("waits", recent.waits);
   Write("step", fields);
 }
 

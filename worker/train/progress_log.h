@@ -3,7 +3,8 @@
 //   {"event":"started","job":"iris","worker":"w0","host":"a","time":1760000000.125,
 //    "steps":250,"workers":3,"batch_size":8,"parameters":235}
 //   {"event":"step","job":"iris","worker":"w0","host":"a","time":1760000001.5,
-//    "step":10,"steps":250,"loss":0.6931,"steps_per_s":7.3}
+//    "step":10,"steps":250,"loss":0.6931,"own_loss":0.7012,"steps_per_s":7.3,"rows_per_s":175.2,
+//    "learning_rate":0.01,"reads":0.02,"waits":0.31}
 //   {"event":"validated","job":"iris","worker":"w0",...,"step":120,"val_loss":0.07,"top1":0.9667}
 //   {"event":"stopped_early","job":"iris","worker":"w0",...,"step":120,"reason":"val_loss has not
 //    improved in 3 validations; the best, 0.07, was after step 30"}
@@ -11,8 +12,12 @@
 //    "loss":0.07,"accuracy":0.9667}
 //   {"event":"finished","job":"iris",...,"step":250}
 //
-// `time` is in seconds since 1970. `loss` is the mean over this worker's own batches
-// since its last line; it is missing if there was no batch, and null if it is not finite.
+// `time` is in seconds since 1970. `steps_per_s` is the mean of the run so far. `own_loss` is the
+// mean over this worker's own batches since its last line, and missing if it had none. The other
+// fields of a step are those of RecentSteps (worker/train/progress.h): `loss` is the newest mean
+// over the batches of all workers, and missing if there is none since this worker's last line. In
+// elastic jobs, and in other modes than `sync`, it is the same as `own_loss`. Numbers that are not
+// finite are null.
 
 #ifndef SYNCGRADS_WORKER_TRAIN_PROGRESS_LOG_H_
 #define SYNCGRADS_WORKER_TRAIN_PROGRESS_LOG_H_
@@ -43,6 +48,8 @@ class ProgressLog : public Progress {
                                                            uint64_t every, const Clock& clock);
 
   void Started(const TrainingPlan& plan) override;
+  void Used(const StepUse& use) override { recent_.Used(use); }
+  void Averaged(const TeamAverage& average) override { recent_.Averaged(average); }
   void Stepped(uint64_t step, std::optional<double> loss) override;
   void Validated(uint64_t step, const Scores& scores) override;
   void StoppedEarly(uint64_t step, const std::string& reason) override;
@@ -62,7 +69,7 @@ class ProgressLog : public Progress {
   TrainingPlan plan_;
   absl::Time started_;
   uint64_t step_ = 0;
-  MeanLoss loss_;
+  RecentStepsCollector recent_;
 };
 
 }  // namespace syncgrads

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -40,6 +41,19 @@ class Team {
   // returns their number. If it is 0, `values` are unchanged.
   virtual absl::StatusOr<uint32_t> AllReduce(absl::string_view name, absl::Span<double> values,
                                              Reduction reduction, bool contribute = true) = 0;
+
+  // Waits for a collective that has been started, and returns the number of workers that
+  // contributed. It is called once.
+  using WaitForAll = absl::AnyInvocable<absl::StatusOr<uint32_t>()>;
+  // Starts an AllReduce to which this worker contributes. `values` belong to the team until the
+  // returned function succeeds, or Leave has returned.
+  virtual absl::StatusOr<WaitForAll> StartAllReduce(absl::string_view name,
+                                                    absl::Span<double> values,
+                                                    Reduction reduction) {
+    const absl::StatusOr<uint32_t> count = AllReduce(name, values, reduction);
+    if (!count.ok()) return count.status();
+    return WaitForAll([count] { return count; });
+  }
 
   // Returns all workers' `bytes` (of any length) in rank order. Workers that have gone
   // are missing: an index is a rank only if the size is world_size().

@@ -66,23 +66,28 @@ void TensorboardFile::Write(const v1::TensorboardEvent& event) {
   file_ << length << Bytes(MaskedCrc32c(length)) << data << Bytes(MaskedCrc32c(data)) << std::flush;
 }
 
-void TensorboardProgress::Started(const TrainingPlan&) {
+void TensorboardProgress::Started(const TrainingPlan& plan) {
   started_ = clock_.Now();
   step_ = 0;
+  recent_.Started(plan);
 }
 
 void TensorboardProgress::Stepped(uint64_t step, std::optional<double> loss) {
-  loss_.Add(loss);
+  recent_.Stepped(loss);
   const bool due = every_.IsDue(step_, step);
   step_ = step;
   if (!due) return;
-  std::vector<std::pair<std::string, double>> scalars;
-  if (const std::optional<double> mean = loss_.Take()) scalars.emplace_back("training/loss", *mean);
+  const RecentSteps recent = recent_.Take();
+  Scores scalars;
+  if (recent.loss.has_value()) scalars.emplace_back("loss", *recent.loss);
+  if (recent.own_loss.has_value()) scalars.emplace_back("own_loss", *recent.own_loss);
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - started_);
-  if (seconds > 0) {
-    scalars.emplace_back("training/steps_per_s", static_cast<double>(step) / seconds);
-  }
-  if (!scalars.empty()) file_->Add(step, scalars);
+  if (seconds > 0) scalars.emplace_back("steps_per_s", static_cast<double>(step) / seconds);
+  scalars.emplace_back("rows_per_s", recent.rows_per_s);
+  scalars.emplace_back("learning_rate", recent.learning_rate);
+  scalars.emplace_back("reads", recent.reads);
+  scalars.emplace_back("waits", recent.waits);
+  Add(step, "training", scalars);
 }
 
 void TensorboardProgress::Validated(uint64_t step, const Scores& scores) {

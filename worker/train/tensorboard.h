@@ -45,16 +45,18 @@ class TensorboardFile {
   std::ofstream file_;
 };
 
-// Writes this worker's training/loss and training/steps_per_s, each validation
-// (validation/val_loss, validation/top1), and the final evaluation.
-// The trainer's thread calls it. Not thread-safe.
+// Writes training/loss, own_loss, steps_per_s, rows_per_s, learning_rate, reads and waits, with the
+// meanings that progress_log.h describes; each validation (validation/val_loss, validation/top1);
+// and the final evaluation. The trainer's thread calls it. Not thread-safe.
 class TensorboardProgress : public Progress {
  public:
   // Writes after every `every` (at least 1) steps. `clock` outlives this object.
   TensorboardProgress(std::unique_ptr<TensorboardFile> file, uint64_t every, const Clock& clock)
-      : file_(std::move(file)), every_(every), clock_(clock) {}
+      : file_(std::move(file)), every_(every), clock_(clock), recent_(clock) {}
 
   void Started(const TrainingPlan& plan) override;
+  void Used(const StepUse& use) override { recent_.Used(use); }
+  void Averaged(const TeamAverage& average) override { recent_.Averaged(average); }
   void Stepped(uint64_t step, std::optional<double> loss) override;
   void Validated(uint64_t step, const Scores& scores) override;
   void Finished() override {}
@@ -69,7 +71,7 @@ class TensorboardProgress : public Progress {
   const Clock& clock_;
   absl::Time started_;
   uint64_t step_ = 0;
-  MeanLoss loss_;
+  RecentStepsCollector recent_;
 };
 
 }  // namespace syncgrads

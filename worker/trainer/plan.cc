@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <variant>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/policy.h"
 #include "common/status_macros.h"
+#include "worker/job/consistency.h"
 #include "worker/train/data_set.h"
 
 namespace syncgrads {
@@ -62,6 +65,10 @@ absl::Status MakePlan(TrainingRun& run, Team& team) {
   plan.held_out_rows = static_cast<uint64_t>(rows[1]);
   plan.batch_size = run.job.batch_size();
   plan.steps = static_cast<uint64_t>(steps[0]);
+  // All workers make the same steps, and are the same from the first step to the last one.
+  plan.averages_losses = !run.job.consistency().has_local_steps() &&
+                         !run.job.consistency().has_best_of() && !run.job.has_elastic() &&
+                         std::holds_alternative<Sync>(PolicyOf(run.job.consistency()));
   run.steps_per_epoch = static_cast<uint64_t>(steps[1]);
   if (plan.training_rows == 0) {
     return absl::FailedPreconditionError("no worker has a row to train on");

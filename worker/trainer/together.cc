@@ -27,6 +27,17 @@ Together::Together(TrainingRun& run, Replica& replica, GradientEngine& engine, T
 }
 
 absl::Status Together::Run() {
+  if (run_.plan.averages_losses) {
+    losses_.emplace(run_.team, *run_.options.progress, *run_.options.clock);
+  }
+  const absl::Status made = MakeSteps();
+  if (!losses_.has_value() || (!made.ok() && !absl::IsCancelled(made))) return made;
+  // A worker cannot leave the job in order while the sum of the losses is under way.
+  const absl::Status finished = losses_->Finish();
+  return made.ok() ? finished : made;
+}
+
+absl::Status Together::MakeSteps() {
   while (!run_.batches->ended() && !validator_.stops_early()) {
     SYNCGRADS_RETURN_IF_ERROR(CheckStop());
     SYNCGRADS_RETURN_IF_ERROR(group_.group().steps_behind() > 0 ? FollowStep() : TrainStep());
@@ -183,6 +194,11 @@ absl::Status Together::EndStep(const std::vector<RowId>& rows, std::optional<dou
   run_.batches->Advance(outcome);
   for (uint64_t missed = 1; missed < made && !run_.batches->ended(); ++missed) {
     run_.batches->Advance(outcome);
+  }
+  if (losses_.has_value()) {
+    const PhaseClock::Scope waits(run_.phases, &StepTimes::wait);
+    SYNCGRADS_RETURN_IF_ERROR(losses_->Stepped(run_.steps, loss.has_value() ? rows.size() : 0, loss,
+                                               /*is_last=*/run_.steps == run_.plan.steps));
   }
   SYNCGRADS_RETURN_IF_ERROR(ReportStep(run_, replica_, rows.size(), loss));
   SYNCGRADS_RETURN_IF_ERROR(run_.guard.Finish());

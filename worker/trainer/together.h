@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "client/client.h"
 #include "worker/data/loader.h"
+#include "worker/train/team_loss.h"
 #include "worker/trainer/checkpoint_keeper.h"
 #include "worker/trainer/gradient_engine.h"
 #include "worker/trainer/mode.h"
@@ -48,6 +49,8 @@ class Together : public Mode {
     std::vector<bool> taken;
   };
 
+  // Makes steps until the rows of all workers are used up.
+  absl::Status MakeSteps();
   // Returns CANCELLED if this worker has been asked to stop; see CheckpointKeeper::Stop.
   absl::Status CheckStop();
   // Makes a step with this worker's next rows. If the members change in the meantime,
@@ -102,6 +105,8 @@ class Together : public Mode {
   TrainingState& state_;
   CheckpointKeeper& keeper_;
   bool can_overlap_;
+  // While the worker trains, if the plan's averages_losses.
+  std::optional<TeamLoss> losses_;
   std::optional<Unfinished> unfinished_;
 };
 

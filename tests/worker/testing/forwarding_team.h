@@ -22,6 +22,10 @@ class ForwardingTeam : public Team {
                                      Reduction reduction, bool contribute) override {
     return team_.AllReduce(name, values, reduction, contribute);
   }
+  absl::StatusOr<WaitForAll> StartAllReduce(absl::string_view name, absl::Span<double> values,
+                                            Reduction reduction) override {
+    return team_.StartAllReduce(name, values, reduction);
+  }
   absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
                                                   absl::string_view bytes) override {
     return team_.Gather(name, bytes);

@@ -83,6 +83,18 @@ TEST_F(ClientTeamTest, MemoryForGradientsIsUsedAgain) {
   EXPECT_EQ(first[999], 0);
 }
 
+TEST_F(ClientTeamTest, AnAllReduceGoesOnInTheBackground) {
+  double first = 1, second = 2;
+  auto of_first = teams_[0]->StartAllReduce("sum", absl::MakeSpan(&first, 1), Reduction::kSum);
+  SYNCGRADS_ASSERT_OK(of_first);
+  auto of_second = teams_[1]->StartAllReduce("sum", absl::MakeSpan(&second, 1), Reduction::kSum);
+  SYNCGRADS_ASSERT_OK(of_second);
+  EXPECT_EQ(*(*of_first)(), 2u);
+  EXPECT_EQ(*(*of_second)(), 2u);
+  EXPECT_EQ(first, 3);
+  EXPECT_EQ(second, 3);
+}
+
 TEST_F(ClientTeamTest, WhoLetsGoInTheMiddleOfAStepHasItsMemoryBack) {
   std::vector<float> given_up(1000, 1), other(1000, 2);
   SYNCGRADS_ASSERT_OK(Push(0, given_up));

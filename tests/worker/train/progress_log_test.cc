@@ -40,9 +40,11 @@ TEST(ProgressLogTest, ALineOfJsonForEachIntervalAndWhatTheModelIsWorth) {
   SetClock clock;
   auto log = ProgressLog::Open(path, "w\"0", /*every=*/2, clock);
   SYNCGRADS_ASSERT_OK(log);
-  (*log)->Started({"iris", 3, 3, 120, 30, 235, 8, 5});
+  (*log)->Started({"iris", 3, 3, 120, 30, 235, 8, 5, /*averages_losses=*/true});
   for (const uint64_t step : {1, 2, 5}) {  // steps 3 and 4 are missing
     clock.now += absl::Milliseconds(250);
+    (*log)->Used({8, {.read = absl::Milliseconds(50), .wait = absl::Milliseconds(125)}, 0.01});
+    if (step == 2) (*log)->Averaged({2, 1.25, 96});
     (*log)->Stepped(step, static_cast<double>(step));
   }
   (*log)->Stepped(6, std::nullopt);
@@ -57,12 +59,15 @@ TEST(ProgressLogTest, ALineOfJsonForEachIntervalAndWhatTheModelIsWorth) {
           "{}",
           "{\"event\":\"started\",\"time\":1760000000.000,\"steps\":5,\"workers\":3,"
           "\"batch_size\":8,\"parameters\":235}",
-          "{\"event\":\"step\",\"time\":1760000000.500,\"step\":2,\"steps\":5,\"loss\":1.5,"
-          "\"steps_per_s\":4}",
-          "{\"event\":\"step\",\"time\":1760000000.750,\"step\":5,\"steps\":5,\"loss\":5,"
-          "\"steps_per_s\":6.66666667}",
+          "{\"event\":\"step\",\"time\":1760000000.500,\"step\":2,\"steps\":5,\"loss\":1.25,"
+          "\"own_loss\":1.5,\"steps_per_s\":4,\"rows_per_s\":96,\"learning_rate\":0.01,"
+          "\"reads\":0.2,\"waits\":0.5}",
+          "{\"event\":\"step\",\"time\":1760000000.750,\"step\":5,\"steps\":5,"
+          "\"own_loss\":5,\"steps_per_s\":6.66666667,\"rows_per_s\":96,\"learning_rate\":0.01,"
+          "\"reads\":0.2,\"waits\":0.5}",
           "{\"event\":\"step\",\"time\":1760000000.750,\"step\":6,\"steps\":5,"
-          "\"steps_per_s\":8}",
+          "\"steps_per_s\":8,\"rows_per_s\":96,\"learning_rate\":0.01,\"reads\":0,"
+          "\"waits\":0}",
           "{\"event\":\"validated\",\"time\":1760000000.750,\"step\":6,\"val_loss\":0.25,"
           "\"top5\":1}",
           "{\"event\":\"stopped_early\",\"time\":1760000000.750,\"step\":6,"

@@ -36,14 +36,17 @@ TEST(ProgressTest, ElsewhereThanOnATerminalThereIsAtMostOnePlainLineASecond) {
   progress.Started(kPlan);
   for (uint64_t step = 1; step <= 250; ++step) {
     clock.now += absl::Milliseconds(10);
+    progress.Used({8, {.read = absl::Milliseconds(2), .wait = absl::Milliseconds(5)}, 0.01});
     progress.Stepped(step, step <= 101 ? 1.0 : 2.0);
   }
   progress.Finished();
-  EXPECT_THAT(out.str(), testing::EndsWith("250 steps\n"
-                                           "step 1/250  loss 1.000000  100.0 steps/s\n"
-                                           "step 101/250  loss 1.000000  100.0 steps/s\n"
-                                           "step 201/250  loss 2.000000  100.0 steps/s\n"
-                                           "step 250/250  loss 2.000000  100.0 steps/s\n"));
+  const std::string kRest = "  800 rows/s  rate 0.01  reads 20 %  waits 50 %\n";
+  EXPECT_THAT(out.str(),
+              testing::EndsWith("250 steps\n"
+                                "step 1/250  loss 1.000000  100.0 steps/s" +
+                                kRest + "step 101/250  loss 1.000000  100.0 steps/s" + kRest +
+                                "step 201/250  loss 2.000000  100.0 steps/s" + kRest +
+                                "step 250/250  loss 2.000000  100.0 steps/s" + kRest));
 }
 
 TEST(ProgressTest, AtLevelDebugThereAreAboutTwentyPlainLines) {
@@ -59,10 +62,34 @@ TEST(ProgressTest, AtLevelDebugThereAreAboutTwentyPlainLines) {
   const std::string text = out.str();
   EXPECT_THAT(text, testing::HasSubstr(
                         "loss: the mean over this worker's own batches since the previous value "
-                        "shown\nstep 12/250  loss 1.500000  10.0 steps/s\n"));
+                        "shown\nstep 12/250  loss 1.500000  10.0 steps/s  "));
   EXPECT_THAT(text, testing::HasSubstr("step 250/250"));
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("\r")));
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 24);
+}
+
+TEST(ProgressTest, TheLossOfAllWorkersIsShownWhereItIsAveraged) {
+  std::ostringstream out;
+  SetClock clock;
+  ConsoleProgress progress(out, /*is_terminal=*/false, clock, /*every=*/2);
+  TrainingPlan plan = kPlan;
+  plan.steps = 6;
+  plan.averages_losses = true;
+  progress.Started(plan);
+  for (uint64_t step = 1; step <= 6; ++step) {
+    clock.now += absl::Milliseconds(100);
+    progress.Used({8, {}, 0.5});
+    if (step == 2) progress.Averaged({2, 0.25, 240});
+    if (step == 6) progress.Averaged({6, 0.125, 480});
+    progress.Stepped(step, 7.0);
+  }
+  progress.Finished();
+  EXPECT_THAT(
+      out.str(),
+      testing::EndsWith(
+          "step 2/6  loss 0.250000  10.0 steps/s  240 rows/s  rate 0.5  reads 0 %  waits 0 %\n"
+          "step 4/6  loss 0.250000  10.0 steps/s  240 rows/s  rate 0.5  reads 0 %  waits 0 %\n"
+          "step 6/6  loss 0.125000  10.0 steps/s  480 rows/s  rate 0.5  reads 0 %  waits 0 %\n"));
 }
 
 TEST(ProgressTest, LinesComeAfterAsManyStepsAsAreAskedFor) {
@@ -90,7 +117,7 @@ TEST(ProgressTest, OnATerminalThereIsABarThatIsDrawnAtMostTenTimesASecond) {
   progress.Finished();
   const std::string text = out.str();
   EXPECT_LE(std::count(text.begin(), text.end(), '\r'), 27);
-  EXPECT_THAT(text, testing::HasSubstr("[==============================] step 250/250  loss -"));
+  EXPECT_THAT(text, testing::HasSubstr("[====================] step 250/250  loss -"));
   EXPECT_EQ(text.back(), '\n');
 }
 

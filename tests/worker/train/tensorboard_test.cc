@@ -69,6 +69,7 @@ TEST(TensorboardTest, LossesAndSpeedAreWrittenAsTensorboardReadsThem) {
   progress.Started({.steps = 5});
   for (uint64_t step = 1; step <= 4; ++step) {
     clock.now += absl::Milliseconds(500);
+    progress.Used({8, {.read = absl::Milliseconds(125), .wait = absl::Milliseconds(250)}, 0.25});
     progress.Stepped(step, step == 4 ? std::nullopt : std::optional<double>(step));
   }
   progress.Finished();
@@ -80,10 +81,13 @@ TEST(TensorboardTest, LossesAndSpeedAreWrittenAsTensorboardReadsThem) {
   EXPECT_EQ(events[1].step(), 2);
   EXPECT_EQ(events[1].wall_time(), 1760000001);
   EXPECT_THAT(ScalarsOf(events[1]),
-              ElementsAre(Pair("training/loss", 1.5), Pair("training/steps_per_s", 2)));
+              ElementsAre(Pair("training/loss", 1.5), Pair("training/own_loss", 1.5),
+                          Pair("training/steps_per_s", 2), Pair("training/rows_per_s", 16),
+                          Pair("training/learning_rate", 0.25), Pair("training/reads", 0.25),
+                          Pair("training/waits", 0.5)));
   EXPECT_EQ(events[2].step(), 4);
   EXPECT_THAT(ScalarsOf(events[2]),
-              ElementsAre(Pair("training/loss", 3), Pair("training/steps_per_s", 2)));
+              testing::IsSupersetOf({Pair("training/loss", 3), Pair("training/steps_per_s", 2)}));
   EXPECT_EQ(events[3].step(), 4);
   EXPECT_THAT(ScalarsOf(events[3]),
               ElementsAre(Pair("held_out/loss", 0.5), Pair("held_out/accuracy", 0.75)));
@@ -106,6 +110,12 @@ TEST(TensorboardTest, AnEventHasTheFieldNumbersOfTensorflow) {
                         "a"                //     1: tag
                         "\x15\0\0\0\x40",  //     2: float 2
                         23));
+}
+
+TEST(TensorboardTest, AZeroIsWritten) {
+  v1::TensorboardSummary::Value value;
+  value.set_simple_value(0);
+  EXPECT_EQ(value.SerializeAsString(), std::string("\x15\0\0\0\0", 5));
 }
 
 TEST(TensorboardTest, ADirectoryThatCannotBeMadeIsNamed) {
