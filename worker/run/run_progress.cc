@@ -35,6 +35,12 @@ absl::StatusOr<std::unique_ptr<RunProgress>> RunProgress::Create(
         std::make_unique<TensorboardProgress>(std::move(file), every, dependencies.clock);
     run->all_.Add(run->tensorboard_.get());
   }
+  for (const MakeLogger& make : dependencies.extensions.loggers) {
+    SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Progress> logger, make({worker, team.rank()}));
+    if (logger == nullptr) continue;
+    run->all_.Add(logger.get());
+    run->added_.push_back(std::move(logger));
+  }
   if (dependencies.metrics != nullptr) {
     run->metrics_ = dependencies.metrics->ProgressOf(worker);
     run->all_.Add(run->metrics_.get());

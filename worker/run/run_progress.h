@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/run/worker.h"
@@ -19,14 +20,14 @@
 namespace syncgrads {
 
 // The console on rank 0, except at level warning, and on every worker the files of --progress_log
-// and --tensorboard, the metrics of the process, and the reports to the coordinator. The trainer's
-// thread calls it. Not thread-safe.
+// and --tensorboard, the loggers that the program adds, the metrics of the process, and the reports
+// to the coordinator. The trainer's thread calls it. Not thread-safe.
 class RunProgress {
  public:
   // Opens the outputs that `options` ask for. `dependencies` and `team` outlive this object;
   // `worker` is the worker's name, and `device` what it computes on.
   //
-  // Errors: those of ProgressLog::Open and TensorboardFile::Create.
+  // Errors: those of ProgressLog::Open, TensorboardFile::Create and the program's MakeLogger.
   static absl::StatusOr<std::unique_ptr<RunProgress>> Create(const WorkerOptions& options,
                                                              const WorkerDependencies& dependencies,
                                                              const DeviceChoice& device,
@@ -43,6 +44,7 @@ class RunProgress {
   ConsoleProgress console_;
   std::unique_ptr<ProgressLog> log_;
   std::unique_ptr<TensorboardProgress> tensorboard_;
+  std::vector<std::unique_ptr<Progress>> added_;  // by the program
   std::unique_ptr<Progress> metrics_;
   std::unique_ptr<FiguresReport> figures_;
   ProgressList all_;

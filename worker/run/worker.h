@@ -76,7 +76,7 @@ struct WorkerDependencies {
   const Clock& clock;
   // Reads an environment variable; launchers set rank and world size in the environment.
   std::function<const char*(const char*)> getenv;
-  // Layers, losses, readers and callbacks that the program adds: see docs/extending.md.
+  // Layers, losses, readers, loggers and callbacks that the program adds: see docs/extending.md.
   const Extensions& extensions = NoExtensions();
   // The devices that --device can choose besides the CPU.
   const Accelerators& accelerators = NoAccelerators();

@@ -48,7 +48,7 @@ absl::StatusOr<std::optional<Evaluation>> EvaluateHeldOut(const v1::JobFile& job
   return std::optional<Evaluation>(evaluation);
 }
 
-// Trains from one initialisation.
+// Trains the job's model from one initialisation.
 absl::StatusOr<std::unique_ptr<Trainer>> TrainFrom(const Job& job, const DataSet& data, Team& team,
                                                    const TrainerOptions& options) {
   SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer,

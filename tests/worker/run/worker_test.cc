@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "examples/own_layer/swish.h"
+#include "examples/own_logger/csv_log.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/base/file.h"
@@ -18,7 +19,9 @@
 #include "worker/job/job_file.h"
 #include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
+#include "worker/run/run_progress.h"
 #include "worker/train/model_file.h"
+#include "worker/train/team.h"
 
 namespace syncgrads {
 namespace {
@@ -27,15 +30,19 @@ class WorkerTest : public testing::Test {
  protected:
   WorkerTest() { options_.job = "examples/iris/iris.job"; }
 
-  absl::Status Run() {
-    return RunWorker(options_, {out_, /*out_is_terminal=*/false, stop_, Clock::Real(),
-                                [this](const char* name) -> const char* {
-                                  const auto it = environment_.find(name);
-                                  return it == environment_.end() ? nullptr : it->second.c_str();
-                                },
-                                extensions_})
-        .status;
+  WorkerDependencies Dependencies() {
+    return {out_,
+            /*out_is_terminal=*/false,
+            stop_,
+            Clock::Real(),
+            [this](const char* name) -> const char* {
+              const auto it = environment_.find(name);
+              return it == environment_.end() ? nullptr : it->second.c_str();
+            },
+            extensions_};
   }
+
+  absl::Status Run() { return RunWorker(options_, Dependencies()).status; }
 
   // Writes an untrained model of the Iris job and returns its path.
   std::string WriteModel() {
@@ -95,6 +102,27 @@ TEST_F(WorkerTest, AModelThatDoesNotFitIsAnErrorWithItsSize) {
                                                  "  layers { custom { kind: \"greedy\" } }"}}));
   extensions_.layers.Add<Greedy>("greedy");
   ExpectError(Run(), absl::StatusCode::kResourceExhausted, {"123456789 bytes"});
+}
+
+TEST_F(WorkerTest, AProgramCanAddLoggers) {
+  extensions_.loggers = {
+      CsvLog::In(directory_.path()),
+      [](const LoggedWorker&) -> absl::StatusOr<std::unique_ptr<Progress>> { return nullptr; }};
+  SoleWorker team;
+  const WorkerDependencies dependencies = Dependencies();
+  const auto shown = RunProgress::Create(options_, dependencies, DeviceChoice(), "w0", team);
+  SYNCGRADS_ASSERT_OK(shown);
+  (*shown)->progress().Started({"iris", 3, 3, 120, 30, 235, 8, 2, /*averages_losses=*/true});
+  (*shown)->progress().Averaged({1, 0.5, 96});
+  (*shown)->progress().Stepped(1, 0.25);
+  (*shown)->progress().Validated(2, {{"val_loss", 0.125}});
+  (*shown)->progress().Finished();
+  EXPECT_EQ(*ReadFile(directory_.path() + "/w0.csv", 1 << 20),
+            "# iris: 120 rows in 3 shards, 30 held out; 3 workers, batches of 8; 235 parameters; "
+            "2 steps\n1,0.5,96\n2,validation,val_loss,0.125\n");
+  extensions_.loggers = {CsvLog::In("/nowhere")};
+  ExpectError(RunProgress::Create(options_, dependencies, DeviceChoice(), "w0", team),
+              absl::StatusCode::kPermissionDenied, {"/nowhere/w0.csv"});
 }
 
 TEST_F(WorkerTest, RefusesFlagsThatMakeNoSense) {

@@ -100,7 +100,7 @@ TEST_F(StepUseTest, LocalStepsHaveTheirRowsToo) {
   EXPECT_EQ(rows, 40u);
 }
 
-// The workers have 7, 7 and 6 rows, so that their second batches have two rows or one.
+// The workers have 7, 7 and 6 rows, so that their second batches have two rows, two rows and one.
 TEST_F(StepUseTest, LossesAreAveragedOverTheRowsOfAllWorkers) {
   const std::vector<RecordingProgress> all = TrainTogether(3, "");
   const std::vector<TeamAverage>& averages = all[0].averages;
