@@ -11,6 +11,7 @@ using syncgrads::Pending;
 using syncgrads::c::Answer;
 using syncgrads::c::CheckNotNull;
 using syncgrads::c::CheckUsable;
+using syncgrads::c::SignalsBlocked;
 using syncgrads::c::TimeoutOf;
 
 namespace {
@@ -19,6 +20,7 @@ absl::StatusOr<Pending> Start(sg_client& handle, const sg_collective* collective
   SYNCGRADS_ASSIGN_OR_RETURN(const sg_collective call, syncgrads::c::CopyIn(collective));
   SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(call.name, "name"));
   Client& client = *handle.client;
+  const SignalsBlocked blocked;
   if (call.operation == SG_BARRIER) return client.BarrierAsync(call.name);
   SYNCGRADS_ASSIGN_OR_RETURN(const syncgrads::DType dtype, syncgrads::c::DTypeOfNumber(call.dtype));
   const ConstArray input = {dtype, call.input, call.elements};
@@ -50,6 +52,7 @@ absl::StatusOr<Pending> StartBroadcastAll(sg_client* client, const char* name,
   SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(name, "name"));
   if (count > 0) SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(tensors, "tensors"));
   SYNCGRADS_ASSIGN_OR_RETURN(const auto converted, syncgrads::c::TensorsOf(tensors, count));
+  const SignalsBlocked blocked;
   return client->client->BroadcastAllAsync(name, converted, root);
 }
 

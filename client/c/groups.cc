@@ -21,6 +21,7 @@ using syncgrads::c::CallWithoutSignals;
 using syncgrads::c::CheckNotNull;
 using syncgrads::c::CheckUsable;
 using syncgrads::c::CopyIn;
+using syncgrads::c::SignalsBlocked;
 using syncgrads::c::TimeoutOf;
 
 namespace {
@@ -163,6 +164,7 @@ int sg_push(sg_group* group, uint32_t tensor, const void* values, size_t bytes, 
             char* message, size_t message_size) {
   return Answer(message, message_size, [&]() -> absl::Status {
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(group));
+    const SignalsBlocked blocked;
     return Push(group->group, tensor, values, bytes, result);
   });
 }
@@ -170,6 +172,7 @@ int sg_push(sg_group* group, uint32_t tensor, const void* values, size_t bytes, 
 int sg_skip(sg_group* group, uint32_t tensor, void* result, char* message, size_t message_size) {
   return Answer(message, message_size, [&]() -> absl::Status {
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(group));
+    const SignalsBlocked blocked;
     return Skip(group->group, tensor, result);
   });
 }
@@ -184,6 +187,7 @@ int sg_push_many(sg_group* group, const uint32_t* tensors, const void* const* va
       SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(tensors, "tensors"));
       SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(values, "values"));
     }
+    const SignalsBlocked blocked;
     for (; finished < count; ++finished) {
       const uint32_t tensor = tensors[finished];
       SYNCGRADS_RETURN_IF_ERROR(CheckTensor(group->group, tensor));
@@ -269,7 +273,9 @@ int sg_end(sg_group* group, double timeout, char* message, size_t message_size) 
   return Answer(message, message_size, [&]() -> absl::Status {
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(group));
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
-    return group->group.End(limit);
+    absl::Status ended;
+    CallWithoutSignals([&] { ended = group->group.End(limit); });
+    return ended;
   });
 }
 

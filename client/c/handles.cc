@@ -103,11 +103,9 @@ absl::StatusOr<std::vector<NamedTensor>> TensorsOf(const sg_tensor* tensors, siz
 
 void CallWithoutSignals(absl::FunctionRef<void()> call) {
   std::exception_ptr thrown;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread thread;
   try {
+    const SignalsBlocked blocked;
     thread = std::thread([&] {
       try {
         call();
@@ -118,10 +116,17 @@ void CallWithoutSignals(absl::FunctionRef<void()> call) {
   } catch (...) {
     thrown = std::current_exception();
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (thread.joinable()) thread.join();
   if (thrown != nullptr) std::rethrow_exception(thrown);
 }
+
+SignalsBlocked::SignalsBlocked() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before_);
+}
+
+SignalsBlocked::~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 }  // namespace syncgrads::c
 

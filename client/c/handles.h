@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_CLIENT_C_HANDLES_H_
 #define SYNCGRADS_CLIENT_C_HANDLES_H_
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <algorithm>
@@ -147,8 +148,22 @@ absl::StatusOr<Struct> CopyIn(const Struct* from) {
 
 // Calls `call` on a thread of its own that blocks all signals, and returns when it has returned.
 // Threads that it starts block them as well, so that the host's signals are handled on the host's
-// threads. Exceptions of `call` are passed on.
+// threads. Exceptions of `call` are passed on. For calls that wait: the caller's thread can still
+// handle signals.
 void CallWithoutSignals(absl::FunctionRef<void()> call);
+
+// Blocks all signals of the calling thread while it exists, for the same reason. For calls that do
+// not wait: gRPC starts threads on a thread that sends, if its own threads are busy.
+class SignalsBlocked {
+ public:
+  SignalsBlocked();
+  ~SignalsBlocked();
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 }  // namespace syncgrads::c
 

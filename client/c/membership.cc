@@ -82,14 +82,16 @@ int sg_leave(sg_client* client, double timeout, char* message, size_t message_si
   return Answer(message, message_size, [&]() -> absl::Status {
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(client));
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
-    return client->client->Leave(limit);
+    absl::Status left;
+    CallWithoutSignals([&] { left = client->client->Leave(limit); });
+    return left;
   });
 }
 
 void sg_abandon(sg_client* client) {
   Answer(nullptr, 0, [&]() -> absl::Status {
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(client));
-    client->client->Abandon();
+    CallWithoutSignals([&] { client->client->Abandon(); });
     return absl::OkStatus();
   });
 }
@@ -97,7 +99,10 @@ void sg_abandon(sg_client* client) {
 void sg_close(sg_client* client) {
   // The threads that the destructor waits for do not exist in a process that was forked.
   if (client == nullptr || client->process != getpid()) return;
-  delete client;
+  Answer(nullptr, 0, [&]() -> absl::Status {
+    CallWithoutSignals([&] { delete client; });
+    return absl::OkStatus();
+  });
 }
 
 int sg_status(const sg_client* client, char* message, size_t message_size) {
