@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/cluster.h"
@@ -71,6 +72,52 @@ TEST(ImageNetTest, ANetworkLearnsFromJpegFilesAndDamagedOnesAreCountedAndNamed) 
   ASSERT_TRUE(refused.ok()) << refused.status();
   EXPECT_NE(refused->exit, ExitCode(0));
   EXPECT_THAT(refused->output, HasSubstr(".JPEG"));
+}
+
+TEST(ImageNetTest, TheTestPartIsPredictedWithAModelOfTheTrainingPart) {
+  const std::string job = MakeFolder();
+  const std::string model = TemporaryPath("test_part.safetensors");
+  std::string text = ReadFileOrDie(job);
+  text.replace(text.find("epochs: 6"), 9, "epochs: 1");
+  const auto run = Launch(WriteTemporaryFile("short.job", text), {"--output=" + model});
+  ASSERT_TRUE(run.ok()) << run.status();
+  ASSERT_EQ(run->exit, ExitCode(0)) << run->output;
+  // The test part has two of the training images, and no classes.
+  const std::string images = TemporaryPath("digits/ILSVRC/Data/CLS-LOC/");
+  std::filesystem::create_directories(images + "test");
+  std::string list = "ImageId,PredictionString\n";
+  for (const char* name : {"n00000004_4", "n00000007_7"}) {
+    std::filesystem::copy_file(
+        absl::StrCat(images, "train/", std::string(name).substr(0, 9), "/", name, ".JPEG"),
+        absl::StrCat(images, "test/", name, ".JPEG"),
+        std::filesystem::copy_options::overwrite_existing);
+    absl::StrAppend(&list, name, ",\n");
+  }
+  std::ofstream(TemporaryPath("digits/LOC_sample_submission.csv")) << list;
+  const std::string path = "path: \"digits\"";
+  text.replace(text.find(path), path.size(), path + " part: TEST");
+  const std::string predictions = TemporaryPath("test_part.csv");
+  const auto predicted =
+      RunProgram({.program = "worker/ps-worker",
+                  .args = {"--job=" + WriteTemporaryFile("test_part.job", text),
+                           "--predict=" + model, "--predictions=" + predictions, "--world_size=1"}},
+                 kLongEnough);
+  ASSERT_TRUE(predicted.ok()) << predicted.status();
+  ASSERT_EQ(predicted->exit, ExitCode(0)) << predicted->output;
+  const std::vector<std::string> lines =
+      absl::StrSplit(ReadFileOrDie(predictions), '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 3u);
+  for (size_t i = 1; i < 3; ++i) {
+    EXPECT_EQ(std::vector<std::string>(absl::StrSplit(lines[i], ',')).size(), 11u) << lines[i];
+  }
+  // There is nothing to evaluate or to train on.
+  const auto evaluated =
+      RunProgram({.program = "worker/ps-worker",
+                  .args = {"--job=" + TemporaryPath("test_part.job"), "--evaluate=" + model}},
+                 kLongEnough);
+  ASSERT_TRUE(evaluated.ok()) << evaluated.status();
+  EXPECT_NE(evaluated->exit, ExitCode(0));
+  EXPECT_THAT(evaluated->output, HasSubstr("part is TEST"));
 }
 
 }  // namespace

@@ -195,6 +195,15 @@ TEST(JobFileTest, TermsOfAnElasticJobThatCannotBeAreNamed) {
   ExpectRefused("batch_size: 8", "batch_size: 8 workers: 2 elastic { max_workers: 1 }",
                 {"elastic.max_workers: is 1, but workers is 2"});
   ExpectRefused("shards: 3", "mode: DYNAMIC", {"dir/x.job:7:", "data.mode: is DYNAMIC", "elastic"});
+  ExpectRefused("shards: 3", "mode: DYNAMIC partition: ALL",
+                {"dir/x.job:7:", "data.partition: is ALL", "DYNAMIC"});
+  ExpectError(ParseJobFile(absl::StrReplaceAll(kJob, {{"shards: 3", "shards: 3 partition: ALL"},
+                                                      {"epochs: 50", "epochs: 50 elastic {}"}}),
+                           "dir/x.job"),
+              absl::StatusCode::kInvalidArgument,
+              {"data.partition: is ALL, but the job is elastic"});
+  ExpectRefused("shards: 3", "class_names: \"a\" class_names: \"a\"",
+                {"dir/x.job:7:", "data.class_names: has a name twice"});
   const std::string replaced =
       absl::StrReplaceAll(kJob, {{"shards: 3", "mode: DYNAMIC order: WITH_REPLACEMENT"},
                                  {"epochs: 50", "epochs: 50 elastic {}"}});
@@ -280,6 +289,10 @@ TEST(JobFileTest, CropsAndAugmentationsOutOfRangeAreNamed) {
                 {"data.imagenet.min_area: is 1.5, must be from 0 to 1"});
   ExpectRefused(table, "imagenet { path: \"i\" training_crop: 9 }",
                 {"data.imagenet.training_crop: ", "9"});
+  ExpectRefused(table, "imagenet { path: \"i\" tars: \"t.tar\" part: VALIDATION }",
+                {"data.imagenet.part: is given, but the images are those of tars"});
+  ExpectRefused(table, "imagenet { path: \"i\" tars: \"t-{9..1}.tar\" }",
+                {"data.imagenet.tars: ", "{9..1}"});
   const std::string cifar = "cifar10 { files: \"c\" } ";
   const std::string place = "data.image.augmentation.";
   ExpectRefused(table, cifar + "image { augmentation { mirror: 2 } }",
