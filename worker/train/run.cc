@@ -175,6 +175,20 @@ absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
   SYNCGRADS_ASSIGN_OR_RETURN(
       const Loss loss, BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses));
   EvaluationResult result;
+  if (job.file.has_validation()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<DataSet> own,
+                               LoadValidationData(job, loaded.data, team));
+    const DataSet& data = own.has_value() ? *own : loaded.data;
+    EvaluationSource<T> source = MakeEvaluationSource<T>(job.file, ValidationDataOf(job.file), data,
+                                                         team.world_size(), device);
+    const std::vector<RowId> rows =
+        RowsOf(data.data, own.has_value() ? 0 : job.file.data().validation_every(),
+               /*held_out=*/!own.has_value());
+    SYNCGRADS_ASSIGN_OR_RETURN(result.validation,
+                               Evaluate("evaluation/validation", *loaded.model, loss, source, rows,
+                                        team, {TopsOf(job.file), /*damaged=*/nullptr}));
+    return result;
+  }
   EvaluationSource<T> source =
       MakeEvaluationSource<T>(job.file, job.file.data(), loaded.data, team.world_size(), device);
   SYNCGRADS_ASSIGN_OR_RETURN(result.all, Evaluate("evaluation/all", *loaded.model, loss, source,

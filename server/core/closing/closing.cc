@@ -146,8 +146,9 @@ Closed CloseUpdate(const Chunk& chunk, const ScheduledOptimizer& optimizer,
       new_slots[i] = out.optimizer[i].data() + offset;
     }
     const uint64_t updates = previous.updates[span];
-    ApplyUpdate(optimizer.After(updates), chunk.dtype, updates + 1, averaged, elements,
-                previous.values.data() + offset, out.values.data() + offset, old_slots, new_slots);
+    ApplyUpdate(optimizer.After(chunk.spans[span].tensor, updates), chunk.dtype, updates + 1,
+                averaged, elements, previous.values.data() + offset, out.values.data() + offset,
+                old_slots, new_slots);
   };
 
   Closed closed;
