@@ -24,18 +24,24 @@ constexpr int64_t kAlignment = 64;  // bytes
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<ModelOptimizer<T>>> ModelOptimizer<T>::Create(
-    const Optimizer& rule, Device<T>& device, absl::Span<Parameter<T>* const> parameters) {
+    const Optimizer& rule, Device<T>& device, absl::Span<Parameter<T>* const> parameters,
+    std::vector<TensorFactors> factors) {
   SYNCGRADS_RETURN_IF_ERROR(Validate(rule));
-  auto optimizer = absl::WrapUnique(new ModelOptimizer(rule, device, parameters));
+  auto optimizer =
+      absl::WrapUnique(new ModelOptimizer(rule, device, parameters, std::move(factors)));
+  for (size_t i = 0; i < optimizer->factors_.size(); ++i) {
+    SYNCGRADS_RETURN_IF_ERROR(Validate(optimizer->RuleOf(i)));
+  }
   SYNCGRADS_RETURN_IF_ERROR(optimizer->AllocateSlots());
   return optimizer;
 }
 
 template <typename T>
 ModelOptimizer<T>::ModelOptimizer(const Optimizer& rule, Device<T>& device,
-                                  absl::Span<Parameter<T>* const> parameters)
+                                  absl::Span<Parameter<T>* const> parameters,
+                                  std::vector<TensorFactors> factors)
     : rule_(rule),
-      current_(rule),
+      factors_(std::move(factors)),
       device_(device),
       parameters_(parameters.begin(), parameters.end()),
       states_(parameters.size()) {}
@@ -64,8 +70,9 @@ absl::Status ModelOptimizer<T>::AllocateSlots() {
 }
 
 template <typename T>
-void ModelOptimizer<T>::SetRateFactor(double factor) {
-  current_ = WithRateFactor(rule_, factor);
+Optimizer ModelOptimizer<T>::RuleOf(size_t i) const {
+  // The same products as ScheduledOptimizer::After, so that the servers have the same bits.
+  return WithRateFactor(factors_.empty() ? rule_ : WithFactors(rule_, factors_[i]), rate_factor_);
 }
 
 template <typename T>
@@ -86,6 +93,7 @@ bool ModelOptimizer<T>::IsFollowedBy(size_t i, size_t next) const {
   Parameter<T>& b = *parameters_[next];
   const int64_t size = a.values.size();
   return next == i + 1 && states_[i].updates == states_[next].updates &&
+         (factors_.empty() || factors_[i] == factors_[next]) &&
          states_[next].offset == states_[i].offset + size &&
          b.values.data() == a.values.data() + size &&
          b.gradient.data() == a.gradient.data() + size &&
@@ -135,7 +143,7 @@ void ModelOptimizer<T>::ApplyPieces(size_t i,
   std::vector<T*> slots = SlotsOf(i);
   for (const absl::Span<const std::byte> piece : gradient) {
     const int64_t count = static_cast<int64_t>(piece.size() / sizeof(T));
-    device_.Update(current_, step, count, reinterpret_cast<const T*>(piece.data()), values,
+    device_.Update(RuleOf(i), step, count, reinterpret_cast<const T*>(piece.data()), values,
                    slots.data());
     values += count;
     for (T*& slot : slots) slot += count;
@@ -147,7 +155,7 @@ void ModelOptimizer<T>::UpdateOnHost(size_t i) {
   Parameter<T>& parameter = *parameters_[i];
   std::vector<std::byte*> slots;
   for (T* const slot : SlotsOf(i)) slots.push_back(reinterpret_cast<std::byte*>(slot));
-  UpdateTensor(current_, DTypeOf<T>::value, ++states_[i].updates,
+  UpdateTensor(RuleOf(i), DTypeOf<T>::value, ++states_[i].updates,
                reinterpret_cast<const std::byte*>(parameter.gradient.data()),
                static_cast<size_t>(parameter.values.size()),
                reinterpret_cast<std::byte*>(parameter.values.data()), slots);
@@ -156,7 +164,7 @@ void ModelOptimizer<T>::UpdateOnHost(size_t i) {
 
 template <typename T>
 void ModelOptimizer<T>::UpdateOnDevice(const Run& run) {
-  device_.Update(current_, states_[run.first].updates + 1, run.elements,
+  device_.Update(RuleOf(run.first), states_[run.first].updates + 1, run.elements,
                  parameters_[run.first]->device_gradient(), ValuesOf(run.first),
                  SlotsOf(run.first).data());
   for (size_t i = run.first; i < run.first + run.parameters; ++i) {

@@ -36,17 +36,18 @@ namespace syncgrads {
 template <typename T>
 class ModelOptimizer {
  public:
-  // Creates an optimizer whose slots are zeros. `device` and `parameters` outlive it.
+  // Creates an optimizer whose slots are zeros. `factors` has the factors of each parameter, or is
+  // empty if all are 1. `device` and `parameters` outlive it.
   //
   // Errors:
   //   InvalidArgument    a hyperparameter is out of its range
   //   ResourceExhausted  the device has no room for the slots; names the slot
   static absl::StatusOr<std::unique_ptr<ModelOptimizer>> Create(
-      const Optimizer& rule, Device<T>& device, absl::Span<Parameter<T>* const> parameters);
+      const Optimizer& rule, Device<T>& device, absl::Span<Parameter<T>* const> parameters,
+      std::vector<TensorFactors> factors = {});
 
-  // Sets the learning rate of later updates to the rule's times `factor`, which is finite
-  // and not negative.
-  void SetRateFactor(double factor);
+  // Multiplies the learning rates of later updates by `factor`, which is finite and not negative.
+  void SetRateFactor(double factor) { rate_factor_ = factor; }
 
   // Updates `parameters` with the gradients on the host. These must not change before
   // DeviceMemory::Finish, or a download that is queued later, has ended. After an error,
@@ -114,8 +115,10 @@ class ModelOptimizer {
   };
 
   ModelOptimizer(const Optimizer& rule, Device<T>& device,
-                 absl::Span<Parameter<T>* const> parameters);
+                 absl::Span<Parameter<T>* const> parameters, std::vector<TensorFactors> factors);
   absl::Status AllocateSlots();
+  // Returns the rule of the parameter's next update.
+  Optimizer RuleOf(size_t parameter) const;
   // The memory in which updates are made: the device's or the host's.
   DeviceMemory& memory() { return NeedsNorms(rule_) ? host_memory_ : device_.memory(); }
   // The addresses, in memory(), of a parameter's values and of its part of each slot.
@@ -130,7 +133,8 @@ class ModelOptimizer {
   void UpdateOnDevice(const Run& run);
 
   const Optimizer rule_;
-  Optimizer current_;  // the rule with the current learning rate
+  const std::vector<TensorFactors> factors_;
+  double rate_factor_ = 1;
   Device<T>& device_;
   const std::vector<Parameter<T>*> parameters_;
   // Owns the slots of a rule that is updated on the host.
