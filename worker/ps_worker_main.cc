@@ -30,6 +30,7 @@
 #include "common/process_setup.h"
 #include "common/renamed_flags.h"
 #include "common/rpc/build_info.h"
+#include "common/rpc/tls_flags.h"
 #include "common/secret.h"
 #include "third_party/grpc/pollers.h"
 #include "worker/base/hung_device.h"
@@ -44,10 +45,19 @@ ABSL_FLAG(std::string, job, "", "The job file: what to train (see proto/job.prot
 ABSL_FLAG(std::string, server, "",
           "HOST:PORT of the job's first server (the coordinator), which provides the addresses of "
           "the other servers. Not needed for --evaluate and --predict with one worker.");
-ABSL_FLAG(std::string, token, "",
-          "The job's secret token. The first worker that joins the job sets it. Other users can "
-          "read a command line: prefer --token_file, or SYNCGRADS_TOKEN in the environment.");
+ABSL_FLAG(
+    std::string, token, "",
+    "The job's secret token, which the first worker that joins the job sets; or, if the "
+    "servers have a --tokens_file, a token in it. Other users can read a command line: prefer "
+    "--token_file, or SYNCGRADS_TOKEN in the environment.");
 ABSL_FLAG(std::string, token_file, "", "File with the token in its first line.");
+ABSL_FLAG(std::string, tls_client_ca, "",
+          "--serve_data and --metrics: PEM file with the certificates of the authorities that have "
+          "signed the peers' certificates. If it is set, every peer must have one; probes need "
+          "none.");
+ABSL_FLAG(bool, insecure, false,
+          "Let any host use --serve_data without a token and certificates, and --metrics without "
+          "certificates. By default they then serve this host only.");
 ABSL_FLAG(std::string, name, "",
           "This worker's name, unique in the job. Empty: the server assigns one.");
 ABSL_FLAG(absl::optional<uint32_t>, rank, absl::nullopt,
@@ -118,10 +128,10 @@ ABSL_FLAG(std::string, progress_log, "",
 ABSL_FLAG(std::string, tensorboard, "",
           "Directory for TensorBoard: each worker writes its losses and speed to a subdirectory "
           "with its name.");
-ABSL_FLAG(std::string, metrics, "",
-          "HOST:PORT to listen on for HTTP requests, without authentication: the metrics of this "
-          "process's workers (/metrics) and probes (/livez, /readyz). Port 0 picks a free port and "
-          "prints it. Default: no HTTP.");
+ABSL_FLAG(
+    std::string, metrics, "",
+    "HOST:PORT to listen on for HTTP requests: the metrics of this process's workers (/metrics) "
+    "and probes (/livez, /readyz). Port 0 picks a free port and prints it. Default: no HTTP.");
 ABSL_FLAG(std::string, output, "",
           "Write the trained model to this file, in safetensors format. Only rank 0 writes it.");
 ABSL_FLAG(
@@ -201,6 +211,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   options.token = *token;
+  options.tls = syncgrads::TlsFromFlags();
+  options.tls.client_ca = absl::GetFlag(FLAGS_tls_client_ca);
+  options.insecure = absl::GetFlag(FLAGS_insecure);
   options.name = absl::GetFlag(FLAGS_name);
   options.rank = ToStd(absl::GetFlag(FLAGS_rank));
   options.world_size = ToStd(absl::GetFlag(FLAGS_world_size));
@@ -250,13 +263,22 @@ int main(int argc, char** argv) {
       std::cerr << "ps-worker: " << address.status().message() << "\n";
       return 2;
     }
-    auto started = syncgrads::HttpServer::Start(*address, syncgrads::WorkerPages(metrics));
+    if (!syncgrads::IsLoopback(address->host) && options.tls.client_ca.empty() &&
+        !options.insecure) {
+      std::cerr << "ps-worker: --metrics is " << flag << ", which other hosts may reach, without "
+                << "authentication: set --tls_certificate, --tls_key and --tls_client_ca, or "
+                << "--insecure\n";
+      return 2;
+    }
+    auto started = syncgrads::HttpServer::Start(*address, syncgrads::WorkerPages(metrics), {},
+                                                syncgrads::SecurityOf(options.tls));
     if (!started.ok()) {
       std::cerr << "ps-worker: " << started.status() << "\n";
       return syncgrads::ExitCodeOf(started.status(), absl::OkStatus());
     }
     metrics_server = *std::move(started);
-    std::cout << "ps-worker serves metrics on http://"
+    std::cout << "ps-worker serves metrics on http"
+              << (options.tls.certificate.empty() ? "://" : "s://")
               << syncgrads::ToString(metrics_server->address()) << "/metrics" << std::endl;
   }
   const std::vector<syncgrads::WorkerOutcome> outcomes =

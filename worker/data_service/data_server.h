@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/rpc/tls_options.h"
 #include "worker/job/job_file.h"
 
 namespace syncgrads {
@@ -25,6 +26,10 @@ class DataServer {
     std::string token;
     // 0 selects a free port.
     uint16_t port = 0;
+    // Empty: plain text.
+    TlsOptions tls = {};
+    // If true, only this host can connect.
+    bool loopback_only = false;
   };
 
   // Starts to serve. Unavailable if the port is in use.

@@ -15,6 +15,8 @@
 #include "client/client.h"
 #include "client/placement/placement.h"
 #include "common/clock.h"
+#include "common/rpc/credentials.h"
+#include "common/rpc/tls_options.h"
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/base/host_name.h"
@@ -22,6 +24,7 @@
 #include "worker/base/trace.h"
 #include "worker/checkpoint/snapshot.h"
 #include "worker/data_service/data_client.h"
+#include "worker/data_service/data_server.h"
 #include "worker/job/job_file.h"
 #include "worker/run/run_progress.h"
 #include "worker/run/serve_data.h"
@@ -66,6 +69,11 @@ absl::Status CheckOptions(const WorkerOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckSecurity(const WorkerOptions& options) {
+  if (!options.serve_data.has_value()) return CheckTls(options.tls, TlsSide::kConnects);
+  return CheckTls(options.tls, TlsSide::kListens);
+}
+
 absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerDependencies& dependencies) {
   SYNCGRADS_ASSIGN_OR_RETURN(Job job, LoadJobFile(options.job));
   job.readers = &dependencies.extensions.readers;
@@ -75,7 +83,8 @@ absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerDependenci
     SYNCGRADS_ASSIGN_OR_RETURN(job.storage,
                                OpenStorage(job.file, job.directory, dependencies.getenv));
   } else {
-    job.data_host = ConnectToDataHosts(job.file, options.token, options.timeout);
+    job.data_host =
+        ConnectToDataHosts(job.file, options.token, options.timeout, ChannelSecurity(options.tls));
   }
   if (job.file.validation().has_data() && !options.serve_data.has_value()) {
     v1::JobFile of_validation = job.file;
@@ -274,6 +283,7 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
   client.coordinator = options.server;
   client.job = job.file.name();
   client.token = options.token;
+  client.tls = options.tls;
   client.name = options.name;
   client.rank = placement.rank;
   client.world_size =
@@ -496,12 +506,16 @@ WorkerOutcome RunElastic(const Job& job, WorkerOptions options, const DeviceChoi
 WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerDependencies& dependencies) {
   const absl::Status valid = CheckOptions(options);
   if (!valid.ok()) return {valid, absl::OkStatus()};
+  const absl::Status secure = CheckSecurity(options);
+  if (!secure.ok()) return {secure, absl::OkStatus()};
   const absl::StatusOr<Job> job = LoadJob(options, dependencies);
   if (!job.ok()) return {job.status(), absl::OkStatus()};
   if (options.serve_data.has_value()) {
-    return {
-        ServeData(*job, *options.serve_data, options.token, dependencies.stop, dependencies.out),
-        absl::OkStatus()};
+    DataServer::Options serving = {*job, options.token, *options.serve_data, options.tls};
+    // Without a secret, whoever reaches the port may read the data.
+    serving.loopback_only =
+        options.token.empty() && options.tls.client_ca.empty() && !options.insecure;
+    return {ServeData(std::move(serving), dependencies.stop, dependencies.out), absl::OkStatus()};
   }
   const absl::StatusOr<Placement> placement = FindPlacement(options, dependencies);
   if (!placement.ok()) return {placement.status(), absl::OkStatus()};
