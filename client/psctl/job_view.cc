@@ -66,22 +66,26 @@ std::optional<absl::Duration> MeanLag(const Sample& sample, uint32_t member) {
   return absl::Microseconds(static_cast<int64_t>(sum_us)) / static_cast<int64_t>(count);
 }
 
+// With rounds that all members share, the open one waits for those that have not contributed.
+void AddWait(const v1::GroupStatus& group, WorkerView& worker) {
+  const auto& contributors = group.contributors();
+  const bool has_rounds =
+      std::any_of(contributors.begin(), contributors.end(),
+                  [](const v1::ContributorStatus& one) { return CountOf(one.arrival_lag()) > 0; });
+  if (!has_rounds || group.open_chunks() == 0 || worker.follows || worker.gone) return;
+  const v1::ContributorStatus* const own = FindMember(&group, worker.member);
+  if (!worker.rank.has_value() || (own != nullptr && own->round() >= group.open_round())) return;
+  const auto waited = absl::Milliseconds(static_cast<int64_t>(group.oldest_open_ms()));
+  worker.lag = std::max(worker.lag.value_or(waited), waited);
+}
+
 void AddSample(const Sample& sample, WorkerView& worker) {
   const v1::ContributorStatus* const now = FindMember(sample.now, worker.member);
   if (now != nullptr) worker.step = std::max(worker.step, now->round());
   if (const auto lag = MeanLag(sample, worker.member)) {
     worker.lag = std::max(worker.lag.value_or(*lag), *lag);
   }
-  // With rounds that all members share, the open one waits for those that have not contributed.
-  const auto& contributors = sample.now->contributors();
-  const bool has_rounds =
-      std::any_of(contributors.begin(), contributors.end(),
-                  [](const v1::ContributorStatus& one) { return CountOf(one.arrival_lag()) > 0; });
-  if (!has_rounds || sample.now->open_chunks() == 0 || worker.follows || worker.gone) return;
-  if (!worker.rank.has_value() || (now != nullptr && now->round() >= sample.now->open_round()))
-    return;
-  const auto waited = absl::Milliseconds(static_cast<int64_t>(sample.now->oldest_open_ms()));
-  worker.lag = std::max(worker.lag.value_or(waited), waited);
+  AddWait(*sample.now, worker);
 }
 
 // The members, from the coordinator's answer if there is one, and otherwise from the epoch.
@@ -112,6 +116,12 @@ constexpr const char* kNotTraining[] = {"all_gather/", "all_reduce/", "all_reduc
                                         "barrier/",    "broadcast/",  "broadcast_all/",
                                         "reduce/",     "state/"};
 
+bool IsTraining(const v1::GroupStatus& group) {
+  return std::none_of(
+      std::begin(kNotTraining), std::end(kNotTraining),
+      [&group](const char* prefix) { return absl::StartsWith(group.name(), prefix); });
+}
+
 // How likely a group is the training group.
 struct Activity {
   bool is_training = false;
@@ -120,9 +130,7 @@ struct Activity {
   uint32_t chunks = 0;
 
   void Add(const v1::GroupStatus& group) {
-    is_training = std::none_of(
-        std::begin(kNotTraining), std::end(kNotTraining),
-        [&group](const char* prefix) { return absl::StartsWith(group.name(), prefix); });
+    is_training = IsTraining(group);
     rounds_closed += group.rounds_closed();
     chunks += group.chunks();
   }
@@ -171,6 +179,15 @@ JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const std::vecto
       }
     }
     for (WorkerView& worker : view.workers) AddSample(sample, worker);
+  }
+  // The others may wait for a worker in a collective too.
+  for (const Answer& answer : now) {
+    const v1::JobStatus* const here = Find(answer, view.name, view.generation);
+    if (here == nullptr) continue;
+    for (const v1::GroupStatus& group : here->groups()) {
+      if (IsTraining(group)) continue;
+      for (WorkerView& worker : view.workers) AddWait(group, worker);
+    }
   }
   view.open_round = open.value_or(0);
   return view;

@@ -30,12 +30,12 @@ const OF_SERVERS = ["server_lost", "server_connected"];
 const NOT_TRAINING = ["all_gather/", "all_reduce/", "all_reduce_with/", "barrier/", "broadcast/",
                       "broadcast_all/", "reduce/", "state/"];
 
+const isCollective = (group) => NOT_TRAINING.some((prefix) => group.name.startsWith(prefix));
+
 // Returns the group of the model: of the groups that are no collectives, the one in which most
 // rounds have closed. Returns undefined if the job has no group.
 export function trainingGroup(groups) {
-  const key = (group) => [
-    NOT_TRAINING.some((prefix) => group.name.startsWith(prefix)) ? 0 : 1,
-    Number(group.rounds_closed), group.chunks];
+  const key = (group) => [isCollective(group) ? 0 : 1, Number(group.rounds_closed), group.chunks];
   const isLess = (a, b) => {
     const differs = a.findIndex((value, i) => value !== b[i]);
     return differs >= 0 && a[differs] < b[differs];
@@ -57,6 +57,15 @@ function countsOf(histogram) {
 
 // Whether the others wait for a worker: not for one that is not in the epoch, follows or is gone.
 const isAwaited = (worker) => worker.rank !== undefined && !worker.follows && !worker.gone;
+
+// Whether the open round of a group waits for a worker: all members share the group's rounds, and
+// the worker has not contributed.
+function waitsFor(group, worker) {
+  const own = group.contributors.find((one) => one.member === worker.member);
+  return group.open_chunks > 0 && isAwaited(worker) &&
+      group.contributors.some((one) => countsOf(one.arrival_lag).count > 0) &&
+      Number(own?.round ?? 0) < Number(group.open_round);
+}
 
 // Moves the workers that the others wait for longest to the front: by lag, or, if no lag is known,
 // by step. Returns whether the first one is slow: its lag is at least 1 ms and more than twice that
@@ -128,7 +137,7 @@ export class JobView {
     const stepsPerSecond = this._stepsPerSecond(uptime);
     this.stepsPerSecond = stepsPerSecond;
     for (const worker of this.workers) {
-      this._addLag(worker);
+      this._addLag(worker, job.groups);
       this._addShares(worker);
     }
     this.slow = sortSlowestFirst(this.workers);
@@ -211,9 +220,9 @@ export class JobView {
   }
 
   // Sets the worker's step and its lag in milliseconds: the mean of what has arrived since the poll
-  // before. If nothing has, the last mean remains. A worker that the open step waits for has at
-  // least the time of this wait.
-  _addLag(worker) {
+  // before. If nothing has, the last mean remains. A worker that the open step or a collective
+  // waits for has at least the time of this wait.
+  _addLag(worker, groups) {
     const group = this.group;
     const now = group?.contributors.find((one) => one.member === worker.member);
     if (group === undefined || group.chunks === 0) return;
@@ -229,14 +238,14 @@ export class JobView {
     worker.lag = count > 0 ? sumUs / count / 1000 : goesOn ? before.lag : undefined;
     worker.mean = worker.lag;
     this._lagsBefore.set(worker.member, {group: group.group, ...counts, lag: worker.lag});
-    const hasRounds = group.contributors.some((one) => countsOf(one.arrival_lag).count > 0);
-    worker.isBehind = hasRounds && group.open_chunks > 0 && isAwaited(worker) &&
-        worker.step < Number(group.open_round);
-    if (!worker.isBehind) return;
-    const waited = Number(group.oldest_open_ms);
-    if (waited > (worker.lag ?? 0)) {
-      worker.lag = waited;
-      worker.isWaitedFor = true;
+    worker.isBehind = waitsFor(group, worker);
+    for (const one of groups) {
+      const waited = Number(one.oldest_open_ms);
+      if (one !== group && !isCollective(one)) continue;
+      if (waitsFor(one, worker) && waited > (worker.lag ?? 0)) {
+        worker.lag = waited;
+        worker.isWaitedFor = true;
+      }
     }
   }
 

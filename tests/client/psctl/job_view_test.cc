@@ -135,6 +135,25 @@ TEST_F(JobViewTest, AWorkerThatTheOpenRoundWaitsForHasAtLeastThatLag) {
   EXPECT_EQ(job.workers[2].lag, absl::Seconds(8)) << "it has contributed to nothing";
 }
 
+TEST_F(JobViewTest, AWorkerThatACollectiveWaitsForHasAtLeastThatLag) {
+  Contributes(0, 0, 6, 6, 0);
+  Contributes(0, 1, 6, 6, 1);
+  v1::GroupStatus& collective = Group(1, 2);
+  collective.set_name("all_reduce/sum/loss");
+  collective.set_open_round(3);
+  collective.set_open_chunks(1);
+  collective.set_oldest_open_ms(9000);
+  v1::ContributorStatus& one = *collective.add_contributors();
+  one.set_member(10);
+  one.set_round(3);
+  one.mutable_arrival_lag()->add_counts(3);
+  JobView job = JobsOf(answers_, nullptr)[0];
+  EXPECT_EQ(job.group, "model");
+  EXPECT_EQ(job.workers[0].lag, absl::ZeroDuration());
+  EXPECT_EQ(job.workers[1].lag, absl::Seconds(9));
+  EXPECT_EQ(job.workers[1].step, 6u) << "a step of the training group";
+}
+
 TEST_F(JobViewTest, AWorkersDeviceAndLossAreShownIfItHasReportedThem) {
   v1::TrainingFigures& figures =
       *answers_[0].reply->mutable_jobs(0)->mutable_members(1)->mutable_figures();
