@@ -137,6 +137,7 @@ Closed CloseUpdate(const Chunk& chunk, const ScheduledOptimizer& optimizer,
   absl::InlinedVector<std::byte*, 2> new_slots(out.optimizer.size());
   alignas(64) std::byte gradient[kUpdateBlock * 8];
   uint32_t span = 0;  // index of the span that the walk is in
+  Optimizer rule = optimizer.After(previous.updates[span]);  // of this span
 
   // Updates elements of one span only, since each span counts its own updates.
   const auto update = [&](const std::byte* averaged, uint64_t first, uint64_t elements) {
@@ -145,8 +146,7 @@ Closed CloseUpdate(const Chunk& chunk, const ScheduledOptimizer& optimizer,
       old_slots[i] = previous.optimizer[i].data() + offset;
       new_slots[i] = out.optimizer[i].data() + offset;
     }
-    const uint64_t updates = previous.updates[span];
-    ApplyUpdate(optimizer.After(updates), chunk.dtype, updates + 1, averaged, elements,
+    ApplyUpdate(rule, chunk.dtype, previous.updates[span] + 1, averaged, elements,
                 previous.values.data() + offset, out.values.data() + offset, old_slots, new_slots);
   };
 
@@ -170,7 +170,7 @@ Closed CloseUpdate(const Chunk& chunk, const ScheduledOptimizer& optimizer,
             ReduceTo(gradient, chunk.dtype, Reduction::kAverage, sources, elements, check_finite);
         for (uint64_t done = 0; done < elements;) {
           while (first + done >= chunk.spans[span].chunk_offset + chunk.spans[span].elements) {
-            ++span;
+            rule = optimizer.After(previous.updates[++span]);
           }
           const uint64_t span_end = chunk.spans[span].chunk_offset + chunk.spans[span].elements;
           const uint64_t part = std::min(elements - done, span_end - (first + done));
