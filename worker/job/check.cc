@@ -62,15 +62,8 @@ absl::Status CheckSchedule(const v1::JobFile& file, const Field& root) {
   const v1::CosineSchedule& cosine = schedule.cosine();
   const Field cosine_field = field.Member("cosine");
   if (cosine.cycle_steps() == 0) return cosine_field.Member("cycle_steps").Error("is 0 or missing");
-  if (!(cosine.minimum() >= 0 && cosine.minimum() <= 1)) {
-    return cosine_field.Member("minimum").Error(
-        absl::StrCat("is ", cosine.minimum(), ", must be from 0 to 1"));
-  }
-  if (!(cosine.dampening() >= 0 && cosine.dampening() <= 1)) {
-    return cosine_field.Member("dampening")
-        .Error(absl::StrCat("is ", cosine.dampening(), ", must be from 0 to 1"));
-  }
-  return absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(CheckFraction(cosine_field, "minimum", cosine.minimum()));
+  return CheckFraction(cosine_field, "dampening", cosine.dampening());
 }
 
 absl::Status CheckGradientChecks(const v1::GradientChecks& checks, const Field& field) {
@@ -218,11 +211,9 @@ absl::Status CheckCheckpoint(const v1::JobFile& file, const Field& root) {
   if (file.data().validation_every() == 0 && !file.has_validation()) {
     return field.Member("best").Error(absl::StrCat(
         "is ", best,
-        ", but there is no validation, and data.validation_every is 0: ", "no rows are held out"));
+        ", but there is no validation, and data.validation_every is 0: no rows are held out"));
   }
-  const bool numbers = file.loss().has_squared_error() ||
-                       file.loss().custom().targets() == v1::CustomLossSpec::NUMBERS;
-  if (checkpoint.best() == v1::Checkpoint::ACCURACY && numbers) {
+  if (checkpoint.best() == v1::Checkpoint::ACCURACY && HasNumbers(file.loss())) {
     return field.Member("best").Error(
         "is ACCURACY, but the targets are numbers, which have no accuracy");
   }

@@ -49,10 +49,13 @@ absl::Status CheckDataSets(const v1::JobFile& file, const Field& root) {
       return root.Member("data").Member("served_from", i).Error(address.message());
     }
   }
-  const std::string& used = file.data().set();
-  if (used.empty() || names.contains(used)) return absl::OkStatus();
-  return root.Member("data").Member("set").Error(
-      absl::StrCat("\"", used, "\" is not among the data_sets: ", absl::StrJoin(names, ", ")));
+  const auto check_set = [&](const v1::DataSpec& data, const Field& field) {
+    if (data.set().empty() || names.contains(data.set())) return absl::OkStatus();
+    return field.Member("set").Error(absl::StrCat(
+        "\"", data.set(), "\" is not among the data_sets: ", absl::StrJoin(names, ", ")));
+  };
+  SYNCGRADS_RETURN_IF_ERROR(check_set(file.data(), root.Member("data")));
+  return check_set(file.validation().data(), root.Member("validation").Member("data"));
 }
 
 }  // namespace syncgrads

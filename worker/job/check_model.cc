@@ -37,10 +37,7 @@ absl::Status CheckConv2d(const v1::Conv2dSpec& conv, const Field& field) {
 }
 
 absl::Status CheckBatchNorm(const v1::BatchNormSpec& norm, const Field& field) {
-  if (!(norm.momentum() >= 0 && norm.momentum() <= 1)) {
-    return field.Member("momentum")
-        .Error(absl::StrCat("is ", norm.momentum(), ", must be from 0 to 1"));
-  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckFraction(field, "momentum", norm.momentum()));
   if (!(norm.epsilon() >= 0) || !std::isfinite(norm.epsilon())) {
     return field.Member("epsilon").Error(
         absl::StrCat("is ", norm.epsilon(), ", must be a finite number that is not negative"));
@@ -204,6 +201,10 @@ absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model, con
   }
   return CheckEnum(field, "reduction", loss.reduction(),
                    v1::LossSpec::Reduction_IsValid(loss.reduction()));
+}
+
+bool HasNumbers(const v1::LossSpec& loss) {
+  return loss.has_squared_error() || loss.custom().targets() == v1::CustomLossSpec::NUMBERS;
 }
 
 }  // namespace syncgrads

@@ -18,6 +18,9 @@ absl::Status CheckModel(const v1::ModelSpec& model, const Field& field);
 absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model, const Field& field,
                        const Field& model_field);
 
+// Whether the targets of a job with this loss are numbers, and not classes.
+bool HasNumbers(const v1::LossSpec& loss);
+
 }  // namespace syncgrads
 
 #endif  // SYNCGRADS_WORKER_JOB_CHECK_MODEL_H_

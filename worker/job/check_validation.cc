@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/job/check_data.h"
+#include "worker/job/check_model.h"
 #include "worker/job/check_values.h"
 
 namespace syncgrads {
@@ -14,10 +15,6 @@ namespace {
 
 // A validation has at most eight figures (common/figures.h), of which one is the loss.
 constexpr int kMostTops = 6;
-
-bool HasNumbers(const v1::LossSpec& loss) {
-  return loss.has_squared_error() || loss.custom().targets() == v1::CustomLossSpec::NUMBERS;
-}
 
 // Returns the number of classes of a job whose targets are classes.
 uint32_t ClassesOf(const v1::JobFile& file) {
@@ -50,12 +47,7 @@ absl::Status CheckRows(const v1::JobFile& file, const Field& field) {
     return own.Member("served_from", 0)
         .Error("is given, but only the job's data can be served by another process");
   }
-  const std::string& used = data.set();
-  if (used.empty()) return absl::OkStatus();
-  for (const v1::NamedDataSet& set : file.data_sets()) {
-    if (set.name() == used) return absl::OkStatus();
-  }
-  return own.Member("set").Error(absl::StrCat("\"", used, "\" is not among the data_sets"));
+  return absl::OkStatus();
 }
 
 absl::Status CheckInterval(const v1::JobFile& file, const Field& field) {

@@ -24,6 +24,7 @@ Field Field::Member(absl::string_view name, int index) const {
   if (index >= 0) absl::StrAppend(&member.name_, "[", index, "]");
   member.descriptor_ = field->message_type();
   if (tree_ == nullptr) return member;
+  if (field->is_repeated() && index < 0) index = 0;
   const TextFormat::ParseLocation location = tree_->GetLocation(field, index);
   if (location.line < 0) return member;
   member.line_ = location.line;

@@ -22,7 +22,8 @@ class Field {
         google::protobuf::TextFormat::ParseInfoTree& locations);
 
   // Returns the field `name` of this message, which must have one. `index` is for repeated
-  // fields. A field that is not in the text has the place of the message around it.
+  // fields; without it, a repeated field has the place of its first element. A field that is not in
+  // the text has the place of the message around it.
   Field Member(absl::string_view name, int index = -1) const;
 
   // Returns InvalidArgument: "PATH:LINE:COLUMN: data.shards: ", followed by `problem`.
