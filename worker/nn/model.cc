@@ -11,6 +11,8 @@ Model<T>::Model(std::unique_ptr<Chain<T>> chain)
     : chain_(std::move(chain)),
       parameters_(chain_->parameters()),
       states_(chain_->states()),
+      parameter_arrays_(device().memory(), parameters_),
+      state_arrays_(device().memory(), states_),
       input_(device().memory()),
       ahead_(device().memory()),
       output_gradient_(device().memory()),
@@ -28,15 +30,14 @@ void Model<T>::Initialise(uint64_t seed) {
 
 template <typename T>
 absl::Status Model<T>::Upload() {
-  for (Parameter<T>* parameter : parameters_) parameter->Upload();
-  for (Parameter<T>* state : states_) state->Upload();
+  parameter_arrays_.Upload();
+  state_arrays_.Upload();
   return device().memory().Finish();
 }
 
 template <typename T>
 absl::Status Model<T>::FetchStates() {
-  for (Parameter<T>* state : states_) SYNCGRADS_RETURN_IF_ERROR(state->Fetch());
-  return absl::OkStatus();
+  return state_arrays_.Fetch();
 }
 
 template <typename T>

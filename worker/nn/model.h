@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "worker/nn/chain.h"
 #include "worker/nn/loss.h"
+#include "worker/nn/parameter_arrays.h"
 
 namespace syncgrads {
 
@@ -104,6 +105,8 @@ class Model {
   const std::unique_ptr<Chain<T>> chain_;
   const std::vector<Parameter<T>*> parameters_;
   const std::vector<Parameter<T>*> states_;
+  ParameterArrays<T> parameter_arrays_;
+  ParameterArrays<T> state_arrays_;
   std::unordered_map<const Parameter<T>*, size_t> positions_;  // indices in parameters_
   DeviceMatrix<T> input_;
   DeviceMatrix<T> ahead_;

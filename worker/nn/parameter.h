@@ -50,6 +50,21 @@ struct Parameter {
     return parameter;
   }
 
+  // Moves both copies of the values to other memory, and of the gradient if there is one; each
+  // pointer is of memory that outlives the parameter, the host's of pinned memory. The host's
+  // values are copied; everything else becomes what that memory holds. If the device's memory is
+  // the host's, the device's pointers are ignored.
+  void MoveTo(T* host_values, T* device_values, T* host_gradient, T* device_gradient) {
+    HostMatrix<T> moved(host_values, values.rows(), values.cols());
+    moved = static_cast<const Eigen::Map<Matrix<T>>&>(values);
+    values = std::move(moved);
+    if (gradient.size() != 0) PlaceGradient(host_gradient);
+    if (mirror_ == nullptr) return;
+    mirror_->values = DeviceMatrix<T>();
+    mirror_->gradient = DeviceMatrix<T>();
+    mirror_->at_values = device_values;
+    mirror_->at_gradient = device_gradient;
+  }
   // Moves the host's gradient to pinned memory, which must outlive its use. The gradient becomes
   // what that memory holds; nothing is copied.
   void PlaceGradient(T* where) {
@@ -60,8 +75,8 @@ struct Parameter {
   size_t bytes() const { return values.size() * sizeof(T); }
 
   // Addresses in the device's memory.
-  T* device_values() { return mirror_ == nullptr ? values.data() : mirror_->values.data(); }
-  T* device_gradient() { return mirror_ == nullptr ? gradient.data() : mirror_->gradient.data(); }
+  T* device_values() { return mirror_ == nullptr ? values.data() : mirror_->at_values; }
+  T* device_gradient() { return mirror_ == nullptr ? gradient.data() : mirror_->at_gradient; }
 
   // Queues a copy of the host's values to the device. The values must not change until it has
   // ended; see DeviceMemory::UploadPinned.
@@ -93,8 +108,11 @@ struct Parameter {
  private:
   struct Mirror {
     DeviceMemory& memory;
+    // The device's memory, until MoveTo.
     DeviceMatrix<T> values;
     DeviceMatrix<T> gradient;
+    T* at_values;
+    T* at_gradient;
   };
 
   static Parameter Make(DeviceMemory& memory, std::string name, std::vector<int64_t> shape,
@@ -105,9 +123,11 @@ struct Parameter {
     parameter.values = HostMatrix<T>(memory, rows, columns);
     if (trained) parameter.gradient = HostMatrix<T>(memory, rows, columns);
     if (memory.is_host()) return parameter;
-    parameter.mirror_ = std::make_unique<Mirror>(
-        Mirror{memory, DeviceMatrix<T>(memory, rows, columns),
-               trained ? DeviceMatrix<T>(memory, rows, columns) : DeviceMatrix<T>()});
+    parameter.mirror_ = std::make_unique<Mirror>(Mirror{
+        memory, DeviceMatrix<T>(memory, rows, columns),
+        trained ? DeviceMatrix<T>(memory, rows, columns) : DeviceMatrix<T>(), nullptr, nullptr});
+    parameter.mirror_->at_values = parameter.mirror_->values.data();
+    parameter.mirror_->at_gradient = parameter.mirror_->gradient.data();
     return parameter;
   }
 

@@ -20,12 +20,14 @@
 #include "worker/base/random.h"
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/cuda/cuda_device.h"
+#include "worker/nn/parameter_arrays.h"
 
 namespace syncgrads {
 namespace {
 
 using emulation::Schedule;
 
+// In arrays, the first three follow each other without a gap.
 constexpr int64_t kSizes[] = {16, 32, 300, 7};
 constexpr size_t kParameters = std::size(kSizes);
 
@@ -41,13 +43,16 @@ std::unique_ptr<Device<T>> MakeCuda() {
 template <typename T>
 class Replica {
  public:
-  Replica(const Optimizer& rule, Device<T>& device) : memory_(device.memory()) {
+  // `in_arrays`: as a model has them; otherwise each has memory of its own.
+  Replica(const Optimizer& rule, Device<T>& device, bool in_arrays = true)
+      : memory_(device.memory()) {
     std::vector<TensorSpec> specs;
     for (const int64_t size : kSizes) {
       parameters_.push_back(Parameter<T>::Vector(device.memory(), absl::StrCat("p", size), size));
       specs.push_back(parameters_.back().spec());
     }
     for (Parameter<T>& parameter : parameters_) pointers_.push_back(&parameter);
+    if (in_arrays) arrays_.emplace(memory_, pointers_);
     for (Parameter<T>& parameter : parameters_) {
       Draw(parameter.values);
       values_.emplace_back(parameter.values.data(),
@@ -150,6 +155,7 @@ class Replica {
   RandomStream random_{11, {}};
   std::vector<Parameter<T>> parameters_;
   std::vector<Parameter<T>*> pointers_;
+  std::optional<ParameterArrays<T>> arrays_;
   std::vector<std::vector<T>> values_;
   std::unique_ptr<ModelOptimizer<T>> optimizer_;
   std::optional<LocalOptimizer> expected_;
@@ -167,10 +173,10 @@ const Optimizer kRules[] = {Sgd{.weight_decay = 0.1},
                             Lars{}};
 
 template <typename T>
-void ExpectTheBitsOfTheHost(Device<T>& device) {
+void ExpectTheBitsOfTheHost(Device<T>& device, bool in_arrays = true) {
   for (const Optimizer& rule : kRules) {
     SCOPED_TRACE(ToString(rule));
-    Replica<T> replica(rule, device);
+    Replica<T> replica(rule, device, in_arrays);
     replica.Apply({0, 1, 2, 3});
     replica.Apply({1}, /*rate_factor=*/0.5);
     replica.Apply({0, 1, 2, 3});
@@ -234,6 +240,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, CudaModelOptimizerTest,
 TEST_P(CudaModelOptimizerTest, ItHasTheBitsOfTheHost) {
   ExpectTheBitsOfTheHost(*MakeCuda<float>());
   ExpectTheBitsOfTheHost(*MakeCuda<double>());
+  ExpectTheBitsOfTheHost(*MakeCuda<float>(), /*in_arrays=*/false);
 }
 
 TEST_P(CudaModelOptimizerTest, WhatIsBeingFetchedIsOfTheStepBefore) {
