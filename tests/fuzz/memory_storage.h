@@ -3,6 +3,8 @@
 #ifndef SYNCGRADS_TESTS_FUZZ_MEMORY_STORAGE_H_
 #define SYNCGRADS_TESTS_FUZZ_MEMORY_STORAGE_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -23,6 +25,12 @@ class MemoryStorage : public Storage {
     const auto found = files_.find(path);
     if (found == files_.end()) return absl::NotFoundError(absl::StrCat("no such file: ", path));
     return found->second;
+  }
+  absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
+                                        size_t size) const override {
+    const auto found = files_.find(path);
+    if (found == files_.end()) return absl::NotFoundError(absl::StrCat("no such file: ", path));
+    return offset < found->second.size() ? found->second.substr(offset, size) : std::string();
   }
   absl::StatusOr<bool> IsDirectory(const std::string& /*path*/) const override { return false; }
   absl::StatusOr<std::vector<std::string>> ListDirectories(const std::string& path) const override {

@@ -128,6 +128,26 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) 
   }
 }
 
+absl::StatusOr<std::string> ReadFileRange(const std::string& path, uint64_t offset, size_t size) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return SystemError("cannot open", path, errno);
+  const absl::Cleanup closer = [fd] { close(fd); };
+  std::string bytes(size, '\0');
+  size_t filled = 0;
+  while (filled < size) {
+    const ssize_t count =
+        pread(fd, &bytes[filled], size - filled, static_cast<off_t>(offset + filled));
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      return SystemError("cannot read", path, errno);
+    }
+    if (count == 0) break;
+    filled += static_cast<size_t>(count);
+  }
+  bytes.resize(filled);
+  return bytes;
+}
+
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::Span<const absl::string_view> pieces) {
   return Write(path, pieces, Durability::kMachine);

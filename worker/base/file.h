@@ -4,6 +4,7 @@
 #define SYNCGRADS_WORKER_BASE_FILE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -30,6 +31,10 @@ bool IsDirectory(const std::string& path);
 //   InvalidArgument   it is a directory, or longer than `max_bytes`
 //   Internal          any other error of the system, with its message
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
+
+// Reads the `size` bytes of a file from `offset` on; fewer if it ends before. Errors: those of
+// ReadFile.
+absl::StatusOr<std::string> ReadFileRange(const std::string& path, uint64_t offset, size_t size);
 
 // Writes the pieces, one after the other, to the file `path`. Atomic: a reader finds the old
 // contents or all of the new, also after a crash of the machine. The permissions of the file are

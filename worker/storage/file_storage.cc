@@ -13,6 +13,11 @@ absl::StatusOr<std::string> FileStorage::Read(const std::string& path, size_t ma
   return ReadFile(NameOf(path), max_bytes);
 }
 
+absl::StatusOr<std::string> FileStorage::ReadRange(const std::string& path, uint64_t offset,
+                                                   size_t size) const {
+  return ReadFileRange(NameOf(path), offset, size);
+}
+
 absl::StatusOr<bool> FileStorage::IsDirectory(const std::string& path) const {
   return syncgrads::IsDirectory(NameOf(path));
 }

@@ -18,6 +18,8 @@ class FileStorage : public Storage {
   explicit FileStorage(std::string root = "") : root_(std::move(root)) {}
 
   absl::StatusOr<std::string> Read(const std::string& path, size_t max_bytes) const override;
+  absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
+                                        size_t size) const override;
   absl::StatusOr<bool> IsDirectory(const std::string& path) const override;
   absl::StatusOr<std::vector<std::string>> ListDirectories(const std::string& path) const override;
   std::string NameOf(const std::string& path) const override;

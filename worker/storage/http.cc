@@ -2,6 +2,7 @@
 
 #include <curl/curl.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -17,8 +18,13 @@ namespace {
 constexpr absl::string_view kHashOfNothing =
     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
+// The body of an error may be longer than that of the requested bytes.
+constexpr size_t kMaxErrorBytes = 64 << 10;
+constexpr long kFirstErrorCode = 400;
+
 // The state of a request's callbacks.
 struct Receiver {
+  CURL* easy;
   HttpAnswer& answer;
   size_t max_body_bytes;
   bool too_long = false;
@@ -44,7 +50,11 @@ size_t ReceiveHeader(char* bytes, size_t size, size_t count, void* user) {
 size_t ReceiveBody(char* bytes, size_t size, size_t count, void* user) {
   auto& receiver = *static_cast<Receiver*>(user);
   const size_t length = size * count;
-  if (receiver.answer.body.size() + length > receiver.max_body_bytes) {
+  long code = 0;
+  curl_easy_getinfo(receiver.easy, CURLINFO_RESPONSE_CODE, &code);
+  const size_t allowed = code >= kFirstErrorCode ? std::max(receiver.max_body_bytes, kMaxErrorBytes)
+                                                 : receiver.max_body_bytes;
+  if (receiver.answer.body.size() + length > allowed) {
     receiver.too_long = true;
     return 0;
   }
@@ -128,7 +138,7 @@ HttpAnswer HttpClient::Get(const std::string& url, std::vector<std::string> head
     curl_slist_free_all(list);
     Return(std::move(handle));
   };
-  Receiver receiver{answer, max_body_bytes};
+  Receiver receiver{easy, answer, max_body_bytes};
   char error[CURL_ERROR_SIZE] = "";
   if (credentials_.has_value()) {
     curl_easy_setopt(easy, CURLOPT_AWS_SIGV4, absl::StrCat("aws:amz:", region_, ":s3").c_str());

@@ -47,7 +47,8 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   // Sends a request and waits for the response. The parameters in `url` must be sorted by name.
-  // Each of `headers` has the form "name: value".
+  // Each of `headers` has the form "name: value". The body of a response with an error code may
+  // have more than `max_body_bytes`, up to 64 KiB.
   HttpAnswer Get(const std::string& url, std::vector<std::string> headers,
                  size_t max_body_bytes) const;
 

@@ -170,6 +170,12 @@ absl::StatusOr<S3Client::Part> S3Client::GetPart(const std::string& key, Range r
       const std::string version = HeaderOf(made.answer, "etag");
       if (part.version.empty()) part.version = version;
       changed = changed || version != part.version;
+      // If all bytes have come, an error of the connection after them does not matter: there is no
+      // byte left that another attempt could request.
+      const absl::StatusOr<uint64_t> object = ObjectBytes(made.answer);
+      if (object.ok() && range.begin + part.bytes.size() >= std::min(range.end, *object)) {
+        made.answer.transport = absl::OkStatus();
+      }
     }
     return made;
   };
@@ -191,11 +197,9 @@ absl::StatusOr<S3Client::Part> S3Client::GetPart(const std::string& key, Range r
                                             " in response to a range request, must be 206"));
   }
   const absl::StatusOr<uint64_t> bytes = ObjectBytes(answer);
-  // For an empty object, which has no first byte, some stores do not send the size.
-  if (!bytes.ok() && (answer.code != kRangeNotSatisfiable || range.begin != 0)) {
-    return Named(NameOf(key), bytes.status());
-  }
-  part.object_bytes = bytes.value_or(0);
+  // Some stores do not send the size if the object ends before the range.
+  if (!bytes.ok() && answer.code != kRangeNotSatisfiable) return Named(NameOf(key), bytes.status());
+  part.object_bytes = bytes.value_or(range.begin);
   const uint64_t end = std::min(range.end, part.object_bytes);
   if (part.bytes.size() != end - std::min(range.begin, end)) {
     return absl::InternalError(absl::StrCat(NameOf(key), ": bytes ", range.begin, " to ", end,

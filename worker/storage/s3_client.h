@@ -61,6 +61,7 @@ class S3Client {
   struct Part {
     // Fewer bytes than the range, if the object ends within it.
     std::string bytes;
+    // If the object ends before the range, this is the beginning of the range with some stores.
     uint64_t object_bytes = 0;
     std::string version;
     // True if the object still has the version that the caller has. No other member is set then.

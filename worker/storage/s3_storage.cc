@@ -67,6 +67,46 @@ absl::StatusOr<std::string> S3Storage::Read(const std::string& path, size_t max_
   return std::move(entry.contents);
 }
 
+absl::StatusOr<std::string> S3Storage::ReadRange(const std::string& path, uint64_t offset,
+                                                 size_t size) const {
+  const std::string key = KeyOf(path);
+  if (size == 0) return std::string();
+  if (cache_ == nullptr) {
+    SYNCGRADS_ASSIGN_OR_RETURN(S3Client::Part part,
+                               client_.GetPart(key, {offset, offset + size}, {}));
+    return std::move(part.bytes);
+  }
+  std::string bytes;
+  const uint64_t first = offset / kBlockBytes;
+  for (uint64_t block = first; block * kBlockBytes < offset + size; ++block) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::string read, ReadBlock(key, block));
+    bytes += read;
+    if (read.size() < kBlockBytes) break;  // the object's end
+  }
+  const size_t skipped = static_cast<size_t>(offset - first * kBlockBytes);
+  return skipped < bytes.size() ? bytes.substr(skipped, size) : std::string();
+}
+
+absl::StatusOr<std::string> S3Storage::ReadBlock(const std::string& key, uint64_t block) const {
+  const std::string name = absl::StrCat(client_.NameOf(key), "#", block);
+  std::optional<FileCache::Entry> kept = cache_->Find(name);
+  if (kept.has_value() && IsFresh(key, kept->version)) return std::move(kept->contents);
+  S3Client::Condition condition;
+  if (kept.has_value()) condition.other_than = kept->version;
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      S3Client::Part part,
+      client_.GetPart(key, {block * kBlockBytes, (block + 1) * kBlockBytes}, condition));
+  if (part.unchanged) {
+    SetFresh(key, kept->version);
+    return std::move(kept->contents);
+  }
+  // After the object's end, its version is unknown.
+  if (part.bytes.empty()) return std::string();
+  cache_->Keep(name, part.version, part.bytes);
+  SetFresh(key, part.version);
+  return std::move(part.bytes);
+}
+
 absl::StatusOr<FileCache::Entry> S3Storage::Get(const std::string& key, size_t max_bytes,
                                                 std::optional<FileCache::Entry> kept) const {
   S3Client::Condition condition;

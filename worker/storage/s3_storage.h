@@ -41,12 +41,19 @@ class S3Storage : public Storage {
   explicit S3Storage(S3StorageOptions options);
 
   absl::StatusOr<std::string> Read(const std::string& path, size_t max_bytes) const override;
+  // With a cache, blocks of kBlockBytes are read and kept.
+  absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
+                                        size_t size) const override;
   absl::StatusOr<bool> IsDirectory(const std::string& path) const override;
   absl::StatusOr<std::vector<std::string>> ListDirectories(const std::string& path) const override;
   std::string NameOf(const std::string& path) const override;
 
  private:
+  static constexpr uint64_t kBlockBytes = uint64_t{1} << 20;
+
   std::string KeyOf(const std::string& path) const;
+  // Returns a block of an object, from the cache if it is there.
+  absl::StatusOr<std::string> ReadBlock(const std::string& key, uint64_t block) const;
   // Gets the object, or returns `kept` if the object still has that version.
   absl::StatusOr<FileCache::Entry> Get(const std::string& key, size_t max_bytes,
                                        std::optional<FileCache::Entry> kept) const;

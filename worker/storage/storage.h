@@ -4,6 +4,7 @@
 #define SYNCGRADS_WORKER_STORAGE_STORAGE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,11 @@ class Storage {
   //   Unavailable       the storage could not be reached in any attempt
   //   others            any other error of the storage, with its message
   virtual absl::StatusOr<std::string> Read(const std::string& path, size_t max_bytes) const = 0;
+
+  // Reads the `size` bytes of a file from `offset` on; fewer if the file ends before. Errors: those
+  // of Read.
+  virtual absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
+                                                size_t size) const = 0;
 
   // Whether `path` is a directory; in a storage without directories, whether there are files
   // below it. Errors: those of Read, except NotFound.

@@ -147,6 +147,35 @@ TEST_F(S3Test, WhatIsInTheCacheIsAskedForOnceAndNotTransferredAgain) {
   EXPECT_EQ(*with_cache().Read("a", kAnySize), "changed");
 }
 
+TEST_F(S3Test, PartsOfAnObjectAreReadAndTheirBlocksAreKept) {
+  const std::string bytes = Bytes(2'500'000);
+  Put("a.tar", bytes);
+  const auto expect = [&](const S3Storage& storage) {
+    const std::pair<size_t, size_t> ranges[] = {
+        {0, 10}, {1'000'000, 200'000}, {2'400'000, 200'000}, {2'500'000, 5}, {3, 0}};
+    for (const auto& [offset, size] : ranges) {
+      const auto read = storage.ReadRange("a.tar", offset, size);
+      SYNCGRADS_ASSERT_OK(read);
+      EXPECT_EQ(*read, bytes.substr(offset, size)) << offset;
+    }
+    ExpectError(storage.ReadRange("none", 0, 5), absl::StatusCode::kNotFound,
+                {"s3://data-sets/none"});
+  };
+  expect(S3Storage(Options()));
+  const auto with_cache = [&] {
+    S3StorageOptions options = Options();
+    options.cache = *FileCache::Open(directory_.path() + "/cache", 8 << 20);
+    return S3Storage(std::move(options));
+  };
+  expect(with_cache());
+  // Each connection now breaks before a block has passed, so blocks must come from the cache.
+  proxy_->Inject(std::deque<Fault>(100, Fault{Fault::kCut, 5'000}));
+  EXPECT_EQ(*with_cache().ReadRange("a.tar", 1'000'000, 200'000), bytes.substr(1'000'000, 200'000));
+  proxy_->Inject({});
+  Put("a.tar", "changed");
+  EXPECT_EQ(*with_cache().ReadRange("a.tar", 0, 100), "changed");
+}
+
 TEST_F(S3Test, AnObjectThatDoesNotFitIntoTheCacheIsNotReadFromThereInAnOlderVersion) {
   Put("a", "old");
   S3StorageOptions options = Options();
