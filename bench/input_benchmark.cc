@@ -68,7 +68,7 @@ void Bare(benchmark::State& state, int width, int height) {
 // Crops at a random position, as in training. Mirroring costs little and is not measured.
 void Ours(benchmark::State& state, int width, int height) {
   const std::string jpeg = MakeImage(width, height);
-  std::vector<float> pixels(size_t{3} * kSize * kSize);
+  std::vector<unsigned char> pixels(size_t{3} * kSize * kSize);
   std::minstd_rand random(1);
   std::uniform_real_distribution<double> place(0, 1);
   ScaledCrop crop;

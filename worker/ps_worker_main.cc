@@ -96,7 +96,8 @@ ABSL_FLAG(bool, resume, false,
           "checkpoints.");
 ABSL_FLAG(absl::optional<uint32_t>, serve_data, absl::nullopt,
           "Serve the job's data on this port (0: any free port) to workers whose job file has this "
-          "address in data.served_from, and do nothing else.");
+          "address in data.served_from. With --server, this worker trains too; without it, it does "
+          "nothing else.");
 ABSL_FLAG(std::string, trace, "",
           "Write a timeline of this worker's first steps to this file, for ui.perfetto.dev or "
           "chrome://tracing. The worker's name is inserted before the file name's extension.");
@@ -137,6 +138,7 @@ ABSL_FLAG(std::string, predictions, "",
 ABSL_FLAG(uint32_t, show, 0,
           "With --predict: print the most probable classes of this number of rows, and mark the "
           "correct one.");
+ABSL_FLAG(uint32_t, show_top, 5, "With --show: how many classes are printed for each row.");
 
 namespace {
 
@@ -223,6 +225,7 @@ int main(int argc, char** argv) {
   options.progress_log = absl::GetFlag(FLAGS_progress_log);
   options.tensorboard = absl::GetFlag(FLAGS_tensorboard);
   options.show = absl::GetFlag(FLAGS_show);
+  options.show_top = absl::GetFlag(FLAGS_show_top);
   options.output = absl::GetFlag(FLAGS_output);
   options.output_per_rank = absl::GetFlag(FLAGS_output_per_rank);
   options.evaluate = absl::GetFlag(FLAGS_evaluate);

@@ -24,6 +24,7 @@
 #include "worker/nn/custom_layers.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/model.h"
+#include "worker/train/batch_reader.h"
 #include "worker/train/batches.h"
 #include "worker/train/compute.h"
 #include "worker/train/data_set.h"
@@ -206,7 +207,7 @@ absl::StatusOr<Gradients> Replayed::GradientsOf(const std::vector<RowId>& rows, 
   Matrix<float> features, output_gradient;
   std::vector<double> targets;
   const ImageUse use = {/*training=*/true, job_.file.seed(), step - 1};
-  SYNCGRADS_RETURN_IF_ERROR(FillBatch(data_, rows, use, features, targets, nullptr));
+  SYNCGRADS_RETURN_IF_ERROR(ReadRows(data_, rows, use, features, targets, nullptr));
   const Pass pass = {/*training=*/true, job_.file.seed(), step - 1, 0};
   const Matrix<float>& outputs = model_->Forward(pass, features);
   const double divisor =

@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/cluster.h"
@@ -46,31 +47,83 @@ double HeldOutAccuracy(const std::string& output) {
   return absl::SimpleAtod(output.substr(begin + 9, 6), &accuracy) ? accuracy : -1;
 }
 
-TEST(ImageNetTest, ANetworkLearnsFromJpegFilesAndDamagedOnesAreCountedAndNamed) {
-  const std::string job = MakeFolder();
-  const std::string images = TemporaryPath("digits/ILSVRC/Data/CLS-LOC/train/");
-  // One file of worker 0 is truncated and another one is missing.
-  std::filesystem::resize_file(images + "n00000002/n00000002_2.JPEG", 700);
-  std::filesystem::remove(images + "n00000003/n00000003_3.JPEG");
-  const auto run = Launch(job);
-  ASSERT_TRUE(run.ok()) << run.status();
-  ASSERT_EQ(run->exit, ExitCode(0)) << run->output;
+// The job is trained once for all tests.
+class ImageNetTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    job_ = MakeFolder();
+    // One file of worker 0 is truncated and another one is missing.
+    std::filesystem::resize_file(Images() + "train/n00000002/n00000002_2.JPEG", 700);
+    std::filesystem::remove(Images() + "train/n00000003/n00000003_3.JPEG");
+    const auto run = Launch(job_, {"--output=" + Model()});
+    ASSERT_TRUE(run.ok()) << run.status();
+    trained_ = *run;
+  }
+  void SetUp() override { ASSERT_EQ(trained_.exit, ExitCode(0)) << trained_.output; }
+
+  static std::string Images() { return TemporaryPath("digits/ILSVRC/Data/CLS-LOC/"); }
+  static std::string Model() { return TemporaryPath("digits.safetensors"); }
+  // Writes the job with `more` in its source, and returns its path.
+  static std::string JobWith(const std::string& more) {
+    const std::string path = "path: \"digits\"";
+    std::string text = ReadFileOrDie(job_);
+    text.replace(text.find(path), path.size(), absl::StrCat(path, " ", more));
+    return WriteTemporaryFile("changed.job", text);
+  }
+
+  static inline std::string job_;
+  static inline Finished trained_;
+};
+
+TEST_F(ImageNetTest, ANetworkLearnsFromJpegFilesAndDamagedOnesAreCountedAndNamed) {
   // The job mirrors and shifts images in training. Most digits suffer from this, so the accuracy is
   // lower than usual.
-  EXPECT_GE(HeldOutAccuracy(run->output), 0.85) << run->output;
-  EXPECT_THAT(run->output, HasSubstr("the 2 replicas are bit-identical"));
-  EXPECT_THAT(run->output, HasSubstr("n00000002_2.JPEG: "));
-  EXPECT_THAT(run->output, HasSubstr("n00000003_3.JPEG"));
-  EXPECT_THAT(run->output, HasSubstr("skipped images, counted each time they were read: "));
+  EXPECT_GE(HeldOutAccuracy(trained_.output), 0.85) << trained_.output;
+  EXPECT_THAT(trained_.output, HasSubstr("the 2 replicas are bit-identical"));
+  EXPECT_THAT(trained_.output, HasSubstr("n00000002_2.JPEG: "));
+  EXPECT_THAT(trained_.output, HasSubstr("n00000003_3.JPEG"));
+  EXPECT_THAT(trained_.output, HasSubstr("skipped images, counted each time they were read: "));
 
   // A job with `damaged: REFUSED` fails instead.
-  std::string text = ReadFileOrDie(job);
-  const std::string path = "path: \"digits\"";
-  text.replace(text.find(path), path.size(), path + " damaged: REFUSED");
-  const auto refused = Launch(WriteTemporaryFile("refused.job", text));
+  const auto refused = Launch(JobWith("damaged: REFUSED"));
   ASSERT_TRUE(refused.ok()) << refused.status();
   EXPECT_NE(refused->exit, ExitCode(0));
   EXPECT_THAT(refused->output, HasSubstr(".JPEG"));
+}
+
+TEST_F(ImageNetTest, TheTestPartIsPredictedWithAModelOfTheTrainingPart) {
+  // The test part has two of the training images, and no classes.
+  std::filesystem::create_directories(Images() + "test");
+  std::string list = "ImageId,PredictionString\n";
+  for (const char* name : {"n00000004_4", "n00000007_7"}) {
+    std::filesystem::copy_file(
+        absl::StrCat(Images(), "train/", std::string(name).substr(0, 9), "/", name, ".JPEG"),
+        absl::StrCat(Images(), "test/", name, ".JPEG"),
+        std::filesystem::copy_options::overwrite_existing);
+    absl::StrAppend(&list, name, ",\n");
+  }
+  std::ofstream(TemporaryPath("digits/LOC_sample_submission.csv")) << list;
+  const std::string job = JobWith("part: TEST");
+  const std::string predictions = TemporaryPath("test_part.csv");
+  const auto predicted = RunProgram({.program = "worker/ps-worker",
+                                     .args = {"--job=" + job, "--predict=" + Model(),
+                                              "--predictions=" + predictions, "--world_size=1"}},
+                                    kLongEnough);
+  ASSERT_TRUE(predicted.ok()) << predicted.status();
+  ASSERT_EQ(predicted->exit, ExitCode(0)) << predicted->output;
+  const std::vector<std::string> lines =
+      absl::StrSplit(ReadFileOrDie(predictions), '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 3u);
+  for (size_t i = 1; i < 3; ++i) {
+    EXPECT_EQ(std::vector<std::string>(absl::StrSplit(lines[i], ',')).size(), 11u) << lines[i];
+  }
+  // There is nothing to evaluate or to train on.
+  const auto evaluated =
+      RunProgram({.program = "worker/ps-worker", .args = {"--job=" + job, "--evaluate=" + Model()}},
+                 kLongEnough);
+  ASSERT_TRUE(evaluated.ok()) << evaluated.status();
+  EXPECT_NE(evaluated->exit, ExitCode(0));
+  EXPECT_THAT(evaluated->output, HasSubstr("part is TEST"));
 }
 
 }  // namespace

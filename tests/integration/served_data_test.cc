@@ -12,11 +12,13 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/integration/cluster.h"
+#include "tests/testing/reserved_port.h"
 
 namespace syncgrads::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A ps-worker that serves the job's data, and its address.
 struct DataServer {
@@ -67,6 +69,35 @@ TEST(ServedDataTest, WorkersWithoutTheFileTrainAsThoseWithIt) {
   EXPECT_EQ(TrainOn(cluster, without, 3), read);
   server.process->Kill(SIGTERM);
   EXPECT_EQ(WaitFor(*server.process), ExitCode(0)) << server.process->output();
+}
+
+TEST(ServedDataTest, WorkersThatTrainServeEachOther) {
+  std::vector<std::unique_ptr<ReservedPort>> ports;
+  for (int i = 0; i < 2; ++i) ports.push_back(std::make_unique<ReservedPort>());
+  const std::string own = WriteIrisJob("hosts", [](v1::JobFile& file) { file.set_workers(2); });
+  const std::string served = ChangeJob(own, "hosts_served.job", [&](v1::JobFile& file) {
+    // Worker 0's rows are those of host 1, and the other way round.
+    for (const int host : {1, 0}) file.mutable_data()->add_served_from(ports[host]->address());
+  });
+  Cluster cluster(1);
+  const std::vector<std::string> read = TrainOn(cluster, own, 2);
+  std::vector<std::unique_ptr<Process>> workers;
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string& address = ports[rank]->address();
+    workers.push_back(cluster.StartWorker(
+        served, rank, 2,
+        {absl::StrCat("--serve_data=", address.substr(address.rfind(':') + 1)),
+         absl::StrCat("--output=", TemporaryPath(absl::StrCat("hosts", rank, ".safetensors"))),
+         "--output_per_rank"}));
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(WaitFor(*workers[rank]), ExitCode(0)) << workers[rank]->output();
+    EXPECT_THAT(workers[rank]->output(), HasSubstr("served "));
+    EXPECT_THAT(workers[rank]->output(), Not(HasSubstr("served 0 batches")));
+    EXPECT_EQ(
+        ReadFileOrDie(TemporaryPath(absl::StrCat("hosts", rank, ".rank", rank, ".safetensors"))),
+        read[rank]);
+  }
 }
 
 TEST(ServedDataTest, AWorkerWhoseDataIsGoneSaysSo) {

@@ -50,6 +50,7 @@ INSTANTIATE_TEST_SUITE_P(Programs, VersionTest,
                          ::testing::Values(Program{"server/ps-server", "ps-server", "lease"},
                                            Program{"worker/ps-worker", "ps-worker", "job"},
                                            Program{"worker/launch/ps-launch", "ps-launch", "grace"},
+                                           Program{"worker/pack/ps-pack", "ps-pack", "folder"},
                                            Program{"client/psctl/psctl", "psctl", "server"}),
                          [](const auto& info) {
                            return info.param.name.substr(info.param.name.find('-') + 1);

@@ -13,9 +13,10 @@ namespace {
 constexpr uint64_t kAugmentationStream = 6;
 
 // Moves the image `right` and `down` by these numbers of pixels. What enters is 0.
-void ShiftBy(const Shape& shape, int64_t right, int64_t down, absl::Span<float> pixels) {
-  const std::vector<float> given(pixels.begin(), pixels.end());
-  std::fill(pixels.begin(), pixels.end(), 0.0f);
+template <typename Number>
+void ShiftBy(const Shape& shape, int64_t right, int64_t down, absl::Span<Number> pixels) {
+  const std::vector<Number> given(pixels.begin(), pixels.end());
+  std::fill(pixels.begin(), pixels.end(), Number{0});
   const int64_t first = std::max<int64_t>(right, 0);
   const int64_t count = std::max<int64_t>(shape.width - std::abs(right), 0) * shape.channels;
   for (int64_t line = std::max<int64_t>(down, 0); line < shape.height + std::min<int64_t>(down, 0);
@@ -26,10 +27,11 @@ void ShiftBy(const Shape& shape, int64_t right, int64_t down, absl::Span<float> 
   }
 }
 
-void Mirror(const Shape& shape, absl::Span<float> pixels) {
+template <typename Number>
+void Mirror(const Shape& shape, absl::Span<Number> pixels) {
   for (int64_t line = 0; line < shape.height; ++line) {
-    float* left = &pixels[static_cast<size_t>(line * shape.width * shape.channels)];
-    float* right = left + (shape.width - 1) * shape.channels;
+    Number* left = &pixels[static_cast<size_t>(line * shape.width * shape.channels)];
+    Number* right = left + (shape.width - 1) * shape.channels;
     for (; left < right; left += shape.channels, right -= shape.channels) {
       std::swap_ranges(left, left + shape.channels, right);
     }
@@ -70,35 +72,70 @@ void SetSaturation(float factor, absl::Span<float> pixels) {
   }
 }
 
-}  // namespace
-
-absl::Status AugmentedImages::Read(size_t image, const ImageUse& use,
-                                   absl::Span<float> pixels) const {
-  SYNCGRADS_RETURN_IF_ERROR(images_->Read(image, use, pixels));
-  if (!use.training) return absl::OkStatus();
-  RandomStream random(use.seed, {kAugmentationStream, use.step, image});
-  if (augmentation_.shift() > 0) {
-    const auto shift = static_cast<int64_t>(augmentation_.shift());
+// Moves and mirrors an image.
+template <typename Number>
+void Move(const Shape& shape, const v1::Augmentation& augmentation, RandomStream& random,
+          absl::Span<Number> pixels) {
+  if (augmentation.shift() > 0) {
+    const auto shift = static_cast<int64_t>(augmentation.shift());
     const auto draw = [&] {
       return static_cast<int64_t>(random.NextBelow(static_cast<uint64_t>(2 * shift + 1))) - shift;
     };
     const int64_t right = draw();
     const int64_t down = draw();
-    ShiftBy(shape(), right, down, pixels);
+    ShiftBy(shape, right, down, pixels);
   }
-  if (random.NextUniform() < augmentation_.mirror()) Mirror(shape(), pixels);
+  if (random.NextUniform() < augmentation.mirror()) Mirror(shape, pixels);
+}
+
+bool ChangesColours(const v1::Augmentation& augmentation) {
+  return augmentation.brightness() > 0 || augmentation.contrast() > 0 ||
+         augmentation.saturation() > 0;
+}
+
+void ChangeColours(const Shape& shape, const v1::Augmentation& augmentation, RandomStream& random,
+                   absl::Span<float> pixels) {
   const auto draw_factor = [&](double range) {
     return static_cast<float>(1 + range * (2 * random.NextUniform() - 1));
   };
-  if (augmentation_.brightness() > 0) {
-    SetBrightness(draw_factor(augmentation_.brightness()), pixels);
+  if (augmentation.brightness() > 0) SetBrightness(draw_factor(augmentation.brightness()), pixels);
+  if (augmentation.contrast() > 0) {
+    SetContrast(shape.channels, draw_factor(augmentation.contrast()), pixels);
   }
-  if (augmentation_.contrast() > 0) {
-    SetContrast(shape().channels, draw_factor(augmentation_.contrast()), pixels);
+  if (augmentation.saturation() > 0) SetSaturation(draw_factor(augmentation.saturation()), pixels);
+}
+
+unsigned char ToByte(float number) { return static_cast<unsigned char>(number * 255.0f + 0.5f); }
+
+}  // namespace
+
+absl::Status AugmentedImages::Read(size_t image, const ImageUse& use,
+                                   absl::Span<float> pixels) const {
+  if (has_bytes()) {
+    std::vector<unsigned char> bytes(pixels.size());
+    SYNCGRADS_RETURN_IF_ERROR(ReadBytes(image, use, absl::MakeSpan(bytes)));
+    std::transform(bytes.begin(), bytes.end(), pixels.begin(), FromByte);
+    return absl::OkStatus();
   }
-  if (augmentation_.saturation() > 0) {
-    SetSaturation(draw_factor(augmentation_.saturation()), pixels);
-  }
+  SYNCGRADS_RETURN_IF_ERROR(images_->Read(image, use, pixels));
+  if (!use.training) return absl::OkStatus();
+  RandomStream random(use.seed, {kAugmentationStream, use.step, image});
+  Move(shape(), augmentation_, random, pixels);
+  ChangeColours(shape(), augmentation_, random, pixels);
+  return absl::OkStatus();
+}
+
+absl::Status AugmentedImages::ReadBytes(size_t image, const ImageUse& use,
+                                        absl::Span<unsigned char> pixels) const {
+  SYNCGRADS_RETURN_IF_ERROR(images_->ReadBytes(image, use, pixels));
+  if (!use.training) return absl::OkStatus();
+  RandomStream random(use.seed, {kAugmentationStream, use.step, image});
+  Move(shape(), augmentation_, random, pixels);
+  if (!ChangesColours(augmentation_)) return absl::OkStatus();
+  std::vector<float> numbers(pixels.size());
+  std::transform(pixels.begin(), pixels.end(), numbers.begin(), FromByte);
+  ChangeColours(shape(), augmentation_, random, absl::MakeSpan(numbers));
+  std::transform(numbers.begin(), numbers.end(), pixels.begin(), ToByte);
   return absl::OkStatus();
 }
 

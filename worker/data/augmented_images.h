@@ -13,7 +13,8 @@
 namespace syncgrads {
 
 // The images of another source. In training, they are shifted, mirrored, and their colours are
-// changed, in this order; see v1::Augmentation. Immutable, so thread-safe.
+// changed, in this order; see v1::Augmentation. If they are of 8 bits, changed colours are rounded
+// to the nearest byte. Immutable, so thread-safe.
 class AugmentedImages : public ImageSource {
  public:
   // `augmentation` changes saturation only if the images have 3 channels.
@@ -23,6 +24,9 @@ class AugmentedImages : public ImageSource {
   const Shape& shape() const override { return images_->shape(); }
   std::string NameOf(size_t image) const override { return images_->NameOf(image); }
   absl::Status Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const override;
+  bool has_bytes() const override { return images_->has_bytes(); }
+  absl::Status ReadBytes(size_t image, const ImageUse& use,
+                         absl::Span<unsigned char> pixels) const override;
   bool is_slow() const override { return images_->is_slow(); }
 
  private:

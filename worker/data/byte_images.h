@@ -12,7 +12,7 @@ namespace syncgrads {
 
 // The images of records of equal length. An image is stored channel by channel, line by line.
 // Owns the records. Immutable, so thread-safe.
-class ByteImages : public ImageSource {
+class ByteImages : public ByteImageSource {
  public:
   // A record has `stride` bytes; its image begins at byte `offset`. `path` is for errors.
   ByteImages(const Shape& shape, std::string records, size_t stride, size_t offset,
@@ -25,7 +25,8 @@ class ByteImages : public ImageSource {
 
   const Shape& shape() const override { return shape_; }
   std::string NameOf(size_t image) const override;
-  absl::Status Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const override;
+  absl::Status ReadBytes(size_t image, const ImageUse& use,
+                         absl::Span<unsigned char> pixels) const override;
   bool is_slow() const override { return false; }
 
  private:

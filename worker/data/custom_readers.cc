@@ -27,8 +27,10 @@ absl::Status CheckTable(const std::string& kind, const Table& table,
         absl::StrCat("data.custom: reader \"", kind, "\" made targets of the wrong kind"));
   }
   const bool has_targets = table.target_kind != TargetKind::kNone;
-  SYNCGRADS_RETURN_IF_ERROR(
-      CheckCount(kind, "targets", table.targets.size(), has_targets ? table.rows : 0));
+  SYNCGRADS_RETURN_IF_ERROR(CheckCount(kind, "targets of each row", table.targets_per_row,
+                                       1 + options.columns.more_targets.size()));
+  SYNCGRADS_RETURN_IF_ERROR(CheckCount(kind, "targets", table.targets.size(),
+                                       has_targets ? table.rows * table.targets_per_row : 0));
   const bool has_weights = has_targets && !options.columns.weight.empty();
   SYNCGRADS_RETURN_IF_ERROR(
       CheckCount(kind, "weights", table.weights.size(), has_weights ? table.rows : 0));
@@ -42,7 +44,28 @@ absl::Status CheckTable(const std::string& kind, const Table& table,
   return absl::OkStatus();
 }
 
+template <typename Registered>
+absl::Status Unknown(absl::string_view what, const std::string& kind,
+                     const Registered& registered) {
+  const std::string known = absl::StrJoin(
+      registered, ", ", [](std::string* out, const auto& one) { out->append(one.first); });
+  return absl::InvalidArgumentError(
+      absl::StrCat("data.custom: unknown ", what, " \"", kind, "\"; this program has ",
+                   known.empty() ? absl::StrCat("no custom ", what, "s") : known));
+}
+
 }  // namespace
+
+void CustomReaders::AddStream(const std::string& kind, BatchStreamMaker maker) {
+  streams_.emplace(kind, std::move(maker));
+}
+
+absl::StatusOr<std::unique_ptr<BatchStream>> CustomReaders::OpenStream(
+    const std::string& kind, const BatchStreamOptions& options) const {
+  const auto it = streams_.find(kind);
+  if (it == streams_.end()) return Unknown("stream", kind, streams_);
+  return it->second(options);
+}
 
 void CustomReaders::Add(const std::string& kind, CustomReader reader) {
   readers_.emplace(kind, std::move(reader));
@@ -51,14 +74,7 @@ void CustomReaders::Add(const std::string& kind, CustomReader reader) {
 absl::StatusOr<Table> CustomReaders::Read(const std::string& kind,
                                           const CustomReaderOptions& options) const {
   const auto it = readers_.find(kind);
-  if (it == readers_.end()) {
-    const std::string known = absl::StrJoin(
-        readers_, ", ", [](std::string* out, const auto& one) { out->append(one.first); });
-    return absl::InvalidArgumentError(absl::StrCat("data.custom: unknown reader \"", kind, "\"; ",
-                                                   known.empty()
-                                                       ? "this program has no custom readers"
-                                                       : absl::StrCat("this program has ", known)));
-  }
+  if (it == readers_.end()) return Unknown("reader", kind, readers_);
   SYNCGRADS_ASSIGN_OR_RETURN(Table table, it->second(options));
   SYNCGRADS_RETURN_IF_ERROR(CheckTable(kind, table, options));
   return table;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "worker/data/batch_stream.h"
 #include "worker/data/table.h"
 #include "worker/data/table_reader.h"
 #include "worker/storage/storage.h"
@@ -37,6 +38,16 @@ class CustomReaders {
   // `kind` is registered already, the call does nothing.
   void Add(const std::string& kind, CustomReader reader);
 
+  // Registers a stream, which job files then select with
+  // `data { custom { kind: "KIND" stream_features: N } }`. If a stream `kind` is registered
+  // already, the call does nothing.
+  void AddStream(const std::string& kind, BatchStreamMaker maker);
+
+  // Opens a stream of that kind. Errors: InvalidArgument if `kind` is not registered (names the
+  // registered kinds); those of the maker.
+  absl::StatusOr<std::unique_ptr<BatchStream>> OpenStream(const std::string& kind,
+                                                          const BatchStreamOptions& options) const;
+
   // Reads a table with the reader of that kind.
   //
   // Errors:
@@ -49,6 +60,7 @@ class CustomReaders {
 
  private:
   std::map<std::string, CustomReader> readers_;
+  std::map<std::string, BatchStreamMaker> streams_;
 };
 
 // An empty registry, for programs without custom readers.

@@ -24,7 +24,7 @@ absl::StatusOr<size_t> Find(const std::string& column) {
 
 }  // namespace
 
-absl::StatusOr<Table> GeneratePoints(uint64_t seed, size_t begin, size_t end,
+absl::StatusOr<Table> GeneratePoints(uint64_t seed, absl::Span<const size_t> rows,
                                      const TableColumns& columns) {
   const std::string target = columns.target.empty() ? kDefaultTarget : columns.target;
   SYNCGRADS_ASSIGN_OR_RETURN(const size_t target_column, Find(target));
@@ -50,8 +50,8 @@ absl::StatusOr<Table> GeneratePoints(uint64_t seed, size_t begin, size_t end,
   if (columns.target_kind == TargetKind::kClass) {
     table.classes = {{"0", "generated data"}, {"1", "generated data"}};
   }
-  table.rows = end - begin;
-  for (size_t row = begin; row < end; ++row) {
+  table.rows = rows.size();
+  for (const size_t row : rows) {
     RandomStream random(seed, {row});
     const double x = 2 * random.NextUniform() - 1;
     const double y = 2 * random.NextUniform() - 1;

@@ -7,17 +7,18 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "worker/data/table.h"
 #include "worker/data/table_reader.h"
 
 namespace syncgrads {
 
-// Generates rows `begin` to below `end` of the table of points that GeneratedSource in
+// Generates the rows with these numbers of the table of points that GeneratedSource in
 // proto/job.proto describes. A row is a function of `seed` and its number.
 //
 // InvalidArgument if `columns` names a column other than x, y and above, or if the target must
 // be a class and is not above.
-absl::StatusOr<Table> GeneratePoints(uint64_t seed, size_t begin, size_t end,
+absl::StatusOr<Table> GeneratePoints(uint64_t seed, absl::Span<const size_t> rows,
                                      const TableColumns& columns);
 
 }  // namespace syncgrads

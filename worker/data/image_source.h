@@ -35,8 +35,25 @@ class ImageSource {
   //   DataLoss  the image is damaged; names it
   //   others    those of Storage::Read
   virtual absl::Status Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const = 0;
+  // Whether the images are of 8 bits, and ReadBytes can be called.
+  virtual bool has_bytes() const { return false; }
+  // As Read, with bytes from 0 to 255 in place of numbers from 0 to 1.
+  virtual absl::Status ReadBytes(size_t image, const ImageUse& use,
+                                 absl::Span<unsigned char> pixels) const;
   // Whether reading takes so long that images should be read ahead.
   virtual bool is_slow() const = 0;
+};
+
+// The number from 0 to 1 that a byte stands for.
+inline float FromByte(unsigned char byte) { return static_cast<float>(byte) / 255.0f; }
+
+// Images of 8 bits. Thread-safe.
+class ByteImageSource : public ImageSource {
+ public:
+  bool has_bytes() const final { return true; }
+  absl::Status Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const final;
+  absl::Status ReadBytes(size_t image, const ImageUse& use,
+                         absl::Span<unsigned char> pixels) const override = 0;
 };
 
 }  // namespace syncgrads

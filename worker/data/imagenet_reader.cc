@@ -17,6 +17,7 @@
 #include "worker/data/delimited.h"
 #include "worker/data/jpeg_images.h"
 #include "worker/data/labels.h"
+#include "worker/data/packed_images.h"
 
 namespace syncgrads {
 namespace {
@@ -90,42 +91,92 @@ absl::StatusOr<std::optional<std::string>> WnidOf(const DelimitedReader& reader,
   return std::optional<std::string>(parts[0]);
 }
 
-}  // namespace
-
-absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage,
-                                   const v1::ImageNetSource& spec, TargetKind target_kind) {
-  const std::string& path = spec.path();
-  if (spec.part() == v1::ImageNetSource::TEST && target_kind != TargetKind::kNone) {
-    return absl::FailedPreconditionError(
-        "data.imagenet.part is TEST, whose images have no classes: they can only be predicted");
-  }
-  const std::string mapping = absl::StrCat(path, "/LOC_synset_mapping.txt");
-  const std::string mapping_path = storage->NameOf(mapping);
-  std::vector<std::string> descriptions;
-  SYNCGRADS_ASSIGN_OR_RETURN(const auto classes, ReadMapping(*storage, mapping, descriptions));
-  const std::set<std::string> wanted(spec.classes().begin(), spec.classes().end());
-  for (const std::string& wnid : wanted) {
+// Checks that the mapping has the classes of `spec`.
+absl::Status CheckClasses(const v1::ImageNetSource& spec,
+                          const std::map<std::string, uint32_t>& classes,
+                          const std::string& mapping_path) {
+  for (const std::string& wnid : spec.classes()) {
     if (classes.contains(wnid)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "data.imagenet.classes has \"", wnid, "\", which ", mapping_path, " does not contain"));
   }
-  const std::string list = absl::StrCat(path, "/", ListOf(spec.part()));
-  const std::string table_path = storage->NameOf(list);
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, storage->Read(list, kAnySize));
+  return absl::OkStatus();
+}
+
+std::string MappingOf(const v1::ImageNetSource& spec) {
+  return absl::StrCat(spec.path(), "/LOC_synset_mapping.txt");
+}
+
+// Reads the rows of images in archives.
+absl::StatusOr<Table> ReadTars(const std::shared_ptr<const Storage>& storage,
+                               const v1::ImageNetSource& spec, TargetKind target_kind) {
+  Table table;
+  std::set<uint32_t> wanted;
+  const std::string mapping = MappingOf(spec);
+  const auto classes = ReadMapping(*storage, mapping, table.class_descriptions);
+  if (classes.ok()) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckClasses(spec, *classes, storage->NameOf(mapping)));
+    for (const std::string& wnid : spec.classes()) wanted.insert(classes->at(wnid));
+  } else if (!absl::IsNotFound(classes.status()) || spec.classes_size() > 0) {
+    // The names of classes are not needed otherwise.
+    return classes.status();
+  }
+  std::vector<std::string> files;
+  std::vector<ImagePlace> places;
+  std::vector<uint32_t> labels;
+  for (const std::string& pattern : spec.tars()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> names, ExpandNames(pattern));
+    for (const std::string& name : names) {
+      const std::string file = absl::StrCat(spec.path(), "/", name);
+      SYNCGRADS_ASSIGN_OR_RETURN(std::vector<PackedImage> images, ListPacked(*storage, file));
+      for (PackedImage& image : images) {
+        if (!image.label.has_value() && (target_kind != TargetKind::kNone || !wanted.empty())) {
+          return absl::InvalidArgumentError(absl::StrCat(storage->NameOf(file), ": ", image.name,
+                                                         " has no class: there is no file .cls "
+                                                         "beside it"));
+        }
+        if (!wanted.empty() && !wanted.contains(*image.label)) continue;
+        if (image.label.has_value()) labels.push_back(*image.label);
+        places.push_back(
+            {std::move(image.name), static_cast<uint32_t>(files.size()), image.offset, image.size});
+      }
+      files.push_back(file);
+    }
+  }
+  table.rows = places.size();
+  const auto images =
+      std::make_shared<JpegImages>(storage, std::move(files), std::move(places), CropsOf(spec));
+  table.images = images;
+  if (target_kind != TargetKind::kNone) {
+    SetLabels(
+        labels, target_kind, [&](size_t row) { return images->NameOf(row); }, table);
+  }
+  return table;
+}
+
+}  // namespace
+
+absl::StatusOr<ImageNetList> ListImageNet(const Storage& storage, const v1::ImageNetSource& spec) {
+  const std::string& path = spec.path();
+  const std::string mapping = MappingOf(spec);
+  const std::string mapping_path = storage.NameOf(mapping);
+  ImageNetList list;
+  SYNCGRADS_ASSIGN_OR_RETURN(const auto classes, ReadMapping(storage, mapping, list.descriptions));
+  SYNCGRADS_RETURN_IF_ERROR(CheckClasses(spec, classes, mapping_path));
+  const std::set<std::string> wanted(spec.classes().begin(), spec.classes().end());
+  const std::string table = absl::StrCat(path, "/", ListOf(spec.part()));
+  list.table_path = storage.NameOf(table);
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, storage.Read(table, kAnySize));
   SYNCGRADS_ASSIGN_OR_RETURN(DelimitedReader reader,
-                             DelimitedReader::Create(text, table_path, ','));
+                             DelimitedReader::Create(text, list.table_path, ','));
   SYNCGRADS_ASSIGN_OR_RETURN(const size_t id, ColumnOf(reader, "ImageId"));
   SYNCGRADS_ASSIGN_OR_RETURN(const size_t objects, ColumnOf(reader, "PredictionString"));
-
-  std::vector<std::string> files;
-  std::vector<uint32_t> labels;
-  std::vector<size_t> lines;
   std::vector<std::string> cells;
   while (true) {
     SYNCGRADS_ASSIGN_OR_RETURN(const bool more, reader.NextRow(cells));
-    if (!more) break;
+    if (!more) return list;
     if (spec.part() == v1::ImageNetSource::TEST) {
-      files.push_back(absl::StrCat(path, "/ILSVRC/Data/CLS-LOC/test/", cells[id], ".JPEG"));
+      list.files.push_back(absl::StrCat(path, "/ILSVRC/Data/CLS-LOC/test/", cells[id], ".JPEG"));
       continue;
     }
     SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<std::string> wnid,
@@ -133,25 +184,35 @@ absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage
     if (!wnid.has_value()) continue;
     const auto it = classes.find(*wnid);
     if (it == classes.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(table_path, ":", reader.line(), ": class \"",
-                                                     *wnid, "\" is not in ", mapping_path));
+      return absl::InvalidArgumentError(absl::StrCat(
+          list.table_path, ":", reader.line(), ": class \"", *wnid, "\" is not in ", mapping_path));
     }
     if (!wanted.empty() && !wanted.contains(*wnid)) continue;
-    files.push_back(absl::StrCat(
+    list.files.push_back(absl::StrCat(
         path, "/ILSVRC/Data/CLS-LOC/",
         spec.part() == v1::ImageNetSource::VALIDATION ? "val" : absl::StrCat("train/", *wnid), "/",
         cells[id], ".JPEG"));
-    labels.push_back(it->second);
-    lines.push_back(reader.line());
+    list.labels.push_back(it->second);
+    list.lines.push_back(reader.line());
   }
+}
+
+absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage,
+                                   const v1::ImageNetSource& spec, TargetKind target_kind) {
+  if (spec.tars_size() > 0) return ReadTars(storage, spec, target_kind);
+  if (spec.part() == v1::ImageNetSource::TEST && target_kind != TargetKind::kNone) {
+    return absl::FailedPreconditionError(
+        "data.imagenet.part is TEST, whose images have no classes: they can only be predicted");
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(ImageNetList list, ListImageNet(*storage, spec));
   Table table;
-  table.rows = files.size();
-  table.class_descriptions = std::move(descriptions);
-  table.images = std::make_shared<JpegImages>(storage, std::move(files), CropsOf(spec));
+  table.rows = list.files.size();
+  table.class_descriptions = std::move(list.descriptions);
+  table.images = std::make_shared<JpegImages>(storage, std::move(list.files), CropsOf(spec));
   if (target_kind != TargetKind::kNone) {
     SetLabels(
-        labels, target_kind, [&](size_t row) { return absl::StrCat(table_path, ":", lines[row]); },
-        table);
+        list.labels, target_kind,
+        [&](size_t row) { return absl::StrCat(list.table_path, ":", list.lines[row]); }, table);
   }
   return table;
 }

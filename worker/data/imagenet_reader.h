@@ -9,11 +9,17 @@
 //   ILSVRC/Data/CLS-LOC/val/ID.JPEG
 //   ILSVRC/Data/CLS-LOC/test/ID.JPEG
 
+//
+// or packed into tar archives (worker/data/packed_images.h), with or without the mapping.
+
 #ifndef SYNCGRADS_WORKER_DATA_IMAGENET_READER_H_
 #define SYNCGRADS_WORKER_DATA_IMAGENET_READER_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
@@ -22,16 +28,37 @@
 
 namespace syncgrads {
 
-// Reads a row for each image in the folder `spec.path`, in the order of the CSV file. Leaves out
-// images with objects of several classes and, if `spec.classes` is not empty, images of other
-// classes. The images themselves are read on demand. The rows of the part TEST have no targets.
+// The images of a part, without those with objects of several classes and, if `spec.classes` is not
+// empty, those of other classes.
+struct ImageNetList {
+  // The path of each image, in the order of the CSV file.
+  std::vector<std::string> files;
+  // The class of each image; empty for the part TEST.
+  std::vector<uint32_t> labels;
+  // The line of each image in the CSV file, whose path is `table_path`.
+  std::vector<size_t> lines;
+  std::string table_path;
+  // The name of each class.
+  std::vector<std::string> descriptions;
+};
+
+// Lists the images of the folder `spec.path`.
 //
 // Errors:
-//   FailedPrecondition  targets of the part TEST are requested
 //   InvalidArgument  "FILE:LINE: ...": objects that do not have five parts each, a class that
 //                    the mapping does not have or has twice, or an error of DelimitedReader; or
 //                    the mapping lacks a class of `spec.classes`
 //   others           those of Storage::Read
+absl::StatusOr<ImageNetList> ListImageNet(const Storage& storage, const v1::ImageNetSource& spec);
+
+// Reads a row for each image of ListImageNet, or of the archives `spec.tars`. The images themselves
+// are read on demand. The rows of the part TEST have no targets.
+//
+// Errors:
+//   FailedPrecondition  targets of the part TEST are requested
+//   InvalidArgument     an image in an archive has no class, but targets are requested; or
+//                       `spec.tars` is malformed
+//   others              those of ListImageNet, ListPacked and Storage::Read
 absl::StatusOr<Table> ReadImageNet(const std::shared_ptr<const Storage>& storage,
                                    const v1::ImageNetSource& spec, TargetKind target_kind);
 

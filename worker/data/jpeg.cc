@@ -56,17 +56,17 @@ std::vector<Between> Places(int given, double scaled, double begin, int64_t coun
   return places;
 }
 
-// Interpolates between two lines and scales the bytes to numbers from 0 to 1. The compiler
-// vectorises this loop.
+// Interpolates between two lines. The compiler vectorises this loop.
 void Blend(const unsigned char* __restrict above, const unsigned char* __restrict below,
            float share, size_t count, float* __restrict to) {
   for (size_t i = 0; i < count; ++i) {
-    to[i] = (above[i] + share * (static_cast<float>(below[i]) - above[i])) * (1 / 255.0f);
+    to[i] = above[i] + share * (static_cast<float>(below[i]) - above[i]);
   }
 }
 
 // The three numbers of a pixel and an unused one, which together fill a vector register.
 typedef float Four __attribute__((vector_size(16)));
+typedef int FourWhole __attribute__((vector_size(16)));
 
 Four Load(const float* from) {
   Four four;
@@ -76,21 +76,22 @@ Four Load(const float* from) {
 
 // Interpolates vertically first, over the columns that are needed, and then horizontally.
 void Resample(const PixelRegion& image, const std::vector<Between>& columns,
-              const std::vector<Between>& lines, absl::Span<float> pixels) {
+              const std::vector<Between>& lines, absl::Span<unsigned char> pixels) {
   const size_t needed = static_cast<size_t>(image.width) * kChannels;
   std::vector<float> blended(needed + 1);
-  float* to = pixels.data();
-  float* const last = to + pixels.size() - kChannels;
+  unsigned char* to = pixels.data();
   for (const Between& line : lines) {
     Blend(image.Line(line.first), image.Line(line.second), line.share, needed, blended.data());
     for (const Between& column : columns) {
       const Four first = Load(&blended[static_cast<size_t>(column.first - image.left) * kChannels]);
       const Four second =
           Load(&blended[static_cast<size_t>(column.second - image.left) * kChannels]);
-      const Four pixel = first + column.share * (second - first);
-      // The next pixel overwrites the fourth number.
-      std::memcpy(to, &pixel, to == last ? kChannels * sizeof(float) : sizeof(pixel));
-      to += kChannels;
+      // Rounds to the nearest whole number.
+      const FourWhole pixel =
+          __builtin_convertvector(first + column.share * (second - first) + 0.5f, FourWhole);
+      for (int channel = 0; channel < kChannels; ++channel) {
+        *to++ = static_cast<unsigned char>(pixel[channel]);
+      }
     }
   }
 }
@@ -99,7 +100,7 @@ void Resample(const PixelRegion& image, const std::vector<Between>& columns,
 
 absl::Status DecodeJpeg(absl::string_view bytes, int64_t size,
                         absl::FunctionRef<Crop(int width, int height)> crop_of,
-                        absl::Span<float> pixels) {
+                        absl::Span<unsigned char> pixels) {
   JpegDecoder decoder;
   SYNCGRADS_RETURN_IF_ERROR(decoder.ReadHeader(bytes));
   if (decoder.width() > kMaxSide || decoder.height() > kMaxSide) {

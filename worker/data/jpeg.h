@@ -13,13 +13,13 @@
 
 namespace syncgrads {
 
-// Decodes an image to `pixels`: 3 x size x size numbers from 0 to 1, laid out as Shape describes.
+// Decodes an image to `pixels`: 3 x size x size bytes, laid out as Shape describes.
 // The square is that of `crop_of`, which is called with the width and height of the image.
 //
 // Only the part that the crop needs is decoded, at the smallest of the scales 1, 1/2, 1/4 and 1/8
 // that is not enlarged afterwards (by more than a hundredth). The rest of the scaling is linear
-// interpolation. Grey images get three equal channels. Images with cyan, magenta, yellow and black
-// are converted without a colour profile.
+// interpolation, rounded to the nearest byte. Grey images get three equal channels. Images with
+// cyan, magenta, yellow and black are converted without a colour profile.
 //
 // Thread-safe.
 //
@@ -29,7 +29,7 @@ namespace syncgrads {
 //             libjpeg's message for the first three
 absl::Status DecodeJpeg(absl::string_view bytes, int64_t size,
                         absl::FunctionRef<Crop(int width, int height)> crop_of,
-                        absl::Span<float> pixels);
+                        absl::Span<unsigned char> pixels);
 
 }  // namespace syncgrads
 

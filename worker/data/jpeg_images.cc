@@ -15,8 +15,32 @@ constexpr size_t kMaxFileBytes = size_t{1} << 30;
 
 }  // namespace
 
-absl::Status JpegImages::Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const {
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string bytes, storage_->Read(files_[image], kMaxFileBytes));
+std::string JpegImages::NameOf(size_t image) const {
+  if (places_.empty()) return storage_->NameOf(files_[image]);
+  const ImagePlace& place = places_[image];
+  return absl::StrCat(storage_->NameOf(files_[place.file]), ": ", place.name);
+}
+
+absl::StatusOr<std::string> JpegImages::ReadFile(size_t image) const {
+  if (places_.empty()) return storage_->Read(files_[image], kMaxFileBytes);
+  const ImagePlace& place = places_[image];
+  if (place.size > kMaxFileBytes) {
+    return absl::DataLossError(absl::StrCat(NameOf(image), " has ", place.size,
+                                            " bytes, but at most ", kMaxFileBytes, " are read"));
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      std::string bytes,
+      storage_->ReadRange(files_[place.file], place.offset, static_cast<size_t>(place.size)));
+  if (bytes.size() < place.size) {
+    return absl::DataLossError(absl::StrCat(
+        NameOf(image), ": the archive is cut short: ", bytes.size(), " of ", place.size, " bytes"));
+  }
+  return bytes;
+}
+
+absl::Status JpegImages::ReadBytes(size_t image, const ImageUse& use,
+                                   absl::Span<unsigned char> pixels) const {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(image));
   RandomStream random(use.seed, {kCropStream, use.step, image});
   const auto crop_of = [&](int width, int height) {
     ScaledCrop crop = {crops_.smallest_side, crops_.size};

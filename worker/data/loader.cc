@@ -104,7 +104,9 @@ absl::StatusOr<Loader> Loader::Create(const WorkerData& data, const Options& opt
     loader.streams_.emplace_back(options.seed, shard.number, std::move(rows), options.order,
                                  options.epochs);
     for (const DataSegment& segment : options.history) {
-      loader.streams_.back().Skip(PartOf(segment, shard.number, data.total_shards), segment.steps);
+      const size_t used = options.all_shards ? PartOf(segment.batch_size, i, shards)
+                                             : PartOf(segment, shard.number, data.total_shards);
+      loader.streams_.back().Skip(used, segment.steps);
     }
     const std::optional<uint64_t> draws = loader.streams_.back().DrawsUntilEnd(part);
     endless = endless || !draws.has_value();

@@ -81,6 +81,8 @@ class Loader {
     // The number of passes over the data, or of steps. One of the two is not 0.
     uint64_t epochs = 0;
     uint64_t steps = 0;
+    // Whether every worker uses all shards, in the steps of the history too.
+    bool all_shards = false;
     // The steps before the first batch; their rows have been used by the workers of that time.
     std::vector<DataSegment> history;
   };

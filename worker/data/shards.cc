@@ -1,6 +1,7 @@
 #include "worker/data/shards.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
+#include "worker/base/random.h"
 #include "worker/data/augmented_images.h"
 #include "worker/data/cifar10_reader.h"
 #include "worker/data/generated.h"
@@ -18,6 +20,9 @@
 
 namespace syncgrads {
 namespace {
+
+// Separates the partition into shards from other uses of the job's seed.
+constexpr uint64_t kPartitionStream = 7;
 
 // `what` is the text before the number of shards in the error: "data.shards is".
 absl::Status CheckEnoughShards(uint32_t shards, uint32_t world_size, absl::string_view what) {
@@ -56,27 +61,28 @@ absl::StatusOr<uint32_t> CountShardDirectories(const Storage& storage,
   return numbers.size();
 }
 
-// Cuts a table of `rows` rows into shards. `read` returns the rows of a range.
+// Cuts a table of `rows` rows into shards. `read` returns the given rows.
 template <typename Read>
-absl::StatusOr<WorkerData> CutRanges(const v1::DataSpec& spec, uint64_t rows, uint32_t rank,
-                                     uint32_t world_size, Read read) {
+absl::StatusOr<WorkerData> CutRows(const v1::DataSpec& spec, size_t rows,
+                                   const ShardRequest& request, Read read) {
   WorkerData data;
-  data.total_shards = spec.shards() > 0 ? spec.shards() : world_size;
-  SYNCGRADS_RETURN_IF_ERROR(CheckEnoughShards(data.total_shards, world_size, "data.shards is"));
-  const std::vector<RowRange> ranges = SplitRows(rows, data.total_shards, spec.split());
-  for (const uint32_t number : ShardsOf(data.total_shards, rank, world_size)) {
-    SYNCGRADS_ASSIGN_OR_RETURN(Table table, read(ranges[number]));
+  data.total_shards = spec.shards() > 0 ? spec.shards() : request.world_size;
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckEnoughShards(data.total_shards, request.world_size, "data.shards is"));
+  const std::vector<std::vector<size_t>> shards =
+      SplitRows(rows, data.total_shards, spec, request.seed);
+  for (const uint32_t number : ShardsOf(data.total_shards, request.rank, request.world_size)) {
+    SYNCGRADS_ASSIGN_OR_RETURN(Table table, read(shards[number]));
     data.shards.push_back({number, std::move(table)});
   }
   return data;
 }
 
-absl::StatusOr<WorkerData> CutTable(const v1::DataSpec& spec, const Table& table, uint32_t rank,
-                                    uint32_t world_size) {
-  return CutRanges(spec, table.rows, rank, world_size,
-                   [&](const RowRange& range) -> absl::StatusOr<Table> {
-                     return table.Slice(range.begin, range.end);
-                   });
+absl::StatusOr<WorkerData> CutTable(const v1::DataSpec& spec, const Table& table,
+                                    const ShardRequest& request) {
+  return CutRows(
+      spec, table.rows, request,
+      [&](absl::Span<const size_t> rows) -> absl::StatusOr<Table> { return table.Select(rows); });
 }
 
 // Returns the joined tables of a source, the master first.
@@ -103,8 +109,7 @@ absl::StatusOr<Table> ReadDirectory(const Storage& storage, const std::string& d
 }
 
 absl::StatusOr<WorkerData> LoadFile(const v1::DataSpec& spec, const Storage& storage,
-                                    const TableColumns& columns, uint32_t rank,
-                                    uint32_t world_size) {
+                                    const TableColumns& columns, const ShardRequest& request) {
   const std::string& path = spec.table().path();
   const bool joined = spec.table().tables_size() > 0;
   if (joined || !spec.table().file().empty()) {
@@ -114,7 +119,7 @@ absl::StatusOr<WorkerData> LoadFile(const v1::DataSpec& spec, const Storage& sto
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const Table table,
                              ReadTable(storage, path, DelimiterOf(spec.table(), path), columns));
-  return CutTable(spec, table, rank, world_size);
+  return CutTable(spec, table, request);
 }
 
 // Reads the table of a source that is neither text nor generated.
@@ -143,8 +148,7 @@ void Augment(const v1::DataSpec& spec, Table& table) {
 }
 
 absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const Storage& storage,
-                                         const TableColumns& columns, uint32_t rank,
-                                         uint32_t world_size) {
+                                         const TableColumns& columns, const ShardRequest& request) {
   const std::string& directory = spec.table().path();
   const std::string path = storage.NameOf(directory);
   const bool joined = spec.table().tables_size() > 0;
@@ -156,7 +160,7 @@ absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const Storage
   if (shards == 0 && joined) {
     SYNCGRADS_ASSIGN_OR_RETURN(const Table table,
                                ReadDirectory(storage, directory, spec.table(), columns));
-    return CutTable(spec, table, rank, world_size);
+    return CutTable(spec, table, request);
   }
   if (shards == 0) return absl::NotFoundError(absl::StrCat(path, " has no directory shard0"));
   WorkerData data;
@@ -165,9 +169,10 @@ absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const Storage
     return absl::InvalidArgumentError(absl::StrCat("data.shards is ", spec.shards(), ", but ", path,
                                                    " has ", shards, " shard directories"));
   }
-  SYNCGRADS_RETURN_IF_ERROR(CheckEnoughShards(
-      shards, world_size, absl::StrCat("the number of shard directories in ", path, " is")));
-  for (const uint32_t number : ShardsOf(shards, rank, world_size)) {
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckEnoughShards(shards, request.world_size,
+                        absl::StrCat("the number of shard directories in ", path, " is")));
+  for (const uint32_t number : ShardsOf(shards, request.rank, request.world_size)) {
     SYNCGRADS_ASSIGN_OR_RETURN(
         Table table,
         ReadDirectory(storage, absl::StrCat(directory, "/shard", number), spec.table(), columns));
@@ -178,14 +183,24 @@ absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const Storage
 
 }  // namespace
 
-std::vector<RowRange> SplitRows(uint64_t rows, uint32_t shards, v1::DataSpec::Split split) {
-  uint64_t each = rows / shards;
-  if (split == v1::DataSpec::KEEP_REMAINDER && rows % shards != 0) ++each;
-  std::vector<RowRange> ranges;
-  for (uint64_t i = 0; i < shards; ++i) {
-    ranges.push_back({std::min(rows, i * each), std::min(rows, (i + 1) * each)});
+std::vector<std::vector<size_t>> SplitRows(size_t rows, uint32_t shards, const v1::DataSpec& spec,
+                                           uint64_t seed) {
+  std::vector<size_t> order(rows);
+  std::iota(order.begin(), order.end(), size_t{0});
+  // With DYNAMIC, rows do not belong to shards.
+  if (spec.partition() != v1::DataSpec::CONTIGUOUS && spec.mode() == v1::DataSpec::SHARDS) {
+    RandomStream(seed, {kPartitionStream}).Shuffle(order);
   }
-  return ranges;
+  size_t each = rows / shards;
+  if (spec.split() == v1::DataSpec::KEEP_REMAINDER && rows % shards != 0) ++each;
+  std::vector<std::vector<size_t>> parts;
+  for (size_t i = 0; i < shards; ++i) {
+    const size_t begin = std::min(rows, i * each);
+    const size_t end = std::min(rows, begin + each);
+    parts.emplace_back(order.begin() + begin, order.begin() + end);
+    std::sort(parts.back().begin(), parts.back().end());
+  }
+  return parts;
 }
 
 std::vector<uint32_t> ShardsOf(uint32_t shards, uint32_t rank, uint32_t world_size) {
@@ -207,31 +222,31 @@ absl::StatusOr<bool> HasShardDirectories(const v1::DataSpec& spec, const Storage
 
 absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec,
                                       const std::shared_ptr<const Storage>& storage,
-                                      TargetKind target_kind, uint32_t rank, uint32_t world_size,
-                                      const CustomReaders& readers) {
+                                      const ShardRequest& request, const CustomReaders& readers) {
   const TableColumns columns = {{spec.features().begin(), spec.features().end()},
                                 spec.target(),
-                                target_kind,
-                                spec.weight_column()};
+                                request.target_kind,
+                                spec.weight_column(),
+                                {spec.more_targets().begin(), spec.more_targets().end()}};
   if (spec.has_generated()) {
-    return CutRanges(spec, spec.generated().rows(), rank, world_size, [&](const RowRange& range) {
-      return GeneratePoints(spec.generated().seed(), range.begin, range.end, columns);
+    return CutRows(spec, spec.generated().rows(), request, [&](absl::Span<const size_t> rows) {
+      return GeneratePoints(spec.generated().seed(), rows, columns);
     });
   }
   if (spec.has_custom()) {
     const CustomReaderOptions options = {
         {spec.custom().settings().begin(), spec.custom().settings().end()}, columns, storage};
     SYNCGRADS_ASSIGN_OR_RETURN(const Table table, readers.Read(spec.custom().kind(), options));
-    return CutTable(spec, table, rank, world_size);
+    return CutTable(spec, table, request);
   }
   if (!spec.has_table()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(Table table, ReadBinary(spec, storage, target_kind));
+    SYNCGRADS_ASSIGN_OR_RETURN(Table table, ReadBinary(spec, storage, request.target_kind));
     Augment(spec, table);
-    return CutTable(spec, table, rank, world_size);
+    return CutTable(spec, table, request);
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const bool is_directory, storage->IsDirectory(spec.table().path()));
-  if (is_directory) return LoadDirectory(spec, *storage, columns, rank, world_size);
-  return LoadFile(spec, *storage, columns, rank, world_size);
+  if (is_directory) return LoadDirectory(spec, *storage, columns, request);
+  return LoadFile(spec, *storage, columns, request);
 }
 
 }  // namespace syncgrads

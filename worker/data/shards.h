@@ -17,18 +17,14 @@
 
 namespace syncgrads {
 
-// Rows from `begin` to below `end`.
-struct RowRange {
-  uint64_t begin = 0;
-  uint64_t end = 0;
-  uint64_t rows() const { return end - begin; }
-  friend bool operator==(const RowRange&, const RowRange&) = default;
-};
-
-// Cuts `rows` rows into `shards` ranges; `shards` is at least 1. KEEP_REMAINDER: ceil(rows /
-// shards) rows each; the last ranges have fewer, or none. DROP_REMAINDER: floor(rows / shards) rows
-// each; the rows left over are dropped.
-std::vector<RowRange> SplitRows(uint64_t rows, uint32_t shards, v1::DataSpec::Split split);
+// Cuts `rows` rows into `shards` shards, at least 1, as `spec` requests with `split` and
+// `partition`. Returns each shard's rows in ascending order. The result does not depend on which
+// worker asks; unless the partition is CONTIGUOUS, it depends on `seed`.
+//
+// KEEP_REMAINDER: ceil(rows / shards) rows each; the last shards have fewer, or none.
+// DROP_REMAINDER: floor(rows / shards) rows each; the rows left over are dropped.
+std::vector<std::vector<size_t>> SplitRows(size_t rows, uint32_t shards, const v1::DataSpec& spec,
+                                           uint64_t seed);
 
 // The shards of worker `rank` of `world_size`: rank, rank + world_size, ...
 std::vector<uint32_t> ShardsOf(uint32_t shards, uint32_t rank, uint32_t world_size);
@@ -52,8 +48,16 @@ struct WorkerData {
 // LoadShards.
 absl::StatusOr<bool> HasShardDirectories(const v1::DataSpec& spec, const Storage& storage);
 
-// Reads the shards of worker `rank` of `world_size`. `spec` must have passed ParseJobFile; its
-// paths are in `storage`.
+// The shards that a worker reads.
+struct ShardRequest {
+  TargetKind target_kind = TargetKind::kNone;
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  // The job's seed.
+  uint64_t seed = 0;
+};
+
+// Reads the shards of `request`. `spec` must have passed ParseJobFile; its paths are in `storage`.
 //
 // Errors:
 //   InvalidArgument  more workers than shards; a number of shards in `spec` that is not the
@@ -63,7 +67,7 @@ absl::StatusOr<bool> HasShardDirectories(const v1::DataSpec& spec, const Storage
 //   others           those of the reader
 absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec,
                                       const std::shared_ptr<const Storage>& storage,
-                                      TargetKind target_kind, uint32_t rank, uint32_t world_size,
+                                      const ShardRequest& request,
                                       const CustomReaders& readers = NoCustomReaders());
 
 }  // namespace syncgrads

@@ -2,23 +2,31 @@
 
 namespace syncgrads {
 
-Table Table::Slice(size_t begin, size_t end) const {
-  Table slice;
-  slice.feature_names = feature_names;
-  slice.target_name = target_name;
-  slice.target_kind = target_kind;
-  slice.classes = classes;
-  slice.class_descriptions = class_descriptions;
-  slice.rows = end - begin;
-  slice.images = images;
-  slice.first_image = first_image + begin;
-  const size_t columns = feature_names.size();
-  slice.features.assign(features.begin() + begin * columns, features.begin() + end * columns);
-  if (target_kind != TargetKind::kNone) {
-    slice.targets.assign(targets.begin() + begin, targets.begin() + end);
+Table Table::Select(absl::Span<const size_t> selected) const {
+  Table part;
+  part.feature_names = feature_names;
+  part.target_name = target_name;
+  part.target_kind = target_kind;
+  part.targets_per_row = targets_per_row;
+  part.classes = classes;
+  part.class_descriptions = class_descriptions;
+  part.rows = selected.size();
+  part.images = images;
+  if (images == nullptr) part.features.reserve(selected.size() * feature_names.size());
+  for (const size_t row : selected) {
+    if (images != nullptr) {
+      part.image_numbers.push_back(ImageOf(row));
+    } else {
+      const absl::Span<const double> numbers = FeaturesOf(row);
+      part.features.insert(part.features.end(), numbers.begin(), numbers.end());
+    }
+    if (target_kind != TargetKind::kNone) {
+      const absl::Span<const double> own = TargetsOf(row);
+      part.targets.insert(part.targets.end(), own.begin(), own.end());
+    }
+    if (!weights.empty()) part.weights.push_back(weights[row]);
   }
-  if (!weights.empty()) slice.weights.assign(weights.begin() + begin, weights.begin() + end);
-  return slice;
+  return part;
 }
 
 }  // namespace syncgrads

@@ -28,21 +28,24 @@ struct ClassName {
   std::string place;
 };
 
-// Rows of features. Each has a target, unless target_kind is kNone.
+// Rows of features. Each has targets, usually one, unless target_kind is kNone.
 struct Table {
   std::vector<std::string> feature_names;
   std::string target_name;
   TargetKind target_kind = TargetKind::kNone;
   // In row-major order.
   std::vector<double> features;
-  // If set, rows are images instead of features: row i is image first_image + i.
+  // If set, rows are images instead of features: row i is image ImageOf(i).
   std::shared_ptr<const ImageSource> images;
-  size_t first_image = 0;
-  // Numbers, or indices in `classes`.
+  // The image of each row; empty: row i is image i.
+  std::vector<size_t> image_numbers;
+  // Numbers, or indices in `classes`: targets_per_row for each row, row after row.
   std::vector<double> targets;
+  // More than 1 only if target_kind is kNumber.
+  size_t targets_per_row = 1;
   // The values of the weight column; empty if there is none.
   std::vector<double> weights;
-  // Sorted by name. A slice of a table keeps all classes of the table.
+  // Sorted by name. A part of a table keeps all classes of the table.
   std::vector<ClassName> classes;
   // The display names of the classes, by class number; empty if the source has none.
   std::vector<std::string> class_descriptions;
@@ -52,8 +55,14 @@ struct Table {
     return absl::MakeConstSpan(features).subspan(row * feature_names.size(), feature_names.size());
   }
 
-  // Rows from `begin` to below `end`.
-  Table Slice(size_t begin, size_t end) const;
+  absl::Span<const double> TargetsOf(size_t row) const {
+    return absl::MakeConstSpan(targets).subspan(row * targets_per_row, targets_per_row);
+  }
+
+  size_t ImageOf(size_t row) const { return image_numbers.empty() ? row : image_numbers[row]; }
+
+  // The given rows, in this order.
+  Table Select(absl::Span<const size_t> selected) const;
 };
 
 }  // namespace syncgrads

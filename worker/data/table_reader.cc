@@ -21,6 +21,7 @@ namespace {
 struct Positions {
   std::vector<size_t> features;
   size_t target = 0;
+  std::vector<size_t> more_targets;
   std::optional<size_t> weight;
 };
 
@@ -39,6 +40,10 @@ absl::StatusOr<Positions> Locate(const Rows& rows, const TableColumns& columns) 
   Positions positions;
   if (columns.target_kind != TargetKind::kNone) {
     SYNCGRADS_ASSIGN_OR_RETURN(positions.target, Find(rows, columns.target));
+    for (const std::string& target : columns.more_targets) {
+      SYNCGRADS_ASSIGN_OR_RETURN(const size_t position, Find(rows, target));
+      positions.more_targets.push_back(position);
+    }
   }
   if (!columns.weight.empty() && columns.target_kind != TargetKind::kNone) {
     SYNCGRADS_ASSIGN_OR_RETURN(positions.weight, Find(rows, columns.weight));
@@ -50,7 +55,9 @@ absl::StatusOr<Positions> Locate(const Rows& rows, const TableColumns& columns) 
   if (columns.features.empty()) {
     for (size_t i = 0; i < rows.header().size(); ++i) {
       const std::string& name = rows.header()[i];
-      if (name != columns.target && (columns.weight.empty() || name != columns.weight)) {
+      const auto& more = columns.more_targets;
+      if (name != columns.target && (columns.weight.empty() || name != columns.weight) &&
+          std::find(more.begin(), more.end(), name) == more.end()) {
         positions.features.push_back(i);
       }
     }
@@ -114,6 +121,7 @@ absl::StatusOr<Table> ParseTable(Rows& rows, const TableColumns& columns) {
   Table table;
   table.target_name = columns.target;
   table.target_kind = columns.target_kind;
+  table.targets_per_row = 1 + columns.more_targets.size();
   for (const size_t position : positions.features) {
     table.feature_names.push_back(rows.header()[position]);
   }
@@ -130,6 +138,11 @@ absl::StatusOr<Table> ParseTable(Rows& rows, const TableColumns& columns) {
       SYNCGRADS_ASSIGN_OR_RETURN(const double value,
                                  ParseNumber(rows, positions.target, cells[positions.target]));
       table.targets.push_back(value);
+      for (const size_t position : positions.more_targets) {
+        SYNCGRADS_ASSIGN_OR_RETURN(const double further,
+                                   ParseNumber(rows, position, cells[position]));
+        table.targets.push_back(further);
+      }
     } else if (columns.target_kind == TargetKind::kClass) {
       const std::string& name = cells[positions.target];
       if (name.empty()) return CellError(rows, positions.target, "the cell is empty");

@@ -16,13 +16,15 @@ namespace syncgrads {
 
 // The columns to read from a file.
 struct TableColumns {
-  // Empty: every column except the target and the weight.
+  // Empty: every column except the targets and the weight.
   std::vector<std::string> features;
   std::string target;
   // If kNone, the file need not have the target column.
   TargetKind target_kind = TargetKind::kNone;
   // The weight column, which is read if targets are. Empty: none.
   std::string weight;
+  // Further columns of numbers, which follow the target in each row's targets. Only with kNumber.
+  std::vector<std::string> more_targets;
 };
 
 // Reads all rows.

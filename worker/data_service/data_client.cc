@@ -22,12 +22,9 @@ v1::OpenServedData::Targets ToProto(TargetKind kind) {
   return v1::OpenServedData::NONE;
 }
 
-class StreamedRows : public ServedRows {
+class StreamedRows : public RowSource {
  public:
-  StreamedRows(std::unique_ptr<RowStream> stream, const Shape& shape)
-      : stream_(std::move(stream)), shape_(shape) {}
-
-  const Shape& shape() const override { return shape_; }
+  explicit StreamedRows(std::unique_ptr<RowStream> stream) : stream_(std::move(stream)) {}
 
   absl::StatusOr<uint64_t> Ask(absl::Span<const RowId> rows, const ImageUse& use) override {
     v1::AskForRows ask;
@@ -41,25 +38,29 @@ class StreamedRows : public ServedRows {
     return stream_->Ask(std::move(ask));
   }
 
-  absl::StatusOr<ServedBatch> Take(uint64_t asked) override {
+  absl::StatusOr<RowBatch> Take(uint64_t asked) override {
     SYNCGRADS_ASSIGN_OR_RETURN(v1::RowsAskedFor rows, stream_->Take(asked));
     if (rows.left_out_size() != rows.reasons_size()) {
       return absl::DataLossError(
           absl::StrCat("malformed batch from the data server: ", rows.left_out_size(),
                        " rows left out, but ", rows.reasons_size(), " reasons"));
     }
-    ServedBatch batch;
+    RowBatch batch;
+    batch.has_bytes = rows.has_bytes();
     batch.features = std::move(*rows.mutable_features());
     batch.left_out.assign(rows.left_out().begin(), rows.left_out().end());
-    batch.reasons.assign(rows.reasons().begin(), rows.reasons().end());
+    for (const std::string& reason : rows.reasons()) {
+      batch.reasons.push_back(absl::DataLossError(reason));
+    }
     return batch;
   }
 
+  bool IsRead(uint64_t) override { return false; }
   void Forget(uint64_t asked) override { stream_->Forget(asked); }
+  void Reuse(std::string) override {}
 
  private:
   const std::unique_ptr<RowStream> stream_;
-  const Shape shape_;
 };
 
 absl::StatusOr<Table> TableOf(const v1::ServedShard& shard, const ServedDataRequest& request,
@@ -73,12 +74,18 @@ absl::StatusOr<Table> TableOf(const v1::ServedShard& shard, const ServedDataRequ
   table.feature_names = features;
   table.target_kind = request.target_kind;
   table.targets.assign(shard.targets().begin(), shard.targets().end());
+  table.targets_per_row = shard.targets_per_row();
   table.weights.assign(shard.weights().begin(), shard.weights().end());
   for (const v1::ServedClass& one : shard.classes()) {
     table.classes.push_back({one.name(), one.place()});
   }
   const bool has_targets = request.target_kind != TargetKind::kNone;
-  if (table.targets.size() != (has_targets ? table.rows : 0)) {
+  // The division comes first: the product could overflow.
+  const bool fits = has_targets ? table.targets_per_row > 0 &&
+                                      table.targets.size() / table.targets_per_row == table.rows &&
+                                      table.targets.size() % table.targets_per_row == 0
+                                : table.targets.empty();
+  if (!fits) {
     return wrong("targets", shard.targets_size());
   }
   if (!table.weights.empty() && table.weights.size() != table.rows) {
@@ -107,11 +114,13 @@ class DataHosts : public DataHost {
     open.set_job(job_.name());
     *open.mutable_data() = job_.data();
     open.mutable_data()->clear_served_from();
+    open.mutable_data()->set_partition(request.partition);
     open.set_rank(request.rank);
     open.set_world_size(request.world_size);
     open.set_owners(request.owners);
     open.set_targets(ToProto(request.target_kind));
     open.set_dtype(job_.dtype());
+    open.set_seed(job_.seed());
     SYNCGRADS_ASSIGN_OR_RETURN(const v1::OpenedServedData opened, stream->Open(open));
     ServedData data;
     data.features.assign(opened.features().begin(), opened.features().end());
@@ -121,8 +130,8 @@ class DataHosts : public DataHost {
       data.data.shards.push_back({shard.number(), std::move(table)});
     }
     if (data.data.shards.empty()) return absl::DataLossError("the data server sent no shard");
-    const Shape shape = {opened.channels(), opened.height(), opened.width(), opened.is_image()};
-    data.rows = std::make_shared<StreamedRows>(std::move(stream), shape);
+    data.shape = {opened.channels(), opened.height(), opened.width(), opened.is_image()};
+    data.rows = std::make_shared<StreamedRows>(std::move(stream));
     return data;
   }
 

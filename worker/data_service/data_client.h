@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 #include "proto/job.pb.h"
-#include "worker/data/served_rows.h"
+#include "worker/data/row_source.h"
 
 namespace syncgrads {
 

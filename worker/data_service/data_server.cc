@@ -7,8 +7,11 @@
 #include <new>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/rpc/status.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
@@ -32,10 +35,19 @@ class DataServer::Service : public v1::ServedData::Service {
   }
 
   uint64_t batches_made() const { return batches_made_.load(); }
+  uint64_t calls() const { return calls_.load(); }
+  // Changes when a batch is made, and when a call begins or ends.
+  uint64_t activity() const { return activity_.load(); }
 
   grpc::Status Serve(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::ServedDataReply, v1::ServedDataRequest>* stream) override {
+    ++calls_;
+    ++activity_;
+    const absl::Cleanup ended = [this] {
+      ++activity_;
+      --calls_;
+    };
     try {
       return ToGrpc(ServeWorker(*context, *stream));
     } catch (const std::bad_alloc&) {
@@ -64,6 +76,7 @@ class DataServer::Service : public v1::ServedData::Service {
       if (!request.has_ask()) return absl::InvalidArgumentError("the data is already open");
       SYNCGRADS_ASSIGN_OR_RETURN(*reply.mutable_rows(), maker->Make(request.ask()));
       ++batches_made_;
+      ++activity_;
       ++batches;
       // Flow control: Write blocks until the worker has room for the batch.
       goes_on = stream.Write(reply);
@@ -76,6 +89,8 @@ class DataServer::Service : public v1::ServedData::Service {
 
   Options options_;
   std::atomic<uint64_t> batches_made_{0};
+  std::atomic<uint64_t> calls_{0};
+  std::atomic<uint64_t> activity_{0};
 };
 
 struct DataServer::Listening {
@@ -112,5 +127,20 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
 uint16_t DataServer::port() const { return static_cast<uint16_t>(listening_->port); }
 
 uint64_t DataServer::batches_made() const { return service_->batches_made(); }
+
+bool DataServer::AwaitIdle(absl::Duration timeout, absl::FunctionRef<bool()> should_stop) const {
+  constexpr absl::Duration kPoll = absl::Milliseconds(20);
+  uint64_t activity = service_->activity();
+  absl::Time deadline = MonotonicNow() + timeout;
+  while (service_->calls() > 0) {
+    if (service_->activity() != activity) {
+      activity = service_->activity();
+      deadline = MonotonicNow() + timeout;
+    }
+    if (should_stop() || MonotonicNow() >= deadline) return false;
+    absl::SleepFor(kPoll);
+  }
+  return true;
+}
 
 }  // namespace syncgrads

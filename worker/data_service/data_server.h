@@ -7,7 +7,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "worker/job/job_file.h"
 
 namespace syncgrads {
@@ -35,6 +37,10 @@ class DataServer {
   uint16_t port() const;
   // The number of batches made so far, for all workers.
   uint64_t batches_made() const;
+
+  // Waits until no worker has its rows open. Returns false if meanwhile no batch is made and no
+  // worker leaves for `timeout`, or as soon as `should_stop` returns true.
+  bool AwaitIdle(absl::Duration timeout, absl::FunctionRef<bool()> should_stop) const;
 
  private:
   class Service;

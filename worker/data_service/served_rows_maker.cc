@@ -1,7 +1,5 @@
 #include "worker/data_service/served_rows_maker.h"
 
-#include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,8 +16,10 @@ namespace {
 
 using google::protobuf::util::MessageDifferencer;
 
-v1::DataSpec WithoutHosts(v1::DataSpec data) {
+// The data without what a worker may set differently.
+v1::DataSpec WhatMustBeEqual(v1::DataSpec data) {
   data.clear_served_from();
+  data.clear_partition();
   return data;
 }
 
@@ -29,8 +29,8 @@ absl::Status CheckSameJob(const v1::JobFile& job, const v1::OpenServedData& requ
                                                       "\", but this server has the data of job \"",
                                                       job.name(), "\""));
   }
-  const v1::DataSpec ours = WithoutHosts(job.data());
-  const v1::DataSpec theirs = WithoutHosts(request.data());
+  const v1::DataSpec ours = WhatMustBeEqual(job.data());
+  const v1::DataSpec theirs = WhatMustBeEqual(request.data());
   if (MessageDifferencer::Equals(ours, theirs)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("the worker's data is { ", theirs.ShortDebugString(),
@@ -71,9 +71,16 @@ absl::StatusOr<std::unique_ptr<ServedRowsMaker>> ServedRowsMaker::Open(
     rows.world_size = 1;
   }
   SYNCGRADS_ASSIGN_OR_RETURN(rows.target_kind, TargetKindOf(request.targets()));
-  SYNCGRADS_ASSIGN_OR_RETURN(DataSet data, LoadRows(job, rows));
-  const int threads = ReadersOf(job.file, job.file.data(), rows.world_size, DeviceChoice());
-  return absl::WrapUnique(new ServedRowsMaker(std::move(data), request.dtype(), threads));
+  Job of_worker = job;
+  of_worker.file.set_seed(request.seed());
+  of_worker.file.mutable_data()->set_partition(request.data().partition());
+  SYNCGRADS_ASSIGN_OR_RETURN(DataSet data, LoadRows(of_worker, rows));
+  OwnRowsOptions options;
+  options.dtype = request.dtype();
+  options.threads = ReadersOf(job.file, job.file.data(), rows.world_size, DeviceChoice());
+  const uint32_t timeout_s = job.file.data().imagenet().timeout_s();
+  if (timeout_s != 0) options.timeout = absl::Seconds(timeout_s);
+  return absl::WrapUnique(new ServedRowsMaker(std::move(data), options));
 }
 
 v1::OpenedServedData ServedRowsMaker::Describe() const {
@@ -88,6 +95,7 @@ v1::OpenedServedData ServedRowsMaker::Describe() const {
     v1::ServedShard& to = *opened.add_shards();
     to.set_number(shard.number);
     to.set_rows(shard.table.rows);
+    to.set_targets_per_row(shard.table.targets_per_row);
     to.mutable_targets()->Assign(shard.table.targets.begin(), shard.table.targets.end());
     to.mutable_weights()->Assign(shard.table.weights.begin(), shard.table.weights.end());
     for (const ClassName& one : shard.table.classes) {
@@ -115,45 +123,20 @@ absl::StatusOr<v1::RowsAskedFor> ServedRowsMaker::Make(const v1::AskForRows& ask
     }
     rows.push_back(row);
   }
-  const ImageUse use = {ask.training(), ask.seed(), ask.step()};
-  return dtype_ == v1::F64 ? MakeAs<double>(rows, use) : MakeAs<float>(rows, use);
-}
-
-template <typename T>
-absl::StatusOr<v1::RowsAskedFor> ServedRowsMaker::MakeAs(const std::vector<RowId>& rows,
-                                                         const ImageUse& use) {
-  const uint64_t row_bytes = static_cast<uint64_t>(data_.shape.size()) * sizeof(T);
-  if (rows.size() * row_bytes > kMostBytes) {
+  const uint64_t bytes = rows.size() * source_.row_bytes();
+  if (bytes > kMostBytes) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a batch of ", rows.size(), " rows has ", rows.size() * row_bytes, " bytes, but at most ",
-        kMostBytes, " are served at a time: reduce batch_size or increase micro_batches"));
+        "a batch of ", rows.size(), " rows has ", bytes, " bytes, but at most ", kMostBytes,
+        " are served at a time: reduce batch_size or increase micro_batches"));
   }
+  SYNCGRADS_ASSIGN_OR_RETURN(const uint64_t asked,
+                             source_.Ask(rows, {ask.training(), ask.seed(), ask.step()}));
+  SYNCGRADS_ASSIGN_OR_RETURN(RowBatch batch, source_.Take(asked));
   v1::RowsAskedFor made;
-  std::string& features = *made.mutable_features();
-  features.resize(rows.size() * row_bytes);
-  std::vector<absl::Status> read(rows.size());
-  const int parts = static_cast<int>(std::min<size_t>(pool_.threads(), rows.size()));
-  pool_.Run(parts, [&](int part) {
-    // The bytes of a string may not be aligned for T.
-    std::vector<T> row(static_cast<size_t>(data_.shape.size()));
-    for (size_t i = static_cast<size_t>(part); i < rows.size(); i += static_cast<size_t>(parts)) {
-      read[i] = FillRow(data_, rows[i], use, row.data());
-      std::memcpy(&features[i * row_bytes], row.data(), row_bytes);
-    }
-  });
-  size_t filled = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (!read[i].ok()) {
-      if (!IsDamagedImage(read[i])) return read[i];
-      made.add_left_out(static_cast<uint32_t>(i));
-      made.add_reasons(std::string(read[i].message()));
-      continue;
-    }
-    if (filled < i)
-      std::memmove(&features[filled * row_bytes], &features[i * row_bytes], row_bytes);
-    ++filled;
-  }
-  features.resize(filled * row_bytes);
+  made.set_has_bytes(batch.has_bytes);
+  *made.mutable_features() = std::move(batch.features);
+  made.mutable_left_out()->Assign(batch.left_out.begin(), batch.left_out.end());
+  for (const absl::Status& reason : batch.reasons) made.add_reasons(std::string(reason.message()));
   return made;
 }
 

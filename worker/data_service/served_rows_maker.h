@@ -10,9 +10,9 @@
 
 #include "absl/status/statusor.h"
 #include "proto/served_data.pb.h"
-#include "worker/base/thread_pool.h"
 #include "worker/job/job_file.h"
 #include "worker/train/data_set.h"
+#include "worker/train/own_rows.h"
 
 namespace syncgrads {
 
@@ -37,21 +37,17 @@ class ServedRowsMaker {
   // Errors:
   //   InvalidArgument  the request is malformed, a row does not exist, or the batch is larger
   //                    than kMostBytes
-  //   others           those of FillRow, except for damaged images
+  //   others           those of OwnRows::Take
   absl::StatusOr<v1::RowsAskedFor> Make(const v1::AskForRows& ask);
 
   static constexpr uint64_t kMostBytes = uint64_t{256} << 20;
 
  private:
-  ServedRowsMaker(DataSet data, v1::DType dtype, int threads)
-      : data_(std::move(data)), dtype_(dtype), pool_(threads) {}
-
-  template <typename T>
-  absl::StatusOr<v1::RowsAskedFor> MakeAs(const std::vector<RowId>& rows, const ImageUse& use);
+  ServedRowsMaker(DataSet data, const OwnRowsOptions& options)
+      : data_(std::move(data)), source_(data_, options) {}
 
   const DataSet data_;
-  const v1::DType dtype_;
-  ThreadPool pool_;
+  OwnRows source_;
 };
 
 }  // namespace syncgrads

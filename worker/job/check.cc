@@ -240,6 +240,26 @@ absl::Status CheckRestarts(const v1::JobFile& file, const Field& root) {
   return absl::OkStatus();
 }
 
+// A stream of batches has no table: there is nothing to hold out, to divide or to read again.
+absl::Status CheckStream(const v1::JobFile& file, const Field& custom) {
+  const auto refuse = [&](absl::string_view why) {
+    return custom.Member("stream_features").Error(absl::StrCat("is given, but ", why));
+  };
+  if (file.steps() == 0) return refuse("steps is 0: the largest number of steps is needed");
+  if (file.data().validation_every() != 0) return refuse("a stream has no held-out rows");
+  if (file.data().shards() != 0) return refuse("data.shards is given: each worker has a stream");
+  if (file.data().partition() != v1::DataSpec::PERMUTED) return refuse("data.partition is given");
+  if (!file.data().served_from().empty()) return refuse("data.served_from is given");
+  if (!file.data().weight_column().empty()) return refuse("data.weight_column is given");
+  if (file.has_validation() && file.validation().every_steps() == 0) {
+    return refuse("validation.every_steps is not: a stream has no epochs");
+  }
+  if (file.has_elastic()) return refuse("the job is elastic");
+  if (file.consistency().has_best_of()) return refuse("best_of trains each worker alone");
+  if (file.random_restarts() != 0) return refuse("random_restarts train on the data several times");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
@@ -252,7 +272,18 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
   if (!file.has_data()) return root.Member("data").Error("is missing");
   SYNCGRADS_RETURN_IF_ERROR(CheckData(file.data(), root.Member("data")));
   SYNCGRADS_RETURN_IF_ERROR(CheckDataSets(file, root));
-  if (file.data().shards() > 0 && file.workers() > file.data().shards()) {
+  if (file.data().custom().stream_features() > 0) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckStream(file, root.Member("data").Member("custom")));
+  }
+  const bool all = file.data().partition() == v1::DataSpec::ALL;
+  if (all && (file.has_elastic() || file.consistency().has_best_of())) {
+    return root.Member("data")
+        .Member("partition")
+        .Error(file.has_elastic()
+                   ? "is ALL, but the job is elastic"
+                   : "is ALL, but with best_of each worker trains on its own shards");
+  }
+  if (!all && file.data().shards() > 0 && file.workers() > file.data().shards()) {
     return root.Member("workers").Error(absl::StrCat("is ", file.workers(), ", but data.shards is ",
                                                      file.data().shards(),
                                                      ": each worker needs at least one shard"));
@@ -262,7 +293,10 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
   SYNCGRADS_RETURN_IF_ERROR(CheckModel(file.model(), root.Member("model")));
   if (!file.has_loss()) return root.Member("loss").Error("is missing");
   SYNCGRADS_RETURN_IF_ERROR(
-      CheckLoss(file.loss(), file.model(), root.Member("loss"), root.Member("model")));
+      CheckLoss(file.loss(), file.model(), file.data(), root.Member("loss"), root.Member("model")));
+  if (file.data().class_names_size() > 0 && HasNumbers(file.loss())) {
+    return root.Member("data").Member("class_names").Error("is given, but the targets are numbers");
+  }
   if (!file.has_optimizer()) return root.Member("optimizer").Error("is missing");
   SYNCGRADS_RETURN_IF_ERROR(CheckOptimizer(file.optimizer(), root.Member("optimizer")));
   SYNCGRADS_RETURN_IF_ERROR(CheckEnum(root, "optimizer_placement", file.optimizer_placement(),

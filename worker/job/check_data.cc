@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "worker/data/packed_images.h"
 #include "worker/job/check_values.h"
 
 namespace syncgrads {
@@ -65,6 +66,17 @@ absl::Status CheckColumns(const v1::DataSpec& data, const Field& field) {
     if (!seen.insert(name).second) {
       return feature.Error(absl::StrCat("\"", name, "\" is named twice"));
     }
+  }
+  if (data.more_targets_size() > 0 && !data.has_table() && !data.has_custom()) {
+    return field.Member("more_targets", 0).Error("is given, but the source has one target only");
+  }
+  seen.insert(data.target());
+  seen.insert(data.weight_column());
+  for (int i = 0; i < data.more_targets_size(); ++i) {
+    if (seen.insert(data.more_targets(i)).second) continue;
+    return field.Member("more_targets", i)
+        .Error(absl::StrCat("\"", data.more_targets(i),
+                            "\" is empty, or a feature, the weight or a target already"));
   }
   return absl::OkStatus();
 }
@@ -153,6 +165,13 @@ absl::Status CheckImageNet(const v1::ImageNetSource& imagenet, const Field& fiel
   SYNCGRADS_RETURN_IF_ERROR(CheckFraction(field, "min_area", imagenet.min_area()));
   SYNCGRADS_RETURN_IF_ERROR(
       CheckEnum(field, "part", imagenet.part(), v1::ImageNetSource::Part_IsValid(imagenet.part())));
+  if (imagenet.tars_size() > 0 && imagenet.part() != v1::ImageNetSource::TRAIN) {
+    return field.Member("part").Error("is given, but the images are those of tars");
+  }
+  for (const std::string& tar : imagenet.tars()) {
+    const absl::Status names = ExpandNames(tar).status();
+    if (!names.ok()) return field.Member("tars").Error(names.message());
+  }
   return CheckEnum(field, "damaged", imagenet.damaged(),
                    v1::ImageNetSource::Damaged_IsValid(imagenet.damaged()));
 }
@@ -213,6 +232,16 @@ absl::Status CheckData(const v1::DataSpec& data, const Field& field) {
                                                   data.has_idx() ? 1 : 3,
                                                   image.Member("augmentation")));
     }
+  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckEnum(field, "partition", data.partition(),
+                                      v1::DataSpec::Partition_IsValid(data.partition())));
+  if (data.partition() == v1::DataSpec::ALL && data.mode() == v1::DataSpec::DYNAMIC) {
+    return field.Member("partition")
+        .Error("is ALL, but with mode DYNAMIC each row is assigned to one worker");
+  }
+  const std::set<std::string> names(data.class_names().begin(), data.class_names().end());
+  if (names.size() != static_cast<size_t>(data.class_names_size())) {
+    return field.Member("class_names").Error("has a name twice");
   }
   if (data.validation_every() == 1) {
     return field.Member("validation_every")

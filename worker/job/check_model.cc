@@ -67,8 +67,10 @@ absl::Status CheckLayer(const v1::LayerSpec& layer, const Field& field, bool fir
       return CheckInitialisation(dense, layer.dense().initialisation());
     }
     case v1::LayerSpec::kMinMaxScaling:
+    case v1::LayerSpec::kStandardScaling:
       if (first) return absl::OkStatus();
-      return field.Member("min_max_scaling").Error("must be the first layer");
+      return field.Member(layer.has_min_max_scaling() ? "min_max_scaling" : "standard_scaling")
+          .Error("must be the first layer");
     case v1::LayerSpec::kConv2D:
       return CheckConv2d(layer.conv2d(), field.Member("conv2d"));
     case v1::LayerSpec::kBatchNorm:
@@ -158,8 +160,14 @@ absl::Status CheckModel(const v1::ModelSpec& model, const Field& field) {
   return absl::OkStatus();
 }
 
-absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model, const Field& field,
-                       const Field& model_field) {
+absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model,
+                       const v1::DataSpec& data, const Field& field, const Field& model_field) {
+  const uint32_t targets = 1 + static_cast<uint32_t>(data.more_targets_size());
+  if (targets > 1 && !loss.has_squared_error() &&
+      loss.custom().targets() != v1::CustomLossSpec::NUMBERS) {
+    return field.Error(
+        "has targets with classes, but data.more_targets are given: they are for numbers");
+  }
   const int last = model.layers_size() - 1;
   const uint32_t outputs =
       model.has_named() ? model.named().outputs() : model.layers(last).dense().outputs();
@@ -180,6 +188,8 @@ absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model, con
       }
       break;
     case v1::LossSpec::kSquaredError:
+      if (outputs != targets) return wrong_outputs(absl::StrCat(targets));
+      break;
     case v1::LossSpec::kSigmoidCrossEntropy:
       if (outputs != 1) return wrong_outputs("1");
       break;

@@ -14,9 +14,9 @@ namespace syncgrads {
 absl::Status CheckModel(const v1::ModelSpec& model, const Field& field);
 
 // InvalidArgument, with its place, for an invalid loss, or one that needs another number of
-// outputs than `model` has. `field` is the Field of `loss`.
-absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model, const Field& field,
-                       const Field& model_field);
+// outputs than `model` has, or other targets than those of `data`. `field` is the Field of `loss`.
+absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model,
+                       const v1::DataSpec& data, const Field& field, const Field& model_field);
 
 // Whether the targets of a job with this loss are numbers, and not classes.
 bool HasNumbers(const v1::LossSpec& loss);

@@ -40,6 +40,20 @@ absl::Status CheckRows(const v1::JobFile& file, const Field& field) {
         .Error(absl::StrCat("is ", data.validation_every(),
                             ", but all rows of validation.data are validated on"));
   }
+  if (data.custom().stream_features() > 0) {
+    return own.Member("custom")
+        .Member("stream_features")
+        .Error("is given, but a stream of batches can only be trained on");
+  }
+  if (data.more_targets_size() != file.data().more_targets_size()) {
+    return own.Member("more_targets")
+        .Error(absl::StrCat("has ", data.more_targets_size(),
+                            " columns, but data.more_targets has ",
+                            file.data().more_targets_size()));
+  }
+  if (data.partition() == v1::DataSpec::ALL) {
+    return own.Member("partition").Error("is ALL, but a validation evaluates each row once");
+  }
   if (data.order() != v1::DataSpec::SHUFFLED || data.mode() != v1::DataSpec::SHARDS) {
     return own.Error("has an order or a mode, but a validation evaluates each row once");
   }

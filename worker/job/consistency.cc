@@ -31,7 +31,8 @@ Optimizer OuterOptimizerOf(const v1::LocalSteps& local) {
 }
 
 bool ReadsAllData(const v1::JobFile& job) {
-  return job.has_elastic() || job.consistency().has_best_of();
+  return job.has_elastic() || job.consistency().has_best_of() ||
+         job.data().partition() == v1::DataSpec::ALL;
 }
 
 }  // namespace syncgrads

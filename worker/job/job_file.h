@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
 #include "worker/data/custom_readers.h"
-#include "worker/data/served_rows.h"
+#include "worker/data/row_source.h"
 #include "worker/storage/storage.h"
 
 namespace syncgrads {

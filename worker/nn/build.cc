@@ -111,6 +111,8 @@ class Builder {
         options.settings.insert(spec.custom().settings().begin(), spec.custom().settings().end());
         return custom_.Create(spec.custom().kind(), options, device_);
       }
+      case v1::LayerSpec::kStandardScaling:
+        return std::make_unique<MinMaxScaling<T>>(device_, input, "standard_scaling");
       case v1::LayerSpec::kMinMaxScaling:
       case v1::LayerSpec::KIND_NOT_SET:
         break;
@@ -186,11 +188,13 @@ MinMaxScaling<T>* FindMinMaxScaling(const Model<T>& model) {
 }
 
 absl::StatusOr<Loss> BuildLoss(const v1::LossSpec& spec, int64_t outputs,
-                               const CustomLosses& custom) {
+                               const CustomLosses& custom, size_t targets_per_row) {
   Loss loss;
   if (spec.has_custom()) {
     const CustomLossOptions options = {
-        outputs, {spec.custom().settings().begin(), spec.custom().settings().end()}};
+        outputs,
+        {spec.custom().settings().begin(), spec.custom().settings().end()},
+        targets_per_row};
     SYNCGRADS_ASSIGN_OR_RETURN(loss.custom, custom.Create(spec.custom().kind(), options));
     loss.custom_has_classes = spec.custom().targets() == v1::CustomLossSpec::CLASSES;
   }

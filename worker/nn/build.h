@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_WORKER_NN_BUILD_H_
 #define SYNCGRADS_WORKER_NN_BUILD_H_
 
+#include <cstddef>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -31,12 +32,12 @@ absl::StatusOr<std::unique_ptr<Model<T>>> BuildModel(const v1::ModelSpec& spec, 
 template <typename T>
 MinMaxScaling<T>* FindMinMaxScaling(const Model<T>& model);
 
-// Builds the loss that `spec` describes, for a model with `outputs` outputs. `spec` must have
-// passed ParseJobFile.
+// Builds the loss that `spec` describes, for a model with `outputs` outputs and rows with
+// `targets_per_row` targets. `spec` must have passed ParseJobFile.
 //
 // Errors: those of CustomLosses::Create.
 absl::StatusOr<Loss> BuildLoss(const v1::LossSpec& spec, int64_t outputs,
-                               const CustomLosses& custom);
+                               const CustomLosses& custom, size_t targets_per_row = 1);
 
 }  // namespace syncgrads
 

@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_WORKER_NN_CUSTOM_LOSSES_H_
 #define SYNCGRADS_WORKER_NN_CUSTOM_LOSSES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,8 +23,9 @@ class CustomLoss {
  public:
   virtual ~CustomLoss() = default;
 
-  // Returns the loss of a batch, before the division that loss.reduction selects. `outputs`
-  // has one row for each of `targets`; a target is a number, or a class from 0. If `gradient` is
+  // Returns the loss of a batch, before the division that loss.reduction selects. `targets` has
+  // CustomLossOptions::targets_per_row numbers for each row of `outputs`, row after row: those of
+  // the columns data.target and data.more_targets, or a class from 0. If `gradient` is
   // not null, it has the size of `outputs` and holds zeros; the function sets it to the
   // derivatives of the loss by the outputs.
   //
@@ -38,6 +40,8 @@ struct CustomLossOptions {
   // The number of the model's outputs, which is the number of columns of a batch of outputs.
   int64_t outputs = 0;
   std::map<std::string, double> settings;
+  // The number of targets of each row: 1, and those of data.more_targets.
+  size_t targets_per_row = 1;
 };
 
 // The registered loss kinds. All kinds must be added before several threads use the object;

@@ -18,14 +18,20 @@ double Loss::Divisor(int64_t rows, int64_t features, double weights) const {
   return 1;
 }
 
+int64_t ColumnsOfATarget(int64_t outputs, size_t targets) {
+  return targets == 0 ? outputs : outputs / static_cast<int64_t>(targets);
+}
+
 template <typename T>
 double SumOfLosses(const Loss& loss, const Matrix<T>& outputs, absl::Span<const double> targets) {
   if (loss.custom != nullptr) {
     return loss.custom->Compute(outputs.template cast<double>(), targets, nullptr);
   }
   double sum = 0;
-  for (Eigen::Index row = 0; row < outputs.rows(); ++row) {
-    sum += RowLoss(loss.rule(), outputs.cols(), outputs.row(row).data(), targets[row]);
+  const int64_t columns = ColumnsOfATarget(outputs.size(), targets.size());
+  for (size_t i = 0; i < targets.size(); ++i) {
+    sum += RowLoss(loss.rule(), columns, outputs.data() + static_cast<int64_t>(i) * columns,
+                   targets[i]);
   }
   return sum;
 }
@@ -34,9 +40,11 @@ template <typename T>
 void LossGradient(const Loss& loss, const Matrix<T>& outputs, absl::Span<const double> targets,
                   double divisor, Matrix<T>& gradient) {
   gradient.resize(outputs.rows(), outputs.cols());
-  for (Eigen::Index row = 0; row < outputs.rows(); ++row) {
-    RowLossGradient(loss.rule(), outputs.cols(), outputs.row(row).data(), targets[row], divisor,
-                    gradient.row(row).data());
+  const int64_t columns = ColumnsOfATarget(outputs.size(), targets.size());
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const int64_t first = static_cast<int64_t>(i) * columns;
+    RowLossGradient(loss.rule(), columns, outputs.data() + first, targets[i], divisor,
+                    gradient.data() + first);
   }
 }
 

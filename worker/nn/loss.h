@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_WORKER_NN_LOSS_H_
 #define SYNCGRADS_WORKER_NN_LOSS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -50,8 +51,14 @@ struct Loss {
   double Divisor(int64_t rows, int64_t features, double weights) const;
 };
 
-// Returns the sum of the rows' losses, before the division. `outputs` has one row for each of
-// `targets`; a target is a number, or a class from 0 to below the number of outputs. Computed in
+// Returns how many numbers of a batch's outputs, `outputs` in all, each of its targets belongs to:
+// all outputs of a row or, if each output has a target, one. The losses are those of rows of this
+// length.
+int64_t ColumnsOfATarget(int64_t outputs, size_t targets);
+
+// Returns the sum of the rows' losses, before the division. `targets` has one target for each row
+// of `outputs`: a number, or a class from 0 to below the number of outputs. With kSquaredError it
+// has one for each output, row after row; with a custom loss any number for each row. Computed in
 // double.
 template <typename T>
 double SumOfLosses(const Loss& loss, const Matrix<T>& outputs, absl::Span<const double> targets);

@@ -3,11 +3,11 @@
 namespace syncgrads {
 
 template <typename T>
-MinMaxScaling<T>::MinMaxScaling(Device<T>& device, const Shape& input)
-    : Layer<T>("min_max_scaling", device, input, input),
-      minimum_(Parameter<T>::Vector(device.memory(), "min_max_scaling/minimum", input.size(),
+MinMaxScaling<T>::MinMaxScaling(Device<T>& device, const Shape& input, const std::string& name)
+    : Layer<T>(name, device, input, input),
+      minimum_(Parameter<T>::Vector(device.memory(), name + "/minimum", input.size(),
                                     /*trained=*/false)),
-      maximum_(Parameter<T>::Vector(device.memory(), "min_max_scaling/maximum", input.size(),
+      maximum_(Parameter<T>::Vector(device.memory(), name + "/maximum", input.size(),
                                     /*trained=*/false)),
       output_(device.memory()) {}
 

@@ -1,9 +1,10 @@
-// An input layer that scales each feature to the range [-1, 1].
+// An input layer that scales a range of each feature to [-1, 1].
 
 #ifndef SYNCGRADS_WORKER_NN_MIN_MAX_SCALING_H_
 #define SYNCGRADS_WORKER_NN_MIN_MAX_SCALING_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -12,12 +13,13 @@
 namespace syncgrads {
 
 // 2 (x - minimum) / (maximum - minimum) - 1, or 0 if the maximum is not above the minimum. The
-// ranges are the states min_max_scaling/minimum and min_max_scaling/maximum, of shape [features].
-// They are zeros until SetRanges.
+// ranges are the states NAME/minimum and NAME/maximum, of shape [features]. They are zeros until
+// SetRanges. The layer min_max_scaling has the range of the data. The layer standard_scaling has
+// the mean minus and plus the standard deviation, so that the result is (x - mean) / deviation.
 template <typename T>
 class MinMaxScaling : public Layer<T> {
  public:
-  MinMaxScaling(Device<T>& device, const Shape& input);
+  MinMaxScaling(Device<T>& device, const Shape& input, const std::string& name = "min_max_scaling");
 
   std::vector<Parameter<T>*> states() override { return {&minimum_, &maximum_}; }
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;

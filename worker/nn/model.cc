@@ -110,8 +110,9 @@ absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input
   targets_.Resize(1, static_cast<int64_t>(targets.size()));
   device().memory().Upload(targets.data(), targets_.bytes(), targets_.data());
   output_gradient_.Resize(outputs.rows(), outputs.cols());
-  device().FindLoss(loss.rule(), outputs.rows(), outputs.cols(), outputs.data(), targets_.data(),
-                    divisor, total_loss_.data(), output_gradient_.data());
+  device().FindLoss(loss.rule(), targets_.size(), ColumnsOfATarget(outputs.size(), targets.size()),
+                    outputs.data(), targets_.data(), divisor, total_loss_.data(),
+                    output_gradient_.data());
   return QueueBackward(ready);
 }
 

@@ -79,7 +79,7 @@ class Model {
 
   // Queues the forward pass, the loss divided by `divisor`, and the backward pass. Does not wait
   // for the device; but with a custom loss it waits for the outputs. `input` is ignored if
-  // BringAhead has uploaded it. `targets` has a target for each row; see SumOfLosses.
+  // BringAhead has uploaded it. For `targets` see SumOfLosses.
   // `needed(i)` is called once for each parameters()[i], before a layer reads it; `ready(i)`
   // when its gradient is queued.
   //

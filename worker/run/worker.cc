@@ -60,6 +60,9 @@ absl::Status CheckOptions(const WorkerOptions& options) {
     return absl::InvalidArgumentError(
         "--serve_data cannot be combined with --evaluate, --predict or --workers_in_process");
   }
+  if (options.show_top == 0) {
+    return absl::InvalidArgumentError("--show_top is 0, must be at least 1");
+  }
   if (options.batch_size.has_value() && *options.batch_size == 0) {
     return absl::InvalidArgumentError("--batch_size is 0, must be at least 1");
   }
@@ -71,13 +74,15 @@ absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerDependenci
   job.readers = &dependencies.extensions.readers;
   if (options.seed.has_value()) job.file.set_seed(*options.seed);
   if (options.batch_size.has_value()) job.file.set_batch_size(*options.batch_size);
+  const bool only_serves = options.serve_data.has_value() && options.server.empty();
   if (job.file.data().served_from().empty() || options.serve_data.has_value()) {
     SYNCGRADS_ASSIGN_OR_RETURN(job.storage,
                                OpenStorage(job.file, job.directory, dependencies.getenv));
-  } else {
+  }
+  if (!job.file.data().served_from().empty() && !only_serves) {
     job.data_host = ConnectToDataHosts(job.file, options.token, options.timeout);
   }
-  if (job.file.validation().has_data() && !options.serve_data.has_value()) {
+  if (job.file.validation().has_data() && !only_serves) {
     v1::JobFile of_validation = job.file;
     *of_validation.mutable_data() = job.file.validation().data();
     SYNCGRADS_ASSIGN_OR_RETURN(job.validation_storage,
@@ -250,9 +255,9 @@ absl::Status UseModel(const Job& job, const WorkerOptions& options, const Device
     return absl::OkStatus();
   }
   if (options.show > 0) {
-    SYNCGRADS_ASSIGN_OR_RETURN(
-        const std::string shown,
-        RunShow(job, team, options.predict, options.show, dependencies.extensions, device));
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::string shown,
+                               RunShow(job, team, options.predict, {options.show, options.show_top},
+                                       dependencies.extensions, device));
     if (team.is_master()) dependencies.out << shown << std::flush;
   }
   if (options.predictions.empty()) return absl::OkStatus();
@@ -491,6 +496,15 @@ WorkerOutcome RunElastic(const Job& job, WorkerOptions options, const DeviceChoi
   }
 }
 
+// Serves until all workers have read their rows. Prints the number of batches.
+void FinishServing(const DataServer& serving, const WorkerOptions& options,
+                   const WorkerDependencies& dependencies) {
+  const bool idle =
+      serving.AwaitIdle(options.timeout, [&] { return dependencies.stop.requested(); });
+  dependencies.out << "served " << serving.batches_made() << " batches"
+                   << (idle ? "" : "; some workers still have their rows open") << std::endl;
+}
+
 }  // namespace
 
 WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerDependencies& dependencies) {
@@ -498,10 +512,17 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerDependencies& 
   if (!valid.ok()) return {valid, absl::OkStatus()};
   const absl::StatusOr<Job> job = LoadJob(options, dependencies);
   if (!job.ok()) return {job.status(), absl::OkStatus()};
-  if (options.serve_data.has_value()) {
+  if (options.serve_data.has_value() && options.server.empty()) {
     return {
         ServeData(*job, *options.serve_data, options.token, dependencies.stop, dependencies.out),
         absl::OkStatus()};
+  }
+  std::unique_ptr<DataServer> serving;
+  if (options.serve_data.has_value()) {
+    absl::StatusOr<std::unique_ptr<DataServer>> started =
+        StartServing(*job, *options.serve_data, options.token, dependencies.out);
+    if (!started.ok()) return {started.status(), absl::OkStatus()};
+    serving = *std::move(started);
   }
   const absl::StatusOr<Placement> placement = FindPlacement(options, dependencies);
   if (!placement.ok()) return {placement.status(), absl::OkStatus()};
@@ -514,8 +535,12 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerDependencies& 
   if (!device.ok()) return {device.status(), absl::OkStatus()};
   if (!options.server.empty()) {
     const ClientOptions client = ClientOptionsOf(*job, options, *placement);
-    if (client.max_workers > 0) return RunElastic(*job, options, *device, client, dependencies);
-    return RunStatic(*job, options, *device, client, dependencies);
+    WorkerOutcome outcome = client.max_workers > 0
+                                ? RunElastic(*job, options, *device, client, dependencies)
+                                : RunStatic(*job, options, *device, client, dependencies);
+    // Workers that need a little longer still read their rows from here.
+    if (serving != nullptr && outcome.status.ok()) FinishServing(*serving, options, dependencies);
+    return outcome;
   }
 
   const bool needs_server = Trains(options);

@@ -61,6 +61,7 @@ struct WorkerOptions {
   std::string predict;
   std::string predictions;
   uint32_t show = 0;
+  uint32_t show_top = 5;
   LogLevel log_level = LogLevel::kInfo;
   uint64_t log_every = 0;
   std::string progress_log;

@@ -5,10 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "worker/base/random.h"
 #include "worker/data/row_assigner.h"
 
 namespace syncgrads {
 namespace {
+
+// Separates the workers' own orders of the rows from other uses of the job's seed.
+constexpr uint64_t kOwnOrderStream = 8;
 
 // Data mode SHARDS: each worker uses its own shards, independent of the members.
 class ShardBatches : public Batches {
@@ -117,6 +121,46 @@ class DynamicBatches : public Batches {
   uint64_t done_ = 0;
 };
 
+// A stream of batches of unknown length.
+class StreamBatches : public Batches {
+ public:
+  StreamBatches(std::shared_ptr<StreamBuffer> buffer, const v1::JobFile& job, uint32_t workers,
+                const std::vector<DataSegment>& history)
+      : buffer_(std::move(buffer)),
+        steps_(job.steps()),
+        workers_(workers),
+        batch_size_(job.batch_size()) {
+    for (const DataSegment& segment : history) done_ += segment.steps;
+  }
+
+  // Waits for the next batch.
+  bool ended() const override { return done_ >= steps_ || buffer_->RowsOf(done_) == 0; }
+  std::vector<RowId> RowsFor(const StepMembers&) override {
+    std::vector<RowId> rows;
+    const size_t count = ended() ? 0 : buffer_->RowsOf(done_);
+    for (size_t row = 0; row < count; ++row) rows.push_back(StreamedRow(done_, row));
+    return rows;
+  }
+  // The buffer draws batches ahead.
+  std::vector<RowId> RowsAhead(size_t) override { return {}; }
+  void Advance(const StepOutcome&) override { ++done_; }
+  uint64_t StepsWith(uint32_t) const override { return steps_; }
+  bool depends_on_members() const override { return false; }
+  std::vector<NamedTensor> state() override { return {}; }
+  void ContinueAfter(uint64_t steps) override { done_ = steps; }
+  std::vector<DataSegment> HistoryAfter(uint64_t steps) const override {
+    return {{workers_, batch_size_, steps}};
+  }
+
+ private:
+  const std::shared_ptr<StreamBuffer> buffer_;
+  const uint64_t steps_;
+  const uint32_t workers_;
+  const uint32_t batch_size_;
+  // The number of the next batch: those before it are skipped.
+  uint64_t done_ = 0;
+};
+
 // Returns the positions in `data` of the shards that `rank` of `owners` workers uses.
 std::vector<size_t> OwnShards(const WorkerData& data, uint32_t rank, uint32_t owners) {
   std::vector<size_t> own;
@@ -128,6 +172,9 @@ std::vector<size_t> OwnShards(const WorkerData& data, uint32_t rank, uint32_t ow
 
 absl::StatusOr<std::unique_ptr<Batches>> MakeBatches(const v1::JobFile& job, const DataSet& data,
                                                      const ShardOwners& owners) {
+  if (data.stream != nullptr) {
+    return std::make_unique<StreamBatches>(data.stream, job, owners.workers, owners.history);
+  }
   const uint32_t validation_every = job.data().validation_every();
   if (job.data().mode() == v1::DataSpec::DYNAMIC) {
     return std::make_unique<DynamicBatches>(
@@ -141,6 +188,10 @@ absl::StatusOr<std::unique_ptr<Batches>> MakeBatches(const v1::JobFile& job, con
                           .epochs = job.epochs(),
                           .steps = job.steps(),
                           .history = owners.history};
+  if (owners.own_order.has_value()) {
+    options.all_shards = true;
+    options.seed = RandomStream(job.seed(), {kOwnOrderStream, *owners.own_order}).Next();
+  }
   if (owners.rank.has_value()) {
     options.shards = OwnShards(data.data, *owners.rank, owners.workers);
     if (options.shards.empty()) {

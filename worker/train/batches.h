@@ -56,6 +56,8 @@ struct ShardOwners {
   // Set if `data` has all shards, as in an elastic job: this worker uses those of `rank`
   // only. nullopt: it uses all shards of `data`.
   std::optional<uint32_t> rank;
+  // Set if every worker trains on all rows: the number of its order of them.
+  std::optional<uint32_t> own_order;
   // The manifest's history if the run resumes from a checkpoint; otherwise empty.
   std::vector<DataSegment> history;
 };

@@ -54,9 +54,9 @@ absl::StatusOr<uint32_t> Classes::NumberOf(const ClassName& found, uint32_t outp
   }
   const auto it = std::find(names_.begin(), names_.end(), found.name);
   if (it == names_.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(found.place, ": class \"", found.name,
-                     "\" is not one of the classes that the model was trained on"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        found.place, ": class \"", found.name,
+        "\" is not one of the classes of the job file, or of those that the model was trained on"));
   }
   const uint32_t number = static_cast<uint32_t>(it - names_.begin());
   if (number < outputs) return number;

@@ -1,8 +1,5 @@
 #include "worker/train/data_set.h"
 
-#include <algorithm>
-#include <cstring>
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -107,6 +104,19 @@ absl::StatusOr<std::vector<double>> OfChannels(const google::protobuf::RepeatedF
                                                  " channels"));
 }
 
+// Sets the scale of images, whose shape is known.
+absl::Status SetScale(const v1::ImageSpec& image, DataSet& set) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<double> mean,
+                             OfChannels(image.mean(), "mean", set.shape.channels, 0));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<double> deviation,
+                             OfChannels(image.std(), "std", set.shape.channels, 1));
+  for (size_t i = 0; i < mean.size(); ++i) {
+    set.scale.factor.push_back(1 / deviation[i]);
+    set.scale.addend.push_back(-mean[i] / deviation[i]);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SetShape(const v1::DataSpec& spec, DataSet& set) {
   const auto features = static_cast<int64_t>(set.features.size());
   const std::shared_ptr<const ImageSource>& images = set.data.shards.front().table.images;
@@ -125,30 +135,7 @@ absl::Status SetShape(const v1::DataSpec& spec, DataSet& set) {
                        " numbers, but a row has ", features, " features"));
     }
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<double> mean,
-                             OfChannels(image.mean(), "mean", set.shape.channels, 0));
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<double> deviation,
-                             OfChannels(image.std(), "std", set.shape.channels, 1));
-  for (size_t i = 0; i < mean.size(); ++i) {
-    set.scale.factor.push_back(1 / deviation[i]);
-    set.scale.addend.push_back(-mean[i] / deviation[i]);
-  }
-  return absl::OkStatus();
-}
-
-// Converts a row of planes, channel by channel, to the order of Shape, and normalises it.
-template <typename T>
-void FillPlanes(const DataSet& data, absl::Span<const double> row, T* pixels) {
-  const size_t positions = static_cast<size_t>(data.shape.positions());
-  const size_t channels = static_cast<size_t>(data.shape.channels);
-  for (size_t channel = 0; channel < channels; ++channel) {
-    const double* plane = row.data() + channel * positions;
-    const double factor = data.scale.factor[channel];
-    const double addend = data.scale.addend[channel];
-    for (size_t i = 0; i < positions; ++i) {
-      pixels[i * channels + channel] = static_cast<T>(plane[i] * factor + addend);
-    }
-  }
+  return SetScale(image, set);
 }
 
 std::shared_ptr<const Storage> StorageOf(const Job& job) {
@@ -162,6 +149,10 @@ TargetKind TargetKindOf(const v1::LossSpec& loss) {
   return loss.has_squared_error() || custom_numbers ? TargetKind::kNumber : TargetKind::kClass;
 }
 
+size_t TargetsPerRow(const v1::DataSpec& data) {
+  return 1 + static_cast<size_t>(data.more_targets_size());
+}
+
 uint32_t ClassCount(const v1::JobFile& job) {
   if (TargetKindOf(job.loss()) == TargetKind::kNumber) return 0;
   if (job.loss().has_sigmoid_cross_entropy()) return 2;
@@ -170,14 +161,54 @@ uint32_t ClassCount(const v1::JobFile& job) {
 
 namespace {
 
-// The serving process has already converted the rows to the model's input.
-absl::StatusOr<DataSet> OpenServed(const Job& job, const ServedDataRequest& request) {
+absl::StatusOr<DataSet> OpenServed(const Job& job, ServedDataRequest request) {
+  request.partition = job.file.data().partition();
   SYNCGRADS_ASSIGN_OR_RETURN(ServedData opened, job.data_host->Open(request));
   DataSet set;
   set.data = std::move(opened.data);
   set.features = std::move(opened.features);
-  set.shape = opened.rows->shape();
+  set.shape = opened.shape;
   set.served = std::move(opened.rows);
+  if (set.shape.is_image) SYNCGRADS_RETURN_IF_ERROR(SetScale(job.file.data().image(), set));
+  return set;
+}
+
+// How long a worker waits for a batch of a stream, and how many batches are drawn ahead.
+constexpr absl::Duration kStreamTimeout = absl::Minutes(5);
+constexpr size_t kStreamAhead = 2;
+
+// The rows of a stream of batches, whose table is empty.
+absl::StatusOr<DataSet> OpenStreamed(const Job& job, const ServedDataRequest& request) {
+  if (request.target_kind == TargetKind::kNone) {
+    return absl::InvalidArgumentError(
+        "data.custom has stream_features: a stream of batches can only be trained on");
+  }
+  const v1::CustomSource& custom = job.file.data().custom();
+  BatchStreamOptions options;
+  options.settings.insert(custom.settings().begin(), custom.settings().end());
+  options.features = custom.stream_features();
+  options.targets_per_row = TargetsPerRow(job.file.data());
+  options.classes = ClassCount(job.file);
+  options.batch_size = job.file.batch_size();
+  options.rank = request.rank;
+  options.world_size = request.world_size;
+  options.seed = job.file.seed();
+  options.storage = StorageOf(job);
+  SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<BatchStream> stream,
+                             job.readers->OpenStream(custom.kind(), options));
+  DataSet set;
+  set.data.total_shards = request.world_size;
+  Shard& shard = set.data.shards.emplace_back();
+  shard.number = request.rank;
+  shard.table.target_kind = request.target_kind;
+  shard.table.targets_per_row = options.targets_per_row;
+  for (size_t i = 1; i <= options.features; ++i) {
+    shard.table.feature_names.push_back(absl::StrCat("x", i));
+  }
+  set.features = shard.table.feature_names;
+  SYNCGRADS_RETURN_IF_ERROR(SetShape(job.file.data(), set));
+  set.stream = std::make_shared<StreamBuffer>(custom.kind(), std::move(stream), options,
+                                              kStreamAhead, kStreamTimeout);
   return set;
 }
 
@@ -194,13 +225,23 @@ absl::StatusOr<v1::DataSpec> SpecFor(const Job& job, uint32_t owners) {
 absl::StatusOr<DataSet> LoadFor(const Job& job, const DataSetOptions& options, uint32_t owners,
                                 Team& team) {
   const TargetKind kind = options.with_targets ? TargetKindOf(job.file.loss()) : TargetKind::kNone;
+  // Every worker loads all shards if each trains on all rows.
+  if (job.file.data().partition() == v1::DataSpec::ALL) owners = 1;
   SYNCGRADS_ASSIGN_OR_RETURN(DataSet set,
                              LoadRows(job, {team.rank(), team.world_size(), owners, kind}));
   SYNCGRADS_ASSIGN_OR_RETURN(const Contents ours, ContentsOf(set.data));
   SYNCGRADS_ASSIGN_OR_RETURN(const Contents all, Agree(ours, team));
   set.classes = options.classes;
+  const auto& names = job.file.data().class_names();
   if (kind != TargetKind::kClass) return set;
   const uint32_t count = ClassCount(job.file);
+  if (!set.classes.has_value() && !names.empty()) {
+    if (static_cast<uint32_t>(names.size()) > count) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "data.class_names has ", names.size(), " names, but the model has ", count, " classes"));
+    }
+    set.classes = Classes::Named({names.begin(), names.end()});
+  }
   if (!set.classes.has_value()) {
     SYNCGRADS_ASSIGN_OR_RETURN(set.classes, Classes::Find(all.classes, count));
   }
@@ -214,10 +255,15 @@ absl::StatusOr<DataSet> LoadFor(const Job& job, const DataSetOptions& options, u
 
 absl::StatusOr<DataSet> LoadRows(const Job& job, const ServedDataRequest& request) {
   if (job.data_host != nullptr) return OpenServed(job, request);
+  if (job.file.data().custom().stream_features() > 0) return OpenStreamed(job, request);
   SYNCGRADS_ASSIGN_OR_RETURN(const v1::DataSpec spec, SpecFor(job, request.owners));
   DataSet set;
-  SYNCGRADS_ASSIGN_OR_RETURN(set.data, LoadShards(spec, StorageOf(job), request.target_kind,
-                                                  request.rank, request.world_size, *job.readers));
+  ShardRequest shards = {request.target_kind, request.rank, request.world_size, job.file.seed()};
+  if (request.owners > 0) {
+    shards.rank = 0;
+    shards.world_size = 1;
+  }
+  SYNCGRADS_ASSIGN_OR_RETURN(set.data, LoadShards(spec, StorageOf(job), shards, *job.readers));
   SYNCGRADS_ASSIGN_OR_RETURN(Contents contents, ContentsOf(set.data));
   set.features = std::move(contents.features);
   SYNCGRADS_RETURN_IF_ERROR(SetShape(spec, set));
@@ -233,39 +279,6 @@ absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners) {
   return LoadFor(job, DataSetOptions(), owners, nobody_else);
 }
 
-absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t validation_every, Team& team) {
-  Ranges ranges;
-  const size_t columns = static_cast<size_t>(data.shape.size());
-  ranges.minimum.assign(columns, std::numeric_limits<double>::infinity());
-  ranges.maximum.assign(columns, -std::numeric_limits<double>::infinity());
-  const std::vector<RowId> rows = RowsOf(data.data, validation_every, /*held_out=*/false);
-  Matrix<double> features;
-  std::vector<double> targets;
-  for (size_t begin = 0; begin < rows.size(); begin += kRowsAtATime) {
-    const auto some = absl::MakeConstSpan(rows).subspan(begin, kRowsAtATime);
-    SYNCGRADS_RETURN_IF_ERROR(
-        FillBatch(data, some, ImageUse(), features, targets, /*damaged=*/nullptr));
-    for (Eigen::Index row = 0; row < features.rows(); ++row) {
-      for (size_t i = 0; i < columns; ++i) {
-        const double value = features(row, static_cast<Eigen::Index>(i));
-        ranges.minimum[i] = std::min(ranges.minimum[i], value);
-        ranges.maximum[i] = std::max(ranges.maximum[i], value);
-      }
-    }
-  }
-  // A worker without rows does not contribute: its infinities are not ranges.
-  SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t contributors,
-                             team.AllReduce("data/minimum", absl::MakeSpan(ranges.minimum),
-                                            Reduction::kMin, !rows.empty()));
-  SYNCGRADS_RETURN_IF_ERROR(
-      team.AllReduce("data/maximum", absl::MakeSpan(ranges.maximum), Reduction::kMax, !rows.empty())
-          .status());
-  if (contributors == 0) {
-    return absl::FailedPreconditionError("no worker has a row to train on");
-  }
-  return ranges;
-}
-
 template <typename T>
 void PixelScale::Apply(absl::Span<const float> pixels, T* to) const {
   const size_t channels = factor.size();
@@ -276,119 +289,13 @@ void PixelScale::Apply(absl::Span<const float> pixels, T* to) const {
   }
 }
 
-template <typename T>
-absl::Status FillRow(const DataSet& data, const RowId& id, const ImageUse& use, T* to) {
-  const Table& table = data.data.shards[id.shard].table;
-  if (table.images == nullptr) {
-    const absl::Span<const double> row = table.FeaturesOf(id.row);
-    if (data.shape.is_image) {
-      FillPlanes(data, row, to);
-    } else {
-      for (size_t i = 0; i < row.size(); ++i) to[i] = static_cast<T>(row[i]);
-    }
-    return absl::OkStatus();
-  }
-  std::vector<float> pixels(static_cast<size_t>(data.shape.size()));
-  SYNCGRADS_RETURN_IF_ERROR(
-      table.images->Read(table.first_image + id.row, use, absl::MakeSpan(pixels)));
-  data.scale.Apply(pixels, to);
-  return absl::OkStatus();
-}
-
 void DamagedImages::Add(absl::string_view message) {
   constexpr size_t kMaxMessages = 20;
   ++count_;
   if (messages_.size() < kMaxMessages) messages_.emplace(message);
 }
 
-bool IsDamagedImage(const absl::Status& status) {
-  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsPermissionDenied(status);
-}
-
-namespace {
-
-// Converts packed numbers of type From, of any alignment, to type T.
-template <typename From, typename T>
-void ReadNumbers(const std::string& bytes, T* to) {
-  for (size_t i = 0; i < bytes.size() / sizeof(From); ++i) {
-    From number;
-    std::memcpy(&number, &bytes[i * sizeof(From)], sizeof(From));
-    to[i] = static_cast<T>(number);
-  }
-}
-
-}  // namespace
-
-template <typename T>
-absl::Status FillServed(const DataSet& data, absl::Span<const RowId> rows, const ServedBatch& batch,
-                        Matrix<T>& features, std::vector<double>& targets, DamagedImages* damaged) {
-  targets.clear();
-  for (size_t i = 0; i < batch.left_out.size(); ++i) {
-    if (damaged == nullptr) return absl::DataLossError(batch.reasons[i]);
-    damaged->Add(batch.reasons[i]);
-  }
-  const size_t filled = rows.size() - batch.left_out.size();
-  features.resize(static_cast<Eigen::Index>(filled), data.shape.size());
-  const auto numbers = static_cast<size_t>(features.size());
-  if (batch.features.size() == numbers * sizeof(float)) {
-    ReadNumbers<float>(batch.features, features.data());
-  } else if (batch.features.size() == numbers * sizeof(double)) {
-    ReadNumbers<double>(batch.features, features.data());
-  } else {
-    return absl::DataLossError(absl::StrCat("a batch of ", filled, " rows of ", data.shape.size(),
-                                            " numbers was served with ", batch.features.size(),
-                                            " bytes"));
-  }
-  size_t left_out = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (left_out < batch.left_out.size() && batch.left_out[left_out] == i) {
-      ++left_out;
-      continue;
-    }
-    const Table& table = data.data.shards[rows[i].shard].table;
-    if (table.target_kind != TargetKind::kNone) targets.push_back(table.targets[rows[i].row]);
-  }
-  return absl::OkStatus();
-}
-
-template <typename T>
-absl::Status FillBatch(const DataSet& data, absl::Span<const RowId> rows, const ImageUse& use,
-                       Matrix<T>& features, std::vector<double>& targets, DamagedImages* damaged) {
-  if (data.served != nullptr) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const uint64_t asked, data.served->Ask(rows, use));
-    SYNCGRADS_ASSIGN_OR_RETURN(const ServedBatch batch, data.served->Take(asked));
-    return FillServed(data, rows, batch, features, targets, damaged);
-  }
-  features.resize(static_cast<Eigen::Index>(rows.size()), data.shape.size());
-  targets.clear();
-  Eigen::Index filled = 0;
-  for (const RowId& id : rows) {
-    const absl::Status status = FillRow(data, id, use, features.data() + filled * features.cols());
-    if (!status.ok()) {
-      if (damaged == nullptr || !IsDamagedImage(status)) return status;
-      damaged->Add(status.message());
-      continue;
-    }
-    ++filled;
-    const Table& table = data.data.shards[id.shard].table;
-    if (table.target_kind != TargetKind::kNone) targets.push_back(table.targets[id.row]);
-  }
-  if (filled < features.rows()) features.conservativeResize(filled, features.cols());
-  return absl::OkStatus();
-}
-
 template void PixelScale::Apply(absl::Span<const float>, float*) const;
 template void PixelScale::Apply(absl::Span<const float>, double*) const;
-template absl::Status FillRow(const DataSet&, const RowId&, const ImageUse&, float*);
-template absl::Status FillRow(const DataSet&, const RowId&, const ImageUse&, double*);
-template absl::Status FillBatch(const DataSet&, absl::Span<const RowId>, const ImageUse&,
-                                Matrix<float>&, std::vector<double>&, DamagedImages*);
-template absl::Status FillBatch(const DataSet&, absl::Span<const RowId>, const ImageUse&,
-                                Matrix<double>&, std::vector<double>&, DamagedImages*);
-
-template absl::Status FillServed(const DataSet&, absl::Span<const RowId>, const ServedBatch&,
-                                 Matrix<float>&, std::vector<double>&, DamagedImages*);
-template absl::Status FillServed(const DataSet&, absl::Span<const RowId>, const ServedBatch&,
-                                 Matrix<double>&, std::vector<double>&, DamagedImages*);
 
 }  // namespace syncgrads

@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_WORKER_TRAIN_DATA_SET_H_
 #define SYNCGRADS_WORKER_TRAIN_DATA_SET_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,13 +12,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "worker/data/image_source.h"
-#include "worker/data/loader.h"
-#include "worker/data/served_rows.h"
+#include "worker/data/row_source.h"
 #include "worker/data/shards.h"
+#include "worker/data/stream_buffer.h"
 #include "worker/job/job_file.h"
-#include "worker/nn/matrix.h"
 #include "worker/nn/shape.h"
 #include "worker/train/classes.h"
 #include "worker/train/team.h"
@@ -30,9 +30,9 @@ struct PixelScale {
   std::vector<double> factor;
   std::vector<double> addend;
 
-  // Writes pixels.size() normalised numbers to `to`. `pixels` has the channels of one
-  // position next to each other, as ImageSource::Read returns them and as the model needs
-  // them.
+  // Writes pixels.size() normalised numbers to `to`, which may be the pixels' own place. `pixels`
+  // has the channels of one position next to each other, as ImageSource::Read returns them and as
+  // the model needs them.
   template <typename T>
   void Apply(absl::Span<const float> pixels, T* to) const;
 };
@@ -49,7 +49,9 @@ struct DataSet {
   // The names and numbers of the classes; set if the loss has classes.
   std::optional<Classes> classes;
   // Set if another process has read the rows: the features come from there.
-  std::shared_ptr<ServedRows> served;
+  std::shared_ptr<RowSource> served;
+  // Set if the rows are those of a stream of batches: the tables have none.
+  std::shared_ptr<StreamBuffer> stream;
 };
 
 struct DataSetOptions {
@@ -62,6 +64,9 @@ struct DataSetOptions {
 
 // Returns whether the job's loss needs numbers or classes as targets.
 TargetKind TargetKindOf(const v1::LossSpec& loss);
+
+// Returns the number of targets of each row.
+size_t TargetsPerRow(const v1::DataSpec& data);
 
 // Returns the number of classes of the job's model; 0 if the targets are numbers.
 uint32_t ClassCount(const v1::JobFile& job);
@@ -84,20 +89,6 @@ absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& option
 // neither the job nor the source has one. Errors: those of LoadDataSet.
 absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners);
 
-// For each number of a row as FillRow makes it, the least and the greatest value.
-struct Ranges {
-  std::vector<double> minimum;
-  std::vector<double> maximum;
-};
-// Finds the ranges over the training rows of all workers. A collective. Errors:
-// FailedPrecondition if no worker has a training row; those of FillBatch; the team's.
-absl::StatusOr<Ranges> FindRanges(const DataSet& data, uint32_t validation_every, Team& team);
-
-// Writes the shape.size() numbers of one row to `to`, as the model's input. Only for rows
-// that this process has read. Errors: those of ImageSource::Read.
-template <typename T>
-absl::Status FillRow(const DataSet& data, const RowId& row, const ImageUse& use, T* to);
-
 // Collects the errors of images that could not be read. Not thread-safe.
 class DamagedImages {
  public:
@@ -112,29 +103,6 @@ class DamagedImages {
   uint64_t count_ = 0;
   std::set<std::string> messages_;
 };
-
-// The number of rows filled at once where no step decides it, as in evaluation.
-inline constexpr size_t kRowsAtATime = 256;
-
-// Sets `features` to one row for each of `rows`, and `targets` to their targets if the
-// data has any. An image that cannot be read is left out together with its target and
-// added to `damaged`. If `damaged` is null, the first such image is an error.
-//
-// Errors: those of FillRow, or of ServedRows.
-template <typename T>
-absl::Status FillBatch(const DataSet& data, absl::Span<const RowId> rows, const ImageUse& use,
-                       Matrix<T>& features, std::vector<double>& targets, DamagedImages* damaged);
-
-// Sets `features` and `targets` from `batch`, which another process has served for
-// `rows`. The errors of images that `batch` leaves out are added to `damaged`. Errors:
-// DataLoss if `batch` does not fit the rows, or, if `damaged` is null, for the first
-// image left out.
-template <typename T>
-absl::Status FillServed(const DataSet& data, absl::Span<const RowId> rows, const ServedBatch& batch,
-                        Matrix<T>& features, std::vector<double>& targets, DamagedImages* damaged);
-
-// Whether an error of FillRow is a fault of the image and not of the system.
-bool IsDamagedImage(const absl::Status& status);
 
 }  // namespace syncgrads
 

@@ -1,13 +1,11 @@
 #include "worker/train/evaluation.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
-#include "worker/train/make_reader.h"
 #include "worker/train/metrics.h"
 
 namespace syncgrads {
@@ -67,7 +65,7 @@ struct Counts {
 template <typename T>
 void CountBatch(const Loss& loss, const Matrix<T>& outputs, absl::Span<const double> targets,
                 const EvaluationOptions& options, Counts& counts) {
-  counts.rows += targets.size();
+  counts.rows += static_cast<uint64_t>(outputs.rows());
   counts.loss += SumOfLosses(loss, outputs, targets);
   if (loss.has_classes()) counts.correct += CountCorrect(loss, outputs, targets);
   for (size_t i = 0; i < options.top.size(); ++i) {
@@ -81,38 +79,16 @@ void CountBatch(const Loss& loss, const Matrix<T>& outputs, absl::Span<const dou
   }
 }
 
-template <typename T>
-absl::Status CountRows(Model<T>& model, const Loss& loss, EvaluationSource<T>& source,
-                       absl::Span<const RowId> rows, const EvaluationOptions& options,
-                       Counts& counts) {
-  Matrix<T> features;
-  std::vector<double> targets;
-  const size_t batches = (rows.size() + source.batch_size - 1) / source.batch_size;
-  const auto rows_of = [&](size_t batch) {
-    return rows.subspan(batch * source.batch_size, source.batch_size);
-  };
-  size_t begun = 0;
-  for (size_t batch = 0; batch < batches; ++batch) {
-    if (source.reader == nullptr) {
-      SYNCGRADS_RETURN_IF_ERROR(
-          FillBatch(*source.data, rows_of(batch), ImageUse(), features, targets, options.damaged));
-    } else {
-      for (; begun < std::min(batches, batch + 1 + source.batches_ahead); ++begun) {
-        const absl::Span<const RowId> begins = rows_of(begun);
-        SYNCGRADS_RETURN_IF_ERROR(
-            source.reader->Begin(begun, {begins.begin(), begins.end()}, ImageUse()));
-      }
-      SYNCGRADS_RETURN_IF_ERROR(source.reader->Take(batch, features, targets, options.damaged));
-    }
-    if (targets.empty()) continue;
-    const Matrix<T>& outputs = model.Forward(Pass(), features);
-    SYNCGRADS_RETURN_IF_ERROR(model.status());
-    CountBatch(loss, outputs, targets, options, counts);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
+
+std::vector<RowId> RowsToEvaluate(const DataSet& data, uint32_t validation_every, bool held_out,
+                                  const Team& team) {
+  std::vector<RowId> rows = RowsOf(data.data, validation_every, held_out);
+  if (data.data.shards.size() < data.data.total_shards) return rows;
+  std::vector<RowId> part;
+  for (size_t i = team.rank(); i < rows.size(); i += team.world_size()) part.push_back(rows[i]);
+  return part;
+}
 
 std::string ToString(const Evaluation& evaluation) {
   std::string text = absl::StrFormat("loss %.6g", evaluation.loss);
@@ -143,23 +119,18 @@ Scores ScoresOf(const Evaluation& evaluation) {
 }
 
 template <typename T>
-EvaluationSource<T> MakeEvaluationSource(const v1::JobFile& job, const v1::DataSpec& spec,
-                                         const DataSet& data, uint32_t world_size,
-                                         const DeviceChoice& device) {
-  EvaluationSource<T> source;
-  source.data = &data;
-  source.reader = MakeReader<T>(job, spec, data, world_size, device);
-  source.batches_ahead = BatchesAhead(spec);
-  source.batch_size = std::max(job.batch_size() / std::max(job.micro_batches(), 1u), 1u);
-  return source;
-}
-
-template <typename T>
 absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, const Loss& loss,
-                                    EvaluationSource<T>& source, absl::Span<const RowId> rows,
+                                    RowsInBatches<T>& source, absl::Span<const RowId> rows,
                                     Team& team, const EvaluationOptions& options) {
   Counts counts(options.top.size());
-  const absl::Status counted = CountRows(model, loss, source, rows, options, counts);
+  const absl::Status counted = source.ForEach(
+      rows, options.damaged,
+      [&](const Matrix<T>& features, absl::Span<const double> targets) -> absl::Status {
+        const Matrix<T>& outputs = model.Forward(Pass(), features);
+        SYNCGRADS_RETURN_IF_ERROR(model.status());
+        CountBatch(loss, outputs, targets, options, counts);
+        return absl::OkStatus();
+      });
   // A worker that has failed takes part, so that the others do not wait for it.
   SYNCGRADS_RETURN_IF_ERROR(team.Barrier(name));
   std::vector<double> sums = {counted.ok() ? 0.0 : 1.0, static_cast<double>(counts.rows),
@@ -190,14 +161,11 @@ absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, con
   return evaluation;
 }
 
-#define SYNCGRADS_INSTANTIATE(T)                                                               \
-  template EvaluationSource<T> MakeEvaluationSource(                                           \
-      const v1::JobFile&, const v1::DataSpec&, const DataSet&, uint32_t, const DeviceChoice&); \
-  template absl::StatusOr<Evaluation> Evaluate(absl::string_view, Model<T>&, const Loss&,      \
-                                               EvaluationSource<T>&, absl::Span<const RowId>,  \
-                                               Team&, const EvaluationOptions&);
-SYNCGRADS_INSTANTIATE(float)
-SYNCGRADS_INSTANTIATE(double)
-#undef SYNCGRADS_INSTANTIATE
+template absl::StatusOr<Evaluation> Evaluate(absl::string_view, Model<float>&, const Loss&,
+                                             RowsInBatches<float>&, absl::Span<const RowId>, Team&,
+                                             const EvaluationOptions&);
+template absl::StatusOr<Evaluation> Evaluate(absl::string_view, Model<double>&, const Loss&,
+                                             RowsInBatches<double>&, absl::Span<const RowId>, Team&,
+                                             const EvaluationOptions&);
 
 }  // namespace syncgrads

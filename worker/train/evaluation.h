@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,11 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "proto/job.pb.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/model.h"
 #include "worker/train/batch_reader.h"
-#include "worker/train/compute.h"
 #include "worker/train/data_set.h"
 #include "worker/train/progress.h"
 #include "worker/train/team.h"
@@ -48,24 +45,11 @@ std::string ToString(const Evaluation& evaluation);
 // Returns the loss, the accuracy and the AUC, those of them that there are.
 Scores ScoresOf(const Evaluation& evaluation);
 
-// The data set that is evaluated, and how its rows are read.
-template <typename T>
-struct EvaluationSource {
-  // Outlives this object.
-  const DataSet* data = nullptr;
-  // Reads batches ahead in parallel. Null: rows are read quickly, with FillBatch.
-  std::unique_ptr<BatchReader<T>> reader;
-  size_t batches_ahead = 0;
-  // The rows of each forward pass: those of a micro-batch, for which there is enough memory.
-  size_t batch_size = 1;
-};
-
-// Returns the source of an evaluation of `data`, which outlives it. `spec` is where the data comes
-// from: the job's data, or that of its validation.
-template <typename T>
-EvaluationSource<T> MakeEvaluationSource(const v1::JobFile& job, const v1::DataSpec& spec,
-                                         const DataSet& data, uint32_t world_size,
-                                         const DeviceChoice& device);
+// Returns this worker's part of the rows that all workers evaluate together: its own rows, or, if
+// every worker has all rows, every n-th one. If `held_out` is set, the held-out rows, else the
+// training rows.
+std::vector<RowId> RowsToEvaluate(const DataSet& data, uint32_t validation_every, bool held_out,
+                                  const Team& team);
 
 // What an evaluation measures beside the loss and the accuracy, and what it does with images that
 // cannot be read.
@@ -82,10 +66,10 @@ struct EvaluationOptions {
 //
 // Errors:
 //   Aborted  another worker could not evaluate its rows
-//   others   the errors of FillBatch, BatchReader, Model::status, or the team's
+//   others   the errors of RowsInBatches, Model::status, or the team's
 template <typename T>
 absl::StatusOr<Evaluation> Evaluate(absl::string_view name, Model<T>& model, const Loss& loss,
-                                    EvaluationSource<T>& source, absl::Span<const RowId> rows,
+                                    RowsInBatches<T>& source, absl::Span<const RowId> rows,
                                     Team& team,
                                     const EvaluationOptions& options = EvaluationOptions());
 

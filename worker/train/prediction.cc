@@ -11,7 +11,6 @@
 #include "absl/strings/str_replace.h"
 #include "common/status_macros.h"
 #include "worker/base/string_list.h"
-#include "worker/train/evaluation.h"
 
 namespace syncgrads {
 namespace {
@@ -51,15 +50,20 @@ void AppendClassRow(const Matrix<T>& outputs, Eigen::Index row, const DataSet& d
 }
 
 template <typename T>
+void AppendOutputs(const Matrix<T>& outputs, Eigen::Index row, std::string& table) {
+  for (Eigen::Index i = 0; i < outputs.cols(); ++i) {
+    absl::StrAppend(&table, i == 0 ? "" : ",", Number(outputs(row, i)));
+  }
+}
+
+template <typename T>
 void AppendRow(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row, const DataSet& data,
                std::string& table) {
   if (loss.custom != nullptr) {
     if (loss.has_classes()) {
       AppendClassRow(outputs, row, data, table);
     } else {
-      for (Eigen::Index i = 0; i < outputs.cols(); ++i) {
-        absl::StrAppend(&table, i == 0 ? "" : ",", Number(outputs(row, i)));
-      }
+      AppendOutputs(outputs, row, table);
     }
     table.push_back('\n');
     return;
@@ -73,19 +77,20 @@ void AppendRow(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row, con
                       Number(static_cast<T>(1 / (1 + std::exp(-outputs(row, 0))))));
       break;
     case Loss::Kind::kSquaredError:
-      absl::StrAppend(&table, Number(outputs(row, 0)));
+      AppendOutputs(outputs, row, table);
       break;
   }
   table.push_back('\n');
 }
 
 std::string Header(const Loss& loss, const DataSet& data, int64_t outputs) {
-  if (loss.custom != nullptr && !loss.has_classes()) {
-    std::string header = "output1";
-    for (int64_t i = 2; i <= outputs; ++i) absl::StrAppend(&header, ",output", i);
+  if (!loss.has_classes()) {
+    const char* const name = loss.custom != nullptr ? "output" : "prediction";
+    if (loss.custom == nullptr && outputs == 1) return absl::StrCat(name, "\n");
+    std::string header = absl::StrCat(name, 1);
+    for (int64_t i = 2; i <= outputs; ++i) absl::StrAppend(&header, ",", name, i);
     return header + "\n";
   }
-  if (loss.custom == nullptr && loss.kind == Loss::Kind::kSquaredError) return "prediction\n";
   if (loss.custom == nullptr && loss.kind == Loss::Kind::kSigmoidCrossEntropy)
     return "class,probability\n";
   std::string header = "class";
@@ -99,26 +104,26 @@ std::string Header(const Loss& loss, const DataSet& data, int64_t outputs) {
 
 template <typename T>
 absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const DataSet& data,
-                                    Team& team) {
+                                    RowsInBatches<T>& source, Team& team) {
   std::vector<std::string> ours;  // a shard's number, then its rows, and so on
-  Matrix<T> features;
-  std::vector<double> targets;
   for (size_t shard = 0; shard < data.data.shards.size(); ++shard) {
-    std::string rows;
-    std::vector<RowId> batch;
-    const size_t count = data.data.shards[shard].table.rows;
-    for (size_t row = 0; row < count; ++row) {
-      batch.push_back({shard, row});
-      if (batch.size() < kRowsAtATime && row + 1 < count) continue;
-      SYNCGRADS_RETURN_IF_ERROR(
-          FillBatch(data, batch, ImageUse(), features, targets, /*damaged=*/nullptr));
-      const Matrix<T>& outputs = model.Forward(Pass(), features);
-      SYNCGRADS_RETURN_IF_ERROR(model.status());
-      for (Eigen::Index i = 0; i < outputs.rows(); ++i) AppendRow(loss, outputs, i, data, rows);
-      batch.clear();
+    std::string lines;
+    std::vector<RowId> rows;
+    for (size_t row = 0; row < data.data.shards[shard].table.rows; ++row) {
+      rows.push_back({shard, row});
     }
+    SYNCGRADS_RETURN_IF_ERROR(
+        source.ForEach(rows, /*damaged=*/nullptr,
+                       [&](const Matrix<T>& features, absl::Span<const double>) -> absl::Status {
+                         const Matrix<T>& outputs = model.Forward(Pass(), features);
+                         SYNCGRADS_RETURN_IF_ERROR(model.status());
+                         for (Eigen::Index i = 0; i < outputs.rows(); ++i) {
+                           AppendRow(loss, outputs, i, data, lines);
+                         }
+                         return absl::OkStatus();
+                       }));
     ours.push_back(EncodeNumber(data.data.shards[shard].number));
-    ours.push_back(std::move(rows));
+    ours.push_back(std::move(lines));
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> gathered,
                              team.Gather("predictions", EncodeStrings(ours)));
@@ -137,7 +142,9 @@ absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const Dat
   return table;
 }
 
-template absl::StatusOr<std::string> Predict(Model<float>&, const Loss&, const DataSet&, Team&);
-template absl::StatusOr<std::string> Predict(Model<double>&, const Loss&, const DataSet&, Team&);
+template absl::StatusOr<std::string> Predict(Model<float>&, const Loss&, const DataSet&,
+                                             RowsInBatches<float>&, Team&);
+template absl::StatusOr<std::string> Predict(Model<double>&, const Loss&, const DataSet&,
+                                             RowsInBatches<double>&, Team&);
 
 }  // namespace syncgrads

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/model.h"
+#include "worker/train/batch_reader.h"
 #include "worker/train/data_set.h"
 #include "worker/train/team.h"
 
@@ -18,14 +19,14 @@ namespace syncgrads {
 //
 //   logit cross-entropy    class,then a column for each class's probability
 //   sigmoid cross-entropy  class,probability  (of class 1)
-//   squared error          prediction
+//   squared error          prediction; with several targets prediction1,prediction2,...
 //   custom loss            with classes like the logit cross-entropy, else output1,output2,...
 //
-// Every worker gets the whole table. A collective. Errors: DataLoss if another worker's
-// part is malformed; those of FillBatch; the team's.
+// `source` reads `data`. Every worker gets the whole table. A collective. Errors: DataLoss if
+// another worker's part is malformed; those of RowsInBatches; the team's.
 template <typename T>
 absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const DataSet& data,
-                                    Team& team);
+                                    RowsInBatches<T>& source, Team& team);
 
 }  // namespace syncgrads
 

@@ -9,38 +9,22 @@
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/checkpoint/checkpoint_writer.h"
-#include "worker/job/consistency.h"
 #include "worker/nn/build.h"
 #include "worker/train/compute.h"
 #include "worker/train/model_file.h"
 #include "worker/train/prediction.h"
 #include "worker/train/resume.h"
-#include "worker/train/shown_predictions.h"
 #include "worker/train/validation.h"
 
 namespace syncgrads {
 namespace {
 
-std::vector<RowId> AllRows(const WorkerData& data) {
-  return RowsOf(data, /*validation_every=*/0, /*held_out=*/false);
-}
-
-// Returns this worker's part of the rows that all workers evaluate together: its own
-// rows, or, if every worker has all rows, every n-th one.
-std::vector<RowId> RowsToEvaluate(const v1::JobFile& job, const DataSet& data, bool held_out,
-                                  const Team& team) {
-  std::vector<RowId> rows = RowsOf(data.data, job.data().validation_every(), held_out);
-  if (!ReadsAllData(job)) return rows;
-  std::vector<RowId> part;
-  for (size_t i = team.rank(); i < rows.size(); i += team.world_size()) part.push_back(rows[i]);
-  return part;
-}
-
 // Evaluates the held-out rows of all workers with a trained model; nullopt if the job has none.
 absl::StatusOr<std::optional<Evaluation>> EvaluateHeldOut(const v1::JobFile& job, Trainer& trainer,
                                                           const DataSet& data, Team& team) {
   if (job.data().validation_every() == 0) return std::optional<Evaluation>();
-  const std::vector<RowId> rows = RowsToEvaluate(job, data, /*held_out=*/true, team);
+  const std::vector<RowId> rows =
+      RowsToEvaluate(data, job.data().validation_every(), /*held_out=*/true, team);
   SYNCGRADS_ASSIGN_OR_RETURN(
       const Evaluation evaluation,
       trainer.replica().Evaluate("evaluation/held_out", job.data(), data, rows, team,
@@ -98,7 +82,8 @@ absl::Status EvaluateTrained(const v1::JobFile& job, Trainer& trainer, const Dat
                              Team& team, TrainingResult& result) {
   result.validation = trainer.validation();
   if (!job.has_validation()) {
-    const std::vector<RowId> rows = RowsToEvaluate(job, data, /*held_out=*/false, team);
+    const std::vector<RowId> rows =
+        RowsToEvaluate(data, job.data().validation_every(), /*held_out=*/false, team);
     SYNCGRADS_ASSIGN_OR_RETURN(
         result.trained_on,
         trainer.replica().Evaluate("evaluation/trained_on", job.data(), data, rows, team,
@@ -172,18 +157,20 @@ absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
                                             const DeviceChoice& device) {
   SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded, Load<T>(job, team, parameters, extensions,
                                                              device, /*with_targets=*/true));
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      const Loss loss, BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses));
+  SYNCGRADS_ASSIGN_OR_RETURN(const Loss loss,
+                             BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses,
+                                       TargetsPerRow(job.file.data())));
   EvaluationResult result;
-  EvaluationSource<T> source =
-      MakeEvaluationSource<T>(job.file, job.file.data(), loaded.data, team.world_size(), device);
-  SYNCGRADS_ASSIGN_OR_RETURN(result.all, Evaluate("evaluation/all", *loaded.model, loss, source,
-                                                  AllRows(loaded.data.data), team));
-  if (job.file.data().validation_every() == 0) return result;
+  RowsInBatches<T> source(job.file, job.file.data(), loaded.data, team.world_size(), device);
+  const std::vector<RowId> all =
+      RowsToEvaluate(loaded.data, /*validation_every=*/0, /*held_out=*/false, team);
+  SYNCGRADS_ASSIGN_OR_RETURN(result.all,
+                             Evaluate("evaluation/all", *loaded.model, loss, source, all, team));
+  const uint32_t every = job.file.data().validation_every();
+  if (every == 0) return result;
   SYNCGRADS_ASSIGN_OR_RETURN(
-      result.held_out,
-      Evaluate("evaluation/held_out", *loaded.model, loss, source,
-               RowsToEvaluate(job.file, loaded.data, /*held_out=*/true, team), team));
+      result.held_out, Evaluate("evaluation/held_out", *loaded.model, loss, source,
+                                RowsToEvaluate(loaded.data, every, /*held_out=*/true, team), team));
   return result;
 }
 
@@ -194,23 +181,27 @@ absl::Status PredictAs(const Job& job, Team& team, const std::string& parameters
   SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded,
                              Load<T>(job, team, parameters, extensions, device,
                                      /*with_targets=*/false));
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      const Loss loss, BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses));
+  SYNCGRADS_ASSIGN_OR_RETURN(const Loss loss,
+                             BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses,
+                                       TargetsPerRow(job.file.data())));
+  RowsInBatches<T> source(job.file, job.file.data(), loaded.data, team.world_size(), device);
   SYNCGRADS_ASSIGN_OR_RETURN(const std::string table,
-                             Predict(*loaded.model, loss, loaded.data, team));
+                             Predict(*loaded.model, loss, loaded.data, source, team));
   if (!team.is_master()) return absl::OkStatus();
   return WriteFileAtomically(output, {table});
 }
 
 template <typename T>
 absl::StatusOr<std::string> ShowAs(const Job& job, Team& team, const std::string& parameters,
-                                   size_t count, const Extensions& extensions,
+                                   const ShowOptions& options, const Extensions& extensions,
                                    const DeviceChoice& device) {
   SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded, Load<T>(job, team, parameters, extensions,
                                                              device, /*with_targets=*/true));
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      const Loss loss, BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses));
-  return ShowPredictions(*loaded.model, loss, loaded.data, count, team);
+  SYNCGRADS_ASSIGN_OR_RETURN(const Loss loss,
+                             BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses,
+                                       TargetsPerRow(job.file.data())));
+  RowsInBatches<T> source(job.file, job.file.data(), loaded.data, team.world_size(), device);
+  return ShowPredictions(*loaded.model, loss, loaded.data, source, options, team);
 }
 
 }  // namespace
@@ -259,16 +250,19 @@ absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
 }
 
 absl::StatusOr<std::string> RunShow(const Job& job, Team& team, const std::string& parameters,
-                                    size_t count, const Extensions& extensions,
+                                    const ShowOptions& options, const Extensions& extensions,
                                     const DeviceChoice& device) {
   return job.file.dtype() == v1::F64
-             ? ShowAs<double>(job, team, parameters, count, extensions, device)
-             : ShowAs<float>(job, team, parameters, count, extensions, device);
+             ? ShowAs<double>(job, team, parameters, options, extensions, device)
+             : ShowAs<float>(job, team, parameters, options, extensions, device);
 }
 
-absl::Status RunPrediction(const Job& job, Team& team, const std::string& parameters,
+absl::Status RunPrediction(const Job& job_file, Team& team, const std::string& parameters,
                            const std::string& output, const Extensions& extensions,
                            const DeviceChoice& device) {
+  // So that the predictions, in rank order, are in the order of the source.
+  Job job = job_file;
+  job.file.mutable_data()->set_partition(v1::DataSpec::CONTIGUOUS);
   return job.file.dtype() == v1::F64
              ? PredictAs<double>(job, team, parameters, output, extensions, device)
              : PredictAs<float>(job, team, parameters, output, extensions, device);

@@ -12,6 +12,7 @@
 #include "worker/train/evaluation.h"
 #include "worker/train/extensions.h"
 #include "worker/train/replicas.h"
+#include "worker/train/shown_predictions.h"
 #include "worker/train/team.h"
 #include "worker/trainer/trainer.h"
 
@@ -71,7 +72,8 @@ absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
 // Returns the text of ShowPredictions for the model in the file `parameters`. A
 // collective. Errors: those of RunEvaluation, or of ShowPredictions.
 absl::StatusOr<std::string> RunShow(const Job& job, Team& team, const std::string& parameters,
-                                    size_t count, const Extensions& extensions = NoExtensions(),
+                                    const ShowOptions& options,
+                                    const Extensions& extensions = NoExtensions(),
                                     const DeviceChoice& device = DeviceChoice());
 
 // Predicts every row of the job's data with the model in the file `parameters`; rank 0

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "worker/base/string_list.h"
 
@@ -48,7 +49,7 @@ std::string ClassLine(const DataSet& data, uint32_t number, double probability, 
 
 template <typename T>
 std::string ShowClasses(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row, double target,
-                        const DataSet& data) {
+                        const DataSet& data, size_t shown) {
   const std::vector<double> probabilities = Probabilities(loss, outputs, row);
   std::vector<uint32_t> order(probabilities.size());
   std::iota(order.begin(), order.end(), 0);
@@ -60,47 +61,50 @@ std::string ShowClasses(const Loss& loss, const Matrix<T>& outputs, Eigen::Index
   for (size_t place = 0; place < order.size(); ++place) {
     const uint32_t number = order[place];
     const bool is_right = number == right;
-    if (place >= kShownClasses && !is_right) continue;
+    if (place >= shown && !is_right) continue;
     absl::StrAppend(&text, "\n", ClassLine(data, number, probabilities[number], is_right));
-    if (place >= kShownClasses) absl::StrAppend(&text, " (place ", place + 1, ")");
+    if (place >= shown) absl::StrAppend(&text, " (place ", place + 1, ")");
   }
   return text;
 }
 
 template <typename T>
-std::string ShowRow(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row, double target,
-                    const DataSet& data) {
-  if (loss.has_classes()) return ShowClasses(loss, outputs, row, target, data);
+std::string ShowRow(const Loss& loss, const Matrix<T>& outputs, Eigen::Index row,
+                    absl::Span<const double> targets, const DataSet& data, size_t shown) {
+  if (loss.has_classes()) return ShowClasses(loss, outputs, row, targets[0], data, shown);
   std::string text;
   for (Eigen::Index i = 0; i < outputs.cols(); ++i) {
     absl::StrAppend(&text, i == 0 ? "" : " ", outputs(row, i));
   }
-  return absl::StrCat(text, ", is ", target);
+  return absl::StrCat(text, ", is ", absl::StrJoin(targets, " "));
 }
 
-// Returns the texts of the first `count` rows of a shard.
+// Returns the texts of the first rows of a shard.
 template <typename T>
 absl::StatusOr<std::vector<std::string>> ShowShard(Model<T>& model, const Loss& loss,
-                                                   const DataSet& data, size_t shard,
-                                                   size_t count) {
-  std::vector<std::string> shown;
-  Matrix<T> features;
-  std::vector<double> targets;
+                                                   const DataSet& data, RowsInBatches<T>& source,
+                                                   size_t shard, const ShowOptions& options) {
   const Shard& from = data.data.shards[shard];
-  for (size_t begin = 0; begin < std::min(count, from.table.rows); begin += kRowsAtATime) {
-    std::vector<RowId> rows;
-    const size_t end = std::min({count, from.table.rows, begin + kRowsAtATime});
-    for (size_t row = begin; row < end; ++row) rows.push_back({shard, row});
-    SYNCGRADS_RETURN_IF_ERROR(
-        FillBatch(data, rows, ImageUse(), features, targets, /*damaged=*/nullptr));
-    const Matrix<T>& outputs = model.Forward(Pass(), features);
-    SYNCGRADS_RETURN_IF_ERROR(model.status());
-    for (size_t i = 0; i < rows.size(); ++i) {
-      shown.push_back(absl::StrCat(
-          "shard ", from.number, ", row ", rows[i].row, ": ",
-          ShowRow(loss, outputs, static_cast<Eigen::Index>(i), targets[i], data), "\n"));
-    }
+  std::vector<RowId> rows;
+  for (size_t row = 0; row < std::min(options.rows, from.table.rows); ++row) {
+    rows.push_back({shard, row});
   }
+  std::vector<std::string> shown;
+  SYNCGRADS_RETURN_IF_ERROR(source.ForEach(
+      rows, /*damaged=*/nullptr,
+      [&](const Matrix<T>& features, absl::Span<const double> targets) -> absl::Status {
+        const Matrix<T>& outputs = model.Forward(Pass(), features);
+        SYNCGRADS_RETURN_IF_ERROR(model.status());
+        const size_t each = targets.size() / static_cast<size_t>(outputs.rows());
+        for (Eigen::Index i = 0; i < outputs.rows(); ++i) {
+          shown.push_back(absl::StrCat(
+              "shard ", from.number, ", row ", shown.size(), ": ",
+              ShowRow(loss, outputs, i, targets.subspan(static_cast<size_t>(i) * each, each), data,
+                      options.classes),
+              "\n"));
+        }
+        return absl::OkStatus();
+      }));
   return shown;
 }
 
@@ -108,11 +112,12 @@ absl::StatusOr<std::vector<std::string>> ShowShard(Model<T>& model, const Loss& 
 
 template <typename T>
 absl::StatusOr<std::string> ShowPredictions(Model<T>& model, const Loss& loss, const DataSet& data,
-                                            size_t count, Team& team) {
+                                            RowsInBatches<T>& source, const ShowOptions& options,
+                                            Team& team) {
   std::vector<std::string> ours;  // a shard's number, then its rows, and so on
   for (size_t shard = 0; shard < data.data.shards.size(); ++shard) {
     SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> rows,
-                               ShowShard(model, loss, data, shard, count));
+                               ShowShard(model, loss, data, source, shard, options));
     ours.push_back(EncodeNumber(data.data.shards[shard].number));
     ours.push_back(EncodeStrings(rows));
   }
@@ -131,14 +136,16 @@ absl::StatusOr<std::string> ShowPredictions(Model<T>& model, const Loss& loss, c
   std::string text;
   size_t shown = 0;
   for (const auto& [number, rows] : by_shard) {
-    for (size_t i = 0; i < rows.size() && shown < count; ++i, ++shown) text += rows[i];
+    for (size_t i = 0; i < rows.size() && shown < options.rows; ++i, ++shown) text += rows[i];
   }
   return text;
 }
 
 template absl::StatusOr<std::string> ShowPredictions(Model<float>&, const Loss&, const DataSet&,
-                                                     size_t, Team&);
+                                                     RowsInBatches<float>&, const ShowOptions&,
+                                                     Team&);
 template absl::StatusOr<std::string> ShowPredictions(Model<double>&, const Loss&, const DataSet&,
-                                                     size_t, Team&);
+                                                     RowsInBatches<double>&, const ShowOptions&,
+                                                     Team&);
 
 }  // namespace syncgrads

@@ -9,16 +9,21 @@
 #include "absl/status/statusor.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/model.h"
+#include "worker/train/batch_reader.h"
 #include "worker/train/data_set.h"
 #include "worker/train/team.h"
 
 namespace syncgrads {
 
-// How many classes are shown for each row, the most probable first.
-inline constexpr size_t kShownClasses = 5;
+struct ShowOptions {
+  // The number of rows, from the first on.
+  size_t rows = 0;
+  // How many classes are shown for each row, the most probable first. Not 0.
+  size_t classes = 5;
+};
 
-// Returns a text with the predictions for the first `count` rows, in the order of the
-// shards and of the rows within them. `data` must have targets.
+// Returns a text with the predictions for the first rows, in the order of the shards and of
+// the rows within them. `data` must have targets; `source` reads it.
 //
 //   shard 0, row 3: Iris-versicolor
 //        81.3 %  Iris-virginica
@@ -26,14 +31,15 @@ inline constexpr size_t kShownClasses = 5;
 //         0.1 %  Iris-setosa
 //
 // The first line has the target, which "*" marks in the list. If the target is not among
-// the first kShownClasses, it follows them, with its place. If the loss has no classes, a
+// the shown classes, it follows them, with its place. If the loss has no classes, a
 // row is "shard 0, row 3: 4.5, is 5".
 //
 // Every worker gets the whole text. A collective. Errors: DataLoss if another worker's
-// part is malformed; those of FillBatch; the team's.
+// part is malformed; those of RowsInBatches; the team's.
 template <typename T>
 absl::StatusOr<std::string> ShowPredictions(Model<T>& model, const Loss& loss, const DataSet& data,
-                                            size_t count, Team& team);
+                                            RowsInBatches<T>& source, const ShowOptions& options,
+                                            Team& team);
 
 }  // namespace syncgrads
 

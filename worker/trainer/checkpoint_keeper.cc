@@ -138,13 +138,12 @@ absl::StatusOr<std::optional<Evaluation>> CheckpointKeeper::FindEvaluation(bool 
   // Every worker of an elastic job has all rows, so the worker that writes evaluates
   // alone.
   if (elastic && !writes) return std::optional<Evaluation>();
+  Team& team = elastic ? static_cast<Team&>(alone) : run_.team;
   const std::vector<RowId> rows =
-      RowsOf(run_.data.data, run_.job.data().validation_every(), /*held_out=*/true);
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      const Evaluation evaluation,
-      replica_.Evaluate("checkpoint/held_out", run_.job.data(), run_.data, rows,
-                        elastic ? static_cast<Team&>(alone) : run_.team,
-                        {.damaged = run_.skipped_images()}));
+      RowsToEvaluate(run_.data, run_.job.data().validation_every(), /*held_out=*/true, team);
+  SYNCGRADS_ASSIGN_OR_RETURN(const Evaluation evaluation,
+                             replica_.Evaluate("checkpoint/held_out", run_.job.data(), run_.data,
+                                               rows, team, {.damaged = run_.skipped_images()}));
   if (evaluation.rows > 0) run_.options.progress->Validated(run_.steps, ScoresOf(evaluation));
   return std::optional<Evaluation>(evaluation);
 }

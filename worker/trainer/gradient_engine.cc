@@ -11,7 +11,6 @@
 #include "common/status_macros.h"
 #include "worker/base/out_of_memory.h"
 #include "worker/job/across_workers.h"
-#include "worker/train/make_reader.h"
 #include "worker/train/team_exchange.h"
 
 namespace syncgrads {
@@ -57,8 +56,8 @@ class ModelGradientEngine final : public GradientEngine {
   absl::Status BeginParts(uint64_t step, const std::vector<RowId>& rows);
   // Discards the batches of steps before `step` that have been read or are being read.
   void ForgetPartsBefore(uint64_t step);
-  // Sets features_ and targets_ to the rows of one of `parts` parts of the batch.
-  absl::Status ReadPart(const Batch& batch, size_t part, size_t parts);
+  // Sets features_ and targets_ to the rows of a part of the batch, which BeginParts has begun.
+  absl::Status ReadPart(const Batch& batch, size_t part);
   // If the first part of the next step's batch has been read, sets features_ and targets_
   // to it, and starts its upload while the device computes this step's last part.
   void ReadPartAhead(uint64_t step);
@@ -74,7 +73,6 @@ class ModelGradientEngine final : public GradientEngine {
   TrainingRun& run_;
   Model<T>& model_;
   const Loss& loss_;
-  // Null if rows are read without reading ahead.
   const std::unique_ptr<BatchReader<T>> reader_;
   // Only if the model has layers that use the batches of all workers.
   std::optional<TeamExchange> exchange_;
@@ -127,7 +125,7 @@ absl::StatusOr<double> ModelGradientEngine<T>::ComputeParts(const Batch& batch, 
                                                             Hook needed, Hook ready) {
   const size_t parts = PartsOf(run_.job, batch.rows);
   for (size_t part = 0; part < parts; ++part) {
-    SYNCGRADS_RETURN_IF_ERROR(ReadPart(batch, part, parts));
+    SYNCGRADS_RETURN_IF_ERROR(ReadPart(batch, part));
     const bool is_first = part == 0;
     const bool is_last = part + 1 == parts;
     if (targets_.empty()) {
@@ -185,7 +183,6 @@ absl::StatusOr<double> ModelGradientEngine<T>::DivisorOf(const Batch& batch) con
 
 template <typename T>
 absl::Status ModelGradientEngine<T>::ReadAhead(const Batch& batch) {
-  if (reader_ == nullptr) return absl::OkStatus();
   // A worker that was late under a quorum has skipped some of the steps that it read
   // ahead.
   ForgetPartsBefore(batch.step);
@@ -200,8 +197,7 @@ template <typename T>
 absl::Status ModelGradientEngine<T>::BeginParts(uint64_t step, const std::vector<RowId>& rows) {
   const size_t parts = PartsOf(run_.job, rows);
   for (size_t part = 0; part < parts; ++part) {
-    const absl::Span<const RowId> own = PartOf(rows, part, parts);
-    SYNCGRADS_RETURN_IF_ERROR(reader_->Begin(step * kMaxParts + part, {own.begin(), own.end()},
+    SYNCGRADS_RETURN_IF_ERROR(reader_->Begin(step * kMaxParts + part, PartOf(rows, part, parts),
                                              {/*training=*/true, run_.job.seed(), step}));
   }
   return absl::OkStatus();
@@ -209,30 +205,25 @@ absl::Status ModelGradientEngine<T>::BeginParts(uint64_t step, const std::vector
 
 template <typename T>
 void ModelGradientEngine<T>::ForgetPartsBefore(uint64_t step) {
-  if (reader_ != nullptr) reader_->ForgetBefore(step * kMaxParts);
+  reader_->ForgetBefore(step * kMaxParts);
 }
 
 template <typename T>
-absl::Status ModelGradientEngine<T>::ReadPart(const Batch& batch, size_t part, size_t parts) {
+absl::Status ModelGradientEngine<T>::ReadPart(const Batch& batch, size_t part) {
   const PhaseClock::Scope reads(run_.phases, &StepTimes::read);
-  if (reader_ != nullptr) {
-    const uint64_t number = batch.step * kMaxParts + part;
-    const std::optional<PartAhead> ahead = std::exchange(part_ahead_, std::nullopt);
-    if (ahead.has_value()) {
-      if (ahead->number == number) return ahead->status;
-      model_.ForgetAhead();
-    }
-    return reader_->Take(number, features_, targets_, run_.skipped_images());
+  const uint64_t number = batch.step * kMaxParts + part;
+  const std::optional<PartAhead> ahead = std::exchange(part_ahead_, std::nullopt);
+  if (ahead.has_value()) {
+    if (ahead->number == number) return ahead->status;
+    model_.ForgetAhead();
   }
-  const ImageUse use = {/*training=*/true, run_.job.seed(), batch.step};
-  return FillBatch(run_.data, PartOf(batch.rows, part, parts), use, features_, targets_,
-                   run_.skipped_images());
+  return reader_->Take(number, features_, targets_, run_.skipped_images());
 }
 
 template <typename T>
 void ModelGradientEngine<T>::ReadPartAhead(uint64_t step) {
   const uint64_t number = (step + 1) * kMaxParts;
-  if (reader_ == nullptr || memory().is_host() || !reader_->IsRead(number)) return;
+  if (memory().is_host() || !reader_->IsRead(number)) return;
   part_ahead_ = {number, reader_->Take(number, features_, targets_, run_.skipped_images())};
   if (part_ahead_->status.ok() && !targets_.empty()) model_.BringAhead(features_);
 }

@@ -53,6 +53,7 @@ absl::StatusOr<std::vector<std::string>> LayerStates::Gather() {
   std::vector<std::string> states;
   if (run_.job.has_elastic() || replica_.states().empty()) return states;
   const bool rows =
+      run_.data.stream != nullptr ||
       !RowsOf(run_.data.data, run_.job.data().validation_every(), /*held_out=*/false).empty();
   std::string own = Own();
   // 0: the states are the initial ones. Layers that use the batches of all workers have the same

@@ -12,9 +12,10 @@
 #include "worker/base/random.h"
 #include "worker/io/safetensors.h"
 #include "worker/nn/build.h"
+#include "worker/train/batch_reader.h"
 #include "worker/train/compute.h"
 #include "worker/train/data_set.h"
-#include "worker/train/make_reader.h"
+#include "worker/train/feature_statistics.h"
 #include "worker/train/model_file.h"
 #include "worker/trainer/model_replica.h"
 
@@ -39,7 +40,8 @@ absl::StatusOr<ModelParts> MakeAs(TrainingRun& run) {
       BuildModel<T>(job.model(), run.data.shape, options.extensions->layers, *device));
   model->Initialise(SeedOf(job, options.initialisation));
   SYNCGRADS_ASSIGN_OR_RETURN(Loss loss,
-                             BuildLoss(job.loss(), model->outputs(), options.extensions->losses));
+                             BuildLoss(job.loss(), model->outputs(), options.extensions->losses,
+                                       TargetsPerRow(job.data())));
   for (const Parameter<T>* parameter : model->parameters()) {
     run.plan.parameters += static_cast<uint64_t>(parameter->values.size());
   }
@@ -56,9 +58,16 @@ absl::StatusOr<ModelParts> MakeAs(TrainingRun& run) {
 template <typename T>
 absl::Status PrepareAs(const Job& job, TrainingRun& run, Model<T>& model, Team& informed) {
   if (MinMaxScaling<T>* scaling = FindMinMaxScaling(model); scaling != nullptr) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const Ranges ranges,
-                               FindRanges(run.data, run.job.data().validation_every(), informed));
-    scaling->SetRanges(ranges.minimum, ranges.maximum);
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        FeatureStatistics statistics,
+        FindStatistics(run.job, run.data, run.team.world_size(), run.options.device, informed));
+    if (run.job.model().layers(0).has_standard_scaling()) {
+      for (size_t i = 0; i < statistics.mean.size(); ++i) {
+        statistics.minimum[i] = statistics.mean[i] - statistics.deviation[i];
+        statistics.maximum[i] = statistics.mean[i] + statistics.deviation[i];
+      }
+    }
+    scaling->SetRanges(statistics.minimum, statistics.maximum);
   }
   const v1::ModelSpec& spec = run.job.model();
   if (spec.init_from().empty()) return absl::OkStatus();

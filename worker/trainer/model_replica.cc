@@ -143,8 +143,7 @@ absl::StatusOr<Evaluation> ModelReplica<T>::Evaluate(absl::string_view name,
                                                      const v1::DataSpec& spec, const DataSet& data,
                                                      absl::Span<const RowId> rows, Team& team,
                                                      const EvaluationOptions& options) {
-  EvaluationSource<T> source =
-      MakeEvaluationSource<T>(run_.job, spec, data, run_.team.world_size(), run_.options.device);
+  RowsInBatches<T> source(run_.job, spec, data, run_.team.world_size(), run_.options.device);
   return syncgrads::Evaluate(name, *model_, loss_, source, rows, team, options);
 }
 

@@ -41,6 +41,7 @@ uint64_t StepsPerEpoch(const TrainingRun& run) {
 ShardOwners OwnersOf(const v1::JobFile& job, const Team& team, const TrainerOptions& options) {
   ShardOwners owners;
   owners.rank = options.rank;
+  if (job.data().partition() == v1::DataSpec::ALL) owners.own_order = team.rank();
   owners.workers = job.has_elastic() ? options.owners : team.world_size();
   if (options.resumption != nullptr) owners.history = options.resumption->manifest.data;
   return owners;
@@ -70,7 +71,7 @@ absl::Status MakePlan(TrainingRun& run, Team& team) {
                          !run.job.consistency().has_best_of() && !run.job.has_elastic() &&
                          std::holds_alternative<Sync>(PolicyOf(run.job.consistency()));
   run.steps_per_epoch = static_cast<uint64_t>(steps[1]);
-  if (plan.training_rows == 0) {
+  if (plan.training_rows == 0 && run.data.stream == nullptr) {
     return absl::FailedPreconditionError("no worker has a row to train on");
   }
   return absl::OkStatus();

@@ -37,8 +37,8 @@ absl::StatusOr<Evaluation> Validator::EvaluateRows() {
   const bool own_source = run_.options.validation != nullptr;
   const DataSet& data = own_source ? *run_.options.validation : run_.data;
   const std::vector<RowId> rows =
-      RowsOf(data.data, own_source ? 0 : run_.job.data().validation_every(),
-             /*held_out=*/!own_source);
+      RowsToEvaluate(data, own_source ? 0 : run_.job.data().validation_every(),
+                     /*held_out=*/!own_source, team);
   const bool skips = spec.imagenet().damaged() == v1::ImageNetSource::SKIPPED;
   SYNCGRADS_ASSIGN_OR_RETURN(
       const Evaluation evaluation,

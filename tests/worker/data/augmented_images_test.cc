@@ -30,6 +30,21 @@ std::shared_ptr<const ImageSource> OneImage(int64_t channels) {
                                       size, 0, "images");
 }
 
+// The images of another source, without its bytes.
+class FloatImages : public ImageSource {
+ public:
+  explicit FloatImages(std::shared_ptr<const ImageSource> images) : images_(std::move(images)) {}
+  const Shape& shape() const override { return images_->shape(); }
+  std::string NameOf(size_t image) const override { return images_->NameOf(image); }
+  absl::Status Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const override {
+    return images_->Read(image, use, pixels);
+  }
+  bool is_slow() const override { return false; }
+
+ private:
+  const std::shared_ptr<const ImageSource> images_;
+};
+
 std::vector<float> ReadOf(const ImageSource& images, const ImageUse& use) {
   std::vector<float> pixels(static_cast<size_t>(images.shape().size()));
   SYNCGRADS_EXPECT_OK(images.Read(0, use, absl::MakeSpan(pixels)));
@@ -38,7 +53,8 @@ std::vector<float> ReadOf(const ImageSource& images, const ImageUse& use) {
 
 std::vector<float> ReadAugmented(const v1::Augmentation& augmentation, const ImageUse& use,
                                  int64_t channels = 3) {
-  return ReadOf(AugmentedImages(OneImage(channels), augmentation), use);
+  return ReadOf(AugmentedImages(std::make_shared<FloatImages>(OneImage(channels)), augmentation),
+                use);
 }
 
 float Luminance(const std::vector<float>& pixels, size_t pixel) {
@@ -169,6 +185,27 @@ TEST(AugmentedImagesTest, SaturationSpreadsColoursAroundTheirOwnLuminance) {
       const float grey = Luminance(plain, i / 3);
       EXPECT_NEAR(read[i], std::clamp(grey + factor * (plain[i] - grey), 0.0f, 1.0f), 1e-4);
     }
+  }
+}
+
+TEST(AugmentedImagesTest, ImagesOfBytesChangeAsTheirNumbersDo) {
+  v1::Augmentation all;
+  all.set_mirror(0.5);
+  all.set_shift(1);
+  all.set_brightness(0.4);
+  all.set_contrast(0.4);
+  all.set_saturation(0.4);
+  const AugmentedImages images(OneImage(3), all);
+  EXPECT_TRUE(images.has_bytes());
+  for (uint64_t step = 0; step < 20; ++step) {
+    const std::vector<float> numbers = ReadAugmented(all, Step(step));
+    std::vector<unsigned char> bytes(numbers.size());
+    SYNCGRADS_ASSERT_OK(images.ReadBytes(0, Step(step), absl::MakeSpan(bytes)));
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      EXPECT_NEAR(bytes[i], 255 * numbers[i], 0.5 + 1e-3) << step << " " << i;
+    }
+    const std::vector<float> read = ReadOf(images, Step(step));
+    EXPECT_EQ(read[5], FromByte(bytes[5]));
   }
 }
 

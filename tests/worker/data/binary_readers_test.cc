@@ -41,8 +41,7 @@ std::string Gzip(const std::string& text) {
 
 std::vector<float> Pixels(const Table& table, size_t row) {
   std::vector<float> pixels(static_cast<size_t>(table.images->shape().size()));
-  SYNCGRADS_EXPECT_OK(
-      table.images->Read(table.first_image + row, ImageUse(), absl::MakeSpan(pixels)));
+  SYNCGRADS_EXPECT_OK(table.images->Read(table.ImageOf(row), ImageUse(), absl::MakeSpan(pixels)));
   return pixels;
 }
 
@@ -70,7 +69,7 @@ TEST(IdxReaderTest, ReadsImagesAndLabelsAlsoCompressed) {
   EXPECT_EQ(table->targets, (std::vector<double>{1, 0, 1}));
   EXPECT_EQ(table->classes[1].name, "7");
   EXPECT_EQ(table->classes[1].place, labels + ": label 0");
-  const Table rest = table->Slice(1, 3);
+  const Table rest = table->Select({1, 2});
   EXPECT_EQ(Pixels(rest, 1), Pixels(*table, 2));
   EXPECT_EQ(ReadIdx(FileStorage(), images, "", TargetKind::kNone)->rows, 3u);
 }

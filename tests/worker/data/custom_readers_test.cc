@@ -16,6 +16,7 @@ class CustomReadersTest : public testing::Test {
   CustomReadersTest() {
     readers_.Add("libsvm", ReadLibsvm);
     spec_.mutable_custom()->set_kind("libsvm");
+    spec_.set_partition(v1::DataSpec::CONTIGUOUS);
     (*spec_.mutable_custom()->mutable_settings())["path"] = "rows.txt";
     (*spec_.mutable_custom()->mutable_settings())["features"] = "3";
   }
@@ -23,8 +24,8 @@ class CustomReadersTest : public testing::Test {
   absl::StatusOr<WorkerData> Load(const std::string& contents, TargetKind kind, uint32_t rank = 0,
                                   uint32_t world_size = 1) {
     directory_.Write("rows.txt", contents);
-    return LoadShards(spec_, std::make_shared<FileStorage>(directory_.path()), kind, rank,
-                      world_size, readers_);
+    return LoadShards(spec_, std::make_shared<FileStorage>(directory_.path()),
+                      {kind, rank, world_size}, readers_);
   }
 
   TemporaryDirectory directory_;

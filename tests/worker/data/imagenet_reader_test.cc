@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -16,6 +18,7 @@
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/data/crop.h"
 #include "worker/data/jpeg.h"
+#include "worker/pack/pack.h"
 #include "worker/storage/file_storage.h"
 
 namespace syncgrads {
@@ -68,8 +71,10 @@ std::string Gradient(int width, int height) {
 }
 
 std::vector<float> Decode(const std::string& jpeg, const ScaledCrop& crop) {
-  std::vector<float> pixels(static_cast<size_t>(3 * crop.size * crop.size));
-  SYNCGRADS_EXPECT_OK(DecodeJpeg(jpeg, crop.size, crop, absl::MakeSpan(pixels)));
+  std::vector<unsigned char> bytes(static_cast<size_t>(3 * crop.size * crop.size));
+  SYNCGRADS_EXPECT_OK(DecodeJpeg(jpeg, crop.size, crop, absl::MakeSpan(bytes)));
+  std::vector<float> pixels(bytes.size());
+  std::transform(bytes.begin(), bytes.end(), pixels.begin(), FromByte);
   return pixels;
 }
 
@@ -165,7 +170,8 @@ TEST(JpegTest, ACropIsWhatTheWholeImageHasThere) {
       const std::vector<float> expected = Reference(jpeg, kWidth, kHeight, crop);
       ASSERT_EQ(pixels.size(), expected.size());
       for (size_t i = 0; i < pixels.size(); ++i) {
-        ASSERT_NEAR(pixels[i], expected[i], 1e-5) << left << " " << top << " " << i;
+        // Pixels are rounded to the nearest byte.
+        ASSERT_NEAR(pixels[i], expected[i], 0.5 / 255 + 1e-5) << left << " " << top << " " << i;
       }
     }
   }
@@ -175,7 +181,7 @@ TEST(JpegTest, DamagedBytesAreAnErrorOrAnotherImage) {
   const std::string jpeg = Gradient(64, 48);
   ScaledCrop crop;
   crop.smallest_side = crop.size = 32;
-  std::vector<float> pixels(3 * 32 * 32);
+  std::vector<unsigned char> pixels(3 * 32 * 32);
   std::minstd_rand random(1);
   for (int i = 0; i < 2000; ++i) {
     std::string damaged = jpeg;
@@ -224,7 +230,7 @@ TEST(JpegTest, WhatIsCutShortAtAnyByteIsDamaged) {
   const std::string jpeg = Gradient(40, 40);
   ScaledCrop crop;
   crop.smallest_side = crop.size = 32;
-  std::vector<float> pixels(3 * 32 * 32);
+  std::vector<unsigned char> pixels(3 * 32 * 32);
   for (size_t size = 0; size + 2 < jpeg.size(); size += 7) {
     EXPECT_EQ(DecodeJpeg(jpeg.substr(0, size), crop.size, crop, absl::MakeSpan(pixels)).code(),
               StatusCode::kDataLoss)
@@ -359,6 +365,79 @@ TEST_F(ImageNetTest, RowsThatMakeNoSenseAreNamedWithTheirLine) {
   ExpectError(Read(), StatusCode::kInvalidArgument, {"no column \"ImageId\""});
   directory_.Write("LOC_synset_mapping.txt", "n01440764 tench\nn01440764 tench again\n");
   ExpectError(Read(), StatusCode::kInvalidArgument, {"LOC_synset_mapping.txt:2: n01440764"});
+}
+
+// The pixels of each image of a table, by class.
+std::multimap<std::string, std::vector<float>> Images(const Table& table) {
+  std::multimap<std::string, std::vector<float>> images;
+  for (size_t row = 0; row < table.rows; ++row) {
+    std::vector<float> pixels(static_cast<size_t>(table.images->shape().size()));
+    SYNCGRADS_EXPECT_OK(table.images->Read(table.ImageOf(row), {}, absl::MakeSpan(pixels)));
+    images.emplace(table.classes[static_cast<size_t>(table.targets[row])].name, pixels);
+  }
+  return images;
+}
+
+TEST_F(ImageNetTest, PackedImagesAreThoseOfTheFolder) {
+  directory_.Write("ILSVRC/Data/CLS-LOC/train/n01440764/a_2.JPEG", Gradient(40, 20));
+  directory_.Write("ILSVRC/Data/CLS-LOC/train/n01443537/a_4.JPEG", Gradient(20, 60));
+  const auto single = Read();
+  SYNCGRADS_ASSERT_OK(single);
+  auto list = ListImageNetFolder(directory_.path(), v1::ImageNetSource::TRAIN);
+  SYNCGRADS_ASSERT_OK(list);
+  const TemporaryDirectory packed;
+  PackOptions options;
+  options.output = packed.path();
+  options.images_per_tar = 2;
+  const auto pattern = Pack(*std::move(list), options);
+  SYNCGRADS_ASSERT_OK(pattern);
+  EXPECT_EQ(*pattern, "part-{0000..0001}.tar");
+  spec_.set_path(packed.path());
+  spec_.add_tars(*pattern);
+  const auto table = Read();
+  SYNCGRADS_ASSERT_OK(table);
+  EXPECT_EQ(table->rows, 3u);
+  EXPECT_EQ(Images(*table), Images(*single));
+  EXPECT_EQ(table->class_descriptions, single->class_descriptions);
+  // The same without the indices, and for one class.
+  std::filesystem::remove(packed.path() + "/part-0000.tar.csv");
+  std::filesystem::remove(packed.path() + "/part-0001.tar.csv");
+  const auto scanned = Read();
+  SYNCGRADS_ASSERT_OK(scanned);
+  EXPECT_EQ(Images(*scanned), Images(*single));
+  spec_.add_classes("n01443537");
+  EXPECT_EQ(Read()->rows, 1u);
+}
+
+TEST_F(ImageNetTest, AnArchiveThatIsCutShortCostsTheImagesThatAreMissing) {
+  const TemporaryDirectory packed;
+  ImagesToPack list;
+  for (int i = 0; i < 2; ++i) {
+    const std::string name = "cat/" + std::to_string(i) + ".jpg";
+    list.images.push_back({directory_.Write(name, Gradient(40, 20)), 0});
+  }
+  const auto found = ListFolder(directory_.path());
+  SYNCGRADS_ASSERT_OK(found);
+  EXPECT_EQ(found->images.size(), 2u);
+  PackOptions options;
+  options.output = packed.path();
+  const auto pattern = Pack(*found, options);
+  SYNCGRADS_ASSERT_OK(pattern);
+  const std::string archive = packed.path() + "/part-0000.tar";
+  std::filesystem::resize_file(archive, 800);
+  spec_.set_path(packed.path());
+  spec_.add_tars(*pattern);
+  const auto table = Read();
+  SYNCGRADS_ASSERT_OK(table);
+  ASSERT_EQ(table->rows, 2u);
+  std::vector<unsigned char> pixels(3 * 12 * 12);
+  for (size_t image = 0; image < 2; ++image) {
+    ExpectError(table->images->ReadBytes(image, {}, absl::MakeSpan(pixels)), StatusCode::kDataLoss,
+                {archive + ": 0000000", "cut short"});
+  }
+  // Without the index, the archive's headers are read.
+  std::filesystem::remove(archive + ".csv");
+  ExpectError(Read(), StatusCode::kDataLoss, {archive, "cut short"});
 }
 
 }  // namespace

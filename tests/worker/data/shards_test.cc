@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
+#include <set>
 
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
@@ -11,13 +14,19 @@
 namespace syncgrads {
 namespace {
 
-std::vector<uint64_t> Sizes(uint64_t rows, uint32_t shards, v1::DataSpec::Split split) {
+v1::DataSpec Cut(v1::DataSpec::Split split, v1::DataSpec::Partition partition) {
+  v1::DataSpec spec;
+  spec.set_split(split);
+  spec.set_partition(partition);
+  return spec;
+}
+
+std::vector<uint64_t> Sizes(size_t rows, uint32_t shards, v1::DataSpec::Split split) {
   std::vector<uint64_t> sizes;
-  uint64_t next = 0;
-  for (const RowRange& range : SplitRows(rows, shards, split)) {
-    EXPECT_EQ(range.begin, next);
-    next = range.end;
-    sizes.push_back(range.rows());
+  size_t next = 0;
+  for (const auto& shard : SplitRows(rows, shards, Cut(split, v1::DataSpec::CONTIGUOUS), 1)) {
+    for (const size_t row : shard) EXPECT_EQ(row, next++);
+    sizes.push_back(shard.size());
   }
   return sizes;
 }
@@ -40,6 +49,35 @@ TEST(SplitRowsTest, MoreShardsThanRowsLeavesSomeEmpty) {
   EXPECT_EQ(Sizes(0, 2, v1::DataSpec::KEEP_REMAINDER), (Numbers{0, 0}));
 }
 
+TEST(SplitRowsTest, PermutedRowsAreASampleOfAllOfThem) {
+  const v1::DataSpec spec = Cut(v1::DataSpec::KEEP_REMAINDER, v1::DataSpec::PERMUTED);
+  const auto shards = SplitRows(1000, 4, spec, /*seed=*/1);
+  std::set<size_t> seen;
+  for (const auto& shard : shards) {
+    EXPECT_EQ(shard.size(), 250u);
+    EXPECT_TRUE(std::is_sorted(shard.begin(), shard.end()));
+    seen.insert(shard.begin(), shard.end());
+    // Of the table's first half. The expected number is 125, and its standard deviation is less
+    // than 8, that of 250 draws with replacement.
+    const auto half = std::lower_bound(shard.begin(), shard.end(), 500u);
+    EXPECT_NEAR(static_cast<double>(half - shard.begin()), 125, 40);
+  }
+  EXPECT_EQ(seen.size(), 1000u);
+  EXPECT_EQ(SplitRows(1000, 4, spec, 1), shards);
+  EXPECT_NE(SplitRows(1000, 4, spec, 2), shards);
+}
+
+TEST(SplitRowsTest, OfPermutedRowsTheRemainderIsDroppedToo) {
+  const auto shards =
+      SplitRows(10, 3, Cut(v1::DataSpec::DROP_REMAINDER, v1::DataSpec::PERMUTED), /*seed=*/1);
+  std::set<size_t> seen;
+  for (const auto& shard : shards) {
+    EXPECT_EQ(shard.size(), 3u);
+    seen.insert(shard.begin(), shard.end());
+  }
+  EXPECT_EQ(seen.size(), 9u);
+}
+
 TEST(ShardsOfTest, DealsShardsToWorkersInTurn) {
   EXPECT_EQ(ShardsOf(7, 1, 3), (std::vector<uint32_t>{1, 4}));
   EXPECT_EQ(ShardsOf(3, 2, 3), (std::vector<uint32_t>{2}));
@@ -50,6 +88,7 @@ v1::DataSpec FileSpec(const std::string& path, uint32_t shards) {
   spec.mutable_table()->set_path(path);
   spec.set_target("y");
   spec.set_shards(shards);
+  spec.set_partition(v1::DataSpec::CONTIGUOUS);
   return spec;
 }
 
@@ -62,8 +101,8 @@ constexpr const char* kFiveRows = "x,y\n0,0\n1,1\n2,2\n3,3\n4,4\n";
 TEST(LoadShardsTest, AFileIsCutIntoRanges) {
   const TemporaryDirectory directory;
   directory.Write("t.csv", kFiveRows);
-  const auto data = LoadShards(FileSpec("t.csv", 3), FilesIn(directory.path()), TargetKind::kNumber,
-                               /*rank=*/0, /*world_size=*/2);
+  const auto data = LoadShards(FileSpec("t.csv", 3), FilesIn(directory.path()),
+                               {TargetKind::kNumber, /*rank=*/0, /*world_size=*/2});
   SYNCGRADS_ASSERT_OK(data);
   EXPECT_EQ(data->total_shards, 3u);
   ASSERT_EQ(data->shards.size(), 2u);
@@ -76,7 +115,7 @@ TEST(LoadShardsTest, WithoutANumberThereIsAShardForEachWorker) {
   const TemporaryDirectory directory;
   directory.Write("t.csv", kFiveRows);
   const auto data =
-      LoadShards(FileSpec("t.csv", 0), FilesIn(directory.path()), TargetKind::kNumber, 7, 8);
+      LoadShards(FileSpec("t.csv", 0), FilesIn(directory.path()), {TargetKind::kNumber, 7, 8});
   SYNCGRADS_ASSERT_OK(data);
   EXPECT_EQ(data->total_shards, 8u);
   EXPECT_EQ(data->shards[0].table.rows, 0u);
@@ -86,8 +125,28 @@ TEST(LoadShardsTest, MoreWorkersThanShardsIsAnErrorWithBothNumbers) {
   const TemporaryDirectory directory;
   directory.Write("t.csv", kFiveRows);
   ExpectError(
-      LoadShards(FileSpec("t.csv", 3), FilesIn(directory.path()), TargetKind::kNumber, 0, 4),
+      LoadShards(FileSpec("t.csv", 3), FilesIn(directory.path()), {TargetKind::kNumber, 0, 4}),
       absl::StatusCode::kInvalidArgument, {"4 workers", "data.shards is 3"});
+}
+
+TEST(LoadShardsTest, PermutedShardsDoNotDependOnTheNumberOfWorkers) {
+  const TemporaryDirectory directory;
+  directory.Write("t.csv", kFiveRows);
+  v1::DataSpec spec = FileSpec("t.csv", 2);
+  spec.set_partition(v1::DataSpec::PERMUTED);
+  const auto load = [&](uint32_t rank, uint32_t world_size) {
+    const auto data = LoadShards(spec, FilesIn(directory.path()),
+                                 {TargetKind::kNumber, rank, world_size, /*seed=*/4});
+    SYNCGRADS_EXPECT_OK(data);
+    return data->shards;
+  };
+  const std::vector<Shard> both = load(0, 1);
+  ASSERT_EQ(both.size(), 2u);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    const std::vector<Shard> own = load(rank, 2);
+    EXPECT_EQ(own[0].table.features, both[rank].table.features);
+    EXPECT_EQ(own[0].table.targets, own[0].table.features);  // rows stay whole
+  }
 }
 
 v1::DataSpec DirectorySpec(uint32_t shards) {
@@ -102,7 +161,7 @@ TEST(LoadShardsTest, ADirectoryHasAShardInEachOfItsShardDirectories) {
   directory.Write("data/shard1/t.tsv", "y\tx\n9\t1\n");
   directory.Write("data/other/t.tsv", "nonsense");
   const auto data =
-      LoadShards(DirectorySpec(0), FilesIn(directory.path()), TargetKind::kNumber, 0, 1);
+      LoadShards(DirectorySpec(0), FilesIn(directory.path()), {TargetKind::kNumber, 0, 1});
   SYNCGRADS_ASSERT_OK(data);
   ASSERT_EQ(data->shards.size(), 2u);
   EXPECT_EQ(data->shards[1].table.features, (std::vector<double>{1}));
@@ -118,6 +177,7 @@ v1::DataSpec JoinedSpec() {
   targets.set_id("name");
   spec.mutable_table()->set_master_table("targets.csv");
   spec.set_target("y");
+  spec.set_partition(v1::DataSpec::CONTIGUOUS);
   return spec;
 }
 
@@ -127,7 +187,8 @@ TEST(LoadShardsTest, TablesAreJoinedByIdInTheMastersOrder) {
   directory.Write("data/shard0/targets.csv", "name,y\nthree,0.3\none,0.1\n");
   directory.Write("data/shard1/features.tsv", "ID\tb\ta\n1\t50\t5\n");
   directory.Write("data/shard1/targets.csv", "y,name\n0.5,1\n");
-  const auto data = LoadShards(JoinedSpec(), FilesIn(directory.path()), TargetKind::kNumber, 0, 1);
+  const auto data =
+      LoadShards(JoinedSpec(), FilesIn(directory.path()), {TargetKind::kNumber, 0, 1});
   SYNCGRADS_ASSERT_OK(data);
   ASSERT_EQ(data->shards.size(), 2u);
   EXPECT_EQ(data->shards[0].table.feature_names, (std::vector<std::string>{"a", "b"}));
@@ -141,7 +202,7 @@ TEST(LoadShardsTest, JoinedTablesWithoutShardsAreCutIntoRanges) {
   directory.Write("data/features.tsv", "ID\ta\nx\t1\ny\t2\nz\t3\n");
   directory.Write("data/targets.csv", "name,y\nx,7\ny,8\nz,9\n");
   const auto storage = FilesIn(directory.path());
-  const auto second = LoadShards(JoinedSpec(), storage, TargetKind::kNumber, 1, 2);
+  const auto second = LoadShards(JoinedSpec(), storage, {TargetKind::kNumber, 1, 2});
   SYNCGRADS_ASSERT_OK(second);
   ASSERT_EQ(second->shards.size(), 1u);
   EXPECT_EQ(second->shards[0].table.targets, (std::vector<double>{9}));
@@ -155,7 +216,7 @@ TEST(LoadShardsTest, WhatCannotBeJoinedIsNamedWithItsPlaces) {
     directory.Write("data/features.tsv", features);
     directory.Write("data/targets.csv", targets);
     const auto data =
-        LoadShards(JoinedSpec(), FilesIn(directory.path()), TargetKind::kNumber, 0, 1);
+        LoadShards(JoinedSpec(), FilesIn(directory.path()), {TargetKind::kNumber, 0, 1});
     for (const std::string& text : texts) {
       ExpectError(data, absl::StatusCode::kInvalidArgument, {text});
     }
@@ -174,7 +235,7 @@ TEST(LoadShardsTest, MoreWorkersThanShardDirectoriesIsAnErrorWithBothNumbers) {
   const TemporaryDirectory directory;
   directory.Write("data/shard0/t.tsv", "x\ty\n");
   directory.Write("data/shard1/t.tsv", "x\ty\n");
-  ExpectError(LoadShards(DirectorySpec(0), FilesIn(directory.path()), TargetKind::kNumber, 0, 3),
+  ExpectError(LoadShards(DirectorySpec(0), FilesIn(directory.path()), {TargetKind::kNumber, 0, 3}),
               absl::StatusCode::kInvalidArgument,
               {"3 workers", "shard directories in " + directory.path() + "/data is 2"});
 }
@@ -182,7 +243,7 @@ TEST(LoadShardsTest, MoreWorkersThanShardDirectoriesIsAnErrorWithBothNumbers) {
 TEST(LoadShardsTest, AnotherNumberOfShardDirectoriesIsAnErrorWithBothNumbers) {
   const TemporaryDirectory directory;
   directory.Write("data/shard0/t.tsv", "x\ty\n");
-  ExpectError(LoadShards(DirectorySpec(2), FilesIn(directory.path()), TargetKind::kNumber, 0, 1),
+  ExpectError(LoadShards(DirectorySpec(2), FilesIn(directory.path()), {TargetKind::kNumber, 0, 1}),
               absl::StatusCode::kInvalidArgument, {"data.shards is 2", "has 1 shard"});
 }
 
@@ -190,24 +251,25 @@ TEST(LoadShardsTest, MissingShardsAndFilesAreNamed) {
   const TemporaryDirectory directory;
   directory.Write("data/shard0/t.tsv", "x\ty\n");
   directory.Write("data/shard2/t.tsv", "x\ty\n");
-  ExpectError(LoadShards(DirectorySpec(0), FilesIn(directory.path()), TargetKind::kNumber, 0, 1),
+  ExpectError(LoadShards(DirectorySpec(0), FilesIn(directory.path()), {TargetKind::kNumber, 0, 1}),
               absl::StatusCode::kNotFound, {"has shard2 but no shard1"});
   directory.Write("data/shard1/other.tsv", "x\ty\n");
-  ExpectError(LoadShards(DirectorySpec(0), FilesIn(directory.path()), TargetKind::kNumber, 0, 1),
+  ExpectError(LoadShards(DirectorySpec(0), FilesIn(directory.path()), {TargetKind::kNumber, 0, 1}),
               absl::StatusCode::kNotFound, {"shard1/t.tsv"});
   ExpectError(
-      LoadShards(FileSpec("none.csv", 0), FilesIn(directory.path()), TargetKind::kNumber, 0, 1),
+      LoadShards(FileSpec("none.csv", 0), FilesIn(directory.path()), {TargetKind::kNumber, 0, 1}),
       absl::StatusCode::kNotFound, {"none.csv"});
 }
 
 TEST(LoadShardsTest, AFileAndADirectoryAreNotMistakenForEachOther) {
   const TemporaryDirectory directory;
   directory.Write("data/shard0/t.tsv", "x\ty\n");
-  ExpectError(LoadShards(FileSpec("data", 0), FilesIn(directory.path()), TargetKind::kNumber, 0, 1),
-              absl::StatusCode::kInvalidArgument, {"data.table.file is not given"});
+  ExpectError(
+      LoadShards(FileSpec("data", 0), FilesIn(directory.path()), {TargetKind::kNumber, 0, 1}),
+      absl::StatusCode::kInvalidArgument, {"data.table.file is not given"});
   v1::DataSpec spec = FileSpec("data/shard0/t.tsv", 0);
   spec.mutable_table()->set_file("t.tsv");
-  ExpectError(LoadShards(spec, FilesIn(directory.path()), TargetKind::kNumber, 0, 1),
+  ExpectError(LoadShards(spec, FilesIn(directory.path()), {TargetKind::kNumber, 0, 1}),
               absl::StatusCode::kInvalidArgument, {"is not a directory"});
 }
 
@@ -215,15 +277,18 @@ TEST(GeneratedShardsTest, DoNotDependOnHowManyShardsThereAre) {
   v1::DataSpec spec;
   spec.mutable_generated()->set_rows(1000);
   spec.mutable_generated()->set_seed(3);
-  const auto whole = LoadShards(spec, FilesIn("."), TargetKind::kClass, 0, 1);
+  spec.set_partition(v1::DataSpec::CONTIGUOUS);
+  const auto whole = LoadShards(spec, FilesIn("."), {TargetKind::kClass, 0, 1});
   SYNCGRADS_ASSERT_OK(whole);
-  const auto half = LoadShards(spec, FilesIn("."), TargetKind::kClass, 1, 2);
+  const auto half = LoadShards(spec, FilesIn("."), {TargetKind::kClass, 1, 2});
   SYNCGRADS_ASSERT_OK(half);
   const Table& all = whole->shards[0].table;
   const Table& rest = half->shards[0].table;
   ASSERT_EQ(rest.rows, 500u);
-  EXPECT_EQ(rest.features, all.Slice(500, 1000).features);
-  EXPECT_EQ(rest.targets, all.Slice(500, 1000).targets);
+  std::vector<size_t> second_half(500);
+  std::iota(second_half.begin(), second_half.end(), 500);
+  EXPECT_EQ(rest.features, all.Select(second_half).features);
+  EXPECT_EQ(rest.targets, all.Select(second_half).targets);
   double above = 0;
   for (size_t row = 0; row < all.rows; ++row) {
     const auto point = all.FeaturesOf(row);
@@ -237,7 +302,7 @@ TEST(GeneratedShardsTest, AnUnknownColumnIsNamed) {
   v1::DataSpec spec;
   spec.mutable_generated()->set_rows(10);
   spec.add_features("z");
-  ExpectError(LoadShards(spec, FilesIn("."), TargetKind::kClass, 0, 1),
+  ExpectError(LoadShards(spec, FilesIn("."), {TargetKind::kClass, 0, 1}),
               absl::StatusCode::kInvalidArgument, {"\"z\"", "x, y, above"});
 }
 

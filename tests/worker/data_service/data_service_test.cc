@@ -16,8 +16,9 @@
 #include "worker/data_service/data_client.h"
 #include "worker/data_service/data_server.h"
 #include "worker/job/job_file.h"
+#include "worker/train/batch_reader.h"
 #include "worker/train/data_set.h"
-#include "worker/train/served_batch_reader.h"
+#include "worker/train/feature_statistics.h"
 
 namespace syncgrads {
 namespace {
@@ -79,14 +80,14 @@ TEST_F(DataServiceTest, ServedRowsAreThoseThatAWorkerWouldHaveRead) {
   ASSERT_EQ(rows, RowsOf(read->data, 5, /*held_out=*/false));
   Matrix<float> ours, theirs;
   std::vector<double> our_targets, their_targets;
-  SYNCGRADS_ASSERT_OK(FillBatch(*read, rows, ImageUse(), ours, our_targets, nullptr));
-  SYNCGRADS_ASSERT_OK(FillBatch(*served, rows, ImageUse(), theirs, their_targets, nullptr));
+  SYNCGRADS_ASSERT_OK(ReadRows(*read, rows, ImageUse(), ours, our_targets, nullptr));
+  SYNCGRADS_ASSERT_OK(ReadRows(*served, rows, ImageUse(), theirs, their_targets, nullptr));
   EXPECT_EQ(theirs, ours);
   EXPECT_EQ(their_targets, our_targets);
   // The ranges of F32 rows lose no precision either, because the layer that uses them is F32.
   SoleWorker alone;
-  const auto our_ranges = FindRanges(*read, 5, alone);
-  const auto their_ranges = FindRanges(*served, 5, alone);
+  const auto our_ranges = FindStatistics(job.file, *read, 1, DeviceChoice(), alone);
+  const auto their_ranges = FindStatistics(job.file, *served, 1, DeviceChoice(), alone);
   SYNCGRADS_ASSERT_OK(our_ranges);
   SYNCGRADS_ASSERT_OK(their_ranges);
   for (size_t i = 0; i < our_ranges->minimum.size(); ++i) {
@@ -100,7 +101,7 @@ TEST_F(DataServiceTest, BatchesAreAskedForAheadAndTakenInAnyOrder) {
   Serve(job);
   const auto served = LoadRows(ServedJob(job), kSecondOfTwo);
   SYNCGRADS_ASSERT_OK(served);
-  ServedBatchReader<float> reader(*served);
+  BatchReader<float> reader(*served, served->served);
   for (uint64_t batch = 0; batch < 4; ++batch) {
     SYNCGRADS_ASSERT_OK(reader.Begin(batch, {{0, batch}, {1, batch}}, ImageUse()));
   }
@@ -110,11 +111,49 @@ TEST_F(DataServiceTest, BatchesAreAskedForAheadAndTakenInAnyOrder) {
   for (const uint64_t batch : {3, 1, 2}) {
     SYNCGRADS_ASSERT_OK(reader.Take(batch, features, targets, nullptr));
     const RowId rows[] = {{0, batch}, {1, batch}};
-    SYNCGRADS_ASSERT_OK(FillBatch(*served, rows, ImageUse(), again, targets, nullptr));
+    SYNCGRADS_ASSERT_OK(ReadRows(*served, rows, ImageUse(), again, targets, nullptr));
     EXPECT_EQ(features, again) << batch;
   }
   ExpectError(reader.Take(0, features, targets, nullptr), absl::StatusCode::kInternal,
               {"batch 0 has not been started"});
+}
+
+TEST_F(DataServiceTest, ImagesOfBytesTravelAsBytesAndAreNormalisedByTheWorker) {
+  const TemporaryDirectory directory;
+  std::string records;  // of CIFAR-10: a label, and planes of 32x32 bytes
+  for (int i = 0; i < 4; ++i) {
+    records.push_back(static_cast<char>(i));
+    for (int j = 0; j < 3 * 32 * 32; ++j) records.push_back(static_cast<char>(i * 50 + j % 200));
+  }
+  directory.Write("batch.bin", records);
+  Job job = PointsJob();
+  job.directory = directory.path();
+  job.file.mutable_data()->mutable_cifar10()->add_files("batch.bin");
+  job.file.mutable_data()->set_shards(1);
+  for (const double mean : {0.4, 0.5, 0.6})
+    job.file.mutable_data()->mutable_image()->add_mean(mean);
+  job.file.mutable_data()->mutable_image()->add_std(0.25);
+  Serve(job);
+  constexpr ServedDataRequest kAll = {0, 1, 0, TargetKind::kClass};
+  const auto read = LoadRows(job, kAll);
+  const auto served = LoadRows(ServedJob(job), kAll);
+  SYNCGRADS_ASSERT_OK(read);
+  SYNCGRADS_ASSERT_OK(served);
+  EXPECT_EQ(served->shape, read->shape);
+  const std::vector<RowId> rows = {{0, 3}, {0, 1}};
+  const auto asked = served->served->Ask(rows, ImageUse());
+  SYNCGRADS_ASSERT_OK(asked);
+  const auto batch = served->served->Take(*asked);
+  SYNCGRADS_ASSERT_OK(batch);
+  EXPECT_TRUE(batch->has_bytes);
+  EXPECT_EQ(batch->features.size(), 2u * 3 * 32 * 32);
+  Matrix<float> ours, theirs;
+  std::vector<double> our_targets, their_targets;
+  SYNCGRADS_ASSERT_OK(ReadRows(*read, rows, ImageUse(), ours, our_targets, nullptr));
+  SYNCGRADS_ASSERT_OK(ReadRows(*served, rows, ImageUse(), theirs, their_targets, nullptr));
+  EXPECT_EQ(theirs, ours);
+  EXPECT_EQ(their_targets, our_targets);
+  EXPECT_EQ(ours(0, 0), static_cast<float>(static_cast<double>(150 / 255.0f) / 0.25 - 0.4 / 0.25));
 }
 
 TEST_F(DataServiceTest, OthersAreRefusedAndToldWhy) {

@@ -215,6 +215,29 @@ TEST(JobFileTest, JoinedTablesThatCannotBeAreNamed) {
   expect("tables { file: \"a\" } master_table: \"b\"", "master_table: \"b\" is not among");
 }
 
+TEST(JobFileTest, PartitionsClassNamesAndTargetsThatCannotBeAreNamed) {
+  ExpectRefused("shards: 3", "mode: DYNAMIC partition: ALL",
+                {"dir/x.job:7:", "data.partition: is ALL", "DYNAMIC"});
+  const auto expect = [](const std::string& data, const std::string& from, const std::string& to,
+                         std::initializer_list<std::string> texts) {
+    const std::string text =
+        absl::StrReplaceAll(kJob, {{"shards: 3", data}, {"outputs: 3", "outputs: 1"}, {from, to}});
+    ExpectError(ParseJobFile(text, "dir/x.job"), absl::StatusCode::kInvalidArgument, texts);
+  };
+  expect("partition: ALL", "epochs: 50", "epochs: 50 elastic {}",
+         {"data.partition: is ALL, but the job is elastic"});
+  const std::string loss = "logit_cross_entropy {}", numbers = "squared_error {}";
+  expect("class_names: \"a\"", loss, numbers,
+         {"dir/x.job:7:", "data.class_names: is given, but the targets are numbers"});
+  expect("more_targets: \"class\"", loss, numbers,
+         {"dir/x.job:7:", "data.more_targets[0]: \"class\" is empty, or"});
+  expect("more_targets: \"y\"", loss, numbers, {"is 1 in the last layer", "needs 2"});
+  ExpectRefused("shards: 3", "more_targets: \"y\"",
+                {"loss: has targets with classes, but data.more_targets are given"});
+  ExpectRefused("shards: 3", "class_names: \"a\" class_names: \"a\"",
+                {"dir/x.job:7:", "data.class_names: has a name twice"});
+}
+
 TEST(JobFileTest, DataSetsThatCannotBeAreNamed) {
   const std::string epochs = "epochs: 50";
   const auto expect = [&](const std::string& sets, const std::string& problem) {
@@ -280,6 +303,10 @@ TEST(JobFileTest, CropsAndAugmentationsOutOfRangeAreNamed) {
                 {"data.imagenet.min_area: is 1.5, must be from 0 to 1"});
   ExpectRefused(table, "imagenet { path: \"i\" training_crop: 9 }",
                 {"data.imagenet.training_crop: ", "9"});
+  ExpectRefused(table, "imagenet { path: \"i\" tars: \"t.tar\" part: VALIDATION }",
+                {"data.imagenet.part: is given, but the images are those of tars"});
+  ExpectRefused(table, "imagenet { path: \"i\" tars: \"t-{9..1}.tar\" }",
+                {"data.imagenet.tars: ", "{9..1}"});
   const std::string cifar = "cifar10 { files: \"c\" } ";
   const std::string place = "data.image.augmentation.";
   ExpectRefused(table, cifar + "image { augmentation { mirror: 2 } }",

@@ -30,6 +30,18 @@ TYPED_TEST(LossTest, LogitCrossEntropyOfTheWorkedNumbers) {
   EXPECT_NEAR(sum / loss.Divisor(2, 4, 0), 0.7531091266, 1e-10);
 }
 
+// Each output has a target of its own, and the sum is over outputs and rows.
+TYPED_TEST(LossTest, SquaredErrorsOfSeveralOutputs) {
+  const auto outputs = Rows<TypeParam>({{1, 2}, {3, 5}});
+  const std::vector<double> targets = {0, 4, 3, 6};
+  Loss loss;
+  loss.kind = LossKind::kSquaredError;
+  EXPECT_EQ(SumOfLosses(loss, outputs, targets), 1 + 4 + 0 + 1);
+  Matrix<TypeParam> gradient;
+  LossGradient(loss, outputs, targets, /*divisor=*/2, gradient);
+  EXPECT_EQ(gradient, Rows<TypeParam>({{1, -2}, {0, -1}}));
+}
+
 TYPED_TEST(LossTest, SmoothedLabelsAreThoseOfTheFormula) {
   const auto logits = Rows<TypeParam>({{1, 2, 3}});
   Loss loss;

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <initializer_list>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -143,6 +146,186 @@ TEST_F(ExtensionsTest, AnErrorOfACallbackEndsTheTraining) {
 TEST_F(ExtensionsTest, ALossWithoutAKindIsRefusedWithItsPlace) {
   ExpectError(Parse("custom {}"), absl::StatusCode::kInvalidArgument,
               {"loss.custom.kind", "missing"});
+}
+
+// Squared errors, weighted by the second of each row's targets.
+class Weighted : public CustomLoss {
+ public:
+  static absl::StatusOr<std::unique_ptr<CustomLoss>> Create(const CustomLossOptions& options) {
+    if (options.targets_per_row != 2) return absl::InvalidArgumentError("needs two targets");
+    return std::make_unique<Weighted>();
+  }
+  double Compute(const Matrix<double>& outputs, absl::Span<const double> targets,
+                 Matrix<double>* gradient) const override {
+    double sum = 0;
+    for (Eigen::Index row = 0; row < outputs.rows(); ++row) {
+      const double error = outputs(row, 0) - targets[2 * static_cast<size_t>(row)];
+      const double weight = targets[2 * static_cast<size_t>(row) + 1];
+      sum += weight * error * error;
+      if (gradient != nullptr) (*gradient)(row, 0) = 2 * weight * error;
+    }
+    return sum;
+  }
+};
+
+TEST_F(ExtensionsTest, ACustomLossSeesTheFurtherColumnsOfTheBatch) {
+  extensions_.losses.Add<Weighted>("weighted");
+  std::string rows = "x,y,s\n";
+  for (int i = 0; i < 20; ++i) {
+    // Every second row is wrong, and has the weight 0.
+    absl::StrAppend(&rows, i % 5, ",", i % 2 == 0 ? 3 * (i % 5) : 100, ",", i % 2 == 0 ? 1 : 0,
+                    "\n");
+  }
+  directory_.Write("weighted.csv", rows);
+  const auto parse = [&](const std::string& targets) {
+    return ParseJobFile(absl::StrCat(R"(
+        name: "weighted" seed: 2 dtype: F64 batch_size: 10 epochs: 1000
+        data { table { path: "weighted.csv" } )",
+                                     targets, R"( }
+        model { layers { dense { outputs: 1 } } }
+        optimizer { sgd { learning_rate: 0.05 } }
+        loss { custom { kind: "weighted" targets: NUMBERS } })"),
+                        directory_.path() + "/own.job");
+  };
+  const auto train = [&](const Job& job) {
+    FakeJob workers(1);
+    absl::StatusOr<TrainingResult> trained;
+    workers.Run([&](Team& team) {
+      NoProgress progress;
+      TrainerOptions options;
+      options.progress = &progress;
+      options.extensions = &extensions_;
+      trained = RunTraining(job, team, options, "");
+    });
+    return trained;
+  };
+  const auto both = parse("target: \"y\" more_targets: \"s\"");
+  SYNCGRADS_ASSERT_OK(both);
+  const auto trained = train(*both);
+  SYNCGRADS_ASSERT_OK(trained);
+  EXPECT_EQ(trained->trained_on.rows, 20u);
+  EXPECT_LT(trained->trained_on.loss, 1e-6);
+  const auto one = parse("target: \"y\" features: \"x\"");
+  SYNCGRADS_ASSERT_OK(one);
+  ExpectError(train(*one), absl::StatusCode::kInvalidArgument, {"needs two targets"});
+}
+
+// `batches` batches of four points (x, 3 x). If `malformed` is set, the third lacks a target.
+class Points : public BatchStream {
+ public:
+  Points(int batches, bool malformed) : batches_(batches), malformed_(malformed) {}
+
+  absl::StatusOr<std::optional<StreamedBatch>> Next() override {
+    if (made_ == batches_) return std::nullopt;
+    StreamedBatch batch;
+    for (int i = 0; i < 4; ++i) {
+      batch.features.push_back((made_ + i) % 5);
+      batch.targets.push_back(3 * ((made_ + i) % 5));
+    }
+    if (malformed_ && made_ == 2) batch.targets.pop_back();
+    ++made_;
+    return batch;
+  }
+
+ private:
+  const int batches_;
+  const bool malformed_;
+  int made_ = 0;
+};
+
+class StreamTest : public ExtensionsTest {
+ protected:
+  StreamTest() {
+    extensions_.readers.AddStream("points", [this](const BatchStreamOptions& options) {
+      EXPECT_EQ(options.settings.at("a"), "b");
+      EXPECT_EQ(options.features, 1u);
+      return std::make_unique<Points>(batches_[options.rank], malformed_);
+    });
+  }
+
+  absl::StatusOr<Job> ParseStream(const std::string& data, uint32_t steps) {
+    auto job = ParseJobFile(absl::StrCat(R"(
+        name: "stream" seed: 2 dtype: F64 batch_size: 4 steps: )",
+                                         steps, R"(
+        model { layers { dense { outputs: 1 } } }
+        optimizer { sgd { learning_rate: 0.05 } }
+        loss { squared_error {} }
+        data { )",
+                                         data, " }"),
+                            directory_.path() + "/own.job");
+    if (job.ok()) job->readers = &extensions_.readers;
+    return job;
+  }
+
+  // Trains with as many workers as there are streams. Returns the result of rank 0, which writes
+  // its model to `output`.
+  absl::StatusOr<TrainingResult> TrainOn(const Job& job, const std::string& output) {
+    FakeJob workers(static_cast<uint32_t>(batches_.size()));
+    absl::StatusOr<TrainingResult> result;
+    workers.Run([&](Team& team) {
+      NoProgress progress;
+      TrainerOptions options;
+      options.progress = &progress;
+      options.extensions = &extensions_;
+      auto trained = RunTraining(job, team, options, team.is_master() ? output : "");
+      if (team.is_master()) result = std::move(trained);
+    });
+    return result;
+  }
+
+  static constexpr char kStream[] =
+      "custom { kind: \"points\" stream_features: 1 settings { key: \"a\" value: \"b\" } }";
+  std::vector<int> batches_ = {5};  // of each worker
+  bool malformed_ = false;
+};
+
+TEST_F(StreamTest, ATableAndAStreamOfTheSameBatchesGiveTheSameModel) {
+  std::string rows = "x,y\n";
+  for (int batch = 0; batch < 5; ++batch) {
+    for (int i = 0; i < 4; ++i) {
+      absl::StrAppend(&rows, (batch + i) % 5, ",", 3 * ((batch + i) % 5), "\n");
+    }
+  }
+  directory_.Write("points.csv", rows);
+  const auto stream = ParseStream(kStream, 1000);
+  const auto table =
+      ParseStream("table { path: \"points.csv\" } target: \"y\" order: AS_IN_SOURCE", 5);
+  SYNCGRADS_ASSERT_OK(stream);
+  SYNCGRADS_ASSERT_OK(table);
+  const auto streamed = TrainOn(*stream, directory_.path() + "/stream");
+  const auto read = TrainOn(*table, directory_.path() + "/table");
+  SYNCGRADS_ASSERT_OK(streamed);
+  SYNCGRADS_ASSERT_OK(read);
+  EXPECT_EQ(streamed->steps, 5u);
+  EXPECT_EQ(streamed->trained_on.rows, 0u);  // they are gone
+  EXPECT_EQ(*ReadFile(directory_.path() + "/stream", 1 << 20),
+            *ReadFile(directory_.path() + "/table", 1 << 20));
+}
+
+TEST_F(StreamTest, AWorkerWhoseStreamEndsFollowsTheOthersAndStepsAreTheLimit) {
+  batches_ = {3, 7};
+  const auto job = ParseStream(kStream, 1000);
+  SYNCGRADS_ASSERT_OK(job);
+  const auto all = TrainOn(*job, "");
+  SYNCGRADS_ASSERT_OK(all);
+  EXPECT_EQ(all->steps, 7u);
+  EXPECT_TRUE(all->replicas.identical());
+  const auto limited = TrainOn(*ParseStream(kStream, 4), "");
+  SYNCGRADS_ASSERT_OK(limited);
+  EXPECT_EQ(limited->steps, 4u);
+}
+
+TEST_F(StreamTest, WhatIsWrongIsNamed) {
+  malformed_ = true;
+  ExpectError(TrainOn(*ParseStream(kStream, 1000), ""), absl::StatusCode::kInvalidArgument,
+              {"stream \"points\" made a batch of 4 numbers and 3 targets"});
+  const auto other = ParseStream("custom { kind: \"lines\" stream_features: 1 }", 10);
+  SYNCGRADS_ASSERT_OK(other);
+  ExpectError(TrainOn(*other, ""), absl::StatusCode::kInvalidArgument,
+              {"unknown stream \"lines\"", "this program has points"});
+  ExpectError(ParseStream(kStream, 0), absl::StatusCode::kInvalidArgument, {"steps"});
+  ExpectError(ParseStream(std::string(kStream) + " validation_every: 2", 9),
+              absl::StatusCode::kInvalidArgument, {"data.custom.stream_features", "held-out"});
 }
 
 }  // namespace

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "tests/worker/testing/fake_team.h"
 #include "tests/worker/testing/forwarding_team.h"
@@ -97,7 +100,9 @@ TEST(RunTest, PredictionsAreInTheOrderOfTheRowsHoweverManyWorkersThereAre) {
   SYNCGRADS_ASSERT_OK(RunPrediction(Iris(), alone, path, directory.path() + "/one.csv"));
   FakeJob workers(2);
   workers.Run([&](Team& team) {
-    SYNCGRADS_EXPECT_OK(RunPrediction(Iris(), team, path, directory.path() + "/two.csv"));
+    Job job = Iris();
+    job.file.mutable_data()->set_partition(v1::DataSpec::PERMUTED);
+    SYNCGRADS_EXPECT_OK(RunPrediction(job, team, path, directory.path() + "/two.csv"));
   });
   const auto lines = LinesOf(directory.path() + "/one.csv");
   EXPECT_EQ(LinesOf(directory.path() + "/two.csv"), lines);
@@ -147,6 +152,94 @@ TEST(RunTest, WindowRangesAreThoseOfAllWorkersAndAreWritten) {
   SYNCGRADS_ASSERT_OK(bytes);
   const auto* maximum = reinterpret_cast<const float*>(bytes->data());
   EXPECT_EQ(std::vector<float>(maximum, maximum + 4), (std::vector<float>{7.9f, 4.4f, 6.9f, 2.5f}));
+}
+
+// Trains for a step from the standardised features, and returns their means minus and plus the
+// standard deviations.
+std::vector<float> StandardScalingOf(uint32_t workers) {
+  const TemporaryDirectory directory;
+  Job job = Iris();
+  job.file.set_epochs(1);
+  job.file.mutable_data()->set_validation_every(0);
+  const v1::ModelSpec model = job.file.model();
+  job.file.mutable_model()->clear_layers();
+  job.file.mutable_model()->add_layers()->mutable_standard_scaling();
+  for (const v1::LayerSpec& layer : model.layers()) *job.file.mutable_model()->add_layers() = layer;
+  const std::string path = directory.path() + "/s.safetensors";
+  TrainTo(job, workers, path);
+  const auto file = Safetensors::Read(path);
+  SYNCGRADS_EXPECT_OK(file);
+  std::vector<float> ranges;
+  for (const char* name : {"standard_scaling/minimum", "standard_scaling/maximum"}) {
+    const auto bytes = file->Find({name, DType::kF32, {4}});
+    SYNCGRADS_EXPECT_OK(bytes);
+    const auto* numbers = reinterpret_cast<const float*>(bytes->data());
+    ranges.insert(ranges.end(), numbers, numbers + 4);
+  }
+  return ranges;
+}
+
+TEST(RunTest, MeansAndDeviationsAreThoseOfAllRowsHoweverManyWorkersThereAre) {
+  std::vector<double> sum(4), squares(4);
+  const auto rows = LinesOf("examples/iris/iris.csv");
+  const auto count = static_cast<double>(rows.size() - 1);
+  const auto of_rows = [&](auto use) {
+    for (size_t i = 1; i < rows.size(); ++i) {
+      const std::vector<std::string> cells = absl::StrSplit(rows[i], ',');
+      for (size_t c = 0; c < 4; ++c) use(c, std::stod(cells[c]));
+    }
+  };
+  of_rows([&](size_t c, double x) { sum[c] += x; });
+  of_rows([&](size_t c, double x) { squares[c] += (x - sum[c] / count) * (x - sum[c] / count); });
+  const std::vector<float> of_three = StandardScalingOf(3);
+  ASSERT_EQ(of_three.size(), 8u);
+  for (size_t c = 0; c < 4; ++c) {
+    const double deviation = std::sqrt(squares[c] / count);
+    EXPECT_NEAR(of_three[c], sum[c] / count - deviation, 1e-5);
+    EXPECT_NEAR(of_three[4 + c], sum[c] / count + deviation, 1e-5);
+  }
+  // The job has three shards, which are combined in the same order.
+  EXPECT_EQ(StandardScalingOf(1), of_three);
+}
+
+// y = 2 x + 1, z = 3 - x.
+TEST(RunTest, SeveralColumnsArePredicted) {
+  const TemporaryDirectory directory;
+  std::string rows = "x,y,z\n";
+  for (int i = 0; i < 20; ++i) {
+    const double x = i / 10.0;
+    absl::StrAppend(&rows, x, ",", 2 * x + 1, ",", 3 - x, "\n");
+  }
+  directory.Write("rows.csv", rows);
+  const auto job = ParseJobFile(R"(
+      name: "two" seed: 1 batch_size: 5 epochs: 300
+      data { table { path: "rows.csv" } target: "y" more_targets: "z" validation_every: 5 }
+      model { layers { dense { outputs: 2 } } }
+      loss { squared_error {} }
+      optimizer { sgd { learning_rate: 0.1 } })",
+                                directory.path() + "/two.job");
+  SYNCGRADS_ASSERT_OK(job);
+  const std::string path = directory.path() + "/two.safetensors";
+  const TrainingResult trained = TrainTo(*job, 2, path);
+  EXPECT_EQ(trained.trained_on.rows, 16u);
+  EXPECT_LT(trained.held_out->loss, 1e-6);
+  SoleWorker alone;
+  SYNCGRADS_ASSERT_OK(RunPrediction(*job, alone, path, directory.path() + "/out.csv"));
+  const auto lines = LinesOf(directory.path() + "/out.csv");
+  ASSERT_EQ(lines.size(), 21u);
+  EXPECT_EQ(lines[0], "prediction1,prediction2");
+  const std::vector<std::string> last = absl::StrSplit(lines[20], ',');
+  ASSERT_EQ(last.size(), 2u);
+  EXPECT_NEAR(std::stod(last[0]), 2 * 1.9 + 1, 1e-3);
+  EXPECT_NEAR(std::stod(last[1]), 3 - 1.9, 1e-3);
+  const auto shown = RunShow(*job, alone, path, {.rows = 1});
+  SYNCGRADS_ASSERT_OK(shown);
+  EXPECT_TRUE(absl::EndsWith(*shown, ", is 1 3\n")) << *shown;
+  // A model with another number of outputs is refused.
+  ExpectError(
+      ParseJobFile(absl::StrReplaceAll(job->file.DebugString(), {{"outputs: 2", "outputs: 3"}}),
+                   "three.job"),
+      absl::StatusCode::kInvalidArgument, {"is 3 in the last layer", "needs 2"});
 }
 
 // Each class is in a shard directory of its own, so no worker sees all names.

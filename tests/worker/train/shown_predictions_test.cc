@@ -53,6 +53,13 @@ DataSet RowsOfShard(uint32_t number, const std::vector<double>& targets) {
   return data;
 }
 
+// Reads all rows of `data` at once.
+RowsInBatches<double> SourceOf(const DataSet& data) {
+  v1::JobFile job;
+  job.set_batch_size(10);
+  return RowsInBatches<double>(job, job.data(), data, 1, DeviceChoice());
+}
+
 TEST(ShownPredictionsTest, TheRightClassIsMarkedWhereverItIs) {
   std::vector<double> outputs;
   for (const double p : {0.05, 0.3, 0.2, 0.1, 0.15, 0.08, 0.12}) outputs.push_back(std::log(p));
@@ -60,7 +67,8 @@ TEST(ShownPredictionsTest, TheRightClassIsMarkedWhereverItIs) {
   data.data.shards[0].table.class_descriptions = {"tench", "goldfish", "white shark"};
   ConstantModel model(outputs);
   SoleWorker alone;
-  const auto text = ShowPredictions(*model, Loss(), data, 10, alone);
+  RowsInBatches<double> source = SourceOf(data);
+  const auto text = ShowPredictions(*model, Loss(), data, source, {.rows = 10}, alone);
   SYNCGRADS_ASSERT_OK(text);
   EXPECT_EQ(*text,
             "shard 0, row 0: 2: white shark\n"
@@ -76,6 +84,13 @@ TEST(ShownPredictionsTest, TheRightClassIsMarkedWhereverItIs) {
             "     12.0 %  6\n"
             "     10.0 %  3\n"
             "  *   5.0 %  0: tench (place 7)\n");
+  const auto first =
+      ShowPredictions(*model, Loss(), data, source, {.rows = 1, .classes = 1}, alone);
+  SYNCGRADS_ASSERT_OK(first);
+  EXPECT_EQ(*first,
+            "shard 0, row 0: 2: white shark\n"
+            "     30.0 %  1: goldfish\n"
+            "  *  20.0 %  2: white shark (place 2)\n");
 }
 
 TEST(ShownPredictionsTest, TheFirstRowsOfAllWorkersAreShown) {
@@ -86,7 +101,8 @@ TEST(ShownPredictionsTest, TheFirstRowsOfAllWorkersAreShown) {
     DataSet data = RowsOfShard(1 - team.rank(), {1, 0});
     data.classes = Classes::Named({"below", "above"});
     ConstantModel model(std::vector<double>{0});
-    const auto text = ShowPredictions(*model, loss, data, 3, team);
+    RowsInBatches<double> source = SourceOf(data);
+    const auto text = ShowPredictions(*model, loss, data, source, {.rows = 3}, team);
     SYNCGRADS_ASSERT_OK(text);
     EXPECT_EQ(*text,
               "shard 0, row 0: above\n"
@@ -108,7 +124,8 @@ TEST(ShownPredictionsTest, NumbersAreShownBesideWhatIsRight) {
   data.data.shards[0].table.target_kind = TargetKind::kNumber;
   ConstantModel model(std::vector<double>{4.5});
   SoleWorker alone;
-  const auto text = ShowPredictions(*model, loss, data, 1, alone);
+  RowsInBatches<double> source = SourceOf(data);
+  const auto text = ShowPredictions(*model, loss, data, source, {.rows = 1}, alone);
   SYNCGRADS_ASSERT_OK(text);
   EXPECT_EQ(*text, "shard 0, row 0: 4.5, is 5\n");
 }

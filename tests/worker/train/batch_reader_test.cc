@@ -1,14 +1,19 @@
-#include "worker/train/image_batch_reader.h"
+#include "worker/train/batch_reader.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/mutex.h"
 #include "tests/worker/testing/status.h"
+#include "worker/data/byte_images.h"
+#include "worker/train/own_rows.h"
 
 namespace syncgrads {
 namespace {
@@ -66,9 +71,9 @@ class TestImages : public ImageSource {
   mutable std::vector<size_t> read_ ABSL_GUARDED_BY(mutex_);
 };
 
-class ImageBatchReaderTest : public testing::Test {
+class BatchReaderTest : public testing::Test {
  protected:
-  ImageBatchReaderTest() {
+  BatchReaderTest() {
     Shard shard;
     shard.table.images = images_;
     shard.table.rows = 20;
@@ -78,6 +83,10 @@ class ImageBatchReaderTest : public testing::Test {
     data_.shape = images_->shape();
     data_.scale.factor = {2};
     data_.scale.addend = {1};
+  }
+
+  std::shared_ptr<RowSource> Source(const OwnRowsOptions& options) {
+    return std::make_shared<OwnRows>(data_, options);
   }
 
   const std::shared_ptr<TestImages> images_ = std::make_shared<TestImages>();
@@ -92,8 +101,8 @@ std::vector<RowId> Rows(std::initializer_list<size_t> rows) {
   return ids;
 }
 
-TEST_F(ImageBatchReaderTest, BatchesThatWereBegunAreTakenInAnyOrderAsTheyAreRead) {
-  ImageBatchReader<float> reader(data_, {.threads = 3});
+TEST_F(BatchReaderTest, BatchesThatWereBegunAreTakenInAnyOrderAsTheyAreRead) {
+  BatchReader<float> reader(data_, Source({.threads = 3}));
   for (uint64_t step = 0; step < 5; ++step) {
     SYNCGRADS_ASSERT_OK(reader.Begin(step, Rows({step, 9, step + 1}), {true, 0, step}));
   }
@@ -107,8 +116,8 @@ TEST_F(ImageBatchReaderTest, BatchesThatWereBegunAreTakenInAnyOrderAsTheyAreRead
   }
 }
 
-TEST_F(ImageBatchReaderTest, DamagedImagesAreLeftOutAndNamedOrRefused) {
-  ImageBatchReader<float> reader(data_, {.threads = 2});
+TEST_F(BatchReaderTest, DamagedImagesAreLeftOutAndNamedOrRefused) {
+  BatchReader<float> reader(data_, Source({.threads = 2}));
   DamagedImages damaged;
   SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({3, 13, 4}), {}));
   SYNCGRADS_ASSERT_OK(reader.Take(0, features_, targets_, &damaged));
@@ -125,8 +134,8 @@ TEST_F(ImageBatchReaderTest, DamagedImagesAreLeftOutAndNamedOrRefused) {
               {"image 14"});
 }
 
-TEST_F(ImageBatchReaderTest, ABatchWithoutAReadableImageIsEmpty) {
-  ImageBatchReader<float> reader(data_, {.threads = 2});
+TEST_F(BatchReaderTest, ABatchWithoutAReadableImageIsEmpty) {
+  BatchReader<float> reader(data_, Source({.threads = 2}));
   DamagedImages damaged;
   SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({13, 13}), {}));
   SYNCGRADS_ASSERT_OK(reader.Take(0, features_, targets_, &damaged));
@@ -136,24 +145,94 @@ TEST_F(ImageBatchReaderTest, ABatchWithoutAReadableImageIsEmpty) {
   EXPECT_EQ(damaged.count(), 2u);
 }
 
-TEST_F(ImageBatchReaderTest, LaterBatchesAreReadIntoTheMemoryOfEarlierOnes) {
-  ImageBatchReader<float> reader(data_, {.threads = 2});
-  const auto take = [&](uint64_t batch) {
-    SYNCGRADS_EXPECT_OK(reader.Begin(batch, Rows({batch, batch + 1}), {}));
-    SYNCGRADS_EXPECT_OK(reader.Take(batch, features_, targets_, nullptr));
-    EXPECT_EQ(features_(1, 0), static_cast<float>(2 * batch + 3));
-    return features_.data();
+TEST_F(BatchReaderTest, LaterBatchesAreReadIntoTheMemoryOfEarlierOnes) {
+  OwnRows source(data_, {.threads = 2});
+  const std::vector<RowId> rows = Rows({4, 5, 6, 7});
+  const auto take = [&] {
+    const auto asked = source.Ask(rows, {});
+    SYNCGRADS_EXPECT_OK(asked);
+    auto batch = source.Take(*asked);
+    SYNCGRADS_EXPECT_OK(batch);
+    return std::move(batch->features);
   };
-  const float* const first = take(0);
-  const float* const second = take(1);
-  EXPECT_NE(second, first);
-  EXPECT_EQ(take(2), first);
-  EXPECT_EQ(take(3), second);
+  std::string first = take();
+  const char* const memory = first.data();
+  source.Reuse(std::move(first));
+  EXPECT_EQ(take().data(), memory);
 }
 
-TEST_F(ImageBatchReaderTest, WhatIsForgottenIsNotRead) {
+TEST_F(BatchReaderTest, WithoutThreadsTakeReads) {
+  BatchReader<double> reader(data_, Source({.dtype = v1::F64}));
+  Matrix<double> features;
+  SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({3, 13, 4}), {true, 0, 6}));
+  EXPECT_TRUE(images_->read().empty());
+  DamagedImages damaged;
+  SYNCGRADS_ASSERT_OK(reader.Take(0, features, targets_, &damaged));
+  EXPECT_EQ(features, (Matrix<double>{{7, 13}, {9, 13}}));
+  EXPECT_EQ(damaged.count(), 1u);
+}
+
+// Two images of 8 bits, of one position with three channels.
+TEST_F(BatchReaderTest, BytesAreNormalisedWhenABatchIsTaken) {
+  const auto bytes = std::make_shared<ByteImages>(Shape::Image(3, 1, 1),
+                                                  std::string("\x00\x33\xff\x66\x00\x01", 6),
+                                                  /*stride=*/3, /*offset=*/0, "bytes");
+  data_.data.shards[0].table.images = bytes;
+  data_.shape = bytes->shape();
+  data_.scale = {{1, 2, 4}, {-1, 0, 0.5}};
+  for (const int threads : {0, 2}) {
+    const std::shared_ptr<RowSource> source = Source({.threads = threads});
+    const auto asked = source->Ask(Rows({0, 1}), {});
+    SYNCGRADS_ASSERT_OK(asked);
+    const auto batch = source->Take(*asked);
+    SYNCGRADS_ASSERT_OK(batch);
+    EXPECT_TRUE(batch->has_bytes);
+    EXPECT_EQ(batch->features.size(), 6u);
+    BatchReader<float> reader(data_, source);
+    SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({1, 0}), {}));
+    SYNCGRADS_ASSERT_OK(reader.Take(0, features_, targets_, nullptr));
+    const auto number = [](int byte) { return static_cast<float>(byte) / 255.0f; };
+    EXPECT_EQ(features_,
+              (Matrix<float>{{number(102) - 1, 0, static_cast<float>(4.0 * number(1) + 0.5)},
+                             {-1, 2 * number(51), 4.5f}}));
+  }
+}
+
+// A source of another process that leaves out rows which it does not have.
+class MalformedRows : public RowSource {
+ public:
+  explicit MalformedRows(std::vector<uint32_t> left_out) : left_out_(std::move(left_out)) {}
+  absl::StatusOr<uint64_t> Ask(absl::Span<const RowId>, const ImageUse&) override { return 0; }
+  absl::StatusOr<RowBatch> Take(uint64_t) override {
+    RowBatch batch;
+    batch.features.resize((2 - std::min<size_t>(2, left_out_.size())) * 2 * sizeof(float));
+    batch.left_out = left_out_;
+    batch.reasons.resize(left_out_.size(), absl::DataLossError("damaged"));
+    return batch;
+  }
+  bool IsRead(uint64_t) override { return false; }
+  void Forget(uint64_t) override {}
+  void Reuse(std::string) override {}
+
+ private:
+  const std::vector<uint32_t> left_out_;
+};
+
+TEST_F(BatchReaderTest, ABatchThatLeavesOutOtherRowsThanItsOwnIsRefused) {
+  const auto take = [&](std::vector<uint32_t> left_out) {
+    BatchReader<float> reader(data_, std::make_shared<MalformedRows>(std::move(left_out)));
+    DamagedImages damaged;
+    SYNCGRADS_EXPECT_OK(reader.Begin(0, Rows({1, 2}), {}));
+    return reader.Take(0, features_, targets_, &damaged);
+  };
+  ExpectError(take({5}), absl::StatusCode::kDataLoss, {"2 rows leaves out row 5"});
+  ExpectError(take({1, 0}), absl::StatusCode::kDataLoss, {"2 rows leaves out row 0"});
+  ExpectError(take({0, 1, 2}), absl::StatusCode::kDataLoss, {"2 rows leaves out 3"});
+}
+
+TEST_F(BatchReaderTest, WhatIsForgottenIsNotRead) {
   images_->Hang(7);
-  ImageBatchReader<float> reader(data_, {.threads = 1, .timeout = absl::Minutes(2)});
+  BatchReader<float> reader(data_, Source({.threads = 1, .timeout = absl::Minutes(2)}));
   SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({7}), {}));
   images_->AwaitHanging();
   SYNCGRADS_ASSERT_OK(reader.Begin(1, Rows({5, 6}), {}));
@@ -167,9 +246,9 @@ TEST_F(ImageBatchReaderTest, WhatIsForgottenIsNotRead) {
   EXPECT_EQ(images_->read(), (std::vector<size_t>{7, 4}));
 }
 
-TEST_F(ImageBatchReaderTest, AnInputThatHangsIsNamedAfterItsTime) {
+TEST_F(BatchReaderTest, AnInputThatHangsIsNamedAfterItsTime) {
   images_->Hang(7);
-  ImageBatchReader<float> reader(data_, {.threads = 2, .timeout = absl::Seconds(1)});
+  BatchReader<float> reader(data_, Source({.threads = 2, .timeout = absl::Seconds(1)}));
   // The error names the first image of the batch that was not read. On a busy machine, the other
   // images may not be read in time either.
   SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({7, 6, 8}), {}));
