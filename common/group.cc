@@ -145,6 +145,35 @@ absl::Status CheckSchedule(const GroupSpec& spec) {
   return absl::InvalidArgumentError(absl::StrCat(group, ": ", valid.message()));
 }
 
+absl::Status CheckFactors(const GroupSpec& spec) {
+  if (spec.factors.empty()) return absl::OkStatus();
+  const std::string group = absl::StrCat("group \"", spec.name, "\"");
+  if (!std::holds_alternative<Optimizer>(spec.rule)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(group, " has factors for its tensors and the rule ", ToString(spec.rule),
+                     "; factors need an optimizer on the servers"));
+  }
+  if (spec.factors.size() != spec.tensors.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(group, " has factors for ", spec.factors.size(),
+                                                   " tensors, and ", spec.tensors.size(),
+                                                   " tensors"));
+  }
+  for (uint32_t t = 0; t < spec.factors.size(); ++t) {
+    absl::Status valid = Validate(spec.factors[t]);
+    if (valid.ok()) valid = Validate(OptimizerOf(spec, TensorId{t}));
+    if (valid.ok()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor \"", spec.tensors[t].name, "\" of ", group, ": ", valid.message()));
+  }
+  return absl::OkStatus();
+}
+
+// Returns the entry of tensor `t`, or the default if `entries` is empty.
+template <typename T>
+T EntryOf(const std::vector<T>& entries, size_t t) {
+  return t < entries.size() ? entries[t] : T();
+}
+
 }  // namespace
 
 bool NeedsNorms(const GroupSpec& spec) {
@@ -164,10 +193,19 @@ absl::Status CheckRateFactor(const GroupSpec& spec, double factor) {
   }
   const auto* optimizer = std::get_if<Optimizer>(&spec.rule);
   if (optimizer == nullptr || spec.members_scale_rate) return absl::OkStatus();
-  const absl::Status valid = Validate(WithRateFactor(*optimizer, factor));
-  if (valid.ok()) return valid;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a learning rate factor of ", factor, " for group \"", spec.name, "\": ", valid.message()));
+  const size_t rules = std::max<size_t>(1, spec.factors.size());
+  for (uint32_t t = 0; t < rules; ++t) {
+    const absl::Status valid = Validate(WithRateFactor(OptimizerOf(spec, TensorId{t}), factor));
+    if (valid.ok()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a learning rate factor of ", factor, " for group \"", spec.name, "\": ", valid.message()));
+  }
+  return absl::OkStatus();
+}
+
+Optimizer OptimizerOf(const GroupSpec& spec, TensorId tensor) {
+  const Optimizer& rule = std::get<Optimizer>(spec.rule);
+  return spec.factors.empty() ? rule : WithFactors(rule, spec.factors[ToNumber(tensor)]);
 }
 
 absl::StatusOr<Layout> LayoutOf(const GroupSpec& spec) {
@@ -189,7 +227,8 @@ absl::string_view NameOf(OnBad on_bad) {
 bool TakesNonFinite(const GroupSpec& spec) {
   if (spec.non_finite == OnBad::kAllow) return true;
   return !std::holds_alternative<Optimizer>(spec.rule) &&
-         !(spec.rule == UpdateRule(Reduction::kAverage));
+         !(spec.rule == UpdateRule(Reduction::kAverage)) &&
+         !(spec.rule == UpdateRule(Reduction::kSum));
 }
 
 absl::Status Validate(const GroupSpec& spec) {
@@ -207,6 +246,7 @@ absl::Status Validate(const GroupSpec& spec) {
     SYNCGRADS_RETURN_IF_ERROR(Validate(*optimizer));
   }
   SYNCGRADS_RETURN_IF_ERROR(CheckSchedule(spec));
+  SYNCGRADS_RETURN_IF_ERROR(CheckFactors(spec));
   return Layout::CheckChunks(spec.tensors, spec.chunk_bytes, spec.compression);
 }
 
@@ -273,14 +313,20 @@ absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
                                                    "\" registered ", theirs.tensors.size()));
   }
   for (size_t t = 0; t < common; ++t) {
-    const auto compression = [t](const GroupSpec& spec) {
-      return t < spec.compression.size() ? spec.compression[t] : Compression();
+    const auto differ = [&](absl::string_view what, const auto& our, const auto& their) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor \"", ours.tensors[t].name, "\" of ", group, " has the ", what, " ",
+                       syncgrads::ToString(our), " here, but worker \"", theirs_owner,
+                       "\" registered ", syncgrads::ToString(their)));
     };
-    if (compression(ours) == compression(theirs)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor \"", ours.tensors[t].name, "\" of ", group, " has the compression ",
-                     ToString(compression(ours)), " here, but worker \"", theirs_owner,
-                     "\" registered ", ToString(compression(theirs))));
+    const Compression compression = EntryOf(ours.compression, t);
+    const Compression their_compression = EntryOf(theirs.compression, t);
+    if (compression != their_compression) {
+      return differ("compression", compression, their_compression);
+    }
+    const TensorFactors factors = EntryOf(ours.factors, t);
+    const TensorFactors their_factors = EntryOf(theirs.factors, t);
+    if (factors != their_factors) return differ("factors", factors, their_factors);
   }
   return absl::OkStatus();
 }

@@ -14,6 +14,7 @@
 #include "common/codec/encoding.h"
 #include "common/ids.h"
 #include "common/layout.h"
+#include "common/optim/optimizer.h"
 #include "common/optim/rate_schedule.h"
 #include "common/policy.h"
 #include "common/update_rule.h"
@@ -42,9 +43,9 @@ struct GroupSpec {
   Policy policy = Sync{};
   // One entry for each tensor, or empty for no compression.
   std::vector<Compression> compression;
-  // Averages and optimizers only: what happens to a contribution with a NaN or an infinity. kReject
-  // refuses the whole contribution to the chunk. kSkip skips only the spans that have such a
-  // number. Groups with other rules accept any number.
+  // Averages, sums and optimizers only: what happens to a contribution with a NaN or an infinity.
+  // kReject refuses the whole contribution to the chunk. kSkip skips only the spans that have such
+  // a number. Groups with other rules accept any number.
   OnBad non_finite = OnBad::kReject;
   // Optimizers only: if the norm of the averaged gradient, over all tensors together, is larger
   // than this, the gradient is scaled down to this norm. 0 means no clipping.
@@ -55,6 +56,9 @@ struct GroupSpec {
   // Optimizers on the servers only: how the learning rate changes. A step of the schedule is an
   // update of a tensor; with the policy Staleness, each gradient is one.
   RateSchedule schedule;
+  // Optimizers on the servers only: factors of the optimizer's hyperparameters. One entry for each
+  // tensor, or empty if all are 1.
+  std::vector<TensorFactors> factors;
 };
 
 // Returns whether the job's learning rate factor applies to the group.
@@ -66,6 +70,9 @@ bool HasLearningRate(const GroupSpec& spec);
 // Errors:
 //   InvalidArgument  it is not; the message has the factor and the range
 absl::Status CheckRateFactor(const GroupSpec& spec, double factor);
+
+// Returns the optimizer of one tensor, with its factors. The group has an optimizer on the servers.
+Optimizer OptimizerOf(const GroupSpec& spec, TensorId tensor);
 
 // Returns whether an update needs norms of the whole step, so that no chunk can be updated before
 // every chunk's contributions are complete. True for clipping, and for an optimizer that needs
@@ -79,7 +86,7 @@ bool NeedsNorms(const GroupSpec& spec);
 absl::StatusOr<Layout> LayoutOf(const GroupSpec& spec);
 
 // Returns whether contributions with a NaN or an infinity count like any others: with
-// OnBad::kAllow, and in groups whose rule is neither an average nor an optimizer.
+// OnBad::kAllow, and in groups whose rule is none of average, sum and optimizer.
 bool TakesNonFinite(const GroupSpec& spec);
 
 // Checks that the servers can serve the group.
@@ -94,7 +101,7 @@ bool TakesNonFinite(const GroupSpec& spec);
 //                    or an optimizer, with the policy First, or of an optimizer's results;
 //                    a policy out of range, First without a sum, Staleness without an optimizer,
 //                    or Quorum or Staleness with one_epoch;
-//                    a schedule without an optimizer, or out of range;
+//                    a schedule or factors without an optimizer, or out of range;
 //                    clip_norm negative, not finite, or without an optimizer;
 //                    norms of the whole step (see NeedsNorms) with Staleness or one_epoch
 absl::Status Validate(const GroupSpec& spec);

@@ -330,6 +330,11 @@ v1::GroupSpec ToProto(const GroupSpec& spec) {
   proto.set_clip_norm(spec.clip_norm);
   proto.set_members_scale_rate(spec.members_scale_rate);
   if (spec.schedule != RateSchedule()) *proto.mutable_schedule() = ToProto(spec.schedule);
+  for (const TensorFactors& factors : spec.factors) {
+    v1::TensorFactors& out = *proto.add_factors();
+    out.set_learning_rate(factors.learning_rate);
+    out.set_weight_decay(factors.weight_decay);
+  }
   return proto;
 }
 
@@ -357,6 +362,10 @@ absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto) {
   spec.clip_norm = proto.clip_norm();
   spec.members_scale_rate = proto.members_scale_rate();
   spec.schedule = FromProto(proto.schedule());
+  for (const v1::TensorFactors& factors : proto.factors()) {
+    spec.factors.push_back({factors.has_learning_rate() ? factors.learning_rate() : 1,
+                            factors.has_weight_decay() ? factors.weight_decay() : 1});
+  }
   return spec;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -155,6 +156,17 @@ std::string Digits(double value) {
   return text;
 }
 
+template <typename Rule>
+constexpr bool kHasWeightDecay = requires(Rule rule) {
+  rule.weight_decay;
+};
+
+// Validate accepts only normal numbers and 0.
+void Multiply(double factor, double& value) {
+  value *= factor;
+  if (value < std::numeric_limits<float>::min()) value = 0;
+}
+
 }  // namespace
 
 absl::string_view NameOf(const Optimizer& rule) { return Describe(rule).name; }
@@ -170,15 +182,40 @@ std::string ToString(const Optimizer& rule) {
 }
 
 Optimizer WithRateFactor(const Optimizer& rule, double factor) {
+  return WithFactors(rule, {.learning_rate = factor});
+}
+
+Optimizer WithFactors(const Optimizer& rule, const TensorFactors& factors) {
   Optimizer scaled = rule;
   std::visit(
-      [factor](auto& one) {
-        one.learning_rate *= factor;
-        // Validate accepts only normal numbers and 0.
-        if (one.learning_rate < std::numeric_limits<float>::min()) one.learning_rate = 0;
+      [&factors](auto& one) {
+        Multiply(factors.learning_rate, one.learning_rate);
+        if constexpr (kHasWeightDecay<decltype(one)>) {
+          Multiply(factors.weight_decay, one.weight_decay);
+        }
       },
       scaled);
   return scaled;
+}
+
+bool HasWeightDecay(const Optimizer& rule) {
+  return std::visit([](const auto& one) { return kHasWeightDecay<decltype(one)>; }, rule);
+}
+
+std::string ToString(const TensorFactors& factors) {
+  return absl::StrCat("learning_rate=", Digits(factors.learning_rate),
+                      ", weight_decay=", Digits(factors.weight_decay));
+}
+
+absl::Status Validate(const TensorFactors& factors) {
+  for (const auto& [name, factor] : {std::pair("learning_rate", factors.learning_rate),
+                                     std::pair("weight_decay", factors.weight_decay)}) {
+    if (factor == 0 || (factor >= kMinTensorFactor && factor <= kMaxTensorFactor)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the factor of ", name, " is ", Digits(factor),
+                                                   ", must be 0 or from ", kMinTensorFactor, " to ",
+                                                   kMaxTensorFactor));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Validate(const Optimizer& rule) {

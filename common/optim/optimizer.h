@@ -24,6 +24,30 @@ std::string ToString(const Optimizer& rule);
 // If the product is below the smallest normal float32, the learning rate is 0.
 Optimizer WithRateFactor(const Optimizer& rule, double factor);
 
+// Factors of the hyperparameters of an optimizer for one tensor, for example to spare biases the
+// weight decay. Each is 0, or from kMinTensorFactor to kMaxTensorFactor.
+struct TensorFactors {
+  double learning_rate = 1;
+  double weight_decay = 1;
+  friend bool operator==(const TensorFactors&, const TensorFactors&) = default;
+};
+inline constexpr double kMinTensorFactor = 1e-6;
+inline constexpr double kMaxTensorFactor = 1e6;
+
+// Returns the rule for a tensor with these factors. Products below the smallest normal float32 are
+// 0. A rule without weight decay has none with any factor.
+Optimizer WithFactors(const Optimizer& rule, const TensorFactors& factors);
+
+// Returns whether the rule has the hyperparameter weight_decay.
+bool HasWeightDecay(const Optimizer& rule);
+
+// Returns for example "learning_rate=0.1, weight_decay=0".
+std::string ToString(const TensorFactors& factors);
+
+// Errors (the message has the factor, its value and the range):
+//   InvalidArgument  a factor is out of its range
+absl::Status Validate(const TensorFactors& factors);
+
 // Checks the hyperparameters.
 //
 // Errors (the message has the hyperparameter, its value and the range):

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/optim/optimizer.h"
 
 namespace syncgrads {
 namespace {
@@ -93,8 +92,10 @@ ScheduledOptimizer::ScheduledOptimizer(const Optimizer& rule)
         return constant;
       }()) {}
 
-Optimizer ScheduledOptimizer::After(uint64_t updates) const {
-  return WithRateFactor(rule_, factor_ * RateFactor(schedule_, updates, workers_));
+Optimizer ScheduledOptimizer::After(TensorId tensor, uint64_t updates) const {
+  const double factor = factor_ * RateFactor(schedule_, updates, workers_);
+  if (tensors_.empty()) return WithRateFactor(rule_, factor);
+  return WithRateFactor(WithFactors(rule_, tensors_[ToNumber(tensor)]), factor);
 }
 
 }  // namespace syncgrads

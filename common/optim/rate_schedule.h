@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "common/optim/optimizer.h"
 #include "common/update_rule.h"
 
 namespace syncgrads {
@@ -53,22 +56,24 @@ std::string ToString(const RateSchedule& schedule);
 //                    not above 0 or more than 1
 absl::Status Validate(const RateSchedule& schedule);
 
-// The optimizer of a round: a rule, whose learning rate depends on the number of updates before.
-// Refers to its arguments.
+// The optimizer of a round: a rule, whose learning rate depends on the number of updates before,
+// and whose hyperparameters may have factors for each tensor. Refers to its arguments.
 class ScheduledOptimizer {
  public:
-  // A constant learning rate.
+  // A constant learning rate, the same for all tensors.
   ScheduledOptimizer(const Optimizer& rule);  // NOLINT(google-explicit-constructor)
-  // `factor` multiplies that of the schedule.
-  ScheduledOptimizer(const Optimizer& rule, const RateSchedule& schedule, double factor,
-                     uint32_t workers)
-      : rule_(rule), schedule_(schedule), factor_(factor), workers_(workers) {}
+  // `tensors` has the factors of each tensor, or is empty if all are 1. `factor` multiplies that of
+  // the schedule.
+  ScheduledOptimizer(const Optimizer& rule, absl::Span<const TensorFactors> tensors,
+                     const RateSchedule& schedule, double factor, uint32_t workers)
+      : rule_(rule), tensors_(tensors), schedule_(schedule), factor_(factor), workers_(workers) {}
 
-  // Returns the rule of the update after the first `updates` ones.
-  Optimizer After(uint64_t updates) const;
+  // Returns the rule of the tensor's update after its first `updates` ones.
+  Optimizer After(TensorId tensor, uint64_t updates) const;
 
  private:
   const Optimizer& rule_;
+  const absl::Span<const TensorFactors> tensors_;
   const RateSchedule& schedule_;
   const double factor_ = 1;
   const uint32_t workers_ = 1;

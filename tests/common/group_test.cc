@@ -167,7 +167,7 @@ TEST(CheckAgreementTest, ComparesEveryHyperparameter) {
               kInvalid, {"momentum=0.9", "momentum=0.95"});
 }
 
-TEST(TakesNonFiniteTest, IsForGroupsThatAllowItOrDoNotAverage) {
+TEST(TakesNonFiniteTest, IsForGroupsThatAllowItOrDoNotAdd) {
   const auto takes = [](UpdateRule rule, OnBad non_finite) {
     GroupSpec spec = Model(std::move(rule));
     spec.non_finite = non_finite;
@@ -176,7 +176,7 @@ TEST(TakesNonFiniteTest, IsForGroupsThatAllowItOrDoNotAverage) {
   for (const OnBad refusing : {OnBad::kReject, OnBad::kSkip}) {
     EXPECT_FALSE(takes(Reduction::kAverage, refusing));
     EXPECT_FALSE(takes(Optimizer(Adam{}), refusing));
-    EXPECT_TRUE(takes(Reduction::kSum, refusing));
+    EXPECT_FALSE(takes(Reduction::kSum, refusing));
     EXPECT_TRUE(takes(Reduction::kMin, refusing));
     EXPECT_TRUE(takes(Gather{}, refusing));
   }
@@ -242,6 +242,36 @@ TEST(CheckAgreementTest, NamesBothSchedules) {
   theirs.schedule = {.decay = StepDecay{{6}, 0.5}};
   ExpectError(CheckAgreement(ours, theirs, "w1"), kInvalid,
               {"\"model\"", "milestones=[5]", "\"w1\"", "milestones=[6]"});
+}
+
+TEST(ValidateTest, RefusesFactorsOutOfTheirRangeOrWithoutAnOptimizer) {
+  GroupSpec spec = Model();
+  spec.factors.resize(spec.tensors.size());
+  ExpectError(Validate(spec), kInvalid, {"\"model\"", "factors", "average"});
+  spec.rule = Optimizer(Sgd{.learning_rate = 1e38});
+  EXPECT_TRUE(Validate(spec).ok()) << Validate(spec);
+  spec.factors.back().weight_decay = -1;
+  ExpectError(Validate(spec), kInvalid, {spec.tensors.back().name, "weight_decay is -1"});
+  // The product is out of the learning rate's range.
+  spec.factors.back() = {.learning_rate = 10};
+  ExpectError(Validate(spec), kInvalid, {spec.tensors.back().name, "learning_rate is 1e+39"});
+  spec.rule = Optimizer(Sgd{.learning_rate = 1e33});
+  EXPECT_TRUE(Validate(spec).ok()) << Validate(spec);
+  ExpectError(CheckRateFactor(spec, 1e5), kInvalid, {"factor of 100000", "\"model\""});
+  EXPECT_TRUE(CheckRateFactor(spec, 1e4).ok());
+  spec.factors.emplace_back();
+  ExpectError(Validate(spec), kInvalid,
+              {absl::StrCat("factors for ", spec.factors.size(), " tensors, and ")});
+}
+
+TEST(CheckAgreementTest, NamesTheTensorAndBothFactors) {
+  GroupSpec ours = Model(), theirs = Model();
+  ours.factors.resize(ours.tensors.size());
+  EXPECT_TRUE(CheckAgreement(ours, theirs, "w1").ok());
+  ours.factors.back().weight_decay = 0;
+  ExpectError(CheckAgreement(ours, theirs, "w1"), kInvalid,
+              {"\"model\"", ours.tensors.back().name, "learning_rate=1, weight_decay=0", "\"w1\"",
+               "learning_rate=1, weight_decay=1"});
 }
 
 TEST(FirstRoundTest, IsZeroOnlyWhereServersNeedParametersFirst) {

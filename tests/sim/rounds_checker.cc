@@ -76,7 +76,8 @@ std::string MadeOf(const UpdateHeader& header) {
 
 // The optimizer of a span after this number of updates. The factors are powers of two, so that the
 // learning rate is exact.
-Optimizer RuleAfter(const GroupSpec& spec, double factor, uint64_t updates) {
+Optimizer RuleAfter(const GroupSpec& spec, TensorId tensor, double factor, uint64_t updates) {
+  if (!spec.factors.empty()) factor *= spec.factors[ToNumber(tensor)].learning_rate;
   if (const auto* decay = std::get_if<StepDecay>(&spec.schedule.decay)) {
     for (const uint64_t milestone : decay->milestones) {
       if (updates >= milestone) factor *= decay->factor;
@@ -269,8 +270,9 @@ void RoundsChecker::CheckValues(const JobHistory& job, const GroupPlan& plan, co
       reference::Reduce(chunk.dtype, Reduction::kAverage, sources, span.elements,
                         reinterpret_cast<std::byte*>(gradient.data()));
       for (float& one : gradient) one *= factor;
-      const Optimizer scaled = RuleAfter(
-          plan.spec, job.EpochOf(key.group, key.round)->learning_rate.factor, result.updates[s]);
+      const Optimizer scaled =
+          RuleAfter(plan.spec, span.tensor, job.EpochOf(key.group, key.round)->learning_rate.factor,
+                    result.updates[s]);
       reference::Update(scaled, ++result.updates[s], gradient, values, state);
     }
     expected.replace(from, bytes, BytesOf(values));

@@ -118,7 +118,13 @@ class Schedule {
       return DrawStaleness();
     }
     if (job_.on_servers() && !group.one_epoch && random().Chance(0.3)) group.clip_norm = 0.5;
-    if (job_.on_servers() && random().Chance(0.3)) group.schedule.decay = StepDecay{{1, 4}, 0.5};
+    if (job_.on_servers() && random().Chance(0.3)) {
+      group.schedule.decay = StepDecay{{1, 4}, 0.5};
+      // Powers of two, so that the learning rates are exact.
+      for (size_t t = 0; t < group.tensors.size(); ++t) {
+        group.factors.push_back({.learning_rate = t % 3 == 2 ? 0 : t % 3 == 1 ? 0.25 : 2});
+      }
+    }
   }
 
   void DrawQuorum() {

@@ -137,7 +137,10 @@ Closed CloseUpdate(const Chunk& chunk, const ScheduledOptimizer& optimizer,
   absl::InlinedVector<std::byte*, 2> new_slots(out.optimizer.size());
   alignas(64) std::byte gradient[kUpdateBlock * 8];
   uint32_t span = 0;  // index of the span that the walk is in
-  Optimizer rule = optimizer.After(previous.updates[span]);  // of this span
+  const auto rule_of = [&](size_t s) {
+    return optimizer.After(chunk.spans[s].tensor, previous.updates[s]);
+  };
+  Optimizer rule = rule_of(span);  // of this span
 
   // Updates elements of one span only, since each span counts its own updates.
   const auto update = [&](const std::byte* averaged, uint64_t first, uint64_t elements) {
@@ -170,7 +173,7 @@ Closed CloseUpdate(const Chunk& chunk, const ScheduledOptimizer& optimizer,
             ReduceTo(gradient, chunk.dtype, Reduction::kAverage, sources, elements, check_finite);
         for (uint64_t done = 0; done < elements;) {
           while (first + done >= chunk.spans[span].chunk_offset + chunk.spans[span].elements) {
-            rule = optimizer.After(previous.updates[++span]);
+            rule = rule_of(++span);
           }
           const uint64_t span_end = chunk.spans[span].chunk_offset + chunk.spans[span].elements;
           const uint64_t part = std::min(elements - done, span_end - (first + done));

@@ -27,9 +27,9 @@ Closed AverageGradients(const Chunk& chunk, absl::Span<const Seated> contributio
   return closed;
 }
 
-std::vector<SquareSums> SumSpans(const Chunk& chunk, const Optimizer& optimizer, NormStage stage,
-                                 absl::Span<const uint32_t> counts, const Slot& previous,
-                                 const Slot& averaged) {
+std::vector<SquareSums> SumSpans(const Chunk& chunk, const ScheduledOptimizer& optimizer,
+                                 NormStage stage, absl::Span<const uint32_t> counts,
+                                 const Slot& previous, const Slot& averaged) {
   std::vector<SquareSums> sums(chunk.spans.size());
   for (size_t s = 0; s < chunk.spans.size(); ++s) {
     if (counts[s] == 0) continue;
@@ -39,8 +39,10 @@ std::vector<SquareSums> SumSpans(const Chunk& chunk, const Optimizer& optimizer,
     if (stage == NormStage::kGradient) {
       sums[s].change = SumOfSquares(chunk.dtype, gradient, span.elements);
     } else {
-      sums[s] = SumSquares(optimizer, chunk.dtype, previous.updates[s] + 1, gradient, span.elements,
-                           previous.values.data() + offset, SlotsAt(previous, offset));
+      const uint64_t updates = previous.updates[s];
+      sums[s] =
+          SumSquares(optimizer.After(span.tensor, updates), chunk.dtype, updates + 1, gradient,
+                     span.elements, previous.values.data() + offset, SlotsAt(previous, offset));
     }
   }
   return sums;
@@ -68,9 +70,10 @@ void ApplyAveraged(const Chunk& chunk, const ScheduledOptimizer& optimizer,
     }
     absl::InlinedVector<std::byte*, 2> new_slots;
     for (AlignedBuffer& slot : out.optimizer) new_slots.push_back(slot.data() + offset);
-    ApplyUpdate(optimizer.After(previous.updates[s]), chunk.dtype, out.updates[s], values,
-                span.elements, previous.values.data() + offset, values, SlotsAt(previous, offset),
-                absl::MakeSpan(new_slots), ratios.empty() ? 1 : ratios[ToNumber(span.tensor)]);
+    ApplyUpdate(optimizer.After(span.tensor, previous.updates[s]), chunk.dtype, out.updates[s],
+                values, span.elements, previous.values.data() + offset, values,
+                SlotsAt(previous, offset), absl::MakeSpan(new_slots),
+                ratios.empty() ? 1 : ratios[ToNumber(span.tensor)]);
   }
 }
 

@@ -26,9 +26,9 @@ Closed AverageGradients(const Chunk& chunk, absl::Span<const Seated> contributio
 // Returns, for each span, the sums that `stage` needs, computed from the gradients in `averaged`.
 // `counts` has the number of contributors to each span; the sums of a span without contributors are
 // 0. `previous` has the parameters and the optimizer's slots.
-std::vector<SquareSums> SumSpans(const Chunk& chunk, const Optimizer& optimizer, NormStage stage,
-                                 absl::Span<const uint32_t> counts, const Slot& previous,
-                                 const Slot& averaged);
+std::vector<SquareSums> SumSpans(const Chunk& chunk, const ScheduledOptimizer& optimizer,
+                                 NormStage stage, absl::Span<const uint32_t> counts,
+                                 const Slot& previous, const Slot& averaged);
 
 // Multiplies the gradients by `factor` and rounds the products to the chunk's dtype.
 void ScaleGradients(const Chunk& chunk, double factor, Slot& averaged);

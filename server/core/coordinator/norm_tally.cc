@@ -59,8 +59,9 @@ std::optional<StepNorms> NormTally::Decide(absl::FunctionRef<uint64_t(Round)> ep
   if (decided_.has_value() && decided_->round == norms.round && decided_->epoch == norms.epoch) {
     norms.gradient_factor = decided_->gradient_factor;
   }
-  const Optimizer& optimizer = std::get<Optimizer>(plan_->spec.rule);
-  for (const SquareSums& tensor : tensors) norms.ratios.push_back(RatioOf(optimizer, tensor));
+  for (uint32_t t = 0; t < tensors.size(); ++t) {
+    norms.ratios.push_back(RatioOf(OptimizerOf(plan_->spec, TensorId{t}), tensors[t]));
+  }
   return norms;
 }
 

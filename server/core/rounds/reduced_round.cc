@@ -18,8 +18,8 @@ void ReducedRound::Begin(Round round, WrittenResult averaged, const Slot& previo
 void ReducedRound::BeginStage(NormStage stage, const Slot& previous) {
   const WrittenResult& written = open_->written;
   open_->stage = stage;
-  open_->sums = SumSpans(chunk_, std::get<Optimizer>(plan_.spec.rule), stage, written.closed.counts,
-                         previous, *written.slot);
+  open_->sums = SumSpans(chunk_, OptimizerOf(plan_.spec, written.rate), stage,
+                         written.closed.counts, previous, *written.slot);
 }
 
 ReducedChunk ReducedRound::Report() const {

@@ -31,7 +31,7 @@ EpochRate RateIn(const GroupSpec& spec, const Epoch& epoch) {
 }
 
 ScheduledOptimizer OptimizerOf(const GroupSpec& spec, const EpochRate& rate) {
-  return {std::get<Optimizer>(spec.rule), spec.schedule, rate.factor, rate.workers};
+  return {std::get<Optimizer>(spec.rule), spec.factors, spec.schedule, rate.factor, rate.workers};
 }
 
 ResultWriter::ResultWriter(const GroupPlan& plan, ChunkId chunk, Generation generation, size_t kept,

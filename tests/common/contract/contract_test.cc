@@ -74,6 +74,16 @@ TEST(ContractTest, SchedulesComeBackAsTheyWere) {
   }
 }
 
+TEST(ContractTest, FactorsComeBackAsTheyWere) {
+  GroupSpec spec = Everything();
+  spec.factors.resize(spec.tensors.size());
+  spec.factors[1] = {.learning_rate = 0.1, .weight_decay = 0};
+  v1::GroupSpec proto = ToProto(spec);
+  EXPECT_EQ(FromProto(proto)->factors, spec.factors);
+  proto.mutable_factors(1)->clear_weight_decay();
+  EXPECT_EQ(FromProto(proto)->factors[1], (TensorFactors{.learning_rate = 0.1}));
+}
+
 TEST(ContractTest, CompressionComesBackAsItWas) {
   GroupSpec spec = Everything();
   spec.compression.resize(spec.tensors.size());

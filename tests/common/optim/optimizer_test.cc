@@ -51,6 +51,32 @@ TEST(OptimizerTest, IsValidByDefaultAndAtItsLimits) {
   }
 }
 
+TEST(TensorFactorsTest, MultiplyTheLearningRateAndTheWeightDecayIfThereIsOne) {
+  const TensorFactors factors = {.learning_rate = 0.5, .weight_decay = 0};
+  EXPECT_TRUE(
+      WithFactors(Momentum{.learning_rate = 0.5, .momentum = 0.8, .weight_decay = 0.1}, factors) ==
+      Optimizer(Momentum{.learning_rate = 0.25, .momentum = 0.8, .weight_decay = 0}));
+  EXPECT_TRUE(WithFactors(Adam{.learning_rate = 1}, factors) ==
+              Optimizer(Adam{.learning_rate = 0.5}));
+  // Below the smallest normal float32.
+  EXPECT_TRUE(WithFactors(Sgd{.learning_rate = 1e-36, .weight_decay = 1e-36}, {1e-3, 1e-3}) ==
+              Optimizer(Sgd{.learning_rate = 0, .weight_decay = 0}));
+  EXPECT_TRUE(HasWeightDecay(Lars{}));
+  EXPECT_FALSE(HasWeightDecay(RmsProp{}));
+}
+
+TEST(TensorFactorsTest, OutOfTheirRangeAreRefusedByNameAndValue) {
+  EXPECT_TRUE(Validate(TensorFactors{0, 0}).ok());
+  EXPECT_TRUE(Validate(TensorFactors{1e6, 1e-6}).ok());
+  for (const double wrong : {-1.0, 1e-7, 2e6, kNaN, kInfinity}) {
+    const absl::Status rate = Validate(TensorFactors{.learning_rate = wrong});
+    EXPECT_EQ(rate.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(rate.message(), HasSubstr("the factor of learning_rate is"));
+    EXPECT_THAT(Validate(TensorFactors{.weight_decay = wrong}).message(),
+                HasSubstr("the factor of weight_decay is"));
+  }
+}
+
 TEST(OptimizerTest, RefusesAHyperparameterOutOfRangeByNameAndValue) {
   const struct {
     Optimizer rule;

@@ -72,10 +72,22 @@ TEST(ValidateTest, ValuesOutOfTheirRangeAreNamed) {
 TEST(ScheduledOptimizerTest, MultipliesTheRateByTheScheduleAndTheFactor) {
   const Optimizer rule = Momentum{.learning_rate = 0.5, .momentum = 0.8};
   const RateSchedule schedule = {.decay = StepDecay{{3}, 0.5}, .times_workers = true};
-  const ScheduledOptimizer optimizer(rule, schedule, 0.25, 4);
-  EXPECT_TRUE(optimizer.After(2) == Optimizer(Momentum{.learning_rate = 0.5, .momentum = 0.8}));
-  EXPECT_TRUE(optimizer.After(3) == Optimizer(Momentum{.learning_rate = 0.25, .momentum = 0.8}));
-  EXPECT_TRUE(ScheduledOptimizer(rule).After(1000) == rule);
+  const ScheduledOptimizer optimizer(rule, {}, schedule, 0.25, 4);
+  EXPECT_TRUE(optimizer.After(TensorId{7}, 2) ==
+              Optimizer(Momentum{.learning_rate = 0.5, .momentum = 0.8}));
+  EXPECT_TRUE(optimizer.After(TensorId{7}, 3) ==
+              Optimizer(Momentum{.learning_rate = 0.25, .momentum = 0.8}));
+  EXPECT_TRUE(ScheduledOptimizer(rule).After(TensorId{7}, 1000) == rule);
+}
+
+TEST(ScheduledOptimizerTest, MultipliesTheHyperparametersOfEachTensor) {
+  const Optimizer rule = AdamW{.learning_rate = 0.5, .weight_decay = 0.25};
+  const RateSchedule schedule = {.decay = StepDecay{{3}, 0.5}};
+  const TensorFactors factors[] = {{}, {.learning_rate = 4, .weight_decay = 0}};
+  const ScheduledOptimizer optimizer(rule, factors, schedule, /*factor=*/1, /*workers=*/1);
+  EXPECT_TRUE(optimizer.After(TensorId{0}, 0) == rule);
+  EXPECT_TRUE(optimizer.After(TensorId{1}, 3) ==
+              Optimizer(AdamW{.learning_rate = 1, .weight_decay = 0}));
 }
 
 }  // namespace

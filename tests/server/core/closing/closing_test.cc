@@ -368,7 +368,7 @@ TEST(CloseUpdateTest, EachSpanFollowsTheScheduleByItsOwnUpdates) {
   CloseInitial(chunk, SeatedOf({Of(PayloadOf(text({10, 10, 10})))}), *slot);
   const auto close = [&](const Contribution& contribution) {
     std::unique_ptr<Slot> next = SlotFor(chunk, 0);
-    CloseUpdate(chunk, {sgd, schedule, /*factor=*/1, /*workers=*/1}, SeatedOf({contribution}),
+    CloseUpdate(chunk, {sgd, {}, schedule, /*factor=*/1, /*workers=*/1}, SeatedOf({contribution}),
                 *slot, *next);
     slot = std::move(next);
     return TextOf(slot->values, 3 * sizeof(float));
@@ -378,6 +378,20 @@ TEST(CloseUpdateTest, EachSpanFollowsTheScheduleByItsOwnUpdates) {
   EXPECT_EQ(close(without), text({9, 10, 9}));
   EXPECT_EQ(close(Of(PayloadOf(text({1, 1, 1})))), text({8.5, 9, 8.5}));
   EXPECT_EQ(close(Of(PayloadOf(text({1, 1, 1})))), text({8, 8.5, 8}));
+}
+
+TEST(CloseUpdateTest, EachTensorHasItsOwnFactors) {
+  const Optimizer sgd = Sgd{.learning_rate = 1, .weight_decay = 0.5};
+  const TensorFactors factors[] = {
+      {}, {.learning_rate = 0.5, .weight_decay = 0}, {.learning_rate = 0}};
+  const GroupPlan plan = ThreeSpans(DType::kF32, sgd, {1, 2, 1});
+  const Chunk& chunk = OnlyChunk(plan);
+  const auto slot = SlotFor(chunk, 0), next = SlotFor(chunk, 0);
+  const std::vector<float> start = {8, 8, 8, 8}, gradient = {1, 1, 1, 1};
+  CloseInitial(chunk, SeatedOf({Of(PayloadOf(BytesOf(start)))}), *slot);
+  CloseUpdate(chunk, {sgd, factors, RateSchedule(), /*factor=*/1, /*workers=*/1},
+              SeatedOf({Of(PayloadOf(BytesOf(gradient)))}), *slot, *next);
+  EXPECT_EQ(ValuesOf<float>(TextOf(next->values, 16)), (std::vector<float>{3, 7.5, 7.5, 8}));
 }
 
 TEST(CloseUpdateTest, StaysWhenEverybodySkips) {

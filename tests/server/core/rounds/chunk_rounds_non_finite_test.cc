@@ -150,10 +150,21 @@ TEST_F(NonFiniteRoundsTest, AllowCountsItLikeAnyOther) {
   EXPECT_EQ(alerts_->total(), 0u);
 }
 
-TEST_F(NonFiniteRoundsTest, ASumTakesAnyNumber) {
-  Start(OnBad::kReject, Reduction::kSum);
-  for (const uint32_t member : {0, 1, 2}) Push(member, {kInfinity, 2, 3, 4});
-  EXPECT_THAT(sinks_[0]->values<float>(), ElementsAre(kInfinity, 6, 9, 12));
+TEST_F(NonFiniteRoundsTest, ASumFollowsThePolicyToo) {
+  Start(OnBad::kSkip, Reduction::kSum);
+  Push(0, {kInfinity, 2, 3, 4});
+  for (const uint32_t member : {1, 2}) Push(member, {1, 2, 3, 4});
+  EXPECT_THAT(sinks_[0]->values<float>(), ElementsAre(2, 4, 9, 12));
+  EXPECT_THAT(sinks_[0]->last().header.counts, ElementsAre(2, 3));
+}
+
+TEST_F(NonFiniteRoundsTest, OtherReductionsAndSumsThatAllowItTakeAnyNumber) {
+  for (const auto& [policy, reduction] :
+       {std::pair(OnBad::kAllow, Reduction::kSum), std::pair(OnBad::kReject, Reduction::kMax)}) {
+    Start(policy, reduction);
+    for (const uint32_t member : {0, 1, 2}) Push(member, {kInfinity, 2, 3, 4});
+    EXPECT_EQ(sinks_[0]->values<float>()[0], kInfinity);
+  }
 }
 
 TEST_F(NonFiniteRoundsTest, FiniteNumbersThatAreTooLargeTogetherAreNobodysFault) {

@@ -154,12 +154,16 @@ class Group {
 // tensors.
 class WorkersPath {
  public:
-  WorkersPath(Optimizer rule, double clip_norm, std::vector<float> start)
-      : rule_(rule),
-        current_(std::move(rule)),
+  // `factors` has the factors of each tensor, or is empty if all are 1.
+  WorkersPath(Optimizer rule, double clip_norm, std::vector<TensorFactors> factors,
+              std::vector<float> start)
+      : rule_(std::move(rule)),
         clip_norm_(clip_norm),
+        factors_(std::move(factors)),
         values_(std::move(start)),
-        slots_(static_cast<size_t>(SlotCount(rule_)), std::vector<float>(values_.size())) {}
+        slots_(static_cast<size_t>(SlotCount(rule_)), std::vector<float>(values_.size())) {
+    factors_.resize(std::size(kTensors));
+  }
 
   void Step(std::vector<float> gradient) {
     std::vector<MutableTensor> tensors;
@@ -171,11 +175,12 @@ class WorkersPath {
     for (size_t t = 0; t < tensors.size(); ++t) {
       std::vector<std::byte*> slots;
       for (std::vector<float>& slot : slots_) slots.push_back(Bytes(slot, kTensors[t].first));
-      UpdateTensor(current_, DType::kF32, steps_, tensors[t].data, tensors[t].elements,
-                   Bytes(values_, kTensors[t].first), absl::MakeSpan(slots));
+      UpdateTensor(WithRateFactor(WithFactors(rule_, factors_[t]), rate_factor_), DType::kF32,
+                   steps_, tensors[t].data, tensors[t].elements, Bytes(values_, kTensors[t].first),
+                   absl::MakeSpan(slots));
     }
   }
-  void SetRateFactor(double factor) { current_ = WithRateFactor(rule_, factor); }
+  void SetRateFactor(double factor) { rate_factor_ = factor; }
   const std::vector<float>& values() const { return values_; }
 
  private:
@@ -185,8 +190,9 @@ class WorkersPath {
   }
 
   const Optimizer rule_;
-  Optimizer current_;
+  double rate_factor_ = 1;
   const double clip_norm_;
+  std::vector<TensorFactors> factors_;
   uint64_t steps_ = 0;
   std::vector<float> values_;
   std::vector<std::vector<float>> slots_;
@@ -203,19 +209,29 @@ std::vector<float> Wave(double phase, double scale) {
 struct Rule {
   Optimizer optimizer;
   double clip_norm;
+  std::vector<TensorFactors> factors = {};
 };
 const std::vector<Rule>& Rules() {
-  static const auto* const rules = new std::vector<Rule>{
-      {Sgd{.learning_rate = 0.1}, 0.5},  {AdamW{.learning_rate = 0.1}, 0.5},
-      {Lamb{.learning_rate = 0.1}, 0},   {Lars{.learning_rate = 10, .weight_decay = 0.01}, 0},
-      {Lamb{.learning_rate = 0.1}, 0.5}, {Lars{.learning_rate = 10, .weight_decay = 0.01}, 0.5}};
+  const std::vector<TensorFactors> factors = {
+      {}, {.learning_rate = 0.3, .weight_decay = 0}, {.weight_decay = 0.1}};
+  static const auto* const rules =
+      new std::vector<Rule>{{Sgd{.learning_rate = 0.1}, 0.5},
+                            {AdamW{.learning_rate = 0.1}, 0.5},
+                            {Lamb{.learning_rate = 0.1}, 0},
+                            {Lars{.learning_rate = 10, .weight_decay = 0.01}, 0},
+                            {Lamb{.learning_rate = 0.1}, 0.5},
+                            {Lars{.learning_rate = 10, .weight_decay = 0.01}, 0.5},
+                            {Lamb{.learning_rate = 0.1}, 0, factors},
+                            {Lars{.learning_rate = 10, .weight_decay = 0.5}, 0.5, factors}};
   return *rules;
 }
 
 // Trains for five rounds with two members and returns the parameters. In round 3 the gradients are
 // small. From round 4 on, the learning rate is multiplied by `rate_factor`.
 std::vector<float> TrainInChunks(const Rule& rule, uint32_t chunk_bytes, double rate_factor = 1) {
-  Group group(2, ModelSpec(rule.optimizer, rule.clip_norm, chunk_bytes));
+  GroupSpec spec = ModelSpec(rule.optimizer, rule.clip_norm, chunk_bytes);
+  spec.factors = rule.factors;
+  Group group(2, std::move(spec));
   group.Push(0, 0, Wave(1, 2));
   for (uint32_t c = 0; c < group.chunks(); ++c) group.SkipTo(c, 1, 0);
   for (uint64_t round = 1; round <= 5; ++round) {
@@ -231,7 +247,7 @@ std::vector<float> TrainInChunks(const Rule& rule, uint32_t chunk_bytes, double 
 }
 
 std::vector<float> TrainOnWorkers(const Rule& rule, double rate_factor = 1) {
-  WorkersPath workers(rule.optimizer, rule.clip_norm, Wave(1, 2));
+  WorkersPath workers(rule.optimizer, rule.clip_norm, rule.factors, Wave(1, 2));
   for (uint64_t round = 1; round <= 5; ++round) {
     std::vector<float> average(kElements);
     if (round == 4) workers.SetRateFactor(rate_factor);
@@ -282,7 +298,7 @@ class OpenStepTest : public ::testing::Test {
   }
   // Returns the expected parameters after one step with this averaged gradient.
   static std::vector<float> After(const std::vector<float>& gradient) {
-    WorkersPath workers(Sgd{.learning_rate = 1}, 1, std::vector<float>(kElements, 1));
+    WorkersPath workers(Sgd{.learning_rate = 1}, 1, {}, std::vector<float>(kElements, 1));
     workers.Step(gradient);
     return workers.values();
   }
