@@ -23,6 +23,7 @@
 #include "client/client.h"
 #include "common/mutex.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/wait_until.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/base/file.h"
@@ -348,7 +349,14 @@ TEST_F(ValidationTest, AWorkerThatIsLostInAValidationOfAnElasticJobIsNamedAndThe
       trainer.validation = &**validation;
       trainer.note = [&](const std::string& line) { reported[i].notes += line + "\n"; };
       const bool is_lost = i + 1 == kWorkers;
-      if (is_lost) recorder.on_validated = [&](uint64_t) { client.Abandon(); };
+      // The others begin the next step when the membership has changed.
+      recorder.on_validated = [&, is_lost](uint64_t step) {
+        if (is_lost) {
+          client.Abandon();
+        } else if (step == 4) {
+          EXPECT_TRUE(testing::WaitUntil([&] { return client.world_size() < kWorkers; }));
+        }
+      };
       const auto result = RunElasticTraining(dynamic, *data, team, trainer, "");
       if (is_lost) return;
       SYNCGRADS_ASSERT_OK(result);
