@@ -247,7 +247,10 @@ absl::Status UseModel(const Job& job, const WorkerOptions& options, const Device
         const EvaluationResult result,
         RunEvaluation(job, team, options.evaluate, dependencies.extensions, device));
     if (!team.is_master()) return absl::OkStatus();
-    dependencies.out << "all rows: " << ToString(result.all) << "\n";
+    if (result.validation.has_value()) {
+      dependencies.out << "validation: " << ToString(*result.validation) << "\n";
+    }
+    if (result.all.has_value()) dependencies.out << "all rows: " << ToString(*result.all) << "\n";
     if (result.held_out.has_value()) {
       dependencies.out << "held out: " << ToString(*result.held_out) << "\n";
     }
@@ -274,13 +277,14 @@ bool Trains(const WorkerOptions& options) {
 }
 
 ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
-                              const Placement& placement) {
+                              const Placement& placement, uint32_t local_rank) {
   ClientOptions client;
   client.coordinator = options.server;
   client.job = job.file.name();
   client.token = options.token;
   client.name = options.name;
   client.rank = placement.rank;
+  client.local_rank = local_rank;
   client.world_size =
       placement.world_size.value_or(job.file.workers() > 0 ? job.file.workers() : 1);
   client.server_timeout = options.timeout;
@@ -534,7 +538,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerDependencies& 
       ChooseDevice(options.device, options.precision, local_rank, dependencies.accelerators);
   if (!device.ok()) return {device.status(), absl::OkStatus()};
   if (!options.server.empty()) {
-    const ClientOptions client = ClientOptionsOf(*job, options, *placement);
+    const ClientOptions client = ClientOptionsOf(*job, options, *placement, local_rank);
     WorkerOutcome outcome = client.max_workers > 0
                                 ? RunElastic(*job, options, *device, client, dependencies)
                                 : RunStatic(*job, options, *device, client, dependencies);

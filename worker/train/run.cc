@@ -161,12 +161,24 @@ absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
                              BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses,
                                        TargetsPerRow(job.file.data())));
   EvaluationResult result;
+  const uint32_t every = job.file.data().validation_every();
+  if (job.file.has_validation()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<DataSet> own,
+                               LoadValidationData(job, loaded.data, team));
+    const DataSet& data = own.has_value() ? *own : loaded.data;
+    RowsInBatches<T> source(job.file, ValidationDataOf(job.file), data, team.world_size(), device);
+    const std::vector<RowId> rows = RowsToEvaluate(data, own.has_value() ? 0 : every,
+                                                   /*held_out=*/!own.has_value(), team);
+    SYNCGRADS_ASSIGN_OR_RETURN(result.validation,
+                               Evaluate("evaluation/validation", *loaded.model, loss, source, rows,
+                                        team, {TopsOf(job.file), /*damaged=*/nullptr}));
+    return result;
+  }
   RowsInBatches<T> source(job.file, job.file.data(), loaded.data, team.world_size(), device);
   const std::vector<RowId> all =
       RowsToEvaluate(loaded.data, /*validation_every=*/0, /*held_out=*/false, team);
   SYNCGRADS_ASSIGN_OR_RETURN(result.all,
                              Evaluate("evaluation/all", *loaded.model, loss, source, all, team));
-  const uint32_t every = job.file.data().validation_every();
   if (every == 0) return result;
   SYNCGRADS_ASSIGN_OR_RETURN(
       result.held_out, Evaluate("evaluation/held_out", *loaded.model, loss, source,

@@ -57,13 +57,16 @@ absl::StatusOr<TrainingResult> RunElasticTraining(const Job& job, const DataSet&
 
 // The result of an evaluation on one worker.
 struct EvaluationResult {
-  Evaluation all;
+  // If the job has a validation: the evaluation on its rows; the other fields are not set.
+  std::optional<Evaluation> validation;
+  std::optional<Evaluation> all;
   // The evaluation on the held-out rows, if the job has any.
   std::optional<Evaluation> held_out;
 };
 
-// Evaluates the model in the file `parameters` on the job's data. A collective. Errors:
-// those of LoadDataSet, Safetensors::Read, LoadModel, or the team.
+// Evaluates the model in the file `parameters`: on the rows of the job's validation, or if it has
+// none, on the job's data. A collective. Errors: those of LoadDataSet, LoadValidationData,
+// Safetensors::Read, LoadModel, or the team.
 absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
                                                const std::string& parameters,
                                                const Extensions& extensions = NoExtensions(),

@@ -58,8 +58,8 @@ TEST(RunTest, AModelThatIsWrittenEvaluatesAsItDidWhenTrained) {
   SYNCGRADS_ASSERT_OK(evaluated);
   EXPECT_EQ(evaluated->held_out->correct, trained.held_out->correct);
   EXPECT_NEAR(evaluated->held_out->loss, trained.held_out->loss, 1e-6);
-  EXPECT_EQ(evaluated->all.rows, 150u);
-  EXPECT_EQ(evaluated->all.correct, *trained.held_out->correct + *trained.trained_on.correct);
+  EXPECT_EQ(evaluated->all->rows, 150u);
+  EXPECT_EQ(evaluated->all->correct, *trained.held_out->correct + *trained.trained_on.correct);
 }
 
 // A team that loses its server before the first evaluation.
@@ -88,8 +88,8 @@ TEST(RunTest, TheModelIsWrittenEvenIfItCannotBeEvaluated) {
   SoleWorker alone;
   const auto evaluated = RunEvaluation(Iris(), alone, path);
   SYNCGRADS_ASSERT_OK(evaluated);
-  EXPECT_EQ(evaluated->all.rows, 150u);
-  EXPECT_GT(*evaluated->all.correct, 75u);  // of three classes
+  EXPECT_EQ(evaluated->all->rows, 150u);
+  EXPECT_GT(*evaluated->all->correct, 75u);  // of three classes
 }
 
 TEST(RunTest, PredictionsAreInTheOrderOfTheRowsHoweverManyWorkersThereAre) {
@@ -262,7 +262,7 @@ TEST(RunTest, ClassesOfShardDirectoriesAreNumberedOverTheWholeTable) {
   SoleWorker alone;
   const auto evaluated = RunEvaluation(Iris(), alone, path);
   SYNCGRADS_ASSERT_OK(evaluated);
-  EXPECT_GE(*evaluated->all.correct, 120u);
+  EXPECT_GE(*evaluated->all->correct, 120u);
 }
 
 TEST(RunTest, ShardsWithOtherColumnsAreRefusedWithBoth) {
