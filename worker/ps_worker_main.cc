@@ -36,6 +36,7 @@
 #include "worker/metrics/worker_metrics.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
 #include "worker/run/exit_code.h"
+#include "worker/run/own_server.h"
 #include "worker/run/stop_signal.h"
 #include "worker/run/worker.h"
 #include "worker/run/workers.h"
@@ -44,6 +45,10 @@ ABSL_FLAG(std::string, job, "", "The job file: what to train (see proto/job.prot
 ABSL_FLAG(std::string, server, "",
           "HOST:PORT of the job's first server (the coordinator), which provides the addresses of "
           "the other servers. Not needed for --evaluate and --predict with one worker.");
+ABSL_FLAG(absl::optional<uint32_t>, serve, absl::nullopt,
+          "In place of --server: the port of a server that this process runs for its own workers "
+          "and for those of other processes; 0 picks a free port and prints it. The server ends "
+          "when no job is open any more, and keeps no state.");
 ABSL_FLAG(std::string, token, "",
           "The job's secret token. The first worker that joins the job sets it. Other users can "
           "read a command line: prefer --token_file, or SYNCGRADS_TOKEN in the environment.");
@@ -240,6 +245,23 @@ int main(int argc, char** argv) {
     }
     options.serve_data = static_cast<uint16_t>(*port);
   }
+  std::unique_ptr<syncgrads::OwnServer> own_server;
+  if (const std::optional<uint32_t> port = ToStd(absl::GetFlag(FLAGS_serve))) {
+    if (*port > std::numeric_limits<uint16_t>::max() || !options.server.empty() ||
+        options.serve_data.has_value()) {
+      std::cerr << "ps-worker: --serve is " << *port
+                << ", must be a port number from 0 to 65535, without --server and --serve_data\n";
+      return 2;
+    }
+    auto started = syncgrads::OwnServer::Start(static_cast<uint16_t>(*port), options.log_level);
+    if (!started.ok()) {
+      std::cerr << "ps-worker: --serve=" << *port << ": " << started.status() << "\n";
+      return syncgrads::ExitCodeOf(started.status(), absl::OkStatus());
+    }
+    own_server = *std::move(started);
+    options.server = own_server->address();
+    std::cout << "ps-worker serves workers on port " << own_server->port() << std::endl;
+  }
   const uint32_t count = absl::GetFlag(FLAGS_workers_in_process);
   if (count == 0) {
     std::cerr << "ps-worker: --workers_in_process is 0, must be at least 1\n";
@@ -274,6 +296,7 @@ int main(int argc, char** argv) {
                              {PollersSetting(absl::GetFlag(FLAGS_pollers))},
                              /*connections=*/nullptr,
                              metrics_server == nullptr ? nullptr : &metrics});
+  if (own_server != nullptr) own_server->Finish(stop);
   std::vector<int> codes;
   bool hangs = false;
   for (uint32_t i = 0; i < count; ++i) {

@@ -47,6 +47,54 @@ TEST(InProcessTest, WorkersInOneProcessTrainAsThoseOfThreeProcesses) {
   EXPECT_THAT(process->output(), HasSubstr("[worker 0] the 3 replicas are bit-identical"));
 }
 
+TEST(InProcessTest, TheirServerCanBeInTheSameProcessAndServesOthersToo) {
+  const std::string job = WriteIrisJob("apart");
+  const auto start = [&](std::vector<std::string> flags, const std::string& output) {
+    flags.insert(flags.end(),
+                 {absl::StrCat("--job=", job), "--world_size=3", "--timeout=2m",
+                  absl::StrCat("--output=", TemporaryPath(output)), "--output_per_rank"});
+    auto process = Process::Start({.program = "worker/ps-worker", .args = flags});
+    EXPECT_TRUE(process.ok()) << process.status();
+    return *std::move(process);
+  };
+  const auto own = start({"--serve=0", "--workers_in_process=2", "--rank=0"}, "own.safetensors");
+  const auto line = own->WaitForLine("ps-worker serves workers on port ", kLongEnough);
+  ASSERT_TRUE(line.ok()) << line.status();
+  const std::string port = line->substr(line->rfind(' ') + 1);
+  const auto other =
+      start({absl::StrCat("--server=127.0.0.1:", port), "--rank=2"}, "own.safetensors");
+  EXPECT_EQ(WaitFor(*other), ExitCode(0)) << other->output();
+  EXPECT_EQ(WaitFor(*own), ExitCode(0)) << own->output();
+  EXPECT_THAT(own->output(), HasSubstr("[worker 0] the 3 replicas are bit-identical"));
+  Cluster cluster(1);
+  const std::vector<std::string> apart = TrainOn(cluster, job, 3);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ReadFileOrDie(RankOutput("own", rank)), apart[rank]) << "rank " << rank;
+  }
+}
+
+TEST(InProcessTest, APortOutOfRangeOrTwoServersAreRefused) {
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+           {"--serve=70000"}, {"--serve=0", "--server=127.0.0.1:7000"}}) {
+    std::vector<std::string> all = flags;
+    all.push_back(absl::StrCat("--job=", WriteIrisJob("refused")));
+    const auto run = RunProgram({.program = "worker/ps-worker", .args = all}, kLongEnough);
+    ASSERT_TRUE(run.ok()) << run.status();
+    EXPECT_EQ(run->exit, ExitCode(2)) << run->output;
+    EXPECT_THAT(run->output, HasSubstr("--serve is "));
+  }
+}
+
+TEST(InProcessTest, ATrainerOfOnesOwnCanHaveItsServerInItsProcess) {
+  const auto run =
+      RunProgram({.program = "examples/own_trainer/own_server", .args = {"3"}}, kLongEnough);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->exit, ExitCode(0)) << run->output;
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(run->output, HasSubstr(absl::StrCat("rank ", rank, ": w = 2\n")));
+  }
+}
+
 TEST(InProcessTest, TheErrorSaysWhichWorkerAndTheOthersGoOn) {
   Cluster cluster(1);
   // The job accepts three workers.

@@ -1,0 +1,42 @@
+// A server in the process of its workers (ps-worker --serve).
+
+#ifndef SYNCGRADS_WORKER_RUN_OWN_SERVER_H_
+#define SYNCGRADS_WORKER_RUN_OWN_SERVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/log_level.h"
+#include "server/server.h"
+#include "server/service/queued_journal.h"
+#include "worker/run/stop_signal.h"
+
+namespace syncgrads {
+
+// The only server of its jobs. It keeps no state: it ends with its process. Thread-safe.
+class OwnServer {
+ public:
+  // Listens on `port` of all interfaces; 0: on a free port. Logs to stderr. Errors: those of
+  // Server::Start.
+  static absl::StatusOr<std::unique_ptr<OwnServer>> Start(uint16_t port, LogLevel level);
+
+  uint16_t port() const { return server_->port(); }
+  // The address for workers of this process.
+  std::string address() const;
+
+  // Returns when no job is open, because workers of other processes may train longer than those of
+  // this one; or when `stop` is requested. Jobs without workers are closed by the server.
+  void Finish(const StopSignal& stop);
+
+ private:
+  explicit OwnServer(LogLevel level);
+
+  server::QueuedJournal journal_;
+  std::unique_ptr<server::Server> server_;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_WORKER_RUN_OWN_SERVER_H_
