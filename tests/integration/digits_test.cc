@@ -1,9 +1,12 @@
-// Runs the digits example as its README describes.
+// Runs the examples digits and tflon as their READMEs describe.
 
+#include <filesystem>
+#include <regex>
 #include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/cluster.h"
@@ -35,6 +38,52 @@ TEST(DigitsTest, TwoWorkersLearnToReadDigitsThatTheyHaveNotSeenWithAnySeed) {
     EXPECT_GE(HeldOutAccuracy(run->output), 0.97) << "seed " << seed << "\n" << run->output;
     EXPECT_THAT(run->output, HasSubstr("the 2 replicas are bit-identical"));
   }
+}
+
+// Workers that train alone, and continue with the state of the one that reads best.
+TEST(DigitsTest, TheBestOfTwoWorkersIsTakenAfterEachCycle) {
+  const std::string folder = std::filesystem::absolute("examples/digits").string();
+  const std::string job = WriteTemporaryFile(
+      "best_of.job",
+      absl::StrReplaceAll(
+          absl::StrCat(ReadFileOrDie("examples/digits/digits.job"),
+                       "consistency { best_of { steps: 15 factor_every: 10 factor: 0.5 } }\n"),
+          {{"digits.csv.gz", folder + "/digits.csv.gz"}, {"epochs: 30", "epochs: 10"}}));
+  const auto run =
+      RunProgram({.program = "worker/launch/ps-launch",
+                  .args = {absl::StrCat("--job=", job), "--server_program=server/ps-server",
+                           "--worker_program=worker/ps-worker"}},
+                 kLongEnough);
+  ASSERT_TRUE(run.ok()) << run.status();
+  ASSERT_EQ(run->exit, ExitCode(0)) << run->output;
+  // 719 rows of each worker in batches of 32: 23 steps in each of the ten epochs.
+  EXPECT_THAT(run->output, HasSubstr("made 230 steps in 16 rounds"));
+  EXPECT_THAT(run->output, HasSubstr("the 2 replicas are bit-identical"));
+  EXPECT_GE(HeldOutAccuracy(run->output), 0.9) << run->output;
+}
+
+// tflon's tutorial: tables that are joined by ID, and the best of three initialisations.
+TEST(DigitsTest, TheTflonNetworkLearnsTheCurveFromJoinedTables) {
+  const std::string tables = TemporaryPath("tables");
+  const auto written = RunProgram(
+      {.program = "python3", .args = {"examples/tflon/make_tables.py", tables}}, kLongEnough);
+  ASSERT_TRUE(written.ok()) << written.status();
+  ASSERT_EQ(written->exit, ExitCode(0)) << written->output;
+  const std::string job = WriteTemporaryFile(
+      "tflon.job", absl::StrReplaceAll(ReadFileOrDie("examples/tflon/tflon.job"),
+                                       {{"path: \"tables\"", "path: \"" + tables + "\""}}));
+  const auto run =
+      RunProgram({.program = "worker/launch/ps-launch",
+                  .args = {absl::StrCat("--job=", job), "--server_program=server/ps-server",
+                           "--worker_program=worker/ps-worker"}},
+                 kLongEnough);
+  ASSERT_TRUE(run.ok()) << run.status();
+  ASSERT_EQ(run->exit, ExitCode(0)) << run->output;
+  EXPECT_THAT(run->output, HasSubstr("the 2 replicas are bit-identical"));
+  std::smatch area;
+  ASSERT_TRUE(std::regex_search(run->output, area, std::regex("held out: .*AUC ([0-9.]+)")))
+      << run->output;
+  EXPECT_GE(std::stod(area[1]), 0.98) << run->output;
 }
 
 }  // namespace

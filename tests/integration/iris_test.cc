@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,28 @@ TEST(IrisTest, ParametersDoNotDependOnTheNumberOfServers) {
   const std::string one = Train(1);
   EXPECT_EQ(Train(2), one);
   EXPECT_EQ(Train(3), one);
+}
+
+// The table is sorted by class, so each worker has the rows of one class.
+TEST(IrisTest, WithAllRowsAndOneClassForEachWorkerAllFinishEqual) {
+  const std::string job = WriteIrisJob(
+      "every_row", [](v1::JobFile& file) { file.mutable_data()->set_validation_every(0); });
+  const auto run = RunProgram(
+      {.program = "worker/launch/ps-launch",
+       .args = {absl::StrCat("--job=", job), "--servers=2", "--workers=3",
+                "--server_program=server/ps-server", "--worker_program=worker/ps-worker"}},
+      kLongEnough);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->exit, ExitCode(0)) << run->output;
+  EXPECT_THAT(run->output, HasSubstr("every_row: 150 rows in 3 shards, 0 held out; 3 workers, "
+                                     "batches of 8; 235 parameters; 350 steps"));
+  EXPECT_THAT(run->output, HasSubstr("made 350 steps in 350 rounds"));
+  EXPECT_THAT(run->output, HasSubstr("the 3 replicas are bit-identical"));
+  std::smatch accuracy;
+  ASSERT_TRUE(std::regex_search(run->output, accuracy,
+                                std::regex("trained on: .*\\(([0-9]+) of 150 rows\\)")))
+      << run->output;
+  EXPECT_GE(std::stoi(accuracy[1]), 140);
 }
 
 TEST(IrisTest, TwoRunsWithOneSeedGiveTheSameParameters) {

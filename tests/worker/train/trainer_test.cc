@@ -200,6 +200,9 @@ TEST(TrainerTest, StopsBetweenStepsWhenTold) {
 TEST(TrainerTest, TheTflonNetworkLearnsTheCurve) {
   auto job = LoadJobFile("examples/tflon/tflon.job");
   SYNCGRADS_ASSERT_OK(job);
+  job->file.mutable_data()->clear_target();
+  job->file.mutable_data()->set_shards(4);
+  job->file.mutable_data()->mutable_generated()->set_rows(20000);
   const Trained trained = TrainAll(*job, 2);
   EXPECT_EQ(trained.steps[0], 1000u);
   std::cout << "held out: " << ToString(trained.held_out) << "\n";
