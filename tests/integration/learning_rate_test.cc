@@ -57,7 +57,7 @@ class LearningRateTest : public ::testing::TestWithParam<v1::OptimizerPlacement>
   // kFactor from `step` on.
   std::string Reference(int step) {
     const std::string job = WriteJob(v1::WORKERS, [step](v1::JobFile& file) {
-      v1::StepSchedule& schedule = *file.mutable_schedule()->mutable_step();
+      v1::LearningRateSchedule::Step& schedule = *file.mutable_schedule()->mutable_step();
       // Steps of a schedule count from 0.
       schedule.add_milestones(step - 1);
       schedule.set_factor(kFactor);

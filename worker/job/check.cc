@@ -3,18 +3,17 @@
 #include <cmath>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/codec/encoding.h"
 #include "common/contract/contract.h"
 #include "common/layout.h"
-#include "common/optim/optimizer.h"
 #include "common/status_macros.h"
 #include "worker/job/across_workers.h"
 #include "worker/job/check_consistency.h"
 #include "worker/job/check_data.h"
 #include "worker/job/check_data_sets.h"
 #include "worker/job/check_model.h"
+#include "worker/job/check_optimizer.h"
 #include "worker/job/check_validation.h"
 #include "worker/job/check_values.h"
 
@@ -23,48 +22,6 @@ namespace {
 
 // The smallest chunk: it has room for one element of any dtype.
 constexpr uint32_t kLeastChunkBytes = 8;
-
-// Returns `problem` with the place of the hyperparameter that it names, or else of the
-// optimizer.
-absl::Status OptimizerError(const v1::Optimizer& optimizer, const Field& field,
-                            const absl::Status& problem) {
-  const auto* kinds = optimizer.GetDescriptor()->oneof_decl(0);
-  const auto* kind = optimizer.GetReflection()->GetOneofFieldDescriptor(optimizer, kinds);
-  if (kind == nullptr) return field.Error(problem.message());
-  const Field chosen = field.Member(kind->name());
-  for (int i = 0; i < kind->message_type()->field_count(); ++i) {
-    const std::string& name = kind->message_type()->field(i)->name();
-    if (absl::StrContains(problem.message(), name)) {
-      return chosen.Member(name).Error(problem.message());
-    }
-  }
-  return chosen.Error(problem.message());
-}
-
-absl::Status CheckOptimizer(const v1::Optimizer& proto, const Field& field) {
-  const absl::StatusOr<Optimizer> optimizer = FromProto(proto);
-  if (!optimizer.ok()) return OptimizerError(proto, field, optimizer.status());
-  const absl::Status valid = Validate(*optimizer);
-  return valid.ok() ? valid : OptimizerError(proto, field, valid);
-}
-
-absl::Status CheckSchedule(const v1::JobFile& file, const Field& root) {
-  if (!file.has_schedule()) return absl::OkStatus();
-  const v1::Schedule& schedule = file.schedule();
-  const Field field = root.Member("schedule");
-  if (schedule.has_step()) {
-    const double factor = schedule.step().factor();
-    if (std::isfinite(factor) && factor > 0) return absl::OkStatus();
-    return field.Member("step").Member("factor").Error(
-        absl::StrCat("is ", factor, ", must be a positive finite number"));
-  }
-  if (!schedule.has_cosine()) return absl::OkStatus();
-  const v1::CosineSchedule& cosine = schedule.cosine();
-  const Field cosine_field = field.Member("cosine");
-  if (cosine.cycle_steps() == 0) return cosine_field.Member("cycle_steps").Error("is 0 or missing");
-  SYNCGRADS_RETURN_IF_ERROR(CheckFraction(cosine_field, "minimum", cosine.minimum()));
-  return CheckFraction(cosine_field, "dampening", cosine.dampening());
-}
 
 absl::Status CheckGradientChecks(const v1::GradientChecks& checks, const Field& field) {
   SYNCGRADS_RETURN_IF_ERROR(
@@ -297,11 +254,7 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
   if (file.data().class_names_size() > 0 && HasNumbers(file.loss())) {
     return root.Member("data").Member("class_names").Error("is given, but the targets are numbers");
   }
-  if (!file.has_optimizer()) return root.Member("optimizer").Error("is missing");
-  SYNCGRADS_RETURN_IF_ERROR(CheckOptimizer(file.optimizer(), root.Member("optimizer")));
-  SYNCGRADS_RETURN_IF_ERROR(CheckEnum(root, "optimizer_placement", file.optimizer_placement(),
-                                      v1::OptimizerPlacement_IsValid(file.optimizer_placement())));
-  SYNCGRADS_RETURN_IF_ERROR(CheckSchedule(file, root));
+  SYNCGRADS_RETURN_IF_ERROR(CheckOptimizer(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckConsistency(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckWeightColumn(file, root));
   SYNCGRADS_RETURN_IF_ERROR(CheckCompression(file, root));

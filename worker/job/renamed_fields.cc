@@ -17,7 +17,7 @@ constexpr RenamedField kRenamedFields[] = {
     {"LossSpec", "normalisation", "reduction"},
     {"PoolSpec", "window", "kernel_size"},
     {"LayerSpec", "window_input", "min_max_scaling"},
-    {"StepSchedule", "at", "milestones"},
+    {"LearningRateSchedule.Step", "at", "milestones"},
 };
 
 constexpr RenamedValue kRenamedValues[] = {

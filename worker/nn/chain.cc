@@ -15,10 +15,7 @@ Chain<T>::Chain(const std::string& name, Device<T>& device, const Shape& input,
       layers_(std::move(layers)),
       layer_inputs_(layers_.size()),
       gradients_{DeviceMatrix<T>(device.memory()), DeviceMatrix<T>(device.memory())} {
-  bool trained = false;
   for (const auto& layer : layers_) {
-    trained = trained || !layer->parameters().empty();
-    trained_up_to_.push_back(trained);
     forward_names_.push_back(InternTraceName(absl::StrCat("forward ", layer->name())));
     backward_names_.push_back(InternTraceName(absl::StrCat("backward ", layer->name())));
   }
@@ -40,6 +37,16 @@ std::vector<Parameter<T>*> Chain<T>::states() {
     for (Parameter<T>* state : layer->states()) all.push_back(state);
   }
   return all;
+}
+
+template <typename T>
+size_t Chain<T>::FirstTrained() const {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    for (const Parameter<T>* parameter : layers_[i]->parameters()) {
+      if (!parameter->frozen) return i;
+    }
+  }
+  return layers_.size();
 }
 
 template <typename T>
@@ -83,13 +90,11 @@ template <typename T>
 absl::Status Chain<T>::BackwardEach(const DeviceMatrix<T>&, DeviceMatrix<T>& output_gradient,
                                     DeviceMatrix<T>* input_gradient, Ready<T> ready) {
   DeviceMatrix<T>* gradient = &output_gradient;
+  // Layers before the first parameter that is trained need no gradients.
+  const size_t last = input_gradient == nullptr ? FirstTrained() : 0;
   for (size_t i = layers_.size(); i-- > 0;) {
     DeviceMatrix<T>* next = &gradients_[i % 2];
-    if (i == 0) {
-      next = input_gradient;
-    } else if (input_gradient == nullptr && !trained_up_to_[i - 1]) {
-      next = nullptr;  // layers before the first parameter need no gradients
-    }
+    if (i <= last) next = input_gradient;
     const Trace::Span span(trace_, Trace::Row::kCompute, backward_names_[i]);
     SYNCGRADS_RETURN_IF_ERROR(layers_[i]->BackwardEach(*layer_inputs_[i], *gradient, next, ready));
     if (next == nullptr) return absl::OkStatus();

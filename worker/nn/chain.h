@@ -42,12 +42,14 @@ class Chain : public Layer<T> {
                             DeviceMatrix<T>* input_gradient, Ready<T> ready) override;
 
  private:
+  // Returns the index of the first layer with a parameter that is trained; if there is none, the
+  // number of layers.
+  size_t FirstTrained() const;
+
   std::vector<std::unique_ptr<Layer<T>>> layers_;
   Trace* trace_ = nullptr;
   // For each layer: the names of its passes in traces.
   std::vector<const char*> forward_names_, backward_names_;
-  // For each layer: whether it or a layer before it has parameters.
-  std::vector<bool> trained_up_to_;
   // The input of each layer in the last Forward.
   std::vector<const DeviceMatrix<T>*> layer_inputs_;
   DeviceMatrix<T> gradients_[2];

@@ -117,6 +117,8 @@ class Device {
   // Updates parameters and their slots in place. The bits are those of ApplyUpdate in
   // common/optim. `rule` must need no norms.
   virtual void Update(const Optimizer& rule, absl::Span<const ArrayUpdate<T>> arrays) = 0;
+  // average += weight * (values - average), element by element.
+  virtual void UpdateMovingAverage(T weight, int64_t count, const T* values, T* average) = 0;
 };
 
 }  // namespace syncgrads

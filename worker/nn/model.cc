@@ -23,6 +23,18 @@ Model<T>::Model(std::unique_ptr<Chain<T>> chain)
 }
 
 template <typename T>
+void Model<T>::Freeze(const std::vector<bool>& frozen) {
+  std::vector<Parameter<T>*> trained;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i]->frozen = frozen[i];
+    (frozen[i] ? frozen_ : trained).push_back(parameters_[i]);
+  }
+  parameters_ = std::move(trained);
+  positions_.clear();
+  for (size_t i = 0; i < parameters_.size(); ++i) positions_[parameters_[i]] = i;
+}
+
+template <typename T>
 void Model<T>::Initialise(uint64_t seed) {
   chain_->Initialise(seed);
   Upload().IgnoreError();  // status() keeps the error
@@ -49,9 +61,10 @@ const Matrix<T>& Model<T>::Forward(const Pass& pass, const Matrix<T>& input) {
 
 template <typename T>
 absl::Status Model<T>::QueueBackward(absl::FunctionRef<absl::Status(size_t parameter)> ready) {
-  SYNCGRADS_RETURN_IF_ERROR(chain_->BackwardEach(
-      input_, output_gradient_, nullptr,
-      [&](Parameter<T>& parameter) { return ready(positions_.at(&parameter)); }));
+  SYNCGRADS_RETURN_IF_ERROR(
+      chain_->BackwardEach(input_, output_gradient_, nullptr, [&](Parameter<T>& parameter) {
+        return parameter.frozen ? absl::OkStatus() : ready(positions_.at(&parameter));
+      }));
   return status();
 }
 
@@ -96,7 +109,8 @@ absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const DeviceMatrix<T>* const forward,
                              chain_->ForwardEach(pass, input_, [&](Parameter<T>& parameter) {
-                               return needed(positions_.at(&parameter));
+                               return parameter.frozen ? absl::OkStatus()
+                                                       : needed(positions_.at(&parameter));
                              }));
   const DeviceMatrix<T>& outputs = *forward;
   if (loss.custom != nullptr) {

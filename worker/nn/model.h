@@ -32,9 +32,15 @@ class Model {
   int64_t outputs() const { return chain_->output_shape().size(); }
   absl::Span<const std::unique_ptr<Layer<T>>> layers() const { return chain_->layers(); }
 
-  // Parameters and states, each from the first layer to the last.
+  // Parameters that are trained, frozen parameters, and states; each from the first layer to the
+  // last.
   absl::Span<Parameter<T>* const> parameters() const { return parameters_; }
+  absl::Span<Parameter<T>* const> frozen() const { return frozen_; }
   absl::Span<Parameter<T>* const> states() const { return states_; }
+
+  // Moves each parameters()[i] with frozen[i] to frozen(). No gradient is computed for layers
+  // before the first parameter that is left.
+  void Freeze(const std::vector<bool>& frozen);
 
   Device<T>& device() { return chain_->device(); }
   // The first error of the device.
@@ -46,11 +52,11 @@ class Model {
   // Sets the trace that passes are recorded in; see Chain::SetTrace.
   void SetTrace(Trace* trace) { chain_->SetTrace(trace); }
 
-  // Sets parameters and states to their initial values, on host and device.
+  // Sets all parameters and states to their initial values, on host and device.
   void Initialise(uint64_t seed);
 
-  // Copies the host's parameters and states to the device and waits for it. Must be called after
-  // they have changed on the host. Errors: those of DeviceMemory::Wait.
+  // Copies all of the host's parameters and states to the device and waits for it. Must be called
+  // after they have changed on the host. Errors: those of DeviceMemory::Wait.
   absl::Status Upload();
   // Copies the device's states, which layers change, to the host and waits for it. Errors: those
   // of DeviceMemory::Wait.
@@ -103,7 +109,8 @@ class Model {
   absl::Status QueueBackward(absl::FunctionRef<absl::Status(size_t parameter)> ready);
 
   const std::unique_ptr<Chain<T>> chain_;
-  const std::vector<Parameter<T>*> parameters_;
+  std::vector<Parameter<T>*> parameters_;
+  std::vector<Parameter<T>*> frozen_;
   const std::vector<Parameter<T>*> states_;
   ParameterArrays<T> parameter_arrays_;
   ParameterArrays<T> state_arrays_;

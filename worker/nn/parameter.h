@@ -33,6 +33,8 @@ struct Parameter {
   HostMatrix<T> gradient;
   // Whether the l2 penalty includes this array.
   bool penalised = false;
+  // Whether the array is a parameter that training does not change. Its gradient is unspecified.
+  bool frozen = false;
 
   // Make an array of zeros on the host. Vector: `count` numbers in one row; without `trained` it
   // has no gradient. Array: a matrix of `shape` with a row for each index of the first

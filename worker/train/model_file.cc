@@ -36,6 +36,7 @@ std::map<std::string, std::string> ModelMetadata(const std::optional<Classes>& c
 template <typename T>
 std::vector<Parameter<T>*> TensorsOf(const Model<T>& model) {
   std::vector<Parameter<T>*> tensors(model.states().begin(), model.states().end());
+  tensors.insert(tensors.end(), model.frozen().begin(), model.frozen().end());
   tensors.insert(tensors.end(), model.parameters().begin(), model.parameters().end());
   return tensors;
 }

@@ -21,7 +21,8 @@ namespace syncgrads {
 std::map<std::string, std::string> ModelMetadata(const std::optional<Classes>& classes,
                                                  const std::string& job);
 
-// Returns the tensors of a model's file: layer states first, then parameters.
+// Returns the tensors of a model's file: layer states first, then frozen parameters, then the
+// parameters that are trained.
 template <typename T>
 std::vector<Parameter<T>*> TensorsOf(const Model<T>& model);
 

@@ -25,9 +25,12 @@ constexpr int64_t kAlignment = 64;  // bytes
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<ModelOptimizer<T>>> ModelOptimizer<T>::Create(
-    const Optimizer& rule, Device<T>& device, absl::Span<Parameter<T>* const> parameters) {
+    const Optimizer& rule, Device<T>& device, absl::Span<Parameter<T>* const> parameters,
+    absl::Span<const TensorFactors> factors) {
   SYNCGRADS_RETURN_IF_ERROR(Validate(rule));
   auto optimizer = absl::WrapUnique(new ModelOptimizer(rule, device, parameters));
+  optimizer->SetRules(factors);
+  for (const Optimizer& one : optimizer->rules_) SYNCGRADS_RETURN_IF_ERROR(Validate(one));
   SYNCGRADS_RETURN_IF_ERROR(optimizer->AllocateSlots());
   return optimizer;
 }
@@ -35,11 +38,22 @@ absl::StatusOr<std::unique_ptr<ModelOptimizer<T>>> ModelOptimizer<T>::Create(
 template <typename T>
 ModelOptimizer<T>::ModelOptimizer(const Optimizer& rule, Device<T>& device,
                                   absl::Span<Parameter<T>* const> parameters)
-    : rule_(rule),
-      current_(rule),
+    : rules_({rule}),
       device_(device),
       parameters_(parameters.begin(), parameters.end()),
       states_(parameters.size()) {}
+
+template <typename T>
+void ModelOptimizer<T>::SetRules(absl::Span<const TensorFactors> factors) {
+  std::vector<TensorFactors> distinct = {TensorFactors()};
+  for (size_t i = 0; i < factors.size(); ++i) {
+    const auto found = std::find(distinct.begin(), distinct.end(), factors[i]);
+    states_[i].rule = static_cast<size_t>(found - distinct.begin());
+    if (found != distinct.end()) continue;
+    distinct.push_back(factors[i]);
+    rules_.push_back(WithFactors(rules_[0], factors[i]));
+  }
+}
 
 template <typename T>
 absl::Status ModelOptimizer<T>::AllocateSlots() {
@@ -51,7 +65,7 @@ absl::Status ModelOptimizer<T>::AllocateSlots() {
     states_[i].offset = elements;
     elements += (parameters_[i]->values.size() + kUnit - 1) / kUnit * kUnit;
   }
-  for (const absl::string_view name : SlotNames(rule_)) {
+  for (const absl::string_view name : SlotNames(rules_[0])) {
     slots_.push_back(Parameter<T>::Vector(memory, std::string(name), elements, /*trained=*/false));
     const absl::Status status = memory.status();
     if (IsOutOfMemory(status)) {
@@ -65,13 +79,14 @@ absl::Status ModelOptimizer<T>::AllocateSlots() {
 }
 
 template <typename T>
-void ModelOptimizer<T>::SetRateFactor(double factor) {
-  current_ = WithRateFactor(rule_, factor);
+Optimizer ModelOptimizer<T>::Current(size_t rule) const {
+  // The same products as ScheduledOptimizer::After, so that the servers have the same bits.
+  return WithRateFactor(rules_[rule], rate_factor_);
 }
 
 template <typename T>
 T* ModelOptimizer<T>::ValuesOf(size_t i) {
-  return NeedsNorms(rule_) ? parameters_[i]->values.data() : parameters_[i]->device_values();
+  return needs_norms() ? parameters_[i]->values.data() : parameters_[i]->device_values();
 }
 
 template <typename T>
@@ -112,7 +127,7 @@ absl::Status ModelOptimizer<T>::Apply(absl::Span<const size_t> parameters) {
   // A download in flight must not see the update. In training it has usually ended
   // already.
   SYNCGRADS_RETURN_IF_ERROR(device_.memory().Wait(fetch_));
-  if (NeedsNorms(rule_)) {
+  if (needs_norms()) {
     for (const size_t i : parameters) UpdateOnHost(i);
     return device_.memory().status();
   }
@@ -142,7 +157,7 @@ void ModelOptimizer<T>::ApplyPieces(size_t i,
     values += count;
     for (T*& slot : slots) slot += count;
   }
-  device_.Update(current_, updates);
+  device_.Update(Current(states_[i].rule), updates);
 }
 
 template <typename T>
@@ -150,7 +165,7 @@ void ModelOptimizer<T>::UpdateOnHost(size_t i) {
   Parameter<T>& parameter = *parameters_[i];
   std::vector<std::byte*> slots;
   for (T* const slot : SlotsOf(i)) slots.push_back(reinterpret_cast<std::byte*>(slot));
-  UpdateTensor(current_, DTypeOf<T>::value, ++states_[i].updates,
+  UpdateTensor(Current(states_[i].rule), DTypeOf<T>::value, ++states_[i].updates,
                reinterpret_cast<const std::byte*>(parameter.gradient.data()),
                static_cast<size_t>(parameter.values.size()),
                reinterpret_cast<std::byte*>(parameter.values.data()), slots);
@@ -159,19 +174,25 @@ void ModelOptimizer<T>::UpdateOnHost(size_t i) {
 
 template <typename T>
 void ModelOptimizer<T>::UpdateOnDevice(absl::Span<const Run> runs) {
-  std::vector<ArrayUpdate<T>> updates;
+  std::vector<std::vector<ArrayUpdate<T>>> updates(rules_.size());  // by rule
   for (const Run& run : runs) {
-    updates.push_back({states_[run.first].updates + 1, run.elements,
-                       parameters_[run.first]->device_gradient(), ValuesOf(run.first)});
-    const std::vector<T*> slots = SlotsOf(run.first);
-    std::copy(slots.begin(), slots.end(), updates.back().slots);
     for (size_t i = run.first; i < run.first + run.parameters; ++i) {
+      std::vector<ArrayUpdate<T>>& of_rule = updates[states_[i].rule];
+      if (i == run.first || states_[i].rule != states_[i - 1].rule) {
+        of_rule.push_back(
+            {states_[i].updates + 1, 0, parameters_[i]->device_gradient(), ValuesOf(i)});
+        const std::vector<T*> slots = SlotsOf(i);
+        std::copy(slots.begin(), slots.end(), of_rule.back().slots);
+      }
+      of_rule.back().count += parameters_[i]->values.size();
       ++states_[i].updates;
       states_[i].values_changed = true;
       states_[i].slots_changed = true;
     }
   }
-  device_.Update(current_, updates);
+  for (size_t rule = 0; rule < rules_.size(); ++rule) {
+    if (!updates[rule].empty()) device_.Update(Current(rule), updates[rule]);
+  }
 }
 
 template <typename T>
@@ -253,7 +274,7 @@ void ModelOptimizer<T>::Undo() {
       memory().Copy(room_[1 + s].data() + state.offset, bytes, slots[s]);
     }
     state.updates = kept.updates;
-    if (NeedsNorms(rule_)) {
+    if (needs_norms()) {
       parameters_[i]->Upload();
     } else {
       state.values_changed = state.slots_changed = true;
@@ -274,7 +295,7 @@ void ModelOptimizer<T>::UploadSlots() {
 
 template <typename T>
 int ModelOptimizer<T>::slots() const {
-  return SlotCount(rule_);
+  return SlotCount(rules_[0]);
 }
 
 template class ModelOptimizer<float>;

@@ -36,17 +36,18 @@ namespace syncgrads {
 template <typename T>
 class ModelOptimizer {
  public:
-  // Creates an optimizer whose slots are zeros. `device` and `parameters` outlive it.
+  // Creates an optimizer whose slots are zeros. `factors` has the factors of each parameter, or is
+  // empty if all are 1. `device` and `parameters` outlive it.
   //
   // Errors:
   //   InvalidArgument    a hyperparameter is out of its range
   //   ResourceExhausted  the device has no room for the slots; names the slot
   static absl::StatusOr<std::unique_ptr<ModelOptimizer>> Create(
-      const Optimizer& rule, Device<T>& device, absl::Span<Parameter<T>* const> parameters);
+      const Optimizer& rule, Device<T>& device, absl::Span<Parameter<T>* const> parameters,
+      absl::Span<const TensorFactors> factors = {});
 
-  // Sets the learning rate of later updates to the rule's times `factor`, which is finite
-  // and not negative.
-  void SetRateFactor(double factor);
+  // Multiplies the learning rates of later updates by `factor`, which is finite and not negative.
+  void SetRateFactor(double factor) { rate_factor_ = factor; }
 
   // Updates `parameters` with the gradients on the host. These must not change before
   // DeviceMemory::Finish, or a download that is queued later, has ended. After an error,
@@ -54,7 +55,7 @@ class ModelOptimizer {
   absl::Status Apply(absl::Span<const size_t> parameters);
 
   // Whether ApplyPieces can be used: updates run in the host's memory, element by element.
-  bool takes_pieces() const { return device_.memory().is_host() && !NeedsNorms(rule_); }
+  bool takes_pieces() const { return device_.memory().is_host() && !needs_norms(); }
   // Updates one parameter with a gradient that lies elsewhere on the host. Its pieces, one after
   // the other, have as many bytes as the parameter, and each consists of whole aligned elements.
   void ApplyPieces(size_t parameter, absl::Span<const absl::Span<const std::byte>> gradient);
@@ -94,6 +95,8 @@ class ModelOptimizer {
     // Where the parameter's part of each slot begins, in elements.
     int64_t offset = 0;
     uint64_t updates = 0;
+    // The index of its rule in rules_.
+    size_t rule = 0;
     // Whether the device's values or slots have changed since the last fetch.
     bool values_changed = false;
     bool slots_changed = false;
@@ -113,9 +116,14 @@ class ModelOptimizer {
 
   ModelOptimizer(const Optimizer& rule, Device<T>& device,
                  absl::Span<Parameter<T>* const> parameters);
+  // Sets the rule of each parameter.
+  void SetRules(absl::Span<const TensorFactors> factors);
   absl::Status AllocateSlots();
+  bool needs_norms() const { return NeedsNorms(rules_[0]); }
+  // Returns rules_[rule] with the current learning rate.
+  Optimizer Current(size_t rule) const;
   // The memory in which updates are made: the device's or the host's.
-  DeviceMemory& memory() { return NeedsNorms(rule_) ? host_memory_ : device_.memory(); }
+  DeviceMemory& memory() { return needs_norms() ? host_memory_ : device_.memory(); }
   // The addresses, in memory(), of a parameter's values and of its part of each slot.
   T* ValuesOf(size_t parameter);
   std::vector<T*> SlotsOf(size_t parameter);
@@ -129,8 +137,9 @@ class ModelOptimizer {
   void UpdateOnHost(size_t parameter);
   void UpdateOnDevice(absl::Span<const Run> runs);
 
-  const Optimizer rule_;
-  Optimizer current_;  // the rule with the current learning rate
+  // The job's rule, then one for each further pair of factors that parameters have.
+  std::vector<Optimizer> rules_;
+  double rate_factor_ = 1;
   Device<T>& device_;
   const std::vector<Parameter<T>*> parameters_;
   // Owns the slots of a rule that is updated on the host.

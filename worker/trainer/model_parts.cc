@@ -1,5 +1,6 @@
 #include "worker/trainer/model_parts.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "worker/base/file.h"
 #include "worker/base/random.h"
 #include "worker/io/safetensors.h"
+#include "worker/job/parameter_rules.h"
 #include "worker/nn/build.h"
 #include "worker/train/batch_reader.h"
 #include "worker/train/compute.h"
@@ -26,6 +28,27 @@ namespace {
 uint64_t SeedOf(const v1::JobFile& job, uint32_t initialisation) {
   if (initialisation == 0) return job.seed();
   return RandomStream(job.seed(), {HashBytes("initialisation"), initialisation}).Next();
+}
+
+// Freezes the parameters that the job's rules freeze. Returns the factors of the others; empty if
+// all are 1.
+template <typename T>
+absl::StatusOr<std::vector<TensorFactors>> FreezeParameters(const v1::JobFile& job,
+                                                            Model<T>& model) {
+  std::vector<TensorSpec> specs;
+  for (const Parameter<T>* parameter : model.parameters()) specs.push_back(parameter->spec());
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<TensorFactors> all, FactorsOf(job, specs));
+  std::vector<bool> frozen;
+  std::vector<TensorFactors> factors;
+  for (const TensorFactors& one : all) {
+    frozen.push_back(one.learning_rate == 0);
+    if (!frozen.back()) factors.push_back(one);
+  }
+  model.Freeze(frozen);
+  const bool has_factors = std::any_of(factors.begin(), factors.end(),
+                                       [](const auto& one) { return one != TensorFactors(); });
+  if (!has_factors) factors.clear();
+  return factors;
 }
 
 template <typename T>
@@ -45,8 +68,10 @@ absl::StatusOr<ModelParts> MakeAs(TrainingRun& run) {
   for (const Parameter<T>* parameter : model->parameters()) {
     run.plan.parameters += static_cast<uint64_t>(parameter->values.size());
   }
-  auto replica =
-      std::make_unique<ModelReplica<T>>(run, std::move(device), std::move(model), std::move(loss));
+  SYNCGRADS_ASSIGN_OR_RETURN(std::vector<TensorFactors> factors, FreezeParameters(job, *model));
+  auto replica = std::make_unique<ModelReplica<T>>(run, std::move(device), std::move(model),
+                                                   std::move(loss), std::move(factors));
+  SYNCGRADS_RETURN_IF_ERROR(replica->CreateAverage());
   ModelParts parts;
   parts.engine =
       MakeGradientEngine<T>(run, replica->model(), replica->loss(),

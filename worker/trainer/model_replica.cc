@@ -10,8 +10,10 @@ namespace syncgrads {
 
 template <typename T>
 ModelReplica<T>::ModelReplica(const TrainingRun& run, std::unique_ptr<Device<T>> device,
-                              std::unique_ptr<Model<T>> model, Loss loss)
+                              std::unique_ptr<Model<T>> model, Loss loss,
+                              std::vector<TensorFactors> factors)
     : run_(run), device_(std::move(device)), model_(std::move(model)), loss_(std::move(loss)) {
+  factors_ = std::move(factors);
   zero_ = &no_memory_zero_;
   FindHostMemory();
 }
@@ -30,6 +32,20 @@ void ModelReplica<T>::FindHostMemory() {
   for (Parameter<T>* state : model_->states()) {
     states_.push_back({state->spec(), state->values.data()});
   }
+  frozen_.clear();
+  for (Parameter<T>* parameter : model_->frozen()) {
+    frozen_.push_back({parameter->spec(), parameter->values.data()});
+  }
+}
+
+template <typename T>
+absl::Status ModelReplica<T>::CreateAverage() {
+  if (!run_.job.has_ema()) return absl::OkStatus();
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      average_, ParameterAverage<T>::Create(run_.job.ema(), *device_, model_->parameters()));
+  averages_ = average_->state();
+  evaluates_average_ = average_->is_model();
+  return absl::OkStatus();
 }
 
 template <typename T>
@@ -43,8 +59,8 @@ absl::Status ModelReplica<T>::ShareGradients(Team& team) {
 
 template <typename T>
 absl::Status ModelReplica<T>::CreateOptimizer(const Optimizer& rule) {
-  SYNCGRADS_ASSIGN_OR_RETURN(optimizer_,
-                             ModelOptimizer<T>::Create(rule, *device_, model_->parameters()));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      optimizer_, ModelOptimizer<T>::Create(rule, *device_, model_->parameters(), factors_));
   for (size_t i = 0; i < parameters_.size(); ++i) {
     for (int slot = 0; slot < optimizer_->slots(); ++slot) {
       slots_.push_back({SlotSpec(parameters_[i].spec, slot), optimizer_->slot(i, slot)});
@@ -103,6 +119,9 @@ absl::Status ModelReplica<T>::Fetch(ReplicaPart part) {
     SYNCGRADS_RETURN_IF_ERROR(part == ReplicaPart::kValues ? optimizer_->FetchValues()
                                                            : optimizer_->Fetch());
   }
+  if (average_ != nullptr && part != ReplicaPart::kStates && part != ReplicaPart::kValues) {
+    SYNCGRADS_RETURN_IF_ERROR(average_->Fetch());
+  }
   const bool with_states = part == ReplicaPart::kStates || part == ReplicaPart::kAll;
   return with_states ? model_->FetchStates() : absl::OkStatus();
 }
@@ -120,6 +139,7 @@ void ModelReplica<T>::UploadStates() {
 template <typename T>
 absl::Status ModelReplica<T>::UploadAll() {
   if (optimizer_ != nullptr) optimizer_->UploadSlots();
+  if (average_ != nullptr) average_->Upload();
   return model_->Upload();
 }
 
@@ -139,12 +159,36 @@ void ModelReplica<T>::ForgetExhaustion() {
 }
 
 template <typename T>
+void ModelReplica<T>::BeginAverage() {
+  if (average_ != nullptr) average_->Begin();
+}
+
+template <typename T>
+void ModelReplica<T>::UpdateAverage(uint64_t step) {
+  if (average_ != nullptr) average_->Update(step);
+}
+
+template <typename T>
+absl::Status ModelReplica<T>::UseAverage() {
+  if (!std::exchange(evaluates_average_, false)) return absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(Fetch(ReplicaPart::kTrained));
+  return average_->Exchange();
+}
+
+template <typename T>
 absl::StatusOr<Evaluation> ModelReplica<T>::Evaluate(absl::string_view name,
                                                      const v1::DataSpec& spec, const DataSet& data,
                                                      absl::Span<const RowId> rows, Team& team,
                                                      const EvaluationOptions& options) {
   RowsInBatches<T> source(run_.job, spec, data, run_.team.world_size(), run_.options.device);
-  return syncgrads::Evaluate(name, *model_, loss_, source, rows, team, options);
+  if (!evaluates_average_) {
+    return syncgrads::Evaluate(name, *model_, loss_, source, rows, team, options);
+  }
+  SYNCGRADS_RETURN_IF_ERROR(average_->Exchange());
+  absl::StatusOr<Evaluation> evaluation =
+      syncgrads::Evaluate(name, *model_, loss_, source, rows, team, options);
+  SYNCGRADS_RETURN_IF_ERROR(average_->Exchange());
+  return evaluation;
 }
 
 template <typename T>

@@ -5,12 +5,14 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "worker/nn/device.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/model.h"
 #include "worker/train/gradient_memory.h"
 #include "worker/train/model_optimizer.h"
+#include "worker/train/parameter_average.h"
 #include "worker/trainer/replica.h"
 #include "worker/trainer/training_run.h"
 
@@ -20,9 +22,13 @@ namespace syncgrads {
 template <typename T>
 class ModelReplica final : public Replica {
  public:
-  // `run` outlives it. `model` computes on `device`.
+  // `run` outlives it. `model` computes on `device`. `factors` are those of the parameters that are
+  // trained; empty if all are 1.
   ModelReplica(const TrainingRun& run, std::unique_ptr<Device<T>> device,
-               std::unique_ptr<Model<T>> model, Loss loss);
+               std::unique_ptr<Model<T>> model, Loss loss, std::vector<TensorFactors> factors);
+
+  // Creates the moving averages that the job has. Errors: those of ParameterAverage::Create.
+  absl::Status CreateAverage();
 
   Model<T>& model() { return *model_; }
   Device<T>& device() { return *device_; }
@@ -48,6 +54,9 @@ class ModelReplica final : public Replica {
   absl::Status Finish() override;
   absl::Status status() const override;
   void ForgetExhaustion() override;
+  void BeginAverage() override;
+  void UpdateAverage(uint64_t step) override;
+  absl::Status UseAverage() override;
   absl::StatusOr<Evaluation> Evaluate(absl::string_view name, const v1::DataSpec& spec,
                                       const DataSet& data, absl::Span<const RowId> rows, Team& team,
                                       const EvaluationOptions& options) override;
@@ -67,6 +76,10 @@ class ModelReplica final : public Replica {
   std::unique_ptr<GradientMemory<T>> gradient_memory_;
   // Null if the optimizer runs on the servers.
   std::unique_ptr<ModelOptimizer<T>> optimizer_;
+  // Null if the job has no moving average.
+  std::unique_ptr<ParameterAverage<T>> average_;
+  // Whether the averages are the model and not among the parameters yet.
+  bool evaluates_average_ = false;
 };
 
 extern template class ModelReplica<float>;

@@ -9,6 +9,7 @@
 #include "common/policy.h"
 #include "common/status_macros.h"
 #include "worker/job/consistency.h"
+#include "worker/job/schedule.h"
 #include "worker/train/data_set.h"
 
 namespace syncgrads {
@@ -17,7 +18,8 @@ namespace {
 // Returns the number of steps of an epoch; in a job in which every worker has all rows, of any of
 // them.
 uint64_t StepsPerEpoch(const TrainingRun& run) {
-  if (!run.job.has_validation() || run.job.validation().every_steps() != 0) return 0;  // not used
+  const bool validates = run.job.has_validation() && run.job.validation().every_steps() == 0;
+  if (!validates && !CountsEpochs(run.job.schedule())) return 0;  // not used
   v1::JobFile one = run.job;
   one.set_epochs(1);
   one.clear_steps();
@@ -71,6 +73,7 @@ absl::Status MakePlan(TrainingRun& run, Team& team) {
                          !run.job.consistency().has_best_of() && !run.job.has_elastic() &&
                          std::holds_alternative<Sync>(PolicyOf(run.job.consistency()));
   run.steps_per_epoch = static_cast<uint64_t>(steps[1]);
+  run.rate.schedule = ScheduleOf(run.job.schedule(), run.steps_per_epoch);
   if (plan.training_rows == 0 && run.data.stream == nullptr) {
     return absl::FailedPreconditionError("no worker has a row to train on");
   }

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "common/layout.h"
 #include "common/optim/clip.h"
+#include "common/optim/optimizer.h"
 #include "common/update_rule.h"
 #include "proto/job.pb.h"
 #include "worker/train/data_set.h"
@@ -33,7 +34,7 @@ struct HostParameter {
 // The parts of a replica that the host fetches from the device.
 enum class ReplicaPart {
   kValues,   // the parameters
-  kTrained,  // the parameters and the optimizer's slots
+  kTrained,  // the parameters, their averages and the optimizer's slots
   kStates,   // the layer states
   kAll,
 };
@@ -53,6 +54,12 @@ class Replica {
   absl::Span<const HostParameter> parameters() const { return parameters_; }
   absl::Span<const NamedTensor> slots() const { return slots_; }
   absl::Span<const NamedTensor> states() const { return states_; }
+  // Parameters that are frozen: they are not among parameters().
+  absl::Span<const NamedTensor> frozen() const { return frozen_; }
+  // The moving average of each of parameters(); empty if the job has none.
+  absl::Span<const NamedTensor> averages() const { return averages_; }
+  // The factors of the optimizer's hyperparameters for each of parameters(); empty if all are 1.
+  absl::Span<const TensorFactors> factors() const { return factors_; }
   // A number 0 of the model's dtype, behind the gradients in the memory that they share.
   void* zero() const { return zero_; }
 
@@ -96,8 +103,16 @@ class Replica {
   virtual absl::Status status() const = 0;
   virtual void ForgetExhaustion() = 0;
 
-  // Evaluates the model; see syncgrads::Evaluate. `spec` is where `data` comes from. A collective
-  // of `team`.
+  // Moving averages; these do nothing in jobs without them. BeginAverage sets the averages to the
+  // device's parameters. UpdateAverage is called after each step, counted from 1. UseAverage,
+  // called after the last one, exchanges averages and parameters if the averages are the job's
+  // model.
+  virtual void BeginAverage() = 0;
+  virtual void UpdateAverage(uint64_t step) = 0;
+  virtual absl::Status UseAverage() = 0;
+
+  // Evaluates the job's model: the parameters, or their averages; see syncgrads::Evaluate. `spec`
+  // is where `data` comes from. A collective of `team`.
   virtual absl::StatusOr<Evaluation> Evaluate(absl::string_view name, const v1::DataSpec& spec,
                                               const DataSet& data, absl::Span<const RowId> rows,
                                               Team& team, const EvaluationOptions& options) = 0;
@@ -115,6 +130,9 @@ class Replica {
   std::vector<HostParameter> parameters_;
   std::vector<NamedTensor> slots_;
   std::vector<NamedTensor> states_;
+  std::vector<NamedTensor> frozen_;
+  std::vector<NamedTensor> averages_;
+  std::vector<TensorFactors> factors_;
   void* zero_ = nullptr;
 };
 

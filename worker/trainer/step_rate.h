@@ -14,6 +14,7 @@ namespace syncgrads {
 struct StepRate {
   // The rate in the job file.
   double base = 0;
+  // In steps; set by MakePlan.
   RateSchedule schedule;
   // best_of: the product of the factors that its cycles have applied so far.
   double of_cycles = 1;

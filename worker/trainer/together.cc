@@ -145,6 +145,7 @@ absl::Status Together::FinishStep(const std::vector<RowId>& rows, std::optional<
   SYNCGRADS_RETURN_IF_ERROR(UseResults(left, contributors));
   replica_.ForgetKept();
   run_.steps += made;
+  replica_.UpdateAverage(run_.steps);
   state_.SaveCounters();
   return EndStep(rows, loss, made, keeper_.IsAgreed(contributors));
 }

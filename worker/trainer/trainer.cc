@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Job& job, const D
   }
   SYNCGRADS_RETURN_IF_ERROR(trainer->ShareState());
   SYNCGRADS_RETURN_IF_ERROR(trainer->replica().UploadAll());
+  if (options.resumption == nullptr && !team.is_newcomer()) trainer->replica().BeginAverage();
   if (options.event_log != nullptr) {
     options.event_log->Begins(trainer->group_->group().step(), team.is_newcomer());
   }
@@ -123,7 +124,14 @@ absl::Status Trainer::ShareState() {
 
 absl::Status Trainer::ShareInitialParameters() {
   if (!run_.has_parameters_on_servers()) {
-    return run_.team.BroadcastAll("model/initial", parts_.replica->Values(), /*root=*/0);
+    std::vector<NamedTensor> tensors = parts_.replica->Values();
+    const absl::Span<const NamedTensor> frozen = parts_.replica->frozen();
+    tensors.insert(tensors.end(), frozen.begin(), frozen.end());
+    return run_.team.BroadcastAll("model/initial", tensors, /*root=*/0);
+  }
+  const absl::Span<const NamedTensor> frozen = parts_.replica->frozen();
+  if (!frozen.empty()) {
+    SYNCGRADS_RETURN_IF_ERROR(run_.team.BroadcastAll("model/frozen", frozen, /*root=*/0));
   }
   Group& group = group_->group();
   SYNCGRADS_RETURN_IF_ERROR(group.Broadcast(/*root=*/0, group_->Values(), options_.step_timeout));
@@ -145,6 +153,7 @@ absl::Status Trainer::Train() {
   if (trained.ok()) trained = parts_.replica->Fetch(ReplicaPart::kValues);
   // With best_of, all workers have the states of the best one.
   if (trained.ok() && !competes()) trained = states_->UseMeanForGood();
+  if (trained.ok()) trained = parts_.replica->UseAverage();
   if (trained.ok() || absl::IsCancelled(trained)) keeper_->Finish();
   SYNCGRADS_RETURN_IF_ERROR(trained);
   if (options_.event_log != nullptr) {

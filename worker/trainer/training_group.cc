@@ -35,8 +35,9 @@ absl::StatusOr<GroupSpec> SpecOf(const TrainingRun& run, const Replica& replica)
     SYNCGRADS_ASSIGN_OR_RETURN(spec.rule, FromProto(job.optimizer()));
     spec.clip_norm = job.clip_norm();
     spec.schedule = run.rate.schedule;
+    spec.factors.assign(replica.factors().begin(), replica.factors().end());
   } else {
-    spec.rule = Reduction::kAverage;
+    spec.rule = job.gradient_reduction() == v1::SUM ? Reduction::kSum : Reduction::kAverage;
   }
   spec.members_scale_rate = !run.optimizes_on_servers();
   for (const HostParameter& parameter : replica.parameters())
@@ -45,6 +46,7 @@ absl::StatusOr<GroupSpec> SpecOf(const TrainingRun& run, const Replica& replica)
     // Inserts the tensor before the last parameter. They share a chunk, and the last
     // layer's gradient is sent first.
     spec.tensors.insert(spec.tensors.end() - 1, {kDueTensor, spec.tensors.back().dtype, {1}});
+    if (!spec.factors.empty()) spec.factors.emplace(spec.factors.end() - 1);
   }
   SYNCGRADS_ASSIGN_OR_RETURN(spec.compression, CompressionOf(job, spec.tensors));
   return spec;

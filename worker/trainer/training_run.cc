@@ -30,9 +30,7 @@ TrainingRun::TrainingRun(const v1::JobFile& job, const DataSet& data, Team& team
       team(team),
       options(options),
       batches(std::move(batches)),
-      guard(GuardOptions(job, options)) {
-  rate.schedule = FromProto(job.schedule());
-}
+      guard(GuardOptions(job, options)) {}
 
 DamagedImages* TrainingRun::skipped_images() {
   return job.data().imagenet().damaged() == v1::ImageNetSource::SKIPPED ? &damaged : nullptr;

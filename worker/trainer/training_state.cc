@@ -10,6 +10,7 @@
 #include "common/status_macros.h"
 #include "worker/base/string_list.h"
 #include "worker/train/model_file.h"
+#include "worker/train/parameter_average.h"
 #include "worker/trainer/server_optimizer.h"
 
 namespace syncgrads {
@@ -66,7 +67,9 @@ std::vector<NamedTensor> TrainingState::Position() {
 std::vector<NamedTensor> TrainingState::ForNewcomers() {
   std::vector<NamedTensor> state = Position();
   Append(replica_.Values(), state);
+  Append(replica_.frozen(), state);
   Append(replica_.slots(), state);
+  Append(replica_.averages(), state);
   if (run_.job.consistency().has_local_steps()) {
     state.push_back({{"trainer/learning_rate_factor", DType::kF64, {}}, &run_.rate.of_job});
   }
@@ -120,11 +123,21 @@ Snapshot TrainingState::TakeSnapshot(const std::vector<std::string>& states) {
   for (const NamedTensor& tensor : replica_.states()) {
     snapshot.model.push_back(CopyOf(tensor.spec, tensor.data));
   }
+  for (const NamedTensor& tensor : replica_.frozen()) {
+    snapshot.model.push_back(CopyOf(tensor.spec, tensor.data));
+  }
   for (const NamedTensor& tensor : replica_.Values()) {
     snapshot.model.push_back(CopyOf(tensor.spec, tensor.data));
   }
   for (const NamedTensor& tensor : Position()) {
     snapshot.training.push_back(CopyOf(tensor.spec, tensor.data));
+  }
+  if (job.ema().model() == v1::MovingAverage::AVERAGE) {
+    UseAverages(replica_.averages(), snapshot);
+  } else {
+    for (const NamedTensor& tensor : replica_.averages()) {
+      snapshot.training.push_back(CopyOf(tensor.spec, tensor.data));
+    }
   }
   for (const NamedTensor& tensor : replica_.slots()) {
     snapshot.training.push_back(CopyOf(tensor.spec, tensor.data));
@@ -159,14 +172,17 @@ absl::Status TrainingState::Load(const Snapshot& snapshot, absl::Span<const Name
 absl::Status TrainingState::Restore(Resumption& from, TrainingGroup& group) {
   std::vector<NamedTensor> tensors = Position();
   Append(replica_.states(), tensors);
+  Append(replica_.frozen(), tensors);
   Append(replica_.Values(), tensors);
   Append(replica_.slots(), tensors);
+  Append(replica_.averages(), tensors);
   // What only the root has: the number of workers whose layer states are in its snapshot, and the
   // state for the servers.
   uint64_t saved_workers = 0;
   OptimizerState on_servers;
   absl::Status loaded;
   if (from.snapshot.has_value()) {
+    SeparateAverages(replica_.averages(), *from.snapshot);
     loaded = Load(*from.snapshot, tensors);
     if (loaded.ok() && run_.optimizes_on_servers()) {
       absl::StatusOr<OptimizerState> state = ServerOptimizerOf(

@@ -25,9 +25,9 @@ class TrainingState {
   // The arguments outlive the object.
   TrainingState(TrainingRun& run, Replica& replica, Validator& validator);
 
-  // Returns what a newcomer needs: the data position, counters, the record of validations,
-  // parameters, the slots of an optimizer on this worker and, with local_steps, the job's learning
-  // rate factor.
+  // Returns what a newcomer needs: the data position, counters, the record of validations, all
+  // parameters, their averages, the slots of an optimizer on this worker and, with local_steps, the
+  // job's learning rate factor.
   std::vector<NamedTensor> ForNewcomers();
   // Returns everything but this worker's position in its rows: counters, parameters, slots and
   // layer states.

@@ -71,7 +71,7 @@ TEST(JobFileTest, AnOldFieldNameIsRefusedWithTheNewOne) {
       {"LayerSpec", "model { layers { "},
       {"LossSpec", "loss { "},
       {"PoolSpec", "model { layers { average_pool { "},
-      {"StepSchedule", "schedule { step { "},
+      {"LearningRateSchedule.Step", "schedule { step { "},
   };
   for (const RenamedField& field : RenamedFields()) {
     const std::string message(field.message), old_name(field.old_name), new_name(field.new_name);
@@ -330,10 +330,85 @@ TEST(JobFileTest, SchedulesAndColumnsThatCannotBeAreNamed) {
                 {"schedule.cosine.cycle_steps: is 0 or missing"});
   ExpectRefused("batch_size: 8", "batch_size: 8 schedule { cosine { cycle_steps: 5 minimum: 2 } }",
                 {"schedule.cosine.minimum: is 2"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 schedule { warmup_epochs: -1 }",
+                {"dir/x.job:2:26: schedule.warmup_epochs: is -1"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 schedule { warmup_epochs: 1 warmup_steps: 3 }",
+                {"schedule.warmup_epochs: is 1, but warmup_steps is given too"});
+  ExpectRefused("batch_size: 8",
+                "batch_size: 8 schedule { cosine { cycle_epochs: 5 cycle_steps: 3 } }",
+                {"schedule.cosine.cycle_epochs: is 5, but cycle_steps"});
+  ExpectRefused("batch_size: 8",
+                "batch_size: 8 schedule { step { factor: 0.5 milestones: 3 milestone_epochs: 2 } }",
+                {"schedule.step.milestone_epochs[0]: is 2, but milestones"});
+  ExpectError(
+      ParseJobFile(
+          absl::StrReplaceAll(
+              kJob, {{"shards: 3", "mode: DYNAMIC"},
+                     {"batch_size: 8", "batch_size: 8 elastic {} schedule { warmup_epochs: 2 }"}}),
+          "dir/x.job"),
+      absl::StatusCode::kInvalidArgument, {"schedule: has numbers of epochs", "DYNAMIC"});
+  ExpectError(
+      ParseJobFile(
+          absl::StrReplaceAll(kJob, {{"table { path: \"iris.csv\" }",
+                                      "custom { kind: \"mine\" stream_features: 4 }"},
+                                     {"target: \"class\"", ""},
+                                     {"shards: 3", ""},
+                                     {"epochs: 50", "steps: 9 schedule { warmup_epochs: 2 }"}}),
+          "dir/x.job"),
+      absl::StatusCode::kInvalidArgument, {"schedule: has numbers of epochs", "is a stream"});
+  SYNCGRADS_EXPECT_OK(ParseWith("batch_size: 8",
+                                "batch_size: 8 schedule { warmup_epochs: 0.5 cosine { "
+                                "cycle_epochs: 90 } }"));
   ExpectRefused("{} }", "{} reduction: BY_COLUMN }",
                 {"data.weight_column: is missing", "BY_COLUMN"});
   ExpectRefused("shards: 3", "weight_column: \"s\"",
                 {"dir/x.job:7:3: data.weight_column: ", "\"s\""});
+}
+
+TEST(JobFileTest, ParameterRulesThatCannotBeAreNamed) {
+  const auto refused = [](const std::string& rule, std::initializer_list<std::string> parts) {
+    ExpectRefused("batch_size: 8", "batch_size: 8 parameter_rules { " + rule + " }", parts);
+  };
+  refused("learning_rate_factor: 2", {"dir/x.job:2:15: parameter_rules[0]: has no parameters"});
+  refused("parameters: \"\" learning_rate_factor: 2",
+          {"parameter_rules[0].parameters[0]: is empty"});
+  refused("parameters: \"*\"", {"dir/x.job:2:15: parameter_rules[0]: has neither"});
+  refused("parameters: \"*\" learning_rate_factor: -1",
+          {"dir/x.job:2:49: parameter_rules[0].learning_rate_factor: is -1"});
+  refused("parameters: \"*\" learning_rate_factor: nan", {"is nan, must be 0 or from"});
+  refused("parameters: \"*\" weight_decay_factor: 1e-7", {"weight_decay_factor: is 1e-07"});
+  refused("parameters: \"*\" weight_decay_factor: 0",
+          {"weight_decay_factor: is given, but the optimizer adam has no weight decay"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 decay_kernels_only: true",
+                {"decay_kernels_only: is given, but the optimizer adam has no weight decay"});
+  SYNCGRADS_EXPECT_OK(ParseWith(
+      "batch_size: 8",
+      "batch_size: 8 parameter_rules { parameters: \"dense1/*\" learning_rate_factor: 0 }"));
+}
+
+TEST(JobFileTest, SumsThatCannotBeAreNamed) {
+  ExpectRefused("batch_size: 8", "batch_size: 8 gradient_reduction: MAX",
+                {"dir/x.job:2:15: gradient_reduction: is MAX, must be AVERAGE or SUM"});
+  ExpectRefused("batch_size: 8",
+                "batch_size: 8 gradient_reduction: SUM optimizer_placement: SERVERS",
+                {"gradient_reduction: is SUM", "SERVERS"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 gradient_reduction: SUM weight_by_samples: true",
+                {"gradient_reduction: is SUM", "weight_by_samples"});
+  ExpectRefused("batch_size: 8",
+                "batch_size: 8 gradient_reduction: SUM consistency { local_steps { steps: 4 } }",
+                {"gradient_reduction: is SUM", "local_steps"});
+  SYNCGRADS_EXPECT_OK(ParseWith("batch_size: 8", "batch_size: 8 gradient_reduction: SUM"));
+}
+
+TEST(JobFileTest, AMovingAverageThatCannotBeIsNamed) {
+  ExpectRefused("batch_size: 8", "batch_size: 8 ema { }", {"ema.decay: is 0, must be above 0"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 ema { decay: 1 }",
+                {"dir/x.job:2:21: ema.decay: is 1"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 ema { decay: 0.9 model: 7 }", {"ema.model: ", "7"});
+  ExpectRefused("batch_size: 8",
+                "batch_size: 8 ema { decay: 0.9 } consistency { local_steps { steps: 4 } }",
+                {"ema: is given, but consistency is not sync"});
+  SYNCGRADS_EXPECT_OK(ParseWith("batch_size: 8", "batch_size: 8 ema { decay: 0.9 }"));
 }
 
 TEST(JobFileTest, ChecksThatCannotBeAreNamed) {
@@ -383,6 +458,7 @@ TEST(JobFileTest, TheExamplesAreValid) {
   SYNCGRADS_EXPECT_OK(LoadJobFile("examples/imagenet/resnet34.job"));
   SYNCGRADS_EXPECT_OK(LoadJobFile("examples/iris/iris.job"));
   SYNCGRADS_EXPECT_OK(LoadJobFile("examples/tflon/tflon.job"));
+  SYNCGRADS_EXPECT_OK(LoadJobFile("examples/imagenet/recipe.job"));
 }
 
 TEST(JobFileTest, CompressionThatCannotBeIsNamedWithItsLine) {

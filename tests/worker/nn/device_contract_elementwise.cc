@@ -272,6 +272,11 @@ void ExpectElementwiseOperationsAgreeWithPlainLoops(Device<float>& device) {
     for (size_t i = 0; i < a.size(); ++i) kept[i] = UniformAt(kKey, i) < 0.25 ? 0 : a[i] / 0.75;
     device.Dropout(kKey, 0.25, count, a_there, result);
     ExpectNear(result.Fetch(), kept, 1);
+    Numbers moved = b;
+    for (size_t i = 0; i < b.size(); ++i) moved[i] += 0.2 * (a[i] - b[i]);
+    Floats average(device, b);
+    device.UpdateMovingAverage(0.2f, count, a_there, average);
+    ExpectNear(average.Fetch(), moved, 1);
   }
   const Numbers from = RandomNumbers(3 * 5 * 7, 1);
   Floats there(device, from), result(device, from.size());

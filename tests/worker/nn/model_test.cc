@@ -207,6 +207,37 @@ TEST(ModelTest, BackwardReportsTheLastLayerFirst) {
   EXPECT_EQ(order, (std::vector<size_t>{6, 7, 4, 5, 2, 3, 0, 1}));
 }
 
+TEST(ModelTest, FrozenParametersAreNotReportedAndNothingIsComputedBeforeTheFirstTrainedOne) {
+  const auto model = MakeModel<double>(3);
+  const auto whole = MakeModel<double>(3);
+  const Matrix<double> input = MakeInput<double>();
+  ComputeGradients(*whole, input, Targets());
+  // Layers 1 and 2, and the bias of layer 3.
+  model->Freeze({true, true, true, true, false, true, false, false});
+  ASSERT_EQ(model->frozen().size(), 5u);
+  EXPECT_EQ(model->frozen()[4]->name, "dense3/bias");
+  for (Parameter<double>* frozen : model->frozen()) frozen->gradient.setConstant(1e9);
+  std::vector<std::string> needed, ready;
+  SYNCGRADS_ASSERT_OK(model->ComputeGradients(
+      Pass(), input, Loss(), Targets(), kRows,
+      [&](size_t i) {
+        needed.push_back(model->parameters()[i]->name);
+        return absl::OkStatus();
+      },
+      [&](size_t i) {
+        ready.push_back(model->parameters()[i]->name);
+        return absl::OkStatus();
+      }));
+  EXPECT_EQ(needed, (std::vector<std::string>{"dense3/kernel", "dense4/kernel", "dense4/bias"}));
+  EXPECT_EQ(ready, (std::vector<std::string>{"dense4/kernel", "dense4/bias", "dense3/kernel"}));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(model->parameters()[i]->gradient, whole->parameters()[i == 0 ? 4 : 5 + i]->gradient);
+  }
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(model->frozen()[i]->gradient(0, 0), 1e9) << model->frozen()[i]->name;
+  }
+}
+
 TEST(ModelTest, BackwardDoesNotLookAtALayerThatIsReady) {
   const Matrix<double> input = MakeInput<double>();
   const auto model = MakeModel<double>(3);

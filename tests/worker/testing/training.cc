@@ -39,9 +39,12 @@ absl::Status Train(const Job& job, Team& team, const std::function<bool(uint64_t
   trained.steps[team.rank()] = (*trainer)->steps();
   trained.out_of_memory[team.rank()] = (*trainer)->skipped().out_of_memory;
   Replica& replica = (*trainer)->replica();
+  std::vector<double>& all = trained.parameters[team.rank()];
+  for (const NamedTensor& frozen : replica.frozen()) {
+    Append(frozen.spec.dtype, frozen.data, frozen.spec.elements(), all);
+  }
   for (const HostParameter& parameter : replica.parameters()) {
-    Append(parameter.spec.dtype, parameter.values, parameter.gradient.elements,
-           trained.parameters[team.rank()]);
+    Append(parameter.spec.dtype, parameter.values, parameter.gradient.elements, all);
   }
   const auto replicas = replica.Compare(team);
   if (!replicas.ok()) return replicas.status();
@@ -52,8 +55,11 @@ absl::Status Train(const Job& job, Team& team, const std::function<bool(uint64_t
   if (!held_out.ok()) return held_out.status();
   if (team.is_master()) {
     trained.replicas = *replicas;
-    const absl::Status fetched = replica.Fetch(ReplicaPart::kStates);
+    const absl::Status fetched = replica.Fetch(ReplicaPart::kAll);
     if (!fetched.ok()) return fetched;
+    for (const NamedTensor& slot : replica.slots()) {
+      Append(slot.spec.dtype, slot.data, slot.spec.elements(), trained.slots);
+    }
     for (const NamedTensor& state : replica.states()) {
       Append(state.spec.dtype, state.data, state.spec.bytes() / SizeOf(state.spec.dtype),
              trained.states);

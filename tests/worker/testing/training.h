@@ -24,7 +24,7 @@ struct Trained {
         out_of_memory(world_size),
         statuses(world_size) {}
 
-  // Indexed by rank: all parameters, one after the other.
+  // Indexed by rank: all parameters, one after the other; those that are frozen first.
   std::vector<std::vector<double>> parameters;
   std::vector<uint64_t> steps;
   // The steps that were skipped, because there was not enough memory.
@@ -33,6 +33,8 @@ struct Trained {
   // Results of rank 0.
   Evaluation held_out;
   ReplicaCheck replicas;
+  // Rank 0's optimizer slots, parameter by parameter; empty if the optimizer is on the servers.
+  std::vector<double> slots;
   // Rank 0's states (what layers change themselves, such as running statistics), one after the
   // other.
   std::vector<double> states;

@@ -44,6 +44,9 @@ constexpr const char* kJob = R"(
   batch_size: 7
   epochs: 4
   chunk_bytes: 64
+  ema { decay: 0.9 }
+  parameter_rules { parameters: "batch_norm1.bias" learning_rate_factor: 0 }
+  parameter_rules { parameters: "dense1/*" learning_rate_factor: 0.5 }
   data { table { path: "iris.csv" } target: "class" shards: 6 validation_every: 5 }
   model {
     layers { min_max_scaling {} }

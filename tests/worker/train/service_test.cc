@@ -128,6 +128,37 @@ TEST(ServiceTest, NormsOnServersHaveTheBitsOfTheWorkersWhereNoTensorIsCut) {
   }
 }
 
+// Factors of learning rates and of the weight decay, and a frozen layer in the middle; with an
+// optimizer that updates each chunk by itself, and with ones that need norms.
+TEST(ServiceTest, ParameterRulesHaveTheSameBitsOnWorkersAndOnServers) {
+  for (const std::string optimizer :
+       {"adam_w { learning_rate: 0.02 weight_decay: 0.1 }", "lamb { learning_rate: 0.05 }",
+        "lars { learning_rate: 0.2 weight_decay: 0.1 }"}) {
+    Job job = IrisWithNorms(optimizer, /*clip_norm=*/0);
+    const std::vector<double> without = TrainAll(job, 3, 1).parameters[0];
+    ASSERT_TRUE(google::protobuf::TextFormat::MergeFromString(
+        R"(decay_kernels_only: true
+           parameter_rules { parameters: "dense2/*" learning_rate_factor: 0 }
+           parameter_rules { parameters: "dense1/*" parameters: "dense2/bias"
+                             learning_rate_factor: 0.25 }
+           parameter_rules { parameters: "*/kernel" weight_decay_factor: 3 }
+           parameter_rules { parameters: "*" learning_rate_factor: 2 })",
+        &job.file));
+    const std::vector<double> on_workers = TrainAll(job, 3, 1).parameters[0];
+    job.file.set_optimizer_placement(v1::SERVERS);
+    EXPECT_EQ(TrainAll(job, 3, 1).parameters[0], on_workers) << optimizer;
+
+    // The frozen layer, whose parameters come first, has its initial values.
+    Job still = IrisWithNorms("sgd { learning_rate: 0 }", /*clip_norm=*/0);
+    *still.file.mutable_parameter_rules() = job.file.parameter_rules();
+    const std::vector<double> initial = TrainAll(still, 1, 1).parameters[0];
+    const size_t frozen = 8 * 16 + 16;
+    for (size_t i = 0; i < frozen; ++i) EXPECT_EQ(on_workers[i], initial[i]) << i;
+    EXPECT_NE(on_workers, initial);
+    EXPECT_NE(on_workers, without);
+  }
+}
+
 TEST(ServiceTest, NormsAreOfAllChunksOfAllServers) {
   for (const std::string optimizer : {kSgd, kLamb, kLars}) {
     for (const double clip_norm : {0.0, 0.3}) {
@@ -281,22 +312,52 @@ Job ThreeImages(const TemporaryDirectory& directory) {
   return *job;
 }
 
+std::vector<double> Difference(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  std::vector<double> difference(a.size());
+  for (size_t i = 0; i < a.size(); ++i) difference[i] = a[i] - b[i];
+  return difference;
+}
+
 TEST(ServiceTest, ThreeReplicasOfAConvolutionalNetworkWithASampleEachEqualTheFullBatch) {
   const TemporaryDirectory directory;
   Job job = ThreeImages(directory);
+  const double rate = job.file.optimizer().momentum().learning_rate();
+  const uint64_t steps = job.file.steps();
+  ASSERT_GT(steps, 1u);
   for (const v1::OptimizerPlacement place : {v1::WORKERS, v1::SERVERS}) {
     job.file.set_optimizer_placement(place);
     Job whole = job;
     whole.file.set_batch_size(3);
-    const auto replicas = TrainAll(job, 3, 2).parameters[0];
-    const auto full_batch = TrainAll(whole, 1, 1).parameters[0];
+    // The parameters after a number of steps, and the velocity, which is their last change.
+    const auto after = [](Job one, uint64_t count, uint32_t workers) {
+      one.file.set_steps(count);
+      return TrainAll(one, workers, workers == 1 ? 1 : 2);
+    };
+    // The first velocity is the learning rate times the mean gradient.
+    Job unchanged = whole;
+    unchanged.file.mutable_optimizer()->mutable_momentum()->set_learning_rate(0);
+    const std::vector<double> initial = after(unchanged, 1, 1).parameters[0];
+    std::vector<double> gradients =
+        Difference(after(job, 1, 3).parameters[0], after(whole, 1, 1).parameters[0]);
+    for (double& one : gradients) one /= rate;
+    EXPECT_LT(LargestDifference(gradients, std::vector<double>(gradients.size())), 1e-4);
+    EXPECT_GT(LargestDifference(initial, after(whole, 1, 1).parameters[0]) / rate, 1e-2);
+
+    const Trained three = after(job, steps, 3), one = after(whole, steps, 1);
+    EXPECT_LT(
+        LargestDifference(Difference(three.parameters[0], after(job, steps - 1, 3).parameters[0]),
+                          Difference(one.parameters[0], after(whole, steps - 1, 1).parameters[0])),
+        1e-4);
+    EXPECT_EQ(three.slots.size(), place == v1::WORKERS ? initial.size() : 0);
+    EXPECT_LT(LargestDifference(three.slots, one.slots), 1e-4);
+
+    const auto& replicas = three.parameters[0];
+    const auto& full_batch = one.parameters[0];
     // A 7x7 convolution from 3 to 3 channels, and a dense layer from 26 * 26 * 3 numbers to 10.
     ASSERT_EQ(replicas.size(), 3u * 3 * 49 + 3 + 2028 * 10 + 10);
     EXPECT_LT(LargestDifference(replicas, full_batch), 1e-4);
-    Job still = whole;
-    still.file.mutable_optimizer()->mutable_momentum()->set_learning_rate(0);
-    EXPECT_GT(LargestDifference(full_batch, TrainAll(still, 1, 1).parameters[0]), 1e-2)
-        << "nothing was trained";
+    EXPECT_GT(LargestDifference(full_batch, initial), 1e-2) << "nothing was trained";
   }
 }
 

@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "tests/worker/testing/fake_team.h"
+#include "tests/worker/testing/forwarding_team.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "tests/worker/testing/training.h"
@@ -146,13 +147,78 @@ TEST(TrainerTest, TheScheduleChangesTheLearningRate) {
   job.file.mutable_schedule()->set_times_workers(true);
   EXPECT_EQ(TrainAll(job, 3).parameters, TrainAll(faster, 3).parameters);
   // After the first step the learning rate is nearly 0, so the parameters do not change.
-  v1::StepSchedule& step = *job.file.mutable_schedule()->mutable_step();
+  v1::LearningRateSchedule::Step& step = *job.file.mutable_schedule()->mutable_step();
   step.add_milestones(1);
   step.set_factor(1e-60);
   Job once = faster;
   once.file.clear_epochs();
   once.file.set_steps(1);
   EXPECT_EQ(TrainAll(job, 3).parameters, TrainAll(once, 3).parameters);
+}
+
+// Stores the tensors that are registered.
+class Registrations : public ForwardingTeam {
+ public:
+  Registrations(Team& team, std::vector<std::string>& names)
+      : ForwardingTeam(team), names_(names) {}
+
+  absl::StatusOr<Group*> Register(const GroupSpec& spec) override {
+    names_.clear();
+    for (const TensorSpec& tensor : spec.tensors) names_.push_back(tensor.name);
+    return ForwardingTeam::Register(spec);
+  }
+
+ private:
+  std::vector<std::string>& names_;
+};
+
+TEST(TrainerTest, ServersDoNotHoldFrozenParameters) {
+  for (const v1::OptimizerPlacement place : {v1::WORKERS, v1::SERVERS}) {
+    Job job = Iris();
+    job.file.set_epochs(1);
+    job.file.set_optimizer_placement(place);
+    v1::ParameterRule& rule = *job.file.add_parameter_rules();
+    rule.add_parameters("dense[12]/*");
+    rule.set_learning_rate_factor(0);
+    FakeJob workers(1);
+    Trained trained(1);
+    std::vector<std::string> names;
+    workers.Run([&](Team& team) {
+      Registrations registrations(team, names);
+      TrainOne(job, registrations, nullptr, trained);
+    });
+    SYNCGRADS_EXPECT_OK(trained.statuses[0]);
+    EXPECT_EQ(names, (std::vector<std::string>{"dense3/kernel", "dense3/bias"}));
+    EXPECT_EQ(trained.parameters[0].size(), 4u * 8 + 8 + 8 * 16 + 16 + 16 * 3 + 3);
+  }
+}
+
+TEST(TrainerTest, EpochsOfAScheduleAreTheStepsOfAnEpoch) {
+  // 40 rows of each worker in batches of 8: 5 steps.
+  Job steps = Iris();
+  steps.file.set_epochs(4);
+  steps.file.mutable_schedule()->set_warmup_steps(10);
+  steps.file.mutable_schedule()->mutable_cosine()->set_cycle_steps(8);
+  Job epochs = steps;
+  epochs.file.mutable_schedule()->clear_warmup_steps();
+  epochs.file.mutable_schedule()->set_warmup_epochs(2);
+  epochs.file.mutable_schedule()->mutable_cosine()->clear_cycle_steps();
+  epochs.file.mutable_schedule()->mutable_cosine()->set_cycle_epochs(1.6);
+  EXPECT_EQ(TrainAll(epochs, 3).parameters, TrainAll(steps, 3).parameters);
+  epochs.file.mutable_schedule()->set_warmup_epochs(3);
+  EXPECT_NE(TrainAll(epochs, 3).parameters, TrainAll(steps, 3).parameters);
+}
+
+// The sum of three workers' gradients is three times their average.
+TEST(TrainerTest, GradientsCanBeSummed) {
+  Job job = Iris();
+  job.file.set_dtype(v1::F64);
+  job.file.set_epochs(3);
+  job.file.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.03);
+  const std::vector<double> averaged = TrainAll(job, 3).parameters[0];
+  job.file.set_gradient_reduction(v1::SUM);
+  job.file.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.01);
+  EXPECT_LT(LargestDifference(TrainAll(job, 3).parameters[0], averaged), 1e-9);
 }
 
 // The model is w x + b on rows (x, s, y). The squared errors of a batch are divided by the sum of

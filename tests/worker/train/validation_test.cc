@@ -231,6 +231,31 @@ TEST_F(ValidationTest, ItsFiguresAreThoseOfAPlainComputationWithTheModelThatIsWr
   }
 }
 
+TEST_F(ValidationTest, TheMovingAverageIsWhatIsValidatedAndWrittenUnlessTheJobSaysOtherwise) {
+  for (const std::string place : {"WORKERS", "SERVERS"}) {
+    const auto train = [&](const std::string& more, const std::string& output) {
+      const std::vector<Reported> reported =
+          Train(MakeJob(absl::StrCat("epochs: 3 optimizer_placement: ", place, " ", more,
+                                     " validation { ", kValData, " }")),
+                false, In(output));
+      for (const Reported& one : reported) {
+        SYNCGRADS_EXPECT_OK(one.status);
+        EXPECT_EQ(one.validations, reported[0].validations);
+      }
+      return reported[0];
+    };
+    const Reported without = train("", "without");
+    const Reported average = train("ema { decay: 0.8 }", "average");
+    const Plain plain = ComputePlainly(In("average"), In("val.csv"));
+    ASSERT_EQ(average.validations.size(), 3u);
+    EXPECT_NEAR(average.validations[2].second[0].second, plain.loss, 1e-12);
+    EXPECT_NE(average.validations, without.validations);
+    const Reported beside = train("ema { decay: 0.8 model: PARAMETERS }", "parameters");
+    EXPECT_EQ(beside.validations, without.validations);
+    EXPECT_EQ(*ReadFile(In("parameters"), 1 << 20), *ReadFile(In("without"), 1 << 20));
+  }
+}
+
 TEST_F(ValidationTest, WithoutASourceTheHeldOutRowsAreValidatedAlsoAfterTheLastStep) {
   Job job = MakeJob(absl::StrCat("steps: 10 validation { every_steps: 4 ", kValData, " }"));
   job.file.mutable_validation()->clear_data();

@@ -147,6 +147,13 @@ void CpuDevice<T>::ActivateBackward(Activation activation, int64_t count, const 
 }
 
 template <typename T>
+void CpuDevice<T>::UpdateMovingAverage(T weight, int64_t count, const T* values, T* average) {
+  For(count, 1, [&](int, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) average[i] += weight * (values[i] - average[i]);
+  });
+}
+
+template <typename T>
 void CpuDevice<T>::Dropout(uint64_t key, double rate, int64_t count, const T* input, T* output) {
   const T kept = static_cast<T>(1 / (1 - rate));
   For(count, 4, [&](int, int64_t begin, int64_t end) {

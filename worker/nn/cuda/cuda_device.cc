@@ -295,6 +295,13 @@ void CudaDevice<T>::Update(const Optimizer& rule, absl::Span<const ArrayUpdate<T
 }
 
 template <typename T>
+void CudaDevice<T>::UpdateMovingAverage(T weight, int64_t count, const T* values, T* average) {
+  Run("UpdateMovingAverage", [&](cudaStream_t stream) {
+    return cuda::UpdateMovingAverage(stream, weight, count, values, average);
+  });
+}
+
+template <typename T>
 bool CudaDevice<T>::ArePacked(const Window& window) {
   return RowChannels(window) == window.input.channels &&
          (window.height * window.width == 1 || window.input.channels == 1);

@@ -69,6 +69,7 @@ class CudaDevice : public Device<T> {
   void Transpose(int64_t count, int64_t rows, int64_t columns, const T* from, T* to) override;
   void FindLoss(const RowLossRule& rule, int64_t rows, int64_t columns, const T* outputs,
                 const double* targets, double divisor, double* total, T* gradient) override;
+  void UpdateMovingAverage(T weight, int64_t count, const T* values, T* average) override;
   void Penalise(double l2, int64_t count, const T* values, T* gradient) override;
   void TakePenalties(double* total) override;
   void Update(const Optimizer& rule, absl::Span<const ArrayUpdate<T>> arrays) override;

@@ -137,6 +137,13 @@ cudaError_t ActivateBackward(cudaStream_t stream, Activation activation, int64_t
 }
 
 template <typename T>
+cudaError_t UpdateMovingAverage(cudaStream_t stream, T weight, int64_t count, const T* values,
+                                T* average) {
+  return ForEach(stream, count,
+                 [=] __device__(int64_t i) { average[i] += weight * (values[i] - average[i]); });
+}
+
+template <typename T>
 cudaError_t Dropout(cudaStream_t stream, uint64_t key, double rate, int64_t count, const T* input,
                     T* output) {
   const T kept = static_cast<T>(1 / (1 - rate));
@@ -235,6 +242,7 @@ cudaError_t TakePenalties(cudaStream_t stream, double* terms, double* scratch, d
 #define SYNCGRADS_FOR_TYPE(T)                                                                   \
   template cudaError_t Add(cudaStream_t, Activation, int64_t, const T*, const T*, T*);          \
   template cudaError_t ActivateBackward(cudaStream_t, Activation, int64_t, const T*, T*);       \
+  template cudaError_t UpdateMovingAverage(cudaStream_t, T, int64_t, const T*, T*);             \
   template cudaError_t Dropout(cudaStream_t, uint64_t, double, int64_t, const T*, T*);          \
   template cudaError_t ScaleToRanges(cudaStream_t, const RangeScaling<T>&, bool, const T*, T*); \
   template cudaError_t Transpose(cudaStream_t, int64_t, int64_t, int64_t, const T*, T*);        \

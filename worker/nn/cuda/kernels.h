@@ -66,6 +66,9 @@ template <typename T>
 cudaError_t ActivateBackward(cudaStream_t stream, Activation activation, int64_t count,
                              const T* outputs, T* gradient);
 template <typename T>
+cudaError_t UpdateMovingAverage(cudaStream_t stream, T weight, int64_t count, const T* values,
+                                T* average);
+template <typename T>
 cudaError_t Dropout(cudaStream_t stream, uint64_t key, double rate, int64_t count, const T* input,
                     T* output);
 // Multiplies by 2 / (maximum - minimum), or by 0 if the maximum is not above the minimum. With
