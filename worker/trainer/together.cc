@@ -205,7 +205,7 @@ absl::Status Together::EndStep(const std::vector<RowId>& rows, std::optional<dou
   SYNCGRADS_RETURN_IF_ERROR(run_.guard.Finish());
   SYNCGRADS_RETURN_IF_ERROR(CheckReplicas());
   if (validator_.watches_members()) validator_.WatchMembers(outcome);
-  if (validates) SYNCGRADS_RETURN_IF_ERROR(validator_.Validate());
+  if (validates) SYNCGRADS_RETURN_IF_ERROR(validator_.Validate(outcome.members.size()));
   if (validates && run_.job.has_elastic()) validator_.NoteMembers(outcome);
   if (is_agreed || (validates && validator_.keeps_best() && validator_.is_best())) {
     SYNCGRADS_RETURN_IF_ERROR(keeper_.Take(outcome));

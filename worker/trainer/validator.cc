@@ -30,7 +30,7 @@ std::optional<NamedTensor> Validator::state() {
   return schedule_.has_value() ? std::optional<NamedTensor>(record_.state()) : std::nullopt;
 }
 
-absl::StatusOr<Evaluation> Validator::EvaluateRows() {
+absl::StatusOr<Evaluation> Validator::EvaluateRows(size_t members) {
   SoleWorker alone;
   Team& team = run_.job.has_elastic() ? static_cast<Team&>(alone) : run_.team;
   const v1::DataSpec& spec = ValidationDataOf(run_.job);
@@ -44,20 +44,20 @@ absl::StatusOr<Evaluation> Validator::EvaluateRows() {
       const Evaluation evaluation,
       replica_.Evaluate("validation", spec, data, rows, team,
                         {TopsOf(run_.job), skips ? &run_.damaged : nullptr}));
-  if (evaluation.workers < team.world_size()) {
+  if (!run_.job.has_elastic() && evaluation.workers < members) {
     return absl::AbortedError(absl::StrCat("a worker was lost in the validation after step ",
-                                           run_.steps, ": ", evaluation.workers, " of ",
-                                           team.world_size(), " workers took part"));
+                                           run_.steps, ": ", evaluation.workers, " of ", members,
+                                           " workers took part"));
   }
   return evaluation;
 }
 
-absl::Status Validator::Validate() {
+absl::Status Validator::Validate(size_t members) {
   SYNCGRADS_RETURN_IF_ERROR(replica_.Fetch(ReplicaPart::kStates));
   const std::string own = states_.Own();
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> states, states_.Gather());
   states_.UseMean(states);
-  SYNCGRADS_ASSIGN_OR_RETURN(last_, EvaluateRows());
+  SYNCGRADS_ASSIGN_OR_RETURN(last_, EvaluateRows(members));
   if (!states.empty()) SYNCGRADS_RETURN_IF_ERROR(states_.Use(own));
   record_.Add(run_.steps, *last_);
   const Scores scores = ValidationScores(*last_);
@@ -76,7 +76,7 @@ absl::Status Validator::Validate() {
 
 absl::Status Validator::ValidateLastStep() {
   if (!schedule_.has_value() || ResultAfter(run_.steps).has_value()) return absl::OkStatus();
-  return Validate();
+  return Validate(run_.team.world_size());
 }
 
 void Validator::WatchMembers(const StepOutcome& outcome) {

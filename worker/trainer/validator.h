@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_WORKER_TRAINER_VALIDATOR_H_
 #define SYNCGRADS_WORKER_TRAINER_VALIDATOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,9 +42,10 @@ class Validator {
   // Whether the validations have ended the training.
   bool stops_early() const { return stops_early_; }
 
-  // Validates the model after the step just made, and reports the result. A collective, except in
-  // elastic jobs.
-  absl::Status Validate();
+  // Validates the model after the step just made, which had this number of members, and reports the
+  // result. A collective, except in elastic jobs. Errors: Aborted if one of the members is lost
+  // before it has evaluated its rows; those of Replica::Evaluate.
+  absl::Status Validate(size_t members);
   // Validates the model after the last step, unless this has been done.
   absl::Status ValidateLastStep();
 
@@ -65,7 +67,7 @@ class Validator {
   void WatchMembers(const StepOutcome& outcome);
 
  private:
-  absl::StatusOr<Evaluation> EvaluateRows();
+  absl::StatusOr<Evaluation> EvaluateRows(size_t members);
 
   TrainingRun& run_;
   Replica& replica_;
