@@ -1,6 +1,11 @@
 // The digits as JPEG files in ImageNet's layout, from the tool that writes the files to a trained
 // model.
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -8,14 +13,19 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/cluster.h"
+#include "tests/testing/wait_until.h"
 
 namespace syncgrads::testing {
 namespace {
 
+using ::testing::ContainsRegex;
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 // Creates the folder of JPEG files and returns the path of the job file, which lies beside it.
@@ -124,6 +134,103 @@ TEST_F(ImageNetTest, TheTestPartIsPredictedWithAModelOfTheTrainingPart) {
   ASSERT_TRUE(evaluated.ok()) << evaluated.status();
   EXPECT_NE(evaluated->exit, ExitCode(0));
   EXPECT_THAT(evaluated->output, HasSubstr("part is TEST"));
+}
+
+// Returns the lines of `output` that contain `text`, from there on.
+std::vector<std::string> LinesWith(const std::string& output, const std::string& text) {
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(output, '\n')) {
+    const size_t at = line.find(text);
+    if (at != absl::string_view::npos) lines.emplace_back(line.substr(at));
+  }
+  return lines;
+}
+
+// A named pipe in the place of a file: a program that reads the file is blocked.
+class BlockedFile {
+ public:
+  explicit BlockedFile(const std::string& path) : path_(path), contents_(ReadFileOrDie(path)) {
+    std::filesystem::remove(path_);
+    EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0) << path_;
+  }
+  // Puts the file back. Its readers have ended.
+  ~BlockedFile() {
+    if (pipe_ != -1) close(pipe_);
+    std::filesystem::remove(path_);
+    std::ofstream(path_) << contents_;
+  }
+
+  // Waits until a program reads the file.
+  void AwaitReader() {
+    ASSERT_TRUE(WaitUntil([&] {
+      pipe_ = open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+      return pipe_ != -1;
+    })) << "nothing reads "
+        << path_;
+  }
+
+ private:
+  const std::string path_;
+  const std::string contents_;
+  int pipe_ = -1;
+};
+
+// A worker is killed in a validation. The run that is resumed ends like an undisturbed one, and the
+// figures that it prints are those of the file that it writes.
+TEST(ImageNetRecipeTest, TheUsualRecipeIsValidatedKilledInAValidationAndResumed) {
+  MakeFolder();
+  const std::string text = ReadFileOrDie("examples/imagenet/recipe.job");
+  const auto job_in = [&](const std::string& checkpoints) {
+    return WriteTemporaryFile(
+        checkpoints + ".job",
+        absl::StrReplaceAll(text, {{"\"checkpoints\"", "\"" + checkpoints + "\""}}));
+  };
+  const std::string whole = TemporaryPath("whole.safetensors");
+  const auto undisturbed = Launch(job_in("whole"), {"--output=" + whole});
+  ASSERT_TRUE(undisturbed.ok()) << undisturbed.status();
+  ASSERT_EQ(undisturbed->exit, ExitCode(0)) << undisturbed->output;
+  const std::vector<std::string> curve = LinesWith(undisturbed->output, "validation after step ");
+  ASSERT_EQ(curve.size(), 5u) << undisturbed->output;
+  EXPECT_THAT(curve, Each(ContainsRegex("val_loss .*top1 .*top3 ")));
+  const std::vector<std::string> at_end = LinesWith(undisturbed->output, "validation: loss ");
+  ASSERT_EQ(at_end.size(), 1u) << undisturbed->output;
+  EXPECT_TRUE(std::filesystem::exists(TemporaryPath("whole/best/model.safetensors")));
+
+  // 1,437 images for training: 23 steps of 2 x 32 in an epoch. The last image is rank 1's.
+  const std::string job = job_in("broken");
+  {
+    BlockedFile image(TemporaryPath("digits/ILSVRC/Data/CLS-LOC/val/ILSVRC2012_val_00001795.JPEG"));
+    Cluster cluster(1, {"--stream_grace=1s"});
+    const auto survivor = cluster.StartWorker(job, 0, 2);
+    const auto victim = cluster.StartWorker(job, 1, 2);
+    image.AwaitReader();
+    victim->Kill(SIGKILL);
+    EXPECT_EQ(WaitFor(*victim), KilledBy(SIGKILL));
+    EXPECT_NE(WaitFor(*survivor), ExitCode(0)) << survivor->output();
+    EXPECT_THAT(survivor->output(),
+                HasSubstr("a worker was lost in the validation after step 23: 1 of 2 workers"));
+  }
+  const std::string resumed_model = TemporaryPath("resumed.safetensors");
+  const auto resumed = Launch(job, {"--resume", "--output=" + resumed_model});
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  ASSERT_EQ(resumed->exit, ExitCode(0)) << resumed->output;
+  EXPECT_THAT(resumed->output, HasSubstr("resuming after step 15, from "));
+  EXPECT_EQ(LinesWith(resumed->output, "validation after step "), curve);
+  EXPECT_TRUE(ReadFileOrDie(resumed_model) == ReadFileOrDie(whole));
+
+  const auto evaluated =
+      RunProgram({.program = "worker/ps-worker",
+                  .args = {absl::StrCat("--job=", job), "--evaluate=" + resumed_model}},
+                 kLongEnough);
+  ASSERT_TRUE(evaluated.ok()) << evaluated.status();
+  ASSERT_EQ(evaluated->exit, ExitCode(0)) << evaluated->output;
+  const std::vector<std::string> again = LinesWith(evaluated->output, "validation: loss ");
+  ASSERT_EQ(again.size(), 1u) << evaluated->output;
+  EXPECT_EQ(again[0].substr(again[0].find(", accuracy ")),
+            at_end[0].substr(at_end[0].find(", accuracy ")));
+  // Sums over other batches are rounded otherwise.
+  const size_t number = std::string("validation: loss ").size();
+  EXPECT_NEAR(std::stod(again[0].substr(number)), std::stod(at_end[0].substr(number)), 1e-4);
 }
 
 }  // namespace
