@@ -7,8 +7,9 @@
 
 namespace syncgrads {
 
-// The version is checked at admission. It is increased when the meaning of a message changes.
-inline constexpr uint32_t kProtocolVersion = 1;
+// Checked at admission. It is increased if a program that ignores a new field, or knows only the
+// former meaning of a message, would compute something else without an error.
+inline constexpr uint32_t kProtocolVersion = 2;
 
 }  // namespace syncgrads
 

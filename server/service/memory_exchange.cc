@@ -237,7 +237,8 @@ absl::StatusOr<FileDescriptor> MemoryExchange::Answer(const Job& job, MemberMemo
                                                       const FdSocket::Message& message) const {
   const std::optional<HandoverRequest> request = ParseHandover(message.text);
   if (!request.has_value()) {
-    return absl::InvalidArgumentError("unknown request; protocol version 1");
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown request; protocol version ", kProtocolVersion));
   }
   if (request->kind == HandoverRequest::Kind::kResults) {
     const GroupId group{request->number};

@@ -62,7 +62,7 @@ class Peer:
             raise Failure(f"no signal within {patience} s") from None
 
     def hello(self, job, **more):
-        fields = {"protocol_version": 1, "job": job, "incarnation": self.incarnation, "rank": 0,
+        fields = {"protocol_version": 2, "job": job, "incarnation": self.incarnation, "rank": 0,
                   "world_size": 1, "host": "stranger"}
         self.job = job
         self.outgoing.put(control.WorkerSignal(hello=control.Hello(**{**fields, **more})))
@@ -110,7 +110,7 @@ class Peer:
         stub = data_grpc.DataStub(channel(self.addresses[0] or self.options.coordinator))
         updates = stub.Exchange(iter(pushes.get, None), wait_for_ready=True)
         pushes.put(data.PushChunk(generation=self.generation, hello=data.DataHello(
-            protocol_version=1, job=self.job, member=self.member, incarnation=self.incarnation)))
+            protocol_version=2, job=self.job, member=self.member, incarnation=self.incarnation)))
         return pushes, updates
 
     def push(self, round_, payload, epoch=1, group=0, chunk=0):

@@ -134,7 +134,7 @@ void Fuzz(absl::string_view input) {
 std::vector<std::string> Seeds() {
   std::vector<std::string> seeds;
   v1::Hello hello;
-  hello.set_protocol_version(1);
+  hello.set_protocol_version(2);
   hello.set_job("iris");
   hello.set_incarnation(5);
   hello.set_world_size(3);

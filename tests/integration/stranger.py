@@ -42,7 +42,7 @@ class Worker:
 
     def _join(self, coordinator):
         self._outgoing.put(control.WorkerSignal(hello=control.Hello(
-            protocol_version=1, job=self.job, name="stranger", incarnation=self.incarnation,
+            protocol_version=2, job=self.job, name="stranger", incarnation=self.incarnation,
             rank=RANK, world_size=WORLD_SIZE, host=socket.gethostname())))
         signal = self._wait_for("welcome")
         self.generation = signal.generation
@@ -108,7 +108,7 @@ class Stream:
     def __init__(self, address, worker):
         self._stub = data_grpc.DataStub(grpc.insecure_channel(address))
         self._hello = data.PushChunk(generation=worker.generation, hello=data.DataHello(
-            protocol_version=1, job=worker.job, member=worker.member,
+            protocol_version=2, job=worker.job, member=worker.member,
             incarnation=worker.incarnation))
         self._answers = queue.Queue()
         self._unanswered = {}  # the key is (group, chunk), the value is the push

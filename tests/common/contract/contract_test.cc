@@ -183,7 +183,7 @@ TEST(ContractTest, AnErrorIsNeverReadAsSuccess) {
 TEST(ContractTest, RefusesValuesOfEnumsThatThisVersionDoesNotKnow) {
   v1::GroupSpec spec = ToProto(Everything());
   spec.mutable_tensors(2)->set_dtype(static_cast<v1::DType>(99));
-  ExpectError(FromProto(spec), kInvalid, {"dtype", "\"f16\"", "99", "version 1"});
+  ExpectError(FromProto(spec), kInvalid, {"dtype", "\"f16\"", "99", "version 2"});
   spec.mutable_tensors(2)->set_dtype(v1::DTYPE_UNSPECIFIED);
   ExpectError(FromProto(spec), kInvalid, {"dtype", "\"f16\"", "0"});
 

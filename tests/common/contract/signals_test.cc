@@ -181,11 +181,11 @@ TEST(SignalsTest, AFarewellIsReceivedAsDone) {
 }
 
 TEST(SignalsTest, ASignalWithoutAKnownKindIsRefusedByServersAndIgnoredByWorkers) {
-  ExpectError(FromProto(v1::WorkerSignal()), kInvalid, {"no kind", "protocol version 1"});
+  ExpectError(FromProto(v1::WorkerSignal()), kInvalid, {"no kind", "protocol version 2"});
   // Field 1000 of a later version.
   v1::WorkerSignal later;
   ASSERT_TRUE(later.ParseFromString(std::string("\xc2\x3e\x00", 3)));
-  ExpectError(FromProto(later), kInvalid, {"no kind", "protocol version 1"});
+  ExpectError(FromProto(later), kInvalid, {"no kind", "protocol version 2"});
   v1::JobSignal ignored;
   ASSERT_TRUE(ignored.ParseFromString(std::string("\xc2\x3e\x00", 3)));
   const absl::StatusOr<std::optional<JobSignal>> received = FromProto(ignored);

@@ -130,7 +130,7 @@ class FollowerTest : public ::testing::Test {
 TEST_F(FollowerTest, IntroducesItselfAppliesAndAcknowledges) {
   FakeCoordinator coordinator({[](FollowStream& stream) {
     const v1::ServerSignal hello = Read(stream);
-    EXPECT_EQ(hello.hello().protocol_version(), 1u);
+    EXPECT_EQ(hello.hello().protocol_version(), 2u);
     EXPECT_EQ(hello.hello().index(), 1u);
     EXPECT_EQ(hello.hello().address(), ":7001");
     EXPECT_EQ(hello.hello().incarnation(), 5u);
@@ -340,7 +340,7 @@ TEST_F(FollowerTest, GivesUpOnAChangeThatItDoesNotUnderstand) {
   Follower follower(Options(coordinator), jobs_, Clock::Real(), journal_);
   RunUntil(follower, [&] { return !follower.status().ok(); });
   ExpectError(follower.status(), absl::StatusCode::kInvalidArgument,
-              {"plan signal 1", "version 1"});
+              {"plan signal 1", "version 2"});
 }
 
 }  // namespace

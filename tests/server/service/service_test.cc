@@ -136,7 +136,7 @@ TEST_F(ServiceTest, ADataStreamIsRefusedForAWrongTokenJobIncarnationOrVersion) {
   refused(hello, grpc::StatusCode::FAILED_PRECONDITION, {"incarnation 7", "\"a\""});
   hello = a_->DataHello();
   hello.mutable_hello()->set_protocol_version(9);
-  refused(hello, grpc::StatusCode::FAILED_PRECONDITION, {"version 9", "uses 1"});
+  refused(hello, grpc::StatusCode::FAILED_PRECONDITION, {"version 9", "uses 2"});
   ExpectRoundWorks(1);
 }
 
@@ -314,8 +314,8 @@ TEST(JoinTest, IsRefusedForAnotherVersionOrTokenOrNoHello) {
     ExpectStatus(stream.Finish(), code, parts);
   };
   v1::WorkerSignal hello = HelloOf("a", 2);
-  hello.mutable_hello()->set_protocol_version(2);
-  refused(hello, grpc::StatusCode::FAILED_PRECONDITION, {"version 2", "uses 1"});
+  hello.mutable_hello()->set_protocol_version(1);
+  refused(hello, grpc::StatusCode::FAILED_PRECONDITION, {"version 1", "uses 2"});
   v1::WorkerSignal heartbeat;
   heartbeat.mutable_heartbeat();
   refused(heartbeat, grpc::StatusCode::FAILED_PRECONDITION, {"first", "hello"});
@@ -393,10 +393,10 @@ TEST(FollowServiceTest, RefusesServersThatCannotBelong) {
     stream.Write(signal);
     ExpectStatus(stream.Finish(), code, parts);
   };
-  refused(9, 1, "servers", grpc::StatusCode::FAILED_PRECONDITION, {"version 9", "uses 1"});
-  refused(1, 1, "guess", grpc::StatusCode::PERMISSION_DENIED, {"token"});
-  refused(1, 2, "servers", grpc::StatusCode::INVALID_ARGUMENT, {"index 2", "2 servers"});
-  refused(1, 0, "servers", grpc::StatusCode::INVALID_ARGUMENT, {"index 0"});
+  refused(9, 1, "servers", grpc::StatusCode::FAILED_PRECONDITION, {"version 9", "uses 2"});
+  refused(2, 1, "guess", grpc::StatusCode::PERMISSION_DENIED, {"token"});
+  refused(2, 2, "servers", grpc::StatusCode::INVALID_ARGUMENT, {"index 2", "2 servers"});
+  refused(2, 0, "servers", grpc::StatusCode::INVALID_ARGUMENT, {"index 0"});
 }
 
 TEST(TwoServersServiceTest, EachServerTakesItsOwnChunksAndRefusesTheOthers) {

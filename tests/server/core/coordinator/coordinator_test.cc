@@ -58,7 +58,7 @@ TEST_F(CoordinatorTest, AssignsANameThatNobodyHas) {
 TEST_F(CoordinatorTest, RefusesAnotherProtocolVersionAndNamesBoth) {
   Hello hello = NewHello("a", 1);
   hello.protocol_version = 9;
-  ExpectError(Join(hello).key, kFailed, {"version 9", "uses 1"});
+  ExpectError(Join(hello).key, kFailed, {"version 9", "uses 2"});
   EXPECT_EQ(coordinator_.open_jobs(), 0u);
 }
 
