@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <memory>
+#include <mutex>
 #include <type_traits>
 #include <vector>
 
@@ -84,6 +85,8 @@ struct Product {
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   // Handles are small, and are never destroyed.
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
   static auto& all = *new std::vector<std::unique_ptr<EmulatedCublas>>();
   all.push_back(std::make_unique<EmulatedCublas>());
   *handle = all.back().get();
