@@ -86,6 +86,7 @@ json Body(const Manifest& manifest) {
                {"seed", manifest.seed},
                {"workers", manifest.workers},
                {"shards", manifest.shards},
+               {"partition", manifest.partition},
                {"data", json::array()},
                {"evaluation", manifest.evaluation},
                {"written_at", manifest.written_at},
@@ -203,6 +204,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string
   members.Read("workers", manifest.workers);
   members.Read("shards", manifest.shards);
   members.Read("written_at", manifest.written_at);
+  // Older programs cut rows into contiguous shards, and did not write this.
+  if (body.contains("partition")) members.Read("partition", manifest.partition);
   if (body.contains("learning_rate_factor")) {
     members.Read("learning_rate_factor", manifest.learning_rate_factor);
   }

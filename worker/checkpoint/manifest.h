@@ -45,6 +45,8 @@ struct Manifest {
   uint64_t seed = 0;
   uint32_t workers = 0;
   uint32_t shards = 0;
+  // The value of data.partition in the job file.
+  std::string partition = "CONTIGUOUS";
   // The job's learning rate factor in the last step.
   double learning_rate_factor = 1;
   // Data mode SHARDS only: how the shards have been used so far. Empty in mode DYNAMIC.

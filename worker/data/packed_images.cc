@@ -17,6 +17,8 @@ namespace syncgrads {
 namespace {
 
 constexpr uint64_t kMaxNames = 1'000'000;
+// Those of the largest number.
+constexpr size_t kMaxDigits = 20;
 constexpr size_t kMaxClassBytes = 64;
 
 // A name in an archive: "a/b.tar.cls" has the key "a/b" and the extension "tar.cls".
@@ -109,15 +111,15 @@ absl::StatusOr<std::vector<std::string>> ExpandNames(const std::string& pattern)
   const std::string last = dots == std::string::npos ? "" : range.substr(dots + 2);
   uint64_t begin = 0, end = 0;
   if (!absl::SimpleAtoi(first, &begin) || !absl::SimpleAtoi(last, &end) || end < begin ||
-      end - begin >= kMaxNames) {
+      end - begin >= kMaxNames || first.size() > kMaxDigits) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"{", range, "}\" must be two numbers, such as {000..146}, at most ",
                      kMaxNames, " names"));
   }
   std::vector<std::string> names;
-  for (uint64_t number = begin; number <= end; ++number) {
+  for (uint64_t i = 0; i <= end - begin; ++i) {
     names.push_back(absl::StrCat(pattern.substr(0, open),
-                                 absl::StrFormat("%0*d", static_cast<int>(first.size()), number),
+                                 absl::StrFormat("%0*d", static_cast<int>(first.size()), begin + i),
                                  pattern.substr(close + 1)));
   }
   return names;

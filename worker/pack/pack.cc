@@ -119,6 +119,9 @@ absl::Status PackOne(const std::vector<ImageToPack>& images, size_t begin, size_
     tar.Add(key + ".cls", absl::StrCat(images[i].label));
     index += IndexLine(image);
   }
+  // An index of an earlier archive of this name would be trusted.
+  std::error_code error;
+  fs::remove(path + ".csv", error);
   SYNCGRADS_RETURN_IF_ERROR(tar.Finish());
   return WriteFileAtomically(path + ".csv", {index});
 }
@@ -132,7 +135,11 @@ absl::StatusOr<ImagesToPack> ListFolder(const std::string& folder) {
     std::error_code error;
     if (!fs::is_directory(entry, error)) continue;
     const auto label = static_cast<uint32_t>(list.classes.size());
-    list.classes.push_back(entry.filename().string());
+    // An id without blanks, and a description.
+    const std::string name = entry.filename().string();
+    std::string id = name;
+    std::replace_if(id.begin(), id.end(), absl::ascii_isspace, '_');
+    list.classes.push_back(absl::StrCat(id, " ", name));
     SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<fs::path> files, SortedEntries(entry));
     for (const fs::path& file : files) {
       if (IsJpeg(file)) list.images.push_back({file.string(), label});

@@ -25,7 +25,7 @@ constexpr v1::DType NumbersDType() {
 template <typename From, typename T>
 void ReadNumbers(const std::string& bytes, T* to) {
   if constexpr (std::is_same_v<From, T>) {
-    std::memcpy(to, bytes.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
   } else {
     for (size_t i = 0; i < bytes.size() / sizeof(From); ++i) {
       From number;

@@ -31,6 +31,8 @@ absl::Status CheckShards(const Manifest& manifest, const v1::JobFile& job, uint3
   if (StepsOf(manifest.data) != manifest.step) {
     return absl::InvalidArgumentError("its data.mode was DYNAMIC, but the job's is SHARDS");
   }
+  SYNCGRADS_RETURN_IF_ERROR(CheckSame("its data.partition", manifest.partition,
+                                      v1::DataSpec::Partition_Name(job.data().partition())));
   if (job.data().shards() > 0 && job.data().shards() != manifest.shards) {
     return absl::InvalidArgumentError(absl::StrCat("its data was in ", manifest.shards,
                                                    " shards, but the job's data.shards is ",
@@ -46,7 +48,7 @@ absl::Status CheckShards(const Manifest& manifest, const v1::JobFile& job, uint3
           last.batch_size, ", but the job has ", owners, " workers with batch_size ",
           job.batch_size(), "; in an elastic job with data.mode SHARDS both must be the same"));
     }
-  } else if (manifest.shards < workers) {
+  } else if (job.data().partition() != v1::DataSpec::ALL && manifest.shards < workers) {
     return absl::FailedPreconditionError(
         absl::StrCat("its data was in ", manifest.shards, " shards, which are too few for ",
                      workers, " workers: start at most ", manifest.shards,

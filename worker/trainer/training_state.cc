@@ -115,6 +115,7 @@ Snapshot TrainingState::TakeSnapshot(const std::vector<std::string>& states) {
   manifest.seed = job.seed();
   manifest.workers = run_.team.world_size();
   manifest.shards = run_.data.data.total_shards;
+  manifest.partition = v1::DataSpec::Partition_Name(job.data().partition());
   manifest.learning_rate_factor = run_.rate.of_job;
   manifest.data = run_.batches->HistoryAfter(run_.steps);
   manifest.written_at =

@@ -20,6 +20,7 @@ inline Manifest ExampleManifest() {
   manifest.seed = std::numeric_limits<uint64_t>::max();
   manifest.workers = 3;
   manifest.shards = 6;
+  manifest.partition = "PERMUTED";
   manifest.learning_rate_factor = 0.1;
   manifest.data = {{3, 8, 100}, {2, 8, 20}};
   manifest.evaluation = {{"loss", 0.1}, {"accuracy", 1.0}};

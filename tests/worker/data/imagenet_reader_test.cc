@@ -413,12 +413,13 @@ TEST_F(ImageNetTest, AnArchiveThatIsCutShortCostsTheImagesThatAreMissing) {
   const TemporaryDirectory packed;
   ImagesToPack list;
   for (int i = 0; i < 2; ++i) {
-    const std::string name = "cat/" + std::to_string(i) + ".jpg";
+    const std::string name = "golden cat/" + std::to_string(i) + ".jpg";
     list.images.push_back({directory_.Write(name, Gradient(40, 20)), 0});
   }
   const auto found = ListFolder(directory_.path());
   SYNCGRADS_ASSERT_OK(found);
   EXPECT_EQ(found->images.size(), 2u);
+  EXPECT_THAT(found->classes, ::testing::Contains("golden_cat golden cat"));
   PackOptions options;
   options.output = packed.path();
   const auto pattern = Pack(*found, options);

@@ -330,6 +330,21 @@ TEST_F(CheckpointTest, ItIsRestoredOntoOtherNumbersOfServersAndWorkersBitForBit)
   }
 }
 
+// All workers share one shard.
+TEST_F(CheckpointTest, MoreWorkersThatEachTrainOnAllRowsResume) {
+  const auto make = [this](const std::string& name) {
+    Job job = MakeJob(name, "optimizer { adam {} }");
+    job.file.mutable_data()->set_partition(v1::DataSpec::ALL);
+    job.file.mutable_data()->set_shards(0);
+    return job;
+  };
+  Train(make("two"), 1, 2);
+  CopyStep("two", "three", 5);
+  const Outcome resumed = Train(make("three"), 1, 3, /*resume=*/true);
+  EXPECT_THAT(resumed.notes, HasSubstr("resuming after step 5"));
+  EXPECT_EQ(Read("three", 5).manifest.shards, 1u);
+}
+
 TEST_F(CheckpointTest, OfADamagedOneTheWorkerNamesTheFaultAndTheOneBeforeIsUsed) {
   const std::string more = "optimizer { adam {} }";
   const Job job = MakeJob("run", more);
@@ -359,6 +374,10 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsAnErrorOfAllWorkersThatNamesBoth) {
   Job other = job;
   other.file.set_seed(4);
   expect(other, true, absl::StatusCode::kInvalidArgument, {"its seed is 3, but the job's is 4"});
+  other = job;
+  other.file.mutable_data()->set_partition(v1::DataSpec::CONTIGUOUS);
+  expect(other, true, absl::StatusCode::kInvalidArgument,
+         {"its data.partition is PERMUTED, but the job's is CONTIGUOUS"});
   other = job;
   other.file.set_dtype(v1::F64);
   expect(other, true, absl::StatusCode::kInvalidArgument,
