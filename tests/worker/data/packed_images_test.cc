@@ -108,8 +108,8 @@ TEST(ExpandNamesTest, ARangeHasTheDigitsOfItsFirstNumber) {
             (std::vector<std::string>{"t-08.tar", "t-09.tar", "t-10.tar"}));
   const std::string most = "18446744073709551615";
   EXPECT_EQ(*ExpandNames("{" + most + ".." + most + "}"), (std::vector<std::string>{most}));
-  for (const char* pattern : {"{1}", "{3..1}", "{a..b}", "{0..1000000}",
-                              "{000000000000000000000..1}"}) {
+  for (const char* pattern :
+       {"{1}", "{3..1}", "{a..b}", "{0..1000000}", "{000000000000000000000..1}"}) {
     ExpectError(ExpandNames(pattern), absl::StatusCode::kInvalidArgument, {pattern});
   }
 }
