@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@ namespace syncgrads::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Test;
 
 // Returns the accuracy on the validation set that worker 0 printed; -1 if there is none.
 double HeldOutAccuracy(const std::string& output) {
@@ -26,17 +28,24 @@ double HeldOutAccuracy(const std::string& output) {
   return absl::SimpleAtod(text, &accuracy) ? accuracy : -1;
 }
 
+// Runs a job with ps-launch. `flags` are passed to the workers.
+void Launch(const std::string& job, const std::vector<std::string>& flags, std::string& output) {
+  std::vector<std::string> args = {absl::StrCat("--job=", job), "--server_program=server/ps-server",
+                                   "--worker_program=worker/ps-worker", "--"};
+  args.insert(args.end(), flags.begin(), flags.end());
+  const auto run = RunProgram({.program = "worker/launch/ps-launch", .args = args}, kLongEnough);
+  ASSERT_TRUE(run.ok()) << run.status();
+  ASSERT_EQ(run->exit, ExitCode(0)) << run->output;
+  output = run->output;
+}
+
 TEST(DigitsTest, TwoWorkersLearnToReadDigitsThatTheyHaveNotSeenWithAnySeed) {
   for (const int seed : {1, 2, 3}) {
-    const auto run = RunProgram(
-        {.program = "worker/launch/ps-launch",
-         .args = {"--job=examples/digits/digits.job", "--server_program=server/ps-server",
-                  "--worker_program=worker/ps-worker", "--", absl::StrCat("--seed=", seed)}},
-        kLongEnough);
-    ASSERT_TRUE(run.ok()) << run.status();
-    ASSERT_EQ(run->exit, ExitCode(0)) << run->output;
-    EXPECT_GE(HeldOutAccuracy(run->output), 0.97) << "seed " << seed << "\n" << run->output;
-    EXPECT_THAT(run->output, HasSubstr("the 2 replicas are bit-identical"));
+    std::string output;
+    Launch("examples/digits/digits.job", {absl::StrCat("--seed=", seed)}, output);
+    if (Test::HasFatalFailure()) return;
+    EXPECT_GE(HeldOutAccuracy(output), 0.97) << "seed " << seed << "\n" << output;
+    EXPECT_THAT(output, HasSubstr("the 2 replicas are bit-identical"));
   }
 }
 
@@ -49,17 +58,13 @@ TEST(DigitsTest, TheBestOfTwoWorkersIsTakenAfterEachCycle) {
           absl::StrCat(ReadFileOrDie("examples/digits/digits.job"),
                        "consistency { best_of { steps: 15 factor_every: 10 factor: 0.5 } }\n"),
           {{"digits.csv.gz", folder + "/digits.csv.gz"}, {"epochs: 30", "epochs: 10"}}));
-  const auto run =
-      RunProgram({.program = "worker/launch/ps-launch",
-                  .args = {absl::StrCat("--job=", job), "--server_program=server/ps-server",
-                           "--worker_program=worker/ps-worker"}},
-                 kLongEnough);
-  ASSERT_TRUE(run.ok()) << run.status();
-  ASSERT_EQ(run->exit, ExitCode(0)) << run->output;
+  std::string output;
+  Launch(job, {}, output);
+  if (Test::HasFatalFailure()) return;
   // 719 rows of each worker in batches of 32: 23 steps in each of the ten epochs.
-  EXPECT_THAT(run->output, HasSubstr("made 230 steps in 16 rounds"));
-  EXPECT_THAT(run->output, HasSubstr("the 2 replicas are bit-identical"));
-  EXPECT_GE(HeldOutAccuracy(run->output), 0.9) << run->output;
+  EXPECT_THAT(output, HasSubstr("made 230 steps in 16 rounds"));
+  EXPECT_THAT(output, HasSubstr("the 2 replicas are bit-identical"));
+  EXPECT_GE(HeldOutAccuracy(output), 0.9) << output;
 }
 
 // tflon's tutorial: tables that are joined by ID, and the best of three initialisations.
@@ -72,18 +77,13 @@ TEST(DigitsTest, TheTflonNetworkLearnsTheCurveFromJoinedTables) {
   const std::string job = WriteTemporaryFile(
       "tflon.job", absl::StrReplaceAll(ReadFileOrDie("examples/tflon/tflon.job"),
                                        {{"path: \"tables\"", "path: \"" + tables + "\""}}));
-  const auto run =
-      RunProgram({.program = "worker/launch/ps-launch",
-                  .args = {absl::StrCat("--job=", job), "--server_program=server/ps-server",
-                           "--worker_program=worker/ps-worker"}},
-                 kLongEnough);
-  ASSERT_TRUE(run.ok()) << run.status();
-  ASSERT_EQ(run->exit, ExitCode(0)) << run->output;
-  EXPECT_THAT(run->output, HasSubstr("the 2 replicas are bit-identical"));
+  std::string output;
+  Launch(job, {}, output);
+  if (Test::HasFatalFailure()) return;
+  EXPECT_THAT(output, HasSubstr("the 2 replicas are bit-identical"));
   std::smatch area;
-  ASSERT_TRUE(std::regex_search(run->output, area, std::regex("held out: .*AUC ([0-9.]+)")))
-      << run->output;
-  EXPECT_GE(std::stod(area[1]), 0.98) << run->output;
+  ASSERT_TRUE(std::regex_search(output, area, std::regex("held out: .*AUC ([0-9.]+)"))) << output;
+  EXPECT_GE(std::stod(area[1]), 0.98) << output;
 }
 
 }  // namespace

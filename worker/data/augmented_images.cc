@@ -111,12 +111,7 @@ unsigned char ToByte(float number) { return static_cast<unsigned char>(number * 
 
 absl::Status AugmentedImages::Read(size_t image, const ImageUse& use,
                                    absl::Span<float> pixels) const {
-  if (has_bytes()) {
-    std::vector<unsigned char> bytes(pixels.size());
-    SYNCGRADS_RETURN_IF_ERROR(ReadBytes(image, use, absl::MakeSpan(bytes)));
-    std::transform(bytes.begin(), bytes.end(), pixels.begin(), FromByte);
-    return absl::OkStatus();
-  }
+  if (has_bytes()) return ReadFromBytes(image, use, pixels);
   SYNCGRADS_RETURN_IF_ERROR(images_->Read(image, use, pixels));
   if (!use.training) return absl::OkStatus();
   RandomStream random(use.seed, {kAugmentationStream, use.step, image});

@@ -13,8 +13,8 @@ absl::Status ImageSource::ReadBytes(size_t image, const ImageUse&,
   return absl::UnimplementedError(absl::StrCat(NameOf(image), " is not an image of 8 bits"));
 }
 
-absl::Status ByteImageSource::Read(size_t image, const ImageUse& use,
-                                   absl::Span<float> pixels) const {
+absl::Status ImageSource::ReadFromBytes(size_t image, const ImageUse& use,
+                                        absl::Span<float> pixels) const {
   std::vector<unsigned char> bytes(pixels.size());
   SYNCGRADS_RETURN_IF_ERROR(ReadBytes(image, use, absl::MakeSpan(bytes)));
   std::transform(bytes.begin(), bytes.end(), pixels.begin(), FromByte);

@@ -42,6 +42,10 @@ class ImageSource {
                                  absl::Span<unsigned char> pixels) const;
   // Whether reading takes so long that images should be read ahead.
   virtual bool is_slow() const = 0;
+
+ protected:
+  // Read, by ReadBytes.
+  absl::Status ReadFromBytes(size_t image, const ImageUse& use, absl::Span<float> pixels) const;
 };
 
 // The number from 0 to 1 that a byte stands for.
@@ -51,7 +55,9 @@ inline float FromByte(unsigned char byte) { return static_cast<float>(byte) / 25
 class ByteImageSource : public ImageSource {
  public:
   bool has_bytes() const final { return true; }
-  absl::Status Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const final;
+  absl::Status Read(size_t image, const ImageUse& use, absl::Span<float> pixels) const final {
+    return ReadFromBytes(image, use, pixels);
+  }
   absl::Status ReadBytes(size_t image, const ImageUse& use,
                          absl::Span<unsigned char> pixels) const override = 0;
 };

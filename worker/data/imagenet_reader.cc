@@ -117,10 +117,8 @@ absl::StatusOr<Table> ReadTars(const std::shared_ptr<const Storage>& storage,
   if (classes.ok()) {
     SYNCGRADS_RETURN_IF_ERROR(CheckClasses(spec, *classes, storage->NameOf(mapping)));
     for (const std::string& wnid : spec.classes()) wanted.insert(classes->at(wnid));
-  } else if (spec.classes_size() > 0 ||
-             !(absl::IsNotFound(classes.status()) || absl::IsPermissionDenied(classes.status()))) {
-    // The names of classes are not needed otherwise. Stores whose objects may not be listed deny
-    // access to an object that does not exist.
+  } else if (spec.classes_size() > 0 || !IsMissing(classes.status())) {
+    // The names of classes are not needed otherwise.
     return classes.status();
   }
   std::vector<std::string> files;

@@ -8,7 +8,6 @@
 //   ILSVRC/Data/CLS-LOC/train/WNID/ID.JPEG
 //   ILSVRC/Data/CLS-LOC/val/ID.JPEG
 //   ILSVRC/Data/CLS-LOC/test/ID.JPEG
-
 //
 // or packed into tar archives (worker/data/packed_images.h), with or without the mapping.
 

@@ -17,7 +17,7 @@ namespace syncgrads {
 namespace {
 
 constexpr uint64_t kMaxNames = 1'000'000;
-// Those of the largest number.
+// The largest number has this many digits.
 constexpr size_t kMaxDigits = 20;
 constexpr size_t kMaxClassBytes = 64;
 
@@ -130,11 +130,7 @@ absl::StatusOr<std::vector<PackedImage>> ListPacked(const Storage& storage,
   const std::string index = path + ".csv";
   const absl::StatusOr<std::string> text = storage.Read(index, std::numeric_limits<size_t>::max());
   if (text.ok()) return ReadIndex(*text, storage.NameOf(index));
-  // Stores whose objects may not be listed deny access to an object that does not exist.
-  if (!absl::IsNotFound(text.status()) && !absl::IsPermissionDenied(text.status())) {
-    return text.status();
-  }
-  return Scan(storage, path);
+  return IsMissing(text.status()) ? Scan(storage, path) : text.status();
 }
 
 std::string IndexLine(const PackedImage& image) {

@@ -1,9 +1,11 @@
 #include "worker/data/row_source.h"
 
+#include "worker/storage/storage.h"
+
 namespace syncgrads {
 
 bool IsDamagedImage(const absl::Status& status) {
-  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsPermissionDenied(status);
+  return absl::IsDataLoss(status) || IsMissing(status);
 }
 
 }  // namespace syncgrads

@@ -163,8 +163,7 @@ absl::Status CheckModel(const v1::ModelSpec& model, const Field& field) {
 absl::Status CheckLoss(const v1::LossSpec& loss, const v1::ModelSpec& model,
                        const v1::DataSpec& data, const Field& field, const Field& model_field) {
   const uint32_t targets = 1 + static_cast<uint32_t>(data.more_targets_size());
-  if (targets > 1 && !loss.has_squared_error() &&
-      loss.custom().targets() != v1::CustomLossSpec::NUMBERS) {
+  if (targets > 1 && !HasNumbers(loss)) {
     return field.Error(
         "has targets with classes, but data.more_targets are given: they are for numbers");
   }

@@ -100,9 +100,7 @@ absl::Status CheckSchedule(const v1::JobFile& file, const Field& root) {
 
 // Checks the factor that is the field `name` of a rule.
 absl::Status CheckFactor(const Field& field, absl::string_view name, double factor) {
-  if (factor == 0 || (factor >= kMinTensorFactor && factor <= kMaxTensorFactor)) {
-    return absl::OkStatus();
-  }
+  if (Validate(TensorFactors{.learning_rate = factor}).ok()) return absl::OkStatus();
   return field.Member(name).Error(absl::StrCat("is ", factor, ", must be 0 or from ",
                                                kMinTensorFactor, " to ", kMaxTensorFactor));
 }

@@ -16,6 +16,14 @@
 
 namespace syncgrads {
 
+// Returns `elements`, rounded up so that an array of T behind them begins at a multiple of 64
+// bytes, as memory that was allocated for it alone would.
+template <typename T>
+constexpr int64_t AlignedSize(int64_t elements) {
+  constexpr int64_t kUnit = 64 / sizeof(T);
+  return (elements + kUnit - 1) / kUnit * kUnit;
+}
+
 // A named array with two copies. The host's copy is for files and for the exchange with servers;
 // the device's copy is for layers and most optimizers. If the device's memory is the host's,
 // both are the same. Neither copy follows the other by itself: see Upload, Fetch and the Queue

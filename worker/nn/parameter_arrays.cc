@@ -3,23 +3,17 @@
 #include <vector>
 
 namespace syncgrads {
-namespace {
-
-constexpr int64_t kAlignment = 64;  // bytes
-
-}  // namespace
 
 template <typename T>
 ParameterArrays<T>::ParameterArrays(DeviceMemory& memory,
                                     absl::Span<Parameter<T>* const> parameters)
     : memory_(memory) {
-  constexpr int64_t kUnit = kAlignment / sizeof(T);
   std::vector<int64_t> offsets;
   int64_t size = 0;
   bool trained = false;
   for (const Parameter<T>* parameter : parameters) {
     offsets.push_back(size);
-    size += (parameter->values.size() + kUnit - 1) / kUnit * kUnit;
+    size += AlignedSize<T>(parameter->values.size());
     trained = trained || parameter->gradient.size() != 0;
   }
   if (size == 0) return;

@@ -6,6 +6,10 @@
 
 namespace syncgrads {
 
+bool IsMissing(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsPermissionDenied(status);
+}
+
 absl::StatusOr<std::string> ReadDecompressed(const Storage& storage, const std::string& path,
                                              size_t max_bytes) {
   SYNCGRADS_ASSIGN_OR_RETURN(std::string contents, storage.Read(path, max_bytes));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace syncgrads {
@@ -44,6 +45,10 @@ class Storage {
   // The file's name in errors.
   virtual std::string NameOf(const std::string& path) const = 0;
 };
+
+// Whether an error of Storage::Read may mean that there is no such file. Stores whose files may not
+// be listed deny access to a file that does not exist.
+bool IsMissing(const absl::Status& status);
 
 // Reads a file with storage.Read and, if its name ends in .gz, decompresses it. `max_bytes`
 // limits the compressed and the decompressed size. Errors: those of Read and Gunzip.

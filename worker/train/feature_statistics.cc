@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "worker/base/string_list.h"
 #include "worker/train/batch_reader.h"
+#include "worker/train/gather_shards.h"
 
 namespace syncgrads {
 namespace {
@@ -91,7 +91,7 @@ absl::StatusOr<FeatureStatistics> FindStatistics(const v1::JobFile& job, const D
   const std::vector<RowId> all =
       RowsOf(data.data, job.data().validation_every(), /*held_out=*/false);
   RowsInBatches<double> reader(job, job.data(), data, world_size, device);
-  std::vector<std::string> ours;  // a shard's number, then its moments, and so on
+  std::map<uint64_t, std::string> ours;
   for (auto begin = all.begin(); begin != all.end();) {
     const auto end =
         std::find_if(begin, all.end(), [&](const RowId& row) { return row.shard != begin->shard; });
@@ -104,25 +104,15 @@ absl::StatusOr<FeatureStatistics> FindStatistics(const v1::JobFile& job, const D
           }
           return absl::OkStatus();
         }));
-    ours.push_back(EncodeNumber(data.data.shards[begin->shard].number));
-    ours.push_back(Encode(moments));
+    ours[data.data.shards[begin->shard].number] = Encode(moments);
     begin = end;
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> gathered,
-                             team.Gather("data/statistics", EncodeStrings(ours)));
-  std::map<uint64_t, Moments> by_shard;
-  for (const std::string& bytes : gathered) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> theirs, DecodeStrings(bytes));
-    for (size_t i = 0; i + 1 < theirs.size(); i += 2) {
-      if (theirs[i].size() != sizeof(uint64_t)) {
-        return absl::DataLossError("malformed statistics from another worker");
-      }
-      SYNCGRADS_ASSIGN_OR_RETURN(Moments moments, Decode(theirs[i + 1], columns));
-      by_shard.emplace(DecodeNumber(theirs[i]), std::move(moments));
-    }
-  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const auto by_shard, GatherShards("data/statistics", ours, team));
   Moments total(columns);
-  for (const auto& [number, moments] : by_shard) total.Add(moments);
+  for (const auto& [number, bytes] : by_shard) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const Moments moments, Decode(bytes, columns));
+    total.Add(moments);
+  }
   if (total.rows == 0) {
     return absl::FailedPreconditionError("no worker has a row to train on");
   }

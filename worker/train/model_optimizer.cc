@@ -15,13 +15,6 @@
 #include "worker/base/out_of_memory.h"
 
 namespace syncgrads {
-namespace {
-
-// A parameter's part of a slot begins at a multiple of this, as memory that was allocated for it
-// alone would.
-constexpr int64_t kAlignment = 64;  // bytes
-
-}  // namespace
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<ModelOptimizer<T>>> ModelOptimizer<T>::Create(
@@ -59,11 +52,10 @@ template <typename T>
 absl::Status ModelOptimizer<T>::AllocateSlots() {
   DeviceMemory& memory = this->memory();
   SYNCGRADS_RETURN_IF_ERROR(memory.status());
-  constexpr int64_t kUnit = kAlignment / sizeof(T);
   int64_t elements = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     states_[i].offset = elements;
-    elements += (parameters_[i]->values.size() + kUnit - 1) / kUnit * kUnit;
+    elements += AlignedSize<T>(parameters_[i]->values.size());
   }
   for (const absl::string_view name : SlotNames(rules_[0])) {
     slots_.push_back(Parameter<T>::Vector(memory, std::string(name), elements, /*trained=*/false));

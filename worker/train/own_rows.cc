@@ -248,27 +248,25 @@ absl::Status OwnRows::Await(const Batch& batch) {
                    " others of its batch of ", batch.rows.size()));
 }
 
-void OwnRows::ReadHere(Batch& batch) {
+void OwnRows::ReadHere(const std::shared_ptr<Batch>& batch) {
   std::vector<float> pixels;
   std::vector<double> numbers;
-  for (size_t i = 0; i < batch.rows.size(); ++i) {
-    const Table& table = data_.data.shards[batch.rows[i].shard].table;
+  for (size_t i = 0; i < batch->rows.size(); ++i) {
+    const RowId& row = batch->rows[i];
+    const Table& table = data_.data.shards[row.shard].table;
     if (table.images != nullptr) {
-      // The batch outlives the task.
-      const std::shared_ptr<Batch> borrowed(std::shared_ptr<void>(), &batch);
-      batch.read[i] =
-          state_->Read({table.images, table.ImageOf(batch.rows[i].row), borrowed, i}, pixels);
+      batch->read[i] = state_->Read({table.images, table.ImageOf(row.row), batch, i}, pixels);
       continue;
     }
-    char* to = state_->PlaceOf(batch, i);
+    char* to = state_->PlaceOf(*batch, i);
     if (state_->is_double) {
-      FillTableRow(data_, batch.rows[i], numbers, to);
+      FillTableRow(data_, row, numbers, to);
     } else {
-      FillTableRow(data_, batch.rows[i], pixels, to);
+      FillTableRow(data_, row, pixels, to);
     }
-    batch.read[i] = absl::OkStatus();
+    batch->read[i] = absl::OkStatus();
   }
-  batch.missing = 0;
+  batch->missing = 0;
 }
 
 absl::StatusOr<RowBatch> OwnRows::Take(uint64_t asked) {
@@ -279,7 +277,7 @@ absl::StatusOr<RowBatch> OwnRows::Take(uint64_t asked) {
   const std::shared_ptr<Batch> taken = std::move(it->second);
   batches_.erase(it);
   if (threads_.empty()) {
-    ReadHere(*taken);
+    ReadHere(taken);
   } else {
     SYNCGRADS_RETURN_IF_ERROR(Await(*taken));
   }

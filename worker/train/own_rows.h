@@ -54,7 +54,7 @@ class OwnRows : public RowSource {
   // Waits until `batch` is read. Errors: DeadlineExceeded if this takes longer than the timeout.
   absl::Status Await(const Batch& batch);
   // Reads a batch on this thread.
-  void ReadHere(Batch& batch);
+  void ReadHere(const std::shared_ptr<Batch>& batch);
 
   const DataSet& data_;
   const OwnRowsOptions options_;

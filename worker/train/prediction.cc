@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "common/status_macros.h"
-#include "worker/base/string_list.h"
+#include "worker/train/gather_shards.h"
 
 namespace syncgrads {
 namespace {
@@ -105,7 +105,7 @@ std::string Header(const Loss& loss, const DataSet& data, int64_t outputs) {
 template <typename T>
 absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const DataSet& data,
                                     RowsInBatches<T>& source, Team& team) {
-  std::vector<std::string> ours;  // a shard's number, then its rows, and so on
+  std::map<uint64_t, std::string> ours;
   for (size_t shard = 0; shard < data.data.shards.size(); ++shard) {
     std::string lines;
     std::vector<RowId> rows;
@@ -122,21 +122,9 @@ absl::StatusOr<std::string> Predict(Model<T>& model, const Loss& loss, const Dat
                          }
                          return absl::OkStatus();
                        }));
-    ours.push_back(EncodeNumber(data.data.shards[shard].number));
-    ours.push_back(std::move(lines));
+    ours[data.data.shards[shard].number] = std::move(lines);
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> gathered,
-                             team.Gather("predictions", EncodeStrings(ours)));
-  std::map<uint64_t, std::string> by_shard;
-  for (const std::string& bytes : gathered) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> theirs, DecodeStrings(bytes));
-    for (size_t i = 0; i + 1 < theirs.size(); i += 2) {
-      if (theirs[i].size() != sizeof(uint64_t)) {
-        return absl::DataLossError("malformed predictions from another worker");
-      }
-      by_shard[DecodeNumber(theirs[i])] = theirs[i + 1];
-    }
-  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const auto by_shard, GatherShards("predictions", ours, team));
   std::string table = Header(loss, data, model.outputs());
   for (const auto& [number, rows] : by_shard) absl::StrAppend(&table, rows);
   return table;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "worker/base/string_list.h"
+#include "worker/train/gather_shards.h"
 
 namespace syncgrads {
 namespace {
@@ -114,28 +115,17 @@ template <typename T>
 absl::StatusOr<std::string> ShowPredictions(Model<T>& model, const Loss& loss, const DataSet& data,
                                             RowsInBatches<T>& source, const ShowOptions& options,
                                             Team& team) {
-  std::vector<std::string> ours;  // a shard's number, then its rows, and so on
+  std::map<uint64_t, std::string> ours;
   for (size_t shard = 0; shard < data.data.shards.size(); ++shard) {
     SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> rows,
                                ShowShard(model, loss, data, source, shard, options));
-    ours.push_back(EncodeNumber(data.data.shards[shard].number));
-    ours.push_back(EncodeStrings(rows));
+    ours[data.data.shards[shard].number] = EncodeStrings(rows);
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> gathered,
-                             team.Gather("shown predictions", EncodeStrings(ours)));
-  std::map<uint64_t, std::vector<std::string>> by_shard;
-  for (const std::string& bytes : gathered) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> theirs, DecodeStrings(bytes));
-    for (size_t i = 0; i + 1 < theirs.size(); i += 2) {
-      if (theirs[i].size() != sizeof(uint64_t)) {
-        return absl::DataLossError("malformed predictions from another worker");
-      }
-      SYNCGRADS_ASSIGN_OR_RETURN(by_shard[DecodeNumber(theirs[i])], DecodeStrings(theirs[i + 1]));
-    }
-  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const auto by_shard, GatherShards("shown predictions", ours, team));
   std::string text;
   size_t shown = 0;
-  for (const auto& [number, rows] : by_shard) {
+  for (const auto& [number, bytes] : by_shard) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> rows, DecodeStrings(bytes));
     for (size_t i = 0; i < rows.size() && shown < options.rows; ++i, ++shown) text += rows[i];
   }
   return text;

@@ -57,8 +57,8 @@ TEST(SplitRowsTest, PermutedRowsAreASampleOfAllOfThem) {
     EXPECT_EQ(shard.size(), 250u);
     EXPECT_TRUE(std::is_sorted(shard.begin(), shard.end()));
     seen.insert(shard.begin(), shard.end());
-    // Of the table's first half. The expected number is 125, and its standard deviation is less
-    // than 8, that of 250 draws with replacement.
+    // The shard is expected to have 125 rows of the table's first half. The standard deviation is
+    // less than 8, that of 250 draws with replacement.
     const auto half = std::lower_bound(shard.begin(), shard.end(), 500u);
     EXPECT_NEAR(static_cast<double>(half - shard.begin()), 125, 40);
   }

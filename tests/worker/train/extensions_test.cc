@@ -51,6 +51,15 @@ class ExtensionsTest : public testing::Test {
     return job;
   }
 
+  // Trains with the extensions of this test.
+  absl::StatusOr<TrainingResult> TrainAs(Team& team, const Job& job, const std::string& output) {
+    NoProgress progress;
+    TrainerOptions options;
+    options.progress = &progress;
+    options.extensions = &extensions_;
+    return RunTraining(job, team, options, output);
+  }
+
   // Trains with two workers and returns the result of rank 0.
   TrainingResult Train(const std::string& loss) {
     const auto job = Parse(loss);
@@ -58,11 +67,7 @@ class ExtensionsTest : public testing::Test {
     FakeJob workers(2);
     TrainingResult result;
     workers.Run([&](Team& team) {
-      NoProgress progress;
-      TrainerOptions options;
-      options.progress = &progress;
-      options.extensions = &extensions_;
-      const auto trained = RunTraining(*job, team, options, Output(team));
+      const auto trained = TrainAs(team, *job, Output(team));
       SYNCGRADS_ASSERT_OK(trained);
       if (team.is_master()) result = *trained;
     });
@@ -74,13 +79,7 @@ class ExtensionsTest : public testing::Test {
     const auto job = Parse(loss);
     SYNCGRADS_ASSERT_OK(job);
     FakeJob workers(1);
-    workers.Run([&](Team& team) {
-      NoProgress progress;
-      TrainerOptions options;
-      options.progress = &progress;
-      options.extensions = &extensions_;
-      ExpectError(RunTraining(*job, team, options, ""), code, texts);
-    });
+    workers.Run([&](Team& team) { ExpectError(TrainAs(team, *job, ""), code, texts); });
   }
 
   std::string Output(const Team& team) const {
@@ -190,13 +189,7 @@ TEST_F(ExtensionsTest, ACustomLossSeesTheFurtherColumnsOfTheBatch) {
   const auto train = [&](const Job& job) {
     FakeJob workers(1);
     absl::StatusOr<TrainingResult> trained;
-    workers.Run([&](Team& team) {
-      NoProgress progress;
-      TrainerOptions options;
-      options.progress = &progress;
-      options.extensions = &extensions_;
-      trained = RunTraining(job, team, options, "");
-    });
+    workers.Run([&](Team& team) { trained = TrainAs(team, job, ""); });
     return trained;
   };
   const auto both = parse("target: \"y\" more_targets: \"s\"");
@@ -263,11 +256,7 @@ class StreamTest : public ExtensionsTest {
     FakeJob workers(static_cast<uint32_t>(batches_.size()));
     absl::StatusOr<TrainingResult> result;
     workers.Run([&](Team& team) {
-      NoProgress progress;
-      TrainerOptions options;
-      options.progress = &progress;
-      options.extensions = &extensions_;
-      auto trained = RunTraining(job, team, options, team.is_master() ? output : "");
+      auto trained = TrainAs(team, job, team.is_master() ? output : "");
       if (team.is_master()) result = std::move(trained);
     });
     return result;

@@ -64,7 +64,8 @@ TEST(AreaUnderCurveTest, OfSeveralWorkersIsThatOfAllRowsAndNotTheMean) {
     EXPECT_EQ(AreaUnderCurve(own), 1.0);
     all.insert(all.end(), own.begin(), own.end());
   }
-  // Of the 15 pairs, the 6 of the first worker's positives with the second's negatives are wrong.
+  // There are 15 pairs. The 6 pairs of the first worker's positives with the second's negatives are
+  // in the wrong order.
   ASSERT_EQ(AreaUnderCurve(all), 9.0 / 15);
   FakeJob workers(2);
   workers.Run([&](Team& team) {
