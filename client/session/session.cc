@@ -14,6 +14,7 @@
 #include "common/net/congestion_control.h"
 #include "common/shm/host.h"
 #include "common/status_macros.h"
+#include "common/tls/tls_options.h"
 
 namespace syncgrads::client {
 namespace {
@@ -28,12 +29,14 @@ std::string HostAndProcess() {
   return absl::StrCat(host, ":", getpid());
 }
 
-Hello HelloOf(const ClientOptions& options, Incarnation incarnation) {
+Hello HelloOf(const ClientOptions& options, Incarnation incarnation,
+              const std::string& member_secret) {
   Hello hello;
   hello.job = options.job;
   hello.token = options.token;
   hello.name = options.name;
   hello.incarnation = incarnation;
+  hello.member_secret = member_secret;
   hello.rank = options.rank;
   hello.world_size = options.world_size;
   hello.host = HostAndProcess();
@@ -66,6 +69,7 @@ std::vector<TunedSetting> TunedSettings(const ClientOptions& options, DataPlane&
 Session::Session(ClientOptions options, Dependencies dependencies)
     : options_(std::move(options)),
       incarnation_(dependencies.incarnation),
+      member_secret_(std::move(dependencies.member_secret)),
       transport_(std::move(dependencies.transport)),
       timers_(std::move(dependencies.timers)),
       epochs_(options_.coordinator, options_.job),
@@ -87,10 +91,12 @@ absl::Status Session::Join(absl::Duration timeout) {
     switch (state_) {
       case State::kNew: {
         SYNCGRADS_RETURN_IF_ERROR(CheckCongestionControl(options_.congestion_control));
+        SYNCGRADS_RETURN_IF_ERROR(CheckTls(options_.tls, TlsSide::kConnects));
         SYNCGRADS_RETURN_IF_ERROR(CheckName("the job's name", options_.job));
         SYNCGRADS_RETURN_IF_ERROR(CheckName("the worker's name", options_.name));
         membership_ = std::make_shared<Membership>(
-            Membership::Options{options_.coordinator, HelloOf(options_, incarnation_),
+            Membership::Options{options_.coordinator,
+                                HelloOf(options_, incarnation_, member_secret_),
                                 options_.server_timeout},
             *transport_, *timers_, *this);
         state_ = State::kJoining;
@@ -307,6 +313,7 @@ void Session::OnWelcome(Generation generation, const Welcome& welcome) {
   plane.hello.token = options_.token;
   plane.hello.member = welcome.member;
   plane.hello.incarnation = incarnation_;
+  plane.hello.member_secret = member_secret_;
   plane.generation = generation;
   plane.server_timeout = std::max(welcome.lease, options_.server_timeout);
   if (options_.shared_memory || options_.unix_socket) plane.hello.host_id = HostId();

@@ -44,6 +44,8 @@ struct Dependencies {
   std::unique_ptr<Timers> timers;
   // A random number that no other session has.
   Incarnation incarnation{};
+  // See Hello::member_secret.
+  std::string member_secret = {};
 };
 
 // Owned by Client. Methods that Client has as well have the contracts in client.h. MembershipEvents
@@ -125,6 +127,7 @@ class Session : public MembershipEvents {
 
   const ClientOptions options_;
   const Incarnation incarnation_;
+  const std::string member_secret_;
   const std::unique_ptr<Transport> transport_;
   SharedBuffers shared_;
   const std::unique_ptr<Timers> timers_;

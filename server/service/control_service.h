@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "proto/control.grpc.pb.h"
+#include "server/access/access.h"
 #include "server/core/coordinator/coordinator.h"
 #include "server/service/large_messages.h"
 #include "server/service/serialized_plans.h"
@@ -24,10 +25,10 @@ class ControlService
               v1::Control::WithCallbackMethod_ReportTrace<v1::Control::Service>>>> {
  public:
   // On a server that follows, `coordinator` is null: all streams are refused with an error that
-  // has `coordinator_address`. `server_token` is the secret that followers must send.
-  // `coordinator`, `deadlines` and `tracing` must outlive this object and its streams.
-  ControlService(Coordinator* coordinator, std::string coordinator_address,
-                 std::string server_token, StreamDeadlines& deadlines, Tracing& tracing);
+  // has `coordinator_address`. `access` decides about each call. The references, and `coordinator`,
+  // must outlive this object and its streams.
+  ControlService(Coordinator* coordinator, std::string coordinator_address, Access& access,
+                 StreamDeadlines& deadlines, Tracing& tracing);
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Join(
       grpc::CallbackServerContext* context) override;
@@ -45,7 +46,7 @@ class ControlService
  private:
   Coordinator* const coordinator_;
   const std::string coordinator_address_;
-  const std::string server_token_;
+  Access& access_;
   StreamDeadlines& deadlines_;
   Tracing& tracing_;
   SerializedPlans plans_;

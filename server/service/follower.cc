@@ -1,7 +1,5 @@
 #include "server/service/follower.h"
 
-#include <grpcpp/create_channel.h>
-
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -19,11 +17,14 @@ namespace {
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
 
-std::shared_ptr<grpc::Channel> ChannelTo(const std::string& coordinator) {
-  return grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(),
-                                   OwnConnection({.attempt = absl::Milliseconds(50),
-                                                  .first_pause = absl::Milliseconds(50),
-                                                  .keepalive = absl::Seconds(5)}));
+std::shared_ptr<grpc::Channel> ChannelTo(const std::string& coordinator,
+                                         const ChannelSecurity& security) {
+  // An attempt includes the handshake of TLS, which takes long on a busy host.
+  const absl::Duration attempt =
+      security.is_encrypted() ? absl::Seconds(2) : absl::Milliseconds(50);
+  return security.Connect(coordinator, OwnConnection({.attempt = attempt,
+                                                      .first_pause = absl::Milliseconds(50),
+                                                      .keepalive = absl::Seconds(5)}));
 }
 
 // Whether a retry may succeed.
@@ -151,7 +152,7 @@ Follower::Follower(FollowerOptions options, Jobs& jobs, const Clock& clock, Jour
       jobs_(jobs),
       clock_(clock),
       journal_(journal),
-      stub_(v1::Control::NewStub(ChannelTo(coordinator_))),
+      stub_(v1::Control::NewStub(ChannelTo(coordinator_, options.security))),
       backoff_(kFirstBackoff),
       lost_(clock.Now()) {}
 

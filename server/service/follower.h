@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/grpc_reaper.h"
 #include "common/serial_thread.h"
 #include "proto/control.grpc.pb.h"
@@ -27,6 +28,7 @@ struct FollowerOptions {
   // before status() is DeadlineExceeded.
   absl::Duration coordinator_timeout = absl::InfiniteDuration();
   FollowedPlanOptions plan;
+  ChannelSecurity security = {};
 };
 
 // Owned by the server. Thread-safe. Changes are applied on a thread of this object, because a

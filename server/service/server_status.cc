@@ -128,6 +128,15 @@ bool StatusReport::SetDraining() {
   return !std::exchange(draining_, true);
 }
 
+void HidePaths(v1::GetStatusReply& reply) {
+  reply.mutable_server()->clear_state_directory();
+  for (v1::JobStatus& job : *reply.mutable_jobs()) {
+    if (!job.has_checkpoints()) continue;
+    job.mutable_checkpoints()->clear_last_path();
+    job.mutable_checkpoints()->clear_last_error();
+  }
+}
+
 void StatusReport::FillStatus(v1::GetStatusReply& reply) const {
   reply.set_protocol_version(kProtocolVersion);
   FillReadiness(reply);
@@ -175,6 +184,7 @@ void StatusReport::FillServer(v1::ServerStatus& status) const {
   status.set_network_namespace(NetworkNamespace());
   status.set_shares_memory(sources_.shares_memory);
   status.set_congestion_control(sources_.congestion_control);
+  if (sources_.wrong_tokens != nullptr) status.set_wrong_tokens(sources_.wrong_tokens());
   if (sources_.coordinator != nullptr) {
     const std::vector<ServerReport> servers = sources_.coordinator->Servers();
     for (uint32_t index = 0; index < servers.size(); ++index) {
@@ -196,9 +206,10 @@ void StatusReport::FillJob(const Job& job, v1::JobStatus& status) const {
   status.set_generation(ToNumber(job.generation()));
   if (const std::optional<Epoch> epoch = job.epoch(); epoch.has_value()) {
     *status.mutable_epoch() = syncgrads::ToProto(*epoch);
-    // Anybody may read the status, and an incarnation helps to speak in the name of a member.
+    // They would help to speak in the name of a member.
     for (v1::Member& member : *status.mutable_epoch()->mutable_members()) {
       member.clear_incarnation();
+      member.clear_secret_hash();
     }
   }
   for (const GroupProgress& progress : job.Progress()) Fill(progress, *status.add_groups());

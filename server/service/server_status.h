@@ -39,7 +39,12 @@ struct StatusSources {
   std::string coordinator_address;
   bool shares_memory = false;
   std::string congestion_control;
+  // Returns the number of wrong tokens.
+  std::function<uint64_t()> wrong_tokens;
 };
+
+// Removes the paths of checkpoints and of the state directory, and the errors that contain them.
+void HidePaths(v1::GetStatusReply& reply);
 
 // Thread-safe. Takes the locks of the sources, one after the other; none of them is held while the
 // arithmetic of a round with the policy Sync, or with a quorum, is done.
@@ -54,7 +59,7 @@ class StatusReport {
   // Returns false if it was set before.
   bool SetDraining();
 
-  // Fills in `reply`, which must be empty. Members have no incarnations.
+  // Fills in `reply`, which must be empty. Members have no incarnations and no hashes of secrets.
   void FillStatus(v1::GetStatusReply& reply) const;
   // Fills in the server's index, whether it refuses new jobs, and whether it has a connection to
   // the coordinator.

@@ -36,9 +36,14 @@ std::optional<uint64_t> Coordinator::AvailableLocked(ServerIndex server) const {
 }
 
 absl::StatusOr<Coordinator::MemberKey> Coordinator::Admit(const Hello& hello,
-                                                          std::shared_ptr<MemberLink> link) {
+                                                          std::shared_ptr<MemberLink> link,
+                                                          const absl::Status& may_join) {
   MutexLock lock(mutex_);
   SYNCGRADS_RETURN_IF_ERROR(CheckHello(hello));
+  if (!may_join.ok()) {
+    const CoordinatedJob* const joined = jobs_.Find(hello.job);
+    if (joined == nullptr || !joined->IsMember(hello)) return may_join;
+  }
   if (jobs_.IsUnknownGeneration(hello)) {
     return absl::DataLossError(absl::StrCat("unknown generation ", ToNumber(hello.generation),
                                             " of job \"", hello.job,
