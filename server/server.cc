@@ -206,7 +206,7 @@ class GrpcServer : public Server {
     tracing_ = std::make_unique<Tracing>(jobs_, coordinator_.get());
     event_streams_ = std::make_unique<EventStreams>(events_, ServerIndex{options_.index});
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator, access_,
-                                                deadlines_, *tracing_);
+                                                deadlines_, *tracing_, loads_);
     if (options_.shared_memory) {
       absl::StatusOr<std::unique_ptr<MemoryExchange>> exchange =
           MemoryExchange::Start(jobs_, journal_);
@@ -304,6 +304,7 @@ class GrpcServer : public Server {
                                                       : Advertised(options_, port_).value_or(""),
                            plan_.start.incarnation, options_.server_token, held_, DrawIncarnation,
                            [this] { return Available(); }},
+                          [this] { return status_report_->Load(); },
                           ChannelSecurity(options_.tls)},
           jobs_, clock_, journal_);
       jobs_.arrivals().SetSink(
@@ -465,6 +466,7 @@ class GrpcServer : public Server {
       sources.state_free = [this] { return state_->room(); };
     }
     sources.coordinator_address = options_.coordinator;
+    if (coordinator_ != nullptr) sources.loads = &loads_;
     sources.shares_memory = exchange_ != nullptr;
     sources.congestion_control = options_.congestion_control;
     sources.wrong_tokens = [this] { return access_.wrong_tokens(); };
@@ -520,6 +522,7 @@ class GrpcServer : public Server {
   StallWatch stall_watch_;
   StreamDeadlines deadlines_;
   Access access_;
+  ServerLoads loads_;
   // Used by the ticker thread only.
   size_t open_jobs_ = 0;
   absl::Time trim_again_ = absl::InfiniteFuture();

@@ -173,10 +173,11 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
 class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, public ServerLink {
  public:
   FollowStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-               Coordinator& coordinator, Access& access)
+               Coordinator& coordinator, Access& access, ServerLoads& loads)
       : SignalStream(context, deadlines, std::make_shared<UnreadBytes>(kMaxUnreadByServer)),
         coordinator_(coordinator),
         access_(access),
+        loads_(loads),
         caller_(CallerOf(*context)),
         peer_(context->peer()) {}
 
@@ -192,6 +193,7 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
     }
     if (signal.has_hello()) OnHello(signal.hello());
     if (!server_.has_value()) return;  // refused
+    if (signal.has_load()) loads_.Set(*server_, signal.load());
     const absl::Status dispatched = Dispatch(signal, *server_, this, coordinator_);
     if (!dispatched.ok()) FinishAfterSending(ToGrpc(dispatched));
   }
@@ -223,6 +225,7 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
 
   Coordinator& coordinator_;
   Access& access_;
+  ServerLoads& loads_;
   Caller caller_;  // used by OnMessage only
   const std::string peer_;
   std::optional<ServerIndex> server_;
@@ -238,12 +241,14 @@ class RefusedStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 }  // namespace
 
 ControlService::ControlService(Coordinator* coordinator, std::string coordinator_address,
-                               Access& access, StreamDeadlines& deadlines, Tracing& tracing)
+                               Access& access, StreamDeadlines& deadlines, Tracing& tracing,
+                               ServerLoads& loads)
     : coordinator_(coordinator),
       coordinator_address_(std::move(coordinator_address)),
       access_(access),
       deadlines_(deadlines),
-      tracing_(tracing) {}
+      tracing_(tracing),
+      loads_(loads) {}
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Join(
     grpc::CallbackServerContext* context) {
@@ -265,7 +270,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Fol
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; follow ", coordinator_address_)});
   }
-  auto stream = std::make_shared<FollowStream>(context, deadlines_, *coordinator_, access_);
+  auto stream = std::make_shared<FollowStream>(context, deadlines_, *coordinator_, access_, loads_);
   // The initial metadata shows the server that it has reached its coordinator, even if there is no
   // message to send yet.
   stream->StartSendInitialMetadata();

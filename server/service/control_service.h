@@ -12,6 +12,7 @@
 #include "server/core/coordinator/coordinator.h"
 #include "server/service/large_messages.h"
 #include "server/service/serialized_plans.h"
+#include "server/service/server_loads.h"
 #include "server/service/stream_count.h"
 #include "server/service/stream_deadlines.h"
 #include "server/service/tracing.h"
@@ -25,10 +26,11 @@ class ControlService
               v1::Control::WithCallbackMethod_ReportTrace<v1::Control::Service>>>> {
  public:
   // On a server that follows, `coordinator` is null: all streams are refused with an error that
-  // has `coordinator_address`. `access` decides about each call. The references, and `coordinator`,
-  // must outlive this object and its streams.
+  // has `coordinator_address`. `access` decides about each call. What servers report about their
+  // load is stored in `loads`. The references, and `coordinator`, must outlive this object and its
+  // streams.
   ControlService(Coordinator* coordinator, std::string coordinator_address, Access& access,
-                 StreamDeadlines& deadlines, Tracing& tracing);
+                 StreamDeadlines& deadlines, Tracing& tracing, ServerLoads& loads);
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Join(
       grpc::CallbackServerContext* context) override;
@@ -49,6 +51,7 @@ class ControlService
   Access& access_;
   StreamDeadlines& deadlines_;
   Tracing& tracing_;
+  ServerLoads& loads_;
   SerializedPlans plans_;
   StreamCount members_;  // Join streams whose worker was admitted
   LargeMessages large_;  // destroyed first: its thread uses the others

@@ -4,6 +4,7 @@
 #ifndef SYNCGRADS_SERVER_SERVICE_FOLLOWER_H_
 #define SYNCGRADS_SERVER_SERVICE_FOLLOWER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -28,6 +29,8 @@ struct FollowerOptions {
   // before status() is DeadlineExceeded.
   absl::Duration coordinator_timeout = absl::InfiniteDuration();
   FollowedPlanOptions plan;
+  // Returns this server's load.
+  std::function<v1::ServerLoad()> load;
   ChannelSecurity security = {};
 };
 
@@ -42,7 +45,8 @@ class Follower {
   // Cancels the stream, and waits until gRPC has released it and no change is being applied.
   ~Follower();
 
-  // Connects if there is no stream and the backoff has passed. To be called often.
+  // Connects if there is no stream and the backoff has passed, and reports the load every second.
+  // To be called often, by one thread.
   void Tick();
 
   // Report to the coordinator, if there is a stream. The greeting of the next stream repeats the
@@ -75,6 +79,8 @@ class Follower {
  private:
   class Stream;
 
+  // Connects if there is no stream and the backoff has passed.
+  void Connect();
   void OnReached();
   // Called on plan_thread_.
   void OnSignal(Stream& stream, const v1::PlanSignal& signal);
@@ -86,6 +92,8 @@ class Follower {
 
   const std::string coordinator_;
   const absl::Duration coordinator_timeout_;
+  const std::function<v1::ServerLoad()> load_;
+  absl::Time next_load_ = absl::InfinitePast();  // used by Tick only
   FollowedPlan plan_;
   Jobs& jobs_;
   const Clock& clock_;

@@ -43,6 +43,14 @@ void Fill(const PayloadBytes& counts, google::protobuf::RepeatedPtrField<v1::Pay
   }
 }
 
+uint64_t Sum(const PayloadBytes& counts) {
+  uint64_t sum = 0;
+  for (const PayloadPath path : kPayloadPaths) {
+    for (const Codec codec : kKnownCodecs) sum += counts.of(path, codec);
+  }
+  return sum;
+}
+
 void Fill(const GroupProgress& progress, v1::GroupStatus& group) {
   group.set_group(ToNumber(progress.group));
   group.set_name(progress.name);
@@ -141,12 +149,21 @@ void StatusReport::FillStatus(v1::GetStatusReply& reply) const {
   reply.set_protocol_version(kProtocolVersion);
   FillReadiness(reply);
   FillServer(*reply.mutable_server());
+  for (const std::shared_ptr<Job>& job : sources_.jobs.All()) FillJob(*job, *reply.add_jobs());
+}
+
+v1::ServerLoad StatusReport::Load() const {
+  v1::ServerLoad load;
+  load.set_uptime_ms(Milliseconds(sources_.clock.Now() - started_));
   uint64_t memory = 0;
-  for (const std::shared_ptr<Job>& job : sources_.jobs.All()) {
-    FillJob(*job, *reply.add_jobs());
-    memory += job->MemoryBytes();
-  }
-  reply.mutable_server()->set_memory_bytes(memory);
+  for (const std::shared_ptr<Job>& job : sources_.jobs.All()) memory += job->MemoryBytes();
+  load.set_memory_bytes(memory);
+  load.set_memory_free_bytes(sources_.memory_free());
+  load.set_received_bytes(Sum(sources_.traffic.received));
+  load.set_sent_bytes(Sum(sources_.traffic.sent));
+  MutexLock lock(mutex_);
+  if (acceptor_ != nullptr) load.set_connections(acceptor_->open_connections());
+  return load;
 }
 
 void StatusReport::FillReadiness(v1::GetStatusReply& reply) const {
@@ -171,10 +188,13 @@ void StatusReport::FillCurves(v1::Curves& curves) const {
 
 void StatusReport::FillServer(v1::ServerStatus& status) const {
   status.set_date_ms(static_cast<uint64_t>(absl::ToUnixMillis(absl::Now())));
-  status.set_uptime_ms(Milliseconds(sources_.clock.Now() - started_));
+  const v1::ServerLoad own = Load();
+  status.set_uptime_ms(own.uptime_ms());
+  status.set_memory_bytes(own.memory_bytes());
+  status.set_memory_free_bytes(own.memory_free_bytes());
+  status.set_connections(own.connections());
   Fill(sources_.traffic.received, *status.mutable_received());
   Fill(sources_.traffic.sent, *status.mutable_sent());
-  status.set_memory_free_bytes(sources_.memory_free());
   if (sources_.state_free != nullptr) status.set_state_free_bytes(sources_.state_free());
   status.set_state_directory(sources_.state_directory);
   status.set_starts(sources_.starts);
@@ -192,13 +212,15 @@ void StatusReport::FillServer(v1::ServerStatus& status) const {
       one.set_index(index);
       one.set_address(servers[index].address);
       one.set_connected(servers[index].connected);
+      if (ServerIndex{index} == sources_.self) {
+        *one.mutable_load() = own;
+      } else if (std::optional<v1::ServerLoad> load = sources_.loads->of(ServerIndex{index})) {
+        *one.mutable_load() = *std::move(load);
+      }
     }
   }
   MutexLock lock(mutex_);
-  if (acceptor_ != nullptr) {
-    status.set_connections(acceptor_->open_connections());
-    status.set_max_connections(acceptor_->most_connections());
-  }
+  if (acceptor_ != nullptr) status.set_max_connections(acceptor_->most_connections());
 }
 
 void StatusReport::FillJob(const Job& job, v1::JobStatus& status) const {

@@ -16,6 +16,7 @@
 #include "server/service/acceptor.h"
 #include "server/service/follower.h"
 #include "server/service/payload_bytes.h"
+#include "server/service/server_loads.h"
 
 namespace syncgrads::server {
 
@@ -39,6 +40,8 @@ struct StatusSources {
   std::string coordinator_address;
   bool shares_memory = false;
   std::string congestion_control;
+  // On the coordinator: what the other servers have reported. Null on a server that follows.
+  const ServerLoads* loads = nullptr;
   // Returns the number of wrong tokens.
   std::function<uint64_t()> wrong_tokens;
 };
@@ -64,6 +67,7 @@ class StatusReport {
   // Fills in the server's index, whether it refuses new jobs, and whether it has a connection to
   // the coordinator.
   void FillReadiness(v1::GetStatusReply& reply) const;
+  v1::ServerLoad Load() const;
   // Fills in `curves`, which must be empty. It remains empty on a server that follows.
   void FillCurves(v1::Curves& curves) const;
 
