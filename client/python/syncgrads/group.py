@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from syncgrads import _arrays, _library, _waits
 from syncgrads._library import LIBRARY, check
-from syncgrads.errors import InvalidArgument
+from syncgrads.errors import DeadlineExceeded, InvalidArgument
 
 if TYPE_CHECKING:
     from syncgrads.job import Job
+
+# In seconds. A step is first awaited for as long on the main thread itself, where a wait cannot be
+# ended by KeyboardInterrupt: passing a wait to another thread and back costs processor time.
+_SOON = 0.2
 
 # The name of a tensor or its id, which is its position in the group.
 TensorKey = Union[str, int]
@@ -87,6 +92,10 @@ class Group:
         self._in_use: List[Any] = []  # what this step's buffers belong to
         self._state: List[Any] = []
         self._waiting = _waits.RepeatableWait()
+        # Whether the last step was awaited for less than _SOON, and what a wait that may be
+        # repeated is for: the step, and where its contributors are written.
+        self._ends_soon = True
+        self._ending: Optional[tuple] = None
 
     @property
     def step(self) -> int:
@@ -132,7 +141,7 @@ class Group:
         number = self.id_of(tensor)
         source = self._fitting(number, values, writable=out is None)
         target = source if out is None else self._fitting(number, out, writable=True)
-        self._in_use.append((source, target))
+        self._use((source, target))
         check("sg_push", self._checked(), number, source.pointer, source.bytes, target.pointer)
 
     def push_memory(self, numbers: Sequence[int], addresses: Sequence[int],
@@ -142,7 +151,7 @@ class Group:
         result. `owner` keeps them alive."""
         count = len(numbers)
         pointers = (ctypes.c_void_p * count)(*addresses)
-        self._in_use.append(owner)
+        self._use(owner)
         check("sg_push_many", self._checked(), (ctypes.c_uint32 * count)(*numbers), pointers,
               pointers, count, None)
 
@@ -150,7 +159,7 @@ class Group:
         """Contributes nothing to this step. The result is written to `out`, unless it is None."""
         number = self.id_of(tensor)
         target = None if out is None else self._fitting(number, out, writable=True)
-        self._in_use.append(target)
+        self._use(target)
         check("sg_skip", self._checked(), number, None if target is None else target.pointer)
 
     def push_many(self, values: Mapping[TensorKey, Any],
@@ -167,11 +176,11 @@ class Group:
             if value is not None:
                 source = self._fitting(number, value, writable=out is None)
                 sources[i] = source.pointer
-                self._in_use.append(source)
+                self._use(source)
             if result is not None:
                 target = self._fitting(number, result, writable=True)
                 targets[i] = target.pointer
-                self._in_use.append(target)
+                self._use(target)
         check("sg_push_many", self._checked(), ids, sources, targets, count, None)
 
     def wait(self, tensor: TensorKey, timeout: Optional[float] = None) -> Contributors:
@@ -202,7 +211,39 @@ class Group:
         the contributors of each tensor. If KeyboardInterrupt ended an earlier call, this call
         continues with its timeout."""
         seconds = self.job.seconds(timeout)
-        return self._waiting.run(lambda: self._end_step(seconds), lambda: self.is_step_answered)
+        if self._ends_soon and seconds > _SOON and not self._waiting.has_begun:
+            counted = self._end_soon()
+            if counted is not None:
+                return counted
+        began = time.monotonic()
+        counted = self._waiting.run(lambda: self._end_step(seconds), lambda: self.is_step_answered)
+        self._ends_soon = time.monotonic() - began < _SOON
+        return counted
+
+    def _end_soon(self) -> Optional[Sequence[Contributors]]:
+        """Ends the step on this thread, if its results arrive soon; else returns None. If
+        KeyboardInterrupt is raised when the step has ended, the next call returns the value."""
+        if self._ending is None:
+            self._ending = (self.step, (_library.Contributors * len(self.tensors))())
+        step, counted = self._ending
+        if self.step == step:
+            try:
+                check("sg_wait_step", self._checked(), _SOON, counted, len(self.tensors))
+            except DeadlineExceeded:
+                self._ending = None
+                self._ends_soon = False
+                return None
+            except Exception:
+                self._ending = None
+                raise
+        self._ending = None
+        self._in_use.clear()
+        return _AllContributors(counted)
+
+    def _use(self, owner: Any) -> None:
+        """Keeps what a buffer of this step belongs to."""
+        self._in_use.append(owner)
+        self._ending = None
 
     def _end_step(self, seconds: float) -> Sequence[Contributors]:
         counted = (_library.Contributors * len(self.tensors))()

@@ -207,6 +207,31 @@ class RanksTest(unittest.TestCase):
         self.assertEqual(group.step, 2)
         self.job.leave()
 
+    def test_keyboard_interrupt_at_the_end_of_a_step_does_not_lose_it(self):
+        group = self.job.register("model", {"w": ("f32", (1,))})
+        values = numpy.ones(1, numpy.float32)
+
+        def interrupted(function, *arguments):
+            check(function, *arguments)
+            raise KeyboardInterrupt
+
+        group.push("w", values)
+        check = syncgrads.group.check
+        with unittest.mock.patch("syncgrads.group.check", interrupted):
+            with self.assertRaises(KeyboardInterrupt):
+                group.wait_step(TIMEOUT)
+        self.assertEqual(group.wait_step()[0].most, 2)
+        self.assertEqual(group.step, 2)
+        group.push("w", values)
+        with unittest.mock.patch("syncgrads.group.check", interrupted):
+            with self.assertRaises(KeyboardInterrupt):
+                group.wait_step(TIMEOUT)
+        # A step that is pushed is awaited, also if the wait for the last one was not repeated.
+        group.push("w", values)
+        self.assertEqual(group.wait_step()[0].most, 2)
+        self.assertEqual(group.step, 4)
+        self.job.leave()
+
     def test_waits_release_the_interpreter(self):
         counted = [0]
         done = threading.Event()
