@@ -1,5 +1,6 @@
 #include "worker/data/stream_buffer.h"
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <utility>
@@ -15,6 +16,8 @@ namespace {
 
 // How long the destructor waits for the thread to end.
 constexpr absl::Duration kEndGrace = absl::Seconds(5);
+// How often a wait for a batch checks whether it is to stop.
+constexpr absl::Duration kStopPoll = absl::Milliseconds(100);
 // A batch has fewer rows.
 constexpr int kRowBits = 32;
 
@@ -142,14 +145,27 @@ StreamBuffer::~StreamBuffer() {
   }
 }
 
+bool StreamBuffer::AwaitDrawn() {
+  const absl::Time deadline = MonotonicNow() + timeout_;
+  while (MonotonicNow() < deadline) {
+    {
+      MutexLock lock(state_->mutex);
+      const absl::Time until = std::min(deadline, MonotonicNow() + kStopPoll);
+      while (state_->drawn.empty() && state_->changed.WaitUntil(state_->mutex, until)) {
+      }
+      if (!state_->drawn.empty()) return true;
+    }
+    if (should_stop_()) return false;
+  }
+  return true;
+}
+
 size_t StreamBuffer::RowsOf(uint64_t number) {
   while (!has_current_ || number_ < number) {
     const bool over = has_current_ && (!current_.ok() || !current_->has_value());
     if (over) break;
+    if (!AwaitDrawn()) return 0;
     MutexLock lock(state_->mutex);
-    const absl::Time deadline = MonotonicNow() + timeout_;
-    while (state_->drawn.empty() && state_->changed.WaitUntil(state_->mutex, deadline)) {
-    }
     if (state_->drawn.empty()) {
       current_ = absl::DeadlineExceededError(absl::StrCat("data.custom: stream \"", kind_,
                                                           "\" made no batch within ",

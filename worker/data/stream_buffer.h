@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -29,9 +31,16 @@ class StreamBuffer {
   // Waits for the thread to end. If the stream hangs for more than 5 s, the thread is detached.
   ~StreamBuffer();
 
-  // Waits for batch `number`, and returns its number of rows: 0 if the stream has ended before, 1
-  // if the batch could not be drawn. `number` must not be less than that of an earlier call.
+  // From now on, RowsOf stops waiting when `should_stop`, which it calls several times a second,
+  // returns true.
+  void StopWaitingIf(std::function<bool()> should_stop) { should_stop_ = std::move(should_stop); }
+
+  // Waits for batch `number`, and returns its number of rows: 0 if the stream has ended before, or
+  // if the wait was stopped; 1 if the batch could not be drawn. `number` must not be less than that
+  // of an earlier call.
   size_t RowsOf(uint64_t number);
+  // Whether the last batch given to RowsOf is behind the end of the stream.
+  bool ended() const { return has_current_ && current_.ok() && !current_->has_value(); }
 
   // Returns batch `number`, the last one given to RowsOf.
   //
@@ -47,9 +56,14 @@ class StreamBuffer {
  private:
   struct State;
 
+  // Waits until the thread has drawn a batch, or until the timeout. Returns false if the wait was
+  // stopped.
+  bool AwaitDrawn();
+
   const std::string kind_;
   const BatchStreamOptions options_;
   const absl::Duration timeout_;
+  std::function<bool()> should_stop_ = [] { return false; };
   // The last batch that has been waited for, and its number.
   uint64_t number_ = 0;
   absl::StatusOr<std::optional<StreamedBatch>> current_;

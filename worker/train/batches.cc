@@ -133,11 +133,13 @@ class StreamBatches : public Batches {
     for (const DataSegment& segment : history) done_ += segment.steps;
   }
 
-  // Waits for the next batch.
-  bool ended() const override { return done_ >= steps_ || buffer_->RowsOf(done_) == 0; }
+  // Waits for the next batch. If the wait is stopped, there may be further batches.
+  bool ended() const override {
+    return done_ >= steps_ || (buffer_->RowsOf(done_) == 0 && buffer_->ended());
+  }
   std::vector<RowId> RowsFor(const StepMembers&) override {
     std::vector<RowId> rows;
-    const size_t count = ended() ? 0 : buffer_->RowsOf(done_);
+    const size_t count = done_ >= steps_ ? 0 : buffer_->RowsOf(done_);
     for (size_t row = 0; row < count; ++row) rows.push_back(StreamedRow(done_, row));
     return rows;
   }

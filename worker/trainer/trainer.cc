@@ -23,6 +23,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Job& job, const D
                                                          Team& team,
                                                          const TrainerOptions& options) {
   const v1::JobFile& file = job.file;
+  if (data.stream != nullptr && options.should_stop) {
+    data.stream->StopWaitingIf(options.should_stop);
+  }
   SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<Batches> batches,
                              MakeBatches(file, data, OwnersOf(file, team, options)));
   auto trainer = absl::WrapUnique(new Trainer(file, data, team, options, std::move(batches)));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "examples/own_loss/focal.h"
 #include "examples/own_reader/libsvm.h"
 #include "tests/worker/testing/fake_team.h"
@@ -226,6 +227,15 @@ class Points : public BatchStream {
   int made_ = 0;
 };
 
+class CountedSteps : public NoProgress {
+ public:
+  uint64_t steps() const { return steps_; }
+  void Stepped(uint64_t step, std::optional<double>) override { steps_ = step; }
+
+ private:
+  uint64_t steps_ = 0;
+};
+
 class StreamTest : public ExtensionsTest {
  protected:
   StreamTest() {
@@ -302,6 +312,47 @@ TEST_F(StreamTest, AWorkerWhoseStreamEndsFollowsTheOthersAndStepsAreTheLimit) {
   const auto limited = TrainOn(*ParseStream(kStream, 4), "");
   SYNCGRADS_ASSERT_OK(limited);
   EXPECT_EQ(limited->steps, 4u);
+}
+
+// Makes two batches. The third call of Next returns when `stopped` is notified.
+class Stalled : public BatchStream {
+ public:
+  explicit Stalled(absl::Notification& stopped) : stopped_(stopped) {}
+
+  absl::StatusOr<std::optional<StreamedBatch>> Next() override {
+    if (made_++ < 2) return StreamedBatch{{1}, {3}};
+    stopped_.WaitForNotification();
+    return std::nullopt;
+  }
+
+ private:
+  absl::Notification& stopped_;
+  int made_ = 0;
+};
+
+TEST_F(StreamTest, AWorkerThatWaitsForABatchCanBeStopped) {
+  absl::Notification stopped;
+  extensions_.readers.AddStream(
+      "stalled", [&](const BatchStreamOptions&) { return std::make_unique<Stalled>(stopped); });
+  const auto job = ParseStream("custom { kind: \"stalled\" stream_features: 1 }", 1000);
+  SYNCGRADS_ASSERT_OK(job);
+  FakeJob workers(1);
+  workers.Run([&](Team& team) {
+    CountedSteps progress;
+    TrainerOptions options;
+    options.progress = &progress;
+    options.extensions = &extensions_;
+    int calls = 0;
+    options.should_stop = [&] {
+      if (progress.steps() < 2) return false;
+      // The first of these calls is that of the wait for the third batch.
+      if (++calls == 2) stopped.Notify();
+      return true;
+    };
+    ExpectError(RunTraining(*job, team, options, ""), absl::StatusCode::kCancelled,
+                {"stopped by a signal after step 2"});
+    if (calls < 2) stopped.Notify();
+  });
 }
 
 TEST_F(StreamTest, WhatIsWrongIsNamed) {
