@@ -61,7 +61,7 @@ class Replayed {
 
   absl::Status Make(const Step& step, const History& history);
   absl::Status Save(const std::string& output) const {
-    return SaveModel(*model_, data_.classes, job_.file.name(), output);
+    return SaveModel(*model_, data_.classes, data_.data.total_shards, job_.file.name(), output);
   }
 
  private:

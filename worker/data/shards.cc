@@ -21,7 +21,9 @@
 namespace syncgrads {
 namespace {
 
-// Separates the partition into shards from other uses of the job's seed.
+// The seed and the stream of the permutation that precedes the cut into shards. The job's seed is
+// not used: a model is evaluated on the rows that were held out, whatever seed the evaluation has.
+constexpr uint64_t kPartitionSeed = 1;
 constexpr uint64_t kPartitionStream = 7;
 
 // `what` is the text before the number of shards in the error: "data.shards is".
@@ -69,11 +71,11 @@ absl::StatusOr<WorkerData> CutRows(const v1::DataSpec& spec, size_t rows,
   data.total_shards = spec.shards() > 0 ? spec.shards() : request.world_size;
   SYNCGRADS_RETURN_IF_ERROR(
       CheckEnoughShards(data.total_shards, request.world_size, "data.shards is"));
-  const std::vector<std::vector<size_t>> shards =
-      SplitRows(rows, data.total_shards, spec, request.seed);
-  for (const uint32_t number : ShardsOf(data.total_shards, request.rank, request.world_size)) {
-    SYNCGRADS_ASSIGN_OR_RETURN(Table table, read(shards[number]));
-    data.shards.push_back({number, std::move(table)});
+  const std::vector<uint32_t> own = ShardsOf(data.total_shards, request.rank, request.world_size);
+  const std::vector<std::vector<size_t>> parts = SplitRows(rows, data.total_shards, own, spec);
+  for (size_t i = 0; i < own.size(); ++i) {
+    SYNCGRADS_ASSIGN_OR_RETURN(Table table, read(parts[i]));
+    data.shards.push_back({own[i], std::move(table)});
   }
   return data;
 }
@@ -183,19 +185,20 @@ absl::StatusOr<WorkerData> LoadDirectory(const v1::DataSpec& spec, const Storage
 
 }  // namespace
 
-std::vector<std::vector<size_t>> SplitRows(size_t rows, uint32_t shards, const v1::DataSpec& spec,
-                                           uint64_t seed) {
+std::vector<std::vector<size_t>> SplitRows(size_t rows, uint32_t shards,
+                                           absl::Span<const uint32_t> numbers,
+                                           const v1::DataSpec& spec) {
   std::vector<size_t> order(rows);
   std::iota(order.begin(), order.end(), size_t{0});
   // With DYNAMIC, rows do not belong to shards.
   if (spec.partition() != v1::DataSpec::CONTIGUOUS && spec.mode() == v1::DataSpec::SHARDS) {
-    RandomStream(seed, {kPartitionStream}).Shuffle(order);
+    RandomStream(kPartitionSeed, {kPartitionStream}).Shuffle(order);
   }
   size_t each = rows / shards;
   if (spec.split() == v1::DataSpec::KEEP_REMAINDER && rows % shards != 0) ++each;
   std::vector<std::vector<size_t>> parts;
-  for (size_t i = 0; i < shards; ++i) {
-    const size_t begin = std::min(rows, i * each);
+  for (const size_t number : numbers) {
+    const size_t begin = std::min(rows, number * each);
     const size_t end = std::min(rows, begin + each);
     parts.emplace_back(order.begin() + begin, order.begin() + end);
     std::sort(parts.back().begin(), parts.back().end());

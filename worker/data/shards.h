@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "proto/job.pb.h"
 #include "worker/data/custom_readers.h"
 #include "worker/data/table.h"
@@ -18,13 +19,14 @@
 namespace syncgrads {
 
 // Cuts `rows` rows into `shards` shards, at least 1, as `spec` requests with `split` and
-// `partition`. Returns each shard's rows in ascending order. The result does not depend on which
-// worker asks; unless the partition is CONTIGUOUS, it depends on `seed`.
+// `partition`. Returns the rows of the shards `numbers`, each in ascending order. They are the same
+// for every job seed, so that the held-out rows are, too.
 //
 // KEEP_REMAINDER: ceil(rows / shards) rows each; the last shards have fewer, or none.
 // DROP_REMAINDER: floor(rows / shards) rows each; the rows left over are dropped.
-std::vector<std::vector<size_t>> SplitRows(size_t rows, uint32_t shards, const v1::DataSpec& spec,
-                                           uint64_t seed);
+std::vector<std::vector<size_t>> SplitRows(size_t rows, uint32_t shards,
+                                           absl::Span<const uint32_t> numbers,
+                                           const v1::DataSpec& spec);
 
 // The shards of worker `rank` of `world_size`: rank, rank + world_size, ...
 std::vector<uint32_t> ShardsOf(uint32_t shards, uint32_t rank, uint32_t world_size);
@@ -53,8 +55,6 @@ struct ShardRequest {
   TargetKind target_kind = TargetKind::kNone;
   uint32_t rank = 0;
   uint32_t world_size = 1;
-  // The job's seed.
-  uint64_t seed = 0;
 };
 
 // Reads the shards of `request`. `spec` must have passed ParseJobFile; its paths are in `storage`.

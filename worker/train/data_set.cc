@@ -258,7 +258,7 @@ absl::StatusOr<DataSet> LoadRows(const Job& job, const ServedDataRequest& reques
   if (job.file.data().custom().stream_features() > 0) return OpenStreamed(job, request);
   SYNCGRADS_ASSIGN_OR_RETURN(const v1::DataSpec spec, SpecFor(job, request.owners));
   DataSet set;
-  ShardRequest shards = {request.target_kind, request.rank, request.world_size, job.file.seed()};
+  ShardRequest shards = {request.target_kind, request.rank, request.world_size};
   if (request.owners > 0) {
     shards.rank = 0;
     shards.world_size = 1;
@@ -271,7 +271,7 @@ absl::StatusOr<DataSet> LoadRows(const Job& job, const ServedDataRequest& reques
 }
 
 absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& options, Team& team) {
-  return LoadFor(job, options, /*owners=*/0, team);
+  return LoadFor(job, options, options.owners, team);
 }
 
 absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners) {

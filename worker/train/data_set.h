@@ -60,6 +60,9 @@ struct DataSetOptions {
   // The classes of a trained model that is evaluated. nullopt: they are found in the data
   // of all workers.
   std::optional<Classes> classes;
+  // Not 0: this worker reads all shards, and if neither the job nor the source has a number of
+  // shards, it is this one.
+  uint32_t owners = 0;
 };
 
 // Returns whether the job's loss needs numbers or classes as targets.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -19,12 +20,14 @@ namespace {
 // The class names, one per line, escaped as in C so that a name may have any bytes.
 constexpr const char* kClasses = "classes";
 constexpr const char* kJob = "job";
+constexpr const char* kShards = "shards";
 
 }  // namespace
 
 std::map<std::string, std::string> ModelMetadata(const std::optional<Classes>& classes,
-                                                 const std::string& job) {
+                                                 uint32_t shards, const std::string& job) {
   std::map<std::string, std::string> metadata = {{kJob, job}};
+  if (shards > 0) metadata[kShards] = absl::StrCat(shards);
   if (classes.has_value()) {
     std::vector<std::string> lines;
     for (const std::string& name : classes->names()) lines.push_back(absl::CHexEscape(name));
@@ -42,7 +45,7 @@ std::vector<Parameter<T>*> TensorsOf(const Model<T>& model) {
 }
 
 template <typename T>
-absl::Status SaveModel(Model<T>& model, const std::optional<Classes>& classes,
+absl::Status SaveModel(Model<T>& model, const std::optional<Classes>& classes, uint32_t shards,
                        const std::string& job, const std::string& path) {
   SYNCGRADS_RETURN_IF_ERROR(model.FetchStates());
   std::vector<StoredTensor> tensors;
@@ -51,7 +54,7 @@ absl::Status SaveModel(Model<T>& model, const std::optional<Classes>& classes,
                        absl::string_view(reinterpret_cast<const char*>(parameter->values.data()),
                                          parameter->bytes())});
   }
-  return WriteSafetensors(path, tensors, ModelMetadata(classes, job));
+  return WriteSafetensors(path, tensors, ModelMetadata(classes, shards, job));
 }
 
 template <typename T>
@@ -108,12 +111,23 @@ absl::StatusOr<std::optional<Classes>> LoadClasses(const Safetensors& file) {
   return std::optional<Classes>(Classes::Named(std::move(names)));
 }
 
+absl::StatusOr<uint32_t> LoadShardCount(const Safetensors& file) {
+  const auto it = file.metadata().find(kShards);
+  if (it == file.metadata().end()) return 0;
+  uint32_t shards = 0;
+  if (!absl::SimpleAtoi(it->second, &shards) || shards == 0) {
+    return absl::DataLossError(
+        absl::StrCat("malformed number of shards in the file: \"", it->second, "\""));
+  }
+  return shards;
+}
+
 template std::vector<Parameter<float>*> TensorsOf(const Model<float>&);
 template std::vector<Parameter<double>*> TensorsOf(const Model<double>&);
-template absl::Status SaveModel(Model<float>&, const std::optional<Classes>&, const std::string&,
-                                const std::string&);
-template absl::Status SaveModel(Model<double>&, const std::optional<Classes>&, const std::string&,
-                                const std::string&);
+template absl::Status SaveModel(Model<float>&, const std::optional<Classes>&, uint32_t,
+                                const std::string&, const std::string&);
+template absl::Status SaveModel(Model<double>&, const std::optional<Classes>&, uint32_t,
+                                const std::string&, const std::string&);
 template absl::StatusOr<std::vector<std::string>> LoadModel(const Safetensors&, Model<float>&,
                                                             const PartialLoad&);
 template absl::StatusOr<std::vector<std::string>> LoadModel(const Safetensors&, Model<double>&,

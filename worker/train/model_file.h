@@ -17,9 +17,10 @@
 
 namespace syncgrads {
 
-// Returns the metadata of a model's file. `job` is the job's name.
+// Returns the metadata of a model's file. `job` is the job's name, `shards` the number of shards of
+// the data that the model is trained on; 0 if it is not known.
 std::map<std::string, std::string> ModelMetadata(const std::optional<Classes>& classes,
-                                                 const std::string& job);
+                                                 uint32_t shards, const std::string& job);
 
 // Returns the tensors of a model's file: layer states first, then frozen parameters, then the
 // parameters that are trained.
@@ -30,7 +31,7 @@ std::vector<Parameter<T>*> TensorsOf(const Model<T>& model);
 // at all; fetches only the layer states from the device. Errors: those of
 // WriteSafetensors, or of Model::FetchStates.
 template <typename T>
-absl::Status SaveModel(Model<T>& model, const std::optional<Classes>& classes,
+absl::Status SaveModel(Model<T>& model, const std::optional<Classes>& classes, uint32_t shards,
                        const std::string& job, const std::string& path);
 
 // Which of the model's arrays LoadModel leaves as they are.
@@ -56,6 +57,10 @@ absl::StatusOr<std::vector<std::string>> LoadModel(const Safetensors& file, Mode
 // Returns the classes that SaveModel wrote; nullopt if the file has none. Errors:
 // DataLoss if a name is not in the form that SaveModel writes.
 absl::StatusOr<std::optional<Classes>> LoadClasses(const Safetensors& file);
+
+// Returns the number of shards that SaveModel wrote; 0 if the file has none. Errors: DataLoss if it
+// is not a positive number.
+absl::StatusOr<uint32_t> LoadShardCount(const Safetensors& file);
 
 }  // namespace syncgrads
 

@@ -133,16 +133,32 @@ struct Loaded {
   std::unique_ptr<Model<T>> model;
 };
 
+enum class Purpose { kEvaluate, kShow, kPredict };
+
 template <typename T>
 absl::StatusOr<Loaded<T>> Load(const Job& job, Team& team, const std::string& parameters,
                                const Extensions& extensions, const DeviceChoice& device,
-                               bool with_targets) {
+                               Purpose purpose) {
   SYNCGRADS_ASSIGN_OR_RETURN(const Safetensors file, Safetensors::Read(parameters));
   DataSetOptions options;
-  options.with_targets = with_targets;
+  options.with_targets = purpose != Purpose::kPredict;
   SYNCGRADS_ASSIGN_OR_RETURN(options.classes, LoadClasses(file));
+  // The rows that were held out in training are those of its shards, however many workers evaluate.
+  const bool uses_held_out = purpose == Purpose::kEvaluate &&
+                             job.file.data().validation_every() > 0 &&
+                             !job.file.validation().has_data();
+  if (uses_held_out) {
+    SYNCGRADS_ASSIGN_OR_RETURN(options.owners, LoadShardCount(file));
+  }
   Loaded<T> loaded;
   SYNCGRADS_ASSIGN_OR_RETURN(loaded.data, LoadDataSet(job, options, team));
+  if (options.owners > 0 && loaded.data.data.total_shards != options.owners) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(parameters, " was trained on ", options.owners, " shards, but the data is in ",
+                     loaded.data.data.total_shards,
+                     ": other rows would be held out; to evaluate all rows only, set "
+                     "data.validation_every to 0"));
+  }
   SYNCGRADS_ASSIGN_OR_RETURN(loaded.device, MakeDevice<T>(job.file, team.world_size(), device));
   SYNCGRADS_ASSIGN_OR_RETURN(loaded.model, BuildModel<T>(job.file.model(), loaded.data.shape,
                                                          extensions.layers, *loaded.device));
@@ -156,7 +172,7 @@ absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
                                             const Extensions& extensions,
                                             const DeviceChoice& device) {
   SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded, Load<T>(job, team, parameters, extensions,
-                                                             device, /*with_targets=*/true));
+                                                             device, Purpose::kEvaluate));
   SYNCGRADS_ASSIGN_OR_RETURN(const Loss loss,
                              BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses,
                                        TargetsPerRow(job.file.data())));
@@ -191,8 +207,7 @@ absl::Status PredictAs(const Job& job, Team& team, const std::string& parameters
                        const std::string& output, const Extensions& extensions,
                        const DeviceChoice& device) {
   SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded,
-                             Load<T>(job, team, parameters, extensions, device,
-                                     /*with_targets=*/false));
+                             Load<T>(job, team, parameters, extensions, device, Purpose::kPredict));
   SYNCGRADS_ASSIGN_OR_RETURN(const Loss loss,
                              BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses,
                                        TargetsPerRow(job.file.data())));
@@ -207,8 +222,8 @@ template <typename T>
 absl::StatusOr<std::string> ShowAs(const Job& job, Team& team, const std::string& parameters,
                                    const ShowOptions& options, const Extensions& extensions,
                                    const DeviceChoice& device) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded, Load<T>(job, team, parameters, extensions,
-                                                             device, /*with_targets=*/true));
+  SYNCGRADS_ASSIGN_OR_RETURN(const Loaded<T> loaded,
+                             Load<T>(job, team, parameters, extensions, device, Purpose::kShow));
   SYNCGRADS_ASSIGN_OR_RETURN(const Loss loss,
                              BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses,
                                        TargetsPerRow(job.file.data())));

@@ -200,7 +200,7 @@ absl::StatusOr<ReplicaCheck> ModelReplica<T>::Compare(Team& team) {
 template <typename T>
 absl::Status ModelReplica<T>::Save(const std::string& path) {
   SYNCGRADS_RETURN_IF_ERROR(Fetch(ReplicaPart::kValues));
-  return SaveModel(*model_, run_.data.classes, run_.job.name(), path);
+  return SaveModel(*model_, run_.data.classes, run_.data.data.total_shards, run_.job.name(), path);
 }
 
 template class ModelReplica<float>;

@@ -120,7 +120,7 @@ Snapshot TrainingState::TakeSnapshot(const std::vector<std::string>& states) {
   manifest.data = run_.batches->HistoryAfter(run_.steps);
   manifest.written_at =
       absl::FormatTime(absl::RFC3339_sec, run_.options.clock->Now(), absl::UTCTimeZone());
-  snapshot.model_metadata = ModelMetadata(run_.data.classes, job.name());
+  snapshot.model_metadata = ModelMetadata(run_.data.classes, manifest.shards, job.name());
   for (const NamedTensor& tensor : replica_.states()) {
     snapshot.model.push_back(CopyOf(tensor.spec, tensor.data));
   }

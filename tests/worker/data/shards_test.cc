@@ -14,6 +14,9 @@
 namespace syncgrads {
 namespace {
 
+// The numbers of all shards.
+std::vector<uint32_t> All(uint32_t shards) { return ShardsOf(shards, 0, 1); }
+
 v1::DataSpec Cut(v1::DataSpec::Split split, v1::DataSpec::Partition partition) {
   v1::DataSpec spec;
   spec.set_split(split);
@@ -24,7 +27,8 @@ v1::DataSpec Cut(v1::DataSpec::Split split, v1::DataSpec::Partition partition) {
 std::vector<uint64_t> Sizes(size_t rows, uint32_t shards, v1::DataSpec::Split split) {
   std::vector<uint64_t> sizes;
   size_t next = 0;
-  for (const auto& shard : SplitRows(rows, shards, Cut(split, v1::DataSpec::CONTIGUOUS), 1)) {
+  for (const auto& shard :
+       SplitRows(rows, shards, All(shards), Cut(split, v1::DataSpec::CONTIGUOUS))) {
     for (const size_t row : shard) EXPECT_EQ(row, next++);
     sizes.push_back(shard.size());
   }
@@ -51,7 +55,7 @@ TEST(SplitRowsTest, MoreShardsThanRowsLeavesSomeEmpty) {
 
 TEST(SplitRowsTest, PermutedRowsAreASampleOfAllOfThem) {
   const v1::DataSpec spec = Cut(v1::DataSpec::KEEP_REMAINDER, v1::DataSpec::PERMUTED);
-  const auto shards = SplitRows(1000, 4, spec, /*seed=*/1);
+  const auto shards = SplitRows(1000, 4, All(4), spec);
   std::set<size_t> seen;
   for (const auto& shard : shards) {
     EXPECT_EQ(shard.size(), 250u);
@@ -63,13 +67,27 @@ TEST(SplitRowsTest, PermutedRowsAreASampleOfAllOfThem) {
     EXPECT_NEAR(static_cast<double>(half - shard.begin()), 125, 40);
   }
   EXPECT_EQ(seen.size(), 1000u);
-  EXPECT_EQ(SplitRows(1000, 4, spec, 1), shards);
-  EXPECT_NE(SplitRows(1000, 4, spec, 2), shards);
+  EXPECT_EQ(SplitRows(1000, 4, All(4), spec), shards);
+}
+
+// If all shards were made, this test would run out of memory.
+TEST(SplitRowsTest, OnlyTheShardsThatAreRequestedAreMade) {
+  const v1::DataSpec spec = Cut(v1::DataSpec::KEEP_REMAINDER, v1::DataSpec::PERMUTED);
+  EXPECT_EQ(SplitRows(1000, 4, {1, 3}, spec),
+            (std::vector<std::vector<size_t>>{SplitRows(1000, 4, All(4), spec)[1],
+                                              SplitRows(1000, 4, All(4), spec)[3]}));
+  constexpr uint32_t kMany = 4'000'000'000;
+  const auto shards = SplitRows(3, kMany, {0, 1, 2, kMany - 1}, spec);
+  ASSERT_EQ(shards.size(), 4u);
+  std::set<size_t> seen;
+  for (const auto& shard : shards) seen.insert(shard.begin(), shard.end());
+  EXPECT_EQ(seen, (std::set<size_t>{0, 1, 2}));
+  EXPECT_TRUE(shards[3].empty());
 }
 
 TEST(SplitRowsTest, OfPermutedRowsTheRemainderIsDroppedToo) {
   const auto shards =
-      SplitRows(10, 3, Cut(v1::DataSpec::DROP_REMAINDER, v1::DataSpec::PERMUTED), /*seed=*/1);
+      SplitRows(10, 3, All(3), Cut(v1::DataSpec::DROP_REMAINDER, v1::DataSpec::PERMUTED));
   std::set<size_t> seen;
   for (const auto& shard : shards) {
     EXPECT_EQ(shard.size(), 3u);
@@ -135,8 +153,8 @@ TEST(LoadShardsTest, PermutedShardsDoNotDependOnTheNumberOfWorkers) {
   v1::DataSpec spec = FileSpec("t.csv", 2);
   spec.set_partition(v1::DataSpec::PERMUTED);
   const auto load = [&](uint32_t rank, uint32_t world_size) {
-    const auto data = LoadShards(spec, FilesIn(directory.path()),
-                                 {TargetKind::kNumber, rank, world_size, /*seed=*/4});
+    const auto data =
+        LoadShards(spec, FilesIn(directory.path()), {TargetKind::kNumber, rank, world_size});
     SYNCGRADS_EXPECT_OK(data);
     return data->shards;
   };

@@ -54,7 +54,8 @@ class WorkerTest : public testing::Test {
     model->Initialise(1);
     const std::string path = directory_.path() + "/m.safetensors";
     const Classes classes = Classes::Named({"Iris-setosa", "Iris-versicolor", "Iris-virginica"});
-    SYNCGRADS_EXPECT_OK(SaveModel(*model, std::optional<Classes>(classes), "iris", path));
+    SYNCGRADS_EXPECT_OK(
+        SaveModel(*model, std::optional<Classes>(classes), /*shards=*/3, "iris", path));
     return path;
   }
 

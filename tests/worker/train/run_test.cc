@@ -62,6 +62,33 @@ TEST(RunTest, AModelThatIsWrittenEvaluatesAsItDidWhenTrained) {
   EXPECT_EQ(evaluated->all->correct, *trained.held_out->correct + *trained.trained_on.correct);
 }
 
+TEST(RunTest, TheRowsThatWereHeldOutAreEvaluatedWhateverTheSeedAndHoweverManyWorkersThereAre) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/iris.safetensors";
+  Job job = Iris();
+  job.file.mutable_data()->set_partition(v1::DataSpec::PERMUTED);
+  job.file.mutable_data()->clear_shards();
+  const TrainingResult trained = TrainTo(job, 3, path);
+  ASSERT_TRUE(trained.held_out.has_value());
+  job.file.set_seed(job.file.seed() + 1);
+  for (const uint32_t world_size : {1u, 2u, 5u}) {
+    FakeJob workers(world_size);
+    workers.Run([&](Team& team) {
+      const auto evaluated = RunEvaluation(job, team, path);
+      SYNCGRADS_ASSERT_OK(evaluated);
+      EXPECT_EQ(evaluated->all->rows, 150u);
+      EXPECT_EQ(evaluated->held_out->rows, trained.held_out->rows);
+      EXPECT_NEAR(evaluated->held_out->loss, trained.held_out->loss, 1e-6) << world_size;
+    });
+  }
+  job.file.mutable_data()->set_shards(4);
+  SoleWorker alone;
+  ExpectError(RunEvaluation(job, alone, path), absl::StatusCode::kInvalidArgument,
+              {path, "3 shards", "is in 4", "data.validation_every"});
+  job.file.mutable_data()->set_validation_every(0);
+  SYNCGRADS_EXPECT_OK(RunEvaluation(job, alone, path));
+}
+
 // A team that loses its server before the first evaluation.
 class LostAtTheEnd : public ForwardingTeam {
  public:
