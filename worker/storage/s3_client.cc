@@ -190,6 +190,9 @@ absl::StatusOr<S3Client::Part> S3Client::GetPart(const std::string& key, Range r
     part.bytes = answer.body;
     part.object_bytes = answer.body.size();
     part.version = HeaderOf(answer, "etag");
+    if (!condition.version.empty() && part.version != condition.version) {
+      return absl::AbortedError(absl::StrCat(NameOf(key), " no longer has the requested version"));
+    }
     return part;
   }
   if (answer.code != kPartialContent && answer.code != kRangeNotSatisfiable) {

@@ -43,6 +43,12 @@ bool S3Storage::IsFresh(const std::string& key, const std::string& version) cons
   return fresh_.contains(absl::HashOf(key, version));
 }
 
+std::string S3Storage::VersionOf(const std::string& key) const {
+  MutexLock lock(mutex_);
+  const auto it = versions_.find(key);
+  return it == versions_.end() ? "" : it->second;
+}
+
 void S3Storage::SetFresh(const std::string& key, const std::string& version) const {
   MutexLock lock(mutex_);
   fresh_.insert(absl::HashOf(key, version));
@@ -72,8 +78,7 @@ absl::StatusOr<std::string> S3Storage::ReadRange(const std::string& path, uint64
   const std::string key = KeyOf(path);
   if (size == 0) return std::string();
   if (cache_ == nullptr) {
-    SYNCGRADS_ASSIGN_OR_RETURN(S3Client::Part part,
-                               client_.GetPart(key, {offset, offset + size}, {}));
+    SYNCGRADS_ASSIGN_OR_RETURN(S3Client::Part part, GetRange(key, {offset, offset + size}, ""));
     return std::move(part.bytes);
   }
   std::string bytes;
@@ -87,23 +92,36 @@ absl::StatusOr<std::string> S3Storage::ReadRange(const std::string& path, uint64
   return skipped < bytes.size() ? bytes.substr(skipped, size) : std::string();
 }
 
+absl::StatusOr<S3Client::Part> S3Storage::GetRange(const std::string& key, S3Client::Range range,
+                                                   const std::string& kept) const {
+  std::string version = VersionOf(key);
+  S3Client::Condition condition = {.version = version, .other_than = version.empty() ? kept : ""};
+  absl::StatusOr<S3Client::Part> part = client_.GetPart(key, range, condition);
+  const bool has_version = part.ok() && (part->unchanged || !part->bytes.empty());
+  // After the object's end, its version is unknown.
+  if (!has_version && !absl::IsAborted(part.status())) return part;
+  if (has_version) {
+    const std::string& found = part->unchanged ? kept : part->version;
+    MutexLock lock(mutex_);
+    version = versions_.try_emplace(key, found).first->second;
+    if (version == found) return part;
+  }
+  return absl::AbortedError(absl::StrCat(
+      client_.NameOf(key), " has changed since this process began to read it: it had version ",
+      version, has_version ? absl::StrCat(", and has version ", part->version) : ""));
+}
+
 absl::StatusOr<std::string> S3Storage::ReadBlock(const std::string& key, uint64_t block) const {
   const std::string name = absl::StrCat(client_.NameOf(key), "#", block);
   std::optional<FileCache::Entry> kept = cache_->Find(name);
-  if (kept.has_value() && IsFresh(key, kept->version)) return std::move(kept->contents);
-  S3Client::Condition condition;
-  if (kept.has_value()) condition.other_than = kept->version;
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      S3Client::Part part,
-      client_.GetPart(key, {block * kBlockBytes, (block + 1) * kBlockBytes}, condition));
-  if (part.unchanged) {
-    SetFresh(key, kept->version);
+  if (kept.has_value() && !kept->version.empty() && kept->version == VersionOf(key)) {
     return std::move(kept->contents);
   }
-  // After the object's end, its version is unknown.
-  if (part.bytes.empty()) return std::string();
-  cache_->Keep(name, part.version, part.bytes);
-  SetFresh(key, part.version);
+  SYNCGRADS_ASSIGN_OR_RETURN(S3Client::Part part,
+                             GetRange(key, {block * kBlockBytes, (block + 1) * kBlockBytes},
+                                      kept.has_value() ? kept->version : ""));
+  if (part.unchanged) return std::move(kept->contents);
+  if (!part.bytes.empty()) cache_->Keep(name, part.version, part.bytes);
   return std::move(part.bytes);
 }
 

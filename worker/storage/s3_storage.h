@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -35,7 +36,8 @@ struct S3StorageOptions {
 // keys that ends in "/". For a cached object, the store is asked once per process whether it is
 // unchanged; if so, it is not transferred. Thread-safe.
 //
-// Errors: those of Storage, and Aborted if an object changes while it is read.
+// Errors: those of Storage, and Aborted if an object changes while it is read. All ranges of an
+// object that ReadRange returns are of the version of the first one.
 class S3Storage : public Storage {
  public:
   explicit S3Storage(S3StorageOptions options);
@@ -52,6 +54,10 @@ class S3Storage : public Storage {
   static constexpr uint64_t kBlockBytes = uint64_t{1} << 20;
 
   std::string KeyOf(const std::string& path) const;
+  // Gets a range of the version of which this process has read other ranges. If there is none yet,
+  // and the object still has version `kept`, Part::unchanged is set.
+  absl::StatusOr<S3Client::Part> GetRange(const std::string& key, S3Client::Range range,
+                                          const std::string& kept) const;
   // Returns a block of an object, from the cache if it is there.
   absl::StatusOr<std::string> ReadBlock(const std::string& key, uint64_t block) const;
   // Gets the object, or returns `kept` if the object still has that version.
@@ -60,6 +66,8 @@ class S3Storage : public Storage {
   // Gets the bytes after the first part into `rest`, with several requests in parallel.
   absl::Status GetRest(const std::string& key, const std::string& version,
                        absl::Span<char> rest) const;
+  // The version of which this process has read ranges; empty if there is none.
+  std::string VersionOf(const std::string& key) const;
   // Whether this process has found that `version` of the object is current.
   bool IsFresh(const std::string& key, const std::string& version) const;
   void SetFresh(const std::string& key, const std::string& version) const;
@@ -73,6 +81,8 @@ class S3Storage : public Storage {
   // Hashes of keys with the versions that this process has found to be current. The cache may still
   // have an older version, if the current one could not be written.
   mutable absl::flat_hash_set<size_t> fresh_ ABSL_GUARDED_BY(mutex_);
+  // By key: the version of which this process has read ranges.
+  mutable absl::flat_hash_map<std::string, std::string> versions_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace syncgrads

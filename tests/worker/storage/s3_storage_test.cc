@@ -176,6 +176,28 @@ TEST_F(S3Test, PartsOfAnObjectAreReadAndTheirBlocksAreKept) {
   EXPECT_EQ(*with_cache().ReadRange("a.tar", 0, 100), "changed");
 }
 
+TEST_F(S3Test, RangesOfTwoVersionsOfAnObjectAreNotMixed) {
+  constexpr size_t kSize = 2'500'000;
+  for (const bool has_cache : {false, true}) {
+    SCOPED_TRACE(has_cache);
+    const auto open = [&] {
+      S3StorageOptions options = Options();
+      if (has_cache) options.cache = *FileCache::Open(directory_.path() + "/cache", 8 << 20);
+      return S3Storage(std::move(options));
+    };
+    Put("a.tar", std::string(kSize, 'a'));
+    const S3Storage storage = open();
+    EXPECT_EQ(*storage.ReadRange("a.tar", 0, 2), "aa");
+    Put("a.tar", std::string(kSize, 'b'));
+    ExpectError(storage.ReadRange("a.tar", 1'500'000, 2), absl::StatusCode::kAborted,
+                {"s3://data-sets/a.tar", "has changed", "version \""});
+    // The cache has blocks of the older version.
+    const S3Storage later = open();
+    EXPECT_EQ(*later.ReadRange("a.tar", 1'500'000, 2), "bb");
+    EXPECT_EQ(*later.ReadRange("a.tar", 0, 2), "bb");
+  }
+}
+
 TEST_F(S3Test, AnObjectThatDoesNotFitIntoTheCacheIsNotReadFromThereInAnOlderVersion) {
   Put("a", "old");
   S3StorageOptions options = Options();
