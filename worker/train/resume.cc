@@ -8,6 +8,7 @@
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/base/string_list.h"
+#include "worker/job/schedule.h"
 
 namespace syncgrads {
 namespace {
@@ -19,6 +20,27 @@ absl::Status CheckSame(const char* what, const Value& checkpoint, const Value& j
   if (checkpoint == job) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(what, " is ", checkpoint, ", but the job's is ", job));
+}
+
+// Returns an error if the job's schedule counts epochs, and a step had another number of rows than
+// it has in the job. The steps so far would then be another number of epochs.
+absl::Status CheckEpochs(const std::vector<DataSegment>& history, const v1::JobFile& job,
+                         uint32_t workers) {
+  if (!CountsEpochs(job.schedule())) return absl::OkStatus();
+  const bool each_has_all = job.data().partition() == v1::DataSpec::ALL;
+  for (const DataSegment& segment : history) {
+    const uint64_t then = uint64_t{segment.batch_size} * (each_has_all ? 1 : segment.workers);
+    const uint64_t now = uint64_t{job.batch_size()} * (each_has_all ? 1 : workers);
+    if (segment.steps == 0 || then == now) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job's schedule has numbers of epochs, but an epoch would have another number of "
+        "steps: ",
+        segment.steps, " steps were made by ", segment.workers, " workers with batch_size ",
+        segment.batch_size, ", and the job has ", workers, " workers with batch_size ",
+        job.batch_size(), "; choose batch_size so that a step has ", then,
+        " rows in total, or give the schedule in steps"));
+  }
+  return absl::OkStatus();
 }
 
 uint64_t StepsOf(const std::vector<DataSegment>& history) {
@@ -55,7 +77,7 @@ absl::Status CheckShards(const Manifest& manifest, const v1::JobFile& job, uint3
                      " workers, or start a new run with data.shards not less than the largest "
                      "number of workers"));
   }
-  return absl::OkStatus();
+  return CheckEpochs(manifest.data, job, workers);
 }
 
 // Returns OK if the job can resume from the checkpoint of this manifest.

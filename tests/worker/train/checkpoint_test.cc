@@ -384,6 +384,16 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsAnErrorOfAllWorkersThatNamesBoth) {
          {"its dtype is F32, but the job's is F64"});
   expect(MakeJob("run", "optimizer { momentum {} }"), true, absl::StatusCode::kInvalidArgument,
          {"its optimizer is adam, but the job's is momentum"});
+  other =
+      MakeJob("run", "optimizer { adam {} } schedule { step { milestone_epochs: 2 factor: 0.5 } }");
+  other.file.set_batch_size(6);
+  expect(other, true, absl::StatusCode::kFailedPrecondition,
+         {"numbers of epochs", "40 steps were made by 2 workers with batch_size 7",
+          "the job has 2 workers with batch_size 6", "a step has 14 rows"});
+  other.file.set_batch_size(14);
+  for (const absl::Status& status : Run(other, 1, 1, /*resume=*/true).statuses) {
+    SYNCGRADS_EXPECT_OK(status);
+  }
   other = job;
   other.file.mutable_model()->mutable_layers(1)->mutable_dense()->set_outputs(8);
   expect(other, true, absl::StatusCode::kInvalidArgument,
