@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "common/dtype.h"
 #include "common/status_macros.h"
 #include "worker/train/model_file.h"
@@ -181,13 +182,19 @@ absl::StatusOr<Evaluation> ModelReplica<T>::Evaluate(absl::string_view name,
                                                      absl::Span<const RowId> rows, Team& team,
                                                      const EvaluationOptions& options) {
   RowsInBatches<T> source(run_.job, spec, data, run_.team.world_size(), run_.options.device);
-  if (!evaluates_average_) {
-    return syncgrads::Evaluate(name, *model_, loss_, source, rows, team, options);
+  if (evaluates_average_) SYNCGRADS_RETURN_IF_ERROR(average_->Exchange());
+  absl::StatusOr<Evaluation> evaluation;
+  absl::Status restored;
+  {
+    const absl::Cleanup restore = [&] {
+      // If the evaluation has run out of memory, the device would do nothing more.
+      device_->memory().ForgetExhaustion();
+      if (evaluates_average_) restored = average_->Exchange();
+    };
+    evaluation = syncgrads::Evaluate(name, *model_, loss_, source, rows, team, options);
   }
-  SYNCGRADS_RETURN_IF_ERROR(average_->Exchange());
-  absl::StatusOr<Evaluation> evaluation =
-      syncgrads::Evaluate(name, *model_, loss_, source, rows, team, options);
-  SYNCGRADS_RETURN_IF_ERROR(average_->Exchange());
+  SYNCGRADS_RETURN_IF_ERROR(evaluation.status());
+  SYNCGRADS_RETURN_IF_ERROR(restored);
   return evaluation;
 }
 

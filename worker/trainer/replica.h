@@ -112,7 +112,8 @@ class Replica {
   virtual absl::Status UseAverage() = 0;
 
   // Evaluates the job's model: the parameters, or their averages; see syncgrads::Evaluate. `spec`
-  // is where `data` comes from. A collective of `team`.
+  // is where `data` comes from. If it fails for lack of memory, the replica is as before, and can
+  // be used. A collective of `team`.
   virtual absl::StatusOr<Evaluation> Evaluate(absl::string_view name, const v1::DataSpec& spec,
                                               const DataSet& data, absl::Span<const RowId> rows,
                                               Team& team, const EvaluationOptions& options) = 0;

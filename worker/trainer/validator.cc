@@ -57,8 +57,11 @@ absl::Status Validator::Validate(size_t members) {
   const std::string own = states_.Own();
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> states, states_.Gather());
   states_.UseMean(states);
-  SYNCGRADS_ASSIGN_OR_RETURN(last_, EvaluateRows(members));
-  if (!states.empty()) SYNCGRADS_RETURN_IF_ERROR(states_.Use(own));
+  absl::StatusOr<Evaluation> evaluation = EvaluateRows(members);
+  // After an error too: the worker may continue with this state.
+  const absl::Status restored = states.empty() ? absl::OkStatus() : states_.Use(own);
+  SYNCGRADS_ASSIGN_OR_RETURN(last_, std::move(evaluation));
+  SYNCGRADS_RETURN_IF_ERROR(restored);
   record_.Add(run_.steps, *last_);
   const Scores scores = ValidationScores(*last_);
   if (!scores.empty()) {

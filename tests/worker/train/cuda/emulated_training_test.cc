@@ -21,6 +21,7 @@
 #include "worker/job/job_file.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
 #include "worker/train/compute.h"
+#include "worker/trainer/trainer.h"
 
 namespace syncgrads {
 namespace {
@@ -177,6 +178,53 @@ TEST(EmulatedTrainingErrorTest, AStepWithoutMemoryIsSkippedAndCounted) {
     EXPECT_EQ(trained.steps[0], 6u);
     EXPECT_EQ(trained.out_of_memory[0], 1u) << static_cast<int>(call);
   }
+}
+
+TEST(EmulatedTrainingErrorTest, AfterAnEvaluationWithoutMemoryTheReplicaIsAsBefore) {
+  emulation::Configure({});
+  Job job = Load("examples/iris/iris.job");
+  job.file.mutable_ema()->set_decay(0.5);
+  FakeJob workers(1);
+  workers.Run([&](Team& team) {
+    const auto data = LoadDataSet(job, DataSetOptions(), team);
+    SYNCGRADS_ASSERT_OK(data);
+    NoProgress progress;
+    TrainerOptions options;
+    options.progress = &progress;
+    options.device = *ChooseDevice("cuda:0", "f32", 0, CudaAccelerators());
+    const auto trainer = Trainer::Create(job, *data, team, options);
+    SYNCGRADS_ASSERT_OK(trainer);
+    Replica& replica = (*trainer)->replica();
+    // From here on, the parameters differ from their averages.
+    std::vector<size_t> all;
+    for (const NamedTensor& tensor : replica.Values()) {
+      all.push_back(all.size());
+      *static_cast<float*>(tensor.data) += 1;
+    }
+    replica.Upload(all);
+    SYNCGRADS_ASSERT_OK(replica.Finish());
+    const auto values = [&replica] {
+      SYNCGRADS_EXPECT_OK(replica.Fetch(ReplicaPart::kValues));
+      std::string bytes;
+      for (const NamedTensor& tensor : replica.Values()) {
+        bytes.append(static_cast<const char*>(tensor.data), tensor.spec.bytes());
+      }
+      return bytes;
+    };
+    const auto evaluate = [&] {
+      return replica.Evaluate("test", job.file.data(), *data,
+                              RowsOf(data->data, /*validation_every=*/0, /*held_out=*/false), team,
+                              EvaluationOptions());
+    };
+    const std::string before = values();
+    emulation::Exhaust(emulation::Call::kCublas);
+    ExpectError(evaluate(), absl::StatusCode::kResourceExhausted, {});
+    EXPECT_EQ(values(), before);
+    const auto evaluated = evaluate();
+    SYNCGRADS_ASSERT_OK(evaluated);
+    EXPECT_EQ(evaluated->rows, 150u);
+    EXPECT_EQ(values(), before);
+  });
 }
 
 TEST(EmulatedTrainingErrorTest, ADeviceWithoutRoomEndsTheTrainingAndSaysSo) {
