@@ -321,7 +321,7 @@ int main(int argc, char** argv) {
                              {PollersSetting(absl::GetFlag(FLAGS_pollers))},
                              /*connections=*/nullptr,
                              metrics_server == nullptr ? nullptr : &metrics});
-  if (own_server != nullptr) own_server->Finish(stop);
+  if (own_server != nullptr) own_server->Finish(stop, std::cout);
   std::vector<int> codes;
   bool hangs = false;
   for (uint32_t i = 0; i < count; ++i) {

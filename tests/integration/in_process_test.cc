@@ -73,6 +73,35 @@ TEST(InProcessTest, TheirServerCanBeInTheSameProcessAndServesOthersToo) {
   }
 }
 
+TEST(InProcessTest, AServerThatWaitsForOtherWorkersNamesTheirJobs) {
+  const auto start = [&](const std::string& job, int rank, int world_size,
+                         const std::string& server) {
+    auto process =
+        Process::Start({.program = "worker/ps-worker",
+                        .args = {absl::StrCat("--job=", job), server, absl::StrCat("--rank=", rank),
+                                 absl::StrCat("--world_size=", world_size)}});
+    EXPECT_TRUE(process.ok()) << process.status();
+    return *std::move(process);
+  };
+  const std::string job = WriteIrisJob("served");
+  const auto own = start(job, 0, 2, "--serve=0");
+  const auto line = own->WaitForLine("ps-worker serves workers on port ", kLongEnough);
+  ASSERT_TRUE(line.ok()) << line.status();
+  const std::string server =
+      absl::StrCat("--server=127.0.0.1:", line->substr(line->rfind(' ') + 1));
+  const auto longer = start(WriteLongJob("longer", 1'000'000'000), 0, 1, server);
+  ASSERT_TRUE(longer->WaitForLine("joined job ", kLongEnough).ok()) << longer->output();
+  const auto other = start(job, 1, 2, server);
+  EXPECT_EQ(WaitFor(*other), ExitCode(0)) << other->output();
+  EXPECT_TRUE(own->WaitForLine("ps-worker serves until job \"longer\" ends, which has 1 worker",
+                               kLongEnough)
+                  .ok())
+      << own->output();
+  longer->Kill(SIGTERM);
+  WaitFor(*longer);
+  EXPECT_EQ(WaitFor(*own), ExitCode(0)) << own->output();
+}
+
 TEST(InProcessTest, APortOutOfRangeOrTwoServersAreRefused) {
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
            {"--serve=70000"}, {"--serve=0", "--server=127.0.0.1:7000"}}) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -37,11 +38,16 @@ class OwnServer {
   std::string address() const;
 
   // Returns when no job is open, because workers of other processes may train longer than those of
-  // this one; or when `stop` is requested. Jobs without workers are closed by the server.
-  void Finish(const StopSignal& stop);
+  // this one; or when `stop` is requested. Writes to `out` which jobs are open, at once and every
+  // 30 s. The server closes a job that has been without workers for
+  // ServerOptions::abandoned_job_ttl.
+  void Finish(const StopSignal& stop, std::ostream& out);
 
  private:
   explicit OwnServer(LogLevel level);
+
+  // Writes a line for each open job.
+  void ReportOpenJobs(std::ostream& out) const;
 
   server::QueuedJournal journal_;
   std::unique_ptr<server::Server> server_;
