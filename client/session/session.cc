@@ -217,8 +217,8 @@ DataPlane* Session::data_plane() const {
   return data_plane_.get();
 }
 
-void Session::RegisterRounds(GroupSpec spec, double link_rate, RegisterAnswer answer) {
-  membership()->Register(std::move(spec), link_rate,
+void Session::RegisterRounds(const GroupSpec& spec, double link_rate, RegisterAnswer answer) {
+  membership()->Register(spec, link_rate,
                          [this, plane = data_plane(), answer = std::move(answer)](
                              absl::StatusOr<std::shared_ptr<const GroupPlan>> plan) {
                            if (plan.ok()) {
@@ -230,9 +230,8 @@ void Session::RegisterRounds(GroupSpec spec, double link_rate, RegisterAnswer an
                          });
 }
 
-absl::StatusOr<std::shared_ptr<GroupRounds>> Session::AwaitRounds(GroupSpec spec,
+absl::StatusOr<std::shared_ptr<GroupRounds>> Session::AwaitRounds(const GroupSpec& spec,
                                                                   absl::Time deadline) {
-  const std::string name = spec.name;
   struct Answer {
     Mutex mutex;
     CondVar arrived;
@@ -240,19 +239,18 @@ absl::StatusOr<std::shared_ptr<GroupRounds>> Session::AwaitRounds(GroupSpec spec
   };
   auto answer = std::make_shared<Answer>();
   const double link_rate = link_rate_.For(spec, data_plane()->servers(), rank(), deadline);
-  RegisterRounds(std::move(spec), link_rate,
-                 [answer](absl::StatusOr<std::shared_ptr<GroupRounds>> rounds) {
-                   MutexLock lock(answer->mutex);
-                   answer->rounds = std::move(rounds);
-                   answer->arrived.NotifyAll();
-                 });
+  RegisterRounds(spec, link_rate, [answer](absl::StatusOr<std::shared_ptr<GroupRounds>> rounds) {
+    MutexLock lock(answer->mutex);
+    answer->rounds = std::move(rounds);
+    answer->arrived.NotifyAll();
+  });
   MutexLock lock(answer->mutex);
   while (!answer->rounds.has_value()) {
     if (answer->arrived.WaitUntil(answer->mutex, deadline)) continue;
     if (answer->rounds.has_value()) break;
     const std::string waiting_for = membership()->waiting_for();
     return absl::DeadlineExceededError(absl::StrCat("the coordinator at ", options_.coordinator,
-                                                    " has not registered group \"", name, "\"",
+                                                    " has not registered group \"", spec.name, "\"",
                                                     waiting_for.empty() ? "" : ": ", waiting_for));
   }
   return *answer->rounds;
