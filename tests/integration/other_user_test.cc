@@ -35,6 +35,7 @@
 namespace syncgrads::testing {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
@@ -239,6 +240,34 @@ TEST_F(OtherUserTest, IsRefusedAtTheUnixSocketsAndHoldsUpNobody) {
   EXPECT_EQ(WaitFor(*visitor), ExitCode(0)) << visitor->output();
   EXPECT_THAT(other.Result(), IsEmpty());
   ExpectHonestJobEnds();
+}
+
+TEST_F(OtherUserTest, PlantsNoStateDirectory) {
+  const std::string victim = shared_ + "/victim";
+  std::filesystem::create_directory(victim);
+  ASSERT_EQ(chmod(victim.c_str(), 0755), 0);
+  std::ofstream(victim + "/lock") << "not to be overwritten";
+  OtherUser other([&](int) {
+    mkdir((shared_ + "/planted").c_str(), 0777);
+    const int linked = symlink(victim.c_str(), (shared_ + "/link").c_str());
+    return std::string(linked == 0 ? "" : "no link");
+  });
+  EXPECT_THAT(other.Result(), IsEmpty());
+  for (const char* planted : {"/planted", "/planted/state", "/link", "/link/state"}) {
+    const auto run = RunProgram({.program = "server/ps-server",
+                                 .args = {"--port=0", absl::StrCat("--state=", shared_, planted)}},
+                                kLongEnough);
+    ASSERT_TRUE(run.ok()) << run.status();
+    EXPECT_NE(run->exit, ExitCode(0));
+    EXPECT_THAT(run->output, HasSubstr("belongs to user 65534"));
+  }
+  EXPECT_EQ(ReadFileOrDie(victim + "/lock"), "not to be overwritten");
+  for (const auto& entry : std::filesystem::directory_iterator(victim)) {
+    EXPECT_EQ(entry.path().filename(), "lock");
+  }
+  struct stat status = {};
+  ASSERT_EQ(stat(victim.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0755u);
 }
 
 }  // namespace
