@@ -313,9 +313,11 @@ int Main(const sigset_t& signals) {
     journal.Warn(metrics_address.status().ToString());
     return 1;
   }
-  if (!knows_callers) {
+  // Server::Start describes a malformed address.
+  const absl::StatusOr<HostPort> bind = ParseHostAndPort("--bind", options.bind, 0);
+  if (!knows_callers && bind.ok() && bind->port == 0) {
     for (const auto& [flag, host] :
-         {std::pair<absl::string_view, std::string>("--bind", options.bind),
+         {std::pair<absl::string_view, std::string>("--bind", bind->host),
           std::pair<absl::string_view, std::string>("--metrics", metrics_address->has_value()
                                                                      ? (*metrics_address)->host
                                                                      : "127.0.0.1")}) {
