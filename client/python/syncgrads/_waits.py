@@ -71,10 +71,15 @@ _idle: List[_Helper] = []
 os.register_at_fork(after_in_child=_idle.clear)
 
 
+def is_main_thread() -> bool:
+    """True if KeyboardInterrupt can be raised on this thread."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def begin(call: Callable[[], Any]) -> Task:
     """Begins a call: on a helper thread if this is the main thread, else directly."""
     task = Task(call)
-    if threading.current_thread() is not threading.main_thread():
+    if not is_main_thread():
         task.run()
         return task
     try:

@@ -13,8 +13,8 @@ from syncgrads.errors import DeadlineExceeded, InvalidArgument
 if TYPE_CHECKING:
     from syncgrads.job import Job
 
-# In seconds. A step is first awaited for as long on the main thread itself, where a wait cannot be
-# ended by KeyboardInterrupt: passing a wait to another thread and back costs processor time.
+# In seconds. The main thread first awaits a step for as long itself, without KeyboardInterrupt:
+# passing a wait to another thread and back costs processor time.
 _SOON = 0.2
 
 # The name of a tensor or its id, which is its position in the group.
@@ -211,7 +211,8 @@ class Group:
         the contributors of each tensor. If KeyboardInterrupt ended an earlier call, this call
         continues with its timeout."""
         seconds = self.job.seconds(timeout)
-        if self._ends_soon and seconds > _SOON and not self._waiting.has_begun:
+        if (self._ends_soon and seconds > _SOON and not self._waiting.has_begun and
+                _waits.is_main_thread()):
             counted = self._end_soon()
             if counted is not None:
                 return counted
