@@ -25,6 +25,26 @@ def start_server(state, *flags):
     raise RuntimeError("ps-server does not listen")
 
 
+class Steps:
+    """A job of two workers that makes small steps, with a pause between them."""
+
+    def __init__(self, address, *flags):
+        self.process = subprocess.Popen(
+            [systems.program("bench/register_worker"), "--role=train", f"--coordinator={address}",
+             *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def mark(self):
+        """Returns the number of steps since the last mark, their median, and the longest, in ms.
+        Returns None if the job has ended."""
+        try:
+            self.process.stdin.write("mark\n")
+            self.process.stdin.flush()
+            count, median, longest = self.process.stdout.readline().split()
+            return int(count), float(median), float(longest)
+        except (BrokenPipeError, ValueError):
+            return None  # the job has ended
+
+
 class Cluster:
     def __init__(self, job, workers, *server_flags, worker_flags=()):
         self.directory = tempfile.TemporaryDirectory()

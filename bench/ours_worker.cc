@@ -18,6 +18,7 @@
 #include "common/codec/encoding.h"
 #include "common/group.h"
 #include "common/process_setup.h"
+#include "common/tls/tls_flags.h"
 #include "third_party/grpc/pollers.h"
 
 ABSL_FLAG(std::string, conductor, "", "the conductor's socket");
@@ -93,6 +94,7 @@ int Work(uint32_t rank) {
   const size_t elements = absl::GetFlag(FLAGS_bytes) / sizeof(float);
   Client client({.coordinator = absl::GetFlag(FLAGS_coordinator),
                  .job = "bench",
+                 .tls = TlsFromFlags(),
                  .rank = rank,
                  .world_size = world_size,
                  .connections_per_server = absl::GetFlag(FLAGS_connections),

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 
+import cluster
 import results
 import systems
 
@@ -38,14 +39,13 @@ class Server:
                  f"--lease={options.lease}s", f"--state={self.directory}/state"],
                 stdout=log, stderr=log)
         self.address = self._address()
-        self.steps = subprocess.Popen(self.command("train"), stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, text=True)
+        self.steps = cluster.Steps(self.address)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        for process in (self.steps, self.server):
+        for process in (self.steps.process, self.server):
             process.kill()
             process.wait()
         shutil.rmtree(self.directory)
@@ -66,17 +66,6 @@ class Server:
                     return "127.0.0.1:" + line.rsplit(":", 1)[1]
             time.sleep(0.01)
         sys.exit(f"register: the server does not listen:\n{self.log()}")
-
-    def mark(self):
-        """Returns the number of steps since the last mark, their median, and the longest, in ms.
-        Returns None if the job has ended."""
-        try:
-            self.steps.stdin.write("mark\n")
-            self.steps.stdin.flush()
-            count, median, longest = self.steps.stdout.readline().split()
-            return int(count), float(median), float(longest)
-        except (BrokenPipeError, ValueError):
-            return None  # the job has ended
 
     def dropped(self):
         return sum("was dropped" in line or "is dropped" in line
@@ -100,17 +89,17 @@ def measure(size, tensors, options):
     """Measures the job's steps without and during a registration, and the time of the registration.
     """
     with Server(options) as server:
-        if server.mark() is None:
+        if server.steps.mark() is None:
             sys.exit(f"register: the small job has ended:\n{server.log()}")
         time.sleep(options.seconds)
-        alone = server.mark()
+        alone = server.steps.mark()
         # The host of a virtual machine reclaims memory that has been free for some seconds, and
         # memory that it has to provide again takes up to ten times as long to clear. So the first
         # registration and the first touch are not counted: each leaves its pages to the second.
         first = server.register(size, tensors)
-        slowest_of_first = server.mark()
+        slowest_of_first = server.steps.mark()
         ready = server.register(size, tensors)
-        meanwhile = server.mark()
+        meanwhile = server.steps.mark()
         dropped = server.dropped()
     with Server(options) as server:
         server.touch(COPIES * size, options.threads)
@@ -167,9 +156,9 @@ def main():
         comparisons.add(f"{case}: until it is ready", "register", "touch", ready, touched, "s",
                         ready / touched, goal=1.3)
     with Server(options) as server:
-        server.mark()
+        server.steps.mark()
         many = server.register(TENSORS * 256, TENSORS)
-        meanwhile = server.mark()
+        meanwhile = server.steps.mark()
     longest = meanwhile[2] if meanwhile else float("inf")
     rows.append([f"{TENSORS} tensors", "", "", "", f"{longest:.1f}", "", f"{many:.2f}", "",
                  ""])

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -60,6 +61,9 @@ class Work:
 PATHS = {
     "tcp": {"worker": ["--shared_memory=false"],
             "server": ["--shared_memory=false", "--unix_socket=false"]},
+    # TCP with TLS 1.3, and certificates on both sides.
+    "tls": {"worker": ["--shared_memory=false"],
+            "server": ["--shared_memory=false", "--unix_socket=false"]},
     # On one host, without shared memory.
     "unix": {"worker": [], "server": ["--shared_memory=false"]},
     # Contributions are in memory from AllocateGradients, and results are used in place.
@@ -69,6 +73,22 @@ PATHS = {
     # Contributions and results are in ordinary memory.
     "shared-ordinary": {"worker": [], "server": []},
 }
+
+
+def make_certificate(folder, names):
+    """Makes an authority, and a certificate for `names`. Returns the flags that use them."""
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], check=True, cwd=folder, capture_output=True)
+
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    openssl("req", "-x509", *key, "-subj", "/CN=bench", "-keyout", "ca.key", "-out", "ca.pem")
+    openssl("req", *key, "-subj", "/CN=peer", "-keyout", "peer.key", "-out", "peer.csr")
+    with open(f"{folder}/names", "w") as file:
+        file.write(f"subjectAltName={names}\n")
+    openssl("x509", "-req", "-in", "peer.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
+            "-CAcreateserial", "-extfile", "names", "-out", "peer.pem")
+    return [f"--tls_ca={folder}/ca.pem", f"--tls_certificate={folder}/peer.pem",
+            f"--tls_key={folder}/peer.key"]
 
 
 PROGRAMS_OF_OURS = ("server/ps-server", "bench/ours_worker")
@@ -100,6 +120,11 @@ class Ours(conductor.System):
             raise SystemExit(f"there is no path {path}; there are {', '.join(PATHS)}")
         worker_flags = list(PATHS[path]["worker"])
         server_flags = list(PATHS[path]["server"])
+        if path == "tls":
+            files = make_certificate(self.state, "IP:127.0.0.1,URI:syncgrads:server,"
+                                                 "URI:syncgrads:worker")
+            worker_flags += files
+            server_flags += files + [files[0].replace("--tls_ca", "--tls_client_ca")]
         environment = work.environment()
         servers = len(work.server_hosts) if work.server_hosts else 1
         processes = work.workers
@@ -123,6 +148,8 @@ class Ours(conductor.System):
             command = [server, f"--bind={host.address}", "--port=0",
                        f"--index={index}", f"--state={self.state}/{index}"] + server_flags
             command += [f"--coordinator={coordinator}"] if index else [f"--servers={servers}"]
+            if host is not LOOPBACK and path != "tls":
+                command.append("--insecure")
             says = self.launch_server(host.command(command), "listening on ", environment)
             if index == 0:
                 coordinator = says

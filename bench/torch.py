@@ -77,7 +77,7 @@ class Torch(conductor.System):
         path_flags = systems.PATHS["tcp" if work.hosts else "shared"]["server"]
         coordinator = ""
         for index, host in enumerate(hosts):
-            command = [systems.program("server/ps-server"), f"--bind={host.address}", "--port=0",
+            command = [systems.program("server/ps-server"), f"--bind={host.address}", "--port=0", "--insecure",
                        f"--index={index}", f"--state={self.state}/{index}"] + path_flags
             command += [f"--coordinator={coordinator}"] if index else [f"--servers={len(hosts)}"]
             address = self.launch_server(host.command(command), "listening on ")

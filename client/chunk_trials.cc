@@ -146,6 +146,7 @@ absl::StatusOr<ChunkChoice> TuneChunks(const ClientOptions& options, uint32_t ra
     own.coordinator = options.coordinator;
     own.job = NameOfTrial(options.job, spec.name, ++number);
     own.token = options.token;
+    own.tls = options.tls;
     own.rank = rank;
     own.world_size = world_size;
     own.connections_per_server = options.connections_per_server;

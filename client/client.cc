@@ -15,12 +15,15 @@
 #include "client/session/session.h"
 #include "common/clock.h"
 #include "common/random_number.h"
+#include "common/rpc/credentials.h"
+#include "common/secret.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
 
-std::shared_ptr<client::Connections> MakeConnections() {
-  return std::make_shared<client::Connections>();
+std::shared_ptr<client::Connections> MakeConnections(const TlsOptions& tls,
+                                                     const std::string& token) {
+  return std::make_shared<client::Connections>(ChannelSecurity(tls, token));
 }
 
 Pending::Pending(std::unique_ptr<Operation> operation) : operation_(std::move(operation)) {}
@@ -46,9 +49,13 @@ absl::StatusOr<uint32_t> Await(client::Collectives::Started started, absl::Durat
 Client::Client(ClientOptions options)
     : local_rank_(options.local_rank),
       session_(std::make_unique<client::Session>(
-          options, client::Dependencies{
-                       client::NewGrpcTransport(options.congestion_control, options.connections),
-                       std::make_unique<client::ThreadTimers>(), DrawIncarnation()})) {
+          options,
+          client::Dependencies{
+              client::NewGrpcTransport(options.congestion_control,
+                                       options.connections != nullptr
+                                           ? options.connections
+                                           : MakeConnections(options.tls, options.token)),
+              std::make_unique<client::ThreadTimers>(), DrawIncarnation(), DrawSecret()})) {
   collectives_ = std::make_unique<client::Collectives>(*session_);
 }
 

@@ -39,6 +39,7 @@
 #include "common/figures.h"
 #include "common/group.h"
 #include "common/ids.h"
+#include "common/tls/tls_options.h"
 
 namespace syncgrads {
 
@@ -48,8 +49,10 @@ class Connections;
 class Session;
 }  // namespace client
 
-// Returns a value for ClientOptions::connections.
-std::shared_ptr<client::Connections> MakeConnections();
+// Returns a value for ClientOptions::connections. `tls` and `token` are used in place of those in
+// ClientOptions.
+std::shared_ptr<client::Connections> MakeConnections(const TlsOptions& tls = TlsOptions(),
+                                                     const std::string& token = "");
 
 // One worker's membership in a job. Thread-safe.
 class Client {
@@ -76,7 +79,8 @@ class Client {
   //   ResourceExhausted   the job has all its members, or has reached the end of its data
   //   Aborted             only_running: no such job is running; or this worker was evicted
   //   InvalidArgument     a name in the options is too long or not printable, or the kernel does
-  //                       not have the congestion control of the options
+  //                       not have the congestion control of the options; and see CheckTls, which
+  //                       also returns NotFound and PermissionDenied
   absl::Status Join(absl::Duration timeout);
 
   // Leaves the job: the servers no longer wait for this worker. FailedPrecondition while a step is

@@ -17,6 +17,8 @@ struct Member {
   MemberId id{};
   std::string name;
   Incarnation incarnation{};
+  // The hash of the member's secret (HashSecret); empty if it has none. Workers do not receive it.
+  std::string secret_hash = {};
 
   friend bool operator==(const Member&, const Member&) = default;
 };

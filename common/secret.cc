@@ -23,14 +23,6 @@ namespace {
 constexpr size_t kSecretBytes = 16;
 constexpr absl::string_view kPrefix = "sha256:";
 
-std::string DrawSalt() {
-  unsigned char bytes[kSecretBytes];
-  // It fails only if the system has no source of random numbers.
-  if (RAND_bytes(bytes, sizeof(bytes)) != 1) std::abort();
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(bytes), sizeof(bytes)));
-}
-
 std::string DigestOf(absl::string_view salt, absl::string_view secret) {
   const std::string text = absl::StrCat(salt, secret);
   unsigned char digest[SHA256_DIGEST_LENGTH];
@@ -48,7 +40,7 @@ bool IsHex(absl::string_view text, size_t size) {
 
 std::string HashSecret(absl::string_view secret) {
   if (secret.empty()) return "";
-  const std::string salt = DrawSalt();
+  const std::string salt = DrawSecret();
   return absl::StrCat(kPrefix, salt, ":", DigestOf(salt, secret));
 }
 
@@ -68,6 +60,14 @@ bool MatchesHash(absl::string_view hash, absl::string_view secret) {
 
 bool EqualSecrets(absl::string_view a, absl::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::string DrawSecret() {
+  unsigned char bytes[kSecretBytes];
+  // It fails only if the system has no source of random numbers.
+  if (RAND_bytes(bytes, sizeof(bytes)) != 1) std::abort();
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(bytes), sizeof(bytes)));
 }
 
 absl::StatusOr<std::string> ReadSecret(const SecretSource& source) {

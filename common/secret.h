@@ -25,6 +25,9 @@ bool MatchesHash(absl::string_view hash, absl::string_view secret);
 // Returns whether two secrets are equal. The time depends on their lengths only.
 bool EqualSecrets(absl::string_view a, absl::string_view b);
 
+// Draws 128 random bits, as 32 hexadecimal digits.
+std::string DrawSecret();
+
 // Where a program finds a secret. Other users can read the command line of a process, so that
 // `value` is for tests and for machines without other users.
 struct SecretSource {

@@ -46,6 +46,7 @@ struct Hello {
   absl::Duration step_timeout;
   bool only_running = false;
   std::string host_id;
+  std::string member_secret = {};
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };

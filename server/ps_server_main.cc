@@ -40,6 +40,7 @@
 #include "common/rpc/build_info.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "common/tls/tls_flags.h"
 #include "server/metrics/status_pages.h"
 #include "server/server.h"
 #include "server/service/queued_journal.h"
@@ -47,7 +48,18 @@
 #include "third_party/grpc/pollers.h"
 
 ABSL_FLAG(uint16_t, port, 7000, "port to listen on; 0 picks a free port and prints it");
-ABSL_FLAG(std::string, bind, "0.0.0.0", "address to listen on: a host without a port");
+ABSL_FLAG(std::string, bind, "",
+          "address to listen on: a host without a port; default: all addresses of this host with "
+          "--tls_client_ca, --tokens_file or --insecure, otherwise 127.0.0.1");
+ABSL_FLAG(
+    bool, insecure, false,
+    "let any host in without certificates and tokens: whoever reaches the port can start jobs, "
+    "use up memory, and see and change jobs that have no token");
+ABSL_FLAG(
+    std::string, tokens_file, "",
+    "file with the tokens and certificate names that have a role, read again when it changes: "
+    "lines of ROLE JOBS token:TOKEN, or of ROLE JOBS san:PATTERN; roles are server, worker, "
+    "operator and viewer");
 ABSL_FLAG(uint32_t, servers, 1, "server 0 only: number of servers");
 ABSL_FLAG(uint32_t, index, 0, "index of this server; server 0 is the coordinator");
 ABSL_FLAG(
@@ -59,6 +71,11 @@ ABSL_FLAG(
     "HOST or HOST:PORT to which workers connect; default port: the port that this server listens "
     "on; default host: the source address of its connection to server 0 (on server 0: the host in "
     "the workers' --server)");
+ABSL_FLAG(
+    std::string, tls_client_ca, "",
+    "PEM file with the certificates of the authorities that have signed the peers' "
+    "certificates; if it is set, every peer must have one, and --tls_certificate and --tls_key "
+    "are this server's");
 ABSL_FLAG(std::string, server_token, "",
           "shared secret of the servers; must be the same on all. Other users can read a command "
           "line: prefer --server_token_file, or SYNCGRADS_SERVER_TOKEN in the environment");
@@ -112,9 +129,9 @@ ABSL_FLAG(uint32_t, log_lines, 10000,
           "dropped, and their number is logged");
 ABSL_FLAG(
     std::string, metrics, "",
-    "HOST:PORT to listen on for HTTP requests, without authentication: a page for browsers (/), "
-    "metrics (/metrics), probes (/livez, /readyz) and the status (/status.json); port 0 picks a "
-    "free port and prints it; default: no HTTP");
+    "HOST:PORT to listen on for HTTP requests: a page for browsers (/), metrics (/metrics), probes "
+    "(/livez, /readyz) and the status (/status.json); port 0 picks a free port and prints it; with "
+    "--tls_client_ca or --tokens_file, all but the probes need the role viewer; default: no HTTP");
 ABSL_FLAG(bool, exit_when_done, false, "exit when the last job has ended");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(10),
           "how long open jobs may continue after SIGTERM, SIGINT or SIGUSR1");
@@ -188,22 +205,62 @@ absl::StatusOr<std::optional<HostPort>> MetricsAddress() {
   return std::optional<HostPort>(std::move(address));
 }
 
+// Probes need no role.
+HttpSecurity PagesSecurity(const ServerOptions& options, Server& server) {
+  HttpSecurity security;
+  if (!options.tls.certificate.empty()) security.tls = options.tls;
+  security.refuse = [&server](const HttpCaller& caller,
+                              const std::string& path) -> std::optional<HttpReply> {
+    if (path == "/livez" || path == "/readyz") return std::nullopt;
+    const absl::Status permitted = server.CheckPage(caller.peer, caller.names, caller.token);
+    if (permitted.ok()) return std::nullopt;
+    HttpReply reply;
+    reply.body = absl::StrCat(permitted.message(), "\n");
+    if (absl::IsUnavailable(permitted)) {
+      reply.status = 503;
+    } else if (caller.names.empty() && caller.token.empty()) {
+      reply.status = 401;
+      // Browsers then ask for a password: a token.
+      reply.headers = {{"WWW-Authenticate", "Basic realm=\"syncgrads: a token as password\""}};
+    } else {
+      reply.status = 403;
+    }
+    return reply;
+  };
+  return security;
+}
+
+// Returns a line for the log: who can use this server. Not for servers of this host only.
+std::string SecurityOf(const ServerOptions& options) {
+  const bool encrypts = !options.tls.certificate.empty();
+  if (!options.tls.client_ca.empty()) {
+    return options.tokens_file.empty()
+               ? "connections are encrypted, and peers need a certificate with the name of a role"
+               : "connections are encrypted, and peers need a certificate and a role";
+  }
+  if (!options.tokens_file.empty()) {
+    return encrypts ? "connections are encrypted, and peers need a token"
+                    : "peers need a token, but connections are NOT encrypted: whoever can read the "
+                      "network learns the tokens";
+  }
+  return "INSECURE: any host can start jobs here, use up memory, and see and change jobs without a "
+         "token (--insecure)";
+}
+
 int Main(const sigset_t& signals) {
   ServerOptions options;
+  options.tls = TlsFromFlags();
+  options.tls.client_ca = absl::GetFlag(FLAGS_tls_client_ca);
+  options.tokens_file = absl::GetFlag(FLAGS_tokens_file);
+  const bool knows_callers = !options.tls.client_ca.empty() || !options.tokens_file.empty();
+  const bool insecure = absl::GetFlag(FLAGS_insecure);
   options.bind = absl::GetFlag(FLAGS_bind);
+  if (options.bind.empty()) options.bind = knows_callers || insecure ? "0.0.0.0" : "127.0.0.1";
   options.port = absl::GetFlag(FLAGS_port);
   options.index = absl::GetFlag(FLAGS_index);
   options.servers = absl::GetFlag(FLAGS_servers);
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
   options.advertise = absl::GetFlag(FLAGS_advertise);
-  const absl::StatusOr<std::string> server_token =
-      ReadSecret({"server_token", absl::GetFlag(FLAGS_server_token),
-                  absl::GetFlag(FLAGS_server_token_file), std::getenv("SYNCGRADS_SERVER_TOKEN")});
-  if (!server_token.ok()) {
-    std::cerr << "ps-server: " << server_token.status().message() << std::endl;
-    return 1;
-  }
-  options.server_token = *server_token;
   options.heartbeat_interval = absl::GetFlag(FLAGS_heartbeat_interval);
   options.lease = absl::GetFlag(FLAGS_lease);
   options.stream_grace = absl::GetFlag(FLAGS_stream_grace);
@@ -235,6 +292,15 @@ int Main(const sigset_t& signals) {
     options.state.clear();
   }
 
+  const absl::StatusOr<std::string> server_token =
+      ReadSecret({"server_token", absl::GetFlag(FLAGS_server_token),
+                  absl::GetFlag(FLAGS_server_token_file), std::getenv("SYNCGRADS_SERVER_TOKEN")});
+  if (!server_token.ok()) {
+    std::cerr << "ps-server: " << server_token.status().message() << std::endl;
+    return 1;
+  }
+  options.server_token = *server_token;
+
   QueuedJournalOptions log;
   log.name = absl::StrCat("ps-server ", options.index);
   log.level = absl::GetFlag(FLAGS_log_level);
@@ -246,6 +312,30 @@ int Main(const sigset_t& signals) {
   if (!metrics_address.ok()) {
     journal.Warn(metrics_address.status().ToString());
     return 1;
+  }
+  // Server::Start describes a malformed address.
+  const absl::StatusOr<HostPort> bind = ParseHostAndPort("--bind", options.bind, 0);
+  if (!knows_callers && bind.ok() && bind->port == 0) {
+    for (const auto& [flag, host] :
+         {std::pair<absl::string_view, std::string>("--bind", bind->host),
+          std::pair<absl::string_view, std::string>("--metrics", metrics_address->has_value()
+                                                                     ? (*metrics_address)->host
+                                                                     : "127.0.0.1")}) {
+      if (insecure || IsLoopback(host)) continue;
+      journal.Warn(absl::StrCat(
+          "INVALID_ARGUMENT: ", flag, " is ", host,
+          ", which other hosts may reach, but this server "
+          "knows nobody: set --tls_client_ca or --tokens_file (docs/security.md), or --insecure to "
+          "let everybody in"));
+      return 1;
+    }
+  }
+  if (!knows_callers && IsLoopback(options.bind)) {
+    journal.Debug("only this host is served: peers need no certificate and no token");
+  } else if (knows_callers && !options.tls.certificate.empty()) {
+    journal.Note(SecurityOf(options));
+  } else {
+    journal.Warn(SecurityOf(options));
   }
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, journal);
   if (!server.ok()) {
@@ -266,14 +356,15 @@ int Main(const sigset_t& signals) {
     const auto events = [&server](v1::EventsReply& events) { (*server)->FillEvents(events); };
     auto started =
         HttpServer::Start(**metrics_address, StatusPages(status, readiness, curves, events),
-                          {.pages = StatusEvents(status)});
+                          {.pages = StatusEvents(status)}, PagesSecurity(options, **server));
     if (!started.ok()) {
       journal.Warn(started.status().ToString());
       return ExitCodeOfStart(started.status());
     }
     metrics = *std::move(started);
-    std::cout << "ps-server " << options.index << " serves metrics on http://"
-              << ToString(metrics->address()) << "/metrics" << std::endl;
+    std::cout << "ps-server " << options.index << " serves metrics on http"
+              << (options.tls.certificate.empty() ? "://" : "s://") << ToString(metrics->address())
+              << "/metrics" << std::endl;
   }
 
   const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);

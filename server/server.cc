@@ -2,6 +2,8 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/server_builder_option.h>
+#include <grpcpp/impl/server_builder_plugin.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <unistd.h>
@@ -22,9 +24,11 @@
 #include "common/net/congestion_control.h"
 #include "common/process_setup.h"
 #include "common/random_number.h"
+#include "common/rpc/credentials.h"
 #include "common/serial_thread.h"
 #include "common/shm/region.h"
 #include "common/status_macros.h"
+#include "server/access/access.h"
 #include "server/core/closing/closers.h"
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/coordinator/local_server.h"
@@ -111,8 +115,20 @@ absl::Status Check(const ServerOptions& options) {
         absl::StrCat("--bind is \"", options.bind, "\", which has a port; use --port for it"));
   }
   SYNCGRADS_RETURN_IF_ERROR(Advertised(options, 0).status());
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckTls(options.tls, options.index == 0 ? TlsSide::kListens : TlsSide::kBoth));
   return CheckCongestionControl(options.congestion_control);
 }
+
+// gRPC offers reflection on every server of a process that contains it.
+class WithoutReflection : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins,
+                  [](const auto& plugin) { return plugin->name() == "proto_server_reflection"; });
+  }
+};
 
 class GrpcServer : public Server {
  public:
@@ -123,7 +139,9 @@ class GrpcServer : public Server {
         closers_(options.closing_threads > 0 ? options.closing_threads : DefaultClosers()),
         jobs_(ServerIndex{options.index}, clock, &journal_, &closers_),
         stall_watch_(options.stall_warning, jobs_, clock, journal_),
-        deadlines_(options.hello_timeout, clock) {}
+        deadlines_(options.hello_timeout, clock),
+        access_({options.tokens_file, !options.tls.client_ca.empty(), options.server_token},
+                journal_, clock) {}
 
   ~GrpcServer() override {
     {
@@ -160,6 +178,7 @@ class GrpcServer : public Server {
 
   absl::Status Listen() {
     SYNCGRADS_RETURN_IF_ERROR(Check(options_));
+    SYNCGRADS_RETURN_IF_ERROR(access_.Load());
     SYNCGRADS_RETURN_IF_ERROR(OpenState());
     if (options_.index == 0) {
       coordinator_ = std::make_unique<Coordinator>(
@@ -186,8 +205,8 @@ class GrpcServer : public Server {
     }
     tracing_ = std::make_unique<Tracing>(jobs_, coordinator_.get());
     event_streams_ = std::make_unique<EventStreams>(events_, ServerIndex{options_.index});
-    control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator,
-                                                options_.server_token, deadlines_, *tracing_);
+    control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator, access_,
+                                                deadlines_, *tracing_, loads_);
     if (options_.shared_memory) {
       absl::StatusOr<std::unique_ptr<MemoryExchange>> exchange =
           MemoryExchange::Start(jobs_, journal_);
@@ -212,16 +231,18 @@ class GrpcServer : public Server {
         unix_socket.clear();
       }
     }
-    data_ = std::make_unique<DataService>(jobs_, exchange_.get(), unix_socket, deadlines_, clock_,
-                                          traffic_);
+    data_ = std::make_unique<DataService>(jobs_, exchange_.get(), unix_socket, deadlines_, access_,
+                                          clock_, traffic_);
     status_report_ = std::make_unique<StatusReport>(SourcesOfStatus());
     admin_ = std::make_unique<AdminService>(jobs_, coordinator_.get(), ServerIndex{options_.index},
-                                            *status_report_, *tracing_, *event_streams_,
-                                            options_.server_token, [this] { Drain(); });
+                                            *status_report_, *tracing_, *event_streams_, access_,
+                                            [this] { Drain(); });
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
+    // Reflection needs no role.
+    if (access_.has_rules()) builder.SetOption(std::make_unique<WithoutReflection>());
     SYNCGRADS_ASSIGN_OR_RETURN(
         ListeningSockets listening,
         ListenTcp({options_.bind, Port(), options_.congestion_control, kKeepaliveTimeout}));
@@ -229,9 +250,12 @@ class GrpcServer : public Server {
     // The port is known only now. No worker can have joined before: gRPC is not started yet.
     if (coordinator_ != nullptr) coordinator_->Advertise(Advertised(options_, port_).value_or(""));
     if (unix_listening.valid()) listening.sockets.push_back(std::move(unix_listening));
+    constexpr auto from_fd =
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
     connections_ = builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        grpc::InsecureServerCredentials());
+        from_fd, ServerCredentialsOf(options_.tls));
+    local_connections_ = builder.experimental().AddExternalConnectionAcceptor(
+        from_fd, grpc::InsecureServerCredentials());
     builder.RegisterService(control_.get());
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
@@ -259,10 +283,10 @@ class GrpcServer : public Server {
     acceptor_ = std::make_unique<Acceptor>(
         std::move(listening.sockets),
         ConnectionLimits{options_.max_connections, options_.max_connections_per_peer}, journal_,
-        [this](FileDescriptor connection) {
+        [this](FileDescriptor connection, bool is_local) {
           grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
           parameters.fd = connection.Release();
-          connections_->HandleNewConnection(&parameters);
+          (is_local ? local_connections_ : connections_)->HandleNewConnection(&parameters);
         });
     if (state_ != nullptr) {
       // If the disk is full, the port stored before stays, and the next start uses that one.
@@ -279,7 +303,9 @@ class GrpcServer : public Server {
                            options_.advertise.empty() ? absl::StrCat(":", port_)
                                                       : Advertised(options_, port_).value_or(""),
                            plan_.start.incarnation, options_.server_token, held_, DrawIncarnation,
-                           [this] { return Available(); }}},
+                           [this] { return Available(); }},
+                          [this] { return status_report_->Load(); },
+                          ChannelSecurity(options_.tls)},
           jobs_, clock_, journal_);
       jobs_.arrivals().SetSink(
           [follower = follower_.get()](const Arrival& arrival) { follower->Arrived(arrival); });
@@ -300,7 +326,16 @@ class GrpcServer : public Server {
 
   uint16_t port() const override { return port_; }
 
-  void FillStatus(v1::GetStatusReply& reply) const override { status_report_->FillStatus(reply); }
+  absl::Status CheckPage(const std::string& peer, const std::vector<std::string>& names,
+                         const std::string& token) override {
+    return access_.Check({peer, names, token}, Action::kPage, kAllJobs);
+  }
+
+  void FillStatus(v1::GetStatusReply& reply) const override {
+    status_report_->FillStatus(reply);
+    // The pages are for viewers.
+    if (access_.has_rules()) HidePaths(reply);
+  }
   void FillReadiness(v1::GetStatusReply& reply) const override {
     status_report_->FillReadiness(reply);
   }
@@ -431,8 +466,10 @@ class GrpcServer : public Server {
       sources.state_free = [this] { return state_->room(); };
     }
     sources.coordinator_address = options_.coordinator;
+    if (coordinator_ != nullptr) sources.loads = &loads_;
     sources.shares_memory = exchange_ != nullptr;
     sources.congestion_control = options_.congestion_control;
+    sources.wrong_tokens = [this] { return access_.wrong_tokens(); };
     return sources;
   }
 
@@ -484,6 +521,8 @@ class GrpcServer : public Server {
   Jobs jobs_;
   StallWatch stall_watch_;
   StreamDeadlines deadlines_;
+  Access access_;
+  ServerLoads loads_;
   // Used by the ticker thread only.
   size_t open_jobs_ = 0;
   absl::Time trim_again_ = absl::InfiniteFuture();
@@ -501,8 +540,10 @@ class GrpcServer : public Server {
   std::unique_ptr<DataService> data_;
   std::unique_ptr<StatusReport> status_report_;
   std::unique_ptr<AdminService> admin_;
-  // Passes accepted connections to `server_`. Owned here; outlives `acceptor_`.
+  // Pass accepted connections to `server_`: those of TCP, and those of the unix socket, which are
+  // plain text in any case. Owned here; outlive `acceptor_`.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> local_connections_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Acceptor> acceptor_;
   uint16_t port_ = 0;

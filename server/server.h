@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/tls/tls_options.h"
 #include "server/core/plan/journal.h"
 
 namespace syncgrads::v1 {
@@ -26,7 +28,7 @@ namespace syncgrads::server {
 struct ServerOptions {
   // The address and the port to listen on. Port 0: the port stored in `state` if there is one,
   // otherwise a free port that the kernel picks.
-  std::string bind = "0.0.0.0";
+  std::string bind = "127.0.0.1";
   uint16_t port = 0;
   // This server's index among the servers; server 0 is the coordinator.
   uint32_t index = 0;
@@ -38,8 +40,13 @@ struct ServerOptions {
   // one that the server listens on. Empty: that port, on the host that the coordinator (for
   // server 0: the worker) sees as this server's host.
   std::string advertise;
+  // The files for TLS; empty: connections are plain text. A server that follows, and one with a
+  // client CA, need all of them.
+  TlsOptions tls;
   // The servers' shared secret. The coordinator rejects a server whose token differs.
   std::string server_token;
+  // The file with the rules about who may do what; see AccessRule. Empty: none.
+  std::string tokens_file;
   // The five fields from here to abandoned_job_ttl are used on server 0 only; see
   // MembershipOptions.
   absl::Duration heartbeat_interval = absl::Seconds(2);
@@ -85,8 +92,9 @@ class Server {
   // `journal`, which must outlive the server; so must `clock`.
   //
   // Errors:
-  //   InvalidArgument     options contradict each other, an address is malformed, or the
-  //                       kernel does not have the congestion control
+  //   InvalidArgument     options contradict each other, an address is malformed, a file for TLS
+  //                       or with rules cannot be used, or the kernel does not have the congestion
+  //                       control
   //   PermissionDenied    this process may not use the congestion control
   //   FailedPrecondition  another server uses the state directory
   //   DataLoss            the file "server" in the state directory is damaged. (If the plan or
@@ -102,6 +110,13 @@ class Server {
   virtual ~Server() = default;
 
   virtual uint16_t port() const = 0;
+
+  // Decides whether someone may see the pages of this server: `peer` is the address, `names` are
+  // those in a verified certificate.
+  //
+  // Errors: those of Access::Check
+  virtual absl::Status CheckPage(const std::string& peer, const std::vector<std::string>& names,
+                                 const std::string& token) = 0;
 
   // Fills in the state of this server and of its jobs, as for Admin.GetStatus.
   virtual void FillStatus(v1::GetStatusReply& reply) const = 0;

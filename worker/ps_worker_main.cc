@@ -31,6 +31,7 @@
 #include "common/renamed_flags.h"
 #include "common/rpc/build_info.h"
 #include "common/secret.h"
+#include "common/tls/tls_flags.h"
 #include "third_party/grpc/pollers.h"
 #include "worker/base/hung_device.h"
 #include "worker/metrics/worker_metrics.h"
@@ -47,12 +48,23 @@ ABSL_FLAG(std::string, server, "",
           "the other servers. Not needed for --evaluate and --predict with one worker.");
 ABSL_FLAG(absl::optional<uint32_t>, serve, absl::nullopt,
           "In place of --server: the port of a server that this process runs for its own workers "
-          "and for those of other processes; 0 picks a free port and prints it. The server ends "
-          "when no job is open any more, and keeps no state.");
-ABSL_FLAG(std::string, token, "",
-          "The job's secret token. The first worker that joins the job sets it. Other users can "
-          "read a command line: prefer --token_file, or SYNCGRADS_TOKEN in the environment.");
+          "and for those of other processes; 0 picks a free port and prints it. Workers on other "
+          "hosts need --tls_client_ca or --insecure. The server ends when no job is open any more, "
+          "and keeps no state.");
+ABSL_FLAG(
+    std::string, token, "",
+    "The job's secret token, which the first worker that joins the job sets; or, if the "
+    "servers have a --tokens_file, a token in it. Other users can read a command line: prefer "
+    "--token_file, or SYNCGRADS_TOKEN in the environment.");
 ABSL_FLAG(std::string, token_file, "", "File with the token in its first line.");
+ABSL_FLAG(std::string, tls_client_ca, "",
+          "--serve, --serve_data and --metrics: PEM file with the certificates of the authorities "
+          "that have "
+          "signed the peers' certificates. If it is set, every peer must have one; probes need "
+          "none.");
+ABSL_FLAG(bool, insecure, false,
+          "Let any host use --serve and --metrics without certificates, and --serve_data without a "
+          "token and certificates. By default they then serve this host only.");
 ABSL_FLAG(std::string, name, "",
           "This worker's name, unique in the job. Empty: the server assigns one.");
 ABSL_FLAG(absl::optional<uint32_t>, rank, absl::nullopt,
@@ -124,10 +136,10 @@ ABSL_FLAG(std::string, progress_log, "",
 ABSL_FLAG(std::string, tensorboard, "",
           "Directory for TensorBoard: each worker writes its losses and speed to a subdirectory "
           "with its name.");
-ABSL_FLAG(std::string, metrics, "",
-          "HOST:PORT to listen on for HTTP requests, without authentication: the metrics of this "
-          "process's workers (/metrics) and probes (/livez, /readyz). Port 0 picks a free port and "
-          "prints it. Default: no HTTP.");
+ABSL_FLAG(
+    std::string, metrics, "",
+    "HOST:PORT to listen on for HTTP requests: the metrics of this process's workers (/metrics) "
+    "and probes (/livez, /readyz). Port 0 picks a free port and prints it. Default: no HTTP.");
 ABSL_FLAG(std::string, output, "",
           "Write the trained model to this file, in safetensors format. Only rank 0 writes it.");
 ABSL_FLAG(
@@ -208,6 +220,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   options.token = *token;
+  options.tls = syncgrads::TlsFromFlags();
+  options.tls.client_ca = absl::GetFlag(FLAGS_tls_client_ca);
+  options.insecure = absl::GetFlag(FLAGS_insecure);
   options.name = absl::GetFlag(FLAGS_name);
   options.rank = ToStd(absl::GetFlag(FLAGS_rank));
   options.world_size = ToStd(absl::GetFlag(FLAGS_world_size));
@@ -253,7 +268,8 @@ int main(int argc, char** argv) {
                 << ", must be a port number from 0 to 65535, without --server and --serve_data\n";
       return 2;
     }
-    auto started = syncgrads::OwnServer::Start(static_cast<uint16_t>(*port), options.log_level);
+    auto started = syncgrads::OwnServer::Start(
+        {static_cast<uint16_t>(*port), options.tls, options.insecure, options.log_level});
     if (!started.ok()) {
       std::cerr << "ps-worker: --serve=" << *port << ": " << started.status() << "\n";
       return syncgrads::ExitCodeOf(started.status(), absl::OkStatus());
@@ -275,13 +291,22 @@ int main(int argc, char** argv) {
       std::cerr << "ps-worker: " << address.status().message() << "\n";
       return 2;
     }
-    auto started = syncgrads::HttpServer::Start(*address, syncgrads::WorkerPages(metrics));
+    if (!syncgrads::IsLoopback(address->host) && options.tls.client_ca.empty() &&
+        !options.insecure) {
+      std::cerr << "ps-worker: --metrics is " << flag << ", which other hosts may reach, without "
+                << "authentication: set --tls_certificate, --tls_key and --tls_client_ca, or "
+                << "--insecure\n";
+      return 2;
+    }
+    auto started = syncgrads::HttpServer::Start(*address, syncgrads::WorkerPages(metrics), {},
+                                                syncgrads::SecurityOf(options.tls));
     if (!started.ok()) {
       std::cerr << "ps-worker: " << started.status() << "\n";
       return syncgrads::ExitCodeOf(started.status(), absl::OkStatus());
     }
     metrics_server = *std::move(started);
-    std::cout << "ps-worker serves metrics on http://"
+    std::cout << "ps-worker serves metrics on http"
+              << (options.tls.certificate.empty() ? "://" : "s://")
               << syncgrads::ToString(metrics_server->address()) << "/metrics" << std::endl;
   }
   const std::vector<syncgrads::WorkerOutcome> outcomes =

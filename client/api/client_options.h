@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "client/api/tuned_setting.h"
+#include "common/tls/tls_options.h"
 
 namespace syncgrads {
 
@@ -26,6 +27,8 @@ struct ClientOptions {
   std::string job;
   // The job's secret. The first worker that joins sets it.
   std::string token;
+  // The files for TLS; empty: connections are plain text. With `connections`, those of that object.
+  TlsOptions tls;
   // This worker's name in the job, with the same limits as `job`. If empty, the coordinator assigns
   // one.
   std::string name;

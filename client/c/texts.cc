@@ -68,6 +68,11 @@ absl::StatusOr<ClientOptions> ParseOptions(const char* text) {
   options.coordinator = proto.coordinator();
   options.job = proto.job();
   options.token = proto.token();
+  options.tls = {.certificate = proto.tls().certificate(),
+                 .key = proto.tls().key(),
+                 .ca = proto.tls().ca(),
+                 .client_ca = "",
+                 .server_name = proto.tls().server_name()};
   options.name = proto.name();
   if (proto.has_rank()) options.rank = proto.rank();
   if (proto.world_size() > 0) options.world_size = proto.world_size();

@@ -1,5 +1,7 @@
 #include "client/grpc/grpc_channel.h"
 
+#include <utility>
+
 #include "common/net/congestion_control.h"
 #include "common/rpc/channel_arguments.h"
 #include "third_party/grpc/socket_mutator.h"
@@ -7,6 +9,7 @@
 namespace syncgrads::client {
 
 std::shared_ptr<grpc::Channel> NewChannel(const std::string& address,
+                                          const ChannelSecurity& security,
                                           const std::string& congestion_control) {
   // An attempt to connect has a timeout, and the session makes the next attempt.
   grpc::ChannelArguments arguments = OwnConnection({.attempt = absl::Seconds(5),
@@ -27,7 +30,7 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& address,
     arguments.SetSocketMutator(NewSocketMutator(
         [congestion_control](int socket) { SetCongestionControl(socket, congestion_control); }));
   }
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return security.Connect(address, std::move(arguments));
 }
 
 }  // namespace syncgrads::client

@@ -8,11 +8,14 @@
 #include <memory>
 #include <string>
 
+#include "common/rpc/credentials.h"
+
 namespace syncgrads::client {
 
 // Returns a channel that has a connection of its own, which is closed with the channel. If
 // `congestion_control` is empty, TCP uses the kernel's default.
 std::shared_ptr<grpc::Channel> NewChannel(const std::string& address,
+                                          const ChannelSecurity& security,
                                           const std::string& congestion_control = "");
 
 }  // namespace syncgrads::client

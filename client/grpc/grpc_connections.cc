@@ -26,7 +26,7 @@ std::unique_ptr<ConnectionUse> Connections::Take(const void* client, const Route
   std::shared_ptr<grpc::Channel> channel = connection.channel.lock();
   if (channel != nullptr && CannotConnect(*channel)) replaced = std::move(channel);
   if (channel == nullptr) {
-    channel = NewChannel(route.address, route.congestion_control);
+    channel = NewChannel(route.address, security_, route.congestion_control);
     connection.channel = channel;
   }
   connection.clients.insert(client);

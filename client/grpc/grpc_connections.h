@@ -28,10 +28,12 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
+#include "common/rpc/credentials.h"
 
 namespace syncgrads::client {
 
@@ -40,6 +42,12 @@ class ConnectionUse;
 // Always owned by a shared_ptr: of the transports, and of the ConnectionUses. Thread-safe.
 class Connections : public std::enable_shared_from_this<Connections> {
  public:
+  // `security` is that of all connections.
+  explicit Connections(ChannelSecurity security = ChannelSecurity())
+      : security_(std::move(security)) {}
+
+  const ChannelSecurity& security() const { return security_; }
+
   struct Route {
     std::string address;
     // Control and data have different connections, so that signals never wait behind bulk data.
@@ -63,6 +71,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
 
   void End(const void* client, const Route& route, size_t number);
 
+  const ChannelSecurity security_;
   Mutex mutex_;
   std::map<Route, std::vector<Connection>> routes_ ABSL_GUARDED_BY(mutex_);
 };

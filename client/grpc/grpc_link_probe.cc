@@ -21,10 +21,10 @@ constexpr int kMessages = 3;
 }  // namespace
 
 std::optional<double> MeasureGrpcLink(const std::string& address,
-                                      const std::string& congestion_control,
-                                      absl::Duration timeout) {
+                                      const std::string& congestion_control, absl::Duration timeout,
+                                      const ChannelSecurity& security) {
   const absl::Time deadline = MonotonicNow() + timeout;
-  const std::shared_ptr<grpc::Channel> channel = NewChannel(address, congestion_control);
+  const std::shared_ptr<grpc::Channel> channel = NewChannel(address, security, congestion_control);
   const auto stub = v1::Control::NewStub(channel);
   v1::ProbeRequest request;
   request.set_padding(std::string(kBytes, '\0'));
@@ -33,6 +33,7 @@ std::optional<double> MeasureGrpcLink(const std::string& address,
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + (deadline - MonotonicNow())));
     context.set_wait_for_ready(true);
+    security.Authorize(context);
     v1::ProbeReply reply;
     const absl::Time begun = MonotonicNow();
     const grpc::Status status = stub->Probe(&context, request, &reply);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/rpc/credentials.h"
 
 namespace syncgrads::client {
 
@@ -17,8 +18,8 @@ namespace syncgrads::client {
 // Blocks for `timeout` at most. If no message got through in that time, returns an upper bound.
 // nullopt if the server cannot be reached or returns an error.
 std::optional<double> MeasureGrpcLink(const std::string& address,
-                                      const std::string& congestion_control,
-                                      absl::Duration timeout);
+                                      const std::string& congestion_control, absl::Duration timeout,
+                                      const ChannelSecurity& security = ChannelSecurity());
 
 }  // namespace syncgrads::client
 

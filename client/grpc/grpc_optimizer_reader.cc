@@ -16,9 +16,11 @@ namespace {
 
 class GrpcOptimizerReader : public OptimizerReader {
  public:
-  GrpcOptimizerReader(const std::string& address, const OptimizerRequest& request,
-                      absl::Duration timeout)
-      : address_(address), channel_(NewChannel(address)), stub_(v1::Admin::NewStub(channel_)) {
+  GrpcOptimizerReader(const std::string& address, const ChannelSecurity& security,
+                      const OptimizerRequest& request, absl::Duration timeout)
+      : address_(address),
+        channel_(NewChannel(address, security)),
+        stub_(v1::Admin::NewStub(channel_)) {
     v1::ReadOptimizerRequest proto;
     proto.set_job(request.job);
     proto.set_token(request.token);
@@ -72,9 +74,10 @@ class GrpcOptimizerReader : public OptimizerReader {
 }  // namespace
 
 std::unique_ptr<OptimizerReader> OpenGrpcOptimizerReader(const std::string& address,
+                                                         const ChannelSecurity& security,
                                                          const OptimizerRequest& request,
                                                          absl::Duration timeout) {
-  return std::make_unique<GrpcOptimizerReader>(address, request, timeout);
+  return std::make_unique<GrpcOptimizerReader>(address, security, request, timeout);
 }
 
 }  // namespace syncgrads::client

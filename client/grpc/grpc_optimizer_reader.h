@@ -8,11 +8,13 @@
 
 #include "absl/time/time.h"
 #include "client/link/transport.h"
+#include "common/rpc/credentials.h"
 
 namespace syncgrads::client {
 
 // Opens the stream on a connection of its own.
 std::unique_ptr<OptimizerReader> OpenGrpcOptimizerReader(const std::string& address,
+                                                         const ChannelSecurity& security,
                                                          const OptimizerRequest& request,
                                                          absl::Duration timeout);
 

@@ -24,8 +24,12 @@ constexpr absl::Duration kCall = absl::Seconds(2);
 
 class TraceSender {
  public:
-  TraceSender(const std::string& address, absl::Time deadline, const std::atomic<bool>& stop)
-      : stub_(v1::Control::NewStub(NewChannel(address))), deadline_(deadline), stop_(stop) {}
+  TraceSender(const std::string& address, const ChannelSecurity& security, absl::Time deadline,
+              const std::atomic<bool>& stop)
+      : stub_(v1::Control::NewStub(NewChannel(address, security))),
+        security_(security),
+        deadline_(deadline),
+        stop_(stop) {}
 
   // Sends a report, again and again while the coordinator is unavailable.
   absl::Status Send(const v1::TraceReport& report) {
@@ -35,6 +39,7 @@ class TraceSender {
       }
       grpc::ClientContext context;
       context.set_deadline(absl::ToChronoTime(absl::Now() + kCall));
+      security_.Authorize(context);
       v1::TraceReportReply reply;
       const int64_t sent = TraceNow();
       const absl::Status called = FromGrpc(stub_->ReportTrace(&context, report, &reply));
@@ -49,6 +54,7 @@ class TraceSender {
 
  private:
   const std::unique_ptr<v1::Control::Stub> stub_;
+  const ChannelSecurity& security_;
   const absl::Time deadline_;
   const std::atomic<bool>& stop_;
   ClockOffset offset_;
@@ -56,9 +62,10 @@ class TraceSender {
 
 }  // namespace
 
-absl::Status SendTraceReport(const std::string& address, const TraceReport& report,
-                             absl::Duration timeout, const std::atomic<bool>& stop) {
-  TraceSender sender(address, MonotonicNow() + timeout, stop);
+absl::Status SendTraceReport(const std::string& address, const ChannelSecurity& security,
+                             const TraceReport& report, absl::Duration timeout,
+                             const std::atomic<bool>& stop) {
+  TraceSender sender(address, security, MonotonicNow() + timeout, stop);
   v1::TraceReport message;
   message.set_trace(report.trace);
   message.set_member(ToNumber(report.member));

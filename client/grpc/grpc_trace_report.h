@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/link/transport.h"
+#include "common/rpc/credentials.h"
 
 namespace syncgrads::client {
 
@@ -19,8 +20,9 @@ namespace syncgrads::client {
 //   DeadlineExceeded  not all was sent within `timeout`
 //   Cancelled         `stop` is true
 //   others            those of Control.ReportTrace
-absl::Status SendTraceReport(const std::string& address, const TraceReport& report,
-                             absl::Duration timeout, const std::atomic<bool>& stop);
+absl::Status SendTraceReport(const std::string& address, const ChannelSecurity& security,
+                             const TraceReport& report, absl::Duration timeout,
+                             const std::atomic<bool>& stop);
 
 }  // namespace syncgrads::client
 

@@ -24,8 +24,8 @@ namespace {
 // One Explain request to a server. It has a connection of its own, so that it does not queue behind
 // the bulk data that it asks about.
 struct Question {
-  explicit Question(const std::string& address)
-      : channel(NewChannel(address)), stub(v1::Admin::NewStub(channel)) {}
+  Question(const std::string& address, const ChannelSecurity& security)
+      : channel(NewChannel(address, security)), stub(v1::Admin::NewStub(channel)) {}
 
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::Admin::Stub> stub;
@@ -56,7 +56,7 @@ class GrpcTransport : public Transport {
 
   void Explain(const std::string& address, const std::string& job, const std::string& token,
                GroupId group, absl::Duration timeout, ExplainAnswer answer) override {
-    const std::shared_ptr<Question> question = reaper_.Make<Question>(address);
+    const std::shared_ptr<Question> question = reaper_.Make<Question>(address, security());
     question->request.set_job(job);
     question->request.set_token(token);
     question->request.set_group(ToNumber(group));
@@ -76,21 +76,23 @@ class GrpcTransport : public Transport {
   }
 
   std::optional<double> MeasureLink(const std::string& address, absl::Duration timeout) override {
-    return MeasureGrpcLink(address, congestion_control_, timeout);
+    return MeasureGrpcLink(address, congestion_control_, timeout, security());
   }
 
   absl::Status ReportTrace(const std::string& address, const TraceReport& report,
                            absl::Duration timeout, const std::atomic<bool>& stop) override {
-    return SendTraceReport(address, report, timeout, stop);
+    return SendTraceReport(address, security(), report, timeout, stop);
   }
 
   std::unique_ptr<OptimizerReader> OpenOptimizer(const std::string& address,
                                                  const OptimizerRequest& request,
                                                  absl::Duration timeout) override {
-    return OpenGrpcOptimizerReader(address, request, timeout);
+    return OpenGrpcOptimizerReader(address, security(), request, timeout);
   }
 
  private:
+  const ChannelSecurity& security() const { return connections_->security(); }
+
   const std::string congestion_control_;
   const std::shared_ptr<Connections> connections_;
   GrpcReaper reaper_;
@@ -100,7 +102,6 @@ class GrpcTransport : public Transport {
 
 std::unique_ptr<Transport> NewGrpcTransport(std::string congestion_control,
                                             std::shared_ptr<Connections> connections) {
-  if (connections == nullptr) connections = std::make_shared<Connections>();
   return std::make_unique<GrpcTransport>(std::move(congestion_control), std::move(connections));
 }
 

@@ -13,9 +13,9 @@
 namespace syncgrads::client {
 
 // `congestion_control` is TCP's for the data streams; empty: the kernel's default. Control and data
-// streams use `connections`; if it is null, the transport has its own.
-std::unique_ptr<Transport> NewGrpcTransport(std::string congestion_control = "",
-                                            std::shared_ptr<Connections> connections = nullptr);
+// streams use `connections`; other calls have connections of their own, with the same security.
+std::unique_ptr<Transport> NewGrpcTransport(std::string congestion_control,
+                                            std::shared_ptr<Connections> connections);
 
 }  // namespace syncgrads::client
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 
 namespace syncgrads::client {
@@ -13,6 +14,35 @@ namespace {
 constexpr absl::Duration kRegistrationRetry = absl::Seconds(1);
 // How long after a change of the figures they are sent, at the latest.
 constexpr absl::Duration kFiguresDelay = absl::Seconds(1);
+
+// Checks an epoch that the coordinator has sent: callers divide by the number of its members and
+// multiply by its factor.
+absl::Status CheckEpoch(const Epoch& epoch) {
+  absl::flat_hash_set<uint32_t> ids;
+  for (const Member& member : epoch.members) {
+    if (ids.insert(ToNumber(member.id)).second) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("member ", ToNumber(member.id), " is listed twice"));
+  }
+  if (ids.empty()) return absl::InvalidArgumentError("no members");
+  return CheckRateFactor(GroupSpec(), epoch.learning_rate.factor);
+}
+
+// Checks that a plan is that of the group that this worker registered: the sizes in the plan are
+// those of the caller's buffers.
+absl::Status CheckPlan(const GroupSpec& registered, const std::shared_ptr<const GroupPlan>& plan) {
+  if (plan == nullptr) {
+    return absl::InternalError("the coordinator answered a registration without a plan");
+  }
+  if (plan->spec.name != registered.name) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group \"", registered.name,
+                     "\" was registered, but the coordinator answered "
+                     "with the plan of group \"",
+                     plan->spec.name, "\""));
+  }
+  return CheckAgreement(registered, plan->spec, "whose plan the coordinator has sent");
+}
 
 }  // namespace
 
@@ -130,6 +160,12 @@ void Membership::OnReceived(Stream* stream, JobSignal signal) {
   }
   if (auto* epoch = std::get_if<Epoch>(&signal.kind)) {
     if (!known) return;
+    if (const absl::Status valid = CheckEpoch(*epoch); !valid.ok()) {
+      Over(absl::InvalidArgumentError(absl::StrCat("the coordinator at ", options_.coordinator,
+                                                   " has sent an invalid epoch ", epoch->number,
+                                                   ": ", valid.message())));
+      return;
+    }
     events_.OnEpoch(*epoch);
     MutexLock lock(mutex_);
     has_epoch_ = true;
@@ -347,16 +383,16 @@ void Membership::AnswerRequest(uint64_t request, Result result) {
   answer(std::move(result));
 }
 
-void Membership::Register(GroupSpec spec, double link_rate, RegisterAnswer answer) {
+void Membership::Register(const GroupSpec& spec, double link_rate, RegisterAnswer answer) {
   const uint64_t request = NextRequest();
-  Ask(request, RegisterGroup{request, std::move(spec), link_rate},
-      [answer = std::move(answer)](Result result) {
-        if (!result.ok()) {
-          answer(result.status());
-        } else if (*result == nullptr) {
-          answer(absl::InternalError("the coordinator answered a registration without a plan"));
-        } else {
+  Ask(request, RegisterGroup{request, spec, link_rate},
+      [spec, answer = std::move(answer)](Result result) {
+        absl::Status status = result.status();
+        if (status.ok()) status = CheckPlan(spec, *result);
+        if (status.ok()) {
           answer(*std::move(result));
+        } else {
+          answer(std::move(status));
         }
       });
 }

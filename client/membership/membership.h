@@ -42,6 +42,8 @@ class MembershipEvents {
   virtual ~MembershipEvents() = default;
   // Called once, before the first epoch.
   virtual void OnWelcome(Generation generation, const Welcome& welcome) = 0;
+  // The epoch has members, each of them once. The membership is over if the coordinator sends one
+  // that has not.
   virtual void OnEpoch(const Epoch& epoch) = 0;
   // The membership is over. Not called after Leave. Only events that were in progress may follow.
   virtual void OnOver(const absl::Status& status) = 0;
@@ -79,11 +81,12 @@ class Membership : public std::enable_shared_from_this<Membership> {
 
   // Requests the registration of a group. `answer` is called once, without locks, on any thread,
   // before any later event. It receives the plan, the refusal, or the reason why the membership is
-  // over. A registration that is refused as Unavailable is sent again every second: a server lacks
-  // something that it will have again, for example file descriptors.
+  // over; or InvalidArgument if the coordinator has sent the plan of another group. A registration
+  // that is refused as Unavailable is sent again every second: a server lacks something that it
+  // will have again, for example file descriptors.
   using RegisterAnswer = std::function<void(absl::StatusOr<std::shared_ptr<const GroupPlan>>)>;
   // `link_rate` is RegisterGroup::link_rate.
-  void Register(GroupSpec spec, double link_rate, RegisterAnswer answer);
+  void Register(const GroupSpec& spec, double link_rate, RegisterAnswer answer);
 
   // End, Ready and SetLearningRate send a request and wait for its acknowledgement.
   //

@@ -1,5 +1,7 @@
 #include "client/memory/memory_link.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -183,6 +185,13 @@ absl::Status MemoryLink::ShareWith(const std::string& address) {
 }
 
 absl::Status MemoryLink::Greet(FdSocket& socket) {
+  // The hello has a secret: another process may have taken the name of the server's socket.
+  SYNCGRADS_ASSIGN_OR_RETURN(const unsigned user, socket.PeerUser());
+  if (user != geteuid()) {
+    return absl::UnavailableError(absl::StrCat("the worker runs as user ", geteuid(),
+                                               ", this server as ", user,
+                                               "; memory is not shared"));
+  }
   PushHeader header;
   header.hello = hello_;
   SYNCGRADS_ASSIGN_OR_RETURN(const FdSocket::Message answer,

@@ -11,10 +11,12 @@
 namespace syncgrads::client {
 
 Admin::Admin(Options options)
-    : options_(std::move(options)), stub_(v1::Admin::NewStub(NewChannel(options_.server))) {}
+    : options_(std::move(options)),
+      stub_(v1::Admin::NewStub(NewChannel(options_.server, options_.caller.security))) {}
 
 void Admin::Prepare(grpc::ClientContext& context, absl::Duration timeout) const {
   context.set_wait_for_ready(options_.wait_for_connection);
+  options_.caller.security.Authorize(context);
   if (timeout == absl::InfiniteDuration()) return;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
 }
@@ -41,14 +43,14 @@ absl::StatusOr<v1::GetStatusReply> Admin::GetStatus() {
 absl::StatusOr<v1::ExplainReply> Admin::Explain() {
   v1::ExplainRequest request;
   request.set_job(options_.job);
-  request.set_token(options_.token);
+  request.set_token(options_.caller.token);
   return Call<v1::ExplainRequest, v1::ExplainReply>(&v1::Admin::Stub::Explain, request);
 }
 
 absl::StatusOr<uint32_t> Admin::RequestCheckpoint() {
   v1::CheckpointRequest request;
   request.set_job(options_.job);
-  request.set_token(options_.token);
+  request.set_token(options_.caller.token);
   const auto reply =
       Call<v1::CheckpointRequest, v1::CheckpointReply>(&v1::Admin::Stub::Checkpoint, request);
   if (!reply.ok()) return reply.status();
@@ -58,7 +60,7 @@ absl::StatusOr<uint32_t> Admin::RequestCheckpoint() {
 absl::StatusOr<uint64_t> Admin::SetLearningRate(double factor, const std::string& by) {
   v1::SetLearningRateRequest request;
   request.set_job(options_.job);
-  request.set_token(options_.token);
+  request.set_token(options_.caller.token);
   request.set_factor(factor);
   request.set_by(by);
   const auto reply = Call<v1::SetLearningRateRequest, v1::SetLearningRateReply>(
@@ -70,7 +72,7 @@ absl::StatusOr<uint64_t> Admin::SetLearningRate(double factor, const std::string
 absl::Status Admin::Evict(const std::string& worker, const std::string& reason) {
   v1::EvictRequest request;
   request.set_job(options_.job);
-  request.set_token(options_.token);
+  request.set_token(options_.caller.token);
   request.set_worker(worker);
   request.set_reason(reason);
   return Call<v1::EvictRequest, v1::EvictReply>(&v1::Admin::Stub::Evict, request).status();
@@ -79,7 +81,7 @@ absl::Status Admin::Evict(const std::string& worker, const std::string& reason) 
 absl::Status Admin::Readmit(const std::string& worker) {
   v1::ReadmitRequest request;
   request.set_job(options_.job);
-  request.set_token(options_.token);
+  request.set_token(options_.caller.token);
   request.set_worker(worker);
   return Call<v1::ReadmitRequest, v1::ReadmitReply>(&v1::Admin::Stub::Readmit, request).status();
 }
@@ -104,7 +106,7 @@ absl::Status Admin::Trace(absl::Duration length,
                           const std::function<void(v1::TraceReply)>& on_reply) {
   v1::TraceRequest request;
   request.set_job(options_.job);
-  request.set_token(options_.token);
+  request.set_token(options_.caller.token);
   request.set_seconds(absl::ToDoubleSeconds(length));
   grpc::ClientContext context;
   Prepare(context, length + options_.timeout);

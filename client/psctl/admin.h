@@ -11,10 +11,18 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/credentials.h"
 #include "common/trace/clock_offset.h"
 #include "proto/admin.grpc.pb.h"
 
 namespace syncgrads::client {
+
+// Who calls, and how connections are made.
+struct Caller {
+  ChannelSecurity security;
+  // The token that the calls send; empty: none.
+  std::string token;
+};
 
 // If a call has no reply within `timeout`, it fails with DeadlineExceeded, and the message has the
 // server's address. Other errors are those of the service, in proto/admin.proto. Thread-safe.
@@ -23,7 +31,7 @@ class Admin {
   struct Options {
     std::string server;  // host:port
     std::string job;
-    std::string token;
+    Caller caller;
     absl::Duration timeout = absl::Seconds(30);
     // Whether calls wait for the server to be reachable. If not, they fail with Unavailable as soon
     // as an attempt to connect has failed.

@@ -73,8 +73,11 @@ std::vector<Answer> ClusterQuery::AskAll(const std::vector<Target>& targets) {
     }
     std::unique_ptr<Admin>& admin = admins_[targets[i].address];
     if (admin == nullptr) {
-      admin = std::make_unique<Admin>(Admin::Options{
-          .server = targets[i].address, .timeout = timeout_, .wait_for_connection = false});
+      admin = std::make_unique<Admin>(Admin::Options{.server = targets[i].address,
+                                                     .job = "",
+                                                     .caller = caller_,
+                                                     .timeout = timeout_,
+                                                     .wait_for_connection = false});
     }
     threads.emplace_back([&answers, i, &admin = *admin] { answers[i] = AskOne(admin); });
   }

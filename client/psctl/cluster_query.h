@@ -37,8 +37,8 @@ class ClusterQuery {
  public:
   // `address` is that of any server. Each server has `timeout` to answer; a server that cannot be
   // connected to is not waited for.
-  ClusterQuery(std::string address, absl::Duration timeout)
-      : address_(std::move(address)), timeout_(timeout) {}
+  ClusterQuery(std::string address, absl::Duration timeout, Caller caller = Caller())
+      : address_(std::move(address)), timeout_(timeout), caller_(std::move(caller)) {}
 
   // Returns one answer for each known server, in ascending order of index; those without an index
   // come last. Connections are kept for the next call.
@@ -57,6 +57,7 @@ class ClusterQuery {
 
   const std::string address_;
   const absl::Duration timeout_;
+  const Caller caller_;
   std::map<std::string, std::unique_ptr<Admin>> admins_;
   // The servers of the last call: they are asked even if the coordinator does not answer any more.
   std::vector<Target> known_;

@@ -88,7 +88,7 @@ absl::Status PrintJson(const std::vector<Answer>& answers, std::ostream& out) {
 }
 
 absl::Status RunStatus(const CommandOptions& options, std::ostream& out) {
-  ClusterQuery query(options.server, options.timeout.value_or(kTimeoutForEach));
+  ClusterQuery query(options.server, options.timeout.value_or(kTimeoutForEach), options.caller);
   std::optional<std::vector<Answer>> before;
   if (options.interval.has_value()) {
     before = query.Ask();
@@ -104,7 +104,7 @@ absl::Status RunStatus(const CommandOptions& options, std::ostream& out) {
 }
 
 absl::Status RunTop(const CommandOptions& options, std::ostream& out) {
-  ClusterQuery query(options.server, options.timeout.value_or(kTimeoutForEach));
+  ClusterQuery query(options.server, options.timeout.value_or(kTimeoutForEach), options.caller);
   std::optional<std::vector<Answer>> before;
   for (uint64_t block = 1;; ++block) {
     std::vector<Answer> answers = query.Ask();
@@ -287,6 +287,7 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
   if (command == "events") {
     return PrintEvents({.server = options.server,
                         .job = options.job,
+                        .caller = options.caller,
                         .timeout = options.timeout.value_or(kTimeoutForEach),
                         .follow = options.follow,
                         .count = options.count,
@@ -296,7 +297,7 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
   if (command == "trace") {
     return RecordTimeline({.server = options.server,
                            .job = options.job,
-                           .token = options.token,
+                           .caller = options.caller,
                            .timeout = options.timeout.value_or(kTimeout),
                            .length = options.length,
                            .path = options.path},
@@ -304,11 +305,11 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
   }
   if (command == "doctor") {
     return RunDoctor(options.server, options.timeout.value_or(kTimeoutForEach), options.limits,
-                     ReadHostFacts(), options.output == "json", out);
+                     ReadHostFacts(), options.output == "json", out, options.caller);
   }
   Admin admin({.server = options.server,
                .job = options.job,
-               .token = options.token,
+               .caller = options.caller,
                .timeout = options.timeout.value_or(kTimeout)});
   if (command == "waits") return PrintWaits(admin, out);
   if (command == "checkpoint") return TakeCheckpoint(admin, out);

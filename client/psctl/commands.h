@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/psctl/admin.h"
 #include "client/psctl/doctor.h"
 
 namespace syncgrads::client {
@@ -23,7 +24,7 @@ struct CommandOptions {
   // HOST:PORT of the server to ask.
   std::string server;
   std::string job;
-  std::string token;
+  Caller caller;
   std::string server_token;
   // The maximum time of each call; nullopt: 30 s, and 2 s for each server of status, top, doctor
   // and events.

@@ -76,8 +76,9 @@ void ExamineSilent(absl::Duration timeout, ServerFacts& server) {
 }
 
 // Asks all servers several times. Returns the fastest answer of each.
-std::vector<Answer> FastestAnswers(const std::string& server, absl::Duration timeout) {
-  ClusterQuery query(server, timeout);
+std::vector<Answer> FastestAnswers(const std::string& server, absl::Duration timeout,
+                                   const Caller& caller) {
+  ClusterQuery query(server, timeout, caller);
   std::vector<Answer> fastest = query.Ask();
   for (int number = 1; number < kQueries; ++number) {
     for (Answer& answer : query.Ask()) {
@@ -100,13 +101,13 @@ std::vector<Answer> FastestAnswers(const std::string& server, absl::Duration tim
 
 absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
                        const DoctorLimits& limits, const HostFacts& host, bool json,
-                       std::ostream& out) {
+                       std::ostream& out, const Caller& caller) {
   std::vector<ServerFacts> servers;
-  for (Answer& answer : FastestAnswers(server, timeout)) {
+  for (Answer& answer : FastestAnswers(server, timeout, caller)) {
     ServerFacts& facts = servers.emplace_back();
     facts.answer = std::move(answer);
     if (facts.answer.reply.ok()) {
-      facts.bandwidth = MeasureGrpcLink(facts.answer.address, "", timeout);
+      facts.bandwidth = MeasureGrpcLink(facts.answer.address, "", timeout, caller.security);
     } else if (!facts.answer.address.empty()) {
       ExamineSilent(timeout, facts);
     }

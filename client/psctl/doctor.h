@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/psctl/admin.h"
 #include "client/psctl/diagnosis.h"
 
 namespace syncgrads::client {
@@ -21,7 +22,7 @@ namespace syncgrads::client {
 //   FailedPrecondition  there are problems; the message has their number
 absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
                        const DoctorLimits& limits, const HostFacts& host, bool json,
-                       std::ostream& out);
+                       std::ostream& out, const Caller& caller = Caller());
 
 }  // namespace syncgrads::client
 

@@ -63,14 +63,18 @@ class EventPrinter {
 
  private:
   void FindServers() {
-    for (const Answer& answer : ClusterQuery(options_.server, options_.timeout).Ask()) {
+    for (const Answer& answer :
+         ClusterQuery(options_.server, options_.timeout, options_.caller).Ask()) {
       if (!answer.reply.ok()) {
         errors_.push_back(absl::UnavailableError(
             absl::StrCat(NameOf(answer), ": ", answer.reply.status().message())));
         continue;
       }
-      sources_.push_back(std::make_unique<Source>(Admin::Options{
-          .server = answer.address, .timeout = options_.timeout, .wait_for_connection = false}));
+      sources_.push_back(std::make_unique<Source>(Admin::Options{.server = answer.address,
+                                                                 .job = "",
+                                                                 .caller = options_.caller,
+                                                                 .timeout = options_.timeout,
+                                                                 .wait_for_connection = false}));
     }
   }
 

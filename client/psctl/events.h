@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/psctl/admin.h"
 
 namespace syncgrads::client {
 
@@ -17,6 +18,7 @@ struct EventsOptions {
   std::string server;
   // Only events of this job; if empty, all events.
   std::string job;
+  Caller caller;
   // How long each server may take to answer. New events are waited for without a limit.
   absl::Duration timeout;
   // Whether to wait for new events.

@@ -32,16 +32,20 @@
 #include "client/psctl/commands.h"
 #include "common/net/address.h"
 #include "common/rpc/build_info.h"
+#include "common/rpc/credentials.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "common/tls/tls_flags.h"
+#include "common/tls/tls_options.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:7000",
           "HOST:PORT of any server; status, top, doctor, events and trace query the other servers "
           "too");
 ABSL_FLAG(std::string, job, "", "name of the job; events: only this job's");
-ABSL_FLAG(std::string, token, "",
-          "secret token of the job, if it has one. Other users can read a command line: prefer "
-          "--token_file, or SYNCGRADS_TOKEN in the environment");
+ABSL_FLAG(
+    std::string, token, "",
+    "your token, or that of the job if the servers have no --tokens_file. Other users can read "
+    "a command line: prefer --token_file, or SYNCGRADS_TOKEN in the environment");
 ABSL_FLAG(std::string, token_file, "", "file with the token in its first line");
 ABSL_FLAG(
     std::string, server_token, "",
@@ -127,7 +131,7 @@ int ExitCodeOf(const absl::Status& status, bool is_doctor) {
 
 absl::Status ReadSecrets(syncgrads::client::CommandOptions& options) {
   SYNCGRADS_ASSIGN_OR_RETURN(
-      options.token,
+      options.caller.token,
       syncgrads::ReadSecret({"token", absl::GetFlag(FLAGS_token), absl::GetFlag(FLAGS_token_file),
                              std::getenv("SYNCGRADS_TOKEN")}));
   SYNCGRADS_ASSIGN_OR_RETURN(
@@ -152,6 +156,7 @@ int main(int argc, char** argv) {
   syncgrads::client::CommandOptions options;
   options.server = absl::GetFlag(FLAGS_server);
   options.job = absl::GetFlag(FLAGS_job);
+  const syncgrads::TlsOptions tls = syncgrads::TlsFromFlags();
   options.timeout = absl::GetFlag(FLAGS_timeout);
   options.interval = absl::GetFlag(FLAGS_interval);
   options.count = absl::GetFlag(FLAGS_count);
@@ -167,6 +172,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   absl::Status status = syncgrads::CheckServerAddress("--server", options.server);
+  if (status.ok()) status = ReadSecrets(options);
+  if (status.ok()) status = syncgrads::CheckTls(tls, syncgrads::TlsSide::kConnects);
+  options.caller.security = syncgrads::ChannelSecurity(tls, options.caller.token);
   if (status.ok()) status = syncgrads::client::RunCommand(words, options, std::cout);
   std::cout.flush();
   if (!status.ok()) std::cerr << "psctl: " << status << "\n";

@@ -33,7 +33,7 @@ class ServerTrace {
       : index_(index),
         admin_({.server = address,
                 .job = options.job,
-                .token = options.token,
+                .caller = options.caller,
                 .timeout = options.timeout,
                 .wait_for_connection = false}) {}
 
@@ -130,7 +130,8 @@ struct Servers {
 
 absl::StatusOr<Servers> FindServers(TraceOptions options) {
   Servers servers;
-  for (const Answer& answer : ClusterQuery(options.server, kPatienceWithEach).Ask()) {
+  for (const Answer& answer :
+       ClusterQuery(options.server, kPatienceWithEach, options.caller).Ask()) {
     if (!answer.reply.ok()) {
       servers.silent.push_back(absl::StrCat(NameOf(answer), ": ", answer.reply.status().message()));
       continue;

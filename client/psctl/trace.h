@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/psctl/admin.h"
 
 namespace syncgrads::client {
 
@@ -16,7 +17,7 @@ struct TraceOptions {
   std::string server;
   // Empty: the only job.
   std::string job;
-  std::string token;
+  Caller caller;
   // The time for each call, beside the recording.
   absl::Duration timeout;
   absl::Duration length;

@@ -14,6 +14,7 @@
 #include "common/net/congestion_control.h"
 #include "common/shm/host.h"
 #include "common/status_macros.h"
+#include "common/tls/tls_options.h"
 
 namespace syncgrads::client {
 namespace {
@@ -28,12 +29,14 @@ std::string HostAndProcess() {
   return absl::StrCat(host, ":", getpid());
 }
 
-Hello HelloOf(const ClientOptions& options, Incarnation incarnation) {
+Hello HelloOf(const ClientOptions& options, Incarnation incarnation,
+              const std::string& member_secret) {
   Hello hello;
   hello.job = options.job;
   hello.token = options.token;
   hello.name = options.name;
   hello.incarnation = incarnation;
+  hello.member_secret = member_secret;
   hello.rank = options.rank;
   hello.world_size = options.world_size;
   hello.host = HostAndProcess();
@@ -66,6 +69,7 @@ std::vector<TunedSetting> TunedSettings(const ClientOptions& options, DataPlane&
 Session::Session(ClientOptions options, Dependencies dependencies)
     : options_(std::move(options)),
       incarnation_(dependencies.incarnation),
+      member_secret_(std::move(dependencies.member_secret)),
       transport_(std::move(dependencies.transport)),
       timers_(std::move(dependencies.timers)),
       epochs_(options_.coordinator, options_.job),
@@ -87,10 +91,12 @@ absl::Status Session::Join(absl::Duration timeout) {
     switch (state_) {
       case State::kNew: {
         SYNCGRADS_RETURN_IF_ERROR(CheckCongestionControl(options_.congestion_control));
+        SYNCGRADS_RETURN_IF_ERROR(CheckTls(options_.tls, TlsSide::kConnects));
         SYNCGRADS_RETURN_IF_ERROR(CheckName("the job's name", options_.job));
         SYNCGRADS_RETURN_IF_ERROR(CheckName("the worker's name", options_.name));
         membership_ = std::make_shared<Membership>(
-            Membership::Options{options_.coordinator, HelloOf(options_, incarnation_),
+            Membership::Options{options_.coordinator,
+                                HelloOf(options_, incarnation_, member_secret_),
                                 options_.server_timeout},
             *transport_, *timers_, *this);
         state_ = State::kJoining;
@@ -211,8 +217,8 @@ DataPlane* Session::data_plane() const {
   return data_plane_.get();
 }
 
-void Session::RegisterRounds(GroupSpec spec, double link_rate, RegisterAnswer answer) {
-  membership()->Register(std::move(spec), link_rate,
+void Session::RegisterRounds(const GroupSpec& spec, double link_rate, RegisterAnswer answer) {
+  membership()->Register(spec, link_rate,
                          [this, plane = data_plane(), answer = std::move(answer)](
                              absl::StatusOr<std::shared_ptr<const GroupPlan>> plan) {
                            if (plan.ok()) {
@@ -224,9 +230,8 @@ void Session::RegisterRounds(GroupSpec spec, double link_rate, RegisterAnswer an
                          });
 }
 
-absl::StatusOr<std::shared_ptr<GroupRounds>> Session::AwaitRounds(GroupSpec spec,
+absl::StatusOr<std::shared_ptr<GroupRounds>> Session::AwaitRounds(const GroupSpec& spec,
                                                                   absl::Time deadline) {
-  const std::string name = spec.name;
   struct Answer {
     Mutex mutex;
     CondVar arrived;
@@ -234,19 +239,18 @@ absl::StatusOr<std::shared_ptr<GroupRounds>> Session::AwaitRounds(GroupSpec spec
   };
   auto answer = std::make_shared<Answer>();
   const double link_rate = link_rate_.For(spec, data_plane()->servers(), rank(), deadline);
-  RegisterRounds(std::move(spec), link_rate,
-                 [answer](absl::StatusOr<std::shared_ptr<GroupRounds>> rounds) {
-                   MutexLock lock(answer->mutex);
-                   answer->rounds = std::move(rounds);
-                   answer->arrived.NotifyAll();
-                 });
+  RegisterRounds(spec, link_rate, [answer](absl::StatusOr<std::shared_ptr<GroupRounds>> rounds) {
+    MutexLock lock(answer->mutex);
+    answer->rounds = std::move(rounds);
+    answer->arrived.NotifyAll();
+  });
   MutexLock lock(answer->mutex);
   while (!answer->rounds.has_value()) {
     if (answer->arrived.WaitUntil(answer->mutex, deadline)) continue;
     if (answer->rounds.has_value()) break;
     const std::string waiting_for = membership()->waiting_for();
     return absl::DeadlineExceededError(absl::StrCat("the coordinator at ", options_.coordinator,
-                                                    " has not registered group \"", name, "\"",
+                                                    " has not registered group \"", spec.name, "\"",
                                                     waiting_for.empty() ? "" : ": ", waiting_for));
   }
   return *answer->rounds;
@@ -307,6 +311,7 @@ void Session::OnWelcome(Generation generation, const Welcome& welcome) {
   plane.hello.token = options_.token;
   plane.hello.member = welcome.member;
   plane.hello.incarnation = incarnation_;
+  plane.hello.member_secret = member_secret_;
   plane.generation = generation;
   plane.server_timeout = std::max(welcome.lease, options_.server_timeout);
   if (options_.shared_memory || options_.unix_socket) plane.hello.host_id = HostId();

@@ -44,6 +44,8 @@ struct Dependencies {
   std::unique_ptr<Timers> timers;
   // A random number that no other session has.
   Incarnation incarnation{};
+  // See Hello::member_secret.
+  std::string member_secret = {};
 };
 
 // Owned by Client. Methods that Client has as well have the contracts in client.h. MembershipEvents
@@ -96,10 +98,11 @@ class Session : public MembershipEvents {
   // any thread, possibly before this call returns.
   using RegisterAnswer = std::function<void(absl::StatusOr<std::shared_ptr<GroupRounds>>)>;
   // `link_rate` is in bytes per second; 0 if it is not known.
-  void RegisterRounds(GroupSpec spec, double link_rate, RegisterAnswer answer);
+  void RegisterRounds(const GroupSpec& spec, double link_rate, RegisterAnswer answer);
   // Registers a group and waits for its rounds. DeadlineExceeded if the coordinator has not
   // answered.
-  absl::StatusOr<std::shared_ptr<GroupRounds>> AwaitRounds(GroupSpec spec, absl::Time deadline);
+  absl::StatusOr<std::shared_ptr<GroupRounds>> AwaitRounds(const GroupSpec& spec,
+                                                           absl::Time deadline);
   absl::Status EndGroup(const GroupRounds& rounds, Round last_round, absl::Duration timeout);
   // Not null once this client has been a member. Stays valid as long as the session.
   DataPlane* data_plane() const;
@@ -125,6 +128,7 @@ class Session : public MembershipEvents {
 
   const ClientOptions options_;
   const Incarnation incarnation_;
+  const std::string member_secret_;
   const std::unique_ptr<Transport> transport_;
   SharedBuffers shared_;
   const std::unique_ptr<Timers> timers_;

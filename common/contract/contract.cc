@@ -417,6 +417,7 @@ v1::Epoch ToProto(const Epoch& epoch) {
     out.set_member(ToNumber(member.id));
     out.set_name(member.name);
     out.set_incarnation(ToNumber(member.incarnation));
+    out.set_secret_hash(member.secret_hash);
   }
   for (const GroupRound& first : epoch.first_rounds) *proto.add_first_rounds() = ToProto(first);
   if (epoch.handover.has_value()) {
@@ -437,8 +438,8 @@ Epoch FromProto(const v1::Epoch& proto) {
   Epoch epoch;
   epoch.number = proto.number();
   for (const v1::Member& member : proto.members()) {
-    epoch.members.push_back(
-        {MemberId{member.member()}, member.name(), Incarnation{member.incarnation()}});
+    epoch.members.push_back({MemberId{member.member()}, member.name(),
+                             Incarnation{member.incarnation()}, member.secret_hash()});
   }
   epoch.first_rounds = FromProto(proto.first_rounds());
   if (proto.has_handover()) {

@@ -177,6 +177,7 @@ v1::Hello ToProto(const Hello& hello) {
   proto.set_step_timeout_ms(absl::ToInt64Milliseconds(hello.step_timeout));
   proto.set_only_running(hello.only_running);
   proto.set_host_id(hello.host_id);
+  proto.set_member_secret(hello.member_secret);
   return proto;
 }
 
@@ -196,6 +197,7 @@ Hello FromProto(const v1::Hello& proto) {
   hello.step_timeout = absl::Milliseconds(proto.step_timeout_ms());
   hello.only_running = proto.only_running();
   hello.host_id = proto.host_id();
+  hello.member_secret = proto.member_secret();
   return hello;
 }
 

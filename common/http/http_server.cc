@@ -11,8 +11,11 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/http/http_tls.h"
 #include "common/mutex.h"
 
 namespace syncgrads {
@@ -113,19 +116,54 @@ void ServeEvents(const HttpEventPages::mapped_type& next, EventStreams& streams,
       [&streams](bool) { streams.Close(); });
 }
 
+void Fill(const HttpReply& reply, httplib::Response& answer) {
+  answer.status = reply.status;
+  answer.set_header("Cache-Control", "no-store");
+  for (const auto& [name, value] : reply.headers) answer.set_header(name, value);
+  answer.set_content(reply.body, reply.content_type);
+}
+
+HttpCaller CallerOf(const httplib::Request& request) {
+  HttpCaller caller;
+  caller.peer = request.remote_addr;
+  caller.names = NamesOfPeer(request.ssl);
+  const std::string authorization = request.get_header_value("Authorization");
+  std::string decoded;
+  if (absl::StartsWith(authorization, "Bearer ")) {
+    caller.token = authorization.substr(7);
+  } else if (absl::StartsWith(authorization, "Basic ") &&
+             absl::Base64Unescape(authorization.substr(6), &decoded)) {
+    // USER:PASSWORD; the user does not matter.
+    const size_t colon = decoded.find(':');
+    if (colon != std::string::npos) caller.token = decoded.substr(colon + 1);
+  }
+  return caller;
+}
+
 }  // namespace
 
 struct HttpServer::Connections {
-  explicit Connections(HttpEvents served) : events(std::move(served)), streams(events.interval) {}
+  Connections(HttpEvents served, HttpSecurity secured)
+      : events(std::move(served)), security(std::move(secured)), streams(events.interval) {
+    if (security.tls.certificate.empty()) {
+      server = std::make_unique<httplib::Server>();
+    } else {
+      server = std::make_unique<httplib::SSLServer>([this](SSL_CTX& context) {
+        SetUpTls(context, security.tls);
+        return true;
+      });
+    }
+  }
   ~Connections() {
     streams.End();
-    server.stop();
+    server->stop();
     if (listener.joinable()) listener.join();
   }
 
   const HttpEvents events;
+  const HttpSecurity security;
   EventStreams streams;
-  httplib::Server server;
+  std::unique_ptr<httplib::Server> server;
   std::atomic<bool> ended = false;
   std::thread listener;
 };
@@ -136,9 +174,10 @@ HttpServer::HttpServer(HostPort address, std::unique_ptr<Connections> connection
 HttpServer::~HttpServer() = default;
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HostPort& address,
-                                                              HttpPages pages, HttpEvents events) {
-  auto connections = std::make_unique<Connections>(std::move(events));
-  httplib::Server& server = connections->server;
+                                                              HttpPages pages, HttpEvents events,
+                                                              HttpSecurity security) {
+  auto connections = std::make_unique<Connections>(std::move(events), std::move(security));
+  httplib::Server& server = *connections->server;
   server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
   server.set_keep_alive_max_count(1);
   server.set_read_timeout(kConnectionTimeout);
@@ -149,13 +188,18 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HostPort& ad
     const int on = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   });
+  if (const auto& refuse = connections->security.refuse; refuse != nullptr) {
+    server.set_pre_routing_handler(
+        [&refuse](const httplib::Request& request, httplib::Response& answer) {
+          const std::optional<HttpReply> refusal = refuse(CallerOf(request), request.path);
+          if (!refusal.has_value()) return httplib::Server::HandlerResponse::Unhandled;
+          Fill(*refusal, answer);
+          return httplib::Server::HandlerResponse::Handled;
+        });
+  }
   for (auto& [path, page] : pages) {
     server.Get(path, [page = std::move(page)](const httplib::Request&, httplib::Response& answer) {
-      const HttpReply reply = page();
-      answer.status = reply.status;
-      answer.set_header("Cache-Control", "no-store");
-      for (const auto& [name, value] : reply.headers) answer.set_header(name, value);
-      answer.set_content(reply.body, reply.content_type);
+      Fill(page(), answer);
     });
   }
   for (const auto& [path, next] : connections->events.pages) {
@@ -180,7 +224,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HostPort& ad
   }
   // stop() has no effect before the listener runs, so this waits until it does.
   connections->listener = std::thread([own = connections.get()] {
-    own->server.listen_after_bind();
+    own->server->listen_after_bind();
     own->ended = true;
   });
   while (!server.is_running() && !connections->ended) std::this_thread::yield();

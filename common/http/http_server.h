@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/net/address.h"
+#include "common/tls/tls_options.h"
 
 namespace syncgrads {
 
@@ -40,7 +42,27 @@ struct HttpEvents {
   absl::Duration interval = absl::Seconds(1);
 };
 
-// Serves GET and HEAD requests for its pages, without encryption and without authentication. Other
+// Who sends a request.
+struct HttpCaller {
+  // The address, without a port.
+  std::string peer;
+  // The DNS names, URIs and e-mail addresses in the certificate of the caller.
+  std::vector<std::string> names;
+  // From the header Authorization: the token of the scheme Bearer, or the password of Basic, which
+  // browsers ask for. Empty if there is none.
+  std::string token;
+};
+
+struct HttpSecurity {
+  // Without a certificate, connections are plain text. With a client CA, callers may have a
+  // certificate; one that is expired or of another CA ends the connection.
+  TlsOptions tls;
+  // Returns the answer to a request for `path` that is refused; nullopt if the request may be
+  // served. Called on any thread. Null: every request may be served.
+  std::function<std::optional<HttpReply>(const HttpCaller& caller, const std::string& path)> refuse;
+};
+
+// Serves GET and HEAD requests for its pages. Other
 // paths are answered with 404, and an exception of a page with 500. A connection is closed after
 // its answer, and also if its request has not arrived after two seconds: eight connections are
 // served at the same time, and others wait. Of these, at most four are streams of events; a request
@@ -55,7 +77,8 @@ class HttpServer {
   // Errors:
   //   Unavailable  the address cannot be listened on
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HostPort& address, HttpPages pages,
-                                                           HttpEvents events = {});
+                                                           HttpEvents events = {},
+                                                           HttpSecurity security = {});
   // Ends the streams of events, and waits for the requests that are being answered.
   ~HttpServer();
 

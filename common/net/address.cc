@@ -89,6 +89,17 @@ std::string ToString(const HostPort& address) {
   return absl::StrCat(address.host, ":", address.port);
 }
 
+bool IsLoopback(absl::string_view host) {
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  if (host == "localhost") return true;
+  in_addr v4 = {};
+  if (inet_pton(AF_INET, std::string(host).c_str(), &v4) == 1) {
+    return ntohl(v4.s_addr) >> 24 == 127;
+  }
+  in6_addr v6 = {};
+  return inet_pton(AF_INET6, std::string(host).c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+}
+
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view what, absl::string_view text) {
   return Parse(what, text, "HOST:PORT");
 }

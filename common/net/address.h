@@ -22,6 +22,10 @@ struct HostPort {
 // Returns "host:port", with an IPv6 address in brackets.
 std::string ToString(const HostPort& address);
 
+// Whether only processes of this host can connect to an address to listen on: "localhost",
+// 127.x.x.x or ::1, with or without brackets.
+bool IsLoopback(absl::string_view host);
+
 // Parses HOST:PORT. HOST is a host name, an IPv4 address, or an IPv6 address in brackets. PORT is
 // from 1 to 65535. `what` is the name of the value in errors, for example "--server".
 //

@@ -31,7 +31,7 @@ void AnswerVersionAndHelp(absl::string_view program) {
   absl::FlagsUsageConfig config;
   // By default, Abseil looks for a source file that is named exactly like the program.
   config.contains_help_flags = config.contains_helpshort_flags = [](absl::string_view file) {
-    return absl::EndsWith(file, "main.cc");
+    return absl::EndsWith(file, "main.cc") || absl::EndsWith(file, "_flags.cc");
   };
   config.version_string = [program = std::string(program)] {
     return absl::StrCat(VersionLine(program), "\n");

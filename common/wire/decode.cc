@@ -231,6 +231,8 @@ absl::Status DecodeHello(const Pieces& message, DataHello& hello) {
                             return ReadIncarnation(type, reader, hello.incarnation);
                           case wire::kHelloHostId:
                             return ReadString(type, reader, hello.host_id);
+                          case wire::kHelloMemberSecret:
+                            return ReadString(type, reader, hello.member_secret);
                         }
                         return false;
                       });

@@ -76,6 +76,7 @@ std::string Encode(const DataHello& hello) {
   out.Varint(wire::kHelloMember, ToNumber(hello.member));
   out.Fixed64(wire::kHelloIncarnation, ToNumber(hello.incarnation));
   out.Bytes(wire::kHelloHostId, hello.host_id);
+  out.Bytes(wire::kHelloMemberSecret, hello.member_secret);
   return std::move(out).Take();
 }
 

@@ -17,6 +17,7 @@ enum HelloField : uint32_t {
   kHelloMember = 4,
   kHelloIncarnation = 5,
   kHelloHostId = 6,
+  kHelloMemberSecret = 7,
 };
 
 enum PushField : uint32_t {

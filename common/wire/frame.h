@@ -38,6 +38,7 @@ struct DataHello {
   MemberId member{};
   Incarnation incarnation{};
   std::string host_id;
+  std::string member_secret = {};
 
   friend bool operator==(const DataHello&, const DataHello&) = default;
 };

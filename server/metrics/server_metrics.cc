@@ -57,6 +57,8 @@ void AddServer(const v1::ServerStatus& server, MetricFamilies& families) {
   families.Gauge("syncgrads_memory_limit_bytes",
                  "syncgrads_memory_bytes and the memory that is free for more.", {},
                  static_cast<double>(server.memory_bytes() + server.memory_free_bytes()));
+  families.Counter("syncgrads_wrong_tokens_total", "Wrong tokens that were sent to this server.",
+                   {}, static_cast<double>(server.wrong_tokens()));
   if (server.starts() > 0) {
     families.Gauge("syncgrads_starts",
                    "Starts of servers on the state directory, this one included.", {},

@@ -265,6 +265,8 @@ class Page {
     this._lastSeen = undefined;
     this._failedSince = undefined;
     this._before = undefined;
+    // By the index of a server: its newest report of its load, and the one before.
+    this._loads = new Map();
   }
 
   show(status) {
@@ -359,9 +361,32 @@ class Page {
           one.connected ? "connected" : one.address === "" ? "has never connected" :
           "not connected";
       row.append(element("td", one.index), element("td", one.address || "\u2013"),
-                 element("td", state));
+                 element("td", state), ...this._loadOf(one).map((text) => element("td", text)));
       return row;
     }));
+  }
+
+  // Returns texts: the memory of a server, and what it has received and sent each second between
+  // its last two reports.
+  _loadOf(server) {
+    if (server.load === undefined) return ["\u2013", "", ""];
+    const load = {
+      uptime: Number(server.load.uptime_ms) / 1000,
+      received: Number(server.load.received_bytes),
+      sent: Number(server.load.sent_bytes),
+    };
+    const seen = this._loads.get(server.index) ?? {};
+    if (seen.newest?.uptime !== load.uptime) {
+      this._loads.set(server.index, {before: seen.newest, newest: load});
+    }
+    const {before, newest} = this._loads.get(server.index);
+    const rate = (way) => {
+      const passed = before === undefined ? 0 : newest.uptime - before.uptime;
+      return passed > 0 ? `${bytes((newest[way] - before[way]) / passed)}/s` : "";
+    };
+    const memory = Number(server.load.memory_bytes);
+    return [`${bytes(memory)} of ${bytes(memory + Number(server.load.memory_free_bytes))}`,
+            rate("received"), rate("sent")];
   }
 
   _showFacts(server) {

@@ -115,18 +115,21 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
     }
     past = PastLimit(peer);
   }
-  if (address.ss_family == AF_UNIX) {
-    ucred user = {};
-    socklen_t size = sizeof(user);
-    if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &user, &size) != 0 ||
-        user.uid != geteuid()) {
-      NoteRefusal(other_users_, absl::StrCat("user ", user.uid,
-                                             " has connected to the socket of user ", geteuid()));
-      return Accepted::kOne;
-    }
-  }
+  const bool is_local = address.ss_family == AF_UNIX;
   if (past.empty()) {
-    TakeIn(std::move(connection), peer);
+    if (is_local) {
+      ucred user = {};
+      socklen_t size = sizeof(user);
+      if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &user, &size) != 0 ||
+          user.uid != geteuid()) {
+        NoteRefusal(other_users_, absl::StrCat("user ", user.uid,
+                                               " has connected to the unix "
+                                               "socket of user ",
+                                               geteuid()));
+        return Accepted::kOne;
+      }
+    }
+    TakeIn(std::move(connection), peer, is_local);
   } else {
     NoteRefusal(past_limits_, past);
   }
@@ -143,7 +146,7 @@ Acceptor::Accepted Acceptor::RefuseFrom(const FileDescriptor& listening) {
   return reserve_.valid() ? Accepted::kOne : Accepted::kNotYet;
 }
 
-void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer) {
+void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer, bool is_local) {
   struct stat status = {};
   fstat(connection.get(), &status);
   {
@@ -154,7 +157,7 @@ void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer) {
     connections_[connection.get()] = {status.st_dev, status.st_ino, peer};
     if (!peer.empty()) ++by_peer_[peer];
   }
-  take_(std::move(connection));
+  take_(std::move(connection), is_local);
 }
 
 std::string Acceptor::PastLimit(const std::string& peer) const {

@@ -42,9 +42,9 @@ struct ConnectionLimits {
 // private functions run on the acceptor's thread. Other functions may be called on any thread.
 class Acceptor {
  public:
-  // Receives an accepted, non-blocking connection and its ownership. Called on the acceptor's
-  // thread.
-  using Take = std::function<void(FileDescriptor connection)>;
+  // Receives an accepted, non-blocking connection and its ownership. `is_local`: it comes from a
+  // unix socket. Called on the acceptor's thread.
+  using Take = std::function<void(FileDescriptor connection, bool is_local)>;
 
   // Accepts connections from the sockets `listening`, which must be non-blocking. `journal` must
   // outlive this object. Refused connections are logged, for each kind of refusal at most once
@@ -88,7 +88,7 @@ class Acceptor {
   Accepted AcceptFrom(const FileDescriptor& listening);
   // Accepts a connection with the reserved descriptor and closes it.
   Accepted RefuseFrom(const FileDescriptor& listening);
-  void TakeIn(FileDescriptor connection, const std::string& peer);
+  void TakeIn(FileDescriptor connection, const std::string& peer, bool is_local);
   // Returns which limit a further connection of this peer would exceed; empty if none.
   std::string PastLimit(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Removes connections that have been closed from the counts.

@@ -1,140 +1,189 @@
 #include "server/service/admin_service.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/contract/round_wait.h"
 #include "common/rpc/status.h"
-#include "common/secret.h"
+#include "common/status_macros.h"
 #include "common/trace/trace.h"
+#include "server/access/caller.h"
 #include "server/service/optimizer_stream.h"
+#include "server/service/refused_stream.h"
 
 namespace syncgrads::server {
 namespace {
 
-grpc::Status Explained(const Jobs& jobs, const v1::ExplainRequest& request,
-                       v1::ExplainReply& reply) {
+// NotFound if the job is not open here; PermissionDenied if the token is not the job's.
+absl::Status CheckToken(const Jobs& jobs, const std::string& job, const std::string& token) {
+  const std::shared_ptr<Job> found = jobs.Find(job);
+  if (found == nullptr) {
+    return absl::NotFoundError(absl::StrCat("no job \"", job, "\" is open here"));
+  }
+  if (found->HasToken(token)) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("wrong token for job \"", job, "\""));
+}
+
+absl::Status Explained(const Jobs& jobs, const v1::ExplainRequest& request,
+                       const std::string& token, v1::ExplainReply& reply) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckToken(jobs, request.job(), token));
   const std::shared_ptr<Job> job = jobs.Find(request.job());
-  if (job == nullptr) {
-    return {grpc::StatusCode::NOT_FOUND,
-            absl::StrCat("no job \"", request.job(), "\" is open here")};
-  }
-  if (!job->HasToken(request.token())) {
-    return {grpc::StatusCode::PERMISSION_DENIED,
-            absl::StrCat("wrong token for job \"", request.job(), "\"")};
-  }
+  // It may have been closed meanwhile.
+  if (job == nullptr) return absl::NotFoundError(absl::StrCat("job \"", request.job(), "\" ended"));
   std::optional<GroupId> group;
   if (request.has_group()) group = GroupId{request.group()};
   for (const RoundWait& wait : job->Explain(group)) *reply.add_waits() = ToProto(wait);
-  return grpc::Status::OK;
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
 }
 
 }  // namespace
 
-absl::Status AdminService::NotTheCoordinator() const {
-  return absl::FailedPreconditionError(
-      absl::StrCat("server ", ToNumber(self_), " is not the coordinator, which is server 0"));
+absl::Status AdminService::Guarded(const grpc::CallbackServerContext& context, Action action,
+                                   const std::string& job, const std::string& token,
+                                   const std::function<absl::Status(const std::string&)>& answer) {
+  const Caller caller = CallerOf(context, token);
+  SYNCGRADS_RETURN_IF_ERROR(access_.Check(caller, action, job));
+  return access_.has_rules() ? answer("") : access_.Count(caller, answer(token));
+}
+
+absl::Status AdminService::OnCoordinator(
+    const grpc::CallbackServerContext& context, Action action, const std::string& job,
+    const std::string& token, const std::function<absl::Status(const std::string&)>& answer) {
+  return Guarded(context, action, job, token, [&](const std::string& checked) -> absl::Status {
+    if (coordinator_ != nullptr) return answer(checked);
+    return absl::FailedPreconditionError(
+        absl::StrCat("server ", ToNumber(self_), " is not the coordinator, which is server 0"));
+  });
 }
 
 grpc::ServerUnaryReactor* AdminService::Explain(grpc::CallbackServerContext* context,
                                                 const v1::ExplainRequest* request,
                                                 v1::ExplainReply* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(Explained(jobs_, *request, *reply));
-  return reactor;
+  return Answer(context, Guarded(*context, Action::kExplain, request->job(), request->token(),
+                                 [&](const std::string& token) {
+                                   return Explained(jobs_, *request, token, *reply);
+                                 }));
 }
 
 grpc::ServerUnaryReactor* AdminService::Evict(grpc::CallbackServerContext* context,
                                               const v1::EvictRequest* request, v1::EvictReply*) {
-  absl::Status evicted = NotTheCoordinator();
-  if (coordinator_ != nullptr) {
-    evicted =
-        coordinator_->Evict(request->job(), request->token(), request->worker(), request->reason());
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(evicted));
-  return reactor;
+  return Answer(context, OnCoordinator(*context, Action::kEvict, request->job(), request->token(),
+                                       [&](const std::string& token) {
+                                         return coordinator_->Evict(request->job(), token,
+                                                                    request->worker(),
+                                                                    request->reason());
+                                       }));
 }
 
 grpc::ServerUnaryReactor* AdminService::Readmit(grpc::CallbackServerContext* context,
                                                 const v1::ReadmitRequest* request,
                                                 v1::ReadmitReply*) {
-  absl::Status readmitted = NotTheCoordinator();
-  if (coordinator_ != nullptr) {
-    readmitted = coordinator_->Readmit(request->job(), request->token(), request->worker());
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(readmitted));
-  return reactor;
+  return Answer(context, OnCoordinator(*context, Action::kReadmit, request->job(), request->token(),
+                                       [&](const std::string& token) {
+                                         return coordinator_->Readmit(request->job(), token,
+                                                                      request->worker());
+                                       }));
 }
 
 grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* context,
                                                    const v1::CheckpointRequest* request,
                                                    v1::CheckpointReply* reply) {
-  absl::StatusOr<uint32_t> asked = NotTheCoordinator();
-  if (coordinator_ != nullptr) {
-    asked = coordinator_->RequestCheckpoint(request->job(), request->token());
-  }
-  if (asked.ok()) reply->set_workers(*asked);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(asked.status()));
-  return reactor;
+  return Answer(context,
+                OnCoordinator(*context, Action::kCheckpoint, request->job(), request->token(),
+                              [&](const std::string& token) -> absl::Status {
+                                SYNCGRADS_ASSIGN_OR_RETURN(
+                                    const uint32_t workers,
+                                    coordinator_->RequestCheckpoint(request->job(), token));
+                                reply->set_workers(workers);
+                                return absl::OkStatus();
+                              }));
 }
 
 grpc::ServerUnaryReactor* AdminService::SetLearningRate(grpc::CallbackServerContext* context,
                                                         const v1::SetLearningRateRequest* request,
                                                         v1::SetLearningRateReply* reply) {
-  absl::StatusOr<uint64_t> epoch = NotTheCoordinator();
-  if (coordinator_ != nullptr) {
-    epoch = coordinator_->SetLearningRate(request->job(), request->token(), request->factor(),
-                                          request->by());
-  }
-  if (epoch.ok()) reply->set_epoch(*epoch);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(epoch.status()));
-  return reactor;
+  return Answer(context,
+                OnCoordinator(*context, Action::kSetLearningRate, request->job(), request->token(),
+                              [&](const std::string& token) -> absl::Status {
+                                SYNCGRADS_ASSIGN_OR_RETURN(
+                                    const uint64_t epoch,
+                                    coordinator_->SetLearningRate(
+                                        request->job(), token, request->factor(), request->by()));
+                                reply->set_epoch(epoch);
+                                return absl::OkStatus();
+                              }));
 }
 
 grpc::ServerWriteReactor<v1::OptimizerChunk>* AdminService::ReadOptimizer(
-    grpc::CallbackServerContext*, const v1::ReadOptimizerRequest* request) {
-  return SendOptimizer(jobs_, *request);
+    grpc::CallbackServerContext* context, const v1::ReadOptimizerRequest* request) {
+  v1::ReadOptimizerRequest checked = *request;
+  const absl::Status permitted = Guarded(*context, Action::kReadOptimizer, request->job(),
+                                         request->token(), [&](const std::string& token) {
+                                           checked.set_token(token);
+                                           return CheckToken(jobs_, request->job(), token);
+                                         });
+  if (!permitted.ok()) return new RefusedStream<v1::OptimizerChunk>(permitted);
+  return SendOptimizer(jobs_, checked);
 }
 
 grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
                                                   const v1::GetStatusRequest*,
                                                   v1::GetStatusReply* reply) {
+  const Caller caller = CallerOf(*context);
+  // A caller that may see some jobs gets these.
+  const bool sees_all = access_.Allows(caller, Action::kGetStatus, kAllJobs);
+  const absl::Status permitted =
+      sees_all ? absl::OkStatus() : access_.CheckAnyJob(caller, Action::kGetStatus);
+  if (!permitted.ok()) return Answer(context, permitted);
   status_.FillStatus(*reply);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  if (!access_.Allows(caller, Action::kEvict, kAllJobs)) HidePaths(*reply);
+  if (!sees_all) {
+    auto& jobs = *reply->mutable_jobs();
+    jobs.erase(std::remove_if(jobs.begin(), jobs.end(),
+                              [&](const v1::JobStatus& job) {
+                                return !access_.Allows(caller, Action::kGetStatus, job.job());
+                              }),
+               jobs.end());
+  }
+  return Answer(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
                                               const v1::DrainRequest* request,
                                               v1::DrainReply* reply) {
-  absl::Status drained = NotTheCoordinator();
-  if (coordinator_ != nullptr) {
-    drained = EqualSecrets(request->server_token(), server_token_)
-                  ? absl::OkStatus()
-                  : absl::PermissionDeniedError("wrong token of the servers (--server_token)");
-  }
-  if (drained.ok()) {
-    drain_();
-    reply->set_jobs(static_cast<uint32_t>(jobs_.All().size()));
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(drained));
-  return reactor;
+  return Answer(context, OnCoordinator(*context, Action::kDrain, std::string(kAllJobs),
+                                       request->server_token(), [&](const std::string&) {
+                                         drain_();
+                                         reply->set_jobs(static_cast<uint32_t>(jobs_.All().size()));
+                                         return absl::OkStatus();
+                                       }));
 }
 
 grpc::ServerWriteReactor<v1::TraceReply>* AdminService::Trace(grpc::CallbackServerContext* context,
                                                               const v1::TraceRequest* request) {
-  return tracing_.Trace(context, *request);
+  v1::TraceRequest checked = *request;
+  const absl::Status permitted = Guarded(*context, Action::kTrace, request->job(), request->token(),
+                                         [&](const std::string& token) {
+                                           checked.set_token(token);
+                                           return CheckToken(jobs_, request->job(), token);
+                                         });
+  if (!permitted.ok()) return new RefusedStream<v1::TraceReply>(permitted);
+  return tracing_.Trace(context, checked);
 }
 
 grpc::ServerWriteReactor<v1::EventsReply>* AdminService::Events(
     grpc::CallbackServerContext* context, const v1::EventsRequest* request) {
+  const absl::Status permitted = access_.Check(CallerOf(*context), Action::kEvents,
+                                               request->job().empty() ? kAllJobs : request->job());
+  if (!permitted.ok()) return new RefusedStream<v1::EventsReply>(permitted);
   return events_.Events(context, *request);
 }
 
@@ -142,9 +191,7 @@ grpc::ServerUnaryReactor* AdminService::ReadClock(grpc::CallbackServerContext* c
                                                   const v1::ReadClockRequest*,
                                                   v1::ReadClockReply* reply) {
   reply->set_clock_ns(TraceNow());
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  return Answer(context, access_.CheckAnyJob(CallerOf(*context), Action::kReadClock));
 }
 
 }  // namespace syncgrads::server

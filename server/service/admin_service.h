@@ -8,7 +8,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "proto/admin.grpc.pb.h"
+#include "server/access/access.h"
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/jobs/jobs.h"
 #include "server/service/event_streams.h"
@@ -21,20 +23,20 @@ namespace syncgrads::server {
 // before it returns.
 class AdminService : public v1::Admin::CallbackService {
  public:
-  // The first six arguments must outlive this object. `coordinator` is null on a server
+  // The first seven arguments must outlive this object. `coordinator` is null on a server
   // that follows; Evict, Readmit, Checkpoint, SetLearningRate and Drain then fail with
-  // FailedPrecondition. `self` is this server's index. Drain requires `server_token`, and calls
-  // `drain`, on any thread.
+  // FailedPrecondition. `self` is this server's index. `access` decides about each call. Drain
+  // calls `drain`, on any thread.
   AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
-               const StatusReport& status, Tracing& tracing, EventStreams& events,
-               std::string server_token, std::function<void()> drain)
+               const StatusReport& status, Tracing& tracing, EventStreams& events, Access& access,
+               std::function<void()> drain)
       : jobs_(jobs),
         coordinator_(coordinator),
         self_(self),
         status_(status),
         tracing_(tracing),
         events_(events),
-        server_token_(std::move(server_token)),
+        access_(access),
         drain_(std::move(drain)) {}
 
   grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context,
@@ -67,7 +69,16 @@ class AdminService : public v1::Admin::CallbackService {
                                       v1::ReadClockReply* reply) override;
 
  private:
-  absl::Status NotTheCoordinator() const;
+  // Returns what `answer` returns if the caller may do this to the job; otherwise the reason why
+  // not. `answer` compares the token that it is given with the job's: the one of the request, or
+  // none if rules have decided.
+  absl::Status Guarded(const grpc::CallbackServerContext& context, Action action,
+                       const std::string& job, const std::string& token,
+                       const std::function<absl::Status(const std::string& token)>& answer);
+  // The same; FailedPrecondition if this is not the coordinator.
+  absl::Status OnCoordinator(const grpc::CallbackServerContext& context, Action action,
+                             const std::string& job, const std::string& token,
+                             const std::function<absl::Status(const std::string& token)>& answer);
 
   const Jobs& jobs_;
   Coordinator* const coordinator_;
@@ -75,7 +86,7 @@ class AdminService : public v1::Admin::CallbackService {
   const StatusReport& status_;
   Tracing& tracing_;
   EventStreams& events_;
-  const std::string server_token_;
+  Access& access_;
   const std::function<void()> drain_;
 };
 

@@ -15,6 +15,7 @@
 #include "common/secret.h"
 #include "common/shm/host.h"
 #include "common/trace/trace.h"
+#include "server/access/caller.h"
 #include "server/service/duplex_stream.h"
 #include "server/service/signals.h"
 
@@ -79,10 +80,12 @@ class SignalStream : public DuplexStream {
 class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public MemberLink {
  public:
   JoinStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines, LargeMessages& large,
-             Coordinator& coordinator, SerializedPlans& plans, StreamCount& members)
+             Coordinator& coordinator, Access& access, SerializedPlans& plans, StreamCount& members)
       : SignalStream(context, deadlines,
                      std::make_shared<UnreadBytes>(kMaxUnreadByWorker, kPauseWorkerAt), &large),
         coordinator_(coordinator),
+        access_(access),
+        caller_(CallerOf(*context)),
         plans_(plans),
         members_(members),
         peer_host_(HostOfPeer(context->peer())) {}
@@ -91,7 +94,13 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
     if (const auto* registered = std::get_if<Registered>(&signal)) {
       return Enqueue(plans_.Answer(generation, *registered));
     }
-    SendSignal(syncgrads::ToProto(generation, signal));
+    v1::JobSignal message = syncgrads::ToProto(generation, signal);
+    if (message.has_epoch()) {
+      for (v1::Member& member : *message.mutable_epoch()->mutable_members()) {
+        member.clear_secret_hash();
+      }
+    }
+    SendSignal(message);
     if (const auto* expelled = std::get_if<Expelled>(&signal)) {
       FinishAfterSending(ToGrpc(expelled->reason));
     } else if (std::holds_alternative<Farewell>(signal)) {
@@ -111,7 +120,7 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
     if (!dispatched.ok()) FinishAfterSending(ToGrpc(dispatched));
   }
 
-  void OnHello(const Hello& hello) {
+  void OnHello(Hello hello) {
     if (member_.has_value()) {
       return FinishAfterSending(
           {grpc::StatusCode::FAILED_PRECONDITION, "a second hello on one Join stream"});
@@ -121,9 +130,23 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
     // loopback interface too.
     shares_memory_ = !hello.host_id.empty() && hello.host_id == HostId() &&
                      (absl::StartsWith(peer_host_, "127.") || peer_host_ == "[::1]");
-    absl::StatusOr<Coordinator::MemberKey> member =
-        coordinator_.Admit(hello, std::static_pointer_cast<JoinStream>(shared_from_this()));
-    if (!member.ok()) return FinishAfterSending(ToGrpc(member.status()));
+    if (!hello.token.empty()) caller_.token = hello.token;
+    // A member that reconnects needs only its secret: its token may have been replaced since.
+    const absl::Status may_join = access_.Check(caller_, Action::kJoin, hello.job);
+    if (access_.has_rules()) {
+      hello.token.clear();
+      if (hello.member_secret.empty()) {
+        return FinishAfterSending({grpc::StatusCode::PERMISSION_DENIED,
+                                   "this server has rules, so a worker needs a member_secret"});
+      }
+    }
+    absl::StatusOr<Coordinator::MemberKey> member = coordinator_.Admit(
+        hello, std::static_pointer_cast<JoinStream>(shared_from_this()), may_join);
+    if (!member.ok()) {
+      const absl::Status refused =
+          access_.has_rules() ? member.status() : access_.Count(caller_, member.status());
+      return FinishAfterSending(ToGrpc(refused));
+    }
     member_ = *std::move(member);
     members_.Opened();
   }
@@ -136,6 +159,8 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
   }
 
   Coordinator& coordinator_;
+  Access& access_;
+  Caller caller_;  // used by OnMessage only
   SerializedPlans& plans_;
   StreamCount& members_;
   const std::string peer_host_;
@@ -148,10 +173,12 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
 class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, public ServerLink {
  public:
   FollowStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-               Coordinator& coordinator, const std::string& server_token)
+               Coordinator& coordinator, Access& access, ServerLoads& loads)
       : SignalStream(context, deadlines, std::make_shared<UnreadBytes>(kMaxUnreadByServer)),
         coordinator_(coordinator),
-        server_token_(server_token),
+        access_(access),
+        loads_(loads),
+        caller_(CallerOf(*context)),
         peer_(context->peer()) {}
 
   void Send(const PlanChange& change) override { SendSignal(ToProto(change)); }
@@ -166,6 +193,7 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
     }
     if (signal.has_hello()) OnHello(signal.hello());
     if (!server_.has_value()) return;  // refused
+    if (signal.has_load()) loads_.Set(*server_, signal.load());
     const absl::Status dispatched = Dispatch(signal, *server_, this, coordinator_);
     if (!dispatched.ok()) FinishAfterSending(ToGrpc(dispatched));
   }
@@ -177,9 +205,9 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
            absl::StrCat("the server uses protocol version ", hello.protocol_version(),
                         ", its coordinator uses ", kProtocolVersion)});
     }
-    if (!EqualSecrets(hello.token(), server_token_)) {
-      return FinishAfterSending({grpc::StatusCode::PERMISSION_DENIED, "wrong server token"});
-    }
+    if (!hello.token().empty()) caller_.token = hello.token();
+    const absl::Status permitted = access_.Check(caller_, Action::kFollow, kAllJobs);
+    if (!permitted.ok()) return FinishAfterSending(ToGrpc(permitted));
     ServerIdentity identity{ServerIndex{hello.index()}, hello.address(),
                             Incarnation{hello.incarnation()}, hello.applied(), hello.plan()};
     if (absl::StartsWith(identity.address, ":")) {
@@ -196,7 +224,9 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
   }
 
   Coordinator& coordinator_;
-  const std::string server_token_;
+  Access& access_;
+  ServerLoads& loads_;
+  Caller caller_;  // used by OnMessage only
   const std::string peer_;
   std::optional<ServerIndex> server_;
 };
@@ -211,13 +241,14 @@ class RefusedStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 }  // namespace
 
 ControlService::ControlService(Coordinator* coordinator, std::string coordinator_address,
-                               std::string server_token, StreamDeadlines& deadlines,
-                               Tracing& tracing)
+                               Access& access, StreamDeadlines& deadlines, Tracing& tracing,
+                               ServerLoads& loads)
     : coordinator_(coordinator),
       coordinator_address_(std::move(coordinator_address)),
-      server_token_(std::move(server_token)),
+      access_(access),
       deadlines_(deadlines),
-      tracing_(tracing) {}
+      tracing_(tracing),
+      loads_(loads) {}
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Join(
     grpc::CallbackServerContext* context) {
@@ -226,8 +257,8 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Joi
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; join at ", coordinator_address_)});
   }
-  auto stream =
-      std::make_shared<JoinStream>(context, deadlines_, large_, *coordinator_, plans_, members_);
+  auto stream = std::make_shared<JoinStream>(context, deadlines_, large_, *coordinator_, access_,
+                                             plans_, members_);
   stream->Start();
   return stream.get();
 }
@@ -239,7 +270,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Fol
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; follow ", coordinator_address_)});
   }
-  auto stream = std::make_shared<FollowStream>(context, deadlines_, *coordinator_, server_token_);
+  auto stream = std::make_shared<FollowStream>(context, deadlines_, *coordinator_, access_, loads_);
   // The initial metadata shows the server that it has reached its coordinator, even if there is no
   // message to send yet.
   stream->StartSendInitialMetadata();
@@ -250,7 +281,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Fol
 grpc::ServerUnaryReactor* ControlService::Probe(grpc::CallbackServerContext* context,
                                                 const v1::ProbeRequest*, v1::ProbeReply*) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
+  reactor->Finish(ToGrpc(access_.CheckAnyJob(CallerOf(*context), Action::kProbe)));
   return reactor;
 }
 
@@ -259,7 +290,9 @@ grpc::ServerUnaryReactor* ControlService::ReportTrace(grpc::CallbackServerContex
                                                       v1::TraceReportReply* reply) {
   reply->set_clock_ns(TraceNow());
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(tracing_.Report(*request)));
+  absl::Status reported = access_.CheckAnyJob(CallerOf(*context), Action::kReportTrace);
+  if (reported.ok()) reported = tracing_.Report(*request);
+  reactor->Finish(ToGrpc(reported));
   return reactor;
 }
 

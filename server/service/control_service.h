@@ -8,9 +8,11 @@
 
 #include "absl/time/time.h"
 #include "proto/control.grpc.pb.h"
+#include "server/access/access.h"
 #include "server/core/coordinator/coordinator.h"
 #include "server/service/large_messages.h"
 #include "server/service/serialized_plans.h"
+#include "server/service/server_loads.h"
 #include "server/service/stream_count.h"
 #include "server/service/stream_deadlines.h"
 #include "server/service/tracing.h"
@@ -24,10 +26,11 @@ class ControlService
               v1::Control::WithCallbackMethod_ReportTrace<v1::Control::Service>>>> {
  public:
   // On a server that follows, `coordinator` is null: all streams are refused with an error that
-  // has `coordinator_address`. `server_token` is the secret that followers must send.
-  // `coordinator`, `deadlines` and `tracing` must outlive this object and its streams.
-  ControlService(Coordinator* coordinator, std::string coordinator_address,
-                 std::string server_token, StreamDeadlines& deadlines, Tracing& tracing);
+  // has `coordinator_address`. `access` decides about each call. What servers report about their
+  // load is stored in `loads`. The references, and `coordinator`, must outlive this object and its
+  // streams.
+  ControlService(Coordinator* coordinator, std::string coordinator_address, Access& access,
+                 StreamDeadlines& deadlines, Tracing& tracing, ServerLoads& loads);
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Join(
       grpc::CallbackServerContext* context) override;
@@ -45,9 +48,10 @@ class ControlService
  private:
   Coordinator* const coordinator_;
   const std::string coordinator_address_;
-  const std::string server_token_;
+  Access& access_;
   StreamDeadlines& deadlines_;
   Tracing& tracing_;
+  ServerLoads& loads_;
   SerializedPlans plans_;
   StreamCount members_;  // Join streams whose worker was admitted
   LargeMessages large_;  // destroyed first: its thread uses the others

@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/protocol.h"
 #include "common/rpc/status.h"
+#include "common/status_macros.h"
 #include "common/trace/trace.h"
+#include "server/access/caller.h"
 #include "server/core/jobs/presence.h"
 #include "server/service/duplex_stream.h"
 #include "third_party/grpc/pollers.h"
@@ -41,12 +43,14 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
  public:
   ExchangeStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
                  const DataService& service, const Jobs& jobs, const MemoryExchange* exchange,
-                 const Clock& clock, Traffic& traffic)
+                 Access& access, const Clock& clock, Traffic& traffic)
       : DuplexStream(context, deadlines,
                      std::make_shared<UnreadBytes>(Presence::kLeastUnreadLimit)),
         service_(service),
         jobs_(jobs),
         exchange_(exchange),
+        access_(access),
+        caller_(CallerOf(*context)),
         clock_(clock),
         traffic_(traffic),
         path_(absl::StartsWith(context->peer(), "unix") ? PayloadPath::kUnix : PayloadPath::kTcp) {}
@@ -191,7 +195,7 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
       return FinishAfterSending(
           {grpc::StatusCode::UNAVAILABLE, absl::StrCat("no job \"", hello.job, "\" is open here")});
     }
-    absl::StatusOr<std::shared_ptr<Presence>> presence = job->Admit(hello);
+    absl::StatusOr<std::shared_ptr<Presence>> presence = Admitted(*job, hello);
     if (!presence.ok()) return FinishAfterSending(ToGrpc(presence.status()));
     const auto self = std::static_pointer_cast<ExchangeStream>(shared_from_this());
     const absl::Status added = (*presence)->AddStream(self);
@@ -205,6 +209,28 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
       job_ = std::move(job);
     }
     if (!hello.host_id.empty()) Welcome(hello.host_id);
+  }
+
+  absl::StatusOr<std::shared_ptr<Presence>> Admitted(Job& job, const DataHello& hello) {
+    Caller caller = caller_;
+    caller.token = hello.token;
+    if (access_.has_rules()) {
+      // A member's secret is enough: its token may have been replaced since it has joined.
+      absl::StatusOr<std::shared_ptr<Presence>> presence =
+          absl::PermissionDeniedError("this server has rules, so a stream needs a member_secret");
+      if (!hello.member_secret.empty()) presence = job.Admit(hello);
+      // Unavailable: a server that has just started does not know its members yet.
+      if (!presence.ok() && !absl::IsUnavailable(presence.status())) {
+        SYNCGRADS_RETURN_IF_ERROR(access_.Check(caller, Action::kJoin, hello.job));
+      }
+      return presence;
+    }
+    // A member's secret has 128 random bits, so that guesses need not be slowed.
+    if (!hello.member_secret.empty()) return job.Admit(hello);
+    SYNCGRADS_RETURN_IF_ERROR(access_.CheckAllowance(caller));
+    absl::StatusOr<std::shared_ptr<Presence>> presence = job.Admit(hello);
+    if (!presence.ok()) return access_.Count(caller, presence.status());
+    return presence;
   }
 
   void Welcome(const std::string& host_id) {
@@ -227,6 +253,8 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
   const DataService& service_;
   const Jobs& jobs_;
   const MemoryExchange* const exchange_;
+  Access& access_;
+  const Caller caller_;
   const Clock& clock_;
   Traffic& traffic_;
   // The path of the payloads that are sent on this stream.
@@ -254,7 +282,7 @@ DataWelcome DataService::WelcomeFor(const std::string& host_id) const {
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Exchange(
     grpc::CallbackServerContext* context) {
   auto stream = std::make_shared<ExchangeStream>(context, deadlines_, *this, jobs_, exchange_,
-                                                 clock_, traffic_);
+                                                 access_, clock_, traffic_);
   stream->Start();
   return stream.get();
 }

@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/shm/host.h"
 #include "proto/data.grpc.pb.h"
+#include "server/access/access.h"
 #include "server/core/jobs/jobs.h"
 #include "server/service/memory_exchange.h"
 #include "server/service/payload_bytes.h"
@@ -21,17 +22,18 @@ namespace syncgrads::server {
 // Thread-safe: immutable. gRPC calls it on any of its threads.
 class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Service> {
  public:
-  // `jobs`, `exchange`, `deadlines`, `clock` and `traffic` must outlive this object and its
-  // streams. Payloads are counted in `traffic`.
-  // `exchange` is null if no memory is shared. `unix_socket` is the abstract unix socket on which
-  // this service can also be reached; empty if there is none.
+  // `jobs`, `exchange`, `deadlines`, `access`, `clock` and `traffic` must outlive this object and
+  // its streams. Payloads are counted in `traffic`. `exchange` is null if no memory is shared.
+  // `unix_socket` is the abstract unix socket on which this service can also be reached; empty if
+  // there is none.
   DataService(const Jobs& jobs, const MemoryExchange* exchange, std::string unix_socket,
-              StreamDeadlines& deadlines, const Clock& clock, Traffic& traffic)
+              StreamDeadlines& deadlines, Access& access, const Clock& clock, Traffic& traffic)
       : jobs_(jobs),
         exchange_(exchange),
         unix_socket_(std::move(unix_socket)),
         host_id_(HostId()),
         deadlines_(deadlines),
+        access_(access),
         clock_(clock),
         traffic_(traffic) {}
 
@@ -48,6 +50,7 @@ class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Se
   const std::string unix_socket_;
   const std::string host_id_;
   StreamDeadlines& deadlines_;
+  Access& access_;
   const Clock& clock_;
   Traffic& traffic_;
 };

@@ -66,6 +66,12 @@ absl::StatusOr<std::vector<v1::ServerSignal>> FollowedPlan::Apply(const v1::Plan
   return replies;
 }
 
+v1::ServerSignal FollowedPlan::Applied() const {
+  v1::ServerSignal applied;
+  applied.set_applied(jobs_.applied());
+  return applied;
+}
+
 void FollowedPlan::Forget() {
   PlanStart start;
   start.incarnation = options_.draw_incarnation();

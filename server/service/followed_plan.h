@@ -55,6 +55,9 @@ class FollowedPlan {
   //                    change will be applied
   absl::StatusOr<std::vector<v1::ServerSignal>> Apply(const v1::PlanSignal& signal);
 
+  // Acknowledges all changes that have been applied.
+  v1::ServerSignal Applied() const;
+
   // Drops all jobs and draws a new incarnation. To be called when the coordinator does not have
   // the plan that this server has applied.
   void Forget();

@@ -1,7 +1,5 @@
 #include "server/service/follower.h"
 
-#include <grpcpp/create_channel.h>
-
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -18,12 +16,16 @@ namespace {
 
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
+constexpr absl::Duration kLoadInterval = absl::Seconds(1);
 
-std::shared_ptr<grpc::Channel> ChannelTo(const std::string& coordinator) {
-  return grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(),
-                                   OwnConnection({.attempt = absl::Milliseconds(50),
-                                                  .first_pause = absl::Milliseconds(50),
-                                                  .keepalive = absl::Seconds(5)}));
+std::shared_ptr<grpc::Channel> ChannelTo(const std::string& coordinator,
+                                         const ChannelSecurity& security) {
+  // An attempt includes the handshake of TLS, which takes long on a busy host.
+  const absl::Duration attempt =
+      security.is_encrypted() ? absl::Seconds(2) : absl::Milliseconds(50);
+  return security.Connect(coordinator, OwnConnection({.attempt = attempt,
+                                                      .first_pause = absl::Milliseconds(50),
+                                                      .keepalive = absl::Seconds(5)}));
 }
 
 // Whether a retry may succeed.
@@ -147,11 +149,12 @@ class Follower::Stream : public ClientStream<v1::PlanSignal, v1::ServerSignal> {
 Follower::Follower(FollowerOptions options, Jobs& jobs, const Clock& clock, Journal& journal)
     : coordinator_(std::move(options.coordinator)),
       coordinator_timeout_(options.coordinator_timeout),
+      load_(std::move(options.load)),
       plan_(std::move(options.plan), jobs),
       jobs_(jobs),
       clock_(clock),
       journal_(journal),
-      stub_(v1::Control::NewStub(ChannelTo(coordinator_))),
+      stub_(v1::Control::NewStub(ChannelTo(coordinator_, options.security))),
       backoff_(kFirstBackoff),
       lost_(clock.Now()) {}
 
@@ -166,6 +169,17 @@ Follower::~Follower() {
 }
 
 void Follower::Tick() {
+  Connect();
+  if (load_ == nullptr || clock_.Now() < next_load_ || !coordinator_reached()) return;
+  const std::shared_ptr<Stream> open = stream();
+  if (open == nullptr) return;
+  next_load_ = clock_.Now() + kLoadInterval;
+  v1::ServerSignal signal = plan_.Applied();
+  *signal.mutable_load() = load_();
+  open->SendSignal(std::move(signal));
+}
+
+void Follower::Connect() {
   // The timeout applies only once this server has applied a change: before that, the coordinator
   // may not have been started yet.
   const bool has_plan = jobs_.applied() > 0;

@@ -4,6 +4,7 @@
 #ifndef SYNCGRADS_SERVER_SERVICE_FOLLOWER_H_
 #define SYNCGRADS_SERVER_SERVICE_FOLLOWER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/grpc_reaper.h"
 #include "common/serial_thread.h"
 #include "proto/control.grpc.pb.h"
@@ -27,6 +29,9 @@ struct FollowerOptions {
   // before status() is DeadlineExceeded.
   absl::Duration coordinator_timeout = absl::InfiniteDuration();
   FollowedPlanOptions plan;
+  // Returns this server's load.
+  std::function<v1::ServerLoad()> load;
+  ChannelSecurity security = {};
 };
 
 // Owned by the server. Thread-safe. Changes are applied on a thread of this object, because a
@@ -40,7 +45,8 @@ class Follower {
   // Cancels the stream, and waits until gRPC has released it and no change is being applied.
   ~Follower();
 
-  // Connects if there is no stream and the backoff has passed. To be called often.
+  // Connects if there is no stream and the backoff has passed, and reports the load every second.
+  // To be called often, by one thread.
   void Tick();
 
   // Report to the coordinator, if there is a stream. The greeting of the next stream repeats the
@@ -73,6 +79,8 @@ class Follower {
  private:
   class Stream;
 
+  // Connects if there is no stream and the backoff has passed.
+  void Connect();
   void OnReached();
   // Called on plan_thread_.
   void OnSignal(Stream& stream, const v1::PlanSignal& signal);
@@ -84,6 +92,8 @@ class Follower {
 
   const std::string coordinator_;
   const absl::Duration coordinator_timeout_;
+  const std::function<v1::ServerLoad()> load_;
+  absl::Time next_load_ = absl::InfinitePast();  // used by Tick only
   FollowedPlan plan_;
   Jobs& jobs_;
   const Clock& clock_;

@@ -43,6 +43,14 @@ void Fill(const PayloadBytes& counts, google::protobuf::RepeatedPtrField<v1::Pay
   }
 }
 
+uint64_t Sum(const PayloadBytes& counts) {
+  uint64_t sum = 0;
+  for (const PayloadPath path : kPayloadPaths) {
+    for (const Codec codec : kKnownCodecs) sum += counts.of(path, codec);
+  }
+  return sum;
+}
+
 void Fill(const GroupProgress& progress, v1::GroupStatus& group) {
   group.set_group(ToNumber(progress.group));
   group.set_name(progress.name);
@@ -128,16 +136,34 @@ bool StatusReport::SetDraining() {
   return !std::exchange(draining_, true);
 }
 
+void HidePaths(v1::GetStatusReply& reply) {
+  reply.mutable_server()->clear_state_directory();
+  for (v1::JobStatus& job : *reply.mutable_jobs()) {
+    if (!job.has_checkpoints()) continue;
+    job.mutable_checkpoints()->clear_last_path();
+    job.mutable_checkpoints()->clear_last_error();
+  }
+}
+
 void StatusReport::FillStatus(v1::GetStatusReply& reply) const {
   reply.set_protocol_version(kProtocolVersion);
   FillReadiness(reply);
   FillServer(*reply.mutable_server());
+  for (const std::shared_ptr<Job>& job : sources_.jobs.All()) FillJob(*job, *reply.add_jobs());
+}
+
+v1::ServerLoad StatusReport::Load() const {
+  v1::ServerLoad load;
+  load.set_uptime_ms(Milliseconds(sources_.clock.Now() - started_));
   uint64_t memory = 0;
-  for (const std::shared_ptr<Job>& job : sources_.jobs.All()) {
-    FillJob(*job, *reply.add_jobs());
-    memory += job->MemoryBytes();
-  }
-  reply.mutable_server()->set_memory_bytes(memory);
+  for (const std::shared_ptr<Job>& job : sources_.jobs.All()) memory += job->MemoryBytes();
+  load.set_memory_bytes(memory);
+  load.set_memory_free_bytes(sources_.memory_free());
+  load.set_received_bytes(Sum(sources_.traffic.received));
+  load.set_sent_bytes(Sum(sources_.traffic.sent));
+  MutexLock lock(mutex_);
+  if (acceptor_ != nullptr) load.set_connections(acceptor_->open_connections());
+  return load;
 }
 
 void StatusReport::FillReadiness(v1::GetStatusReply& reply) const {
@@ -162,10 +188,13 @@ void StatusReport::FillCurves(v1::Curves& curves) const {
 
 void StatusReport::FillServer(v1::ServerStatus& status) const {
   status.set_date_ms(static_cast<uint64_t>(absl::ToUnixMillis(absl::Now())));
-  status.set_uptime_ms(Milliseconds(sources_.clock.Now() - started_));
+  const v1::ServerLoad own = Load();
+  status.set_uptime_ms(own.uptime_ms());
+  status.set_memory_bytes(own.memory_bytes());
+  status.set_memory_free_bytes(own.memory_free_bytes());
+  status.set_connections(own.connections());
   Fill(sources_.traffic.received, *status.mutable_received());
   Fill(sources_.traffic.sent, *status.mutable_sent());
-  status.set_memory_free_bytes(sources_.memory_free());
   if (sources_.state_free != nullptr) status.set_state_free_bytes(sources_.state_free());
   status.set_state_directory(sources_.state_directory);
   status.set_starts(sources_.starts);
@@ -175,6 +204,7 @@ void StatusReport::FillServer(v1::ServerStatus& status) const {
   status.set_network_namespace(NetworkNamespace());
   status.set_shares_memory(sources_.shares_memory);
   status.set_congestion_control(sources_.congestion_control);
+  if (sources_.wrong_tokens != nullptr) status.set_wrong_tokens(sources_.wrong_tokens());
   if (sources_.coordinator != nullptr) {
     const std::vector<ServerReport> servers = sources_.coordinator->Servers();
     for (uint32_t index = 0; index < servers.size(); ++index) {
@@ -182,13 +212,15 @@ void StatusReport::FillServer(v1::ServerStatus& status) const {
       one.set_index(index);
       one.set_address(servers[index].address);
       one.set_connected(servers[index].connected);
+      if (ServerIndex{index} == sources_.self) {
+        *one.mutable_load() = own;
+      } else if (std::optional<v1::ServerLoad> load = sources_.loads->of(ServerIndex{index})) {
+        *one.mutable_load() = *std::move(load);
+      }
     }
   }
   MutexLock lock(mutex_);
-  if (acceptor_ != nullptr) {
-    status.set_connections(acceptor_->open_connections());
-    status.set_max_connections(acceptor_->most_connections());
-  }
+  if (acceptor_ != nullptr) status.set_max_connections(acceptor_->most_connections());
 }
 
 void StatusReport::FillJob(const Job& job, v1::JobStatus& status) const {
@@ -196,9 +228,10 @@ void StatusReport::FillJob(const Job& job, v1::JobStatus& status) const {
   status.set_generation(ToNumber(job.generation()));
   if (const std::optional<Epoch> epoch = job.epoch(); epoch.has_value()) {
     *status.mutable_epoch() = syncgrads::ToProto(*epoch);
-    // Anybody may read the status, and an incarnation helps to speak in the name of a member.
+    // They would help to speak in the name of a member.
     for (v1::Member& member : *status.mutable_epoch()->mutable_members()) {
       member.clear_incarnation();
+      member.clear_secret_hash();
     }
   }
   for (const GroupProgress& progress : job.Progress()) Fill(progress, *status.add_groups());

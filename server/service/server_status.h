@@ -16,6 +16,7 @@
 #include "server/service/acceptor.h"
 #include "server/service/follower.h"
 #include "server/service/payload_bytes.h"
+#include "server/service/server_loads.h"
 
 namespace syncgrads::server {
 
@@ -39,7 +40,14 @@ struct StatusSources {
   std::string coordinator_address;
   bool shares_memory = false;
   std::string congestion_control;
+  // On the coordinator: what the other servers have reported. Null on a server that follows.
+  const ServerLoads* loads = nullptr;
+  // Returns the number of wrong tokens.
+  std::function<uint64_t()> wrong_tokens;
 };
+
+// Removes the paths of checkpoints and of the state directory, and the errors that contain them.
+void HidePaths(v1::GetStatusReply& reply);
 
 // Thread-safe. Takes the locks of the sources, one after the other; none of them is held while the
 // arithmetic of a round with the policy Sync, or with a quorum, is done.
@@ -54,11 +62,12 @@ class StatusReport {
   // Returns false if it was set before.
   bool SetDraining();
 
-  // Fills in `reply`, which must be empty. Members have no incarnations.
+  // Fills in `reply`, which must be empty. Members have no incarnations and no hashes of secrets.
   void FillStatus(v1::GetStatusReply& reply) const;
   // Fills in the server's index, whether it refuses new jobs, and whether it has a connection to
   // the coordinator.
   void FillReadiness(v1::GetStatusReply& reply) const;
+  v1::ServerLoad Load() const;
   // Fills in `curves`, which must be empty. It remains empty on a server that follows.
   void FillCurves(v1::Curves& curves) const;
 

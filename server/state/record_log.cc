@@ -65,7 +65,7 @@ absl::StatusOr<std::string> ReadAll(const std::string& path, int file) {
 }
 
 absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, int flags) {
-  FileDescriptor file(open(path.c_str(), flags | O_CLOEXEC));
+  FileDescriptor file(open(path.c_str(), flags | O_NOFOLLOW | O_CLOEXEC));
   if (file.valid()) return file;
   if (errno == ENOENT) return absl::NotFoundError(absl::StrCat("no such file: ", path));
   return Failed(path, "open");
@@ -116,7 +116,8 @@ const LogDisk& LogDisk::Real() {
 absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::CreateTemporary(
     const std::string& path, const std::vector<std::string>& first,
     const RecordLogOptions& options) {
-  FileDescriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  FileDescriptor file(
+      open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file.valid()) return Failed(path, "open");
   std::unique_ptr<RecordLog> log(new RecordLog(path, /*temporary=*/true, std::move(file), options));
   for (const std::string& record : first) SYNCGRADS_RETURN_IF_ERROR(log->Append(record));

@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/private_directory.h"
 #include "common/status_macros.h"
 #include "server/state/mapped_file.h"
 #include "server/state/record_log.h"
@@ -31,16 +32,12 @@ std::string Reason() { return std::strerror(errno); }
 
 absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Own(
     const std::string& path, std::function<uint64_t()> room) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("state directory ", path, " cannot be created: ", error.message()));
+  // Other users must neither read gradients and tokens, nor choose where they are written.
+  if (const absl::Status made = MakePrivateDirectory(path); !made.ok()) {
+    return absl::Status(made.code(), absl::StrCat("state ", made.message()));
   }
-  // Other users must not read gradients and tokens.
-  std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
   const std::string lock_path = path + "/lock";
-  FileDescriptor lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  FileDescriptor lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock.valid()) {
     return absl::UnavailableError(absl::StrCat(lock_path, " cannot be opened: ", Reason()));
   }

@@ -23,12 +23,13 @@ namespace syncgrads::server {
 // Thread-safe: immutable, except for the files.
 class StateDirectory {
  public:
-  // Creates the directory if necessary and locks it, until this object is destroyed or the
-  // process ends. `room` returns the bytes that files in it may still take, and may be called on
-  // any thread; null: RoomIn.
+  // Creates the directory for this user only if necessary and locks it, until this object is
+  // destroyed or the process ends. `room` returns the bytes that files in it may still take, and
+  // may be called on any thread; null: RoomIn.
   //
   // Errors:
   //   FailedPrecondition  another process has locked the directory; has its process id
+  //   PermissionDenied    another user could replace the directory; see MakePrivateDirectory
   //   Unavailable         the directory cannot be created or written
   static absl::StatusOr<std::unique_ptr<StateDirectory>> Own(
       const std::string& path, std::function<uint64_t()> room = nullptr);

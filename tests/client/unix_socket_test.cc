@@ -178,7 +178,8 @@ class Misled : public v1::Data::Service {
 // Sends a push to `server` over a new link. Returns the lines that the link has reported when there
 // are `lines` of them and the push has been answered.
 std::vector<std::string> PushTo(const Misled& server, size_t lines) {
-  const std::unique_ptr<client::Transport> transport = client::NewGrpcTransport();
+  const std::unique_ptr<client::Transport> transport =
+      client::NewGrpcTransport("", MakeConnections());
   client::ThreadTimers timers;
   ReportedPaths paths;
   ReportedPaths answers;

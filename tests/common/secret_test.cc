@@ -54,6 +54,11 @@ TEST(SecretTest, EqualSecretsAreEqualAsAWhole) {
   EXPECT_FALSE(EqualSecrets("secret", "Secret"));
 }
 
+TEST(SecretTest, SecretsDiffer) {
+  EXPECT_THAT(DrawSecret(), MatchesRegex("[0-9a-f]{32}"));
+  EXPECT_NE(DrawSecret(), DrawSecret());
+}
+
 class ReadSecretTest : public ::testing::Test {
  protected:
   std::string Write(const std::string& text) {

@@ -80,6 +80,23 @@ TEST(IrisTest, TheOptimizerCanRunOnTheServers) {
   }
 }
 
+TEST(IrisTest, LauncherEncryptsAllConnections) {
+  // Without shared memory and unix sockets, all payloads are encrypted too.
+  const auto run = RunProgram(
+      {.program = "worker/launch/ps-launch",
+       .args = {absl::StrCat("--job=", WriteIrisJob("encrypted")), "--servers=2", "--workers=2",
+                "--server_program=server/ps-server", "--worker_program=worker/ps-worker", "--tls",
+                "--server_args=--shared_memory=false,--unix_socket=false"}},
+      kLongEnough);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->exit, ExitCode(0)) << run->output;
+  EXPECT_THAT(run->output, HasSubstr("[launch] connections are encrypted"));
+  EXPECT_THAT(run->output,
+              HasSubstr("connections are encrypted, and peers need a certificate with the name"));
+  EXPECT_THAT(run->output, HasSubstr("payloads to all 2 servers go over TCP"));
+  EXPECT_THAT(run->output, HasSubstr("the 2 replicas are bit-identical"));
+}
+
 TEST(IrisTest, LauncherTrainsItAndPrintsTheHeldOutAccuracy) {
   const auto run = RunProgram(
       {.program = "worker/launch/ps-launch",

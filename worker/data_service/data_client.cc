@@ -102,13 +102,14 @@ absl::StatusOr<Table> TableOf(const v1::ServedShard& shard, const ServedDataRequ
 
 class DataHosts : public DataHost {
  public:
-  DataHosts(const v1::JobFile& job, std::string token, absl::Duration timeout)
-      : job_(job), token_(std::move(token)), timeout_(timeout) {}
+  DataHosts(const v1::JobFile& job, std::string token, absl::Duration timeout,
+            const ChannelSecurity& security)
+      : job_(job), token_(std::move(token)), timeout_(timeout), security_(security) {}
 
   absl::StatusOr<ServedData> Open(const ServedDataRequest& request) const override {
     const auto& hosts = job_.data().served_from();
-    auto stream =
-        std::make_unique<RowStream>(hosts[static_cast<int>(request.rank % hosts.size())], timeout_);
+    auto stream = std::make_unique<RowStream>(hosts[static_cast<int>(request.rank % hosts.size())],
+                                              timeout_, security_);
     v1::OpenServedData open;
     open.set_token(token_);
     open.set_job(job_.name());
@@ -139,13 +140,15 @@ class DataHosts : public DataHost {
   const v1::JobFile job_;
   const std::string token_;
   const absl::Duration timeout_;
+  const ChannelSecurity security_;
 };
 
 }  // namespace
 
 std::shared_ptr<const DataHost> ConnectToDataHosts(const v1::JobFile& job, const std::string& token,
-                                                   absl::Duration timeout) {
-  return std::make_shared<DataHosts>(job, token, timeout);
+                                                   absl::Duration timeout,
+                                                   const ChannelSecurity& security) {
+  return std::make_shared<DataHosts>(job, token, timeout, security);
 }
 
 }  // namespace syncgrads

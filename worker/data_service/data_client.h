@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/rpc/credentials.h"
 #include "proto/job.pb.h"
 #include "worker/data/row_source.h"
 
@@ -14,8 +15,9 @@ namespace syncgrads {
 
 // Returns the servers in data.served_from of `job`, of which there must be at least one.
 // `timeout` limits each wait: until a server listens and has read the data, and for each batch.
-std::shared_ptr<const DataHost> ConnectToDataHosts(const v1::JobFile& job, const std::string& token,
-                                                   absl::Duration timeout);
+std::shared_ptr<const DataHost> ConnectToDataHosts(
+    const v1::JobFile& job, const std::string& token, absl::Duration timeout,
+    const ChannelSecurity& security = ChannelSecurity());
 
 }  // namespace syncgrads
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/status.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
@@ -108,12 +109,13 @@ DataServer::~DataServer() {
 absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   auto server = absl::WrapUnique(new DataServer());
   const uint16_t port = options.port;
+  const std::string host = options.loopback_only ? "127.0.0.1" : "[::]";
+  const std::shared_ptr<grpc::ServerCredentials> credentials = ServerCredentialsOf(options.tls);
   server->service_ = std::make_unique<Service>(std::move(options));
   auto listening = std::make_unique<Listening>();
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddListeningPort(absl::StrCat("[::]:", port), grpc::InsecureServerCredentials(),
-                           &listening->port);
+  builder.AddListeningPort(absl::StrCat(host, ":", port), credentials, &listening->port);
   builder.SetMaxReceiveMessageSize(-1);
   builder.RegisterService(server->service_.get());
   listening->server = builder.BuildAndStart();

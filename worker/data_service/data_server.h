@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/tls/tls_options.h"
 #include "worker/job/job_file.h"
 
 namespace syncgrads {
@@ -27,6 +28,10 @@ class DataServer {
     std::string token;
     // 0 selects a free port.
     uint16_t port = 0;
+    // Empty: plain text.
+    TlsOptions tls = {};
+    // If true, only this host can connect.
+    bool loopback_only = false;
   };
 
   // Starts to serve. Unavailable if the port is in use.

@@ -13,7 +13,8 @@ namespace {
 // How long the destructor waits for the server's end message.
 constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+std::shared_ptr<grpc::Channel> Connect(const std::string& address,
+                                       const ChannelSecurity& security) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -21,7 +22,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return security.Connect(address, std::move(arguments));
 }
 
 }  // namespace
@@ -50,10 +51,10 @@ class RowStream::Call : public ClientStream<v1::ServedDataReply, v1::ServedDataR
   RowStream& owner_;
 };
 
-RowStream::RowStream(std::string address, absl::Duration timeout)
+RowStream::RowStream(std::string address, absl::Duration timeout, const ChannelSecurity& security)
     : address_(std::move(address)),
       timeout_(timeout),
-      channel_(Connect(address_)),
+      channel_(Connect(address_, security)),
       stub_(v1::ServedData::NewStub(channel_)) {}
 
 RowStream::~RowStream() {

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/grpc_reaper.h"
 #include "proto/served_data.grpc.pb.h"
 
@@ -28,7 +29,7 @@ namespace syncgrads {
 class RowStream {
  public:
   // `timeout` limits each wait.
-  RowStream(std::string address, absl::Duration timeout);
+  RowStream(std::string address, absl::Duration timeout, const ChannelSecurity& security);
   // Ends the call. If all requests have been answered, waits a short time for the server's end
   // message; otherwise cancels the call.
   ~RowStream();

@@ -17,11 +17,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/log_level.h"
 #include "common/rpc/build_info.h"
 #include "common/status_macros.h"
 #include "worker/job/job_file.h"
+#include "worker/launch/certificates.h"
 #include "worker/launch/console.h"
 #include "worker/launch/launch.h"
 #include "worker/launch/state_folder.h"
@@ -38,6 +40,10 @@ ABSL_FLAG(std::string, worker_program, "",
 ABSL_FLAG(
     std::vector<std::string>, server_args, {},
     "comma-separated flags for every ps-server, for example --lease=10s,--heartbeat_interval=1s");
+ABSL_FLAG(
+    bool, tls, false,
+    "encrypt all connections and require certificates, which are made for this group and removed "
+    "at its end");
 ABSL_FLAG(syncgrads::LogLevel, log_level, syncgrads::LogLevel::kInfo,
           "how much all servers and workers print: debug, info or warning; passed to all of them");
 ABSL_FLAG(bool, resume, false,
@@ -165,6 +171,21 @@ int Main(std::vector<char*> args, std::vector<std::string> worker_args) {
     }
     folder.emplace(*std::move(made));
     plan->state = folder->path();
+  }
+  std::optional<StateFolder> certificates;
+  if (absl::GetFlag(FLAGS_tls)) {
+    absl::StatusOr<StateFolder> made = StateFolder::Make();
+    absl::StatusOr<TlsFlags> flags =
+        made.ok() ? MakeCertificates(made->path()) : absl::StatusOr<TlsFlags>(made.status());
+    if (!flags.ok()) {
+      fprintf(stderr, "ps-launch: %s\n", std::string(flags.status().message()).c_str());
+      return 1;
+    }
+    certificates.emplace(*std::move(made));
+    plan->server_args.insert(plan->server_args.begin(), flags->server.begin(), flags->server.end());
+    plan->worker_args.insert(plan->worker_args.begin(), flags->worker.begin(), flags->worker.end());
+    fprintf(stderr, "[launch] connections are encrypted; for psctl: %s\n",
+            absl::StrJoin(flags->operate, " ").c_str());
   }
   Console console(SinkTo(STDOUT_FILENO), SinkTo(STDERR_FILENO));
   return Launch(*std::move(plan), console).Run();

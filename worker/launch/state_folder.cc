@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/private_directory.h"
 
 namespace syncgrads {
 namespace {
@@ -52,8 +53,7 @@ void RemoveLeftBehind(const std::filesystem::path& root) {
 absl::StatusOr<StateFolder> StateFolder::Make(const std::string& memory) {
   const std::filesystem::path root =
       std::filesystem::path(memory) / absl::StrCat("syncgrads-", geteuid());
-  std::error_code error;
-  std::filesystem::create_directories(root, error);
+  if (absl::Status made = MakePrivateDirectory(root.string()); !made.ok()) return made;
   RemoveLeftBehind(root);
   // The folder is locked first and then renamed to the prefix that other launchers look
   // for.

@@ -17,7 +17,8 @@ class StateFolder {
   // Creates a folder in `memory`, the root of a memory-backed file system.
   //
   // Errors:
-  //   Unavailable  the folder cannot be created
+  //   PermissionDenied  another user could replace the folder; see MakePrivateDirectory
+  //   Unavailable       the folder cannot be created
   static absl::StatusOr<StateFolder> Make(const std::string& memory = "/dev/shm");
   StateFolder(StateFolder&& other) noexcept;
   StateFolder& operator=(StateFolder&&) = delete;

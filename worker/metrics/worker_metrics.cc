@@ -141,4 +141,17 @@ HttpPages WorkerPages(const WorkerMetrics& metrics) {
   return pages;
 }
 
+HttpSecurity SecurityOf(const TlsOptions& tls) {
+  HttpSecurity security;
+  if (tls.certificate.empty()) return security;
+  security.tls = tls;
+  if (tls.client_ca.empty()) return security;
+  security.refuse = [](const HttpCaller& caller,
+                       const std::string& path) -> std::optional<HttpReply> {
+    if (path != "/metrics" || !caller.names.empty()) return std::nullopt;
+    return HttpReply{.status = 401, .body = "a certificate is needed\n"};
+  };
+  return security;
+}
+
 }  // namespace syncgrads

@@ -13,6 +13,7 @@
 #include "common/http/http_server.h"
 #include "common/metrics/metric_families.h"
 #include "common/mutex.h"
+#include "common/tls/tls_options.h"
 #include "worker/train/progress.h"
 
 namespace syncgrads {
@@ -58,6 +59,10 @@ class WorkerMetrics {
 //   /livez    200 whenever it is answered; the body is "ok"
 //   /readyz   200 while a worker of this process trains, otherwise 503
 HttpPages WorkerPages(const WorkerMetrics& metrics);
+
+// Returns the security of these pages: encrypted if `tls` has a certificate. If it has a client CA
+// too, "/metrics" needs a certificate with a name; probes need none.
+HttpSecurity SecurityOf(const TlsOptions& tls);
 
 }  // namespace syncgrads
 

@@ -23,12 +23,14 @@ constexpr absl::Duration kReportEvery = absl::Seconds(30);
 OwnServer::OwnServer(LogLevel level)
     : journal_(STDERR_FILENO, {.name = "server of ps-worker", .level = level}) {}
 
-absl::StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(uint16_t port, LogLevel level) {
-  auto own = absl::WrapUnique(new OwnServer(level));
-  server::ServerOptions options;
-  options.port = port;
-  options.first_generation = static_cast<uint64_t>(absl::ToUnixSeconds(absl::Now()));
-  SYNCGRADS_ASSIGN_OR_RETURN(own->server_, server::Server::Start(options, own->journal_));
+absl::StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(const Options& options) {
+  auto own = absl::WrapUnique(new OwnServer(options.level));
+  server::ServerOptions server;
+  server.port = options.port;
+  server.tls = options.tls;
+  if (options.insecure || !options.tls.client_ca.empty()) server.bind = "0.0.0.0";
+  server.first_generation = static_cast<uint64_t>(absl::ToUnixSeconds(absl::Now()));
+  SYNCGRADS_ASSIGN_OR_RETURN(own->server_, server::Server::Start(server, own->journal_));
   return own;
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/log_level.h"
+#include "common/tls/tls_options.h"
 #include "server/server.h"
 #include "server/service/queued_journal.h"
 #include "worker/run/stop_signal.h"
@@ -19,9 +20,18 @@ namespace syncgrads {
 // The only server of its jobs. It keeps no state: it ends with its process. Thread-safe.
 class OwnServer {
  public:
-  // Listens on `port` of all interfaces; 0: on a free port. Logs to stderr. Errors: those of
-  // Server::Start.
-  static absl::StatusOr<std::unique_ptr<OwnServer>> Start(uint16_t port, LogLevel level);
+  struct Options {
+    // 0: a free port.
+    uint16_t port = 0;
+    // With a client CA, the server is for all hosts, and every peer needs a certificate.
+    TlsOptions tls = {};
+    // Without a client CA: whether other hosts may connect.
+    bool insecure = false;
+    LogLevel level = LogLevel::kInfo;
+  };
+
+  // Listens, and logs to stderr. Errors: those of Server::Start.
+  static absl::StatusOr<std::unique_ptr<OwnServer>> Start(const Options& options);
 
   uint16_t port() const { return server_->port(); }
   // The address for workers of this process.

@@ -15,13 +15,16 @@
 #include "client/client.h"
 #include "client/placement/placement.h"
 #include "common/clock.h"
+#include "common/rpc/credentials.h"
 #include "common/status_macros.h"
+#include "common/tls/tls_options.h"
 #include "worker/base/file.h"
 #include "worker/base/host_name.h"
 #include "worker/base/out_of_memory.h"
 #include "worker/base/trace.h"
 #include "worker/checkpoint/snapshot.h"
 #include "worker/data_service/data_client.h"
+#include "worker/data_service/data_server.h"
 #include "worker/job/job_file.h"
 #include "worker/run/run_progress.h"
 #include "worker/run/serve_data.h"
@@ -69,6 +72,11 @@ absl::Status CheckOptions(const WorkerOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckSecurity(const WorkerOptions& options) {
+  if (!options.serve_data.has_value()) return CheckTls(options.tls, TlsSide::kConnects);
+  return CheckTls(options.tls, options.server.empty() ? TlsSide::kListens : TlsSide::kBoth);
+}
+
 absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerDependencies& dependencies) {
   SYNCGRADS_ASSIGN_OR_RETURN(Job job, LoadJobFile(options.job));
   job.readers = &dependencies.extensions.readers;
@@ -80,7 +88,8 @@ absl::StatusOr<Job> LoadJob(const WorkerOptions& options, const WorkerDependenci
                                OpenStorage(job.file, job.directory, dependencies.getenv));
   }
   if (!job.file.data().served_from().empty() && !only_serves) {
-    job.data_host = ConnectToDataHosts(job.file, options.token, options.timeout);
+    job.data_host =
+        ConnectToDataHosts(job.file, options.token, options.timeout, ChannelSecurity(options.tls));
   }
   if (job.file.validation().has_data() && !only_serves) {
     v1::JobFile of_validation = job.file;
@@ -282,6 +291,7 @@ ClientOptions ClientOptionsOf(const Job& job, const WorkerOptions& options,
   client.coordinator = options.server;
   client.job = job.file.name();
   client.token = options.token;
+  client.tls = options.tls;
   client.name = options.name;
   client.rank = placement.rank;
   client.local_rank = local_rank;
@@ -500,6 +510,14 @@ WorkerOutcome RunElastic(const Job& job, WorkerOptions options, const DeviceChoi
   }
 }
 
+DataServer::Options ServingOptions(const Job& job, const WorkerOptions& options) {
+  DataServer::Options serving = {job, options.token, *options.serve_data, options.tls};
+  // Without a secret, whoever reaches the port may read the data.
+  serving.loopback_only =
+      options.token.empty() && options.tls.client_ca.empty() && !options.insecure;
+  return serving;
+}
+
 // Serves until all workers have read their rows. Prints the number of batches.
 void FinishServing(const DataServer& serving, const WorkerOptions& options,
                    const WorkerDependencies& dependencies) {
@@ -514,17 +532,18 @@ void FinishServing(const DataServer& serving, const WorkerOptions& options,
 WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerDependencies& dependencies) {
   const absl::Status valid = CheckOptions(options);
   if (!valid.ok()) return {valid, absl::OkStatus()};
+  const absl::Status secure = CheckSecurity(options);
+  if (!secure.ok()) return {secure, absl::OkStatus()};
   const absl::StatusOr<Job> job = LoadJob(options, dependencies);
   if (!job.ok()) return {job.status(), absl::OkStatus()};
   if (options.serve_data.has_value() && options.server.empty()) {
-    return {
-        ServeData(*job, *options.serve_data, options.token, dependencies.stop, dependencies.out),
-        absl::OkStatus()};
+    return {ServeData(ServingOptions(*job, options), dependencies.stop, dependencies.out),
+            absl::OkStatus()};
   }
   std::unique_ptr<DataServer> serving;
   if (options.serve_data.has_value()) {
     absl::StatusOr<std::unique_ptr<DataServer>> started =
-        StartServing(*job, *options.serve_data, options.token, dependencies.out);
+        StartServing(ServingOptions(*job, options), dependencies.out);
     if (!started.ok()) return {started.status(), absl::OkStatus()};
     serving = *std::move(started);
   }

@@ -16,6 +16,7 @@
 #include "client/api/tuned_setting.h"
 #include "common/clock.h"
 #include "common/log_level.h"
+#include "common/tls/tls_options.h"
 #include "worker/nn/accelerators.h"
 #include "worker/run/stop_signal.h"
 #include "worker/train/extensions.h"
@@ -32,6 +33,8 @@ struct WorkerOptions {
   std::string job;
   std::string server;
   std::string token;
+  TlsOptions tls;
+  bool insecure = false;
   std::string name;
   std::optional<uint32_t> rank;
   std::optional<uint32_t> world_size;

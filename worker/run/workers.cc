@@ -26,7 +26,8 @@ WorkerOptions OptionsOf(uint32_t number, uint32_t count, const WorkerOptions& op
 std::vector<WorkerOutcome> RunWorkers(const WorkerOptions& options, uint32_t count,
                                       const WorkerDependencies& dependencies) {
   if (count == 1) return {RunWorker(options, dependencies)};
-  const std::shared_ptr<client::Connections> connections = MakeConnections();
+  const std::shared_ptr<client::Connections> connections =
+      MakeConnections(options.tls, options.token);
   std::vector<WorkerOutcome> outcomes(count);
   std::vector<std::thread> threads;
   Mutex mutex;

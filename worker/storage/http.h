@@ -4,6 +4,7 @@
 #define SYNCGRADS_WORKER_STORAGE_HTTP_H_
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,6 +36,10 @@ struct HttpAnswer {
   std::map<std::string, std::string> headers;
   std::string body;
 };
+
+// A function that sends requests as HttpClient::Get does.
+using HttpGet = std::function<HttpAnswer(const std::string& url, std::vector<std::string> headers,
+                                         size_t max_body_bytes)>;
 
 // Sends requests, and reuses connections. Thread-safe.
 class HttpClient {

@@ -1,6 +1,7 @@
 #include "worker/storage/s3_client.h"
 
 #include <algorithm>
+#include <memory>
 #include <pugixml.hpp>
 #include <utility>
 
@@ -25,6 +26,10 @@ constexpr int kRangeNotSatisfiable = 416;
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
 // Limit on a response that is not an object: a list of 1000 names, or an error.
 constexpr size_t kMaxDocumentBytes = 8 << 20;
+// Limits of a list, which a store sends in pages of at most 1000 names. Without them, a store that
+// always names a next page would never end a list.
+constexpr int kMaxPages = 1000;
+constexpr size_t kMaxListBytes = 64 << 20;
 
 // Percent-encodes `text`. A "/" is not encoded in a path.
 std::string Escape(absl::string_view text, bool is_path) {
@@ -96,6 +101,14 @@ std::string HeaderOf(const HttpAnswer& answer, const std::string& name) {
   return it == answer.headers.end() ? "" : it->second;
 }
 
+HttpGet GetOverHttp(const S3Options& options) {
+  auto http =
+      std::make_shared<const HttpClient>(options.credentials, options.region, options.timeouts);
+  return [http](const std::string& url, std::vector<std::string> headers, size_t max_body_bytes) {
+    return http->Get(url, std::move(headers), max_body_bytes);
+  };
+}
+
 absl::Status Named(const std::string& name, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
 }
@@ -105,7 +118,7 @@ absl::Status Named(const std::string& name, const absl::Status& status) {
 S3Client::S3Client(S3Options options)
     : options_(std::move(options)),
       base_url_(BaseUrl(options_)),
-      http_(options_.credentials, options_.region, options_.timeouts) {}
+      get_(options_.get != nullptr ? options_.get : GetOverHttp(options_)) {}
 
 std::string S3Client::NameOf(const std::string& key) const {
   return absl::StrCat("s3://", options_.bucket, "/", key);
@@ -161,7 +174,7 @@ absl::StatusOr<S3Client::Part> S3Client::GetPart(const std::string& key, Range r
       headers.push_back(absl::StrCat("If-None-Match: ", condition.other_than));
     }
     Attempt made;
-    made.answer = http_.Get(url, std::move(headers), range.end - range.begin - part.bytes.size());
+    made.answer = get_(url, std::move(headers), range.end - range.begin - part.bytes.size());
     if (made.answer.code == kPartialContent) {
       // If the connection has broken, the next attempt begins where this one ended.
       made.progress = !made.answer.body.empty();
@@ -183,7 +196,8 @@ absl::StatusOr<S3Client::Part> S3Client::GetPart(const std::string& key, Range r
   if (changed) {
     return absl::AbortedError(absl::StrCat(NameOf(key), " has changed while it was being read"));
   }
-  part.unchanged = answer.code == kNotModified;
+  // 304 is an answer only to If-None-Match.
+  part.unchanged = answer.code == kNotModified && !condition.other_than.empty();
   if (part.unchanged) return part;
   if (answer.code == kOk && range.begin == 0) {
     // The store does not support ranges: this is the whole object.
@@ -215,14 +229,20 @@ absl::StatusOr<S3Client::Part> S3Client::GetPart(const std::string& key, Range r
 absl::StatusOr<S3Client::Listing> S3Client::List(const std::string& prefix) const {
   Listing listing;
   std::string from;
+  int pages = 0;
+  size_t bytes = 0;
   do {
+    if (++pages > kMaxPages) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(NameOf(prefix), ": the list has more than ", kMaxPages, " pages"));
+    }
     // The parameters are sorted, as the signature requires.
     const std::string url = absl::StrCat(
         base_url_, "?",
         from.empty() ? "" : absl::StrCat("continuation-token=", Escape(from, false), "&"),
         "delimiter=%2F&list-type=2&prefix=", Escape(prefix, false));
     SYNCGRADS_ASSIGN_OR_RETURN(const HttpAnswer answer, Repeat(prefix, [&]() -> Attempt {
-                                 return {http_.Get(url, {}, kMaxDocumentBytes)};
+                                 return {get_(url, {}, kMaxDocumentBytes)};
                                }));
     pugi::xml_document document;
     const pugi::xml_parse_result parsed =
@@ -236,6 +256,12 @@ absl::StatusOr<S3Client::Listing> S3Client::List(const std::string& prefix) cons
       absl::string_view directory = common.child_value("Prefix");
       absl::ConsumePrefix(&directory, prefix);
       absl::ConsumeSuffix(&directory, "/");
+      bytes += directory.size();
+      if (bytes > kMaxListBytes) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat(NameOf(prefix), ": the names of its directories have more than ",
+                         kMaxListBytes, " bytes"));
+      }
       listing.directories.emplace_back(directory);
     }
     listing.empty = listing.empty && listing.directories.empty() && !result.child("Contents");

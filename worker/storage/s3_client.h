@@ -26,6 +26,8 @@ struct S3Options {
   // nullopt: requests are not signed.
   std::optional<AwsCredentials> credentials;
   HttpTimeouts timeouts;
+  // Sends the requests; called on any thread. Null: an HttpClient.
+  HttpGet get;
   // A request fails after this many consecutive attempts without progress.
   int attempts = 6;
   // The backoff before the second attempt. It doubles with each further attempt.
@@ -41,7 +43,8 @@ struct S3Options {
 //   Aborted           the object no longer has the requested version
 //   Unavailable       all attempts failed; describes the last failure
 //   InvalidArgument   the response is longer than requested
-//   Internal          the request cannot be sent, or the response is malformed
+//   Internal          the request cannot be sent, or the response is malformed or is not an answer
+//                     to the request
 class S3Client {
  public:
   explicit S3Client(S3Options options);
@@ -77,6 +80,10 @@ class S3Client {
     std::vector<std::string> directories;
     bool empty = true;
   };
+  //
+  // Errors, beside those above:
+  //   ResourceExhausted  the list has more than a million names, or the directories' names have
+  //                      more than 64 MiB
   absl::StatusOr<Listing> List(const std::string& prefix) const;
 
   // Returns "s3://BUCKET/KEY".
@@ -94,7 +101,7 @@ class S3Client {
 
   const S3Options options_;
   const std::string base_url_;
-  const HttpClient http_;
+  const HttpGet get_;
 };
 
 }  // namespace syncgrads

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/memory_limit.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -139,6 +140,13 @@ absl::StatusOr<FileCache::Entry> S3Storage::Get(const std::string& key, size_t m
   }
   FileCache::Entry entry{std::move(first.version), std::move(first.bytes)};
   if (first.object_bytes > part_bytes_) {
+    // The number is what the store claims.
+    SYNCGRADS_ASSIGN_OR_RETURN(const uint64_t available, AvailableMemory());
+    if (first.object_bytes > available) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(client_.NameOf(key), " has ", first.object_bytes, " bytes, but only ",
+                       available, " bytes of memory are available"));
+    }
     entry.contents.resize(first.object_bytes);
     SYNCGRADS_RETURN_IF_ERROR(
         GetRest(key, entry.version, absl::MakeSpan(entry.contents).subspan(part_bytes_)));

@@ -36,8 +36,9 @@ struct S3StorageOptions {
 // keys that ends in "/". For a cached object, the store is asked once per process whether it is
 // unchanged; if so, it is not transferred. Thread-safe.
 //
-// Errors: those of Storage, and Aborted if an object changes while it is read. All ranges of an
-// object that ReadRange returns are of the version of the first one.
+// Errors: those of Storage; Aborted if an object changes while it is read; ResourceExhausted if an
+// object is larger than the available memory. All ranges of an object that ReadRange returns are of
+// the version of the first one.
 class S3Storage : public Storage {
  public:
   explicit S3Storage(S3StorageOptions options);

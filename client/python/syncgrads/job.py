@@ -45,14 +45,19 @@ def _known(number: int) -> Optional[int]:
     return None if number < 0 else number
 
 
-def _token_of_environment() -> Dict[str, str]:
-    """The option token, if the environment sets it."""
+def _security_of_environment() -> Dict[str, Any]:
+    """The options token and tls that the environment sets."""
+    options: Dict[str, Any] = {}
     if os.environ.get("SYNCGRADS_TOKEN"):
-        return {"token": os.environ["SYNCGRADS_TOKEN"]}
-    if os.environ.get("SYNCGRADS_TOKEN_FILE"):
+        options["token"] = os.environ["SYNCGRADS_TOKEN"]
+    elif os.environ.get("SYNCGRADS_TOKEN_FILE"):
         with open(os.environ["SYNCGRADS_TOKEN_FILE"], encoding="utf-8") as file:
-            return {"token": file.readline().rstrip()}
-    return {}
+            options["token"] = file.readline().rstrip()
+    tls = {name: os.environ.get(f"SYNCGRADS_TLS_{name.upper()}") or None
+           for name in ("ca", "certificate", "key", "server_name")}
+    if any(tls.values()):
+        options["tls"] = tls
+    return options
 
 
 def _finite(number: Any) -> Optional[float]:
@@ -71,8 +76,10 @@ def init(server: Optional[str] = None, job: Optional[str] = None, *, rank: Optio
     step_timeout_s, server_timeout_s, connections_per_server, shared_memory, and so on. `timeout` is
     also the default timeout of the job's other calls, in seconds.
 
-    Without the option `token`, the token is that in SYNCGRADS_TOKEN, or the first line of the file
-    SYNCGRADS_TOKEN_FILE, if one of them is set."""
+    What `options` do not have is taken from the environment: `token` from SYNCGRADS_TOKEN, or from
+    the first line of the file SYNCGRADS_TOKEN_FILE; `tls`, a mapping with the paths ca, certificate
+    and key and the name server_name, from SYNCGRADS_TLS_CA, SYNCGRADS_TLS_CERTIFICATE,
+    SYNCGRADS_TLS_KEY and SYNCGRADS_TLS_SERVER_NAME."""
     server = server or os.environ.get("SYNCGRADS_SERVER")
     if not server:
         raise InvalidArgument("the server's address is missing: pass server=\"HOST:PORT\", or set "
@@ -81,7 +88,7 @@ def init(server: Optional[str] = None, job: Optional[str] = None, *, rank: Optio
         placement = Placement()
         rank, world_size = placement.rank, placement.world_size
     made = Job({"coordinator": server, "job": job or os.environ.get("SYNCGRADS_JOB") or "default",
-                "rank": rank, "world_size": world_size, **_token_of_environment(), **options},
+                "rank": rank, "world_size": world_size, **_security_of_environment(), **options},
                timeout)
     try:
         made.join(timeout)

@@ -114,6 +114,10 @@ class CoordinatedJob {
   // Admits a worker, or reconnects a member on a new stream. CheckHello(hello)
   // must be OK. Errors: those of Coordinator::Admit that concern an existing job.
   absl::StatusOr<MemberId> Admit(const Hello& hello, std::shared_ptr<MemberLink> link);
+  // PermissionDenied if it is not the token of the job.
+  absl::Status CheckToken(absl::string_view token) const { return job_.CheckToken(token); }
+  // Whether the worker is a member that has a secret, and has sent it.
+  bool IsMember(const Hello& hello) const { return admission_.IsMember(hello); }
 
   // Records the heartbeats of a member; not null. The member must exist.
   std::shared_ptr<Pulse> PulseOf(MemberId member) const {

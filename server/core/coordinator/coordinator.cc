@@ -36,15 +36,22 @@ std::optional<uint64_t> Coordinator::AvailableLocked(ServerIndex server) const {
 }
 
 absl::StatusOr<Coordinator::MemberKey> Coordinator::Admit(const Hello& hello,
-                                                          std::shared_ptr<MemberLink> link) {
+                                                          std::shared_ptr<MemberLink> link,
+                                                          const absl::Status& may_join) {
   MutexLock lock(mutex_);
   SYNCGRADS_RETURN_IF_ERROR(CheckHello(hello));
+  if (!may_join.ok()) {
+    const CoordinatedJob* const joined = jobs_.Find(hello.job);
+    if (joined == nullptr || !joined->IsMember(hello)) return may_join;
+  }
+  CoordinatedJob* job = jobs_.Find(hello.job);
   if (jobs_.IsUnknownGeneration(hello)) {
+    // Without its token, nothing is reported about a job's generations.
+    if (job != nullptr) SYNCGRADS_RETURN_IF_ERROR(job->CheckToken(hello.token));
     return absl::DataLossError(absl::StrCat("unknown generation ", ToNumber(hello.generation),
                                             " of job \"", hello.job,
                                             "\": this server has lost its state"));
   }
-  CoordinatedJob* job = jobs_.Find(hello.job);
   if (job == nullptr) {
     SYNCGRADS_ASSIGN_OR_RETURN(job, OpenLocked(hello));
   } else if (job->CanBeReplacedBy(hello)) {

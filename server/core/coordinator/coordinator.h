@@ -95,7 +95,8 @@ class Coordinator {
   // which server 0 still holds for epochs proposed before a restart.
   void AttachOwn(std::shared_ptr<ServerLink> link, const std::vector<HeldRounds>& held = {});
 
-  // Admits a worker, or reconnects a member on a new stream.
+  // Admits a worker, or reconnects a member on a new stream. `may_join`: why this worker may not
+  // join the job; then only a member that sends its secret is admitted.
   //
   // Errors:
   //   InvalidArgument     a field is missing or malformed; see CheckHello
@@ -104,13 +105,14 @@ class Coordinator {
   //   DataLoss            a member reconnects, but this server has no record of its job
   //   Aborted             the job does not exist, and the worker does not begin one; or the
   //                       worker was evicted
-  //   PermissionDenied    the token is not the job's
+  //   PermissionDenied    the token is not the job's, or the secret not the member's
   //   AlreadyExists       a live worker has the name or the rank
   //   ResourceExhausted   the job has all its members, or its data has ended; or the
   //                       admission cannot be stored
   //   Unavailable         the server is draining; or the job is being closed; or the
   //                       admission cannot be stored
-  absl::StatusOr<MemberKey> Admit(const Hello& hello, std::shared_ptr<MemberLink> link);
+  absl::StatusOr<MemberKey> Admit(const Hello& hello, std::shared_ptr<MemberLink> link,
+                                  const absl::Status& may_join = absl::OkStatus());
 
   // Records a heartbeat. Does not take mutex_, so a heartbeat never waits for other work of
   // the coordinator. The figures passed CheckFigures.

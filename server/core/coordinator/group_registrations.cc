@@ -52,12 +52,14 @@ void GroupRegistrations::Register(MemberId id, uint64_t request, const GroupSpec
   if (*known != nullptr) {
     return members_.SendWhenApplied((*known)->sequence, id, Registered{request, (*known)->plan});
   }
-  if (epochs_.is_proposed() || preparation_.has_value()) {
-    return Postpone(*member, request, spec, link_rate);
-  }
+  if (MustWait()) return Postpone(*member, request, spec, link_rate);
   const auto plan = groups_.Plan(spec, {SharesMemory(), link_rate});
   if (!plan.ok()) return members_.Send(*member, Refused{request, plan.status()});
   Prepare({id, request, nullptr, link_rate}, *plan);
+}
+
+bool GroupRegistrations::MustWait() const {
+  return epochs_.is_proposed() || preparation_.has_value();
 }
 
 void GroupRegistrations::Postpone(const JobMember& member, uint64_t request, const GroupSpec& spec,
@@ -93,8 +95,14 @@ void GroupRegistrations::Postpone(const JobMember& member, uint64_t request, con
 }
 
 void GroupRegistrations::RegisterPostponed() {
-  for (const Request& late : std::exchange(postponed_, {})) {
-    Register(late.member, late.request, *late.spec, late.link_rate);
+  for (Request& late : std::exchange(postponed_, {})) {
+    // What still has to wait was checked when it was postponed. Otherwise, many postponed requests
+    // would be compared with each other after every group.
+    if (MustWait() && !groups_.Has(late.spec->name)) {
+      postponed_.push_back(std::move(late));
+    } else {
+      Register(late.member, late.request, *late.spec, late.link_rate);
+    }
   }
 }
 

@@ -101,6 +101,8 @@ class GroupRegistrations {
     absl::Time reported;
   };
 
+  // Whether no new group can be planned now.
+  bool MustWait() const;
   // Keeps the request until the proposed epoch has begun and the preparation under way has
   // ended; or refuses it. A retry of a kept request is ignored.
   void Postpone(const JobMember& member, uint64_t request, const GroupSpec& spec, double link_rate);

@@ -51,6 +51,8 @@ class GroupRegistry {
   //   InvalidArgument  the group is registered with another spec; names both values
   absl::StatusOr<const Registration*> Find(const GroupSpec& spec) const;
 
+  bool Has(const std::string& name) const { return by_name_.contains(name); }
+
   // The transport of payloads between workers and servers.
   struct Path {
     // Whether payloads go through shared memory.

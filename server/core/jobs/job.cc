@@ -149,9 +149,12 @@ std::vector<GroupRound> Job::Hold(const std::string& held_for) {
 }
 
 absl::StatusOr<std::shared_ptr<Presence>> Job::Admit(const DataHello& hello) {
-  if (!HasToken(hello.token)) {
+  const auto check_token = [&] {
+    if (HasToken(hello.token)) return absl::OkStatus();
     return absl::PermissionDeniedError(absl::StrCat("wrong token for job \"", name_, "\""));
-  }
+  };
+  // A worker that sends no secret learns nothing about members without the token.
+  if (hello.member_secret.empty()) SYNCGRADS_RETURN_IF_ERROR(check_token());
   {
     MutexLock lock(mutex_);
     const Roster::Entry* entry = roster_->Find(hello.member);
@@ -159,10 +162,17 @@ absl::StatusOr<std::shared_ptr<Presence>> Job::Admit(const DataHello& hello) {
       return absl::UnavailableError(absl::StrCat("member ", ToNumber(hello.member), " of job \"",
                                                  name_, "\" is not known on this server yet"));
     }
+    // A worker of an earlier generation of the job may have had this number.
     if (entry->member.incarnation != hello.incarnation) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "incarnation ", ToNumber(hello.incarnation), " of worker \"", entry->member.name,
-          "\" is not the current one, ", ToNumber(entry->member.incarnation), "; rejoin"));
+      return absl::FailedPreconditionError(absl::StrCat("incarnation ", ToNumber(hello.incarnation),
+                                                        " of worker \"", entry->member.name,
+                                                        "\" is not the current one; rejoin"));
+    }
+    if (entry->member.secret_hash.empty()) {
+      SYNCGRADS_RETURN_IF_ERROR(check_token());
+    } else if (!MatchesHash(entry->member.secret_hash, hello.member_secret)) {
+      return absl::PermissionDeniedError(absl::StrCat(
+          "wrong secret for worker \"", entry->member.name, "\" of job \"", name_, "\""));
     }
     if (entry->gone && !entry->left_gracefully) return entry->Refusal();
   }

@@ -130,7 +130,8 @@ class Job {
   // Admits a data stream of a member. The streams of a member that is dropped are cut.
   //
   // Errors:
-  //   PermissionDenied    another token than the job's
+  //   PermissionDenied    the member has a secret, and this is another one; or it has none, and the
+  //                       token is not the job's
   //   Unavailable         the member is in no epoch here yet: retry
   //   FailedPrecondition  another incarnation, or the member was dropped: rejoin
   //   Aborted             the member was evicted

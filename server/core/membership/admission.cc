@@ -3,10 +3,18 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/secret.h"
 #include "common/status_macros.h"
 #include "server/core/plan/seconds.h"
 
 namespace syncgrads::server {
+namespace {
+
+bool HasSecretOf(const JobMember& member, const Hello& hello) {
+  return MatchesHash(member.member.secret_hash, hello.member_secret);
+}
+
+}  // namespace
 
 absl::StatusOr<Admission::Decision> Admission::Decide(const Hello& hello) const {
   const JobMember* const known = members_.FindIncarnation(hello.incarnation);
@@ -15,7 +23,16 @@ absl::StatusOr<Admission::Decision> Admission::Decide(const Hello& hello) const 
   if (plan_.closed() && !is_leaving) {
     return absl::UnavailableError(absl::StrCat(job_.Quoted(), " is being closed"));
   }
-  SYNCGRADS_RETURN_IF_ERROR(job_.Check(hello));
+  if (known != nullptr && !known->member.secret_hash.empty()) {
+    // The member has shown the job's token, or what rules demand, when it was admitted.
+    if (!HasSecretOf(*known, hello)) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("wrong secret for worker \"", known->member.name, "\" of ", job_.Quoted()));
+    }
+  } else {
+    SYNCGRADS_RETURN_IF_ERROR(job_.CheckToken(hello.token));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(job_.CheckTerms(hello));
   SYNCGRADS_RETURN_IF_ERROR(CheckNotEvicted(hello));
   Decision decision;
   if (known != nullptr) {
@@ -50,6 +67,11 @@ absl::StatusOr<Admission::Decision> Admission::Decide(const Hello& hello) const 
   }
   SYNCGRADS_RETURN_IF_ERROR(CheckRoom(decision.others));
   return decision;
+}
+
+bool Admission::IsMember(const Hello& hello) const {
+  const JobMember* const known = members_.FindIncarnation(hello.incarnation);
+  return known != nullptr && !known->member.secret_hash.empty() && HasSecretOf(*known, hello);
 }
 
 absl::Status Admission::EndOfData() const {

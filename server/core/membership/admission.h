@@ -46,12 +46,14 @@ class Admission {
   //
   // Errors:
   //   Unavailable         the job is being closed
-  //   PermissionDenied    the token is not the job's
+  //   PermissionDenied    the token is not the job's, or the secret is not the member's
   //   FailedPrecondition  the generation or the terms differ; or the membership is over
   //   Aborted             the worker was evicted
   //   AlreadyExists       a live worker has the name or the rank
   //   ResourceExhausted   the job has all its members, or its data has ended
   absl::StatusOr<Decision> Decide(const Hello& hello) const;
+  // Whether the worker is a member that has a secret, and has sent it.
+  bool IsMember(const Hello& hello) const;
   // The refusal of workers that join after the job's data has ended: ResourceExhausted.
   absl::Status EndOfData() const;
 

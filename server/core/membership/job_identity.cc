@@ -28,8 +28,7 @@ absl::Status JobIdentity::CheckToken(absl::string_view token) const {
   return absl::PermissionDeniedError(absl::StrCat("wrong token for ", Quoted()));
 }
 
-absl::Status JobIdentity::Check(const Hello& hello) const {
-  SYNCGRADS_RETURN_IF_ERROR(CheckToken(hello.token));
+absl::Status JobIdentity::CheckTerms(const Hello& hello) const {
   if (hello.generation != Generation{} && hello.generation != generation_) {
     return absl::FailedPreconditionError(absl::StrCat("generation ", ToNumber(hello.generation),
                                                       " of ", Quoted(), " is not the current one, ",

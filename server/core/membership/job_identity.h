@@ -49,12 +49,11 @@ class JobIdentity {
   bool HasToken(absl::string_view token) const;
   // PermissionDenied if this is not the job's token.
   absl::Status CheckToken(absl::string_view token) const;
-  // Whether the worker has the token, the generation and the terms of the job.
+  // Whether the worker has the generation and the terms of the job.
   //
   // Errors:
-  //   PermissionDenied    the token is not the job's
   //   FailedPrecondition  the generation or the terms differ
-  absl::Status Check(const Hello& hello) const;
+  absl::Status CheckTerms(const Hello& hello) const;
 
  private:
   const std::string name_;

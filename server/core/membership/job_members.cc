@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/secret.h"
 #include "server/core/plan/seconds.h"
 
 namespace syncgrads::server {
@@ -12,15 +13,16 @@ namespace syncgrads::server {
 absl::StatusOr<MemberId> JobMembers::Add(const Hello& hello, bool shares_memory) {
   const MemberId id{next_member_++};
   std::string name = !hello.name.empty() ? hello.name : NameFor(hello.rank, id);
-  // Only the hash of the token is stored.
+  // Only hashes of secrets are stored.
   Hello to_store = hello;
   to_store.token = job_.token_hash();
+  to_store.member_secret = HashSecret(hello.member_secret);
   if (absl::Status stored =
           plan_.StoreRecord(MemberAdmitted{to_store, job_.generation(), id, name, shares_memory});
       !stored.ok()) {
     return stored;
   }
-  Enter(hello, id, shares_memory).member.name = std::move(name);
+  Enter(to_store, id, shares_memory).member.name = std::move(name);
   ++joins_;
   return id;
 }
@@ -29,6 +31,7 @@ JobMember& JobMembers::Enter(const Hello& hello, MemberId id, bool shares_memory
   JobMember& member = members_[id];
   member.member.id = id;
   member.member.incarnation = hello.incarnation;
+  member.member.secret_hash = hello.member_secret;
   member.asked_rank = hello.rank;
   member.host = hello.host;
   member.shares_memory = shares_memory;

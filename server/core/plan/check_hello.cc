@@ -24,6 +24,11 @@ absl::Status CheckHello(const Hello& hello) {
                                                    " bytes, at most ", kMaxTokenBytes,
                                                    " are allowed"));
   }
+  if (hello.member_secret.size() > kMaxNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the worker's secret has ",
+                                                   hello.member_secret.size(), " bytes, at most ",
+                                                   kMaxNameBytes, " are allowed"));
+  }
   if (hello.incarnation == Incarnation{}) {
     return absl::InvalidArgumentError("the worker's incarnation is 0, must be positive");
   }

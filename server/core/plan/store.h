@@ -16,7 +16,7 @@
 
 namespace syncgrads::server {
 
-// The coordinator has admitted a worker under this name. The token in `hello` is its hash.
+// The coordinator has admitted a worker under this name. The secrets in `hello` are hashes.
 struct MemberAdmitted {
   Hello hello;
   Generation generation{};

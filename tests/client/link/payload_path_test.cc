@@ -14,6 +14,7 @@
 #include "client/memory/shared_buffers.h"
 #include "common/shm/fd_socket.h"
 #include "common/shm/handover.h"
+#include "common/shm/region.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fake_transport.h"
@@ -51,7 +52,10 @@ class PayloadPathTest : public ::testing::Test {
     options.on_path = [record = lines_.Recorder()](const PathReport& report) {
       record(report.line);
     };
-    options.on_update = [](const UpdateFrame&, const auto&) { return absl::OkStatus(); };
+    options.on_update = [this](const UpdateFrame& update, const auto&) {
+      if (update.header.shared.has_value()) updates_.push_back(TotalBytes(update.payload));
+      return absl::OkStatus();
+    };
     options.on_lost = [this](absl::Status status) { lost_ = status; };
     if (shares_) {
       memory_ = std::make_shared<MemoryLink>(options.hello, buffers_);
@@ -111,6 +115,8 @@ class PayloadPathTest : public ::testing::Test {
   testing::ReportedPaths lines_;
   std::shared_ptr<MemoryLink> memory_;
   std::shared_ptr<ServerLink> link_;
+  // The bytes of each result in shared memory.
+  std::vector<size_t> updates_;
   absl::Status lost_;
 };
 
@@ -258,6 +264,60 @@ TEST_F(PayloadPathTest, WhereMemoryHasBeenLostTheServerIsAskedAgain) {
       ElementsAre(HasSubstr("payloads go through shared memory"),
                   HasSubstr("payloads go over TCP: the peer has closed"),
                   HasSubstr("payloads go over a unix socket (@near): the peer has closed")));
+}
+
+// A server that shares a file of another size than it should, or names a place that is not in it.
+TEST_F(PayloadPathTest, ResultsOutsideOfTheSharedMemoryAreRefused) {
+  constexpr size_t kShared = 4096;
+  const std::string socket = absl::StrCat("payload-path-test-", std::random_device()());
+  auto listener = FdListener::Listen(socket);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  std::thread server([&listener] {
+    const absl::Time deadline = absl::Now() + kLongEnough;
+    auto accepted = listener->Accept(deadline);
+    ASSERT_TRUE(accepted.ok()) << accepted.status();
+    EXPECT_TRUE(accepted->Receive(deadline).ok());
+    EXPECT_TRUE(accepted->Send(kHandoverOk, nullptr, deadline).ok());
+    auto request = accepted->Receive(deadline);
+    ASSERT_TRUE(request.ok()) << request.status();
+    EXPECT_EQ(request->text, ToText({HandoverRequest::Kind::kResults, 3}));
+    const auto region = SharedRegion::Create("results", kShared);
+    ASSERT_TRUE(region.ok()) << region.status();
+    const auto descriptor = (*region)->ReadOnlyDescriptor();
+    ASSERT_TRUE(descriptor.ok()) << descriptor.status();
+    EXPECT_TRUE(accepted->Send(kHandoverOk, &*descriptor, deadline).ok());
+    EXPECT_FALSE(accepted->Receive(deadline).ok());  // until the worker has gone
+  });
+  Start();
+  stream(0).Receive(Welcome("near", "", socket));
+  FakeDataStream* current = &Replaced(stream(0));
+  current->Accept();
+  current->Receive(Welcome("near", "", socket));
+  memory_->Fetch(GroupId{3});
+  memory_->AwaitSettled(absl::Now() + kLongEnough);
+  ASSERT_NE(memory_->Results(GroupId{3}), nullptr);
+  Send(0);
+  const auto shared_answer = [](SharedPiece piece) {
+    UpdateHeader header;
+    header.round = Round{1};
+    header.shared = piece;
+    return EncodeHeader(header, 0);
+  };
+  const SharedPiece outside[] = {{3, 0, kShared + 1},  {3, kShared, 1},      {3, kShared + 1, 0},
+                                 {3, ~uint64_t{0}, 2}, {3, 2, ~uint64_t{0}}, {4, 0, 1}};
+  for (const SharedPiece& piece : outside) {
+    current->Receive(shared_answer(piece));
+    EXPECT_TRUE(current->cancelled) << piece.offset;
+    EXPECT_THAT(updates_, IsEmpty());
+    current = &Next(*current, absl::CancelledError("by this end"));
+    current->Accept();
+    current->Receive(Welcome("near", "", socket));
+  }
+  current->Receive(shared_answer({3, 16, kShared - 16}));
+  EXPECT_FALSE(current->cancelled);
+  EXPECT_THAT(updates_, ElementsAre(kShared - 16));
+  memory_->Stop();
+  server.join();
 }
 
 TEST_F(PayloadPathTest, AWorkerThatSharesNoMemoryMovesToo) {

@@ -4,8 +4,11 @@
 
 #include <chrono>
 #include <future>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
@@ -15,7 +18,9 @@
 namespace syncgrads::client {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 using RegisterResult = absl::StatusOr<std::shared_ptr<const GroupPlan>>;
 
@@ -67,12 +72,16 @@ class MembershipTest : public ::testing::Test {
     welcome.lease = absl::Seconds(30);
     return welcome;
   }
+  static Epoch AnEpoch() {
+    Epoch epoch;
+    epoch.number = 1;
+    epoch.members = {{MemberId{5}, "w5", Incarnation{77}}};
+    return epoch;
+  }
   void BecomeAMember() {
     stream().Accept();
     stream().Receive(AWelcome());
-    Epoch epoch;
-    epoch.number = 1;
-    stream().Receive(epoch);
+    stream().Receive(AnEpoch());
   }
   GroupSpec Spec() {
     GroupSpec spec;
@@ -80,11 +89,12 @@ class MembershipTest : public ::testing::Test {
     spec.tensors = {{"w", DType::kF32, {1}}};
     return spec;
   }
-  std::shared_ptr<const GroupPlan> Plan() {
-    Layout layout = *Layout::Create(Spec().tensors, 0);
+  std::shared_ptr<const GroupPlan> PlanOf(const GroupSpec& spec) {
+    Layout layout = *Layout::Create(spec.tensors, 0);
     return std::make_shared<const GroupPlan>(
-        GroupPlan{GroupId{1}, Spec(), std::move(layout), {ServerIndex{0}}});
+        GroupPlan{GroupId{1}, spec, std::move(layout), {ServerIndex{0}}});
   }
+  std::shared_ptr<const GroupPlan> Plan() { return PlanOf(Spec()); }
   template <typename Kind>
   std::vector<Kind> Sent() {
     std::vector<Kind> sent;
@@ -296,6 +306,69 @@ TEST_F(MembershipTest, HandsOnARefusal) {
       Refused{Sent<RegisterGroup>()[0].request, absl::InvalidArgumentError("two shapes")});
   EXPECT_EQ(answer, absl::InvalidArgumentError("two shapes"));
   EXPECT_TRUE(membership_->status().ok());
+}
+
+// The plan has the sizes of the buffers that the caller passes later.
+TEST_F(MembershipTest, RefusesThePlanOfAGroupThatItHasNotRegistered) {
+  BecomeAMember();
+  GroupSpec larger = Spec();
+  larger.tensors[0].shape = {1000};
+  GroupSpec more = Spec();
+  more.tensors.push_back({"v", DType::kF32, {1}});
+  GroupSpec wider = Spec();
+  wider.tensors[0].dtype = DType::kF64;
+  GroupSpec other = Spec();
+  other.name = "other";
+  GroupSpec gather = Spec();
+  gather.rule = Gather();
+  for (const GroupSpec& spec : {larger, more, wider, other, gather}) {
+    absl::Status answer;
+    membership_->Register(Spec(), 0, [&](RegisterResult plan) { answer = plan.status(); });
+    stream().Receive(Registered{Sent<RegisterGroup>().back().request, PlanOf(spec)});
+    stream().Accept();
+    EXPECT_EQ(answer.code(), absl::StatusCode::kInvalidArgument) << ToString(spec.tensors[0]);
+    EXPECT_THAT(std::string(answer.message()), HasSubstr("group \"model\""));
+  }
+  // The coordinator chooses the size of chunks.
+  GroupSpec chunks = Spec();
+  chunks.chunk_bytes = 4096;
+  RegisterResult answer = absl::UnknownError("no answer");
+  membership_->Register(Spec(), 0, [&](RegisterResult plan) { answer = plan; });
+  stream().Receive(Registered{Sent<RegisterGroup>().back().request, PlanOf(chunks)});
+  EXPECT_TRUE(answer.ok()) << answer.status();
+  EXPECT_TRUE(membership_->status().ok());
+}
+
+TEST_F(MembershipTest, IsOverWhenTheCoordinatorSendsAnEpochThatCannotBe) {
+  Epoch empty = AnEpoch();
+  empty.members.clear();
+  Epoch twice = AnEpoch();
+  twice.members.push_back(twice.members[0]);
+  Epoch rate = AnEpoch();
+  rate.learning_rate.factor = std::numeric_limits<double>::quiet_NaN();
+  const Epoch epochs[] = {empty, twice, rate};
+  const std::string faults[] = {"no members", "member 5 is listed twice", "nan"};
+  for (size_t i = 0; i < std::size(epochs); ++i) {
+    FakeTransport transport;
+    Recorder events;
+    Membership::Options options;
+    options.coordinator = "coordinator:1";
+    const auto membership = std::make_shared<Membership>(options, transport, timers_, events);
+    membership->Start();
+    FakeControlStream& control = *transport.control.back();
+    control.Accept();
+    control.Receive(AWelcome());
+    control.Receive(epochs[i]);
+    EXPECT_EQ(events.over.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(events.over.message()),
+                AllOf(HasSubstr("coordinator:1"), HasSubstr("epoch 1"), HasSubstr(faults[i])));
+    EXPECT_THAT(events.epochs, IsEmpty());
+    EXPECT_EQ(membership->AwaitEpoch(absl::InfinitePast()), events.over);
+    EXPECT_TRUE(control.cancelled);
+    membership->Stop(absl::CancelledError("over"));
+    control.Close(absl::CancelledError(""));
+    membership->AwaitStopped();
+  }
 }
 
 TEST_F(MembershipTest, SendsARegistrationAgainThatAServerCouldNotTakeYet) {

@@ -37,18 +37,21 @@ class TextTest(unittest.TestCase):
             _text.to_text({"rank": object()})
 
 
-class TokenTest(unittest.TestCase):
+class SecurityTest(unittest.TestCase):
 
-    def test_the_environment_names_a_file(self):
+    def test_the_environment_has_the_token_and_the_files(self):
         with tempfile.NamedTemporaryFile("w") as file:
             file.write("secret\nnot this\n")
             file.flush()
-            with unittest.mock.patch.dict(os.environ, {"SYNCGRADS_TOKEN_FILE": file.name}):
-                self.assertEqual(job._token_of_environment(), {"token": "secret"})
+            environment = {"SYNCGRADS_TOKEN_FILE": file.name, "SYNCGRADS_TLS_CA": "ca.pem"}
+            with unittest.mock.patch.dict(os.environ, environment):
+                options = job._security_of_environment()
+        self.assertEqual(options["token"], "secret")
+        self.assertEqual(_text.to_text(options), 'token: "secret" tls { ca: "ca.pem" }')
 
     def test_an_empty_environment_sets_nothing(self):
         with unittest.mock.patch.dict(os.environ, clear=True):
-            self.assertEqual(job._token_of_environment(), {})
+            self.assertEqual(job._security_of_environment(), {})
 
 
 class OnlyDlpack:

@@ -14,6 +14,7 @@
 namespace syncgrads::client {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 
 TEST_F(DataPlaneTest, SendsTheSameBytesAgainAfterACut) {
@@ -103,6 +104,9 @@ TEST_F(DataPlaneTest, ClosesAStreamThatBringsWhatIsNoAnswerAndAsksAgain) {
     codec.round = push.round;
     codec.codec = static_cast<Codec>(7);
     codec.counts = {1};
+    UpdateHeader shared = codec;
+    shared.codec = Codec::kRaw;
+    shared.shared = SharedPiece{0, 0, 16};  // this worker shares no memory
     return std::vector<std::string>{
         std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12),
         Answer(push, {1, 1}, {1, 2, 3, 4}),  // two counts for one span
@@ -111,6 +115,7 @@ TEST_F(DataPlaneTest, ClosesAStreamThatBringsWhatIsNoAnswerAndAsksAgain) {
         Answer(push, {1}, {}),
         Answer(other, {1}, {1, 2, 3, 4}),
         EncodeHeader(codec, 16) + std::string(16, 'x'),
+        EncodeHeader(shared, 0),
     };
   };
   Connect();
@@ -124,6 +129,7 @@ TEST_F(DataPlaneTest, ClosesAStreamThatBringsWhatIsNoAnswerAndAsksAgain) {
     current.Receive(answers(current.headers[1])[i]);
     EXPECT_TRUE(current.cancelled) << i;
     EXPECT_FALSE(rounds->IsOver(rounds->AllChunks())) << i;
+    EXPECT_THAT(values, Each(7)) << i;
     current.Close(absl::CancelledError(""));
     timers_.Advance(absl::Seconds(1));
     ASSERT_EQ(transport_.data.size(), i + 2);

@@ -56,7 +56,8 @@ Hello EveryFieldOfHello() {
           .min_workers = 1,
           .step_timeout = absl::Milliseconds(1234),
           .only_running = true,
-          .host_id = "host-id"};
+          .host_id = "host-id",
+          .member_secret = "of ada"};
 }
 
 std::vector<WorkerSignal> EveryWorkerSignal() {

@@ -98,7 +98,11 @@ class AcceptorTest : public ::testing::Test {
     ASSERT_THAT(unix_socket, IsOk());
     listening->sockets.push_back(*std::move(unix_socket));
     acceptor_.emplace(std::move(listening->sockets), limits, journal_,
-                      [this](FileDescriptor connection) {
+                      [this](FileDescriptor connection, bool is_local) {
+                        sockaddr_storage own = {};
+                        socklen_t length = sizeof(own);
+                        getsockname(connection.get(), reinterpret_cast<sockaddr*>(&own), &length);
+                        EXPECT_EQ(is_local, own.ss_family == AF_UNIX);
                         const char byte = 1;
                         EXPECT_EQ(write(connection.get(), &byte, 1), 1);
                         MutexLock lock(mutex_);

@@ -127,6 +127,29 @@ class FollowerTest : public ::testing::Test {
   Jobs jobs_;
 };
 
+TEST_F(FollowerTest, ReportsItsLoadWithWhatItHasApplied) {
+  FakeCoordinator coordinator({[](FollowStream& stream) {
+    EXPECT_TRUE(Read(stream).has_hello());
+    stream.Write(Opened(1));
+    v1::ServerSignal signal = Read(stream);
+    // The connection is known to work when the first change has arrived.
+    while (!signal.has_load()) signal = Read(stream);
+    EXPECT_EQ(signal.load().received_bytes(), 77u);
+    EXPECT_TRUE(signal.has_applied());
+    EXPECT_LE(signal.applied(), 1u);
+    EXPECT_FALSE(signal.has_available_bytes());
+    return grpc::Status::OK;
+  }});
+  FollowerOptions options = Options(coordinator);
+  options.load = [] {
+    v1::ServerLoad load;
+    load.set_received_bytes(77);
+    return load;
+  };
+  Follower follower(options, jobs_, Clock::Real(), journal_);
+  RunUntil(follower, [&] { return coordinator.done(); });
+}
+
 TEST_F(FollowerTest, IntroducesItselfAppliesAndAcknowledges) {
   FakeCoordinator coordinator({[](FollowStream& stream) {
     const v1::ServerSignal hello = Read(stream);

@@ -155,6 +155,22 @@ TEST(ServerStatusTest, AFollowerReportsWhetherItReachesItsCoordinator) {
       [&] { return StatusOf(first.servers(1).address()).server().coordinator_reached(); }));
 }
 
+TEST(ServerStatusTest, TheCoordinatorShowsTheLoadOfAllServers) {
+  Cluster cluster(2, Patient());
+  v1::ServerStatus status;
+  ASSERT_TRUE(WaitUntil([&] {
+    status = StatusOf(cluster.coordinator()).server();
+    return status.servers_size() == 2 && status.servers(1).has_load();
+  }));
+  EXPECT_EQ(status.servers(0).load().memory_free_bytes(), status.memory_free_bytes());
+  EXPECT_EQ(status.servers(0).load().connections(), status.connections());
+  EXPECT_GT(status.servers(1).load().memory_free_bytes(), 0u);
+  const uint64_t uptime = status.servers(1).load().uptime_ms();
+  EXPECT_TRUE(WaitUntil([&] {
+    return StatusOf(cluster.coordinator()).server().servers(1).load().uptime_ms() > uptime;
+  })) << "it is reported again and again";
+}
+
 TEST(ServerStatusTest, DrainRefusesNewJobsAndNeedsTheServersToken) {
   Cluster cluster(2, Patient());
   const auto drain = [](const std::string& address, const std::string& token) {

@@ -1,9 +1,11 @@
 #include "server/state/state_directory.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 
@@ -62,6 +64,81 @@ TEST_F(StateDirectoryTest, ADamagedPortDoesNotPreventAStart) {
 TEST_F(StateDirectoryTest, IsNobodyElsesToRead) {
   const auto directory = StateDirectory::Own(path_);
   EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms::owner_all);
+}
+
+// A directory in which everybody may create files, as in /dev/shm, and what another user has made
+// in it.
+class OtherUserTest : public StateDirectoryTest {
+ protected:
+  static constexpr uid_t kOther = 12345;
+
+  OtherUserTest() {
+    std::filesystem::create_directories(path_);
+    EXPECT_EQ(chmod(path_.c_str(), 01777), 0);
+    std::filesystem::create_directory(victim_);
+    std::filesystem::permissions(victim_, std::filesystem::perms(0755));
+    std::ofstream(victim_ + "/lock") << "precious";
+  }
+  void SetUp() override {
+    const std::string probe = path_ + "/probe";
+    std::ofstream(probe) << "probe";
+    if (chown(probe.c_str(), kOther, kOther) != 0) {
+      GTEST_SKIP() << "this process cannot act for another user";
+    }
+  }
+  void ExpectRefused(const std::string& state) {
+    ExpectError(StateDirectory::Own(state).status(), absl::StatusCode::kPermissionDenied,
+                {state, "user 12345", absl::StrCat("user ", geteuid())});
+    std::ifstream lock(victim_ + "/lock");
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(lock), {}), "precious");
+    EXPECT_EQ(std::filesystem::status(victim_).permissions(), std::filesystem::perms(0755));
+  }
+
+  // A directory of this user, which the other user wants to have changed.
+  const std::string victim_ = path_ + "/victim";
+};
+
+TEST_F(OtherUserTest, DirectoriesOfAnotherUserAreNotUsed) {
+  const std::string made = path_ + "/syncgrads-0";
+  std::filesystem::create_directory(made);
+  ASSERT_EQ(chown(made.c_str(), kOther, kOther), 0);
+  ExpectRefused(made);
+  ExpectRefused(made + "/server-0");
+}
+
+TEST_F(OtherUserTest, LinksOfAnotherUserAreNotFollowed) {
+  const std::string link = path_ + "/syncgrads-0";
+  std::filesystem::create_directory_symlink(victim_, link);
+  ASSERT_EQ(lchown(link.c_str(), kOther, kOther), 0);
+  ExpectRefused(link);
+  ExpectRefused(link + "/server-0");
+  EXPECT_FALSE(std::filesystem::exists(victim_ + "/server-0"));
+}
+
+TEST_F(OtherUserTest, LinksOfThisUserAreFollowed) {
+  std::filesystem::create_directory_symlink("victim/../here", path_ + "/link");
+  std::filesystem::create_directory(path_ + "/here");
+  ASSERT_THAT(StateDirectory::Own(path_ + "/link/./server-0"), IsOk());
+  EXPECT_EQ(std::filesystem::status(path_ + "/here/server-0").permissions(),
+            std::filesystem::perms::owner_all);
+  std::filesystem::create_directory_symlink(path_ + "/here", path_ + "/absolute");
+  EXPECT_THAT(StateDirectory::Own(path_ + "/absolute/server-1"), IsOk());
+  std::filesystem::create_directory_symlink("round", path_ + "/round");
+  ExpectError(StateDirectory::Own(path_ + "/round").status(), absl::StatusCode::kUnavailable,
+              {path_ + "/round", "symbolic links"});
+}
+
+TEST_F(StateDirectoryTest, FilesThatAreLinksAreNotOpened) {
+  std::filesystem::create_directories(path_);
+  const std::string target = path_ + "/target";
+  std::ofstream(target) << "precious";
+  for (const std::string name : {"/lock", "/server.new"}) {
+    std::filesystem::create_symlink(target, path_ + name);
+    const auto directory = StateDirectory::Own(path_);
+    EXPECT_FALSE(directory.ok() && (*directory)->KeepPort(7000).ok()) << name;
+    std::filesystem::remove(path_ + name);
+    EXPECT_EQ(std::filesystem::file_size(target), 8u) << name;
+  }
 }
 
 TEST_F(StateDirectoryTest, SetsAsideWhatIsNotToBeUsed) {

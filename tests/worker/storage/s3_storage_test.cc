@@ -5,11 +5,15 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "tests/worker/storage/s3_fixture.h"
 #include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
 #include "worker/storage/file_cache.h"
+#include "worker/storage/http.h"
 
 namespace syncgrads {
 namespace {
@@ -212,6 +216,74 @@ TEST_F(S3Test, AnObjectThatDoesNotFitIntoTheCacheIsNotReadFromThereInAnOlderVers
   Put("a", bytes);
   EXPECT_EQ(*restarted.Read("a", kAnySize), bytes);
   EXPECT_EQ(*restarted.Read("a", kAnySize), bytes) << "the cache still has the older version";
+}
+
+// A store that does not keep to the protocol.
+S3StorageOptions AnsweredBy(HttpGet get) {
+  S3StorageOptions options;
+  options.s3.bucket = "b";
+  options.s3.attempts = 2;
+  options.s3.first_pause = absl::ZeroDuration();
+  options.s3.get = std::move(get);
+  return options;
+}
+
+TEST(HostileStoreTest, AnObjectThatNobodyHasIsNotUnchanged) {
+  const TemporaryDirectory directory;
+  const auto get = [](const std::string&, std::vector<std::string>, size_t) {
+    HttpAnswer answer;
+    answer.code = 304;
+    return answer;
+  };
+  for (const bool cached : {false, true}) {
+    S3StorageOptions options = AnsweredBy(get);
+    if (cached) options.cache = *FileCache::Open(directory.path(), 1 << 20);
+    const S3Storage storage(std::move(options));
+    ExpectError(storage.Read("o", kAnySize), absl::StatusCode::kInternal, {"s3://b/o", "304"});
+    ExpectError(storage.ReadRange("o", 0, 9), absl::StatusCode::kInternal, {"s3://b/o", "304"});
+  }
+}
+
+TEST(HostileStoreTest, AnObjectLargerThanTheMemoryIsRefused) {
+  const S3Storage storage(AnsweredBy([](const std::string&, std::vector<std::string>, size_t max) {
+    HttpAnswer answer;
+    answer.code = 206;
+    answer.headers["content-range"] = "bytes 0-8388607/4611686018427387904";
+    answer.body = std::string(max, 'x');
+    return answer;
+  }));
+  ExpectError(storage.Read("o", kAnySize), absl::StatusCode::kResourceExhausted,
+              {"s3://b/o", "4611686018427387904"});
+}
+
+TEST(HostileStoreTest, AListEnds) {
+  int requests = 0;
+  const S3Storage storage(AnsweredBy([&](const std::string&, std::vector<std::string>, size_t) {
+    ++requests;
+    HttpAnswer answer;
+    answer.code = 200;
+    answer.body =
+        "<ListBucketResult><CommonPrefixes><Prefix>d/a/</Prefix></CommonPrefixes>"
+        "<NextContinuationToken>t</NextContinuationToken></ListBucketResult>";
+    return answer;
+  }));
+  ExpectError(storage.ListDirectories("d"), absl::StatusCode::kResourceExhausted,
+              {"s3://b/d/", "1000 pages"});
+  EXPECT_EQ(requests, 1000);
+}
+
+TEST(HostileStoreTest, TheNamesInAListAreLimited) {
+  const std::string name(4 << 20, 'n');
+  const S3Storage storage(AnsweredBy([&](const std::string&, std::vector<std::string>, size_t) {
+    HttpAnswer answer;
+    answer.code = 200;
+    answer.body = "<ListBucketResult><CommonPrefixes><Prefix>" + name +
+                  "</Prefix></CommonPrefixes>"
+                  "<NextContinuationToken>t</NextContinuationToken></ListBucketResult>";
+    return answer;
+  }));
+  ExpectError(storage.ListDirectories("d"), absl::StatusCode::kResourceExhausted,
+              {"s3://b/d/", std::to_string(64 << 20)});
 }
 
 }  // namespace

@@ -1,0 +1,258 @@
+#include "server/access/access.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/names.h"
+#include "common/secret.h"
+#include "common/status_macros.h"
+
+namespace syncgrads::server {
+namespace {
+
+// An address may send this many wrong tokens at once, and one more each second.
+constexpr double kWrongTokens = 50;
+// The number of addresses whose allowance is kept.
+constexpr size_t kMaxAllowances = 4096;
+constexpr absl::Duration kLineInterval = absl::Seconds(10);
+
+constexpr unsigned Bit(Role role) { return static_cast<unsigned>(role); }
+
+// Which roles may do what. docs/security.md has this table.
+unsigned RolesFor(Action action) {
+  switch (action) {
+    case Action::kFollow:
+      return Bit(Role::kServer);
+    case Action::kJoin:
+    case Action::kProbe:
+    case Action::kReportTrace:
+      return Bit(Role::kWorker);
+    case Action::kExplain:
+      return Bit(Role::kWorker) | Bit(Role::kOperator) | Bit(Role::kViewer);
+    case Action::kReadOptimizer:
+      return Bit(Role::kWorker) | Bit(Role::kOperator);
+    case Action::kEvict:
+    case Action::kReadmit:
+    case Action::kCheckpoint:
+    case Action::kSetLearningRate:
+    case Action::kTrace:
+    case Action::kDrain:
+      return Bit(Role::kOperator);
+    case Action::kGetStatus:
+    case Action::kEvents:
+    case Action::kReadClock:
+    case Action::kPage:
+      return Bit(Role::kOperator) | Bit(Role::kViewer);
+  }
+  return 0;
+}
+
+// Whether the servers' token permits the action too.
+bool IsForServers(Action action) { return action == Action::kFollow || action == Action::kDrain; }
+
+std::string Describe(unsigned roles) {
+  std::vector<absl::string_view> names;
+  for (const Role role : {Role::kServer, Role::kWorker, Role::kOperator, Role::kViewer}) {
+    if ((roles & Bit(role)) != 0) names.push_back(ToString(role));
+  }
+  return absl::StrJoin(names, " or ");
+}
+
+std::string Shown(const Caller& caller) {
+  if (caller.names.empty()) {
+    return caller.token.empty() ? "no certificate and no token" : "a token";
+  }
+  return absl::StrCat("a certificate of ",
+                      Printable(absl::StrJoin(caller.names, ", "), kMaxNameBytes),
+                      caller.token.empty() ? "" : " and a token");
+}
+
+}  // namespace
+
+Access::Access(AccessOptions options, Journal& journal, const Clock& clock)
+    : options_(std::move(options)),
+      has_rules_(options_.has_certificates || !options_.tokens_file.empty()),
+      server_token_hash_(HashSecret(options_.server_token)),
+      journal_(journal),
+      clock_(clock) {}
+
+absl::Status Access::Load() {
+  if (!options_.tokens_file.empty()) return Read();
+  MutexLock lock(mutex_);
+  rules_ =
+      std::make_shared<const Rules>(options_.has_certificates ? RulesForCertificates() : Rules());
+  return absl::OkStatus();
+}
+
+absl::Status Access::Read() {
+  const std::string& path = options_.tokens_file;
+  const auto failed = [&path](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat("--tokens_file=", path, ": ", why));
+  };
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file) return failed(errno == 0 ? "it is empty" : std::strerror(errno));
+  struct stat status = {};
+  if (stat(path.c_str(), &status) != 0) return failed(std::strerror(errno));
+  absl::StatusOr<Rules> rules = ParseAccessRules(text.str());
+  MutexLock lock(mutex_);
+  modified_ = status.st_mtim;
+  inode_ = status.st_ino;
+  if (!rules.ok()) return failed(rules.status().message());
+  rules_ = std::make_shared<const Rules>(*std::move(rules));
+  return absl::OkStatus();
+}
+
+void Access::Refresh() {
+  if (options_.tokens_file.empty()) return;
+  struct stat status = {};
+  {
+    const bool exists = stat(options_.tokens_file.c_str(), &status) == 0;
+    MutexLock lock(mutex_);
+    // While another file is moved to its place, the old rules apply.
+    if (!exists || (status.st_ino == inode_ && status.st_mtim.tv_sec == modified_.tv_sec &&
+                    status.st_mtim.tv_nsec == modified_.tv_nsec)) {
+      return;
+    }
+  }
+  const absl::Status read = Read();
+  if (read.ok()) {
+    journal_.Note("the file with the tokens has changed and was read again");
+  } else {
+    journal_.Warn(
+        absl::StrCat("the file with the tokens has changed and cannot be used, the old "
+                     "rules still apply: ",
+                     read.message()));
+  }
+}
+
+std::shared_ptr<const Access::Rules> Access::rules() const {
+  MutexLock lock(mutex_);
+  return rules_;
+}
+
+bool Access::HasServerToken(const Caller& caller) const {
+  // Without rules, servers that have no token admit each other.
+  if (server_token_hash_.empty()) return !has_rules_ && caller.token.empty();
+  return MatchesHash(server_token_hash_, caller.token);
+}
+
+unsigned Access::RolesOf(const Rules& rules, const Caller& caller, const std::string* job) {
+  unsigned roles = 0;
+  for (const AccessRule& rule : rules) {
+    const bool is_caller =
+        rule.token_hash.empty()
+            ? std::any_of(
+                  caller.names.begin(), caller.names.end(),
+                  [&rule](const std::string& name) { return MatchesPattern(rule.name, name); })
+            : !caller.token.empty() && MatchesHash(rule.token_hash, caller.token);
+    if (is_caller && (job == nullptr || MatchesPattern(rule.jobs, *job))) roles |= Bit(rule.role);
+  }
+  return roles;
+}
+
+bool Access::AllowsFor(const Caller& caller, Action action, const std::string* job) const {
+  if (IsForServers(action) && HasServerToken(caller)) return true;
+  if (!has_rules_) return !IsForServers(action);
+  return (RolesOf(*rules(), caller, job) & RolesFor(action)) != 0;
+}
+
+absl::Status Access::CheckFor(const Caller& caller, Action action, const std::string* job) {
+  Refresh();
+  SYNCGRADS_RETURN_IF_ERROR(CheckAllowance(caller));
+  if (AllowsFor(caller, action, job)) return absl::OkStatus();
+  if (!has_rules_) {
+    return Count(caller, absl::PermissionDeniedError("wrong token of the servers"));
+  }
+  const Caller without_certificate = {caller.peer, {}, caller.token};
+  if (!caller.token.empty() && RolesOf(*rules(), without_certificate, nullptr) == 0) {
+    NoteWrong(caller);
+  }
+  std::string to_what;
+  if (job != nullptr) {
+    to_what = *job == kAllJobs ? " for all jobs"
+                               : absl::StrCat(" for job \"", Printable(*job, kMaxNameBytes), "\"");
+  }
+  return absl::PermissionDeniedError(absl::StrCat("this needs the role ",
+                                                  Describe(RolesFor(action)), to_what,
+                                                  "; the caller has shown ", Shown(caller)));
+}
+
+bool Access::Allows(const Caller& caller, Action action, absl::string_view job) const {
+  const std::string name(job);
+  return AllowsFor(caller, action, &name);
+}
+
+absl::Status Access::Check(const Caller& caller, Action action, absl::string_view job) {
+  const std::string name(job);
+  return CheckFor(caller, action, &name);
+}
+
+absl::Status Access::CheckAnyJob(const Caller& caller, Action action) {
+  return CheckFor(caller, action, nullptr);
+}
+
+absl::Status Access::Count(const Caller& caller, absl::Status compared) {
+  if (absl::IsPermissionDenied(compared)) NoteWrong(caller);
+  return compared;
+}
+
+Access::Allowance& Access::AllowanceOfLocked(const std::string& peer) {
+  const absl::Time now = clock_.Now();
+  if (allowances_.size() >= kMaxAllowances && !allowances_.contains(peer)) {
+    // Those that have sent no wrong token for a while begin anew.
+    std::erase_if(allowances_, [now](const auto& entry) {
+      return entry.second.since + absl::Seconds(kWrongTokens) <= now;
+    });
+    if (allowances_.size() >= kMaxAllowances) allowances_.erase(allowances_.begin());
+  }
+  const auto [entry, is_new] = allowances_.try_emplace(peer, Allowance{kWrongTokens, now});
+  Allowance& allowance = entry->second;
+  allowance.left =
+      std::min(kWrongTokens, allowance.left + absl::ToDoubleSeconds(now - allowance.since));
+  allowance.since = now;
+  return allowance;
+}
+
+absl::Status Access::CheckAllowance(const Caller& caller) {
+  if (caller.token.empty()) return absl::OkStatus();
+  MutexLock lock(mutex_);
+  if (!allowances_.contains(caller.peer) || AllowanceOfLocked(caller.peer).left >= 1) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(absl::StrCat("too many wrong tokens have come from ", caller.peer,
+                                             "; no token from there is looked at for a second"));
+}
+
+void Access::NoteWrong(const Caller& caller) {
+  ++wrong_tokens_;
+  std::string line;
+  {
+    MutexLock lock(mutex_);
+    AllowanceOfLocked(caller.peer).left -= 1;
+    const absl::Time now = clock_.Now();
+    if (now < next_line_) {
+      ++not_logged_;
+      return;
+    }
+    next_line_ = now + kLineInterval;
+    line = absl::StrCat("a wrong token has come from ", caller.peer);
+    if (not_logged_ > 0) {
+      absl::StrAppend(&line, " (and ", not_logged_, " others since the last such warning)");
+    }
+    not_logged_ = 0;
+  }
+  journal_.Warn(line);
+}
+
+}  // namespace syncgrads::server

@@ -1,0 +1,154 @@
+// Decides who may do what. Every RPC and every HTTP page asks here.
+//
+// A server without certificates and without --tokens_file has no rules: whoever reaches it may do
+// everything, except that a job's token protects that job, and the servers' token the plan. With
+// rules, the tokens of jobs are not used any more.
+
+#ifndef SYNCGRADS_SERVER_ACCESS_ACCESS_H_
+#define SYNCGRADS_SERVER_ACCESS_ACCESS_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "server/access/access_rules.h"
+#include "server/core/plan/journal.h"
+
+namespace syncgrads::server {
+
+enum class Action {
+  kFollow,
+  kJoin,
+  kProbe,
+  kReportTrace,
+  kExplain,
+  kReadOptimizer,
+  kEvict,
+  kReadmit,
+  kCheckpoint,
+  kSetLearningRate,
+  kTrace,
+  kDrain,
+  kGetStatus,
+  kEvents,
+  kReadClock,
+  kPage,
+};
+
+// Who calls.
+struct Caller {
+  // The address without the port; "unix" for a process of this host and of the server's user.
+  std::string peer;
+  // The names in the caller's certificate, which has been verified.
+  std::vector<std::string> names;
+  // Empty: none was sent.
+  std::string token;
+};
+
+// All jobs, for actions that concern more than one.
+inline constexpr absl::string_view kAllJobs = "*";
+
+struct AccessOptions {
+  // The path of the file with the rules. Empty: none.
+  std::string tokens_file;
+  // Whether peers need certificates. Without a file, RulesForCertificates are used.
+  bool has_certificates = false;
+  // The secret of the servers; empty: none.
+  std::string server_token;
+};
+
+// Thread-safe.
+class Access {
+ public:
+  // `journal` and `clock` must outlive this object. Call Load before all else.
+  Access(AccessOptions options, Journal& journal, const Clock& clock);
+
+  // Reads the file.
+  //
+  // Errors:
+  //   InvalidArgument  the file cannot be read or is malformed
+  absl::Status Load();
+
+  bool has_rules() const { return has_rules_; }
+
+  // Decides whether the caller may do this to the job, or to kAllJobs. If the file has changed, it
+  // is read first; a file that is not valid is logged, and the rules stay as they are.
+  //
+  // Errors:
+  //   PermissionDenied  the caller may not; the message has the role that is needed, and what the
+  //                     caller has shown
+  //   Unavailable       too many wrong tokens have come from this address; retry later
+  absl::Status Check(const Caller& caller, Action action, absl::string_view job);
+
+  // The same for an action that shows the caller only the jobs for which Allows is true: succeeds
+  // if the caller has a role that may do this to some jobs.
+  absl::Status CheckAnyJob(const Caller& caller, Action action);
+
+  // Whether Check would succeed. Neither logs nor counts.
+  bool Allows(const Caller& caller, Action action, absl::string_view job) const;
+
+  // Unavailable if too many wrong tokens have come from the caller's address. For tokens that are
+  // compared elsewhere; Check includes it.
+  absl::Status CheckAllowance(const Caller& caller) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Counts and logs a token that was compared elsewhere and is wrong, if `compared` is
+  // PermissionDenied. Returns `compared`.
+  absl::Status Count(const Caller& caller, absl::Status compared);
+
+  // The number of wrong tokens since the start.
+  uint64_t wrong_tokens() const { return wrong_tokens_; }
+
+ private:
+  using Rules = std::vector<AccessRule>;
+
+  // How often an address may still send a wrong token.
+  struct Allowance {
+    double left = 0;
+    absl::Time since;
+  };
+
+  std::shared_ptr<const Rules> rules() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Reads the file if it has changed.
+  void Refresh();
+  absl::Status Read();
+  bool HasServerToken(const Caller& caller) const;
+  absl::Status CheckFor(const Caller& caller, Action action, const std::string* job);
+  bool AllowsFor(const Caller& caller, Action action, const std::string* job) const;
+  // The roles that `rules` give the caller for the job, as a set of bits.
+  // nullptr: for any job.
+  static unsigned RolesOf(const Rules& rules, const Caller& caller, const std::string* job);
+  void NoteWrong(const Caller& caller) ABSL_LOCKS_EXCLUDED(mutex_);
+  Allowance& AllowanceOfLocked(const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const AccessOptions options_;
+  const bool has_rules_;
+  // Of the servers' token.
+  const std::string server_token_hash_;
+  Journal& journal_;
+  const Clock& clock_;
+  std::atomic<uint64_t> wrong_tokens_{0};
+
+  mutable Mutex mutex_;
+  std::shared_ptr<const Rules> rules_ ABSL_GUARDED_BY(mutex_);
+  // Identify the content of the file that was read last.
+  timespec modified_ ABSL_GUARDED_BY(mutex_) = {};
+  ino_t inode_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, Allowance> allowances_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_line_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  uint64_t not_logged_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace syncgrads::server
+
+#endif  // SYNCGRADS_SERVER_ACCESS_ACCESS_H_

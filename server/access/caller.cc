@@ -1,0 +1,45 @@
+#include "server/access/caller.h"
+
+#include <grpcpp/security/auth_context.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+
+namespace syncgrads::server {
+namespace {
+
+// gRPC's names of peers: "ipv4:10.0.0.1:5000", "ipv6:%5B::1%5D:5000", "unix:...".
+std::string AddressOf(const std::string& peer) {
+  if (absl::StartsWith(peer, "unix")) return "unix";
+  const size_t begin = peer.find(':'), end = peer.rfind(':');
+  if (begin == std::string::npos || end <= begin) return peer;
+  return peer.substr(begin + 1, end - begin - 1);
+}
+
+}  // namespace
+
+Caller CallerOf(const grpc::CallbackServerContext& context, std::string token) {
+  Caller caller;
+  caller.peer = AddressOf(context.peer());
+  caller.token = std::move(token);
+  if (caller.token.empty()) {
+    const auto& metadata = context.client_metadata();
+    const auto found = metadata.find("authorization");
+    if (found != metadata.end()) {
+      absl::string_view value(found->second.data(), found->second.size());
+      if (absl::ConsumePrefix(&value, "Bearer ")) caller.token = std::string(value);
+    }
+  }
+  const std::shared_ptr<const grpc::AuthContext> authenticated = context.auth_context();
+  if (authenticated == nullptr || !authenticated->IsPeerAuthenticated()) return caller;
+  for (const grpc::string_ref& name :
+       authenticated->FindPropertyValues("x509_subject_alternative_name")) {
+    caller.names.emplace_back(name.data(), name.size());
+  }
+  return caller;
+}
+
+}  // namespace syncgrads::server

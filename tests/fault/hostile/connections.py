@@ -1,0 +1,151 @@
+"""Connections that do not speak HTTP/2 as they should, and calls without a hello."""
+
+import os
+import socket
+import ssl
+import time
+
+import grpc
+from hostile.peers import (MIB, PATIENCE, Code, Failure, Peer, RawConnection, channel,
+                           check_refusal, connect, control, control_grpc, row, struct)
+
+
+def wait_until_closed(connections):
+    deadline = time.monotonic() + PATIENCE
+    for connection in connections:
+        try:
+            while True:
+                connection.settimeout(max(0.01, deadline - time.monotonic()))
+                if not connection.recv(65536):
+                    break
+        except socket.timeout:
+            raise Failure(f"a connection is still open after {PATIENCE} s") from None
+        except OSError:
+            pass  # a reset is an end too
+
+
+@row("300 connections with an HTTP/2 preface and nothing else, and 300 that send nothing at all")
+def _():
+    begun = [RawConnection() for _ in range(300)]
+    for connection in begun:
+        connection.send(RawConnection.PREFACE, RawConnection.frame(RawConnection.SETTINGS))
+    silent = [connect() for _ in range(300)]
+    begin = time.monotonic()
+    wait_until_closed([connection.socket for connection in begun] + silent)
+    return f"all are closed after {time.monotonic() - begin:.0f} s"
+
+
+@row("HTTP/1.1, TLS and noise on the port")
+def _():
+    for noise in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", os.urandom(4096), b"\0" * 4096):
+        connection = connect()
+        connection.sendall(noise)
+        wait_until_closed([connection])
+    context = ssl.create_default_context()
+    try:
+        context.wrap_socket(connect(), server_hostname="localhost")
+    except OSError as error:
+        return f"the connections are closed; TLS: {error}"
+    raise Failure("a TLS handshake succeeded")
+
+
+@row("a call in writes of one byte")
+def _():
+    connection = RawConnection()
+    connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    request = (RawConnection.PREFACE + RawConnection.frame(RawConnection.SETTINGS)
+               + RawConnection.headers("/syncgrads.v1.Control/Probe")
+               + RawConnection.frame(RawConnection.DATA, 1, 1, struct.pack(">BI", 0, 0)))
+    for byte in request:
+        connection.send(bytes([byte]))
+    while frame := connection.read():
+        if frame[0] == RawConnection.HEADERS and frame[1] & 1:
+            return "it is answered like any other"
+    raise Failure("the connection ended without an answer")
+
+
+@row("200,000 pings on one connection")
+def _():
+    connection = RawConnection()
+    connection.send(RawConnection.PREFACE, RawConnection.frame(RawConnection.SETTINGS))
+    answered = 0
+    for _ in range(200):
+        try:
+            connection.send(RawConnection.frame(RawConnection.PING, payload=b"\0" * 8) * 1000)
+        except OSError:
+            return f"the connection was closed after {answered} pings"
+        expected = answered + 1000
+        while answered < expected:
+            frame = connection.read()
+            if frame is None or frame[0] == RawConnection.GOAWAY:
+                return f"the connection was closed after {answered} pings"
+            answered += frame[0] == RawConnection.PING
+    return f"{answered} are answered"
+
+
+@row("20,000 streams that are opened and reset at once")
+def _():
+    connection = RawConnection()
+    connection.send(RawConnection.PREFACE, RawConnection.frame(RawConnection.SETTINGS))
+    sent = 0
+    try:
+        for first in range(1, 40000, 200):
+            connection.send(*[part for stream in range(first, first + 200, 2) for part in (
+                RawConnection.headers("/syncgrads.v1.Control/Join", stream),
+                RawConnection.frame(RawConnection.RESET, 0, stream, struct.pack(">I", 8)))])
+            sent += 100
+    except OSError:
+        pass  # the server has closed the connection
+    control_grpc.ControlStub(channel()).Probe(control.ProbeRequest(), timeout=PATIENCE)
+    return f"{sent} were taken, and another call is answered"
+
+
+@row("50 probes of 19 MiB, without a hello")
+def _():
+    stub = control_grpc.ControlStub(channel())
+    begin = time.monotonic()
+    for _ in range(50):
+        stub.Probe(control.ProbeRequest(padding=b"\0" * (19 * MIB)), timeout=PATIENCE)
+    return f"950 MiB are taken in {time.monotonic() - begin:.1f} s"
+
+
+@row("64 MiB of zeros in a compressed message, without a hello")
+def _():
+    try:
+        control_grpc.ControlStub(channel()).Probe(
+            control.ProbeRequest(padding=b"\0" * (64 * MIB)), timeout=PATIENCE,
+            compression=grpc.Compression.Gzip)
+    except grpc.RpcError as error:
+        return check_refusal("a compressed message", error.code(), error.details(),
+                             Code.UNIMPLEMENTED)
+    raise Failure("a compressed message was taken")
+
+
+@row("a first message of 1 MiB")
+def _():
+    peer = Peer()
+    peer.hello("large", token="x" * MIB)
+    return peer.expect_refusal("a large hello", Code.RESOURCE_EXHAUSTED, "65536")
+
+
+@row("health and reflection")
+def _():
+    shared = channel()
+    health = shared.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=PATIENCE)
+    if health != b"\x08\x01":
+        raise Failure(f"health answers {health}")
+    reflection = shared.stream_stream(
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+    services = next(reflection(iter([b"\x3a\x00"]), timeout=PATIENCE))
+    if b"syncgrads.v1.Control" not in services:
+        raise Failure(f"reflection answers {services}")
+    return "SERVING, and the services"
+
+
+@row("a call of a method that there is not")
+def _():
+    try:
+        channel().unary_unary("/syncgrads.v1.Control/Shutdown")(b"", timeout=PATIENCE)
+    except grpc.RpcError as error:
+        return check_refusal("no method", error.code(), error.details(), Code.UNIMPLEMENTED)
+    raise Failure("a method that there is not was called")

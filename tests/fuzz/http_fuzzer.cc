@@ -1,0 +1,118 @@
+// Sends arbitrary bytes to the HTTP server on a connection. What it answers is a response, and it
+// serves the page that is protected only to a caller with the token.
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/http/http_server.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace syncgrads::fuzz {
+namespace {
+
+constexpr char kPage[] = "the protected page";
+// Longer than the server waits for a request.
+constexpr int kAnswerTimeoutMs = 4000;
+
+struct Served {
+  Served() {
+    HttpSecurity security;
+    security.refuse = [this](const HttpCaller& caller,
+                             const std::string& path) -> std::optional<HttpReply> {
+      if (path == "/open") return std::nullopt;
+      if (caller.token == "token") {
+        allowed = true;
+        return std::nullopt;
+      }
+      return HttpReply{.status = 401, .headers = {{"WWW-Authenticate", "Basic"}}};
+    };
+    HttpEvents events;
+    events.pages["/events"] = [n = 0]() mutable -> absl::StatusOr<std::string> {
+      if (++n % 2 == 0) return absl::CancelledError("the end");
+      return std::string(kPage);
+    };
+    events.interval = absl::ZeroDuration();
+    absl::StatusOr<std::unique_ptr<HttpServer>> started =
+        HttpServer::Start({"127.0.0.1", 0},
+                          {{"/open", [] { return HttpReply{.body = "open"}; }},
+                           {"/protected", [] { return HttpReply{.body = kPage}; }}},
+                          std::move(events), std::move(security));
+    Require(started.ok(), "the server starts");
+    server = *std::move(started);
+  }
+
+  // Whether a caller had the token.
+  std::atomic<bool> allowed = false;
+  std::unique_ptr<HttpServer> server;
+};
+
+// Sends the bytes, ends the connection's direction, and returns what is answered.
+std::string Exchange(const HttpServer& server, absl::string_view bytes) {
+  const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(server.address().port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  Require(connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
+          "the server accepts a connection");
+  while (!bytes.empty()) {
+    const ssize_t sent = send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent <= 0) break;  // the server has answered already
+    bytes.remove_prefix(static_cast<size_t>(sent));
+  }
+  shutdown(connection, SHUT_WR);
+  std::string answer;
+  char buffer[4096];
+  pollfd readable = {connection, POLLIN, 0};
+  while (true) {
+    Require(poll(&readable, 1, kAnswerTimeoutMs) == 1, "the server ends the connection in time");
+    const ssize_t received = recv(connection, buffer, sizeof buffer, 0);
+    if (received <= 0) break;
+    answer.append(buffer, static_cast<size_t>(received));
+  }
+  close(connection);
+  return answer;
+}
+
+}  // namespace
+
+void Fuzz(absl::string_view input) {
+  static Served served;
+  served.allowed = false;
+  const std::string answer = Exchange(*served.server, input);
+  Require(answer.empty() || absl::StartsWith(answer, "HTTP/1."), "an answer is a response");
+  Require(!absl::StrContains(answer, kPage) || served.allowed,
+          "a protected page is served only to who has the token");
+}
+
+std::vector<std::string> Seeds() {
+  const auto request = [](absl::string_view line, absl::string_view headers = "") {
+    return absl::StrCat(line, " HTTP/1.1\r\nHost: a\r\n", headers, "\r\n");
+  };
+  return {
+      request("GET /open"),
+      request("HEAD /open?a=b%20c#d", "Accept-Encoding: gzip\r\nRange: bytes=0-1,2-\r\n"),
+      request("GET /protected"),
+      request("GET /protected", "Authorization: Bearer token\r\n"),
+      request("GET /events", "Authorization: Basic dTp0b2tlbg==\r\n"),
+      request("POST /open", "Content-Length: 3\r\n") + "a=b",
+      request("PUT /open", "Transfer-Encoding: chunked\r\n") + "3\r\nabc\r\n0\r\n\r\n",
+      request("GET /%2fopen",
+              "Connection: keep-alive\r\nContent-Type: multipart/form-data; "
+              "boundary=x\r\n"),
+      request("POST /open", "Expect: 100-continue\r\nContent-Length: 99999999999\r\n"),
+  };
+}
+
+}  // namespace syncgrads::fuzz

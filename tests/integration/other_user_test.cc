@@ -1,0 +1,274 @@
+// Another user of the host can neither read, nor block, nor damage a server. The attempts are made
+// by a process of the user nobody, so this test needs root and must not run in a sandbox.
+
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/cluster.h"
+
+namespace syncgrads::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr uid_t kNobody = 65534;
+
+// A process of another user. It runs `attempts`, which returns what succeeded and should not have.
+class OtherUser {
+ public:
+  // `attempts` receives a descriptor that becomes readable when the process should end.
+  explicit OtherUser(const std::function<std::string(int)>& attempts) {
+    EXPECT_EQ(pipe2(result_.data(), O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(end_.data(), O_CLOEXEC), 0);
+    child_ = fork();
+    if (child_ == 0) {
+      close(end_[1]);
+      std::string result;
+      if (setgroups(0, nullptr) != 0 || setresgid(kNobody, kNobody, kNobody) != 0 ||
+          setresuid(kNobody, kNobody, kNobody) != 0) {
+        result = absl::StrCat("setresuid: ", std::strerror(errno));
+      } else {
+        result = attempts(end_[0]);
+      }
+      [[maybe_unused]] const ssize_t written = write(result_[1], result.data(), result.size());
+      _exit(0);
+    }
+    close(result_[1]);
+    close(end_[0]);
+  }
+  ~OtherUser() {
+    if (!ended_) Result();
+  }
+
+  // Ends the process, and returns the result of the attempts.
+  std::string Result() {
+    ended_ = true;
+    close(end_[1]);
+    std::string result;
+    char buffer[4096];
+    ssize_t count = 0;
+    while ((count = read(result_[0], buffer, sizeof(buffer))) > 0) {
+      result.append(buffer, static_cast<size_t>(count));
+    }
+    close(result_[0]);
+    waitpid(child_, nullptr, 0);
+    return result;
+  }
+
+ private:
+  std::array<int, 2> result_ = {}, end_ = {};
+  pid_t child_ = -1;
+  bool ended_ = false;
+};
+
+// An abstract unix socket.
+struct AbstractSocket {
+  std::string name;
+  int type = 0;
+};
+
+// Returns the abstract sockets on which the process listens.
+std::vector<AbstractSocket> SocketsOf(pid_t pid) {
+  std::vector<AbstractSocket> sockets;
+  std::ifstream all("/proc/net/unix");
+  for (std::string line; std::getline(all, line);) {
+    const size_t at = line.find(" @syncgrads-");
+    if (at == std::string::npos) continue;
+    const std::string name = line.substr(at + 2);
+    const bool listens = absl::StrContains(line, " 00010000 ");
+    if (!listens || !absl::StrContains(name, absl::StrCat("-", pid, "-"))) continue;
+    sockets.push_back(
+        {name, absl::StrContains(line, " 00010000 0005 ") ? SOCK_SEQPACKET : SOCK_STREAM});
+  }
+  return sockets;
+}
+
+// Connects to the socket. Returns nullopt if it is full.
+std::optional<int> ConnectTo(const AbstractSocket& socket) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, socket.name.data(), socket.name.size());
+  const int connection = ::socket(AF_UNIX, socket.type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (connect(connection, reinterpret_cast<const sockaddr*>(&address),
+              static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + socket.name.size())) ==
+      0) {
+    return connection;
+  }
+  close(connection);
+  return std::nullopt;
+}
+
+class OtherUserTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+    if (OtherUser self([](int) { return std::string(); }); !self.Result().empty()) {
+      GTEST_SKIP() << "there is one user only in this sandbox";
+    }
+    ASSERT_NE(mkdtemp(shared_.data()), nullptr);
+    ASSERT_EQ(chmod(shared_.c_str(), 01777), 0);  // as /tmp and /dev/shm
+  }
+  ~OtherUserTest() override { std::filesystem::remove_all(shared_); }
+
+  // Starts a server with its state in the shared directory, and a job that checks its results.
+  void StartServer() {
+    state_ = shared_ + "/state";
+    cluster_ =
+        std::make_unique<Cluster>(1, std::vector<std::string>{absl::StrCat("--state=", state_)});
+    honest_ = Start("tests/fault/honest");
+    ASSERT_TRUE(honest_->WaitForLine("step 100", kLongEnough).ok()) << honest_->output();
+  }
+  std::unique_ptr<Process> Start(const std::string& program) const {
+    auto process = Process::Start(
+        {.program = program, .args = {absl::StrCat("--server=", cluster_->coordinator())}});
+    EXPECT_TRUE(process.ok()) << process.status();
+    return *std::move(process);
+  }
+  // The job has received correct results only.
+  void ExpectHonestJobEnds() {
+    honest_->Kill(SIGTERM);
+    EXPECT_EQ(WaitFor(*honest_), ExitCode(0)) << honest_->output();
+  }
+
+  // The last six characters are replaced in SetUp.
+  std::string shared_ = "/tmp/syncgrads-other-user-XXXXXX";
+  std::string state_;
+  std::unique_ptr<Cluster> cluster_;
+  std::unique_ptr<Process> honest_;
+};
+
+TEST_F(OtherUserTest, ReadsAndChangesNothingOfAServer) {
+  StartServer();
+  const pid_t pid = cluster_->server(0).pid();
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(state_)) {
+    files.push_back(entry.path().string());
+  }
+  EXPECT_THAT(files, Not(SizeIs(0)));
+  OtherUser other([&](int) {
+    std::string succeeded;
+    const auto attempt = [&](const std::string& what, int result) {
+      if (result < 0 && (errno == EACCES || errno == EPERM)) return;
+      absl::StrAppend(&succeeded, what, result < 0 ? std::strerror(errno) : "", "\n");
+    };
+    for (const std::string& file : files) {
+      attempt("read " + file, open(file.c_str(), O_RDONLY | O_CLOEXEC));
+      attempt("write " + file, open(file.c_str(), O_WRONLY | O_CLOEXEC));
+      attempt("cut " + file, truncate(file.c_str(), 0));
+      attempt("delete " + file, unlink(file.c_str()));
+      attempt("move " + file, rename(file.c_str(), "/tmp/stolen"));
+    }
+    attempt("list " + state_, open(state_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    attempt("create in " + state_, mkdir((state_ + "/planted").c_str(), 0700));
+    attempt("move " + state_, rename(state_.c_str(), "/tmp/stolen"));
+    const std::string process = absl::StrCat("/proc/", pid);
+    for (const char* secret : {"/mem", "/environ", "/maps", "/fd", "/map_files"}) {
+      attempt("read " + process + secret, open((process + secret).c_str(), O_RDONLY | O_CLOEXEC));
+    }
+    attempt("stop the server", kill(pid, SIGSTOP));
+    attempt("end the server", kill(pid, SIGTERM));
+    attempt("trace the server", static_cast<int>(ptrace(PTRACE_ATTACH, pid, nullptr, nullptr)));
+    return succeeded;
+  });
+  EXPECT_THAT(other.Result(), IsEmpty());
+  ExpectHonestJobEnds();
+}
+
+TEST_F(OtherUserTest, IsRefusedAtTheUnixSocketsAndHoldsUpNobody) {
+  StartServer();
+  const std::vector<AbstractSocket> sockets = SocketsOf(cluster_->server(0).pid());
+  ASSERT_THAT(sockets, SizeIs(2)) << "one for streams, one for shared memory";
+  OtherUser other([&](int end) {
+    // Connects as often as possible, and keeps the newest connections.
+    std::vector<int> kept;
+    pollfd polled = {end, 0, 0};
+    for (size_t i = 0; poll(&polled, 1, 0) == 0; ++i) {
+      const auto connection = ConnectTo(sockets[i % sockets.size()]);
+      if (!connection.has_value()) continue;
+      kept.push_back(*connection);
+      if (kept.size() < 200) continue;
+      close(kept.front());
+      kept.erase(kept.begin());
+    }
+    // All have been closed by the server. At most, the reason was sent.
+    std::string answers;
+    for (const int one : kept) {
+      pollfd readable = {one, POLLIN, 0};
+      char answer[1024] = "";
+      if (poll(&readable, 1, 60000) != 1) return std::string("a connection stays open");
+      if (recv(one, answer, sizeof(answer) - 1, 0) > 0 && !absl::StrContains(answer, "as user")) {
+        absl::StrAppend(&answers, answer, "\n");
+      }
+    }
+    return answers;
+  });
+  ASSERT_TRUE(cluster_->server(0)
+                  .WaitForLine("user 65534 has connected to the unix socket", kLongEnough)
+                  .ok())
+      << cluster_->server(0).output();
+  // A job that begins now shares memory with the server.
+  const std::unique_ptr<Process> visitor = Start("tests/fault/visitor");
+  EXPECT_EQ(WaitFor(*visitor), ExitCode(0)) << visitor->output();
+  EXPECT_THAT(other.Result(), IsEmpty());
+  ExpectHonestJobEnds();
+}
+
+TEST_F(OtherUserTest, PlantsNoStateDirectory) {
+  const std::string victim = shared_ + "/victim";
+  std::filesystem::create_directory(victim);
+  ASSERT_EQ(chmod(victim.c_str(), 0755), 0);
+  std::ofstream(victim + "/lock") << "not to be overwritten";
+  OtherUser other([&](int) {
+    mkdir((shared_ + "/planted").c_str(), 0777);
+    const int linked = symlink(victim.c_str(), (shared_ + "/link").c_str());
+    return std::string(linked == 0 ? "" : "no link");
+  });
+  EXPECT_THAT(other.Result(), IsEmpty());
+  for (const char* planted : {"/planted", "/planted/state", "/link", "/link/state"}) {
+    const auto run = RunProgram({.program = "server/ps-server",
+                                 .args = {"--port=0", absl::StrCat("--state=", shared_, planted)}},
+                                kLongEnough);
+    ASSERT_TRUE(run.ok()) << run.status();
+    EXPECT_NE(run->exit, ExitCode(0));
+    EXPECT_THAT(run->output, HasSubstr("belongs to user 65534"));
+  }
+  EXPECT_EQ(ReadFileOrDie(victim + "/lock"), "not to be overwritten");
+  for (const auto& entry : std::filesystem::directory_iterator(victim)) {
+    EXPECT_EQ(entry.path().filename(), "lock");
+  }
+  struct stat status = {};
+  ASSERT_EQ(stat(victim.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0755u);
+}
+
+}  // namespace
+}  // namespace syncgrads::testing

@@ -1,0 +1,183 @@
+#include "server/access/access.h"
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/secret.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/access/access_rules.h"
+#include "tests/common/expect_error.h"
+#include "tests/server/core/fixtures.h"
+
+namespace syncgrads::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
+
+TEST(AccessRulesTest, ReadsRolesJobsAndWho) {
+  const auto rules = ParseAccessRules(
+      "# a comment\n"
+      "\n"
+      "worker   resnet-*   token:secret\r\n"
+      "\tviewer * san:*.ops.example.org\n");
+  ASSERT_THAT(rules, IsOk());
+  ASSERT_EQ(rules->size(), 2);
+  EXPECT_EQ((*rules)[0].role, Role::kWorker);
+  EXPECT_EQ((*rules)[0].jobs, "resnet-*");
+  EXPECT_TRUE(MatchesHash((*rules)[0].token_hash, "secret"));
+  EXPECT_THAT((*rules)[0].token_hash, Not(HasSubstr("secret")));
+  EXPECT_EQ((*rules)[1].role, Role::kViewer);
+  EXPECT_EQ((*rules)[1].name, "*.ops.example.org");
+}
+
+TEST(AccessRulesTest, NamesTheLineThatIsWrongAndNoToken) {
+  const auto error = [](const std::string& line) {
+    return std::string(ParseAccessRules("\n" + line).status().message());
+  };
+  EXPECT_THAT(error("worker *"), HasSubstr("line 2: it has 2 words"));
+  EXPECT_THAT(error("boss * token:x"), HasSubstr("line 2: unknown role \"boss\""));
+  for (const std::string who : {"secret", "token:", "san:", "sha256:secret"}) {
+    EXPECT_THAT(error("worker * " + who),
+                AllOf(HasSubstr("line 2: the third word must be"), Not(HasSubstr("secret"))));
+  }
+  EXPECT_THAT(error("worker * token:" + std::string(2000, 'x')),
+              AllOf(HasSubstr("2000"), Not(HasSubstr("xxx"))));
+}
+
+TEST(AccessRulesTest, PatternsMatchWholeTexts) {
+  EXPECT_TRUE(MatchesPattern("*", "any/job"));
+  EXPECT_TRUE(MatchesPattern("spiffe://a/*", "spiffe://a/b/c"));
+  EXPECT_TRUE(MatchesPattern("job-?", "job-1"));
+  EXPECT_FALSE(MatchesPattern("job", "job-1"));
+  EXPECT_FALSE(MatchesPattern("*.example.org", "example.org.evil"));
+}
+
+class AccessTest : public ::testing::Test {
+ protected:
+  ~AccessTest() override { std::remove(path_.c_str()); }
+
+  void WriteRules(const std::string& text) {
+    std::ofstream(path_ + ".new") << text;
+    ASSERT_EQ(std::rename((path_ + ".new").c_str(), path_.c_str()), 0);
+  }
+  static Caller WithToken(const std::string& token, const std::string& peer = "10.0.0.1") {
+    return {peer, {}, token};
+  }
+  static Caller WithName(const std::string& name) { return {"10.0.0.1", {name}, ""}; }
+
+  const std::string path_ =
+      absl::StrCat(::testing::TempDir(), "/rules-",
+                   ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  FakeClock clock_;
+  LineJournal journal_;
+};
+
+TEST_F(AccessTest, WithoutRulesOnlyThePlanIsProtected) {
+  Access access({.server_token = "servers"}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  EXPECT_THAT(access.Check(WithToken(""), Action::kEvict, "iris"), IsOk());
+  EXPECT_THAT(access.Check(WithToken("servers"), Action::kFollow, kAllJobs), IsOk());
+  ExpectError(access.Check(WithToken("guess"), Action::kFollow, kAllJobs), kDenied,
+              {"wrong token"});
+  ExpectError(access.Check(WithToken(""), Action::kDrain, kAllJobs), kDenied, {});
+}
+
+TEST_F(AccessTest, CertificatesHaveTheRolesInTheirNames) {
+  Access access({.has_certificates = true}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  EXPECT_THAT(access.Check(WithName("syncgrads:worker"), Action::kJoin, "iris"), IsOk());
+  ExpectError(access.Check(WithName("syncgrads:worker"), Action::kEvict, "iris"), kDenied,
+              {"needs the role operator for job \"iris\"", "a certificate of syncgrads:worker"});
+  ExpectError(access.Check(WithName("worker"), Action::kJoin, "iris"), kDenied, {});
+  EXPECT_THAT(access.Check(WithName("syncgrads:server"), Action::kFollow, kAllJobs), IsOk());
+  ExpectError(access.Check(WithToken(""), Action::kGetStatus, kAllJobs), kDenied,
+              {"no certificate and no token"});
+}
+
+TEST_F(AccessTest, ARuleIsForItsJobs) {
+  WriteRules("worker iris-* token:a\nviewer iris-1 token:b\n");
+  Access access({.tokens_file = path_}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  EXPECT_THAT(access.Check(WithToken("a"), Action::kJoin, "iris-1"), IsOk());
+  ExpectError(access.Check(WithToken("a"), Action::kJoin, "wine"), kDenied, {});
+  EXPECT_TRUE(access.Allows(WithToken("b"), Action::kGetStatus, "iris-1"));
+  EXPECT_FALSE(access.Allows(WithToken("b"), Action::kGetStatus, "iris-2"));
+  EXPECT_THAT(access.CheckAnyJob(WithToken("b"), Action::kGetStatus), IsOk());
+  ExpectError(access.Check(WithToken("b"), Action::kGetStatus, kAllJobs), kDenied,
+              {"for all jobs"});
+  EXPECT_EQ(access.wrong_tokens(), 0);
+}
+
+TEST_F(AccessTest, AFileThatChangesIsReadAgain) {
+  WriteRules("worker * token:a\n");
+  Access access({.tokens_file = path_}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  WriteRules("worker * token:b\n");
+  ExpectError(access.Check(WithToken("a"), Action::kJoin, "iris"), kDenied, {});
+  EXPECT_THAT(access.Check(WithToken("b"), Action::kJoin, "iris"), IsOk());
+  WriteRules("worker");
+  EXPECT_THAT(access.Check(WithToken("b"), Action::kJoin, "iris"), IsOk());
+  std::remove(path_.c_str());
+  EXPECT_THAT(access.Check(WithToken("b"), Action::kJoin, "iris"), IsOk());
+  EXPECT_THAT(journal_.lines(),
+              ElementsAre(HasSubstr("note: the file with the tokens has changed"),
+                          HasSubstr("warning: a wrong token has come from 10.0.0.1"),
+                          AllOf(HasSubstr("warning: "), HasSubstr("the old rules still apply"),
+                                HasSubstr("line 1: it has 1 words"))));
+}
+
+TEST_F(AccessTest, AFileThatCannotBeUsedIsAnErrorAtTheStart) {
+  Access access({.tokens_file = path_}, journal_, clock_);
+  ExpectError(access.Load(), absl::StatusCode::kInvalidArgument,
+              {"--tokens_file=", "No such file"});
+  WriteRules("worker * secret");
+  ExpectError(access.Load(), absl::StatusCode::kInvalidArgument, {"line 1"});
+}
+
+TEST_F(AccessTest, WrongTokensAreCountedLoggedOnceAndSlowed) {
+  WriteRules("worker * token:right\n");
+  Access access({.tokens_file = path_}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  for (int i = 0; i < 50; ++i) {
+    ExpectError(access.Check(WithToken("wrong"), Action::kJoin, "iris"), kDenied, {"a token"});
+  }
+  // Nobody learns any more from this address whether a token is right.
+  for (const std::string token : {"wrong", "right"}) {
+    ExpectError(access.Check(WithToken(token), Action::kJoin, "iris"),
+                absl::StatusCode::kUnavailable, {"10.0.0.1"});
+  }
+  EXPECT_THAT(access.Check(WithToken("right", "10.0.0.2"), Action::kJoin, "iris"), IsOk());
+  EXPECT_EQ(access.wrong_tokens(), 50);
+  EXPECT_THAT(journal_.lines(), ElementsAre(HasSubstr("wrong token has come from 10.0.0.1")));
+  clock_.Advance(absl::Seconds(1));
+  ExpectError(access.Check(WithToken("wrong"), Action::kJoin, "iris"), kDenied, {});
+  ExpectError(access.Check(WithToken("wrong"), Action::kJoin, "iris"),
+              absl::StatusCode::kUnavailable, {});
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_THAT(access.Check(WithToken("right"), Action::kJoin, "iris"), IsOk());
+}
+
+TEST_F(AccessTest, TokensThatAreComparedElsewhereCountToo) {
+  Access access({}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  EXPECT_THAT(access.Count(WithToken("x"), absl::OkStatus()), IsOk());
+  EXPECT_THAT(journal_.lines(), IsEmpty());
+  for (int i = 0; i < 50; ++i) {
+    access.Count(WithToken("x"), absl::PermissionDeniedError("wrong")).IgnoreError();
+  }
+  ExpectError(access.CheckAllowance(WithToken("x")), absl::StatusCode::kUnavailable, {});
+  EXPECT_THAT(access.CheckAllowance(WithToken("")), IsOk());
+}
+
+}  // namespace
+}  // namespace syncgrads::server
