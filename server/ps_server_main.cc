@@ -10,6 +10,7 @@
 //   128  at start: the address, or that of --metrics, cannot be listened on (for example, the
 //        port is in use), or the state directory cannot be read or written
 //   129  there is no space for the state, or, later, the end of a job could not be stored
+//   130  its own port has not answered for a minute
 
 #include <unistd.h>
 
@@ -44,6 +45,8 @@
 #include "server/metrics/status_pages.h"
 #include "server/server.h"
 #include "server/service/queued_journal.h"
+#include "server/service_manager.h"
+#include "server/watchdog.h"
 #include "third_party/grpc/log.h"
 #include "third_party/grpc/pollers.h"
 
@@ -367,6 +370,17 @@ int Main(const sigset_t& signals) {
               << "/metrics" << std::endl;
   }
 
+  NotifyServiceManager("READY=1");
+  // Whatever does not answer may hang at the end too.
+  const Watchdog watchdog(
+      {.address = {.host = bind->host, .port = (*server)->port()}},
+      [] { NotifyServiceManager("WATCHDOG=1"); },
+      [&journal](const std::string& silence) {
+        journal.Warn(silence + "; exiting");
+        journal.Flush();
+        std::_Exit(130);
+      });
+
   const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   while (!StopRequestedWithin(signals, absl::Milliseconds(100))) {
     if (exit_when_done && (*server)->all_jobs_done()) {
@@ -378,6 +392,7 @@ int Main(const sigset_t& signals) {
       return ExitCodeOfEnd(status);
     }
   }
+  NotifyServiceManager("STOPPING=1");
   const absl::Duration timeout = absl::GetFlag(FLAGS_drain_timeout);
   (*server)->Drain();
   if ((*server)->has_open_jobs()) {

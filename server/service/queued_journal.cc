@@ -128,11 +128,20 @@ class QueuedJournal::Queue {
     }
   }
 
-  // Waits until all lines are written. Returns false if `deadline` passes first.
+  // Ends the writer thread as soon as all lines are written. Returns false if `deadline` passes
+  // first.
   bool End(absl::Time deadline) {
+    {
+      MutexLock lock(mutex_);
+      ending_ = true;
+      changed_.NotifyAll();
+    }
+    return AwaitWritten(deadline);
+  }
+
+  // Waits until all lines are written. Returns false if `deadline` passes first.
+  bool AwaitWritten(absl::Time deadline) {
     MutexLock lock(mutex_);
-    ending_ = true;
-    changed_.NotifyAll();
     while (lines_ > 0 || dropped_ > 0) {
       if (!changed_.WaitUntil(mutex_, deadline) && MonotonicNow() >= deadline) return false;
     }
@@ -199,6 +208,8 @@ QueuedJournal::~QueuedJournal() {
     writer_.detach();
   }
 }
+
+bool QueuedJournal::Flush() { return queue_->AwaitWritten(MonotonicNow() + flush_timeout_); }
 
 void QueuedJournal::Debug(const std::string& line) {
   if (level_ <= LogLevel::kDebug) queue_->Add('D', line);

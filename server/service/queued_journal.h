@@ -29,7 +29,7 @@ struct QueuedJournalOptions {
   size_t max_bytes = 4 << 20;
   // A longer line is truncated, and its length is appended.
   size_t max_line_bytes = 8 << 10;
-  // How long the destructor waits for the queued lines to be written.
+  // How long Flush and the destructor wait for the queued lines to be written.
   absl::Duration flush_timeout = absl::Seconds(1);
   // Returns the timestamp of a line. Called by Debug, Note and Warn.
   std::function<absl::Time()> now = absl::Now;
@@ -50,6 +50,9 @@ class QueuedJournal : public Journal {
   // Waits at most flush_timeout for the queued lines to be written. If the writer thread is still
   // blocked on the file then, it is detached.
   ~QueuedJournal() override;
+
+  // Waits at most flush_timeout for the queued lines to be written. Returns whether they are.
+  bool Flush();
 
   void Debug(const std::string& line) override;
   void Note(const std::string& line) override;
