@@ -63,15 +63,15 @@ bool Watchdog::Answers() const {
       socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!connection.valid()) return true;
   const absl::Time deadline = MonotonicNow() + options_.interval;
-  if (connect(connection.get(), address->ai_addr, address->ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) return false;
-    int error = 0;
+  int error = 0;
+  if (connect(connection.get(), address->ai_addr, address->ai_addrlen) != 0) error = errno;
+  if (error == EINPROGRESS) {
     socklen_t size = sizeof(error);
-    if (!Await(connection.get(), POLLOUT, deadline) ||
-        getsockopt(connection.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
-      return false;
-    }
+    if (!Await(connection.get(), POLLOUT, deadline)) return false;
+    getsockopt(connection.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   }
+  // Other errors are those of a network that has no such address, for example because it is down.
+  if (error != 0) return error != ECONNREFUSED;
   shutdown(connection.get(), SHUT_WR);
   return Await(connection.get(), POLLIN, deadline);
 }

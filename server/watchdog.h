@@ -41,7 +41,7 @@ class Watchdog {
  private:
   void Run();
   // Whether the server answers a connection within the interval. Also true if this process cannot
-  // make one, which says nothing about the server.
+  // make one, for example because the network is down, which says nothing about the server.
   bool Answers() const;
   // Waits for an event of `descriptor` until `deadline`, or until the watchdog has to stop. Returns
   // whether the event has come. -1 waits for the deadline only.
