@@ -190,7 +190,7 @@ class World {
     Worker& worker = workers_[number % kStreams];
     if (kind == kBreak) return Break(worker);
     if (kind == kTime) return Advance(absl::Milliseconds(1 << (number % 21)));
-    if (kind == kServerBreak) return coordinator_.DetachServer(ServerIndex{1}, other_.get());
+    if (kind == kServerBreak) return ServerBreaks();
     const auto bytes = std::make_shared<const std::string>(choices.Take(choices.Number(2)));
     switch (kind) {
       case kHello:
@@ -266,6 +266,9 @@ class World {
         {ServerIndex{proto->index()}, proto->address(), Incarnation{proto->incarnation()},
          proto->applied(), proto->plan()},
         other_));
+  }
+  void ServerBreaks() {
+    if (!alone_) coordinator_.DetachServer(ServerIndex{1}, other_.get());
   }
   void ServerSays(const std::string& bytes) {
     const auto proto = Parsed<v1::ServerSignal>(bytes);
