@@ -1,8 +1,11 @@
 // An operator changes the learning rate of jobs while they run, with real programs. The reference
 // is a job whose schedule changes the rate at the step that psctl has named.
 
+#include <fcntl.h>
 #include <google/protobuf/util/json_util.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <functional>
@@ -31,6 +34,10 @@ constexpr int kServers = 2;
 constexpr int kWorkers = 3;
 constexpr double kFactor = 0.1;
 
+// With kWorkers workers.
+constexpr int kStepsOfEpoch = 5;
+constexpr int kEpochs = 12;
+
 // Returns the step in: learning rate factor 0.1 from step 25 of group "model" on
 int StepIn(const std::string& output) {
   std::smatch step;
@@ -40,14 +47,39 @@ int StepIn(const std::string& output) {
   return found ? std::stoi(step[1]) : 0;
 }
 
+// A named pipe as the progress log of a worker, to which the worker writes a line in each step.
+// When the pipe is full, after about 15 steps, the worker is blocked.
+class BlockedLog {
+ public:
+  BlockedLog() {
+    std::filesystem::remove(path_);
+    EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0) << path_;
+    pipe_ = open(path_.c_str(), O_RDWR | O_CLOEXEC);
+    EXPECT_EQ(fcntl(pipe_, F_SETPIPE_SZ, 4096), 4096);
+  }
+  // The worker has ended.
+  ~BlockedLog() {
+    close(pipe_);
+    std::filesystem::remove(path_);
+  }
+  const std::string& path() const { return path_; }
+
+  // Unblocks the worker: the pipe can have the lines of 200 steps.
+  void Widen() { EXPECT_EQ(fcntl(pipe_, F_SETPIPE_SZ, 1 << 16), 1 << 16); }
+
+ private:
+  const std::string path_ = TemporaryPath("progress.fifo");
+  int pipe_ = -1;
+};
+
 class LearningRateTest : public ::testing::TestWithParam<v1::OptimizerPlacement> {
  protected:
-  // Writes the Iris job file, with chunks on both servers and enough steps to be disturbed.
+  // Writes the Iris job file, with chunks on both servers.
   std::string WriteJob(
       v1::OptimizerPlacement place,
       const std::function<void(v1::JobFile&)>& change = [](v1::JobFile&) {}) {
     return WriteIrisJob("learning_rate", [&](v1::JobFile& job) {
-      job.set_epochs(150);
+      job.set_epochs(kEpochs);
       job.set_chunk_bytes(128);
       job.set_optimizer_placement(place);
       change(job);
@@ -65,19 +97,19 @@ class LearningRateTest : public ::testing::TestWithParam<v1::OptimizerPlacement>
     return TrainOn(Cluster(1), job, kWorkers).at(0);
   }
 
-  void Start(const std::string& job, const std::vector<std::string>& further = {}) {
+  // Starts the workers, and waits for their first step. The job cannot end before Continue: worker
+  // 2 is blocked after some steps, and the others wait for it.
+  void Start(const std::string& job) {
     for (int rank = 0; rank < kWorkers; ++rank) {
       std::filesystem::remove(OutputOf(rank));
       std::vector<std::string> flags = {absl::StrCat("--name=worker-", rank), "--output_per_rank",
-                                        absl::StrCat("--output=", OutputPath())};
-      flags.insert(flags.end(), further.begin(), further.end());
+                                        absl::StrCat("--output=", OutputPath()), "--log_every=1"};
+      if (rank == 2) flags.push_back(absl::StrCat("--progress_log=", log_.path()));
       workers_.push_back(cluster_.StartWorker(job, rank, kWorkers, flags));
     }
     ASSERT_TRUE(workers_[0]->WaitForLine("step ", kLongEnough).ok());
-    // The job stands still until the worker continues, so it cannot end before.
-    workers_[2]->Kill(SIGSTOP);
   }
-  void Continue() { workers_[2]->Kill(SIGCONT); }
+  void Continue() { log_.Widen(); }
   // Waits for all workers, and returns their parameters.
   std::vector<std::string> Finish() {
     std::vector<std::string> outputs;
@@ -97,18 +129,6 @@ class LearningRateTest : public ::testing::TestWithParam<v1::OptimizerPlacement>
     return Psctl({"--job=learning_rate", absl::StrCat("--timeout=", timeout), "set",
                   "learning-rate-factor", factor});
   }
-  // Waits until a step after `step` is open.
-  void AwaitOpen(int step) {
-    const absl::Time deadline = absl::Now() + kLongEnough;
-    for (int open = 0; open <= step;) {
-      ASSERT_LT(absl::Now(), deadline) << "step " << step << " does not close";
-      const std::string status = Psctl({"status"}).output;
-      std::smatch found;
-      if (std::regex_search(status, found, std::regex("\"model\": step ([0-9]+) is open"))) {
-        open = std::stoi(found[1]);
-      }
-    }
-  }
   void Kill(int server) {
     cluster_.server(server).Kill(SIGKILL);
     EXPECT_EQ(WaitFor(cluster_.server(server)), KilledBy(SIGKILL));
@@ -120,6 +140,7 @@ class LearningRateTest : public ::testing::TestWithParam<v1::OptimizerPlacement>
   }
 
   Cluster cluster_{kServers, {"--lease=10m"}};
+  BlockedLog log_;
   std::vector<std::unique_ptr<Process>> workers_;
 };
 
@@ -168,22 +189,24 @@ TEST_P(LearningRateTest, ARequestThatWaitsForAServerIsNotForgotten) {
   EXPECT_THAT(Finish(), Each(Reference(StepIn(again.output))));
 }
 
+// The first run ends after the step that psctl has named, and leaves a checkpoint of its last step.
 TEST_P(LearningRateTest, ARunThatIsResumedFromACheckpointKeepsIt) {
+  constexpr int kEpochsBefore = 8;
   const std::string directory = TemporaryPath(absl::StrCat("checkpoints-", GetParam()));
   std::filesystem::remove_all(directory);
-  const std::string job = WriteJob(GetParam(), [&directory](v1::JobFile& file) {
-    file.mutable_checkpoint()->set_directory(directory);
-  });
-  Start(job);
+  const auto write = [&](int epochs) {
+    return WriteJob(GetParam(), [&](v1::JobFile& file) {
+      file.set_epochs(epochs);
+      file.mutable_checkpoint()->set_directory(directory);
+    });
+  };
+  Start(write(kEpochsBefore));
   const int step = StepIn(Set("0.1").output);
+  ASSERT_LT(step, kEpochsBefore * kStepsOfEpoch);
   Continue();
-  AwaitOpen(step);
-  const Finished kept = Psctl({"--job=learning_rate", "--timeout=2m", "checkpoint"});
-  ASSERT_EQ(kept.exit, ExitCode(0)) << kept.output;
-  for (const auto& worker : workers_) worker->Kill(SIGKILL);
-  for (const auto& worker : workers_) WaitFor(*worker);
-  const Cluster others(1);
-  const std::vector<std::string> resumed = TrainOn(others, job, kWorkers, {"--resume"});
+  Finish();
+  const std::vector<std::string> resumed =
+      TrainOn(Cluster(1), write(kEpochs), kWorkers, {"--resume"});
   EXPECT_THAT(resumed, Each(Reference(step)));
 }
 
@@ -211,7 +234,6 @@ TEST_F(LearningRateTest, PsctlRefusesAJobWhoseWorkersTrainAlone) {
     file.clear_chunk_bytes();
     file.mutable_data()->set_validation_every(5);
     file.mutable_consistency()->mutable_best_of()->set_steps(10);
-    file.set_epochs(3000);
   });
   Start(job);
   const Finished refused = Set("0.1");
