@@ -79,10 +79,12 @@ class S3Storage : public Storage {
   const S3Client client_;
 
   mutable Mutex mutex_;
-  // Hashes of keys with the versions that this process has found to be current. The cache may still
-  // have an older version, if the current one could not be written.
+  // Of objects that Read returns: hashes of keys with the versions that this process has found to
+  // be current. These objects may be millions of images: a hash takes 8 bytes, the strings more
+  // than 100. The cache may still have an older version, if the current one could not be written.
   mutable absl::flat_hash_set<size_t> fresh_ ABSL_GUARDED_BY(mutex_);
-  // By key: the version of which this process has read ranges.
+  // Of objects that ReadRange returns parts of, which are a few large ones: by key, the version of
+  // which this process has read ranges. It is sent with the requests for further ranges.
   mutable absl::flat_hash_map<std::string, std::string> versions_ ABSL_GUARDED_BY(mutex_);
 };
 
