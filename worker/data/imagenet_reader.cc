@@ -162,6 +162,8 @@ absl::StatusOr<ImageNetList> ListImageNet(const Storage& storage, const v1::Imag
   const std::string mapping_path = storage.NameOf(mapping);
   ImageNetList list;
   SYNCGRADS_ASSIGN_OR_RETURN(const auto classes, ReadMapping(storage, mapping, list.descriptions));
+  list.wnids.resize(classes.size());
+  for (const auto& [wnid, number] : classes) list.wnids[number] = wnid;
   SYNCGRADS_RETURN_IF_ERROR(CheckClasses(spec, classes, mapping_path));
   const std::set<std::string> wanted(spec.classes().begin(), spec.classes().end());
   const std::string table = absl::StrCat(path, "/", ListOf(spec.part()));

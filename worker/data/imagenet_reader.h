@@ -37,7 +37,8 @@ struct ImageNetList {
   // The line of each image in the CSV file, whose path is `table_path`.
   std::vector<size_t> lines;
   std::string table_path;
-  // The name of each class.
+  // The WordNet id and the name of each class of the mapping.
+  std::vector<std::string> wnids;
   std::vector<std::string> descriptions;
 };
 

@@ -10,8 +10,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/base/random.h"
@@ -162,10 +160,8 @@ absl::StatusOr<ImagesToPack> ListImageNetFolder(const std::string& folder,
   for (size_t i = 0; i < read.files.size(); ++i) {
     list.images.push_back({std::move(read.files[i]), read.labels[i]});
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string mapping,
-                             ReadFile(folder + "/LOC_synset_mapping.txt", kMaxFileBytes));
-  for (const absl::string_view line : absl::StrSplit(mapping, '\n', absl::SkipWhitespace())) {
-    list.classes.emplace_back(absl::StripAsciiWhitespace(line));
+  for (size_t i = 0; i < read.wnids.size(); ++i) {
+    list.classes.push_back(absl::StrCat(read.wnids[i], " ", read.descriptions[i]));
   }
   return list;
 }

@@ -399,6 +399,10 @@ TEST_F(ImageNetTest, PackedImagesAreThoseOfTheFolder) {
   EXPECT_EQ(table->rows, 3u);
   EXPECT_EQ(Images(*table), Images(*single));
   EXPECT_EQ(table->class_descriptions, single->class_descriptions);
+  const auto mapping_in = [](const TemporaryDirectory& directory) {
+    return *FileStorage(directory.path()).Read("LOC_synset_mapping.txt", 1000);
+  };
+  EXPECT_EQ(mapping_in(packed), mapping_in(directory_));
   // The same without the indices, and for one class.
   std::filesystem::remove(packed.path() + "/part-0000.tar.csv");
   std::filesystem::remove(packed.path() + "/part-0001.tar.csv");
