@@ -213,27 +213,24 @@ class Group:
         seconds = self.job.seconds(timeout)
         if (self._ends_soon and seconds > _SOON and not self._waiting.has_begun and
                 _waits.is_main_thread()):
-            counted = self._end_soon()
-            if counted is not None:
-                return counted
+            try:
+                return self._end_step(_SOON)
+            except DeadlineExceeded:
+                self._ends_soon = False
         began = time.monotonic()
         counted = self._waiting.run(lambda: self._end_step(seconds), lambda: self.is_step_answered)
         self._ends_soon = time.monotonic() - began < _SOON
         return counted
 
-    def _end_soon(self) -> Optional[Sequence[Contributors]]:
-        """Ends the step on this thread, if its results arrive soon; else returns None. If
-        KeyboardInterrupt is raised when the step has ended, the next call returns the value."""
+    def _end_step(self, seconds: float) -> Sequence[Contributors]:
+        """Ends the step. If KeyboardInterrupt is raised when the step has ended, the next call
+        returns the value."""
         if self._ending is None:
             self._ending = (self.step, (_library.Contributors * len(self.tensors))())
         step, counted = self._ending
         if self.step == step:
             try:
-                check("sg_wait_step", self._checked(), _SOON, counted, len(self.tensors))
-            except DeadlineExceeded:
-                self._ending = None
-                self._ends_soon = False
-                return None
+                check("sg_wait_step", self._checked(), seconds, counted, len(self.tensors))
             except Exception:
                 self._ending = None
                 raise
@@ -245,12 +242,6 @@ class Group:
         """Keeps what a buffer of this step belongs to."""
         self._in_use.append(owner)
         self._ending = None
-
-    def _end_step(self, seconds: float) -> Sequence[Contributors]:
-        counted = (_library.Contributors * len(self.tensors))()
-        check("sg_wait_step", self._checked(), seconds, counted, len(self.tensors))
-        self._in_use.clear()
-        return _AllContributors(counted)
 
     def end(self, timeout: Optional[float] = None) -> None:
         """Declares that this worker has no more data."""
