@@ -84,10 +84,12 @@ Scores ValidationScores(const Evaluation& evaluation) {
   return scores;
 }
 
-ValidationSchedule::ValidationSchedule(const v1::ValidationSpec& spec, uint64_t steps_per_epoch)
+ValidationSchedule::ValidationSchedule(const v1::ValidationSpec& spec, uint64_t steps_per_epoch,
+                                       int64_t epoch_offset)
     : every_(spec.every_steps() != 0
                  ? spec.every_steps()
-                 : std::max(spec.every_epochs(), 1u) * std::max<uint64_t>(steps_per_epoch, 1)) {}
+                 : std::max(spec.every_epochs(), 1u) * std::max<uint64_t>(steps_per_epoch, 1)),
+      offset_(spec.every_steps() != 0 ? 0 : static_cast<uint64_t>(epoch_offset)) {}
 
 void ValidationRecord::Add(uint64_t step, const Evaluation& evaluation) {
   state_[kLastStep] = static_cast<double>(step);

@@ -50,12 +50,16 @@ Scores ValidationScores(const Evaluation& evaluation);
 // Decides after which steps the model is validated.
 class ValidationSchedule {
  public:
-  // `steps_per_epoch` is at least 1.
-  ValidationSchedule(const v1::ValidationSpec& spec, uint64_t steps_per_epoch);
-  bool IsDue(uint64_t step) const { return step > 0 && step % every_ == 0; }
+  // Epoch E ends after step E * steps_per_epoch - epoch_offset. Both are used only if the
+  // validations are counted in epochs; `steps_per_epoch` is then at least 1.
+  ValidationSchedule(const v1::ValidationSpec& spec, uint64_t steps_per_epoch,
+                     int64_t epoch_offset);
+  bool IsDue(uint64_t step) const { return step > 0 && (step + offset_) % every_ == 0; }
 
  private:
   uint64_t every_;
+  // May be negative, modulo 2^64; a step after the resume plus the offset is positive.
+  uint64_t offset_;
 };
 
 // Compares each validation with the best one before it, for early stopping and for the best

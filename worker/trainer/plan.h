@@ -15,8 +15,9 @@ namespace syncgrads {
 // Returns how the shards are divided among the workers of a run.
 ShardOwners OwnersOf(const v1::JobFile& job, const Team& team, const TrainerOptions& options);
 
-// Sets run.plan, without the number of parameters, and run.steps_per_epoch (0 if nothing uses it).
-// A collective of `team`, which is a SoleWorker if every worker has all of the data.
+// Sets run.plan, without the number of parameters, run.steps_per_epoch and run.epoch_offset (0 if
+// nothing uses them). A collective of `team`, which is a SoleWorker if every worker has all of the
+// data.
 //
 // Errors:
 //   FailedPrecondition  no worker has a row to train on

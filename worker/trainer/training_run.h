@@ -34,6 +34,9 @@ struct TrainingRun {
   // The sizes of the run, and the number of steps of an epoch; see MakePlan.
   TrainingPlan plan;
   uint64_t steps_per_epoch = 0;
+  // Epoch E ends after step E * steps_per_epoch - epoch_offset. Not 0 if the run was resumed, and
+  // the steps before had other numbers of rows.
+  int64_t epoch_offset = 0;
 
   // The number of steps that have been made.
   uint64_t steps = 0;

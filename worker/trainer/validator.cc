@@ -15,7 +15,9 @@ Validator::Validator(TrainingRun& run, Replica& replica, LayerStates& states)
       replica_(replica),
       states_(states),
       record_(run.job.early_stopping(), run.job.checkpoint().best()) {
-  if (run.job.has_validation()) schedule_.emplace(run.job.validation(), run.steps_per_epoch);
+  if (run.job.has_validation()) {
+    schedule_.emplace(run.job.validation(), run.steps_per_epoch, run.epoch_offset);
+  }
 }
 
 bool Validator::IsDue(uint64_t step) const {

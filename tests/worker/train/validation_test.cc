@@ -305,6 +305,38 @@ TEST_F(ValidationTest, ARunThatIsResumedContinuesTheCount) {
   }
 }
 
+// An epoch has seven steps with batches of 5 rows, and four with batches of 10 rows.
+TEST_F(ValidationTest, ARunThatIsResumedWithAnotherBatchSizeIsValidatedWhenAnEpochEnds) {
+  struct Case {
+    int steps;  // before the resume
+    int every_epochs;
+    std::vector<uint64_t> validations;
+  };
+  // After 11 steps, 14 rows of the second epoch are left.
+  const std::vector<Case> cases = {
+      {14, 1, {18, 22}}, {14, 2, {22}}, {11, 1, {13, 17, 21}}, {11, 2, {13, 21}}};
+  for (const Case& one : cases) {
+    SCOPED_TRACE(absl::StrCat(one.steps, " steps, every ", one.every_epochs, " epochs"));
+    const auto make = [&](const std::string& length, uint32_t batch_size) {
+      Job job = MakeJob(absl::StrCat(length, " validation { every_epochs: ", one.every_epochs, " ",
+                                     kValData, " } checkpoint { directory: \"run", one.steps, "-",
+                                     one.every_epochs, "\" }"));
+      job.file.set_batch_size(batch_size);
+      return job;
+    };
+    for (const Reported& before : Train(make(absl::StrCat("steps: ", one.steps), 5))) {
+      SYNCGRADS_ASSERT_OK(before.status);
+    }
+    for (const Reported& resumed : Train(make("epochs: 4", 10), /*resume=*/true)) {
+      SYNCGRADS_ASSERT_OK(resumed.status);
+      std::vector<uint64_t> steps;
+      for (const auto& [step, scores] : resumed.validations) steps.push_back(step);
+      EXPECT_EQ(steps, one.validations);
+      EXPECT_EQ(resumed.steps, one.validations.back());
+    }
+  }
+}
+
 TEST_F(ValidationTest, TheBestCheckpointIsThatOfTheBestValidation) {
   // With a codec, the step before a checkpoint is sent uncompressed.
   for (const std::string compression :
