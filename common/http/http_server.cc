@@ -1,12 +1,18 @@
 #include "common/http/http_server.h"
 
+#include <fcntl.h>
 #include <httplib.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
+#include <cerrno>
+#include <cstdint>
+#include <deque>
 #include <exception>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -15,16 +21,22 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/http/http_connection.h"
 #include "common/http/http_tls.h"
 #include "common/mutex.h"
+#include "common/shm/pages.h"
+#include "common/status_macros.h"
 
 namespace syncgrads {
 namespace {
 
-constexpr std::chrono::seconds kConnectionTimeout(2);
 constexpr size_t kThreads = 8;
-// No page needs a request with a body.
-constexpr size_t kLargestBody = 1024;
+// The maximum number of connections that have no thread yet: their requests arrive, or wait.
+constexpr size_t kMostWaiting = 64;
+// The maximum number of connections to accept before those that have been accepted have a turn.
+constexpr int kAtOnce = 8;
+// How long no connection is accepted after an error, such as a lack of file descriptors.
+constexpr absl::Duration kAcceptBackoff = absl::Milliseconds(50);
 // Each stream of events occupies a thread.
 constexpr int kMaxEventStreams = 4;
 // How long a reader may take to accept an event.
@@ -142,30 +154,220 @@ HttpCaller CallerOf(const httplib::Request& request) {
 
 }  // namespace
 
-struct HttpServer::Connections {
-  Connections(HttpEvents served, HttpSecurity secured)
-      : events(std::move(served)), security(std::move(secured)), streams(events.interval) {
-    if (security.tls.certificate.empty()) {
-      server = std::make_unique<httplib::Server>();
-    } else {
-      server = std::make_unique<httplib::SSLServer>([this](SSL_CTX& context) {
-        SetUpTls(context, security.tls);
-        return true;
+// Accepts connections and receives their requests on one thread, without blocking: a peer that
+// sends slowly, or nothing, occupies no other thread. The library would read each request on one of
+// its threads, with no limit of its size or of the time for all of it, would queue any number of
+// connections, and would stop listening after an error of accept().
+class HttpServer::Connections : public httplib::Server {
+ public:
+  Connections(HttpEvents events, HttpSecurity security, HttpTimes times)
+      : events_(std::move(events)),
+        security_(std::move(security)),
+        times_(times),
+        streams_(events_.interval),
+        stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  ~Connections() override {
+    streams_.End();
+    {
+      MutexLock lock(mutex_);
+      ended_ = true;
+      changed_.NotifyAll();
+    }
+    const uint64_t one = 1;
+    // The write cannot fail, since the counter is 0.
+    [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof(one));
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  // Sets what is answered.
+  void Serve(HttpPages pages) {
+    set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& answer) {
+      if (security_.refuse != nullptr) {
+        const std::optional<HttpReply> refusal = security_.refuse(CallerOf(request), request.path);
+        if (refusal.has_value()) {
+          Fill(*refusal, answer);
+          return HandlerResponse::Handled;
+        }
+      }
+      if (request.method == "GET" || request.method == "HEAD") return HandlerResponse::Unhandled;
+      // The library would parse the body.
+      answer.status = 404;
+      return HandlerResponse::Handled;
+    });
+    for (auto& [path, page] : pages) {
+      Get(path, [page = std::move(page)](const httplib::Request&, httplib::Response& answer) {
+        Fill(page(), answer);
+      });
+    }
+    for (const auto& [path, next] : events_.pages) {
+      Get(path, [this, &next = next](const httplib::Request&, httplib::Response& answer) {
+        ServeEvents(next, streams_, answer);
       });
     }
   }
-  ~Connections() {
-    streams.End();
-    server->stop();
-    if (listener.joinable()) listener.join();
+
+  // Listens on `address` and starts the threads. Returns the port.
+  //
+  // Errors:
+  //   Unavailable        the address cannot be listened on
+  //   ResourceExhausted  there is no memory for TLS
+  absl::StatusOr<uint16_t> Listen(const HostPort& address) {
+    if (!security_.tls.certificate.empty()) {
+      tls_ = TlsContext(SSL_CTX_new(TLS_server_method()));
+      if (tls_ == nullptr) return absl::ResourceExhaustedError("there is no memory for TLS");
+      SetUpTls(*tls_, security_.tls);
+    }
+    // The library's default, SO_REUSEPORT, would let two processes share one port by mistake.
+    set_socket_options([](int socket) {
+      const int on = 1;
+      setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    });
+    const int port = address.port == 0                          ? bind_to_any_port(address.host)
+                     : bind_to_port(address.host, address.port) ? address.port
+                                                                : -1;
+    listening_ = FileDescriptor(svr_sock_);
+    // The library listens with a backlog of 5.
+    if (port <= 0 || ::listen(listening_.get(), SOMAXCONN) != 0 ||
+        fcntl(listening_.get(), F_SETFL, O_NONBLOCK) != 0) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", ToString(address),
+                       " for HTTP: the port is in use, or the address is not one of this host"));
+    }
+    threads_.emplace_back([this] { Receive(); });
+    for (size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Answer(); });
+    return static_cast<uint16_t>(port);
   }
 
-  const HttpEvents events;
-  const HttpSecurity security;
-  EventStreams streams;
-  std::unique_ptr<httplib::Server> server;
-  std::atomic<bool> ended = false;
-  std::thread listener;
+ private:
+  // In the order of acceptance.
+  using Arriving = std::vector<std::unique_ptr<HttpConnection>>;
+
+  // Accepts connections until the end, and receives their requests.
+  void Receive() {
+    Arriving arriving;
+    absl::Time accept_at = absl::InfinitePast();
+    std::vector<pollfd> polled;
+    while (true) {
+      const bool accepts = MonotonicNow() >= accept_at;
+      absl::Time wake = accepts ? absl::InfiniteFuture() : accept_at;
+      // poll() ignores a negative descriptor.
+      polled = {{stop_.get(), POLLIN, 0}, {accepts ? listening_.get() : -1, POLLIN, 0}};
+      for (const auto& connection : arriving) {
+        polled.push_back({connection->socket(), connection->awaited(), 0});
+        wake = std::min(wake, connection->deadline());
+      }
+      if (poll(polled.data(), polled.size(), PollTimeout(wake)) < 0) continue;  // EINTR
+      if (polled[0].revents != 0) return;
+      for (size_t i = 0; i < arriving.size(); ++i) {
+        if (polled[i + 2].revents != 0) ReceiveFrom(arriving[i]);
+        if (arriving[i] != nullptr && MonotonicNow() >= arriving[i]->deadline()) {
+          arriving[i] = nullptr;
+        }
+      }
+      std::erase(arriving, nullptr);
+      if (polled[1].revents != 0 && !AcceptInto(arriving)) {
+        accept_at = MonotonicNow() + kAcceptBackoff;
+      }
+    }
+  }
+
+  // Passes the connection on if its request has arrived, and ends it if it has failed.
+  void ReceiveFrom(std::unique_ptr<HttpConnection>& connection) ABSL_LOCKS_EXCLUDED(mutex_) {
+    switch (connection->Receive()) {
+      case HttpConnection::Arrival::kGoesOn:
+        return;
+      case HttpConnection::Arrival::kFailed:
+        connection = nullptr;
+        return;
+      case HttpConnection::Arrival::kEnded: {
+        MutexLock lock(mutex_);
+        arrived_.push_back(std::move(connection));
+        changed_.NotifyOne();
+      }
+    }
+  }
+
+  // Accepts a few connections. If there are kMostWaiting, ends the one whose request has been
+  // arriving for longest, because one that is honest needs little time. Returns false after an
+  // error that may last.
+  bool AcceptInto(Arriving& arriving) ABSL_LOCKS_EXCLUDED(mutex_) {
+    for (int i = 0; i < kAtOnce; ++i) {
+      FileDescriptor socket(
+          accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!socket.valid()) {
+        return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+      }
+      if (arriving.size() + arrived() >= kMostWaiting) {
+        if (arriving.empty()) continue;  // ends the new one
+        arriving.erase(arriving.begin());
+      }
+      TlsConnection tls(tls_ == nullptr ? nullptr : SSL_new(tls_.get()));
+      if (tls_ != nullptr && tls == nullptr) continue;
+      arriving.push_back(std::make_unique<HttpConnection>(std::move(socket), std::move(tls),
+                                                          MonotonicNow() + times_.request));
+    }
+    return true;
+  }
+
+  size_t arrived() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    return arrived_.size();
+  }
+
+  // Answers requests until the end.
+  void Answer() ABSL_LOCKS_EXCLUDED(mutex_) {
+    while (true) {
+      std::unique_ptr<HttpConnection> connection;
+      {
+        MutexLock lock(mutex_);
+        while (arrived_.empty() && !ended_) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
+        if (ended_) return;
+        connection = std::move(arrived_.front());
+        arrived_.pop_front();
+      }
+      connection->SetAnswerDeadline(MonotonicNow() + times_.answer);
+      Process(&Connections::process_request, *connection, [&](httplib::Request& request) {
+        request.ssl = connection->tls();
+        if (events_.pages.contains(request.path)) {
+          connection->SetAnswerDeadline(absl::InfiniteFuture());
+        }
+      });
+    }
+  }
+
+  // Called with the library's process_request, whose parameters depend on its version.
+  using SetUp = std::function<void(httplib::Request&)>;
+  void Process(bool (httplib::Server::*process)(httplib::Stream&, bool, bool&, const SetUp&),
+               HttpConnection& connection, const SetUp& set_up) {
+    bool closed = false;
+    (this->*process)(connection, /*close_connection=*/true, closed, set_up);
+  }
+  void Process(bool (httplib::Server::*process)(httplib::Stream&, const std::string&, int,
+                                                const std::string&, int, bool, bool&, const SetUp&),
+               HttpConnection& connection, const SetUp& set_up) {
+    std::string remote, local;
+    int remote_port = 0, local_port = 0;
+    connection.get_remote_ip_and_port(remote, remote_port);
+    connection.get_local_ip_and_port(local, local_port);
+    bool closed = false;
+    (this->*process)(connection, remote, remote_port, local, local_port,
+                     /*close_connection=*/true, closed, set_up);
+  }
+
+  const HttpEvents events_;
+  const HttpSecurity security_;
+  const HttpTimes times_;
+  EventStreams streams_;
+  // Null for plain text.
+  TlsContext tls_;
+  FileDescriptor listening_;
+  const FileDescriptor stop_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  // Connections whose requests have arrived, and which wait for a thread.
+  std::deque<std::unique_ptr<HttpConnection>> arrived_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
 };
 
 HttpServer::HttpServer(HostPort address, std::unique_ptr<Connections> connections)
@@ -175,59 +377,12 @@ HttpServer::~HttpServer() = default;
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HostPort& address,
                                                               HttpPages pages, HttpEvents events,
-                                                              HttpSecurity security) {
-  auto connections = std::make_unique<Connections>(std::move(events), std::move(security));
-  httplib::Server& server = *connections->server;
-  server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-  server.set_keep_alive_max_count(1);
-  server.set_read_timeout(kConnectionTimeout);
-  server.set_write_timeout(kConnectionTimeout);
-  server.set_payload_max_length(kLargestBody);
-  // The library's default, SO_REUSEPORT, would let two processes share one port by mistake.
-  server.set_socket_options([](int socket) {
-    const int on = 1;
-    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  });
-  if (const auto& refuse = connections->security.refuse; refuse != nullptr) {
-    server.set_pre_routing_handler(
-        [&refuse](const httplib::Request& request, httplib::Response& answer) {
-          const std::optional<HttpReply> refusal = refuse(CallerOf(request), request.path);
-          if (!refusal.has_value()) return httplib::Server::HandlerResponse::Unhandled;
-          Fill(*refusal, answer);
-          return httplib::Server::HandlerResponse::Handled;
-        });
-  }
-  for (auto& [path, page] : pages) {
-    server.Get(path, [page = std::move(page)](const httplib::Request&, httplib::Response& answer) {
-      Fill(page(), answer);
-    });
-  }
-  for (const auto& [path, next] : connections->events.pages) {
-    server.Get(path, [&next = next, &streams = connections->streams](const httplib::Request&,
-                                                                     httplib::Response& answer) {
-      ServeEvents(next, streams, answer);
-    });
-  }
+                                                              HttpSecurity security,
+                                                              HttpTimes times) {
+  auto connections = std::make_unique<Connections>(std::move(events), std::move(security), times);
+  connections->Serve(std::move(pages));
   HostPort bound = address;
-  bool listens = false;
-  if (address.port == 0) {
-    const int port = server.bind_to_any_port(address.host);
-    listens = port > 0;
-    if (listens) bound.port = static_cast<uint16_t>(port);
-  } else {
-    listens = server.bind_to_port(address.host, address.port);
-  }
-  if (!listens) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", ToString(address),
-                     " for HTTP: the port is in use, or the address is not one of this host"));
-  }
-  // stop() has no effect before the listener runs, so this waits until it does.
-  connections->listener = std::thread([own = connections.get()] {
-    own->server->listen_after_bind();
-    own->ended = true;
-  });
-  while (!server.is_running() && !connections->ended) std::this_thread::yield();
+  SYNCGRADS_ASSIGN_OR_RETURN(bound.port, connections->Listen(address));
   return absl::WrapUnique(new HttpServer(std::move(bound), std::move(connections)));
 }
 

@@ -62,12 +62,25 @@ struct HttpSecurity {
   std::function<std::optional<HttpReply>(const HttpCaller& caller, const std::string& path)> refuse;
 };
 
-// Serves GET and HEAD requests for its pages. Other
-// paths are answered with 404, and an exception of a page with 500. A connection is closed after
-// its answer, and also if its request has not arrived after two seconds: eight connections are
-// served at the same time, and others wait. Of these, at most four are streams of events; a request
-// for another one is answered with 503. A stream ends when its reader does not accept an event
-// within five seconds, and with the server.
+struct HttpTimes {
+  // How long a request may take from the acceptance of its connection, with the TLS handshake.
+  absl::Duration request = absl::Seconds(2);
+  // How long the answer may take from then on. Not for streams of events.
+  absl::Duration answer = absl::Seconds(30);
+};
+
+// Serves GET and HEAD requests for its pages. Other paths and methods are answered with 404, and an
+// exception of a page with 500. A connection is closed after its answer.
+//
+// Eight requests are answered at the same time. Of these, at most four are streams of events; a
+// request for another one is answered with 503. A stream ends when its reader does not accept an
+// event within five seconds, and with the server. Another answer ends when its reader accepts
+// nothing for two seconds, and after HttpTimes::answer.
+//
+// A connection whose request is incomplete occupies no thread. It is closed after
+// HttpTimes::request; a request of more than 32 KiB is refused. At most 64 connections wait for
+// their requests or for a thread: a further one replaces the one whose request has been incomplete
+// for longest, or is closed if no request is incomplete.
 //
 // Thread-safe.
 class HttpServer {
@@ -75,10 +88,12 @@ class HttpServer {
   // Listens on `address` and starts to serve. If its port is 0, the kernel picks a free one.
   //
   // Errors:
-  //   Unavailable  the address cannot be listened on
+  //   Unavailable        the address cannot be listened on
+  //   ResourceExhausted  there is no memory for TLS
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HostPort& address, HttpPages pages,
                                                            HttpEvents events = {},
-                                                           HttpSecurity security = {});
+                                                           HttpSecurity security = {},
+                                                           HttpTimes times = {});
   // Ends the streams of events, and waits for the requests that are being answered.
   ~HttpServer();
 
@@ -86,7 +101,7 @@ class HttpServer {
   const HostPort& address() const { return address_; }
 
  private:
-  struct Connections;
+  class Connections;
 
   HttpServer(HostPort address, std::unique_ptr<Connections> connections);
 
