@@ -1,9 +1,12 @@
 #include "worker/data_service/data_server.h"
 
+#include <grpc/support/time.h>
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -12,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/status.h"
 #include "common/secret.h"
@@ -21,6 +25,43 @@
 
 namespace syncgrads {
 namespace {
+
+// The largest message is a request for rows: enough for 100,000 of them.
+constexpr int kMaxReceivedBytes = 1 << 20;
+// The limit of calls on one connection. A worker has a connection for its call.
+constexpr int kMaxStreams = 16;
+
+// Cancels a call after a while, unless this object is destroyed before.
+class CallDeadline {
+ public:
+  CallDeadline(grpc::ServerContext& call, absl::Duration timeout)
+      : state_(std::make_shared<State>()) {
+    {
+      MutexLock lock(state_->mutex);
+      state_->call = &call;
+    }
+    alarm_.Set(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                            gpr_time_from_nanos(absl::ToInt64Nanoseconds(timeout), GPR_TIMESPAN)),
+               [state = state_](bool has_passed) {
+                 MutexLock lock(state->mutex);
+                 if (has_passed && state->call != nullptr) state->call->TryCancel();
+               });
+  }
+  ~CallDeadline() {
+    MutexLock lock(state_->mutex);
+    state_->call = nullptr;
+  }
+
+ private:
+  // The alarm's function may run after the destruction.
+  struct State {
+    Mutex mutex;
+    grpc::ServerContext* call ABSL_GUARDED_BY(mutex) = nullptr;
+  };
+
+  const std::shared_ptr<State> state_;
+  grpc::Alarm alarm_;
+};
 
 absl::Status OutOfMemory(absl::string_view to_do) {
   return absl::ResourceExhaustedError(
@@ -43,12 +84,16 @@ class DataServer::Service : public v1::ServedData::Service {
   grpc::Status Serve(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::ServedDataReply, v1::ServedDataRequest>* stream) override {
-    ++calls_;
+    const uint64_t calls = ++calls_;
     ++activity_;
     const absl::Cleanup ended = [this] {
       ++activity_;
       --calls_;
     };
+    if (calls > options_.max_calls) {
+      return ToGrpc(absl::ResourceExhaustedError(absl::StrCat(
+          calls - 1, " calls of this data server are open, the limit is ", options_.max_calls)));
+    }
     try {
       return ToGrpc(ServeWorker(*context, *stream));
     } catch (const std::bad_alloc&) {
@@ -61,7 +106,12 @@ class DataServer::Service : public v1::ServedData::Service {
 
   absl::Status ServeWorker(grpc::ServerContext& context, Stream& stream) {
     v1::ServedDataRequest request;
-    if (!stream.Read(&request) || !request.has_open()) {
+    bool has_first = false;
+    {
+      const CallDeadline deadline(context, options_.open_timeout);
+      has_first = stream.Read(&request);
+    }
+    if (!has_first || !request.has_open()) {
       return absl::InvalidArgumentError("the first request must be open");
     }
     if (!EqualSecrets(request.open().token(), options_.token)) {
@@ -116,7 +166,12 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddListeningPort(absl::StrCat(host, ":", port), credentials, &listening->port);
-  builder.SetMaxReceiveMessageSize(-1);
+  builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
+  // A message with one of these compressions is refused before it is decompressed.
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
   builder.RegisterService(server->service_.get());
   listening->server = builder.BuildAndStart();
   if (listening->server == nullptr || listening->port == 0) {

@@ -16,7 +16,8 @@
 namespace syncgrads {
 
 // The server of proto/served_data.proto. Until it ends, a worker's call occupies a thread and
-// keeps the data that it has opened in memory.
+// keeps the data that it has opened in memory. Messages of more than 1 MiB and compressed ones are
+// refused.
 //
 // Thread-safe.
 class DataServer {
@@ -32,6 +33,10 @@ class DataServer {
     TlsOptions tls = {};
     // If true, only this host can connect.
     bool loopback_only = false;
+    // The maximum number of open calls. A worker has one.
+    uint32_t max_calls = 1024;
+    // A call is cancelled if its first message has not arrived within this time.
+    absl::Duration open_timeout = absl::Seconds(10);
   };
 
   // Starts to serve. Unavailable if the port is in use.

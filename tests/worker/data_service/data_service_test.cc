@@ -1,6 +1,7 @@
 // The data service: one process reads rows and another trains on them. In these tests both are this
 // process.
 
+#include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/served_data.grpc.pb.h"
 #include "tests/testing/reserved_port.h"
+#include "tests/testing/wait_until.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/data_service/data_client.h"
@@ -43,8 +45,9 @@ Job PointsJob(uint64_t rows = 100) {
 
 class DataServiceTest : public ::testing::Test {
  protected:
-  void Serve(const Job& job) {
-    auto server = DataServer::Start({job, "secret"});
+  void Serve(const Job& job) { Serve(DataServer::Options{job, "secret"}); }
+  void Serve(DataServer::Options options) {
+    auto server = DataServer::Start(std::move(options));
     SYNCGRADS_ASSERT_OK(server);
     server_ = std::move(*server);
     address_ = absl::StrCat("127.0.0.1:", server_->port());
@@ -309,6 +312,95 @@ TEST_F(DataServiceTest, ASlowWorkerCostsTheServerNoMoreMemory) {
   }
   EXPECT_TRUE(slow.Read().has_end());
   EXPECT_TRUE(slow.Finish().ok());
+}
+
+// A call of somebody who does not open rows.
+class Stranger {
+ public:
+  explicit Stranger(const std::string& address)
+      : stub_(v1::ServedData::NewStub(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + kLongEnough));
+  }
+
+  grpc::ClientContext& context() { return context_; }
+  void Begin() { stream_ = stub_->Serve(&context_); }
+  void Send(const std::string& token) {
+    v1::ServedDataRequest request;
+    request.mutable_open()->set_token(token);
+    (void)stream_->Write(request);
+  }
+  grpc::Status Finish() {
+    v1::ServedDataReply reply;
+    while (stream_->Read(&reply)) {
+    }
+    return stream_->Finish();
+  }
+
+ private:
+  const std::unique_ptr<v1::ServedData::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::ServedDataRequest, v1::ServedDataReply>> stream_;
+};
+
+TEST_F(DataServiceTest, ALongMessageIsRefused) {
+  Serve(PointsJob());
+  Stranger stranger(address_);
+  stranger.Begin();
+  stranger.Send(std::string(1 << 20, 't'));
+  const grpc::Status status = stranger.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("1048576"));
+}
+
+TEST_F(DataServiceTest, ACompressedMessageIsRefused) {
+  Serve(PointsJob());
+  Stranger stranger(address_);
+  stranger.context().set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  stranger.Begin();
+  stranger.Send(std::string(100000, 't'));
+  const grpc::Status status = stranger.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
+}
+
+TEST_F(DataServiceTest, ACallThatOpensNothingIsCancelled) {
+  DataServer::Options options{PointsJob(), "secret"};
+  options.open_timeout = absl::Milliseconds(50);
+  Serve(std::move(options));
+  Stranger stranger(address_);
+  stranger.Begin();
+  const grpc::Status status = stranger.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED) << status.error_message();
+}
+
+TEST_F(DataServiceTest, ACallThatHasOpenedRowsHasNoDeadline) {
+  const Job job = PointsJob();
+  DataServer::Options options{job, "secret"};
+  options.open_timeout = absl::Seconds(3);
+  Serve(std::move(options));
+  SlowWorker worker(address_, job);
+  // By the time that this call is cancelled, the worker's deadline would have passed too.
+  Stranger stranger(address_);
+  stranger.Begin();
+  EXPECT_FALSE(stranger.Finish().ok());
+  worker.Ask(2);
+  EXPECT_TRUE(worker.Read().has_rows());
+}
+
+TEST_F(DataServiceTest, MoreCallsThanTheLimitAreRefused) {
+  const Job job = PointsJob();
+  DataServer::Options options{job, "secret"};
+  options.max_calls = 2;
+  Serve(std::move(options));
+  SlowWorker first(address_, job);
+  SlowWorker second(address_, job);
+  ExpectError(LoadRows(ServedJob(job), kSecondOfTwo), absl::StatusCode::kResourceExhausted,
+              {address_, "2 calls of this data server are open, the limit is 2"});
+  first.WritesDone();
+  EXPECT_TRUE(first.Read().has_end());
+  EXPECT_TRUE(first.Finish().ok());
+  // A call counts until shortly after its status was sent.
+  EXPECT_TRUE(testing::WaitUntil([&] { return LoadRows(ServedJob(job), kSecondOfTwo).ok(); }));
 }
 
 }  // namespace
