@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +23,6 @@ namespace {
 
 // While a limit is reached: the minimum time between two searches for closed connections.
 constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
-constexpr absl::Duration kLineInterval = absl::Seconds(10);
 // The backoff in milliseconds before accept() is retried, if not even the reserved descriptor is
 // available.
 constexpr int kBackoffMs = 50;
@@ -102,7 +102,7 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
     // The connection was closed before it was accepted, or a signal interrupted the call.
     if (errno == ECONNABORTED || errno == EINTR) return Accepted::kOne;
     const bool without_descriptor = errno == EMFILE || errno == ENFILE;
-    NoteRefusal(failed_, std::strerror(errno));
+    NoteRefusal("failed", std::strerror(errno));
     return without_descriptor ? RefuseFrom(listening) : Accepted::kNotYet;
   }
   const std::string peer = PeerOf(address);
@@ -122,7 +122,7 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
       socklen_t size = sizeof(user);
       if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &user, &size) != 0 ||
           user.uid != geteuid()) {
-        NoteRefusal(other_users_, absl::StrCat("user ", user.uid,
+        NoteRefusal("other user", absl::StrCat("user ", user.uid,
                                                " has connected to the unix "
                                                "socket of user ",
                                                geteuid()));
@@ -131,7 +131,7 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
     }
     TakeIn(std::move(connection), peer, is_local);
   } else {
-    NoteRefusal(past_limits_, past);
+    NoteRefusal("past limit", past);
   }
   return Accepted::kOne;
 }
@@ -201,13 +201,11 @@ void Acceptor::ForgetLocked(std::unordered_map<int, Connection>::iterator connec
   connections_.erase(connection);
 }
 
-void Acceptor::NoteRefusal(Refusals& refusals, const std::string& why) {
-  ++refusals.suppressed;
-  const absl::Time now = MonotonicNow();
-  if (now < refusals.next_line) return;
-  journal_.Warn(absl::StrCat("connections are refused (", refusals.suppressed,
-                             " since the last such warning): ", why));
-  refusals = {now + kLineInterval, 0};
+void Acceptor::NoteRefusal(const std::string& kind, const std::string& why) {
+  const std::optional<uint64_t> refusals = refusals_.Pass(kind);
+  if (!refusals.has_value()) return;
+  journal_.Warn(
+      absl::StrCat("connections are refused (", *refusals, " since the last such warning): ", why));
 }
 
 }  // namespace syncgrads::server

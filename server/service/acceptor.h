@@ -23,6 +23,7 @@
 
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/line_throttle.h"
 #include "common/mutex.h"
 #include "common/shm/region.h"
 #include "server/core/plan/journal.h"
@@ -70,14 +71,6 @@ class Acceptor {
     ino_t inode = 0;
     std::string peer;
   };
-  // The throttle of the log lines for one kind of refusal.
-  struct Refusals {
-    // The earliest time for the next line.
-    absl::Time next_line = absl::InfinitePast();
-    // The number of refusals since the last line.
-    uint64_t suppressed = 0;
-  };
-
   enum class Accepted {
     kOne,     // one connection was accepted or refused
     kNone,    // no connection was pending
@@ -95,7 +88,7 @@ class Acceptor {
   void ForgetClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetLocked(std::unordered_map<int, Connection>::iterator connection) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteRefusal(Refusals& refusals, const std::string& why);
+  void NoteRefusal(const std::string& kind, const std::string& why);
 
   const std::vector<FileDescriptor> listening_;
   const ConnectionLimits limits_;
@@ -112,9 +105,7 @@ class Acceptor {
   // Used by the acceptor's thread only.
   FileDescriptor reserve_;
   absl::Time looked_for_closed_ = absl::InfinitePast();
-  Refusals past_limits_;
-  Refusals other_users_;
-  Refusals failed_;
+  LineThrottle refusals_;
 
   std::thread thread_;
 };
