@@ -42,6 +42,7 @@
 #include "server/service/follower.h"
 #include "server/service/listening_sockets.h"
 #include "server/service/memory_exchange.h"
+#include "server/service/optimizer_stream.h"
 #include "server/service/payload_bytes.h"
 #include "server/service/plan_store.h"
 #include "server/service/server_status.h"
@@ -235,8 +236,8 @@ class GrpcServer : public Server {
                                           clock_, traffic_);
     status_report_ = std::make_unique<StatusReport>(SourcesOfStatus());
     admin_ = std::make_unique<AdminService>(jobs_, coordinator_.get(), ServerIndex{options_.index},
-                                            *status_report_, *tracing_, *event_streams_, access_,
-                                            [this] { Drain(); });
+                                            *status_report_, *tracing_, *event_streams_,
+                                            optimizer_streams_, access_, [this] { Drain(); });
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -535,6 +536,7 @@ class GrpcServer : public Server {
   std::unique_ptr<MemoryExchange> exchange_;
   std::unique_ptr<Tracing> tracing_;
   std::unique_ptr<EventStreams> event_streams_;
+  OptimizerStreams optimizer_streams_{jobs_, deadlines_};
   std::unique_ptr<ControlService> control_;
   Traffic traffic_;
   std::unique_ptr<DataService> data_;

@@ -67,7 +67,8 @@ struct ServerOptions {
   bool unix_socket = true;
   // The TCP congestion control of streams; empty: the kernel's default.
   std::string congestion_control;
-  // The timeout for the first message of a stream, and for a peer to read a stream's end.
+  // The timeout for the first message of a stream, and for a peer to read a stream's end or a
+  // message of an optimizer's state.
   absl::Duration hello_timeout = absl::Seconds(10);
   // The maximum number of open connections: of all, and of TCP connections from one address.
   // See ConnectionLimits.

@@ -77,7 +77,8 @@ struct OptimizerState {
 
 // A snapshot, on the servers, of the optimizer's state after one step (Group::SnapshotOptimizer).
 // The servers keep it until it has been read or this object is destroyed; further steps can be made
-// in the meantime. Thread-compatible.
+// in the meantime. A server discards it if none of it is read for 10 s (ps-server --hello_timeout).
+// Thread-compatible.
 class OptimizerSnapshot {
  public:
   virtual ~OptimizerSnapshot() = default;
@@ -87,7 +88,8 @@ class OptimizerSnapshot {
   //
   // Errors:
   //   Unavailable       a server was restarted or cannot be reached; names the server
-  //   DeadlineExceeded  the timeout that was given to SnapshotOptimizer has passed
+  //   DeadlineExceeded  the timeout that was given to SnapshotOptimizer has passed, or a server has
+  //                     discarded the snapshot
   //   DataLoss          a server sent a state that does not fit the group
   virtual absl::StatusOr<OptimizerState> Read() = 0;
 };
@@ -303,6 +305,7 @@ class Group {
   // Errors:
   //   FailedPrecondition  no step has ended, or a server does not keep that step any more
   //   InvalidArgument     the group has no optimizer on the servers
+  //   ResourceExhausted   a server has 2 snapshots of this job, or 8 of all jobs
   //   others              as listed with OptimizerSnapshot::Read
   virtual absl::StatusOr<std::unique_ptr<OptimizerSnapshot>> SnapshotOptimizer(
       absl::Duration timeout) = 0;

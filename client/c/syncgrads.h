@@ -355,7 +355,8 @@ typedef struct sg_optimizer_state {
 SG_API uint32_t sg_optimizer_slots(const sg_group* group);
 
 /* Takes a snapshot after the step that sg_wait_step ended last. `timeout` covers this call and
- * sg_read_snapshot together. The caller frees the snapshot. */
+ * sg_read_snapshot together. A server discards a snapshot if none of it is read for 10 s (ps-server
+ * --hello_timeout). The caller frees the snapshot. */
 SG_API int sg_take_snapshot(sg_group* group, double timeout, sg_snapshot** snapshot, char* message,
                             size_t message_size);
 /* Reads the snapshot into the buffers of `state`. May be called once. */

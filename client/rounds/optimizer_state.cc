@@ -29,16 +29,20 @@ class Held : public OptimizerSnapshot {
       of_tensor.slots.assign(SlotsOf(*plan_), std::vector<std::byte>(tensor.bytes()));
     }
     std::vector<bool> taken(plan_->layout.chunks().size());
-    // Each reader is destroyed when it has been read, so that its server can release the state.
-    for (; !readers_.empty(); readers_.pop_back()) {
-      while (true) {
-        const absl::StatusOr<OptimizerChunk> chunk = readers_.back()->Next();
-        if (absl::IsOutOfRange(chunk.status())) break;
-        SYNCGRADS_RETURN_IF_ERROR(chunk.status());
-        SYNCGRADS_RETURN_IF_ERROR(Check(*chunk));
-        Take(*chunk, state);
-        taken[ToNumber(chunk->chunk)] = true;
+    // The readers take turns, because a server cuts a stream whose messages are not read. Each is
+    // destroyed when it has been read, so that its server can release the state.
+    for (size_t next = 0; !readers_.empty();) {
+      next %= readers_.size();
+      const absl::StatusOr<OptimizerChunk> chunk = readers_[next]->Next();
+      if (absl::IsOutOfRange(chunk.status())) {
+        readers_.erase(readers_.begin() + static_cast<ptrdiff_t>(next));
+        continue;
       }
+      SYNCGRADS_RETURN_IF_ERROR(chunk.status());
+      SYNCGRADS_RETURN_IF_ERROR(Check(*chunk));
+      Take(*chunk, state);
+      taken[ToNumber(chunk->chunk)] = true;
+      ++next;
     }
     const auto missing = std::find(taken.begin(), taken.end(), false);
     if (missing == taken.end()) return state;

@@ -10,7 +10,6 @@
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
 #include "server/access/caller.h"
-#include "server/service/optimizer_stream.h"
 #include "server/service/refused_stream.h"
 
 namespace syncgrads::server {
@@ -131,7 +130,7 @@ grpc::ServerWriteReactor<v1::OptimizerChunk>* AdminService::ReadOptimizer(
                                            return CheckToken(jobs_, request->job(), token);
                                          });
   if (!permitted.ok()) return new RefusedStream<v1::OptimizerChunk>(permitted);
-  return SendOptimizer(jobs_, checked);
+  return optimizers_.Read(context, checked);
 }
 
 grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,

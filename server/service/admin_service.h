@@ -14,6 +14,7 @@
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/jobs/jobs.h"
 #include "server/service/event_streams.h"
+#include "server/service/optimizer_stream.h"
 #include "server/service/server_status.h"
 #include "server/service/tracing.h"
 
@@ -23,19 +24,20 @@ namespace syncgrads::server {
 // before it returns.
 class AdminService : public v1::Admin::CallbackService {
  public:
-  // The first seven arguments must outlive this object. `coordinator` is null on a server
+  // The first eight arguments must outlive this object. `coordinator` is null on a server
   // that follows; Evict, Readmit, Checkpoint, SetLearningRate and Drain then fail with
   // FailedPrecondition. `self` is this server's index. `access` decides about each call. Drain
   // calls `drain`, on any thread.
   AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
-               const StatusReport& status, Tracing& tracing, EventStreams& events, Access& access,
-               std::function<void()> drain)
+               const StatusReport& status, Tracing& tracing, EventStreams& events,
+               OptimizerStreams& optimizers, Access& access, std::function<void()> drain)
       : jobs_(jobs),
         coordinator_(coordinator),
         self_(self),
         status_(status),
         tracing_(tracing),
         events_(events),
+        optimizers_(optimizers),
         access_(access),
         drain_(std::move(drain)) {}
 
@@ -86,6 +88,7 @@ class AdminService : public v1::Admin::CallbackService {
   const StatusReport& status_;
   Tracing& tracing_;
   EventStreams& events_;
+  OptimizerStreams& optimizers_;
   Access& access_;
   const std::function<void()> drain_;
 };

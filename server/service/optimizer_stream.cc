@@ -1,5 +1,8 @@
 #include "server/service/optimizer_stream.h"
 
+#include <grpc/grpc.h>
+#include <grpcpp/server_context.h>
+
 #include <memory>
 #include <utility>
 #include <vector>
@@ -8,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status.h"
 #include "common/status_macros.h"
+#include "server/service/refused_stream.h"
 
 namespace syncgrads::server {
 namespace {
@@ -34,9 +38,21 @@ absl::StatusOr<Results> Hold(const Jobs& jobs, const v1::ReadOptimizerRequest& r
   return results;
 }
 
-class OptimizerStream : public grpc::ServerWriteReactor<v1::OptimizerChunk> {
+}  // namespace
+
+// One call. It has a shared pointer to itself until gRPC has called OnDone. gRPC calls the methods
+// On… one at a time, except for OnTimeout, which the thread of StreamDeadlines calls.
+class OptimizerStreams::Stream : public grpc::ServerWriteReactor<v1::OptimizerChunk>,
+                                 public TimedStream,
+                                 public std::enable_shared_from_this<Stream> {
  public:
-  explicit OptimizerStream(absl::StatusOr<Results> results) {
+  Stream(OptimizerStreams& streams, grpc::CallbackServerContext* context, std::string job)
+      : streams_(streams), context_(context), job_(std::move(job)) {}
+
+  // To be called once, before the reactor is returned to gRPC.
+  void Start(absl::StatusOr<Results> results) {
+    self_ = shared_from_this();
+    RenewDeadline();
     if (!results.ok()) {
       Finish(ToGrpc(results.status()));
       return;
@@ -47,8 +63,18 @@ class OptimizerStream : public grpc::ServerWriteReactor<v1::OptimizerChunk> {
   }
 
  private:
+  // The caller has the full time again.
+  void RenewDeadline() {
+    streams_.deadlines_.Remove(this, deadline_);
+    deadline_ = streams_.deadlines_.Add(shared_from_this());
+  }
+
   void OnWriteDone(bool ok) override {
-    if (!ok) return Finish({grpc::StatusCode::CANCELLED, "the client has disconnected"});
+    RenewDeadline();
+    if (!ok) {
+      results_.clear();
+      return Finish({grpc::StatusCode::CANCELLED, "the client has disconnected"});
+    }
     if (sent_ == results_.size()) return Finish(grpc::Status::OK);
     message_.Clear();
     const RoundResult& result = *results_[sent_];
@@ -62,18 +88,77 @@ class OptimizerStream : public grpc::ServerWriteReactor<v1::OptimizerChunk> {
     StartWrite(&message_);
   }
 
-  void OnDone() override { delete this; }
+  void OnTimeout(absl::Duration timeout) override {
+    grpc_call* call;
+    {
+      MutexLock lock(mutex_);
+      if (done_) return;
+      call = context_->c_call();
+      grpc_call_ref(call);
+    }
+    const std::string why =
+        absl::StrCat("a message was not read within ", absl::FormatDuration(timeout));
+    grpc_call_cancel_with_status(call, GRPC_STATUS_DEADLINE_EXCEEDED, why.c_str(), nullptr);
+    grpc_call_unref(call);
+  }
 
+  void OnDone() override {
+    {
+      MutexLock lock(mutex_);
+      done_ = true;
+    }
+    streams_.deadlines_.Remove(this, deadline_);
+    streams_.Ended(job_);
+    self_.reset();
+  }
+
+  OptimizerStreams& streams_;
+  grpc::CallbackServerContext* const context_;
+  const std::string job_;
+  std::shared_ptr<Stream> self_;
   Results results_;
   size_t sent_ = 0;
   v1::OptimizerChunk message_;
+  // The deadline that was registered last.
+  absl::Time deadline_ = absl::InfiniteFuture();
+
+  Mutex mutex_;
+  // gRPC has called OnDone: the call and its context are destroyed when that returns.
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace
+grpc::ServerWriteReactor<v1::OptimizerChunk>* OptimizerStreams::Read(
+    grpc::CallbackServerContext* context, const v1::ReadOptimizerRequest& request) {
+  const absl::Status begun = Begin(request.job());
+  if (!begun.ok()) return new RefusedStream<v1::OptimizerChunk>(begun);
+  auto stream = std::make_shared<Stream>(*this, context, request.job());
+  stream->Start(Hold(jobs_, request));
+  return stream.get();
+}
 
-grpc::ServerWriteReactor<v1::OptimizerChunk>* SendOptimizer(
-    const Jobs& jobs, const v1::ReadOptimizerRequest& request) {
-  return new OptimizerStream(Hold(jobs, request));
+absl::Status OptimizerStreams::Begin(const std::string& job) {
+  MutexLock lock(mutex_);
+  if (streams_ >= kMaxStreams) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this server already sends optimizers' states to ", streams_,
+                     " callers, of at most ", kMaxStreams, ": retry when one of them has ended"));
+  }
+  const auto of_job = streams_of_job_.find(job);
+  if (of_job != streams_of_job_.end() && of_job->second >= kMaxStreamsOfJob) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "this server already sends the optimizer's state of job \"", job, "\" to ", of_job->second,
+        " callers, of at most ", kMaxStreamsOfJob, ": retry when one of them has ended"));
+  }
+  ++streams_;
+  ++streams_of_job_[job];
+  return absl::OkStatus();
+}
+
+void OptimizerStreams::Ended(const std::string& job) {
+  MutexLock lock(mutex_);
+  --streams_;
+  const auto of_job = streams_of_job_.find(job);
+  if (--of_job->second == 0) streams_of_job_.erase(of_job);
 }
 
 }  // namespace syncgrads::server

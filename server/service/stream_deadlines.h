@@ -1,5 +1,5 @@
 // The deadlines of streams. A stream is called back if its peer has not sent the hello, or not
-// read the stream's end, in time.
+// read the stream's end or a message of an optimizer's state, in time.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_STREAM_DEADLINES_H_
 #define SYNCGRADS_SERVER_SERVICE_STREAM_DEADLINES_H_
@@ -25,8 +25,8 @@ class TimedStream {
 // Owned by the server. Thread-safe.
 class StreamDeadlines {
  public:
-  // `clock` must outlive this object. `timeout` is the time that a peer has to send its hello, and
-  // to read a stream's end.
+  // `clock` must outlive this object. `timeout` is the time that a peer has to send its hello, to
+  // read a stream's end, and to read a message of an optimizer's state.
   StreamDeadlines(absl::Duration timeout, const Clock& clock) : timeout_(timeout), clock_(clock) {}
 
   // Registers a stream: Tick calls its OnTimeout when the timeout has passed, unless the stream is

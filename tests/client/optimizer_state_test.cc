@@ -2,9 +2,11 @@
 
 #include "client/rounds/optimizer_state.h"
 
+#include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,9 +14,13 @@
 #include "proto/admin.grpc.pb.h"
 #include "tests/client/workers.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/wait_until.h"
 
 namespace syncgrads::testing {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Tensors and chunks have different boundaries, and the chunks are on all servers.
 GroupSpec Spec(uint32_t chunk_bytes) {
@@ -220,6 +226,153 @@ TEST(OptimizerStateTest, WhatIsNotThereIsSaid) {
   EXPECT_EQ(ask("job", "wrong", 1), grpc::StatusCode::PERMISSION_DENIED);
   // In this case the generation does not match.
   EXPECT_EQ(ask("job", "", 1), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+// A reader of two chunks of 64 bytes. It adds `self` to `order` with each chunk.
+class TwoChunks : public client::OptimizerReader {
+ public:
+  TwoChunks(int self, std::vector<int>& order) : self_(self), order_(order) {}
+
+  absl::StatusOr<uint32_t> AwaitHeld() override { return 2; }
+  absl::StatusOr<client::OptimizerChunk> Next() override {
+    if (read_ == 2) return absl::OutOfRangeError("there are no more chunks");
+    order_.push_back(self_);
+    const ChunkId chunk{static_cast<uint32_t>(2 * self_ + read_++)};
+    return client::OptimizerChunk{chunk, {5}, {std::string(64, '1'), std::string(64, '2')}};
+  }
+
+ private:
+  const int self_;
+  std::vector<int>& order_;
+  int read_ = 0;
+};
+
+TEST(OptimizerStateTest, NoServerWaitsUntilTheStatesOfTheOthersHaveBeenRead) {
+  GroupSpec spec{"model", {{"a", DType::kF32, {64}}}, Adam{}, 64};
+  Layout layout = *Layout::Create(spec.tensors, 64, spec.compression);
+  ASSERT_EQ(layout.chunks().size(), 4u);
+  std::vector<int> order;
+  std::vector<std::unique_ptr<client::OptimizerReader>> readers;
+  for (int server : {0, 1}) readers.push_back(std::make_unique<TwoChunks>(server, order));
+  const auto held =
+      client::Hold(std::make_shared<const GroupPlan>(
+                       GroupPlan{GroupId{1},
+                                 std::move(spec),
+                                 std::move(layout),
+                                 {ServerIndex{0}, ServerIndex{0}, ServerIndex{1}, ServerIndex{1}}}),
+                   std::move(readers));
+  ASSERT_OK(held);
+  const auto state = (*held)->Read();
+  ASSERT_OK(state);
+  EXPECT_EQ(state->tensors.at(0).slots.at(1), std::vector<std::byte>(256, std::byte{'2'}));
+  EXPECT_THAT(order, ElementsAre(0, 1, 0, 1));
+}
+
+// A clock that the test advances.
+class AdvancedClock : public Clock {
+ public:
+  absl::Time Now() const override { return start_ + absl::Seconds(seconds_); }
+  void AdvanceASecond() { ++seconds_; }
+
+ private:
+  const absl::Time start_ = MonotonicNow();
+  std::atomic<int64_t> seconds_ = 0;
+};
+
+// A call that reads the optimizer's state of the first group of a job, which has made one step. It
+// reads the first message only.
+class Unread {
+ public:
+  Unread(v1::Admin::Stub& stub, const std::string& job) {
+    grpc::ClientContext status_context;
+    v1::GetStatusReply status;
+    EXPECT_TRUE(stub.GetStatus(&status_context, {}, &status).ok());
+    v1::ReadOptimizerRequest request;
+    request.set_job(job);
+    for (const v1::JobStatus& one : status.jobs()) {
+      if (one.job() == job) request.set_generation(one.generation());
+    }
+    request.set_round(1);
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + 2 * kTimeout));
+    reader_ = stub.ReadOptimizer(&context_, request);
+    is_held_ = reader_->Read(&message_);
+  }
+  ~Unread() {
+    context_.TryCancel();
+    if (!ended_) End();
+  }
+
+  // Whether the server holds the state.
+  bool is_held() const { return is_held_; }
+  // Reads the rest.
+  grpc::Status End() {
+    ended_ = true;
+    while (reader_->Read(&message_)) continue;
+    return reader_->Finish();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<v1::OptimizerChunk>> reader_;
+  v1::OptimizerChunk message_;
+  bool is_held_ = false;
+  bool ended_ = false;
+};
+
+TEST(OptimizerStateTest, ThoseWhoDoNotReadAreFewAndAreCut) {
+  AdvancedClock clock;
+  server::ServerOptions options;
+  // The test advances the clock by far more than heartbeats arrive.
+  options.lease = options.stream_grace = absl::Hours(24);
+  Cluster cluster(1, options, clock);
+  const std::vector<std::string> names = {"a", "b", "c", "d", "e"};
+  std::vector<std::unique_ptr<Workers>> jobs;
+  for (const std::string& name : names) {
+    jobs.push_back(std::make_unique<Workers>(cluster, 1, name));
+    // Each message has 512 KiB, and a caller that does not read takes 64 KiB.
+    const auto group = (*jobs.back())[0].Register(
+        {"model", {{"w", DType::kF32, {1 << 18}}}, Adam{}, 256 << 10}, kTimeout);
+    ASSERT_OK(group);
+    Tensors tensors = {std::vector<float>(1 << 18, 1)};
+    ASSERT_OK((*group)->Broadcast(0, PointersTo(tensors), kTimeout));
+    ASSERT_OK(
+        (*group)->Push(TensorId{0}, tensors[0].data(), BytesOf(tensors[0]), tensors[0].data()));
+    ASSERT_OK((*group)->WaitStep(kTimeout));
+  }
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = v1::Admin::NewStub(grpc::CreateCustomChannel(
+      cluster.coordinator(), grpc::InsecureChannelCredentials(), arguments));
+
+  std::vector<std::unique_ptr<Unread>> calls;
+  for (size_t job = 0; job < 4; ++job) {
+    for (int i = 0; i < 2; ++i) {
+      calls.push_back(std::make_unique<Unread>(*stub, names[job]));
+      ASSERT_TRUE(calls.back()->is_held());
+    }
+    if (job > 0) continue;
+    const grpc::Status third = Unread(*stub, names[job]).End();
+    EXPECT_EQ(third.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(third.error_message(), HasSubstr("job \"a\" to 2 callers, of at most 2"));
+  }
+  const grpc::Status ninth = Unread(*stub, names[4]).End();
+  EXPECT_EQ(ninth.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(ninth.error_message(), HasSubstr("to 8 callers, of at most 8"));
+
+  EXPECT_TRUE(WaitUntil([&] {
+    clock.AdvanceASecond();
+    return Unread(*stub, names[4]).is_held();
+  }));
+  // A call whose message was written later than the others' may go on.
+  int cut = 0;
+  for (const auto& call : calls) {
+    const grpc::Status end = call->End();
+    if (end.ok()) continue;
+    ++cut;
+    EXPECT_EQ(end.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    EXPECT_THAT(end.error_message(), HasSubstr("not read within 10s"));
+  }
+  EXPECT_GT(cut, 0);
 }
 
 TEST(OptimizerStateTest, ACheckpointThatIsAskedForReachesTheWorkersAndIsCounted) {
