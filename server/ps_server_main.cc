@@ -111,6 +111,7 @@ ABSL_FLAG(uint32_t, max_groups, 1024,
           "server 0 only: maximum number of groups per job; each name of a collective is a group");
 ABSL_FLAG(uint64_t, max_chunks, 262144,
           "server 0 only: maximum number of chunks of all groups of a job together");
+ABSL_FLAG(uint32_t, max_jobs, 1000, "server 0 only: maximum number of open jobs");
 ABSL_FLAG(absl::Duration, hello_timeout, absl::Seconds(10),
           "end a stream if its first message has not arrived within this time, or if its end or a "
           "message of an optimizer's state has not been read within this time");
@@ -273,6 +274,7 @@ int Main(const sigset_t& signals) {
   options.stall_warning = absl::GetFlag(FLAGS_stall_warning);
   options.max_groups = absl::GetFlag(FLAGS_max_groups);
   options.max_chunks = absl::GetFlag(FLAGS_max_chunks);
+  options.max_jobs = absl::GetFlag(FLAGS_max_jobs);
   options.closing_threads = absl::GetFlag(FLAGS_closing_threads);
   options.congestion_control = absl::GetFlag(FLAGS_congestion_control);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);

@@ -84,6 +84,8 @@ struct ServerOptions {
   // and on the chunks of all its groups.
   uint32_t max_groups = 1024;
   uint64_t max_chunks = 262'144;
+  // Server 0 only: the maximum number of open jobs.
+  uint32_t max_jobs = 1000;
 };
 
 // A running server. Thread-safe.

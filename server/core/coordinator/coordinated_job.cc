@@ -1,5 +1,6 @@
 #include "server/core/coordinator/coordinated_job.h"
 
+#include <memory>
 #include <utility>
 #include <variant>
 
@@ -78,6 +79,11 @@ void CoordinatedJob::Record(EventKind kind, const std::string& worker, absl::str
 void CoordinatedJob::RecordWorker(EventKind kind, const std::string& worker, absl::string_view text,
                                   LogLevel level) const {
   Record(kind, worker, absl::StrCat(": worker \"", worker, "\"", text), level);
+}
+
+bool CoordinatedJob::HasTrained() const {
+  const std::shared_ptr<Job> here = dependencies_.own.Find(name());
+  return here != nullptr && here->generation() == generation() && here->HasClosed(Round{1});
 }
 
 bool CoordinatedJob::CanBeReplacedBy(const Hello& hello) const {

@@ -107,6 +107,9 @@ class CoordinatedJob {
   bool state_lost() const { return state_lost_; }
   // How long the job has been abandoned; zero if it is not.
   absl::Duration abandoned_for() const { return detector_.abandoned_for(); }
+  // Whether a step may have been made: server 0 has closed the first round of a group, not counting
+  // the round that sets the parameters. The first group of a job has a chunk on server 0.
+  bool HasTrained() const;
   // Whether a new job of this worker may replace this one: this job is abandoned, and the worker
   // has its token but cannot become a member of it.
   bool CanBeReplacedBy(const Hello& hello) const;

@@ -25,6 +25,8 @@ struct CoordinatorOptions {
   // earlier coordinator, whose state is lost, can have assigned.
   Generation first_generation{1};
   GroupLimits group_limits;
+  // The maximum number of open jobs.
+  uint32_t max_jobs = 1000;
 };
 
 }  // namespace syncgrads::server

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace syncgrads::server {
 namespace {
@@ -141,7 +142,28 @@ bool JobTable::IsUnknownGeneration(const Hello& hello) const {
          (at_start == generations_at_start_.end() || hello.generation > at_start->second);
 }
 
+absl::Status JobTable::MakeRoom() {
+  size_t open = 0;
+  CoordinatedJob* unused = nullptr;
+  for (const auto& [name, job] : jobs_) {
+    if (job->closed()) continue;
+    ++open;
+    if (job->abandoned_for() == absl::ZeroDuration() || job->HasTrained()) continue;
+    if (unused == nullptr || job->abandoned_for() > unused->abandoned_for()) unused = job.get();
+  }
+  const uint32_t most = dependencies_.options.max_jobs;
+  if (open < most) return absl::OkStatus();
+  const std::string limit = absl::StrCat(open, " jobs are open, of at most ", most, " (max_jobs)");
+  if (unused == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(limit, ": retry when one of them has been closed"));
+  }
+  Close(*unused, absl::StrCat("it was abandoned before its first step, and ", limit));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<CoordinatedJob*> JobTable::Open(const Hello& hello) {
+  SYNCGRADS_RETURN_IF_ERROR(MakeRoom());
   const Generation generation = generations_.Next(
       hello.job, clock_.Now(), [this](const std::string& name) { return jobs_.contains(name); });
   auto& job = jobs_[hello.job];

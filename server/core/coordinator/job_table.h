@@ -54,9 +54,12 @@ class JobTable {
   // newer job of the same name may exist.
   bool IsUnknownGeneration(const Hello& hello) const;
 
-  // Opens a job for its first worker. There must be no job of this name.
+  // Opens a job for its first worker. There must be no job of this name. If `max_jobs` are open,
+  // closes the one that has been abandoned for the longest time among those that have not trained;
+  // see CoordinatedJob::HasTrained.
   //
   // Errors:
+  //   ResourceExhausted               `max_jobs` are open, and none of them can be closed
   //   ResourceExhausted, Unavailable  the job cannot be stored
   absl::StatusOr<CoordinatedJob*> Open(const Hello& hello);
   // Closes one of these jobs; its members receive `reason`. Does nothing if it is closed.
@@ -73,6 +76,8 @@ class JobTable {
   const absl::Status& status() const { return status_; }
 
  private:
+  // Makes room for one more open job; see Open. Errors: ResourceExhausted.
+  absl::Status MakeRoom();
   // Replaces the stored records by the plan's position, if none of them is needed any more.
   void ForgetStored();
 

@@ -314,6 +314,12 @@ std::vector<GroupProgress> Job::Progress() const {
   return progress;
 }
 
+bool Job::HasClosed(Round round) const {
+  const std::vector<std::shared_ptr<ServedGroup>> groups = Groups();
+  return std::any_of(groups.begin(), groups.end(),
+                     [round](const auto& group) { return group->HasClosed(round); });
+}
+
 uint64_t Job::MemoryBytes() const {
   const size_t members = MemberCount();
   uint64_t bytes = 0;

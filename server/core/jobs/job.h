@@ -186,6 +186,8 @@ class Job {
   // The number of the oldest epoch that an open round may need; 0 before the first epoch.
   uint64_t oldest_epoch() const { return roster()->oldest_epoch(); }
   std::vector<GroupProgress> Progress() const;
+  // Whether this round of a group has closed; see ServedGroup::HasClosed.
+  bool HasClosed(Round round) const;
   // The most bytes that the job takes on this server; see ServedGroup::MemoryBytes.
   uint64_t MemoryBytes() const;
   // The newest open round of the group's chunks on this server; nullopt if there are none.

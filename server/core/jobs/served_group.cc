@@ -293,6 +293,12 @@ uint64_t ServedGroup::MemoryBytes(size_t members) const {
   return bytes_of_results_ + contributors * bytes_of_chunks_;
 }
 
+bool ServedGroup::HasClosed(Round round) const {
+  const auto first = std::find_if(chunks_.begin(), chunks_.end(),
+                                  [](const auto& chunk) { return chunk != nullptr; });
+  return first != chunks_.end() && (*first)->open_round() > round;
+}
+
 std::optional<Round> ServedGroup::NewestOpenRound() const {
   std::optional<Round> newest;
   for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {

@@ -137,6 +137,8 @@ class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
   // The most bytes that the group takes on this server with `members` members: its results, and one
   // contribution of each member to each chunk.
   uint64_t MemoryBytes(size_t members) const;
+  // Whether this round of the first chunk on this server has closed. False if there are no chunks.
+  bool HasClosed(Round round) const;
   // The newest open round of the chunks; nullopt if there are none.
   std::optional<Round> NewestOpenRound() const;
   // The oldest round whose epoch a chunk or the coordinator may still need; nullopt if there is

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -129,9 +130,10 @@ class KeptRecords : public Store {
 // A coordinator with its own server 0, on a clock that the test advances.
 class CoordinatorTest : public testing::Test {
  protected:
-  explicit CoordinatorTest(uint32_t servers = 1)
+  explicit CoordinatorTest(uint32_t servers = 1, CoordinatorOptions options = Options())
       : own_(ServerIndex{0}, clock_),
-        coordinator_(Options(), PlanLog(servers, "10.0.0.0:7000"), own_, clock_, journal_) {
+        coordinator_(std::move(options), PlanLog(servers, "10.0.0.0:7000"), own_, clock_,
+                     journal_) {
     coordinator_.Start();
   }
 

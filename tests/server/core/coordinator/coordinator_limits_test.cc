@@ -140,6 +140,61 @@ TEST_F(CoordinatorLimitsTest, AJobHasAsManyGroupsAsItMay) {
   EXPECT_EQ(a.link->Last<Registered>().request, 2001u);
 }
 
+// At most three jobs may be open.
+class JobLimitsTest : public CoordinatorTest {
+ protected:
+  JobLimitsTest() : CoordinatorTest(1, ThreeJobs()) {}
+
+  static CoordinatorOptions ThreeJobs() {
+    CoordinatorOptions options = Options();
+    options.max_jobs = 3;
+    return options;
+  }
+  Joined JoinJob(const std::string& job, uint32_t world_size = 1) {
+    Hello hello = NewHello("w", world_size);
+    hello.job = job;
+    return Join(hello);
+  }
+  // Breaks the stream of the job's only worker, and waits until the job is abandoned.
+  void Abandon(const Joined& worker) {
+    coordinator_.LinkBroken(*worker.key, worker.link.get());
+    clock_.Advance(absl::Seconds(6));
+    coordinator_.Tick();
+  }
+};
+
+TEST_F(JobLimitsTest, AsManyJobsAreOpenAsMayBe) {
+  const Joined a = JoinJob("a"), b = JoinJob("b"), waits = JoinJob("c", 2);
+  ExpectError(JoinJob("d").key, kExhausted, {"3 jobs are open", "at most 3 (max_jobs)"});
+  EXPECT_THAT(Rejoin(a).key, IsOk());
+  Hello second = NewHello("second", 2);
+  second.job = "c";
+  EXPECT_THAT(Join(second).key, IsOk());
+  coordinator_.Leave(*b.key, 1, {});
+  EXPECT_THAT(JoinJob("d").key, IsOk());
+  ExpectError(JoinJob("b").key, kExhausted, {"3 jobs"});
+}
+
+TEST_F(JobLimitsTest, AJobThatWasAbandonedBeforeItsFirstStepMakesRoom) {
+  const Joined trained = JoinJob("iris");
+  coordinator_.Register(*trained.key, 1, Model());
+  ASSERT_THAT(Push(trained, 1)->error(), IsOk());
+  Abandon(trained);
+  Abandon(JoinJob("a"));
+  const Joined b = JoinJob("b");
+  coordinator_.Register(*b.key, 1, Model());
+  Abandon(b);
+  EXPECT_THAT(Journal(), Not(HasSubstr("is closed")));
+  EXPECT_THAT(JoinJob("c").key, IsOk());
+  EXPECT_THAT(Journal(), HasSubstr("job \"a\" is closed: it was abandoned before its first step, "
+                                   "and 3 jobs are open, of at most 3 (max_jobs)"));
+  EXPECT_THAT(Journal(), Not(HasSubstr("job \"b\" is closed")));
+  EXPECT_THAT(JoinJob("d").key, IsOk());
+  EXPECT_THAT(Journal(), HasSubstr("job \"b\" is closed"));
+  ExpectError(JoinJob("e").key, kExhausted, {"3 jobs"});
+  EXPECT_THAT(Rejoin(trained).key, IsOk());
+}
+
 class ElasticLimitsTest : public CoordinatorLimitsTest {
  protected:
   Joined JoinElastic(const std::string& name) {
