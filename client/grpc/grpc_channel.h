@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/rpc/credentials.h"
+#include "common/shm/pages.h"
 
 namespace syncgrads::client {
 
@@ -17,6 +18,13 @@ namespace syncgrads::client {
 std::shared_ptr<grpc::Channel> NewChannel(const std::string& address,
                                           const ChannelSecurity& security,
                                           const std::string& congestion_control = "");
+
+// Returns a channel over `socket`, which is connected to a unix socket. It has the same settings,
+// does not connect again, and has no connectivity state: gRPC logs an error if that is read.
+std::shared_ptr<grpc::Channel> NewChannelOver(FileDescriptor socket);
+
+// Returns a channel on which each call fails.
+std::shared_ptr<grpc::Channel> NewFailedChannel();
 
 }  // namespace syncgrads::client
 

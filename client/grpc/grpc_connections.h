@@ -14,6 +14,11 @@
 //   gRPC would retry with a backoff of its own.
 // - A stream that ends is reset alone. Its last message is released as on a connection of its own:
 //   when the kernel has taken what gRPC was writing of it.
+// - A connection to an abstract unix socket is made with a descriptor, after the user of the
+// process
+//   that listens has been checked: the first message has secrets, and any user may listen at a name
+//   that is free. gRPC cannot make such a connection again, so when a stream on it has ended, the
+//   next stream makes a new one.
 // - No stream waits for the reader of another one. HTTP/2's flow-control window of a connection
 //   opens when bytes arrive; only the window of a stream waits until they are read.
 
@@ -32,6 +37,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "common/mutex.h"
 #include "common/rpc/credentials.h"
 
@@ -63,7 +69,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
  private:
   friend class ConnectionUse;
   struct Connection {
-    // Replaced when it could not connect.
+    // Replaced when it could not connect. Null if the newest attempt with a descriptor failed.
     std::weak_ptr<grpc::Channel> channel;
     // The clients that have a stream on this connection or on one that it replaced.
     std::set<const void*> clients;
@@ -86,6 +92,9 @@ class ConnectionUse {
   ConnectionUse& operator=(const ConnectionUse&) = delete;
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  // Why there is no connection, with the errors of ConnectToOwnStream; all calls on the channel
+  // then fail. OK if there is one, or if gRPC makes it.
+  const absl::Status& refusal() const { return refusal_; }
 
   // The stream has ended, so the client's next stream may use this connection. Idempotent.
   void End();
@@ -93,13 +102,15 @@ class ConnectionUse {
  private:
   friend class Connections;
   ConnectionUse(std::shared_ptr<Connections> connections, const void* client,
-                Connections::Route route, size_t number, std::shared_ptr<grpc::Channel> channel);
+                Connections::Route route, size_t number, std::shared_ptr<grpc::Channel> channel,
+                absl::Status refusal);
 
   const std::shared_ptr<Connections> connections_;
   const void* const client_;
   const Connections::Route route_;
   const size_t number_;
   const std::shared_ptr<grpc::Channel> channel_;
+  const absl::Status refusal_;
   bool ended_ = false;
 };
 

@@ -39,6 +39,7 @@ void GrpcControlStream::OnMessage(v1::JobSignal& message) {
 void GrpcControlStream::OnOver(const grpc::Status& status) {
   // Frees the connection first: the next stream is opened after OnClosed, and may use it.
   connection_->End();
+  if (!connection_->refusal().ok()) return events_->OnClosed(connection_->refusal());
   events_->OnClosed(malformed_.ok() ? FromGrpc(status) : malformed_);
 }
 

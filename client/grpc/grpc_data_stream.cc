@@ -74,7 +74,7 @@ void GrpcDataStream::OnMessage(grpc::ByteBuffer& message) {
 void GrpcDataStream::OnOver(const grpc::Status& status) {
   // Frees the connection first: the next stream is opened after OnClosed, and may use it.
   connection_->End();
-  events_->OnClosed(FromGrpc(status));
+  events_->OnClosed(connection_->refusal().ok() ? FromGrpc(status) : connection_->refusal());
 }
 
 }  // namespace syncgrads::client

@@ -9,8 +9,9 @@
 //    ▲                             │
 //    └─ a stream there closes: the server may be gone; or memory is not shared any more
 //
-// If a stream on a socket closes before a message has come on it, that socket is not tried again;
-// it may be in another network namespace. A restarted server has another socket.
+// If a stream on a socket closes before a message has come on it, that socket is not tried again:
+// it may be in another network namespace, or belong to another user. A restarted server has another
+// socket.
 
 #ifndef SYNCGRADS_CLIENT_LINK_PAYLOAD_PATH_H_
 #define SYNCGRADS_CLIENT_LINK_PAYLOAD_PATH_H_

@@ -152,7 +152,9 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Two open streams of one transport never share a connection.
+  // Two open streams of one transport never share a connection. `address` is HOST:PORT, unix:PATH
+  // or unix-abstract:NAME. Nothing is sent to an abstract socket of another user: the stream closes
+  // with PermissionDenied.
   virtual std::shared_ptr<DataStream> OpenData(const std::string& address,
                                                std::shared_ptr<DataStreamEvents> events) = 0;
   virtual std::shared_ptr<ControlStream> OpenControl(

@@ -1,6 +1,8 @@
 #include "common/net/address.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <utility>
@@ -98,6 +100,30 @@ bool IsLoopback(absl::string_view host) {
   }
   in6_addr v6 = {};
   return inet_pton(AF_INET6, std::string(host).c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+}
+
+bool IsOwnAddress(absl::string_view host) {
+  if (IsLoopback(host)) return true;
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  in_addr v4 = {};
+  in6_addr v6 = {};
+  const bool is_v4 = inet_pton(AF_INET, std::string(host).c_str(), &v4) == 1;
+  if (!is_v4 && inet_pton(AF_INET6, std::string(host).c_str(), &v6) != 1) return false;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return false;
+  bool found = false;
+  for (const ifaddrs* one = all; one != nullptr && !found; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr) continue;
+    if (is_v4 && one->ifa_addr->sa_family == AF_INET) {
+      const auto& address = *reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
+      found = address.sin_addr.s_addr == v4.s_addr;
+    } else if (!is_v4 && one->ifa_addr->sa_family == AF_INET6) {
+      const auto& address = *reinterpret_cast<const sockaddr_in6*>(one->ifa_addr);
+      found = IN6_ARE_ADDR_EQUAL(&address.sin6_addr, &v6) != 0;
+    }
+  }
+  freeifaddrs(all);
+  return found;
 }
 
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view what, absl::string_view text) {

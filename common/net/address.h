@@ -26,6 +26,11 @@ std::string ToString(const HostPort& address);
 // 127.x.x.x or ::1, with or without brackets.
 bool IsLoopback(absl::string_view host);
 
+// Returns true if `host` is a loopback address, or the address of an interface of this process's
+// network namespace. Brackets around an IPv6 address are ignored. A connection from such an address
+// comes from the same namespace.
+bool IsOwnAddress(absl::string_view host);
+
 // Parses HOST:PORT. HOST is a host name, an IPv4 address, or an IPv6 address in brackets. PORT is
 // from 1 to 65535. `what` is the name of the value in errors, for example "--server".
 //

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -51,8 +52,35 @@ bool IsShutDown(int socket) {
   return poll(&polled, 1, 0) > 0 && (polled.revents & POLLHUP) != 0;
 }
 
-FileDescriptor NewSocket() {
-  return FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+FileDescriptor NewSocket(int type) {
+  return FileDescriptor(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+absl::StatusOr<FileDescriptor> ConnectTo(const std::string& address, int type) {
+  sockaddr_un name;
+  absl::StatusOr<socklen_t> length = Fill(address, name);
+  if (!length.ok()) return length.status();
+  FileDescriptor socket = NewSocket(type);
+  if (!socket.valid())
+    return absl::UnavailableError(absl::StrCat("cannot create a socket: ", Reason()));
+  while (connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), *length) != 0) {
+    if (errno == EINTR) continue;
+    const absl::StatusCode code =
+        errno == EAGAIN ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable;
+    return absl::Status(
+        code, absl::StrCat("cannot connect to the unix socket \"@", address, "\": ", Reason()));
+  }
+  return socket;
+}
+
+// Of a connected socket, this is the user of the process that listened.
+absl::StatusOr<unsigned> UserAt(const FileDescriptor& socket) {
+  ucred credentials;
+  socklen_t length = sizeof credentials;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
+    return absl::UnavailableError(absl::StrCat("the peer's user is unknown: ", Reason()));
+  }
+  return credentials.uid;
 }
 
 // Returns the descriptors that were received with a message. This process owns them.
@@ -74,29 +102,22 @@ std::vector<FileDescriptor> TakeDescriptors(msghdr& message) {
 }  // namespace
 
 absl::StatusOr<FdSocket> FdSocket::Connect(const std::string& address) {
-  sockaddr_un name;
-  absl::StatusOr<socklen_t> length = Fill(address, name);
-  if (!length.ok()) return length.status();
-  FileDescriptor socket = NewSocket();
-  if (!socket.valid())
-    return absl::UnavailableError(absl::StrCat("cannot create a socket: ", Reason()));
-  while (connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), *length) != 0) {
-    if (errno == EINTR) continue;
-    const absl::StatusCode code =
-        errno == EAGAIN ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable;
-    return absl::Status(
-        code, absl::StrCat("cannot connect to the unix socket \"@", address, "\": ", Reason()));
-  }
-  return FdSocket(std::move(socket));
+  absl::StatusOr<FileDescriptor> socket = ConnectTo(address, SOCK_SEQPACKET);
+  if (!socket.ok()) return socket.status();
+  return FdSocket(*std::move(socket));
 }
 
-absl::StatusOr<unsigned> FdSocket::PeerUser() const {
-  ucred credentials;
-  socklen_t length = sizeof credentials;
-  if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
-    return absl::UnavailableError(absl::StrCat("the peer's user is unknown: ", Reason()));
-  }
-  return credentials.uid;
+absl::StatusOr<unsigned> FdSocket::PeerUser() const { return UserAt(socket_); }
+
+absl::StatusOr<FileDescriptor> ConnectToOwnStream(const std::string& address) {
+  absl::StatusOr<FileDescriptor> socket = ConnectTo(address, SOCK_STREAM);
+  if (!socket.ok()) return socket;
+  const absl::StatusOr<unsigned> user = UserAt(*socket);
+  if (!user.ok()) return user.status();
+  if (*user == geteuid()) return socket;
+  return absl::PermissionDeniedError(absl::StrCat("the unix socket \"@", address,
+                                                  "\" belongs to user ", *user,
+                                                  ", this process is of user ", geteuid()));
 }
 
 absl::Status FdSocket::Send(absl::string_view text, const FileDescriptor* descriptor,
@@ -168,7 +189,7 @@ absl::StatusOr<FdListener> FdListener::Listen(const std::string& address) {
   sockaddr_un name;
   absl::StatusOr<socklen_t> length = Fill(address, name);
   if (!length.ok()) return length.status();
-  FileDescriptor socket = NewSocket();
+  FileDescriptor socket = NewSocket(SOCK_SEQPACKET);
   if (!socket.valid() ||
       bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), *length) != 0 ||
       listen(socket.get(), 64) != 0) {

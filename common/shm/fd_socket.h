@@ -2,7 +2,8 @@
 //
 // Messages keep their bounds (SOCK_SEQPACKET), and each may carry one descriptor. Addresses are in
 // the abstract namespace: they need no file, disappear with their owner, and cannot be reached from
-// another network namespace.
+// another network namespace. Any user may listen at an address that is free, so whoever sends a
+// secret checks the peer's user first.
 
 #ifndef SYNCGRADS_COMMON_SHM_FD_SOCKET_H_
 #define SYNCGRADS_COMMON_SHM_FD_SOCKET_H_
@@ -64,6 +65,15 @@ class FdSocket {
 
   FileDescriptor socket_;
 };
+
+// Connects to a byte stream (SOCK_STREAM) at an abstract address, without waiting, and returns the
+// non-blocking socket. Nothing has been sent on it.
+//
+// Errors:
+//   PermissionDenied  a process of another user listens at the address; has both users
+//   Unavailable       the kernel does not report the user
+//   and those of FdSocket::Connect
+absl::StatusOr<FileDescriptor> ConnectToOwnStream(const std::string& address);
 
 // A socket that accepts connections. Thread-safe, except for destruction.
 class FdListener {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 
 namespace syncgrads::server {
@@ -40,6 +41,15 @@ Caller CallerOf(const grpc::CallbackServerContext& context, std::string token) {
     caller.names.emplace_back(name.data(), name.size());
   }
   return caller;
+}
+
+std::string HostOfPeer(const std::string& peer) {
+  const std::string decoded = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
+  const size_t begin = decoded.find(':');
+  const size_t end = decoded.rfind(':');
+  const bool internet = absl::StartsWith(decoded, "ipv4:") || absl::StartsWith(decoded, "ipv6:");
+  if (!internet || end <= begin) return "127.0.0.1";
+  return decoded.substr(begin + 1, end - begin - 1);
 }
 
 }  // namespace syncgrads::server

@@ -8,8 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "common/contract/signals.h"
+#include "common/net/address.h"
 #include "common/protocol.h"
 #include "common/rpc/status.h"
 #include "common/secret.h"
@@ -21,17 +21,6 @@
 
 namespace syncgrads::server {
 namespace {
-
-// Returns the host part of gRPC's name for a peer, such as "ipv4:10.0.0.1:5000" or
-// "ipv6:%5B::1%5D:5000". For a peer without a host (on a unix socket), returns 127.0.0.1.
-std::string HostOfPeer(const std::string& peer) {
-  const std::string decoded = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
-  const size_t begin = decoded.find(':');
-  const size_t end = decoded.rfind(':');
-  const bool internet = absl::StartsWith(decoded, "ipv4:") || absl::StartsWith(decoded, "ipv6:");
-  if (!internet || end <= begin) return "127.0.0.1";
-  return decoded.substr(begin + 1, end - begin - 1);
-}
 
 // The limits of bytes that wait for a peer of the control plane to read. The plan of a group with
 // 10,000 tensors has some hundred KiB; a follower that has just started is sent the plans of all
@@ -126,10 +115,10 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
           {grpc::StatusCode::FAILED_PRECONDITION, "a second hello on one Join stream"});
     }
     // A worker in a container has the host id of its host but may have another network namespace,
-    // in which it cannot reach the socket that hands memory over. So the peer must be on the
-    // loopback interface too.
-    shares_memory_ = !hello.host_id.empty() && hello.host_id == HostId() &&
-                     (absl::StartsWith(peer_host_, "127.") || peer_host_ == "[::1]");
+    // in which it cannot reach the socket that hands memory over. So its connection must come from
+    // this server's namespace too.
+    shares_memory_ =
+        !hello.host_id.empty() && hello.host_id == HostId() && IsOwnAddress(peer_host_);
     if (!hello.token.empty()) caller_.token = hello.token;
     // A member that reconnects needs only its secret: its token may have been replaced since.
     const absl::Status may_join = access_.Check(caller_, Action::kJoin, hello.job);

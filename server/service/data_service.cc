@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/net/address.h"
 #include "common/protocol.h"
 #include "common/rpc/status.h"
 #include "common/status_macros.h"
@@ -53,7 +54,8 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
         caller_(CallerOf(*context)),
         clock_(clock),
         traffic_(traffic),
-        path_(absl::StartsWith(context->peer(), "unix") ? PayloadPath::kUnix : PayloadPath::kTcp) {}
+        peer_(context->peer()),
+        path_(absl::StartsWith(peer_, "unix") ? PayloadPath::kUnix : PayloadPath::kTcp) {}
 
   void Cut(const absl::Status& reason) override {
     CutWith(ToGrpc(reason));
@@ -236,7 +238,7 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
   void Welcome(const std::string& host_id) {
     UpdateHeader header;
     header.generation = job_->generation();
-    header.welcome = service_.WelcomeFor(host_id);
+    header.welcome = service_.WelcomeFor(host_id, HostOfPeer(peer_));
     grpc::Slice slice(EncodeHeader(header, 0));
     Enqueue(grpc::ByteBuffer(&slice, 1));
   }
@@ -257,6 +259,7 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
   const Caller caller_;
   const Clock& clock_;
   Traffic& traffic_;
+  const std::string peer_;
   // The path of the payloads that are sent on this stream.
   const PayloadPath path_;
   DataHello hello_;
@@ -272,8 +275,13 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
 
 }  // namespace
 
-DataWelcome DataService::WelcomeFor(const std::string& host_id) const {
+DataWelcome DataService::WelcomeFor(const std::string& host_id,
+                                    const std::string& peer_host) const {
   if (host_id_.empty() || host_id != host_id_) return {"", "the server is on another host", ""};
+  // In another network namespace, a process of another user may listen at the sockets' names.
+  if (!IsOwnAddress(peer_host)) {
+    return {"", absl::StrCat("the server is in another network namespace than ", peer_host), ""};
+  }
   if (exchange_ == nullptr)
     return {"", "shared memory is not available on the server", unix_socket_};
   return {exchange_->address(), "", unix_socket_};

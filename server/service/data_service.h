@@ -37,9 +37,10 @@ class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Se
         clock_(clock),
         traffic_(traffic) {}
 
-  // Returns how a worker on host `host_id` can share memory and open streams on this server's
-  // host; empty sockets if it cannot.
-  DataWelcome WelcomeFor(const std::string& host_id) const;
+  // Returns how a worker on host `host_id`, whose connection comes from `peer_host`, can share
+  // memory and open streams on this server's host. Empty sockets if it cannot: it is on another
+  // host, or in another network namespace.
+  DataWelcome WelcomeFor(const std::string& host_id, const std::string& peer_host) const;
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override;

@@ -2,10 +2,17 @@
 // what happens to the other streams when a connection breaks or a client gives up.
 
 #include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -91,6 +98,56 @@ TEST(ConnectionsTest, OneThatCannotConnectIsNotGivenOut) {
   EXPECT_NE(b->channel(), a->channel());
   const auto c = connections->Take(&names.c, route);
   EXPECT_EQ(c->channel(), b->channel());
+}
+
+// A socket that accepts connections to an abstract address, and reads nothing.
+class UnixListener {
+ public:
+  UnixListener() : socket_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name_.data(), name_.size());
+    EXPECT_EQ(bind(socket_, reinterpret_cast<const sockaddr*>(&address),
+                   static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name_.size())),
+              0);
+    EXPECT_EQ(listen(socket_, 8), 0);
+  }
+  ~UnixListener() { close(socket_); }
+
+  std::string address() const { return absl::StrCat("unix-abstract:", name_); }
+
+ private:
+  const std::string name_ = absl::StrCat("syncgrads-connections-", std::random_device()());
+  const int socket_;
+};
+
+TEST(ConnectionsTest, OneToAUnixSocketTakesNoStreamAfterOneHasEnded) {
+  const Names names{};
+  const UnixListener listener;
+  const auto connections = std::make_shared<Connections>();
+  const Connections::Route route{listener.address()};
+  const auto a = connections->Take(&names.a, route);
+  const auto b = connections->Take(&names.b, route);
+  EXPECT_TRUE(a->refusal().ok()) << a->refusal();
+  EXPECT_EQ(b->channel(), a->channel());
+  a->End();
+  const auto again = connections->Take(&names.a, route);
+  EXPECT_TRUE(again->refusal().ok()) << again->refusal();
+  EXPECT_NE(again->channel(), b->channel());
+  EXPECT_EQ(connections->Take(&names.c, route)->channel(), again->channel());
+}
+
+TEST(ConnectionsTest, WhereNobodyListensEachStreamMakesAnAttempt) {
+  const Names names{};
+  const auto connections = std::make_shared<Connections>();
+  std::optional<UnixListener> listener(std::in_place);
+  const Connections::Route route{listener->address()};
+  listener.reset();
+  const auto a = connections->Take(&names.a, route);
+  const auto b = connections->Take(&names.b, route);
+  EXPECT_TRUE(absl::IsUnavailable(a->refusal())) << a->refusal();
+  EXPECT_TRUE(absl::IsUnavailable(b->refusal())) << b->refusal();
+  EXPECT_NE(b->channel(), a->channel());
 }
 
 // A proxy between clients and a server. It counts connections and can cut them.

@@ -1,31 +1,33 @@
 // Streams over a unix socket: with real servers in this process, and with a server that reports the
 // name of a socket at which it does not listen.
 
-#include <grpcpp/grpcpp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "client/client.h"
-#include "client/grpc/grpc_transport.h"
-#include "client/link/send_window.h"
-#include "client/link/server_link.h"
 #include "common/net/congestion_control.h"
 #include "gmock/gmock.h"
-#include "proto/data.grpc.pb.h"
+#include "tests/client/misled.h"
 #include "tests/client/reported_paths.h"
 #include "tests/client/workers.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/wait_until.h"
 
 namespace syncgrads::testing {
 namespace {
@@ -138,79 +140,61 @@ TEST(UnixSocketTest, HasNoCongestionControlAndDoesNotMind) {
   EXPECT_THAT(paths.lines(), AllOf(SizeIs(kWorld), Each(HasSubstr("go over a unix socket"))));
 }
 
-// A server that welcomes every stream and answers every push, but reports the name of a unix socket
-// that another process listens at, or none.
-class Misled : public v1::Data::Service {
- public:
-  explicit Misled(std::string named) : named_(std::move(named)) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-  }
-  ~Misled() override { server_->Shutdown(std::chrono::system_clock::now()); }
-
-  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
-
-  grpc::Status Exchange(grpc::ServerContext*,
-                        grpc::ServerReaderWriter<v1::UpdateChunk, v1::PushChunk>* stream) override {
-    v1::PushChunk push;
-    while (stream->Read(&push)) {
-      v1::UpdateChunk update;
-      if (push.has_hello()) {
-        update.mutable_welcome()->set_refusal("no memory here");
-        update.mutable_welcome()->set_stream(named_);
-      } else {
-        update.set_chunk(push.chunk());
-        update.set_round(push.round());
-      }
-      stream->Write(update);
+// Returns the sockets of this process that are connected to a server's unix socket for streams, by
+// inode.
+std::map<ino_t, int> StreamSockets() {
+  std::map<ino_t, int> sockets;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    int number = -1;
+    sockaddr_un peer{};
+    socklen_t length = sizeof(peer);
+    struct stat status = {};
+    if (!absl::SimpleAtoi(entry.path().filename().string(), &number) ||
+        getpeername(number, reinterpret_cast<sockaddr*>(&peer), &length) != 0 ||
+        peer.sun_family != AF_UNIX || fstat(number, &status) != 0) {
+      continue;
     }
-    return grpc::Status::OK;
+    if (absl::StartsWith(peer.sun_path + 1, "syncgrads-streams-")) sockets[status.st_ino] = number;
   }
+  return sockets;
+}
 
- private:
-  const std::string named_;
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
-};
-
-// Sends a push to `server` over a new link. Returns the lines that the link has reported when there
-// are `lines` of them and the push has been answered.
-std::vector<std::string> PushTo(const Misled& server, size_t lines) {
-  const std::unique_ptr<client::Transport> transport =
-      client::NewGrpcTransport("", MakeConnections());
-  client::ThreadTimers timers;
+TEST(UnixSocketTest, BrokenStreamsAreOpenedThereAgain) {
+  const Cluster cluster(1, WithoutMemory(/*unix_socket=*/true));
   ReportedPaths paths;
-  ReportedPaths answers;
-  client::ServerLink::Options options;
-  options.address = server.address();
-  options.hello.protocol_version = 1;
-  options.hello.host_id = "this host";
-  options.window = std::make_shared<client::SendWindow>(timers);
-  options.server_timeout = kTimeout;
-  options.on_path = [record = paths.Recorder()](const client::PathReport& report) {
-    record(report.line);
+  ClientOptions options;
+  options.coordinator = cluster.coordinator();
+  options.job = "job";
+  options.connections_per_server = 2;
+  options.on_path = paths.Recorder();
+  Client client(options);
+  ASSERT_OK(client.Join(kTimeout));
+  GroupSpec spec;
+  spec.name = "model";
+  spec.tensors = {{"w", DType::kF32, {int64_t{kElements}}}};
+  const auto group = client.Register(spec, kTimeout);
+  ASSERT_OK(group);
+  const std::vector<float> values = Random(1);
+  std::vector<float> result(kElements);
+  const auto expect_step = [&] {
+    ASSERT_OK((*group)->Push(TensorId{0}, values.data(), kElements * sizeof(float), result.data()));
+    ASSERT_OK((*group)->WaitStep(kTimeout));
+    EXPECT_EQ(result, values);
   };
-  options.on_update = [answered = answers.Recorder()](const UpdateFrame&, const auto&) {
-    answered("");
-    return absl::OkStatus();
-  };
-  options.on_lost = [](absl::Status status) { ADD_FAILURE() << status; };
-  const auto link = std::make_shared<client::ServerLink>(std::move(options), *transport, timers);
-  link->Start();
-  const absl::Time deadline = absl::Now() + kTimeout;
-  EXPECT_TRUE(paths.AwaitCount(lines, deadline));
-  PushHeader header;
-  header.round = Round{1};
-  link->Send({GroupId{}, ChunkId{}, Round{1}}, /*made_in=*/1,
-             std::make_shared<const client::OutgoingMessage>(EncodeHeader(header, 0), Pieces(),
-                                                             nullptr, nullptr));
-  EXPECT_TRUE(answers.AwaitCount(1, deadline));
-  link->Stop();
-  link->AwaitStopped();
-  timers.Stop();
-  return paths.lines();
+  expect_step();
+  std::map<ino_t, int> broken;
+  ASSERT_TRUE(WaitUntil([&] { return (broken = StreamSockets()).size() == 2; }));
+  for (const auto& [inode, socket] : broken) shutdown(socket, SHUT_RDWR);
+  expect_step();
+  EXPECT_TRUE(WaitUntil([&] {
+    std::map<ino_t, int> open = StreamSockets();
+    for (const auto& [inode, socket] : broken) open.erase(inode);
+    return open.size() == 2;
+  }));
+  expect_step();
+  EXPECT_THAT(paths.lines(), ElementsAre(HasSubstr("go over a unix socket")));
+  ASSERT_OK((*group)->End(kTimeout));
+  ASSERT_OK(client.Leave(kTimeout));
 }
 
 TEST(UnixSocketTest, OneThatNobodyListensAtIsGivenUpAtOnce) {

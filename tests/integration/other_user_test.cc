@@ -1,8 +1,9 @@
 // Another user of the host can neither read, nor block, nor damage a server. The attempts are made
 // by a process of the user nobody, so this test needs root and must not run in a sandbox.
 
+#include "tests/testing/other_user.h"
+
 #include <fcntl.h>
-#include <grp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,15 +12,12 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,56 +37,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-
-constexpr uid_t kNobody = 65534;
-
-// A process of another user. It runs `attempts`, which returns what succeeded and should not have.
-class OtherUser {
- public:
-  // `attempts` receives a descriptor that becomes readable when the process should end.
-  explicit OtherUser(const std::function<std::string(int)>& attempts) {
-    EXPECT_EQ(pipe2(result_.data(), O_CLOEXEC), 0);
-    EXPECT_EQ(pipe2(end_.data(), O_CLOEXEC), 0);
-    child_ = fork();
-    if (child_ == 0) {
-      close(end_[1]);
-      std::string result;
-      if (setgroups(0, nullptr) != 0 || setresgid(kNobody, kNobody, kNobody) != 0 ||
-          setresuid(kNobody, kNobody, kNobody) != 0) {
-        result = absl::StrCat("setresuid: ", std::strerror(errno));
-      } else {
-        result = attempts(end_[0]);
-      }
-      [[maybe_unused]] const ssize_t written = write(result_[1], result.data(), result.size());
-      _exit(0);
-    }
-    close(result_[1]);
-    close(end_[0]);
-  }
-  ~OtherUser() {
-    if (!ended_) Result();
-  }
-
-  // Ends the process, and returns the result of the attempts.
-  std::string Result() {
-    ended_ = true;
-    close(end_[1]);
-    std::string result;
-    char buffer[4096];
-    ssize_t count = 0;
-    while ((count = read(result_[0], buffer, sizeof(buffer))) > 0) {
-      result.append(buffer, static_cast<size_t>(count));
-    }
-    close(result_[0]);
-    waitpid(child_, nullptr, 0);
-    return result;
-  }
-
- private:
-  std::array<int, 2> result_ = {}, end_ = {};
-  pid_t child_ = -1;
-  bool ended_ = false;
-};
 
 // An abstract unix socket.
 struct AbstractSocket {

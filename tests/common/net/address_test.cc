@@ -1,5 +1,9 @@
 #include "common/net/address.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
 #include <string>
 #include <vector>
 
@@ -90,6 +94,26 @@ TEST(AddressTest, AServerMayBeAtAUnixSocket) {
     ExpectError(CheckServerAddress("--server", text), absl::StatusCode::kInvalidArgument,
                 {"--server", text});
   }
+}
+
+TEST(AddressTest, KnowsTheAddressesOfThisHostsInterfaces) {
+  for (const char* host : {"127.0.0.1", "127.3.2.1", "::1", "[::1]"}) {
+    EXPECT_TRUE(IsOwnAddress(host)) << host;
+  }
+  // Addresses that are reserved for documentation.
+  for (const char* host : {"192.0.2.1", "2001:db8::1", "[2001:db8::1]", "host", ""}) {
+    EXPECT_FALSE(IsOwnAddress(host)) << host;
+  }
+  ifaddrs* all = nullptr;
+  ASSERT_EQ(getifaddrs(&all), 0);
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    char text[INET_ADDRSTRLEN] = "";
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr, text,
+              sizeof(text));
+    EXPECT_TRUE(IsOwnAddress(text)) << text;
+  }
+  freeifaddrs(all);
 }
 
 }  // namespace
