@@ -19,9 +19,26 @@
 namespace syncgrads {
 namespace {
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+// Without F_SEAL_FUTURE_WRITE, the owner could free pages (FALLOC_FL_PUNCH_HOLE) after a peer has
+// checked that all of them are allocated.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+// Those of a kernel before Linux 5.1.
+constexpr int kOldSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 std::string Reason() { return std::strerror(errno); }
+
+// Adds the seals that this kernel knows. Returns 0, or -1 and sets errno.
+int Seal(const FileDescriptor& file) {
+  if (fcntl(file.get(), F_ADD_SEALS, kSeals) == 0) return 0;
+  return errno == EINVAL ? fcntl(file.get(), F_ADD_SEALS, kOldSeals) : -1;
+}
+
+// Returns the seals that the memory of a peer, on the same kernel, must have.
+int NeededSeals() {
+  const FileDescriptor probe(memfd_create("seals", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!probe.valid() || Seal(probe) != 0) return kSeals;
+  return fcntl(probe.get(), F_GET_SEALS) & kSeals;
+}
 
 }  // namespace
 
@@ -40,7 +57,7 @@ absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Create(
   absl::StatusOr<std::unique_ptr<SharedRegion>> region =
       Allocate(std::move(descriptor), bytes, progress);
   if (!region.ok()) return refused(region.status().message());
-  if (fcntl((*region)->descriptor_.get(), F_ADD_SEALS, kSeals) != 0) return refused(Reason());
+  if (Seal((*region)->descriptor_) != 0) return refused(Reason());
   return region;
 }
 
@@ -102,10 +119,10 @@ absl::StatusOr<std::shared_ptr<const PeerRegion>> PeerRegion::Map(
     return absl::InvalidArgumentError(
         absl::StrCat("a peer's descriptor is not memory that can be sealed: ", Reason()));
   }
-  if ((seals & kSeals) != kSeals) {
-    return absl::InvalidArgumentError(absl::StrCat("a peer's memory has seals ", seals,
-                                                   "; it must have ", kSeals,
-                                                   " (no shrinking, no growing)"));
+  if (const int needed = NeededSeals(); (seals & needed) != needed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a peer's memory has seals ", seals, "; it must have ", needed,
+                     " (no shrinking, no growing, no further writing)"));
   }
   // Memory must be allocated completely: a page that its owner has not allocated would be allocated
   // by the first reader, and be charged to this process. In a file of huge pages, reading such a

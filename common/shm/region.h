@@ -1,8 +1,12 @@
 // Memory that two processes on one host share.
 //
-// A region is a memfd. Its owner seals it against shrinking and growing before it sends the file
-// descriptor to a peer. The peer checks the seals before it maps the region. Thus no process can
-// remove pages while another one reads them.
+// A region is a memfd. Its owner maps it and then seals it, before it sends the file descriptor to
+// a peer. The peer checks the seals before it maps the region.
+//
+// The seals forbid shrinking and growing and, since Linux 5.1, everything that needs the right to
+// write except for the mapping that exists. Thus no process can remove pages while another one
+// reads them, and a peer cannot write even if it opens its descriptor again through /proc/self/fd.
+// An earlier kernel has no such seal, and its regions are without it.
 
 #ifndef SYNCGRADS_COMMON_SHM_REGION_H_
 #define SYNCGRADS_COMMON_SHM_REGION_H_

@@ -77,7 +77,7 @@ int AnyFile(Choices& choices) {
   Require(file >= 0 && ftruncate(file, static_cast<off_t>(size)) == 0, "a file is created");
   if (kind & 0x80 && size > 0) Require(fallocate(file, 0, 0, size) == 0, "it is allocated");
   if (kind & 0x40) fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096);
-  const int seals[] = {0, F_SEAL_SHRINK, F_SEAL_SHRINK | F_SEAL_GROW,
+  const int seals[] = {0, F_SEAL_SHRINK, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE,
                        F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_WRITE};
   fcntl(file, F_ADD_SEALS, seals[(kind >> 4) % 4]);
   return file;

@@ -59,6 +59,36 @@ TEST(SharedRegionTest, APeerCannotWriteOrResize) {
   EXPECT_NE(ftruncate(descriptor->get(), 0), 0);
 }
 
+// Before Linux 5.1, nothing forbids later writes.
+bool KnowsFutureWriteSeal() {
+  const FileDescriptor file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  return fcntl(file.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0;
+}
+
+TEST(SharedRegionTest, APeerCannotWriteThroughADescriptorThatItOpensAgain) {
+  if (!KnowsFutureWriteSeal()) GTEST_SKIP() << "the kernel has no seal for it";
+  auto region = SharedRegion::Create("test", 8192);
+  ASSERT_TRUE(region.ok());
+  const FileDescriptor own = *(*region)->ReadOnlyDescriptor();
+  const FileDescriptor again(
+      open(absl::StrCat("/proc/self/fd/", own.get()).c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_TRUE(again.valid());
+  EXPECT_NE(pwrite(again.get(), "x", 1, 0), 1);
+  EXPECT_EQ(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, again.get(), 0), MAP_FAILED);
+  EXPECT_NE(fallocate(again.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+}
+
+TEST(SharedRegionTest, ItsOwnerWritesAndFreesNoPages) {
+  if (!KnowsFutureWriteSeal()) GTEST_SKIP() << "the kernel has no seal for it";
+  auto region = SharedRegion::Create("test", 8192);
+  ASSERT_TRUE(region.ok());
+  const auto peer = PeerRegion::Map(*(*region)->ReadOnlyDescriptor());
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  std::memset((*region)->data(), 7, 8192);
+  EXPECT_NE(madvise((*region)->data(), 4096, MADV_REMOVE), 0);
+  EXPECT_EQ(std::count((*peer)->bytes().begin(), (*peer)->bytes().end(), std::byte{7}), 8192);
+}
+
 // Returns how many KiB of a mapping of this process use huge pages, according to the kernel.
 int64_t HugeKilobytes(const void* begin) {
   std::ifstream maps("/proc/self/smaps");
@@ -104,11 +134,21 @@ TEST(PeerRegionTest, RefusesMemoryThatCouldShrink) {
   ExpectError(PeerRegion::Map(unsealed), absl::StatusCode::kInvalidArgument, {"seals 0"});
 }
 
+TEST(PeerRegionTest, RefusesMemoryWhosePagesCouldBeFreed) {
+  if (!KnowsFutureWriteSeal()) GTEST_SKIP() << "the kernel has no seal for it";
+  const FileDescriptor file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(posix_fallocate(file.get(), 0, 4096), 0);
+  ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  ExpectError(PeerRegion::Map(file), absl::StatusCode::kInvalidArgument,
+              {"has seals 6; it must have 22"});
+}
+
 TEST(PeerRegionTest, RefusesMemoryThatIsNotAllocated) {
   const FileDescriptor sparse(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(sparse.get(), 1 << 30), 0);
-  ASSERT_EQ(fcntl(sparse.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
   ASSERT_EQ(fallocate(sparse.get(), 0, 0, 4096), 0);
+  ASSERT_EQ(fcntl(sparse.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  fcntl(sparse.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);  // fails before Linux 5.1
   ExpectError(PeerRegion::Map(sparse), absl::StatusCode::kInvalidArgument,
               {"1073741824 bytes has 4096 bytes allocated"});
 }
