@@ -8,9 +8,11 @@
 #include <climits>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 
@@ -42,9 +44,11 @@ class Walk {
     if (directory_ < 0) return Failed("opened");
     struct stat status;
     if (fstat(directory_, &status) != 0) return Failed("opened");
-    if (status.st_uid == geteuid() && fchmodat(directory_, ".", 0700, 0) != 0) {
-      return Failed("made private");
+    if (status.st_uid != geteuid()) {
+      return NotUsed(absl::StrCat("it belongs to user ", status.st_uid,
+                                  ", and this process is of user ", geteuid()));
     }
+    if (fchmodat(directory_, ".", 0700, 0) != 0) return Failed("made private");
     return absl::OkStatus();
   }
 
@@ -60,6 +64,30 @@ class Walk {
   absl::Status Failed(absl::string_view what) const {
     return absl::UnavailableError(
         absl::StrCat("directory ", path_, " cannot be ", what, ": ", std::strerror(errno)));
+  }
+
+  absl::Status NotUsed(absl::string_view why) const {
+    return absl::PermissionDeniedError(absl::StrCat("directory ", path_, " is not used: ", why));
+  }
+
+  // Checks the owner of `part`, which is in the directory `parent`, and whether others can replace
+  // it.
+  absl::Status CheckPart(const std::string& part, const struct stat& parent, uid_t owner) const {
+    const uid_t self = geteuid();
+    const bool by_group = (parent.st_mode & S_IWGRP) && parent.st_gid != 0;
+    if (!(parent.st_mode & S_IWOTH) && !by_group) return absl::OkStatus();
+    if (owner != self && owner != 0) {
+      return NotUsed(
+          absl::StrCat("\"", part, "\" belongs to user ", owner, ", and this process is of user ",
+                       self, ". In the directory that contains it, other users may create files"));
+    }
+    const bool is_volume =
+        parent.st_uid == 0 && device_above_.has_value() && parent.st_dev != *device_above_;
+    if ((parent.st_mode & S_ISVTX) || parent.st_uid == self || is_volume) return absl::OkStatus();
+    return NotUsed(absl::StrFormat(
+        "other users may replace \"%s\", because the directory that contains it has the mode %04o, "
+        "owner %d and group %d; this process is of user %d. Set its sticky bit (chmod +t)",
+        part, parent.st_mode & 07777, parent.st_uid, parent.st_gid, self));
   }
 
   void Enter(int at, const char* part) {
@@ -78,13 +106,11 @@ class Walk {
     if (fstatat(directory_, part.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
       return Failed("opened");
     }
-    if ((parent.st_mode & S_IWOTH) && status.st_uid != geteuid() && status.st_uid != 0) {
-      return absl::PermissionDeniedError(
-          absl::StrCat("directory ", path_, " is not used: \"", part, "\" belongs to user ",
-                       status.st_uid, ", and this process is of user ", geteuid(),
-                       ". In the directory that contains it, every user may create files"));
-    }
+    const absl::Status checked = CheckPart(part, parent, status.st_uid);
+    if (!checked.ok()) return checked;
     if (!S_ISLNK(status.st_mode)) {
+      device_above_.reset();
+      if (part != "..") device_above_ = parent.st_dev;
       // If it has been replaced by a link in the meantime, this fails.
       Enter(directory_, part.c_str());
       return directory_ < 0 ? Failed("opened") : absl::OkStatus();
@@ -103,7 +129,10 @@ class Walk {
     const absl::string_view to(target, static_cast<size_t>(length));
     const std::deque<std::string> parts = Parts(to);
     rest_.insert(rest_.begin(), parts.begin(), parts.end());
-    if (to[0] == '/') Enter(AT_FDCWD, "/");
+    if (to[0] == '/') {
+      Enter(AT_FDCWD, "/");
+      device_above_.reset();
+    }
     return absl::OkStatus();
   }
 
@@ -111,6 +140,8 @@ class Walk {
   // The parts of the path that have not been walked.
   std::deque<std::string> rest_;
   int directory_ = -1;
+  // The device of the directory that contains `directory_`; nullopt if it is not known.
+  std::optional<dev_t> device_above_;
   int links_ = 0;
 };
 
