@@ -18,18 +18,17 @@ namespace syncgrads {
 //
 // - the next part of the path, which may be a link, must belong to this user or to root;
 // - the sticky bit must be set, as in /tmp and /dev/shm, so that only the owner of a file may
-// replace
-//   it. It need not be set if the directory belongs to this user, who may have a private group, or
-//   if it is a mount point and belongs to root: the volumes of Kubernetes have no sticky bit.
+//   replace it. It need not be set if the directory belongs to this user, who may have a private
+//   group, or if it is a mount point and belongs to root: the volumes of Kubernetes have no sticky
+//   bit.
 //
 // The owners of directories that are not shared are trusted.
 //
 // Errors:
 //   PermissionDenied  the directory, or a part of the path in a shared directory, belongs to
-//   another
-//                     user; the message has its path, its owner and this process's user. Or others
-//                     could replace a part of the path; the message has the mode, the owner and the
-//                     group of the directory that contains it.
+//                     another user; the message has its path, its owner and this process's user.
+//                     Or others could replace a part of the path; the message has the mode, the
+//                     owner and the group of the directory that contains it.
 //   Unavailable       the directory cannot be created or opened
 absl::Status MakePrivateDirectory(const std::string& path);
 

@@ -15,10 +15,9 @@
 // - A stream that ends is reset alone. Its last message is released as on a connection of its own:
 //   when the kernel has taken what gRPC was writing of it.
 // - A connection to an abstract unix socket is made with a descriptor, after the user of the
-// process
-//   that listens has been checked: the first message has secrets, and any user may listen at a name
-//   that is free. gRPC cannot make such a connection again, so when a stream on it has ended, the
-//   next stream makes a new one.
+//   listening process has been checked: the first message has secrets, and any user may listen at a
+//   name that is free. gRPC cannot make such a connection again, so when a stream on it has ended,
+//   the next stream makes a new one.
 // - No stream waits for the reader of another one. HTTP/2's flow-control window of a connection
 //   opens when bytes arrive; only the window of a stream waits until they are read.
 
