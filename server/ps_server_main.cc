@@ -113,7 +113,8 @@ ABSL_FLAG(uint64_t, max_chunks, 262144,
           "server 0 only: maximum number of chunks of all groups of a job together");
 ABSL_FLAG(uint32_t, max_jobs, 1000, "server 0 only: maximum number of open jobs");
 ABSL_FLAG(absl::Duration, hello_timeout, absl::Seconds(10),
-          "end a stream if its first message has not arrived within this time, or if its end or a "
+          "close a connection if its handshake has not ended within this time; end a stream if its "
+          "first message has not arrived within this time, or if its end or a "
           "message of an optimizer's state has not been read within this time");
 ABSL_FLAG(
     uint32_t, max_connections, 10000,

@@ -4,6 +4,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/impl/server_builder_plugin.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -68,6 +70,9 @@ constexpr int kMaxReceivedBytes = 3 * kMaxChunkBytes + (8 << 20);
 
 // A connection whose peer answers no ping, or acknowledges no data, for this long is closed.
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
+
+// How often the quota of received messages is adapted to the open jobs.
+constexpr absl::Duration kQuotaInterval = absl::Seconds(1);
 
 // The limit of streams on one connection. A client opens three streams, and all clients of one
 // process may share a connection.
@@ -142,7 +147,8 @@ class GrpcServer : public Server {
         stall_watch_(options.stall_warning, jobs_, clock, journal_),
         deadlines_(options.hello_timeout, clock),
         access_({options.tokens_file, !options.tls.client_ca.empty(), options.server_token},
-                journal_, clock) {}
+                journal_, clock),
+        memory_(options.memory > 0 ? options.memory : AvailableMemory().value_or(0)) {}
 
   ~GrpcServer() override {
     {
@@ -261,6 +267,15 @@ class GrpcServer : public Server {
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
     builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
+    if (memory_ > 0) {
+      SizeQuota();
+      builder.SetResourceQuota(quota_);
+    }
+    // The time to complete the TLS handshake and to send the first frame of HTTP/2.
+    builder.AddChannelArgument(
+        GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+        static_cast<int>(std::min<int64_t>(absl::ToInt64Milliseconds(options_.hello_timeout),
+                                           std::numeric_limits<int>::max())));
     // Without bandwidth probing, as on the client's side, a connection's window stays small:
     // received bytes are then still in a CPU cache when they are read.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -474,8 +489,24 @@ class GrpcServer : public Server {
     return sources;
   }
 
+  // Sets the bytes of received messages that gRPC may hold. Contributions that wait for their round
+  // are such messages. So it is a quarter of the memory more than all jobs may need, and at least
+  // half of the memory.
+  //
+  // gRPC counts what it has read from connections until the last reference to it is dropped. It
+  // does not stop to read at the quota. While it holds more than that, it cancels streams of any
+  // connection, one after the other, and closes connections that have none. A member whose stream
+  // is cancelled opens it again and repeats what was not answered.
+  void SizeQuota() {
+    uint64_t jobs = 0;
+    for (const std::shared_ptr<Job>& job : jobs_.All()) jobs += job->MemoryBytes();
+    const uint64_t bytes = std::max(memory_ / 2, jobs + memory_ / 4);
+    if (std::exchange(quota_bytes_, bytes) != bytes) quota_.Resize(bytes);
+  }
+
   void Tick() {
     MutexLock lock(mutex_);
+    absl::Time next_quota = MonotonicNow() + kQuotaInterval;
     absl::Time next = MonotonicNow() + kTick;
     while (!stopping_) {
       changed_.WaitUntil(mutex_, next);
@@ -487,6 +518,10 @@ class GrpcServer : public Server {
       if (follower_ != nullptr) follower_->Tick();
       TrimMemory(deadlines_.Tick());
       jobs_.ReportAlerts();
+      if (memory_ > 0 && MonotonicNow() >= next_quota) {
+        SizeQuota();
+        next_quota = MonotonicNow() + kQuotaInterval;
+      }
       mutex_.Lock();
     }
   }
@@ -524,7 +559,11 @@ class GrpcServer : public Server {
   StreamDeadlines deadlines_;
   Access access_;
   ServerLoads loads_;
-  // Used by the ticker thread only.
+  // The memory that this server may use, in bytes; 0 if it is not known.
+  const uint64_t memory_;
+  grpc::ResourceQuota quota_;
+  // Used by the ticker thread only, once that runs.
+  uint64_t quota_bytes_ = 0;
   size_t open_jobs_ = 0;
   absl::Time trim_again_ = absl::InfiniteFuture();
   mutable std::atomic<uint64_t> available_memory_{0};

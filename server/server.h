@@ -74,6 +74,9 @@ struct ServerOptions {
   // See ConnectionLimits.
   uint32_t max_connections = 10000;
   uint32_t max_connections_per_peer = 2000;
+  // The memory of this server in bytes, from which the limit of received messages follows. 0: what
+  // is available at the start.
+  uint64_t memory = 0;
   // The directory that keeps state across a crash; empty: state is not kept.
   std::string state;
   // Server 0 only: the smallest generation given to a job that is not in the stored state. If

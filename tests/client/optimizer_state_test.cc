@@ -271,12 +271,12 @@ TEST(OptimizerStateTest, NoServerWaitsUntilTheStatesOfTheOthersHaveBeenRead) {
 // A clock that the test advances.
 class AdvancedClock : public Clock {
  public:
-  absl::Time Now() const override { return start_ + absl::Seconds(seconds_); }
+  absl::Time Now() const override { return start_ + absl::Seconds(seconds_.load()); }
   void AdvanceASecond() { ++seconds_; }
 
  private:
   const absl::Time start_ = MonotonicNow();
-  std::atomic<int64_t> seconds_ = 0;
+  std::atomic<int64_t> seconds_{0};
 };
 
 // A call that reads the optimizer's state of the first group of a job, which has made one step. It

@@ -160,6 +160,7 @@ class JobLimitsTest : public CoordinatorTest {
     coordinator_.LinkBroken(*worker.key, worker.link.get());
     clock_.Advance(absl::Seconds(6));
     coordinator_.Tick();
+    clock_.Advance(absl::Seconds(1));
   }
 };
 
