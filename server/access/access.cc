@@ -1,18 +1,19 @@
 #include "server/access/access.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/names.h"
 #include "common/secret.h"
+#include "common/shm/pages.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::server {
@@ -85,54 +86,67 @@ Access::Access(AccessOptions options, Journal& journal, const Clock& clock)
       clock_(clock) {}
 
 absl::Status Access::Load() {
-  if (!options_.tokens_file.empty()) return Read();
+  if (!options_.tokens_file.empty()) return Read().status();
   MutexLock lock(mutex_);
   rules_ =
       std::make_shared<const Rules>(options_.has_certificates ? RulesForCertificates() : Rules());
   return absl::OkStatus();
 }
 
-absl::Status Access::Read() {
+Access::FileVersion Access::VersionOf(const struct stat& status) {
+  return {status.st_dev, status.st_ino, absl::TimeFromTimespec(status.st_mtim)};
+}
+
+absl::StatusOr<bool> Access::Read() {
   const std::string& path = options_.tokens_file;
   const auto failed = [&path](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat("--tokens_file=", path, ": ", why));
   };
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file) return failed(errno == 0 ? "it is empty" : std::strerror(errno));
+  MutexLock reading(reading_);
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return failed(std::strerror(errno));
+  // Of the open file, since another one may be moved to its place meanwhile. Before it is read: if
+  // it changes meanwhile, it has another version afterwards.
   struct stat status = {};
-  if (stat(path.c_str(), &status) != 0) return failed(std::strerror(errno));
-  absl::StatusOr<Rules> rules = ParseAccessRules(text.str());
+  if (fstat(file.get(), &status) != 0) return failed(std::strerror(errno));
+  const FileVersion version = VersionOf(status);
+  if (IsRead(version)) return false;
+  std::string text;
+  char part[4096];
+  ssize_t bytes = 0;
+  while ((bytes = read(file.get(), part, sizeof(part))) != 0) {
+    if (bytes > 0) {
+      text.append(part, static_cast<size_t>(bytes));
+    } else if (errno != EINTR) {
+      return failed(std::strerror(errno));
+    }
+  }
+  absl::StatusOr<Rules> rules = ParseAccessRules(text);
   MutexLock lock(mutex_);
-  modified_ = status.st_mtim;
-  inode_ = status.st_ino;
+  version_ = version;
   if (!rules.ok()) return failed(rules.status().message());
   rules_ = std::make_shared<const Rules>(*std::move(rules));
-  return absl::OkStatus();
+  return true;
+}
+
+bool Access::IsRead(const FileVersion& version) const {
+  MutexLock lock(mutex_);
+  return version_ == version;
 }
 
 void Access::Refresh() {
   if (options_.tokens_file.empty()) return;
   struct stat status = {};
-  {
-    const bool exists = stat(options_.tokens_file.c_str(), &status) == 0;
-    MutexLock lock(mutex_);
-    // While another file is moved to its place, the old rules apply.
-    if (!exists || (status.st_ino == inode_ && status.st_mtim.tv_sec == modified_.tv_sec &&
-                    status.st_mtim.tv_nsec == modified_.tv_nsec)) {
-      return;
-    }
-  }
-  const absl::Status read = Read();
-  if (read.ok()) {
-    journal_.Note("the file with the tokens has changed and was read again");
-  } else {
+  // While another file is moved to its place, the old rules apply.
+  if (stat(options_.tokens_file.c_str(), &status) != 0 || IsRead(VersionOf(status))) return;
+  const absl::StatusOr<bool> read = Read();
+  if (!read.ok()) {
     journal_.Warn(
         absl::StrCat("the file with the tokens has changed and cannot be used, the old "
                      "rules still apply: ",
-                     read.message()));
+                     read.status().message()));
+  } else if (*read) {
+    journal_.Note("the file with the tokens has changed and was read again");
   }
 }
 

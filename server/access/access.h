@@ -7,17 +7,19 @@
 #ifndef SYNCGRADS_SERVER_ACCESS_ACCESS_H_
 #define SYNCGRADS_SERVER_ACCESS_ACCESS_H_
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
-#include <ctime>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
@@ -118,10 +120,21 @@ class Access {
     absl::Time since;
   };
 
+  // Identifies the content of a file.
+  struct FileVersion {
+    dev_t device = 0;
+    ino_t inode = 0;
+    absl::Time modified;
+    friend bool operator==(const FileVersion&, const FileVersion&) = default;
+  };
+
   std::shared_ptr<const Rules> rules() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Reads the file if it has changed.
-  void Refresh();
-  absl::Status Read();
+  void Refresh() ABSL_LOCKS_EXCLUDED(reading_, mutex_);
+  // Reads the file. Returns false if another thread has read this version of it meanwhile.
+  absl::StatusOr<bool> Read() ABSL_LOCKS_EXCLUDED(reading_, mutex_);
+  static FileVersion VersionOf(const struct stat& status);
+  bool IsRead(const FileVersion& version) const ABSL_LOCKS_EXCLUDED(mutex_);
   bool HasServerToken(const Caller& caller) const;
   absl::Status CheckFor(const Caller& caller, Action action, const std::string* job);
   bool AllowsFor(const Caller& caller, Action action, const std::string* job) const;
@@ -139,11 +152,14 @@ class Access {
   const Clock& clock_;
   std::atomic<uint64_t> wrong_tokens_{0};
 
+  // Held while the file is read and its rules are stored, so that rules are stored in the order in
+  // which they were read. Taken before `mutex_`.
+  Mutex reading_;
   mutable Mutex mutex_;
   std::shared_ptr<const Rules> rules_ ABSL_GUARDED_BY(mutex_);
-  // Identify the content of the file that was read last.
-  timespec modified_ ABSL_GUARDED_BY(mutex_) = {};
-  ino_t inode_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of the file that was read last; its rules are `rules_`, if they could be used.
+  std::optional<FileVersion> version_ ABSL_GUARDED_BY(mutex_);
+  // By the network; see NetworkOf.
   std::map<std::string, Allowance> allowances_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_line_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   uint64_t not_logged_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,8 +1,12 @@
 #include "server/access/access.h"
 
+#include <sys/stat.h>
+
+#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -134,6 +138,43 @@ TEST_F(AccessTest, AFileThatChangesIsReadAgain) {
                           HasSubstr("warning: a wrong token has come from 10.0.0.1"),
                           AllOf(HasSubstr("warning: "), HasSubstr("the old rules still apply"),
                                 HasSubstr("line 1: it has 1 words"))));
+}
+
+TEST_F(AccessTest, AFileThatIsReplacedWhileItIsReadIsReadAgain) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  Access access({.tokens_file = path_}, journal_, clock_);
+  std::thread loading([&] { EXPECT_THAT(access.Load(), IsOk()); });
+  {
+    // Opened when the reader has opened it. The reader awaits its end.
+    std::ofstream first(path_);
+    first << "worker * token:a\n" << std::flush;
+    WriteRules("worker * token:b\n");
+  }
+  loading.join();
+  EXPECT_THAT(access.Check(WithToken("b"), Action::kJoin, "iris"), IsOk());
+  ExpectError(access.Check(WithToken("a"), Action::kJoin, "iris"), kDenied, {});
+}
+
+TEST_F(AccessTest, TheNewestFileAppliesWhicheverThreadReadsIt) {
+  WriteRules("worker * token:0\n");
+  Access access({.tokens_file = path_}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  std::atomic<bool> over = false;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      while (!over) access.Check({"10.0.0.1", {}, ""}, Action::kJoin, "iris").IgnoreError();
+    });
+  }
+  // As long as a file is open, no other file gets its inode.
+  std::vector<std::ifstream> replaced;
+  for (int i = 1; i <= 100; ++i) {
+    replaced.emplace_back(path_);
+    WriteRules(absl::StrCat("worker * token:", i, "\n"));
+  }
+  over = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(access.Check(WithToken("100"), Action::kJoin, "iris"), IsOk());
 }
 
 TEST_F(AccessTest, AFileThatCannotBeUsedIsAnErrorAtTheStart) {
