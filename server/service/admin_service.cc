@@ -137,11 +137,11 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
                                                   const v1::GetStatusRequest*,
                                                   v1::GetStatusReply* reply) {
   const Caller caller = CallerOf(*context);
+  // First: Allows neither reads rules that have changed nor counts wrong tokens.
+  const absl::Status permitted = access_.CheckAnyJob(caller, Action::kGetStatus);
+  if (!permitted.ok()) return Answer(context, permitted);
   // A caller that may see some jobs gets these.
   const bool sees_all = access_.Allows(caller, Action::kGetStatus, kAllJobs);
-  const absl::Status permitted =
-      sees_all ? absl::OkStatus() : access_.CheckAnyJob(caller, Action::kGetStatus);
-  if (!permitted.ok()) return Answer(context, permitted);
   status_.FillStatus(*reply);
   if (!access_.Allows(caller, Action::kEvict, kAllJobs)) HidePaths(*reply);
   if (!sees_all) {

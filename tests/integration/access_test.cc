@@ -4,7 +4,11 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <httplib.h>
+#include <netinet/in.h>
+#include <openssl/ssl.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -14,6 +18,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -38,6 +43,7 @@ namespace syncgrads::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kTimeout = absl::Minutes(2);
 constexpr char kIrisToken[] = "the token of iris";
@@ -106,6 +112,11 @@ class Secured {
       absl::StrAppend(&rules, role, " * san:syncgrads:", role, "\n");
     }
     WriteText(Path("tokens"), absl::StrCat(rules, more));
+  }
+
+  // Makes the certificate NAME.
+  void Issue(const std::string& name, const std::vector<std::string>& names) {
+    Issue(ours_, name, names);
   }
 
   Kind Caller(const std::string& name, const std::string& certificate,
@@ -226,16 +237,18 @@ class Calls {
     stream->Write(signal);
     return End(*stream, v1::PlanSignal());
   }
-  grpc::StatusCode Exchange() {
+  grpc::StatusCode Exchange() { return ExchangeAs("iris", 0); }
+  // Opens a data stream of a member with a secret that is not the member's.
+  grpc::StatusCode ExchangeAs(const std::string& job, uint32_t member) {
     grpc::ClientContext context;
     context.set_deadline(Deadline());
     const auto stream = data_->Exchange(&context);
     v1::PushChunk push;
     v1::DataHello& hello = *push.mutable_hello();
     hello.set_protocol_version(kProtocolVersion);
-    hello.set_job("iris");
+    hello.set_job(job);
     hello.set_token(kind_.token);
-    hello.set_member(0);
+    hello.set_member(member);
     hello.set_member_secret("not that of member 0");
     stream->Write(push);
     return End(*stream, v1::UpdateChunk());
@@ -287,6 +300,15 @@ class Calls {
     grpc::ClientContext context;
     Prepare(context);
     return End(*admin_->Events(&context, {}), v1::EventsReply());
+  }
+  v1::EventsReply EventsOf() {
+    grpc::ClientContext context;
+    Prepare(context);
+    const auto reader = admin_->Events(&context, {});
+    v1::EventsReply all, part;
+    while (reader->Read(&part)) all.MergeFrom(part);
+    EXPECT_TRUE(reader->Finish().ok());
+    return all;
   }
   grpc::StatusCode Health() { return Raw("/grpc.health.v1.Health/Check"); }
   grpc::StatusCode Reflection() {
@@ -519,6 +541,23 @@ TEST(AccessTest, ATokenIsReplacedWhileItsJobRuns) {
   step();
   EXPECT_TRUE((*group)->End(kTimeout).ok());
   EXPECT_TRUE(worker.Leave(kTimeout).ok());
+}
+
+TEST(AccessTest, TheStatusAloneShowsThatATokenWasRemovedAndSlowsGuesses) {
+  Secured server;
+  server.WriteRules("viewer * token:seen\n");
+  Calls viewer(server, server.Caller("", "nobody", "seen"));
+  EXPECT_EQ(viewer.GetStatus(), grpc::StatusCode::OK);
+  server.WriteRules("");
+  EXPECT_EQ(viewer.GetStatus(), grpc::StatusCode::PERMISSION_DENIED);
+  server.WriteRules("viewer * token:seen\n");
+  Calls guesser(server, server.Caller("", "nobody", "guess"));
+  // After too many guesses, a right one is not answered either. One more is permitted each second.
+  grpc::StatusCode code = grpc::StatusCode::OK;
+  for (int i = 0; i < 10'000 && code != grpc::StatusCode::UNAVAILABLE; ++i) {
+    if (guesser.GetStatus() == grpc::StatusCode::UNAVAILABLE) code = viewer.GetStatus();
+  }
+  EXPECT_EQ(code, grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(AccessTest, WrongTokensAreLoggedCountedAndSlowed) {
