@@ -357,7 +357,9 @@ class GrpcServer : public Server {
   }
   void FillCurves(v1::Curves& curves) const override { status_report_->FillCurves(curves); }
   void FillEvents(v1::EventsReply& events) const override {
-    events = NewestEvents(events_, ServerIndex{options_.index}, kShownEvents);
+    // The pages are for viewers.
+    events = NewestEvents(events_, ServerIndex{options_.index}, kShownEvents,
+                          /*with_details=*/!access_.has_rules());
   }
 
   void Drain() override {

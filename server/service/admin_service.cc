@@ -180,10 +180,12 @@ grpc::ServerWriteReactor<v1::TraceReply>* AdminService::Trace(grpc::CallbackServ
 
 grpc::ServerWriteReactor<v1::EventsReply>* AdminService::Events(
     grpc::CallbackServerContext* context, const v1::EventsRequest* request) {
-  const absl::Status permitted = access_.Check(CallerOf(*context), Action::kEvents,
-                                               request->job().empty() ? kAllJobs : request->job());
-  if (!permitted.ok()) return new RefusedStream<v1::EventsReply>(permitted);
-  return events_.Events(context, *request);
+  const std::string job = request->job().empty() ? std::string(kAllJobs) : request->job();
+  return events_.Events(context, *request,
+                        [this, caller = CallerOf(*context), job]() -> absl::StatusOr<bool> {
+                          SYNCGRADS_RETURN_IF_ERROR(access_.Check(caller, Action::kEvents, job));
+                          return access_.Allows(caller, Action::kEvict, job);
+                        });
 }
 
 grpc::ServerUnaryReactor* AdminService::ReadClock(grpc::CallbackServerContext* context,

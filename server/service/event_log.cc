@@ -10,7 +10,7 @@ namespace {
 // Returns the memory that an event takes, roughly.
 size_t BytesOf(const KeptEvent& kept) {
   return sizeof(KeptEvent) + kept.event.job.size() + kept.event.worker.size() +
-         kept.event.text.size();
+         kept.event.text.size() + kept.event.detail.size();
 }
 
 }  // namespace
@@ -19,6 +19,7 @@ void EventLog::Record(const Event& event) {
   auto kept = std::make_shared<KeptEvent>();
   kept->event = event;
   kept->event.text = Printable(event.text, options_.max_text_bytes);
+  kept->event.detail = Printable(event.detail, options_.max_text_bytes);
   {
     MutexLock lock(mutex_);
     // Under the lock, so that dates are in the order of the numbers.

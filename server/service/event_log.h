@@ -23,7 +23,7 @@ struct EventLogOptions {
   // The limits of what is kept. Beyond them, the oldest events are discarded; the newest one stays.
   size_t max_events = 1000;
   size_t max_bytes = 1 << 20;
-  // A longer text is truncated.
+  // A longer text or detail is truncated.
   size_t max_text_bytes = 8 << 10;
   // Returns the date of an event. Called by Record.
   std::function<absl::Time()> now = absl::Now;
@@ -37,8 +37,8 @@ struct KeptEvent {
 };
 
 // A journal that passes everything on to another one, and keeps the newest events. Control
-// characters in their texts are escaped. Thread-safe. Record does not block: it waits only for
-// other threads that add or copy pointers.
+// characters in their texts and details are escaped. Thread-safe. Record does not block: it waits
+// only for other threads that add or copy pointers.
 class EventLog : public Journal {
  public:
   // `journal` must outlive this object.

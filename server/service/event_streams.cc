@@ -16,7 +16,7 @@ constexpr char kStopping[] = "the server is shutting down";
 
 uint64_t Milliseconds(absl::Time date) { return static_cast<uint64_t>(absl::ToUnixMillis(date)); }
 
-void Fill(const KeptEvent& kept, ServerIndex self, v1::Event& out) {
+void Fill(const KeptEvent& kept, ServerIndex self, bool with_details, v1::Event& out) {
   out.set_server(ToNumber(self));
   out.set_number(kept.number);
   out.set_date_ms(Milliseconds(kept.date));
@@ -24,10 +24,10 @@ void Fill(const KeptEvent& kept, ServerIndex self, v1::Event& out) {
   out.set_job(kept.event.job);
   out.set_worker(kept.event.worker);
   out.set_warning(kept.event.level == LogLevel::kWarning);
-  out.set_text(kept.event.text);
+  out.set_text(with_details ? absl::StrCat(kept.event.text, kept.event.detail) : kept.event.text);
 }
 
-v1::EventsReply ToProto(const EventLog::Part& part, ServerIndex self) {
+v1::EventsReply ToProto(const EventLog::Part& part, ServerIndex self, bool with_details) {
   v1::EventsReply reply;
   if (part.missed > 0) {
     v1::Event& missed = *reply.add_events();
@@ -38,17 +38,18 @@ v1::EventsReply ToProto(const EventLog::Part& part, ServerIndex self) {
     missed.set_warning(true);
     missed.set_text(absl::StrCat(part.missed, " events are not kept any more"));
   }
-  for (const auto& kept : part.events) Fill(*kept, self, *reply.add_events());
+  for (const auto& kept : part.events) Fill(*kept, self, with_details, *reply.add_events());
   return reply;
 }
 
 }  // namespace
 
-v1::EventsReply NewestEvents(const EventLog& log, ServerIndex self, size_t most) {
+v1::EventsReply NewestEvents(const EventLog& log, ServerIndex self, size_t most,
+                             bool with_details) {
   const uint64_t next = log.next();
   EventLog::Part part = log.Read(next > most ? next - most : 1, /*job=*/"", most);
   part.missed = 0;  // older ones were not to be read
-  return ToProto(part, self);
+  return ToProto(part, self, with_details);
 }
 
 // One call. gRPC calls the methods On… on any of its threads; everything else is called on the
@@ -56,11 +57,14 @@ v1::EventsReply NewestEvents(const EventLog& log, ServerIndex self, size_t most)
 class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
  public:
   Stream(EventStreams& streams, grpc::CallbackServerContext* context,
-         const v1::EventsRequest& request)
+         const v1::EventsRequest& request, EventsPermission permission, bool with_details)
       : streams_(streams),
         context_(context),
         job_(request.job()),
         follows_(request.follow()),
+        permission_(std::move(permission)),
+        with_details_(with_details),
+        next_decision_(MonotonicNow() + streams.options_.permission_interval),
         next_(request.after() + 1) {}
 
   // If nothing is being written, begins the next write, or ends the call. If a write takes too
@@ -76,13 +80,26 @@ class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
     }
     if (write_deadline != absl::InfiniteFuture()) return CancelFrom(write_deadline);
     if (over || stopping) return End(absl::UnavailableError(kStopping));
+    if (const absl::Status permitted = DecideAgain(); !permitted.ok()) return End(permitted);
     const EventLog::Part part = streams_.log_.Read(next_, job_, streams_.options_.max_batch);
     next_ = part.next;
-    if (part.missed > 0 || !part.events.empty()) return Write(ToProto(part, streams_.self_));
-    return follows_ ? absl::InfiniteFuture() : End(absl::OkStatus());
+    if (part.missed > 0 || !part.events.empty()) {
+      return Write(ToProto(part, streams_.self_, with_details_));
+    }
+    return follows_ ? next_decision_ : End(absl::OkStatus());
   }
 
  private:
+  // PermissionDenied if the caller may not read the events any more.
+  absl::Status DecideAgain() {
+    if (MonotonicNow() < next_decision_) return absl::OkStatus();
+    next_decision_ = MonotonicNow() + streams_.options_.permission_interval;
+    const absl::StatusOr<bool> permitted = permission_();
+    if (absl::IsPermissionDenied(permitted.status())) return permitted.status();
+    // If it cannot be decided, the decision before stays.
+    if (permitted.ok()) with_details_ = *permitted;
+    return absl::OkStatus();
+  }
   absl::Time CancelFrom(absl::Time deadline) {
     if (cancelled_) return absl::InfiniteFuture();
     if (MonotonicNow() < deadline) return deadline;
@@ -127,6 +144,9 @@ class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
   grpc::CallbackServerContext* const context_;
   const std::string job_;
   const bool follows_;
+  const EventsPermission permission_;
+  bool with_details_;
+  absl::Time next_decision_;
   uint64_t next_;
   bool cancelled_ = false;
   bool finished_ = false;
@@ -151,7 +171,10 @@ EventStreams::~EventStreams() {
 }
 
 grpc::ServerWriteReactor<v1::EventsReply>* EventStreams::Events(
-    grpc::CallbackServerContext* context, const v1::EventsRequest& request) {
+    grpc::CallbackServerContext* context, const v1::EventsRequest& request,
+    EventsPermission permission) {
+  const absl::StatusOr<bool> permitted = permission();
+  if (!permitted.ok()) return new RefusedStream<v1::EventsReply>(permitted.status());
   Stream* begun = nullptr;
   {
     MutexLock lock(mutex_);
@@ -163,7 +186,8 @@ grpc::ServerWriteReactor<v1::EventsReply>* EventStreams::Events(
           "this server already sends its events to ", streams_.size(), " callers, of at most ",
           options_.max_streams, ": retry when one of them has ended")));
     }
-    streams_.push_back(std::make_shared<Stream>(*this, context, request));
+    streams_.push_back(
+        std::make_shared<Stream>(*this, context, request, std::move(permission), *permitted));
     begun = streams_.back().get();
     if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   }

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/mutex.h"
@@ -17,8 +19,16 @@
 
 namespace syncgrads::server {
 
-// Returns the newest events of `log`, at most `most`, with `self` as their server.
-v1::EventsReply NewestEvents(const EventLog& log, ServerIndex self, size_t most);
+// Returns the newest events of `log`, at most `most`, with `self` as their server. Their texts end
+// with their details if `with_details` is true.
+v1::EventsReply NewestEvents(const EventLog& log, ServerIndex self, size_t most, bool with_details);
+
+// Decides whether a caller may read its events. Returns whether it may read their details too.
+//
+// Errors:
+//   PermissionDenied  the caller may not read the events
+//   others            this cannot be decided at present
+using EventsPermission = std::function<absl::StatusOr<bool>()>;
 
 struct EventStreamsOptions {
   size_t max_streams = 8;
@@ -26,6 +36,8 @@ struct EventStreamsOptions {
   absl::Duration write_timeout = absl::Seconds(10);
   // The maximum number of events in one message.
   size_t max_batch = 100;
+  // How often the permission of a call is decided again.
+  absl::Duration permission_interval = absl::Seconds(10);
 };
 
 // A stream has no queue: it reads its next events from the log when the one before has been sent.
@@ -39,9 +51,12 @@ class EventStreams {
   // Waits for the thread. All calls must have ended.
   ~EventStreams();
 
-  // Begins a call of Admin.Events, or refuses it.
+  // Begins a call of Admin.Events, or refuses it. `permission` is called at the beginning, and on
+  // the thread of this object at each permission_interval; it must not block for long. The call
+  // ends with PermissionDenied if the caller may not read the events any more.
   grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,
-                                                    const v1::EventsRequest& request);
+                                                    const v1::EventsRequest& request,
+                                                    EventsPermission permission);
   // Refuses further calls, and ends those in progress, with Unavailable. Does not wait.
   void Stop();
 

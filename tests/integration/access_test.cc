@@ -383,6 +383,17 @@ std::string PageCode(const Secured& server, const Kind& kind, const std::string&
   return status == 0 ? "refused" : absl::StrCat(status);
 }
 
+// Returns the body of a page.
+std::string Page(const Secured& server, const Kind& kind, const std::string& path) {
+  httplib::SSLClient client("127.0.0.1", server.pages(), kind.tls.certificate, kind.tls.key);
+  client.set_ca_cert_path(kind.tls.ca.c_str());
+  client.set_connection_timeout(120);
+  client.set_read_timeout(120);
+  const httplib::Result result = client.Get(path);
+  EXPECT_TRUE(result) << httplib::to_string(result.error());
+  return result ? result->body : "";
+}
+
 TEST(AccessTest, EveryCallIsAnsweredAsTheTableSays) {
   // OpenSSL writes to connections that the server has closed.
   std::signal(SIGPIPE, SIG_IGN);
@@ -541,6 +552,24 @@ TEST(AccessTest, ATokenIsReplacedWhileItsJobRuns) {
   step();
   EXPECT_TRUE((*group)->End(kTimeout).ok());
   EXPECT_TRUE(worker.Leave(kTimeout).ok());
+}
+
+TEST(AccessTest, PathsOfCheckpointsAreForOperators) {
+  Secured server;
+  Client worker(server.Worker(server.Caller("", "worker"), "iris"));
+  ASSERT_TRUE(worker.Join(kTimeout).ok());
+  worker.ReportCheckpoint(7, std::string("/checkpoints/7"));
+  ASSERT_TRUE(server.process().WaitForLine("step 7 to /checkpoints/7", kTimeout).ok());
+  const std::string written = "has written the checkpoint after step 7";
+  const std::string operators =
+      Calls(server, server.Caller("", "operator")).EventsOf().ShortDebugString();
+  EXPECT_THAT(operators, HasSubstr(written + " to /checkpoints/7"));
+  Calls viewer(server, server.Caller("", "viewer"));
+  for (const std::string& seen : {viewer.EventsOf().ShortDebugString(),
+                                  Page(server, server.Caller("", "viewer"), "/log.json")}) {
+    EXPECT_THAT(seen, HasSubstr(written));
+    EXPECT_THAT(seen, Not(HasSubstr("/checkpoints")));
+  }
 }
 
 TEST(AccessTest, TheStatusAloneShowsThatATokenWasRemovedAndSlowsGuesses) {

@@ -47,8 +47,8 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& hello,
     if (has_begun()) {
       if (IsPlanted(PlantedBug::kTwoIncarnationsInOneRound)) continue;
       Drop(*members_.Find(superseded), DropReason::kSuperseded,
-           absl::FailedPreconditionError(absl::StrCat(
-               "superseded by incarnation ", ToNumber(hello.incarnation), " on ", hello.host)));
+           absl::FailedPreconditionError(
+               absl::StrCat("superseded by a new worker on ", hello.host)));
     } else {
       members_.Withdraw(superseded);
     }
@@ -372,7 +372,13 @@ void CoordinatedJob::SampleCurves(absl::Time now) {
 }
 
 absl::Status CoordinatedJob::Close(const std::string& reason, bool last, absl::StatusCode code) {
-  Record(EventKind::kClosed, "", absl::StrCat(" is closed: ", reason));
+  // If the plan could not be stored, the reason has the path of its file.
+  const std::string why = absl::StrCat(": ", reason);
+  dependencies_.journal.Record(
+      {.kind = EventKind::kClosed,
+       .job = name(),
+       .text = absl::StrCat(job_.Quoted(), " is closed", failure().ok() ? why : ""),
+       .detail = failure().ok() ? "" : why});
   epochs_.CancelProposal();
   registrations_.Cancel();
   closed_at_ = dependencies_.clock.Now();

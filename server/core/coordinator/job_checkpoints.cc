@@ -29,20 +29,22 @@ void JobCheckpoints::Report(MemberId id, const CheckpointReport& report) {
     ++count_.written;
     count_.last_step = report.step;
     count_.last_path = Printable(*report.path, kMaxPathBytes);
-    return journal_.Record({.kind = EventKind::kCheckpoint,
-                            .job = job_.name(),
-                            .worker = name,
-                            .text = absl::StrCat(worker, "has written the checkpoint after step ",
-                                                 report.step, " to ", count_.last_path)});
+    return journal_.Record(
+        {.kind = EventKind::kCheckpoint,
+         .job = job_.name(),
+         .worker = name,
+         .text = absl::StrCat(worker, "has written the checkpoint after step ", report.step),
+         .detail = absl::StrCat(" to ", count_.last_path)});
   }
   ++count_.failed;
   count_.last_error = Printable(report.path.status().message());
-  journal_.Record({.kind = EventKind::kCheckpointFailed,
-                   .job = job_.name(),
-                   .worker = name,
-                   .text = absl::StrCat(worker, "could not write the checkpoint after step ",
-                                        report.step, ": ", count_.last_error),
-                   .level = LogLevel::kWarning});
+  journal_.Record(
+      {.kind = EventKind::kCheckpointFailed,
+       .job = job_.name(),
+       .worker = name,
+       .text = absl::StrCat(worker, "could not write the checkpoint after step ", report.step),
+       .detail = absl::StrCat(": ", count_.last_error),
+       .level = LogLevel::kWarning});
 }
 
 }  // namespace syncgrads::server

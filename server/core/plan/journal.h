@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/log_level.h"
 
 namespace syncgrads::server {
@@ -58,8 +59,11 @@ struct Event {
   std::string job;
   // The worker's name; empty if the event concerns no single worker.
   std::string worker;
-  // The line of the log, and its level.
+  // The line of the log without `detail`.
   std::string text;
+  // Follows `text` in the log, and in events for callers who may operate the job. Paths, and errors
+  // that contain them, belong here.
+  std::string detail = {};
   LogLevel level = LogLevel::kInfo;
 };
 
@@ -76,13 +80,14 @@ class Journal {
   virtual void Warn(const std::string& line) = 0;
   // Logs an event at its level. An EventLog keeps it too.
   virtual void Record(const Event& event) {
+    const std::string line = absl::StrCat(event.text, event.detail);
     switch (event.level) {
       case LogLevel::kDebug:
-        return Debug(event.text);
+        return Debug(line);
       case LogLevel::kInfo:
-        return Note(event.text);
+        return Note(line);
       case LogLevel::kWarning:
-        return Warn(event.text);
+        return Warn(line);
     }
   }
 };

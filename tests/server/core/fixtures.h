@@ -108,16 +108,27 @@ inline PushHeader SkipOf(uint32_t member, uint64_t round, uint32_t chunk = 0) {
   return header;
 }
 
-// Records the lines. Thread-safe.
+// Records the lines and the events. Thread-safe.
 class LineJournal : public Journal {
  public:
   void Debug(const std::string& line) override { Add("debug: " + line); }
   void Note(const std::string& line) override { Add("note: " + line); }
   void Warn(const std::string& line) override { Add("warning: " + line); }
+  void Record(const Event& event) override {
+    {
+      MutexLock lock(mutex_);
+      events_.push_back(event);
+    }
+    Journal::Record(event);
+  }
 
   std::vector<std::string> lines() const {
     MutexLock lock(mutex_);
     return lines_;
+  }
+  std::vector<Event> events() const {
+    MutexLock lock(mutex_);
+    return events_;
   }
 
  private:
@@ -128,6 +139,7 @@ class LineJournal : public Journal {
 
   mutable Mutex mutex_;
   std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Event> events_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct Answered {

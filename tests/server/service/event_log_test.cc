@@ -82,6 +82,15 @@ TEST_F(EventLogTest, ALongTextIsTruncatedAndControlCharactersAreEscaped) {
   EXPECT_EQ(text.find("efgh"), std::string::npos) << text;
 }
 
+TEST_F(EventLogTest, ADetailFollowsTheTextInTheJournalAndIsKeptApart) {
+  EventLog log = Log(10);
+  log.Record({.kind = EventKind::kCheckpoint, .text = "written", .detail = " to /c\n"});
+  const EventLog::Part part = log.Read(1, "", kAll);
+  EXPECT_THAT(TextsOf(part), ElementsAre("written"));
+  EXPECT_EQ(part.events[0]->event.detail, " to /c\\x0a");
+  EXPECT_THAT(journal_.lines(), ElementsAre("note: written to /c\n"));
+}
+
 TEST_F(EventLogTest, PartsFollowEachOther) {
   EventLog log = Log(10);
   for (int i = 1; i <= 5; ++i) log.Record(EventOf("iris", absl::StrCat(i)));

@@ -8,9 +8,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
@@ -30,7 +33,10 @@ class EventStreamsTest : public ::testing::Test {
   void Start(EventLogOptions log, EventStreamsOptions options) {
     log_.emplace(journal_, std::move(log));
     streams_.emplace(*log_, ServerIndex{2}, options);
-    admin_.emplace(*streams_);
+    admin_.emplace(*streams_, [this]() -> absl::StatusOr<bool> {
+      MutexLock lock(mutex_);
+      return permission_;
+    });
     grpc::ServerBuilder builder;
     builder.RegisterService(&*admin_);
     server_ = builder.BuildAndStart();
@@ -39,6 +45,11 @@ class EventStreamsTest : public ::testing::Test {
   ~EventStreamsTest() override {
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
+  }
+
+  void SetPermission(absl::StatusOr<bool> permission) {
+    MutexLock lock(mutex_);
+    permission_ = std::move(permission);
   }
 
   void Record(const std::string& text, const std::string& job = "iris") {
@@ -95,15 +106,19 @@ class EventStreamsTest : public ::testing::Test {
   }
 
   LineJournal journal_;
+  Mutex mutex_;
+  absl::StatusOr<bool> permission_ ABSL_GUARDED_BY(mutex_) = true;
   std::optional<EventLog> log_;
   std::optional<EventStreams> streams_;
   struct Admin : v1::Admin::CallbackService {
-    explicit Admin(EventStreams& streams) : streams(streams) {}
+    Admin(EventStreams& streams, EventsPermission permission)
+        : streams(streams), permission(std::move(permission)) {}
     grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,
                                                       const v1::EventsRequest* request) override {
-      return streams.Events(context, *request);
+      return streams.Events(context, *request, permission);
     }
     EventStreams& streams;
+    const EventsPermission permission;
   };
   std::optional<Admin> admin_;
   std::unique_ptr<grpc::Server> server_;
@@ -112,14 +127,15 @@ class EventStreamsTest : public ::testing::Test {
 
 TEST_F(EventStreamsTest, TheNewestEventsAreThoseBeforeTheNextOne) {
   Start({.max_events = 4}, {});
-  EXPECT_EQ(NewestEvents(*log_, ServerIndex{2}, 3).events_size(), 0);
+  EXPECT_EQ(NewestEvents(*log_, ServerIndex{2}, 3, true).events_size(), 0);
   for (int i = 1; i <= 5; ++i) Record(absl::StrCat(i));
-  const v1::EventsReply three = NewestEvents(*log_, ServerIndex{2}, 3);
+  const v1::EventsReply three = NewestEvents(*log_, ServerIndex{2}, 3, true);
   ASSERT_EQ(three.events_size(), 3);
   EXPECT_EQ(three.events(0).text(), "3");
   EXPECT_EQ(three.events(0).server(), 2u);
   EXPECT_EQ(three.events(2).text(), "5");
-  EXPECT_EQ(NewestEvents(*log_, ServerIndex{2}, 100).events(0).text(), "2") << "1 is not kept";
+  EXPECT_EQ(NewestEvents(*log_, ServerIndex{2}, 100, true).events(0).text(), "2")
+      << "1 is not kept";
 }
 
 TEST_F(EventStreamsTest, ACallReturnsWhatIsKeptAndEnds) {
@@ -225,6 +241,34 @@ TEST_F(EventStreamsTest, ASlowCallerMissesEventsAndReceivesTheirNumber) {
   }
   EXPECT_EQ(newest, 202u);
   EXPECT_GT(missed, 0u);
+}
+
+TEST_F(EventStreamsTest, DetailsAreForThoseWhoMayReadThem) {
+  Start({}, {});
+  log_->Record({.kind = EventKind::kCheckpoint, .text = "written", .detail = " to /c"});
+  EXPECT_THAT(Read(), ElementsAre("written to /c"));
+  EXPECT_EQ(NewestEvents(*log_, ServerIndex{2}, 1, true).events(0).text(), "written to /c");
+  SetPermission(false);
+  EXPECT_THAT(Read(), ElementsAre("written"));
+  EXPECT_EQ(NewestEvents(*log_, ServerIndex{2}, 1, false).events(0).text(), "written");
+  SetPermission(absl::PermissionDeniedError("no viewer"));
+  EXPECT_THAT(Read(), ElementsAre("no viewer"));
+}
+
+TEST_F(EventStreamsTest, ACallThatFollowsEndsWhenItsCallerMayNotReadAnyMore) {
+  Start({}, {.permission_interval = absl::Milliseconds(1)});
+  Record("old");
+  const auto call = Follow();
+  EXPECT_EQ(call->NextText(), "old");
+  // That it cannot be decided ends nothing.
+  SetPermission(absl::UnavailableError("too many wrong tokens"));
+  Record("new");
+  EXPECT_EQ(call->NextText(), "new");
+  SetPermission(absl::PermissionDeniedError("no viewer any more"));
+  EXPECT_FALSE(call->Next().has_value());
+  const grpc::Status ended = call->Finish();
+  EXPECT_EQ(ended.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(ended.error_message(), "no viewer any more");
 }
 
 TEST_F(EventStreamsTest, StopEndsAndRefusesCalls) {

@@ -187,7 +187,7 @@ TEST_F(ElasticCoordinatorTest, ASuccessorIsAdmittedAtOnceIfTheOldStreamIsBroken)
   ASSERT_THAT(again.key, IsOk());
   EXPECT_NE(again.key->member, b.key->member);
   EXPECT_THAT(NamesOf(again.link->Last<Epoch>()), ElementsAre("a", "b"));
-  EXPECT_THAT(Journal(), HasSubstr("superseded by incarnation"));
+  EXPECT_THAT(Journal(), HasSubstr("superseded by a new worker on"));
   // The old incarnation is fenced on the control plane and on the data plane.
   ExpectError(Rejoin(b).key, kFailed, {"no longer a member", "rejoin"});
 }

@@ -71,6 +71,22 @@ TEST_F(CoordinatorLimitsTest, WhatIsReportedOfACheckpointIsEscapedAndCut) {
   }
 }
 
+TEST_F(CoordinatorLimitsTest, PathsAreDetailsOfEvents) {
+  const Joined a = Join("a", 1);
+  coordinator_.Checkpointed(*a.key, {7, "/c/7"});
+  coordinator_.Checkpointed(*a.key, {8, absl::InternalError("no space in /c")});
+  coordinator_.StoreFailed(ServerIndex{0},
+                           {"iris", Generation{1}, absl::ResourceExhaustedError("no space in /c")});
+  coordinator_.Tick();
+  size_t details = 0;
+  for (const Event& event : journal_.events()) {
+    EXPECT_THAT(event.text, Not(HasSubstr("/c"))) << ToString(event.kind);
+    details += event.detail.find("/c") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(details, 3u);
+  EXPECT_THAT(Journal(), HasSubstr("could not write the checkpoint after step 8: no space in /c"));
+}
+
 TEST_F(CoordinatorLimitsTest, ALeaveDoesNotHoldTheOthersUpWhateverRoundItClaims) {
   const Joined a = Join("a", 2), b = Join("b", 2);
   coordinator_.Register(*a.key, 1, Model());
