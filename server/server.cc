@@ -215,8 +215,10 @@ class GrpcServer : public Server {
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator, access_,
                                                 deadlines_, *tracing_, loads_);
     if (options_.shared_memory) {
-      absl::StatusOr<std::unique_ptr<MemoryExchange>> exchange =
-          MemoryExchange::Start(jobs_, journal_);
+      absl::StatusOr<std::unique_ptr<MemoryExchange>> exchange = MemoryExchange::Start(
+          jobs_, journal_,
+          {.credential =
+               access_.has_rules() ? StreamCredential::kSecret : StreamCredential::kSecretOrToken});
       if (exchange.ok()) {
         exchange_ = *std::move(exchange);
       } else {

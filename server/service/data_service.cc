@@ -193,11 +193,7 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
                         ", this server uses ", kProtocolVersion)});
     }
     std::shared_ptr<Job> job = jobs_.Find(hello.job);
-    if (job == nullptr) {
-      return FinishAfterSending(
-          {grpc::StatusCode::UNAVAILABLE, absl::StrCat("no job \"", hello.job, "\" is open here")});
-    }
-    absl::StatusOr<std::shared_ptr<Presence>> presence = Admitted(*job, hello);
+    absl::StatusOr<std::shared_ptr<Presence>> presence = Admitted(job.get(), hello);
     if (!presence.ok()) return FinishAfterSending(ToGrpc(presence.status()));
     const auto self = std::static_pointer_cast<ExchangeStream>(shared_from_this());
     const absl::Status added = (*presence)->AddStream(self);
@@ -213,25 +209,32 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
     if (!hello.host_id.empty()) Welcome(hello.host_id);
   }
 
-  absl::StatusOr<std::shared_ptr<Presence>> Admitted(Job& job, const DataHello& hello) {
+  // `job` is null if it is not open here.
+  absl::StatusOr<std::shared_ptr<Presence>> Admitted(Job* job, const DataHello& hello) {
+    // A member's secret is enough: its token may have been replaced since it has joined. The secret
+    // has 128 random bits, so that guesses of it need not be slowed.
+    const bool is_member = job != nullptr && job->IsSecretOf(hello.member, hello.member_secret);
+    const StreamCredential credential =
+        access_.has_rules() ? StreamCredential::kSecret : StreamCredential::kSecretOrToken;
+    if (is_member) return job->Admit(hello, credential);
     Caller caller = caller_;
-    caller.token = hello.token;
+    if (!hello.token.empty()) caller.token = hello.token;
     if (access_.has_rules()) {
-      // A member's secret is enough: its token may have been replaced since it has joined.
-      absl::StatusOr<std::shared_ptr<Presence>> presence =
-          absl::PermissionDeniedError("this server has rules, so a stream needs a member_secret");
-      if (!hello.member_secret.empty()) presence = job.Admit(hello);
-      // Unavailable: a server that has just started does not know its members yet.
-      if (!presence.ok() && !absl::IsUnavailable(presence.status())) {
-        SYNCGRADS_RETURN_IF_ERROR(access_.Check(caller, Action::kJoin, hello.job));
+      // Before every other answer: the others say which jobs and members there are.
+      SYNCGRADS_RETURN_IF_ERROR(access_.Check(caller, Action::kJoin, hello.job));
+      if (hello.member_secret.empty()) {
+        return absl::PermissionDeniedError(
+            "this server has rules, so a stream needs a member_secret");
       }
-      return presence;
+    } else {
+      SYNCGRADS_RETURN_IF_ERROR(access_.CheckAllowance(caller));
     }
-    // A member's secret has 128 random bits, so that guesses need not be slowed.
-    if (!hello.member_secret.empty()) return job.Admit(hello);
-    SYNCGRADS_RETURN_IF_ERROR(access_.CheckAllowance(caller));
-    absl::StatusOr<std::shared_ptr<Presence>> presence = job.Admit(hello);
-    if (!presence.ok()) return access_.Count(caller, presence.status());
+    // A server that has just started may not know the job or its members yet: workers retry.
+    if (job == nullptr) {
+      return absl::UnavailableError(absl::StrCat("no job \"", hello.job, "\" is open here"));
+    }
+    absl::StatusOr<std::shared_ptr<Presence>> presence = job->Admit(hello, credential);
+    if (!presence.ok() && !access_.has_rules()) return access_.Count(caller, presence.status());
     return presence;
   }
 

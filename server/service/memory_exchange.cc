@@ -229,7 +229,7 @@ absl::StatusOr<std::pair<std::shared_ptr<Job>, DataHello>> MemoryExchange::Ident
   if (job == nullptr) {
     return absl::UnavailableError(absl::StrCat("no job \"", hello.job, "\" is open here"));
   }
-  SYNCGRADS_RETURN_IF_ERROR(job->Admit(hello).status());
+  SYNCGRADS_RETURN_IF_ERROR(job->Admit(hello, options_.credential).status());
   return std::pair{std::move(job), std::move(hello)};
 }
 

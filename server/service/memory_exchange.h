@@ -37,6 +37,8 @@ struct MemoryExchangeOptions {
   // has no descriptors or memory to accept a connection, and the minimum time between log lines
   // about refusals.
   absl::Duration interval = absl::Seconds(1);
+  // What a worker needs to share memory.
+  StreamCredential credential = StreamCredential::kSecretOrToken;
 };
 
 // Owned by the server. Thread-safe.

@@ -554,6 +554,23 @@ TEST(AccessTest, ATokenIsReplacedWhileItsJobRuns) {
   EXPECT_TRUE(worker.Leave(kTimeout).ok());
 }
 
+TEST(AccessTest, StrangersDoNotLearnWhichJobsAndMembersThereAre) {
+  Secured server;
+  Client worker(server.Worker(server.Caller("", "worker"), "iris"));
+  ASSERT_TRUE(worker.Join(kTimeout).ok());
+  Calls stranger(server, server.Caller("", "nobody"));
+  Calls other(server, server.Caller("", "nobody", kOtherToken));
+  Calls own(server, server.Caller("", "worker"));
+  for (const auto& [job, member] :
+       {std::pair<std::string, uint32_t>("iris", 0), {"iris", 99}, {"wine", 0}}) {
+    EXPECT_EQ(stranger.ExchangeAs(job, member), grpc::StatusCode::PERMISSION_DENIED) << job;
+    EXPECT_EQ(other.ExchangeAs(job, member), grpc::StatusCode::PERMISSION_DENIED) << job;
+  }
+  // A worker retries: a server that has just started may not know them yet.
+  EXPECT_EQ(own.ExchangeAs("iris", 99), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(own.ExchangeAs("wine", 0), grpc::StatusCode::UNAVAILABLE);
+}
+
 TEST(AccessTest, PathsOfCheckpointsAreForOperators) {
   Secured server;
   Client worker(server.Worker(server.Caller("", "worker"), "iris"));

@@ -9,6 +9,14 @@
 #include "server/state/state_file.h"
 
 namespace syncgrads::server {
+namespace {
+
+bool IsSecretOfMember(const Roster::Entry* entry, absl::string_view secret) {
+  return entry != nullptr && !entry->member.secret_hash.empty() &&
+         MatchesHash(entry->member.secret_hash, secret);
+}
+
+}  // namespace
 
 Job::Job(std::string name, std::string token, Generation generation, ServerIndex self,
          const Clock& clock, Closers* closers, const StateDirectory* state,
@@ -148,34 +156,36 @@ std::vector<GroupRound> Job::Hold(const std::string& held_for) {
   return rounds;
 }
 
-absl::StatusOr<std::shared_ptr<Presence>> Job::Admit(const DataHello& hello) {
-  const auto check_token = [&] {
-    if (HasToken(hello.token)) return absl::OkStatus();
+bool Job::IsSecretOf(MemberId member, absl::string_view secret) const {
+  return IsSecretOfMember(roster()->Find(member), secret);
+}
+
+absl::StatusOr<std::shared_ptr<Presence>> Job::Admit(const DataHello& hello,
+                                                     StreamCredential credential) {
+  const std::shared_ptr<const Roster> roster = this->roster();
+  const Roster::Entry* const entry = roster->Find(hello.member);
+  const bool is_member = IsSecretOfMember(entry, hello.member_secret);
+  // A worker without the secret learns nothing about members without the token.
+  if (!is_member && credential == StreamCredential::kSecretOrToken && !HasToken(hello.token)) {
     return absl::PermissionDeniedError(absl::StrCat("wrong token for job \"", name_, "\""));
-  };
-  // A worker that sends no secret learns nothing about members without the token.
-  if (hello.member_secret.empty()) SYNCGRADS_RETURN_IF_ERROR(check_token());
-  {
-    MutexLock lock(mutex_);
-    const Roster::Entry* entry = roster_->Find(hello.member);
-    if (entry == nullptr) {
-      return absl::UnavailableError(absl::StrCat("member ", ToNumber(hello.member), " of job \"",
-                                                 name_, "\" is not known on this server yet"));
-    }
-    // A worker of an earlier generation of the job may have had this number.
-    if (entry->member.incarnation != hello.incarnation) {
-      return absl::FailedPreconditionError(absl::StrCat("incarnation ", ToNumber(hello.incarnation),
-                                                        " of worker \"", entry->member.name,
-                                                        "\" is not the current one; rejoin"));
-    }
-    if (entry->member.secret_hash.empty()) {
-      SYNCGRADS_RETURN_IF_ERROR(check_token());
-    } else if (!MatchesHash(entry->member.secret_hash, hello.member_secret)) {
-      return absl::PermissionDeniedError(absl::StrCat(
-          "wrong secret for worker \"", entry->member.name, "\" of job \"", name_, "\""));
-    }
-    if (entry->gone && !entry->left_gracefully) return entry->Refusal();
   }
+  if (entry == nullptr) {
+    return absl::UnavailableError(absl::StrCat("member ", ToNumber(hello.member), " of job \"",
+                                               name_, "\" is not known on this server yet"));
+  }
+  // A worker of an earlier generation of the job may have had this number.
+  if (entry->member.incarnation != hello.incarnation) {
+    return absl::FailedPreconditionError(absl::StrCat("incarnation ", ToNumber(hello.incarnation),
+                                                      " of worker \"", entry->member.name,
+                                                      "\" is not the current one; rejoin"));
+  }
+  const bool has_secret = !entry->member.secret_hash.empty();
+  if (!is_member && (has_secret || credential == StreamCredential::kSecret)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(has_secret ? "wrong secret for worker \"" : "no secret is known of worker \"",
+                     entry->member.name, "\" of job \"", name_, "\""));
+  }
+  if (entry->gone && !entry->left_gracefully) return entry->Refusal();
   std::shared_ptr<Presence> presence = presences_.Of(hello.member);
   presence->RecordMessage(clock_.Now());
   return presence;

@@ -67,6 +67,12 @@
 
 namespace syncgrads::server {
 
+// What a data stream of a member needs.
+enum class StreamCredential : uint8_t {
+  kSecretOrToken,  // the member's secret; of a member that has none: the job's token
+  kSecret,         // the member's secret. Tokens are not compared.
+};
+
 // Thread-safe.
 class Job {
  public:
@@ -127,15 +133,19 @@ class Job {
   // the wait is expected to be short.
   std::vector<GroupRound> Hold(const std::string& held_for = "");
 
+  // Whether a member with this number is known here, and this is its secret.
+  bool IsSecretOf(MemberId member, absl::string_view secret) const;
   // Admits a data stream of a member. The streams of a member that is dropped are cut.
   //
   // Errors:
-  //   PermissionDenied    the member has a secret, and this is another one; or it has none, and the
-  //                       token is not the job's
+  //   PermissionDenied    the member has a secret, and this is another one; or it has none, and
+  //                       `credential` demands one; or neither the secret is the member's nor the
+  //                       token the job's, unless tokens are not compared
   //   Unavailable         the member is in no epoch here yet: retry
   //   FailedPrecondition  another incarnation, or the member was dropped: rejoin
   //   Aborted             the member was evicted
-  absl::StatusOr<std::shared_ptr<Presence>> Admit(const DataHello& hello);
+  absl::StatusOr<std::shared_ptr<Presence>> Admit(
+      const DataHello& hello, StreamCredential credential = StreamCredential::kSecretOrToken);
   // Ends the data streams of all members. Call it when the job is closed or dropped.
   void EndStreams(const absl::Status& reason);
   // Records the time of a message from a member, other than a push; for example a heartbeat.

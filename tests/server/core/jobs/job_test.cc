@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/codec/codec.h"
 #include "common/round_wait.h"
+#include "common/secret.h"
 #include "gtest/gtest.h"
 #include "server/core/closing/closers.h"
 #include "tests/server/core/fixtures.h"
@@ -167,6 +168,39 @@ TEST_F(JobTest, AdmitsAMemberThatAnEpochHasAndNobodyElse) {
   hello.token = "secret";
   hello.incarnation = Incarnation{5};
   ExpectError(job_.Admit(hello), kFailed, {"incarnation 5", "\"w1\"", "rejoin"});
+}
+
+TEST_F(JobTest, AStreamNeedsTheSecretOfItsMemberOrTheTokenBeforeAnyOtherAnswer) {
+  constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
+  Epoch epoch = EpochOfSize(2);
+  epoch.members[1].secret_hash = HashSecret("of w1");
+  DataHello hello{1, "iris", "guess", MemberId{1}, IncarnationOf(1), ""};
+  hello.member_secret = "of w1";
+  ExpectError(job_.Admit(hello), kDenied, {"token"});  // the member is not known yet
+  job_.AddEpoch(epoch);
+  EXPECT_THAT(job_.Admit(hello), IsOk());
+  EXPECT_TRUE(job_.IsSecretOf(MemberId{1}, "of w1"));
+  hello.member_secret = "garbage";
+  EXPECT_FALSE(job_.IsSecretOf(MemberId{1}, "garbage"));
+  for (const uint32_t member : {1, 7}) {
+    hello.member = MemberId{member};
+    const absl::Status refused = job_.Admit(hello).status();
+    ExpectError(refused, kDenied, {"wrong token", "\"iris\""});
+    EXPECT_EQ(refused.message().find("w1"), std::string::npos) << refused;
+  }
+  hello.member = MemberId{1};
+  hello.token = "secret";
+  ExpectError(job_.Admit(hello), kDenied, {"wrong secret", "\"w1\""});
+}
+
+TEST_F(JobTest, AMemberWithoutASecretIsNotAdmittedWhereOneIsDemanded) {
+  job_.AddEpoch(EpochOfSize(2));
+  DataHello hello{1, "iris", "secret", MemberId{1}, IncarnationOf(1), ""};
+  hello.member_secret = "garbage";
+  EXPECT_FALSE(job_.IsSecretOf(MemberId{1}, ""));
+  EXPECT_THAT(job_.Admit(hello), IsOk());
+  ExpectError(job_.Admit(hello, StreamCredential::kSecret), absl::StatusCode::kPermissionDenied,
+              {"no secret is known", "\"w1\""});
 }
 
 TEST_F(JobTest, ShowsEveryChangeToGroupsOldAndNew) {
