@@ -23,11 +23,21 @@ absl::Status Refused(absl::string_view what, absl::string_view text, absl::strin
       absl::StrCat(what, " is \"", text, "\", which is not ", form, ": ", why));
 }
 
-bool IsIpv6(absl::string_view host) {
+bool ParseIpv6(absl::string_view host, in6_addr& parsed) {
   // In a link-local address, the interface follows a %.
   const std::string address(host.substr(0, host.find('%')));
-  in6_addr parsed;
   return inet_pton(AF_INET6, address.c_str(), &parsed) == 1;
+}
+
+bool IsIpv6(absl::string_view host) {
+  in6_addr parsed;
+  return ParseIpv6(host, parsed);
+}
+
+std::string Text(int family, const void* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  inet_ntop(family, address, text, sizeof(text));
+  return text;
 }
 
 bool IsName(absl::string_view host) {
@@ -124,6 +134,14 @@ bool IsOwnAddress(absl::string_view host) {
   }
   freeifaddrs(all);
   return found;
+}
+
+std::string NetworkOf(absl::string_view address) {
+  in6_addr network;
+  if (!ParseIpv6(address, network)) return std::string(address);
+  if (IN6_IS_ADDR_V4MAPPED(&network)) return Text(AF_INET, network.s6_addr + 12);
+  std::fill(network.s6_addr + 8, network.s6_addr + 16, uint8_t{0});
+  return absl::StrCat(Text(AF_INET6, &network), "/64");
 }
 
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view what, absl::string_view text) {

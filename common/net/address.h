@@ -31,6 +31,11 @@ bool IsLoopback(absl::string_view host);
 // comes from the same namespace.
 bool IsOwnAddress(absl::string_view host);
 
+// Returns the text by which the peers with an address are counted: an IPv4 address, or the /64
+// network of an IPv6 address, since one host may use all of its addresses. An IPv4 address in the
+// form ::ffff:10.0.0.1 counts as 10.0.0.1. Another text is returned as it is.
+std::string NetworkOf(absl::string_view address);
+
 // Parses HOST:PORT. HOST is a host name, an IPv4 address, or an IPv6 address in brackets. PORT is
 // from 1 to 65535. `what` is the name of the value in errors, for example "--server".
 //

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/names.h"
+#include "common/net/address.h"
 #include "common/secret.h"
 #include "common/shm/pages.h"
 #include "common/status_macros.h"
@@ -19,9 +20,9 @@
 namespace syncgrads::server {
 namespace {
 
-// An address may send this many wrong tokens at once, and one more each second.
+// A network may send this many wrong tokens at once, and one more each second.
 constexpr double kWrongTokens = 50;
-// The number of addresses whose allowance is kept.
+// The number of networks whose allowance is kept.
 constexpr size_t kMaxAllowances = 4096;
 constexpr absl::Duration kLineInterval = absl::Seconds(10);
 
@@ -221,16 +222,20 @@ absl::Status Access::Count(const Caller& caller, absl::Status compared) {
   return compared;
 }
 
-Access::Allowance& Access::AllowanceOfLocked(const std::string& peer) {
+Access::Allowance& Access::AllowanceOfLocked(const std::string& network) {
   const absl::Time now = clock_.Now();
-  if (allowances_.size() >= kMaxAllowances && !allowances_.contains(peer)) {
+  if (allowances_.size() >= kMaxAllowances && !allowances_.contains(network)) {
     // Those that have sent no wrong token for a while begin anew.
     std::erase_if(allowances_, [now](const auto& entry) {
       return entry.second.since + absl::Seconds(kWrongTokens) <= now;
     });
-    if (allowances_.size() >= kMaxAllowances) allowances_.erase(allowances_.begin());
+    if (allowances_.size() >= kMaxAllowances) {
+      allowances_.erase(std::min_element(
+          allowances_.begin(), allowances_.end(),
+          [](const auto& a, const auto& b) { return a.second.since < b.second.since; }));
+    }
   }
-  const auto [entry, is_new] = allowances_.try_emplace(peer, Allowance{kWrongTokens, now});
+  const auto [entry, is_new] = allowances_.try_emplace(network, Allowance{kWrongTokens, now});
   Allowance& allowance = entry->second;
   allowance.left =
       std::min(kWrongTokens, allowance.left + absl::ToDoubleSeconds(now - allowance.since));
@@ -240,11 +245,12 @@ Access::Allowance& Access::AllowanceOfLocked(const std::string& peer) {
 
 absl::Status Access::CheckAllowance(const Caller& caller) {
   if (caller.token.empty()) return absl::OkStatus();
+  const std::string network = NetworkOf(caller.peer);
   MutexLock lock(mutex_);
-  if (!allowances_.contains(caller.peer) || AllowanceOfLocked(caller.peer).left >= 1) {
+  if (!allowances_.contains(network) || AllowanceOfLocked(network).left >= 1) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(absl::StrCat("too many wrong tokens have come from ", caller.peer,
+  return absl::UnavailableError(absl::StrCat("too many wrong tokens have come from ", network,
                                              "; no token from there is looked at for a second"));
 }
 
@@ -253,7 +259,7 @@ void Access::NoteWrong(const Caller& caller) {
   std::string line;
   {
     MutexLock lock(mutex_);
-    AllowanceOfLocked(caller.peer).left -= 1;
+    AllowanceOfLocked(NetworkOf(caller.peer)).left -= 1;
     const absl::Time now = clock_.Now();
     if (now < next_line_) {
       ++not_logged_;

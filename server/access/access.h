@@ -50,7 +50,8 @@ enum class Action {
 
 // Who calls.
 struct Caller {
-  // The address without the port; "unix" for a process of this host and of the server's user.
+  // The address without the port and without brackets; "unix" for a process of this host and of the
+  // server's user.
   std::string peer;
   // The names in the caller's certificate, which has been verified.
   std::vector<std::string> names;
@@ -114,7 +115,7 @@ class Access {
  private:
   using Rules = std::vector<AccessRule>;
 
-  // How often an address may still send a wrong token.
+  // How often a network may still send a wrong token.
   struct Allowance {
     double left = 0;
     absl::Time since;
@@ -142,7 +143,7 @@ class Access {
   // nullptr: for any job.
   static unsigned RolesOf(const Rules& rules, const Caller& caller, const std::string* job);
   void NoteWrong(const Caller& caller) ABSL_LOCKS_EXCLUDED(mutex_);
-  Allowance& AllowanceOfLocked(const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Allowance& AllowanceOfLocked(const std::string& network) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const AccessOptions options_;
   const bool has_rules_;

@@ -17,7 +17,8 @@ std::string AddressOf(const std::string& peer) {
   if (absl::StartsWith(peer, "unix")) return "unix";
   const size_t begin = peer.find(':'), end = peer.rfind(':');
   if (begin == std::string::npos || end <= begin) return peer;
-  return peer.substr(begin + 1, end - begin - 1);
+  return absl::StrReplaceAll(peer.substr(begin + 1, end - begin - 1),
+                             {{"%5B", ""}, {"%5D", ""}, {"[", ""}, {"]", ""}});
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/net/address.h"
 
 namespace syncgrads::server {
 namespace {
@@ -31,24 +32,19 @@ constexpr int kAtOnce = 64;
 
 FileDescriptor NewReserve() { return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-std::string Text(int family, const void* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  inet_ntop(family, address, text, sizeof(text));
-  return text;
-}
-
-// Returns the key by which connections are counted: the address or network; empty for a unix
-// socket.
+// Returns the key by which connections are counted; empty for a unix socket.
 std::string PeerOf(const sockaddr_storage& address) {
+  const void* bytes = nullptr;
   if (address.ss_family == AF_INET) {
-    return Text(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr);
+    bytes = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  } else if (address.ss_family == AF_INET6) {
+    bytes = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  } else {
+    return "";
   }
-  if (address.ss_family != AF_INET6) return "";
-  in6_addr network = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-  if (IN6_IS_ADDR_V4MAPPED(&network)) return Text(AF_INET, network.s6_addr + 12);
-  // One host may use all addresses of a /64 network.
-  std::fill(network.s6_addr + 8, network.s6_addr + 16, uint8_t{0});
-  return absl::StrCat(Text(AF_INET6, &network), "/64");
+  char text[INET6_ADDRSTRLEN] = "";
+  inet_ntop(address.ss_family, bytes, text, sizeof(text));
+  return NetworkOf(text);
 }
 
 }  // namespace

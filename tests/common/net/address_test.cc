@@ -31,6 +31,14 @@ TEST(AddressTest, ReadsNamesAndAddressesWithPorts) {
   }
 }
 
+TEST(AddressTest, PeersAreCountedByIpv4AddressOrIpv6Network) {
+  EXPECT_EQ(NetworkOf("10.0.0.1"), "10.0.0.1");
+  EXPECT_EQ(NetworkOf("::ffff:10.0.0.1"), "10.0.0.1");
+  EXPECT_EQ(NetworkOf("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+  EXPECT_EQ(NetworkOf("fe80::1%eth0"), "fe80::/64");
+  EXPECT_EQ(NetworkOf("unix"), "unix");
+}
+
 TEST(AddressTest, OnlyAnAddressToListenOnMayHavePort0) {
   const auto any = ParseListenAddress("--metrics", "localhost:0");
   ASSERT_THAT(any, IsOk());

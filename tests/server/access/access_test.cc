@@ -208,6 +208,34 @@ TEST_F(AccessTest, WrongTokensAreCountedLoggedOnceAndSlowed) {
   EXPECT_THAT(access.Check(WithToken("right"), Action::kJoin, "iris"), IsOk());
 }
 
+TEST_F(AccessTest, TheAddressesOfANetworkHaveOneAllowance) {
+  Access access({}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  for (int i = 0; i < 50; ++i) {
+    access
+        .Count(WithToken("x", absl::StrCat("2001:db8:0:1::", absl::Hex(i))),
+               absl::PermissionDeniedError("wrong"))
+        .IgnoreError();
+  }
+  ExpectError(access.CheckAllowance(WithToken("x", "2001:db8:0:1:ffff::1")),
+              absl::StatusCode::kUnavailable, {"2001:db8:0:1::/64"});
+  EXPECT_THAT(access.CheckAllowance(WithToken("x", "2001:db8:0:2::1")), IsOk());
+}
+
+TEST_F(AccessTest, TheOldestAllowanceMakesRoom) {
+  Access access({}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  const auto guess = [&](const std::string& peer) {
+    access.Count(WithToken("x", peer), absl::PermissionDeniedError("wrong")).IgnoreError();
+  };
+  for (int i = 0; i < 4095; ++i) guess(absl::StrCat("20.0.", i / 256, ".", i % 256));
+  clock_.Advance(absl::Seconds(1));
+  for (int i = 0; i < 50; ++i) guess("10.0.0.1");
+  guess("30.0.0.1");
+  ExpectError(access.CheckAllowance(WithToken("x", "10.0.0.1")), absl::StatusCode::kUnavailable,
+              {"10.0.0.1"});
+}
+
 TEST_F(AccessTest, TokensThatAreComparedElsewhereCountToo) {
   Access access({}, journal_, clock_);
   ASSERT_THAT(access.Load(), IsOk());
