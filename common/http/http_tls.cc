@@ -5,6 +5,9 @@
 #include <openssl/x509v3.h>
 
 #include <memory>
+#include <utility>
+
+#include "common/names.h"
 
 namespace syncgrads {
 namespace {
@@ -52,8 +55,10 @@ std::vector<std::string> NamesOfPeer(const SSL* connection) {
         GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(alternatives.get(), i), &kind);
     if (kind != GEN_DNS && kind != GEN_URI && kind != GEN_EMAIL) continue;
     const auto* text = static_cast<const ASN1_STRING*>(value);
-    names.emplace_back(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
-                       static_cast<size_t>(ASN1_STRING_length(text)));
+    std::string name(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
+                     static_cast<size_t>(ASN1_STRING_length(text)));
+    // A name with control characters is not what it looks like.
+    if (IsPrintable(name)) names.push_back(std::move(name));
   }
   return names;
 }

@@ -18,7 +18,8 @@ namespace syncgrads {
 void SetUpTls(SSL_CTX& context, const TlsOptions& tls);
 
 // Returns the DNS names, URIs and e-mail addresses in the peer's certificate, which has been
-// verified; empty if the peer has none. `connection` may be null.
+// verified, without those that have control characters; empty if the peer has none. `connection`
+// may be null.
 std::vector<std::string> NamesOfPeer(const SSL* connection);
 
 }  // namespace syncgrads

@@ -68,6 +68,14 @@ std::string Describe(unsigned roles) {
   return absl::StrJoin(names, " or ");
 }
 
+// Whether the rule is for the job. nullptr: for any job.
+bool IsFor(const AccessRule& rule, const std::string* job) {
+  if (job == nullptr) return true;
+  // Another pattern may match the text "*" too, but is not for all jobs.
+  if (*job == kAllJobs) return rule.jobs == kAllJobs;
+  return MatchesPattern(rule.jobs, *job);
+}
+
 std::string Shown(const Caller& caller) {
   if (caller.names.empty()) {
     return caller.token.empty() ? "no certificate and no token" : "a token";
@@ -171,7 +179,7 @@ unsigned Access::RolesOf(const Rules& rules, const Caller& caller, const std::st
                   caller.names.begin(), caller.names.end(),
                   [&rule](const std::string& name) { return MatchesPattern(rule.name, name); })
             : !caller.token.empty() && MatchesHash(rule.token_hash, caller.token);
-    if (is_caller && (job == nullptr || MatchesPattern(rule.jobs, *job))) roles |= Bit(rule.role);
+    if (is_caller && IsFor(rule, job)) roles |= Bit(rule.role);
   }
   return roles;
 }

@@ -53,7 +53,8 @@ struct Caller {
   // The address without the port and without brackets; "unix" for a process of this host and of the
   // server's user.
   std::string peer;
-  // The names in the caller's certificate, which has been verified.
+  // The names in the caller's certificate, which has been verified. Those with control characters
+  // are left out.
   std::vector<std::string> names;
   // Empty: none was sent.
   std::string token;

@@ -79,7 +79,9 @@ absl::string_view ToString(Role role) {
 }
 
 bool MatchesPattern(const std::string& pattern, const std::string& text) {
-  return fnmatch(pattern.c_str(), text.c_str(), FNM_NOESCAPE) == 0;
+  // fnmatch would not see what follows a NUL byte.
+  return text.find('\0') == std::string::npos &&
+         fnmatch(pattern.c_str(), text.c_str(), FNM_NOESCAPE) == 0;
 }
 
 absl::StatusOr<std::vector<AccessRule>> ParseAccessRules(absl::string_view text) {

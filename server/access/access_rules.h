@@ -8,7 +8,8 @@
 //
 // JOBS is a pattern of names of jobs, and what follows "san:" is a pattern of names in
 // certificates: DNS names, URIs and e-mail addresses. In patterns, * stands for any text and ? for
-// any character. Empty lines, and lines that begin with #, are ignored.
+// any character. JOBS is for actions that concern all jobs only if it is exactly *. Empty lines,
+// and lines that begin with #, are ignored.
 
 #ifndef SYNCGRADS_SERVER_ACCESS_ACCESS_RULES_H_
 #define SYNCGRADS_SERVER_ACCESS_ACCESS_RULES_H_
@@ -39,7 +40,7 @@ struct AccessRule {
   std::string name;
 };
 
-// Returns whether the pattern matches the whole text.
+// Returns whether the pattern matches the whole text. A text with a NUL byte matches nothing.
 bool MatchesPattern(const std::string& pattern, const std::string& text);
 
 // Returns the rules in the text of a file. Tokens in it are hashed.

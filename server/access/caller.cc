@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "common/names.h"
 
 namespace syncgrads::server {
 namespace {
@@ -39,7 +40,9 @@ Caller CallerOf(const grpc::CallbackServerContext& context, std::string token) {
   if (authenticated == nullptr || !authenticated->IsPeerAuthenticated()) return caller;
   for (const grpc::string_ref& name :
        authenticated->FindPropertyValues("x509_subject_alternative_name")) {
-    caller.names.emplace_back(name.data(), name.size());
+    // A name with control characters is not what it looks like.
+    const absl::string_view text(name.data(), name.size());
+    if (IsPrintable(text)) caller.names.emplace_back(text);
   }
   return caller;
 }

@@ -589,6 +589,15 @@ TEST(AccessTest, PathsOfCheckpointsAreForOperators) {
   }
 }
 
+TEST(AccessTest, NamesWithControlCharactersDoNotCount) {
+  Secured server;
+  server.WriteRules("operator * san:ctl:*\n");
+  server.Issue("control", {"URI:ctl:\x01"});
+  const Kind control = server.Caller("", "control");
+  EXPECT_EQ(Calls(server, control).GetStatus(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(PageCode(server, control, "/metrics"), "401");
+}
+
 TEST(AccessTest, TheStatusAloneShowsThatATokenWasRemovedAndSlowsGuesses) {
   Secured server;
   server.WriteRules("viewer * token:seen\n");

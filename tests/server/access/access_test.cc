@@ -64,6 +64,7 @@ TEST(AccessRulesTest, PatternsMatchWholeTexts) {
   EXPECT_TRUE(MatchesPattern("job-?", "job-1"));
   EXPECT_FALSE(MatchesPattern("job", "job-1"));
   EXPECT_FALSE(MatchesPattern("*.example.org", "example.org.evil"));
+  EXPECT_FALSE(MatchesPattern("job", std::string("job\0-1", 6)));
 }
 
 class AccessTest : public ::testing::Test {
@@ -120,6 +121,19 @@ TEST_F(AccessTest, ARuleIsForItsJobs) {
   ExpectError(access.Check(WithToken("b"), Action::kGetStatus, kAllJobs), kDenied,
               {"for all jobs"});
   EXPECT_EQ(access.wrong_tokens(), 0);
+}
+
+TEST_F(AccessTest, OnlyAStarIsForAllJobs) {
+  WriteRules("operator ? token:a\noperator [*] token:b\noperator ** token:c\noperator * token:d\n");
+  Access access({.tokens_file = path_}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  for (const std::string token : {"a", "b", "c"}) {
+    ExpectError(access.Check(WithToken(token), Action::kDrain, kAllJobs), kDenied,
+                {"for all jobs"});
+    EXPECT_FALSE(access.Allows(WithToken(token), Action::kEvents, kAllJobs)) << token;
+  }
+  EXPECT_THAT(access.Check(WithToken("a"), Action::kEvict, "x"), IsOk());
+  EXPECT_THAT(access.Check(WithToken("d"), Action::kDrain, kAllJobs), IsOk());
 }
 
 TEST_F(AccessTest, AFileThatChangesIsReadAgain) {
