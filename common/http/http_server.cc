@@ -109,7 +109,9 @@ bool SendNext(const HttpEventPages::mapped_type& next, EventStreams& streams,
   }
 }
 
+// `is_refused` decides about an open stream again, at each `permission_interval`.
 void ServeEvents(const HttpEventPages::mapped_type& next, EventStreams& streams,
+                 absl::Duration permission_interval, std::function<bool()> is_refused,
                  httplib::Response& answer) {
   answer.set_header("Cache-Control", "no-store");
   if (!streams.Open()) {
@@ -121,9 +123,16 @@ void ServeEvents(const HttpEventPages::mapped_type& next, EventStreams& streams,
   }
   answer.set_chunked_content_provider(
       "text/event-stream",
-      [&next, &streams](size_t offset, httplib::DataSink& sink) {
+      [&next, &streams, permission_interval, is_refused = std::move(is_refused),
+       next_decision = MonotonicNow() + permission_interval](size_t offset,
+                                                             httplib::DataSink& sink) mutable {
         // The first event is due at once.
-        return (offset == 0 || streams.AwaitNext()) && SendNext(next, streams, sink);
+        if (offset != 0 && !streams.AwaitNext()) return false;
+        if (MonotonicNow() >= next_decision) {
+          if (is_refused()) return false;
+          next_decision = MonotonicNow() + permission_interval;
+        }
+        return SendNext(next, streams, sink);
       },
       [&streams](bool) { streams.Close(); });
 }
@@ -200,8 +209,13 @@ class HttpServer::Connections : public httplib::Server {
       });
     }
     for (const auto& [path, next] : events_.pages) {
-      Get(path, [this, &next = next](const httplib::Request&, httplib::Response& answer) {
-        ServeEvents(next, streams_, answer);
+      Get(path, [this, &next = next](const httplib::Request& request, httplib::Response& answer) {
+        ServeEvents(
+            next, streams_, events_.permission_interval,
+            [this, caller = CallerOf(request), path = request.path] {
+              return security_.refuse != nullptr && security_.refuse(caller, path).has_value();
+            },
+            answer);
       });
     }
   }

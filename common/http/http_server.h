@@ -40,6 +40,8 @@ struct HttpEvents {
   HttpEventPages pages;
   // The time between two events of a stream.
   absl::Duration interval = absl::Seconds(1);
+  // How often HttpSecurity::refuse decides about an open stream again.
+  absl::Duration permission_interval = absl::Seconds(10);
 };
 
 // Who sends a request.
@@ -58,7 +60,8 @@ struct HttpSecurity {
   // certificate; one that is expired or of another CA ends the connection.
   TlsOptions tls;
   // Returns the answer to a request for `path` that is refused; nullopt if the request may be
-  // served. Called on any thread. Null: every request may be served.
+  // served. Called on any thread. A stream of events that is open ends when its request would be
+  // refused. Null: every request may be served.
   std::function<std::optional<HttpReply>(const HttpCaller& caller, const std::string& path)> refuse;
 };
 

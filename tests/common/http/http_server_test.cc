@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -125,12 +126,18 @@ class HttpEventsTest : public ::testing::Test {
   void Start(std::string data, absl::Duration interval) {
     HttpEvents events;
     events.interval = interval;
+    events.permission_interval = absl::ZeroDuration();
     events.pages["/events"] = [this, data = std::move(data)]() -> absl::StatusOr<std::string> {
       const int number = ++events_;
       if (number == last_) return absl::CancelledError("no more events");
       return absl::StrCat(data, number);
     };
-    auto started = HttpServer::Start({"127.0.0.1", 0}, Pages(), std::move(events));
+    HttpSecurity security;
+    security.refuse = [this](const HttpCaller&, const std::string&) -> std::optional<HttpReply> {
+      if (!refuses_) return std::nullopt;
+      return HttpReply{.status = 403};
+    };
+    auto started = HttpServer::Start({"127.0.0.1", 0}, Pages(), std::move(events), security);
     ASSERT_THAT(started, IsOk());
     server_ = *std::move(started);
   }
@@ -168,6 +175,7 @@ class HttpEventsTest : public ::testing::Test {
   std::atomic<int> events_ = 0;
   // The number of the event in place of which a stream ends.
   std::atomic<int> last_ = -1;
+  std::atomic<bool> refuses_ = false;
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -220,6 +228,17 @@ TEST_F(HttpEventsTest, AStreamWhoseReaderDoesNotReadIsClosed) {
   for (int i = 0; i < 4; ++i) open.push_back(OpenWithoutReading());
   ASSERT_TRUE(::syncgrads::testing::WaitUntil([&] { return events_ >= 4; }));
   EXPECT_TRUE(::syncgrads::testing::WaitUntil([&] { return StatusOfAnother() == 200; }));
+}
+
+TEST_F(HttpEventsTest, AStreamEndsWhenItsRequestWouldBeRefused) {
+  Start("event ", absl::Milliseconds(1));
+  std::string received;
+  NewClient()->Get("/events", [&](const char* data, size_t size) {
+    received.append(data, size);
+    refuses_ = true;
+    return true;
+  });
+  EXPECT_EQ(received.substr(0, 15), "data: event 1\n\n");
 }
 
 TEST_F(HttpEventsTest, AStreamEndsWithTheServer) {
