@@ -30,6 +30,7 @@
 #include "common/process_setup.h"
 #include "common/renamed_flags.h"
 #include "common/rpc/build_info.h"
+#include "common/rpc/credentials.h"
 #include "common/secret.h"
 #include "common/tls/tls_flags.h"
 #include "third_party/grpc/pollers.h"
@@ -197,7 +198,8 @@ int main(int argc, char** argv) {
     std::cerr << "ps-worker: unexpected argument \"" << rest[1] << "\"; all options are flags\n";
     return 2;
   }
-  // SetUpProcess and StopSignal come before any other thread is started.
+  // These come before any other thread is started.
+  syncgrads::RequireTls13();
   syncgrads::SetUpProcess();
   syncgrads::StopSignal stop;
   syncgrads::SetPollers(absl::GetFlag(FLAGS_pollers));

@@ -145,6 +145,7 @@ absl::Status ReadSecrets(syncgrads::client::CommandOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  syncgrads::RequireTls13();
   syncgrads::AnswerVersionAndHelp("psctl");
   absl::SetProgramUsageMessage(syncgrads::client::kCommandUsage);
   if (const absl::Status flags = CheckFlags(absl::MakeConstSpan(argv + 1, argc - 1)); !flags.ok()) {

@@ -17,6 +17,12 @@ namespace {
 
 using grpc::experimental::FileWatcherCertificateProvider;
 
+unsigned RefreshSeconds(const TlsOptions& tls) {
+  return static_cast<unsigned>(std::max<int64_t>(1, absl::ToInt64Seconds(tls.refresh)));
+}
+
+}  // namespace
+
 // gRPC 1.51 has no setting for the least version. It uses this variable as the list of ciphers for
 // TLS 1.2, while those of TLS 1.3 have a list of their own. The only cipher that it leaves needs a
 // key that both sides know beforehand. There is none, so no handshake of TLS 1.2 succeeds.
@@ -26,12 +32,6 @@ void RequireTls13() {
   }();
   (void)required;
 }
-
-unsigned RefreshSeconds(const TlsOptions& tls) {
-  return static_cast<unsigned>(std::max<int64_t>(1, absl::ToInt64Seconds(tls.refresh)));
-}
-
-}  // namespace
 
 std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const TlsOptions& tls) {
   if (tls.empty()) return grpc::InsecureServerCredentials();

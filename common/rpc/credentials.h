@@ -16,15 +16,22 @@
 
 namespace syncgrads {
 
+// Disables TLS 1.2 for all connections of gRPC in this process, also for those that it makes. For
+// programs, before they start threads and use TLS: it sets an environment variable of gRPC, so no
+// other thread may read the environment at the same time, and other users of gRPC in the process,
+// and processes that it starts, get the same setting.
+void RequireTls13();
+
 // Returns the credentials of a server: plain text if `tls` is empty, which otherwise must have
 // passed CheckTls. A server with a client CA ends a connection whose peer has no certificate of
 // that CA.
 //
-// The first call with TLS disables TLS 1.2 in this process, for connections that it makes too. It
-// sets an environment variable, so no other thread may read the environment at the same time.
+// The first call with TLS calls RequireTls13.
 std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const TlsOptions& tls);
 
-// How a process connects to servers. Copies share the files' watcher. Thread-safe.
+// How a process connects to servers. The servers of this project accept TLS 1.3 only; a process
+// that is to refuse older versions from any server calls RequireTls13 first. Copies share the
+// files' watcher. Thread-safe.
 class ChannelSecurity {
  public:
   // Plain text.

@@ -615,6 +615,76 @@ TEST(AccessTest, TheStatusAloneShowsThatATokenWasRemovedAndSlowsGuesses) {
   EXPECT_EQ(code, grpc::StatusCode::UNAVAILABLE);
 }
 
+// A server that offers TLS 1.2 only, and takes one connection.
+class OldServer {
+ public:
+  explicit OldServer(const Kind& kind)
+      : context_(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free),
+        listening_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    SSL_CTX_set_max_proto_version(context_.get(), TLS1_2_VERSION);
+    EXPECT_EQ(SSL_CTX_use_certificate_chain_file(context_.get(), kind.tls.certificate.c_str()), 1);
+    EXPECT_EQ(SSL_CTX_use_PrivateKey_file(context_.get(), kind.tls.key.c_str(), SSL_FILETYPE_PEM),
+              1);
+    // gRPC requires that the peer speaks HTTP/2.
+    SSL_CTX_set_alpn_select_cb(
+        context_.get(),
+        [](SSL*, const unsigned char** out, unsigned char* size, const unsigned char*, unsigned,
+           void*) {
+          static constexpr unsigned char kH2[] = {'h', '2'};
+          *out = kH2;
+          *size = sizeof(kH2);
+          return SSL_TLSEXT_ERR_OK;
+        },
+        nullptr);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(listening_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(listening_, 16), 0);
+    socklen_t size = sizeof(address);
+    getsockname(listening_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] {
+      const int connection = accept(listening_, nullptr, nullptr);
+      const std::unique_ptr<SSL, decltype(&SSL_free)> ssl(SSL_new(context_.get()), &SSL_free);
+      SSL_set_fd(ssl.get(), connection);
+      accepted_ = SSL_accept(ssl.get());
+      close(connection);
+    });
+  }
+  ~OldServer() { close(listening_); }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  // Whether the connection was accepted. Call it once, after the client has ended.
+  bool HasAccepted() {
+    shutdown(listening_, SHUT_RDWR);
+    thread_.join();
+    return accepted_ == 1;
+  }
+
+ private:
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context_;
+  const int listening_;
+  int port_ = 0;
+  int accepted_ = 0;
+  std::thread thread_;
+};
+
+TEST(AccessTest, ProgramsConnectToNoServerOfAnOlderVersionOfTls) {
+  std::signal(SIGPIPE, SIG_IGN);
+  const Secured secured;
+  OldServer old(secured.Caller("", "server"));
+  const auto psctl =
+      Process::Start({.program = "client/psctl/psctl",
+                      .args = {absl::StrCat("--server=", old.address()),
+                               absl::StrCat("--tls_ca=", secured.Path("ca.pem")), "status"}});
+  ASSERT_TRUE(psctl.ok()) << psctl.status();
+  const auto exit = (*psctl)->Wait(kTimeout);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(*exit, ExitCode(128)) << (*psctl)->output();
+  EXPECT_FALSE(old.HasAccepted());
+}
+
 TEST(AccessTest, WrongTokensAreLoggedCountedAndSlowed) {
   Secured server;
   Calls guesser(server, server.Caller("", "nobody", "guess"));
