@@ -376,7 +376,7 @@ TEST_F(DataServiceTest, ACallThatOpensNothingIsCancelled) {
 TEST_F(DataServiceTest, ACallThatHasOpenedRowsHasNoDeadline) {
   const Job job = PointsJob();
   DataServer::Options options{job, "secret"};
-  options.open_timeout = absl::Seconds(3);
+  options.open_timeout = absl::Seconds(10);
   Serve(std::move(options));
   SlowWorker worker(address_, job);
   // By the time that this call is cancelled, the worker's deadline would have passed too.
