@@ -63,7 +63,7 @@ TEST(ServiceManagerTest, IsToldOverAnAbstractSocket) {
 
 TEST(ServiceManagerTest, ErrorsAreIgnored) {
   NotifyServiceManager("READY=1");
-  for (const std::string path :
+  for (const std::string& path :
        {std::string(), std::string("/none/there"), std::string(200, 'x')}) {
     setenv("NOTIFY_SOCKET", path.c_str(), 1);
     NotifyServiceManager("READY=1");
