@@ -41,7 +41,7 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& address,
     arguments.SetSocketMutator(NewSocketMutator(
         [congestion_control](int socket) { SetCongestionControl(socket, congestion_control); }));
   }
-  return security.Connect(address, std::move(arguments));
+  return security.Connect(address, arguments);
 }
 
 std::shared_ptr<grpc::Channel> NewChannelOver(FileDescriptor socket) {

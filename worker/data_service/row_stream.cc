@@ -22,7 +22,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address,
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  return security.Connect(address, std::move(arguments));
+  return security.Connect(address, arguments);
 }
 
 }  // namespace
