@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
@@ -322,13 +323,11 @@ int Main(const sigset_t& signals) {
   }
   // Server::Start describes a malformed address.
   const absl::StatusOr<HostPort> bind = ParseHostAndPort("--bind", options.bind, 0);
-  if (!knows_callers && bind.ok() && bind->port == 0) {
-    for (const auto& [flag, host] :
-         {std::pair<absl::string_view, std::string>("--bind", bind->host),
-          std::pair<absl::string_view, std::string>("--metrics", metrics_address->has_value()
-                                                                     ? (*metrics_address)->host
-                                                                     : "127.0.0.1")}) {
-      if (insecure || IsLoopback(host)) continue;
+  if (!knows_callers && !insecure && bind.ok() && bind->port == 0) {
+    std::vector<std::pair<absl::string_view, std::string>> hosts = {{"--bind", bind->host}};
+    if (metrics_address->has_value()) hosts.emplace_back("--metrics", (*metrics_address)->host);
+    for (const auto& [flag, host] : hosts) {
+      if (IsLoopback(host)) continue;
       journal.Warn(absl::StrCat(
           "INVALID_ARGUMENT: ", flag, " is ", host,
           ", which other hosts may reach, but this server "
@@ -349,10 +348,9 @@ int Main(const sigset_t& signals) {
     journal.Warn(server.status().ToString());
     return ExitCodeOfStart(server.status());
   }
-  const absl::StatusOr<HostPort> address =
-      ParseHostAndPort("--bind", options.bind, (*server)->port());
-  std::cout << "ps-server " << options.index << " listening on "
-            << ToString(address.value_or(HostPort{})) << std::endl;
+  // The server has started, so --bind is a host.
+  const HostPort address = {bind->host, (*server)->port()};
+  std::cout << "ps-server " << options.index << " listening on " << ToString(address) << std::endl;
   std::unique_ptr<HttpServer> metrics;
   if (metrics_address->has_value()) {
     const auto status = [&server](v1::GetStatusReply& reply) { (*server)->FillStatus(reply); };
@@ -377,8 +375,7 @@ int Main(const sigset_t& signals) {
   NotifyServiceManager("READY=1");
   // Whatever does not answer may hang at the end too.
   const Watchdog watchdog(
-      {.address = {.host = bind->host, .port = (*server)->port()}},
-      [] { NotifyServiceManager("WATCHDOG=1"); },
+      {.address = address}, [] { NotifyServiceManager("WATCHDOG=1"); },
       [&journal](const std::string& silence) {
         journal.Warn(silence + "; exiting");
         journal.Flush();

@@ -4,7 +4,6 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/impl/server_builder_plugin.h>
-#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <unistd.h>
@@ -27,6 +26,7 @@
 #include "common/process_setup.h"
 #include "common/random_number.h"
 #include "common/rpc/credentials.h"
+#include "common/rpc/refuse_compressed.h"
 #include "common/serial_thread.h"
 #include "common/shm/region.h"
 #include "common/status_macros.h"
@@ -35,6 +35,7 @@
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/coordinator/local_server.h"
 #include "server/core/jobs/jobs.h"
+#include "server/message_quota.h"
 #include "server/service/acceptor.h"
 #include "server/service/admin_service.h"
 #include "server/service/control_service.h"
@@ -148,7 +149,7 @@ class GrpcServer : public Server {
         deadlines_(options.hello_timeout, clock),
         access_({options.tokens_file, !options.tls.client_ca.empty(), options.server_token},
                 journal_, clock),
-        memory_(options.memory > 0 ? options.memory : AvailableMemory().value_or(0)) {}
+        message_quota_(options.memory > 0 ? options.memory : AvailableMemory().value_or(0)) {}
 
   ~GrpcServer() override {
     {
@@ -269,10 +270,8 @@ class GrpcServer : public Server {
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
     builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
-    if (memory_ > 0) {
-      SizeQuota();
-      builder.SetResourceQuota(quota_);
-    }
+    message_quota_.Fit(jobs_.MemoryBytes());
+    message_quota_.Apply(builder);
     // The time to complete the TLS handshake and to send the first frame of HTTP/2.
     builder.AddChannelArgument(
         GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
@@ -283,10 +282,7 @@ class GrpcServer : public Server {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20);
-    // A message with one of these compressions is refused before it is decompressed.
-    for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
-      builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
-    }
+    RefuseCompressedMessages(builder);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
     // Members and followers send keepalive pings to detect a dead link. These settings permit
     // the pings.
@@ -493,21 +489,6 @@ class GrpcServer : public Server {
     return sources;
   }
 
-  // Sets the bytes of received messages that gRPC may hold. Contributions that wait for their round
-  // are such messages. So it is a quarter of the memory more than all jobs may need, and at least
-  // half of the memory.
-  //
-  // gRPC counts what it has read from connections until the last reference to it is dropped. It
-  // does not stop to read at the quota. While it holds more than that, it cancels streams of any
-  // connection, one after the other, and closes connections that have none. A member whose stream
-  // is cancelled opens it again and repeats what was not answered.
-  void SizeQuota() {
-    uint64_t jobs = 0;
-    for (const std::shared_ptr<Job>& job : jobs_.All()) jobs += job->MemoryBytes();
-    const uint64_t bytes = std::max(memory_ / 2, jobs + memory_ / 4);
-    if (std::exchange(quota_bytes_, bytes) != bytes) quota_.Resize(bytes);
-  }
-
   void Tick() {
     MutexLock lock(mutex_);
     absl::Time next_quota = MonotonicNow() + kQuotaInterval;
@@ -522,8 +503,8 @@ class GrpcServer : public Server {
       if (follower_ != nullptr) follower_->Tick();
       TrimMemory(deadlines_.Tick());
       jobs_.ReportAlerts();
-      if (memory_ > 0 && MonotonicNow() >= next_quota) {
-        SizeQuota();
+      if (MonotonicNow() >= next_quota) {
+        message_quota_.Fit(jobs_.MemoryBytes());
         next_quota = MonotonicNow() + kQuotaInterval;
       }
       mutex_.Lock();
@@ -563,11 +544,8 @@ class GrpcServer : public Server {
   StreamDeadlines deadlines_;
   Access access_;
   ServerLoads loads_;
-  // The memory that this server may use, in bytes; 0 if it is not known.
-  const uint64_t memory_;
-  grpc::ResourceQuota quota_;
   // Used by the ticker thread only, once that runs.
-  uint64_t quota_bytes_ = 0;
+  MessageQuota message_quota_;
   size_t open_jobs_ = 0;
   absl::Time trim_again_ = absl::InfiniteFuture();
   mutable std::atomic<uint64_t> available_memory_{0};

@@ -2,18 +2,15 @@
 
 #include <netdb.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/shm/pages.h"
 
 namespace syncgrads::server {
 
@@ -22,24 +19,21 @@ Watchdog::Watchdog(WatchdogOptions options, std::function<void()> answered,
     : options_(std::move(options)),
       answered_(std::move(answered)),
       silent_(std::move(silent)),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       thread_([this] { Run(); }) {}
 
 Watchdog::~Watchdog() {
-  const uint64_t one = 1;
-  // The write cannot fail, since the counter is 0.
-  [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof(one));
+  stop_.Set();
   thread_.join();
 }
 
 void Watchdog::Run() {
   int unanswered = 0;
-  while (!stopping()) {
+  while (!stop_.is_set()) {
     const absl::Time next = MonotonicNow() + options_.interval;
     if (Answers()) {
       unanswered = 0;
       answered_();
-    } else if (!stopping() && ++unanswered >= options_.attempts) {
+    } else if (!stop_.is_set() && ++unanswered >= options_.attempts) {
       silent_(absl::StrCat("this server's own port, ", ToString(options_.address),
                            ", has answered ", "none of ", unanswered, " connections within ",
                            absl::FormatDuration(options_.interval)));
@@ -78,19 +72,12 @@ bool Watchdog::Answers() const {
 
 bool Watchdog::Await(int descriptor, short events, absl::Time deadline) const {
   // poll() ignores a negative descriptor.
-  pollfd polled[] = {{stop_.get(), POLLIN, 0}, {descriptor, events, 0}};
+  pollfd polled[] = {{stop_.descriptor(), POLLIN, 0}, {descriptor, events, 0}};
   while (true) {
-    const absl::Duration left = std::max(deadline - MonotonicNow(), absl::ZeroDuration());
-    const absl::Duration whole = absl::Ceil(left, absl::Milliseconds(1));
-    const int ready = poll(polled, 2, static_cast<int>(absl::ToInt64Milliseconds(whole)));
-    if (ready < 0 && errno == EINTR) continue;
-    return ready > 0 && polled[0].revents == 0;
+    const int ready = poll(polled, 2, PollTimeout(deadline));
+    if (ready > 0) return polled[0].revents == 0;
+    if ((ready == 0 && MonotonicNow() >= deadline) || (ready < 0 && errno != EINTR)) return false;
   }
-}
-
-bool Watchdog::stopping() const {
-  pollfd polled = {stop_.get(), POLLIN, 0};
-  return poll(&polled, 1, 0) > 0;
 }
 
 }  // namespace syncgrads::server

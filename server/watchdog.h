@@ -10,7 +10,7 @@
 
 #include "absl/time/time.h"
 #include "common/net/address.h"
-#include "common/shm/region.h"
+#include "common/net/polling.h"
 
 namespace syncgrads::server {
 
@@ -46,12 +46,11 @@ class Watchdog {
   // Waits for an event of `descriptor` until `deadline`, or until the watchdog has to stop. Returns
   // whether the event has come. -1 waits for the deadline only.
   bool Await(int descriptor, short events, absl::Time deadline) const;
-  bool stopping() const;
 
   const WatchdogOptions options_;
   const std::function<void()> answered_;
   const std::function<void(const std::string&)> silent_;
-  const FileDescriptor stop_;
+  StopEvent stop_;
   std::thread thread_;
 };
 

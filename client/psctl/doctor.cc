@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/net/address.h"
+#include "common/net/polling.h"
 #include "common/shm/pages.h"
 
 namespace syncgrads::client {
@@ -46,9 +47,7 @@ Port TryToConnect(const addrinfo& address, absl::Time deadline) {
   if (!connection.valid()) return Port::kUnknown;
   if (connect(connection.get(), address.ai_addr, address.ai_addrlen) == 0) return Port::kAccepts;
   if (errno != EINPROGRESS) return Port::kRefuses;
-  pollfd open = {connection.get(), POLLOUT, 0};
-  const absl::Duration left = std::max(deadline - MonotonicNow(), absl::ZeroDuration());
-  if (poll(&open, 1, static_cast<int>(absl::ToInt64Milliseconds(left))) != 1) return Port::kSilent;
+  if (!AwaitSocket(connection.get(), POLLOUT, deadline)) return Port::kSilent;
   int error = 0;
   socklen_t size = sizeof(error);
   getsockopt(connection.get(), SOL_SOCKET, SO_ERROR, &error, &size);

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/net/polling.h"
 
 namespace syncgrads {
 namespace {
@@ -44,22 +45,6 @@ void Describe(int socket, decltype(&getpeername) name, std::string& ip, int& por
 }
 
 }  // namespace
-
-int PollTimeout(absl::Time deadline) {
-  if (deadline == absl::InfiniteFuture()) return -1;
-  const absl::Duration left =
-      std::clamp(deadline - MonotonicNow(), absl::ZeroDuration(), absl::Hours(1));
-  return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
-}
-
-bool AwaitSocket(int socket, short events, absl::Time deadline) {
-  pollfd polled = {socket, events, 0};
-  while (true) {
-    const int ready = poll(&polled, 1, PollTimeout(deadline));
-    if (ready > 0) return true;
-    if ((ready == 0 && MonotonicNow() >= deadline) || (ready < 0 && errno != EINTR)) return false;
-  }
-}
 
 HttpConnection::HttpConnection(FileDescriptor socket, TlsConnection tls, absl::Time deadline)
     : socket_(std::move(socket)), tls_(std::move(tls)), deadline_(deadline), awaited_(POLLIN) {

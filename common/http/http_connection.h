@@ -24,11 +24,6 @@ struct TlsDeleter {
 using TlsConnection = std::unique_ptr<SSL, TlsDeleter>;
 using TlsContext = std::unique_ptr<SSL_CTX, TlsDeleter>;
 
-// Waits for one of `events` of poll(). Returns false if `deadline` passes first.
-bool AwaitSocket(int socket, short events, absl::Time deadline);
-// Returns the time until `deadline` for poll(): at least 0; -1 if it is infinite.
-int PollTimeout(absl::Time deadline);
-
 // A connection from its acceptance to its end. At first its request arrives, and no call blocks:
 // Receive is called each time that the socket is ready. Then the library reads the request from
 // memory, and writes its answer, which blocks.

@@ -3,9 +3,7 @@
 #include <fcntl.h>
 #include <httplib.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -24,6 +22,7 @@
 #include "common/http/http_connection.h"
 #include "common/http/http_tls.h"
 #include "common/mutex.h"
+#include "common/net/polling.h"
 #include "common/shm/pages.h"
 #include "common/status_macros.h"
 
@@ -173,8 +172,7 @@ class HttpServer::Connections : public httplib::Server {
       : events_(std::move(events)),
         security_(std::move(security)),
         times_(times),
-        streams_(events_.interval),
-        stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+        streams_(events_.interval) {}
   ~Connections() override {
     streams_.End();
     {
@@ -182,9 +180,7 @@ class HttpServer::Connections : public httplib::Server {
       ended_ = true;
       changed_.NotifyAll();
     }
-    const uint64_t one = 1;
-    // The write cannot fail, since the counter is 0.
-    [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof(one));
+    stop_.Set();
     for (std::thread& thread : threads_) thread.join();
   }
 
@@ -265,7 +261,7 @@ class HttpServer::Connections : public httplib::Server {
       const bool accepts = MonotonicNow() >= accept_at;
       absl::Time wake = accepts ? absl::InfiniteFuture() : accept_at;
       // poll() ignores a negative descriptor.
-      polled = {{stop_.get(), POLLIN, 0}, {accepts ? listening_.get() : -1, POLLIN, 0}};
+      polled = {{stop_.descriptor(), POLLIN, 0}, {accepts ? listening_.get() : -1, POLLIN, 0}};
       for (const auto& connection : arriving) {
         polled.push_back({connection->socket(), connection->awaited(), 0});
         wake = std::min(wake, connection->deadline());
@@ -375,7 +371,7 @@ class HttpServer::Connections : public httplib::Server {
   // Null for plain text.
   TlsContext tls_;
   FileDescriptor listening_;
-  const FileDescriptor stop_;
+  StopEvent stop_;
   mutable Mutex mutex_;
   CondVar changed_;
   // Connections whose requests have arrived, and which wait for a thread.

@@ -5,6 +5,8 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -38,6 +40,36 @@ std::string Text(int family, const void* address) {
   char text[INET6_ADDRSTRLEN] = "";
   inet_ntop(family, address, text, sizeof(text));
   return text;
+}
+
+// An IP address. IPv4: the first four bytes. AF_UNSPEC: none.
+struct Ip {
+  int family = AF_UNSPEC;
+  std::array<uint8_t, sizeof(in6_addr)> bytes = {};
+  friend bool operator==(const Ip&, const Ip&) = default;
+};
+
+// Brackets around an IPv6 address are ignored.
+Ip ParseIp(absl::string_view host) {
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  const std::string text(host);
+  for (const int family : {AF_INET, AF_INET6}) {
+    Ip ip = {family};
+    if (inet_pton(family, text.c_str(), ip.bytes.data()) == 1) return ip;
+  }
+  return {};
+}
+
+Ip IpOf(const sockaddr& address) {
+  Ip ip = {address.sa_family};
+  if (ip.family == AF_INET) {
+    std::memcpy(ip.bytes.data(), &reinterpret_cast<const sockaddr_in&>(address).sin_addr,
+                sizeof(in_addr));
+  } else if (ip.family == AF_INET6) {
+    std::memcpy(ip.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr,
+                sizeof(in6_addr));
+  }
+  return ip;
 }
 
 bool IsName(absl::string_view host) {
@@ -102,35 +134,19 @@ std::string ToString(const HostPort& address) {
 }
 
 bool IsLoopback(absl::string_view host) {
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  if (host == "localhost") return true;
-  in_addr v4 = {};
-  if (inet_pton(AF_INET, std::string(host).c_str(), &v4) == 1) {
-    return ntohl(v4.s_addr) >> 24 == 127;
-  }
-  in6_addr v6 = {};
-  return inet_pton(AF_INET6, std::string(host).c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+  const Ip ip = ParseIp(host);
+  if (ip.family == AF_INET) return ip.bytes[0] == 127;
+  return host == "localhost" || ip == ParseIp("::1");
 }
 
 bool IsOwnAddress(absl::string_view host) {
   if (IsLoopback(host)) return true;
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  in_addr v4 = {};
-  in6_addr v6 = {};
-  const bool is_v4 = inet_pton(AF_INET, std::string(host).c_str(), &v4) == 1;
-  if (!is_v4 && inet_pton(AF_INET6, std::string(host).c_str(), &v6) != 1) return false;
+  const Ip ip = ParseIp(host);
   ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return false;
+  if (ip.family == AF_UNSPEC || getifaddrs(&all) != 0) return false;
   bool found = false;
   for (const ifaddrs* one = all; one != nullptr && !found; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr) continue;
-    if (is_v4 && one->ifa_addr->sa_family == AF_INET) {
-      const auto& address = *reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
-      found = address.sin_addr.s_addr == v4.s_addr;
-    } else if (!is_v4 && one->ifa_addr->sa_family == AF_INET6) {
-      const auto& address = *reinterpret_cast<const sockaddr_in6*>(one->ifa_addr);
-      found = IN6_ARE_ADDR_EQUAL(&address.sin6_addr, &v6) != 0;
-    }
+    found = one->ifa_addr != nullptr && IpOf(*one->ifa_addr) == ip;
   }
   freeifaddrs(all);
   return found;

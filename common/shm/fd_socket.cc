@@ -5,7 +5,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -13,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/net/polling.h"
 
 namespace syncgrads {
 namespace {
@@ -35,10 +35,7 @@ absl::StatusOr<socklen_t> Fill(const std::string& address, sockaddr_un& out) {
 absl::Status WaitFor(int socket, short events, absl::Time deadline) {
   while (true) {
     pollfd polled{socket, events, 0};
-    const absl::Duration left = std::max(deadline - MonotonicNow(), absl::ZeroDuration());
-    const int timeout = static_cast<int>(
-        std::min<int64_t>(absl::ToInt64Milliseconds(left + absl::Milliseconds(1)), 1 << 30));
-    const int ready = poll(&polled, 1, timeout);
+    const int ready = poll(&polled, 1, PollTimeout(deadline));
     if (ready > 0) return absl::OkStatus();
     if (ready == 0 && MonotonicNow() >= deadline) {
       return absl::DeadlineExceededError("the peer on the unix socket has not answered");
@@ -73,16 +70,6 @@ absl::StatusOr<FileDescriptor> ConnectTo(const std::string& address, int type) {
   return socket;
 }
 
-// Of a connected socket, this is the user of the process that listened.
-absl::StatusOr<unsigned> UserAt(const FileDescriptor& socket) {
-  ucred credentials;
-  socklen_t length = sizeof credentials;
-  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
-    return absl::UnavailableError(absl::StrCat("the peer's user is unknown: ", Reason()));
-  }
-  return credentials.uid;
-}
-
 // Returns the descriptors that were received with a message. This process owns them.
 std::vector<FileDescriptor> TakeDescriptors(msghdr& message) {
   std::vector<FileDescriptor> taken;
@@ -101,18 +88,27 @@ std::vector<FileDescriptor> TakeDescriptors(msghdr& message) {
 
 }  // namespace
 
+absl::StatusOr<unsigned> PeerUserOf(const FileDescriptor& socket) {
+  ucred credentials;
+  socklen_t length = sizeof credentials;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
+    return absl::UnavailableError(absl::StrCat("the peer's user is unknown: ", Reason()));
+  }
+  return credentials.uid;
+}
+
 absl::StatusOr<FdSocket> FdSocket::Connect(const std::string& address) {
   absl::StatusOr<FileDescriptor> socket = ConnectTo(address, SOCK_SEQPACKET);
   if (!socket.ok()) return socket.status();
   return FdSocket(*std::move(socket));
 }
 
-absl::StatusOr<unsigned> FdSocket::PeerUser() const { return UserAt(socket_); }
+absl::StatusOr<unsigned> FdSocket::PeerUser() const { return PeerUserOf(socket_); }
 
 absl::StatusOr<FileDescriptor> ConnectToOwnStream(const std::string& address) {
   absl::StatusOr<FileDescriptor> socket = ConnectTo(address, SOCK_STREAM);
   if (!socket.ok()) return socket;
-  const absl::StatusOr<unsigned> user = UserAt(*socket);
+  const absl::StatusOr<unsigned> user = PeerUserOf(*socket);
   if (!user.ok()) return user.status();
   if (*user == geteuid()) return socket;
   return absl::PermissionDeniedError(absl::StrCat("the unix socket \"@", address,

@@ -66,6 +66,10 @@ class FdSocket {
   FileDescriptor socket_;
 };
 
+// Returns the user of the process at the other end of a connected unix socket: the one that has
+// connected, or the one that listened. Unavailable if the kernel does not report it.
+absl::StatusOr<unsigned> PeerUserOf(const FileDescriptor& socket);
+
 // Connects to a byte stream (SOCK_STREAM) at an abstract address, without waiting, and returns the
 // non-blocking socket. Nothing has been sent on it.
 //

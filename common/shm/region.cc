@@ -22,7 +22,7 @@ namespace {
 // Without F_SEAL_FUTURE_WRITE, the owner could free pages (FALLOC_FL_PUNCH_HOLE) after a peer has
 // checked that all of them are allocated.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
-// Those of a kernel before Linux 5.1.
+// The seals that a kernel before Linux 5.1 knows.
 constexpr int kOldSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 std::string Reason() { return std::strerror(errno); }

@@ -24,7 +24,6 @@ namespace {
 constexpr double kWrongTokens = 50;
 // The number of networks whose allowance is kept.
 constexpr size_t kMaxAllowances = 4096;
-constexpr absl::Duration kLineInterval = absl::Seconds(10);
 
 constexpr unsigned Bit(Role role) { return static_cast<unsigned>(role); }
 
@@ -92,7 +91,8 @@ Access::Access(AccessOptions options, Journal& journal, const Clock& clock)
       has_rules_(options_.has_certificates || !options_.tokens_file.empty()),
       server_token_hash_(HashSecret(options_.server_token)),
       journal_(journal),
-      clock_(clock) {}
+      clock_(clock),
+      wrong_token_lines_(clock) {}
 
 absl::Status Access::Load() {
   if (!options_.tokens_file.empty()) return Read().status();
@@ -114,8 +114,8 @@ absl::StatusOr<bool> Access::Read() {
   MutexLock reading(reading_);
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return failed(std::strerror(errno));
-  // Of the open file, since another one may be moved to its place meanwhile. Before it is read: if
-  // it changes meanwhile, it has another version afterwards.
+  // The version is that of the open file, because another file may be moved to its place. It is
+  // taken before the file is read: a file that changes meanwhile has another version afterwards.
   struct stat status = {};
   if (fstat(file.get(), &status) != 0) return failed(std::strerror(errno));
   const FileVersion version = VersionOf(status);
@@ -233,7 +233,7 @@ absl::Status Access::Count(const Caller& caller, absl::Status compared) {
 Access::Allowance& Access::AllowanceOfLocked(const std::string& network) {
   const absl::Time now = clock_.Now();
   if (allowances_.size() >= kMaxAllowances && !allowances_.contains(network)) {
-    // Those that have sent no wrong token for a while begin anew.
+    // A network that has sent no wrong token for a while begins anew.
     std::erase_if(allowances_, [now](const auto& entry) {
       return entry.second.since + absl::Seconds(kWrongTokens) <= now;
     });
@@ -264,21 +264,15 @@ absl::Status Access::CheckAllowance(const Caller& caller) {
 
 void Access::NoteWrong(const Caller& caller) {
   ++wrong_tokens_;
-  std::string line;
   {
     MutexLock lock(mutex_);
     AllowanceOfLocked(NetworkOf(caller.peer)).left -= 1;
-    const absl::Time now = clock_.Now();
-    if (now < next_line_) {
-      ++not_logged_;
-      return;
-    }
-    next_line_ = now + kLineInterval;
-    line = absl::StrCat("a wrong token has come from ", caller.peer);
-    if (not_logged_ > 0) {
-      absl::StrAppend(&line, " (and ", not_logged_, " others since the last such warning)");
-    }
-    not_logged_ = 0;
+  }
+  const std::optional<uint64_t> lines = wrong_token_lines_.Pass("wrong token");
+  if (!lines.has_value()) return;
+  std::string line = absl::StrCat("a wrong token has come from ", caller.peer);
+  if (*lines > 1) {
+    absl::StrAppend(&line, " (and ", *lines - 1, " others since the last such warning)");
   }
   journal_.Warn(line);
 }

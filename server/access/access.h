@@ -23,6 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/line_throttle.h"
 #include "common/mutex.h"
 #include "server/access/access_rules.h"
 #include "server/core/plan/journal.h"
@@ -140,15 +141,15 @@ class Access {
   bool HasServerToken(const Caller& caller) const;
   absl::Status CheckFor(const Caller& caller, Action action, const std::string* job);
   bool AllowsFor(const Caller& caller, Action action, const std::string* job) const;
-  // The roles that `rules` give the caller for the job, as a set of bits.
-  // nullptr: for any job.
+  // Returns the roles that `rules` give the caller for the job, as a set of bits. If `job` is null,
+  // those for any job.
   static unsigned RolesOf(const Rules& rules, const Caller& caller, const std::string* job);
   void NoteWrong(const Caller& caller) ABSL_LOCKS_EXCLUDED(mutex_);
   Allowance& AllowanceOfLocked(const std::string& network) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const AccessOptions options_;
   const bool has_rules_;
-  // Of the servers' token.
+  // The hash of the servers' token.
   const std::string server_token_hash_;
   Journal& journal_;
   const Clock& clock_;
@@ -159,12 +160,11 @@ class Access {
   Mutex reading_;
   mutable Mutex mutex_;
   std::shared_ptr<const Rules> rules_ ABSL_GUARDED_BY(mutex_);
-  // Of the file that was read last; its rules are `rules_`, if they could be used.
+  // The version that was read last. If its rules could be used, they are `rules_`.
   std::optional<FileVersion> version_ ABSL_GUARDED_BY(mutex_);
   // By the network; see NetworkOf.
   std::map<std::string, Allowance> allowances_ ABSL_GUARDED_BY(mutex_);
-  absl::Time next_line_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  uint64_t not_logged_ ABSL_GUARDED_BY(mutex_) = 0;
+  LineThrottle wrong_token_lines_;
 };
 
 }  // namespace syncgrads::server

@@ -3,6 +3,8 @@
 #include <grpcpp/security/auth_context.h>
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,13 +15,18 @@
 namespace syncgrads::server {
 namespace {
 
-// gRPC's names of peers: "ipv4:10.0.0.1:5000", "ipv6:%5B::1%5D:5000", "unix:...".
+// Returns the host in gRPC's name of a peer, such as "ipv4:10.0.0.1:5000" or "ipv6:%5B::1%5D:5000",
+// with brackets around an IPv6 address; nullopt if the peer has none, as on a unix socket.
+std::optional<std::string> HostIn(const std::string& peer) {
+  if (!absl::StartsWith(peer, "ipv4:") && !absl::StartsWith(peer, "ipv6:")) return std::nullopt;
+  const size_t begin = peer.find(':'), end = peer.rfind(':');
+  if (end <= begin) return std::nullopt;
+  return absl::StrReplaceAll(peer.substr(begin + 1, end - begin - 1), {{"%5B", "["}, {"%5D", "]"}});
+}
+
 std::string AddressOf(const std::string& peer) {
   if (absl::StartsWith(peer, "unix")) return "unix";
-  const size_t begin = peer.find(':'), end = peer.rfind(':');
-  if (begin == std::string::npos || end <= begin) return peer;
-  return absl::StrReplaceAll(peer.substr(begin + 1, end - begin - 1),
-                             {{"%5B", ""}, {"%5D", ""}, {"[", ""}, {"]", ""}});
+  return absl::StrReplaceAll(HostIn(peer).value_or(peer), {{"[", ""}, {"]", ""}});
 }
 
 }  // namespace
@@ -47,13 +54,6 @@ Caller CallerOf(const grpc::CallbackServerContext& context, std::string token) {
   return caller;
 }
 
-std::string HostOfPeer(const std::string& peer) {
-  const std::string decoded = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
-  const size_t begin = decoded.find(':');
-  const size_t end = decoded.rfind(':');
-  const bool internet = absl::StartsWith(decoded, "ipv4:") || absl::StartsWith(decoded, "ipv6:");
-  if (!internet || end <= begin) return "127.0.0.1";
-  return decoded.substr(begin + 1, end - begin - 1);
-}
+std::string HostOfPeer(const std::string& peer) { return HostIn(peer).value_or("127.0.0.1"); }
 
 }  // namespace syncgrads::server

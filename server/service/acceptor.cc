@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -18,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/net/address.h"
+#include "common/shm/fd_socket.h"
 
 namespace syncgrads::server {
 namespace {
@@ -55,19 +55,16 @@ Acceptor::Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limit
       limits_(limits),
       journal_(journal),
       take_(std::move(take)),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       reserve_(NewReserve()),
       thread_([this] { Run(); }) {}
 
 Acceptor::~Acceptor() {
-  const uint64_t one = 1;
-  // The write cannot fail, since the counter is 0.
-  [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof(one));
+  stop_.Set();
   thread_.join();
 }
 
 void Acceptor::Run() {
-  std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}};
+  std::vector<pollfd> polled = {{stop_.descriptor(), POLLIN, 0}};
   for (const FileDescriptor& socket : listening_) polled.push_back({socket.get(), POLLIN, 0});
   while (true) {
     if (poll(polled.data(), polled.size(), -1) < 0) continue;  // EINTR
@@ -111,24 +108,22 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
     }
     past = PastLimit(peer);
   }
-  const bool is_local = address.ss_family == AF_UNIX;
-  if (past.empty()) {
-    if (is_local) {
-      ucred user = {};
-      socklen_t size = sizeof(user);
-      if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &user, &size) != 0 ||
-          user.uid != geteuid()) {
-        NoteRefusal("other user", absl::StrCat("user ", user.uid,
-                                               " has connected to the unix "
-                                               "socket of user ",
-                                               geteuid()));
-        return Accepted::kOne;
-      }
-    }
-    TakeIn(std::move(connection), peer, is_local);
-  } else {
+  if (!past.empty()) {
     NoteRefusal("past limit", past);
+    return Accepted::kOne;
   }
+  const bool is_local = address.ss_family == AF_UNIX;
+  if (is_local) {
+    const absl::StatusOr<unsigned> user = PeerUserOf(connection);
+    if (!user.ok() || *user != geteuid()) {
+      NoteRefusal("other user",
+                  user.ok() ? absl::StrCat("user ", *user,
+                                           " has connected to the unix socket of user ", geteuid())
+                            : std::string(user.status().message()));
+      return Accepted::kOne;
+    }
+  }
+  TakeIn(std::move(connection), peer, is_local);
   return Accepted::kOne;
 }
 

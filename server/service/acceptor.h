@@ -25,6 +25,7 @@
 #include "common/clock.h"
 #include "common/line_throttle.h"
 #include "common/mutex.h"
+#include "common/net/polling.h"
 #include "common/shm/region.h"
 #include "server/core/plan/journal.h"
 
@@ -94,7 +95,7 @@ class Acceptor {
   const ConnectionLimits limits_;
   Journal& journal_;
   const Take take_;
-  const FileDescriptor stop_;
+  StopEvent stop_;
 
   mutable Mutex mutex_;
   // Open connections, by descriptor number, and their number by peer. Connections that have been

@@ -15,22 +15,9 @@
 namespace syncgrads::server {
 namespace {
 
-// NotFound if the job is not open here; PermissionDenied if the token is not the job's.
-absl::Status CheckToken(const Jobs& jobs, const std::string& job, const std::string& token) {
-  const std::shared_ptr<Job> found = jobs.Find(job);
-  if (found == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no job \"", job, "\" is open here"));
-  }
-  if (found->HasToken(token)) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("wrong token for job \"", job, "\""));
-}
-
 absl::Status Explained(const Jobs& jobs, const v1::ExplainRequest& request,
                        const std::string& token, v1::ExplainReply& reply) {
-  SYNCGRADS_RETURN_IF_ERROR(CheckToken(jobs, request.job(), token));
-  const std::shared_ptr<Job> job = jobs.Find(request.job());
-  // It may have been closed meanwhile.
-  if (job == nullptr) return absl::NotFoundError(absl::StrCat("job \"", request.job(), "\" ended"));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job, jobs.FindFor(request.job(), token));
   std::optional<GroupId> group;
   if (request.has_group()) group = GroupId{request.group()};
   for (const RoundWait& wait : job->Explain(group)) *reply.add_waits() = ToProto(wait);
@@ -127,7 +114,7 @@ grpc::ServerWriteReactor<v1::OptimizerChunk>* AdminService::ReadOptimizer(
   const absl::Status permitted = Guarded(*context, Action::kReadOptimizer, request->job(),
                                          request->token(), [&](const std::string& token) {
                                            checked.set_token(token);
-                                           return CheckToken(jobs_, request->job(), token);
+                                           return jobs_.FindFor(request->job(), token).status();
                                          });
   if (!permitted.ok()) return new RefusedStream<v1::OptimizerChunk>(permitted);
   return optimizers_.Read(context, checked);
@@ -172,7 +159,7 @@ grpc::ServerWriteReactor<v1::TraceReply>* AdminService::Trace(grpc::CallbackServ
   const absl::Status permitted = Guarded(*context, Action::kTrace, request->job(), request->token(),
                                          [&](const std::string& token) {
                                            checked.set_token(token);
-                                           return CheckToken(jobs_, request->job(), token);
+                                           return jobs_.FindFor(request->job(), token).status();
                                          });
   if (!permitted.ok()) return new RefusedStream<v1::TraceReply>(permitted);
   return tracing_.Trace(context, checked);

@@ -77,7 +77,7 @@ class AdminService : public v1::Admin::CallbackService {
   absl::Status Guarded(const grpc::CallbackServerContext& context, Action action,
                        const std::string& job, const std::string& token,
                        const std::function<absl::Status(const std::string& token)>& answer);
-  // The same; FailedPrecondition if this is not the coordinator.
+  // Does the same on the coordinator. Returns FailedPrecondition on another server.
   absl::Status OnCoordinator(const grpc::CallbackServerContext& context, Action action,
                              const std::string& job, const std::string& token,
                              const std::function<absl::Status(const std::string& token)>& answer);

@@ -12,7 +12,6 @@
 #include "common/net/address.h"
 #include "common/protocol.h"
 #include "common/rpc/status.h"
-#include "common/secret.h"
 #include "common/shm/host.h"
 #include "common/trace/trace.h"
 #include "server/access/caller.h"

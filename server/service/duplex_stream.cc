@@ -1,6 +1,5 @@
 #include "server/service/duplex_stream.h"
 
-#include <grpc/grpc.h>
 #include <grpcpp/server_context.h>
 
 #include <string>
@@ -14,7 +13,7 @@ namespace syncgrads::server {
 
 DuplexStream::DuplexStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
                            std::shared_ptr<UnreadBytes> unread, LargeMessages* large)
-    : context_(context), deadlines_(deadlines), large_(large), unread_(std::move(unread)) {}
+    : call_(context), deadlines_(deadlines), large_(large), unread_(std::move(unread)) {}
 
 // The bytes are removed here, where no sender can call Enqueue any more.
 DuplexStream::~DuplexStream() { unread_->Remove(own_unread_); }
@@ -68,25 +67,18 @@ void DuplexStream::FinishLocked() {
 }
 
 void DuplexStream::CutWith(const grpc::Status& status) {
-  grpc_call* call;
   Queue dropped;
   {
     MutexLock lock(mutex_);
-    if (cut_ || done_) return;
+    if (cut_) return;
     cut_ = true;
     if (!finished_) finish_with_ = status;
     dropped = TakeWaitingLocked();
-    call = context_->c_call();
-    grpc_call_ref(call);
   }
   // The call is cancelled: Finish alone would wait until the peer has read all earlier messages.
-  grpc_call_cancel_with_status(call, static_cast<grpc_status_code>(status.error_code()),
-                               status.error_message().c_str(), nullptr);
-  {
-    MutexLock lock(mutex_);
-    FinishLocked();
-  }
-  grpc_call_unref(call);
+  call_.Cancel(status);
+  MutexLock lock(mutex_);
+  FinishLocked();
 }
 
 bool DuplexStream::TakeFirst() {
@@ -178,9 +170,9 @@ void DuplexStream::ReadOnLocked() {
 }
 
 void DuplexStream::OnDone() {
+  call_.Done();
   {
     MutexLock lock(mutex_);
-    done_ = true;
     deadlines_.Remove(this, deadline_);
   }
   OnOver();

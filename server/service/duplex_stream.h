@@ -27,6 +27,7 @@
 #include "absl/time/time.h"
 #include "common/mutex.h"
 #include "server/core/rounds/unread_bytes.h"
+#include "server/service/cancellable_call.h"
 #include "server/service/large_messages.h"
 #include "server/service/stream_deadlines.h"
 
@@ -111,7 +112,7 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   // written on this one.
   size_t UnreadLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  grpc::CallbackServerContext* const context_;
+  CancellableCall call_;
   StreamDeadlines& deadlines_;
   LargeMessages* const large_;
   // Whether a message has been received.
@@ -138,8 +139,6 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   std::optional<grpc::Status> finish_with_ ABSL_GUARDED_BY(mutex_);
   // Finish was called.
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  // gRPC has called OnDone: the call and its context are destroyed when that returns.
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace syncgrads::server

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/rpc/status.h"
+#include "server/service/cancellable_call.h"
 #include "server/service/refused_stream.h"
 
 namespace syncgrads::server {
@@ -59,7 +60,7 @@ class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
   Stream(EventStreams& streams, grpc::CallbackServerContext* context,
          const v1::EventsRequest& request, EventsPermission permission, bool with_details)
       : streams_(streams),
-        context_(context),
+        call_(context),
         job_(request.job()),
         follows_(request.follow()),
         permission_(std::move(permission)),
@@ -104,7 +105,7 @@ class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
     if (cancelled_) return absl::InfiniteFuture();
     if (MonotonicNow() < deadline) return deadline;
     cancelled_ = true;
-    context_->TryCancel();
+    call_.Cancel({grpc::StatusCode::CANCELLED, "the events were not read in time"});
     return absl::InfiniteFuture();
   }
   absl::Time End(const absl::Status& status) {
@@ -138,10 +139,13 @@ class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
     }
     streams_.log_.Wake();
   }
-  void OnDone() override { streams_.Remove(this); }
+  void OnDone() override {
+    call_.Done();
+    streams_.Remove(this);
+  }
 
   EventStreams& streams_;
-  grpc::CallbackServerContext* const context_;
+  CancellableCall call_;
   const std::string job_;
   const bool follows_;
   const EventsPermission permission_;

@@ -1,6 +1,5 @@
 #include "server/service/optimizer_stream.h"
 
-#include <grpc/grpc.h>
 #include <grpcpp/server_context.h>
 
 #include <memory>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status.h"
 #include "common/status_macros.h"
+#include "server/service/cancellable_call.h"
 #include "server/service/refused_stream.h"
 
 namespace syncgrads::server {
@@ -19,13 +19,8 @@ namespace {
 using Results = std::vector<std::shared_ptr<const RoundResult>>;
 
 absl::StatusOr<Results> Hold(const Jobs& jobs, const v1::ReadOptimizerRequest& request) {
-  const std::shared_ptr<Job> job = jobs.Find(request.job());
-  if (job == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no job \"", request.job(), "\" is open here"));
-  }
-  if (!job->HasToken(request.token())) {
-    return absl::PermissionDeniedError(absl::StrCat("wrong token for job \"", request.job(), "\""));
-  }
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job,
+                             jobs.FindFor(request.job(), request.token()));
   SYNCGRADS_ASSIGN_OR_RETURN(
       Results results, job->HoldRound(Generation{request.generation()}, GroupId{request.group()},
                                       Round{request.round()}));
@@ -47,7 +42,7 @@ class OptimizerStreams::Stream : public grpc::ServerWriteReactor<v1::OptimizerCh
                                  public std::enable_shared_from_this<Stream> {
  public:
   Stream(OptimizerStreams& streams, grpc::CallbackServerContext* context, std::string job)
-      : streams_(streams), context_(context), job_(std::move(job)) {}
+      : streams_(streams), call_(context), job_(std::move(job)) {}
 
   // To be called once, before the reactor is returned to gRPC.
   void Start(absl::StatusOr<Results> results) {
@@ -89,31 +84,18 @@ class OptimizerStreams::Stream : public grpc::ServerWriteReactor<v1::OptimizerCh
   }
 
   void OnTimeout(absl::Duration timeout) override {
-    grpc_call* call;
-    {
-      MutexLock lock(mutex_);
-      if (done_) return;
-      call = context_->c_call();
-      grpc_call_ref(call);
-    }
-    const std::string why =
-        absl::StrCat("a message was not read within ", absl::FormatDuration(timeout));
-    grpc_call_cancel_with_status(call, GRPC_STATUS_DEADLINE_EXCEEDED, why.c_str(), nullptr);
-    grpc_call_unref(call);
+    call_.Cancel({grpc::StatusCode::DEADLINE_EXCEEDED,
+                  absl::StrCat("a message was not read within ", absl::FormatDuration(timeout))});
   }
-
   void OnDone() override {
-    {
-      MutexLock lock(mutex_);
-      done_ = true;
-    }
+    call_.Done();
     streams_.deadlines_.Remove(this, deadline_);
     streams_.Ended(job_);
     self_.reset();
   }
 
   OptimizerStreams& streams_;
-  grpc::CallbackServerContext* const context_;
+  CancellableCall call_;
   const std::string job_;
   std::shared_ptr<Stream> self_;
   Results results_;
@@ -121,10 +103,6 @@ class OptimizerStreams::Stream : public grpc::ServerWriteReactor<v1::OptimizerCh
   v1::OptimizerChunk message_;
   // The deadline that was registered last.
   absl::Time deadline_ = absl::InfiniteFuture();
-
-  Mutex mutex_;
-  // gRPC has called OnDone: the call and its context are destroyed when that returns.
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 grpc::ServerWriteReactor<v1::OptimizerChunk>* OptimizerStreams::Read(

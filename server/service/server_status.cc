@@ -155,9 +155,7 @@ void StatusReport::FillStatus(v1::GetStatusReply& reply) const {
 v1::ServerLoad StatusReport::Load() const {
   v1::ServerLoad load;
   load.set_uptime_ms(Milliseconds(sources_.clock.Now() - started_));
-  uint64_t memory = 0;
-  for (const std::shared_ptr<Job>& job : sources_.jobs.All()) memory += job->MemoryBytes();
-  load.set_memory_bytes(memory);
+  load.set_memory_bytes(sources_.jobs.MemoryBytes());
   load.set_memory_free_bytes(sources_.memory_free());
   load.set_received_bytes(Sum(sources_.traffic.received));
   load.set_sent_bytes(Sum(sources_.traffic.sent));

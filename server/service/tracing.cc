@@ -96,14 +96,7 @@ absl::Status Tracing::Check(const v1::TraceRequest& request) const {
                                                    " s: it must be more than 0 and at most ",
                                                    Seconds(kMaxTraceLength)));
   }
-  const std::shared_ptr<Job> job = jobs_.Find(request.job());
-  if (job == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no job \"", request.job(), "\" is open here"));
-  }
-  if (!job->HasToken(request.token())) {
-    return absl::PermissionDeniedError(absl::StrCat("wrong token for job \"", request.job(), "\""));
-  }
-  return absl::OkStatus();
+  return jobs_.FindFor(request.job(), request.token()).status();
 }
 
 absl::Status Tracing::Begin(const v1::TraceRequest& request,

@@ -62,6 +62,13 @@ class Files {
     ASSERT_EQ(rename(Path(name + ".new").c_str(), Path(name + ".pem").c_str()), 0);
   }
 
+  // Writes what a cluster needs: "ca", "server" and "worker".
+  void WriteCluster(const CertificateAuthority& authority) const {
+    WriteAuthorities("ca", {&authority});
+    Write("server", authority.Issue(kServerNames));
+    Write("worker", authority.Issue(kWorkerNames));
+  }
+
   // The options of a process that has the certificate NAME and trusts AUTHORITIES.
   TlsOptions Options(const std::string& name, const std::string& authorities) const {
     TlsOptions tls;
@@ -162,9 +169,7 @@ std::string Handshake(const std::string& address, const TlsOptions& tls, int ver
 TEST(TlsTest, ServersAndWorkersTrainOverIt) {
   const Files files;
   const CertificateAuthority authority("a");
-  files.WriteAuthorities("ca", {&authority});
-  files.Write("server", authority.Issue(kServerNames));
-  files.Write("worker", authority.Issue(kWorkerNames));
+  files.WriteCluster(authority);
   Cluster cluster(2, OverTcp(files.ServerOptions("server", "ca")));
   Client client(Worker(cluster, files.Options("worker", "ca")));
   ASSERT_OK(client.Join(kTimeout));
@@ -178,9 +183,7 @@ TEST(TlsTest, ServersAndWorkersTrainOverIt) {
 TEST(TlsTest, SharedMemoryIsUsedBesideIt) {
   const Files files;
   const CertificateAuthority authority("a");
-  files.WriteAuthorities("ca", {&authority});
-  files.Write("server", authority.Issue(kServerNames));
-  files.Write("worker", authority.Issue(kWorkerNames));
+  files.WriteCluster(authority);
   server::ServerOptions options;
   options.tls = files.ServerOptions("server", "ca");
   Cluster cluster(1, options);
@@ -207,10 +210,8 @@ TEST(TlsTest, SharedMemoryIsUsedBesideIt) {
 TEST(TlsTest, PeersWithoutAValidCertificateAreRefused) {
   const Files files;
   const CertificateAuthority authority("a"), other("b");
-  files.WriteAuthorities("ca", {&authority});
+  files.WriteCluster(authority);
   files.WriteAuthorities("both", {&authority, &other});
-  files.Write("server", authority.Issue(kServerNames));
-  files.Write("worker", authority.Issue(kWorkerNames));
   files.Write("expired", authority.Issue(kWorkerNames, -absl::Minutes(1)));
   files.Write("stranger", other.Issue(kWorkerNames));
   const Cluster cluster(1, OverTcp(files.ServerOptions("server", "ca")));

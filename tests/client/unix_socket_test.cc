@@ -53,6 +53,13 @@ std::vector<float> Random(uint32_t seed) {
   return values;
 }
 
+GroupSpec Model() {
+  GroupSpec spec;
+  spec.name = "model";
+  spec.tensors = {{"w", DType::kF32, {int64_t{kElements}}}};
+  return spec;
+}
+
 // Trains with random values, so that the rounding of a sum depends on the order of its terms.
 Results Train(const Cluster& cluster, const ClientOptions& common) {
   Results results(kWorld);
@@ -66,10 +73,7 @@ Results Train(const Cluster& cluster, const ClientOptions& common) {
       options.world_size = kWorld;
       Client client(options);
       ASSERT_OK(client.Join(kTimeout));
-      GroupSpec spec;
-      spec.name = "model";
-      spec.tensors = {{"w", DType::kF32, {int64_t{kElements}}}};
-      const auto group = client.Register(spec, kTimeout);
+      const auto group = client.Register(Model(), kTimeout);
       ASSERT_OK(group);
       std::vector<float> result(kElements);
       for (int step = 0; step < kSteps; ++step) {
@@ -169,10 +173,7 @@ TEST(UnixSocketTest, BrokenStreamsAreOpenedThereAgain) {
   options.on_path = paths.Recorder();
   Client client(options);
   ASSERT_OK(client.Join(kTimeout));
-  GroupSpec spec;
-  spec.name = "model";
-  spec.tensors = {{"w", DType::kF32, {int64_t{kElements}}}};
-  const auto group = client.Register(spec, kTimeout);
+  const auto group = client.Register(Model(), kTimeout);
   ASSERT_OK(group);
   const std::vector<float> values = Random(1);
   std::vector<float> result(kElements);

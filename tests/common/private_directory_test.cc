@@ -111,7 +111,7 @@ TEST_F(PrivateDirectoryTest, OneThatAMemberOfAGroupHasMadeIsNotUsed) {
 
 TEST_F(PrivateDirectoryTest, OneThatOthersMayReplaceIsNotUsed) {
   for (const mode_t mode : {0777, 0775, 02775}) {
-    // Of a third user, and of root.
+    // The directory that contains it belongs to a third user, or to root.
     for (const unsigned owner : {1234u, 0u}) {
       const std::string lab = Make("lab", owner, 4321, mode);
       const std::string state = Make("lab/state", kNobody, kNobody, 0700);

@@ -17,6 +17,7 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "common/rpc/credentials.h"
+#include "common/rpc/refuse_compressed.h"
 #include "common/rpc/status.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
@@ -168,9 +169,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   builder.AddListeningPort(absl::StrCat(host, ":", port), credentials, &listening->port);
   builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
   // A message with one of these compressions is refused before it is decompressed.
-  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
-    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
-  }
+  RefuseCompressedMessages(builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
   builder.RegisterService(server->service_.get());
   listening->server = builder.BuildAndStart();

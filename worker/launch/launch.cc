@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/net/polling.h"
 
 namespace syncgrads {
 namespace {
@@ -114,10 +115,7 @@ void Launch::PollOnce(int signals) {
       if (fd >= 0) ready.push_back({.fd = fd, .events = POLLIN, .revents = 0});
     }
   }
-  const absl::Duration left =
-      std::clamp(deadline_ - MonotonicNow(), absl::ZeroDuration(), absl::Hours(1));
-  poll(ready.data(), ready.size(),
-       absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
+  poll(ready.data(), ready.size(), PollTimeout(deadline_));
   for (Program& program : programs_) {
     ReadOutput(program, Console::Stream::kOut);
     ReadOutput(program, Console::Stream::kErr);

@@ -343,11 +343,26 @@ std::shared_ptr<Job> Jobs::Find(absl::string_view name) const {
   return job == jobs_.end() ? nullptr : job->second;
 }
 
+absl::StatusOr<std::shared_ptr<Job>> Jobs::FindFor(absl::string_view name,
+                                                   const std::string& token) const {
+  std::shared_ptr<Job> job = Find(name);
+  if (job == nullptr)
+    return absl::NotFoundError(absl::StrCat("no job \"", name, "\" is open here"));
+  if (job->HasToken(token)) return job;
+  return absl::PermissionDeniedError(absl::StrCat("wrong token for job \"", name, "\""));
+}
+
 std::vector<std::shared_ptr<Job>> Jobs::All() const {
   MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Job>> all;
   for (const auto& [name, job] : jobs_) all.push_back(job);
   return all;
+}
+
+uint64_t Jobs::MemoryBytes() const {
+  uint64_t bytes = 0;
+  for (const std::shared_ptr<Job>& job : All()) bytes += job->MemoryBytes();
+  return bytes;
 }
 
 bool Jobs::all_done() const {

@@ -112,7 +112,16 @@ class Jobs {
 
   // Null if this server has no such job.
   std::shared_ptr<Job> Find(absl::string_view name) const;
+  // Finds the job for somebody who has shown `token`.
+  //
+  // Errors:
+  //   NotFound          this server has no such job
+  //   PermissionDenied  the job has another token
+  absl::StatusOr<std::shared_ptr<Job>> FindFor(absl::string_view name,
+                                               const std::string& token) const;
   std::vector<std::shared_ptr<Job>> All() const;
+  // The most bytes that all jobs together take on this server; see Job::MemoryBytes.
+  uint64_t MemoryBytes() const;
 
   // Writes the warnings about gradients since the last call to the journal.
   void ReportAlerts() const;
