@@ -125,9 +125,17 @@ void MemoryExchange::Reap() {
   for (Connection& connection : over) connection.thread.join();
 }
 
+absl::Status MemoryExchange::CheckUser(const FdSocket& socket) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const unsigned user, socket.PeerUser());
+  if (user == geteuid()) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      "the worker runs as user ", user, ", this server as ", geteuid(), "; memory is not shared"));
+}
+
 void MemoryExchange::Take(FdSocket accepted) {
-  absl::Status started = absl::OkStatus();
-  {
+  // Checked first: processes of other users take none of the connections that are allowed.
+  absl::Status started = CheckUser(accepted);
+  if (started.ok()) {
     MutexLock lock(mutex_);
     if (stopping_) return;
     if (connections_.size() < options_.max_connections) {
@@ -205,12 +213,6 @@ absl::Status MemoryExchange::ServeMember(FdSocket& socket, const Job& job, const
 
 absl::StatusOr<std::pair<std::shared_ptr<Job>, DataHello>> MemoryExchange::Identify(
     FdSocket& socket) const {
-  SYNCGRADS_ASSIGN_OR_RETURN(const unsigned user, socket.PeerUser());
-  if (user != geteuid()) {
-    return absl::PermissionDeniedError(absl::StrCat("the worker runs as user ", user,
-                                                    ", this server as ", geteuid(),
-                                                    "; memory is not shared"));
-  }
   SYNCGRADS_ASSIGN_OR_RETURN(const FdSocket::Message message,
                              socket.Receive(MonotonicNow() + kTimeout));
   const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(message.text.data()),

@@ -80,6 +80,8 @@ class MemoryExchange {
   void AcceptAll();
   // Joins the threads of connections that have ended, and removes the connections.
   void Reap();
+  // Returns PermissionDenied if the process at the other end runs as another user than this server.
+  static absl::Status CheckUser(const FdSocket& socket);
   // Starts a thread for the connection, or refuses it.
   void Take(FdSocket accepted);
   // Sends the peer the reason of a refusal, and logs it.
@@ -95,7 +97,7 @@ class MemoryExchange {
   //   AlreadyExists    the member has another connection
   //   InvalidArgument  a message is too long or has more than one descriptor
   absl::Status ServeMember(FdSocket& socket, const Job& job, const DataHello& hello);
-  // Checks the peer's user, receives the first message, the hello, and admits the member.
+  // Receives the first message, the hello, and admits the member.
   absl::StatusOr<std::pair<std::shared_ptr<Job>, DataHello>> Identify(FdSocket& socket) const;
   // Handles one request. Returns the descriptor to send with the answer, if there is one.
   absl::StatusOr<FileDescriptor> Answer(const Job& job, MemberMemory& memory,
