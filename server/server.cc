@@ -210,6 +210,10 @@ class GrpcServer : public Server {
                                                               plan_thread_.Run(std::move(closure));
                                                             }),
                               held_);
+      // Jobs whose state on this server is damaged.
+      for (const StoreFailure& failure : jobs_.StoreFailures()) {
+        coordinator_->StoreFailed(ServerIndex{0}, failure);
+      }
     }
     tracing_ = std::make_unique<Tracing>(jobs_, coordinator_.get());
     event_streams_ = std::make_unique<EventStreams>(events_, ServerIndex{options_.index});
@@ -390,8 +394,8 @@ class GrpcServer : public Server {
   }
 
   // Restores the plan and the jobs from the state directory, or starts with an empty plan. If
-  // the plan or a group's file is damaged, moves all of them to the subdirectory "unusable" and
-  // starts with an empty plan.
+  // the plan is damaged, moves all files to the subdirectory "unusable" and starts with an empty
+  // plan.
   absl::Status OpenState() {
     plan_.start.plan = DrawRandomNumber();
     plan_.start.incarnation = DrawIncarnation();
@@ -405,29 +409,27 @@ class GrpcServer : public Server {
     const PlanStoreOptions options = {.oldest_epochs = [this] { return jobs_.OldestEpochs(); }};
     absl::StatusOr<std::unique_ptr<PlanStore>> store =
         PlanStore::Open(state_->plan_path(), stored, options);
-    absl::Status damage = store.status();
     if (store.ok()) {
       std::vector<PlanChange> changes;
       for (const Stored& record : stored.records) {
         if (const auto* change = std::get_if<PlanChange>(&record)) changes.push_back(*change);
       }
-      absl::StatusOr<std::vector<HeldRounds>> held =
-          jobs_.Restore({state_.get(), StoreOfJobs(**store)}, stored.start, changes);
-      damage = held.status();
-      if (held.ok()) {
-        held_ = *std::move(held);
-        plan_ = std::move(stored);
-        store_ = *std::move(store);
-        journal_.Note(absl::StrCat("start ", state_->start(), " on the state in ", state_->path(),
-                                   ": ", plan_.records.size(), " records, ", jobs_.All().size(),
-                                   " open jobs"));
-        return absl::OkStatus();
-      }
+      SYNCGRADS_ASSIGN_OR_RETURN(
+          held_, jobs_.Restore({state_.get(), StoreOfJobs(**store)}, stored.start, changes));
+      plan_ = std::move(stored);
+      store_ = *std::move(store);
+      journal_.Note(absl::StrCat("start ", state_->start(), " on the state in ", state_->path(),
+                                 ": ", plan_.records.size(), " records, ", jobs_.All().size(),
+                                 " open jobs"));
+      return absl::OkStatus();
     }
-    if (!absl::IsNotFound(damage) && !absl::IsDataLoss(damage)) return damage;
-    if (absl::IsDataLoss(damage)) {
-      journal_.Warn(absl::StrCat("the state is damaged and is not used: ", damage.message(),
-                                 "; it has been moved to ", state_->path(), "/unusable"));
+    if (!absl::IsNotFound(store.status()) && !absl::IsDataLoss(store.status())) {
+      return store.status();
+    }
+    if (absl::IsDataLoss(store.status())) {
+      journal_.Warn(absl::StrCat("the state is damaged and is not used: ",
+                                 store.status().message(), "; it has been moved to ",
+                                 state_->path(), "/unusable"));
       SYNCGRADS_RETURN_IF_ERROR(state_->SetAside());
     }
     state_->RemoveGroups();

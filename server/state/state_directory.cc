@@ -88,14 +88,30 @@ absl::Status StateDirectory::KeepPort(uint16_t port) const {
 }
 
 absl::Status StateDirectory::SetAside() const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "plan" || absl::StartsWith(name, kGroupPrefix)) names.push_back(name);
+  }
+  return MoveAside(names);
+}
+
+absl::Status StateDirectory::SetAside(const std::vector<uint64_t>& groups) const {
+  std::vector<std::string> names;
+  for (const uint64_t group : groups) names.push_back(absl::StrCat(kGroupPrefix, group));
+  return MoveAside(names);
+}
+
+absl::Status StateDirectory::MoveAside(const std::vector<std::string>& names) const {
   const std::filesystem::path aside = std::filesystem::path(path_) / "unusable";
   std::error_code error;
   std::filesystem::remove_all(aside, error);
   std::filesystem::create_directory(aside, error);
-  for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name != "plan" && !absl::StartsWith(name, kGroupPrefix)) continue;
-    std::filesystem::rename(entry.path(), aside / name, error);
+  for (const std::string& name : names) {
+    std::filesystem::rename(std::filesystem::path(path_) / name, aside / name, error);
+    // The file of a group may be missing; that is the damage.
+    if (error == std::errc::no_such_file_or_directory) error.clear();
     if (error) break;
   }
   if (!error) return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -53,12 +54,13 @@ class StateDirectory {
   //   ResourceExhausted, Unavailable  they cannot be stored; the earlier values stay
   absl::Status KeepPort(uint16_t port) const;
 
-  // Moves the plan and the groups' files into the subdirectory "unusable", and deletes what was
-  // there before.
+  // SetAside moves the plan and the files of all groups, or of these groups alone, into the
+  // subdirectory "unusable", and deletes what was there before.
   //
   // Errors:
   //   Unavailable  the files cannot be moved
   absl::Status SetAside() const;
+  absl::Status SetAside(const std::vector<uint64_t>& groups) const;
   // Deletes the files of all groups.
   void RemoveGroups() const;
 
@@ -68,6 +70,7 @@ class StateDirectory {
 
   // Reads the file "server", if there is one.
   absl::Status ReadServer();
+  absl::Status MoveAside(const std::vector<std::string>& names) const;
 
   const std::string path_;
   const std::function<uint64_t()> room_;

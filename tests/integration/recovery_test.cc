@@ -291,10 +291,15 @@ void DamageValues(const std::string& state) {
 
 class DamageTest : public ::testing::TestWithParam<int> {};
 
-TEST_P(DamageTest, DamagedStateIsNamedAndNotUsedAndWorkersAreToldToStartAgain) {
+TEST_P(DamageTest, DamagedStateIsNamedAndNotUsedAndOnlyItsJobIsToldToStartAgain) {
   const int server = GetParam();
-  DisturbedJob job(WriteWideJob("damaged", v1::SERVERS));
+  DisturbedJob job(WriteWideJob("damaged", v1::SERVERS), {"--lease=2m"});
   ASSERT_TRUE(job.AwaitProgress(50));
+  // Another job, which is stopped in the middle. It would end with 204 if its state were lost.
+  const auto other = job.cluster().StartWorker(WriteJob("whole", v1::SERVERS), 0, 1);
+  const auto trains = other->WaitForLine("step ", kLongEnough);
+  ASSERT_TRUE(trains.ok()) << trains.status();
+  other->Kill(SIGSTOP);
   job.cluster().server(server).Kill(SIGKILL);
   EXPECT_EQ(WaitFor(job.cluster().server(server)), KilledBy(SIGKILL));
   DamageValues(job.cluster().state(server));
@@ -307,6 +312,8 @@ TEST_P(DamageTest, DamagedStateIsNamedAndNotUsedAndWorkersAreToldToStartAgain) {
   ASSERT_TRUE(damage.ok()) << damage.status();
   EXPECT_THAT(*damage,
               HasSubstr(absl::StrCat("state file ", job.cluster().state(server), "/group-")));
+  other->Kill(SIGCONT);
+  EXPECT_EQ(WaitFor(*other), ExitCode(0)) << other->output() << job.Outputs();
 }
 
 INSTANTIATE_TEST_SUITE_P(Servers, DamageTest, ::testing::Values(0, 1));

@@ -172,6 +172,9 @@ void SimServer::Start() {
             *jobs_, *coordinator_,
             [this](std::function<void()> closure) { RunLater(std::move(closure)); }),
         held_);
+    for (const server::StoreFailure& failure : jobs_->StoreFailures()) {
+      coordinator_->StoreFailed(ServerIndex{0}, failure);
+    }
   } else {
     following_ = std::make_unique<Following>(*this);
     jobs_->arrivals().SetSink(
@@ -194,7 +197,6 @@ void SimServer::OpenState() {
   directory_ = *server::StateDirectory::Own(options_.state, [] { return kMemory; });
   server::StoredPlan stored;
   auto store = server::PlanStore::Open(directory_->plan_path(), stored, StoreOptions());
-  absl::Status damage = store.status();
   if (store.ok()) {
     plan_store_ = *std::move(store);
     store_ = std::make_unique<WatchedStore>(*plan_store_, *this);
@@ -202,28 +204,35 @@ void SimServer::OpenState() {
     for (const server::Stored& record : stored.records) {
       if (const auto* change = std::get_if<server::PlanChange>(&record)) changes.push_back(*change);
     }
-    auto held = jobs_->Restore({directory_.get(), StoreOfJobs()}, stored.start, changes);
-    damage = held.status();
-    if (held.ok()) {
-      held_ = *std::move(held);
-      plan_ = std::move(stored);
-      Note(absl::StrCat("starts on ", plan_.records.size(), " records"));
-      if (std::exchange(damaged_, false) && !jobs_->All().empty()) {
-        world_.Fail("a round with a bad checksum was passed over, and an older one used");
-      }
-      return;
-    }
+    held_ = *jobs_->Restore({directory_.get(), StoreOfJobs()}, stored.start, changes);
+    plan_ = std::move(stored);
+    Note(absl::StrCat("starts on ", plan_.records.size(), " records"));
+    CheckDamage();
+    return;
   }
-  if (!absl::IsNotFound(damage)) {
-    if (!std::exchange(damaged_, false))
-      world_.Fail(absl::StrCat("the state is damaged: ", damage.message()));
-    Warn(absl::StrCat("the state is damaged: ", damage.message()));
-    if (!directory_->SetAside().ok()) world_.Fail("the state cannot be set aside");
+  if (!absl::IsNotFound(store.status())) {
+    world_.Fail(absl::StrCat("the plan is damaged: ", store.status().message()));
   }
   directory_->RemoveGroups();
   plan_store_ = *server::PlanStore::Create(directory_->plan_path(), plan_.start, StoreOptions());
   store_ = std::make_unique<WatchedStore>(*plan_store_, *this);
   held_ = *jobs_->Restore({directory_.get(), StoreOfJobs()}, plan_.start, {});
+}
+
+void SimServer::CheckDamage() {
+  const bool damaged = std::exchange(damaged_, false);
+  bool found = false;
+  for (const server::StoreFailure& failure : jobs_->StoreFailures()) {
+    if (!absl::IsDataLoss(failure.error)) continue;
+    found = true;
+    Warn(absl::StrCat("the state is damaged: ", failure.error.message()));
+  }
+  if (damaged && !found && !jobs_->All().empty()) {
+    world_.Fail("a round with a bad checksum was passed over, and an older one used");
+  }
+  // Until the coordinator has closed the job, each start finds it again.
+  const bool known = std::exchange(lost_, found);
+  if (found && !damaged && !known) world_.Fail("state is damaged that nobody has damaged");
 }
 
 // The log is compacted often.

@@ -82,6 +82,8 @@ class SimServer : public Process, public Service, public server::Journal {
   class WatchedStore;
 
   void OpenState();
+  // Compares what was damaged with what has been found.
+  void CheckDamage();
   server::PlanStoreOptions StoreOptions();
   server::Store* StoreOfJobs() const;
   void RunLater(std::function<void()> closure);
@@ -112,6 +114,7 @@ class SimServer : public Process, public Service, public server::Journal {
   absl::Duration down_;
   bool damage_at_death_ = false;
   bool damaged_ = false;  // the state is damaged, and the server has not been restarted since
+  bool lost_ = false;     // at the last start, a job's state was damaged
   std::weak_ptr<const server::Slot> newest_sent_;
   uint64_t deaths_ = 0;
 };

@@ -217,10 +217,15 @@ absl::StatusOr<std::vector<HeldRounds>> Jobs::Restore(State state, const PlanSta
     if (const auto* group = std::get_if<std::shared_ptr<const GroupPlan>>(&change.kind)) {
       absl::StatusOr<GroupResults> results =
           job->second->OpenResults(**group, change.results_key());
-      if (absl::IsNotFound(results.status()))
-        return absl::DataLossError(results.status().message());
-      SYNCGRADS_RETURN_IF_ERROR(results.status());
-      job->second->AddGroup(*group, change.results_key(), std::move(results));
+      if (results.ok()) {
+        job->second->AddGroup(*group, change.results_key(), std::move(results));
+        continue;
+      }
+      const absl::Status& damage = results.status();
+      if (!absl::IsNotFound(damage) && !absl::IsDataLoss(damage)) return damage;
+      given_up[change.job] = {change.job, change.generation, absl::DataLossError(damage.message())};
+      jobs.erase(job);
+      held.erase(change.job);
       continue;
     }
     std::vector<GroupRound> rounds = ApplyTo(*job->second, change);
@@ -230,6 +235,7 @@ absl::StatusOr<std::vector<HeldRounds>> Jobs::Restore(State state, const PlanSta
       held.erase(change.job);
     }
   }
+  SYNCGRADS_RETURN_IF_ERROR(SetAsideDamaged(state, given_up, changes));
   std::vector<HeldRounds> proposals;
   for (auto& [job, rounds] : held) proposals.push_back(std::move(rounds));
   state_ = state;
@@ -240,6 +246,31 @@ absl::StatusOr<std::vector<HeldRounds>> Jobs::Restore(State state, const PlanSta
   applied_ = applied;
   all_done_ = all_done;
   return proposals;
+}
+
+absl::Status Jobs::SetAsideDamaged(const State& state,
+                                   const std::map<std::string, StoreFailure>& given_up,
+                                   const std::vector<PlanChange>& changes) const {
+  std::vector<uint64_t> groups;
+  for (const PlanChange& change : changes) {
+    const auto job = given_up.find(change.job);
+    if (job != given_up.end() && job->second.generation == change.generation &&
+        absl::IsDataLoss(job->second.error) &&
+        std::holds_alternative<std::shared_ptr<const GroupPlan>>(change.kind)) {
+      groups.push_back(change.results_key());
+    }
+  }
+  if (groups.empty()) return absl::OkStatus();
+  if (journal_ != nullptr) {
+    for (const auto& [job, failure] : given_up) {
+      if (!absl::IsDataLoss(failure.error)) continue;
+      journal_->Warn(absl::StrCat("job \"", job,
+                                  "\": its state is damaged and is not used: ",
+                                  failure.error.message(), "; it has been moved to ",
+                                  state.directory->path(), "/unusable"));
+    }
+  }
+  return state.directory->SetAside(groups);
 }
 
 void Jobs::Reset(const PlanStart& start) {

@@ -59,9 +59,12 @@ class Jobs {
   // Call it at most once, before all other methods. If `changes` has groups, the state has a
   // directory. Returns the rounds that are held for epochs that were proposed and have not begun.
   //
+  // If the file of a group is damaged or missing, this server abandons the group's job: it sets the
+  // job's files aside, and StoreFailures has the job with DataLoss. Other jobs are restored.
+  //
   // Errors:
-  //   DataLoss     the file of a group is damaged or missing; nothing has been restored
-  //   Unavailable  the file of a group cannot be read; nothing has been restored
+  //   Unavailable  the file of a group cannot be read, or damaged files cannot be set aside; nothing
+  //                has been restored
   absl::StatusOr<std::vector<HeldRounds>> Restore(State state, const PlanStart& start,
                                                   const std::vector<PlanChange>& changes);
 
@@ -136,6 +139,10 @@ class Jobs {
                                           const PlanChange& change);
   // Stores a change. If that fails, abandons the change's job and returns false.
   bool Keep(const PlanChange& change);
+  // Restore: sets aside the files of the jobs that were abandoned because of damage.
+  absl::Status SetAsideDamaged(const State& state,
+                               const std::map<std::string, StoreFailure>& given_up,
+                               const std::vector<PlanChange>& changes) const;
   // Ends the streams with `reason`, and deletes the files and the prepared memory, of a job that
   // was removed from `jobs_`.
   void End(Job& job, const absl::Status& reason);

@@ -77,7 +77,8 @@ struct HeldRounds {
   std::vector<GroupRound> rounds;
 };
 
-// A server has given a job up because it could not store a change of it.
+// A server has given a job up because it could not store a change of it, or has found its state
+// damaged (DataLoss).
 struct StoreFailure {
   std::string job;
   Generation generation{};

@@ -154,6 +154,21 @@ TEST_F(StateDirectoryTest, SetsAsideWhatIsNotToBeUsed) {
   EXPECT_TRUE(std::filesystem::exists(path_ + "/server"));
 }
 
+TEST_F(StateDirectoryTest, SetsAsideTheGroupsOfOneJob) {
+  const auto directory = StateDirectory::Own(path_);
+  for (const std::string& file : {(*directory)->plan_path(), (*directory)->group_path(4),
+                                  (*directory)->group_path(5), (*directory)->group_path(40)}) {
+    std::ofstream(file) << "kept";
+  }
+  ASSERT_THAT((*directory)->SetAside({4, 7, 40}), IsOk()) << "group 7 is missing";
+  EXPECT_TRUE(std::filesystem::exists((*directory)->plan_path()));
+  EXPECT_TRUE(std::filesystem::exists((*directory)->group_path(5)));
+  for (const char* name : {"group-4", "group-40"}) {
+    EXPECT_FALSE(std::filesystem::exists(absl::StrCat(path_, "/", name)));
+    EXPECT_TRUE(std::filesystem::exists(absl::StrCat(path_, "/unusable/", name)));
+  }
+}
+
 TEST_F(StateDirectoryTest, SaysWhenItCannotBeMade) {
   ExpectError(StateDirectory::Own("/proc/none/of/it").status(), absl::StatusCode::kUnavailable,
               {"/proc/none/of/it"});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -268,11 +269,64 @@ TEST_F(JobsRestoreTest, NoResultIsOverwrittenThatAWorkerMayBeReading) {
   }
 }
 
-TEST_F(JobsRestoreTest, AFileThatIsMissingIsDamage) {
-  Open(Reduction::kSum);
-  std::filesystem::remove(directory_->group_path(3));
-  Restart();
-  ExpectError(restored_.status(), absl::StatusCode::kDataLoss, {directory_->group_path(3)});
+// Flips a bit in each page of the file.
+void Damage(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const size_t bytes = std::filesystem::file_size(path);
+  for (size_t at = 100; at < bytes; at += 4096) {
+    file.seekg(at);
+    const char byte = static_cast<char>(file.get());
+    file.seekp(at);
+    file.put(static_cast<char>(byte ^ 1));
+  }
+}
+
+TEST_F(JobsRestoreTest, DamageCostsTheJobThatHasIt) {
+  for (const bool missing : {false, true}) {
+    SCOPED_TRACE(missing ? "missing" : "damaged");
+    store_.changes.clear();
+    sequence_ = 0;
+    Restart();
+    Open(Reduction::kSum);
+    Apply(EpochProposed{2});
+    const auto other = [this](decltype(PlanChange::kind) kind) {
+      jobs_->Apply({++sequence_, "digits", Generation{2}, std::move(kind), 77});
+    };
+    const uint64_t damaged = 3;
+    ASSERT_TRUE(std::filesystem::exists(directory_->group_path(damaged)));
+    Push(0, 1, 1);
+    Push(1, 1, 2);
+    other(JobOpened{"secret"});
+    other(EpochOfSize(2));
+    other(Model(Reduction::kSum));
+    const uint64_t whole = sequence_;
+    if (missing) {
+      std::filesystem::remove(directory_->group_path(damaged));
+    } else {
+      Damage(directory_->group_path(damaged));
+    }
+    // Until the coordinator has closed the job, each start reports it.
+    for (int start = 1; start <= 2; ++start) {
+      Restart();
+      ASSERT_THAT(restored_, IsOk());
+      EXPECT_THAT(*restored_, IsEmpty()) << "the job that is lost holds no rounds";
+      EXPECT_EQ(jobs_->Find("iris"), nullptr);
+      EXPECT_NE(jobs_->Find("digits"), nullptr);
+      ASSERT_THAT(jobs_->StoreFailures(), SizeIs(1));
+      EXPECT_EQ(jobs_->StoreFailures()[0].job, "iris");
+      EXPECT_EQ(jobs_->StoreFailures()[0].generation, Generation{1});
+      ExpectError(jobs_->StoreFailures()[0].error, absl::StatusCode::kDataLoss,
+                  {directory_->group_path(damaged)});
+      EXPECT_FALSE(std::filesystem::exists(directory_->group_path(damaged)));
+      EXPECT_TRUE(std::filesystem::exists(directory_->group_path(whole)));
+      EXPECT_EQ(jobs_->applied(), sequence_);
+    }
+    Apply(JobClosed{"its state is damaged", false});
+    EXPECT_THAT(jobs_->StoreFailures(), IsEmpty());
+    Restart();
+    EXPECT_THAT(jobs_->StoreFailures(), IsEmpty());
+    EXPECT_NE(jobs_->Find("digits"), nullptr);
+  }
 }
 
 Epoch SecondEpoch() {
