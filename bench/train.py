@@ -22,8 +22,8 @@ import systems
 # The lowest permitted speeds for each case: relative to PyTorch's ("pytorch"), in images per second
 # ("images"), and through a server, relative to the speed alone ("server").
 GOALS = {
-    "lenet-1x8-b32-cpu": {"pytorch": 1.0},
-    "resnet18-3x32-b32-cpu": {"pytorch": 0.5},
+    "lenet-1x8-b32-cpu": {"pytorch": 3.0, "server": 0.8},
+    "resnet18-3x32-b32-cpu": {"pytorch": 1.7, "server": 0.95},
     "resnet34-3x224-b96-cuda-f32": {},
     "resnet34-3x224-b96-cuda-tf32": {"pytorch": 0.7, "images": 650, "server": 0.95},
     "resnet34-3x224-b96-cuda-bf16": {"pytorch": 0.7, "images": 650, "server": 0.95},

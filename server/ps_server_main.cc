@@ -142,6 +142,10 @@ ABSL_FLAG(
 ABSL_FLAG(bool, exit_when_done, false, "exit when the last job has ended");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(10),
           "how long open jobs may continue after SIGTERM, SIGINT or SIGUSR1");
+ABSL_FLAG(
+    uint32_t, stopped_exit_code, 0,
+    "exit code after SIGTERM, SIGINT or SIGUSR1, at most 255; a scheduler that takes 0 for the "
+    "end of the work needs another one, such as 143");
 
 namespace syncgrads::server {
 namespace {
@@ -255,6 +259,12 @@ std::string SecurityOf(const ServerOptions& options) {
 }
 
 int Main(const sigset_t& signals) {
+  const uint32_t stopped_exit_code = absl::GetFlag(FLAGS_stopped_exit_code);
+  if (stopped_exit_code > 255) {
+    std::cerr << "ps-server: --stopped_exit_code is " << stopped_exit_code << ", at most 255"
+              << std::endl;
+    return 1;
+  }
   ServerOptions options;
   options.tls = TlsFromFlags();
   options.tls.client_ca = absl::GetFlag(FLAGS_tls_client_ca);
@@ -406,7 +416,7 @@ int Main(const sigset_t& signals) {
     if (StopRequestedWithin(signals, absl::Milliseconds(50))) break;
   }
   journal.Note("stopping");
-  return 0;
+  return static_cast<int>(stopped_exit_code);
 }
 
 }  // namespace

@@ -69,6 +69,9 @@ constexpr absl::Duration kLongestGap = absl::Milliseconds(500);
 // chunk, and a header that may list many absent spans.
 constexpr int kMaxReceivedBytes = 3 * kMaxChunkBytes + (8 << 20);
 
+// The health check of this service is for liveness: it does not change when the server is drained.
+constexpr char kLiveService[] = "live";
+
 // A connection whose peer answers no ping, or acknowledges no data, for this long is closed.
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 
@@ -298,6 +301,7 @@ class GrpcServer : public Server {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnavailableError("gRPC could not start the server");
+    server_->GetHealthCheckService()->SetServingStatus(kLiveService, true);
     acceptor_ = std::make_unique<Acceptor>(
         std::move(listening.sockets),
         ConnectionLimits{options_.max_connections, options_.max_connections_per_peer}, journal_,
@@ -369,7 +373,8 @@ class GrpcServer : public Server {
     if (status_report_->SetDraining()) {
       journal_.Record({.kind = EventKind::kDraining, .text = "new jobs are refused from now on"});
     }
-    server_->GetHealthCheckService()->SetServingStatus(false);
+    // Of the service "", which is for readiness.
+    server_->GetHealthCheckService()->SetServingStatus("", false);
   }
 
   bool has_open_jobs() const override { return !jobs_.All().empty(); }
@@ -427,9 +432,8 @@ class GrpcServer : public Server {
       return store.status();
     }
     if (absl::IsDataLoss(store.status())) {
-      journal_.Warn(absl::StrCat("the state is damaged and is not used: ",
-                                 store.status().message(), "; it has been moved to ",
-                                 state_->path(), "/unusable"));
+      journal_.Warn(absl::StrCat("the state is damaged and is not used: ", store.status().message(),
+                                 "; it has been moved to ", state_->path(), "/unusable"));
       SYNCGRADS_RETURN_IF_ERROR(state_->SetAside());
     }
     state_->RemoveGroups();

@@ -58,7 +58,7 @@ std::string NameOfSilent(const Answer& silent, const std::vector<ServerFacts>& s
 
 // Returns why a server has not answered, and a remedy.
 std::string WhyNoAnswer(const ServerFacts& server, const std::vector<ServerFacts>& servers,
-                        absl::Duration timeout) {
+                        bool has_tls, absl::Duration timeout) {
   const Answer& answer = server.answer;
   const std::string name = NameOfSilent(answer, servers);
   if (answer.address.empty()) {
@@ -76,14 +76,20 @@ std::string WhyNoAnswer(const ServerFacts& server, const std::vector<ServerFacts
                         ": open its port in the firewalls between this host and the server, or "
                         "correct the address if no host has it");
   }
+  if (absl::IsPermissionDenied(status)) {
+    return absl::StrCat(name, " does not show its status (", status.message(),
+                        "): use a certificate or a token with the role viewer or operator");
+  }
   const bool accepts = server.port == ServerFacts::Port::kAccepts;
   const bool is_late = absl::IsDeadlineExceeded(status);
   if (accepts || is_late) {
     return absl::StrCat(name, accepts ? " accepts connections, but" : "", " does not answer ",
                         is_late ? absl::StrCat("within ", DurationText(timeout))
                                 : absl::StrCat("(", status.message(), ")"),
-                        ": continue or restart the process if it is stopped or hangs, or correct "
-                        "the address if another program has this port");
+                        ": continue or restart the process if it is stopped or hangs, correct the "
+                        "address if another program has this port, or ",
+                        has_tls ? "correct --tls_ca, --tls_certificate and --tls_key"
+                                : "set --tls_ca if the server has TLS");
   }
   if (absl::IsUnimplemented(status)) {
     return absl::StrCat(name, " is another program or an older version, without this request (",
@@ -123,7 +129,12 @@ void DiagnoseLink(const ServerFacts& server, const DoctorLimits& limits, Finding
                                 ": run servers and workers in one network, or free the processors "
                                 "of the server's host"));
   }
-  if (!server.bandwidth.has_value()) return;
+  if (!server.bandwidth.has_value()) {
+    findings.Fine(absl::StrCat(name, " answers in ", DurationText(server.answer.took),
+                               "; the link was not measured: with roles, this is for workers and "
+                               "operators"));
+    return;
+  }
   const auto bytes = [](double rate) { return BytesText(static_cast<uint64_t>(rate)); };
   if (*server.bandwidth < limits.min_bandwidth) {
     findings.Wrong(absl::StrCat("the link to ", name, " carries ", bytes(*server.bandwidth),
@@ -267,8 +278,9 @@ void DiagnoseHost(const HostFacts& host, bool has_server_here, Findings& finding
                     ? "the kernel of this host makes huge pages of shared memory"
                     : "the kernel of this host makes no huge pages of shared memory, so large "
                       "models take longer: use Linux 6.1 or later, with transparent huge pages");
-  findings.Fine(
-      "connections are not encrypted: run servers and workers in a network that you trust");
+  findings.Fine(host.has_tls ? "the connections of this program are encrypted"
+                             : "the connections of this program are not encrypted: run servers and "
+                               "workers in a network that you trust, or use TLS");
   if (!host.dev_shm.has_value()) {
     findings.Wrong(
         "this host has no /dev/shm, where servers keep their state by default: mount a "
@@ -316,7 +328,7 @@ std::vector<Finding> Diagnose(const HostFacts& host, const std::vector<ServerFac
   for (const ServerFacts& server : servers) {
     const Answer& answer = server.answer;
     if (!answer.reply.ok()) {
-      findings.Wrong(WhyNoAnswer(server, servers, timeout));
+      findings.Wrong(WhyNoAnswer(server, servers, host.has_tls, timeout));
       continue;
     }
     has_server_here |= answer.reply->server().host_id() == host.host_id;

@@ -34,6 +34,8 @@ struct HostFacts {
   std::optional<Space> dev_shm;
   // The kernel's default TCP congestion control; empty if it cannot be read.
   std::string congestion_control;
+  // Whether this process connects with TLS.
+  bool has_tls = false;
 };
 
 // Reads the facts of this host.

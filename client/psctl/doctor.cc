@@ -112,7 +112,9 @@ absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
     }
   }
   size_t wrong = 0;
-  for (const Finding& finding : Diagnose(host, servers, limits, timeout)) {
+  HostFacts facts = host;
+  facts.has_tls = caller.security.is_encrypted();
+  for (const Finding& finding : Diagnose(facts, servers, limits, timeout)) {
     if (json) {
       out << "{\"wrong\":" << (finding.is_wrong ? "true" : "false")
           << ",\"text\":" << JsonString(finding.text) << "}\n";

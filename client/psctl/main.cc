@@ -173,7 +173,6 @@ int main(int argc, char** argv) {
     return 2;
   }
   absl::Status status = syncgrads::CheckServerAddress("--server", options.server);
-  if (status.ok()) status = ReadSecrets(options);
   if (status.ok()) status = syncgrads::CheckTls(tls, syncgrads::TlsSide::kConnects);
   options.caller.security = syncgrads::ChannelSecurity(tls, options.caller.token);
   if (status.ok()) status = syncgrads::client::RunCommand(words, options, std::cout);

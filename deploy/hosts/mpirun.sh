@@ -54,7 +54,8 @@ for ((index = 0; index < servers; ++index)); do
   else
     flags+=(--coordinator="$address:$port")
   fi
-  ps-server "${flags[@]}" &
+  # A terminal sends SIGINT to the group of this script only; servers and mpirun have others.
+  setsid ps-server "${flags[@]}" &
   serving+=($!)
 done
 
@@ -74,7 +75,7 @@ report <"$folder/output" &
 reading=$!
 
 # mpirun forwards SIGUSR1. On SIGTERM it would kill the workers after a second.
-mpirun --hostfile "$hostfile" bash -c "$run" run \
+setsid mpirun --hostfile "$hostfile" bash -c "$run" run \
   "$(command -v ps-worker)" --job="$job_file" --server="$address:$port" --stop_grace=60s "$@" \
   >"$folder/output" &
 training=$!

@@ -33,9 +33,11 @@ unsigned RolesFor(Action action) {
     case Action::kFollow:
       return Bit(Role::kServer);
     case Action::kJoin:
-    case Action::kProbe:
     case Action::kReportTrace:
       return Bit(Role::kWorker);
+    // Operators measure links too (psctl doctor).
+    case Action::kProbe:
+      return Bit(Role::kWorker) | Bit(Role::kOperator);
     case Action::kExplain:
       return Bit(Role::kWorker) | Bit(Role::kOperator) | Bit(Role::kViewer);
     case Action::kReadOptimizer:

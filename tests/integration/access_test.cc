@@ -85,7 +85,7 @@ TEST(AccessTest, EveryCallIsAnsweredAsTheTableSays) {
   const std::vector<Rpc> rpcs = {
       {"Control.Join", &Calls::Join, "RESOURCE_EXHAUSTED", "w"},
       {"Control.Follow", &Calls::Follow, "INVALID_ARGUMENT", "s"},
-      {"Control.Probe", &Calls::Probe, "OK", "ow"},
+      {"Control.Probe", &Calls::Probe, "OK", "owp"},
       {"Control.ReportTrace", &Calls::ReportTrace, "NOT_FOUND", "ow"},
       // A stream needs its member's secret too.
       {"Data.Exchange", &Calls::Exchange, "FAILED_PRECONDITION", "w"},

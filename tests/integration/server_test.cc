@@ -40,6 +40,12 @@ TEST(ServerTest, ASignalEndsAnIdleServerWithCode0) {
   }
 }
 
+TEST(ServerTest, ASignalEndsAServerWithTheCodeThatItWasGiven) {
+  Cluster cluster(1, {"--stopped_exit_code=143"});
+  cluster.server(0).Kill(SIGTERM);
+  EXPECT_EQ(WaitFor(cluster.server(0)), ExitCode(143)) << cluster.server(0).output();
+}
+
 TEST(ServerTest, SigtermEndsAServerThatServesWithCode0) {
   Cluster cluster(1);
   const auto worker =

@@ -311,6 +311,23 @@ TEST(DiagnosisTest, SaysWhetherTheKernelMakesHugePages) {
   EXPECT_TRUE(has(false, "use Linux 6.1 or later"));
 }
 
+TEST(DiagnosisTest, SaysWhatIsEncryptedAndWhatWasNotMeasured) {
+  HostFacts host = GoodHost();
+  ServerFacts server = GoodServer();
+  server.bandwidth = std::nullopt;
+  const auto has = [&](const std::string& text) {
+    return ::testing::Value(Diagnose(host, {server}, DoctorLimits(), absl::Seconds(2)),
+                            Contains(::testing::Field(&Finding::text, HasSubstr(text))));
+  };
+  EXPECT_TRUE(has("the link was not measured"));
+  EXPECT_TRUE(has("this program are not encrypted"));
+  host.has_tls = true;
+  EXPECT_TRUE(has("this program are encrypted"));
+  server.answer.reply = absl::UnavailableError("handshake failed");
+  server.port = ServerFacts::Port::kAccepts;
+  EXPECT_TRUE(has("correct --tls_ca, --tls_certificate and --tls_key"));
+}
+
 TEST(DiagnosisTest, ASlowAnswerIsNoClockSkew) {
   ServerFacts server = GoodServer();
   server.answer.took = absl::Seconds(10);
@@ -329,6 +346,11 @@ TEST(DiagnosisTest, NamesTheReasonWhyThereIsNoAnswer) {
   server.answer.reply = absl::UnavailableError("no settings frame");
   EXPECT_THAT(WrongWith(server), ElementsAre(AllOf(HasSubstr("does not answer (no settings frame)"),
                                                    HasSubstr("continue or restart"))));
+  EXPECT_THAT(WrongWith(server), ElementsAre(HasSubstr("set --tls_ca if the server has TLS")));
+  server.answer.reply = absl::PermissionDeniedError("the role viewer or operator is needed");
+  EXPECT_THAT(WrongWith(server),
+              ElementsAre(AllOf(HasSubstr("the role viewer or operator is needed"),
+                                HasSubstr("use a certificate or a token"))));
   server.port = ServerFacts::Port::kUnknown;
   server.answer.reply = absl::UnimplementedError("no such method");
   EXPECT_THAT(WrongWith(server), ElementsAre(HasSubstr("another program or an older version")));

@@ -435,17 +435,22 @@ TEST(StandardServicesTest, HealthAnswers) {
   const std::shared_ptr<grpc::Channel> channel = ChannelTo(cluster.coordinator());
   const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
                                          grpc::internal::RpcMethod::NORMAL_RPC, channel);
-  const auto check = [&] {
-    grpc::ByteBuffer request = BufferOf(""), reply;
+  const auto check = [&](const std::string& service) {
+    grpc::ByteBuffer request = BufferOf(service), reply;
     const grpc::Status status =
         grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
             channel.get(), method, Context().get(), request, &reply);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return BytesOf(reply);
   };
-  EXPECT_EQ(check(), "\x08\x01");  // SERVING
+  // Encoded messages: the name of a service, SERVING and NOT_SERVING.
+  const std::string all, live = "\x0a\x04live", serving = "\x08\x01", not_serving = "\x08\x02";
+  EXPECT_EQ(check(all), serving);
+  EXPECT_EQ(check(live), serving);
   cluster.server(0).Drain();
-  EXPECT_EQ(check(), "\x08\x02");  // NOT_SERVING
+  EXPECT_EQ(check(all), not_serving);
+  // It would be restarted, and its jobs would end.
+  EXPECT_EQ(check(live), serving);
 }
 
 TEST(StandardServicesTest, ReflectionListsTheServices) {
