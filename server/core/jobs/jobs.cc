@@ -264,10 +264,9 @@ absl::Status Jobs::SetAsideDamaged(const State& state,
   if (journal_ != nullptr) {
     for (const auto& [job, failure] : given_up) {
       if (!absl::IsDataLoss(failure.error)) continue;
-      journal_->Warn(absl::StrCat("job \"", job,
-                                  "\": its state is damaged and is not used: ",
-                                  failure.error.message(), "; it has been moved to ",
-                                  state.directory->path(), "/unusable"));
+      journal_->Warn(absl::StrCat(
+          "job \"", job, "\": its state is damaged and is not used: ", failure.error.message(),
+          "; it has been moved to ", state.directory->path(), "/unusable"));
     }
   }
   return state.directory->SetAside(groups);
