@@ -63,9 +63,8 @@ class Jobs {
   // job's files aside, and StoreFailures has the job with DataLoss. Other jobs are restored.
   //
   // Errors:
-  //   Unavailable  the file of a group cannot be read, or damaged files cannot be set aside;
-  //   nothing
-  //                has been restored
+  //   Unavailable  the file of a group cannot be read, or damaged files cannot be set aside; then
+  //                nothing has been restored
   absl::StatusOr<std::vector<HeldRounds>> Restore(State state, const PlanStart& start,
                                                   const std::vector<PlanChange>& changes);
 
