@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/c/handles.h"
 #include "client/c/texts.h"
+#include "common/clock.h"
 #include "common/ids.h"
 #include "common/layout.h"
 #include "common/optim/optimizer.h"
@@ -223,10 +224,12 @@ int sg_next_completion(sg_group* group, double timeout, uint32_t* tensor,
   const int code = Answer(message, message_size, [&]() -> absl::Status {
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(group));
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
+    const absl::Time deadline = MonotonicNow() + limit;
     SYNCGRADS_ASSIGN_OR_RETURN(const TensorId completed, group->group.NextCompletion(limit));
     next = ToNumber(completed);
+    // The result may have arrived before the epoch that it belongs to.
     SYNCGRADS_ASSIGN_OR_RETURN(const Contributors counted,
-                               group->group.Wait(completed, absl::ZeroDuration()));
+                               group->group.Wait(completed, deadline - MonotonicNow()));
     if (contributors != nullptr) *contributors = Converted(counted);
     return absl::OkStatus();
   });

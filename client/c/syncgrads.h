@@ -378,7 +378,7 @@ typedef enum sg_operation {
   SG_ALL_REDUCE = 1, /* input, output, elements, reduction; without an input: contributes nothing */
   SG_REDUCE = 2,     /* input, output at the root, elements, reduction, root */
   SG_BROADCAST = 3,  /* output, elements, root */
-  SG_ALL_GATHER = 4, /* input, elements; output has world_size * elements elements */
+  SG_ALL_GATHER = 4, /* input, elements, output, output_elements */
   SG_BARRIER = 5     /* only the name */
 } sg_operation;
 
@@ -395,6 +395,10 @@ typedef struct sg_collective {
   const void* input;
   void* output;
   uint64_t elements;
+  /* All-gather: the elements of the output, which must be world_size * elements. If the world
+   * size has changed since the caller made the output: SG_INVALID_ARGUMENT. 0: world_size * elements
+   * of now. */
+  uint64_t output_elements;
 } sg_collective;
 
 /* Starts an operation. The caller frees *pending. */

@@ -262,9 +262,12 @@ static void Collectives(void) {
   CHECK(out[0] == 1);
 
   /* A gather and a barrier at the same time. */
-  const sg_collective gather = Collective(SG_ALL_GATHER, "all", in, out, 2);
+  sg_collective gather = Collective(SG_ALL_GATHER, "all", in, out, 2);
   const sg_collective barrier = Collective(SG_BARRIER, "here", NULL, NULL, 0);
   sg_pending *gathers = NULL, *meets = NULL;
+  gather.output_elements = 2 * world_size - 1;
+  CHECK(sg_start(client, &gather, &gathers, WHY) == SG_INVALID_ARGUMENT);
+  gather.output_elements = 2 * world_size;
   OK(sg_start(client, &gather, &gathers, WHY));
   OK(sg_start(client, &barrier, &meets, WHY));
   OK(sg_finish(gathers, kTimeout, &count, WHY));
