@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/private_directory.h"
 #include "common/status_macros.h"
 #include "server/state/mapped_file.h"
@@ -88,30 +89,36 @@ absl::Status StateDirectory::KeepPort(uint16_t port) const {
 }
 
 absl::Status StateDirectory::SetAside() const {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name == "plan" || absl::StartsWith(name, kGroupPrefix)) names.push_back(name);
-  }
-  return MoveAside(names);
+  return MoveAside([](absl::string_view name) {
+    return name == "plan" || absl::StartsWith(name, kGroupPrefix);
+  });
 }
 
 absl::Status StateDirectory::SetAside(const std::vector<uint64_t>& groups) const {
-  std::vector<std::string> names;
-  for (const uint64_t group : groups) names.push_back(absl::StrCat(kGroupPrefix, group));
-  return MoveAside(names);
+  return MoveAside([&groups](absl::string_view name) {
+    if (!absl::ConsumePrefix(&name, kGroupPrefix)) return false;
+    // A group may have further files, group-N.CHUNK.NUMBER (StateFile).
+    uint64_t group = 0;
+    return absl::SimpleAtoi(name.substr(0, name.find('.')), &group) &&
+           std::find(groups.begin(), groups.end(), group) != groups.end();
+  });
 }
 
-absl::Status StateDirectory::MoveAside(const std::vector<std::string>& names) const {
-  const std::filesystem::path aside = std::filesystem::path(path_) / "unusable";
+absl::Status StateDirectory::MoveAside(
+    absl::FunctionRef<bool(absl::string_view name)> is_moved) const {
+  std::vector<std::string> names;
   std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
+    std::string name = entry.path().filename().string();
+    if (is_moved(name)) names.push_back(std::move(name));
+  }
+  // What was set aside before stays.
+  if (names.empty() && !error) return absl::OkStatus();
+  const std::filesystem::path aside = std::filesystem::path(path_) / "unusable";
   std::filesystem::remove_all(aside, error);
   std::filesystem::create_directory(aside, error);
   for (const std::string& name : names) {
     std::filesystem::rename(std::filesystem::path(path_) / name, aside / name, error);
-    // The file of a group may be missing; that is the damage.
-    if (error == std::errc::no_such_file_or_directory) error.clear();
     if (error) break;
   }
   if (!error) return absl::OkStatus();

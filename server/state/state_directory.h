@@ -15,8 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/shm/region.h"
 
 namespace syncgrads::server {
@@ -55,7 +57,7 @@ class StateDirectory {
   absl::Status KeepPort(uint16_t port) const;
 
   // SetAside moves the plan and the files of all groups, or of these groups alone, into the
-  // subdirectory "unusable", and deletes what was there before.
+  // subdirectory "unusable". What was there before is deleted, unless nothing is moved.
   //
   // Errors:
   //   Unavailable  the files cannot be moved
@@ -70,7 +72,8 @@ class StateDirectory {
 
   // Reads the file "server", if there is one.
   absl::Status ReadServer();
-  absl::Status MoveAside(const std::vector<std::string>& names) const;
+  // Moves the files whose names `is_moved` accepts.
+  absl::Status MoveAside(absl::FunctionRef<bool(absl::string_view name)> is_moved) const;
 
   const std::string path_;
   const std::function<uint64_t()> room_;

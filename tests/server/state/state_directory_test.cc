@@ -156,16 +156,20 @@ TEST_F(StateDirectoryTest, SetsAsideWhatIsNotToBeUsed) {
 
 TEST_F(StateDirectoryTest, SetsAsideTheGroupsOfOneJob) {
   const auto directory = StateDirectory::Own(path_);
-  for (const std::string& file : {(*directory)->plan_path(), (*directory)->group_path(4),
-                                  (*directory)->group_path(5), (*directory)->group_path(40)}) {
-    std::ofstream(file) << "kept";
-  }
-  ASSERT_THAT((*directory)->SetAside({4, 7, 40}), IsOk()) << "group 7 is missing";
-  EXPECT_TRUE(std::filesystem::exists((*directory)->plan_path()));
-  EXPECT_TRUE(std::filesystem::exists((*directory)->group_path(5)));
-  for (const char* name : {"group-4", "group-40"}) {
-    EXPECT_FALSE(std::filesystem::exists(absl::StrCat(path_, "/", name)));
-    EXPECT_TRUE(std::filesystem::exists(absl::StrCat(path_, "/unusable/", name)));
+  const std::string moved[] = {"/group-4", "/group-4.0.2", "/group-40"};
+  const std::string kept[] = {"/plan", "/group-5", "/group-5.0.4", "/group-44"};
+  for (const std::string& file : moved) std::ofstream(path_ + file) << "moved";
+  for (const std::string& file : kept) std::ofstream(path_ + file) << "kept";
+  // Group 7 is missing. The second call finds nothing.
+  for (int call = 1; call <= 2; ++call) {
+    ASSERT_THAT((*directory)->SetAside({4, 7, 40}), IsOk());
+    for (const std::string& file : moved) {
+      EXPECT_FALSE(std::filesystem::exists(path_ + file)) << file;
+      EXPECT_TRUE(std::filesystem::exists(path_ + "/unusable" + file)) << file;
+    }
+    for (const std::string& file : kept) {
+      EXPECT_TRUE(std::filesystem::exists(path_ + file)) << file;
+    }
   }
 }
 
