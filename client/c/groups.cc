@@ -14,6 +14,7 @@
 
 using syncgrads::Contributors;
 using syncgrads::Group;
+using syncgrads::MonotonicNow;
 using syncgrads::OptimizerState;
 using syncgrads::TensorId;
 using syncgrads::ToNumber;
