@@ -61,7 +61,8 @@ def array_of(values: Any, writable: bool = False) -> Array:
     Raises InvalidArgument for anything else."""
     array = _find(values)
     if writable and not array.writable:
-        raise InvalidArgument(f"the {type(values).__name__} cannot be written to")
+        raise InvalidArgument(f"the {type(values).__name__} cannot be written to: pass a writable "
+                              "array, such as x = numpy.array(x)")
     return array
 
 
@@ -101,7 +102,9 @@ def _of_numpy(values: Any, interface: Any) -> Array:
     if strides is not None and not _is_row_major(shape, strides, SIZES[dtype]):
         raise InvalidArgument(f"the array of shape {shape} is not contiguous in row-major order")
     pointer, read_only = interface["data"]
-    return Array(pointer, dtype, shape, not read_only, values)
+    # The interface of a numpy scalar describes a copy, which its "__ref" keeps alive.
+    writable = not read_only and "__ref" not in interface
+    return Array(pointer, dtype, shape, writable, (values, interface))
 
 
 def _is_row_major(shape: Tuple[int, ...], strides: Tuple[int, ...], size: int) -> bool:

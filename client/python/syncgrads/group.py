@@ -371,7 +371,10 @@ def _tensors_of(arrays: Mapping[str, Any]) -> Any:
     tensors = (_library.Tensor * len(arrays))()
     keep: List[Any] = [tensors]
     for tensor, (name, values) in zip(tensors, arrays.items()):
-        array = _arrays.array_of(values, writable=True)
+        try:
+            array = _arrays.array_of(values, writable=True)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{name!r}: {error}") from None
         shape = (ctypes.c_int64 * len(array.shape))(*array.shape)
         tensor.name = name.encode()
         tensor.dtype = _arrays.DTYPES[array.dtype]

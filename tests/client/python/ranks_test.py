@@ -58,6 +58,8 @@ class RanksTest(unittest.TestCase):
         self.assertIs(self.job.all_reduce(values, "max", out=largest), largest)
         self.assertEqual((values[0], largest[0]), (self.rank + 1, 2))
         self.assertEqual(self.job.all_reduce(values, "average", name="mean")[0], 1.5)
+        self.job.all_reduce(numpy.float64(self.rank + 5), out=largest)
+        self.assertEqual(largest[0], 11)
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "'mean'.* 3 f64.* 1 f64"):
             self.job.all_reduce(numpy.zeros(3), out=numpy.zeros(1), name="mean")
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "unknown reduction 'median'"):
@@ -128,11 +130,14 @@ class RanksTest(unittest.TestCase):
         group = self.job.register("model", {"w": ("f32", (2, 3))})
         self.assertIs(self.job.register("model", {"w": ("f32", (2, 3))}), group)
         for values, why in ((numpy.zeros((2, 3)), r"registered as f32\[2, 3\].* f64\[2, 3\]"),
-                            (numpy.zeros(5, numpy.float32), r"is f32\[5\]")):
+                            (numpy.zeros(5, numpy.float32), r"is f32\[5\]"),
+                            (numpy.float32(0), "float32 cannot be written to")):
             with self.assertRaisesRegex(syncgrads.InvalidArgument, why):
                 group.push("w", values)
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "no tensor 'x'.* before the first"):
             group.push("x", numpy.zeros(2))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'step': the int64 cannot be"):
+            self.job.broadcast_all({"step": numpy.int64(1)})
         with self.assertRaisesRegex(syncgrads.FailedPrecondition, "has not been pushed"):
             group.wait_step()
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "learning_rte"):

@@ -74,6 +74,14 @@ class ArraysTest(unittest.TestCase):
         for dtype, name in (("f2", "f16"), ("i8", "i64"), ("i4", "i32")):
             self.assertEqual(_arrays.array_of(numpy.zeros(1, dtype)).dtype, name)
 
+    def test_a_numpy_scalar_is_read_but_not_written_to(self):
+        found = [_arrays.array_of(numpy.float64(number)) for number in range(100)]
+        self.assertEqual([ctypes.c_double.from_address(one.pointer).value for one in found],
+                         list(range(100)))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    r"float32 cannot be written to: pass .*numpy.array\(x\)"):
+            _arrays.array_of(numpy.float32(3), writable=True)
+
     def test_finds_the_memory_of_buffers(self):
         values = array.array("f", [1, 2, 3])
         found = _arrays.array_of(values, writable=True)
