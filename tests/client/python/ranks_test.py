@@ -97,16 +97,19 @@ class RanksTest(unittest.TestCase):
                                             "b": numpy.zeros((), numpy.float32)},
                                   chunk_bytes=16)
         v = numpy.array([self.rank, 1], numpy.float32)
-        w = self.job.allocate_gradients((3, 4), numpy.float64)
+        w = self.job.allocate_gradients((3, 4), float)
         self.assertEqual(w.sum(), 0)
         w += self.rank
         b = numpy.zeros((), numpy.float32)
         mean = numpy.zeros((3, 4))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    "`out` has tensor 'v' of group 'model', .* or None to skip"):
+            group.push_many({"w": w}, {"w": mean, 0: v})
         for step in range(1, 4):
             self.assertEqual(group.step, step)
             group.set_weight(1)
             group.push("v", v)
-            group.push_many({1: w, "b": b if self.rank == 0 else None}, {1: mean, "b": b})
+            group.push_many({1: w, "b": b if self.rank == 0 else None}, {"w": mean, 2: b})
             self.assertEqual({group.next_completion() for _ in range(3)}, {"v", "w", "b"})
             with self.assertRaises(syncgrads.NotFound):
                 group.next_completion()
@@ -131,6 +134,7 @@ class RanksTest(unittest.TestCase):
         self.assertIs(self.job.register("model", {"w": ("f32", (2, 3))}), group)
         for values, why in ((numpy.zeros((2, 3)), r"registered as f32\[2, 3\].* f64\[2, 3\]"),
                             (numpy.zeros(5, numpy.float32), r"is f32\[5\]"),
+                            (numpy.zeros((3, 2), numpy.float32), r"is f32\[3, 2\]: .* flat"),
                             (numpy.float32(0), "float32 cannot be written to")):
             with self.assertRaisesRegex(syncgrads.InvalidArgument, why):
                 group.push("w", values)
@@ -150,7 +154,7 @@ class RanksTest(unittest.TestCase):
                 self.job.leave()
         self.job.barrier()
         if self.rank == 1:
-            group.push("w", values)
+            group.push("w", values.reshape(-1))
         group.wait_step()
 
         child = os.fork()
