@@ -3,6 +3,7 @@ which runs the same tests in the same order."""
 
 import array
 import collections
+import contextlib
 import gc
 import importlib
 import os
@@ -13,6 +14,7 @@ import time
 import types
 import unittest
 import unittest.mock
+import weakref
 
 import numpy
 
@@ -190,6 +192,65 @@ class RanksTest(unittest.TestCase):
         if self.rank == 1:
             group.push("w", values)
         group.wait_step()
+        self.job.leave()
+
+    def test_a_collective_can_be_repeated(self):
+        job, rank = self.job, self.rank
+        x, total, parts = numpy.zeros(1), numpy.zeros(1), numpy.zeros(2)
+        calls = (
+            (x, [3], lambda **given: job.all_reduce(x, **given)),
+            (total, [2], lambda **given: job.all_reduce(numpy.float64(rank + 1), "max", out=total,
+                                                        **given)),
+            (total, [3], lambda **given: job.reduce(x, out=total, **given)),
+            (x, [2], lambda **given: job.broadcast(x, 1, **given)),
+            (x, [2], lambda **given: job.broadcast_all({"x": x}, 1, **given)),
+            (parts, [1, 2], lambda **given: job.all_gather(x, parts, **given)),
+            (x, [1], job.barrier))
+        for is_over in (False, True):
+            for why in (syncgrads.DeadlineExceeded, KeyboardInterrupt):
+                for result, expected, call in calls:
+                    x[:] = rank + 1
+                    if rank == 0:
+                        with contextlib.ExitStack() as stack:
+                            stack.enter_context(self.assertRaises(why))
+                            if why is KeyboardInterrupt:
+                                stack.enter_context(unittest.mock.patch(
+                                    "syncgrads._waits.Task.result", side_effect=why))
+                            call(timeout=TIMEOUT if why is KeyboardInterrupt else 0.01)
+                    job.barrier("rank 0 has begun")
+                    if rank == 1:
+                        call()
+                    if is_over:
+                        job.barrier("rank 1 has ended")
+                    if rank == 0:
+                        call()
+                        self.assertEqual(result.tolist(), expected)
+        job.leave()
+
+    def test_a_collective_that_was_given_up_is_not_continued_later(self):
+        first, second = numpy.zeros(1), numpy.zeros(1)
+        if self.rank == 0:
+            with self.assertRaises(syncgrads.DeadlineExceeded):
+                self.job.all_reduce(first, timeout=0.01)
+            with self.assertRaisesRegex(syncgrads.FailedPrecondition, "in progress"):
+                self.job.all_reduce(second)
+        self.job.barrier("rank 0 has begun")
+        if self.rank == 1:
+            self.job.all_reduce(first)
+        self.job.barrier("rank 1 has ended")
+        for values in (second, first):
+            values[:] = self.rank + 1
+            self.assertEqual(self.job.all_reduce(values)[0], 3)
+        self.job.leave()
+
+    def test_a_job_is_freed_with_a_collective_in_progress(self):
+        job = self.join("/dropped")
+        with self.assertRaises(syncgrads.DeadlineExceeded):
+            job.all_reduce(numpy.zeros(1), name=f"of {self.rank}", timeout=0.01)
+        freed = weakref.ref(job)
+        del job
+        gc.collect()
+        self.assertIsNone(freed())
         self.job.leave()
 
     def test_keyboard_interrupt_ends_a_wait_that_can_be_repeated(self):
