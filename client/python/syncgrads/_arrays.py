@@ -12,12 +12,12 @@ from syncgrads.errors import InvalidArgument
 DTYPES = {"f64": 1, "f32": 2, "f16": 3, "bf16": 4, "i64": 5, "i32": 6}
 SIZES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4}
 
-# The names that numpy, PyTorch and others have for dtypes.
-_ALIASES = {"float64": "f64", "double": "f64", "float32": "f32", "float": "f32", "float16": "f16",
-            "half": "f16", "bfloat16": "bf16", "int64": "i64", "long": "i64", "int32": "i32",
-            "int": "i32"}
+# The names that numpy, PyTorch and others have for dtypes. Python's float and int are as in numpy.
+_ALIASES = {"float64": "f64", "double": "f64", "float": "f64", "float32": "f32", "float16": "f16",
+            "half": "f16", "bfloat16": "bf16", "int64": "i64", "long": "i64", "int": "i64",
+            "int32": "i32"}
 # The kind of the buffer protocol and of numpy, and the size of an element.
-_BY_KIND = {("f", 8): "f64", ("f", 4): "f32", ("f", 2): "f16", ("i", 8): "i64", ("i", 4): "i32"}
+_BY_KIND = {"f8": "f64", "f4": "f32", "f2": "f16", "i8": "i64", "i4": "i32"}
 _BUFFER_KINDS = {"d": "f", "f": "f", "e": "f", "q": "i", "l": "i", "i": "i"}
 _DLPACK_KINDS = {(2, 64): "f64", (2, 32): "f32", (2, 16): "f16", (4, 16): "bf16", (0, 64): "i64",
                  (0, 32): "i32"}
@@ -61,7 +61,8 @@ def array_of(values: Any, writable: bool = False) -> Array:
     Raises InvalidArgument for anything else."""
     array = _find(values)
     if writable and not array.writable:
-        raise InvalidArgument(f"the {type(values).__name__} cannot be written to")
+        raise InvalidArgument(f"the {type(values).__name__} cannot be written to: pass a writable "
+                              "array, such as x = numpy.array(x)")
     return array
 
 
@@ -93,15 +94,19 @@ def _of_torch(tensor: Any) -> Array:
 
 def _of_numpy(values: Any, interface: Any) -> Array:
     shape = tuple(interface["shape"])
-    typestr = interface["typestr"]
-    dtype = _BY_KIND.get((typestr[1], int(typestr[2:])))
-    if dtype is None or typestr[0] == ">":
+    order, kind = interface["typestr"][0], interface["typestr"][1:]
+    dtype = _BY_KIND.get(kind)
+    if kind == "V2" and values.dtype.name == "bfloat16":  # that of ml_dtypes
+        dtype = "bf16"
+    if dtype is None or order == ">":
         raise InvalidArgument(f"dtype {values.dtype} is not supported")
     strides = interface.get("strides")
     if strides is not None and not _is_row_major(shape, strides, SIZES[dtype]):
         raise InvalidArgument(f"the array of shape {shape} is not contiguous in row-major order")
     pointer, read_only = interface["data"]
-    return Array(pointer, dtype, shape, not read_only, values)
+    # The interface of a numpy scalar describes a copy, which its "__ref" keeps alive.
+    writable = not read_only and "__ref" not in interface
+    return Array(pointer, dtype, shape, writable, (values, interface))
 
 
 def _is_row_major(shape: Tuple[int, ...], strides: Tuple[int, ...], size: int) -> bool:
@@ -138,7 +143,7 @@ def _address_of(view: memoryview) -> int:
 def _of_buffer(values: Any) -> Array:
     view = memoryview(values)
     kind = _BUFFER_KINDS.get(view.format.lstrip("@=<"))
-    dtype = _BY_KIND.get((kind, view.itemsize)) if kind else None
+    dtype = _BY_KIND.get(f"{kind}{view.itemsize}")
     if dtype is None:
         raise InvalidArgument(f"elements of format {view.format!r} are not supported")
     if not view.c_contiguous:

@@ -166,13 +166,20 @@ class Group:
                   out: Optional[Mapping[TensorKey, Any]] = None) -> None:
         """Pushes several tensors in one call, in their order. A tensor whose value is None is
         skipped. Results are written to `out`; to the values themselves if it is None."""
+        numbers = [self.id_of(tensor) for tensor in values]
+        results = dict(zip(numbers, values.values())) if out is None else {
+            self.id_of(tensor): result for tensor, result in out.items()}
+        unknown = results.keys() - numbers
+        if unknown:
+            raise InvalidArgument(
+                f"`out` has tensor {self.tensors[min(unknown)]!r} of group {self.name!r}, which "
+                "`values` has not: pass its value, or None to skip it")
         count = len(values)
-        ids = (ctypes.c_uint32 * count)()
+        ids = (ctypes.c_uint32 * count)(*numbers)
         sources = (ctypes.c_void_p * count)()
         targets = (ctypes.c_void_p * count)()
-        for i, (tensor, value) in enumerate(values.items()):
-            number = ids[i] = self.id_of(tensor)
-            result = value if out is None else out.get(tensor)
+        for i, (number, value) in enumerate(zip(numbers, values.values())):
+            result = results.get(number)
             if value is not None:
                 source = self._fitting(number, value, writable=out is None)
                 sources[i] = source.pointer
@@ -334,11 +341,14 @@ class Group:
 
     def _fitting(self, tensor: int, values: Any, writable: bool) -> _arrays.Array:
         array = _arrays.array_of(values, writable)
-        if array.dtype != self.dtypes[tensor] or array.bytes != self._bytes_of(tensor):
+        fits = array.shape == self.shapes[tensor] or (
+            len(array.shape) <= 1 and array.bytes == self._bytes_of(tensor))
+        if array.dtype != self.dtypes[tensor] or not fits:
             raise InvalidArgument(
                 f"tensor {self.tensors[tensor]!r} of group {self.name!r} was registered as "
                 f"{self.dtypes[tensor]}{list(self.shapes[tensor])}, but the array is "
-                f"{array.dtype}{list(array.shape)}")
+                f"{array.dtype}{list(array.shape)}: pass an array of this dtype and shape, or a "
+                "flat one")
         return array
 
     def _checked(self) -> ctypes.c_void_p:
@@ -371,7 +381,10 @@ def _tensors_of(arrays: Mapping[str, Any]) -> Any:
     tensors = (_library.Tensor * len(arrays))()
     keep: List[Any] = [tensors]
     for tensor, (name, values) in zip(tensors, arrays.items()):
-        array = _arrays.array_of(values, writable=True)
+        try:
+            array = _arrays.array_of(values, writable=True)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{name!r}: {error}") from None
         shape = (ctypes.c_int64 * len(array.shape))(*array.shape)
         tensor.name = name.encode()
         tensor.dtype = _arrays.DTYPES[array.dtype]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from syncgrads import _arrays, _library, _text, _waits
 from syncgrads._library import LIBRARY, check
-from syncgrads.errors import Error, FailedPrecondition, InvalidArgument
+from syncgrads.errors import DeadlineExceeded, Error, FailedPrecondition, InvalidArgument
 from syncgrads.group import Group, _tensors_of
 
 if TYPE_CHECKING:
@@ -110,14 +110,19 @@ class Job:
         self._handle: Optional[ctypes.c_void_p] = handle
         self._timeout = timeout
         self._is_elastic = bool(options.get("max_workers"))
-        # Groups, calls in progress and allocated memory refer to this object, so that nothing uses
-        # the client when it is freed. At the exit of the process it is only abandoned.
-        self._free = weakref.finalize(self, LIBRARY.sg_close, handle)
+        # Arrays of operations that nobody has waited for: the library may still use them.
+        self._abandoned: List[Any] = []
+        # Groups, calls in progress and allocated memory refer to this object or to the handle, so
+        # that nothing uses the client when it is freed. At the exit of the process it is only
+        # abandoned.
+        self._free = weakref.finalize(handle, _close, handle.value, self._abandoned)
         self._free.atexit = False
         self._closed = self._has_left = False
         self._validation: Optional[Mapping[str, Any]] = None
         self._groups: Dict[str, Group] = {}
         self._groups_lock = threading.Lock()
+        # Collectives in progress whose blocking call has ended, by their key.
+        self._unfinished: Dict[tuple, Pending] = {}
         _open_jobs.add(self)
 
     def __enter__(self) -> "Job":
@@ -292,12 +297,14 @@ class Job:
 
     # --- Collectives. All members call them with the same name, dtype and number of elements. By
     # --- default the name consists of dtype and size. The arrays must not be changed meanwhile.
+    # --- After DeadlineExceeded or KeyboardInterrupt an operation continues, and the same call with
+    # --- the same arrays waits for it again.
 
     def all_reduce(self, values: Any, reduction: str = "sum", *, out: Any = None,
                    name: Optional[str] = None, timeout: Optional[float] = None) -> Any:
         """Reduces the values of all members, in rank order. Writes the result to `out`; to `values`
         if it is None. Returns the array with the result."""
-        self.start_all_reduce(values, reduction, out=out, name=name).wait(timeout)
+        self._finish(self.start_all_reduce(values, reduction, out=out, name=name), timeout)
         return values if out is None else out
 
     def start_all_reduce(self, values: Any, reduction: str = "sum", *, out: Any = None,
@@ -312,13 +319,13 @@ class Job:
         """Takes part in an all-reduce without a contribution. Returns how many members
         contributed; if that is 0, `out` is not written."""
         target = _arrays.array_of(out, writable=True)
-        return self._start(_ALL_REDUCE, name, None, target, reduction).wait(timeout)
+        return self._finish(self._start(_ALL_REDUCE, name, None, target, reduction), timeout)
 
     def reduce(self, values: Any, reduction: str = "sum", root: int = 0, *, out: Any = None,
                name: Optional[str] = None, timeout: Optional[float] = None) -> Any:
         """Reduces to the root, where the result is written to `out`; to `values` if it is None.
         Returns the array with the result, at other members None."""
-        self.start_reduce(values, reduction, root, out=out, name=name).wait(timeout)
+        self._finish(self.start_reduce(values, reduction, root, out=out, name=name), timeout)
         if self.rank != root:
             return None
         return values if out is None else out
@@ -338,7 +345,7 @@ class Job:
     def broadcast(self, values: Any, root: int = 0, *, name: Optional[str] = None,
                   timeout: Optional[float] = None) -> Any:
         """Copies the root's values to every member's. Returns `values`."""
-        self.start_broadcast(values, root, name=name).wait(timeout)
+        self._finish(self.start_broadcast(values, root, name=name), timeout)
         return values
 
     def start_broadcast(self, values: Any, root: int = 0, *,
@@ -350,22 +357,21 @@ class Job:
     def broadcast_all(self, arrays: Mapping[str, Any], root: int = 0, *,
                       name: str = "broadcast_all", timeout: Optional[float] = None) -> None:
         """Broadcasts several arrays in one operation, such as the parameters of a model."""
-        self.start_broadcast_all(arrays, root, name=name).wait(timeout)
+        self._finish(self.start_broadcast_all(arrays, root, name=name), timeout)
 
     def start_broadcast_all(self, arrays: Mapping[str, Any], root: int = 0, *,
                             name: str = "broadcast_all") -> "Pending":
         """Starts a broadcast of several arrays, and returns what waits for it."""
         tensors, keep = _tensors_of(arrays)
-        handle = ctypes.c_void_p()
-        check("sg_start_broadcast_all", self._checked(), name.encode(), tensors, len(tensors), root,
-              handle)
-        return Pending(self, handle, keep)
+        return self._begin(
+            ("broadcast_all", name), (root, *[tensor.data for tensor in tensors]), keep,
+            "sg_start_broadcast_all", name.encode(), tensors, len(tensors), root)
 
     def all_gather(self, values: Any, out: Any, *, name: Optional[str] = None,
                    timeout: Optional[float] = None) -> int:
         """Writes the values of all members to `out`, in rank order. `out` has room for the values
         of world_size members. Returns the number of contributions."""
-        return self.start_all_gather(values, out, name=name).wait(timeout)
+        return self._finish(self.start_all_gather(values, out, name=name), timeout)
 
     def start_all_gather(self, values: Any, out: Any, *, name: Optional[str] = None) -> "Pending":
         """Starts an all-gather, and returns what waits for it."""
@@ -381,7 +387,7 @@ class Job:
 
     def barrier(self, name: str = "barrier", *, timeout: Optional[float] = None) -> None:
         """Returns when every member has called it."""
-        self.start_barrier(name).wait(timeout)
+        self._finish(self.start_barrier(name), timeout)
 
     def start_barrier(self, name: str = "barrier") -> "Pending":
         """Starts a barrier, and returns what waits for it."""
@@ -411,9 +417,32 @@ class Job:
                                       f"{', '.join(REDUCTIONS)}")
             call.reduction = REDUCTIONS[reduction]
         call.name = (name or "").encode()
-        handle = ctypes.c_void_p()
-        check("sg_start", self._checked(), call, handle)
-        return Pending(self, handle, (source, target))
+        # A repeated call has the same array for the result, but a scalar has another address.
+        arguments = (root, call.dtype, call.elements, source is None, call.output or call.input)
+        return self._begin((operation, reduction, call.name), arguments, (source, target),
+                           "sg_start", call)
+
+    def _begin(self, key: tuple, arguments: tuple, keep: Any, function: str,
+               *parameters: Any) -> "Pending":
+        """Starts an operation. If a blocking call with the same key and arguments has ended before
+        its operation, continues with that. There is one operation of a key at a time."""
+        pending = self._unfinished.get(key)
+        if pending is None or pending._arguments != arguments:
+            handle = ctypes.c_void_p()
+            check(function, self._checked(), *parameters, handle)
+            pending = Pending(self, handle, keep, key, arguments)
+        self._unfinished.pop(key, None)
+        return pending
+
+    def _finish(self, pending: "Pending", timeout: Optional[float]) -> int:
+        """Waits for the operation of a blocking call."""
+        try:
+            return pending.wait(timeout)
+        except BaseException as error:
+            # After other errors of the library, the operation has ended.
+            if isinstance(error, DeadlineExceeded) or not isinstance(error, Error):
+                self._unfinished[pending._key] = pending
+            raise
 
     def seconds(self, timeout: Optional[float]) -> float:
         """The timeout of a call: the job's if it is None."""
@@ -437,13 +466,15 @@ class Job:
 class Pending:
     """A collective in progress. Its arrays must not be changed before `wait` has returned."""
 
-    def __init__(self, job: Job, handle: ctypes.c_void_p, keep: Any) -> None:
+    def __init__(self, job: Job, handle: ctypes.c_void_p, keep: Any, key: tuple,
+                 arguments: tuple) -> None:
         self._job = job
         self._handle = handle
         self._keep = keep
+        self._key = key
+        self._arguments = arguments
         self._waiting = _waits.RepeatableWait()
-        self._free = weakref.finalize(self, _free_pending, job, handle, keep)
-        self._free.atexit = False
+        self._free_at_end(keep)
 
     @property
     def is_ready(self) -> bool:
@@ -461,20 +492,30 @@ class Pending:
         check("sg_finish", self._handle, seconds, count)
         self._keep = None
         self._free.detach()
-        self._free = weakref.finalize(self, _free_pending, self._job, self._handle, None)
-        self._free.atexit = False
+        self._free_at_end(None)
         return count.value
 
+    def _free_at_end(self, keep: Any) -> None:
+        # Keeps the client, but not the job, which may refer to this object.
+        job = self._job
+        self._free = weakref.finalize(self, _free_pending, job._handle, job._abandoned,
+                                      self._handle, keep)
+        self._free.atexit = False
 
-# Arrays of operations that nobody has waited for, by their job: the library may still use them.
-_abandoned: "weakref.WeakKeyDictionary[Job, List[Any]]" = weakref.WeakKeyDictionary()
+
 _open_jobs: "weakref.WeakSet[Job]" = weakref.WeakSet()
 
 
-def _free_pending(job: Job, handle: ctypes.c_void_p, keep: Any) -> None:
+def _close(client: int, abandoned: List[Any]) -> None:
+    LIBRARY.sg_close(client)
+    abandoned.clear()
+
+
+def _free_pending(_: ctypes.c_void_p, abandoned: List[Any], handle: ctypes.c_void_p,
+                  keep: Any) -> None:
     LIBRARY.sg_free_pending(handle)
     if keep is not None:
-        _abandoned.setdefault(job, []).append(keep)
+        abandoned.append(keep)
 
 
 @atexit.register

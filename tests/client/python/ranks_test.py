@@ -3,6 +3,7 @@ which runs the same tests in the same order."""
 
 import array
 import collections
+import contextlib
 import gc
 import importlib
 import os
@@ -13,6 +14,7 @@ import time
 import types
 import unittest
 import unittest.mock
+import weakref
 
 import numpy
 
@@ -58,6 +60,8 @@ class RanksTest(unittest.TestCase):
         self.assertIs(self.job.all_reduce(values, "max", out=largest), largest)
         self.assertEqual((values[0], largest[0]), (self.rank + 1, 2))
         self.assertEqual(self.job.all_reduce(values, "average", name="mean")[0], 1.5)
+        self.job.all_reduce(numpy.float64(self.rank + 5), out=largest)
+        self.assertEqual(largest[0], 11)
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "'mean'.* 3 f64.* 1 f64"):
             self.job.all_reduce(numpy.zeros(3), out=numpy.zeros(1), name="mean")
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "unknown reduction 'median'"):
@@ -95,16 +99,19 @@ class RanksTest(unittest.TestCase):
                                             "b": numpy.zeros((), numpy.float32)},
                                   chunk_bytes=16)
         v = numpy.array([self.rank, 1], numpy.float32)
-        w = self.job.allocate_gradients((3, 4), numpy.float64)
+        w = self.job.allocate_gradients((3, 4), float)
         self.assertEqual(w.sum(), 0)
         w += self.rank
         b = numpy.zeros((), numpy.float32)
         mean = numpy.zeros((3, 4))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    "`out` has tensor 'v' of group 'model', .* or None to skip"):
+            group.push_many({"w": w}, {"w": mean, 0: v})
         for step in range(1, 4):
             self.assertEqual(group.step, step)
             group.set_weight(1)
             group.push("v", v)
-            group.push_many({1: w, "b": b if self.rank == 0 else None}, {1: mean, "b": b})
+            group.push_many({1: w, "b": b if self.rank == 0 else None}, {"w": mean, 2: b})
             self.assertEqual({group.next_completion() for _ in range(3)}, {"v", "w", "b"})
             with self.assertRaises(syncgrads.NotFound):
                 group.next_completion()
@@ -128,11 +135,15 @@ class RanksTest(unittest.TestCase):
         group = self.job.register("model", {"w": ("f32", (2, 3))})
         self.assertIs(self.job.register("model", {"w": ("f32", (2, 3))}), group)
         for values, why in ((numpy.zeros((2, 3)), r"registered as f32\[2, 3\].* f64\[2, 3\]"),
-                            (numpy.zeros(5, numpy.float32), r"is f32\[5\]")):
+                            (numpy.zeros(5, numpy.float32), r"is f32\[5\]"),
+                            (numpy.zeros((3, 2), numpy.float32), r"is f32\[3, 2\]: .* flat"),
+                            (numpy.float32(0), "float32 cannot be written to")):
             with self.assertRaisesRegex(syncgrads.InvalidArgument, why):
                 group.push("w", values)
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "no tensor 'x'.* before the first"):
             group.push("x", numpy.zeros(2))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'step': the int64 cannot be"):
+            self.job.broadcast_all({"step": numpy.int64(1)})
         with self.assertRaisesRegex(syncgrads.FailedPrecondition, "has not been pushed"):
             group.wait_step()
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "learning_rte"):
@@ -145,7 +156,7 @@ class RanksTest(unittest.TestCase):
                 self.job.leave()
         self.job.barrier()
         if self.rank == 1:
-            group.push("w", values)
+            group.push("w", values.reshape(-1))
         group.wait_step()
 
         child = os.fork()
@@ -181,6 +192,65 @@ class RanksTest(unittest.TestCase):
         if self.rank == 1:
             group.push("w", values)
         group.wait_step()
+        self.job.leave()
+
+    def test_a_collective_can_be_repeated(self):
+        job, rank = self.job, self.rank
+        x, total, parts = numpy.zeros(1), numpy.zeros(1), numpy.zeros(2)
+        calls = (
+            (x, [3], lambda **given: job.all_reduce(x, **given)),
+            (total, [2], lambda **given: job.all_reduce(numpy.float64(rank + 1), "max", out=total,
+                                                        **given)),
+            (total, [3], lambda **given: job.reduce(x, out=total, **given)),
+            (x, [2], lambda **given: job.broadcast(x, 1, **given)),
+            (x, [2], lambda **given: job.broadcast_all({"x": x}, 1, **given)),
+            (parts, [1, 2], lambda **given: job.all_gather(x, parts, **given)),
+            (x, [1], job.barrier))
+        for is_over in (False, True):
+            for why in (syncgrads.DeadlineExceeded, KeyboardInterrupt):
+                for result, expected, call in calls:
+                    x[:] = rank + 1
+                    if rank == 0:
+                        with contextlib.ExitStack() as stack:
+                            stack.enter_context(self.assertRaises(why))
+                            if why is KeyboardInterrupt:
+                                stack.enter_context(unittest.mock.patch(
+                                    "syncgrads._waits.Task.result", side_effect=why))
+                            call(timeout=TIMEOUT if why is KeyboardInterrupt else 0.01)
+                    job.barrier("rank 0 has begun")
+                    if rank == 1:
+                        call()
+                    if is_over:
+                        job.barrier("rank 1 has ended")
+                    if rank == 0:
+                        call()
+                        self.assertEqual(result.tolist(), expected)
+        job.leave()
+
+    def test_a_collective_that_was_given_up_is_not_continued_later(self):
+        first, second = numpy.zeros(1), numpy.zeros(1)
+        if self.rank == 0:
+            with self.assertRaises(syncgrads.DeadlineExceeded):
+                self.job.all_reduce(first, timeout=0.01)
+            with self.assertRaisesRegex(syncgrads.FailedPrecondition, "in progress"):
+                self.job.all_reduce(second)
+        self.job.barrier("rank 0 has begun")
+        if self.rank == 1:
+            self.job.all_reduce(first)
+        self.job.barrier("rank 1 has ended")
+        for values in (second, first):
+            values[:] = self.rank + 1
+            self.assertEqual(self.job.all_reduce(values)[0], 3)
+        self.job.leave()
+
+    def test_a_job_is_freed_with_a_collective_in_progress(self):
+        job = self.join("/dropped")
+        with self.assertRaises(syncgrads.DeadlineExceeded):
+            job.all_reduce(numpy.zeros(1), name=f"of {self.rank}", timeout=0.01)
+        freed = weakref.ref(job)
+        del job
+        gc.collect()
+        self.assertIsNone(freed())
         self.job.leave()
 
     def test_keyboard_interrupt_ends_a_wait_that_can_be_repeated(self):

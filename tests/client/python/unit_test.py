@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import unittest.mock
 
@@ -64,6 +65,14 @@ class OnlyDlpack:
         return self.values.__dlpack__()
 
 
+class Bfloat16s:
+    """An array of the bfloat16 of ml_dtypes, as numpy describes it."""
+
+    def __init__(self, bits):
+        self.dtype = types.SimpleNamespace(name="bfloat16")
+        self.__array_interface__ = {**bits.__array_interface__, "typestr": "<V2"}
+
+
 class ArraysTest(unittest.TestCase):
 
     def test_finds_the_memory_of_numpy_arrays(self):
@@ -73,6 +82,18 @@ class ArraysTest(unittest.TestCase):
                          (values.ctypes.data, "f64", (2, 3), 48))
         for dtype, name in (("f2", "f16"), ("i8", "i64"), ("i4", "i32")):
             self.assertEqual(_arrays.array_of(numpy.zeros(1, dtype)).dtype, name)
+        bits = numpy.zeros((2, 3), numpy.uint16)
+        found = _arrays.array_of(Bfloat16s(bits), writable=True)
+        self.assertEqual((found.pointer, found.dtype, found.shape, found.bytes),
+                         (bits.ctypes.data, "bf16", (2, 3), 12))
+
+    def test_a_numpy_scalar_is_read_but_not_written_to(self):
+        found = [_arrays.array_of(numpy.float64(number)) for number in range(100)]
+        self.assertEqual([ctypes.c_double.from_address(one.pointer).value for one in found],
+                         list(range(100)))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    r"float32 cannot be written to: pass .*numpy.array\(x\)"):
+            _arrays.array_of(numpy.float32(3), writable=True)
 
     def test_finds_the_memory_of_buffers(self):
         values = array.array("f", [1, 2, 3])
@@ -98,6 +119,8 @@ class ArraysTest(unittest.TestCase):
                             (OnlyDlpack(grid.T[1:]), "not contiguous"),
                             (numpy.zeros(2, numpy.uint8), "uint8"),
                             (numpy.zeros(2, ">f4"), "not supported"), (b"ab", "'B'"),
+                            (numpy.zeros(2, "V2"), "not supported"),
+                            (numpy.zeros(2, "M8[s]"), "datetime64.* is not supported"),
                             (frozen, "cannot be written"), (3.5, "a float is not an array")):
             with self.assertRaisesRegex(syncgrads.InvalidArgument, why):
                 _arrays.array_of(values, writable=True)
@@ -107,6 +130,9 @@ class ArraysTest(unittest.TestCase):
     def test_knows_the_names_of_dtypes(self):
         for dtype in ("f32", "float32", numpy.float32, numpy.dtype("f4")):
             self.assertEqual(_arrays.dtype_of(dtype), "f32")
+        for dtype, name in ((float, "f64"), (int, "i64")):
+            self.assertEqual(_arrays.dtype_of(dtype), name)
+            self.assertEqual(_arrays.dtype_of(numpy.dtype(dtype)), name)
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "complex64"):
             _arrays.dtype_of("complex64")
 
