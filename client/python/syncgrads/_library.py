@@ -58,7 +58,8 @@ class OptimizerState(ctypes.Structure):
 class Collective(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("operation", c_int32), ("dtype", c_int32),
                 ("reduction", c_int32), ("root", c_uint32), ("name", c_char_p),
-                ("input", c_void_p), ("output", c_void_p), ("elements", c_uint64)]
+                ("input", c_void_p), ("output", c_void_p), ("elements", c_uint64),
+                ("output_elements", c_uint64)]
 
 
 # The parameters of each function that returns a code, without the two of the message.

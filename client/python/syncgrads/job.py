@@ -407,6 +407,7 @@ class Job:
             call.input = source.pointer
         if target is not None:
             call.output = target.pointer
+            call.output_elements = target.elements
         if (operation in (_ALL_REDUCE, _REDUCE) and source is not None and target is not None and
                 (source.dtype, source.elements) != (target.dtype, target.elements)):
             raise InvalidArgument(f"{name!r}: the values are {source.elements} {source.dtype}, but "
