@@ -271,28 +271,80 @@ class MisuseTest(JobTest):
         self.expect_equal_on_all(parameters_of(model))
         self.job.leave()
 
+    @contextlib.contextmanager
+    def interrupted(self, group):
+        """Sends SIGINT to this process when the group waits. Expects that it ends the block."""
+        def interrupt():
+            while not group._waiting.has_begun:
+                pass
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            yield
+        thread.join()
+
     def test_keyboard_interrupt_ends_backward_and_step_continues(self):
         model, optimizer = self.optimized()
         x, y = batch(0)
         if RANK == 0:
-            waiting = optimizer.sync_group._waiting
-
-            def interrupt():
-                while not waiting.has_begun:
-                    pass
-                os.kill(os.getpid(), signal.SIGINT)
-
-            thread = threading.Thread(target=interrupt)
-            thread.start()
-            with self.assertRaises(KeyboardInterrupt):
+            with self.interrupted(optimizer.sync_group):
                 nn.functional.cross_entropy(model(x), y).backward()
-            thread.join()
         self.job.barrier()
         if RANK == 1:
             nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
         self.assertEqual(optimizer.sync_group.step, 2)
         self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_keyboard_interrupt_ends_backward_and_zero_grad_ends_the_step(self):
+        for sets_to_none in (False, True):
+            model = nn.Linear(2, 2, bias=False)
+            optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model,
+                                                name=f"{sets_to_none}")
+            x = torch.ones(1, 2) * (1 + RANK)
+            if RANK == 0:
+                with self.interrupted(optimizer.sync_group):
+                    model(x).sum().backward()
+                model.zero_grad()
+                with self.assertRaisesRegex(syncgrads.FailedPrecondition,
+                                            "the gradient of 'weight', but .* zero_grad"):
+                    model(x).sum().backward()
+            self.job.barrier()
+            if RANK == 1:
+                model(x).sum().backward()
+                self.assertEqual(model.weight.grad.tolist(), [[1.5] * 2] * 2)
+            optimizer.zero_grad(set_to_none=sets_to_none)
+            self.assertEqual(optimizer.sync_group.step, 2)
+            model(x).sum().backward()
+            self.assertEqual(model.weight.grad.tolist(), [[1.5] * 2] * 2)
+            optimizer.step()
+            self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_zero_grad_forgets_earlier_passes(self):
+        model = nn.Linear(2, 2, bias=False)
+        optimizer = sg.DistributedOptimizer(make_optimizer(model), model,
+                                            backward_passes_per_step=2)
+        for step in range(1, 3):
+            for batches in (1, 2):
+                optimizer.zero_grad(set_to_none=True)
+                for number in range(1, batches + 1):
+                    model(torch.ones(1, 2) * (1 + RANK)).sum().backward()
+                    self.assertEqual(optimizer.sync_group.step, step + (number == 2))
+            self.assertEqual(model.weight.grad.tolist(), [[3] * 2] * 2)
+            optimizer.step()
+        # The model's zero_grad, with which another parameter has no gradient in the last pass.
+        pair = nn.ModuleList([nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)])
+        optimizer = sg.DistributedOptimizer(make_optimizer(pair), pair, name="pair",
+                                            backward_passes_per_step=2)
+        for layer in pair:
+            pair.zero_grad(set_to_none=True)
+            layer(torch.ones(1, 2) * (1 + RANK)).sum().backward()
+        self.assertIsNone(pair[0].weight.grad)
+        self.assertEqual(pair[1].weight.grad.tolist(), [[1.5] * 2] * 2)
         self.job.leave()
 
 

@@ -60,8 +60,8 @@ class _Distributed:
             synchroniser.synchronise()
 
     def zero_grad(self, *arguments: Any, **named: Any) -> None:
-        """Begins again. If an exception ended backward, the gradients that had been pushed count
-        for the others."""
+        """Begins again. If an exception ended backward, or its wait for the averages, this ends the
+        step: the gradients that had been pushed count for the others."""
         self._synchroniser.give_up()
         self._synchroniser.is_synchronised = False
         super().zero_grad(*arguments, **named)  # type: ignore[misc]

@@ -132,6 +132,12 @@ class Synchroniser:
                 self._take_computed()
 
     def _begin_backward(self, number: int) -> None:
+        if self._pass == self._passes:
+            self._in_backward = True  # step() refuses this gradient, which is added to others
+            raise FailedPrecondition(
+                f"backward computes the gradient of {self.group.tensors[number]!r}, but an "
+                "exception has ended the wait for the averages of the last step: call the "
+                "optimizer's zero_grad() first")
         if self.is_synchronised:
             self._begin_again(number)
         self._in_backward = True
@@ -171,6 +177,8 @@ class Synchroniser:
                 continue
             parameter = parameters[number]
             gradient = parameter.grad
+            if gradient is None:
+                continue  # set to None between the passes of a step: it is skipped
             dtype, shape, device, size = registered[number]
             if (gradient.dtype is not dtype or gradient.shape != shape or gradient.is_sparse or
                     (_cuda.device_of(gradient) != device if copies else not gradient.is_cpu)):
@@ -313,12 +321,14 @@ class Synchroniser:
         return self._pass > 0 or bool(self._have_gradients)
 
     def give_up(self) -> None:
-        """Ends a step in whose backward an exception was raised. What was pushed counts."""
-        if not self._in_backward:
-            return
-        while self._copied:
-            self._pushed.difference_update(self._copied.popleft()[1])
-        for number in self._missing():
-            self.group.skip(number)
-        self._wait_step()
+        """Ends a step if an exception was raised in its backward, or while backward waited for the
+        averages: what was pushed counts. Forgets what earlier passes of a step have computed."""
+        if self._in_backward or self._pushed or self._skipped:
+            self._in_backward = True  # until the step has ended, also if the wait is interrupted
+            while self._copied:
+                self._pushed.difference_update(self._copied.popleft()[1])
+            for number in self._missing():
+                self.group.skip(number)
+                self._skipped.add(number)
+            self._wait_step()
         self._forget()
