@@ -69,6 +69,24 @@ class MisuseTest(JobTest):
         with self.assertRaisesRegex(syncgrads.FailedPrecondition, "is closed"):
             model(batch(0)[0]).sum().backward()
 
+    def test_a_step_with_a_gradient_that_is_refused_can_be_ended(self):
+        model = nn.ModuleDict({"table": nn.Embedding(4, 2), "line": nn.Linear(2, 2, bias=False)})
+        optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model)
+        for step in range(3):
+            optimizer.zero_grad(set_to_none=True)
+            model["table"].sparse = RANK == 1 and step == 1
+            loss = model["line"](model["table"](torch.tensor([1])) * 0 + 1 + RANK).sum()
+            if model["table"].sparse:
+                with self.assertRaisesRegex(syncgrads.InvalidArgument, "'table.weight' is sparse"):
+                    loss.backward()
+                continue
+            loss.backward()
+            if step != 1:
+                self.assertEqual(model["line"].weight.grad.tolist(), [[1.5] * 2] * 2)
+            optimizer.step()
+        self.assertEqual(optimizer.sync_group.step, 4)
+        self.job.leave()
+
     def test_a_model_that_has_changed_is_refused(self):
         for number, change in enumerate((nn.Module.double, lambda model: setattr(
                 model.weight, "data", torch.zeros(3, 2)))):

@@ -182,6 +182,7 @@ class Synchroniser:
             dtype, shape, device, size = registered[number]
             if (gradient.dtype is not dtype or gradient.shape != shape or gradient.is_sparse or
                     (_cuda.device_of(gradient) != device if copies else not gradient.is_cpu)):
+                pushed.difference_update(due, *on_devices.values())
                 raise self._changed(number, gradient)
             pushed.add(number)
             if copies and device in copies:
