@@ -3,6 +3,7 @@ two ranks. tests/deploy/torch.test starts it. Prints a checksum of the parameter
 
 import sys
 import unittest
+import warnings
 
 import torch
 from torch import nn
@@ -183,6 +184,29 @@ class TorchTest(JobTest):
             scheduler.step()
         self.assertEqual(optimizer.param_groups[0]["lr"], 0.05 / 4)
         self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_a_scheduler_may_be_made_before_the_optimizer_is_distributed(self):
+        model = nn.Linear(2, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        sg.DistributedOptimizer(optimizer, model, backward_passes_per_step=2)
+        for rate in (1, 0.5):
+            begin = model.weight.detach().clone()
+            optimizer.zero_grad()
+            model(torch.ones(1, 2) * (1 + RANK)).sum().backward()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                optimizer.step()
+                scheduler.step()
+            self.assertTrue(torch.equal(model.weight, begin - 1.5 * rate))
+        with self.join("/second") as second:
+            sg.DistributedOptimizer(optimizer, model, job=second)
+            begin = model.weight.detach().clone()
+            optimizer.zero_grad()
+            model(torch.ones(1, 2) * (1 + RANK)).sum().backward()
+            optimizer.step()
+            self.assertTrue(torch.equal(model.weight, begin - 1.5 * 0.25))
         self.job.leave()
 
     def test_the_learning_rate_factor_of_the_job_does_not_compound(self):

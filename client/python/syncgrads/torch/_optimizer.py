@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import weakref
 from typing import Any, Callable, Mapping, Optional
 
 import torch
@@ -21,6 +23,8 @@ class _Distributed:
     _synchroniser: Synchroniser
     # Parameters of the optimizer that needed no gradient when it was made, by name.
     _frozen: Mapping[str, torch.Tensor]
+    # What a scheduler that was made before had put in the place of the optimizer's own step.
+    _replaced_step: Optional[Callable[[], Any]] = None
     # Called after each step, by elastic jobs.
     _step_done: Optional[Callable[[], None]] = None
 
@@ -43,7 +47,7 @@ class _Distributed:
             synchroniser.is_repeated = False
             return loss
         with multiplied_rate(self, synchroniser.group.learning_rate_factor):  # type: ignore
-            super().step()  # type: ignore[misc]
+            (self._replaced_step or super().step)()  # type: ignore[misc]
         if self._step_done is not None:
             self._step_done()
         return loss
@@ -77,6 +81,19 @@ class _Distributed:
     def sync_group(self) -> Group:
         """The group of the gradients, for set_weight, last_step and so on."""
         return self._synchroniser.group
+
+
+def _step_of_class(optimizer: torch.optim.Optimizer,
+                   replaced: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that calls the step of the optimizer's class, with the attributes of
+    `replaced`, by which a scheduler recognizes its own."""
+    this = weakref.ref(optimizer)  # an optimizer does not keep itself
+
+    @functools.wraps(replaced)
+    def step(*arguments: Any, **named: Any) -> Any:
+        return type(this()).step(this(), *arguments, **named)  # type: ignore[union-attr]
+
+    return step
 
 
 def DistributedOptimizer(  # pylint: disable=invalid-name
@@ -128,6 +145,10 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
         broadcast(model.state_dict(), broadcast_from, job=job, name=f"{name}/initial")
     group = register(job, name, parameters, {**rate_options(optimizer), **options})
     synchroniser = Synchroniser(group, parameters, backward_passes_per_step)
+    replaced = vars(optimizer).get("step")
+    if replaced is not None and not isinstance(optimizer, _Distributed):
+        optimizer._replaced_step = replaced  # type: ignore[attr-defined]
+        vars(optimizer)["step"] = _step_of_class(optimizer, replaced)
     optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {})
     optimizer._synchroniser = synchroniser  # type: ignore[attr-defined]
     optimizer._frozen = frozen  # type: ignore[attr-defined]
