@@ -4,6 +4,7 @@ tests/deploy/torch.test starts it, with a server in SYNCGRADS_SERVER.
 The gradient of one parameter counts rows, and its updates add the gradients of all workers up. In
 the end it tells how often each row has counted."""
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 import torch
 
@@ -208,6 +210,34 @@ class ElasticTest(unittest.TestCase):
                 for worker in workers:
                     worker.process.kill()
                     worker.process.wait(TIMEOUT)
+
+
+class RepeatedStepTest(unittest.TestCase):
+
+    def alone(self):
+        """Joins an elastic job of one worker."""
+        job = sg.init(job=self.id(), rank=0, world_size=1, max_workers=2, timeout=TIMEOUT)
+        self.addCleanup(job.close)
+        return job
+
+    @contextlib.contextmanager
+    def changed_members(self, group):
+        """Lets waits for the step end as if the members had changed."""
+        with mock.patch.object(group, "wait_step", side_effect=syncgrads.Aborted("members")):
+            yield
+
+    def test_a_step_that_was_not_made_does_not_leave_out_the_next(self):
+        self.alone()
+        model = torch.nn.Linear(1, 1, bias=False)
+        optimizer = sg.elastic(model, torch.optim.SGD(model.parameters(), lr=1))
+        begin = model.weight.item()
+        optimizer.sync_group.begin_step()
+        with self.changed_members(optimizer.sync_group):
+            model(torch.ones(1, 1)).sum().backward()  # and no step(), as with GradScaler
+        optimizer.zero_grad()
+        model(torch.ones(1, 1)).sum().backward()
+        optimizer.step()
+        self.assertEqual(model.weight.item(), begin - 1)
 
 
 class StateTest(unittest.TestCase):

@@ -262,8 +262,8 @@ class Synchroniser:
         self._push_copied(waits=True)
         counted = self._wait_step()
         self.is_synchronised = True
+        self.is_repeated = counted is None
         if counted is None:
-            self.is_repeated = True
             self._forget()
             return
         received = [number for number in self._skipped if counted[number].most > 0]
