@@ -342,6 +342,36 @@ class MisuseTest(JobTest):
             self.expect_equal_on_all(parameters_of(model))
         self.job.leave()
 
+    def test_keyboard_interrupt_ends_the_wait_for_local_steps_and_the_next_step_continues(self):
+        model = nn.Linear(1, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        local = sg.LocalSGD(model, optimizer, 2)
+
+        def step():
+            optimizer.zero_grad()
+            (model.weight * (1 + RANK)).sum().backward()
+            optimizer.step()
+
+        with local:
+            begin = model.weight.item()
+            step()
+            if RANK == 0:
+                with self.interrupted(local.sync_group):
+                    step()
+            self.job.barrier()
+            step()  # of rank 0: its result is that of the wait
+            if RANK == 1:
+                self.assertAlmostEqual(model.weight.item(), begin - 3, places=5)
+                step()
+            self.assertEqual(local.sync_group.step, 2)
+            self.assertAlmostEqual(model.weight.item(), begin - 3 - 2 * RANK, places=5)
+            for _ in range(2 - RANK):
+                step()
+            self.assertEqual(local.sync_group.step, 3)
+        self.assertAlmostEqual(model.weight.item(), begin - 6, places=5)
+        self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
     def test_zero_grad_forgets_earlier_passes(self):
         model = nn.Linear(2, 2, bias=False)
         optimizer = sg.DistributedOptimizer(make_optimizer(model), model,
