@@ -55,7 +55,7 @@ class MisuseTest(JobTest):
             sg.DistributedOptimizer(make_optimizer(make_model()), make_model(), broadcast_from=None)
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "needs a gradient"):
             frozen = nn.Linear(1, 1).requires_grad_(False)
-            sg.DistributedOptimizer(make_optimizer(make_model()), frozen)
+            sg.DistributedOptimizer(make_optimizer(frozen), frozen)
         model, optimizer = self.optimized()
         with self.assertRaisesRegex(syncgrads.FailedPrecondition, "cannot be added"):
             optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})

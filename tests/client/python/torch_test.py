@@ -296,6 +296,23 @@ class TorchTest(JobTest):
         self.expect_equal_on_all(parameters_of(model))
         self.job.leave()
 
+    def test_two_optimizers_have_a_part_of_the_model_each(self):
+        model = nn.ModuleDict({"a": nn.Linear(2, 1, bias=False), "b": nn.Linear(2, 1, bias=False)})
+        optimizers = [sg.DistributedOptimizer(torch.optim.SGD(part.parameters(), lr=1), model,
+                                              name=name) for name, part in model.items()]
+        self.assertEqual([one.sync_group.tensors for one in optimizers],
+                         [("a.weight",), ("b.weight",)])
+        for step in range(1, 3):
+            x = torch.ones(1, 2) * (1 + RANK)
+            for part, optimizer in zip(model.values(), optimizers):
+                optimizer.zero_grad()
+                part(x).sum().backward()
+                self.assertEqual(part.weight.grad.tolist(), [[1.5, 1.5]])
+                optimizer.step()
+            self.assertEqual([one.sync_group.step for one in optimizers], [1 + step] * 2)
+        self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
     def test_a_step_without_backward_takes_the_gradients_of_the_others(self):
         model = nn.Linear(2, 1, bias=False)
         optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Set
 
 import torch
 
@@ -106,11 +106,12 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     are in the gradients: clipping, GradScaler and the optimizer see averages only. A gradient that
     a worker has not computed is a skip: the average is over the others, and the worker receives it.
 
-    `model` has all parameters of the optimizer. The model's parameters and buffers are broadcast
-    from rank `broadcast_from`, unless that is None. With backward_passes_per_step = k, gradients
-    are added up over k backward passes, and synchronised in the last of them. `options` are those
-    of Job.register, such as compression; non_finite is "ALLOW" by default, as for DDP: a NaN of one
-    worker makes the average a NaN on all.
+    `model` has all parameters of the optimizer, and may have others: those of another optimizer.
+    The model's parameters and buffers are broadcast from rank `broadcast_from`, unless that is
+    None. With backward_passes_per_step = k, gradients are added up over k backward passes, and
+    synchronised in the last of them. `options` are those of Job.register, such as compression;
+    non_finite is "ALLOW" by default, as for DDP: a NaN of one worker makes the average a NaN on
+    all.
 
     The optimizer may be that of an earlier job.
 
@@ -131,16 +132,18 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
             raise FailedPrecondition("the optimizer is a DistributedOptimizer of this job already")
         _, _, kind, *_ = kind.__mro__  # the job before is over
     check_unused(job, name)
-    parameters = trained(model.named_parameters())
     names = {id(parameter): key for key, parameter in model.named_parameters()}
+    own: Set[int] = set()
     frozen = {}
     for param_group in optimizer.param_groups:
         for parameter in param_group["params"]:
             if id(parameter) not in names:
                 raise InvalidArgument(f"the optimizer has a parameter of shape "
                                       f"{tuple(parameter.shape)} that the model has not")
+            own.add(id(parameter))
             if not parameter.requires_grad:
                 frozen[names[id(parameter)]] = parameter
+    parameters = trained((key, one) for key, one in model.named_parameters() if id(one) in own)
     if broadcast_from is not None:
         broadcast(model.state_dict(), broadcast_from, job=job, name=f"{name}/initial")
     group = register(job, name, parameters, {**rate_options(optimizer), **options})
