@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import threading
+import types
 import unittest
 
 import torch
@@ -15,6 +16,7 @@ from torch import nn
 
 import syncgrads
 import syncgrads.torch as sg
+from syncgrads.torch import _ddp
 from torch_fixture import (RANK, JobTest, batch, make_model, make_optimizer, parameters_of)
 
 
@@ -217,6 +219,46 @@ class MisuseTest(JobTest):
         with self.assertRaisesRegex(syncgrads.FailedPrecondition, "has left"):
             model(x)
         torch.distributed.destroy_process_group()
+
+    def test_a_model_of_ddp_that_not_all_workers_use_is_refused(self):
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0,
+                                             world_size=1)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    "find_unused_parameters.*DistributedOptimizer"):
+            sg.ddp(nn.parallel.DistributedDataParallel(nn.Linear(2, 2),
+                                                       find_unused_parameters=True))
+        torch.distributed.destroy_process_group()
+        self.job.leave()
+
+    def test_a_model_of_ddp_with_sparse_gradients_is_refused(self):
+        for table in (nn.Embedding(4, 2, sparse=True), nn.EmbeddingBag(4, 2, sparse=True)):
+            with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                        "'0.weight' is sparse.* sparse=False"):
+                sg.ddp(nn.Sequential(table, nn.Linear(2, 2)))
+        torch.distributed.destroy_process_group()
+        self.job.leave()
+
+    def test_a_parameter_that_is_added_to_a_model_of_ddp_is_refused(self):
+        model = sg.ddp(nn.Sequential(nn.Linear(2, 2)))
+        model(torch.ones(1, 2)).sum().backward()
+        model.module.append(nn.Linear(2, 2))
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition,
+                                    "'1.weight' was added .*another name"):
+            model(torch.ones(1, 2))
+        torch.distributed.destroy_process_group()
+        self.job.leave()
+
+    def test_a_bucket_of_ddp_of_another_dtype_is_refused(self):
+        # As with DistributedDataParallel(mixed_precision=...) of PyTorch 2.1.
+        weight = nn.Linear(2, 2).weight
+        group = self.job.register("half", {"weight": weight})
+        half = weight.detach().half()
+        bucket = types.SimpleNamespace(parameters=lambda: [weight], gradients=lambda: [half],
+                                       buffer=half.flatten, is_last=lambda: True)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    "'weight' is torch.float16 .* torch.float32.*autocast"):
+            _ddp._BucketHook(group, {"weight": weight}).push(bucket)
+        self.job.leave()
 
     def test_local_steps_of_a_model_that_has_changed_are_refused(self):
         model = nn.Linear(1, 1)

@@ -9,7 +9,7 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Optional
 import torch
 
 from syncgrads import Job
-from syncgrads.errors import InvalidArgument
+from syncgrads.errors import FailedPrecondition, InvalidArgument
 from syncgrads.group import Group
 from syncgrads.torch import _cuda
 from syncgrads.torch._gradients import GradientMemory
@@ -36,6 +36,7 @@ class _BucketHook:
     def __init__(self, group: Group, parameters: Mapping[str, torch.Tensor]) -> None:
         self._group = group
         self._ids = {id(one): number for number, one in enumerate(parameters.values())}
+        self._dtypes = [one.dtype for one in parameters.values()]
         self._copies = _cuda.copies_for(parameters.values())
         self._memory: Any = None  # the gradients in host memory
         if self._copies:
@@ -49,6 +50,12 @@ class _BucketHook:
         # The buckets of the first step differ from those of later steps, but the gradients do not.
         numbers = [self._ids[id(parameter)] for parameter in bucket.parameters()]
         gradients, buffer = bucket.gradients(), bucket.buffer()
+        for number in numbers:
+            if self._dtypes[number] is not buffer.dtype:
+                raise InvalidArgument(
+                    f"the gradient of {self._group.tensors[number]!r} is {buffer.dtype} in its "
+                    f"bucket, but was registered as {self._dtypes[number]}: leave out "
+                    "mixed_precision of DistributedDataParallel, and use torch.autocast")
         device = _cuda.device_of(buffer)
         future: Any
         pairs: List[_cuda.Pair] = []
@@ -105,19 +112,41 @@ def _error_of(call: Callable[..., Any], *arguments: Any) -> Optional[Exception]:
     return None
 
 
+def _check_supported(model: torch.nn.Module) -> None:
+    """Raises InvalidArgument for a DistributedDataParallel with gradients that the hook cannot
+    average."""
+    if model.find_unused_parameters:
+        raise InvalidArgument(
+            "the model has find_unused_parameters=True, with which workers that have not used a "
+            "parameter would not receive its average: leave it out, or use "
+            "syncgrads.torch.DistributedOptimizer, with which they do")
+    for name, module in model.module.named_modules():
+        if (isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse and
+                module.weight.requires_grad):
+            raise InvalidArgument(
+                f"the gradient of {f'{name}.weight' if name else 'weight'!r} is sparse: only dense "
+                "gradients are synchronised; make the layer with sparse=False")
+
+
 def _check_in_forward(model: torch.nn.Module, job: Job) -> None:
     """Lets forward raise the reason why the membership is over, because exceptions within backward
-    become RuntimeErrors; and InvalidArgument if a parameter has changed, because
-    DistributedDataParallel does not average the gradient of such a parameter, and does not report
-    that."""
-    registered = [(name, one, one.dtype, one.shape, _cuda.device_of(one), one.requires_grad)
-                  for name, one in model.module.named_parameters()]
+    become RuntimeErrors; InvalidArgument if a parameter has changed, and FailedPrecondition if one
+    was added, because DistributedDataParallel does not average the gradients of such parameters,
+    and does not report that."""
+    registered = {id(one): (one, one.dtype, one.shape, _cuda.device_of(one), one.requires_grad)
+                  for one in model.module.parameters()}
 
-    def check(*_: Any) -> None:
+    def check(parallel: torch.nn.Module, *_: Any) -> None:
         over = job.status
         if over is not None:
             raise over
-        for name, one, dtype, shape, device, needs_gradient in registered:
+        for name, one in parallel.module.named_parameters():
+            if id(one) not in registered:
+                raise FailedPrecondition(
+                    f"{name!r} was added to the model after syncgrads.torch.ddp, so its gradient "
+                    "would not be averaged: call syncgrads.torch.ddp again, with the module and "
+                    "another name")
+            _, dtype, shape, device, needs_gradient = registered[id(one)]
             if (one.dtype is not dtype or one.shape != shape or _cuda.device_of(one) != device or
                     (one.requires_grad and not needs_gradient)):
                 raise InvalidArgument(
@@ -141,7 +170,10 @@ def ddp(model: torch.nn.Module, *, job: Optional[Job] = None, name: str = "model
 
     `model` is a DistributedDataParallel with a process group of one process, or a module, which is
     wrapped in one: ranks are the job's, and processes do not know each other. Parameters and
-    buffers are broadcast from rank 0. `options` are those of Job.register."""
+    buffers are broadcast from rank 0. `options` are those of Job.register.
+
+    Raises InvalidArgument if the DistributedDataParallel has find_unused_parameters=True, or a
+    layer with sparse gradients."""
     parallel = torch.nn.parallel.DistributedDataParallel
     if not isinstance(model, parallel):
         distributed = torch.distributed
@@ -153,6 +185,7 @@ def ddp(model: torch.nn.Module, *, job: Optional[Job] = None, name: str = "model
     if size != 1:
         raise InvalidArgument(f"the process group of the model has {size} processes, must have 1: "
                               "call syncgrads.torch.ddp with the module itself")
+    _check_supported(model)
     job = job_or_default(job)
     broadcast(model.module.state_dict(), job=job, name=f"{name}/initial")
     parameters = trained(model.module.named_parameters())
