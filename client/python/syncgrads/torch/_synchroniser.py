@@ -64,6 +64,7 @@ class Synchroniser:
         # Elastic jobs: if the members have changed, the step is made again, with other rows.
         self.repeats_steps = False
         self.is_repeated = False
+        self.restarts = 0  # how often a step was begun again
         # Gradients that this pass has computed and that are not in the sets yet. Hooks append to
         # it on any thread, without a lock.
         self._computed: Deque[int] = collections.deque()
@@ -292,6 +293,7 @@ class Synchroniser:
             if not self.repeats_steps:
                 raise
             self.group.restart_step()
+            self.restarts += 1
             return None
 
     def _skip(self, number: int) -> None:
@@ -321,10 +323,15 @@ class Synchroniser:
         """True if gradients of a step have been computed that is not synchronised."""
         return self._pass > 0 or bool(self._have_gradients)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """True if an exception has ended backward, or its wait for the averages."""
+        return self._in_backward or bool(self._pushed or self._skipped)
+
     def give_up(self) -> None:
         """Ends a step if an exception was raised in its backward, or while backward waited for the
         averages: what was pushed counts. Forgets what earlier passes of a step have computed."""
-        if self._in_backward or self._pushed or self._skipped:
+        if self.is_interrupted:
             self._in_backward = True  # until the step has ended, also if the wait is interrupted
             while self._copied:
                 self._pushed.difference_update(self._copied.popleft()[1])
