@@ -292,6 +292,26 @@ class OneProcessTest(unittest.TestCase):
         self.assertEqual(dealt, [[0, 1], [2, 3], [0, 1]])
         self.assertEqual(sampler.steps, 3)
 
+    def test_a_model_that_cannot_be_handed_over_is_refused(self):
+        job = self.join()
+
+        def begin(model, kind=torch.optim.SGD):
+            sg.elastic(model, kind(model.parameters(), lr=1), job=job)
+
+        flags = torch.nn.Linear(1, 1)
+        flags.register_buffer("mask", torch.ones(1, dtype=torch.bool))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    "'model/mask' is torch.bool.* persistent=False"):
+            begin(flags)
+        turned = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    "'model/weight' .*not contiguous.*torch.contiguous_format"):
+            begin(turned)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "LBFGS calls its closure"):
+            begin(torch.nn.Linear(1, 1), torch.optim.LBFGS)
+        turned.register_buffer("nothing", torch.empty(0))
+        begin(turned.to(memory_format=torch.contiguous_format))
+
     def expect_refused(self, change, expected, is_newcomer):
         """Expects that a second worker whose sampler has another argument is refused."""
         def join(rank):
@@ -361,6 +381,19 @@ class StateTest(unittest.TestCase):
         optimizer = torch.optim.NAdam([torch.nn.Parameter(torch.ones(3))])
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "'mu_product' of NAdam"):
             _elastic._make_state(optimizer)
+
+    def test_state_that_begins_with_the_learning_rate_is_refused(self):
+        class Decays(torch.optim.Optimizer):
+
+            def step(self, closure=None):
+                for parameter in self.param_groups[0]["params"]:
+                    parameter.data.mul_(0.5)
+                    self.state[parameter]["rate"] = torch.tensor(self.param_groups[0]["lr"])
+
+        parameter = torch.nn.Parameter(torch.ones(3))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'rate' of Decays"):
+            _elastic._make_state(Decays([parameter], {"lr": 0.1}))
+        self.assertEqual(parameter.tolist(), [1, 1, 1])
 
     def test_numbers_are_kept_in_a_tensor(self):
         parameter = torch.nn.Parameter(torch.ones(1))

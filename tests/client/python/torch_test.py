@@ -364,6 +364,32 @@ class TorchTest(JobTest):
         self.assertEqual(model.weight.grad.tolist(), [[2, 2, 2]] * 2)
         self.job.leave()
 
+    def test_empty_parameters_and_buffers(self):
+        class Empty(nn.Module):
+
+            def __init__(self):
+                super().__init__()
+                self.line = nn.Linear(2, 1, bias=False)
+                self.none = nn.Parameter(torch.ones(5, 0))
+                self.register_buffer("nothing", torch.empty(0))
+
+            def forward(self, x):
+                return self.line(x) + self.none.sum()
+
+        for make in (Empty, lambda: sg.ddp(Empty(), name="ddp")):
+            model = make()
+            optimizer = torch.optim.SGD(model.parameters(), lr=1)
+            if isinstance(model, Empty):
+                sg.DistributedOptimizer(optimizer, model)
+            model(torch.ones(1, 2) * (1 + RANK)).sum().backward()
+            optimizer.step()
+            self.expect_equal_on_all(parameters_of(model))
+        torch.distributed.destroy_process_group()
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "needs a gradient"):
+            sg.LocalSGD(nn.Linear(0, 5, bias=False), None, 1)
+        sg.broadcast({"nothing": torch.empty(0)})
+        self.job.leave()
+
     def test_gradients_that_are_not_contiguous(self):
         model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
         optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model)

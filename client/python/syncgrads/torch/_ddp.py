@@ -48,8 +48,8 @@ class _BucketHook:
     def push(self, bucket: Any) -> Any:
         """Pushes the gradients of a bucket. Returns the future of the averages."""
         # The buckets of the first step differ from those of later steps, but the gradients do not.
-        numbers = [self._ids[id(parameter)] for parameter in bucket.parameters()]
-        gradients, buffer = bucket.gradients(), bucket.buffer()
+        buffer, gradients = bucket.buffer(), [one for one in bucket.gradients() if one.numel() > 0]
+        numbers = [self._ids[id(one)] for one in bucket.parameters() if one.numel() > 0]
         for number in numbers:
             if self._dtypes[number] is not buffer.dtype:
                 raise InvalidArgument(

@@ -12,8 +12,8 @@ import torch
 from syncgrads import Job
 from syncgrads.errors import FailedPrecondition, InvalidArgument
 from syncgrads.group import Members
-from syncgrads.torch._job import broadcast, job_or_default
-from syncgrads.torch._optimizer import DistributedOptimizer
+from syncgrads.torch._job import SUPPORTED, broadcast, job_or_default
+from syncgrads.torch._optimizer import DistributedOptimizer, check_needs_no_closure
 from syncgrads.torch._synchroniser import Synchroniser
 
 
@@ -222,21 +222,24 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
     parameters = [parameter for group in groups for parameter in group["params"]]
     new = [parameter for parameter in parameters
            if parameter.requires_grad and not optimizer.state.get(parameter)]
-    gradients = [parameter.grad for parameter in parameters]
+    before = [(parameter, parameter.detach().clone(), parameter.grad) for parameter in parameters]
     settings = [dict(group) for group in groups]
     for parameter in parameters:
         parameter.grad = None
     for parameter in new:
         parameter.grad = torch.zeros_like(parameter)
     for group in groups:
-        group.update({key: 0.0 for key in ("lr", "weight_decay") if key in group})
+        if "weight_decay" in group:
+            group["weight_decay"] = 0.0
     try:
         optimizer.step()
     finally:
         for group, kept in zip(groups, settings):
             group.update(kept)
-        for parameter, gradient in zip(parameters, gradients):
-            parameter.grad = gradient
+        with torch.no_grad():
+            for parameter, values, gradient in before:
+                parameter.copy_(values)
+                parameter.grad = gradient
     for parameter in new:
         state = optimizer.state.get(parameter, {})
         for key, value in state.items():
@@ -248,14 +251,26 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Dict[str, torch.Tensor]:
-    """The tensors that a step changes."""
+    """The tensors that a step changes, without empty ones.
+
+    Raises InvalidArgument if one cannot be handed over: it is received where it is."""
     state = {f"model/{name}": tensor.detach() for name, tensor in model.state_dict().items()}
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     for number, parameter in enumerate(parameters):
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, torch.Tensor):
                 state[f"optimizer/{number}/{key}"] = value
-    return state
+    for name, value in state.items():
+        if value.dtype not in SUPPORTED:
+            raise InvalidArgument(
+                f"{name!r} is {value.dtype}, which an elastic job cannot hand over; supported are "
+                f"{', '.join(map(str, SUPPORTED))}. Register a buffer that does not change with "
+                "persistent=False")
+        if not value.is_contiguous():
+            raise InvalidArgument(
+                f"{name!r} of shape {list(value.shape)} is not contiguous, so an elastic job "
+                "cannot hand it over: call model.to(memory_format=torch.contiguous_format) first")
+    return {name: value for name, value in state.items() if value.numel() > 0}
 
 
 def elastic(model: torch.nn.Module, optimizer: torch.optim.Optimizer,
@@ -270,22 +285,25 @@ def elastic(model: torch.nn.Module, optimizer: torch.optim.Optimizer,
     change during a step, step() does nothing, and the sampler returns other rows for the same step.
     After SIGTERM, step() leaves the job and raises Preempted. `options` are those of Job.register.
 
-    Raises FailedPrecondition if the job is not elastic, and InvalidArgument if the arguments of the
-    sampler are not those of the other workers."""
+    Raises FailedPrecondition if the job is not elastic, and InvalidArgument if a newcomer could not
+    receive the model or the state of the optimizer, or if the arguments of the sampler are not
+    those of the other workers."""
     job = job_or_default(job)
     if not job.is_elastic:
         raise FailedPrecondition("the job is not elastic: pass max_workers to syncgrads.torch.init")
+    check_needs_no_closure(optimizer)
+    _make_state(optimizer)
+    changed = _state_of(model, optimizer)
     settings = {} if sampler is None else {"sampler/settings": sampler._received}
     if not job.is_newcomer:
         broadcast({**model.state_dict(), **settings}, job=job, name=f"{name}/initial")
         if sampler is not None:
             sampler._check_settings()
-    _make_state(optimizer)
     DistributedOptimizer(optimizer, model, job=job, name=name, broadcast_from=None,
                          **{"one_epoch": sampler is not None, **options})
     training = _Training(job, optimizer, sampler,
                          options.get("reduction", "average") == "average")
-    training.begin({**_state_of(model, optimizer), **settings,
+    training.begin({**changed, **settings,
                     **({} if sampler is None else sampler._state()), **(state or {})})
     if sampler is not None:
         sampler._check_settings()

@@ -83,6 +83,14 @@ class _Distributed:
         return self._synchroniser.group
 
 
+def check_needs_no_closure(optimizer: torch.optim.Optimizer) -> None:
+    """Raises InvalidArgument if the optimizer needs a closure (LBFGS)."""
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise InvalidArgument(f"{type(optimizer).__name__} calls its closure as often as this "
+                              "worker's loss needs, so it cannot be a DistributedOptimizer")
+
+
 def _step_of_class(optimizer: torch.optim.Optimizer,
                    replaced: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function that calls the step of the optimizer's class, with the attributes of
@@ -121,10 +129,7 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     if backward_passes_per_step < 1:
         raise InvalidArgument(f"backward_passes_per_step is {backward_passes_per_step}, must be at "
                               "least 1")
-    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
-        raise InvalidArgument(f"{type(optimizer).__name__} calls its closure as often as this "
-                              "worker's loss needs, so it cannot be a DistributedOptimizer")
+    check_needs_no_closure(optimizer)
     job = job_or_default(job)
     kind = type(optimizer)
     if isinstance(optimizer, _Distributed):
