@@ -1,9 +1,13 @@
 """syncgrads.torch beside DistributedDataParallel over gloo: the same model, seeds and batches, as
 two ranks. tests/deploy/torch.test starts it. Prints a checksum of the parameters of each way."""
 
+import contextlib
+import gc
 import sys
+import threading
 import unittest
 import warnings
+import weakref
 
 import torch
 from torch import nn
@@ -153,6 +157,34 @@ class TorchTest(JobTest):
     def test_ddp_over_the_process_group_trains_as_over_gloo(self):
         self.expect_near(self.gloo(backend="syncgrads"), self.gloo())
         self.job.leave()
+
+    @contextlib.contextmanager
+    def expect_thread_ends(self, name):
+        """Expects that a thread that began in the block ends, and that nothing keeps the job."""
+        before = set(threading.enumerate())
+        job = weakref.ref(self.job)
+        yield
+        self.job.leave()
+        self.job.close()
+        self.job = self.join("/next")
+        gc.collect()
+        for thread in set(threading.enumerate()) - before:
+            if thread.name == name:
+                thread.join(10)
+                self.assertFalse(thread.is_alive())
+        self.assertIsNone(job())
+
+    def test_the_thread_of_ddp_ends_with_the_model(self):
+        with self.expect_thread_ends("syncgrads ddp"):
+            model = sg.ddp(nn.Linear(2, 1))
+            model(torch.ones(1, 2)).sum().backward()
+            del model
+            torch.distributed.destroy_process_group()
+
+    def test_the_thread_of_a_process_group_ends_with_it(self):
+        with self.expect_thread_ends("syncgrads group"):
+            with process_group(self.job, "syncgrads"):
+                torch.distributed.all_reduce(torch.ones(1))
 
     def test_gradients_are_accumulated(self):
         # DistributedDataParallel averages after each pass, which rounds in another way. In float32,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional
+import weakref
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 
@@ -41,9 +42,11 @@ class _BucketHook:
         self._memory: Any = None  # the gradients in host memory
         if self._copies:
             self._memory = GradientMemory(group.job, list(parameters.values()))
-        self._buckets: "queue.SimpleQueue[_Bucket]" = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._complete, name="syncgrads ddp", daemon=True)
-        self._thread.start()
+        self._buckets: "queue.SimpleQueue[Optional[_Bucket]]" = queue.SimpleQueue()
+        # The thread does not keep this object, and with it the job.
+        threading.Thread(target=_complete_steps, args=(weakref.ref(self), self._buckets),
+                         name="syncgrads ddp", daemon=True).start()
+        weakref.finalize(self, self._buckets.put, None)
 
     def push(self, bucket: Any) -> Any:
         """Pushes the gradients of a bucket. Returns the future of the averages."""
@@ -70,22 +73,18 @@ class _BucketHook:
         self._buckets.put(_Bucket(numbers, buffer, future, bucket.is_last(), pairs, copied))
         return future
 
-    def _complete(self) -> None:
-        while True:
-            buckets: List[_Bucket] = []
-            error = None
-            while not (buckets and buckets[-1].is_last):
-                buckets.append(self._buckets.get())
-                error = error or _error_of(self._push_copied, buckets[-1])
-            # A result may consist of chunks that have parts of gradients of the last bucket, for
-            # which DistributedDataParallel waits at the end of backward, as for all buckets.
-            error = error or _error_of(self._group.wait_step)
-            for bucket in buckets:
-                failure = error or _error_of(self._give, bucket)
-                if failure is not None:
-                    bucket.future.set_exception(failure)
+    def complete_step(self, buckets: Sequence[_Bucket], error: Optional[Exception]) -> None:
+        """Completes the futures of the buckets of a step when all results are there; with the error
+        if there is one."""
+        # A result may consist of chunks that have parts of gradients of the last bucket, for which
+        # DistributedDataParallel waits at the end of backward, as for all buckets.
+        error = error or _error_of(self._group.wait_step)
+        for bucket in buckets:
+            failure = error or _error_of(self._give, bucket)
+            if failure is not None:
+                bucket.future.set_exception(failure)
 
-    def _push_copied(self, bucket: _Bucket) -> None:
+    def push_copied(self, bucket: _Bucket) -> None:
         """Pushes the gradients of a bucket on a CUDA device, when they have been copied."""
         if bucket.copied is not None:
             bucket.copied.synchronize()
@@ -101,6 +100,23 @@ class _BucketHook:
         copies.start([(gradient, average) for average, gradient in bucket.pairs])
         with torch.cuda.stream(copies.stream):
             bucket.future.set_result(bucket.buffer)
+
+
+def _complete_steps(hook: "weakref.ref[_BucketHook]",
+                    pushed: "queue.SimpleQueue[Optional[_Bucket]]") -> None:
+    """Completes the buckets that a hook has pushed, until the hook is freed."""
+    buckets: List[_Bucket] = []
+    error = None
+    while True:
+        bucket, owner = pushed.get(), hook()
+        if bucket is None or owner is None:
+            return
+        buckets.append(bucket)
+        error = error or _error_of(owner.push_copied, bucket)
+        if bucket.is_last:
+            owner.complete_step(buckets, error)
+            buckets, error = [], None
+        del bucket, owner
 
 
 def _error_of(call: Callable[..., Any], *arguments: Any) -> Optional[Exception]:
