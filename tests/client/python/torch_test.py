@@ -228,7 +228,7 @@ class TorchTest(JobTest):
             optimizer.zero_grad()
             model(torch.ones(1, 2) * (1 + RANK)).sum().backward()
             with warnings.catch_warnings():
-                warnings.simplefilter("error")
+                warnings.simplefilter("error", UserWarning)
                 optimizer.step()
                 scheduler.step()
             self.assertTrue(torch.equal(model.weight, begin - 1.5 * rate))
