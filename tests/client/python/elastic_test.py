@@ -4,6 +4,7 @@ tests/deploy/torch.test starts it, with a server in SYNCGRADS_SERVER.
 The gradient of one parameter counts rows, and its updates add the gradients of all workers up. In
 the end it tells how often each row has counted."""
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 import torch
 
@@ -210,6 +212,153 @@ class ElasticTest(unittest.TestCase):
                     worker.process.wait(TIMEOUT)
 
 
+class Fails(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ValueError("no gradient today")
+
+
+class OneProcessTest(unittest.TestCase):
+    """Workers in this process. Those that are not on the main thread have a thread each."""
+
+    def join(self, rank=0, world_size=1):
+        job = syncgrads.init(job=self.id(), rank=rank, world_size=world_size, max_workers=2,
+                             timeout=TIMEOUT)
+        self.addCleanup(job.close)
+        return job
+
+    def begin(self, job, sampler=None):
+        """Returns a linear model and its optimizer."""
+        model = torch.nn.Linear(1, 1, bias=False)
+        return model, sg.elastic(model, torch.optim.SGD(model.parameters(), lr=1), sampler, job=job)
+
+    @contextlib.contextmanager
+    def changed_members(self, group):
+        """Lets waits for the step end as if the members had changed."""
+        with mock.patch.object(group, "wait_step", side_effect=syncgrads.Aborted("members")):
+            yield
+
+    def test_a_step_that_was_not_made_does_not_leave_out_the_next(self):
+        model, optimizer = self.begin(self.join())
+        begin = model.weight.item()
+        optimizer.sync_group.begin_step()
+        with self.changed_members(optimizer.sync_group):
+            model(torch.ones(1, 1)).sum().backward()  # and no step(), as with GradScaler
+        optimizer.zero_grad()
+        model(torch.ones(1, 1)).sum().backward()
+        optimizer.step()
+        self.assertEqual(model.weight.item(), begin - 1)
+
+    def test_rows_are_dealt_once_for_a_step(self):
+        sampler = sg.DealtSampler(6, 2, shuffle=False)
+        model, optimizer = self.begin(self.join(), sampler)
+        rows = torch.utils.data.TensorDataset(torch.ones(6, 1))
+        loader = torch.utils.data.DataLoader(rows, batch_sampler=sampler, num_workers=2,
+                                             multiprocessing_context="fork")
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition,
+                                    r"rows of step 1 were .* step\(\) once .* num_workers=0"):
+            next(iter(loader))
+        loader = torch.utils.data.DataLoader(rows, batch_sampler=sampler)
+        for x, in loader:
+            optimizer.zero_grad()
+            if sampler.steps == 1 and optimizer._synchroniser.restarts == 0:
+                with self.changed_members(optimizer.sync_group):
+                    model(x).sum().backward()
+            else:
+                model(x).sum().backward()
+            optimizer.step()
+        self.assertEqual((sampler.ended, sampler.steps), (True, 3))
+
+    def test_rows_of_a_step_that_an_exception_ended_are_dealt_again(self):
+        sampler = sg.DealtSampler(4, 2, shuffle=False)
+        model, optimizer = self.begin(self.join(), sampler)
+        dealt = []
+        for rows in sampler:
+            dealt.append(rows)
+            x = torch.ones(2, 1, requires_grad=True)
+            if len(dealt) == 1:
+                with self.assertRaisesRegex(ValueError, "no gradient today"):
+                    model(Fails.apply(x)).sum().backward()
+                continue
+            model(x).sum().backward()
+            self.assertEqual(model.weight.grad.item(), 2)
+            optimizer.step()
+            optimizer.zero_grad()
+        self.assertEqual(dealt, [[0, 1], [2, 3], [0, 1]])
+        self.assertEqual(sampler.steps, 3)
+
+    def test_a_model_that_cannot_be_handed_over_is_refused(self):
+        job = self.join()
+
+        def begin(model, kind=torch.optim.SGD):
+            sg.elastic(model, kind(model.parameters(), lr=1), job=job)
+
+        flags = torch.nn.Linear(1, 1)
+        flags.register_buffer("mask", torch.ones(1, dtype=torch.bool))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    "'model/mask' is torch.bool.* persistent=False"):
+            begin(flags)
+        turned = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    "'model/weight' .*not contiguous.*torch.contiguous_format"):
+            begin(turned)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "LBFGS calls its closure"):
+            begin(torch.nn.Linear(1, 1), torch.optim.LBFGS)
+        turned.register_buffer("nothing", torch.empty(0))
+        begin(turned.to(memory_format=torch.contiguous_format))
+
+    def expect_refused(self, change, expected, is_newcomer):
+        """Expects that a second worker whose sampler has another argument is refused."""
+        def join(rank):
+            return syncgrads.init(job=f"{self.id()}/{change}/{is_newcomer}", rank=rank,
+                                  max_workers=2, world_size=1 if is_newcomer else 2,
+                                  timeout=TIMEOUT)
+
+        def work():
+            with join(1) as job:
+                try:
+                    self.begin(job, sg.DealtSampler(**{**arguments, **change}))
+                except syncgrads.Error as error:
+                    errors.append(error)
+
+        arguments = {"rows": 4, "batch_size": 1, "epochs": 100000}
+        errors = []
+        thread = threading.Thread(target=work)
+        if not is_newcomer:
+            thread.start()
+        with join(0) as job:
+            sampler = sg.DealtSampler(**arguments)
+            model, optimizer = self.begin(job, sampler)
+            if is_newcomer:
+                thread.start()
+            for _ in sampler:
+                optimizer.zero_grad()
+                model(torch.ones(1, 1)).sum().backward()
+                optimizer.step()
+                if not thread.is_alive():
+                    break
+            thread.join()
+        error, = errors
+        self.assertIsInstance(error, syncgrads.InvalidArgument)
+        self.assertRegex(str(error), expected)
+
+    def test_samplers_with_other_arguments_are_refused(self):
+        for change in ({"rows": 5}, {"batch_size": 2}, {"epochs": 2}, {"shuffle": False},
+                       {"seed": 3}):
+            (name, _), = change.items()
+            expected = f"^{name} of the DealtSampler is .* but .* the same arguments on all"
+            for is_newcomer in (False, True):
+                with self.subTest(change=change, is_newcomer=is_newcomer):
+                    if is_newcomer and name == "rows":
+                        expected = r"sampler/order.* i64\[5\] here, but .* i64\[4\]"
+                    self.expect_refused(change, expected, is_newcomer)
+
+
 class StateTest(unittest.TestCase):
 
     def test_state_that_is_made_in_advance_changes_no_step(self):
@@ -232,6 +381,19 @@ class StateTest(unittest.TestCase):
         optimizer = torch.optim.NAdam([torch.nn.Parameter(torch.ones(3))])
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "'mu_product' of NAdam"):
             _elastic._make_state(optimizer)
+
+    def test_state_that_begins_with_the_learning_rate_is_refused(self):
+        class Decays(torch.optim.Optimizer):
+
+            def step(self, closure=None):
+                for parameter in self.param_groups[0]["params"]:
+                    parameter.data.mul_(0.5)
+                    self.state[parameter]["rate"] = torch.tensor(self.param_groups[0]["lr"])
+
+        parameter = torch.nn.Parameter(torch.ones(3))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'rate' of Decays"):
+            _elastic._make_state(Decays([parameter], {"lr": 0.1}))
+        self.assertEqual(parameter.tolist(), [1, 1, 1])
 
     def test_numbers_are_kept_in_a_tensor(self):
         parameter = torch.nn.Parameter(torch.ones(1))

@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import threading
+import types
 import unittest
 
 import torch
@@ -15,6 +16,7 @@ from torch import nn
 
 import syncgrads
 import syncgrads.torch as sg
+from syncgrads.torch import _ddp
 from torch_fixture import (RANK, JobTest, batch, make_model, make_optimizer, parameters_of)
 
 
@@ -55,7 +57,7 @@ class MisuseTest(JobTest):
             sg.DistributedOptimizer(make_optimizer(make_model()), make_model(), broadcast_from=None)
         with self.assertRaisesRegex(syncgrads.InvalidArgument, "needs a gradient"):
             frozen = nn.Linear(1, 1).requires_grad_(False)
-            sg.DistributedOptimizer(make_optimizer(make_model()), frozen)
+            sg.DistributedOptimizer(make_optimizer(frozen), frozen)
         model, optimizer = self.optimized()
         with self.assertRaisesRegex(syncgrads.FailedPrecondition, "cannot be added"):
             optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
@@ -68,6 +70,24 @@ class MisuseTest(JobTest):
         self.job.close()
         with self.assertRaisesRegex(syncgrads.FailedPrecondition, "is closed"):
             model(batch(0)[0]).sum().backward()
+
+    def test_a_step_with_a_gradient_that_is_refused_can_be_ended(self):
+        model = nn.ModuleDict({"table": nn.Embedding(4, 2), "line": nn.Linear(2, 2, bias=False)})
+        optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model)
+        for step in range(3):
+            optimizer.zero_grad(set_to_none=True)
+            model["table"].sparse = RANK == 1 and step == 1
+            loss = model["line"](model["table"](torch.tensor([1])) * 0 + 1 + RANK).sum()
+            if model["table"].sparse:
+                with self.assertRaisesRegex(syncgrads.InvalidArgument, "'table.weight' is sparse"):
+                    loss.backward()
+                continue
+            loss.backward()
+            if step != 1:
+                self.assertEqual(model["line"].weight.grad.tolist(), [[1.5] * 2] * 2)
+            optimizer.step()
+        self.assertEqual(optimizer.sync_group.step, 4)
+        self.job.leave()
 
     def test_a_model_that_has_changed_is_refused(self):
         for number, change in enumerate((nn.Module.double, lambda model: setattr(
@@ -200,6 +220,46 @@ class MisuseTest(JobTest):
             model(x)
         torch.distributed.destroy_process_group()
 
+    def test_a_model_of_ddp_that_not_all_workers_use_is_refused(self):
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0,
+                                             world_size=1)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    "find_unused_parameters.*DistributedOptimizer"):
+            sg.ddp(nn.parallel.DistributedDataParallel(nn.Linear(2, 2),
+                                                       find_unused_parameters=True))
+        torch.distributed.destroy_process_group()
+        self.job.leave()
+
+    def test_a_model_of_ddp_with_sparse_gradients_is_refused(self):
+        for table in (nn.Embedding(4, 2, sparse=True), nn.EmbeddingBag(4, 2, sparse=True)):
+            with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                        "'0.weight' is sparse.* sparse=False"):
+                sg.ddp(nn.Sequential(table, nn.Linear(2, 2)))
+        torch.distributed.destroy_process_group()
+        self.job.leave()
+
+    def test_a_parameter_that_is_added_to_a_model_of_ddp_is_refused(self):
+        model = sg.ddp(nn.Sequential(nn.Linear(2, 2)))
+        model(torch.ones(1, 2)).sum().backward()
+        model.module.append(nn.Linear(2, 2))
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition,
+                                    "'1.weight' was added .*another name"):
+            model(torch.ones(1, 2))
+        torch.distributed.destroy_process_group()
+        self.job.leave()
+
+    def test_a_bucket_of_ddp_of_another_dtype_is_refused(self):
+        # As with DistributedDataParallel(mixed_precision=...) of PyTorch 2.1.
+        weight = nn.Linear(2, 2).weight
+        group = self.job.register("half", {"weight": weight})
+        half = weight.detach().half()
+        bucket = types.SimpleNamespace(parameters=lambda: [weight], gradients=lambda: [half],
+                                       buffer=half.flatten, is_last=lambda: True)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    "'weight' is torch.float16 .* torch.float32.*autocast"):
+            _ddp._BucketHook(group, {"weight": weight}).push(bucket)
+        self.job.leave()
+
     def test_local_steps_of_a_model_that_has_changed_are_refused(self):
         model = nn.Linear(1, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=1)
@@ -271,28 +331,110 @@ class MisuseTest(JobTest):
         self.expect_equal_on_all(parameters_of(model))
         self.job.leave()
 
+    @contextlib.contextmanager
+    def interrupted(self, group):
+        """Sends SIGINT to this process when the group waits. Expects that it ends the block."""
+        def interrupt():
+            while not group._waiting.has_begun:
+                pass
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            yield
+        thread.join()
+
     def test_keyboard_interrupt_ends_backward_and_step_continues(self):
         model, optimizer = self.optimized()
         x, y = batch(0)
         if RANK == 0:
-            waiting = optimizer.sync_group._waiting
-
-            def interrupt():
-                while not waiting.has_begun:
-                    pass
-                os.kill(os.getpid(), signal.SIGINT)
-
-            thread = threading.Thread(target=interrupt)
-            thread.start()
-            with self.assertRaises(KeyboardInterrupt):
+            with self.interrupted(optimizer.sync_group):
                 nn.functional.cross_entropy(model(x), y).backward()
-            thread.join()
         self.job.barrier()
         if RANK == 1:
             nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
         self.assertEqual(optimizer.sync_group.step, 2)
         self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_keyboard_interrupt_ends_backward_and_zero_grad_ends_the_step(self):
+        for sets_to_none in (False, True):
+            model = nn.Linear(2, 2, bias=False)
+            optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model,
+                                                name=f"{sets_to_none}")
+            x = torch.ones(1, 2) * (1 + RANK)
+            if RANK == 0:
+                with self.interrupted(optimizer.sync_group):
+                    model(x).sum().backward()
+                model.zero_grad()
+                with self.assertRaisesRegex(syncgrads.FailedPrecondition,
+                                            "the gradient of 'weight', but .* zero_grad"):
+                    model(x).sum().backward()
+            self.job.barrier()
+            if RANK == 1:
+                model(x).sum().backward()
+                self.assertEqual(model.weight.grad.tolist(), [[1.5] * 2] * 2)
+            optimizer.zero_grad(set_to_none=sets_to_none)
+            self.assertEqual(optimizer.sync_group.step, 2)
+            model(x).sum().backward()
+            self.assertEqual(model.weight.grad.tolist(), [[1.5] * 2] * 2)
+            optimizer.step()
+            self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_keyboard_interrupt_ends_the_wait_for_local_steps_and_the_next_step_continues(self):
+        model = nn.Linear(1, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        local = sg.LocalSGD(model, optimizer, 2)
+
+        def step():
+            optimizer.zero_grad()
+            (model.weight * (1 + RANK)).sum().backward()
+            optimizer.step()
+
+        with local:
+            begin = model.weight.item()
+            step()
+            if RANK == 0:
+                with self.interrupted(local.sync_group):
+                    step()
+            self.job.barrier()
+            step()  # of rank 0: its result is that of the wait
+            if RANK == 1:
+                self.assertAlmostEqual(model.weight.item(), begin - 3, places=5)
+                step()
+            self.assertEqual(local.sync_group.step, 2)
+            self.assertAlmostEqual(model.weight.item(), begin - 3 - 2 * RANK, places=5)
+            for _ in range(2 - RANK):
+                step()
+            self.assertEqual(local.sync_group.step, 3)
+        self.assertAlmostEqual(model.weight.item(), begin - 6, places=5)
+        self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_zero_grad_forgets_earlier_passes(self):
+        model = nn.Linear(2, 2, bias=False)
+        optimizer = sg.DistributedOptimizer(make_optimizer(model), model,
+                                            backward_passes_per_step=2)
+        for step in range(1, 3):
+            for batches in (1, 2):
+                optimizer.zero_grad(set_to_none=True)
+                for number in range(1, batches + 1):
+                    model(torch.ones(1, 2) * (1 + RANK)).sum().backward()
+                    self.assertEqual(optimizer.sync_group.step, step + (number == 2))
+            self.assertEqual(model.weight.grad.tolist(), [[3] * 2] * 2)
+            optimizer.step()
+        # The model's zero_grad, with which another parameter has no gradient in the last pass.
+        pair = nn.ModuleList([nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)])
+        optimizer = sg.DistributedOptimizer(make_optimizer(pair), pair, name="pair",
+                                            backward_passes_per_step=2)
+        for layer in pair:
+            pair.zero_grad(set_to_none=True)
+            layer(torch.ones(1, 2) * (1 + RANK)).sum().backward()
+        self.assertIsNone(pair[0].weight.grad)
+        self.assertEqual(pair[1].weight.grad.tolist(), [[1.5] * 2] * 2)
         self.job.leave()
 
 

@@ -108,6 +108,28 @@ class ModelFileTest(unittest.TestCase):
                 self.assertTrue(torch.equal(tensor, other.state_dict()[name]), name)
         self.assertEqual(os.listdir(self.folder), ["model"])
 
+    def test_small_integers_and_flags(self):
+        path = self.path("model")
+        model, other = nn.Module(), nn.Module()
+        for number, dtype in enumerate((torch.bool, torch.uint8, torch.int8, torch.int16)):
+            values = torch.tensor([[0, 1, 100]]) * (1 if number % 2 == 0 else -1)
+            model.register_buffer(f"flags{number}", values.to(dtype))
+            other.register_buffer(f"flags{number}", torch.zeros(1, 3, dtype=dtype))
+        sg.save(model, path)
+        sg.load(other, path)
+        for name, tensor in model.state_dict().items():
+            self.assertTrue(torch.equal(tensor, other.state_dict()[name]), name)
+
+    def test_other_dtypes_are_refused_if_the_model_needs_them(self):
+        path = self.path("model")
+        sg.save(nn.ModuleDict({"a": nn.Linear(1, 1), "b": nn.Linear(1, 1)}), path)
+        content = pathlib.Path(path).read_bytes()
+        content = content.replace(b'"b.weight": {"dtype": "F32"', b'"b.weight": {"dtype": "F99"')
+        pathlib.Path(path).write_bytes(content)
+        sg.load(nn.ModuleDict({"a": nn.Linear(1, 1)}), path)
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'b.weight' has the dtype F99;"):
+            sg.load(nn.ModuleDict({"b": nn.Linear(1, 1)}), path)
+
     def test_wrong_files_are_refused_and_the_model_stays(self):
         path = self.path("model")
         sg.save(nn.Linear(2, 3), path)
@@ -119,12 +141,12 @@ class ModelFileTest(unittest.TestCase):
             sg.load(nn.Sequential(model), path)
         content = pathlib.Path(path).read_bytes()
         for damaged in (b"", content[:7], content[:40], content[:-1], b"x" * 100,
-                        content.replace(b'"F32"', b'"F99"'), content.replace(b"[3, 2]", b"[3, 3]")):
+                        content.replace(b'"F32"', b'[]   '), content.replace(b"[3, 2]", b"[3, 3]")):
             pathlib.Path(path).write_bytes(damaged)
             with self.assertRaisesRegex(syncgrads.DataLoss, "model: not a whole file"):
                 sg.load(model, path)
-        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'flag' is torch.bool"):
-            model.register_buffer("flag", torch.ones(1, dtype=torch.bool))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'turn' is torch.complex64"):
+            model.register_buffer("turn", torch.ones(1, dtype=torch.complex64))
             sg.save(model, path)
         self.assertTrue(torch.equal(model.weight, before))
 

@@ -1,8 +1,13 @@
 """syncgrads.torch beside DistributedDataParallel over gloo: the same model, seeds and batches, as
 two ranks. tests/deploy/torch.test starts it. Prints a checksum of the parameters of each way."""
 
+import contextlib
+import gc
 import sys
+import threading
 import unittest
+import warnings
+import weakref
 
 import torch
 from torch import nn
@@ -153,6 +158,34 @@ class TorchTest(JobTest):
         self.expect_near(self.gloo(backend="syncgrads"), self.gloo())
         self.job.leave()
 
+    @contextlib.contextmanager
+    def expect_thread_ends(self, name):
+        """Expects that a thread that began in the block ends, and that nothing keeps the job."""
+        before = set(threading.enumerate())
+        job = weakref.ref(self.job)
+        yield
+        self.job.leave()
+        self.job.close()
+        self.job = self.join("/next")
+        gc.collect()
+        for thread in set(threading.enumerate()) - before:
+            if thread.name == name:
+                thread.join(10)
+                self.assertFalse(thread.is_alive())
+        self.assertIsNone(job())
+
+    def test_the_thread_of_ddp_ends_with_the_model(self):
+        with self.expect_thread_ends("syncgrads ddp"):
+            model = sg.ddp(nn.Linear(2, 1))
+            model(torch.ones(1, 2)).sum().backward()
+            del model
+            torch.distributed.destroy_process_group()
+
+    def test_the_thread_of_a_process_group_ends_with_it(self):
+        with self.expect_thread_ends("syncgrads group"):
+            with process_group(self.job, "syncgrads"):
+                torch.distributed.all_reduce(torch.ones(1))
+
     def test_gradients_are_accumulated(self):
         # DistributedDataParallel averages after each pass, which rounds in another way. In float32,
         # the difference could move an activation across ReLU's zero.
@@ -183,6 +216,29 @@ class TorchTest(JobTest):
             scheduler.step()
         self.assertEqual(optimizer.param_groups[0]["lr"], 0.05 / 4)
         self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_a_scheduler_may_be_made_before_the_optimizer_is_distributed(self):
+        model = nn.Linear(2, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        sg.DistributedOptimizer(optimizer, model, backward_passes_per_step=2)
+        for rate in (1, 0.5):
+            begin = model.weight.detach().clone()
+            optimizer.zero_grad()
+            model(torch.ones(1, 2) * (1 + RANK)).sum().backward()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", UserWarning)
+                optimizer.step()
+                scheduler.step()
+            self.assertTrue(torch.equal(model.weight, begin - 1.5 * rate))
+        with self.join("/second") as second:
+            sg.DistributedOptimizer(optimizer, model, job=second)
+            begin = model.weight.detach().clone()
+            optimizer.zero_grad()
+            model(torch.ones(1, 2) * (1 + RANK)).sum().backward()
+            optimizer.step()
+            self.assertTrue(torch.equal(model.weight, begin - 1.5 * 0.25))
         self.job.leave()
 
     def test_the_learning_rate_factor_of_the_job_does_not_compound(self):
@@ -272,6 +328,23 @@ class TorchTest(JobTest):
         self.expect_equal_on_all(parameters_of(model))
         self.job.leave()
 
+    def test_two_optimizers_have_a_part_of_the_model_each(self):
+        model = nn.ModuleDict({"a": nn.Linear(2, 1, bias=False), "b": nn.Linear(2, 1, bias=False)})
+        optimizers = [sg.DistributedOptimizer(torch.optim.SGD(part.parameters(), lr=1), model,
+                                              name=name) for name, part in model.items()]
+        self.assertEqual([one.sync_group.tensors for one in optimizers],
+                         [("a.weight",), ("b.weight",)])
+        for step in range(1, 3):
+            x = torch.ones(1, 2) * (1 + RANK)
+            for part, optimizer in zip(model.values(), optimizers):
+                optimizer.zero_grad()
+                part(x).sum().backward()
+                self.assertEqual(part.weight.grad.tolist(), [[1.5, 1.5]])
+                optimizer.step()
+            self.assertEqual([one.sync_group.step for one in optimizers], [1 + step] * 2)
+        self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
     def test_a_step_without_backward_takes_the_gradients_of_the_others(self):
         model = nn.Linear(2, 1, bias=False)
         optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model)
@@ -321,6 +394,32 @@ class TorchTest(JobTest):
         self.assertEqual(places, [parameter.grad.data_ptr() for parameter in model.parameters()])
         self.job.all_reduce(model.weight.grad)
         self.assertEqual(model.weight.grad.tolist(), [[2, 2, 2]] * 2)
+        self.job.leave()
+
+    def test_empty_parameters_and_buffers(self):
+        class Empty(nn.Module):
+
+            def __init__(self):
+                super().__init__()
+                self.line = nn.Linear(2, 1, bias=False)
+                self.none = nn.Parameter(torch.ones(5, 0))
+                self.register_buffer("nothing", torch.empty(0))
+
+            def forward(self, x):
+                return self.line(x) + self.none.sum()
+
+        for make in (Empty, lambda: sg.ddp(Empty(), name="ddp")):
+            model = make()
+            optimizer = torch.optim.SGD(model.parameters(), lr=1)
+            if isinstance(model, Empty):
+                sg.DistributedOptimizer(optimizer, model)
+            model(torch.ones(1, 2) * (1 + RANK)).sum().backward()
+            optimizer.step()
+            self.expect_equal_on_all(parameters_of(model))
+        torch.distributed.destroy_process_group()
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "needs a gradient"):
+            sg.LocalSGD(nn.Linear(0, 5, bias=False), None, 1)
+        sg.broadcast({"nothing": torch.empty(0)})
         self.job.leave()
 
     def test_gradients_that_are_not_contiguous(self):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional
+import weakref
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 
 from syncgrads import Job
-from syncgrads.errors import InvalidArgument
+from syncgrads.errors import FailedPrecondition, InvalidArgument
 from syncgrads.group import Group
 from syncgrads.torch import _cuda
 from syncgrads.torch._gradients import GradientMemory
@@ -36,19 +37,28 @@ class _BucketHook:
     def __init__(self, group: Group, parameters: Mapping[str, torch.Tensor]) -> None:
         self._group = group
         self._ids = {id(one): number for number, one in enumerate(parameters.values())}
+        self._dtypes = [one.dtype for one in parameters.values()]
         self._copies = _cuda.copies_for(parameters.values())
         self._memory: Any = None  # the gradients in host memory
         if self._copies:
             self._memory = GradientMemory(group.job, list(parameters.values()))
-        self._buckets: "queue.SimpleQueue[_Bucket]" = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._complete, name="syncgrads ddp", daemon=True)
-        self._thread.start()
+        self._buckets: "queue.SimpleQueue[Optional[_Bucket]]" = queue.SimpleQueue()
+        # The thread does not keep this object, and with it the job.
+        threading.Thread(target=_complete_steps, args=(weakref.ref(self), self._buckets),
+                         name="syncgrads ddp", daemon=True).start()
+        weakref.finalize(self, self._buckets.put, None)
 
     def push(self, bucket: Any) -> Any:
         """Pushes the gradients of a bucket. Returns the future of the averages."""
         # The buckets of the first step differ from those of later steps, but the gradients do not.
-        numbers = [self._ids[id(parameter)] for parameter in bucket.parameters()]
-        gradients, buffer = bucket.gradients(), bucket.buffer()
+        buffer, gradients = bucket.buffer(), [one for one in bucket.gradients() if one.numel() > 0]
+        numbers = [self._ids[id(one)] for one in bucket.parameters() if one.numel() > 0]
+        for number in numbers:
+            if self._dtypes[number] is not buffer.dtype:
+                raise InvalidArgument(
+                    f"the gradient of {self._group.tensors[number]!r} is {buffer.dtype} in its "
+                    f"bucket, but was registered as {self._dtypes[number]}: leave out "
+                    "mixed_precision of DistributedDataParallel, and use torch.autocast")
         device = _cuda.device_of(buffer)
         future: Any
         pairs: List[_cuda.Pair] = []
@@ -63,22 +73,18 @@ class _BucketHook:
         self._buckets.put(_Bucket(numbers, buffer, future, bucket.is_last(), pairs, copied))
         return future
 
-    def _complete(self) -> None:
-        while True:
-            buckets: List[_Bucket] = []
-            error = None
-            while not (buckets and buckets[-1].is_last):
-                buckets.append(self._buckets.get())
-                error = error or _error_of(self._push_copied, buckets[-1])
-            # A result may consist of chunks that have parts of gradients of the last bucket, for
-            # which DistributedDataParallel waits at the end of backward, as for all buckets.
-            error = error or _error_of(self._group.wait_step)
-            for bucket in buckets:
-                failure = error or _error_of(self._give, bucket)
-                if failure is not None:
-                    bucket.future.set_exception(failure)
+    def complete_step(self, buckets: Sequence[_Bucket], error: Optional[Exception]) -> None:
+        """Completes the futures of the buckets of a step when all results are there; with the error
+        if there is one."""
+        # A result may consist of chunks that have parts of gradients of the last bucket, for which
+        # DistributedDataParallel waits at the end of backward, as for all buckets.
+        error = error or _error_of(self._group.wait_step)
+        for bucket in buckets:
+            failure = error or _error_of(self._give, bucket)
+            if failure is not None:
+                bucket.future.set_exception(failure)
 
-    def _push_copied(self, bucket: _Bucket) -> None:
+    def push_copied(self, bucket: _Bucket) -> None:
         """Pushes the gradients of a bucket on a CUDA device, when they have been copied."""
         if bucket.copied is not None:
             bucket.copied.synchronize()
@@ -96,6 +102,23 @@ class _BucketHook:
             bucket.future.set_result(bucket.buffer)
 
 
+def _complete_steps(hook: "weakref.ref[_BucketHook]",
+                    pushed: "queue.SimpleQueue[Optional[_Bucket]]") -> None:
+    """Completes the buckets that a hook has pushed, until the hook is freed."""
+    buckets: List[_Bucket] = []
+    error = None
+    while True:
+        bucket, owner = pushed.get(), hook()
+        if bucket is None or owner is None:
+            return
+        buckets.append(bucket)
+        error = error or _error_of(owner.push_copied, bucket)
+        if bucket.is_last:
+            owner.complete_step(buckets, error)
+            buckets, error = [], None
+        del bucket, owner
+
+
 def _error_of(call: Callable[..., Any], *arguments: Any) -> Optional[Exception]:
     """Makes a call. Returns the exception that it has raised."""
     try:
@@ -105,19 +128,41 @@ def _error_of(call: Callable[..., Any], *arguments: Any) -> Optional[Exception]:
     return None
 
 
+def _check_supported(model: torch.nn.Module) -> None:
+    """Raises InvalidArgument for a DistributedDataParallel with gradients that the hook cannot
+    average."""
+    if model.find_unused_parameters:
+        raise InvalidArgument(
+            "the model has find_unused_parameters=True, with which workers that have not used a "
+            "parameter would not receive its average: leave it out, or use "
+            "syncgrads.torch.DistributedOptimizer, with which they do")
+    for name, module in model.module.named_modules():
+        if (isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse and
+                module.weight.requires_grad):
+            raise InvalidArgument(
+                f"the gradient of {f'{name}.weight' if name else 'weight'!r} is sparse: only dense "
+                "gradients are synchronised; make the layer with sparse=False")
+
+
 def _check_in_forward(model: torch.nn.Module, job: Job) -> None:
     """Lets forward raise the reason why the membership is over, because exceptions within backward
-    become RuntimeErrors; and InvalidArgument if a parameter has changed, because
-    DistributedDataParallel does not average the gradient of such a parameter, and does not report
-    that."""
-    registered = [(name, one, one.dtype, one.shape, _cuda.device_of(one), one.requires_grad)
-                  for name, one in model.module.named_parameters()]
+    become RuntimeErrors; InvalidArgument if a parameter has changed, and FailedPrecondition if one
+    was added, because DistributedDataParallel does not average the gradients of such parameters,
+    and does not report that."""
+    registered = {id(one): (one, one.dtype, one.shape, _cuda.device_of(one), one.requires_grad)
+                  for one in model.module.parameters()}
 
-    def check(*_: Any) -> None:
+    def check(parallel: torch.nn.Module, *_: Any) -> None:
         over = job.status
         if over is not None:
             raise over
-        for name, one, dtype, shape, device, needs_gradient in registered:
+        for name, one in parallel.module.named_parameters():
+            if id(one) not in registered:
+                raise FailedPrecondition(
+                    f"{name!r} was added to the model after syncgrads.torch.ddp, so its gradient "
+                    "would not be averaged: call syncgrads.torch.ddp again, with the module and "
+                    "another name")
+            _, dtype, shape, device, needs_gradient = registered[id(one)]
             if (one.dtype is not dtype or one.shape != shape or _cuda.device_of(one) != device or
                     (one.requires_grad and not needs_gradient)):
                 raise InvalidArgument(
@@ -141,7 +186,10 @@ def ddp(model: torch.nn.Module, *, job: Optional[Job] = None, name: str = "model
 
     `model` is a DistributedDataParallel with a process group of one process, or a module, which is
     wrapped in one: ranks are the job's, and processes do not know each other. Parameters and
-    buffers are broadcast from rank 0. `options` are those of Job.register."""
+    buffers are broadcast from rank 0. `options` are those of Job.register.
+
+    Raises InvalidArgument if the DistributedDataParallel has find_unused_parameters=True, or a
+    layer with sparse gradients."""
     parallel = torch.nn.parallel.DistributedDataParallel
     if not isinstance(model, parallel):
         distributed = torch.distributed
@@ -153,6 +201,7 @@ def ddp(model: torch.nn.Module, *, job: Optional[Job] = None, name: str = "model
     if size != 1:
         raise InvalidArgument(f"the process group of the model has {size} processes, must have 1: "
                               "call syncgrads.torch.ddp with the module itself")
+    _check_supported(model)
     job = job_or_default(job)
     broadcast(model.module.state_dict(), job=job, name=f"{name}/initial")
     parameters = trained(model.module.named_parameters())

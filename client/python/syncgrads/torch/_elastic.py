@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 import signal
 import threading
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from syncgrads import Job
 from syncgrads.errors import FailedPrecondition, InvalidArgument
 from syncgrads.group import Members
-from syncgrads.torch._job import broadcast, job_or_default
-from syncgrads.torch._optimizer import DistributedOptimizer
+from syncgrads.torch._job import SUPPORTED, broadcast, job_or_default
+from syncgrads.torch._optimizer import DistributedOptimizer, check_needs_no_closure
 from syncgrads.torch._synchroniser import Synchroniser
 
 
@@ -24,12 +24,14 @@ class Preempted(Exception):
 
 class DealtSampler:
     """Deals the rows of a data set to the workers that are present, so that each row counts once
-    in a pass. Iterating over it returns this worker's batches, as lists of row numbers.
+    in a pass. Iterating over it returns this worker's batches, as lists of row numbers. The
+    arguments must be the same on all workers.
 
     All rows of a pass form one sequence. Each step deals the next rows to its members in rank
     order, `batch_size` rows to each. If a member's contribution is not counted, its rows go to the
     end of the pass. A batch belongs to the next step, so a DataLoader that has it as its
-    batch_sampler must have num_workers=0."""
+    batch_sampler must have num_workers=0: iterating raises FailedPrecondition if step() was not
+    called for the last batch."""
 
     def __init__(self, rows: int, batch_size: int, *, seed: int = 0, shuffle: bool = True,
                  epochs: int = 1) -> None:
@@ -43,6 +45,10 @@ class DealtSampler:
         # The pass, how many rows of `_order` have counted in it, and the number of steps.
         self._position = torch.zeros(3, dtype=torch.int64)
         self._order = torch.zeros(rows, dtype=torch.int64)
+        self._settings = {"rows": rows, "batch_size": batch_size, "epochs": epochs,
+                          "shuffle": int(shuffle), "seed": seed % (1 << 63)}
+        # Those of the other workers, when they have been received.
+        self._received = torch.tensor(list(self._settings.values()), dtype=torch.int64)
         self._training: Optional[_Training] = None
         self._begin_pass()
 
@@ -64,8 +70,15 @@ class DealtSampler:
     def __iter__(self) -> Iterator[List[int]]:
         if self._training is None:
             raise FailedPrecondition("the sampler has no job: pass it to syncgrads.torch.elastic")
+        last = None
         while not self.ended:
             members = self._training.begin_step()
+            turn = self._training.turn
+            if turn == last:
+                raise FailedPrecondition(
+                    f"the rows of step {turn[0]} were returned already: call the "
+                    "optimizer's step() once for each batch; a DataLoader needs num_workers=0")
+            last = turn
             rows = self._rows_of(members.rank)
             if rows:
                 self._training.set_weight(len(rows))
@@ -104,6 +117,13 @@ class DealtSampler:
     def _state(self) -> Dict[str, torch.Tensor]:
         return {"sampler/position": self._position, "sampler/order": self._order}
 
+    def _check_settings(self) -> None:
+        """Raises InvalidArgument if this worker's settings are not those that it has received."""
+        for (name, own), received in zip(self._settings.items(), self._received.tolist()):
+            if own != received:
+                raise InvalidArgument(f"{name} of the DealtSampler is {own}, but {received} on the "
+                                      "other workers: pass the same arguments on all")
+
 
 class _Training:
     """The steps of one worker of an elastic job."""
@@ -128,7 +148,14 @@ class _Training:
         self._synchroniser.repeats_steps = True
         self._optimizer._step_done = self._on_step_done
 
+    @property
+    def turn(self) -> Tuple[int, int]:
+        """The step, and how often steps were begun again: rows are dealt once for each turn."""
+        return self._group.step, self._synchroniser.restarts
+
     def begin_step(self) -> Members:
+        if self._synchroniser.is_interrupted:
+            self._optimizer.zero_grad()  # ends the step before its rows are dealt again
         self._advance()  # GradScaler may have left out the optimizer's step
         return self._group.begin_step()
 
@@ -195,21 +222,24 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
     parameters = [parameter for group in groups for parameter in group["params"]]
     new = [parameter for parameter in parameters
            if parameter.requires_grad and not optimizer.state.get(parameter)]
-    gradients = [parameter.grad for parameter in parameters]
+    before = [(parameter, parameter.detach().clone(), parameter.grad) for parameter in parameters]
     settings = [dict(group) for group in groups]
     for parameter in parameters:
         parameter.grad = None
     for parameter in new:
         parameter.grad = torch.zeros_like(parameter)
     for group in groups:
-        group.update({key: 0.0 for key in ("lr", "weight_decay") if key in group})
+        if "weight_decay" in group:
+            group["weight_decay"] = 0.0
     try:
         optimizer.step()
     finally:
         for group, kept in zip(groups, settings):
             group.update(kept)
-        for parameter, gradient in zip(parameters, gradients):
-            parameter.grad = gradient
+        with torch.no_grad():
+            for parameter, values, gradient in before:
+                parameter.copy_(values)
+                parameter.grad = gradient
     for parameter in new:
         state = optimizer.state.get(parameter, {})
         for key, value in state.items():
@@ -221,14 +251,26 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Dict[str, torch.Tensor]:
-    """The tensors that a step changes."""
+    """The tensors that a step changes, without empty ones.
+
+    Raises InvalidArgument if one cannot be handed over: it is received where it is."""
     state = {f"model/{name}": tensor.detach() for name, tensor in model.state_dict().items()}
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     for number, parameter in enumerate(parameters):
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, torch.Tensor):
                 state[f"optimizer/{number}/{key}"] = value
-    return state
+    for name, value in state.items():
+        if value.dtype not in SUPPORTED:
+            raise InvalidArgument(
+                f"{name!r} is {value.dtype}, which an elastic job cannot hand over; supported are "
+                f"{', '.join(map(str, SUPPORTED))}. Register a buffer that does not change with "
+                "persistent=False")
+        if not value.is_contiguous():
+            raise InvalidArgument(
+                f"{name!r} of shape {list(value.shape)} is not contiguous, so an elastic job "
+                "cannot hand it over: call model.to(memory_format=torch.contiguous_format) first")
+    return {name: value for name, value in state.items() if value.numel() > 0}
 
 
 def elastic(model: torch.nn.Module, optimizer: torch.optim.Optimizer,
@@ -243,19 +285,28 @@ def elastic(model: torch.nn.Module, optimizer: torch.optim.Optimizer,
     change during a step, step() does nothing, and the sampler returns other rows for the same step.
     After SIGTERM, step() leaves the job and raises Preempted. `options` are those of Job.register.
 
-    Raises FailedPrecondition if the job is not elastic."""
+    Raises FailedPrecondition if the job is not elastic, and InvalidArgument if a newcomer could not
+    receive the model or the state of the optimizer, or if the arguments of the sampler are not
+    those of the other workers."""
     job = job_or_default(job)
     if not job.is_elastic:
         raise FailedPrecondition("the job is not elastic: pass max_workers to syncgrads.torch.init")
-    if not job.is_newcomer:
-        broadcast(model.state_dict(), job=job, name=f"{name}/initial")
+    check_needs_no_closure(optimizer)
     _make_state(optimizer)
+    changed = _state_of(model, optimizer)
+    settings = {} if sampler is None else {"sampler/settings": sampler._received}
+    if not job.is_newcomer:
+        broadcast({**model.state_dict(), **settings}, job=job, name=f"{name}/initial")
+        if sampler is not None:
+            sampler._check_settings()
     DistributedOptimizer(optimizer, model, job=job, name=name, broadcast_from=None,
                          **{"one_epoch": sampler is not None, **options})
     training = _Training(job, optimizer, sampler,
                          options.get("reduction", "average") == "average")
-    training.begin({**_state_of(model, optimizer), **({} if sampler is None else sampler._state()),
-                    **(state or {})})
+    training.begin({**changed, **settings,
+                    **({} if sampler is None else sampler._state()), **(state or {})})
+    if sampler is not None:
+        sampler._check_settings()
     training.catch_sigterm()
     if sampler is not None:
         sampler._training = training

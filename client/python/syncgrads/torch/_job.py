@@ -11,7 +11,7 @@ from syncgrads import Job
 from syncgrads.errors import FailedPrecondition, InvalidArgument
 from syncgrads.group import Group
 
-_SUPPORTED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32)
+SUPPORTED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32)
 
 _default_job: Optional[Job] = None
 
@@ -42,10 +42,11 @@ def broadcast(tensors: Mapping[str, torch.Tensor], root: int = 0, *, job: Option
     """Copies the root's tensors to every member's, in one operation: model.state_dict(), for
     example. Tensors of dtypes such as bool are sent as int64."""
     with torch.no_grad():
-        carried = {key: carrier(tensor) for key, tensor in tensors.items()}
-        job_or_default(job).broadcast_all(carried, root, name=name)
-        for key, tensor in tensors.items():
-            put_back(tensor, carried[key])
+        carried = {key: carrier(tensor) for key, tensor in tensors.items() if tensor.numel() > 0}
+        if carried:
+            job_or_default(job).broadcast_all(carried, root, name=name)
+        for key, received in carried.items():
+            put_back(tensors[key], received)
 
 
 def carrier(tensor: torch.Tensor) -> torch.Tensor:
@@ -54,7 +55,7 @@ def carrier(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
-    elif tensor.dtype not in _SUPPORTED:
+    elif tensor.dtype not in SUPPORTED:
         tensor = tensor.to(torch.float32 if tensor.is_floating_point() else torch.int64)
     return tensor.cpu().contiguous()
 
@@ -67,11 +68,11 @@ def put_back(tensor: torch.Tensor, carried: torch.Tensor) -> torch.Tensor:
 
 
 def trained(named: Iterable[Tuple[str, torch.Tensor]]) -> Dict[str, torch.Tensor]:
-    """The parameters that need gradients, each once."""
+    """The parameters that need gradients, each once, without empty ones."""
     parameters: Dict[str, torch.Tensor] = {}
     seen: Set[int] = set()
     for name, parameter in named:
-        if parameter.requires_grad and id(parameter) not in seen:
+        if parameter.requires_grad and parameter.numel() > 0 and id(parameter) not in seen:
             seen.add(id(parameter))
             parameters[name] = parameter
     if not parameters:

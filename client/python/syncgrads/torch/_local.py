@@ -49,6 +49,7 @@ class DiLoCo:
         named = trained(model.named_parameters())
         self._parameters = list(named.values())
         self._steps = 0  # since the last synchronisation
+        self._is_pushed = False  # the wait of a synchronisation was interrupted
         self._is_open = self._has_ended = False
         self._replaced: Any = None  # the optimizer's own attribute `step`
         buffers = dict(model.named_buffers())
@@ -102,13 +103,22 @@ class DiLoCo:
 
     def _count_step(self) -> None:
         self._steps += 1
-        if self._steps == self._sync_every:
+        if self._steps >= self._sync_every:
             self.synchronise()
 
     def synchronise(self) -> None:
-        """Contributes the steps since the last synchronisation, and continues from the result.
+        """Contributes the steps since the last synchronisation, and continues from the result. If
+        an exception ended the wait of an earlier call, continues that wait.
 
         Raises InvalidArgument if a parameter has another dtype or shape than at the beginning."""
+        if not self._is_pushed:
+            self._push()
+        self._group.wait_step()
+        self._is_pushed = False
+        self._steps = 0
+        self._continue_from_begin()
+
+    def _push(self) -> None:
         for name, begin, parameter in zip(self._group.tensors, self._begin, self._parameters):
             if begin.dtype is not parameter.dtype or begin.shape != parameter.shape:
                 raise InvalidArgument(
@@ -121,9 +131,7 @@ class DiLoCo:
                 change, begin = self._changes[number], self._begin[number]
                 torch.sub(begin, self._parameters[number], out=change)
                 self._group.push(number, change, out=begin)
-        self._group.wait_step()
-        self._steps = 0
-        self._continue_from_begin()
+        self._is_pushed = True
 
     def _continue_from_begin(self) -> None:
         with torch.no_grad():

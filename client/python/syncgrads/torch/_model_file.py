@@ -6,15 +6,19 @@ import ctypes
 import json
 import os
 import struct
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 import torch
 
 from syncgrads.errors import DataLoss, InvalidArgument, NotFound
 
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16,
-           "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32}
+           "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32, "I16": torch.int16,
+           "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+# A tensor of a file, or the name of its dtype if that is not supported.
+_Found = Union[torch.Tensor, str]
 
 
 def save(model: torch.nn.Module, path: str, *, torch_names: bool = True,
@@ -83,6 +87,9 @@ def load(model: torch.nn.Module, path: str) -> None:
             continue  # ps-worker does not count
         if value is None:
             raise NotFound(f"{path} has no tensor {name!r}; it has {', '.join(found)}")
+        if isinstance(value, str):
+            raise InvalidArgument(f"{path}: {name!r} has the dtype {value}; supported are "
+                                  f"{', '.join(_DTYPES)}")
         if value.dtype != tensor.dtype or value.shape != tensor.shape:
             raise InvalidArgument(
                 f"{path}: {name!r} is {value.dtype}{list(value.shape)}, but that of the model is "
@@ -94,15 +101,16 @@ def load(model: torch.nn.Module, path: str) -> None:
 
 
 def _find(model: torch.nn.Module, name: str,
-          found: Mapping[str, torch.Tensor]) -> Optional[torch.Tensor]:
+          found: Mapping[str, _Found]) -> Optional[_Found]:
     if name in found:
         return found[name]
     other, _ = _of_dense(model, name, torch.empty(0, 0))
     value = found.get(other)
-    return value.t() if value is not None and other.endswith("/kernel") else value
+    is_turned = isinstance(value, torch.Tensor) and other.endswith("/kernel")
+    return value.t() if is_turned else value
 
 
-def _read(path: str) -> Dict[str, torch.Tensor]:
+def _read(path: str) -> Dict[str, _Found]:
     with open(path, "rb") as file:
         content = bytearray(file.read())
     try:
@@ -116,15 +124,17 @@ def _read(path: str) -> Dict[str, torch.Tensor]:
 
 
 def _tensor(content: bytearray, start: int, dtype: str, shape: Any,
-            data_offsets: Any) -> torch.Tensor:
+            data_offsets: Any) -> _Found:
     begin, end = data_offsets
-    kind = _DTYPES[dtype]
+    kind = _DTYPES.get(dtype)
     elements = 1
     for axis in shape:
         elements *= axis
-    size = elements * torch.empty(0, dtype=kind).element_size()
+    size = end - begin if kind is None else elements * torch.empty(0, dtype=kind).element_size()
     if not (0 <= begin and end - begin == size and start + end <= len(content)):
         raise ValueError(f"{dtype}{shape} at {begin} to {end} of {len(content) - start} bytes")
+    if kind is None:
+        return str(dtype)
     if size == 0:
         return torch.empty(shape, dtype=kind)
     values = torch.frombuffer(content, dtype=kind, count=elements, offset=start + begin)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from typing import Any, Callable, Mapping, Optional
+import weakref
+from typing import Any, Callable, Mapping, Optional, Set
 
 import torch
 
@@ -21,6 +23,8 @@ class _Distributed:
     _synchroniser: Synchroniser
     # Parameters of the optimizer that needed no gradient when it was made, by name.
     _frozen: Mapping[str, torch.Tensor]
+    # What a scheduler that was made before had put in the place of the optimizer's own step.
+    _replaced_step: Optional[Callable[[], Any]] = None
     # Called after each step, by elastic jobs.
     _step_done: Optional[Callable[[], None]] = None
 
@@ -43,7 +47,7 @@ class _Distributed:
             synchroniser.is_repeated = False
             return loss
         with multiplied_rate(self, synchroniser.group.learning_rate_factor):  # type: ignore
-            super().step()  # type: ignore[misc]
+            (self._replaced_step or super().step)()  # type: ignore[misc]
         if self._step_done is not None:
             self._step_done()
         return loss
@@ -60,8 +64,8 @@ class _Distributed:
             synchroniser.synchronise()
 
     def zero_grad(self, *arguments: Any, **named: Any) -> None:
-        """Begins again. If an exception ended backward, the gradients that had been pushed count
-        for the others."""
+        """Begins again. If an exception ended backward, or its wait for the averages, this ends the
+        step: the gradients that had been pushed count for the others."""
         self._synchroniser.give_up()
         self._synchroniser.is_synchronised = False
         super().zero_grad(*arguments, **named)  # type: ignore[misc]
@@ -79,6 +83,27 @@ class _Distributed:
         return self._synchroniser.group
 
 
+def check_needs_no_closure(optimizer: torch.optim.Optimizer) -> None:
+    """Raises InvalidArgument if the optimizer needs a closure (LBFGS)."""
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise InvalidArgument(f"{type(optimizer).__name__} calls its closure as often as this "
+                              "worker's loss needs, so it cannot be a DistributedOptimizer")
+
+
+def _step_of_class(optimizer: torch.optim.Optimizer,
+                   replaced: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that calls the step of the optimizer's class, with the attributes of
+    `replaced`, by which a scheduler recognizes its own."""
+    this = weakref.ref(optimizer)  # an optimizer does not keep itself
+
+    @functools.wraps(replaced)
+    def step(*arguments: Any, **named: Any) -> Any:
+        return type(this()).step(this(), *arguments, **named)  # type: ignore[union-attr]
+
+    return step
+
+
 def DistributedOptimizer(  # pylint: disable=invalid-name
         optimizer: torch.optim.Optimizer, model: torch.nn.Module, *, job: Optional[Job] = None,
         backward_passes_per_step: int = 1, name: str = "model",
@@ -89,11 +114,12 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     are in the gradients: clipping, GradScaler and the optimizer see averages only. A gradient that
     a worker has not computed is a skip: the average is over the others, and the worker receives it.
 
-    `model` has all parameters of the optimizer. The model's parameters and buffers are broadcast
-    from rank `broadcast_from`, unless that is None. With backward_passes_per_step = k, gradients
-    are added up over k backward passes, and synchronised in the last of them. `options` are those
-    of Job.register, such as compression; non_finite is "ALLOW" by default, as for DDP: a NaN of one
-    worker makes the average a NaN on all.
+    `model` has all parameters of the optimizer, and may have others: those of another optimizer.
+    The model's parameters and buffers are broadcast from rank `broadcast_from`, unless that is
+    None. With backward_passes_per_step = k, gradients are added up over k backward passes, and
+    synchronised in the last of them. `options` are those of Job.register, such as compression;
+    non_finite is "ALLOW" by default, as for DDP: a NaN of one worker makes the average a NaN on
+    all.
 
     The optimizer may be that of an earlier job.
 
@@ -103,10 +129,7 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     if backward_passes_per_step < 1:
         raise InvalidArgument(f"backward_passes_per_step is {backward_passes_per_step}, must be at "
                               "least 1")
-    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
-        raise InvalidArgument(f"{type(optimizer).__name__} calls its closure as often as this "
-                              "worker's loss needs, so it cannot be a DistributedOptimizer")
+    check_needs_no_closure(optimizer)
     job = job_or_default(job)
     kind = type(optimizer)
     if isinstance(optimizer, _Distributed):
@@ -114,20 +137,26 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
             raise FailedPrecondition("the optimizer is a DistributedOptimizer of this job already")
         _, _, kind, *_ = kind.__mro__  # the job before is over
     check_unused(job, name)
-    parameters = trained(model.named_parameters())
     names = {id(parameter): key for key, parameter in model.named_parameters()}
+    own: Set[int] = set()
     frozen = {}
     for param_group in optimizer.param_groups:
         for parameter in param_group["params"]:
             if id(parameter) not in names:
                 raise InvalidArgument(f"the optimizer has a parameter of shape "
                                       f"{tuple(parameter.shape)} that the model has not")
+            own.add(id(parameter))
             if not parameter.requires_grad:
                 frozen[names[id(parameter)]] = parameter
+    parameters = trained((key, one) for key, one in model.named_parameters() if id(one) in own)
     if broadcast_from is not None:
         broadcast(model.state_dict(), broadcast_from, job=job, name=f"{name}/initial")
     group = register(job, name, parameters, {**rate_options(optimizer), **options})
     synchroniser = Synchroniser(group, parameters, backward_passes_per_step)
+    replaced = vars(optimizer).get("step")
+    if replaced is not None and not isinstance(optimizer, _Distributed):
+        optimizer._replaced_step = replaced  # type: ignore[attr-defined]
+        vars(optimizer)["step"] = _step_of_class(optimizer, replaced)
     optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {})
     optimizer._synchroniser = synchroniser  # type: ignore[attr-defined]
     optimizer._frozen = frozen  # type: ignore[attr-defined]

@@ -88,16 +88,11 @@ class _ProcessGroup(dist.ProcessGroup):
         # that is not Python.
         self._works: Dict[int, _Work] = {}
         self._by_name: Dict[str, _Work] = {}
-        self._queue: "queue.SimpleQueue[_Work]" = queue.SimpleQueue()
-        threading.Thread(target=self._complete, name="syncgrads group", daemon=True).start()
-
-    def _complete(self) -> None:
-        while True:
-            work = self._queue.get()
-            work.run()
-            # Before anybody continues, who may look for operations that are not complete.
-            del self._works[id(work)]
-            work.complete()
+        self._queue: "queue.SimpleQueue[Optional[_Work]]" = queue.SimpleQueue()
+        # The thread does not keep this object, and with it the job.
+        threading.Thread(target=_complete, args=(self._queue, self._works), name="syncgrads group",
+                         daemon=True).start()
+        weakref.finalize(self, self._queue.put, None)
 
     def _start(self, name: str, carried: Optional[torch.Tensor], start: Callable[[str], Pending],
                finish: Callable[[], Sequence[torch.Tensor]]) -> _Work:
@@ -169,6 +164,19 @@ class _ProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None) -> _Work:  # pylint: disable=unused-argument
         return self._start("barrier", None, self._job.start_barrier, list)
+
+
+def _complete(started: "queue.SimpleQueue[Optional[_Work]]", works: Dict[int, _Work]) -> None:
+    """Completes the operations of a group in their order, until the group is freed."""
+    while True:
+        work = started.get()
+        if work is None:
+            return
+        work.run()
+        # Before anybody continues, who may look for operations that are not complete.
+        del works[id(work)]
+        work.complete()
+        del work
 
 
 def _refuse(operation: str) -> Callable[..., Any]:

@@ -64,6 +64,7 @@ class Synchroniser:
         # Elastic jobs: if the members have changed, the step is made again, with other rows.
         self.repeats_steps = False
         self.is_repeated = False
+        self.restarts = 0  # how often a step was begun again
         # Gradients that this pass has computed and that are not in the sets yet. Hooks append to
         # it on any thread, without a lock.
         self._computed: Deque[int] = collections.deque()
@@ -132,6 +133,12 @@ class Synchroniser:
                 self._take_computed()
 
     def _begin_backward(self, number: int) -> None:
+        if self._pass == self._passes:
+            self._in_backward = True  # step() refuses this gradient, which is added to others
+            raise FailedPrecondition(
+                f"backward computes the gradient of {self.group.tensors[number]!r}, but an "
+                "exception has ended the wait for the averages of the last step: call the "
+                "optimizer's zero_grad() first")
         if self.is_synchronised:
             self._begin_again(number)
         self._in_backward = True
@@ -171,9 +178,12 @@ class Synchroniser:
                 continue
             parameter = parameters[number]
             gradient = parameter.grad
+            if gradient is None:
+                continue  # set to None between the passes of a step: it is skipped
             dtype, shape, device, size = registered[number]
             if (gradient.dtype is not dtype or gradient.shape != shape or gradient.is_sparse or
                     (_cuda.device_of(gradient) != device if copies else not gradient.is_cpu)):
+                pushed.difference_update(due, *on_devices.values())
                 raise self._changed(number, gradient)
             pushed.add(number)
             if copies and device in copies:
@@ -253,8 +263,8 @@ class Synchroniser:
         self._push_copied(waits=True)
         counted = self._wait_step()
         self.is_synchronised = True
+        self.is_repeated = counted is None
         if counted is None:
-            self.is_repeated = True
             self._forget()
             return
         received = [number for number in self._skipped if counted[number].most > 0]
@@ -283,6 +293,7 @@ class Synchroniser:
             if not self.repeats_steps:
                 raise
             self.group.restart_step()
+            self.restarts += 1
             return None
 
     def _skip(self, number: int) -> None:
@@ -312,13 +323,20 @@ class Synchroniser:
         """True if gradients of a step have been computed that is not synchronised."""
         return self._pass > 0 or bool(self._have_gradients)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """True if an exception has ended backward, or its wait for the averages."""
+        return self._in_backward or bool(self._pushed or self._skipped)
+
     def give_up(self) -> None:
-        """Ends a step in whose backward an exception was raised. What was pushed counts."""
-        if not self._in_backward:
-            return
-        while self._copied:
-            self._pushed.difference_update(self._copied.popleft()[1])
-        for number in self._missing():
-            self.group.skip(number)
-        self._wait_step()
+        """Ends a step if an exception was raised in its backward, or while backward waited for the
+        averages: what was pushed counts. Forgets what earlier passes of a step have computed."""
+        if self.is_interrupted:
+            self._in_backward = True  # until the step has ended, also if the wait is interrupted
+            while self._copied:
+                self._pushed.difference_update(self._copied.popleft()[1])
+            for number in self._missing():
+                self.group.skip(number)
+                self._skipped.add(number)
+            self._wait_step()
         self._forget()
