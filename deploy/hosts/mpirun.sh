@@ -54,13 +54,14 @@ for ((index = 0; index < servers; ++index)); do
   else
     flags+=(--coordinator="$address:$port")
   fi
-  # A terminal sends SIGINT to the group of this script only; servers and mpirun have others.
+  # Ctrl-C in a terminal sends SIGINT to the group of this script. Servers and mpirun have others.
   setsid ps-server "${flags[@]}" &
   serving+=($!)
 done
 
-# Prints what the workers print, and stores the largest of their exit codes.
+# Prints what the workers print, and stores the largest of their exit codes. It outlives Ctrl-C.
 report() {
+  trap '' INT
   local line worst=0
   while IFS= read -r line; do
     printf '%s\n' "$line"
