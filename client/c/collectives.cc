@@ -38,8 +38,8 @@ absl::StatusOr<Pending> Start(sg_client& handle, const sg_collective* collective
     case SG_BROADCAST:
       return client.BroadcastAsync(call.name, output, call.root);
     case SG_ALL_GATHER:
-      output.elements = call.output_elements > 0 ? call.output_elements
-                                                 : call.elements * client.world_size();
+      output.elements =
+          call.output_elements > 0 ? call.output_elements : call.elements * client.world_size();
       return client.AllGatherAsync(call.name, input, output);
     default:
       return absl::InvalidArgumentError(absl::StrCat(

@@ -395,9 +395,8 @@ typedef struct sg_collective {
   const void* input;
   void* output;
   uint64_t elements;
-  /* All-gather: the elements of the output, which must be world_size * elements. If the world
-   * size has changed since the caller made the output: SG_INVALID_ARGUMENT. 0: world_size * elements
-   * of now. */
+  /* All-gather: the elements of the output. If these are fewer than world_size * elements, because
+   * the world size has grown since the caller made the output: SG_INVALID_ARGUMENT. 0: as many. */
   uint64_t output_elements;
 } sg_collective;
 
