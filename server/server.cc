@@ -373,7 +373,7 @@ class GrpcServer : public Server {
     if (status_report_->SetDraining()) {
       journal_.Record({.kind = EventKind::kDraining, .text = "new jobs are refused from now on"});
     }
-    // Of the service "", which is for readiness.
+    // Probes of readiness ask for the service "".
     server_->GetHealthCheckService()->SetServingStatus("", false);
   }
 

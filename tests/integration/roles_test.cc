@@ -161,7 +161,7 @@ TEST(RolesTest, WrongTokensAreLoggedCountedAndSlowed) {
   EXPECT_GE(denied, 50);
   EXPECT_TRUE(
       server.process().WaitForLine("a wrong token has come from 127.0.0.1", kSecuredTimeout).ok());
-  // Whoever needs no token is not affected.
+  // A caller whose role is in its certificate needs no token and is not slowed.
   Calls viewer(server, server.CallerWith("viewer"));
   EXPECT_EQ(viewer.Status().server().wrong_tokens(), denied);
 }

@@ -153,13 +153,26 @@ grpc::StatusCode Calls::Unary(grpc::Status (Stub::*method)(grpc::ClientContext*,
   return (stub.*method)(&context, request, &reply).error_code();
 }
 
-template <typename Request, typename Reply>
-grpc::StatusCode Calls::About(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*,
-                                                                      const Request&, Reply*)) {
+template <typename Request>
+Request Calls::RequestAboutJob() const {
   Request request;
   request.set_job("iris");
   request.set_token(token_);
-  return Unary(method, *admin_, request);
+  return request;
+}
+
+template <typename Request, typename Reply>
+grpc::StatusCode Calls::About(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*,
+                                                                      const Request&, Reply*)) {
+  return Unary(method, *admin_, RequestAboutJob<Request>());
+}
+
+template <typename Request, typename Reply>
+grpc::StatusCode Calls::About(std::unique_ptr<grpc::ClientReader<Reply>> (v1::Admin::Stub::*method)(
+    grpc::ClientContext*, const Request&)) {
+  grpc::ClientContext context;
+  context.set_deadline(Deadline());
+  return End(*((*admin_).*method)(&context, RequestAboutJob<Request>()), Reply());
 }
 
 grpc::StatusCode Calls::Join() {
@@ -223,23 +236,9 @@ grpc::StatusCode Calls::Checkpoint() { return About(&v1::Admin::Stub::Checkpoint
 
 grpc::StatusCode Calls::SetLearningRate() { return About(&v1::Admin::Stub::SetLearningRate); }
 
-grpc::StatusCode Calls::ReadOptimizer() {
-  grpc::ClientContext context;
-  context.set_deadline(Deadline());
-  v1::ReadOptimizerRequest request;
-  request.set_job("iris");
-  request.set_token(token_);
-  return End(*admin_->ReadOptimizer(&context, request), v1::OptimizerChunk());
-}
+grpc::StatusCode Calls::ReadOptimizer() { return About(&v1::Admin::Stub::ReadOptimizer); }
 
-grpc::StatusCode Calls::Trace() {
-  grpc::ClientContext context;
-  context.set_deadline(Deadline());
-  v1::TraceRequest request;
-  request.set_job("iris");
-  request.set_token(token_);
-  return End(*admin_->Trace(&context, request), v1::TraceReply());
-}
+grpc::StatusCode Calls::Trace() { return About(&v1::Admin::Stub::Trace); }
 
 grpc::StatusCode Calls::Drain() {
   return Unary(&v1::Admin::Stub::Drain, *admin_, v1::DrainRequest());

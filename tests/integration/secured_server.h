@@ -102,10 +102,16 @@ class Calls {
   template <typename Request, typename Reply, typename Stub>
   grpc::StatusCode Unary(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                          Stub& stub, const Request& request);
-  // Calls a method of Admin about the job.
+  // Returns a request about the job, with the caller's token.
+  template <typename Request>
+  Request RequestAboutJob() const;
+  // Calls a method of Admin about the job. The second one reads a stream to its end.
   template <typename Request, typename Reply>
   grpc::StatusCode About(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*,
                                                                  const Request&, Reply*));
+  template <typename Request, typename Reply>
+  grpc::StatusCode About(std::unique_ptr<grpc::ClientReader<Reply>> (v1::Admin::Stub::*method)(
+      grpc::ClientContext*, const Request&));
   // Calls a service of gRPC's own with an empty message.
   grpc::StatusCode Raw(const std::string& method);
 

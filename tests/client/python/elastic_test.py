@@ -22,6 +22,7 @@ import torch
 import syncgrads
 import syncgrads.torch as sg
 from syncgrads.torch import _elastic
+from failing import Fails
 
 ROWS, BATCH, EPOCHS, WORKERS = 1800, 4, 2, 3
 TIMEOUT = 120
@@ -210,17 +211,6 @@ class ElasticTest(unittest.TestCase):
                 for worker in workers:
                     worker.process.kill()
                     worker.process.wait(TIMEOUT)
-
-
-class Fails(torch.autograd.Function):
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        raise ValueError("no gradient today")
 
 
 class OneProcessTest(unittest.TestCase):

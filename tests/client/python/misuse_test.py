@@ -17,22 +17,13 @@ from torch import nn
 import syncgrads
 import syncgrads.torch as sg
 from syncgrads.torch import _ddp
+from failing import Fails
 from torch_fixture import (RANK, JobTest, batch, make_model, make_optimizer, parameters_of)
 
 
 class MisuseTest(JobTest):
 
     def test_an_exception_in_backward_does_not_disturb_the_others(self):
-        class Fails(torch.autograd.Function):
-
-            @staticmethod
-            def forward(ctx, x):
-                return x.clone()
-
-            @staticmethod
-            def backward(ctx, gradient):
-                raise ValueError("no gradient today")
-
         model, optimizer = self.optimized()
         for step in range(3):
             optimizer.zero_grad()

@@ -47,7 +47,7 @@ class DealtSampler:
         self._order = torch.zeros(rows, dtype=torch.int64)
         self._settings = {"rows": rows, "batch_size": batch_size, "epochs": epochs,
                           "shuffle": int(shuffle), "seed": seed % (1 << 63)}
-        # Those of the other workers, when they have been received.
+        # The settings of the other workers are received here. Until then it has those of this one.
         self._received = torch.tensor(list(self._settings.values()), dtype=torch.int64)
         self._training: Optional[_Training] = None
         self._begin_pass()
