@@ -1,4 +1,4 @@
-// Limits the memory of the messages that gRPC has received.
+// Limits the memory of the messages that gRPC has received, and its threads.
 
 #ifndef SYNCGRADS_SERVER_MESSAGE_QUOTA_H_
 #define SYNCGRADS_SERVER_MESSAGE_QUOTA_H_
@@ -20,23 +20,27 @@ namespace syncgrads::server {
 // connection, one after the other, and closes connections that have none. A member whose stream is
 // cancelled opens it again and repeats what was not answered.
 //
+// Reflection is the only service whose streams need a thread each. A stream for which there is none
+// ends with RESOURCE_EXHAUSTED.
+//
 // Thread-compatible.
 class MessageQuota {
  public:
-  // `memory` is what this server may use, in bytes; 0: not known, and there is no quota.
-  explicit MessageQuota(uint64_t memory) : memory_(memory) {}
+  // `memory` is what this server may use, in bytes; 0: not known, and memory is not limited.
+  explicit MessageQuota(uint64_t memory) : memory_(memory) { quota_.SetMaxThreads(kMaxThreads); }
 
-  void Apply(grpc::ServerBuilder& builder) {
-    if (memory_ > 0) builder.SetResourceQuota(quota_);
-  }
+  void Apply(grpc::ServerBuilder& builder) { builder.SetResourceQuota(quota_); }
 
   // Adapts the quota to the bytes that all jobs may need.
   void Fit(uint64_t jobs) {
+    if (memory_ == 0) return;
     const uint64_t bytes = std::max(memory_ / 2, jobs + memory_ / 4);
     if (std::exchange(bytes_, bytes) != bytes) quota_.Resize(bytes);
   }
 
  private:
+  static constexpr int kMaxThreads = 16;
+
   const uint64_t memory_;
   grpc::ResourceQuota quota_;
   // The size of the quota; 0 before the first Fit.

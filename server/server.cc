@@ -52,6 +52,7 @@
 #include "server/service/stall_watch.h"
 #include "server/service/stream_deadlines.h"
 #include "server/service/tracing.h"
+#include "server/service/unary_answers.h"
 #include "server/state/state_directory.h"
 
 namespace syncgrads::server {
@@ -251,9 +252,9 @@ class GrpcServer : public Server {
     data_ = std::make_unique<DataService>(jobs_, exchange_.get(), unix_socket, deadlines_, access_,
                                           clock_, traffic_);
     status_report_ = std::make_unique<StatusReport>(SourcesOfStatus());
-    admin_ = std::make_unique<AdminService>(jobs_, coordinator_.get(), ServerIndex{options_.index},
-                                            *status_report_, *tracing_, *event_streams_,
-                                            optimizer_streams_, access_, [this] { Drain(); });
+    admin_ = std::make_unique<AdminService>(
+        jobs_, coordinator_.get(), ServerIndex{options_.index}, *status_report_, *tracing_,
+        *event_streams_, optimizer_streams_, answers_, access_, [this] { Drain(); });
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -564,6 +565,7 @@ class GrpcServer : public Server {
   std::unique_ptr<Tracing> tracing_;
   std::unique_ptr<EventStreams> event_streams_;
   OptimizerStreams optimizer_streams_{jobs_, deadlines_};
+  UnaryAnswers answers_{deadlines_};
   std::unique_ptr<ControlService> control_;
   Traffic traffic_;
   std::unique_ptr<DataService> data_;

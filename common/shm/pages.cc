@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -126,9 +127,15 @@ int AllocatePages(const FileDescriptor& file, std::byte* data, size_t bytes,
                   const AllocationProgress& progress) {
   Allocation allocation(file.get(), data, bytes);
   const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::thread> helpers(std::min(cores, (bytes + kStep - 1) / kStep) - 1);
-  for (std::thread& helper : helpers) {
-    helper = std::thread([&allocation] { allocation.Run(nullptr); });
+  const size_t useful = std::min(cores, (bytes + kStep - 1) / kStep) - 1;
+  std::vector<std::thread> helpers;
+  helpers.reserve(useful);
+  try {
+    while (helpers.size() < useful) {
+      helpers.emplace_back([&allocation] { allocation.Run(nullptr); });
+    }
+  } catch (const std::system_error&) {
+    // The system has no more threads; the others do all of it.
   }
   allocation.Run(progress);
   for (std::thread& helper : helpers) helper.join();

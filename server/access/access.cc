@@ -193,6 +193,12 @@ bool Access::AllowsFor(const Caller& caller, Action action, const std::string* j
 }
 
 absl::Status Access::CheckFor(const Caller& caller, Action action, const std::string* job) {
+  // A hash takes time in proportion to the token, for each rule.
+  if (caller.token.size() > kMaxTokenBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the token has ", caller.token.size(),
+                                                   " bytes; at most ", kMaxTokenBytes,
+                                                   " are permitted"));
+  }
   Refresh();
   SYNCGRADS_RETURN_IF_ERROR(CheckAllowance(caller));
   if (AllowsFor(caller, action, job)) return absl::OkStatus();

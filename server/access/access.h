@@ -91,6 +91,7 @@ class Access {
   // is read first; a file that is not valid is logged, and the rules stay as they are.
   //
   // Errors:
+  //   InvalidArgument   the token is longer than kMaxTokenBytes
   //   PermissionDenied  the caller may not; the message has the role that is needed, and what the
   //                     caller has shown
   //   Unavailable       too many wrong tokens have come from this address; retry later

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/contract/round_wait.h"
+#include "common/names.h"
 #include "common/rpc/status.h"
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
@@ -35,6 +36,7 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 absl::Status AdminService::Guarded(const grpc::CallbackServerContext& context, Action action,
                                    const std::string& job, const std::string& token,
                                    const std::function<absl::Status(const std::string&)>& answer) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckName("the job's name", job));
   const Caller caller = CallerOf(context, token);
   SYNCGRADS_RETURN_IF_ERROR(access_.Check(caller, action, job));
   return access_.has_rules() ? answer("") : access_.Count(caller, answer(token));
@@ -53,30 +55,35 @@ absl::Status AdminService::OnCoordinator(
 grpc::ServerUnaryReactor* AdminService::Explain(grpc::CallbackServerContext* context,
                                                 const v1::ExplainRequest* request,
                                                 v1::ExplainReply* reply) {
-  return Answer(context, Guarded(*context, Action::kExplain, request->job(), request->token(),
-                                 [&](const std::string& token) {
-                                   return Explained(jobs_, *request, token, *reply);
-                                 }));
+  return answers_.Answer(context, CallerOf(*context).peer, [&] {
+    return Guarded(
+        *context, Action::kExplain, request->job(), request->token(),
+        [&](const std::string& token) { return Explained(jobs_, *request, token, *reply); });
+  });
 }
 
 grpc::ServerUnaryReactor* AdminService::Evict(grpc::CallbackServerContext* context,
                                               const v1::EvictRequest* request, v1::EvictReply*) {
-  return Answer(context, OnCoordinator(*context, Action::kEvict, request->job(), request->token(),
-                                       [&](const std::string& token) {
-                                         return coordinator_->Evict(request->job(), token,
-                                                                    request->worker(),
-                                                                    request->reason());
-                                       }));
+  return Answer(
+      context,
+      OnCoordinator(*context, Action::kEvict, request->job(), request->token(),
+                    [&](const std::string& token) -> absl::Status {
+                      SYNCGRADS_RETURN_IF_ERROR(CheckName("the worker's name", request->worker()));
+                      return coordinator_->Evict(request->job(), token, request->worker(),
+                                                 request->reason());
+                    }));
 }
 
 grpc::ServerUnaryReactor* AdminService::Readmit(grpc::CallbackServerContext* context,
                                                 const v1::ReadmitRequest* request,
                                                 v1::ReadmitReply*) {
-  return Answer(context, OnCoordinator(*context, Action::kReadmit, request->job(), request->token(),
-                                       [&](const std::string& token) {
-                                         return coordinator_->Readmit(request->job(), token,
-                                                                      request->worker());
-                                       }));
+  return Answer(
+      context,
+      OnCoordinator(*context, Action::kReadmit, request->job(), request->token(),
+                    [&](const std::string& token) -> absl::Status {
+                      SYNCGRADS_RETURN_IF_ERROR(CheckName("the worker's name", request->worker()));
+                      return coordinator_->Readmit(request->job(), token, request->worker());
+                    }));
 }
 
 grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* context,
@@ -124,22 +131,22 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
                                                   const v1::GetStatusRequest*,
                                                   v1::GetStatusReply* reply) {
   const Caller caller = CallerOf(*context);
-  // First: Allows neither reads rules that have changed nor counts wrong tokens.
-  const absl::Status permitted = access_.CheckAnyJob(caller, Action::kGetStatus);
-  if (!permitted.ok()) return Answer(context, permitted);
-  // A caller that may see some jobs gets these.
-  const bool sees_all = access_.Allows(caller, Action::kGetStatus, kAllJobs);
-  status_.FillStatus(*reply);
-  if (!access_.Allows(caller, Action::kEvict, kAllJobs)) HidePaths(*reply);
-  if (!sees_all) {
+  return answers_.Answer(context, caller.peer, [&]() -> absl::Status {
+    // First: Allows neither reads rules that have changed nor counts wrong tokens.
+    SYNCGRADS_RETURN_IF_ERROR(access_.CheckAnyJob(caller, Action::kGetStatus));
+    // A caller that may see some jobs gets these.
+    const bool sees_all = access_.Allows(caller, Action::kGetStatus, kAllJobs);
+    status_.FillStatus(*reply);
+    if (!access_.Allows(caller, Action::kEvict, kAllJobs)) HidePaths(*reply);
+    if (sees_all) return absl::OkStatus();
     auto& jobs = *reply->mutable_jobs();
     jobs.erase(std::remove_if(jobs.begin(), jobs.end(),
                               [&](const v1::JobStatus& job) {
                                 return !access_.Allows(caller, Action::kGetStatus, job.job());
                               }),
                jobs.end());
-  }
-  return Answer(context, absl::OkStatus());
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,

@@ -17,6 +17,7 @@
 #include "server/service/optimizer_stream.h"
 #include "server/service/server_status.h"
 #include "server/service/tracing.h"
+#include "server/service/unary_answers.h"
 
 namespace syncgrads::server {
 
@@ -24,13 +25,14 @@ namespace syncgrads::server {
 // before it returns.
 class AdminService : public v1::Admin::CallbackService {
  public:
-  // The first eight arguments must outlive this object. `coordinator` is null on a server
+  // The first nine arguments must outlive this object. `coordinator` is null on a server
   // that follows; Evict, Readmit, Checkpoint, SetLearningRate and Drain then fail with
   // FailedPrecondition. `self` is this server's index. `access` decides about each call. Drain
   // calls `drain`, on any thread.
   AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
                const StatusReport& status, Tracing& tracing, EventStreams& events,
-               OptimizerStreams& optimizers, Access& access, std::function<void()> drain)
+               OptimizerStreams& optimizers, UnaryAnswers& answers, Access& access,
+               std::function<void()> drain)
       : jobs_(jobs),
         coordinator_(coordinator),
         self_(self),
@@ -38,6 +40,7 @@ class AdminService : public v1::Admin::CallbackService {
         tracing_(tracing),
         events_(events),
         optimizers_(optimizers),
+        answers_(answers),
         access_(access),
         drain_(std::move(drain)) {}
 
@@ -72,8 +75,8 @@ class AdminService : public v1::Admin::CallbackService {
 
  private:
   // Returns what `answer` returns if the caller may do this to the job; otherwise the reason why
-  // not. `answer` compares the token that it is given with the job's: the one of the request, or
-  // none if rules have decided.
+  // not, or InvalidArgument if no job can have this name. `answer` compares the token that it is
+  // given with the job's: the one of the request, or none if rules have decided.
   absl::Status Guarded(const grpc::CallbackServerContext& context, Action action,
                        const std::string& job, const std::string& token,
                        const std::function<absl::Status(const std::string& token)>& answer);
@@ -89,6 +92,7 @@ class AdminService : public v1::Admin::CallbackService {
   Tracing& tracing_;
   EventStreams& events_;
   OptimizerStreams& optimizers_;
+  UnaryAnswers& answers_;
   Access& access_;
   const std::function<void()> drain_;
 };

@@ -9,6 +9,7 @@
 #include "common/rpc/status.h"
 #include "server/service/cancellable_call.h"
 #include "server/service/refused_stream.h"
+#include "server/service/start_thread.h"
 
 namespace syncgrads::server {
 namespace {
@@ -190,10 +191,13 @@ grpc::ServerWriteReactor<v1::EventsReply>* EventStreams::Events(
           "this server already sends its events to ", streams_.size(), " callers, of at most ",
           options_.max_streams, ": retry when one of them has ended")));
     }
+    if (!thread_.joinable()) {
+      const absl::Status started = StartThread("events", thread_, [this] { Run(); });
+      if (!started.ok()) return new RefusedStream<v1::EventsReply>(started);
+    }
     streams_.push_back(
         std::make_shared<Stream>(*this, context, request, std::move(permission), *permitted));
     begun = streams_.back().get();
-    if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   }
   log_.Wake();
   return begun;

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <iterator>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,27 +11,13 @@
 #include "common/random_number.h"
 #include "common/shm/handover.h"
 #include "common/status_macros.h"
+#include "server/service/start_thread.h"
 
 namespace syncgrads::server {
 namespace {
 
 // The timeout for a worker to send its hello, and to receive an answer.
 constexpr absl::Duration kTimeout = absl::Seconds(5);
-
-// Starts `thread` with `run`.
-//
-// Errors:
-//   ResourceExhausted  the system has no thread for it
-template <typename Function>
-absl::Status StartThread(std::thread& thread, Function run) {
-  try {
-    thread = std::thread(std::move(run));
-  } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the server cannot start a thread for shared memory: ", error.what()));
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -42,8 +27,8 @@ absl::StatusOr<std::unique_ptr<MemoryExchange>> MemoryExchange::Start(
   SYNCGRADS_ASSIGN_OR_RETURN(FdListener listener, FdListener::Listen(address));
   std::unique_ptr<MemoryExchange> exchange(
       new MemoryExchange(std::move(listener), std::move(address), jobs, journal, options));
-  SYNCGRADS_RETURN_IF_ERROR(
-      StartThread(exchange->acceptor_, [exchange = exchange.get()] { exchange->AcceptAll(); }));
+  SYNCGRADS_RETURN_IF_ERROR(StartThread("shared memory", exchange->acceptor_,
+                                        [exchange = exchange.get()] { exchange->AcceptAll(); }));
   return exchange;
 }
 
@@ -140,7 +125,8 @@ void MemoryExchange::Take(FdSocket accepted) {
     if (stopping_) return;
     if (connections_.size() < options_.max_connections) {
       Connection& connection = connections_.emplace_back(std::move(accepted));
-      started = StartThread(connection.thread, [this, &connection] { Serve(connection); });
+      started = StartThread("shared memory", connection.thread,
+                            [this, &connection] { Serve(connection); });
       if (started.ok()) return;
       accepted = std::move(connection.socket);
       connections_.pop_back();

@@ -15,6 +15,7 @@
 #include "common/trace/trace.h"
 #include "server/core/plan/seconds.h"
 #include "server/service/refused_stream.h"
+#include "server/service/start_thread.h"
 
 namespace syncgrads::server {
 namespace {
@@ -121,20 +122,25 @@ absl::Status Tracing::Begin(const v1::TraceRequest& request,
     reports_ = std::make_shared<TraceReports>(asked.trace, workers);
   }
   recording_until_ = now + length;
-  stream->Start(stream);
   // The thread of the last trace has ended, or only returns.
   if (thread_.joinable()) thread_.join();
-  thread_ = std::thread([this, stream, begun, length, job = request.job(), reports = reports_] {
-    stream->Write(begun);
-    Run(job, length, *stream, reports);
-    {
-      MutexLock end(mutex_);
-      recording_until_ = absl::InfinitePast();
-      reports_ = nullptr;
-    }
-    stream->Finish(grpc::Status::OK);
-  });
-  return absl::OkStatus();
+  absl::Status started = StartThread(
+      "a trace", thread_, [this, stream, begun, length, job = request.job(), reports = reports_] {
+        stream->Start(stream);
+        stream->Write(begun);
+        Run(job, length, *stream, reports);
+        {
+          MutexLock end(mutex_);
+          recording_until_ = absl::InfinitePast();
+          reports_ = nullptr;
+        }
+        stream->Finish(grpc::Status::OK);
+      });
+  if (!started.ok()) {
+    recording_until_ = absl::InfinitePast();
+    reports_ = nullptr;
+  }
+  return started;
 }
 
 absl::Status Tracing::Report(const v1::TraceReport& report) {

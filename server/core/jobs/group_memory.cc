@@ -1,6 +1,7 @@
 #include "server/core/jobs/group_memory.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -31,9 +32,8 @@ void GroupMemory::Prepare(const GroupPreparation& preparation, uint64_t wanted, 
       known->make = std::move(make);
     }
     entry = known;
-    if (is_new && wanted >= kMinBackgroundBytes) {
+    if (is_new && wanted >= kMinBackgroundBytes && HasThreadLocked()) {
       waiting_.push_back(std::move(entry));
-      if (!thread_.joinable()) thread_ = std::thread([this] { Work(); });
       changed_.NotifyAll();
       return;
     }
@@ -44,6 +44,16 @@ void GroupMemory::Prepare(const GroupPreparation& preparation, uint64_t wanted, 
   }
   if (entry != nullptr) Allocate(*entry);
   if (done.has_value()) report_(*done);
+}
+
+bool GroupMemory::HasThreadLocked() {
+  if (thread_.joinable()) return true;
+  try {
+    thread_ = std::thread([this] { Work(); });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
 }
 
 std::optional<GroupResults> GroupMemory::Take(uint64_t key) {

@@ -57,6 +57,9 @@ class GroupMemory {
     absl::StatusOr<GroupResults> results = GroupResults();
   };
 
+  // Starts the thread if it is not running. Returns false if the system has no thread for it; the
+  // memory is then allocated on the caller's thread.
+  bool HasThreadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();
   // Allocates the memory of an entry and reports its end; or discards the memory, if Forget was
   // called meanwhile.

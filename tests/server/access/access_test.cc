@@ -136,6 +136,17 @@ TEST_F(AccessTest, OnlyAStarIsForAllJobs) {
   EXPECT_THAT(access.Check(WithToken("d"), Action::kDrain, kAllJobs), IsOk());
 }
 
+TEST_F(AccessTest, ATokenThatIsTooLongIsNeitherComparedNorCounted) {
+  WriteRules("worker * token:w\n");
+  Access access({.tokens_file = path_}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  ExpectError(access.Check(WithToken(std::string(1025, 'x')), Action::kExplain, "a"),
+              absl::StatusCode::kInvalidArgument, {"1025 bytes", "1024"});
+  EXPECT_EQ(access.wrong_tokens(), 0);
+  ExpectError(access.Check(WithToken(std::string(1024, 'x')), Action::kExplain, "a"), kDenied, {});
+  EXPECT_EQ(access.wrong_tokens(), 1);
+}
+
 TEST_F(AccessTest, AFileThatChangesIsReadAgain) {
   WriteRules("worker * token:a\n");
   Access access({.tokens_file = path_}, journal_, clock_);

@@ -22,23 +22,29 @@
 #include "tests/server/core/fixtures.h"
 #include "tests/server/service/stub_worker.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/wait_until.h"
 
 namespace syncgrads::server {
 namespace {
 
 using ::syncgrads::testing::Cluster;
+using ::syncgrads::testing::WaitUntil;
 
 using ByteStream = Stream<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-ByteStream Raw(const std::string& address, const char* method_name) {
-  const std::shared_ptr<grpc::Channel> channel = ChannelTo(address);
-  return ByteStream([&](grpc::ClientContext* context) {
+// Returns what opens a stream, for ByteStream's constructor.
+auto Opened(const std::shared_ptr<grpc::Channel>& channel, const char* method_name) {
+  return [channel, method_name](grpc::ClientContext* context) {
     const grpc::internal::RpcMethod method(method_name, grpc::internal::RpcMethod::BIDI_STREAMING,
                                            channel);
     return ByteStream::Opened(
         grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
             channel.get(), method, context));
-  });
+  };
+}
+
+ByteStream Raw(const std::string& address, const char* method_name) {
+  return ByteStream(Opened(ChannelTo(address), method_name));
 }
 
 grpc::ByteBuffer BufferOf(const std::string& bytes) {
@@ -225,6 +231,62 @@ TEST(StreamLimitsTest, AMemberHasSoManyDataStreams) {
     status = again->Finish();
   }
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+}
+
+// Every stream of reflection occupies a thread of the server.
+TEST(StreamLimitsTest, FewStreamsOfReflectionAreOpenAtATime) {
+  Cluster cluster;
+  const auto channel = ChannelTo(cluster.coordinator());
+  std::vector<std::unique_ptr<ByteStream>> answered;
+  for (int i = 0; i < 40; ++i) {
+    auto stream = std::make_unique<ByteStream>(
+        Opened(channel, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"));
+    stream->Write(BufferOf("\x3a\x01*"));  // the list of services
+    grpc::ByteBuffer answer;
+    if (stream->Read(answer)) {
+      answered.push_back(std::move(stream));
+    } else {
+      ExpectStatus(stream->Finish(), grpc::StatusCode::RESOURCE_EXHAUSTED, {});
+    }
+  }
+  EXPECT_GE(answered.size(), 1);
+  EXPECT_LE(answered.size(), 16);
+}
+
+TEST(StreamLimitsTest, AnswersThatNobodyReadsAreFewAndCut) {
+  FakeClock clock;
+  Cluster cluster(1, {}, clock);
+  // Its windows are so small that no answer fits until it is read.
+  grpc::ChannelArguments small_windows;
+  small_windows.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 5);
+  small_windows.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto channel = grpc::CreateCustomChannel(cluster.coordinator(),
+                                                 grpc::InsecureChannelCredentials(), small_windows);
+  std::vector<std::unique_ptr<ByteStream>> unread;
+  for (int i = 0; i < 40; ++i) {
+    unread.push_back(
+        std::make_unique<ByteStream>(Opened(channel, "/syncgrads.v1.Admin/GetStatus")));
+    unread.back()->Write(BufferOf(""));
+  }
+  const auto admin = v1::Admin::NewStub(ChannelTo(cluster.coordinator()));
+  grpc::Status status;
+  const auto get_status = [&] {
+    v1::GetStatusReply reply;
+    status = admin->GetStatus(Context().get(), {}, &reply);
+    return status.error_code();
+  };
+  ASSERT_TRUE(WaitUntil([&] { return get_status() == grpc::StatusCode::RESOURCE_EXHAUSTED; }));
+  ExpectStatus(status, grpc::StatusCode::RESOURCE_EXHAUSTED,
+               {"16 answers to 127.0.0.1 have not been read yet", "at most 16"});
+  ASSERT_TRUE(WaitUntil([&] {
+    clock.Advance(absl::Seconds(1));
+    return get_status() == grpc::StatusCode::OK;
+  }));
+  int cut = 0;
+  for (const auto& stream : unread) {
+    if (stream->Finish().error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) ++cut;
+  }
+  EXPECT_EQ(cut, 16);
 }
 
 }  // namespace
