@@ -3,11 +3,12 @@
 import os
 import socket
 import ssl
+import threading
 import time
 
 import grpc
-from hostile.peers import (MIB, PATIENCE, Code, Failure, Peer, RawConnection, channel,
-                           check_refusal, connect, control, control_grpc, row, struct)
+from hostile.peers import (MIB, PATIENCE, Code, Failure, Options, Peer, RawConnection,
+                           channel, check_refusal, connect, control, control_grpc, row, struct)
 
 
 def wait_until_closed(connections):
@@ -149,3 +150,30 @@ def _():
     except grpc.RpcError as error:
         return check_refusal("no method", error.code(), error.details(), Code.UNIMPLEMENTED)
     raise Failure("a method that there is not was called")
+
+
+@row("200 streams of reflection that stay open, which need a thread each")
+def _():
+    end = threading.Event()
+
+    def nothing():
+        end.wait(PATIENCE)
+        yield from ()
+
+    threads = f"/proc/{Options.pid}/task"
+    before = len(os.listdir(threads))
+    shared = channel()
+    calls = [shared.stream_stream(
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")(nothing())
+             for _ in range(200)]
+    deadline = time.monotonic() + PATIENCE
+    while sum(call.is_active() for call in calls) > 16:
+        if time.monotonic() > deadline:
+            raise Failure(f"{sum(call.is_active() for call in calls)} streams are open")
+        time.sleep(0.05)
+    more = len(os.listdir(threads)) - before
+    end.set()
+    codes = {call.code().name for call in calls}
+    if not codes <= {"OK", "RESOURCE_EXHAUSTED"} or more > 32:
+        raise Failure(f"the streams end with {codes}; {more} more threads")
+    return f"{sorted(codes)}, {more} more threads"

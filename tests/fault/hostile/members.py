@@ -24,6 +24,14 @@ def expect_denied(what, call, *texts):
     raise Failure(f"{what} was permitted")
 
 
+def expect_invalid(what, call, *texts):
+    try:
+        call()
+    except grpc.RpcError as error:
+        return check_refusal(what, error.code(), error.details(), Code.INVALID_ARGUMENT, *texts)
+    raise Failure(f"{what} was permitted")
+
+
 def secret_pair(job, **terms):
     """Two members that have secrets, as those of the client library have."""
     peers = Peer(), Peer()
@@ -159,3 +167,50 @@ def _():
             stream.answer("a result of an evicted member")
     except grpc.RpcError as error:
         return reactions + [f"its data stream: {error.code().name}: {error.details()[:100]}"]
+
+
+@row("tokens of 19 MiB in Admin.Explain and Admin.Evict")
+def _():
+    stub, token = admin_stub(), "x" * (19 * MIB)
+    return [expect_invalid(what, call, str(len(token)), "1024") for what, call in (
+        ("Explain", lambda: stub.Explain(admin.ExplainRequest(job="honest", token=token),
+                                         timeout=PATIENCE)),
+        ("Evict", lambda: stub.Evict(admin.EvictRequest(job="honest", token=token, worker="a"),
+                                     timeout=PATIENCE)))]
+
+
+@row("names of 1 MiB and of control characters in Admin.Explain")
+def _():
+    stub = admin_stub()
+    return [expect_invalid(f"a name of {len(name)} bytes",
+                           lambda name=name: stub.Explain(admin.ExplainRequest(job=name),
+                                                          timeout=PATIENCE), "the job's name")
+            for name in ("x" * MIB, "\x1b[2J")]
+
+
+@row("40 callers of Admin.GetStatus that do not read the answer")
+def _():
+    # Its windows are so small that no answer fits until it is read.
+    shared = channel(options=[("grpc.http2.lookahead_bytes", 5), ("grpc.http2.bdp_probe", 0)])
+    calls = [shared.stream_stream("/syncgrads.v1.Admin/GetStatus")(iter([b""]))
+             for _ in range(40)]
+    stub = admin_stub()
+
+    def wait_for(expected):
+        """Calls until the answer is as expected; returns the error."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                stub.GetStatus(admin.GetStatusRequest(), timeout=PATIENCE)
+                code, details = Code.OK, ""
+            except grpc.RpcError as error:
+                code, details = error.code(), error.details()
+            if code == expected:
+                return details
+        raise Failure(f"no answer was {expected.name} within {PATIENCE} s; {len(calls)} calls")
+
+    refused = wait_for(Code.RESOURCE_EXHAUSTED)
+    if "have not been read" not in refused:
+        raise Failure(f"a further caller is refused: {refused}")
+    wait_for(Code.OK)
+    return f"a further caller is refused ({refused}), and admitted when they have been cut"

@@ -37,9 +37,9 @@ class Options:
 _open = []
 
 
-def channel(address=None):
+def channel(address=None, options=()):
     opened = grpc.insecure_channel(address or Options.coordinator, options=[
-        ("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)])
+        ("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1), *options])
     _open.append(opened)
     return opened
 
