@@ -92,6 +92,9 @@ TEST(ClientTest, HasTheLocalRankOfItsOptionsOrElseItsRank) {
   ASSERT_OK(second.Join(kTimeout));
   ASSERT_OK(first.Join(kTimeout));
   EXPECT_EQ(first.rank(), 1u);
+  EXPECT_EQ(first.world_size(), 2u);
+  EXPECT_FALSE(first.is_master());
+  EXPECT_TRUE(second.is_master());
   EXPECT_EQ(first.local_rank(), 1u);
   EXPECT_EQ(second.local_rank(), 5u);
 }

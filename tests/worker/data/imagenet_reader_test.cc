@@ -18,6 +18,7 @@
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/data/crop.h"
 #include "worker/data/jpeg.h"
+#include "worker/data/shards.h"
 #include "worker/pack/pack.h"
 #include "worker/storage/file_storage.h"
 
@@ -329,6 +330,60 @@ TEST_F(ImageNetTest, TrainingCropsAreThoseOfTheJobFile) {
   EXPECT_NE(resized, read(v1::ImageNetSource::RANDOM_POSITION, {true, 4, 9}));
   EXPECT_NE(resized, read(v1::ImageNetSource::RANDOM_RESIZED, {true, 4, 10}));
   EXPECT_EQ(resized, read(v1::ImageNetSource::RANDOM_RESIZED, {true, 4, 9}));
+}
+
+TEST_F(ImageNetTest, WithoutSizesTheShorterSideIs256AndTheCrop224) {
+  directory_.Write("ILSVRC/Data/CLS-LOC/train/n02006656/a_1.JPEG", Gradient(320, 280));
+  spec_.set_training_crop(v1::ImageNetSource::RANDOM_RESIZED);
+  const auto read = [&](const ImageUse& use) {
+    const auto table = Read();
+    SYNCGRADS_EXPECT_OK(table);
+    EXPECT_EQ(table->images->shape(), Shape::Image(3, 224, 224));
+    std::vector<unsigned char> pixels(3 * 224 * 224);
+    SYNCGRADS_EXPECT_OK(table->images->ReadBytes(0, use, absl::MakeSpan(pixels)));
+    return pixels;
+  };
+  spec_.set_smallest_side(256);
+  spec_.set_size(224);
+  spec_.set_min_area(0.08);
+  const auto evaluated = read({}), trained = read({true, 4, 9});
+  spec_.clear_smallest_side();
+  spec_.clear_size();
+  spec_.clear_min_area();
+  EXPECT_TRUE(read({}) == evaluated);
+  EXPECT_TRUE(read({true, 4, 9}) == trained);
+}
+
+TEST_F(ImageNetTest, InTrainingHalfOfTheImagesAreMirroredUnlessTheJobFileSaysOtherwise) {
+  v1::DataSpec spec;
+  *spec.mutable_imagenet() = spec_;
+  spec.mutable_imagenet()->set_training_crop(v1::ImageNetSource::CENTRE);
+  const auto read = [&](const ImageUse& use) {
+    const auto data = LoadShards(spec, std::make_shared<FileStorage>(), {TargetKind::kClass});
+    SYNCGRADS_EXPECT_OK(data);
+    const Table& table = data->shards[0].table;
+    std::vector<unsigned char> pixels(3 * 12 * 12);
+    SYNCGRADS_EXPECT_OK(table.images->ReadBytes(0, use, absl::MakeSpan(pixels)));
+    return pixels;
+  };
+  const std::vector<unsigned char> plain = read({});
+  std::vector<unsigned char> mirrored;
+  for (size_t pixel = 0; pixel < 12 * 12; ++pixel) {
+    const auto from = plain.begin() + static_cast<int64_t>(3 * (pixel / 12 * 12 + 11 - pixel % 12));
+    mirrored.insert(mirrored.end(), from, from + 3);
+  }
+  ASSERT_NE(mirrored, plain);
+  int count = 0;
+  for (uint64_t step = 0; step < 400; ++step) {
+    const std::vector<unsigned char> trained = read({true, 4, step});
+    EXPECT_TRUE(trained == plain || trained == mirrored) << step;
+    count += trained == mirrored;
+  }
+  // Four standard deviations.
+  EXPECT_GE(count, 160);
+  EXPECT_LE(count, 240);
+  spec.mutable_image()->mutable_augmentation();
+  for (uint64_t step = 0; step < 10; ++step) EXPECT_EQ(read({true, 4, step}), plain);
 }
 
 TEST_F(ImageNetTest, TheTestPartHasImagesButNoClasses) {

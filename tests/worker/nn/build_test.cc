@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "tests/worker/testing/status.h"
 #include "worker/base/random.h"
 #include "worker/nn/cpu/cpu_device.h"
@@ -150,6 +152,52 @@ TEST(ResNetTest, GradientOfABatchIsTheMeanOfItsSamplesGradientsInTestMode) {
               1e-4f * std::max(1.0f, batch[i].cwiseAbs().maxCoeff()))
         << model.parameters()[i]->name;
   }
+}
+
+// Sets each number of the model to a function of its array's name and its place, which other
+// programs can compute. Kernels are He-uniform; biases and running means are in [-0.5, 0.5);
+// factors and running variances are in [0.5, 1.5).
+void SetNumbers(Model<float>& model) {
+  const auto set = [](Parameter<float>& array) {
+    RandomStream random(1, {HashBytes(array.name)});
+    const bool is_kernel = array.shape.size() > 1;
+    const bool is_addend =
+        absl::EndsWith(array.name, ".bias") || absl::EndsWith(array.name, ".running_mean");
+    const double limit = std::sqrt(6.0 / static_cast<double>(array.values.cols()));
+    for (Eigen::Index i = 0; i < array.values.size(); ++i) {
+      const double number = random.NextUniform();
+      array.values.data()[i] = static_cast<float>(is_kernel ? limit * (2 * number - 1)
+                                                            : number + (is_addend ? -0.5 : 0.5));
+    }
+  };
+  for (Parameter<float>* parameter : model.parameters()) set(*parameter);
+  for (Parameter<float>* state : model.states()) set(*state);
+  SYNCGRADS_ASSERT_OK(model.Upload());
+}
+
+// The expected outputs are those of the same networks in PyTorch 1.13, in float64, with the numbers
+// of SetNumbers and the image of RandomImages: resnet_outputs.py, in this folder, prints them.
+TEST(ResNetTest, TheirOutputsAreThoseOfPyTorch) {
+  CpuDevice<float> device(1);
+  const Shape shape = Shape::Image(3, 64, 48);
+  const Matrix<float> image = RandomImages(1, shape);
+  const auto expect_outputs = [&](const std::string& name, const Matrix<double>& expected) {
+    const auto model = Build(name, shape, device);
+    SYNCGRADS_ASSERT_OK(model);
+    SetNumbers(**model);
+    const Matrix<double> outputs = (*model)->Forward(Pass(), image).cast<double>();
+    ASSERT_EQ(outputs.cols(), expected.cols()) << name;
+    // Rounding to float32 changes an output by up to two millionths of the largest.
+    EXPECT_LT((outputs - expected).cwiseAbs().maxCoeff(), 1e-5 * expected.cwiseAbs().maxCoeff())
+        << name << ": " << outputs;
+  };
+  expect_outputs("resnet18",
+                 Matrix<double>{{35.36546, 10.62504, -41.30527, -1.006258, -33.87056, -0.6770565,
+                                 9.343417, -38.32819, -0.887189, 31.72803}});
+  expect_outputs("resnet34", Matrix<double>{{171.4316, 87.65079, -543.6703, -400.3964, -179.1282,
+                                             152.3974, -7.84532, -162.0928, 269.2523, 550.4534}});
+  expect_outputs("resnet50", Matrix<double>{{-2081.116, -771.1159, 2155.224, -90.95121, -9.031684,
+                                             1252.402, -1500.404, 2901.41, -82.51752, 920.0571}});
 }
 
 TEST(ResNetTest, BackwardHandsOutEachParameterOnceFromTheLastLayerToTheFirst) {

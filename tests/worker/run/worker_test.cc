@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <sstream>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "examples/own_layer/swish.h"
 #include "examples/own_logger/csv_log.h"
@@ -17,6 +20,7 @@
 #include "worker/base/file.h"
 #include "worker/base/out_of_memory.h"
 #include "worker/job/job_file.h"
+#include "worker/nn/accelerators.h"
 #include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/run/run_progress.h"
@@ -39,7 +43,8 @@ class WorkerTest : public testing::Test {
               const auto it = environment_.find(name);
               return it == environment_.end() ? nullptr : it->second.c_str();
             },
-            extensions_};
+            extensions_,
+            *accelerators_};
   }
 
   absl::Status Run() { return RunWorker(options_, Dependencies()).status; }
@@ -65,6 +70,7 @@ class WorkerTest : public testing::Test {
   std::map<std::string, std::string> environment_;
   std::ostringstream out_;
   Extensions extensions_;
+  const Accelerators* accelerators_ = &NoAccelerators();
 };
 
 TEST_F(WorkerTest, AJobCanNameALayerThatTheProgramAdds) {
@@ -194,6 +200,38 @@ TEST_F(WorkerTest, AnotherNumberOfWorkersInTheProcessThanKubeflowSaysIsRefused) 
               {"PET_NPROC_PER_NODE is \"4\"", "--workers_in_process is 1"});
   options_.in_process = {/*number=*/0, /*of=*/4};
   ExpectError(Run(), absl::StatusCode::kInvalidArgument, {"--server is missing"});
+}
+
+// Four devices, none of which can be created.
+class BrokenDevices : public Accelerators {
+ public:
+  absl::StatusOr<int> Count() const override { return 4; }
+  absl::StatusOr<std::string> Name(int) const override { return "broken"; }
+  absl::StatusOr<std::unique_ptr<Device<float>>> MakeFloat(int index,
+                                                           MatrixPrecision) const override {
+    return absl::InternalError(absl::StrCat("device ", index, " is broken"));
+  }
+  absl::StatusOr<std::unique_ptr<Device<double>>> MakeDouble(int) const override {
+    return absl::InternalError("not of this job's dtype");
+  }
+};
+
+// Each process evaluates alone, because of --world_size.
+TEST_F(WorkerTest, TheDeviceIsThatOfTheLocalRankOrElseOfTheRank) {
+  const BrokenDevices devices;
+  accelerators_ = &devices;
+  options_.device = "cuda";
+  options_.evaluate = WriteModel();
+  options_.world_size = 1;
+  environment_ = {{"OMPI_COMM_WORLD_RANK", "6"},
+                  {"OMPI_COMM_WORLD_SIZE", "8"},
+                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}};
+  ExpectError(Run(), absl::StatusCode::kInternal, {"device 1 is broken"});
+  environment_.erase("OMPI_COMM_WORLD_LOCAL_RANK");
+  ExpectError(Run(), absl::StatusCode::kInternal, {"device 2 is broken"});
+  environment_.clear();
+  options_.in_process = {/*number=*/3, /*of=*/4};
+  ExpectError(Run(), absl::StatusCode::kInternal, {"device 3 is broken"});
 }
 
 TEST_F(WorkerTest, ADamagedModelIsRefused) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/mutex.h"
 #include "tests/worker/testing/status.h"
 #include "worker/data/byte_images.h"
@@ -54,6 +55,16 @@ class TestImages : public ImageSource {
     while (read_.empty() || read_.back() != hanging_) {
       changed_.WaitUntil(mutex_, absl::InfiniteFuture());
     }
+  }
+  // Waits until so many images are being read or have been read. Returns false if this takes longer
+  // than a minute.
+  bool AwaitReads(size_t images) {
+    MutexLock lock(mutex_);
+    const absl::Time deadline = MonotonicNow() + absl::Minutes(1);
+    while (read_.size() < images) {
+      if (!changed_.WaitUntil(mutex_, deadline)) return false;
+    }
+    return true;
   }
   // Returns the images that were read (not the damaged ones), in the order in which their reads
   // began.
@@ -159,6 +170,24 @@ TEST_F(BatchReaderTest, LaterBatchesAreReadIntoTheMemoryOfEarlierOnes) {
   const char* const memory = first.data();
   source.Reuse(std::move(first));
   EXPECT_EQ(take().data(), memory);
+}
+
+// The images are slow to read, so the reader that a worker makes has threads.
+TEST_F(BatchReaderTest, AWorkersImagesAreReadBeforeTheyAreTaken) {
+  const v1::JobFile job;
+  const auto reader = MakeReader<float>(job, job.data(), data_, /*world_size=*/1, DeviceChoice());
+  SYNCGRADS_ASSERT_OK(reader->Begin(0, Rows({3, 4}), {}));
+  SYNCGRADS_ASSERT_OK(reader->Begin(1, Rows({5}), {}));
+  EXPECT_TRUE(images_->AwaitReads(3));
+  SYNCGRADS_ASSERT_OK(reader->Take(0, features_, targets_, nullptr));
+  EXPECT_EQ(targets_, (std::vector<double>{103, 104}));
+}
+
+TEST_F(BatchReaderTest, TwoBatchesAreReadAheadUnlessTheJobFileHasANumber) {
+  v1::DataSpec source;
+  EXPECT_EQ(BatchesAhead(source), 2u);
+  source.mutable_imagenet()->set_ahead(5);
+  EXPECT_EQ(BatchesAhead(source), 5u);
 }
 
 TEST_F(BatchReaderTest, WithoutThreadsTakeReads) {

@@ -175,10 +175,14 @@ TEST(RunTest, WindowRangesAreThoseOfAllWorkersAndAreWritten) {
   TrainTo(job, 3, path);
   const auto file = Safetensors::Read(path);
   SYNCGRADS_ASSERT_OK(file);
-  const auto bytes = file->Find({"min_max_scaling/maximum", DType::kF32, {4}});
-  SYNCGRADS_ASSERT_OK(bytes);
-  const auto* maximum = reinterpret_cast<const float*>(bytes->data());
-  EXPECT_EQ(std::vector<float>(maximum, maximum + 4), (std::vector<float>{7.9f, 4.4f, 6.9f, 2.5f}));
+  const auto four = [&](const std::string& name) {
+    const auto bytes = file->Find({name, DType::kF32, {4}});
+    SYNCGRADS_EXPECT_OK(bytes);
+    const auto* numbers = reinterpret_cast<const float*>(bytes->data());
+    return std::vector<float>(numbers, numbers + 4);
+  };
+  EXPECT_EQ(four("min_max_scaling/minimum"), (std::vector<float>{4.3f, 2.0f, 1.0f, 0.1f}));
+  EXPECT_EQ(four("min_max_scaling/maximum"), (std::vector<float>{7.9f, 4.4f, 6.9f, 2.5f}));
 }
 
 // Trains for a step from the standardised features, and returns their means minus and plus the

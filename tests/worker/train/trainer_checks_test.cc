@@ -77,6 +77,8 @@ struct Ended {
   SkippedSteps skipped;
   std::vector<std::string> warnings;
   std::vector<double> parameters;
+  // The updates of the first parameter that the optimizer has counted.
+  uint64_t updates = 0;
 };
 
 std::vector<Ended> Train(const Job& job, FakeJob& workers, uint32_t world_size) {
@@ -97,6 +99,7 @@ std::vector<Ended> Train(const Job& job, FakeJob& workers, uint32_t world_size) 
     mine.status = (*trainer)->Train();
     mine.steps = (*trainer)->steps();
     mine.skipped = (*trainer)->skipped();
+    mine.updates = (*trainer)->replica().updates(0);
     for (const HostParameter& parameter : (*trainer)->replica().parameters()) {
       const auto* const values = static_cast<const double*>(parameter.values);
       mine.parameters.insert(mine.parameters.end(), values, values + parameter.gradient.elements);
@@ -148,6 +151,20 @@ TEST(OutOfMemoryTest, TheWorkerSkipsTheStepCountsItAndSaysSo) {
   EXPECT_EQ(ended[0].skipped.total() + ended[2].skipped.total(), 0u);
   // The skipped contributions are missing: the parameters differ from those without a saboteur.
   EXPECT_NE(ended[0].parameters, Train(SabotagedIris("rank=1 from=0 to=0"), 3)[0].parameters);
+}
+
+TEST(OutOfMemoryTest, AStepToWhichNobodyContributesChangesNoParameter) {
+  // To be clipped, results are copied to the worker's gradients; otherwise they stay in place.
+  for (const std::string more : {"", "clip_norm: 1000"}) {
+    Job job = SabotagedIris("rank=0 from=12 to=20 forward=1", more);
+    job.file.mutable_optimizer()->mutable_adam()->set_learning_rate(0.01);
+    const std::vector<Ended> ended = Train(job, 1);
+    ExpectAllTrained(ended);
+    EXPECT_EQ(ended[0].skipped.out_of_memory, 8u);
+    EXPECT_EQ(ended[0].updates, 12u) << more;
+    job.file.set_steps(12);
+    EXPECT_EQ(ended[0].parameters, Train(job, 1)[0].parameters) << more;
+  }
 }
 
 TEST(OutOfMemoryTest, InTheBackwardPassWhatWasPushedCountsAndTheRestIsSkipped) {

@@ -5,14 +5,20 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/worker/testing/training.h"
 #include "tests/worker/trainer/iris_run.h"
 #include "worker/base/out_of_memory.h"
+#include "worker/nn/build.h"
+#include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/custom_layers.h"
+#include "worker/train/own_rows.h"
 
 namespace syncgrads {
 namespace {
@@ -44,6 +50,56 @@ class Hungry : public Layer<T> {
   DeviceMatrix<T> output_;
 };
 
+// The events of a test, in order.
+std::vector<std::string>& Events() {
+  static auto& events = *new std::vector<std::string>();
+  return events;
+}
+
+// Forwards its input and its gradient, and records its backward passes in Events().
+template <typename T>
+class Recorded : public Layer<T> {
+ public:
+  static absl::StatusOr<std::unique_ptr<Layer<T>>> Create(const CustomLayerOptions& options,
+                                                          Device<T>& device) {
+    return std::make_unique<Recorded>(options, device);
+  }
+  Recorded(const CustomLayerOptions& options, Device<T>& device)
+      : Layer<T>(options.name, device, options.input, options.input), output_(device.memory()) {}
+  const DeviceMatrix<T>& Forward(const Pass&, const DeviceMatrix<T>& input) override {
+    output_.CopyFrom(input);
+    return output_;
+  }
+  void Backward(const DeviceMatrix<T>&, DeviceMatrix<T>& output_gradient,
+                DeviceMatrix<T>* input_gradient) override {
+    Events().push_back("backward");
+    if (input_gradient != nullptr) input_gradient->CopyFrom(output_gradient);
+  }
+
+ private:
+  DeviceMatrix<T> output_;
+};
+
+// The rows of another source. Records in Events() which requests are made and taken.
+class RecordedRows : public RowSource {
+ public:
+  explicit RecordedRows(std::unique_ptr<RowSource> rows) : rows_(std::move(rows)) {}
+  absl::StatusOr<uint64_t> Ask(absl::Span<const RowId> rows, const ImageUse& use) override {
+    Events().push_back(absl::StrCat("begin step ", use.step));
+    return rows_->Ask(rows, use);
+  }
+  absl::StatusOr<RowBatch> Take(uint64_t asked) override {
+    Events().push_back(absl::StrCat("take ", asked));
+    return rows_->Take(asked);
+  }
+  bool IsRead(uint64_t asked) override { return rows_->IsRead(asked); }
+  void Forget(uint64_t asked) override { rows_->Forget(asked); }
+  void Reuse(std::string features) override { rows_->Reuse(std::move(features)); }
+
+ private:
+  const std::unique_ptr<RowSource> rows_;
+};
+
 std::vector<RowId> NoRows(size_t) { return {}; }
 
 absl::StatusOr<double> Compute(IrisRun& iris, uint64_t step = 0) {
@@ -73,6 +129,51 @@ TEST(GradientEngineTest, EachGradientIsReportedOnceLastLayerFirstAfterAllParamet
     EXPECT_EQ(ready, std::vector<size_t>({2, 3, 0, 1}));
     EXPECT_EQ(iris.engine().last_batch(), 1u);
   }
+}
+
+TEST(GradientEngineTest, AGradientIsReportedBeforeTheLayersInFrontOfItAreComputed) {
+  Extensions extensions;
+  extensions.layers.Add<Recorded>("recorded");
+  TrainerOptions options;
+  options.extensions = &extensions;
+  SoleWorker team;
+  IrisRun iris(IrisJob("layers { dense { outputs: 8 } } layers { custom { kind: \"recorded\" } }"),
+               team, options);
+  const std::vector<RowId> rows = iris.run->batches->RowsFor(StepMembers());
+  Events().clear();
+  SYNCGRADS_ASSERT_OK(iris.engine().Compute(
+      {0, rows, NoRows}, [](size_t) { return absl::OkStatus(); },
+      [](size_t i) {
+        Events().push_back(absl::StrCat("gradient ", i));
+        return absl::OkStatus();
+      }));
+  EXPECT_EQ(Events(), (std::vector<std::string>{"gradient 2", "gradient 3", "backward",
+                                                "gradient 0", "gradient 1"}));
+}
+
+TEST(GradientEngineTest, TheNextTwoBatchesAreBegunBeforeABatchIsTaken) {
+  SoleWorker team;
+  IrisRun iris(IrisJob(""), team);
+  CpuDevice<double> device(1);
+  const auto model =
+      BuildModel<double>(iris.job.file.model(), iris.data.shape, CustomLayers(), device);
+  SYNCGRADS_ASSERT_OK(model);
+  auto rows = std::make_unique<OwnRows>(iris.data, OwnRowsOptions{.dtype = v1::F64});
+  const Loss loss;
+  const auto engine =
+      MakeGradientEngine<double>(*iris.run, **model, loss,
+                                 std::make_unique<BatchReader<double>>(
+                                     iris.data, std::make_unique<RecordedRows>(std::move(rows))));
+  const auto nothing = [](size_t) { return absl::OkStatus(); };
+  const auto rows_ahead = [&](size_t steps) { return iris.run->batches->RowsAhead(steps); };
+  Events().clear();
+  for (uint64_t step = 0; step < 2; ++step) {
+    const std::vector<RowId> batch = iris.run->batches->RowsFor(StepMembers());
+    SYNCGRADS_ASSERT_OK(engine->Compute({step, batch, rows_ahead}, nothing, nothing));
+    iris.run->batches->Advance({});
+  }
+  EXPECT_EQ(Events(), (std::vector<std::string>{"begin step 0", "begin step 1", "begin step 2",
+                                                "take 0", "begin step 3", "take 1"}));
 }
 
 TEST(GradientEngineTest, ABatchInPartsHasTheGradientAndTheLossOfTheWholeBatch) {
