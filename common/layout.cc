@@ -150,8 +150,15 @@ size_t Chunk::SpanOf(TensorId tensor) const {
   return span != spans.end() && span->tensor == tensor ? span - spans.begin() : spans.size();
 }
 
+absl::Status CheckTensorCount(size_t tensors) {
+  if (tensors <= kMaxTensors) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a group has ", tensors, " tensors; at most ",
+                                                 kMaxTensors, ": use several groups"));
+}
+
 absl::Status CheckTensors(absl::Span<const TensorSpec> tensors) {
   if (tensors.empty()) return absl::InvalidArgumentError("a group has no tensors");
+  SYNCGRADS_RETURN_IF_ERROR(CheckTensorCount(tensors.size()));
   absl::flat_hash_set<absl::string_view> names;
   names.reserve(tensors.size());
   uint64_t total_elements = 0;
@@ -182,8 +189,13 @@ absl::Status Layout::CheckChunks(absl::Span<const TensorSpec> tensors, uint32_t 
 
 absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
                                       absl::Span<const Compression> compression) {
-  chunk_bytes = OrDefault(chunk_bytes);
   SYNCGRADS_RETURN_IF_ERROR(CheckTensors(tensors));
+  return CreateChecked(std::move(tensors), chunk_bytes, compression);
+}
+
+absl::StatusOr<Layout> Layout::CreateChecked(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
+                                             absl::Span<const Compression> compression) {
+  chunk_bytes = OrDefault(chunk_bytes);
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Section> sections,
                              Cut(tensors, chunk_bytes, compression));
   Layout layout;

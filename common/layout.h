@@ -32,6 +32,9 @@ inline constexpr uint64_t kSmallGroupBytes = 1 << 20;
 // Maximum number of chunks of one group. It bounds what a registration can cost a server before
 // anything has been pushed: a chunk costs some KiB in addition to its values.
 inline constexpr uint64_t kMaxChunks = 1 << 16;
+// Maximum number of tensors of one group. It bounds how long a registration of many small tensors
+// keeps the coordinator from its other work.
+inline constexpr size_t kMaxTensors = 1 << 18;
 // Maximum number of axes of a tensor.
 inline constexpr size_t kMaxAxes = 64;
 
@@ -76,10 +79,17 @@ struct Chunk {
   size_t SpanOf(TensorId tensor) const;
 };
 
+// Checks the number of tensors of a group, in constant time.
+//
+// Errors:
+//   InvalidArgument  more than kMaxTensors; the message names both numbers
+absl::Status CheckTensorCount(size_t tensors);
+
 // Checks the tensors of a group, whatever the chunk size.
 //
 // Errors:
-//   InvalidArgument  no tensors; an empty, repeated, too long or unprintable name (see
+//   InvalidArgument  no tensors, or more than kMaxTensors; an empty, repeated, too long or
+//   unprintable name (see
 //                    common/names.h); names of more than kMaxGroupTextBytes in all; an
 //                    unknown dtype; more axes than kMaxAxes, or one that is not positive;
 //                    more elements than 2^48 in all
@@ -100,6 +110,10 @@ class Layout {
   //                    a compression; or `compression` has another size than `tensors`
   static absl::StatusOr<Layout> Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
                                        absl::Span<const Compression> compression = {});
+
+  // Create for tensors that have passed CheckTensors, which are not checked again.
+  static absl::StatusOr<Layout> CreateChecked(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
+                                              absl::Span<const Compression> compression = {});
 
   // Checks what Create checks, except for the tensors, without creating a layout. `tensors` have
   // passed CheckTensors.

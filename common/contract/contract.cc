@@ -1,5 +1,6 @@
 #include "common/contract/contract.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -339,6 +340,9 @@ v1::GroupSpec ToProto(const GroupSpec& spec) {
 }
 
 absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto) {
+  // Each list has at most one entry for each tensor.
+  SYNCGRADS_RETURN_IF_ERROR(CheckTensorCount(
+      std::max({proto.tensors_size(), proto.compression_size(), proto.factors_size()})));
   GroupSpec spec;
   spec.name = proto.name();
   for (const v1::TensorSpec& tensor : proto.tensors()) {

@@ -29,8 +29,10 @@ v1::GroupSpec ToProto(const GroupSpec& spec);
 // servers can serve the group: Validate does.
 //
 // Errors:
-//   InvalidArgument  a dtype, reduction, codec or non_finite has a value that this protocol version
-//                    does not have; or the update rule, or the kind of its optimizer, is missing
+//   InvalidArgument  there are more tensors, compressions or factors than kMaxTensors: nothing has
+//                    been copied; a dtype, reduction, codec or non_finite has a value that this
+//                    protocol version does not have; or the update rule, or the kind of its
+//                    optimizer, is missing
 absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto);
 
 v1::GroupPlan ToProto(const GroupPlan& plan);

@@ -169,6 +169,8 @@ absl::Status Coordinator::Readmit(const std::string& job, const std::string& tok
 
 void Coordinator::Register(const MemberKey& member, uint64_t request, const GroupSpec& spec,
                            double link_rate) {
+  const absl::Status valid = Validate(spec);  // without the mutex: a group has many tensors
+  if (!valid.ok()) return Refuse(member, request, valid);
   MutexLock lock(mutex_);
   if (CoordinatedJob* job = jobs_.Find(member.job))
     job->Register(member.member, request, spec, link_rate);

@@ -64,7 +64,7 @@ class GroupRegistrations {
   // Restores a group; ignores other changes.
   void Restore(const PlanChange& change);
 
-  // Registers a group, or answers with the plan of the registered one; see
+  // Registers a group that has passed Validate, or answers with the plan of the registered one; see
   // Coordinator::Register. Ignored if the member is unknown or gone.
   void Register(MemberId id, uint64_t request, const GroupSpec& spec, double link_rate);
   // Handles what waited for an epoch to begin. Call it when that has happened.

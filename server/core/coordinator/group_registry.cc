@@ -129,12 +129,12 @@ absl::StatusOr<std::shared_ptr<const GroupPlan>> GroupRegistry::Plan(const Group
         by_name_.size(), " groups; at most ", limits_.max_groups,
         " (max_groups): each name of a group or a collective is a group; names can be used again"));
   }
-  SYNCGRADS_RETURN_IF_ERROR(Validate(asked));
   GroupSpec spec = asked;
   if (spec.chunk_bytes == 0) {
     spec.chunk_bytes = ChunkBytesFor(spec, bytes_per_server_.size(), path);
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(Layout layout, LayoutOf(spec));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      Layout layout, Layout::CreateChecked(spec.tensors, spec.chunk_bytes, spec.compression));
   std::vector<uint64_t> bytes_per_server = bytes_per_server_;
   std::vector<ServerIndex> servers = PlaceChunks(layout, bytes_per_server);
   auto plan = std::make_shared<const GroupPlan>(

@@ -61,12 +61,12 @@ class GroupRegistry {
     double link_rate = 0;
   };
 
-  // Plans a group that is not registered: its layout, the servers of its chunks, and its id. If
-  // the spec does not set the chunk size, it is chosen for `path`; see docs/performance.md.
-  // Only one plan at a time may be waiting for Add, because ids are assigned in order.
+  // Plans a group that is not registered and has passed Validate: its layout, the servers of its
+  // chunks, and its id. If the spec does not set the chunk size, it is chosen for `path`; see
+  // docs/performance.md. Only one plan at a time may be waiting for Add, because ids are assigned
+  // in order.
   //
   // Errors:
-  //   InvalidArgument    the group cannot be served; see Validate
   //   ResourceExhausted  the job has reached its limit of groups or chunks, or a server has not
   //                      enough memory for its share: the contributions of all members, the
   //                      sets of results, and bookkeeping of chunks and tensors. Names the

@@ -264,6 +264,12 @@ absl::StatusOr<std::vector<std::shared_ptr<const RoundResult>>> Job::HoldRound(
 }
 
 std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
+  ExplainBudget budget;
+  return ExplainWithin(budget, only);
+}
+
+std::vector<RoundWait> Job::ExplainWithin(ExplainBudget& budget,
+                                          std::optional<GroupId> only) const {
   std::shared_ptr<const Roster> roster;
   std::string held_for;
   {
@@ -275,7 +281,7 @@ std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
   std::vector<RoundWait> all;
   for (const std::shared_ptr<ServedGroup>& group : Groups()) {
     if (only.has_value() && group->plan().id != *only) continue;
-    std::vector<RoundWait> waits = group->Explain(*roster, presences_, held_for, now);
+    std::vector<RoundWait> waits = group->Explain(*roster, presences_, held_for, now, budget);
     std::move(waits.begin(), waits.end(), std::back_inserter(all));
   }
   return all;
@@ -283,10 +289,11 @@ std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
 
 std::vector<RoundWait> Job::Stalled(absl::Duration threshold) const {
   std::vector<RoundWait> stalled;
+  ExplainBudget budget;
   for (const std::shared_ptr<ServedGroup>& group : Groups()) {
     const std::optional<absl::Time> oldest = group->OldestWait();
     if (!oldest.has_value() || clock_.Now() - *oldest < threshold) continue;
-    for (RoundWait& wait : Explain(group->plan().id)) {
+    for (RoundWait& wait : ExplainWithin(budget, group->plan().id)) {
       if (wait.open_for >= threshold) stalled.push_back(std::move(wait));
     }
   }

@@ -173,10 +173,10 @@ class Job {
                                                                             Round round) const;
 
   // The open rounds that pushes wait for, of one group or of all groups; within a group, oldest
-  // first.
+  // first. ExplainBudget limits their number and the cost.
   std::vector<RoundWait> Explain(std::optional<GroupId> group) const;
-  // The open rounds that have waited for `threshold` or longer. Chunks of groups without a waiting
-  // push add nothing to the cost. One caller at a time.
+  // The open rounds that have waited for `threshold` or longer; as many as Explain. Chunks of
+  // groups without a waiting push add nothing to the cost. One caller at a time.
   std::vector<RoundWait> Stalled(absl::Duration threshold) const;
 
   // The most bytes that the results of one round of all groups take while they wait to be sent to
@@ -206,6 +206,7 @@ class Job {
  private:
   size_t MemberCount() const;
   void CountResultBytes();
+  std::vector<RoundWait> ExplainWithin(ExplainBudget& budget, std::optional<GroupId> group) const;
   std::shared_ptr<ServedGroup> FindGroup(GroupId id) const;
   std::vector<std::shared_ptr<ServedGroup>> Groups() const;
   std::shared_ptr<const Roster> roster() const;

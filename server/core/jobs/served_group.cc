@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
-#include <set>
 #include <utility>
 #include <variant>
 
@@ -18,15 +16,6 @@
 
 namespace syncgrads::server {
 namespace {
-
-constexpr size_t kMaxNamedTensors = 10;
-
-constexpr char kCompleteHere[] =
-    "all contributions have arrived, but the coordinator has not confirmed that all servers have "
-    "theirs";
-constexpr char kReducedHere[] =
-    "all contributions have arrived, but the coordinator has not sent the norms, which need the "
-    "sums of every server";
 
 // Below this size, closing a round takes less time than waking another thread for it.
 constexpr size_t kMinBytesForClosers = 64 << 10;
@@ -188,52 +177,9 @@ absl::StatusOr<std::vector<std::shared_ptr<const RoundResult>>> ServedGroup::Hol
 }
 
 std::vector<RoundWait> ServedGroup::Explain(const Roster& roster, const PresenceTable& presences,
-                                            absl::string_view held_for, absl::Time now) const {
-  std::map<Round, RoundWait> by_round;
-  std::map<Round, std::vector<TensorId>> tensors;
-  std::set<Round> reduced;
-  for (uint32_t c = 0; c < chunks_.size(); ++c) {
-    if (chunks_[c] == nullptr) continue;
-    if (chunks_[c]->waiting_since() == absl::InfiniteFuture()) continue;
-    const std::optional<ChunkWait> open = chunks_[c]->Explain();
-    if (!open.has_value()) continue;
-    RoundWait& wait = by_round[open->round];
-    wait.group = plan_->id;
-    wait.group_name = plan_->spec.name;
-    wait.round = open->round;
-    wait.held_for = std::string(held_for);
-    ++wait.open_chunks;
-    if (open->reduced) reduced.insert(open->round);
-    wait.open_for = std::max(wait.open_for, now - open->since);
-    for (const Span& span : plan_->layout.chunk(ChunkId{c}).spans) {
-      std::vector<TensorId>& named = tensors[open->round];
-      if (named.empty() || named.back() != span.tensor) named.push_back(span.tensor);
-    }
-    for (MemberId id : open->missing) {
-      const auto listed =
-          std::find_if(wait.missing.begin(), wait.missing.end(),
-                       [id](const RoundWait::Missing& missing) { return missing.member == id; });
-      if (listed != wait.missing.end()) continue;
-      const std::shared_ptr<const Presence> presence = presences.Find(id);
-      // The chunk may have a newer roster than this copy, which then has no name for the member.
-      wait.missing.push_back(
-          {id, roster.NameOf(id),
-           presence == nullptr ? wait.open_for : now - presence->last_message()});
-    }
-  }
-  std::vector<RoundWait> waits;
-  for (auto& [round, wait] : by_round) {
-    if (wait.missing.empty() && wait.held_for.empty()) {
-      wait.held_for = reduced.contains(round) ? kReducedHere : kCompleteHere;
-    }
-    const std::vector<TensorId>& named = tensors[round];
-    wait.tensor_count = named.size();
-    for (size_t t = 0; t < std::min(named.size(), kMaxNamedTensors); ++t) {
-      wait.tensors.push_back(plan_->layout.tensor(named[t]).name);
-    }
-    waits.push_back(std::move(wait));
-  }
-  return waits;
+                                            absl::string_view held_for, absl::Time now,
+                                            ExplainBudget& budget) const {
+  return ExplainRounds(*plan_, chunks_, roster, presences, held_for, now, budget);
 }
 
 std::optional<absl::Time> ServedGroup::OldestWait() {

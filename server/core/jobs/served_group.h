@@ -23,6 +23,7 @@
 #include "server/core/closing/payload.h"
 #include "server/core/jobs/group_results.h"
 #include "server/core/jobs/presence_table.h"
+#include "server/core/jobs/round_waits.h"
 #include "server/core/jobs/to_coordinator.h"
 #include "server/core/plan/plan_change.h"
 #include "server/core/plan/roster.h"
@@ -120,10 +121,10 @@ class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
   //                       the round and the open one
   absl::StatusOr<std::vector<std::shared_ptr<const RoundResult>>> HoldRound(Round round) const;
 
-  // The open rounds that pushes wait for, oldest first. `roster` names the members and `presences`
-  // has their last messages; `held_for` is the reason that the whole job waits, or empty.
+  // The open rounds that pushes wait for, oldest first; see ExplainRounds.
   std::vector<RoundWait> Explain(const Roster& roster, const PresenceTable& presences,
-                                 absl::string_view held_for, absl::Time now) const;
+                                 absl::string_view held_for, absl::Time now,
+                                 ExplainBudget& budget) const;
   // The time at which the oldest waiting push began to wait; nullopt if none waits. Does not look
   // at the chunks if no push has begun to wait since it found none. One caller at a time.
   std::optional<absl::Time> OldestWait();

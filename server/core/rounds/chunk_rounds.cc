@@ -1,6 +1,7 @@
 #include "server/core/rounds/chunk_rounds.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -138,11 +139,22 @@ void ChunkRounds::ShowWaitLocked() {
   SetWaitingSince(waits ? seats_.since() : absl::InfiniteFuture());
 }
 
+std::optional<ChunkWait> ChunkRounds::ExplainBriefly() const {
+  MutexLock lock(mutex_);
+  return WaitLocked();
+}
+
 std::optional<ChunkWait> ChunkRounds::Explain() const {
   MutexLock lock(mutex_);
+  std::optional<ChunkWait> wait = WaitLocked();
+  if (wait.has_value() && !wait->reduced) wait->missing = MissingLocked();
+  return wait;
+}
+
+std::optional<ChunkWait> ChunkRounds::WaitLocked() const {
   if (reduced_.exists()) return ChunkWait{open_, seats_.since(), {}, /*reduced=*/true};
   if (seats_.empty()) return std::nullopt;
-  return ChunkWait{open_, seats_.since(), MissingLocked()};
+  return ChunkWait{open_, seats_.since(), {}};
 }
 
 std::shared_ptr<const RoundResult> ChunkRounds::Kept(Round round) const {
@@ -248,10 +260,9 @@ OpenRound ChunkRounds::ViewLocked() const {
 std::vector<MemberId> ChunkRounds::MissingLocked() const {
   if (roster_->EpochOf(plan_.id, open_) == nullptr) return {};
   std::vector<MemberId> missing = policy_->Missing(ViewLocked());
+  const std::set<MemberId> listed(missing.begin(), missing.end());
   for (MemberId member : kept_.Behind(open_, *roster_)) {
-    if (std::find(missing.begin(), missing.end(), member) == missing.end()) {
-      missing.push_back(member);
-    }
+    if (!listed.contains(member)) missing.push_back(member);
   }
   return missing;
 }

@@ -139,6 +139,7 @@ class ChunkRounds : public ServedChunk {
   bool EndHold() override;
   // What the open round waits for; nullopt if it has no seat.
   std::optional<ChunkWait> Explain() const override;
+  std::optional<ChunkWait> ExplainBriefly() const override;
   std::shared_ptr<const RoundResult> Kept(Round round) const override;
   Round open_round() const override { return Round{open_round_.load()}; }
   uint64_t late_contributions() const override { return late_.count(); }
@@ -171,6 +172,8 @@ class ChunkRounds : public ServedChunk {
   const Epoch& EpochLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The open round as the policy sees it.
   OpenRound ViewLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What Explain returns, without the members; nullopt if no push waits.
+  std::optional<ChunkWait> WaitLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The members of the open round's epoch that keep it from closing.
   std::vector<MemberId> MissingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns true if the newest epoch is later than the open round's and a member of it has data.

@@ -342,27 +342,37 @@ std::shared_ptr<const RoundResult> ChunkVersions::AnswerLocked(MemberId member,
   return answer_.Result(header, record_.value_bytes, newest_);
 }
 
-void ChunkVersions::ShowWaitLocked() {
-  absl::Time oldest = absl::InfiniteFuture();
-  for (const auto& [member, push] : waiting_) {
-    if (push.since >= oldest) continue;
-    if (!roster_->Find(member)->HasEnded(plan_.id, push.clock)) oldest = push.since;
+const std::pair<const MemberId, ChunkVersions::Waiting>* ChunkVersions::OldestWaitingLocked()
+    const {
+  const std::pair<const MemberId, Waiting>* oldest = nullptr;
+  for (const auto& waiting : waiting_) {
+    const auto& [member, push] = waiting;
+    // A follower waits for the end of all members' data, not for certain members.
+    if (roster_->Find(member)->HasEnded(plan_.id, push.clock)) continue;
+    if (oldest == nullptr || push.since < oldest->second.since) oldest = &waiting;
   }
-  SetWaitingSince(oldest);
+  return oldest;
+}
+
+void ChunkVersions::ShowWaitLocked() {
+  const auto* const oldest = OldestWaitingLocked();
+  SetWaitingSince(oldest == nullptr ? absl::InfiniteFuture() : oldest->second.since);
+}
+
+std::optional<ChunkWait> ChunkVersions::ExplainBriefly() const {
+  MutexLock lock(mutex_);
+  const auto* const oldest = OldestWaitingLocked();
+  if (oldest == nullptr) return std::nullopt;
+  return ChunkWait{oldest->second.clock, oldest->second.since, {}};
 }
 
 std::optional<ChunkWait> ChunkVersions::Explain() const {
   MutexLock lock(mutex_);
-  std::optional<ChunkWait> wait;
-  for (const auto& [member, push] : waiting_) {
-    // A follower waits for the end of all members' data, not for certain members.
-    if (roster_->Find(member)->HasEnded(plan_.id, push.clock)) continue;
-    if (wait.has_value() && push.since >= wait->since) continue;
-    std::vector<MemberId> awaited = AwaitedLocked(member, push);
-    if (newest_ == nullptr) awaited = BehindLocked(Round{1});
-    wait = ChunkWait{push.clock, push.since, std::move(awaited)};
-  }
-  return wait;
+  const auto* const oldest = OldestWaitingLocked();
+  if (oldest == nullptr) return std::nullopt;
+  const auto& [member, push] = *oldest;
+  return ChunkWait{push.clock, push.since,
+                   newest_ == nullptr ? BehindLocked(Round{1}) : AwaitedLocked(member, push)};
 }
 
 Round ChunkVersions::open_round() const {

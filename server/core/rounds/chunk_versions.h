@@ -91,6 +91,7 @@ class ChunkVersions : public ServedChunk {
   Round Hold() override { return Round{1}; }
   bool EndHold() override { return false; }
   std::optional<ChunkWait> Explain() const override;
+  std::optional<ChunkWait> ExplainBriefly() const override;
   // The next clock of the slowest member that has data; 0 before the initial parameters.
   Round open_round() const override;
   size_t result_bytes() const override { return chunk_.bytes(); }
@@ -139,6 +140,9 @@ class ChunkVersions : public ServedChunk {
   // included: their pushes were answered before they left.
   std::vector<MemberId> BehindLocked(Round clock) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AnyDataLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The push that has waited for longest, of those whose members have data; null if there is none.
+  const std::pair<const MemberId, Waiting>* OldestWaitingLocked() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Sets waiting_since() to the time of the oldest waiting push whose member has data.
   void ShowWaitLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The members that a push waits for; empty if the push can be answered.

@@ -84,6 +84,8 @@ class ServedChunk {
 
   // What the oldest waiting push waits for; nullopt if no push waits.
   virtual std::optional<ChunkWait> Explain() const = 0;
+  // Explain without `missing`. Looks at the pushes that wait, and at no other member.
+  virtual std::optional<ChunkWait> ExplainBriefly() const = 0;
   // The time at which the oldest waiting push began to wait; InfiniteFuture if none waits. Takes no
   // lock. ChunkRounds also returns InfiniteFuture while it computes a result, so that a reader does
   // not wait for the lock that Explain takes.

@@ -98,6 +98,27 @@ TEST(ContractTest, CompressionComesBackAsItWas) {
   ExpectError(FromProto(proto), absl::StatusCode::kInvalidArgument, {"codec 77"});
 }
 
+// The first tensor would be refused too, so the number is checked before any tensor is converted.
+TEST(ContractTest, RefusesLongListsBeforeItConvertsThem) {
+  v1::GroupSpec proto;
+  proto.mutable_rule()->set_reduction(v1::SUM);
+  for (size_t t = 0; t < kMaxTensors; ++t) {
+    proto.add_tensors()->set_dtype(v1::F32);
+    proto.add_compression();
+    proto.add_factors();
+  }
+  EXPECT_THAT(FromProto(proto), IsOk());
+  proto.mutable_tensors(0)->set_dtype(static_cast<v1::DType>(99));
+  ExpectError(FromProto(proto), kInvalid, {"dtype", "99"});
+  v1::GroupSpec tensors = proto, compression = proto, factors = proto;
+  tensors.add_tensors();
+  compression.add_compression();
+  factors.add_factors();
+  for (const v1::GroupSpec* one : {&tensors, &compression, &factors}) {
+    ExpectError(FromProto(*one), kInvalid, {"262145 tensors", "at most 262144"});
+  }
+}
+
 TEST(ContractTest, KeepsWhatBecomesOfBadContributions) {
   for (const OnBad non_finite : {OnBad::kReject, OnBad::kSkip, OnBad::kAllow}) {
     GroupSpec spec = Everything();

@@ -134,7 +134,8 @@ TEST_F(ServedGroupTest, WithoutResultsItHasNoChunksAndRefusesEveryPush) {
   EXPECT_EQ(group->NewestOpenRound(), std::nullopt);
   EXPECT_EQ(group->shared_results(), nullptr);
   const PresenceTable presences(clock_);
-  EXPECT_THAT(group->Explain(*roster_, presences, "", clock_.Now()), IsEmpty());
+  ExplainBudget budget;
+  EXPECT_THAT(group->Explain(*roster_, presences, "", clock_.Now(), budget), IsEmpty());
 }
 
 TEST_F(ServedGroupTest, CountsTheUnreadBytesOfTheChunksThatAreHere) {
