@@ -145,7 +145,7 @@ class GrpcServer : public Server {
  public:
   GrpcServer(const ServerOptions& options, Journal& journal, const Clock& clock)
       : options_(options),
-        events_(journal),
+        events_(journal, {.clock = clock}),
         clock_(clock),
         closers_(options.closing_threads > 0 ? options.closing_threads : DefaultClosers()),
         jobs_(ServerIndex{options.index}, clock, &journal_, &closers_),
@@ -512,6 +512,7 @@ class GrpcServer : public Server {
       jobs_.ReportAlerts();
       if (MonotonicNow() >= next_quota) {
         message_quota_.Fit(jobs_.MemoryBytes());
+        events_.ReportLeftOut();
         next_quota = MonotonicNow() + kQuotaInterval;
       }
       mutex_.Lock();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "common/names.h"
 
 namespace syncgrads::server {
@@ -13,9 +14,33 @@ size_t BytesOf(const KeptEvent& kept) {
          kept.event.text.size() + kept.event.detail.size();
 }
 
+// Returns whether the event begins or ends a job, whose other events cannot be understood without
+// it.
+bool IsEssential(EventKind kind) {
+  return kind == EventKind::kOpened || kind == EventKind::kRestored || kind == EventKind::kClosed;
+}
+
 }  // namespace
 
 void EventLog::Record(const Event& event) {
+  const size_t bytes = std::min(event.text.size(), options_.max_text_bytes) +
+                       std::min(event.detail.size(), options_.max_text_bytes);
+  if (event.job.empty() || job_limits_.Pass(event.job, bytes, IsEssential(event.kind))) Keep(event);
+}
+
+void EventLog::ReportLeftOut() {
+  for (const JobEventLimits::LeftOut& left_out : job_limits_.TakeDue()) {
+    Keep({.kind = EventKind::kLeftOut,
+          .job = left_out.job,
+          .text = absl::StrCat("job \"", left_out.job, "\": ", left_out.events,
+                               " more events were left out: a job may have ",
+                               options_.job_limits.at_once, " at once, and then ",
+                               options_.job_limits.each_second, " a second"),
+          .level = LogLevel::kWarning});
+  }
+}
+
+void EventLog::Keep(const Event& event) {
   auto kept = std::make_shared<KeptEvent>();
   kept->event = event;
   kept->event.text = Printable(event.text, options_.max_text_bytes);

@@ -14,8 +14,10 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/mutex.h"
 #include "server/core/plan/journal.h"
+#include "server/service/job_event_limits.h"
 
 namespace syncgrads::server {
 
@@ -27,6 +29,10 @@ struct EventLogOptions {
   size_t max_text_bytes = 8 << 10;
   // Returns the date of an event. Called by Record.
   std::function<absl::Time()> now = absl::Now;
+  // The limits of the events of each job, and the clock that they are measured with, which must
+  // outlive the log.
+  JobEventLimitsOptions job_limits = {};
+  const Clock& clock = Clock::Real();
 };
 
 struct KeptEvent {
@@ -37,18 +43,28 @@ struct KeptEvent {
 };
 
 // A journal that passes everything on to another one, and keeps the newest events. Control
-// characters in their texts and details are escaped. Thread-safe. Record does not block: it waits
+// characters in their texts and details are escaped. If a job has more events than its limits
+// allow, further ones are neither kept nor passed on, but counted; those of the server are not
+// limited. Thread-safe. Record does not block: it waits
 // only for other threads that add or copy pointers.
 class EventLog : public Journal {
  public:
   // `journal` must outlive this object.
   explicit EventLog(Journal& journal, EventLogOptions options = {})
-      : journal_(journal), options_(std::move(options)) {}
+      : journal_(journal),
+        options_(std::move(options)),
+        job_limits_(options_.job_limits, options_.clock) {}
 
   void Debug(const std::string& line) override { journal_.Debug(line); }
   void Note(const std::string& line) override { journal_.Note(line); }
   void Warn(const std::string& line) override { journal_.Warn(line); }
+  void WarnAbout(const std::string& job, const std::string& line) override {
+    if (job_limits_.Pass(job, line.size(), /*is_essential=*/false)) journal_.Warn(line);
+  }
   void Record(const Event& event) override;
+  // Records for each job how many of its events were left out, if that is due. Call it about once
+  // a second.
+  void ReportLeftOut();
 
   struct Part {
     // In order of their numbers.
@@ -75,10 +91,13 @@ class EventLog : public Journal {
   void Wake();
 
  private:
+  // Records an event whatever the limits.
+  void Keep(const Event& event);
   void DiscardOldestLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Journal& journal_;
   const EventLogOptions options_;
+  JobEventLimits job_limits_;
 
   mutable Mutex mutex_;
   CondVar changed_;

@@ -177,7 +177,8 @@ void GroupRegistrations::FinishPreparation() {
         failed->second.error.code(),
         absl::StrCat("group \"", ready.plan->spec.name, "\" does not fit on server ",
                      ToNumber(failed->first), ": ", failed->second.error.message()));
-    dependencies_.journal.Warn(absl::StrCat(job_.Quoted(), ": ", error.message()));
+    dependencies_.journal.WarnAbout(job_.name(),
+                                    absl::StrCat(job_.Quoted(), ": ", error.message()));
     if (const JobMember* member = members_.Find(ready.request.member)) {
       members_.Send(*member, Refused{ready.request.request, error});
     }

@@ -300,7 +300,8 @@ void Jobs::NoteDrop(const Job& job, const MemberGone& gone) const {
         std::any_of(wait.missing.begin(), wait.missing.end(),
                     [&gone](const RoundWait::Missing& one) { return one.member == gone.member; });
     if (!missing) continue;
-    journal_->Warn(
+    journal_->WarnAbout(
+        job.name(),
         absl::StrCat("job \"", job.name(), "\": ", ToString(wait),
                      "; the round continues without a worker that was dropped: ", gone.reason));
   }

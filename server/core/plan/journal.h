@@ -37,9 +37,10 @@ enum class EventKind : uint8_t {
   kServerConnected,
   kServerLost,
   kDraining,
+  kLeftOut,  // more events of the job than are logged
 };
 
-inline constexpr size_t kEventKinds = 22;
+inline constexpr size_t kEventKinds = 23;
 
 // Returns the kind as one word, for example "joined". docs/psctl.md lists the words.
 inline const char* ToString(EventKind kind) {
@@ -49,7 +50,7 @@ inline const char* ToString(EventKind kind) {
       "reconnected",   "left",     "dropped",    "evicted",
       "readmitted",    "epoch",    "checkpoint", "checkpoint_failed",
       "learning_rate", "stalled",  "non_finite", "server_connected",
-      "server_lost",   "draining"};
+      "server_lost",   "draining", "left_out"};
   return kWords[static_cast<size_t>(kind)];
 }
 
@@ -78,6 +79,8 @@ class Journal {
   virtual void Note(const std::string& line) = 0;
   // Logs something that may need attention.
   virtual void Warn(const std::string& line) = 0;
+  // Logs something about a job that may need attention. An EventLog limits how often.
+  virtual void WarnAbout(const std::string& /*job*/, const std::string& line) { Warn(line); }
   // Logs an event at its level. An EventLog keeps it too.
   virtual void Record(const Event& event) {
     const std::string line = absl::StrCat(event.text, event.detail);

@@ -130,5 +130,112 @@ TEST_F(EventLogTest, AnEventOrWakeEndsAWait) {
   log.Await(2, absl::InfinitePast());
 }
 
+// The events of jobs at a time that the test sets.
+class JobEventsTest : public EventLogTest {
+ protected:
+  void ReportCheckpoint(const std::string& error = "no space") {
+    log_.Record({.kind = EventKind::kCheckpointFailed,
+                 .job = "noisy",
+                 .worker = "w",
+                 .text = "job \"noisy\": worker \"w\" could not write the checkpoint",
+                 .detail = ": " + error,
+                 .level = LogLevel::kWarning});
+  }
+  // Lets time pass, and reports what was left out each second, as the server does.
+  void Advance(int seconds) {
+    for (int second = 0; second < seconds; ++second) {
+      clock_.Advance(absl::Seconds(1));
+      log_.ReportLeftOut();
+    }
+  }
+  size_t CountOf(EventKind kind, const std::string& job) const {
+    size_t count = 0;
+    for (const auto& kept : log_.Read(1, job, kAll).events) count += kept->event.kind == kind;
+    return count;
+  }
+
+  FakeClock clock_;
+  EventLog log_{journal_, {.clock = clock_}};
+};
+
+TEST_F(JobEventsTest, AJobThatReportsWithoutEndDoesNotFillTheLogOrHideTheEventsOfOthers) {
+  log_.Record(EventOf("honest", "job \"honest\" opens"));
+  for (int report = 0; report < 20'000; ++report) ReportCheckpoint();
+  Advance(9);
+  EXPECT_EQ(CountOf(EventKind::kLeftOut, "noisy"), 0u);
+  Advance(1);
+  EXPECT_EQ(
+      TextsOf(log_.Read(1, "noisy", kAll)).back(),
+      "job \"noisy\": 19700 more events were left out: a job may have 300 at once, and then 1 "
+      "a second");
+  EXPECT_THAT(TextsOf(log_.Read(1, "honest", kAll)), ElementsAre("job \"honest\" opens"));
+  EXPECT_EQ(journal_.lines().size(), 1 + 300 + 1u);
+  EXPECT_EQ(log_.Read(1, "", kAll).missed, 0u);
+}
+
+TEST_F(JobEventsTest, AfterwardsAJobHasAnEventEachSecond) {
+  for (int report = 0; report < 400; ++report) ReportCheckpoint();
+  for (int second = 0; second < 100; ++second) {
+    Advance(1);
+    for (int report = 0; report < 50; ++report) ReportCheckpoint();
+  }
+  EXPECT_EQ(CountOf(EventKind::kCheckpointFailed, "noisy"), 400u);
+  EXPECT_EQ(CountOf(EventKind::kLeftOut, "noisy"), 10u);
+}
+
+TEST_F(JobEventsTest, LongTextsCountAccordingToTheirLength) {
+  log_.Record(EventOf("honest", "job \"honest\" opens"));
+  for (int report = 0; report < 20'000; ++report) ReportCheckpoint(std::string(8000, 'e'));
+  EXPECT_EQ(CountOf(EventKind::kCheckpointFailed, "noisy"), 300 / 8u);
+  EXPECT_THAT(TextsOf(log_.Read(1, "honest", kAll)), ElementsAre("job \"honest\" opens"));
+}
+
+TEST_F(JobEventsTest, TheEndOfAJobIsStillRecorded) {
+  for (int report = 0; report < 400; ++report) ReportCheckpoint();
+  log_.Record({.kind = EventKind::kClosed, .job = "noisy", .text = "job \"noisy\" is closed"});
+  EXPECT_EQ(CountOf(EventKind::kClosed, "noisy"), 1u);
+  // Also such events are limited.
+  for (int i = 0; i < 1000; ++i) log_.Record({.kind = EventKind::kClosed, .job = "noisy"});
+  EXPECT_EQ(CountOf(EventKind::kClosed, "noisy"), 20u);
+}
+
+TEST_F(JobEventsTest, TheEventsOfTheServerAreNotLimited) {
+  for (int i = 0; i < 900; ++i) log_.Record({.kind = EventKind::kServerConnected});
+  EXPECT_EQ(CountOf(EventKind::kServerConnected, ""), 900u);
+}
+
+TEST_F(JobEventsTest, WarningsAboutAJobCountAsItsEvents) {
+  for (int i = 0; i < 400; ++i) log_.WarnAbout("noisy", "a round waits");
+  EXPECT_EQ(journal_.lines().size(), 300u);
+  ReportCheckpoint();
+  EXPECT_EQ(CountOf(EventKind::kCheckpointFailed, "noisy"), 0u);
+  Advance(10);
+  EXPECT_THAT(TextsOf(log_.Read(1, "noisy", kAll)),
+              ElementsAre(testing::HasSubstr("\"noisy\": 101 more events were left out")));
+}
+
+TEST(JobEventLimitsTest, AJobIsForgottenWhenItMayHaveAllItsEventsAgain) {
+  FakeClock clock;
+  JobEventLimits limits({.at_once = 3}, clock);
+  for (int event = 0; event < 5; ++event) limits.Pass("a", 0, false);
+  clock.Advance(absl::Seconds(3));
+  EXPECT_THAT(limits.TakeDue(), IsEmpty());
+  EXPECT_EQ(limits.jobs(), 1u) << "events that were left out are still to be reported";
+  clock.Advance(absl::Seconds(7));
+  EXPECT_EQ(limits.TakeDue().at(0).events, 2u);
+  EXPECT_EQ(limits.jobs(), 0u);
+}
+
+TEST(JobEventLimitsTest, TheNumberOfJobsIsLimitedAndThoseWithTheMostEventsStay) {
+  FakeClock clock;
+  JobEventLimits limits({.at_once = 5, .max_jobs = 10}, clock);
+  for (int event = 0; event < 6; ++event) limits.Pass("noisy", 0, false);
+  for (int job = 0; job < 1000; ++job) {
+    EXPECT_TRUE(limits.Pass(absl::StrCat(job), 0, false));
+    EXPECT_LE(limits.jobs(), 10u);
+  }
+  EXPECT_FALSE(limits.Pass("noisy", 0, false));
+}
+
 }  // namespace
 }  // namespace syncgrads::server

@@ -5,6 +5,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,8 +30,10 @@ using ::testing::HasSubstr;
 
 class EventStreamsTest : public ::testing::Test {
  protected:
-  // Starts the service. The options are of the log and of the streams.
+  // Starts the service. The options are of the log and of the streams. The events of a job are not
+  // limited.
   void Start(EventLogOptions log, EventStreamsOptions options) {
+    log.job_limits.at_once = std::numeric_limits<double>::infinity();
     log_.emplace(journal_, std::move(log));
     streams_.emplace(*log_, ServerIndex{2}, options);
     admin_.emplace(*streams_, [this]() -> absl::StatusOr<bool> {
