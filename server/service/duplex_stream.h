@@ -88,8 +88,11 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   bool TakeFirst();
 
   // Calls OnMessage for a large message, on another thread if there is room. Until it has returned,
-  // no message is read and OnOver is not called.
+  // no message is read and OnOver is not called. If the stream ends before the thread is free, the
+  // message is dropped.
   void HandleLarge();
+  // Whether the stream was finished or cut on this side.
+  bool HasEnded();
   void OnReadDone(bool ok) final;
   void OnWriteDone(bool ok) final;
   void OnDone() final;

@@ -74,6 +74,8 @@ class Coordinator {
   // Identifies a member in the calls that its Join stream makes. Admit returns it.
   struct MemberKey {
     std::string job;
+    // Members of each job are numbered from 0, so another job of this name may have such a member.
+    Generation generation{};
     MemberId member{};
     // Records the member's heartbeats; null if Admit did not return this key.
     std::shared_ptr<Pulse> pulse = nullptr;
@@ -119,7 +121,8 @@ class Coordinator {
   void Heartbeat(const MemberKey& member, syncgrads::Heartbeat heartbeat = {});
 
   // Requests of members. The answer to `request` is sent to the member's link. All of them
-  // are ignored if the job or the member is unknown.
+  // are ignored if the member is unknown, or if its job is: a message may arrive when the job is
+  // closed and another one of its name is open.
 
   // Registers a group, or returns the plan of the registered one. `link_rate`: throughput of
   // the member's link in bytes per second; 0 if not known. Answer: Registered or Refused.
@@ -256,6 +259,8 @@ class Coordinator {
   PlanStart Position() const;
 
  private:
+  // The member's job, which may be closed; null if it was forgotten.
+  CoordinatedJob* FindLocked(const MemberKey& member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Opens the job for its first worker, if the worker may begin one; see Admit for the errors.
   absl::StatusOr<CoordinatedJob*> OpenLocked(const Hello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

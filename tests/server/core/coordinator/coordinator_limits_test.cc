@@ -156,6 +156,41 @@ TEST_F(CoordinatorLimitsTest, AJobHasAsManyGroupsAsItMay) {
   EXPECT_EQ(a.link->Last<Registered>().request, 2001u);
 }
 
+TEST_F(CoordinatorLimitsTest, ALateMessageOfAClosedJobDoesNothingInTheNextJobOfItsName) {
+  GroupSpec spec = Model();
+  spec.members_scale_rate = true;
+  const Joined a = Join("a", 1);
+  coordinator_.Register(*a.key, 1, spec);
+  ASSERT_THAT(coordinator_.Evict("iris", "secret", "a", "by itself"), IsOk());
+  ASSERT_EQ(coordinator_.open_jobs(), 0u);
+  Hello hello = NewHello("b", 1);
+  hello.token = "another";
+  const Joined b = Join(hello);
+  ASSERT_THAT(b.key, IsOk());
+  ASSERT_EQ(b.key->member, a.key->member) << "members of each job are numbered from 0";
+  coordinator_.Register(*b.key, 1, spec);
+  ASSERT_EQ(b.link->Count<Registered>(), 1u);
+  const size_t before = b.link->signals.size();
+
+  coordinator_.SetLearningRate(*a.key, 2, 0.5);
+  EXPECT_EQ(b.link->Last<Epoch>().learning_rate.factor, 1);
+  GroupSpec other = spec;
+  other.name = "other";
+  coordinator_.Register(*a.key, 3, other);
+  coordinator_.Refuse(*a.key, 4, absl::InternalError("late"));
+  coordinator_.Ready(*a.key, 5, GroupId{0});
+  coordinator_.End(*a.key, 6, GroupId{0}, Round{5}, true);
+  coordinator_.Checkpointed(*a.key, {7, "/c/7"});
+  EXPECT_EQ(coordinator_.Report("iris").checkpoints.last_path, "");
+  coordinator_.Leave(*a.key, 7, {});
+  coordinator_.LinkBroken(*a.key, b.link.get());
+  EXPECT_EQ(b.link->signals.size(), before);
+  EXPECT_THAT(Journal(), Not(HasSubstr("\"b\" leaves")));
+  EXPECT_THAT(Journal(), Not(HasSubstr("stream of worker \"b\" broke")));
+  ASSERT_EQ(coordinator_.open_jobs(), 1u);
+  EXPECT_THAT(Push(b, 1)->error(), IsOk());
+}
+
 // At most three jobs may be open.
 class JobLimitsTest : public CoordinatorTest {
  protected:

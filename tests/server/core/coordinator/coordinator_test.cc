@@ -415,7 +415,7 @@ TEST_F(CoordinatorTest, ClosesEveryJobForAReason) {
 }
 
 TEST_F(CoordinatorTest, IgnoresMembersThatItDoesNotKnow) {
-  const MemberKey stranger{"iris", MemberId{5}};
+  const MemberKey stranger{"iris", Generation{1}, MemberId{5}};
   coordinator_.Heartbeat(stranger);
   coordinator_.Register(stranger, 1, Model());
   coordinator_.End(stranger, 1, GroupId{0}, Round{0}, true);
