@@ -103,6 +103,11 @@ void DuplexStream::CountIn(std::shared_ptr<UnreadBytes> unread) {
   unread_ = std::move(unread);
 }
 
+bool DuplexStream::HasUnread() const {
+  MutexLock lock(mutex_);
+  return own_unread_ > 0;
+}
+
 void DuplexStream::OnReadDone(bool ok) {
   if (!ok) {
     // The peer has closed its side or is unreachable: the waiting messages are dropped.

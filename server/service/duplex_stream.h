@@ -73,6 +73,8 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
 
   // From now on, counts the waiting bytes in `unread`, those that wait already included.
   void CountIn(std::shared_ptr<UnreadBytes> unread);
+  // Whether a message waits to be sent or is being written.
+  bool HasUnread() const;
 
  private:
   struct Waiting {
@@ -124,7 +126,7 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   std::shared_ptr<DuplexStream> self_;
   grpc::ByteBuffer incoming_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<UnreadBytes> unread_ ABSL_GUARDED_BY(mutex_);
   // The part of `unread_` that belongs to this stream.
   size_t own_unread_ ABSL_GUARDED_BY(mutex_) = 0;

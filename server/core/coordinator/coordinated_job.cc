@@ -64,6 +64,7 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& hello,
   if (has_begun() && !decision.superseded.empty()) ContinueWithoutGone();
   TryStart();
   TryGrow();
+  epochs_.SendReason(id);
   return id;
 }
 
@@ -95,13 +96,15 @@ bool CoordinatedJob::CanBeReplacedBy(const Hello& hello) const {
 }
 
 void CoordinatedJob::Reconnect(const JobMember& member, std::shared_ptr<MemberLink> link) {
+  const MemberId id = member.member.id;
   RecordWorker(EventKind::kReconnected, member.member.name, " has reconnected on a new stream");
-  members_.Connect(member.member.id, std::move(link));
+  members_.Connect(id, std::move(link));
   ++reconnects_;
   detector_.Resume("a worker has reconnected");
   if (dependencies_.log.complete()) Welcome(member);
   if (!epochs_.SendPresent(member)) TryStart();
   TryGrow();
+  epochs_.SendReason(id);
 }
 
 void CoordinatedJob::Welcome(const JobMember& member) const {

@@ -144,9 +144,11 @@ class CoordinatedJob {
   // Sends members the signals that waited until every server has applied a change. Call it
   // when a server has connected, has disconnected, or has applied changes.
   void SendApplied() { members_.SendApplied(); }
-  // Begins the first epoch if every server has connected once and all workers have joined;
-  // otherwise sends members the reason why they wait.
+  // Begins the first epoch if every server has connected once and all workers have joined.
   void TryStart() { epochs_.TryStart(); }
+  // Sends members that wait for an epoch a new reason, at most once a second. Call it at every
+  // tick.
+  void SendReasons() { epochs_.SendReasons(); }
   // Quorum groups: a member's contribution to a round is complete on a server.
   void Arrived(ServerIndex server, const Arrival& arrival);
   // A chunk on a server waits for norms. If it was the last one, appends the norms to the plan.
@@ -240,7 +242,7 @@ class CoordinatedJob {
   void ChangeLearningRate();
   // Begins the proposed epoch if it can begin, and handles what waited for it.
   void FinishProposal();
-  // Takes newcomers in, or sends them the reason why they wait.
+  // Takes newcomers in if they can enter.
   void TryGrow();
 
   const JobIdentity job_;

@@ -334,6 +334,7 @@ void Coordinator::Tick() {
     job->DropLost();
     job->DecideRounds();
     job->SendPreparationProgress();
+    job->SendReasons();
     job->SampleCurves(clock_.Now());
     if (!job->failure().ok()) {
       jobs_.Close(*job, absl::StrCat("its plan could not be stored: ", job->failure().message()),

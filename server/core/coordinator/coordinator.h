@@ -110,7 +110,8 @@ class Coordinator {
   //   PermissionDenied    the token is not the job's, or the secret not the member's
   //   AlreadyExists       a live worker has the name or the rank
   //   ResourceExhausted   the job has all its members, or its data has ended; or it does not exist,
-  //                       and the maximum number of jobs is open; or the admission cannot be stored
+  //                       and the maximum number of jobs is open, or it is for too many workers;
+  //                       or the admission cannot be stored
   //   Unavailable         the server is draining; or the job is being closed; or the
   //                       admission cannot be stored
   absl::StatusOr<MemberKey> Admit(const Hello& hello, std::shared_ptr<MemberLink> link,

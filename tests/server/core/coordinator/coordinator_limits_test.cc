@@ -191,6 +191,93 @@ TEST_F(CoordinatorLimitsTest, ALateMessageOfAClosedJobDoesNothingInTheNextJobOfI
   EXPECT_THAT(Push(b, 1)->error(), IsOk());
 }
 
+// The workers of a job that waits for 2,000 of them.
+class WaitingLimitsTest : public CoordinatorLimitsTest {
+ protected:
+  static std::string NameOf(uint32_t i) { return absl::StrCat(1000 + i, std::string(243, 'w')); }
+  void JoinMany(uint32_t workers) {
+    for (uint32_t i = 0; i < workers; ++i) {
+      joined_.push_back(Join(NameOf(static_cast<uint32_t>(joined_.size())), 2000));
+      ASSERT_THAT(joined_.back().key, IsOk());
+    }
+  }
+  size_t BytesSent() const {
+    size_t bytes = 0;
+    for (const Joined& one : joined_) {
+      for (const Waiting& waiting : one.link->All<Waiting>()) bytes += waiting.reason.size();
+    }
+    return bytes;
+  }
+  // Lets a second pass in which all workers send heartbeats.
+  void PassASecond() {
+    clock_.Advance(absl::Seconds(1));
+    for (const Joined& one : joined_) coordinator_.Heartbeat(*one.key);
+    coordinator_.Tick();
+  }
+
+  std::vector<Joined> joined_;
+};
+
+TEST_F(WaitingLimitsTest, WhatIsSentGrowsWithTheNumberOfWorkers) {
+  JoinMany(400);
+  EXPECT_LE(BytesSent(), 400 * 2400u);
+  EXPECT_EQ(joined_[2].link->Last<Waiting>().reason,
+            absl::StrCat("3 of 2000 workers have joined: \"", NameOf(0), "\", \"", NameOf(1),
+                         "\", \"", NameOf(2), "\""));
+  EXPECT_THAT(
+      joined_[399].link->Last<Waiting>().reason,
+      testing::AllOf(HasSubstr("400 of 2000 workers have joined: \"1000ww"), HasSubstr("\"1007ww"),
+                     Not(HasSubstr("\"1008ww")), testing::EndsWith(" and 392 more")));
+}
+
+TEST_F(WaitingLimitsTest, TheOthersAreSentTheNewReasonOnceASecond) {
+  JoinMany(100);
+  PassASecond();
+  for (const Joined& one : joined_) {
+    EXPECT_THAT(one.link->Last<Waiting>().reason, HasSubstr("100 of 2000"));
+    EXPECT_LE(one.link->Count<Waiting>(), 2u);
+  }
+  JoinMany(1);
+  coordinator_.Tick();
+  EXPECT_THAT(joined_[0].link->Last<Waiting>().reason, HasSubstr("100 of 2000"));
+  PassASecond();
+  EXPECT_THAT(joined_[0].link->Last<Waiting>().reason, HasSubstr("101 of 2000"));
+  const size_t sent = BytesSent();
+  PassASecond();
+  EXPECT_EQ(BytesSent(), sent) << "the reason is the same";
+}
+
+TEST_F(WaitingLimitsTest, AWorkerThatDoesNotReadIsSentTheReasonWhenItHasRead) {
+  JoinMany(2);
+  joined_[0].link->unread = true;
+  for (int i = 0; i < 10; ++i) {
+    PassASecond();
+    JoinMany(1);
+  }
+  EXPECT_EQ(joined_[0].link->Count<Waiting>(), 1u);
+  joined_[0].link->unread = false;
+  PassASecond();
+  EXPECT_EQ(joined_[0].link->Count<Waiting>(), 2u);
+  EXPECT_THAT(joined_[0].link->Last<Waiting>().reason, HasSubstr("12 of 2000"));
+}
+
+TEST_F(WaitingLimitsTest, NewcomersAreSentTheReasonOnceToo) {
+  const auto join = [this](const std::string& name) {
+    Hello hello = NewHello(name, 1);
+    hello.max_workers = 1000;
+    joined_.push_back(Join(hello));
+    ASSERT_THAT(joined_.back().key, IsOk());
+  };
+  for (int i = 0; i < 100; ++i) join(absl::StrCat("w", i));
+  PassASecond();
+  EXPECT_EQ(joined_[0].link->Count<Waiting>(), 0u) << "it is in the epoch";
+  for (size_t i = 1; i < joined_.size(); ++i) {
+    EXPECT_EQ(joined_[i].link->Count<Waiting>(), 1u);
+    EXPECT_THAT(joined_[i].link->Last<Waiting>().reason,
+                HasSubstr("\"iris\" is running: worker \"w0\" has not reported"));
+  }
+}
+
 // At most three jobs may be open.
 class JobLimitsTest : public CoordinatorTest {
  protected:
@@ -245,6 +332,28 @@ TEST_F(JobLimitsTest, AJobThatWasAbandonedBeforeItsFirstStepMakesRoom) {
   EXPECT_THAT(Journal(), HasSubstr("job \"b\" is closed"));
   ExpectError(JoinJob("e").key, kExhausted, {"3 jobs"});
   EXPECT_THAT(Rejoin(trained).key, IsOk());
+}
+
+// A job may have at most four workers.
+class WorkerLimitsTest : public CoordinatorTest {
+ protected:
+  WorkerLimitsTest() : CoordinatorTest(1, FourWorkers()) {}
+
+  static CoordinatorOptions FourWorkers() {
+    CoordinatorOptions options = Options();
+    options.max_workers = 4;
+    return options;
+  }
+};
+
+TEST_F(WorkerLimitsTest, AJobForMoreWorkersIsRefusedWithBothNumbers) {
+  ExpectError(Join("a", 5).key, kExhausted,
+              {"job \"iris\" is for 5 workers", "at most 4 (--max_workers)"});
+  Hello elastic = NewHello("a", 2);
+  elastic.max_workers = 6;
+  ExpectError(Join(elastic).key, kExhausted, {"6 workers", "at most 4"});
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+  EXPECT_THAT(Join("a", 4).key, IsOk());
 }
 
 class ElasticLimitsTest : public CoordinatorLimitsTest {
