@@ -122,9 +122,10 @@ class CoordinatedJob {
   // Whether the worker is a member that has a secret, and has sent it.
   bool IsMember(const Hello& hello) const { return admission_.IsMember(hello); }
 
-  // Records the heartbeats of a member; not null. The member must exist.
-  std::shared_ptr<Pulse> PulseOf(MemberId member) const {
-    return members_.FindKnown(member)->pulse;
+  // Records the heartbeats of a member; null if the member is unknown.
+  std::shared_ptr<Pulse> PulseOf(MemberId id) const {
+    const JobMember* const member = members_.FindKnown(id);
+    return member == nullptr ? nullptr : member->pulse;
   }
 
   // Requests of members; see Coordinator. They are ignored if the member is unknown or gone,

@@ -77,7 +77,8 @@ class Coordinator {
     // Members of each job are numbered from 0, so another job of this name may have such a member.
     Generation generation{};
     MemberId member{};
-    // Records the member's heartbeats; null if Admit did not return this key.
+    // Records the member's heartbeats; null if Admit did not return this key, or has dropped the
+    // member.
     std::shared_ptr<Pulse> pulse = nullptr;
   };
 
@@ -227,8 +228,9 @@ class Coordinator {
   // with its name, rank or incarnation are refused with Aborted.
   //
   // Errors:
-  //   NotFound          the job does not exist or is closed, or has no such worker
-  //   PermissionDenied  the token is not the job's
+  //   NotFound           the job does not exist or is closed, or has no such worker
+  //   PermissionDenied   the token is not the job's
+  //   ResourceExhausted  the job has kMaxEvicted evicted workers
   absl::Status Evict(const std::string& job, const std::string& token, const std::string& worker,
                      const std::string& reason);
   // Lifts the eviction of the worker of this name; it may join again.

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/core/plan_log/compact_plan.h"
 #include "tests/server/core/coordinator/coordinator_fixture.h"
 
 namespace syncgrads::server {
@@ -189,6 +191,74 @@ TEST_F(CoordinatorLimitsTest, ALateMessageOfAClosedJobDoesNothingInTheNextJobOfI
   EXPECT_THAT(Journal(), Not(HasSubstr("stream of worker \"b\" broke")));
   ASSERT_EQ(coordinator_.open_jobs(), 1u);
   EXPECT_THAT(Push(b, 1)->error(), IsOk());
+}
+
+TEST_F(CoordinatorLimitsTest, AJobRemembersAsManyEvictedWorkersAsItMay) {
+  const Joined stays = Join("stays", 3);
+  for (int i = 0; i < 3000; ++i) {
+    const std::string name = absl::StrCat("w", i);
+    const Joined worker = Join(name, 3);
+    ASSERT_THAT(worker.key, IsOk());
+    const absl::Status evicted = coordinator_.Evict("iris", "secret", name, std::string(2000, 'r'));
+    if (i < 1024) {
+      ASSERT_THAT(evicted, IsOk());
+      continue;
+    }
+    ExpectError(evicted, kExhausted,
+                {"\"iris\" has 1024 evicted workers, of at most 1024", "readmit some"});
+    ASSERT_EQ(worker.link->Count<Expelled>(), 0u);
+    coordinator_.Leave(*worker.key, 1, {});
+  }
+  ASSERT_THAT(coordinator_.Readmit("iris", "secret", "w7"), IsOk());
+  ASSERT_THAT(Join("w7", 3).key, IsOk());
+  EXPECT_THAT(coordinator_.Evict("iris", "secret", "w7", ""), IsOk());
+}
+
+// Workers that join, are evicted and are readmitted again and again.
+class ReadmissionLimitsTest : public CoordinatorLimitsTest {
+ protected:
+  ReadmissionLimitsTest() { coordinator_.Restore(store_, {}, {}); }
+
+  void EvictAndReadmit(int times, const Hello& like) {
+    for (int i = 0; i < times; ++i) {
+      Hello hello = NewHello(absl::StrCat("w", i % 3), like.world_size);
+      hello.max_workers = like.max_workers;
+      ASSERT_THAT(Join(hello).key, IsOk());
+      ASSERT_THAT(coordinator_.Evict("iris", "secret", hello.name, std::string(2000, 'r')), IsOk());
+      ASSERT_THAT(coordinator_.Readmit("iris", "secret", hello.name), IsOk());
+    }
+  }
+  // The number of records that remain of the plan of the coordinator or of another server.
+  size_t Left(bool coordinator) const {
+    std::vector<Stored> records = store_.records;
+    if (!coordinator) {
+      std::erase_if(records,
+                    [](const Stored& one) { return !std::holds_alternative<PlanChange>(one); });
+    }
+    PlanStart start;
+    CompactPlan(start, records, {});
+    return records.size();
+  }
+
+  KeptRecords store_;
+};
+
+TEST_F(ReadmissionLimitsTest, LittleIsLeftOfThemBeforeTheJobBegins) {
+  const Joined stays = Join("stays", 3);
+  EvictAndReadmit(3000, stays.hello);
+  EXPECT_LT(Left(/*coordinator=*/true), 10u);
+  EXPECT_LT(Left(/*coordinator=*/false), 10u);
+}
+
+TEST_F(ReadmissionLimitsTest, LittleIsLeftOfNewcomers) {
+  Hello elastic = NewHello("stays", 1);
+  elastic.max_workers = 3;
+  const Joined stays = Join(elastic);
+  ASSERT_EQ(stays.link->Count<Epoch>(), 1u);
+  EvictAndReadmit(3000, elastic);
+  EXPECT_LT(Left(/*coordinator=*/true), 10u);
+  EXPECT_LT(Left(/*coordinator=*/false), 10u);
+  EXPECT_LT(coordinator_.Report("iris").members.size(), 10u);
 }
 
 // The workers of a job that waits for 2,000 of them.
