@@ -113,6 +113,8 @@ ABSL_FLAG(uint32_t, max_groups, 1024,
 ABSL_FLAG(uint64_t, max_chunks, 262144,
           "server 0 only: maximum number of chunks of all groups of a job together");
 ABSL_FLAG(uint32_t, max_jobs, 1000, "server 0 only: maximum number of open jobs");
+ABSL_FLAG(uint32_t, max_workers, 4096,
+          "server 0 only: maximum number of workers (world_size, max_workers) of a job");
 ABSL_FLAG(absl::Duration, hello_timeout, absl::Seconds(10),
           "close a connection if its handshake has not ended within this time; end a stream if its "
           "first message has not arrived within this time, or if its end or a "
@@ -287,6 +289,7 @@ int Main(const sigset_t& signals) {
   options.max_groups = absl::GetFlag(FLAGS_max_groups);
   options.max_chunks = absl::GetFlag(FLAGS_max_chunks);
   options.max_jobs = absl::GetFlag(FLAGS_max_jobs);
+  options.max_workers = absl::GetFlag(FLAGS_max_workers);
   options.closing_threads = absl::GetFlag(FLAGS_closing_threads);
   options.congestion_control = absl::GetFlag(FLAGS_congestion_control);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);

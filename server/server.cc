@@ -198,7 +198,8 @@ class GrpcServer : public Server {
               MembershipOptions{options_.heartbeat_interval, options_.lease, options_.stream_grace,
                                 options_.join_timeout, options_.abandoned_job_ttl},
               kLongestGap, [this] { return Available(); }, Generation{options_.first_generation},
-              GroupLimits{options_.max_groups, options_.max_chunks}, options_.max_jobs},
+              GroupLimits{options_.max_groups, options_.max_chunks}, options_.max_jobs,
+              options_.max_workers},
           PlanLog(options_.servers, Advertised(options_, Port()).value_or(""), plan_.start.plan),
           jobs_, clock_, journal_);
       if (store_ != nullptr) coordinator_->Restore(*store_, plan_.start, plan_.records);

@@ -89,6 +89,8 @@ struct ServerOptions {
   uint64_t max_chunks = 262'144;
   // Server 0 only: the maximum number of open jobs.
   uint32_t max_jobs = 1000;
+  // Server 0 only: the maximum number of workers for which a job may be opened.
+  uint32_t max_workers = 4096;
 };
 
 // A running server. Thread-safe.

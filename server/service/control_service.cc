@@ -96,6 +96,7 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
     }
   }
   bool shares_memory() const override { return shares_memory_; }
+  bool has_unread() const override { return HasUnread(); }
 
  private:
   void OnSignal(v1::WorkerSignal& signal) override {

@@ -103,6 +103,11 @@ void DuplexStream::CountIn(std::shared_ptr<UnreadBytes> unread) {
   unread_ = std::move(unread);
 }
 
+bool DuplexStream::HasUnread() const {
+  MutexLock lock(mutex_);
+  return own_unread_ > 0;
+}
+
 void DuplexStream::OnReadDone(bool ok) {
   if (!ok) {
     // The peer has closed its side or is unreachable: the waiting messages are dropped.
@@ -124,13 +129,19 @@ void DuplexStream::HandleLarge() {
     handling_ = true;
   }
   const auto handle = [this, self = shared_from_this()] {
-    OnMessage(incoming_);
+    // The stream may have ended while the message waited for the thread.
+    if (!HasEnded()) OnMessage(incoming_);
     MutexLock lock(mutex_);
     handling_ = false;
     if (finish_with_.has_value()) return FinishLocked();
     ReadNextLocked();
   };
   if (!large_->Run(incoming_.Length(), handle)) handle();
+}
+
+bool DuplexStream::HasEnded() {
+  MutexLock lock(mutex_);
+  return finish_with_.has_value();
 }
 
 void DuplexStream::ReadNextLocked() {

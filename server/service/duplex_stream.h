@@ -73,6 +73,8 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
 
   // From now on, counts the waiting bytes in `unread`, those that wait already included.
   void CountIn(std::shared_ptr<UnreadBytes> unread);
+  // Whether a message waits to be sent or is being written.
+  bool HasUnread() const;
 
  private:
   struct Waiting {
@@ -88,8 +90,11 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   bool TakeFirst();
 
   // Calls OnMessage for a large message, on another thread if there is room. Until it has returned,
-  // no message is read and OnOver is not called.
+  // no message is read and OnOver is not called. If the stream ends before the thread is free, the
+  // message is dropped.
   void HandleLarge();
+  // Whether the stream was finished or cut on this side.
+  bool HasEnded();
   void OnReadDone(bool ok) final;
   void OnWriteDone(bool ok) final;
   void OnDone() final;
@@ -121,7 +126,7 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   std::shared_ptr<DuplexStream> self_;
   grpc::ByteBuffer incoming_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<UnreadBytes> unread_ ABSL_GUARDED_BY(mutex_);
   // The part of `unread_` that belongs to this stream.
   size_t own_unread_ ABSL_GUARDED_BY(mutex_) = 0;

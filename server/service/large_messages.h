@@ -25,6 +25,9 @@ class LargeMessages {
   // other one meanwhile.
   bool Run(size_t bytes, std::function<void()> handle);
 
+  // Bytes of the messages that wait for the thread or are being handled there.
+  size_t waiting() const { return waiting_; }
+
  private:
   std::atomic<size_t> waiting_{0};  // bytes
   SerialThread thread_;

@@ -64,6 +64,7 @@ absl::StatusOr<MemberId> CoordinatedJob::Admit(const Hello& hello,
   if (has_begun() && !decision.superseded.empty()) ContinueWithoutGone();
   TryStart();
   TryGrow();
+  epochs_.SendReason(id);
   return id;
 }
 
@@ -95,13 +96,15 @@ bool CoordinatedJob::CanBeReplacedBy(const Hello& hello) const {
 }
 
 void CoordinatedJob::Reconnect(const JobMember& member, std::shared_ptr<MemberLink> link) {
+  const MemberId id = member.member.id;
   RecordWorker(EventKind::kReconnected, member.member.name, " has reconnected on a new stream");
-  members_.Connect(member.member.id, std::move(link));
+  members_.Connect(id, std::move(link));
   ++reconnects_;
   detector_.Resume("a worker has reconnected");
   if (dependencies_.log.complete()) Welcome(member);
   if (!epochs_.SendPresent(member)) TryStart();
   TryGrow();
+  epochs_.SendReason(id);
 }
 
 void CoordinatedJob::Welcome(const JobMember& member) const {
@@ -250,6 +253,7 @@ absl::Status CoordinatedJob::Evict(const std::string& token, const std::string& 
     return absl::NotFoundError(
         absl::StrCat(job_.Quoted(), " has no worker \"", Printable(worker, kMaxNameBytes), "\""));
   }
+  SYNCGRADS_RETURN_IF_ERROR(admission_.CheckMayEvict());
   Drop(*member, DropReason::kEvicted,
        absl::AbortedError(absl::StrCat("evicted: ", Printable(reason))));
   if (!AllGone()) ContinueWithoutGone();
@@ -275,18 +279,24 @@ void CoordinatedJob::Drop(const JobMember& member, DropReason reason, const absl
                absl::StrCat(" on ", member.host, " is dropped: ", why.message()),
                LogLevel::kWarning);
   if (evicted) admission_.Evict(member, why.message());
-  // Before the first epoch, servers know no members; an eviction is stored for a restart.
-  if (has_begun() || evicted) {
-    plan_.Append(MemberGone{member.member.id,
+  // Servers know no member that was in no epoch; an eviction is stored for a restart.
+  const MemberId id = member.member.id;
+  const bool was_in_epoch = has_begun() && !epochs_.IsNewcomer(id);
+  if (was_in_epoch || evicted) {
+    plan_.Append(MemberGone{id,
                             member.member.incarnation,
                             std::string(why.message()),
                             /*graceful=*/false,
                             {},
                             evicted});
   }
-  members_.Expel(member.member.id,
-                 absl::Status(why.code(), absl::StrCat("worker \"", member.member.name,
-                                                       "\" was dropped: ", why.message())));
+  members_.Expel(id, absl::Status(why.code(), absl::StrCat("worker \"", member.member.name,
+                                                           "\" was dropped: ", why.message())));
+  // Before the first epoch, ContinueWithoutGone withdraws the member.
+  if (has_begun() && !was_in_epoch) {
+    members_.Withdraw(id);
+    holders_.Forget(id);
+  }
 }
 
 void CoordinatedJob::DropAll(const absl::Status& why) {

@@ -122,9 +122,10 @@ class CoordinatedJob {
   // Whether the worker is a member that has a secret, and has sent it.
   bool IsMember(const Hello& hello) const { return admission_.IsMember(hello); }
 
-  // Records the heartbeats of a member; not null. The member must exist.
-  std::shared_ptr<Pulse> PulseOf(MemberId member) const {
-    return members_.FindKnown(member)->pulse;
+  // Records the heartbeats of a member; null if the member is unknown.
+  std::shared_ptr<Pulse> PulseOf(MemberId id) const {
+    const JobMember* const member = members_.FindKnown(id);
+    return member == nullptr ? nullptr : member->pulse;
   }
 
   // Requests of members; see Coordinator. They are ignored if the member is unknown or gone,
@@ -144,9 +145,11 @@ class CoordinatedJob {
   // Sends members the signals that waited until every server has applied a change. Call it
   // when a server has connected, has disconnected, or has applied changes.
   void SendApplied() { members_.SendApplied(); }
-  // Begins the first epoch if every server has connected once and all workers have joined;
-  // otherwise sends members the reason why they wait.
+  // Begins the first epoch if every server has connected once and all workers have joined.
   void TryStart() { epochs_.TryStart(); }
+  // Sends members that wait for an epoch a new reason, at most once a second. Call it at every
+  // tick.
+  void SendReasons() { epochs_.SendReasons(); }
   // Quorum groups: a member's contribution to a round is complete on a server.
   void Arrived(ServerIndex server, const Arrival& arrival);
   // A chunk on a server waits for norms. If it was the last one, appends the norms to the plan.
@@ -240,7 +243,7 @@ class CoordinatedJob {
   void ChangeLearningRate();
   // Begins the proposed epoch if it can begin, and handles what waited for it.
   void FinishProposal();
-  // Takes newcomers in, or sends them the reason why they wait.
+  // Takes newcomers in if they can enter.
   void TryGrow();
 
   const JobIdentity job_;

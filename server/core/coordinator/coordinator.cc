@@ -61,7 +61,12 @@ absl::StatusOr<Coordinator::MemberKey> Coordinator::Admit(const Hello& hello,
         absl::StatusCode::kDataLoss);
   }
   SYNCGRADS_ASSIGN_OR_RETURN(const MemberId member, job->Admit(hello, std::move(link)));
-  return MemberKey{job->name(), member, job->PulseOf(member)};
+  return MemberKey{job->name(), job->generation(), member, job->PulseOf(member)};
+}
+
+CoordinatedJob* Coordinator::FindLocked(const MemberKey& member) const {
+  CoordinatedJob* const job = jobs_.Find(member.job);
+  return job != nullptr && job->generation() == member.generation ? job : nullptr;
 }
 
 absl::StatusOr<CoordinatedJob*> Coordinator::OpenLocked(const Hello& hello) {
@@ -84,14 +89,15 @@ void Coordinator::Heartbeat(const MemberKey& member, syncgrads::Heartbeat heartb
   if (progress.size() > options_.group_limits.max_groups) progress.clear();
   member.pulse->Beat(awake_.Now(), std::move(progress), std::move(heartbeat.figures));
   // Stall reports of this server include the time since a member's last heartbeat.
-  if (const std::shared_ptr<Job> here = own_.Find(member.job)) {
+  const std::shared_ptr<Job> here = own_.Find(member.job);
+  if (here != nullptr && here->generation() == member.generation) {
     here->RecordMessage(member.member, clock_.Now());
   }
 }
 
 void Coordinator::Ready(const MemberKey& member, uint64_t request, GroupId group) {
   MutexLock lock(mutex_);
-  if (CoordinatedJob* job = jobs_.Find(member.job)) job->Ready(member.member, request, group);
+  if (CoordinatedJob* job = FindLocked(member)) job->Ready(member.member, request, group);
 }
 
 absl::StatusOr<uint32_t> Coordinator::RequestCheckpoint(const std::string& job,
@@ -103,7 +109,7 @@ absl::StatusOr<uint32_t> Coordinator::RequestCheckpoint(const std::string& job,
 
 void Coordinator::Checkpointed(const MemberKey& member, const CheckpointReport& report) {
   MutexLock lock(mutex_);
-  if (CoordinatedJob* job = jobs_.Find(member.job)) job->Checkpointed(member.member, report);
+  if (CoordinatedJob* job = FindLocked(member)) job->Checkpointed(member.member, report);
 }
 
 absl::StatusOr<uint64_t> Coordinator::SetLearningRate(const std::string& job,
@@ -116,7 +122,7 @@ absl::StatusOr<uint64_t> Coordinator::SetLearningRate(const std::string& job,
 
 void Coordinator::SetLearningRate(const MemberKey& member, uint64_t request, double factor) {
   MutexLock lock(mutex_);
-  if (CoordinatedJob* job = jobs_.Find(member.job)) {
+  if (CoordinatedJob* job = FindLocked(member)) {
     job->SetLearningRate(member.member, request, factor);
   }
 }
@@ -172,26 +178,26 @@ void Coordinator::Register(const MemberKey& member, uint64_t request, const Grou
   const absl::Status valid = Validate(spec);  // without the mutex: a group has many tensors
   if (!valid.ok()) return Refuse(member, request, valid);
   MutexLock lock(mutex_);
-  if (CoordinatedJob* job = jobs_.Find(member.job))
+  if (CoordinatedJob* job = FindLocked(member))
     job->Register(member.member, request, spec, link_rate);
 }
 
 void Coordinator::Refuse(const MemberKey& member, uint64_t request, const absl::Status& error) {
   MutexLock lock(mutex_);
-  if (CoordinatedJob* job = jobs_.Find(member.job)) job->Refuse(member.member, request, error);
+  if (CoordinatedJob* job = FindLocked(member)) job->Refuse(member.member, request, error);
 }
 
 void Coordinator::End(const MemberKey& member, uint64_t request, GroupId group, Round last_round,
                       bool follows) {
   MutexLock lock(mutex_);
-  CoordinatedJob* job = jobs_.Find(member.job);
+  CoordinatedJob* job = FindLocked(member);
   if (job != nullptr) job->End(member.member, request, group, last_round, follows);
 }
 
 void Coordinator::Leave(const MemberKey& member, uint64_t request,
                         std::vector<GroupRound> last_rounds) {
   MutexLock lock(mutex_);
-  CoordinatedJob* job = jobs_.Find(member.job);
+  CoordinatedJob* job = FindLocked(member);
   if (job == nullptr) return;
   job->Leave(member.member, request, std::move(last_rounds));
   // Tick closes a job whose state is lost, with that reason.
@@ -201,7 +207,7 @@ void Coordinator::Leave(const MemberKey& member, uint64_t request,
 
 void Coordinator::LinkBroken(const MemberKey& member, const MemberLink* link) {
   MutexLock lock(mutex_);
-  if (CoordinatedJob* job = jobs_.Find(member.job)) job->LinkBroken(member.member, link);
+  if (CoordinatedJob* job = FindLocked(member)) job->LinkBroken(member.member, link);
 }
 
 void Coordinator::AttachOwn(std::shared_ptr<ServerLink> link, const std::vector<HeldRounds>& held) {
@@ -330,6 +336,7 @@ void Coordinator::Tick() {
     job->DropLost();
     job->DecideRounds();
     job->SendPreparationProgress();
+    job->SendReasons();
     job->SampleCurves(clock_.Now());
     if (!job->failure().ok()) {
       jobs_.Close(*job, absl::StrCat("its plan could not be stored: ", job->failure().message()),

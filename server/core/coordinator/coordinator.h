@@ -74,8 +74,11 @@ class Coordinator {
   // Identifies a member in the calls that its Join stream makes. Admit returns it.
   struct MemberKey {
     std::string job;
+    // Members of each job are numbered from 0, so another job of this name may have such a member.
+    Generation generation{};
     MemberId member{};
-    // Records the member's heartbeats; null if Admit did not return this key.
+    // Records the member's heartbeats; null if Admit did not return this key, or has dropped the
+    // member.
     std::shared_ptr<Pulse> pulse = nullptr;
   };
 
@@ -108,7 +111,8 @@ class Coordinator {
   //   PermissionDenied    the token is not the job's, or the secret not the member's
   //   AlreadyExists       a live worker has the name or the rank
   //   ResourceExhausted   the job has all its members, or its data has ended; or it does not exist,
-  //                       and the maximum number of jobs is open; or the admission cannot be stored
+  //                       and the maximum number of jobs is open, or it is for too many workers;
+  //                       or the admission cannot be stored
   //   Unavailable         the server is draining; or the job is being closed; or the
   //                       admission cannot be stored
   absl::StatusOr<MemberKey> Admit(const Hello& hello, std::shared_ptr<MemberLink> link,
@@ -119,7 +123,8 @@ class Coordinator {
   void Heartbeat(const MemberKey& member, syncgrads::Heartbeat heartbeat = {});
 
   // Requests of members. The answer to `request` is sent to the member's link. All of them
-  // are ignored if the job or the member is unknown.
+  // are ignored if the member is unknown, or if its job is: a message may arrive when the job is
+  // closed and another one of its name is open.
 
   // Registers a group, or returns the plan of the registered one. `link_rate`: throughput of
   // the member's link in bytes per second; 0 if not known. Answer: Registered or Refused.
@@ -223,8 +228,9 @@ class Coordinator {
   // with its name, rank or incarnation are refused with Aborted.
   //
   // Errors:
-  //   NotFound          the job does not exist or is closed, or has no such worker
-  //   PermissionDenied  the token is not the job's
+  //   NotFound           the job does not exist or is closed, or has no such worker
+  //   PermissionDenied   the token is not the job's
+  //   ResourceExhausted  the job has kMaxEvicted evicted workers
   absl::Status Evict(const std::string& job, const std::string& token, const std::string& worker,
                      const std::string& reason);
   // Lifts the eviction of the worker of this name; it may join again.
@@ -256,6 +262,8 @@ class Coordinator {
   PlanStart Position() const;
 
  private:
+  // The member's job, which may be closed; null if it was forgotten.
+  CoordinatedJob* FindLocked(const MemberKey& member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Opens the job for its first worker, if the worker may begin one; see Admit for the errors.
   absl::StatusOr<CoordinatedJob*> OpenLocked(const Hello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -27,6 +27,8 @@ struct CoordinatorOptions {
   GroupLimits group_limits;
   // The maximum number of open jobs.
   uint32_t max_jobs = 1000;
+  // The maximum number of workers for which a job may be opened.
+  uint32_t max_workers = 4096;
 };
 
 }  // namespace syncgrads::server

@@ -163,6 +163,13 @@ absl::Status JobTable::MakeRoom() {
 }
 
 absl::StatusOr<CoordinatedJob*> JobTable::Open(const Hello& hello) {
+  const uint32_t workers = std::max(hello.world_size, hello.max_workers);
+  const uint32_t most = dependencies_.options.max_workers;
+  if (workers > most) {
+    return absl::ResourceExhaustedError(absl::StrCat("job \"", hello.job, "\" is for ", workers,
+                                                     " workers, this server accepts at most ", most,
+                                                     " (--max_workers)"));
+  }
   SYNCGRADS_RETURN_IF_ERROR(MakeRoom());
   const Generation generation = generations_.Next(
       hello.job, clock_.Now(), [this](const std::string& name) { return jobs_.contains(name); });

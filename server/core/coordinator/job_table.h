@@ -59,6 +59,7 @@ class JobTable {
   // see CoordinatedJob::HasTrained.
   //
   // Errors:
+  //   ResourceExhausted               the job is for more than `max_workers` workers
   //   ResourceExhausted               `max_jobs` are open, and none of them can be closed
   //   ResourceExhausted, Unavailable  the job cannot be stored
   absl::StatusOr<CoordinatedJob*> Open(const Hello& hello);

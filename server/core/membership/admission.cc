@@ -103,6 +103,13 @@ absl::Status Admission::CheckNotEvicted(const Hello& hello) const {
       absl::StrCat("worker \"", evicted->name, "\" was dropped: ", evicted->reason));
 }
 
+absl::Status Admission::CheckMayEvict() const {
+  if (evicted_.size() < kMaxEvicted) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(job_.Quoted(), " has ", evicted_.size(),
+                                                   " evicted workers, of at most ", kMaxEvicted,
+                                                   ": readmit some of them first"));
+}
+
 void Admission::Evict(const JobMember& member, absl::string_view reason) {
   evicted_.push_back(
       {member.member.name, member.asked_rank, member.member.incarnation, std::string(reason)});

@@ -57,6 +57,11 @@ class Admission {
   // The refusal of workers that join after the job's data has ended: ResourceExhausted.
   absl::Status EndOfData() const;
 
+  // Whether another member can be evicted.
+  //
+  // Errors:
+  //   ResourceExhausted  the job has kMaxEvicted evicted workers
+  absl::Status CheckMayEvict() const;
   // Evicts a member: until Readmit, workers with its name, rank or incarnation are refused.
   void Evict(const JobMember& member, absl::string_view reason);
   // Whether a worker of this name is evicted.

@@ -8,6 +8,13 @@
 #include "absl/strings/str_join.h"
 
 namespace syncgrads::server {
+namespace {
+
+// A reason names at most so many workers. A job may have thousands, with names of 255 bytes.
+constexpr size_t kMostNames = 8;
+constexpr absl::Duration kReasonInterval = absl::Seconds(1);
+
+}  // namespace
 
 void JobEpochs::Restore(const PlanChange& change) {
   if (std::holds_alternative<EpochProposed>(change.kind)) {
@@ -67,19 +74,59 @@ std::string JobEpochs::WaitingFor() const {
     return absl::StrCat("server ", dependencies_.log.Absent(), " has not started yet");
   }
   const auto& all = members_.all();
-  const std::string names = absl::StrJoin(all, ", ", [](std::string* out, const auto& entry) {
-    absl::StrAppend(out, "\"", entry.second.member.name, "\"");
-  });
-  return absl::StrCat(all.size(), " of ", job_.terms().world_size, " workers have joined: ", names);
+  std::vector<std::string> names;
+  for (auto one = all.begin(); one != all.end() && names.size() < kMostNames; ++one) {
+    names.push_back(absl::StrCat("\"", one->second.member.name, "\""));
+  }
+  const size_t more = all.size() - names.size();
+  return absl::StrCat(all.size(), " of ", job_.terms().world_size,
+                      " workers have joined: ", absl::StrJoin(names, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
+void JobEpochs::FindReason() {
+  std::string text;
+  if (!has_begun()) {
+    text = WaitingFor();
+  } else if (!proposal_.has_value()) {
+    const std::string why_not = WhyNoNewcomers();
+    if (!why_not.empty()) text = absl::StrCat(job_.Quoted(), " is running: ", why_not);
+  } else if (proposal_->answered_by_all()) {
+    text = WhatIsMissing(Next().size());
+  }
+  const bool newcomers_only = has_begun() && !proposal_.has_value();
+  if (text == reason_.text && newcomers_only == reason_.newcomers_only) return;
+  reason_ = {std::move(text), newcomers_only, reason_.number + 1};
+}
+
+bool JobEpochs::Waits(const JobMember& member) const {
+  return !reason_.text.empty() && !member.gone &&
+         (!reason_.newcomers_only || IsNewcomer(member.member.id));
+}
+
+void JobEpochs::SendReason(MemberId id) {
+  const JobMember* const member = members_.Find(id);
+  if (member == nullptr || plan_.closed()) return;
+  FindReason();
+  if (Waits(*member)) members_.SendReason(id, Waiting{reason_.text}, reason_.number);
+}
+
+void JobEpochs::SendReasons() {
+  const absl::Time now = dependencies_.clock.Now();
+  if (now - reasons_sent_ < kReasonInterval) return;
+  reasons_sent_ = now;
+  FindReason();
+  const Waiting waiting{reason_.text};
+  for (const auto& [id, member] : members_.all()) {
+    if (!Waits(member) || member.reason_sent == reason_.number) continue;
+    if (member.link == nullptr || member.link->has_unread()) continue;
+    members_.SendReason(id, waiting, reason_.number);
+  }
 }
 
 void JobEpochs::TryStart() {
   if (has_begun()) return;
-  if (!dependencies_.log.complete() || members_.all().size() < job_.terms().world_size) {
-    const Waiting waiting{WaitingFor()};
-    for (const auto& [id, member] : members_.all()) members_.Send(member, waiting);
-    return;
-  }
+  if (!dependencies_.log.complete() || members_.all().size() < job_.terms().world_size) return;
   Epoch epoch;
   epoch.number = 1;
   for (const JobMember* member : members_.Ranked()) epoch.members.push_back(member->member);
@@ -106,15 +153,10 @@ std::string JobEpochs::WhatIsMissing(size_t members) const {
 }
 
 void JobEpochs::TakeInNewcomers() {
-  std::vector<const JobMember*> newcomers = members_.Ranked();
-  std::erase_if(newcomers,
-                [this](const JobMember* member) { return !IsNewcomer(member->member.id); });
-  if (newcomers.empty()) return;
-  const std::string why_not = WhyNoNewcomers();
-  if (why_not.empty()) return Propose();
-  for (const JobMember* member : newcomers) {
-    members_.Send(*member, Waiting{absl::StrCat(job_.Quoted(), " is running: ", why_not)});
-  }
+  const bool any = std::any_of(members_.all().begin(), members_.all().end(), [this](auto& entry) {
+    return !entry.second.gone && IsNewcomer(entry.first);
+  });
+  if (any && WhyNoNewcomers().empty()) Propose();
 }
 
 std::vector<const JobMember*> JobEpochs::Next() const {
@@ -152,7 +194,6 @@ JobEpochs::Outcome JobEpochs::FinishProposal(absl::FunctionRef<void(Epoch&)> com
                                     .level = LogLevel::kWarning});
     }
     held_for_ = missing;
-    for (const JobMember* member : members) members_.Send(*member, Waiting{missing});
     return Outcome::kWaits;
   }
   held_for_.clear();

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
 #include "common/membership.h"
 #include "server/core/membership/epoch_proposal.h"
 #include "server/core/membership/job_identity.h"
@@ -60,14 +61,14 @@ class JobEpochs {
   // Whether a member is left that has been in an epoch and is not behind.
   bool AnyHasState() const;
 
-  // Begins the first epoch if every server has connected once and all workers have joined;
-  // otherwise sends members the reason why they wait. Does nothing once the job has begun.
+  // Begins the first epoch if every server has connected once and all workers have joined. Does
+  // nothing once the job has begun.
   void TryStart();
   // Proposes an epoch without the members that have gone and with newcomers that may enter. The
   // job must have begun, and no epoch may be proposed.
   void Propose();
-  // If there are newcomers, proposes an epoch with them, or sends them the reason why they wait.
-  // The job must have begun, and no epoch may be proposed.
+  // If there are newcomers that can enter, proposes an epoch with them. The job must have begun,
+  // and no epoch may be proposed.
   void TakeInNewcomers();
   // A server's answer to the proposed epoch. Returns false, and ignores it, if it answers any
   // other proposal.
@@ -83,6 +84,14 @@ class JobEpochs {
   Outcome FinishProposal(absl::FunctionRef<void(Epoch& epoch)> complete);
   void CancelProposal() { proposal_.reset(); }
 
+  // If the member waits for an epoch, sends it the reason. Call it when the member has joined or
+  // has reconnected.
+  void SendReason(MemberId id);
+  // Sends a new reason to the members that wait, at most once a second, so that n members that join
+  // at once are not sent n² messages. A member that has not read earlier signals is sent the reason
+  // when it has read them. Call it at every tick.
+  void SendReasons();
+
   // Sends a member that has reconnected the earlier epochs that it was in: it may have missed
   // them, and may still be in a round of one of them.
   void SendEarlier(const JobMember& member) const;
@@ -91,6 +100,18 @@ class JobEpochs {
   bool SendPresent(const JobMember& member) const;
 
  private:
+  // Why members wait for an epoch.
+  struct Reason {
+    std::string text;  // empty: nobody waits
+    bool newcomers_only = false;
+    // Grows with each new reason.
+    uint64_t number = 0;
+  };
+
+  // Updates `reason_`.
+  void FindReason();
+  // Whether the member waits for the reason in `reason_`.
+  bool Waits(const JobMember& member) const;
   // The servers or workers without which the first epoch cannot begin, for messages.
   std::string WaitingFor() const;
   // The reason why no newcomer can enter the next epoch, for messages; empty if they can.
@@ -117,6 +138,9 @@ class JobEpochs {
   std::optional<EpochProposal> proposal_;
   // The reason why the proposed epoch waits, if it was logged; otherwise empty.
   std::string held_for_;
+  Reason reason_;
+  // When SendReasons has last sent reasons.
+  absl::Time reasons_sent_ = absl::InfinitePast();
 };
 
 }  // namespace syncgrads::server

@@ -1,6 +1,7 @@
 #include "server/core/membership/job_members.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -41,9 +42,13 @@ JobMember& JobMembers::Enter(const Hello& hello, MemberId id, bool shares_memory
 
 std::string JobMembers::NameFor(std::optional<uint32_t> rank, MemberId id) const {
   const std::string name = absl::StrCat("worker-", rank.value_or(ToNumber(id)));
-  std::string free = name;
   // The name of a worker that has gone is free.
-  for (int number = 2; FindNamed(free) != nullptr; ++number) free = absl::StrCat(name, "-", number);
+  std::set<absl::string_view> taken;
+  for (const auto& [other, member] : members_) {
+    if (!member.gone) taken.insert(member.member.name);
+  }
+  std::string free = name;
+  for (int number = 2; taken.contains(free); ++number) free = absl::StrCat(name, "-", number);
   return free;
 }
 
@@ -152,6 +157,7 @@ void JobMembers::Connect(MemberId id, std::shared_ptr<MemberLink> link) {
   JobMember& member = members_.at(id);
   member.link = std::move(link);
   member.link_broken = absl::InfiniteFuture();
+  member.reason_sent = 0;
   member.pulse->Renew(dependencies_.clock.Now());
 }
 
@@ -213,6 +219,12 @@ void JobMembers::ExpelAll(const absl::Status& reason) {
 
 void JobMembers::Send(const JobMember& member, const JobSignal::Kind& signal) const {
   if (member.link != nullptr) member.link->Send(job_.generation(), signal);
+}
+
+void JobMembers::SendReason(MemberId id, const Waiting& reason, uint64_t number) {
+  JobMember& member = members_.at(id);
+  member.reason_sent = number;
+  Send(member, reason);
 }
 
 void JobMembers::SendWelcome(const JobMember& member) const {

@@ -36,6 +36,8 @@ struct JobMember {
   std::shared_ptr<Pulse> pulse;
   // When the stream broke; InfiniteFuture if it is not broken.
   absl::Time link_broken = absl::InfiniteFuture();
+  // The number of the reason for waiting that was sent last on this stream; see JobEpochs. 0: none.
+  uint64_t reason_sent = 0;
   // The member has left or was dropped.
   bool gone = false;
   // The member has left, and its Farewell may not have reached it.
@@ -116,6 +118,8 @@ class JobMembers {
 
   // Sends the signal if the member has a stream.
   void Send(const JobMember& member, const JobSignal::Kind& signal) const;
+  // Sends the member the reason why it waits. `number` identifies the reason; not 0.
+  void SendReason(MemberId id, const Waiting& reason, uint64_t number);
   // Sends the member its Welcome. Every server must have connected once.
   void SendWelcome(const JobMember& member) const;
   // Sends the signal to the member once every server has applied the change `sequence`. Never,

@@ -17,6 +17,8 @@ class MemberLink {
   // Whether the member is on the coordinator's host and can share memory with servers there. The
   // value does not change once the link has been passed to Coordinator::Admit.
   virtual bool shares_memory() const { return false; }
+  // Whether signals that were sent wait because the member has not read earlier ones.
+  virtual bool has_unread() const { return false; }
 };
 
 }  // namespace syncgrads::server

@@ -1,6 +1,7 @@
 #include "server/core/plan/roster.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "common/planted_bug.h"
@@ -72,12 +73,17 @@ void Roster::KeepNewest(size_t epochs) {
 
 void Roster::ForgetBefore(size_t first) {
   epochs_.erase(epochs_.begin(), epochs_.begin() + static_cast<ptrdiff_t>(first));
-  std::erase_if(members_, [this](const auto& entry) {
-    // An evicted worker stays listed, so that it is refused with the reason of its eviction.
-    return entry.second.gone && !entry.second.evicted &&
-           std::none_of(epochs_.begin(), epochs_.end(),
-                        [&entry](const Epoch& epoch) { return epoch.Has(entry.first); });
-  });
+  // An evicted worker stays listed, so that it is refused with the reason of its eviction.
+  size_t evicted = 0;
+  for (auto next = members_.end(); next != members_.begin();) {
+    const auto entry = std::prev(next);
+    const bool is_past = entry->second.gone &&
+                         std::none_of(epochs_.begin(), epochs_.end(), [entry](const Epoch& epoch) {
+                           return epoch.Has(entry->first);
+                         });
+    const bool stays = !is_past || (entry->second.evicted && ++evicted <= kMaxEvicted);
+    next = stays ? entry : members_.erase(entry);
+  }
 }
 
 const Roster::Entry* Roster::Find(MemberId id) const {

@@ -28,6 +28,9 @@ struct MemberEnded {
   bool follows = true;
 };
 
+// A job has at most so many evicted workers that were not readmitted.
+inline constexpr size_t kMaxEvicted = 1024;
+
 // A member left, or was dropped.
 struct MemberGone {
   MemberId member{};
@@ -78,8 +81,9 @@ class Roster {
   void Remove(const MemberGone& gone);
 
   // Removes the epochs before all rounds in `open`, and then the members that have gone and are
-  // in no remaining epoch, except evicted ones. `open`: for each group, the oldest round whose
-  // epoch is still needed. If the epoch of one of them is unknown, nothing is removed.
+  // in no remaining epoch, except the newest kMaxEvicted evicted ones. `open`: for each group, the
+  // oldest round whose epoch is still needed. If the epoch of one of them is unknown, nothing is
+  // removed.
   void Forget(const std::vector<GroupRound>& open);
   // Removes all but the newest `epochs` epochs, and then members as Forget does.
   void KeepNewest(size_t epochs);

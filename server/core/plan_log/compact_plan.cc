@@ -20,10 +20,12 @@ constexpr size_t kMaxGenerations = 10000;
 struct MemberHistory {
   // The coordinator stores admissions, followers do not.
   bool admitted = false;
+  std::string name;  // of an admitted member
   // The member has gone before it was in any epoch.
   bool withdrawn = false;
   bool dropped = false;
   bool left = false;  // gracefully
+  // The member was evicted and its worker was not readmitted.
   bool evicted = false;
   bool in_newest_epoch = false;
   bool in_kept_epoch = false;
@@ -33,8 +35,18 @@ struct MemberHistory {
   bool HasGone() const { return dropped || left; }
 };
 
+// The workers of one name that were evicted and readmitted.
+struct Readmission {
+  // The index of the newest record; it lifts all earlier evictions.
+  size_t newest = 0;
+  std::vector<MemberId> members;
+};
+
 struct JobHistory {
   std::map<MemberId, MemberHistory> members;
+  // The evicted members of each name, until a readmission.
+  std::map<std::string, std::vector<MemberId>> evicted;
+  std::map<std::string, Readmission> readmissions;
   // A restart creates the job from this member's admission.
   std::optional<MemberId> first_admitted;
   // The record of this member names the group with the state.
@@ -65,8 +77,21 @@ struct JobHistory {
   // Whether a restart does not need this change of a member, at index `i`.
   bool IsForgotten(MemberId id, size_t i) const {
     const MemberHistory& member = members.at(id);
-    if (i >= applied || member.in_kept_epoch || member.evicted || !member.HasGone()) return false;
-    return !member.admitted || IsPast(id);
+    if (member.in_kept_epoch || !member.HasGone()) return false;
+    // A restarted follower ignores changes of members that are in no epoch.
+    if (!first_admitted.has_value()) return true;
+    if (member.admitted && !IsPast(id)) return false;
+    // No server knows a member that was withdrawn.
+    return i < applied || member.withdrawn;
+  }
+
+  // Whether a restart does not need the readmission at index `i`.
+  bool IsForgotten(const WorkerReadmitted& readmitted, size_t i) const {
+    const Readmission& readmission = readmissions.at(readmitted.worker);
+    if (i != readmission.newest) return true;
+    // An eviction is restored only with the admission of its member.
+    return std::all_of(readmission.members.begin(), readmission.members.end(),
+                       [this](MemberId id) { return IsPast(id); });
   }
 };
 
@@ -115,6 +140,7 @@ class Compaction {
     if (const auto* admitted = std::get_if<MemberAdmitted>(&record)) {
       JobHistory& job = jobs_[{admitted->hello.job, admitted->generation}];
       job.members[admitted->member].admitted = true;
+      job.members[admitted->member].name = admitted->name;
       if (!job.first_admitted.has_value()) job.first_admitted = admitted->member;
     } else if (const auto* withdrawn = std::get_if<MemberWithdrawn>(&record)) {
       jobs_[{withdrawn->job, withdrawn->generation}].members[withdrawn->member].withdrawn = true;
@@ -122,10 +148,22 @@ class Compaction {
       JobHistory& job = jobs_[{ready->job, ready->generation}];
       if (!job.first_ready.has_value()) job.first_ready = ready->member;
       job.members[ready->member].behind_since.reset();
+    } else if (const auto* readmitted = std::get_if<WorkerReadmitted>(&record)) {
+      Read(*readmitted, i);
     } else if (std::holds_alternative<ServerSeen>(record)) {
       has_other_servers_ = true;
     } else if (const auto* change = std::get_if<PlanChange>(&record)) {
       Read(*change, i);
+    }
+  }
+
+  void Read(const WorkerReadmitted& readmitted, size_t i) {
+    JobHistory& job = jobs_[{readmitted.job, readmitted.generation}];
+    Readmission& readmission = job.readmissions[readmitted.worker];
+    readmission.newest = i;
+    for (MemberId id : std::exchange(job.evicted[readmitted.worker], {})) {
+      job.members[id].evicted = false;
+      readmission.members.push_back(id);
     }
   }
 
@@ -144,6 +182,7 @@ class Compaction {
       member.dropped = !gone->graceful;
       member.left = gone->graceful;
       member.evicted = gone->evicted;
+      if (member.admitted && member.evicted) job.evicted[member.name].push_back(gone->member);
       member.behind_since.reset();
     } else if (const auto* ended = std::get_if<MemberEnded>(&change.kind)) {
       job.members.try_emplace(ended->member);
@@ -224,7 +263,7 @@ class Compaction {
     }
     if (const auto* readmitted = std::get_if<WorkerReadmitted>(&record)) {
       const JobKey key{readmitted->job, readmitted->generation};
-      return jobs_.contains(key) && !IsOver(key);
+      return !IsOver(key) && !jobs_.at(key).IsForgotten(*readmitted, i);
     }
     if (const auto* rate = std::get_if<LearningRateSet>(&record)) {
       const JobKey key{rate->job, rate->generation};

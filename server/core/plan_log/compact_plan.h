@@ -35,11 +35,13 @@ struct JobsNow {
 //                  EpochProposed after which an Epoch or another EpochProposed follows; all
 //                  but the newest MemberEnded of each member and group; the MemberAdmitted,
 //                  MemberReady and MemberWithdrawn records of members that were withdrawn, or
-//                  were dropped before the newest epoch, and were not evicted; every Epoch
+//                  were dropped before the newest epoch, and are not evicted; every Epoch
 //                  before the oldest one that an open round needs, except the newest ones,
 //                  which reconnecting members are sent, and those with a newcomer that is not
 //                  ready yet; all records of members that have gone and are in no remaining
-//                  Epoch, except evicted ones
+//                  Epoch, except evicted ones on the coordinator; every WorkerReadmitted that a
+//                  later one of this name follows, or whose members' admissions are removed. A
+//                  readmitted worker is not evicted
 //   a closed job   every record, once no member of the job can reconnect: it is in
 //                  `now.forgotten`, or has no admissions (followers store none). If it has
 //                  admissions, its generation is added to `start`. If there are other

@@ -286,6 +286,23 @@ TEST_F(DuplexStreamTest, AStreamThatIsCutEndsAfterItsLargeMessageWasHandled) {
   over.WaitForNotification();
 }
 
+TEST_F(DuplexStreamTest, ALargeMessageOfAStreamThatHasEndedIsNotHandled) {
+  absl::Notification go_on, over;
+  std::atomic<int> handled = 0;
+  on_each_ = [&](TestStream&, int) { ++handled; };
+  on_over_ = [&] { over.Notify(); };
+  ASSERT_TRUE(large_.Run(1, [&] { go_on.WaitForNotification(); }));
+  const auto client = Open();
+  client->Write({});
+  client->Write(LargePush());
+  EXPECT_TRUE(syncgrads::testing::WaitUntil([&] { return large_.waiting() > kLargeMessageBytes; }));
+  ServersEnd()->FinishAfterSending({grpc::StatusCode::ABORTED, "evicted"});
+  go_on.Notify();
+  ExpectStatus(client->Finish(), grpc::StatusCode::ABORTED, {"evicted"});
+  over.WaitForNotification();
+  EXPECT_EQ(handled, 1);
+}
+
 TEST(LargeMessagesTest, AsManyBytesMayWaitAsThereIsRoomFor) {
   LargeMessages large;
   absl::Notification go_on;

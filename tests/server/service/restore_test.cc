@@ -179,6 +179,37 @@ TEST_P(RestoreTest, AnEvictionBeforeTheFirstEpochIsRemembered) {
   EXPECT_THAT(Join(server, hello(10, 1)).key, IsOk());
 }
 
+TEST_P(RestoreTest, AReadmissionIsRememberedAndSoIsAnEvictionAfterIt) {
+  const auto hello = [](uint64_t incarnation, uint32_t rank) {
+    Hello hello = NewHello(incarnation, rank);
+    hello.world_size = 4;
+    return hello;
+  };
+  {
+    Incarnate server(path_, clock_, options_);
+    const auto evict = [&](uint64_t incarnation, uint32_t rank) {
+      ASSERT_THAT(Join(server, hello(incarnation, rank)).key, IsOk());
+      ASSERT_THAT(server->Evict("iris", "secret", absl::StrCat("worker-", rank), "slow"), IsOk());
+    };
+    const auto readmit = [&](uint32_t rank) {
+      ASSERT_THAT(server->Readmit("iris", "secret", absl::StrCat("worker-", rank)), IsOk());
+    };
+    Join(server, hello(7, 0));
+    for (const uint64_t incarnation : {8, 9}) {
+      evict(incarnation, 1);
+      readmit(1);
+    }
+    evict(10, 2);
+    readmit(2);
+    evict(11, 2);
+    Join(server, hello(12, 3));
+  }
+  Incarnate server(path_, clock_, options_);
+  ASSERT_THAT(server.status(), IsOk());
+  EXPECT_THAT(Join(server, hello(13, 1)).key, IsOk());
+  ExpectError(Join(server, hello(14, 2)).key, absl::StatusCode::kAborted, {"slow"});
+}
+
 TEST_P(RestoreTest, MembersComeBackAsWhoTheyWereWithAWholeLease) {
   Epoch epoch;
   {

@@ -229,6 +229,8 @@ TEST_F(ElasticCoordinatorTest, BelowTheMinimumRoundsAreHeldAndTheWaitIsExplained
   clock_.Advance(absl::Seconds(6));
   coordinator_.Tick();
   EXPECT_EQ(a.link->Last<Epoch>().number, 1u);
+  clock_.Advance(absl::Seconds(1));
+  coordinator_.Tick();
   EXPECT_THAT(a.link->Last<Waiting>().reason, HasSubstr("waits for workers: 1 of at least 2"));
   EXPECT_THAT(Journal(), HasSubstr("waits for workers: 1 of at least 2"));
   const auto held = Push(a, 1);

@@ -29,6 +29,7 @@ class FakeMember : public MemberLink {
     generations.push_back(generation);
     signals.push_back(signal);
   }
+  bool has_unread() const override { return unread; }
   template <typename Kind>
   std::vector<Kind> All() const {
     std::vector<Kind> all;
@@ -50,6 +51,8 @@ class FakeMember : public MemberLink {
 
   std::vector<Generation> generations;
   std::vector<JobSignal::Kind> signals;
+  // The member has not read the signals.
+  bool unread = false;
 };
 
 // Another server, which queues the changes that it is sent until the test applies them.

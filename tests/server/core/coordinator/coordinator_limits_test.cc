@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/core/plan_log/compact_plan.h"
 #include "tests/server/core/coordinator/coordinator_fixture.h"
 
 namespace syncgrads::server {
@@ -156,6 +158,196 @@ TEST_F(CoordinatorLimitsTest, AJobHasAsManyGroupsAsItMay) {
   EXPECT_EQ(a.link->Last<Registered>().request, 2001u);
 }
 
+TEST_F(CoordinatorLimitsTest, ALateMessageOfAClosedJobDoesNothingInTheNextJobOfItsName) {
+  GroupSpec spec = Model();
+  spec.members_scale_rate = true;
+  const Joined a = Join("a", 1);
+  coordinator_.Register(*a.key, 1, spec);
+  ASSERT_THAT(coordinator_.Evict("iris", "secret", "a", "by itself"), IsOk());
+  ASSERT_EQ(coordinator_.open_jobs(), 0u);
+  Hello hello = NewHello("b", 1);
+  hello.token = "another";
+  const Joined b = Join(hello);
+  ASSERT_THAT(b.key, IsOk());
+  ASSERT_EQ(b.key->member, a.key->member) << "members of each job are numbered from 0";
+  coordinator_.Register(*b.key, 1, spec);
+  ASSERT_EQ(b.link->Count<Registered>(), 1u);
+  const size_t before = b.link->signals.size();
+
+  coordinator_.SetLearningRate(*a.key, 2, 0.5);
+  EXPECT_EQ(b.link->Last<Epoch>().learning_rate.factor, 1);
+  GroupSpec other = spec;
+  other.name = "other";
+  coordinator_.Register(*a.key, 3, other);
+  coordinator_.Refuse(*a.key, 4, absl::InternalError("late"));
+  coordinator_.Ready(*a.key, 5, GroupId{0});
+  coordinator_.End(*a.key, 6, GroupId{0}, Round{5}, true);
+  coordinator_.Checkpointed(*a.key, {7, "/c/7"});
+  EXPECT_EQ(coordinator_.Report("iris").checkpoints.last_path, "");
+  coordinator_.Leave(*a.key, 7, {});
+  coordinator_.LinkBroken(*a.key, b.link.get());
+  EXPECT_EQ(b.link->signals.size(), before);
+  EXPECT_THAT(Journal(), Not(HasSubstr("\"b\" leaves")));
+  EXPECT_THAT(Journal(), Not(HasSubstr("stream of worker \"b\" broke")));
+  ASSERT_EQ(coordinator_.open_jobs(), 1u);
+  EXPECT_THAT(Push(b, 1)->error(), IsOk());
+}
+
+TEST_F(CoordinatorLimitsTest, AJobRemembersAsManyEvictedWorkersAsItMay) {
+  const Joined stays = Join("stays", 3);
+  for (int i = 0; i < 3000; ++i) {
+    const std::string name = absl::StrCat("w", i);
+    const Joined worker = Join(name, 3);
+    ASSERT_THAT(worker.key, IsOk());
+    const absl::Status evicted = coordinator_.Evict("iris", "secret", name, std::string(2000, 'r'));
+    if (i < 1024) {
+      ASSERT_THAT(evicted, IsOk());
+      continue;
+    }
+    ExpectError(evicted, kExhausted,
+                {"\"iris\" has 1024 evicted workers, of at most 1024", "readmit some"});
+    ASSERT_EQ(worker.link->Count<Expelled>(), 0u);
+    coordinator_.Leave(*worker.key, 1, {});
+  }
+  ASSERT_THAT(coordinator_.Readmit("iris", "secret", "w7"), IsOk());
+  ASSERT_THAT(Join("w7", 3).key, IsOk());
+  EXPECT_THAT(coordinator_.Evict("iris", "secret", "w7", ""), IsOk());
+}
+
+// Workers that join, are evicted and are readmitted again and again.
+class ReadmissionLimitsTest : public CoordinatorLimitsTest {
+ protected:
+  ReadmissionLimitsTest() { coordinator_.Restore(store_, {}, {}); }
+
+  void EvictAndReadmit(int times, const Hello& like) {
+    for (int i = 0; i < times; ++i) {
+      Hello hello = NewHello(absl::StrCat("w", i % 3), like.world_size);
+      hello.max_workers = like.max_workers;
+      ASSERT_THAT(Join(hello).key, IsOk());
+      ASSERT_THAT(coordinator_.Evict("iris", "secret", hello.name, std::string(2000, 'r')), IsOk());
+      ASSERT_THAT(coordinator_.Readmit("iris", "secret", hello.name), IsOk());
+    }
+  }
+  // The number of records that remain of the plan of the coordinator or of another server.
+  size_t Left(bool coordinator) const {
+    std::vector<Stored> records = store_.records;
+    if (!coordinator) {
+      std::erase_if(records,
+                    [](const Stored& one) { return !std::holds_alternative<PlanChange>(one); });
+    }
+    PlanStart start;
+    CompactPlan(start, records, {});
+    return records.size();
+  }
+
+  KeptRecords store_;
+};
+
+TEST_F(ReadmissionLimitsTest, LittleIsLeftOfThemBeforeTheJobBegins) {
+  const Joined stays = Join("stays", 3);
+  EvictAndReadmit(3000, stays.hello);
+  EXPECT_LT(Left(/*coordinator=*/true), 10u);
+  EXPECT_LT(Left(/*coordinator=*/false), 10u);
+}
+
+TEST_F(ReadmissionLimitsTest, LittleIsLeftOfNewcomers) {
+  Hello elastic = NewHello("stays", 1);
+  elastic.max_workers = 3;
+  const Joined stays = Join(elastic);
+  ASSERT_EQ(stays.link->Count<Epoch>(), 1u);
+  EvictAndReadmit(3000, elastic);
+  EXPECT_LT(Left(/*coordinator=*/true), 10u);
+  EXPECT_LT(Left(/*coordinator=*/false), 10u);
+  EXPECT_LT(coordinator_.Report("iris").members.size(), 10u);
+}
+
+// The workers of a job that waits for 2,000 of them.
+class WaitingLimitsTest : public CoordinatorLimitsTest {
+ protected:
+  static std::string NameOf(uint32_t i) { return absl::StrCat(1000 + i, std::string(243, 'w')); }
+  void JoinMany(uint32_t workers) {
+    for (uint32_t i = 0; i < workers; ++i) {
+      joined_.push_back(Join(NameOf(static_cast<uint32_t>(joined_.size())), 2000));
+      ASSERT_THAT(joined_.back().key, IsOk());
+    }
+  }
+  size_t BytesSent() const {
+    size_t bytes = 0;
+    for (const Joined& one : joined_) {
+      for (const Waiting& waiting : one.link->All<Waiting>()) bytes += waiting.reason.size();
+    }
+    return bytes;
+  }
+  // Lets a second pass in which all workers send heartbeats.
+  void PassASecond() {
+    clock_.Advance(absl::Seconds(1));
+    for (const Joined& one : joined_) coordinator_.Heartbeat(*one.key);
+    coordinator_.Tick();
+  }
+
+  std::vector<Joined> joined_;
+};
+
+TEST_F(WaitingLimitsTest, WhatIsSentGrowsWithTheNumberOfWorkers) {
+  JoinMany(400);
+  EXPECT_LE(BytesSent(), 400 * 2400u);
+  EXPECT_EQ(joined_[2].link->Last<Waiting>().reason,
+            absl::StrCat("3 of 2000 workers have joined: \"", NameOf(0), "\", \"", NameOf(1),
+                         "\", \"", NameOf(2), "\""));
+  EXPECT_THAT(
+      joined_[399].link->Last<Waiting>().reason,
+      testing::AllOf(HasSubstr("400 of 2000 workers have joined: \"1000ww"), HasSubstr("\"1007ww"),
+                     Not(HasSubstr("\"1008ww")), testing::EndsWith(" and 392 more")));
+}
+
+TEST_F(WaitingLimitsTest, TheOthersAreSentTheNewReasonOnceASecond) {
+  JoinMany(100);
+  PassASecond();
+  for (const Joined& one : joined_) {
+    EXPECT_THAT(one.link->Last<Waiting>().reason, HasSubstr("100 of 2000"));
+    EXPECT_LE(one.link->Count<Waiting>(), 2u);
+  }
+  JoinMany(1);
+  coordinator_.Tick();
+  EXPECT_THAT(joined_[0].link->Last<Waiting>().reason, HasSubstr("100 of 2000"));
+  PassASecond();
+  EXPECT_THAT(joined_[0].link->Last<Waiting>().reason, HasSubstr("101 of 2000"));
+  const size_t sent = BytesSent();
+  PassASecond();
+  EXPECT_EQ(BytesSent(), sent) << "the reason is the same";
+}
+
+TEST_F(WaitingLimitsTest, AWorkerThatDoesNotReadIsSentTheReasonWhenItHasRead) {
+  JoinMany(2);
+  joined_[0].link->unread = true;
+  for (int i = 0; i < 10; ++i) {
+    PassASecond();
+    JoinMany(1);
+  }
+  EXPECT_EQ(joined_[0].link->Count<Waiting>(), 1u);
+  joined_[0].link->unread = false;
+  PassASecond();
+  EXPECT_EQ(joined_[0].link->Count<Waiting>(), 2u);
+  EXPECT_THAT(joined_[0].link->Last<Waiting>().reason, HasSubstr("12 of 2000"));
+}
+
+TEST_F(WaitingLimitsTest, NewcomersAreSentTheReasonOnceToo) {
+  const auto join = [this](const std::string& name) {
+    Hello hello = NewHello(name, 1);
+    hello.max_workers = 1000;
+    joined_.push_back(Join(hello));
+    ASSERT_THAT(joined_.back().key, IsOk());
+  };
+  for (int i = 0; i < 100; ++i) join(absl::StrCat("w", i));
+  PassASecond();
+  EXPECT_EQ(joined_[0].link->Count<Waiting>(), 0u) << "it is in the epoch";
+  for (size_t i = 1; i < joined_.size(); ++i) {
+    EXPECT_EQ(joined_[i].link->Count<Waiting>(), 1u);
+    EXPECT_THAT(joined_[i].link->Last<Waiting>().reason,
+                HasSubstr("\"iris\" is running: worker \"w0\" has not reported"));
+  }
+}
+
 // At most three jobs may be open.
 class JobLimitsTest : public CoordinatorTest {
  protected:
@@ -210,6 +402,28 @@ TEST_F(JobLimitsTest, AJobThatWasAbandonedBeforeItsFirstStepMakesRoom) {
   EXPECT_THAT(Journal(), HasSubstr("job \"b\" is closed"));
   ExpectError(JoinJob("e").key, kExhausted, {"3 jobs"});
   EXPECT_THAT(Rejoin(trained).key, IsOk());
+}
+
+// A job may have at most four workers.
+class WorkerLimitsTest : public CoordinatorTest {
+ protected:
+  WorkerLimitsTest() : CoordinatorTest(1, FourWorkers()) {}
+
+  static CoordinatorOptions FourWorkers() {
+    CoordinatorOptions options = Options();
+    options.max_workers = 4;
+    return options;
+  }
+};
+
+TEST_F(WorkerLimitsTest, AJobForMoreWorkersIsRefusedWithBothNumbers) {
+  ExpectError(Join("a", 5).key, kExhausted,
+              {"job \"iris\" is for 5 workers", "at most 4 (--max_workers)"});
+  Hello elastic = NewHello("a", 2);
+  elastic.max_workers = 6;
+  ExpectError(Join(elastic).key, kExhausted, {"6 workers", "at most 4"});
+  EXPECT_EQ(coordinator_.open_jobs(), 0u);
+  EXPECT_THAT(Join("a", 4).key, IsOk());
 }
 
 class ElasticLimitsTest : public CoordinatorLimitsTest {

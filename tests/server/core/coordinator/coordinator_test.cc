@@ -25,8 +25,11 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 TEST_F(CoordinatorTest, BeginsWhenEverybodyIsThereRankedByAskedRankThenName) {
   const Joined b = Join("b", 4), a = Join("a", 4), d = Join("d", 4, 1);
   EXPECT_EQ(b.link->Count<Epoch>(), 0u);
-  EXPECT_THAT(b.link->Last<Waiting>().reason, HasSubstr("3 of 4 workers have joined"));
-  EXPECT_THAT(b.link->Last<Waiting>().reason, HasSubstr("\"a\""));
+  EXPECT_EQ(b.link->Last<Waiting>().reason, "1 of 4 workers have joined: \"b\"");
+  const std::string three = "3 of 4 workers have joined: \"b\", \"a\", \"d\"";
+  EXPECT_EQ(d.link->Last<Waiting>().reason, three);
+  coordinator_.Tick();
+  EXPECT_EQ(b.link->Last<Waiting>().reason, three);
   const Joined c = Join("c", 4, 0);
   for (const Joined* joined : {&a, &b, &c, &d}) {
     ASSERT_THAT(joined->key, IsOk());
@@ -415,7 +418,7 @@ TEST_F(CoordinatorTest, ClosesEveryJobForAReason) {
 }
 
 TEST_F(CoordinatorTest, IgnoresMembersThatItDoesNotKnow) {
-  const MemberKey stranger{"iris", MemberId{5}};
+  const MemberKey stranger{"iris", Generation{1}, MemberId{5}};
   coordinator_.Heartbeat(stranger);
   coordinator_.Register(stranger, 1, Model());
   coordinator_.End(stranger, 1, GroupId{0}, Round{0}, true);

@@ -193,6 +193,24 @@ TEST(RosterTest, ManyMembersOverTimeLeaveNothing) {
   }
 }
 
+TEST(RosterTest, OfManyEvictedMembersTheNewestAreListed) {
+  Roster roster;
+  for (uint32_t turn = 0; turn < 3000; ++turn) {
+    Epoch epoch;
+    epoch.number = turn + 1;
+    epoch.members = {{MemberId{turn}, "w", IncarnationOf(turn)}};
+    roster.Add(epoch);
+    MemberGone evicted = Dropped(turn);
+    evicted.evicted = true;
+    roster.Remove(evicted);
+    roster.KeepNewest(1);
+  }
+  EXPECT_EQ(roster.Find(MemberId{0}), nullptr);
+  EXPECT_EQ(roster.Find(MemberId{2999 - kMaxEvicted - 1}), nullptr);
+  EXPECT_NE(roster.Find(MemberId{2999 - kMaxEvicted}), nullptr);
+  EXPECT_NE(roster.Find(MemberId{2999}), nullptr);
+}
+
 TEST(RosterTest, IgnoresNewsOfStrangers) {
   Roster roster;
   roster.End({MemberId{9}, kGroup, Round{1}, true});

@@ -259,18 +259,68 @@ TEST_F(CompactPlanTest, TheAdmissionOfAnEvictedMemberStays) {
                                   "epoch 2"));
 }
 
-TEST_F(CompactPlanTest, AReadmissionStaysAsLongAsTheJob) {
+TEST_F(CompactPlanTest, AnEvictionBeforeTheStartIsRemovedWithItsReadmission) {
   Change("opened", JobOpened{});
   for (uint32_t id = 0; id < 3; ++id) Admit("m" + std::to_string(id), id);
   MemberGone evicted = Gone(1);
   evicted.evicted = true;
   Change("1 evicted", evicted);
   Withdraw("-1", 1);
-  Add("1 readmitted", WorkerReadmitted{"iris", Generation{1}, "m1"});
-  EXPECT_THAT(Left(), ElementsAre("opened", "m0", "m1", "m2", "1 evicted", "-1", "1 readmitted"))
+  Change("epoch 1", EpochOf(1, {0, 2}));
+  EXPECT_THAT(Left(), ElementsAre("opened", "m0", "m1", "m2", "1 evicted", "-1", "epoch 1"))
       << "the admission of an evicted member tells which worker to refuse";
+  Add("1 readmitted", WorkerReadmitted{"iris", Generation{1}, "m1"});
+  EXPECT_THAT(Left(), ElementsAre("opened", "m0", "m2", "epoch 1"));
   Change("closed", JobClosed{});
   EXPECT_THAT(Left({{"iris", Generation{1}}}), ElementsAre("closed"));
+}
+
+TEST_F(CompactPlanTest, AReadmissionStaysWithTheEvictionThatItLifts) {
+  Change("opened", JobOpened{});
+  Admit("w", 0);
+  MemberGone evicted = Gone(0);
+  evicted.evicted = true;
+  Change("0 evicted", evicted);
+  Withdraw("-0", 0);
+  Admit("m1", 1);
+  Add("w readmitted", WorkerReadmitted{"iris", Generation{1}, "w"});
+  Add("stranger readmitted", WorkerReadmitted{"iris", Generation{1}, "stranger"});
+  Change("epoch 1", EpochOf(1, {1}));
+  EXPECT_THAT(Left(),
+              ElementsAre("opened", "w", "0 evicted", "-0", "m1", "w readmitted", "epoch 1"))
+      << "the job is made from the first admission";
+}
+
+TEST_F(CompactPlanTest, AnEvictionAfterAReadmissionStays) {
+  Change("opened", JobOpened{});
+  Admit("m0", 0);
+  Admit("w", 1);
+  MemberGone evicted = Gone(1);
+  evicted.evicted = true;
+  Change("1 evicted", evicted);
+  Withdraw("-1", 1);
+  Add("w readmitted", WorkerReadmitted{"iris", Generation{1}, "w"});
+  Admit("w again", 2);
+  evicted = Gone(2);
+  evicted.evicted = true;
+  Change("2 evicted", evicted);
+  Withdraw("-2", 2);
+  Admit("m3", 3);
+  Change("epoch 1", EpochOf(1, {0, 3}));
+  EXPECT_THAT(Left(), ElementsAre("opened", "m0", "w again", "2 evicted", "-2", "m3", "epoch 1"));
+}
+
+TEST_F(CompactPlanTest, AFollowerNeedsNoMemberThatIsInNoEpoch) {
+  Change("opened", JobOpened{});
+  MemberGone evicted = Gone(1);
+  evicted.evicted = true;
+  Change("1 evicted", evicted);
+  Change("epoch 1", EpochOf(1, {0, 2}));
+  evicted = Gone(2);
+  evicted.evicted = true;
+  Change("2 evicted", evicted);
+  Change("epoch 2", EpochOf(2, {0}));
+  EXPECT_THAT(Left(), ElementsAre("opened", "epoch 1", "2 evicted", "epoch 2"));
 }
 
 TEST_F(CompactPlanTest, OfLearningRatesTheNewestStaysAsLongAsTheJob) {
