@@ -21,8 +21,10 @@
 #include "common/layout.h"
 #include "common/memory_limit.h"
 #include "common/mutex.h"
+#include "common/net/acceptor.h"
 #include "common/net/address.h"
 #include "common/net/congestion_control.h"
+#include "common/net/listening_sockets.h"
 #include "common/process_setup.h"
 #include "common/random_number.h"
 #include "common/rpc/credentials.h"
@@ -36,14 +38,12 @@
 #include "server/core/coordinator/local_server.h"
 #include "server/core/jobs/jobs.h"
 #include "server/message_quota.h"
-#include "server/service/acceptor.h"
 #include "server/service/admin_service.h"
 #include "server/service/control_service.h"
 #include "server/service/data_service.h"
 #include "server/service/event_log.h"
 #include "server/service/event_streams.h"
 #include "server/service/follower.h"
-#include "server/service/listening_sockets.h"
 #include "server/service/memory_exchange.h"
 #include "server/service/optimizer_stream.h"
 #include "server/service/payload_bytes.h"
@@ -306,7 +306,9 @@ class GrpcServer : public Server {
     server_->GetHealthCheckService()->SetServingStatus(kLiveService, true);
     acceptor_ = std::make_unique<Acceptor>(
         std::move(listening.sockets),
-        ConnectionLimits{options_.max_connections, options_.max_connections_per_peer}, journal_,
+        ConnectionLimits{options_.max_connections, options_.max_connections_per_peer,
+                         "--max_connections", "--max_connections_per_peer"},
+        [this](const std::string& line) { journal_.Warn(line); },
         [this](FileDescriptor connection, bool is_local) {
           grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
           parameters.fd = connection.Release();

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/clock.h"
 #include "common/net/polling.h"
 
@@ -81,6 +82,12 @@ HttpConnection::Arrival HttpConnection::Receive() {
     if (IsComplete(known)) return Arrival::kEnded;
   }
   return Arrival::kEnded;
+}
+
+absl::string_view HttpConnection::path() const {
+  absl::string_view line = absl::string_view(received_).substr(0, received_.find('\n'));
+  if (!absl::ConsumePrefix(&line, "GET ") && !absl::ConsumePrefix(&line, "HEAD ")) return "";
+  return line.substr(0, line.find_first_of(" ?"));
 }
 
 bool HttpConnection::IsComplete(size_t known) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/shm/pages.h"
 
@@ -50,6 +51,9 @@ class HttpConnection : public httplib::Stream {
   short awaited() const { return awaited_; }
   // When the request must have arrived.
   absl::Time deadline() const { return deadline_; }
+  // The path in the first line of a request that has arrived, as it was sent, without a query.
+  // Empty if the method is neither GET nor HEAD. Valid until this object is destroyed.
+  absl::string_view path() const;
 
   // Sets when the answer must have been written.
   void SetAnswerDeadline(absl::Time deadline) { answer_deadline_ = deadline; }

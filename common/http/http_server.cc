@@ -14,10 +14,12 @@
 #include <thread>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/clock.h"
 #include "common/http/http_connection.h"
 #include "common/http/http_tls.h"
@@ -30,8 +32,14 @@ namespace syncgrads {
 namespace {
 
 constexpr size_t kThreads = 8;
-// The maximum number of connections that have no thread yet: their requests arrive, or wait.
+// The maximum number of connections whose requests are incomplete.
+constexpr size_t kMostArriving = 64;
+// The maximum number of complete requests that wait for one of the kThreads threads.
 constexpr size_t kMostWaiting = 64;
+// The paths of probes, and the maximum number of complete requests for them that wait. The thread
+// for probes does not wait for readers, because an answer to a probe fits the socket's buffer.
+constexpr absl::string_view kProbes[] = {"/livez", "/readyz"};
+constexpr size_t kMostProbes = 64;
 // The maximum number of connections to accept before those that have been accepted have a turn.
 constexpr int kAtOnce = 8;
 // How long no connection is accepted after an error, such as a lack of file descriptors.
@@ -82,6 +90,41 @@ class EventStreams {
   mutable Mutex mutex_;
   CondVar changed_;
   int open_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Connections whose requests are complete, and which wait for a thread. Thread-safe.
+class RequestQueue {
+ public:
+  explicit RequestQueue(size_t limit) : limit_(limit) {}
+
+  // Ends the connection if there are as many as the limit.
+  void Push(std::unique_ptr<HttpConnection> connection) {
+    MutexLock lock(mutex_);
+    if (waiting_.size() >= limit_) return;
+    waiting_.push_back(std::move(connection));
+    changed_.NotifyOne();
+  }
+  // Waits for a connection. Returns null after End.
+  std::unique_ptr<HttpConnection> Pop() {
+    MutexLock lock(mutex_);
+    while (waiting_.empty() && !ended_) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
+    if (ended_) return nullptr;
+    std::unique_ptr<HttpConnection> first = std::move(waiting_.front());
+    waiting_.pop_front();
+    return first;
+  }
+  void End() {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    changed_.NotifyAll();
+  }
+
+ private:
+  const size_t limit_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::unique_ptr<HttpConnection>> waiting_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -175,11 +218,8 @@ class HttpServer::Connections : public httplib::Server {
         streams_(events_.interval) {}
   ~Connections() override {
     streams_.End();
-    {
-      MutexLock lock(mutex_);
-      ended_ = true;
-      changed_.NotifyAll();
-    }
+    requests_.End();
+    probes_.End();
     stop_.Set();
     for (std::thread& thread : threads_) thread.join();
   }
@@ -244,7 +284,8 @@ class HttpServer::Connections : public httplib::Server {
                        " for HTTP: the port is in use, or the address is not one of this host"));
     }
     threads_.emplace_back([this] { Receive(); });
-    for (size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Answer(); });
+    threads_.emplace_back([this] { Answer(probes_); });
+    for (size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Answer(requests_); });
     return static_cast<uint16_t>(port);
   }
 
@@ -282,7 +323,7 @@ class HttpServer::Connections : public httplib::Server {
   }
 
   // Passes the connection on if its request has arrived, and ends it if it has failed.
-  void ReceiveFrom(std::unique_ptr<HttpConnection>& connection) ABSL_LOCKS_EXCLUDED(mutex_) {
+  void ReceiveFrom(std::unique_ptr<HttpConnection>& connection) {
     switch (connection->Receive()) {
       case HttpConnection::Arrival::kGoesOn:
         return;
@@ -290,27 +331,23 @@ class HttpServer::Connections : public httplib::Server {
         connection = nullptr;
         return;
       case HttpConnection::Arrival::kEnded: {
-        MutexLock lock(mutex_);
-        arrived_.push_back(std::move(connection));
-        changed_.NotifyOne();
+        const bool is_probe = absl::c_linear_search(kProbes, connection->path());
+        (is_probe ? probes_ : requests_).Push(std::move(connection));
       }
     }
   }
 
-  // Accepts a few connections. If there are kMostWaiting, ends the one whose request has been
+  // Accepts a few connections. If there are kMostArriving, ends the one whose request has been
   // arriving for longest, because one that is honest needs little time. Returns false after an
   // error that may last.
-  bool AcceptInto(Arriving& arriving) ABSL_LOCKS_EXCLUDED(mutex_) {
+  bool AcceptInto(Arriving& arriving) {
     for (int i = 0; i < kAtOnce; ++i) {
       FileDescriptor socket(
           accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket.valid()) {
         return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
       }
-      if (arriving.size() + arrived() >= kMostWaiting) {
-        if (arriving.empty()) continue;  // ends the new one
-        arriving.erase(arriving.begin());
-      }
+      if (arriving.size() >= kMostArriving) arriving.erase(arriving.begin());
       TlsConnection tls(tls_ == nullptr ? nullptr : SSL_new(tls_.get()));
       if (tls_ != nullptr && tls == nullptr) continue;
       arriving.push_back(std::make_unique<HttpConnection>(std::move(socket), std::move(tls),
@@ -319,22 +356,9 @@ class HttpServer::Connections : public httplib::Server {
     return true;
   }
 
-  size_t arrived() const ABSL_LOCKS_EXCLUDED(mutex_) {
-    MutexLock lock(mutex_);
-    return arrived_.size();
-  }
-
-  // Answers requests until the end.
-  void Answer() ABSL_LOCKS_EXCLUDED(mutex_) {
-    while (true) {
-      std::unique_ptr<HttpConnection> connection;
-      {
-        MutexLock lock(mutex_);
-        while (arrived_.empty() && !ended_) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
-        if (ended_) return;
-        connection = std::move(arrived_.front());
-        arrived_.pop_front();
-      }
+  // Answers the requests of `queue` until the end.
+  void Answer(RequestQueue& queue) {
+    while (const std::unique_ptr<HttpConnection> connection = queue.Pop()) {
       connection->SetAnswerDeadline(MonotonicNow() + times_.answer);
       Process(&Connections::process_request, *connection, [&](httplib::Request& request) {
         request.ssl = connection->tls();
@@ -372,11 +396,8 @@ class HttpServer::Connections : public httplib::Server {
   TlsContext tls_;
   FileDescriptor listening_;
   StopEvent stop_;
-  mutable Mutex mutex_;
-  CondVar changed_;
-  // Connections whose requests have arrived, and which wait for a thread.
-  std::deque<std::unique_ptr<HttpConnection>> arrived_ ABSL_GUARDED_BY(mutex_);
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  RequestQueue requests_{kMostWaiting};
+  RequestQueue probes_{kMostProbes};
   std::vector<std::thread> threads_;
 };
 

@@ -75,15 +75,19 @@ struct HttpTimes {
 // Serves GET and HEAD requests for its pages. Other paths and methods are answered with 404, and an
 // exception of a page with 500. A connection is closed after its answer.
 //
-// Eight requests are answered at the same time. Of these, at most four are streams of events; a
-// request for another one is answered with 503. A stream ends when its reader does not accept an
+// A thread of its own answers /livez and /readyz, so that probes succeed while readers of other
+// pages are slow or many. Their answers must be short.
+//
+// Eight other requests are answered at the same time. Of these, at most four are streams of events;
+// a request for another one is answered with 503. A stream ends when its reader does not accept an
 // event within five seconds, and with the server. Another answer ends when its reader accepts
 // nothing for two seconds, and after HttpTimes::answer.
 //
 // A connection whose request is incomplete occupies no thread. It is closed after
-// HttpTimes::request; a request of more than 32 KiB is refused. At most 64 connections wait for
-// their requests or for a thread: a further one replaces the one whose request has been incomplete
-// for longest, or is closed if no request is incomplete.
+// HttpTimes::request; a request of more than 32 KiB is refused. At most 64 requests are incomplete:
+// a further connection replaces the one whose request has been incomplete for longest. At most 64
+// complete requests wait for one of the eight threads, and at most 64 for that of /livez and
+// /readyz: the connection of a further one is closed.
 //
 // Thread-safe.
 class HttpServer {

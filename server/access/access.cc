@@ -12,18 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/names.h"
-#include "common/net/address.h"
 #include "common/secret.h"
 #include "common/shm/pages.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::server {
 namespace {
-
-// A network may send this many wrong tokens at once, and one more each second.
-constexpr double kWrongTokens = 50;
-// The number of networks whose allowance is kept.
-constexpr size_t kMaxAllowances = 4096;
 
 constexpr unsigned Bit(Role role) { return static_cast<unsigned>(role); }
 
@@ -93,8 +87,7 @@ Access::Access(AccessOptions options, Journal& journal, const Clock& clock)
       has_rules_(options_.has_certificates || !options_.tokens_file.empty()),
       server_token_hash_(HashSecret(options_.server_token)),
       journal_(journal),
-      clock_(clock),
-      wrong_token_lines_(clock) {}
+      wrong_tokens_([&journal](const std::string& line) { journal.Warn(line); }, clock) {}
 
 absl::Status Access::Load() {
   if (!options_.tokens_file.empty()) return Read().status();
@@ -207,7 +200,7 @@ absl::Status Access::CheckFor(const Caller& caller, Action action, const std::st
   }
   const Caller without_certificate = {caller.peer, {}, caller.token};
   if (!caller.token.empty() && RolesOf(*rules(), without_certificate, nullptr) == 0) {
-    NoteWrong(caller);
+    wrong_tokens_.Note(caller.peer);
   }
   std::string to_what;
   if (job != nullptr) {
@@ -234,55 +227,12 @@ absl::Status Access::CheckAnyJob(const Caller& caller, Action action) {
 }
 
 absl::Status Access::Count(const Caller& caller, absl::Status compared) {
-  if (absl::IsPermissionDenied(compared)) NoteWrong(caller);
+  if (absl::IsPermissionDenied(compared)) wrong_tokens_.Note(caller.peer);
   return compared;
 }
 
-Access::Allowance& Access::AllowanceOfLocked(const std::string& network) {
-  const absl::Time now = clock_.Now();
-  if (allowances_.size() >= kMaxAllowances && !allowances_.contains(network)) {
-    // A network that has sent no wrong token for a while begins anew.
-    std::erase_if(allowances_, [now](const auto& entry) {
-      return entry.second.since + absl::Seconds(kWrongTokens) <= now;
-    });
-    if (allowances_.size() >= kMaxAllowances) {
-      allowances_.erase(std::min_element(
-          allowances_.begin(), allowances_.end(),
-          [](const auto& a, const auto& b) { return a.second.since < b.second.since; }));
-    }
-  }
-  const auto [entry, is_new] = allowances_.try_emplace(network, Allowance{kWrongTokens, now});
-  Allowance& allowance = entry->second;
-  allowance.left =
-      std::min(kWrongTokens, allowance.left + absl::ToDoubleSeconds(now - allowance.since));
-  allowance.since = now;
-  return allowance;
-}
-
 absl::Status Access::CheckAllowance(const Caller& caller) {
-  if (caller.token.empty()) return absl::OkStatus();
-  const std::string network = NetworkOf(caller.peer);
-  MutexLock lock(mutex_);
-  if (!allowances_.contains(network) || AllowanceOfLocked(network).left >= 1) {
-    return absl::OkStatus();
-  }
-  return absl::UnavailableError(absl::StrCat("too many wrong tokens have come from ", network,
-                                             "; no token from there is looked at for a second"));
-}
-
-void Access::NoteWrong(const Caller& caller) {
-  ++wrong_tokens_;
-  {
-    MutexLock lock(mutex_);
-    AllowanceOfLocked(NetworkOf(caller.peer)).left -= 1;
-  }
-  const std::optional<uint64_t> lines = wrong_token_lines_.Pass("wrong token");
-  if (!lines.has_value()) return;
-  std::string line = absl::StrCat("a wrong token has come from ", caller.peer);
-  if (*lines > 1) {
-    absl::StrAppend(&line, " (and ", *lines - 1, " others since the last such warning)");
-  }
-  journal_.Warn(line);
+  return caller.token.empty() ? absl::OkStatus() : wrong_tokens_.CheckAllowance(caller.peer);
 }
 
 }  // namespace syncgrads::server

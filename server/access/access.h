@@ -10,9 +10,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-#include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,8 +21,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "common/line_throttle.h"
 #include "common/mutex.h"
+#include "common/wrong_tokens.h"
 #include "server/access/access_rules.h"
 #include "server/core/plan/journal.h"
 
@@ -106,23 +104,17 @@ class Access {
 
   // Unavailable if too many wrong tokens have come from the caller's address. For tokens that are
   // compared elsewhere; Check includes it.
-  absl::Status CheckAllowance(const Caller& caller) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckAllowance(const Caller& caller);
 
   // Counts and logs a token that was compared elsewhere and is wrong, if `compared` is
   // PermissionDenied. Returns `compared`.
   absl::Status Count(const Caller& caller, absl::Status compared);
 
   // The number of wrong tokens since the start.
-  uint64_t wrong_tokens() const { return wrong_tokens_; }
+  uint64_t wrong_tokens() const { return wrong_tokens_.count(); }
 
  private:
   using Rules = std::vector<AccessRule>;
-
-  // How often a network may still send a wrong token.
-  struct Allowance {
-    double left = 0;
-    absl::Time since;
-  };
 
   // Identifies the content of a file.
   struct FileVersion {
@@ -145,16 +137,13 @@ class Access {
   // Returns the roles that `rules` give the caller for the job, as a set of bits. If `job` is null,
   // those for any job.
   static unsigned RolesOf(const Rules& rules, const Caller& caller, const std::string* job);
-  void NoteWrong(const Caller& caller) ABSL_LOCKS_EXCLUDED(mutex_);
-  Allowance& AllowanceOfLocked(const std::string& network) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const AccessOptions options_;
   const bool has_rules_;
   // The hash of the servers' token.
   const std::string server_token_hash_;
   Journal& journal_;
-  const Clock& clock_;
-  std::atomic<uint64_t> wrong_tokens_{0};
+  WrongTokens wrong_tokens_;
 
   // Held while the file is read and its rules are stored, so that rules are stored in the order in
   // which they were read. Taken before `mutex_`.
@@ -163,9 +152,6 @@ class Access {
   std::shared_ptr<const Rules> rules_ ABSL_GUARDED_BY(mutex_);
   // The version that was read last. If its rules could be used, they are `rules_`.
   std::optional<FileVersion> version_ ABSL_GUARDED_BY(mutex_);
-  // By the network; see NetworkOf.
-  std::map<std::string, Allowance> allowances_ ABSL_GUARDED_BY(mutex_);
-  LineThrottle wrong_token_lines_;
 };
 
 }  // namespace syncgrads::server

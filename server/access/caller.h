@@ -15,10 +15,6 @@ namespace syncgrads::server {
 // metadata "authorization: Bearer TOKEN" is used.
 Caller CallerOf(const grpc::CallbackServerContext& context, std::string token = "");
 
-// Returns the host part of gRPC's name for a peer, such as "ipv4:10.0.0.1:5000" or
-// "ipv6:%5B::1%5D:5000". For a peer without a host (on a unix socket), returns 127.0.0.1.
-std::string HostOfPeer(const std::string& peer);
-
 }  // namespace syncgrads::server
 
 #endif  // SYNCGRADS_SERVER_ACCESS_CALLER_H_

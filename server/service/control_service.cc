@@ -11,6 +11,7 @@
 #include "common/contract/signals.h"
 #include "common/net/address.h"
 #include "common/protocol.h"
+#include "common/rpc/peer_address.h"
 #include "common/rpc/status.h"
 #include "common/shm/host.h"
 #include "common/trace/trace.h"

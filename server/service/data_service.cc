@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/net/address.h"
 #include "common/protocol.h"
+#include "common/rpc/peer_address.h"
 #include "common/rpc/status.h"
 #include "common/status_macros.h"
 #include "common/trace/trace.h"

@@ -11,10 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/mutex.h"
+#include "common/net/listening_sockets.h"
 #include "common/tls/certificate_authority.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/service/listening_sockets.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/wait_until.h"
 

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/http/http_server.h"
 #include "common/shm/pages.h"
 #include "common/tls/certificate_authority.h"
@@ -117,6 +118,12 @@ class HttpLimitsTest : public ::testing::TestWithParam<bool> {
     }
     HttpPages pages;
     pages["/livez"] = [] { return HttpReply{.body = "alive"}; };
+    pages["/readyz"] = [] { return HttpReply{.body = "ready"}; };
+    pages["/status.json"] = [this] {
+      ++statuses_;
+      send_statuses_.WaitForNotification();
+      return HttpReply{.body = std::string(4 << 20, 'x')};
+    };
     // More than the buffers of a connection.
     pages["/large"] = [] { return HttpReply{.body = std::string(64 << 20, 'x')}; };
     auto started =
@@ -125,6 +132,10 @@ class HttpLimitsTest : public ::testing::TestWithParam<bool> {
     server_ = *std::move(started);
   }
   uint16_t port() const { return server_->address().port; }
+  // /status.json, a page of 4 MiB, is not sent before SendStatuses. The number of requests for it
+  // that have a thread or had one:
+  int statuses() const { return statuses_; }
+  void SendStatuses() { send_statuses_.Notify(); }
 
   std::string Get(const std::string& path, const httplib::Headers& headers = {}) const {
     std::unique_ptr<httplib::ClientImpl> client;
@@ -135,7 +146,7 @@ class HttpLimitsTest : public ::testing::TestWithParam<bool> {
     } else {
       client = std::make_unique<httplib::ClientImpl>("127.0.0.1", port());
     }
-    client->set_read_timeout(60, 0);
+    client->set_read_timeout(30, 0);
     client->set_write_timeout(60, 0);
     const httplib::Result answer = client->Get(path, headers);
     if (!answer) return httplib::to_string(answer.error());
@@ -151,6 +162,8 @@ class HttpLimitsTest : public ::testing::TestWithParam<bool> {
 
  private:
   std::string folder_;
+  std::atomic<int> statuses_ = 0;
+  absl::Notification send_statuses_;
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -212,6 +225,29 @@ TEST_P(HttpLimitsTest, ConnectionsAreAcceptedAfterAnErrorOfAccept) {
   failing_accepts = 3;
   EXPECT_EQ(Get("/livez"), "200 alive");
   EXPECT_EQ(failing_accepts, 0);
+}
+
+TEST_P(HttpRequestLimitsTest, ProbesAreAnsweredBesideSlowReadersThatOccupyAllThreads) {
+  Start(kNoLimits);
+  std::list<Peer> slow;
+  const auto add_readers = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      EXPECT_TRUE(slow.emplace_back(port()).Send("GET /status.json HTTP/1.1\r\n\r\n"));
+    }
+  };
+  const auto expect_probes = [&] {
+    EXPECT_EQ(Get("/livez"), "200 alive");
+    EXPECT_EQ(Get("/readyz?verbose"), "200 ready");
+  };
+  add_readers(8);
+  EXPECT_TRUE(WaitUntil([&] { return statuses() == 8; }));
+  expect_probes();
+  // As many as may wait.
+  add_readers(64);
+  expect_probes();
+  EXPECT_EQ(statuses(), 8);
+  SendStatuses();
+  expect_probes();
 }
 
 TEST_P(HttpRequestLimitsTest, ARequestWithoutEndIsCutOff) {

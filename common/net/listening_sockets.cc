@@ -1,4 +1,4 @@
-#include "server/service/listening_sockets.h"
+#include "common/net/listening_sockets.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -19,7 +19,7 @@
 #include "common/net/congestion_control.h"
 #include "common/status_macros.h"
 
-namespace syncgrads::server {
+namespace syncgrads {
 namespace {
 
 // The backlog of listen(). The kernel reduces it to net.core.somaxconn.
@@ -169,4 +169,4 @@ absl::StatusOr<FileDescriptor> ListenUnix(const std::string& name) {
   return socket;
 }
 
-}  // namespace syncgrads::server
+}  // namespace syncgrads

@@ -8,8 +8,8 @@
 //
 // A unix socket is for processes of the same user: connections of other users are closed.
 
-#ifndef SYNCGRADS_SERVER_SERVICE_ACCEPTOR_H_
-#define SYNCGRADS_SERVER_SERVICE_ACCEPTOR_H_
+#ifndef SYNCGRADS_COMMON_NET_ACCEPTOR_H_
+#define SYNCGRADS_COMMON_NET_ACCEPTOR_H_
 
 #include <sys/types.h>
 
@@ -26,10 +26,9 @@
 #include "common/line_throttle.h"
 #include "common/mutex.h"
 #include "common/net/polling.h"
-#include "common/shm/region.h"
-#include "server/core/plan/journal.h"
+#include "common/shm/pages.h"
 
-namespace syncgrads::server {
+namespace syncgrads {
 
 struct ConnectionLimits {
   // The maximum number of open connections. Three quarters of the process's descriptor limit is
@@ -38,6 +37,9 @@ struct ConnectionLimits {
   // The maximum number of open connections from one IPv4 address, or from one IPv6 /64 network.
   // Connections to a unix socket count only towards `connections`.
   uint32_t connections_per_peer = 2000;
+  // The flags that set the limits, for the log. Empty: there is none.
+  std::string connections_flag = {};
+  std::string connections_per_peer_flag = {};
 };
 
 // Has its own thread, from construction to destruction. Created and destroyed by one thread; the
@@ -47,12 +49,12 @@ class Acceptor {
   // Receives an accepted, non-blocking connection and its ownership. `is_local`: it comes from a
   // unix socket. Called on the acceptor's thread.
   using Take = std::function<void(FileDescriptor connection, bool is_local)>;
+  // Logs a line. Called on the acceptor's thread.
+  using Warn = std::function<void(const std::string& line)>;
 
-  // Accepts connections from the sockets `listening`, which must be non-blocking. `journal` must
-  // outlive this object. Refused connections are logged, for each kind of refusal at most once
-  // every 10 s.
-  Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits, Journal& journal,
-           Take take);
+  // Accepts connections from the sockets `listening`, which must be non-blocking. Refused
+  // connections are logged, for each kind of refusal at most once every 10 s.
+  Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits, Warn warn, Take take);
   // Stops listening. Accepted connections stay open.
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
@@ -93,7 +95,7 @@ class Acceptor {
 
   const std::vector<FileDescriptor> listening_;
   const ConnectionLimits limits_;
-  Journal& journal_;
+  const Warn warn_;
   const Take take_;
   StopEvent stop_;
 
@@ -111,6 +113,6 @@ class Acceptor {
   std::thread thread_;
 };
 
-}  // namespace syncgrads::server
+}  // namespace syncgrads
 
-#endif  // SYNCGRADS_SERVER_SERVICE_ACCEPTOR_H_
+#endif  // SYNCGRADS_COMMON_NET_ACCEPTOR_H_

@@ -1,4 +1,4 @@
-#include "server/service/acceptor.h"
+#include "common/net/acceptor.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include "common/net/address.h"
 #include "common/shm/fd_socket.h"
 
-namespace syncgrads::server {
+namespace syncgrads {
 namespace {
 
 // While a limit is reached: the minimum time between two searches for closed connections.
@@ -29,6 +29,10 @@ constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 constexpr int kBackoffMs = 50;
 // The maximum number of connections to accept from one socket before the next socket's turn.
 constexpr int kAtOnce = 64;
+
+std::string InParentheses(const std::string& flag) {
+  return flag.empty() ? "" : absl::StrCat(" (", flag, ")");
+}
 
 FileDescriptor NewReserve() { return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -49,11 +53,11 @@ std::string PeerOf(const sockaddr_storage& address) {
 
 }  // namespace
 
-Acceptor::Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits, Journal& journal,
+Acceptor::Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits, Warn warn,
                    Take take)
     : listening_(std::move(listening)),
-      limits_(limits),
-      journal_(journal),
+      limits_(std::move(limits)),
+      warn_(std::move(warn)),
       take_(std::move(take)),
       reserve_(NewReserve()),
       thread_([this] { Run(); }) {}
@@ -156,12 +160,13 @@ std::string Acceptor::PastLimit(const std::string& peer) const {
   const auto of_peer = by_peer_.find(peer);
   if (of_peer != by_peer_.end() && of_peer->second >= limits_.connections_per_peer) {
     return absl::StrCat(of_peer->second, " connections of ", peer, " are open, the limit is ",
-                        limits_.connections_per_peer, " (--max_connections_per_peer)");
+                        limits_.connections_per_peer,
+                        InParentheses(limits_.connections_per_peer_flag));
   }
   const uint32_t most = most_connections();
   if (connections_.size() < most) return "";
   return absl::StrCat(connections_.size(), " connections are open, the limit is ", most,
-                      " (--max_connections)");
+                      InParentheses(limits_.connections_flag));
 }
 
 uint32_t Acceptor::most_connections() const {
@@ -195,8 +200,8 @@ void Acceptor::ForgetLocked(std::unordered_map<int, Connection>::iterator connec
 void Acceptor::NoteRefusal(const std::string& kind, const std::string& why) {
   const std::optional<uint64_t> refusals = refusals_.Pass(kind);
   if (!refusals.has_value()) return;
-  journal_.Warn(
+  warn_(
       absl::StrCat("connections are refused (", *refusals, " since the last such warning): ", why));
 }
 
-}  // namespace syncgrads::server
+}  // namespace syncgrads

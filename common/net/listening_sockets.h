@@ -1,7 +1,7 @@
 // Creates the sockets that a server listens on, with the socket options that gRPC would set.
 
-#ifndef SYNCGRADS_SERVER_SERVICE_LISTENING_SOCKETS_H_
-#define SYNCGRADS_SERVER_SERVICE_LISTENING_SOCKETS_H_
+#ifndef SYNCGRADS_COMMON_NET_LISTENING_SOCKETS_H_
+#define SYNCGRADS_COMMON_NET_LISTENING_SOCKETS_H_
 
 #include <cstdint>
 #include <string>
@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/shm/region.h"
+#include "common/shm/pages.h"
 
-namespace syncgrads::server {
+namespace syncgrads {
 
 struct ListenOptions {
   // An IPv4 address, an IPv6 address with or without brackets, or a host name, all of whose
@@ -21,7 +21,8 @@ struct ListenOptions {
   uint16_t port = 0;
   // The TCP congestion control of accepted connections; empty: the kernel's default.
   std::string congestion_control;
-  // The kernel breaks a connection whose data is not acknowledged for this long.
+  // The kernel breaks a connection whose data is not acknowledged, or not read, for this long.
+  // Zero: the kernel's default.
   absl::Duration user_timeout = absl::Seconds(10);
 };
 
@@ -44,6 +45,6 @@ absl::StatusOr<ListeningSockets> ListenTcp(const ListenOptions& options);
 //   Unavailable  the socket cannot be listened on; has its name and the reason
 absl::StatusOr<FileDescriptor> ListenUnix(const std::string& name);
 
-}  // namespace syncgrads::server
+}  // namespace syncgrads
 
-#endif  // SYNCGRADS_SERVER_SERVICE_LISTENING_SOCKETS_H_
+#endif  // SYNCGRADS_COMMON_NET_LISTENING_SOCKETS_H_

@@ -1,4 +1,4 @@
-#include "server/service/listening_sockets.h"
+#include "common/net/listening_sockets.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"
 
-namespace syncgrads::server {
+namespace syncgrads {
 namespace {
 
 FileDescriptor ConnectTo(const std::string& address, uint16_t port) {
@@ -127,4 +127,4 @@ TEST(ListenUnixTest, ANameIsListenedOnOnce) {
 }
 
 }  // namespace
-}  // namespace syncgrads::server
+}  // namespace syncgrads

@@ -1,4 +1,4 @@
-#include "server/service/acceptor.h"
+#include "common/net/acceptor.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -20,11 +20,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/mutex.h"
+#include "common/net/listening_sockets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/service/listening_sockets.h"
 #include "tests/common/expect_error.h"
-#include "tests/server/core/fixtures.h"
 #include "tests/testing/wait_until.h"
 
 // Read by the thread sanitizer. The acceptor looks at the numbers of descriptors that it has handed
@@ -33,7 +32,7 @@
 extern "C" const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() { return "race:Acceptor::ForgetClosedLocked"; }
 
-namespace syncgrads::server {
+namespace syncgrads {
 namespace {
 
 using ::syncgrads::testing::WaitUntil;
@@ -97,17 +96,24 @@ class AcceptorTest : public ::testing::Test {
     auto unix_socket = ListenUnix(unix_name_);
     ASSERT_THAT(unix_socket, IsOk());
     listening->sockets.push_back(*std::move(unix_socket));
-    acceptor_.emplace(std::move(listening->sockets), limits, journal_,
-                      [this](FileDescriptor connection, bool is_local) {
-                        sockaddr_storage own = {};
-                        socklen_t length = sizeof(own);
-                        getsockname(connection.get(), reinterpret_cast<sockaddr*>(&own), &length);
-                        EXPECT_EQ(is_local, own.ss_family == AF_UNIX);
-                        const char byte = 1;
-                        EXPECT_EQ(write(connection.get(), &byte, 1), 1);
-                        MutexLock lock(mutex_);
-                        taken_.push_back(std::move(connection));
-                      });
+    limits.connections_flag = "--max_connections";
+    limits.connections_per_peer_flag = "--max_connections_per_peer";
+    acceptor_.emplace(
+        std::move(listening->sockets), std::move(limits),
+        [this](const std::string& line) {
+          MutexLock lock(mutex_);
+          lines_.push_back(line);
+        },
+        [this](FileDescriptor connection, bool is_local) {
+          sockaddr_storage own = {};
+          socklen_t length = sizeof(own);
+          getsockname(connection.get(), reinterpret_cast<sockaddr*>(&own), &length);
+          EXPECT_EQ(is_local, own.ss_family == AF_UNIX);
+          const char byte = 1;
+          EXPECT_EQ(write(connection.get(), &byte, 1), 1);
+          MutexLock lock(mutex_);
+          taken_.push_back(std::move(connection));
+        });
   }
 
   bool IsTaken(const std::string& from = "127.0.0.1") {
@@ -132,12 +138,18 @@ class AcceptorTest : public ::testing::Test {
     taken_.erase(taken_.begin());
   }
 
+  // What was logged.
+  std::vector<std::string> lines() {
+    MutexLock lock(mutex_);
+    return lines_;
+  }
+
   const std::string unix_name_ = UnixName();
-  LineJournal journal_;
   uint16_t port_ = 0;
   std::list<Client> clients_;
   Mutex mutex_;
   std::vector<FileDescriptor> taken_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
   std::optional<Acceptor> acceptor_;
 };
 
@@ -158,7 +170,7 @@ TEST_F(AcceptorTest, ItsUnixSocketIsForItsUserOnly) {
   if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "there is one user only in this sandbox";
   EXPECT_EQ(WEXITSTATUS(status), 0);
   EXPECT_TRUE(IsTakenOverUnix());
-  EXPECT_THAT(journal_.lines(), ElementsAre(HasSubstr("user 65534 has connected")));
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("user 65534 has connected")));
 }
 
 TEST_F(AcceptorTest, HandsOnConnectionsOfAllItsSockets) {
@@ -175,7 +187,7 @@ TEST_F(AcceptorTest, ConnectionsPastTheLimitAreClosedUntilOneHasEnded) {
   EXPECT_TRUE(IsTakenOverUnix());
   EXPECT_FALSE(IsTaken("127.0.0.3"));
   EXPECT_FALSE(IsTakenOverUnix());
-  EXPECT_THAT(journal_.lines(),
+  EXPECT_THAT(lines(),
               Contains(HasSubstr("3 connections are open, the limit is 3 (--max_connections)")));
   CloseOne();
   EXPECT_TRUE(IsTakenInTheEnd("127.0.0.3"));
@@ -199,7 +211,7 @@ TEST_F(AcceptorTest, OnePeersConnectionsLeaveRoomForOthers) {
   EXPECT_TRUE(IsTaken());
   EXPECT_FALSE(IsTaken());
   EXPECT_THAT(
-      journal_.lines(),
+      lines(),
       Contains(HasSubstr(
           "2 connections of 127.0.0.1 are open, the limit is 2 (--max_connections_per_peer)")));
   EXPECT_TRUE(IsTaken("127.0.0.2"));
@@ -218,7 +230,7 @@ TEST_F(AcceptorTest, RefusalsAreSaidOnceInAWhile) {
   EXPECT_TRUE(IsTaken());
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(IsTaken());
   // One line every 10 s; usually it is one line in all.
-  EXPECT_LT(journal_.lines().size(), 10u);
+  EXPECT_LT(lines().size(), 10u);
 }
 
 TEST_F(AcceptorTest, GoesOnAfterTheProcessWasOutOfDescriptors) {
@@ -243,7 +255,7 @@ TEST_F(AcceptorTest, GoesOnAfterTheProcessWasOutOfDescriptors) {
     EXPECT_TRUE(client.Connect(port_));
     EXPECT_FALSE(client.IsTaken());
   }
-  EXPECT_THAT(journal_.lines(), Contains(HasSubstr("Too many open files")));
+  EXPECT_THAT(lines(), Contains(HasSubstr("Too many open files")));
 
   files.clear();
   EXPECT_TRUE(IsTakenInTheEnd());
@@ -263,4 +275,4 @@ TEST_F(AcceptorTest, ListensNoMoreWhenItIsGone) {
 }
 
 }  // namespace
-}  // namespace syncgrads::server
+}  // namespace syncgrads
