@@ -201,6 +201,9 @@ int main(int argc, char** argv) {
   // These come before any other thread is started.
   syncgrads::RequireTls13();
   syncgrads::SetUpProcess();
+  if (absl::GetFlag(FLAGS_serve_data).has_value() || absl::GetFlag(FLAGS_serve).has_value()) {
+    syncgrads::RaiseDescriptorLimit();
+  }
   syncgrads::StopSignal stop;
   syncgrads::SetPollers(absl::GetFlag(FLAGS_pollers));
 

@@ -1,7 +1,5 @@
 #include "worker/data_service/data_server.h"
 
-#include <grpc/support/time.h>
-#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -15,12 +13,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
-#include "common/mutex.h"
+#include "common/net/acceptor.h"
+#include "common/net/address.h"
+#include "common/net/listening_sockets.h"
 #include "common/rpc/credentials.h"
+#include "common/rpc/peer_address.h"
 #include "common/rpc/refuse_compressed.h"
 #include "common/rpc/status.h"
 #include "common/secret.h"
+#include "common/shm/pages.h"
 #include "common/status_macros.h"
+#include "common/wrong_tokens.h"
 #include "proto/served_data.grpc.pb.h"
 #include "worker/data_service/served_rows_maker.h"
 
@@ -31,38 +34,8 @@ namespace {
 constexpr int kMaxReceivedBytes = 1 << 20;
 // The limit of calls on one connection. A worker has a connection for its call.
 constexpr int kMaxStreams = 16;
-
-// Cancels a call after a while, unless this object is destroyed before.
-class CallDeadline {
- public:
-  CallDeadline(grpc::ServerContext& call, absl::Duration timeout)
-      : state_(std::make_shared<State>()) {
-    {
-      MutexLock lock(state_->mutex);
-      state_->call = &call;
-    }
-    alarm_.Set(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                            gpr_time_from_nanos(absl::ToInt64Nanoseconds(timeout), GPR_TIMESPAN)),
-               [state = state_](bool has_passed) {
-                 MutexLock lock(state->mutex);
-                 if (has_passed && state->call != nullptr) state->call->TryCancel();
-               });
-  }
-  ~CallDeadline() {
-    MutexLock lock(state_->mutex);
-    state_->call = nullptr;
-  }
-
- private:
-  // The alarm's function may run after the destruction.
-  struct State {
-    Mutex mutex;
-    grpc::ServerContext* call ABSL_GUARDED_BY(mutex) = nullptr;
-  };
-
-  const std::shared_ptr<State> state_;
-  grpc::Alarm alarm_;
-};
+// How long a connection may take until its first frame of HTTP/2.
+constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 
 absl::Status OutOfMemory(absl::string_view to_do) {
   return absl::ResourceExhaustedError(
@@ -73,28 +46,20 @@ absl::Status OutOfMemory(absl::string_view to_do) {
 
 class DataServer::Service : public v1::ServedData::Service {
  public:
-  explicit Service(Options options) : options_(std::move(options)) {
+  explicit Service(Options options)
+      : options_(std::move(options)), opening_(options_.opening), wrong_tokens_(options_.warn) {
     options_.job.data_host = nullptr;
   }
 
   uint64_t batches_made() const { return batches_made_.load(); }
+  // The number of calls whose first message was accepted.
   uint64_t calls() const { return calls_.load(); }
-  // Changes when a batch is made, and when a call begins or ends.
+  // Changes when a batch is made, and when such a call begins or ends.
   uint64_t activity() const { return activity_.load(); }
 
   grpc::Status Serve(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::ServedDataReply, v1::ServedDataRequest>* stream) override {
-    const uint64_t calls = ++calls_;
-    ++activity_;
-    const absl::Cleanup ended = [this] {
-      ++activity_;
-      --calls_;
-    };
-    if (calls > options_.max_calls) {
-      return ToGrpc(absl::ResourceExhaustedError(absl::StrCat(
-          calls - 1, " calls of this data server are open, the limit is ", options_.max_calls)));
-    }
     try {
       return ToGrpc(ServeWorker(*context, *stream));
     } catch (const std::bad_alloc&) {
@@ -106,18 +71,42 @@ class DataServer::Service : public v1::ServedData::Service {
   using Stream = grpc::ServerReaderWriter<v1::ServedDataReply, v1::ServedDataRequest>;
 
   absl::Status ServeWorker(grpc::ServerContext& context, Stream& stream) {
+    const std::string peer = AddressOfPeer(context.peer());
     v1::ServedDataRequest request;
     bool has_first = false;
     {
-      const CallDeadline deadline(context, options_.open_timeout);
+      const OpeningCalls::Entry opening(opening_, NetworkOf(peer), context);
       has_first = stream.Read(&request);
     }
     if (!has_first || !request.has_open()) {
       return absl::InvalidArgumentError("the first request must be open");
     }
-    if (!EqualSecrets(request.open().token(), options_.token)) {
-      return absl::PermissionDeniedError("wrong token for this data server");
+    SYNCGRADS_RETURN_IF_ERROR(CheckToken(request.open().token(), peer));
+    // Only calls that have shown the token count: others cannot use up the limit.
+    const uint64_t calls = ++calls_;
+    ++activity_;
+    const absl::Cleanup ended = [this] {
+      ++activity_;
+      --calls_;
+    };
+    if (calls > options_.max_calls) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          calls - 1, " calls of this data server are open, the limit is ", options_.max_calls));
     }
+    return ServeRows(context, stream, request);
+  }
+
+  absl::Status CheckToken(const std::string& token, const std::string& peer) {
+    // A call without a token is no guess.
+    if (!token.empty()) SYNCGRADS_RETURN_IF_ERROR(wrong_tokens_.CheckAllowance(peer));
+    if (EqualSecrets(token, options_.token)) return absl::OkStatus();
+    if (!token.empty()) wrong_tokens_.Note(peer);
+    return absl::PermissionDeniedError("wrong token for this data server");
+  }
+
+  // Answers the first request, which is `request`, and those that follow.
+  absl::Status ServeRows(grpc::ServerContext& context, Stream& stream,
+                         v1::ServedDataRequest& request) {
     SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<ServedRowsMaker> maker,
                                ServedRowsMaker::Open(options_.job, request.open()));
     v1::ServedDataReply reply;
@@ -140,47 +129,70 @@ class DataServer::Service : public v1::ServedData::Service {
   }
 
   Options options_;
+  OpeningCalls opening_;
+  WrongTokens wrong_tokens_;
   std::atomic<uint64_t> batches_made_{0};
   std::atomic<uint64_t> calls_{0};
   std::atomic<uint64_t> activity_{0};
 };
 
 struct DataServer::Listening {
+  uint16_t port = 0;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
   std::unique_ptr<grpc::Server> server;
-  int port = 0;
+  // Destroyed first: it no longer passes connections to gRPC.
+  std::unique_ptr<Acceptor> acceptor;
 };
 
 DataServer::DataServer() = default;
 
 DataServer::~DataServer() {
+  if (listening_ == nullptr) return;
+  listening_->acceptor = nullptr;
   // Ends all calls at once, so that workers notice.
-  if (listening_ != nullptr) listening_->server->Shutdown(std::chrono::system_clock::now());
+  listening_->server->Shutdown(std::chrono::system_clock::now());
 }
 
 absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
+  if (options.warn == nullptr) options.warn = [](const std::string&) {};
   auto server = absl::WrapUnique(new DataServer());
-  const uint16_t port = options.port;
-  const std::string host = options.loopback_only ? "127.0.0.1" : "[::]";
-  const std::shared_ptr<grpc::ServerCredentials> credentials = ServerCredentialsOf(options.tls);
-  server->service_ = std::make_unique<Service>(std::move(options));
+  // A worker may be stopped, and read nothing, for longer than ListenOptions::user_timeout.
+  SYNCGRADS_ASSIGN_OR_RETURN(ListeningSockets sockets,
+                             ListenTcp({.bind = options.loopback_only ? "127.0.0.1" : "[::]",
+                                        .port = options.port,
+                                        .user_timeout = absl::ZeroDuration()}));
   auto listening = std::make_unique<Listening>();
+  listening->port = sockets.port;
   grpc::ServerBuilder builder;
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddListeningPort(absl::StrCat(host, ":", port), credentials, &listening->port);
+  listening->connections = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      ServerCredentialsOf(options.tls));
+  // The time to complete the TLS handshake and to send the first frame of HTTP/2.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
   builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
   // A message with one of these compressions is refused before it is decompressed.
   RefuseCompressedMessages(builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+  const Acceptor::Warn warn = options.warn;
+  server->service_ = std::make_unique<Service>(std::move(options));
   builder.RegisterService(server->service_.get());
   listening->server = builder.BuildAndStart();
-  if (listening->server == nullptr || listening->port == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on port ", port));
+  if (listening->server == nullptr) {
+    return absl::UnavailableError("gRPC could not start the data server");
   }
+  listening->acceptor = std::make_unique<Acceptor>(
+      std::move(sockets.sockets), ConnectionLimits(), warn,
+      [to = listening->connections.get()](FileDescriptor connection, bool /*is_local*/) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+        parameters.fd = connection.Release();
+        to->HandleNewConnection(&parameters);
+      });
   server->listening_ = std::move(listening);
   return server;
 }
 
-uint16_t DataServer::port() const { return static_cast<uint16_t>(listening_->port); }
+uint16_t DataServer::port() const { return listening_->port; }
 
 uint64_t DataServer::batches_made() const { return service_->batches_made(); }
 

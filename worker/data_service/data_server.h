@@ -4,6 +4,7 @@
 #define SYNCGRADS_WORKER_DATA_SERVICE_DATA_SERVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -11,13 +12,15 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/tls/tls_options.h"
+#include "worker/data_service/opening_calls.h"
 #include "worker/job/job_file.h"
 
 namespace syncgrads {
 
 // The server of proto/served_data.proto. Until it ends, a worker's call occupies a thread and
 // keeps the data that it has opened in memory. Messages of more than 1 MiB and compressed ones are
-// refused.
+// refused. Connections beyond ConnectionLimits are closed at once, and guesses of the token are
+// slowed (WrongTokens).
 //
 // Thread-safe.
 class DataServer {
@@ -33,13 +36,17 @@ class DataServer {
     TlsOptions tls = {};
     // If true, only this host can connect.
     bool loopback_only = false;
-    // The maximum number of open calls. A worker has one.
+    // The maximum number of open calls. A worker has one. A call counts from when its first
+    // message, with the token, has arrived.
     uint32_t max_calls = 1024;
-    // A call is cancelled if its first message has not arrived within this time.
-    absl::Duration open_timeout = absl::Seconds(10);
+    // The limits of calls before that.
+    OpeningCalls::Limits opening = {};
+    // Logs a line about refused connections and wrong tokens. Called on any thread. Null: nothing
+    // is logged.
+    std::function<void(const std::string& line)> warn = nullptr;
   };
 
-  // Starts to serve. Unavailable if the port is in use.
+  // Starts to serve. Unavailable if the port cannot be listened on.
   static absl::StatusOr<std::unique_ptr<DataServer>> Start(Options options);
   // Cancels the calls in progress.
   ~DataServer();

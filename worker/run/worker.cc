@@ -515,6 +515,9 @@ DataServer::Options ServingOptions(const Job& job, const WorkerOptions& options)
   // Without a secret, whoever reaches the port may read the data.
   serving.loopback_only =
       options.token.empty() && options.tls.client_ca.empty() && !options.insecure;
+  serving.warn = [](const std::string& line) {
+    std::cerr << absl::StrCat("ps-worker: data server: ", line, "\n");
+  };
   return serving;
 }
 

@@ -5,11 +5,15 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <list>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "proto/served_data.grpc.pb.h"
 #include "tests/testing/reserved_port.h"
 #include "tests/testing/wait_until.h"
@@ -318,8 +322,8 @@ TEST_F(DataServiceTest, ASlowWorkerCostsTheServerNoMoreMemory) {
 class Stranger {
  public:
   explicit Stranger(const std::string& address)
-      : stub_(v1::ServedData::NewStub(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
+      : stub_(v1::ServedData::NewStub(grpc::CreateCustomChannel(
+            address, grpc::InsecureChannelCredentials(), OwnConnection()))) {
     context_.set_deadline(absl::ToChronoTime(absl::Now() + kLongEnough));
   }
 
@@ -338,6 +342,12 @@ class Stranger {
   }
 
  private:
+  static grpc::ChannelArguments OwnConnection() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return arguments;
+  }
+
   const std::unique_ptr<v1::ServedData::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::ServedDataRequest, v1::ServedDataReply>> stream_;
@@ -365,7 +375,7 @@ TEST_F(DataServiceTest, ACompressedMessageIsRefused) {
 
 TEST_F(DataServiceTest, ACallThatOpensNothingIsCancelled) {
   DataServer::Options options{PointsJob(), "secret"};
-  options.open_timeout = absl::Milliseconds(50);
+  options.opening.timeout = absl::Milliseconds(50);
   Serve(std::move(options));
   Stranger stranger(address_);
   stranger.Begin();
@@ -376,7 +386,7 @@ TEST_F(DataServiceTest, ACallThatOpensNothingIsCancelled) {
 TEST_F(DataServiceTest, ACallThatHasOpenedRowsHasNoDeadline) {
   const Job job = PointsJob();
   DataServer::Options options{job, "secret"};
-  options.open_timeout = absl::Seconds(10);
+  options.opening.timeout = absl::Seconds(10);
   Serve(std::move(options));
   SlowWorker worker(address_, job);
   // By the time that this call is cancelled, the worker's deadline would have passed too.
@@ -385,6 +395,79 @@ TEST_F(DataServiceTest, ACallThatHasOpenedRowsHasNoDeadline) {
   EXPECT_FALSE(stranger.Finish().ok());
   worker.Ask(2);
   EXPECT_TRUE(worker.Read().has_rows());
+}
+
+// Calls whose first message does not arrive, each with a connection of its own.
+class SilentCalls {
+ public:
+  SilentCalls(const std::string& address, int count) {
+    for (int i = 0; i < count; ++i) {
+      Stranger& call = calls_.emplace_back(address);
+      call.Begin();
+      ends_.emplace_back([this, &call] {
+        if (call.Finish().error_code() == grpc::StatusCode::CANCELLED) ++cancelled_;
+      });
+    }
+  }
+  ~SilentCalls() {
+    for (Stranger& call : calls_) call.context().TryCancel();
+    for (std::thread& end : ends_) end.join();
+  }
+
+  // The number of calls that the server has cancelled.
+  int cancelled() const { return cancelled_; }
+
+ private:
+  std::list<Stranger> calls_;
+  std::atomic<int> cancelled_ = 0;
+  std::vector<std::thread> ends_;
+};
+
+TEST_F(DataServiceTest, CallsThatOpenNothingTakeNoPlaceOfAWorkersCall) {
+  const Job job = PointsJob();
+  DataServer::Options options{job, "secret"};
+  options.max_calls = 1;
+  options.opening = {.calls_per_peer = 4, .timeout = absl::Hours(1)};
+  Serve(std::move(options));
+  const SilentCalls silent(address_, 20);
+  // The oldest make room.
+  EXPECT_TRUE(testing::WaitUntil([&] { return silent.cancelled() == 16; }));
+  // They do not keep the server from ending either.
+  EXPECT_TRUE(server_->AwaitIdle(absl::ZeroDuration(), [] { return false; }));
+  SlowWorker worker(address_, job);
+  worker.Ask(2);
+  EXPECT_TRUE(worker.Read().has_rows());
+  EXPECT_TRUE(testing::WaitUntil([&] { return silent.cancelled() == 17; }));
+}
+
+TEST_F(DataServiceTest, CallsThatOpenNothingAreFewInAll) {
+  DataServer::Options options{PointsJob(), "secret"};
+  options.opening = {.calls = 4, .timeout = absl::Hours(1)};
+  Serve(std::move(options));
+  const SilentCalls silent(address_, 20);
+  EXPECT_TRUE(testing::WaitUntil([&] { return silent.cancelled() == 16; }));
+}
+
+TEST_F(DataServiceTest, GuessesOfTheTokenAreLoggedAndSlowed) {
+  const Job job = PointsJob();
+  DataServer::Options options{job, "secret"};
+  Mutex mutex;
+  std::vector<std::string> lines;
+  options.warn = [&](const std::string& line) {
+    MutexLock lock(mutex);
+    lines.push_back(line);
+  };
+  Serve(std::move(options));
+  const auto guess = [&] { return LoadRows(ServedJob(job, "guess"), kSecondOfTwo).status(); };
+  absl::Status status = guess();
+  {
+    MutexLock lock(mutex);
+    EXPECT_THAT(lines, ::testing::ElementsAre("a wrong token has come from 127.0.0.1"));
+  }
+  // One more guess is allowed each second.
+  for (int i = 0; i < 1000 && absl::IsPermissionDenied(status); ++i) status = guess();
+  ExpectError(status, absl::StatusCode::kUnavailable, {"too many wrong tokens", "127.0.0.1"});
+  EXPECT_TRUE(testing::WaitUntil([&] { return LoadRows(ServedJob(job), kSecondOfTwo).ok(); }));
 }
 
 TEST_F(DataServiceTest, MoreCallsThanTheLimitAreRefused) {

@@ -1,0 +1,163 @@
+// More connections than a ps-worker that serves data has file descriptors for. A reader that is
+// connected continues, and a later one is served when the flood is over.
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/shm/pages.h"
+#include "proto/served_data.grpc.pb.h"
+#include "tests/testing/process/process.h"
+#include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
+#include "worker/job/job_file.h"
+
+namespace syncgrads {
+namespace {
+
+using ::syncgrads::testing::Process;
+
+constexpr rlim_t kDescriptors = 100;
+constexpr int kFlood = 300;
+// Programs with sanitizers are slow on a busy machine.
+constexpr absl::Duration kLongEnough = absl::Minutes(1);
+
+constexpr absl::string_view kJob = R"(
+    name: "points"
+    data { generated { rows: 100 seed: 3 } shards: 1 }
+    model { layers { dense { outputs: 1 } } }
+    loss { sigmoid_cross_entropy {} }
+    optimizer { sgd {} }
+    batch_size: 8
+    epochs: 1)";
+
+// An honest worker, with a connection of its own.
+class Reader {
+ public:
+  explicit Reader(uint16_t port) : stub_(v1::ServedData::NewStub(Connect(port))) {
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + 2 * kLongEnough));
+    context_.set_wait_for_ready(true);
+    stream_ = stub_->Serve(&context_);
+  }
+
+  void Open() {
+    const auto job = ParseJobFile(std::string(kJob), "points.job");
+    SYNCGRADS_ASSERT_OK(job);
+    v1::ServedDataRequest request;
+    v1::OpenServedData& open = *request.mutable_open();
+    open.set_token("secret");
+    open.set_job("points");
+    *open.mutable_data() = job->file.data();
+    open.set_world_size(1);
+    open.set_dtype(v1::F64);
+    EXPECT_TRUE(stream_->Write(request));
+    v1::ServedDataReply reply;
+    EXPECT_TRUE(stream_->Read(&reply) && reply.has_opened()) << Error();
+  }
+  void ExpectRow(uint64_t row) {
+    v1::ServedDataRequest request;
+    request.mutable_ask()->add_shards(0);
+    request.mutable_ask()->add_rows(row);
+    EXPECT_TRUE(stream_->Write(request));
+    v1::ServedDataReply reply;
+    EXPECT_TRUE(stream_->Read(&reply) && reply.has_rows()) << Error();
+  }
+
+ private:
+  static std::shared_ptr<grpc::Channel> Connect(uint16_t port) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),
+                                     grpc::InsecureChannelCredentials(), arguments);
+  }
+  // Ends the call and returns its error.
+  std::string Error() {
+    if (!error_.has_value()) error_ = stream_->Finish().error_message();
+    return *error_;
+  }
+
+  const std::unique_ptr<v1::ServedData::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::ServedDataRequest, v1::ServedDataReply>> stream_;
+  std::optional<std::string> error_;
+};
+
+class DataServerFloodTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string job = directory_.Write("points.job", std::string(kJob));
+    // The limit of many systems is lower than what a process may set.
+    rlimit before = {};
+    getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit low = {256, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &low);
+    auto process = Process::Start({.program = "worker/ps-worker",
+                                   .args = {absl::StrCat("--job=", job), "--serve_data=0"},
+                                   .environment = {{"SYNCGRADS_TOKEN", "secret"}}});
+    setrlimit(RLIMIT_NOFILE, &before);
+    SYNCGRADS_ASSERT_OK(process);
+    server_ = *std::move(process);
+    const auto line = server_->WaitForLine(" on port ", kLongEnough);
+    SYNCGRADS_ASSERT_OK(line);
+    uint32_t port = 0;
+    ASSERT_TRUE(absl::SimpleAtoi(line->substr(line->rfind(' ') + 1), &port)) << *line;
+    port_ = static_cast<uint16_t>(port);
+  }
+
+  // Connects and sends nothing.
+  FileDescriptor Connect() const {
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port_);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+    return socket;
+  }
+
+  const TemporaryDirectory directory_;
+  std::unique_ptr<Process> server_;
+  uint16_t port_ = 0;
+};
+
+TEST_F(DataServerFloodTest, DisturbsNoReaderAndEnds) {
+  const rlimit few = {kDescriptors, kDescriptors};
+  ASSERT_EQ(prlimit(server_->pid(), RLIMIT_NOFILE, &few, nullptr), 0);
+  Reader reader(port_);
+  reader.Open();
+  reader.ExpectRow(0);
+  std::vector<FileDescriptor> flood;
+  for (int i = 0; i < kFlood; ++i) flood.push_back(Connect());
+  SYNCGRADS_EXPECT_OK(server_->WaitForLine("connections are refused", kLongEnough));
+  for (uint64_t row = 1; row < 10; ++row) reader.ExpectRow(row);
+  flood.clear();
+  Reader later(port_);
+  later.Open();
+  later.ExpectRow(0);
+  reader.ExpectRow(0);
+}
+
+// Connections are limited to three quarters of the descriptors.
+TEST_F(DataServerFloodTest, TheServerHasAsManyDescriptorsAsItMay) {
+  rlimit limit = {};
+  ASSERT_EQ(prlimit(server_->pid(), RLIMIT_NOFILE, nullptr, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
+}
+
+}  // namespace
+}  // namespace syncgrads
