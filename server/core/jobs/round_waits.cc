@@ -34,7 +34,9 @@ OpenChunks FindOpen(absl::Span<const std::unique_ptr<ServedChunk>> chunks) {
     if (chunks[c] == nullptr) continue;
     if (chunks[c]->waiting_since() == absl::InfiniteFuture()) continue;
     std::optional<ChunkWait> wait = chunks[c]->ExplainBriefly();
-    if (wait.has_value()) open[wait->round].push_back({ChunkId{c}, *std::move(wait)});
+    if (!wait.has_value()) continue;
+    const Round round = wait->round;
+    open[round].push_back({ChunkId{c}, *std::move(wait)});
   }
   return open;
 }
