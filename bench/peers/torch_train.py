@@ -1,5 +1,5 @@
 """Does the same as train_alone, with PyTorch: prints the number of images per second. Takes the
-same flags.
+same flags, and --layout: the order in which images and kernels of convolutions are in memory.
 
 The exit code is 3 if there is no PyTorch, or if it cannot use the device.
 """
@@ -73,6 +73,7 @@ def parse():
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--device", required=True)
     parser.add_argument("--precision", required=True)
+    parser.add_argument("--layout", choices=["nchw", "channels_last"], default="nchw")
     return parser.parse_args()
 
 
@@ -87,17 +88,19 @@ def main():
     may_round = options.precision != "f32"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = may_round
     torch.backends.cudnn.benchmark = True
-    model = build(options).to(options.device)
+    layout = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}[options.layout]
+    model = build(options).to(options.device, memory_format=layout)
     optimizer = torch.optim.Adam(model.parameters(), 0.001)
     loss = nn.CrossEntropyLoss()
     images = torch.rand(options.batch, options.channels, options.side, options.side) * 2 - 1
+    images = images.contiguous(memory_format=layout)
     targets = torch.randint(0, options.classes, (options.batch,))
     if on_gpu:
         images, targets = images.pin_memory(), targets.pin_memory()
 
     def precision():
         if options.precision == "bf16":
-            return torch.autocast("cuda", dtype=torch.bfloat16)
+            return torch.autocast(torch.device(options.device).type, dtype=torch.bfloat16)
         return contextlib.nullcontext()
 
     def step():
