@@ -279,10 +279,9 @@ void CoordinatedJob::Drop(const JobMember& member, DropReason reason, const absl
                absl::StrCat(" on ", member.host, " is dropped: ", why.message()),
                LogLevel::kWarning);
   if (evicted) admission_.Evict(member, why.message());
-  // Servers know no member that was in no epoch; an eviction is stored for a restart.
+  // Before the first epoch, servers know no members; an eviction is stored for a restart.
   const MemberId id = member.member.id;
-  const bool was_in_epoch = has_begun() && !epochs_.IsNewcomer(id);
-  if (was_in_epoch || evicted) {
+  if (has_begun() || evicted) {
     plan_.Append(MemberGone{id,
                             member.member.incarnation,
                             std::string(why.message()),
@@ -292,8 +291,8 @@ void CoordinatedJob::Drop(const JobMember& member, DropReason reason, const absl
   }
   members_.Expel(id, absl::Status(why.code(), absl::StrCat("worker \"", member.member.name,
                                                            "\" was dropped: ", why.message())));
-  // Before the first epoch, ContinueWithoutGone withdraws the member.
-  if (has_begun() && !was_in_epoch) {
+  // A newcomer is in no epoch. Before the first one, ContinueWithoutGone withdraws the member.
+  if (has_begun() && epochs_.IsNewcomer(id)) {
     members_.Withdraw(id);
     holders_.Forget(id);
   }
