@@ -12,8 +12,8 @@ namespace syncgrads {
 // returns "unix".
 std::string AddressOfPeer(const std::string& peer);
 
-// The same, but an IPv6 address has brackets. For a peer without a host (on a unix socket), returns
-// 127.0.0.1.
+// Returns the address in gRPC's name for a peer without the port. An IPv6 address has brackets. If
+// the peer has no address, because it is on a unix socket, returns 127.0.0.1.
 std::string HostOfPeer(const std::string& peer);
 
 }  // namespace syncgrads

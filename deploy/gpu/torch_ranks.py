@@ -27,7 +27,8 @@ import syncgrads.torch as sg
 RANKS = 2
 TIMEOUT_S = 60
 BATCH, SIDE = 16, 32
-# Of the largest parameter: the device may add in another order in every run.
+# The largest permitted difference, relative to the largest parameter. There is one because the
+# device may add in another order in every run.
 TOLERANCE = 1e-4
 
 
