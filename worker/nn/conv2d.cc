@@ -26,6 +26,7 @@ Conv2d<T>::Conv2d(const std::string& name, Device<T>& device, const Window& wind
       weight_(Parameter<T>::Array(
           device.memory(), absl::StrCat(name, ".weight"),
           {options.outputs, window.input.channels, window.height, window.width})),
+      packed_(device.memory()),
       output_(device.memory()) {
   if (options_.bias)
     bias_ = Parameter<T>::Vector(device.memory(), absl::StrCat(name, ".bias"), options.outputs);
@@ -46,8 +47,12 @@ void Conv2d<T>::Initialise(uint64_t seed) {
 
 template <typename T>
 Convolution<T> Conv2d<T>::layer() {
-  return {window_, options_.outputs, weight_.device_values(),
-          options_.bias ? bias_.device_values() : nullptr, options_.activation};
+  return {window_,
+          options_.outputs,
+          weight_.device_values(),
+          options_.bias ? bias_.device_values() : nullptr,
+          options_.activation,
+          &packed_};
 }
 
 template <typename T>

@@ -53,6 +53,7 @@ class Conv2d : public Layer<T> {
   const Window window_;
   Parameter<T> weight_;
   Parameter<T> bias_;
+  DeviceMatrix<T> packed_;  // Convolution::packed
   DeviceMatrix<T> output_;
 };
 

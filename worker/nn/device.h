@@ -15,6 +15,9 @@
 
 namespace syncgrads {
 
+template <typename T>
+class DeviceMatrix;
+
 // A convolution: activation(cross-correlation of the input with the weights + bias).
 template <typename T>
 struct Convolution {
@@ -23,6 +26,9 @@ struct Convolution {
   const T* weights = nullptr;  // [outputs, channels, height, width]
   const T* bias = nullptr;     // [outputs]; null: none
   Activation activation = Activation::kIdentity;
+  // If not null, memory in which Convolve keeps the weights in the device's own order, for
+  // ConvolveBackward with the same weights, which reads it if it is not empty.
+  DeviceMatrix<T>* packed = nullptr;
 };
 
 // A fully connected layer: activation(input * kernel + bias).

@@ -1,9 +1,9 @@
 // CpuDevice: convolutions, as matrix products of im2col rows.
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "worker/nn/cpu/columns.h"
 #include "worker/nn/cpu/cpu_device.h"
 
@@ -70,14 +70,17 @@ void ForEachBlock(const Window& window, int64_t begin, int64_t end, Block block)
 }  // namespace
 
 template <typename T>
-const T* CpuDevice<T>::PackWeights(const Window& window, int64_t outputs, const T* weights) {
+const T* CpuDevice<T>::PackWeights(const Convolution<T>& layer) {
+  const Window& window = layer.window;
   const int64_t area = window.height * window.width;
-  if (area == 1) return weights;
+  if (area == 1) return layer.weights;
   const int64_t channels = window.input.channels;
-  T* packed = Sized(packed_, outputs * window.size());
-  For(outputs, window.size(), [&](int, int64_t begin, int64_t end) {
+  DeviceMatrix<T>& matrix = layer.packed == nullptr ? packed_ : *layer.packed;
+  matrix.Resize(layer.outputs, window.size());
+  T* const packed = matrix.data();
+  For(layer.outputs, window.size(), [&](int, int64_t begin, int64_t end) {
     for (int64_t output = begin; output < end; ++output) {
-      const T* from = weights + output * window.size();
+      const T* from = layer.weights + output * window.size();
       T* to = packed + output * window.size();
       for (int64_t channel = 0; channel < channels; ++channel) {
         for (int64_t i = 0; i < area; ++i) to[i * channels + channel] = from[channel * area + i];
@@ -88,14 +91,18 @@ const T* CpuDevice<T>::PackWeights(const Window& window, int64_t outputs, const 
 }
 
 template <typename T>
-void CpuDevice<T>::UnpackWeights(const Window& window, int64_t outputs, const T* packed,
+void CpuDevice<T>::UnpackWeights(const Window& window, int64_t outputs, absl::Span<T* const> parts,
                                  T* weights) {
   const int64_t area = window.height * window.width;
   const int64_t channels = window.input.channels;
-  For(outputs, window.size(), [&](int, int64_t begin, int64_t end) {
+  const int64_t size = window.size();
+  For(outputs, size * static_cast<int64_t>(parts.size()), [&](int, int64_t begin, int64_t end) {
     for (int64_t output = begin; output < end; ++output) {
-      const T* from = packed + output * window.size();
-      T* to = weights + output * window.size();
+      T* const from = parts[0] + output * size;
+      for (const T* part : parts.subspan(1)) {
+        kernels_.add(size, from, part + output * size, /*relu=*/false, from);
+      }
+      T* to = weights + output * size;
       for (int64_t channel = 0; channel < channels; ++channel) {
         for (int64_t i = 0; i < area; ++i) to[channel * area + i] = from[i * channels + channel];
       }
@@ -122,12 +129,11 @@ void CpuDevice<T>::Convolve(const Convolution<T>& layer, int64_t samples, const 
                             T* output) {
   const Window& window = layer.window;
   const int64_t outputs = layer.outputs;
-  const T* packed = PackWeights(window, outputs, layer.weights);
   MatrixProduct<T> product;
   product.columns = outputs;
   product.inner = window.size();
   product.a_stride = window.size();
-  product.b = packed;
+  product.b = PackWeights(layer);
   product.b_stride = window.size();
   product.transpose_b = true;
   product.c_stride = outputs;
@@ -175,10 +181,6 @@ void CpuDevice<T>::ConvolveBackward(const Convolution<T>& layer, int64_t samples
                   gradients.bias);
   const int64_t size = window.size();
   const bool pointwise = IsPointwise(window);
-  const T* packed =
-      input_gradient == nullptr ? nullptr : PackWeights(window, outputs, layer.weights);
-  const bool in_order = window.height * window.width == 1;
-  T* packed_gradient = in_order ? weights_gradient : Sized(packed_gradient_, outputs * size);
 
   // The gradient by the weights is output_gradient^T rows; that by the rows is output_gradient
   // weights.
@@ -193,21 +195,20 @@ void CpuDevice<T>::ConvolveBackward(const Convolution<T>& layer, int64_t samples
   by_rows.columns = size;
   by_rows.inner = outputs;
   by_rows.a_stride = outputs;
-  by_rows.b = packed;
+  const bool is_packed = layer.packed != nullptr && layer.packed->size() > 0;
+  if (input_gradient != nullptr) by_rows.b = is_packed ? layer.packed->data() : PackWeights(layer);
   by_rows.b_stride = size;
   by_rows.c_stride = size;
 
-  if (input_gradient != nullptr && !pointwise) {
-    std::memset(input_gradient, 0, samples * window.input.size() * sizeof(T));
-  }
   if (IsFew(window, samples, outputs)) {
     const int64_t rows = samples * window.positions();
+    const bool in_order = window.height * window.width == 1;
     by_weights.inner = rows;
     by_weights.a = output_gradient;
     by_weights.b = AllRows(window, samples, input);
-    by_weights.c = packed_gradient;
+    by_weights.c = in_order ? weights_gradient : Sized(part_gradients_[0], outputs * size);
     MultiplyMatrices(by_weights);
-    if (!in_order) UnpackWeights(window, outputs, packed_gradient, weights_gradient);
+    if (!in_order) UnpackWeights(window, outputs, {by_weights.c}, weights_gradient);
     if (input_gradient == nullptr) return;
     by_rows.rows = rows;
     by_rows.a = output_gradient;
@@ -216,22 +217,24 @@ void CpuDevice<T>::ConvolveBackward(const Convolution<T>& layer, int64_t samples
     if (pointwise) return;
     For(samples, window.positions() * size, [&](int, int64_t begin, int64_t end) {
       for (int64_t sample = begin; sample < end; ++sample) {
+        T* const image = input_gradient + sample * window.input.size();
+        std::fill(image, image + window.input.size(), T{0});
         Col2Im(window, by_rows.c + sample * window.positions() * size, 0, window.output_height,
-               input_gradient + sample * window.input.size());
+               image);
       }
     });
     return;
   }
 
-  for (std::vector<T>& part : part_gradients_) part.clear();
+  // Each thread has a part of the gradient by the weights.
+  std::vector<T*> parts(part_gradients_.size());
   For(samples, window.positions() * size * outputs / 2, [&](int part, int64_t first, int64_t last) {
     MatrixProduct<T> weights_part = by_weights;
     MatrixProduct<T> rows_part = by_rows;
-    part_gradients_[part].assign(outputs * size, T{0});
-    weights_part.c = part_gradients_[part].data();
-    weights_part.accumulate = true;
+    weights_part.c = parts[part] = Sized(part_gradients_[part], outputs * size);
     ForEachBlock<T>(window, first, last, [&](int64_t row, int64_t rows, auto lay_out) {
       weights_part.inner = rows;
+      weights_part.accumulate = row > first * window.positions();
       weights_part.a = rows_part.a = output_gradient + row * outputs;
       rows_part.rows = rows;
       if (pointwise) {
@@ -253,25 +256,22 @@ void CpuDevice<T>::ConvolveBackward(const Convolution<T>& layer, int64_t samples
       rows_part.c = laid_out;
       kernels_.multiply(rows_part);
       lay_out([&](int64_t sample, int64_t begin, int64_t end, int64_t at) {
-        Col2Im(window, laid_out + at * size, begin, end,
-               input_gradient + sample * window.input.size());
+        T* const image = input_gradient + sample * window.input.size();
+        // The lines of a sample come in order. Its image is still in the cache for the next ones.
+        if (begin == 0) std::fill(image, image + window.input.size(), T{0});
+        Col2Im(window, laid_out + at * size, begin, end, image);
       });
     });
   });
-  // Add in the order of the parts, so that the bits do not depend on the threads' timing.
-  std::fill(packed_gradient, packed_gradient + outputs * size, T{0});
-  for (const std::vector<T>& part : part_gradients_) {
-    if (!part.empty()) {
-      Add(Activation::kIdentity, outputs * size, part.data(), packed_gradient, packed_gradient);
-    }
-  }
-  if (!in_order) UnpackWeights(window, outputs, packed_gradient, weights_gradient);
+  // The parts are added in their order, so the bits do not depend on the threads' timing.
+  parts.erase(std::remove(parts.begin(), parts.end(), nullptr), parts.end());
+  UnpackWeights(window, outputs, absl::MakeSpan(parts), weights_gradient);
 }
 
 // Instantiates the members that this file defines.
 #define SYNCGRADS_INSTANTIATE(T)                                                                   \
-  template const T* CpuDevice<T>::PackWeights(const Window&, int64_t, const T*);                   \
-  template void CpuDevice<T>::UnpackWeights(const Window&, int64_t, const T*, T*);                 \
+  template const T* CpuDevice<T>::PackWeights(const Convolution<T>&);                              \
+  template void CpuDevice<T>::UnpackWeights(const Window&, int64_t, absl::Span<T* const>, T*);     \
   template const T* CpuDevice<T>::AllRows(const Window&, int64_t, const T*);                       \
   template void CpuDevice<T>::Convolve(const Convolution<T>&, int64_t, const T*, T*);              \
   template void CpuDevice<T>::ConvolveBackward(const Convolution<T>&, int64_t, const T*, const T*, \

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "worker/base/thread_pool.h"
 #include "worker/nn/cpu/kernels.h"
 #include "worker/nn/device.h"
+#include "worker/nn/device_matrix.h"
 #include "worker/nn/matrix_product.h"
 
 namespace syncgrads {
@@ -87,10 +89,11 @@ class CpuDevice : public Device<T> {
                   absl::FunctionRef<void(int64_t begin, int64_t end, double* sums)> sum,
                   double* sums);
 
-  // Returns the weights as [outputs, window.size()], in the order of the rows of Im2Col.
-  // The result is valid until the next call. UnpackWeights does the reverse.
-  const T* PackWeights(const Window& window, int64_t outputs, const T* weights);
-  void UnpackWeights(const Window& window, int64_t outputs, const T* packed, T* weights);
+  // Returns the weights as [outputs, window.size()], in the order of the rows of Im2Col. The result
+  // is in layer.packed or, if that is null, valid until the next call.
+  const T* PackWeights(const Convolution<T>& layer);
+  // The reverse, of the sum of `parts`, which are added in order; the first one is overwritten.
+  void UnpackWeights(const Window& window, int64_t outputs, absl::Span<T* const> parts, T* weights);
 
   // Returns the im2col rows of all samples, in rows_; or `input` if the rows are the input
   // itself.
@@ -104,8 +107,7 @@ class CpuDevice : public Device<T> {
   std::vector<std::vector<double>> part_sums_;
   std::vector<T> rows_;
   std::vector<T> row_gradients_;
-  std::vector<T> packed_;
-  std::vector<T> packed_gradient_;
+  DeviceMatrix<T> packed_{memory_};
   std::vector<double> terms_;  // of a sum
   double penalties_ = 0;       // since the last TakePenalties
 };
