@@ -165,6 +165,14 @@ class Group {
   virtual absl::Status Push(TensorId tensor, const void* values, size_t bytes, void* result) = 0;
   virtual absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace) = 0;
 
+  // Copies `values` to `memory`, which is as long, and does what Push(tensor, memory, bytes,
+  // memory) does. `values` are not used after the call, and may be `memory`. After an error nothing
+  // has been copied. A long copy bypasses the processor's caches: `memory` is for servers, not for
+  // the caller, to read next (Client::AllocateGradients). Errors: those of Push, and
+  // InvalidArgument if `memory` is null.
+  virtual absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes,
+                                   void* memory) = 0;
+
   // Contributes nothing to this step and requests the result. If nobody contributes, `result` is
   // not written. Errors: those of Push that do not concern `values`.
   virtual absl::Status Skip(TensorId tensor, void* result) = 0;

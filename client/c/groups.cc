@@ -3,6 +3,7 @@
 #include <limits>
 #include <variant>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "client/c/handles.h"
 #include "client/c/texts.h"
@@ -59,6 +60,36 @@ absl::Status Push(Group& group, uint32_t tensor, const void* values, size_t byte
 absl::Status Skip(Group& group, uint32_t tensor, void* result) {
   if (result == SG_IN_PLACE) return group.Skip(TensorId{tensor}, Group::InPlace());
   return group.Skip(TensorId{tensor}, result);
+}
+
+absl::Status CopyAndPush(Group& group, uint32_t tensor, const void* values, size_t bytes,
+                         void* memory) {
+  return group.CopyAndPush(TensorId{tensor}, values, bytes, memory);
+}
+
+// Calls `push` for each tensor that has values, and skips the others. `finished` counts the tensors
+// for which this has succeeded.
+absl::Status PushOrSkipMany(sg_group* group, const uint32_t* tensors, const void* const* values,
+                            void* const* results, size_t count, size_t& finished,
+                            absl::FunctionRef<decltype(Push)> push) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckUsable(group));
+  if (count > 0) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(tensors, "tensors"));
+    SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(values, "values"));
+  }
+  const SignalsBlocked blocked;
+  for (; finished < count; ++finished) {
+    const uint32_t tensor = tensors[finished];
+    SYNCGRADS_RETURN_IF_ERROR(CheckTensor(group->group, tensor));
+    void* const result = results == nullptr ? nullptr : results[finished];
+    if (values[finished] == nullptr) {
+      SYNCGRADS_RETURN_IF_ERROR(Skip(group->group, tensor, result));
+    } else {
+      const size_t bytes = group->group.layout().tensor(TensorId{tensor}).bytes();
+      SYNCGRADS_RETURN_IF_ERROR(push(group->group, tensor, values[finished], bytes, result));
+    }
+  }
+  return absl::OkStatus();
 }
 
 uint32_t SlotsOf(const Group& group) {
@@ -183,25 +214,20 @@ int sg_push_many(sg_group* group, const uint32_t* tensors, const void* const* va
                  void* const* results, size_t count, size_t* done, char* message,
                  size_t message_size) {
   size_t finished = 0;
+  const int code = Answer(message, message_size, [&] {
+    return PushOrSkipMany(group, tensors, values, results, count, finished, Push);
+  });
+  if (done != nullptr) *done = finished;
+  return code;
+}
+
+int sg_copy_and_push_many(sg_group* group, const uint32_t* tensors, const void* const* values,
+                          void* const* memory, size_t count, size_t* done, char* message,
+                          size_t message_size) {
+  size_t finished = 0;
   const int code = Answer(message, message_size, [&]() -> absl::Status {
-    SYNCGRADS_RETURN_IF_ERROR(CheckUsable(group));
-    if (count > 0) {
-      SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(tensors, "tensors"));
-      SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(values, "values"));
-    }
-    const SignalsBlocked blocked;
-    for (; finished < count; ++finished) {
-      const uint32_t tensor = tensors[finished];
-      SYNCGRADS_RETURN_IF_ERROR(CheckTensor(group->group, tensor));
-      void* const result = results == nullptr ? nullptr : results[finished];
-      if (values[finished] == nullptr) {
-        SYNCGRADS_RETURN_IF_ERROR(Skip(group->group, tensor, result));
-      } else {
-        const size_t bytes = group->group.layout().tensor(TensorId{tensor}).bytes();
-        SYNCGRADS_RETURN_IF_ERROR(Push(group->group, tensor, values[finished], bytes, result));
-      }
-    }
-    return absl::OkStatus();
+    if (count > 0) SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(memory, "memory"));
+    return PushOrSkipMany(group, tensors, values, memory, count, finished, CopyAndPush);
   });
   if (done != nullptr) *done = finished;
   return code;

@@ -263,6 +263,15 @@ SG_API int sg_push_many(sg_group* group, const uint32_t* tensors, const void* co
                         void* const* results, size_t count, size_t* done, char* message,
                         size_t message_size);
 
+/* As sg_push_many, but first copies each tensor to `memory`, which is usually memory of
+ * sg_allocate_gradients. values[i] is copied to memory[i], pushed from there, and replaced there by
+ * the result. It is not used after the call, and may be memory[i]; NULL skips the tensor, whose
+ * result is then written to memory[i]. A tensor that cannot be pushed is not copied.
+ * syncgrads::Group::CopyAndPush. */
+SG_API int sg_copy_and_push_many(sg_group* group, const uint32_t* tensors,
+                                 const void* const* values, void* const* memory, size_t count,
+                                 size_t* done, char* message, size_t message_size);
+
 /* Waits until the tensor's result is in its buffer. */
 SG_API int sg_wait(sg_group* group, uint32_t tensor, double timeout, sg_contributors* contributors,
                    char* message, size_t message_size);

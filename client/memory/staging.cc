@@ -11,28 +11,23 @@ Staging::Staging(const Layout& layout) : layout_(layout) {
   }
 }
 
-bool Staging::IsNeeded(absl::Span<const absl::Span<const std::byte>> spans,
-                       const SharedBuffers& buffers) {
-  for (absl::Span<const std::byte> span : spans) {
-    if (!buffers.Find(span).has_value()) return true;
+std::byte* Staging::MemoryOf(ChunkId chunk, SharedBuffers& buffers) {
+  MutexLock lock(mutex_);
+  if (memory_ == nullptr && !refused_) {
+    absl::StatusOr<const SharedBuffers::Region*> region = buffers.Allocate(bytes_);
+    refused_ = !region.ok();
+    if (region.ok()) memory_ = (*region)->memory->data();
   }
-  return false;
+  return memory_ == nullptr ? nullptr : memory_ + offsets_[ToNumber(chunk)];
 }
 
-std::vector<absl::Span<const std::byte>> Staging::Copy(
+std::vector<absl::Span<const std::byte>> Staging::Share(
     SharedBuffers& buffers, ChunkId chunk, std::vector<absl::Span<const std::byte>> spans) {
-  std::byte* to = nullptr;
-  {
-    MutexLock lock(mutex_);
-    if (memory_ == nullptr && !refused_) {
-      absl::StatusOr<const SharedBuffers::Region*> region = buffers.Allocate(bytes_);
-      refused_ = !region.ok();
-      if (region.ok()) memory_ = (*region)->memory->data();
-    }
-    if (memory_ == nullptr) return spans;
-    to = memory_ + offsets_[ToNumber(chunk)];
-  }
+  std::byte* to = nullptr;  // where the next span is copied to
   for (absl::Span<const std::byte>& span : spans) {
+    if (buffers.Find(span).has_value()) continue;
+    if (to == nullptr) to = MemoryOf(chunk, buffers);
+    if (to == nullptr) return spans;
     CopyFar(to, span.data(), span.size());
     span = {to, span.size()};
     to += span.size();

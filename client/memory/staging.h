@@ -1,5 +1,6 @@
-// Shared memory to which a group's contributions are copied if the caller's memory is not shared.
-// This costs one copy. A stream on the same host costs two, and work in the kernel.
+// Shared memory to which the parts of a group's contributions are copied that lie in memory of the
+// caller that is not shared. This costs one copy. A stream on the same host costs two, and work in
+// the kernel.
 
 #ifndef SYNCGRADS_CLIENT_MEMORY_STAGING_H_
 #define SYNCGRADS_CLIENT_MEMORY_STAGING_H_
@@ -22,16 +23,16 @@ class Staging {
   // `layout` must outlive this object.
   explicit Staging(const Layout& layout);
 
-  // True if one of the spans does not lie in `buffers`.
-  static bool IsNeeded(absl::Span<const absl::Span<const std::byte>> spans,
-                       const SharedBuffers& buffers);
-
-  // Copies the spans of a chunk to memory from `buffers`, where they are not overwritten before the
-  // chunk's next round. If that memory cannot be allocated, returns the spans unchanged.
-  std::vector<absl::Span<const std::byte>> Copy(SharedBuffers& buffers, ChunkId chunk,
-                                                std::vector<absl::Span<const std::byte>> spans);
+  // Copies the spans of a chunk that do not lie in `buffers` to memory from `buffers`, where they
+  // are not overwritten before the chunk's next round. Together the spans are not longer than the
+  // chunk. If the memory cannot be allocated, returns the spans unchanged.
+  std::vector<absl::Span<const std::byte>> Share(SharedBuffers& buffers, ChunkId chunk,
+                                                 std::vector<absl::Span<const std::byte>> spans);
 
  private:
+  // Returns the memory of a chunk; null if none can be allocated.
+  std::byte* MemoryOf(ChunkId chunk, SharedBuffers& buffers);
+
   const Layout& layout_;
   std::vector<size_t> offsets_;  // each chunk's offset in `memory_`
   size_t bytes_ = 0;

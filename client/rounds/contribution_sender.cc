@@ -51,8 +51,8 @@ std::shared_ptr<const OutgoingMessage> ContributionSender::MakeRaw(Contribution 
   // A contribution that restores an optimizer is longer than the chunk's staging memory, and it is
   // sent only once.
   if (bytes < kMinSharedBytes || bytes > plan_.layout.chunk(chunk).bytes()) shared = nullptr;
-  if (shared != nullptr && Staging::IsNeeded(contribution.spans, *shared)) {
-    contribution.spans = staging_.Copy(*shared, chunk, std::move(contribution.spans));
+  if (shared != nullptr) {
+    contribution.spans = staging_.Share(*shared, chunk, std::move(contribution.spans));
   }
   return MakeContribution(contribution.header, contribution.spans, std::move(released), shared);
 }

@@ -39,6 +39,13 @@ void GroupRounds::BeginRoundLocked(Round round) {
   for (uint32_t c = 0; c < plan_->layout.chunks().size(); ++c) compressor_.Discard(ChunkId{c});
 }
 
+absl::Status GroupRounds::CheckPush(TensorId tensor, absl::Span<const std::byte> values) const {
+  MutexLock lock(mutex_);
+  SYNCGRADS_RETURN_IF_ERROR(collector_.CheckArguments(tensor, values));
+  if (!failure_.ok()) return failure_;
+  return collector_.CheckAwaited(tensor, /*has_values=*/true);
+}
+
 absl::Status GroupRounds::Contribute(TensorId tensor,
                                      std::optional<absl::Span<const std::byte>> values,
                                      Destination result) {
@@ -103,7 +110,7 @@ absl::Status GroupRounds::OnUpdate(const UpdateFrame& update, std::shared_ptr<co
     chunks_.Accept(chunk, {update, std::move(memory)});
   } else {
     chunks_.Fail(chunk, std::move(error));
-    changed_.NotifyAll();
+    NotifyLocked();
   }
   return absl::OkStatus();
 }
@@ -117,7 +124,7 @@ void GroupRounds::OnReleased(ChunkId chunk) {
     MutexLock lock(mutex_);
     answer = chunks_.Release(chunk);
     if (!answer.has_value()) {
-      changed_.NotifyAll();
+      NotifyLocked();
       return;
     }
     if (!chunks_.is_without_result(chunk)) targets = collector_.TargetsOf(answer->update);
@@ -137,7 +144,17 @@ void GroupRounds::OnReleased(ChunkId chunk) {
   MutexLock lock(mutex_);
   results_.Set(std::move(answer->update), in_place, std::move(answer->memory));
   chunks_.Complete(chunk);
+  NotifyLocked();
+}
+
+void GroupRounds::NotifyLocked() {
   changed_.NotifyAll();
+  // A step has many chunks. A thread that waits for all of them is woken once.
+  for (Chunks* chunks : awaited_) {
+    if (!chunks_.IsOver(*chunks)) continue;
+    over_.NotifyAll();
+    return;
+  }
 }
 
 absl::Status GroupRounds::CheckSent(Chunks chunks) const {
@@ -153,11 +170,16 @@ absl::Status GroupRounds::CheckSent(Chunks chunks) const {
 bool GroupRounds::Await(Chunks chunks, absl::Time deadline) const {
   const TraceSpan span("await results");
   MutexLock lock(mutex_);
-  for (bool in_time = true; !chunks_.IsOver(chunks);) {
-    if (!in_time || deadline == absl::InfinitePast()) return false;
-    in_time = changed_.WaitUntil(mutex_, deadline);
+  if (chunks_.IsOver(chunks)) return true;
+  if (deadline == absl::InfinitePast()) return false;
+  awaited_.push_back(&chunks);
+  bool is_over = false;
+  for (bool in_time = true; in_time && !is_over;) {
+    in_time = over_.WaitUntil(mutex_, deadline);
+    is_over = chunks_.IsOver(chunks);
   }
-  return true;
+  awaited_.erase(std::find(awaited_.begin(), awaited_.end(), &chunks));
+  return is_over;
 }
 
 absl::StatusOr<TensorId> GroupRounds::AwaitNext(absl::Time deadline) {
@@ -334,7 +356,7 @@ void GroupRounds::Fail(absl::Status status) {
     round = collector_.round();
     given_up = chunks_.FindSent(chunks_.all());
     for (uint32_t c = 0; c < chunks_.all().count; ++c) chunks_.Fail(ChunkId{c}, status);
-    changed_.NotifyAll();
+    NotifyLocked();
   }
   Forget(given_up, round);
 }

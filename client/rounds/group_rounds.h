@@ -74,6 +74,8 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
 
   using Destination = client::Destination;
 
+  // The errors that Push would return for a tensor and its values.
+  absl::Status CheckPush(TensorId tensor, absl::Span<const std::byte> values) const;
   // Contribute a tensor's values, or nothing, to this round (Group::Push, Group::Skip).
   absl::Status Push(TensorId tensor, absl::Span<const std::byte> values, Destination result) {
     return Contribute(tensor, values, result);
@@ -260,6 +262,8 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   // Called when the last reference to the chunk's message has been dropped, so that nobody reads
   // the contribution any more. Copies the answer, if there is one.
   void OnReleased(ChunkId chunk);
+  // Notifies the threads that wait for a chunk.
+  void NotifyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // No chunk may be in use.
   void BeginRoundLocked(Round round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AwaitReleasedLocked(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -281,6 +285,10 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
 
   mutable Mutex mutex_;
   mutable CondVar changed_;
+  // Notified when all chunks of one of `awaited_` are done or one of them has failed.
+  mutable CondVar over_;
+  // The chunks that threads in Await wait for.
+  mutable std::vector<Chunks*> awaited_ ABSL_GUARDED_BY(mutex_);
   TensorCollector collector_ ABSL_GUARDED_BY(mutex_);
   ChunksInFlight chunks_ ABSL_GUARDED_BY(mutex_);
   StepResults results_ ABSL_GUARDED_BY(mutex_);

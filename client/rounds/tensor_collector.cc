@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace syncgrads::client {
 
@@ -63,29 +64,34 @@ absl::Status TensorCollector::CheckArguments(
       " with ", tensor.bytes(), " bytes in group \"", spec.name, "\""));
 }
 
-absl::Status TensorCollector::Collect(TensorId id,
-                                      std::optional<absl::Span<const std::byte>> values,
-                                      Destination result) {
+absl::Status TensorCollector::CheckAwaited(TensorId id, bool has_values) const {
   const std::string& name = plan_.layout.tensor(id).name;
-  if (data_ended_ && values.has_value()) {
+  if (data_ended_ && has_values) {
     return absl::FailedPreconditionError(absl::StrCat("this worker has ended its data for group \"",
                                                       plan_.spec.name, "\": tensor \"", name,
                                                       "\" can only be skipped"));
   }
   // A skip does not depend on who the members are, and neither do the initial parameters (round 0).
-  if (plan_.spec.one_epoch && values.has_value() && round_ > Round{0} &&
-      !pinned_epoch_.has_value()) {
+  if (plan_.spec.one_epoch && has_values && round_ > Round{0} && !pinned_epoch_.has_value()) {
     return absl::FailedPreconditionError(
         absl::StrCat("a contribution to step ", ToNumber(round_), " of group \"", plan_.spec.name,
                      "\" depends on its members: call BeginStep first"));
   }
-  Tensor& tensor = tensors_[ToNumber(id)];
+  const Tensor& tensor = tensors_[ToNumber(id)];
   if (tensor.state != State::kAwaited) {
     return absl::FailedPreconditionError(absl::StrCat(
         "tensor \"", name, "\" has been ", tensor.state == State::kPushed ? "pushed" : "skipped",
         " in step ", ToNumber(round_), " of group \"", plan_.spec.name,
         "\": call WaitStep to begin the next"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status TensorCollector::Collect(TensorId id,
+                                      std::optional<absl::Span<const std::byte>> values,
+                                      Destination result) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckAwaited(id, values.has_value()));
+  Tensor& tensor = tensors_[ToNumber(id)];
   tensor.state = values.has_value() ? State::kPushed : State::kSkipped;
   tensor.values = values.value_or(absl::Span<const std::byte>());
   tensor.result = result;

@@ -81,6 +81,8 @@ class TensorCollector {
   //                       no epoch is pinned
   absl::Status Collect(TensorId tensor, std::optional<absl::Span<const std::byte>> values,
                        Destination result);
+  // The errors of Collect for a tensor with values, or without.
+  absl::Status CheckAwaited(TensorId tensor, bool has_values) const;
   bool IsComplete(ChunkId chunk) const { return awaited_[ToNumber(chunk)] == 0; }
   // Makes the contribution to a complete chunk. `epoch` is the newest epoch; the contribution
   // belongs to it if no epoch is pinned.

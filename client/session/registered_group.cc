@@ -9,6 +9,7 @@
 #include "client/rounds/optimizer_state.h"
 #include "client/session/session.h"
 #include "client/session/wait.h"
+#include "common/kernels/copy.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::client {
@@ -84,6 +85,19 @@ absl::Status RegisteredGroup::Push(TensorId tensor, const void* values, size_t b
   SYNCGRADS_RETURN_IF_ERROR(CheckPush(tensor, values));
   return rounds_->Push(tensor, absl::MakeConstSpan(static_cast<const std::byte*>(values), bytes),
                        GroupRounds::Destination::InPlace());
+}
+
+absl::Status RegisteredGroup::CopyAndPush(TensorId tensor, const void* values, size_t bytes,
+                                          void* memory) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckPush(tensor, values));
+  SYNCGRADS_RETURN_IF_ERROR(CheckPush(tensor, memory));
+  const auto to = absl::MakeSpan(static_cast<std::byte*>(memory), bytes);
+  if (values != memory) {
+    const auto from = absl::MakeConstSpan(static_cast<const std::byte*>(values), bytes);
+    SYNCGRADS_RETURN_IF_ERROR(rounds_->CheckPush(tensor, from));
+    CopyFar(to.data(), from.data(), bytes);
+  }
+  return rounds_->Push(tensor, to, to);
 }
 
 absl::Status RegisteredGroup::Skip(TensorId tensor, void* result) {

@@ -35,6 +35,8 @@ class RegisteredGroup : public Group {
   void SendUncompressed() override { rounds_->SendUncompressed(); }
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, void* result) override;
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace) override;
+  absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes,
+                           void* memory) override;
   absl::Status Skip(TensorId tensor, void* result) override;
   absl::Status Skip(TensorId tensor, InPlace) override;
   absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration timeout) override;

@@ -8,9 +8,11 @@
 #include <functional>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "common/group.h"
+#include "common/status_macros.h"
 #include "gtest/gtest.h"
 #include "proto/admin.pb.h"
 #include "tests/client/counted_memory.h"
@@ -62,7 +64,12 @@ struct StepCosts {
   double large_allocations;  // number for each chunk of each member
 };
 
-StepCosts Measure(bool shared_memory, bool allocate, const PushStep& push) {
+std::vector<TensorSpec> OneTensor() {
+  return {{"w", DType::kF32, {int64_t{kBytes / sizeof(float)}}}};
+}
+
+StepCosts Measure(bool shared_memory, bool allocate, const PushStep& push,
+                  const std::vector<TensorSpec>& tensors = OneTensor()) {
   server::ServerOptions options;
   options.shared_memory = shared_memory;
   Cluster cluster(1, options);
@@ -75,7 +82,7 @@ StepCosts Measure(bool shared_memory, bool allocate, const PushStep& push) {
   workers.Run([&](uint32_t rank, Client& client) {
     GroupSpec spec;
     spec.name = "model";
-    spec.tensors = {{"w", DType::kF32, {int64_t{kBytes / sizeof(float)}}}};
+    spec.tensors = tensors;
     spec.chunk_bytes = kChunkBytes;
     const auto group = client.Register(spec, kTimeout);
     ASSERT_OK(group);
@@ -125,6 +132,35 @@ absl::Status PushToBuffer(Group& group, float* memory) {
   return group.Push(TensorId{0}, memory, kBytes, memory + kBytes / sizeof(float));
 }
 
+// In each chunk, a tensor that nearly fills it and one of kSmallBytes.
+constexpr size_t kSmallBytes = 64;
+std::vector<TensorSpec> LargeAndSmallTensors() {
+  std::vector<TensorSpec> tensors;
+  for (size_t c = 0; c < kChunks; ++c) {
+    tensors.push_back({absl::StrCat("large", c),
+                       DType::kF32,
+                       {int64_t{(kChunkBytes - kSmallBytes) / sizeof(float)}}});
+    tensors.push_back(
+        {absl::StrCat("small", c), DType::kF32, {int64_t{kSmallBytes / sizeof(float)}}});
+  }
+  return tensors;
+}
+// The small tensors are not in `memory`.
+absl::Status PushLargeAndSmall(Group& group, float* memory) {
+  static const float kSmall[kSmallBytes / sizeof(float)] = {};
+  for (uint32_t t = 0; t < 2 * kChunks; ++t) {
+    float* const values = memory + t / 2 * (kChunkBytes / sizeof(float));
+    float* const result = values + kBytes / sizeof(float);
+    if (t % 2 == 0) {
+      SYNCGRADS_RETURN_IF_ERROR(group.Push(TensorId{t}, values, kChunkBytes - kSmallBytes, result));
+    } else {
+      SYNCGRADS_RETURN_IF_ERROR(group.Push(TensorId{t}, kSmall, kSmallBytes,
+                                           result + (kChunkBytes - kSmallBytes) / sizeof(float)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 class CostTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -153,6 +189,9 @@ TEST_F(CostTest, SharedGradientsCostTheCopyOfTheResult) {
 }
 TEST_F(CostTest, OrdinaryGradientsCostOneCopyMore) {
   ExpectCosts(Measure(true, false, PushToBuffer), 2, kDescribed, 0.1);
+}
+TEST_F(CostTest, OrdinaryGradientsBesideSharedOnesAreCopiedAlone) {
+  ExpectCosts(Measure(true, true, PushLargeAndSmall, LargeAndSmallTensors()), 1, kDescribed, 0.1);
 }
 TEST_F(CostTest, AStreamCostsTheCopyOfTheResult) {
   // The large allocations are gRPC's receive buffers: about two for each chunk in each direction.

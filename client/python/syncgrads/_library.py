@@ -81,6 +81,8 @@ _FUNCTIONS = {
     "sg_skip": [c_void_p, c_uint32, c_void_p],
     "sg_push_many": [c_void_p, POINTER(c_uint32), POINTER(c_void_p), POINTER(c_void_p), c_size_t,
                      POINTER(c_size_t)],
+    "sg_copy_and_push_many": [c_void_p, POINTER(c_uint32), POINTER(c_void_p), POINTER(c_void_p),
+                              c_size_t, POINTER(c_size_t)],
     "sg_wait": [c_void_p, c_uint32, c_double, POINTER(Contributors)],
     "sg_next_completion": [c_void_p, c_double, POINTER(c_uint32), POINTER(Contributors)],
     "sg_wait_step": [c_void_p, c_double, POINTER(Contributors), c_size_t],

@@ -155,6 +155,16 @@ class Group:
         check("sg_push_many", self._checked(), (ctypes.c_uint32 * count)(*numbers), pointers,
               pointers, count, None)
 
+    def push_copies(self, numbers: Sequence[int], sources: Sequence[int], addresses: Sequence[int],
+                    owner: Any) -> None:
+        """As push_memory, but first copies the values of tensor numbers[i] from sources[i] to
+        addresses[i], unless these are equal. The sources are not used after the call."""
+        count = len(numbers)
+        self._use(owner)
+        check("sg_copy_and_push_many", self._checked(), (ctypes.c_uint32 * count)(*numbers),
+              (ctypes.c_void_p * count)(*sources), (ctypes.c_void_p * count)(*addresses), count,
+              None)
+
     def skip(self, tensor: TensorKey, out: Any = None) -> None:
         """Contributes nothing to this step. The result is written to `out`, unless it is None."""
         number = self.id_of(tensor)

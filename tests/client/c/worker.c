@@ -154,6 +154,32 @@ static void Steps(void) {
   OK(sg_wait_step(group, kTimeout, NULL, 0, WHY));
   CHECK(sg_step(group) == 3);
 
+  /* Step 3: the tensors are copied, so that they can be changed; not if they have been pushed. */
+  const sg_collective pushed = {.size = sizeof pushed, .operation = SG_BARRIER, .name = "pushed"};
+  if (rank != 0) OK(sg_run(client, &pushed, kTimeout, NULL, WHY));
+  float own[4] = {1, 2, 3, 4};
+  const void* const sources[] = {own + 2, own};
+  void* const copies[] = {gradients + 2, gradients};
+  OK(sg_copy_and_push_many(group, ids, sources, copies, 2, &done, WHY));
+  CHECK(done == 2);
+  for (int i = 0; i < 4; ++i) own[i] = -1;
+  CHECK(sg_copy_and_push_many(group, ids, sources, copies, 2, &done, WHY) ==
+        SG_FAILED_PRECONDITION);
+  CHECK(done == 0 && strstr(why, "\"w\" has been pushed"));
+  if (rank == 0) {
+    CHECK(gradients[0] == 1 && gradients[3] == 4);
+    OK(sg_run(client, &pushed, kTimeout, NULL, WHY));
+  }
+  OK(sg_wait_step(group, kTimeout, NULL, 0, WHY));
+  for (int i = 0; i < 4; ++i) CHECK(gradients[i] == (float)((i + 1) * (int)world_size));
+
+  /* Step 4: a tensor that is copied already, and one that rank 0 skips. */
+  gradients[0] = 5;
+  const void* const parts[] = {rank == 0 ? NULL : own, gradients};
+  OK(sg_copy_and_push_many(group, ids, parts, copies, 2, NULL, WHY));
+  OK(sg_wait_step(group, kTimeout, NULL, 0, WHY));
+  CHECK(gradients[0] == 5 * (float)world_size && gradients[2] == -(float)(world_size - 1));
+
   /* All ends: the next step does not exist. */
   OK(sg_end(group, kTimeout, WHY));
   OK(sg_skip(group, 0, NULL, WHY));
@@ -203,6 +229,9 @@ static void Errors(void) {
   CHECK(sg_push_many(group, ids, pointers, NULL, 2, &done, WHY) == SG_INVALID_ARGUMENT);
   CHECK(done == 1 && strstr(why, "tensor 2"));
   CHECK(sg_push(group, 0, values, 8, NULL, WHY) == SG_FAILED_PRECONDITION);
+  CHECK(sg_copy_and_push_many(group, ids + 1, pointers, NULL, 1, &done, WHY) ==
+        SG_INVALID_ARGUMENT);
+  CHECK(done == 0 && strstr(why, "memory"));
   sg_contributors counted[1];
   CHECK(sg_wait_step(group, 0, counted, 1, WHY) == SG_INVALID_ARGUMENT);
   CHECK(sg_wait_step(group, 1, NULL, 0, WHY) == SG_FAILED_PRECONDITION && strstr(why, "\"w\""));

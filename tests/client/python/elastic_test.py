@@ -244,6 +244,20 @@ class OneProcessTest(unittest.TestCase):
         optimizer.step()
         self.assertEqual(model.weight.item(), begin - 1)
 
+    def test_a_gradient_that_nobody_has_is_none_as_for_a_newcomer(self):
+        job = self.join()
+        layers = torch.nn.ModuleList([torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)])
+        optimizer = sg.elastic(layers, torch.optim.SGD(layers.parameters(), lr=1, weight_decay=0.1),
+                               job=job)
+        for used in (layers, layers[:1]):
+            optimizer.zero_grad(set_to_none=False)
+            sum(layer(torch.ones(1, 1)).sum() for layer in used).backward()
+            before = layers[1].weight.item()
+            self.assertEqual(layers[0].weight.grad.item(), 1)
+            optimizer.step()
+        self.assertIsNone(layers[1].weight.grad)
+        self.assertEqual(layers[1].weight.item(), before)
+
     def test_rows_are_dealt_once_for_a_step(self):
         sampler = sg.DealtSampler(6, 2, shuffle=False)
         model, optimizer = self.begin(self.join(), sampler)

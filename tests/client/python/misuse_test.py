@@ -4,11 +4,13 @@ rank is not disturbed. tests/deploy/torch.test starts it as two ranks."""
 import contextlib
 import copy
 import io
+import itertools
 import os
 import signal
 import threading
 import types
 import unittest
+import unittest.mock
 
 import torch
 import torch.utils.checkpoint
@@ -373,6 +375,44 @@ class MisuseTest(JobTest):
             self.assertEqual(model.weight.grad.tolist(), [[1.5] * 2] * 2)
             optimizer.step()
             self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_keyboard_interrupt_in_a_push_or_skip_and_zero_grad_ends_the_step(self):
+        check = syncgrads.group.check
+        calls = itertools.product(("sg_copy_and_push_many", "sg_skip"), (False, True),
+                                  (False, True))
+        for name, is_made, has_backward in calls:
+            if name != "sg_skip" and not has_backward:
+                continue
+
+            def interrupted(function, *arguments):
+                if function != name or is_made:
+                    check(function, *arguments)
+                if function == name:
+                    raise KeyboardInterrupt
+
+            layers = nn.ModuleList([nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)])
+            optimizer = sg.DistributedOptimizer(torch.optim.SGD(layers.parameters(), lr=1), layers,
+                                                name=f"{name} {is_made} {has_backward}")
+            x = torch.ones(1, 2) * (1 + RANK)
+            if RANK == 0:
+                with unittest.mock.patch("syncgrads.group.check", interrupted):
+                    with self.assertRaises(KeyboardInterrupt):
+                        if has_backward:
+                            layers[0](x).sum().backward()
+                        else:
+                            optimizer.step()
+                optimizer.zero_grad()
+            else:
+                layers[0](x).sum().backward()
+                both = has_backward and (name == "sg_skip" or is_made)
+                self.assertEqual(layers[0].weight.grad.tolist(), [[1.5 if both else 2] * 2] * 2)
+                optimizer.zero_grad()
+            self.assertEqual(optimizer.sync_group.step, 2)
+            layers[0](x).sum().backward()
+            self.assertEqual(layers[0].weight.grad.tolist(), [[1.5] * 2] * 2)
+            optimizer.step()
+            self.assertEqual(optimizer.sync_group.step, 3)
         self.job.leave()
 
     def test_keyboard_interrupt_ends_the_wait_for_local_steps_and_the_next_step_continues(self):

@@ -345,6 +345,24 @@ class TorchTest(JobTest):
         self.expect_equal_on_all(parameters_of(model))
         self.job.leave()
 
+    def test_two_optimizers_share_a_loss(self):
+        model = nn.ModuleDict({"a": nn.Linear(2, 1, bias=False), "b": nn.Linear(2, 1, bias=False)})
+        optimizers = [sg.DistributedOptimizer(torch.optim.SGD(part.parameters(), lr=1), model,
+                                              name=name) for name, part in model.items()]
+        x = torch.ones(1, 2) * (1 + RANK)
+        for step in range(1, 5):
+            for optimizer in optimizers:
+                optimizer.zero_grad(set_to_none=True)
+            # Backward begins with the part that was computed last: not the same on both ranks.
+            parts = sorted(model, reverse=(RANK + step) % 2 == 0)
+            sum(model[part](x).sum() for part in parts).backward()
+            for part, optimizer in zip(model.values(), optimizers):
+                self.assertEqual(part.weight.grad.tolist(), [[1.5, 1.5]])
+                optimizer.step()
+                self.assertEqual(optimizer.sync_group.step, 1 + step)
+        self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
     def test_a_step_without_backward_takes_the_gradients_of_the_others(self):
         model = nn.Linear(2, 1, bias=False)
         optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model)

@@ -1,6 +1,7 @@
 #include "client/rounds/contribution_sender.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -39,13 +40,15 @@ GroupPlan OneChunk(const Compression& compression = {}) {
 
 class ContributionSenderTest : public testing::Test {
  protected:
-  // Sends `values` as the contribution to round 1.
-  void Send(const GroupPlan& plan, absl::Span<const float> values) {
+  // Sends `values`, which may lie in several places, as the contribution to round 1.
+  void Send(const GroupPlan& plan, const std::vector<absl::Span<const float>>& values) {
     Contribution contribution;
     contribution.header.group = plan.id;
     contribution.header.round = Round{1};
-    contribution.spans = {absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()),
-                                              values.size() * sizeof(float))};
+    for (const absl::Span<const float> part : values) {
+      contribution.spans.push_back(absl::MakeConstSpan(
+          reinterpret_cast<const std::byte*>(part.data()), part.size() * sizeof(float)));
+    }
     Compressor compressor(plan);
     ContributionSender(plan, compressor, outbox_).Send(std::move(contribution), [this] {
       ++released_;
@@ -61,7 +64,7 @@ class ContributionSenderTest : public testing::Test {
 };
 
 TEST_F(ContributionSenderTest, ValuesAreSentRawFromTheirOwnMemory) {
-  Send(OneChunk(), values_);
+  Send(OneChunk(), {values_});
   EXPECT_EQ(payload(), values_.data());
   EXPECT_FALSE(outbox_.message->by_reference().has_value());
   EXPECT_EQ(released_, 0);
@@ -75,28 +78,46 @@ TEST_F(ContributionSenderTest, SharedValuesAreSentByReferenceWithoutACopy) {
   ASSERT_TRUE(region.ok());
   auto* const shared = reinterpret_cast<float*>((*region)->memory->data());
   std::copy(values_.begin(), values_.end(), shared);
-  Send(OneChunk(), absl::MakeConstSpan(shared, kElements));
+  Send(OneChunk(), {absl::MakeConstSpan(shared, kElements)});
   EXPECT_EQ(payload(), shared);
   EXPECT_TRUE(outbox_.message->by_reference().has_value());
 }
 
 TEST_F(ContributionSenderTest, OtherValuesAreCopiedToSharedMemoryFirst) {
   outbox_.shared = &buffers_;
-  Send(OneChunk(), values_);
+  Send(OneChunk(), {values_});
   EXPECT_NE(payload(), values_.data());
   ASSERT_TRUE(outbox_.message->by_reference().has_value());
   EXPECT_TRUE(buffers_.Find(outbox_.message->payload().front()).has_value());
 }
 
+TEST_F(ContributionSenderTest, OnlyValuesOutsideOfSharedMemoryAreCopied) {
+  outbox_.shared = &buffers_;
+  const auto region = buffers_.Allocate(kBytes);
+  ASSERT_TRUE(region.ok());
+  auto* const shared = reinterpret_cast<float*>((*region)->memory->data());
+  constexpr size_t kThird = kElements / 3;
+  const absl::Span<const float> middle = absl::MakeConstSpan(values_).subspan(kThird, kThird);
+  Send(OneChunk(),
+       {absl::MakeConstSpan(shared, kThird), middle, absl::MakeConstSpan(shared + kThird, kThird)});
+  const Pieces& payload = outbox_.message->payload();
+  ASSERT_EQ(payload.size(), 3u);
+  EXPECT_EQ(static_cast<const void*>(payload[0].data()), shared);
+  EXPECT_EQ(static_cast<const void*>(payload[2].data()), shared + kThird);
+  ASSERT_TRUE(outbox_.message->by_reference().has_value());
+  EXPECT_TRUE(buffers_.Find(payload[1]).has_value());
+  EXPECT_EQ(std::memcmp(payload[1].data(), middle.data(), kThird * sizeof(float)), 0);
+}
+
 TEST_F(ContributionSenderTest, AShortContributionIsNotSharedBecauseItsReferenceCostsMore) {
   outbox_.shared = &buffers_;
-  Send(OneChunk(), absl::MakeConstSpan(values_).first(1024));
+  Send(OneChunk(), {absl::MakeConstSpan(values_).first(1024)});
   EXPECT_FALSE(outbox_.message->by_reference().has_value());
 }
 
 TEST_F(ContributionSenderTest, ACompressedContributionIsEncodedAndNeverShared) {
   outbox_.shared = &buffers_;
-  Send(OneChunk({{Codec::kInt8}, {}}), values_);
+  Send(OneChunk({{Codec::kInt8}, {}}), {values_});
   EXPECT_EQ(HeaderOf(*outbox_.message).codec, Codec::kInt8);
   EXPECT_FALSE(outbox_.message->by_reference().has_value());
 }

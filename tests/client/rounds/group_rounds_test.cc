@@ -1,9 +1,10 @@
-// Many threads use one group; meant for the thread sanitizer. The behaviour of rounds is tested in
-// data_plane_test and data_plane_retry_test.
+// Many threads use one group; meant for the thread sanitizer. Most of the behaviour of rounds is
+// tested in data_plane_test and data_plane_retry_test.
 
 #include "client/rounds/group_rounds.h"
 
 #include <deque>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +14,33 @@
 namespace syncgrads::client {
 namespace {
 
-// Answers every push with the values that were pushed, on its own thread.
+std::shared_ptr<GroupRounds> NewRounds(GroupSpec spec, uint32_t chunk_bytes,
+                                       const std::atomic<uint64_t>& epoch, Outbox& outbox) {
+  Layout layout = *Layout::Create(spec.tensors, chunk_bytes, spec.compression);
+  std::vector<ServerIndex> servers(layout.chunks().size());
+  return std::make_shared<GroupRounds>(
+      std::make_shared<const GroupPlan>(
+          GroupPlan{GroupId{1}, std::move(spec), std::move(layout), std::move(servers)}),
+      Identity{Generation{1}, MemberId{1}, Incarnation{1}}, epoch, outbox);
+}
+
+// Answers a push with the values that were pushed. The message is still in use.
+void Answer(const OutgoingMessage& message, GroupRounds& rounds) {
+  auto bytes = std::make_shared<const std::string>(BytesOf(message));
+  const absl::Span<const std::byte> whole = SpanOf(*bytes);
+  const PushFrame push = *DecodePush(absl::MakeConstSpan(&whole, 1));
+  UpdateFrame update;
+  update.header.generation = push.header.generation;
+  update.header.group = push.header.group;
+  update.header.chunk = push.header.chunk;
+  update.header.round = push.header.round;
+  const Chunk& chunk = rounds.plan().layout.chunk(push.header.chunk);
+  update.header.counts.assign(chunk.spans.size(), 1);
+  update.payload = push.payload;
+  EXPECT_TRUE(rounds.OnUpdate(update, bytes).ok());
+}
+
+// Answers every push on its own thread.
 class Echo : public Outbox {
  public:
   Echo() : thread_([this] { Run(); }) {}
@@ -49,18 +76,7 @@ class Echo : public Outbox {
         message = std::move(messages_.front());
         messages_.pop_front();
       }
-      auto bytes = std::make_shared<const std::string>(BytesOf(*message));
-      const absl::Span<const std::byte> whole = SpanOf(*bytes);
-      const PushFrame push = *DecodePush(absl::MakeConstSpan(&whole, 1));
-      UpdateFrame update;
-      update.header.generation = push.header.generation;
-      update.header.group = push.header.group;
-      update.header.chunk = push.header.chunk;
-      update.header.round = push.header.round;
-      const Chunk& chunk = rounds->plan().layout.chunk(push.header.chunk);
-      update.header.counts.assign(chunk.spans.size(), 1);
-      update.payload = push.payload;
-      EXPECT_TRUE(rounds->OnUpdate(update, bytes).ok());
+      Answer(*message, *rounds);
     }
   }
 
@@ -78,14 +94,9 @@ TEST(GroupRoundsTest, TakesPushesAndWaitsOfManyThreads) {
   for (uint32_t t = 0; t < kTensors; ++t) {
     spec.tensors.push_back({absl::StrCat("t", t), DType::kF32, {1 + 37 * t}});
   }
-  Layout layout = *Layout::Create(spec.tensors, 1024, spec.compression);
-  std::vector<ServerIndex> servers(layout.chunks().size());
   std::atomic<uint64_t> epoch{1};
   Echo echo;
-  echo.rounds = std::make_shared<GroupRounds>(
-      std::make_shared<const GroupPlan>(
-          GroupPlan{GroupId{1}, std::move(spec), std::move(layout), std::move(servers)}),
-      Identity{Generation{1}, MemberId{1}, Incarnation{1}}, epoch, echo);
+  echo.rounds = NewRounds(std::move(spec), 1024, epoch, echo);
   GroupRounds& rounds = *echo.rounds;
   std::vector<std::vector<float>> values;
   for (uint32_t t = 0; t < kTensors; ++t) values.emplace_back(1 + 37 * t);
@@ -114,6 +125,72 @@ TEST(GroupRoundsTest, TakesPushesAndWaitsOfManyThreads) {
   }
   rounds.Fail(absl::CancelledError("over"));
   EXPECT_TRUE(rounds.AwaitReleased(absl::InfiniteFuture()));
+}
+
+// Keeps messages until they are answered, by the thread that waits for the answers.
+class AnsweredInWaits : public Outbox, public Waits {
+ public:
+  AnsweredInWaits() { of_this_thread = this; }
+  ~AnsweredInWaits() override { of_this_thread = nullptr; }
+
+  void Send(ServerIndex, const ChunkKey&, uint64_t,
+            std::shared_ptr<const OutgoingMessage> message) override {
+    messages_.push_back(std::move(message));
+  }
+  void Forget(ServerIndex, const ChunkKey&) override {}
+
+  // Answers messages until `condition` is notified.
+  bool WaitUntil(const CondVar& condition, Mutex& mutex, absl::Time) override {
+    ++waits;
+    mutex.Unlock();
+    for (notified_.clear(); !notified_.contains(&condition) && !messages_.empty();) {
+      Answer(*messages_.front(), *rounds);
+      messages_.pop_front();
+    }
+    mutex.Lock();
+    return true;
+  }
+  void NotifyAll(const CondVar& condition) override { notified_.insert(&condition); }
+
+  std::shared_ptr<GroupRounds> rounds;
+  int waits = 0;
+
+ private:
+  std::deque<std::shared_ptr<const OutgoingMessage>> messages_;
+  std::set<const CondVar*> notified_;
+};
+
+TEST(GroupRoundsTest, AWaitForManyChunksIsWokenOnce) {
+  GroupSpec spec;
+  spec.name = "model";
+  spec.tensors = {{"v", DType::kF32, {16}}, {"w", DType::kF32, {16}}};
+  std::atomic<uint64_t> epoch{1};
+  AnsweredInWaits outbox;
+  outbox.rounds = NewRounds(std::move(spec), /*chunk_bytes=*/16, epoch, outbox);
+  GroupRounds& rounds = *outbox.rounds;
+  ASSERT_EQ(rounds.AllChunks().count, 8u);
+  std::vector<float> values(16);
+  const auto bytes =
+      absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float));
+  for (uint32_t t = 0; t < 2; ++t) ASSERT_TRUE(rounds.Push(TensorId{t}, bytes, bytes).ok());
+  EXPECT_TRUE(rounds.Await(rounds.ChunksOf(TensorId{0}), absl::InfiniteFuture()));
+  EXPECT_EQ(outbox.waits, 1);
+  EXPECT_FALSE(rounds.IsOver(rounds.AllChunks()));
+  EXPECT_TRUE(rounds.Await(rounds.AllChunks(), absl::InfiniteFuture()));
+  EXPECT_EQ(outbox.waits, 2);
+}
+
+TEST(GroupRoundsTest, AFailureWakesAWait) {
+  GroupSpec spec;
+  spec.name = "model";
+  spec.tensors = {{"w", DType::kF32, {16}}};
+  std::atomic<uint64_t> epoch{1};
+  Echo echo;
+  echo.rounds = NewRounds(std::move(spec), /*chunk_bytes=*/16, epoch, echo);
+  std::thread waiting(
+      [&] { EXPECT_TRUE(echo.rounds->Await(echo.rounds->AllChunks(), absl::InfiniteFuture())); });
+  echo.rounds->Fail(absl::CancelledError("over"));
+  waiting.join();
 }
 
 }  // namespace

@@ -71,6 +71,12 @@ class FakeGroup : public Group {
     return absl::OkStatus();
   }
 
+  absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes,
+                           void* memory) override {
+    std::memmove(memory, values, bytes);
+    return Push(tensor, memory, bytes, memory);
+  }
+
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace) override {
     return Push(tensor, values, bytes, /*result=*/nullptr);
   }

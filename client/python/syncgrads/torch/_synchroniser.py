@@ -20,9 +20,6 @@ from syncgrads.torch._gradients import GradientMemory
 
 # The least number of bytes of the gradients that are pushed in one call, but for the last.
 _CALL_BYTES = 1 << 20
-# Smaller gradients are pushed from where autograd has put them: the client copies them in less time
-# than PyTorch needs for a copy.
-_LEAST_MOVED_BYTES = 16 << 10
 
 
 # The live synchronisers of each job, by the names of their groups.
@@ -46,10 +43,10 @@ class _Room:
 class Synchroniser:
     """Pushes gradients while backward computes them, and ends the step when backward ends.
 
-    Large gradients are moved to memory that servers on the same host read in place. Those on CUDA
-    devices are copied there, beside backward, and the averages are copied back: the stream that is
-    current when backward returns waits for them. The averages replace the gradients. They are
-    averages over the members that had the gradient."""
+    Gradients are moved to memory that servers on the same host read in place. Those on CUDA devices
+    are copied there, beside backward, and the averages are copied back: the stream that is current
+    when backward returns waits for them. The averages replace the gradients. They are averages over
+    the members that had the gradient."""
 
     def __init__(self, group: Group, parameters: Mapping[str, torch.Tensor], passes: int) -> None:
         _live.setdefault(group.job, weakref.WeakValueDictionary())[group.name] = self
@@ -60,6 +57,7 @@ class Synchroniser:
         self._passes = passes  # of backward, in a step
         self._pass = 0
         self._in_backward = False
+        self._is_waiting = False  # every gradient has been pushed or skipped
         self.is_synchronised = False  # the step that the optimizer makes next
         # Elastic jobs: if the members have changed, the step is made again, with other rows.
         self.repeats_steps = False
@@ -72,8 +70,7 @@ class Synchroniser:
         self._have_gradients: Set[int] = set()
         self._pushed: Set[int] = set()
         self._skipped: Set[int] = set()
-        # Where large gradients are when they are pushed, and where the averages of skipped ones
-        # arrive.
+        # Where gradients are when they are pushed, and where the averages of skipped ones arrive.
         self._memory = GradientMemory(group.job, self._parameters)
         # Autograd calls hooks on a thread for each device.
         self._lock = threading.RLock()
@@ -168,8 +165,9 @@ class Synchroniser:
     def _push(self, numbers: Iterable[int]) -> None:
         """Pushes the gradients that have not been pushed, in one call; those on CUDA devices when
         they have been copied."""
-        due, addresses, keep = [], [], []
+        due, sources, addresses, moved, keep = [], [], [], [], []
         on_devices: Dict[torch.device, List[int]] = {}
+        memory = self._memory
         # Each line of the loop costs microseconds for each step of a large model.
         pushed, registered, parameters = self._pushed, self._registered, self._parameters
         copies = self._copies
@@ -180,7 +178,7 @@ class Synchroniser:
             gradient = parameter.grad
             if gradient is None:
                 continue  # set to None between the passes of a step: it is skipped
-            dtype, shape, device, size = registered[number]
+            dtype, shape, device, _ = registered[number]
             if (gradient.dtype is not dtype or gradient.shape != shape or gradient.is_sparse or
                     (_cuda.device_of(gradient) != device if copies else not gradient.is_cpu)):
                 pushed.difference_update(due, *on_devices.values())
@@ -189,14 +187,23 @@ class Synchroniser:
             if copies and device in copies:
                 on_devices.setdefault(device, []).append(number)
                 continue
-            if size < _LEAST_MOVED_BYTES and gradient.is_contiguous():
-                keep.append(gradient)
-                addresses.append(gradient.data_ptr())
-            else:
-                addresses.append(self._memory.take_in(number, parameter))
+            address, source = memory.addresses[number], gradient.data_ptr()
+            if source != address:
+                if gradient.is_contiguous():
+                    moved.append(number)
+                    keep.append(gradient)
+                else:
+                    source = memory.take_in(number, parameter)
             due.append(number)
+            sources.append(source)
+            addresses.append(address)
         if due:
-            self.group.push_memory(due, addresses, (self._memory, keep))
+            for number in moved:
+                parameters[number].grad = memory.tensors[number]
+            # One call copies them: PyTorch would need microseconds for each, and would read the
+            # memory that it writes. The memory of `keep` is then free for the next gradients, while
+            # it is in the processor's cache.
+            self.group.push_copies(due, sources, addresses, memory)
         for device, copied in on_devices.items():
             self._copy_to_host(device, copied)
         self._push_copied(waits=False)
@@ -237,10 +244,19 @@ class Synchroniser:
         self._pass += 1
         if self._pass == self._passes:
             self._push_or_skip_rest()
+            # If the loss has parameters of several optimizers, the order of these callbacks is not
+            # the same on all workers. All of them push before one waits.
+            Variable._execution_engine.queue_callback(self._on_pushed)
+        else:
+            self._end_backward()
+
+    def _on_pushed(self) -> None:
+        self._end_backward()
+        self._end_step()
+
+    def _end_backward(self) -> None:
         self._in_backward = False
         self._room.bytes = 0
-        if self._pass == self._passes:
-            self._end_step()
 
     def synchronise(self) -> None:
         """Pushes or skips what has not been pushed, and waits for all results."""
@@ -268,6 +284,10 @@ class Synchroniser:
             self._forget()
             return
         received = [number for number in self._skipped if counted[number].most > 0]
+        if self.repeats_steps:
+            # An older member may have a gradient of zeros, and a newcomer has none.
+            for number in self._skipped.difference(received):
+                self._parameters[number].grad = None
         for number in received:
             parameter = self._parameters[number]
             on_device = self._registered[number][2] in self._copies
@@ -287,10 +307,12 @@ class Synchroniser:
 
     def _wait_step(self) -> Optional[Sequence[Contributors]]:
         """As Group.wait_step. None if the step has to be made again."""
+        self._is_waiting = True
         try:
             return self.group.wait_step()
-        except Aborted:
-            if not self.repeats_steps:
+        except Exception as error:
+            self._is_waiting = False  # the step has not ended, and may begin again
+            if not (self.repeats_steps and isinstance(error, Aborted)):
                 raise
             self.group.restart_step()
             self.restarts += 1
@@ -305,10 +327,20 @@ class Synchroniser:
             raise self._changed(number, parameter)
         if device in self._copies:
             self._copies[device].wait()  # one of them may read where the average arrives
-        self.group.skip(number, self._memory.tensors[number])
         self._skipped.add(number)
+        self.group.skip(number, self._memory.tensors[number])
+
+    def _skip_unpushed(self) -> None:
+        """Skips what has not been pushed or skipped, if the sets may be wrong: KeyboardInterrupt may
+        have been raised between a call of the group and the line that notes it."""
+        for number in range(len(self._parameters)):
+            try:
+                self.group.skip(number)
+            except FailedPrecondition:
+                pass  # it has been pushed or skipped; the wait raises other reasons
 
     def _forget(self) -> None:
+        self._is_waiting = False
         self._pass = 0
         self._in_backward = False
         self._room.bytes = 0
@@ -333,10 +365,8 @@ class Synchroniser:
         averages: what was pushed counts. Forgets what earlier passes of a step have computed."""
         if self.is_interrupted:
             self._in_backward = True  # until the step has ended, also if the wait is interrupted
-            while self._copied:
-                self._pushed.difference_update(self._copied.popleft()[1])
-            for number in self._missing():
-                self.group.skip(number)
-                self._skipped.add(number)
+            self._copied.clear()
+            if not self._is_waiting:
+                self._skip_unpushed()
             self._wait_step()
         self._forget()
