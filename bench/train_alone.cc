@@ -31,6 +31,7 @@ ABSL_FLAG(uint32_t, threads, 0, "of the processor; 0: all");
 ABSL_FLAG(double, seconds, 4, "");
 ABSL_FLAG(std::string, device, "cpu", "as ps-worker's");
 ABSL_FLAG(std::string, precision, "f32", "as ps-worker's");
+ABSL_FLAG(bool, cudnn, true, "as ps-worker's");
 
 namespace syncgrads {
 namespace {
@@ -83,7 +84,8 @@ absl::StatusOr<double> ImagesPerSecond() {
   SYNCGRADS_ASSIGN_OR_RETURN(
       const DeviceChoice choice,
       ChooseDevice(absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_precision),
-                   /*local_rank=*/0, CudaAccelerators()));
+                   /*local_rank=*/0, CudaAccelerators(absl::GetFlag(FLAGS_cudnn))));
+  std::cerr << DescriptionOf(choice) << "\n";
   v1::JobFile job;
   job.set_threads(absl::GetFlag(FLAGS_threads));
   SYNCGRADS_ASSIGN_OR_RETURN(const auto device, MakeDevice<float>(job, /*world_size=*/1, choice));

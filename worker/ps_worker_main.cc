@@ -97,6 +97,7 @@ ABSL_FLAG(
     std::string, precision, "",
     "Precision of the inputs of matrix products on a CUDA device: f32, tf32 or bf16. Default: "
     "tf32 on a CUDA device, f32 on the processor.");
+ABSL_FLAG(bool, cudnn, true, "Compute convolutions on a CUDA device by cuDNN, if it is installed.");
 ABSL_FLAG(absl::optional<uint64_t>, seed, absl::nullopt, "Overrides the job file's seed.");
 ABSL_FLAG(absl::optional<uint32_t>, batch_size, absl::nullopt,
           "Overrides the job file's batch_size.");
@@ -322,7 +323,7 @@ int main(int argc, char** argv) {
                              syncgrads::Clock::Real(),
                              [](const char* name) -> const char* { return std::getenv(name); },
                              syncgrads::NoExtensions(),
-                             syncgrads::CudaAccelerators(),
+                             syncgrads::CudaAccelerators(absl::GetFlag(FLAGS_cudnn)),
                              {PollersSetting(absl::GetFlag(FLAGS_pollers))},
                              /*connections=*/nullptr,
                              metrics_server == nullptr ? nullptr : &metrics});

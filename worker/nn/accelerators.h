@@ -36,6 +36,10 @@ class Accelerators {
   // Errors: those of MakeFloat, except for ResourceExhausted
   virtual absl::StatusOr<std::string> Name(int index) const = 0;
 
+  // A clause for people about optional libraries that devices use, or that are missing, for example
+  // "convolutions by cuDNN 9.19.0". Empty if there is nothing to report.
+  virtual std::string Libraries() const { return ""; }
+
   // Create a device on accelerator `index`, counted from 0.
   //
   // Errors:

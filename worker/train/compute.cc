@@ -93,15 +93,18 @@ std::string DescriptionOf(const DeviceChoice& choice) {
   if (!choice.accelerator.has_value()) return "";
   const std::string device =
       absl::StrCat("computes on ", NameOf(choice), " (cuda:", *choice.accelerator, ")");
+  std::string libraries = choice.accelerators->Libraries();
+  if (!libraries.empty()) libraries = absl::StrCat("; ", libraries);
   switch (choice.precision) {
     case MatrixPrecision::kF32:
-      return absl::StrCat(device, ", matrix products in f32");
+      return absl::StrCat(device, ", matrix products in f32", libraries);
     case MatrixPrecision::kTf32:
       return absl::StrCat(device,
                           ", matrix products of F32 jobs in tf32; --precision=f32 is exact, and "
-                          "slower");
+                          "slower",
+                          libraries);
     case MatrixPrecision::kBf16:
-      return absl::StrCat(device, ", matrix products of F32 jobs in bf16");
+      return absl::StrCat(device, ", matrix products of F32 jobs in bf16", libraries);
   }
   return device;
 }

@@ -48,8 +48,8 @@ absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view device, absl::string
 // Returns "cpu", or the name of the accelerator; "cuda:2" if it does not report one.
 std::string NameOf(const DeviceChoice& choice);
 
-// Returns a line about the accelerator and its precision for whoever starts a job, or "" if the
-// choice is the CPU.
+// Returns a line about the accelerator, its precision and libraries for whoever starts a job, or ""
+// if the choice is the CPU.
 std::string DescriptionOf(const DeviceChoice& choice);
 
 // Returns the number of threads that each worker computes with on the CPU: the job's, or else an

@@ -32,6 +32,12 @@ class Some : public Accelerators {
   const int count_;
 };
 
+class WithLibraries : public Some {
+ public:
+  using Some::Some;
+  std::string Libraries() const override { return "convolutions by hand"; }
+};
+
 // Returns the number of the chosen accelerator, or -1 for the CPU.
 int Chosen(const std::string& device, uint32_t local_rank, int count) {
   const Some some(count);
@@ -79,6 +85,10 @@ TEST(ChooseDeviceTest, AnAcceleratorComputesInTf32ByDefault) {
       "exact, and slower");
   EXPECT_EQ(DescriptionOf(*ChooseDevice("cuda:1", "f32", 0, two)),
             "computes on GPU of 1 (cuda:1), matrix products in f32");
+  const WithLibraries others(1);
+  EXPECT_EQ(DescriptionOf(*ChooseDevice("cuda", "bf16", 0, others)),
+            "computes on GPU of 0 (cuda:0), matrix products of F32 jobs in bf16; convolutions by "
+            "hand");
   const auto processor = ChooseDevice("cpu", "", 0, two);
   EXPECT_EQ(processor->precision, MatrixPrecision::kF32);
   EXPECT_EQ(DescriptionOf(*processor), "");

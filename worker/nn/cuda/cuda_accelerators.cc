@@ -2,17 +2,21 @@
 
 #include <cuda_runtime_api.h>
 
+#include <iostream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/nn/cuda/cuda_device.h"
+#include "worker/nn/cuda/cudnn.h"
 
 namespace syncgrads {
 namespace {
 
 class OfThisMachine : public Accelerators {
  public:
+  explicit OfThisMachine(bool cudnn) : cudnn_(cudnn) {}
+
   absl::StatusOr<int> Count() const override {
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
@@ -31,6 +35,13 @@ class OfThisMachine : public Accelerators {
           "CUDA device ", index, " does not report its name: ", cudaGetErrorString(error)));
     }
     return std::string(properties.name);
+  }
+
+  std::string Libraries() const override {
+    if (!cudnn_) return "convolutions without cuDNN";
+    const absl::StatusOr<const cuda::Cudnn*> cudnn = cuda::LoadCudnn();
+    if (cudnn.ok()) return absl::StrCat("convolutions by cuDNN ", cuda::VersionOf(**cudnn));
+    return absl::StrCat("convolutions without cuDNN: ", cudnn.status().message());
   }
 
   absl::StatusOr<std::unique_ptr<Device<float>>> MakeFloat(
@@ -52,15 +63,24 @@ class OfThisMachine : public Accelerators {
   template <typename T>
   absl::StatusOr<std::unique_ptr<Device<T>>> Make(int index, MatrixPrecision precision) const {
     SYNCGRADS_RETURN_IF_ERROR(CheckIndex(index));
-    return cuda::CudaDevice<T>::Create(index, {.precision = precision});
+    cuda::CudaOptions options;
+    options.precision = precision;
+    options.cudnn = cudnn_;
+    options.warn = [](const std::string& warning) {
+      std::cerr << absl::StrCat("warning: ", warning, "\n");
+    };
+    return cuda::CudaDevice<T>::Create(index, options);
   }
+
+  const bool cudnn_;
 };
 
 }  // namespace
 
-const Accelerators& CudaAccelerators() {
-  static const auto& devices = *new OfThisMachine();
-  return devices;
+const Accelerators& CudaAccelerators(bool cudnn) {
+  static const auto& with_cudnn = *new OfThisMachine(true);
+  static const auto& without_cudnn = *new OfThisMachine(false);
+  return cudnn ? with_cudnn : without_cudnn;
 }
 
 }  // namespace syncgrads

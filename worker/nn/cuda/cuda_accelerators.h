@@ -8,8 +8,9 @@
 namespace syncgrads {
 
 // The CUDA devices of this machine. In a program that was built without the CUDA toolkit: no
-// devices, see NoAccelerators.
-const Accelerators& CudaAccelerators();
+// devices, see NoAccelerators. With `cudnn`, devices compute convolutions by cuDNN where it is
+// installed. They print to standard error if it fails.
+const Accelerators& CudaAccelerators(bool cudnn = true);
 
 }  // namespace syncgrads
 

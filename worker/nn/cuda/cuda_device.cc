@@ -1,11 +1,13 @@
 #include "worker/nn/cuda/cuda_device.h"
 
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "worker/nn/cuda/cudnn.h"
 #include "worker/nn/cuda/geometry.h"
 
 namespace syncgrads::cuda {
@@ -62,14 +64,35 @@ absl::Status CudaDevice<T>::Open() {
   Check(cublas_.set_stream(handle_, stream), "cublasSetStream");
   workspace_.Resize(1, kWorkspaceBytes);
   Check(cublas_.set_workspace(handle_, workspace_.data(), kWorkspaceBytes), "cublasSetWorkspace");
+  if (options_.cudnn && std::is_same_v<T, float>) OpenPlans();
   return memory_->status();
+}
+
+// A device without cuDNN is complete, so an error is only a warning.
+template <typename T>
+void CudaDevice<T>::OpenPlans() {
+  const absl::StatusOr<const Cudnn*> cudnn = LoadCudnn();
+  if (!cudnn.ok()) return;  // it is not installed
+  absl::StatusOr<std::unique_ptr<ConvolutionPlans>> plans =
+      ConvolutionPlans::Create(**cudnn, memory_->compute(), {options_.row_bytes, options_.warn});
+  if (plans.ok()) {
+    plans_ = *std::move(plans);
+  } else if (options_.warn) {
+    options_.warn(absl::StrCat("cuDNN is not used: ", plans.status().message()));
+  }
 }
 
 template <typename T>
 CudaDevice<T>::~CudaDevice() {
-  if (memory_->hangs()) return;
+  // cuDNN must not free a plan that queued work needs.
+  if (plans_ != nullptr) memory_->Finish().IgnoreError();
+  if (memory_->hangs()) {
+    if (plans_ != nullptr) plans_->Abandon();
+    return;
+  }
   memory_->compute();
   if (handle_ != nullptr) cublas_.destroy(handle_);
+  plans_.reset();
 }
 
 template <typename T>
@@ -318,6 +341,38 @@ const T* CudaDevice<T>::PackWeights(const Convolution<T>& layer) {
   return packed_.data();
 }
 
+// Convolutions that are matrix products without Im2Col are left to cuBLAS. cuDNN's fast kernels
+// need channels in fours. It cannot round factors of float32 further than to TF32.
+template <typename T>
+bool CudaDevice<T>::RunPlan(ConvolutionPass pass, const Convolution<T>& layer, int64_t samples,
+                            const ConvolutionTensors& tensors) {
+  const Window& window = layer.window;
+  if (plans_ == nullptr || !memory_->works() || samples == 0 || IsPointwise(window) ||
+      window.input.channels % 4 != 0 || layer.outputs % 4 != 0 ||
+      !FitsIn32Bits(window, samples, window.positions() * layer.outputs)) {
+    return false;
+  }
+  for (const void* tensor : {tensors.input, tensors.weights, tensors.output}) {
+    if (reinterpret_cast<uintptr_t>(tensor) % kPlanAlignment != 0) return false;
+  }
+  const PlannedConvolution one = {
+      window, samples, layer.outputs, pass,
+      options_.precision == MatrixPrecision::kF32 ? ConvolutionType::kF32 : ConvolutionType::kTf32};
+  memory_->compute();
+  const absl::StatusOr<const ConvolutionPlan*> plan = plans_->Find(one);
+  absl::Status status = plan.status();
+  if (status.ok()) {
+    const int64_t bytes = (*plan)->workspace_bytes;
+    constexpr int64_t kSize = sizeof(T);
+    if (bytes > 0) rows_.Resize(1, (bytes + kSize - 1) / kSize);
+    if (!memory_->works()) return true;
+    status = plans_->Execute(one, tensors, bytes > 0 ? rows_.data() : nullptr);
+  }
+  if (!absl::IsResourceExhausted(status)) return status.ok();
+  memory_->Check(cudaErrorMemoryAllocation, absl::StrCat("cuDNN: ", status.message()).c_str());
+  return true;
+}
+
 template <typename T>
 void CudaDevice<T>::Convolve(const Convolution<T>& layer, int64_t samples, const T* input,
                              T* output) {
@@ -333,7 +388,9 @@ void CudaDevice<T>::Convolve(const Convolution<T>& layer, int64_t samples, const
   product.b_stride = size;
   product.transpose_b = true;
   product.c_stride = outputs;
-  ForEachSlice(window, samples, options_.row_bytes / int64_t{sizeof(T)},
+  const bool is_planned =
+      RunPlan(ConvolutionPass::kOutput, layer, samples, {input, product.b, output});
+  ForEachSlice(window, is_planned ? 0 : samples, options_.row_bytes / int64_t{sizeof(T)},
                [&](int64_t first, int64_t count) {
                  product.rows = count * window.positions();
                  product.a = input + first * window.input.size();
@@ -382,22 +439,31 @@ void CudaDevice<T>::ConvolveBackward(const Convolution<T>& layer, int64_t sample
   by_rows.b = gradients.input == nullptr ? nullptr : PackWeights(layer);
   by_rows.b_stride = size;
   by_rows.c_stride = size;
-  ForEachSlice(window, samples, options_.row_bytes / int64_t{sizeof(T)},
-               [&](int64_t first, int64_t count) {
+  const bool has_weights = RunPlan(ConvolutionPass::kWeightGradient, layer, samples,
+                                   {input, by_weights.c, output_gradient});
+  const bool has_input =
+      gradients.input == nullptr || RunPlan(ConvolutionPass::kInputGradient, layer, samples,
+                                            {gradients.input, by_rows.b, output_gradient});
+  ForEachSlice(window, has_weights && has_input ? 0 : samples,
+               options_.row_bytes / int64_t{sizeof(T)}, [&](int64_t first, int64_t count) {
                  const T* images = input + first * window.input.size();
                  by_weights.inner = by_rows.rows = count * window.positions();
                  by_weights.a = by_rows.a = output_gradient + first * window.positions() * outputs;
                  by_weights.b = images;
                  if (!IsPointwise(window)) {
                    rows_.Resize(by_rows.rows, size);
-                   Run("Im2Col", [&](cudaStream_t stream) {
-                     return Im2Col(stream, GeometryOf(window), count, images, rows_.data());
-                   });
                    by_weights.b = rows_.data();
                  }
-                 MultiplyMatrices(by_weights);
-                 by_weights.accumulate = true;
-                 if (gradients.input == nullptr) return;
+                 if (!has_weights) {
+                   if (!IsPointwise(window)) {
+                     Run("Im2Col", [&](cudaStream_t stream) {
+                       return Im2Col(stream, GeometryOf(window), count, images, rows_.data());
+                     });
+                   }
+                   MultiplyMatrices(by_weights);
+                   by_weights.accumulate = true;
+                 }
+                 if (has_input) return;
                  T* image_gradients = gradients.input + first * window.input.size();
                  // The rows are no longer needed: their memory is reused for their gradients.
                  by_rows.c = IsPointwise(window) ? image_gradients : rows_.data();

@@ -1,13 +1,17 @@
-// A CUDA device: cuBLAS computes matrix products, our own kernels everything else.
+// A CUDA device: cuBLAS computes matrix products, cuDNN convolutions where it is installed, and our
+// own kernels everything else.
 
 #ifndef SYNCGRADS_WORKER_NN_CUDA_CUDA_DEVICE_H_
 #define SYNCGRADS_WORKER_NN_CUDA_CUDA_DEVICE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "worker/nn/accelerators.h"
+#include "worker/nn/cuda/convolution_plans.h"
 #include "worker/nn/cuda/cublas.h"
 #include "worker/nn/cuda/cuda_memory.h"
 #include "worker/nn/cuda/kernels.h"
@@ -20,15 +24,19 @@ namespace syncgrads::cuda {
 struct CudaOptions {
   // The precision of matrix products of float.
   MatrixPrecision precision = MatrixPrecision::kF32;
-  // Limit on the memory for the im2col rows of one matrix product. The rows of one sample may
-  // exceed it.
+  // Limit on the memory for the im2col rows of one matrix product, or for the workspace of a
+  // convolution by cuDNN. The rows of one sample may exceed it.
   int64_t row_bytes = int64_t{256} << 20;
+  // Whether cuDNN computes convolutions, where it is installed.
+  bool cudnn = true;
+  // Called if cuDNN is installed but fails. The device then computes without it.
+  std::function<void(const std::string& warning)> warn;
   // The deadline of a wait for the device. A training step takes seconds at most.
   absl::Duration timeout = absl::Minutes(5);
 };
 
 // A CUDA device. The same calls give the same bits on devices of the same kind with the same
-// version of cuBLAS.
+// versions of cuBLAS and cuDNN.
 //
 // Not thread-safe, but different threads may use it one after another.
 template <typename T>
@@ -77,6 +85,7 @@ class CudaDevice : public Device<T> {
  private:
   CudaDevice(std::unique_ptr<CudaMemory> memory, const Cublas& cublas, const CudaOptions& options);
   absl::Status Open();
+  void OpenPlans();
 
   // Queues the work that `launch(stream)` launches, unless the device has failed. `what` names
   // the work in an error.
@@ -91,6 +100,9 @@ class CudaDevice : public Device<T> {
   // Returns the weights as [outputs, RowSize(window)], in the order of the rows of Im2Col.
   // The result is valid until the next call.
   const T* PackWeights(const Convolution<T>& layer);
+  // Queues a convolution by cuDNN. Returns false if cuDNN does not compute it.
+  bool RunPlan(ConvolutionPass pass, const Convolution<T>& layer, int64_t samples,
+               const ConvolutionTensors& tensors);
   // Whether PackWeights would not change the weights.
   static bool ArePacked(const Window& window);
 
@@ -108,8 +120,9 @@ class CudaDevice : public Device<T> {
   const Cublas& cublas_;
   const CudaOptions options_;
   cublasHandle_t handle_ = nullptr;
-  DeviceMatrix<unsigned char> workspace_;  // scratch memory of cuBLAS
-  DeviceMatrix<T> rows_;                   // im2col rows, or their gradients
+  DeviceMatrix<unsigned char> workspace_;    // scratch memory of cuBLAS
+  std::unique_ptr<ConvolutionPlans> plans_;  // null: without cuDNN
+  DeviceMatrix<T> rows_;  // im2col rows, or their gradients; or the workspace of a plan
   DeviceMatrix<T> packed_;
   DeviceMatrix<T> packed_gradient_;
   DeviceMatrix<double> scratch_;

@@ -2,6 +2,6 @@
 
 namespace syncgrads {
 
-const Accelerators& CudaAccelerators() { return NoAccelerators(); }
+const Accelerators& CudaAccelerators(bool) { return NoAccelerators(); }
 
 }  // namespace syncgrads

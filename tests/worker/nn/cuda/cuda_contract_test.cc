@@ -23,13 +23,16 @@ class CudaContractTest : public testing::Test {
   void SetUp() override {
     const absl::StatusOr<int> count = CudaAccelerators().Count();
     if (!count.ok()) GTEST_SKIP() << "built, not run: " << count.status().message();
-    auto floats = CudaAccelerators().MakeFloat(0, MatrixPrecision::kF32);
+    auto floats = CudaAccelerators(uses_cudnn()).MakeFloat(0, MatrixPrecision::kF32);
     SYNCGRADS_ASSERT_OK(floats);
     floats_ = std::move(*floats);
     auto doubles = CudaAccelerators().MakeDouble(0);
     SYNCGRADS_ASSERT_OK(doubles);
     doubles_ = std::move(*doubles);
   }
+
+  // Whether convolutions are computed by cuDNN, if it is installed.
+  virtual bool uses_cudnn() const { return true; }
 
   void TearDown() override {
     if (floats_ == nullptr || doubles_ == nullptr) return;
@@ -149,10 +152,10 @@ ResNetResults RunResNet(Device<float>& device) {
   return results;
 }
 
-TEST_F(CudaContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
+void ExpectResNetAgreesWithTheProcessors(Device<float>& device) {
   CpuDevice<float> processor(1);
   const ResNetResults expected = RunResNet(processor);
-  const ResNetResults actual = RunResNet(*floats_);
+  const ResNetResults actual = RunResNet(device);
   EXPECT_NEAR(actual.loss, expected.loss, 1e-3 * expected.loss);
   for (size_t i = 0; i < expected.gradients.size(); ++i) {
     const float scale = expected.gradients[i].cwiseAbs().maxCoeff();
@@ -160,6 +163,37 @@ TEST_F(CudaContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
     EXPECT_LT((actual.gradients[i] - expected.gradients[i]).cwiseAbs().maxCoeff(), 1e-2f * scale)
         << expected.names[i];
   }
+}
+
+TEST_F(CudaContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
+  ExpectResNetAgreesWithTheProcessors(*floats_);
+}
+
+// What computes convolutions where cuDNN is not installed.
+class WithoutCudnnContractTest : public CudaContractTest {
+ protected:
+  bool uses_cudnn() const override { return false; }
+};
+
+TEST_F(WithoutCudnnContractTest, FloatAgreesWithDoubleOfTheProcessor) {
+  for (const LayerCase& layer : AllLayerCases()) {
+    ExpectFloatAgreesWithDouble(layer, *floats_, reference_);
+  }
+}
+
+TEST_F(WithoutCudnnContractTest, TheSameCallsGiveTheSameBits) {
+  for (const LayerCase& layer : AllLayerCases()) ExpectTheSameBits(layer, *floats_);
+}
+
+TEST_F(WithoutCudnnContractTest, ConvolutionAgreesWithAPlainLoop) {
+  for (const ConvolutionSize& size : ConvolutionSizes()) {
+    ExpectConvolutionAgreesWithAPlainLoop(size, *floats_);
+    ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(size, *floats_);
+  }
+}
+
+TEST_F(WithoutCudnnContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
+  ExpectResNetAgreesWithTheProcessors(*floats_);
 }
 
 }  // namespace

@@ -56,7 +56,15 @@ TEST_P(ScheduleTest, LayersDoNotDependOnIt) {
 }
 
 TEST_P(ScheduleTest, ConvolutionsInSlicesAgreeWithAPlainLoop) {
-  const auto device = MakeFloat({.row_bytes = 100000});
+  const auto device = MakeFloat({.row_bytes = 100000, .cudnn = false});
+  for (const ConvolutionSize& size : ConvolutionSizes()) {
+    ExpectConvolutionAgreesWithAPlainLoop(size, *device);
+    ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(size, *device);
+  }
+}
+
+TEST_P(ScheduleTest, ConvolutionsByCudnnAgreeWithAPlainLoop) {
+  const auto device = MakeFloat();
   for (const ConvolutionSize& size : ConvolutionSizes()) {
     ExpectConvolutionAgreesWithAPlainLoop(size, *device);
     ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(size, *device);

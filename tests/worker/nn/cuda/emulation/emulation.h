@@ -15,8 +15,8 @@
 //   - Threads of a kernel that depend on each other's order: they run one after the other,
 //     forwards or backwards.
 //
-// It cannot show speed, races between threads within the arithmetic of one element, or cuBLAS's
-// rounding.
+// It cannot show speed, races between threads within the arithmetic of one element, or the rounding
+// of cuBLAS and cuDNN.
 //
 // Thread-safe: one mutex protects all devices.
 
@@ -64,6 +64,7 @@ enum class Call {
   kMallocHost,  // cudaMallocHost
   kLaunch,      // of a kernel, when it is loaded
   kCublas,
+  kCudnn,  // finalization of a plan, or its execution
 };
 // Makes one call of this kind report that there is no memory: the one after the next `after` calls.
 void Exhaust(Call call, uint64_t after = 0);
