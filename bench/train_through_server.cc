@@ -18,6 +18,7 @@
 #include "common/process_setup.h"
 #include "common/status_macros.h"
 #include "third_party/grpc/pollers.h"
+#include "worker/base/hung_device.h"
 #include "worker/base/random.h"
 #include "worker/data/byte_images.h"
 #include "worker/data/custom_readers.h"
@@ -91,5 +92,9 @@ int main(int argc, char** argv) {
                 [](const char* name) -> const char* { return std::getenv(name); }, own,
                 syncgrads::CudaAccelerators()});
   if (!outcome.status.ok()) std::cerr << "train_through_server: " << outcome.status << "\n";
-  return syncgrads::ExitCodeOf(outcome.status, outcome.membership);
+  const int code = syncgrads::ExitCodeOf(outcome.status, outcome.membership);
+  if (!syncgrads::IsHungDevice(outcome.status)) return code;
+  // The driver's code that runs when a process exits normally would wait for the device.
+  std::cout << std::flush;
+  std::_Exit(code);
 }

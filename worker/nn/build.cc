@@ -1,5 +1,6 @@
 #include "worker/nn/build.h"
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "worker/nn/dense.h"
 #include "worker/nn/dropout.h"
 #include "worker/nn/flatten.h"
+#include "worker/nn/gradient_buffers.h"
 #include "worker/nn/pool.h"
 #include "worker/nn/residual.h"
 
@@ -59,7 +61,10 @@ using Layers = google::protobuf::RepeatedPtrField<v1::LayerSpec>;
 template <typename T>
 class Builder {
  public:
-  Builder(const CustomLayers& custom, Device<T>& device) : custom_(custom), device_(device) {}
+  Builder(const CustomLayers& custom, Device<T>& device)
+      : custom_(custom),
+        device_(device),
+        buffers_(std::make_shared<GradientBuffers<T>>(device.memory())) {}
 
   absl::StatusOr<std::unique_ptr<Chain<T>>> BuildChain(const std::string& name, const Layers& specs,
                                                        const Shape& input) {
@@ -70,7 +75,7 @@ class Builder {
       shape = layer->output_shape();
       layers.push_back(std::move(layer));
     }
-    return std::make_unique<Chain<T>>(name, device_, input, std::move(layers));
+    return std::make_unique<Chain<T>>(name, device_, input, std::move(layers), buffers_);
   }
 
  private:
@@ -169,6 +174,7 @@ class Builder {
 
   const CustomLayers& custom_;
   Device<T>& device_;
+  const std::shared_ptr<GradientBuffers<T>> buffers_;  // of all chains of the model
 };
 
 }  // namespace

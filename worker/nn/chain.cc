@@ -1,5 +1,6 @@
 #include "worker/nn/chain.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,11 +11,13 @@ namespace syncgrads {
 
 template <typename T>
 Chain<T>::Chain(const std::string& name, Device<T>& device, const Shape& input,
-                std::vector<std::unique_ptr<Layer<T>>> layers)
+                std::vector<std::unique_ptr<Layer<T>>> layers,
+                std::shared_ptr<GradientBuffers<T>> buffers)
     : Layer<T>(name, device, input, layers.empty() ? input : layers.back()->output_shape()),
       layers_(std::move(layers)),
       layer_inputs_(layers_.size()),
-      gradients_{DeviceMatrix<T>(device.memory()), DeviceMatrix<T>(device.memory())} {
+      buffers_(buffers != nullptr ? std::move(buffers)
+                                  : std::make_shared<GradientBuffers<T>>(device.memory())) {
   for (const auto& layer : layers_) {
     forward_names_.push_back(InternTraceName(absl::StrCat("forward ", layer->name())));
     backward_names_.push_back(InternTraceName(absl::StrCat("backward ", layer->name())));
@@ -90,11 +93,18 @@ template <typename T>
 absl::Status Chain<T>::BackwardEach(const DeviceMatrix<T>&, DeviceMatrix<T>& output_gradient,
                                     DeviceMatrix<T>* input_gradient, Ready<T> ready) {
   DeviceMatrix<T>* gradient = &output_gradient;
+  // The gradients are in two buffers in turn. The first layer's is `input_gradient`, if there is
+  // one.
+  std::optional<typename GradientBuffers<T>::Buffer> taken[2];
+  const auto input_gradient_of = [&](size_t layer) {
+    if (layer % 2 == 0 && input_gradient != nullptr) return input_gradient;
+    if (!taken[layer % 2].has_value()) taken[layer % 2].emplace(*buffers_);
+    return &taken[layer % 2]->matrix();
+  };
   // Layers before the first parameter that is trained need no gradients.
   const size_t last = input_gradient == nullptr ? FirstTrained() : 0;
   for (size_t i = layers_.size(); i-- > 0;) {
-    DeviceMatrix<T>* next = &gradients_[i % 2];
-    if (i <= last) next = input_gradient;
+    DeviceMatrix<T>* const next = i <= last ? input_gradient : input_gradient_of(i);
     const Trace::Span span(trace_, Trace::Row::kCompute, backward_names_[i]);
     SYNCGRADS_RETURN_IF_ERROR(layers_[i]->BackwardEach(*layer_inputs_[i], *gradient, next, ready));
     if (next == nullptr) return absl::OkStatus();

@@ -10,6 +10,7 @@
 
 #include "absl/types/span.h"
 #include "worker/base/trace.h"
+#include "worker/nn/gradient_buffers.h"
 #include "worker/nn/layer.h"
 
 namespace syncgrads {
@@ -19,11 +20,13 @@ template <typename T>
 class Chain : public Layer<T> {
  public:
   // Each layer must take the output shape of the layer before it. A chain without layers returns
-  // its input.
+  // its input. The chains of a model share `buffers`; null: the chain has its own.
   Chain(const std::string& name, Device<T>& device, const Shape& input,
-        std::vector<std::unique_ptr<Layer<T>>> layers);
+        std::vector<std::unique_ptr<Layer<T>>> layers,
+        std::shared_ptr<GradientBuffers<T>> buffers = nullptr);
 
   absl::Span<const std::unique_ptr<Layer<T>>> layers() const { return layers_; }
+  GradientBuffers<T>& buffers() { return *buffers_; }
 
   std::vector<Parameter<T>*> parameters() override;
   std::vector<Parameter<T>*> states() override;
@@ -37,7 +40,8 @@ class Chain : public Layer<T> {
                                                      Needed<T> needed) override;
   void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
                 DeviceMatrix<T>* input_gradient) override;
-  // Goes from the last layer to the first.
+  // Goes from the last layer to the first. If the number of layers is even, `input_gradient` may be
+  // `output_gradient`. Otherwise the layers do not use `output_gradient` after the last layer has.
   absl::Status BackwardEach(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,
                             DeviceMatrix<T>* input_gradient, Ready<T> ready) override;
 
@@ -52,7 +56,7 @@ class Chain : public Layer<T> {
   std::vector<const char*> forward_names_, backward_names_;
   // The input of each layer in the last Forward.
   std::vector<const DeviceMatrix<T>*> layer_inputs_;
-  DeviceMatrix<T> gradients_[2];
+  const std::shared_ptr<GradientBuffers<T>> buffers_;
 };
 
 extern template class Chain<float>;

@@ -61,6 +61,11 @@ class DeviceMemory {
   // Queues a copy from pinned memory of the host. The memory must not change until Finish(), or
   // a download that is queued later, has ended.
   virtual void UploadPinned(const void* host, size_t bytes, void* to) = 0;
+  // Marks what has been queued so far, for UploadPinnedAfterMark. Replaces the mark before.
+  virtual void SetMark() = 0;
+  // Queues a copy as UploadPinned does, but it runs in parallel with what was queued after the
+  // mark, which must not use `to`. Without a mark it waits for earlier uploads only.
+  virtual void UploadPinnedAfterMark(const void* host, size_t bytes, void* to) = 0;
 
   // Queues a copy of `from`, as operations queued earlier leave it, to pinned memory of the
   // host. Operations queued later must not change `from` until the download has ended.
@@ -111,6 +116,10 @@ class HostMemory : public DeviceMemory {
   void Upload(const void* host, size_t bytes, void* to) override { Copy(host, bytes, to); }
   void UploadBeside(const void* host, size_t bytes, void* to) override { Copy(host, bytes, to); }
   void UploadPinned(const void* host, size_t bytes, void* to) override { Copy(host, bytes, to); }
+  void SetMark() override {}
+  void UploadPinnedAfterMark(const void* host, size_t bytes, void* to) override {
+    Copy(host, bytes, to);
+  }
   Download QueueDownload(const void* from, size_t bytes, void* host) override {
     Copy(from, bytes, host);
     return Download{};

@@ -107,6 +107,11 @@ absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input
   } else {
     input_.Bring(input);
   }
+  if (loss.custom == nullptr) {
+    // Before the forward pass, because an upload waits for what is queued.
+    targets_.Resize(1, static_cast<int64_t>(targets.size()));
+    device().memory().Upload(targets.data(), targets_.bytes(), targets_.data());
+  }
   SYNCGRADS_ASSIGN_OR_RETURN(const DeviceMatrix<T>* const forward,
                              chain_->ForwardEach(pass, input_, [&](Parameter<T>& parameter) {
                                return parameter.frozen ? absl::OkStatus()
@@ -121,8 +126,6 @@ absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input
     custom_loss_ += value;
     return Backward(gradient, ready);
   }
-  targets_.Resize(1, static_cast<int64_t>(targets.size()));
-  device().memory().Upload(targets.data(), targets_.bytes(), targets_.data());
   output_gradient_.Resize(outputs.rows(), outputs.cols());
   device().FindLoss(loss.rule(), targets_.size(), ColumnsOfATarget(outputs.size(), targets.size()),
                     outputs.data(), targets_.data(), divisor, total_loss_.data(),

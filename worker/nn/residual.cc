@@ -1,5 +1,6 @@
 #include "worker/nn/residual.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -42,9 +43,7 @@ Residual<T>::Residual(const std::string& name, Device<T>& device, std::unique_pt
       shortcut_(std::move(shortcut)),
       norm_(LastNorm(*body_)),
       activation_(activation),
-      output_(device.memory()),
-      shortcut_gradient_(device.memory()),
-      shortcut_input_gradient_(device.memory()) {}
+      output_(device.memory()) {}
 
 template <typename T>
 std::vector<Parameter<T>*> Residual<T>::parameters() {
@@ -105,20 +104,28 @@ template <typename T>
 absl::Status Residual<T>::BackwardEach(const DeviceMatrix<T>& input,
                                        DeviceMatrix<T>& output_gradient,
                                        DeviceMatrix<T>* input_gradient, Ready<T> ready) {
+  using Buffer = typename GradientBuffers<T>::Buffer;
+  std::optional<Buffer> copy, taken;
   DeviceMatrix<T>* shortcut_gradient = &output_gradient;
   if (norm_ == nullptr) {
     this->device_.ActivateBackward(activation_, output_.size(), output_.data(),
                                    output_gradient.data());
     // The body's backward pass may overwrite its output gradient, so the shortcut's gets a copy.
-    shortcut_gradient_.CopyFrom(output_gradient);
-    shortcut_gradient = &shortcut_gradient_;
+    copy.emplace(body_->buffers());
+    copy->matrix().CopyFrom(output_gradient);
+    shortcut_gradient = &copy->matrix();
   }
   SYNCGRADS_RETURN_IF_ERROR(body_->BackwardEach(input, output_gradient, input_gradient, ready));
   if (!shortcut_->layers().empty()) {
-    SYNCGRADS_RETURN_IF_ERROR(shortcut_->BackwardEach(
-        input, *shortcut_gradient, input_gradient == nullptr ? nullptr : &shortcut_input_gradient_,
-        ready));
-    shortcut_gradient = &shortcut_input_gradient_;
+    DeviceMatrix<T>* by_input = nullptr;
+    if (input_gradient != nullptr) {
+      // The shortcut of a block that samples down has two layers, so it needs no further buffer.
+      const bool in_place = shortcut_->layers().size() % 2 == 0;
+      if (!in_place) taken.emplace(body_->buffers());
+      by_input = in_place ? shortcut_gradient : &taken->matrix();
+    }
+    SYNCGRADS_RETURN_IF_ERROR(shortcut_->BackwardEach(input, *shortcut_gradient, by_input, ready));
+    shortcut_gradient = by_input;
   }
   if (input_gradient == nullptr) return absl::OkStatus();
   this->device_.Add(Activation::kIdentity, input_gradient->size(), input_gradient->data(),

@@ -49,10 +49,7 @@ class Residual : public Layer<T> {
   // Null if the body ends in another way; then this layer does so.
   BatchNorm<T>* const norm_;
   const Activation activation_;
-  // Without norm_ only.
-  DeviceMatrix<T> output_;
-  DeviceMatrix<T> shortcut_gradient_;
-  DeviceMatrix<T> shortcut_input_gradient_;
+  DeviceMatrix<T> output_;  // without norm_ only
 };
 
 extern template class Residual<float>;

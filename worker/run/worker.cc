@@ -20,6 +20,7 @@
 #include "common/tls/tls_options.h"
 #include "worker/base/file.h"
 #include "worker/base/host_name.h"
+#include "worker/base/hung_device.h"
 #include "worker/base/out_of_memory.h"
 #include "worker/base/trace.h"
 #include "worker/checkpoint/snapshot.h"
@@ -368,7 +369,9 @@ WorkerOutcome RunOnce(const Job& job, const WorkerOptions& options, const Device
     if (status.ok()) status = left;
   }
   if (!status.ok() && dependencies.stop.requested()) {
-    return {absl::CancelledError(status.message()), absl::OkStatus()};
+    absl::Status cancelled = absl::CancelledError(status.message());
+    if (IsHungDevice(status)) MarkHungDevice(cancelled);
+    return {cancelled, absl::OkStatus()};
   }
   // A worker that was not admitted has no membership that could have ended. A newcomer's
   // membership can end before Join has returned.
@@ -449,6 +452,12 @@ bool MayBeAdmittedLater(const absl::Status& status) {
          absl::IsUnavailable(status);
 }
 
+// Whether `outcome` is final, also if the membership has ended. A device that hangs would hang
+// again for a worker that rejoins in the same process.
+bool IsFinal(const WorkerOutcome& outcome, const StopSignal& stop) {
+  return outcome.status.ok() || stop.requested() || IsHungDevice(outcome.status);
+}
+
 // Runs a worker of a job that is not elastic. If the servers lose the job's state, all
 // workers start it again as a new generation. A worker that is informed late may find
 // that the others have done so.
@@ -461,7 +470,7 @@ WorkerOutcome RunStatic(const Job& job, WorkerOptions options, const DeviceChoic
   Comeback comeback(options.timeout, dependencies.stop);
   while (true) {
     WorkerOutcome outcome = RunOnce(job, options, device, client, nullptr, kept, dependencies);
-    if (outcome.status.ok() || dependencies.stop.requested()) return outcome;
+    if (IsFinal(outcome, dependencies.stop)) return outcome;
     const bool not_admitted = outcome.membership.ok();
     if (dropped.has_value() && not_admitted) {
       if (MayBeAdmittedLater(outcome.status) && comeback.Wait()) continue;
@@ -493,7 +502,7 @@ WorkerOutcome RunElastic(const Job& job, WorkerOptions options, const DeviceChoi
   while (true) {
     const WorkerOutcome outcome =
         RunOnce(job, options, device, client, &*elastic, kept, dependencies);
-    if (outcome.status.ok() || dependencies.stop.requested()) return outcome;
+    if (IsFinal(outcome, dependencies.stop)) return outcome;
     if (absl::IsDataLoss(outcome.membership) && OutlivesServers(job) && comeback.Begin()) {
       dependencies.out << outcome.membership.message() << "; starting again" << std::endl;
       options.resume = job.file.has_checkpoint();

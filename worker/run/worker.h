@@ -100,7 +100,8 @@ struct WorkerOutcome {
   absl::Status membership;
 };
 
-// Trains, evaluates, predicts, or serves data. Returns after the worker has left the job.
+// Trains, evaluates, predicts, or serves data. Returns after the worker has left the job. If
+// IsHungDevice is true for the outcome's status, the process should end with _Exit.
 WorkerOutcome RunWorker(const WorkerOptions& options, const WorkerDependencies& dependencies);
 
 // Inserts the rank: "out.safetensors" becomes "out.rank2.safetensors".

@@ -123,15 +123,16 @@ absl::Status ModelOptimizer<T>::Apply(absl::Span<const size_t> parameters) {
     for (const size_t i : parameters) UpdateOnHost(i);
     return device_.memory().status();
   }
-  // Queues all uploads before all updates: an upload waits until all operations queued
-  // before it have been computed.
+  // The uploads run beside what is queued, for example the forward pass of the layers before,
+  // except for the last update, which may still read a gradient.
   const std::vector<Run> runs = RunsOf(parameters);
   for (const Run& run : runs) {
     Parameter<T>& first = *parameters_[run.first];
-    device_.memory().UploadPinned(first.gradient.data(), run.elements * sizeof(T),
-                                  first.device_gradient());
+    device_.memory().UploadPinnedAfterMark(first.gradient.data(), run.elements * sizeof(T),
+                                           first.device_gradient());
   }
   UpdateOnDevice(runs);
+  device_.memory().SetMark();
   return device_.memory().status();
 }
 

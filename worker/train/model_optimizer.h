@@ -50,8 +50,8 @@ class ModelOptimizer {
   void SetRateFactor(double factor) { rate_factor_ = factor; }
 
   // Updates `parameters` with the gradients on the host. These must not change before
-  // DeviceMemory::Finish, or a download that is queued later, has ended. After an error,
-  // values and slots are unspecified.
+  // DeviceMemory::Finish, or a download that is queued later, has ended. What else is queued must
+  // not use their copies on the device. After an error, values and slots are unspecified.
   absl::Status Apply(absl::Span<const size_t> parameters);
 
   // Whether ApplyPieces can be used: updates run in the host's memory, element by element.

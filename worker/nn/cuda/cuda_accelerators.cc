@@ -8,10 +8,18 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/nn/cuda/cuda_device.h"
+#include "worker/nn/cuda/cuda_watchdog.h"
 #include "worker/nn/cuda/cudnn.h"
 
 namespace syncgrads {
 namespace {
+
+// The first call of CUDA starts the driver. It has the same deadline as calls that use a device.
+template <typename Call>
+cudaError_t Time(const char* what, Call call) {
+  cuda::CudaWatchdog watchdog("CUDA", cuda::CudaOptions().timeout);
+  return watchdog.Time(what, call);
+}
 
 class OfThisMachine : public Accelerators {
  public:
@@ -19,7 +27,8 @@ class OfThisMachine : public Accelerators {
 
   absl::StatusOr<int> Count() const override {
     int count = 0;
-    const cudaError_t error = cudaGetDeviceCount(&count);
+    const cudaError_t error =
+        Time("cudaGetDeviceCount", [&] { return cudaGetDeviceCount(&count); });
     if (error == cudaSuccess && count > 0) return count;
     const char* what = error == cudaSuccess ? "none found" : cudaGetErrorString(error);
     return absl::UnimplementedError(absl::StrCat(
@@ -29,7 +38,8 @@ class OfThisMachine : public Accelerators {
   absl::StatusOr<std::string> Name(int index) const override {
     SYNCGRADS_RETURN_IF_ERROR(CheckIndex(index));
     cudaDeviceProp properties;
-    const cudaError_t error = cudaGetDeviceProperties(&properties, index);
+    const cudaError_t error = Time("cudaGetDeviceProperties",
+                                   [&] { return cudaGetDeviceProperties(&properties, index); });
     if (error != cudaSuccess) {
       return absl::InternalError(absl::StrCat(
           "CUDA device ", index, " does not report its name: ", cudaGetErrorString(error)));

@@ -17,6 +17,10 @@ namespace {
 // makes the same choices, and so gives the same bits, in every run.
 constexpr int64_t kWorkspaceBytes = 32 << 20;
 
+// With less free memory than this, errors of cuBLAS that have no other explanation mean that it
+// could not load a kernel, or create a handle.
+constexpr size_t kCublasNeedsBytes = size_t{128} << 20;
+
 cublasComputeType_t ComputeTypeOf(MatrixPrecision precision) {
   switch (precision) {
     case MatrixPrecision::kF32:
@@ -59,11 +63,12 @@ CudaDevice<T>::CudaDevice(std::unique_ptr<CudaMemory> memory, const Cublas& cubl
 template <typename T>
 absl::Status CudaDevice<T>::Open() {
   const cudaStream_t stream = memory_->compute();
-  Check(cublas_.create(&handle_), "cublasCreate");
+  RunCublas("cublasCreate", [this] { return cublas_.create(&handle_); });
   if (handle_ == nullptr) return memory_->status();
-  Check(cublas_.set_stream(handle_, stream), "cublasSetStream");
+  RunCublas("cublasSetStream", [&] { return cublas_.set_stream(handle_, stream); });
   workspace_.Resize(1, kWorkspaceBytes);
-  Check(cublas_.set_workspace(handle_, workspace_.data(), kWorkspaceBytes), "cublasSetWorkspace");
+  RunCublas("cublasSetWorkspace",
+            [this] { return cublas_.set_workspace(handle_, workspace_.data(), kWorkspaceBytes); });
   if (options_.cudnn && std::is_same_v<T, float>) OpenPlans();
   return memory_->status();
 }
@@ -73,8 +78,10 @@ template <typename T>
 void CudaDevice<T>::OpenPlans() {
   const absl::StatusOr<const Cudnn*> cudnn = LoadCudnn();
   if (!cudnn.ok()) return;  // it is not installed
-  absl::StatusOr<std::unique_ptr<ConvolutionPlans>> plans =
-      ConvolutionPlans::Create(**cudnn, memory_->compute(), {options_.row_bytes, options_.warn});
+  const cudaStream_t stream = memory_->compute();
+  absl::StatusOr<std::unique_ptr<ConvolutionPlans>> plans = memory_->Time("cudnnCreate", [&] {
+    return ConvolutionPlans::Create(**cudnn, stream, {options_.row_bytes, options_.warn});
+  });
   if (plans.ok()) {
     plans_ = *std::move(plans);
   } else if (options_.warn) {
@@ -91,24 +98,44 @@ CudaDevice<T>::~CudaDevice() {
     return;
   }
   memory_->compute();
-  if (handle_ != nullptr) cublas_.destroy(handle_);
-  plans_.reset();
+  if (handle_ != nullptr) {
+    memory_->Time("cublasDestroy", [this] { return cublas_.destroy(handle_); });
+  }
+  if (plans_ == nullptr) return;
+  memory_->Time("cudnnDestroy", [this] { plans_.reset(); });
 }
 
 template <typename T>
 template <typename Launch>
 void CudaDevice<T>::Run(const char* what, Launch launch) {
   if (!memory_->works()) return;
-  memory_->Check(launch(memory_->compute()), what);
+  const cudaStream_t stream = memory_->compute();
+  memory_->Run(what, [&] { return launch(stream); });
 }
 
 template <typename T>
-void CudaDevice<T>::Check(cublasStatus_t status, const char* what) {
+template <typename Call>
+void CudaDevice<T>::RunCublas(const char* what, Call call) {
+  const cublasStatus_t status = memory_->Time(what, call);
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+  if (status == CUBLAS_STATUS_ALLOC_FAILED || LacksMemory(status)) {
     return memory_->Check(cudaErrorMemoryAllocation, absl::StrCat("cuBLAS, in ", what).c_str());
   }
   memory_->Fail(absl::InternalError(absl::StrCat(what, ": ", cublas_.describe(status))));
+}
+
+template <typename T>
+bool CudaDevice<T>::LacksMemory(cublasStatus_t status) {
+  if (status != CUBLAS_STATUS_NOT_INITIALIZED && status != CUBLAS_STATUS_INTERNAL_ERROR &&
+      status != CUBLAS_STATUS_EXECUTION_FAILED) {
+    return false;
+  }
+  const cudaError_t last = memory_->Time("cudaGetLastError", [] { return cudaGetLastError(); });
+  if (last != cudaSuccess) return last == cudaErrorMemoryAllocation;
+  size_t free = 0, total = 0;
+  const cudaError_t error =
+      memory_->Time("cudaMemGetInfo", [&] { return cudaMemGetInfo(&free, &total); });
+  return error == cudaSuccess && free < kCublasNeedsBytes;
 }
 
 // cuBLAS is column-major: it computes c^T = b^T a^T.
@@ -127,12 +154,13 @@ void CudaDevice<T>::MultiplyMatrices(const MatrixProduct<T>& p) {
   constexpr bool kFloat = std::is_same_v<T, float>;
   constexpr cudaDataType_t kType = kFloat ? CUDA_R_32F : CUDA_R_64F;
   memory_->compute();
-  Check(cublas_.multiply(
-            handle_, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
-            p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, p.columns, p.rows, p.inner, &one, p.b, kType,
-            p.b_stride, p.a, kType, p.a_stride, &kept, p.c, kType, p.c_stride,
-            kFloat ? ComputeTypeOf(options_.precision) : CUBLAS_COMPUTE_64F, CUBLAS_GEMM_DEFAULT),
-        "cublasGemmEx");
+  RunCublas("cublasGemmEx", [&] {
+    return cublas_.multiply(
+        handle_, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+        p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, p.columns, p.rows, p.inner, &one, p.b, kType,
+        p.b_stride, p.a, kType, p.a_stride, &kept, p.c, kType, p.c_stride,
+        kFloat ? ComputeTypeOf(options_.precision) : CUBLAS_COMPUTE_64F, CUBLAS_GEMM_DEFAULT);
+  });
 }
 
 template <typename T>
@@ -227,7 +255,7 @@ void CudaDevice<T>::ActivateBackward(Activation activation, int64_t count, const
 template <typename T>
 void CudaDevice<T>::Pool(Pooling pooling, const Window& window, int64_t samples, const T* input,
                          T* output, int32_t* chosen) {
-  if (!Fits(window, samples, window.input.size())) return;
+  if (!Fits(window, samples, window.positions() * window.input.channels)) return;
   const Geometry geometry = GeometryOf(window);
   Run("Pool", [&](cudaStream_t stream) {
     if (pooling == Pooling::kMax) {
@@ -241,7 +269,7 @@ template <typename T>
 void CudaDevice<T>::PoolBackward(Pooling pooling, const Window& window, int64_t samples,
                                  const int32_t* chosen, const T* output_gradient,
                                  T* input_gradient) {
-  if (!Fits(window, samples, window.input.size())) return;
+  if (!Fits(window, samples, window.positions() * window.input.channels)) return;
   const Geometry geometry = GeometryOf(window);
   Run("PoolBackward", [&](cudaStream_t stream) {
     if (pooling == Pooling::kMax) {
@@ -359,14 +387,17 @@ bool CudaDevice<T>::RunPlan(ConvolutionPass pass, const Convolution<T>& layer, i
       window, samples, layer.outputs, pass,
       options_.precision == MatrixPrecision::kF32 ? ConvolutionType::kF32 : ConvolutionType::kTf32};
   memory_->compute();
-  const absl::StatusOr<const ConvolutionPlan*> plan = plans_->Find(one);
+  const absl::StatusOr<const ConvolutionPlan*> plan =
+      memory_->Time("the choice of a plan of cuDNN", [&] { return plans_->Find(one); });
   absl::Status status = plan.status();
   if (status.ok()) {
     const int64_t bytes = (*plan)->workspace_bytes;
     constexpr int64_t kSize = sizeof(T);
     if (bytes > 0) rows_.Resize(1, (bytes + kSize - 1) / kSize);
     if (!memory_->works()) return true;
-    status = plans_->Execute(one, tensors, bytes > 0 ? rows_.data() : nullptr);
+    status = memory_->Time("cudnnBackendExecute", [&] {
+      return plans_->Execute(one, tensors, bytes > 0 ? rows_.data() : nullptr);
+    });
   }
   if (!absl::IsResourceExhausted(status)) return status.ok();
   memory_->Check(cudaErrorMemoryAllocation, absl::StrCat("cuDNN: ", status.message()).c_str());

@@ -92,8 +92,13 @@ class CudaDevice : public Device<T> {
   template <typename Launch>
   void Run(const char* what, Launch launch);
 
-  // Sets the device's status to an error if a call of cuBLAS has failed. `what` names the call.
-  void Check(cublasStatus_t status, const char* what);
+  // Calls cuBLAS: call() returns its status. Sets the device's status if that is an error. `what`
+  // names the call.
+  template <typename Call>
+  void RunCublas(const char* what, Call call);
+  // Whether a call of cuBLAS failed because the device has no memory for its kernels, or its
+  // handle. cuBLAS has no code for this: it returns the codes of other failures.
+  bool LacksMemory(cublasStatus_t status);
 
   void MultiplyMatrices(const MatrixProduct<T>& product);
 
@@ -113,7 +118,8 @@ class CudaDevice : public Device<T> {
   // Returns scratch memory for `count` doubles. It is valid until the next call.
   double* Scratch(int64_t count);
 
-  // Whether kernels can index so many images. If not, sets the device's status to an error.
+  // Whether kernels can index so many images, and `each` numbers of windows for each of them. If
+  // not, sets the device's status to an error.
   bool Fits(const Window& window, int64_t samples, int64_t each);
 
   const std::unique_ptr<CudaMemory> memory_;

@@ -1,5 +1,6 @@
 #include "worker/nn/cuda/cuda_memory.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -20,6 +21,8 @@ constexpr absl::Duration kNap = absl::Microseconds(50);
 // The number of staging buffers: uploads in progress while the host fills the next buffer. They
 // are a batch and its targets, for the current and the previous part of a batch.
 constexpr size_t kStagings = 4;
+// As CUDA's pinned memory at least.
+constexpr size_t kPageableAlignment = 64;
 
 }  // namespace
 
@@ -30,23 +33,23 @@ absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int index, absl::
 }
 
 absl::Status CudaMemory::Open() {
-  Check(cudaSetDevice(index_), "cudaSetDevice");
+  Run("cudaSetDevice", [&] { return cudaSetDevice(index_); });
   for (cudaStream_t* stream : {&compute_, &upload_, &download_}) {
-    Check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    Run("cudaStreamCreateWithFlags",
+        [&] { return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking); });
   }
   staging_.resize(kStagings);
-  for (cudaEvent_t* event : {&computed_, &uploaded_}) {
-    Check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  }
-  for (Staging& staging : staging_) {
-    Check(cudaEventCreateWithFlags(&staging.read, cudaEventDisableTiming),
-          "cudaEventCreateWithFlags");
-  }
+  for (cudaEvent_t* event : {&computed_, &uploaded_, &mark_}) *event = NewEvent();
+  for (Staging& staging : staging_) staging.read = NewEvent();
   return status_;
 }
 
 CudaMemory::~CudaMemory() {
-  if (hangs()) return;
+  for (void* host : pageable_) std::free(host);
+  if (!hangs()) Time("the end of its use", [this] { return Close(); });
+}
+
+cudaError_t CudaMemory::Close() {
   cudaSetDevice(index_);
   for (cudaStream_t stream : {compute_, upload_, download_}) {
     if (stream == nullptr) continue;
@@ -58,17 +61,25 @@ CudaMemory::~CudaMemory() {
     if (staging.host != nullptr) cudaFreeHost(staging.host);
   }
   if (fetched_.host != nullptr) cudaFreeHost(fetched_.host);
-  for (cudaEvent_t event : {computed_, uploaded_}) {
+  for (cudaEvent_t event : {computed_, uploaded_, mark_}) {
     if (event != nullptr) cudaEventDestroy(event);
   }
   for (cudaEvent_t event : downloads_) cudaEventDestroy(event);
   for (cudaEvent_t event : spare_events_) cudaEventDestroy(event);
+  return cudaSuccess;
+}
+
+cudaEvent_t CudaMemory::NewEvent() {
+  cudaEvent_t event = nullptr;
+  Run("cudaEventCreateWithFlags",
+      [&] { return cudaEventCreateWithFlags(&event, cudaEventDisableTiming); });
+  return event;
 }
 
 std::string CudaMemory::name() const { return absl::StrCat("device cuda:", index_); }
 
 cudaStream_t CudaMemory::compute() {
-  Check(cudaSetDevice(index_), "cudaSetDevice");
+  Run("cudaSetDevice", [this] { return cudaSetDevice(index_); });
   return compute_;
 }
 
@@ -93,11 +104,11 @@ void* CudaMemory::Allocate(size_t bytes) {
   if (!works()) return nullptr;
   compute();
   void* memory = nullptr;
-  const cudaError_t error = cudaMalloc(&memory, bytes);
+  const cudaError_t error = Time("cudaMalloc", [&] { return cudaMalloc(&memory, bytes); });
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // clears the error; otherwise the next launch of a kernel reports it
     size_t free = 0, total = 0;
-    cudaMemGetInfo(&free, &total);
+    Time("cudaMemGetInfo", [&] { return cudaMemGetInfo(&free, &total); });
     Fail(OutOfMemoryError(absl::StrCat(name(), " has not enough free memory for ", bytes,
                                        " bytes: of its ", total, " bytes, ", free, " are free")));
     return nullptr;
@@ -110,13 +121,15 @@ void CudaMemory::Free(void* memory) {
   if (memory == nullptr || hangs()) return;
   compute();
   // cudaFree waits for everything that is queued on the device.
-  Check(cudaFree(memory), "cudaFree");
+  Run("cudaFree", [&] { return cudaFree(memory); });
 }
 
 void* CudaMemory::AllocatePinned(size_t bytes) {
+  if (hangs()) return AllocatePageable(bytes);
   compute();
   void* host = nullptr;
-  const cudaError_t error = cudaMallocHost(&host, bytes > 0 ? bytes : 1);
+  const cudaError_t error =
+      Time("cudaMallocHost", [&] { return cudaMallocHost(&host, bytes > 0 ? bytes : 1); });
   if (error != cudaErrorMemoryAllocation) Check(error, "cudaMallocHost");
   // Also if the device has failed: it copies nothing then, but callers still write to the memory,
   // so it must exist.
@@ -128,17 +141,28 @@ void* CudaMemory::AllocatePinned(size_t bytes) {
   return host;
 }
 
+void* CudaMemory::AllocatePageable(size_t bytes) {
+  void* host = std::aligned_alloc(
+      kPageableAlignment, bytes / kPageableAlignment * kPageableAlignment + kPageableAlignment);
+  if (host == nullptr) throw OutOfMemory(absl::StrCat("not enough memory for ", bytes, " bytes"));
+  pageable_.insert(host);
+  return host;
+}
+
 void CudaMemory::FreePinned(void* host) {
   if (host == nullptr) return;
+  if (pageable_.erase(host) > 0) return std::free(host);
   Finish().IgnoreError();  // status() keeps the error
   if (hangs()) return;
   compute();
-  Check(cudaFreeHost(host), "cudaFreeHost");
+  Run("cudaFreeHost", [&] { return cudaFreeHost(host); });
 }
 
 absl::Status CudaMemory::Pin(void* host, size_t bytes) {
+  if (hangs()) return status_;
   compute();
-  const cudaError_t error = cudaHostRegister(host, bytes, cudaHostRegisterDefault);
+  const cudaError_t error = Time(
+      "cudaHostRegister", [&] { return cudaHostRegister(host, bytes, cudaHostRegisterDefault); });
   if (error == cudaSuccess) return status_;
   cudaGetLastError();  // clears the error; otherwise the next launch of a kernel reports it
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -149,32 +173,57 @@ void CudaMemory::Unpin(void* host) {
   Finish().IgnoreError();  // status() keeps the error
   if (hangs()) return;
   compute();
-  Check(cudaHostUnregister(host), "cudaHostUnregister");
+  Run("cudaHostUnregister", [&] { return cudaHostUnregister(host); });
 }
 
 void CudaMemory::Copy(const void* from, size_t bytes, void* to) {
   if (!works() || bytes == 0 || from == to) return;
-  Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, compute()), "cudaMemcpyAsync");
+  const cudaStream_t stream = compute();
+  Run("cudaMemcpyAsync",
+      [&] { return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream); });
 }
 
 void CudaMemory::SetZero(void* memory, size_t bytes) {
   if (!works() || bytes == 0) return;
-  Check(cudaMemsetAsync(memory, 0, bytes, compute()), "cudaMemsetAsync");
+  const cudaStream_t stream = compute();
+  Run("cudaMemsetAsync", [&] { return cudaMemsetAsync(memory, 0, bytes, stream); });
 }
 
 void CudaMemory::Order(cudaStream_t first, cudaEvent_t mark, cudaStream_t then) {
-  Check(cudaEventRecord(mark, first), "cudaEventRecord");
-  Check(cudaStreamWaitEvent(then, mark, 0), "cudaStreamWaitEvent");
+  Record(mark, first);
+  Await(then, mark);
+}
+
+void CudaMemory::Await(cudaStream_t stream, cudaEvent_t mark) {
+  Run("cudaStreamWaitEvent", [&] { return cudaStreamWaitEvent(stream, mark, 0); });
+}
+
+void CudaMemory::Record(cudaEvent_t mark, cudaStream_t stream) {
+  Run("cudaEventRecord", [&] { return cudaEventRecord(mark, stream); });
 }
 
 void CudaMemory::QueueUpload(const void* pinned, size_t bytes, void* to) {
-  Check(cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, upload_), "cudaMemcpyAsync");
+  Run("cudaMemcpyAsync",
+      [&] { return cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, upload_); });
   Order(upload_, uploaded_, compute_);
 }
 
 void CudaMemory::UploadPinned(const void* host, size_t bytes, void* to) {
   if (!works() || bytes == 0) return;
   Order(compute(), computed_, upload_);
+  QueueUpload(host, bytes, to);
+}
+
+void CudaMemory::SetMark() {
+  if (!works()) return;
+  Record(mark_, compute());
+  has_mark_ = true;
+}
+
+void CudaMemory::UploadPinnedAfterMark(const void* host, size_t bytes, void* to) {
+  if (!works() || bytes == 0) return;
+  compute();
+  if (has_mark_) Await(upload_, mark_);
   QueueUpload(host, bytes, to);
 }
 
@@ -188,10 +237,10 @@ CudaMemory::Staging* CudaMemory::NextStaging(size_t bytes) {
 
 void CudaMemory::Grow(Staging& buffer, size_t bytes) {
   if (buffer.bytes >= bytes) return;
-  if (buffer.host != nullptr) Check(cudaFreeHost(buffer.host), "cudaFreeHost");
+  if (buffer.host != nullptr) Run("cudaFreeHost", [&] { return cudaFreeHost(buffer.host); });
   buffer.host = nullptr;
   buffer.bytes = 0;
-  Check(cudaMallocHost(&buffer.host, bytes),
+  Check(Time("cudaMallocHost", [&] { return cudaMallocHost(&buffer.host, bytes); }),
         absl::StrCat(bytes, " bytes of pinned host memory").c_str());
   if (buffer.host != nullptr) buffer.bytes = bytes;
 }
@@ -209,7 +258,7 @@ void CudaMemory::UploadBeside(const void* host, size_t bytes, void* to) {
   if (staging == nullptr) return;
   std::memcpy(staging->host, host, bytes);
   QueueUpload(staging->host, bytes, to);
-  Check(cudaEventRecord(staging->read, upload_), "cudaEventRecord");
+  Record(staging->read, upload_);
 }
 
 DeviceMemory::Download CudaMemory::QueueDownload(const void* from, size_t bytes, void* host) {
@@ -217,14 +266,15 @@ DeviceMemory::Download CudaMemory::QueueDownload(const void* from, size_t bytes,
   cudaEvent_t event = nullptr;
   if (spare_events_.empty()) {
     compute();
-    Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    event = NewEvent();
   } else {
     event = spare_events_.back();
     spare_events_.pop_back();
   }
   Order(compute(), event, download_);
-  Check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, download_), "cudaMemcpyAsync");
-  Check(cudaEventRecord(event, download_), "cudaEventRecord");
+  Run("cudaMemcpyAsync",
+      [&] { return cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, download_); });
+  Record(event, download_);
   downloads_.push_back(event);
   return Download{first_download_ + downloads_.size() - 1};
 }
@@ -232,8 +282,7 @@ DeviceMemory::Download CudaMemory::QueueDownload(const void* from, size_t bytes,
 bool CudaMemory::HasEnded(Download download) {
   const uint64_t number = static_cast<uint64_t>(download);
   if (!works() || number < first_download_) return true;
-  const cudaError_t error = cudaEventQuery(downloads_[number - first_download_]);
-  return error != cudaErrorNotReady;
+  return Query(downloads_[number - first_download_]) != cudaErrorNotReady;
 }
 
 absl::Status CudaMemory::Wait(Download download) {
@@ -247,10 +296,14 @@ absl::Status CudaMemory::Wait(Download download) {
   return status_;
 }
 
+cudaError_t CudaMemory::Query(cudaEvent_t event) {
+  return Time("cudaEventQuery", [&] { return cudaEventQuery(event); });
+}
+
 absl::Status CudaMemory::WaitFor(cudaEvent_t event) {
   const absl::Time begin = MonotonicNow();
   while (true) {
-    const cudaError_t error = cudaEventQuery(event);
+    const cudaError_t error = Query(event);
     if (error != cudaErrorNotReady) {
       Check(error, "queued work");
       return status_;
@@ -282,7 +335,7 @@ absl::Status CudaMemory::DownloadNow(const void* from, size_t bytes, void* host)
 absl::Status CudaMemory::Finish() {
   if (!works()) return status_;
   // The compute stream waits for uploads, so this event comes after them too.
-  Check(cudaEventRecord(computed_, compute()), "cudaEventRecord");
+  Record(computed_, compute());
   Fail(WaitFor(computed_));
   if (works() && !downloads_.empty()) {
     return Wait(Download{first_download_ + downloads_.size() - 1});

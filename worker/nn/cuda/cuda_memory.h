@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "worker/base/hung_device.h"
+#include "worker/nn/cuda/cuda_watchdog.h"
 #include "worker/nn/device_memory.h"
 
 namespace syncgrads::cuda {
@@ -23,8 +25,8 @@ namespace syncgrads::cuda {
 //
 //   compute   operations within the device
 //   upload    waits for the computation queued so far, which may read the memory that it
-//             overwrites (UploadBeside does not wait); computation queued later waits for the
-//             upload
+//             overwrites (UploadBeside does not wait, and UploadPinnedAfterMark waits for less);
+//             computation queued later waits for the upload
 //   download  waits for the computation queued so far
 //
 // The host waits only where the comments in DeviceMemory state it and, if all staging buffers
@@ -33,8 +35,8 @@ namespace syncgrads::cuda {
 // Not thread-safe, but different threads may use it one after another.
 class CudaMemory : public DeviceMemory {
  public:
-  // Waits for the device end after `timeout`. Errors: Internal, with CUDA's message; names the
-  // device.
+  // Waits for the device end after `timeout`. If a call of CUDA takes longer than that, the process
+  // ends: see CudaWatchdog. Errors: Internal, with CUDA's message; names the device.
   static absl::StatusOr<std::unique_ptr<CudaMemory>> Create(int index, absl::Duration timeout);
   // Waits for all queued operations, unless the device hangs.
   ~CudaMemory() override;
@@ -51,6 +53,8 @@ class CudaMemory : public DeviceMemory {
   void Upload(const void* host, size_t bytes, void* to) override;
   void UploadBeside(const void* host, size_t bytes, void* to) override;
   void UploadPinned(const void* host, size_t bytes, void* to) override;
+  void SetMark() override;
+  void UploadPinnedAfterMark(const void* host, size_t bytes, void* to) override;
   Download QueueDownload(const void* from, size_t bytes, void* host) override;
   bool HasEnded(Download download) override;
   absl::Status Wait(Download download) override;
@@ -61,6 +65,16 @@ class CudaMemory : public DeviceMemory {
 
   // The stream to queue kernels on. Makes the device the current one of the calling thread.
   cudaStream_t compute();
+  // Returns call(), which calls CUDA and is timed. `what` names the call, and must outlive it.
+  template <typename Call>
+  auto Time(const char* what, Call call) {
+    return watchdog_.Time(what, call);
+  }
+  // Times call() and checks its result.
+  template <typename Call>
+  void Run(const char* what, Call call) {
+    Check(Time(what, call), what);
+  }
   // Sets status() if `error` is an error and the first one. `what` names the call that failed.
   // The device can be used again after running out of memory (ForgetExhaustion).
   void Check(cudaError_t error, const char* what);
@@ -79,15 +93,23 @@ class CudaMemory : public DeviceMemory {
     cudaEvent_t read = nullptr;  // recorded after the last upload from it
   };
 
-  CudaMemory(int index, absl::Duration timeout) : index_(index), timeout_(timeout) {}
+  CudaMemory(int index, absl::Duration timeout)
+      : index_(index), timeout_(timeout), watchdog_(name(), timeout) {}
   absl::Status Open();
+  // Waits for all streams and frees what is left.
+  cudaError_t Close();
   std::string name() const;
+  void* AllocatePageable(size_t bytes);
+  cudaEvent_t NewEvent();
   // Waits until the device has reached `event`. HungDeviceError if that takes too long.
   absl::Status WaitFor(cudaEvent_t event);
   // Queues an upload from pinned memory; computation queued later waits for it.
   void QueueUpload(const void* pinned, size_t bytes, void* to);
   // Makes `then` wait for what is queued on `first` now. Overwrites the event `mark`.
   void Order(cudaStream_t first, cudaEvent_t mark, cudaStream_t then);
+  void Record(cudaEvent_t mark, cudaStream_t stream);
+  void Await(cudaStream_t stream, cudaEvent_t mark);
+  cudaError_t Query(cudaEvent_t event);
   // Waits for the next staging buffer and gives it room for `bytes`. Returns null after an
   // error.
   Staging* NextStaging(size_t bytes);
@@ -97,12 +119,15 @@ class CudaMemory : public DeviceMemory {
 
   const int index_;
   const absl::Duration timeout_;
+  CudaWatchdog watchdog_;
   absl::Status status_;
   cudaStream_t compute_ = nullptr;
   cudaStream_t upload_ = nullptr;
   cudaStream_t download_ = nullptr;
   cudaEvent_t computed_ = nullptr;
   cudaEvent_t uploaded_ = nullptr;
+  cudaEvent_t mark_ = nullptr;
+  bool has_mark_ = false;
   std::vector<Staging> staging_;
   size_t next_staging_ = 0;
   Staging fetched_;  // for DownloadNow
@@ -111,6 +136,8 @@ class CudaMemory : public DeviceMemory {
   std::deque<cudaEvent_t> downloads_;
   uint64_t first_download_ = 1;
   std::vector<cudaEvent_t> spare_events_;
+  // Memory that AllocatePinned has returned for a device that hangs.
+  std::set<void*> pageable_;
 };
 
 }  // namespace syncgrads::cuda

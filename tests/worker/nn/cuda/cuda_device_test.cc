@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
+#include "worker/nn/window.h"
 
 namespace syncgrads {
 namespace {
@@ -96,6 +99,35 @@ TEST_P(ScheduleTest, CopiesBothWaysAreInOrderWithWhatIsComputed) {
     EXPECT_TRUE(memory.HasEnded(download));
     EXPECT_EQ(down.minCoeff(), static_cast<float>(2 * step + 100));
     EXPECT_EQ(down.maxCoeff(), static_cast<float>(2 * step + 100));
+  }
+}
+
+// Without the wait for the mark, the first copy would have the new number; with a wait for
+// everything that is queued, the second would never have it.
+TEST_P(ScheduleTest, AnUploadAfterAMarkWaitsForWhatWasQueuedBeforeItOnly) {
+  const auto device = MakeFloat();
+  DeviceMemory& memory = device->memory();
+  HostMatrix<float> host(memory, 1, 1);
+  DeviceMatrix<float> value(memory, 1, 1), before(memory, 1, 1), behind(memory, 1, 1);
+  for (int step = 0; step < 10; ++step) {
+    memory.SetZero(value.data(), value.bytes());
+    host(0, 0) = 7;
+    before.CopyFrom(value);
+    memory.SetMark();
+    behind.CopyFrom(value);
+    memory.UploadPinnedAfterMark(host.data(), value.bytes(), value.data());
+    DeviceMatrix<float> later(memory);
+    later.CopyFrom(value);
+    Matrix<float> fetched;
+    SYNCGRADS_ASSERT_OK(before.Fetch(fetched));
+    EXPECT_EQ(fetched(0, 0), 0);
+    SYNCGRADS_ASSERT_OK(later.Fetch(fetched));
+    EXPECT_EQ(fetched(0, 0), 7);
+    SYNCGRADS_ASSERT_OK(behind.Fetch(fetched));
+    const Schedule schedule = std::get<0>(GetParam());
+    if (schedule != Schedule::kRandom) {
+      EXPECT_EQ(fetched(0, 0), schedule == Schedule::kNewestStreamFirst ? 7 : 0);
+    }
   }
 }
 
@@ -229,7 +261,8 @@ TEST_F(CudaDeviceTest, WhateverRunsOutOfMemoryIsExhaustionThatCanBeForgotten) {
                           {emulation::Call::kMallocHost, 0, "48 bytes of pinned host memory"},
                           {emulation::Call::kMallocHost, 1, "24 bytes of pinned host memory"},
                           {emulation::Call::kLaunch, 0, "AddBias"},
-                          {emulation::Call::kCublas, 0, "cuBLAS, in cublasGemmEx"}}) {
+                          {emulation::Call::kCublas, 0, "cuBLAS, in cublasGemmEx"},
+                          {emulation::Call::kCublasKernel, 0, "cuBLAS, in cublasGemmEx"}}) {
     const auto device = MakeFloat();
     emulation::Exhaust(one.call, one.after);
     const absl::Status status = TryLayer(*device);
@@ -239,6 +272,30 @@ TEST_F(CudaDeviceTest, WhateverRunsOutOfMemoryIsExhaustionThatCanBeForgotten) {
     device->memory().ForgetExhaustion();
     SYNCGRADS_EXPECT_OK(TryLayer(*device));
   }
+}
+
+TEST_F(CudaDeviceTest, AHandleOfCublasForWhichThereIsNoMemoryIsExhaustion) {
+  emulation::Exhaust(emulation::Call::kCublasCreate);
+  const absl::Status status = cuda::CudaDevice<float>::Create(0, {}).status();
+  ExpectError(status, absl::StatusCode::kResourceExhausted, {"cuBLAS, in cublasCreate"});
+  EXPECT_TRUE(IsOutOfMemory(status));
+  SYNCGRADS_EXPECT_OK(TryLayer(*MakeFloat()));
+}
+
+// cuBLAS reports what it fails to load with the same codes as other failures.
+TEST_F(CudaDeviceTest, AnUnclearErrorOfCublasIsExhaustionIfLittleMemoryIsFree) {
+  emulation::Options options;
+  const auto device = MakeFloat();
+  DeviceMatrix<unsigned char> large(device->memory());
+  large.Resize(1, static_cast<int64_t>(options.device_bytes) - (int64_t{150} << 20));
+  SYNCGRADS_ASSERT_OK(device->memory().status());
+  emulation::BreakCublas();
+  EXPECT_TRUE(IsOutOfMemory(TryLayer(*device))) << device->memory().status();
+  device->memory().ForgetExhaustion();
+  large = DeviceMatrix<unsigned char>(device->memory());
+  SYNCGRADS_EXPECT_OK(TryLayer(*device));
+  emulation::BreakCublas();
+  ExpectError(TryLayer(*device), absl::StatusCode::kInternal, {"cublasGemmEx"});
 }
 
 TEST_F(CudaDeviceTest, PinnedMemoryThatIsMissingIsAnExceptionWithItsSize) {
@@ -253,9 +310,9 @@ TEST_F(CudaDeviceTest, PinnedMemoryThatIsMissingIsAnExceptionWithItsSize) {
   SYNCGRADS_EXPECT_OK(TryLayer(*device));
 }
 
-// The emulation aborts at a call that would never return.
+// Most calls of CUDA would not return then, and end the test.
 TEST_F(CudaDeviceTest, ADeviceThatHangsIsNamedAndLeftAlone) {
-  auto device = MakeFloat({.timeout = absl::Milliseconds(20)});
+  auto device = MakeFloat({.timeout = absl::Milliseconds(500)});
   DeviceMemory& memory = device->memory();
   {
     HostMatrix<float> host(memory, 1, 1);
@@ -265,15 +322,81 @@ TEST_F(CudaDeviceTest, ADeviceThatHangsIsNamedAndLeftAlone) {
     emulation::Hang();
     const absl::Status status = memory.Wait(download);
     ExpectError(status, absl::StatusCode::kDeadlineExceeded,
-                {"device cuda:0 has not finished its queued work within 20ms", "hangs"});
+                {"device cuda:0 has not finished its queued work within 500ms", "hangs"});
     EXPECT_TRUE(IsHungDevice(status));
     EXPECT_EQ(memory.Finish(), status);
     memory.ForgetExhaustion();
     EXPECT_EQ(memory.status(), status);
     EXPECT_TRUE(memory.HasEnded(download));
+    // Callers still write to the host's memory.
+    HostMatrix<float> later(memory, 10, 10);
+    later.setConstant(3);
+    EXPECT_EQ(memory.Pin(later.data(), 400), status);
+    memory.Unpin(later.data());
+    const DeviceMatrix<float> none(memory, 10, 10);
+    EXPECT_EQ(none.data(), nullptr);
   }
   device.reset();
   emulation::Configure({});
+}
+
+// A hung device blocks almost any call. Its thread cannot be stopped, so the process ends.
+TEST_F(CudaDeviceTest, ACallThatDoesNotReturnEndsTheProcessWithARetryableCode) {
+  struct Case {
+    std::string what;
+    std::function<void(DeviceMemory&)> call;
+  };
+  for (const Case& one :
+       {Case{"cudaMalloc", [](DeviceMemory& memory) { memory.Allocate(100); }},
+        {"cudaMallocHost", [](DeviceMemory& memory) { memory.AllocatePinned(100); }},
+        {"cudaMemsetAsync", [](DeviceMemory& memory) {
+           DeviceMatrix<float> value(memory, 1, 1);
+           emulation::Hang();
+           // More than the driver's queue has room for.
+           for (int i = 0; i < 2000; ++i) memory.SetZero(value.data(), value.bytes());
+         }}}) {
+    EXPECT_EXIT(
+        {
+          const auto device = MakeFloat({.timeout = absl::Seconds(1)});
+          if (one.what != "cudaMemsetAsync") emulation::Hang();
+          one.call(device->memory());
+          std::_Exit(0);
+        },
+        testing::ExitedWithCode(201), "device cuda:0: " + one.what + " has not returned within 1s");
+  }
+}
+
+// A kernel's launch and cuBLAS are timed as well.
+TEST_F(CudaDeviceTest, AKernelThatCannotBeQueuedEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        const auto device = MakeFloat({.timeout = absl::Seconds(1)});
+        DeviceMatrix<float> value(device->memory(), 1, 1);
+        emulation::Hang();
+        for (int i = 0; i < 2000; ++i) {
+          device->Add(Activation::kRelu, 1, value.data(), value.data(), value.data());
+        }
+        std::_Exit(0);
+      },
+      testing::ExitedWithCode(201), "device cuda:0: Add has not returned");
+}
+
+// With a stride of 1 and padding, the output is larger than the input.
+TEST_F(CudaDeviceTest, PoolingWhoseOutputCannotBeIndexedIsRefused) {
+  const auto window =
+      Window::Create("pool", Shape::Image(1, 2, 2), 4, 4, /*stride=*/1, /*padding=*/3);
+  SYNCGRADS_ASSERT_OK(window);
+  const int64_t samples = (int64_t{1} << 31) / window->positions() + 1;
+  ASSERT_LT(samples * window->input.size(), int64_t{1} << 31);
+  for (const bool forward : {true, false}) {
+    const auto device = MakeFloat();
+    if (forward) {
+      device->Pool(Pooling::kMax, *window, samples, nullptr, nullptr, nullptr);
+    } else {
+      device->PoolBackward(Pooling::kMax, *window, samples, nullptr, nullptr, nullptr);
+    }
+    ExpectError(device->memory().status(), absl::StatusCode::kInvalidArgument, {"2^31 numbers"});
+  }
 }
 
 TEST_F(CudaDeviceTest, ADeviceThatFailsIsNamedWithWhatItSays) {
@@ -297,6 +420,53 @@ TEST_F(CudaDeviceTest, MemoryIsGivenBack) {
     EXPECT_GT(emulation::AllocatedBytes(), before);
   }
   EXPECT_EQ(emulation::AllocatedBytes(), before);
+}
+
+// Returns how many bytes a backward pass through residual blocks allocates that the forward pass
+// has not. All gradients but the output's have as many numbers as the image.
+size_t BytesOfABackwardPass(int blocks, const Shape& image) {
+  const auto device = MakeFloat();
+  v1::ModelSpec spec;
+  const auto add_convolution = [&](v1::LayerSpec& layer) {
+    layer.mutable_conv2d()->set_outputs(static_cast<uint32_t>(image.channels));
+    layer.mutable_conv2d()->set_kernel_size(3);
+    layer.mutable_conv2d()->set_padding(1);
+    layer.mutable_conv2d()->set_no_bias(true);
+  };
+  add_convolution(*spec.add_layers());
+  for (int i = 0; i < blocks; ++i) {
+    v1::ResidualSpec& block = *spec.add_layers()->mutable_residual();
+    block.set_activation(v1::RELU);
+    for (int half = 0; half < 2; ++half) {
+      add_convolution(*block.add_body());
+      block.add_body()->mutable_batch_norm();
+    }
+    // Every second block has a shortcut with layers, as where a ResNet samples down.
+    if (i % 2 == 0) continue;
+    add_convolution(*block.add_shortcut());
+    block.add_shortcut()->mutable_batch_norm();
+  }
+  spec.add_layers()->mutable_global_average_pool();
+  const auto model = BuildModel<float>(spec, image, NoCustomLayers(), *device);
+  EXPECT_TRUE(model.ok()) << model.status();
+  (*model)->Initialise(1);
+  const Pass pass = {/*training=*/true};
+  const Matrix<float> outputs = (*model)->Forward(pass, Matrix<float>::Ones(4, image.size()));
+  const size_t before = emulation::AllocatedBytes();
+  SYNCGRADS_EXPECT_OK((*model)->Backward(outputs, [](size_t) { return absl::OkStatus(); }));
+  SYNCGRADS_EXPECT_OK(device->memory().Finish());
+  return emulation::AllocatedBytes() - before;
+}
+
+// However deep the model is.
+TEST_F(CudaDeviceTest, TheBackwardPassNeedsThreeBuffers) {
+  const Shape image = Shape::Image(8, 16, 16);
+  const size_t buffer = 4 * static_cast<size_t>(image.size()) * sizeof(float);
+  const size_t one = BytesOfABackwardPass(1, image);
+  EXPECT_GE(one, 3 * buffer);
+  // Besides these there are the output's gradient, and kernels' scratch memory.
+  EXPECT_LT(one, 4 * buffer);
+  EXPECT_EQ(BytesOfABackwardPass(4, image), one);
 }
 
 TEST_F(CudaDeviceTest, DevicesAreCountedAndNumbered) {

@@ -83,6 +83,20 @@ class Replica {
     SYNCGRADS_ASSERT_OK(optimizer_->Apply(numbers));
   }
 
+  // Draws new gradients for all parameters, in other memory of the host, because the device may
+  // still copy from where they are.
+  void RenewGradients() {
+    int64_t elements = 0;
+    for (const int64_t size : kSizes) elements += AlignedSize<T>(size);
+    renewed_.emplace_back(memory_, 1, elements);
+    T* at = renewed_.back().data();
+    for (Parameter<T>& parameter : parameters_) {
+      parameter.PlaceGradient(at);
+      at += AlignedSize<T>(parameter.values.size());
+      Draw(parameter.gradient);
+    }
+  }
+
   // Draws a new gradient for a parameter, and applies the pieces between these elements of it.
   void ApplyInPieces(size_t number, const std::vector<size_t>& cuts) {
     Draw(pointers_[number]->gradient);
@@ -153,6 +167,7 @@ class Replica {
 
   DeviceMemory& memory_;
   RandomStream random_{11, {}};
+  std::vector<HostMatrix<T>> renewed_;
   std::vector<Parameter<T>> parameters_;
   std::vector<Parameter<T>*> pointers_;
   std::optional<ParameterArrays<T>> arrays_;
@@ -252,6 +267,19 @@ TEST_P(CudaModelOptimizerTest, WhatIsBeingFetchedIsOfTheStepBefore) {
     const std::vector<std::vector<float>> before = replica.values();
     replica.ApplyAgain({0, 1, 2});
     replica.ExpectValues(before);
+  }
+  SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
+  replica.ExpectState();
+}
+
+// As in steps without rows: nothing between the two updates waits for the device.
+TEST_P(CudaModelOptimizerTest, AGradientIsNotOverwrittenBeforeTheUpdateHasReadIt) {
+  const auto device = MakeCuda<float>();
+  Replica<float> replica(Momentum{}, *device);
+  for (int step = 0; step < 10; ++step) {
+    replica.Apply({0, 1, 2, 3});
+    replica.RenewGradients();
+    replica.ApplyAgain({0, 1, 2, 3});
   }
   SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
   replica.ExpectState();

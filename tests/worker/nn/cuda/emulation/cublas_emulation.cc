@@ -84,6 +84,10 @@ struct Product {
 }  // namespace
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
+  if (IsExhausted(Call::kCublasCreate)) {
+    syncgrads::emulation::SetLastError(cudaErrorMemoryAllocation);
+    return CUBLAS_STATUS_NOT_INITIALIZED;
+  }
   // Handles are small, and are never destroyed.
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -127,6 +131,11 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t transpos
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (IsExhausted(Call::kCublas)) return CUBLAS_STATUS_ALLOC_FAILED;
+  if (IsExhausted(Call::kCublasKernel)) {
+    syncgrads::emulation::SetLastError(cudaErrorMemoryAllocation);
+    return CUBLAS_STATUS_EXECUTION_FAILED;
+  }
+  if (syncgrads::emulation::TakeBrokenCublas()) return CUBLAS_STATUS_INTERNAL_ERROR;
   const auto queue = [&]<typename T>(T) {
     const Product<T> product = {ta,
                                 tb,

@@ -1,6 +1,7 @@
 #include "tests/worker/nn/cuda/emulation/emulation.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -39,6 +40,8 @@ struct EmulatedStream {
 namespace syncgrads::emulation {
 namespace {
 
+// The entries of a stream's queue, as on real devices.
+constexpr size_t kQueueEntries = 1024;
 constexpr size_t kAlignment = 256;
 constexpr size_t kGuardBytes = 256;
 constexpr size_t kPage = 4096;
@@ -148,14 +151,16 @@ class Machine {
   std::vector<EmulatedStream*> streams;  // in the order of their creation
   bool broken = false;
   bool hangs = false;
+  bool breaks_cublas = false;
+  cudaError_t last_error = cudaSuccess;
   // Objects that were not destroyed, because a device hung. The leak sanitizer finds them here.
   std::set<const void*> left_behind;
   // For each kind of call that will report exhausted memory: the calls before it.
   std::map<Call, uint64_t> exhausted;
 
-  // Called by every call that waits for the device.
-  void MustNotHang() const {
-    if (hangs) Die("a call waits for a device that hangs");
+  // Called by every call that may wait for the device.
+  void BlockIfHung() const {
+    while (hangs) pause();
   }
 
   void Configure(const Options& wanted) {
@@ -167,6 +172,8 @@ class Machine {
     pinned.clear();
     hangs = false;
     exhausted.clear();
+    breaks_cublas = false;
+    last_error = cudaSuccess;
     options = wanted;
     state_ = wanted.seed;
     broken = false;
@@ -276,6 +283,24 @@ bool IsExhausted(Call call) {
   return true;
 }
 
+void BreakCublas() {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  machine.breaks_cublas = true;
+}
+
+bool TakeBrokenCublas() {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  return std::exchange(machine.breaks_cublas, false);
+}
+
+void SetLastError(cudaError_t error) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  machine.last_error = error;
+}
+
 size_t AllocatedBytes() {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
@@ -286,6 +311,7 @@ cudaError_t Queue(cudaStream_t stream, std::function<void()> work) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
   const cudaError_t error = Usable(stream);
+  if (error == cudaSuccess && stream->operations.size() >= kQueueEntries) machine.BlockIfHung();
   if (error == cudaSuccess) stream->operations.push_back({std::move(work)});
   return error;
 }
@@ -331,7 +357,11 @@ const char* cudaGetErrorString(cudaError_t error) {
   }
 }
 
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  return std::exchange(machine.last_error, cudaSuccess);
+}
 
 cudaError_t cudaGetDeviceCount(int* count) {
   Machine& machine = Machine::Get();
@@ -368,6 +398,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
   if (machine.broken) return cudaErrorIllegalAddress;
+  machine.BlockIfHung();
   if (IsExhausted(Call::kMalloc)) return cudaErrorMemoryAllocation;
   machine.arena().Open();
   *memory = machine.arena().Allocate(bytes);
@@ -379,7 +410,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 cudaError_t cudaFree(void* memory) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
-  machine.MustNotHang();
+  machine.BlockIfHung();
   for (EmulatedStream* stream : machine.streams) cudaStreamSynchronize(stream);
   machine.arena().Open();
   machine.arena().Free(memory);
@@ -391,6 +422,7 @@ cudaError_t cudaMallocHost(void** memory, size_t bytes) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
   if (machine.broken) return cudaErrorIllegalAddress;
+  machine.BlockIfHung();
   if (IsExhausted(Call::kMallocHost)) return cudaErrorMemoryAllocation;
   *memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
   std::memset(*memory, syncgrads::emulation::kUnwritten, bytes);
@@ -401,7 +433,7 @@ cudaError_t cudaMallocHost(void** memory, size_t bytes) {
 cudaError_t cudaFreeHost(void* memory) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
-  machine.MustNotHang();
+  machine.BlockIfHung();
   if (machine.pinned.erase(memory) == 0) return cudaErrorInvalidValue;
   std::free(memory);
   return cudaSuccess;
@@ -410,6 +442,7 @@ cudaError_t cudaFreeHost(void* memory) {
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
+  machine.BlockIfHung();
   if (machine.broken) return cudaErrorIllegalAddress;
   return machine.pinned.emplace(memory, bytes).second ? cudaSuccess : cudaErrorInvalidValue;
 }
@@ -417,6 +450,7 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
 cudaError_t cudaHostUnregister(void* memory) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
+  machine.BlockIfHung();
   return machine.pinned.erase(memory) == 1 ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -465,7 +499,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
-  machine.MustNotHang();
+  machine.BlockIfHung();
   machine.WorkUntil([stream] { return stream->operations.empty(); });
   return machine.broken ? cudaErrorIllegalAddress : cudaSuccess;
 }

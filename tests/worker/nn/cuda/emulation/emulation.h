@@ -54,8 +54,9 @@ void Configure(const Options& options);
 // device's work returns an error, until Configure.
 void Break();
 
-// Simulates a device that hangs: from now on queued work makes no progress, and a call that waits
-// for the device aborts the test, until Configure.
+// Simulates a device that hangs: from now on queued work makes no progress, until Configure. Calls
+// that allocate or free memory or wait for the device never return, and neither does one that
+// queues work behind 1,024 others. As on a real device, cudaEventQuery returns.
 void Hang();
 
 // The calls that can run out of memory.
@@ -64,16 +65,28 @@ enum class Call {
   kMallocHost,  // cudaMallocHost
   kLaunch,      // of a kernel, when it is loaded
   kCublas,
-  kCudnn,  // finalization of a plan, or its execution
+  kCudnn,         // finalization of a plan, or its execution
+  kCublasCreate,  // with the code "not initialised", which cuBLAS uses for this
+  kCublasKernel,  // which cuBLAS loads: with the code "execution failed"
 };
 // Makes one call of this kind report that there is no memory: the one after the next `after` calls.
 void Exhaust(Call call, uint64_t after = 0);
+
+// Makes the next product of cuBLAS return the code "internal error", which says nothing about
+// memory.
+void BreakCublas();
 
 // Returns the number of allocated bytes, over all devices.
 size_t AllocatedBytes();
 
 // Whether this call reports that there is no memory.
 bool IsExhausted(Call call);
+
+// Whether BreakCublas has been called. Forgets it.
+bool TakeBrokenCublas();
+
+// Sets the error that cudaGetLastError returns.
+void SetLastError(cudaError_t error);
 
 // For kernels: queues visit(block, thread) for each thread of each block.
 cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& block,
