@@ -3,6 +3,7 @@
 #include <bit>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 using syncgrads::emulation::Call;
 using syncgrads::emulation::IsExhausted;
+using syncgrads::emulation::Launch;
 
 struct EmulatedCublas {
   cudaStream_t stream = nullptr;
@@ -51,6 +53,13 @@ struct Product {
   T* c;
   int64_t c_stride;
   cublasComputeType_t compute;
+
+  Launch launch() const {
+    const int64_t results = m * n;
+    const int64_t read = m * k + k * n + (beta == 0 ? 0 : results);
+    return {std::string("cublasGemmEx ") + (transpose_a ? 'T' : 'N') + (transpose_b ? 'T' : 'N'),
+            read * sizeof(T), results * sizeof(T), static_cast<uint64_t>(2 * results * k)};
+  }
 
   // Matrices are stored by columns, as cuBLAS requires.
   void Compute() const {
@@ -142,7 +151,9 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t transpos
                                 static_cast<T*>(c),
                                 c_stride,
                                 compute};
-    return syncgrads::emulation::Queue(handle->stream, [product] { product.Compute(); });
+    return syncgrads::emulation::Queue(handle->stream, product.launch(), [product] {
+      if (!syncgrads::emulation::Counts()) product.Compute();
+    });
   };
   const cudaError_t error = is_double ? queue(double{}) : queue(float{});
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;

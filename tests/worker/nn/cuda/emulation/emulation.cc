@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/worker/nn/cuda/emulation/counting.h"
 #include "worker/base/split_mix.h"
 
 // Numbers identify the records of an event: `recorded` is the last that was queued, and `reached`
@@ -113,6 +114,7 @@ class Arena {
     return offset + bytes <= it->first + it->second.bytes;
   }
 
+  const void* begin() const { return begin_; }
   size_t allocated() const { return allocated_; }
   size_t bytes() const { return bytes_; }
 
@@ -144,6 +146,13 @@ class Machine {
     if (arena_ == nullptr) arena_ = std::make_unique<Arena>(options.device_bytes);
     return *arena_;
   }
+  // Requires Options::counts.
+  LaunchCounter& counter() {
+    if (counter_ == nullptr) {
+      counter_ = std::make_unique<LaunchCounter>(arena().begin(), arena().bytes());
+    }
+    return *counter_;
+  }
   std::map<const void*, size_t> pinned;
   std::vector<EmulatedStream*> streams;  // in the order of their creation
   bool broken = false;
@@ -170,6 +179,7 @@ class Machine {
     options = wanted;
     state_ = wanted.seed;
     broken = false;
+    counter_.reset();
     arena_.reset();
   }
 
@@ -226,6 +236,7 @@ class Machine {
   }
 
   std::unique_ptr<Arena> arena_;
+  std::unique_ptr<LaunchCounter> counter_;
   uint64_t state_ = 1;
 };
 
@@ -239,6 +250,18 @@ cudaError_t Usable(cudaStream_t stream) {
   if (machine.broken) return cudaErrorIllegalAddress;
   if (stream == nullptr || stream->device != current_device) return cudaErrorInvalidResourceHandle;
   return cudaSuccess;
+}
+
+// Requires the Machine's mutex.
+cudaError_t QueueWork(cudaStream_t stream, std::function<void()> work) {
+  const cudaError_t error = Usable(stream);
+  if (error == cudaSuccess) stream->operations.push_back({std::move(work)});
+  return error;
+}
+
+// Appends the bytes of `size`.
+void Append(const dim3& size, std::string& bytes) {
+  bytes.append(reinterpret_cast<const char*>(&size), sizeof(size));
 }
 
 }  // namespace
@@ -282,15 +305,30 @@ size_t AllocatedBytes() {
   return machine.arena().allocated();
 }
 
-cudaError_t Queue(cudaStream_t stream, std::function<void()> work) {
+std::vector<Launch> TakeLaunches() {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
-  const cudaError_t error = Usable(stream);
-  if (error == cudaSuccess) stream->operations.push_back({std::move(work)});
-  return error;
+  return machine.counter().Take();
+}
+
+bool Counts() {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  return machine.options.counts;
+}
+
+cudaError_t Queue(cudaStream_t stream, Launch launch, std::function<void()> work) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (!machine.options.counts) return QueueWork(stream, std::move(work));
+  return QueueWork(stream, [&machine, launch = std::move(launch), work = std::move(work)] {
+    machine.counter().Add(launch);
+    work();
+  });
 }
 
 cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& block,
+                         const char* kernel, std::string arguments,
                          std::function<void(const dim3& block, const dim3& thread)> visit) {
   // The limits of a real device.
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
@@ -298,8 +336,10 @@ cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& bloc
     return cudaErrorInvalidValue;
   }
   if (IsExhausted(Call::kLaunch)) return cudaErrorMemoryAllocation;
-  const bool backwards = Machine::Get().options.backwards;
-  return Queue(stream, [=] {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  const bool backwards = machine.options.backwards;
+  std::function<void()> run = [=, visit = std::move(visit)] {
     const uint64_t blocks = uint64_t{grid.x} * grid.y;
     for (uint64_t i = 0; i < blocks * threads; ++i) {
       const uint64_t number = backwards ? blocks * threads - 1 - i : i;
@@ -307,6 +347,12 @@ cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& bloc
       const unsigned t = static_cast<unsigned>(number % threads);
       visit(dim3(b % grid.x, b / grid.x), dim3(t % block.x, t / block.x));
     }
+  };
+  if (!machine.options.counts) return QueueWork(stream, std::move(run));
+  Append(grid, arguments);
+  Append(block, arguments);
+  return QueueWork(stream, [&machine, kernel, arguments, run = std::move(run)] {
+    machine.counter().AddKernel(kernel, arguments, run);
   });
 }
 
@@ -430,7 +476,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
       (from_host ? machine.IsPinned(from, bytes) : machine.arena().Has(from, bytes)) &&
       (to_host ? machine.IsPinned(to, bytes) : machine.arena().Has(to, bytes));
   if (!right) return cudaErrorInvalidValue;
-  return syncgrads::emulation::Queue(stream, [=, &machine] {
+  const syncgrads::emulation::Launch launch = {from_host ? "upload"
+                                               : to_host ? "download"
+                                                         : "copy",
+                                               from_host ? 0 : bytes, to_host ? 0 : bytes};
+  return syncgrads::emulation::Queue(stream, launch, [=, &machine] {
     // The host's memory may have been freed since the copy was queued.
     if ((from_host && !machine.IsPinned(from, bytes)) || (to_host && !machine.IsPinned(to, bytes)))
       syncgrads::emulation::Die("memory of the host was freed before it was copied");
@@ -442,7 +492,8 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
   if (!machine.arena().Has(memory, bytes)) return cudaErrorInvalidValue;
-  return syncgrads::emulation::Queue(stream, [=] { std::memset(memory, value, bytes); });
+  return syncgrads::emulation::Queue(stream, {"memset", 0, bytes},
+                                     [=] { std::memset(memory, value, bytes); });
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {

@@ -26,6 +26,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "cuda_runtime_api.h"
 
@@ -44,6 +46,9 @@ struct Options {
   Schedule schedule = Schedule::kRandom;
   uint64_t seed = 1;
   bool backwards = false;  // the order of a kernel's threads
+  // Counts the launches (TakeLaunches). Matrix products are not computed, and kernels run only once
+  // for operands of the same sizes, so the results are not those of the operations.
+  bool counts = false;
 };
 
 // Sets the options and resets the emulation. Aborts if a stream exists, so call it while no device
@@ -71,15 +76,35 @@ void Exhaust(Call call, uint64_t after = 0);
 // Returns the number of allocated bytes, over all devices.
 size_t AllocatedBytes();
 
+// What a kernel, a matrix product or a copy does.
+struct Launch {
+  std::string name;
+  // Bytes of the device's memory. A byte that is read several times counts once.
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  // Floating-point operations. They are counted for matrix products only.
+  uint64_t operations = 0;
+};
+
+// Returns what the devices have executed since Configure or the last call, in the order of
+// execution. Requires Options::counts. The bytes of kernels are counted in programs that link
+// :counted_emulation; in others they are 0.
+std::vector<Launch> TakeLaunches();
+
+// Whether launches are counted.
+bool Counts();
+
 // Whether this call reports that there is no memory.
 bool IsExhausted(Call call);
 
-// For kernels: queues visit(block, thread) for each thread of each block.
+// For kernels: queues visit(block, thread) for each thread of each block. `kernel` is the name of
+// the kernel's type, as of std::type_info, and `arguments` the bytes of its arguments.
 cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& block,
+                         const char* kernel, std::string arguments,
                          std::function<void(const dim3& block, const dim3& thread)> visit);
 
-// For operations other than kernels: queues `work`.
-cudaError_t Queue(cudaStream_t stream, std::function<void()> work);
+// For operations other than kernels: queues `work`, which does what `launch` describes.
+cudaError_t Queue(cudaStream_t stream, Launch launch, std::function<void()> work);
 
 }  // namespace syncgrads::emulation
 
