@@ -21,9 +21,9 @@ namespace {
 thread_local Footprint* loaded = nullptr;
 thread_local Footprint* stored = nullptr;
 
-// Returns the names of the functions and classes that a kernel's type consists of, for example
-// "VisitStrip StripMoments".
-std::string NameOf(const char* type) {
+}  // namespace
+
+std::string NameOfKernel(const char* type) {
   const std::unique_ptr<char, decltype(&std::free)> readable(
       abi::__cxa_demangle(type, nullptr, nullptr, nullptr), &std::free);
   // A lambda has the name and the parameters of the function that it is in.
@@ -41,8 +41,6 @@ std::string NameOf(const char* type) {
   }
   return name;
 }
-
-}  // namespace
 
 Footprint::Footprint(const void* begin, size_t bytes)
     : begin_(reinterpret_cast<uintptr_t>(begin)), bytes_(bytes) {
@@ -105,7 +103,7 @@ void LaunchCounter::AddKernel(const char* type, const std::string& arguments,
     loaded = stored = nullptr;
     traffic = {read_.Take(), written_.Take()};
   }
-  Add({NameOf(type), traffic.read, traffic.written});
+  Add({NameOfKernel(type), traffic.read, traffic.written});
 }
 
 std::vector<Launch> LaunchCounter::Take() { return std::exchange(launches_, {}); }

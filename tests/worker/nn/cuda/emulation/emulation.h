@@ -40,6 +40,16 @@ enum class Schedule {
   kNewestStreamFirst,  // the stream that copies
 };
 
+// A fault in one operation, which tests of the operations must find.
+enum class Fault {
+  kNone,
+  kDropWait,       // a stream does not wait for an event
+  kShiftCopy,      // a copy reads 8 bytes too far on, or a memset begins there; both are shorter
+  kShiftBlock,     // each block of a kernel, or column of a product, takes the next one's place
+  kLoseLastBlock,  // the last block of a kernel, or the last column of a product, is missing
+  kLoseTail,       // the last row of a kernel, or the last element of a product, is missing
+};
+
 struct Options {
   int devices = 2;
   size_t device_bytes = size_t{1} << 30;
@@ -49,6 +59,11 @@ struct Options {
   // Counts the launches (TakeLaunches). Matrix products are not computed, and kernels run only once
   // for operands of the same sizes, so the results are not those of the operations.
   bool counts = false;
+  // Plants this fault in one of the operations that can have it: in the one after the next
+  // `correct` ones. With kEverywhereCorrect the operations are only listed (FaultPlaces).
+  Fault fault = Fault::kNone;
+  uint64_t correct = kEverywhereCorrect;
+  static constexpr uint64_t kEverywhereCorrect = UINT64_MAX;
 };
 
 // Sets the options and resets the emulation. Aborts if a stream exists, so call it while no device
@@ -94,6 +109,15 @@ std::vector<Launch> TakeLaunches();
 // Whether launches are counted.
 bool Counts();
 
+// Returns the names of the operations, since Configure, that can have Options::fault, in the order
+// in which they were queued. The name of a wait has the operations before and after it, for example
+// "download waits for FindLoss".
+std::vector<std::string> FaultPlaces();
+
+// For operations other than copies and waits: whether the operation that is queued now has this
+// fault. `name` returns the operation's name.
+bool HasFault(Fault fault, const std::function<std::string()>& name);
+
 // Whether this call reports that there is no memory.
 bool IsExhausted(Call call);
 
@@ -102,6 +126,10 @@ bool IsExhausted(Call call);
 cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& block,
                          const char* kernel, std::string arguments,
                          std::function<void(const dim3& block, const dim3& thread)> visit);
+
+// Returns the names of the functions and classes that a kernel's type consists of, for example
+// "VisitStrip StripMoments".
+std::string NameOfKernel(const char* type);
 
 // For operations other than kernels: queues `work`, which does what `launch` describes.
 cudaError_t Queue(cudaStream_t stream, Launch launch, std::function<void()> work);
