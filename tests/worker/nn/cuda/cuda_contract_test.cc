@@ -106,10 +106,10 @@ TEST_F(CudaContractTest, ElementwiseOperationsAgreeWithPlainLoops) {
 }
 
 TEST_F(CudaContractTest, ProductsAreRoundedAsTheFlagSays) {
-  // Each of the two factors is rounded to 11 (TF32) or 8 (BF16) significant bits. The relative
-  // error of each is at most half a unit in the last place.
+  // Each of the two factors is reduced to 11 (TF32) or 8 (BF16) significant bits. Devices may
+  // truncate, so the relative error of each factor is at most a unit in the last place.
   for (const auto& [precision, error] :
-       {std::pair(MatrixPrecision::kTf32, 0x1p-10), std::pair(MatrixPrecision::kBf16, 0x1p-7)}) {
+       {std::pair(MatrixPrecision::kTf32, 0x1p-9), std::pair(MatrixPrecision::kBf16, 0x1p-6)}) {
     const auto device = CudaAccelerators().MakeFloat(0, precision);
     SYNCGRADS_ASSERT_OK(device);
     ExpectDenseLayersAgreeWithAPlainLoop(**device, error);

@@ -3,6 +3,7 @@
 #include <bit>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -10,7 +11,10 @@
 #include "worker/nn/cuda/cublas.h"
 
 using syncgrads::emulation::Call;
+using syncgrads::emulation::Fault;
+using syncgrads::emulation::HasFault;
 using syncgrads::emulation::IsExhausted;
+using syncgrads::emulation::Launch;
 
 struct EmulatedCublas {
   cudaStream_t stream = nullptr;
@@ -51,6 +55,15 @@ struct Product {
   T* c;
   int64_t c_stride;
   cublasComputeType_t compute;
+  // The planted fault.
+  Fault fault = Fault::kNone;
+
+  Launch launch() const {
+    const int64_t results = m * n;
+    const int64_t read = m * k + k * n + (beta == 0 ? 0 : results);
+    return {std::string("cublasGemmEx ") + (transpose_a ? 'T' : 'N') + (transpose_b ? 'T' : 'N'),
+            read * sizeof(T), results * sizeof(T), static_cast<uint64_t>(2 * results * k)};
+  }
 
   // Matrices are stored by columns, as cuBLAS requires.
   void Compute() const {
@@ -63,7 +76,8 @@ struct Product {
       }
     }
     std::vector<T> column(static_cast<size_t>(k));
-    for (int64_t j = 0; j < n; ++j) {
+    const int64_t columns = n - (fault == Fault::kLoseLastBlock ? 1 : 0);
+    for (int64_t j = 0; j < columns; ++j) {
       for (int64_t l = 0; l < k; ++l) {
         column[l] = Factor(transpose_b ? b[j + l * b_stride] : b[l + j * b_stride], compute);
       }
@@ -72,7 +86,8 @@ struct Product {
         for (int64_t l = 0; l < k; ++l) {
           sum += static_cast<double>(rows[i * k + l]) * static_cast<double>(column[l]);
         }
-        T& value = c[i + j * c_stride];
+        if (fault == Fault::kLoseTail && i == m - 1 && j == n - 1) continue;
+        T& value = c[i + (j + (fault == Fault::kShiftBlock ? 1 : 0)) * c_stride];
         // If beta is 0, the old value is not read: it may be uninitialised.
         const double kept = beta == 0 ? 0.0 : static_cast<double>(beta) * value;
         value = static_cast<T>(alpha * sum + kept);
@@ -137,21 +152,27 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t transpos
   }
   if (syncgrads::emulation::TakeBrokenCublas()) return CUBLAS_STATUS_INTERNAL_ERROR;
   const auto queue = [&]<typename T>(T) {
-    const Product<T> product = {ta,
-                                tb,
-                                m,
-                                n,
-                                k,
-                                *static_cast<const T*>(alpha),
-                                static_cast<const T*>(a),
-                                a_stride,
-                                static_cast<const T*>(b),
-                                b_stride,
-                                *static_cast<const T*>(beta),
-                                static_cast<T*>(c),
-                                c_stride,
-                                compute};
-    return syncgrads::emulation::Queue(handle->stream, [product] { product.Compute(); });
+    Product<T> product = {ta,
+                          tb,
+                          m,
+                          n,
+                          k,
+                          *static_cast<const T*>(alpha),
+                          static_cast<const T*>(a),
+                          a_stride,
+                          static_cast<const T*>(b),
+                          b_stride,
+                          *static_cast<const T*>(beta),
+                          static_cast<T*>(c),
+                          c_stride,
+                          compute};
+    const syncgrads::emulation::Launch launch = product.launch();
+    for (const Fault fault : {Fault::kShiftBlock, Fault::kLoseLastBlock, Fault::kLoseTail}) {
+      if (HasFault(fault, [&launch] { return launch.name; })) product.fault = fault;
+    }
+    return syncgrads::emulation::Queue(handle->stream, launch, [product] {
+      if (!syncgrads::emulation::Counts()) product.Compute();
+    });
   };
   const cudaError_t error = is_double ? queue(double{}) : queue(float{});
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/worker/nn/cuda/emulation/counting.h"
 #include "worker/base/split_mix.h"
 
 // Numbers identify the records of an event: `recorded` is the last that was queued, and `reached`
@@ -23,6 +24,7 @@
 struct EmulatedEvent {
   uint64_t recorded = 0;
   uint64_t reached = 0;
+  std::string after;  // what the stream did before the last record
 };
 
 struct EmulatedStream {
@@ -35,6 +37,9 @@ struct EmulatedStream {
   };
   int device = 0;
   std::deque<Operation> operations;
+  // For the names of waits.
+  std::string last = "nothing";       // the operation that was queued last
+  std::vector<std::string*> unnamed;  // waits after it
 };
 
 namespace syncgrads::emulation {
@@ -45,9 +50,11 @@ constexpr size_t kQueueEntries = 1024;
 constexpr size_t kAlignment = 256;
 constexpr size_t kGuardBytes = 256;
 constexpr size_t kPage = 4096;
-constexpr unsigned char kGuard = 0xab;
-constexpr unsigned char kUnwritten = 0xff;  // NaNs
-// Only the beginning of large memory is filled, because filling all of it takes too long.
+// NaNs, for what is read before it is written, or past the end of memory.
+constexpr unsigned char kUnwritten = 0xff;
+// Only the beginning of larger memory is filled, because every page that has been touched makes
+// Open and Close slower. So the workspace of cuBLAS, which is never read, is not filled.
+constexpr size_t kFilledWholeBytes = size_t{16} << 20;
 constexpr size_t kFilledBytes = size_t{1} << 20;
 // Blocks above this size are returned to the system when they are freed. Smaller ones stay mapped,
 // because mapping them anew takes time.
@@ -58,13 +65,18 @@ constexpr size_t kKeptBytes = size_t{64} << 10;
   std::abort();
 }
 
-// The memory of all devices. It is accessible only between Open and Close. The Machine's mutex
-// protects it.
+// The memory of all devices. It is accessible only between Open and Close, except while faults are
+// planted or launches are counted: these take many steps, and the protection takes time. New memory
+// has NaNs, except while launches are counted, which needs large memory and no values. The
+// Machine's mutex protects it.
 class Arena {
  public:
-  explicit Arena(size_t bytes) : bytes_(bytes) {
-    void* begin =
-        mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  explicit Arena(const Options& options)
+      : bytes_(options.device_bytes),
+        is_filled_(!options.counts),
+        is_protected_(!options.counts && options.fault == Fault::kNone) {
+    void* begin = mmap(nullptr, bytes_, is_protected_ ? PROT_NONE : PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (begin == MAP_FAILED) Die("no address space for the device's memory");
     begin_ = static_cast<unsigned char*>(begin);
   }
@@ -84,8 +96,7 @@ class Arena {
     if (at + whole > bytes_) return nullptr;
     blocks_[at] = {bytes, whole};
     allocated_ += bytes;
-    std::memset(begin_ + at, kUnwritten, std::min(bytes, kFilledBytes));
-    std::memset(begin_ + at + bytes, kGuard, kGuardBytes);
+    if (is_filled_) Fill(begin_ + at, bytes);
     return begin_ + at;
   }
 
@@ -93,8 +104,8 @@ class Arena {
   void Free(void* memory) {
     const auto it = blocks_.find(static_cast<size_t>(static_cast<unsigned char*>(memory) - begin_));
     if (it == blocks_.end()) Die("what is freed was not allocated");
-    for (size_t i = 0; i < kGuardBytes; ++i) {
-      if (begin_[it->first + it->second.bytes + i] != kGuard)
+    for (size_t i = 0; i < kGuardBytes && is_filled_; ++i) {
+      if (begin_[it->first + it->second.bytes + i] != kUnwritten)
         Die("memory was written past its end");
     }
     allocated_ -= it->second.bytes;
@@ -116,6 +127,7 @@ class Arena {
     return offset + bytes <= it->first + it->second.bytes;
   }
 
+  const void* begin() const { return begin_; }
   size_t allocated() const { return allocated_; }
   size_t bytes() const { return bytes_; }
 
@@ -124,11 +136,18 @@ class Arena {
     size_t bytes;
     size_t whole;
   };
+  // Fills `bytes` bytes and the guard behind them.
+  static void Fill(unsigned char* memory, size_t bytes) {
+    std::memset(memory, kUnwritten, bytes > kFilledWholeBytes ? kFilledBytes : bytes);
+    std::memset(memory + bytes, kUnwritten, kGuardBytes);
+  }
   void Protect(int protection) {
-    if (mprotect(begin_, bytes_, protection) != 0) Die("mprotect failed");
+    if (is_protected_ && mprotect(begin_, bytes_, protection) != 0) Die("mprotect failed");
   }
 
   const size_t bytes_;
+  const bool is_filled_;
+  const bool is_protected_;
   unsigned char* begin_ = nullptr;
   std::map<size_t, Block> blocks_;
   size_t allocated_ = 0;
@@ -144,8 +163,15 @@ class Machine {
   std::recursive_mutex mutex;
   Options options;
   Arena& arena() {
-    if (arena_ == nullptr) arena_ = std::make_unique<Arena>(options.device_bytes);
+    if (arena_ == nullptr) arena_ = std::make_unique<Arena>(options);
     return *arena_;
+  }
+  // Requires Options::counts.
+  LaunchCounter& counter() {
+    if (counter_ == nullptr) {
+      counter_ = std::make_unique<LaunchCounter>(arena().begin(), arena().bytes());
+    }
+    return *counter_;
   }
   std::map<const void*, size_t> pinned;
   std::vector<EmulatedStream*> streams;  // in the order of their creation
@@ -157,6 +183,22 @@ class Machine {
   std::set<const void*> left_behind;
   // For each kind of call that will report exhausted memory: the calls before it.
   std::map<Call, uint64_t> exhausted;
+  // The operations that can have Options::fault. Their addresses do not change.
+  std::deque<std::string> fault_places;
+
+  // As the function of that name.
+  template <typename Name>
+  bool HasFault(Fault fault, Name name) {
+    if (options.fault != fault) return false;
+    fault_places.push_back(name());
+    return fault_places.size() - 1 == options.correct;
+  }
+  // Names the waits before an operation that is queued.
+  void NameWaits(EmulatedStream& stream, std::string name) {
+    for (std::string* wait : stream.unnamed) wait->insert(0, name);
+    stream.unnamed.clear();
+    stream.last = std::move(name);
+  }
 
   // Called by every call that may wait for the device.
   void BlockIfHung() const {
@@ -174,9 +216,11 @@ class Machine {
     exhausted.clear();
     breaks_cublas = false;
     last_error = cudaSuccess;
+    fault_places.clear();
     options = wanted;
     state_ = wanted.seed;
     broken = false;
+    counter_.reset();
     arena_.reset();
   }
 
@@ -233,6 +277,7 @@ class Machine {
   }
 
   std::unique_ptr<Arena> arena_;
+  std::unique_ptr<LaunchCounter> counter_;
   uint64_t state_ = 1;
 };
 
@@ -246,6 +291,23 @@ cudaError_t Usable(cudaStream_t stream) {
   if (machine.broken) return cudaErrorIllegalAddress;
   if (stream == nullptr || stream->device != current_device) return cudaErrorInvalidResourceHandle;
   return cudaSuccess;
+}
+
+// `name` returns the operation's name. Requires the Machine's mutex.
+template <typename Name>
+cudaError_t QueueWork(cudaStream_t stream, Name name, std::function<void()> work) {
+  const cudaError_t error = Usable(stream);
+  if (error != cudaSuccess) return error;
+  Machine& machine = Machine::Get();
+  if (stream->operations.size() >= kQueueEntries) machine.BlockIfHung();
+  if (machine.options.fault == Fault::kDropWait) machine.NameWaits(*stream, name());
+  stream->operations.push_back({std::move(work)});
+  return cudaSuccess;
+}
+
+// Appends the bytes of `size`.
+void Append(const dim3& size, std::string& bytes) {
+  bytes.append(reinterpret_cast<const char*>(&size), sizeof(size));
 }
 
 }  // namespace
@@ -307,16 +369,47 @@ size_t AllocatedBytes() {
   return machine.arena().allocated();
 }
 
-cudaError_t Queue(cudaStream_t stream, std::function<void()> work) {
+std::vector<Launch> TakeLaunches() {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
-  const cudaError_t error = Usable(stream);
-  if (error == cudaSuccess && stream->operations.size() >= kQueueEntries) machine.BlockIfHung();
-  if (error == cudaSuccess) stream->operations.push_back({std::move(work)});
-  return error;
+  return machine.counter().Take();
+}
+
+bool Counts() {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  return machine.options.counts;
+}
+
+std::vector<std::string> FaultPlaces() {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  std::vector<std::string> places(machine.fault_places.begin(), machine.fault_places.end());
+  for (std::string& place : places) {
+    if (place.front() == ' ') place.insert(0, "nothing");
+  }
+  return places;
+}
+
+bool HasFault(Fault fault, const std::function<std::string()>& name) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  return machine.HasFault(fault, name);
+}
+
+cudaError_t Queue(cudaStream_t stream, Launch launch, std::function<void()> work) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  const auto name = [&launch] { return launch.name; };
+  if (!machine.options.counts) return QueueWork(stream, name, std::move(work));
+  return QueueWork(stream, name, [&machine, launch, work = std::move(work)] {
+    machine.counter().Add(launch);
+    work();
+  });
 }
 
 cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& block,
+                         const char* kernel, std::string arguments,
                          std::function<void(const dim3& block, const dim3& thread)> visit) {
   // The limits of a real device.
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
@@ -324,22 +417,47 @@ cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& bloc
     return cudaErrorInvalidValue;
   }
   if (IsExhausted(Call::kLaunch)) return cudaErrorMemoryAllocation;
-  const bool backwards = Machine::Get().options.backwards;
-  return Queue(stream, [=] {
-    const uint64_t blocks = uint64_t{grid.x} * grid.y;
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  const bool backwards = machine.options.backwards;
+  const auto name = [kernel] { return NameOfKernel(kernel); };
+  const bool shifts = machine.HasFault(Fault::kShiftBlock, name);
+  const uint64_t lost = machine.HasFault(Fault::kLoseLastBlock, name) ? 1 : 0;
+  std::function<void()> run = [=, visit = std::move(visit)] {
+    const uint64_t blocks = uint64_t{grid.x} * grid.y - lost;
     for (uint64_t i = 0; i < blocks * threads; ++i) {
       const uint64_t number = backwards ? blocks * threads - 1 - i : i;
       const unsigned b = static_cast<unsigned>(number / threads);
       const unsigned t = static_cast<unsigned>(number % threads);
-      visit(dim3(b % grid.x, b / grid.x), dim3(t % block.x, t / block.x));
+      dim3 place(b % grid.x, b / grid.x);
+      if (shifts) ++(grid.y > 1 ? place.y : place.x);
+      visit(place, dim3(t % block.x, t / block.x));
     }
+  };
+  if (!machine.options.counts) return QueueWork(stream, name, std::move(run));
+  Append(grid, arguments);
+  Append(block, arguments);
+  return QueueWork(stream, name, [&machine, kernel, arguments, run = std::move(run)] {
+    machine.counter().AddKernel(kernel, arguments, run);
   });
 }
 
 }  // namespace syncgrads::emulation
 
+namespace {
+
+// Returns the bytes that a copy leaves out: none, if it has no fault.
+size_t ShiftOf(const std::string& name, size_t bytes) {
+  const bool shifts = syncgrads::emulation::HasFault(syncgrads::emulation::Fault::kShiftCopy,
+                                                     [&name] { return name; });
+  return shifts ? std::min(bytes, sizeof(double)) : 0;
+}
+
+}  // namespace
+
 using syncgrads::emulation::Call;
 using syncgrads::emulation::current_device;
+using syncgrads::emulation::Fault;
 using syncgrads::emulation::IsExhausted;
 using syncgrads::emulation::Lock;
 using syncgrads::emulation::Machine;
@@ -464,11 +582,16 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
       (from_host ? machine.IsPinned(from, bytes) : machine.arena().Has(from, bytes)) &&
       (to_host ? machine.IsPinned(to, bytes) : machine.arena().Has(to, bytes));
   if (!right) return cudaErrorInvalidValue;
-  return syncgrads::emulation::Queue(stream, [=, &machine] {
+  const syncgrads::emulation::Launch launch = {from_host ? "upload"
+                                               : to_host ? "download"
+                                                         : "copy",
+                                               from_host ? 0 : bytes, to_host ? 0 : bytes};
+  const size_t missing = ShiftOf(launch.name, bytes);
+  return syncgrads::emulation::Queue(stream, launch, [=, &machine] {
     // The host's memory may have been freed since the copy was queued.
     if ((from_host && !machine.IsPinned(from, bytes)) || (to_host && !machine.IsPinned(to, bytes)))
       syncgrads::emulation::Die("memory of the host was freed before it was copied");
-    std::memcpy(to, from, bytes);
+    std::memcpy(to, static_cast<const char*>(from) + missing, bytes - missing);
   });
 }
 
@@ -476,7 +599,10 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
   if (!machine.arena().Has(memory, bytes)) return cudaErrorInvalidValue;
-  return syncgrads::emulation::Queue(stream, [=] { std::memset(memory, value, bytes); });
+  const size_t missing = ShiftOf("memset", bytes);
+  return syncgrads::emulation::Queue(stream, {"memset", 0, bytes}, [=] {
+    std::memset(static_cast<char*>(memory) + missing, value, bytes - missing);
+  });
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -508,7 +634,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
   if (machine.broken) return cudaErrorIllegalAddress;
-  stream->operations.push_back({{}, nullptr, event, event->recorded});
+  const auto after = [event] { return " waits for " + event->after; };
+  const bool is_missing = machine.HasFault(Fault::kDropWait, after);
+  if (machine.options.fault == Fault::kDropWait) {
+    stream->unnamed.push_back(&machine.fault_places.back());
+  }
+  if (!is_missing) stream->operations.push_back({{}, nullptr, event, event->recorded});
   return cudaSuccess;
 }
 
@@ -533,6 +664,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const Lock lock(machine.mutex);
   if (machine.broken) return cudaErrorIllegalAddress;
   stream->operations.push_back({{}, event, nullptr, ++event->recorded});
+  event->after = stream->last;
   return cudaSuccess;
 }
 

@@ -26,6 +26,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "cuda_runtime_api.h"
 
@@ -38,12 +40,30 @@ enum class Schedule {
   kNewestStreamFirst,  // the stream that copies
 };
 
+// A fault in one operation, which tests of the operations must find.
+enum class Fault {
+  kNone,
+  kDropWait,       // a stream does not wait for an event
+  kShiftCopy,      // a copy reads 8 bytes too far on, or a memset begins there; both are shorter
+  kShiftBlock,     // each block of a kernel, or column of a product, takes the next one's place
+  kLoseLastBlock,  // the last block of a kernel, or the last column of a product, is missing
+  kLoseTail,       // the last row of a kernel, or the last element of a product, is missing
+};
+
 struct Options {
   int devices = 2;
   size_t device_bytes = size_t{1} << 30;
   Schedule schedule = Schedule::kRandom;
   uint64_t seed = 1;
   bool backwards = false;  // the order of a kernel's threads
+  // Counts the launches (TakeLaunches). Matrix products are not computed, and kernels run only once
+  // for operands of the same sizes, so the results are not those of the operations.
+  bool counts = false;
+  // Plants this fault in one of the operations that can have it: in the one after the next
+  // `correct` ones. With kEverywhereCorrect the operations are only listed (FaultPlaces).
+  Fault fault = Fault::kNone;
+  uint64_t correct = kEverywhereCorrect;
+  static constexpr uint64_t kEverywhereCorrect = UINT64_MAX;
 };
 
 // Sets the options and resets the emulation. Aborts if a stream exists, so call it while no device
@@ -79,6 +99,33 @@ void BreakCublas();
 // Returns the number of allocated bytes, over all devices.
 size_t AllocatedBytes();
 
+// What a kernel, a matrix product or a copy does.
+struct Launch {
+  std::string name;
+  // Bytes of the device's memory. A byte that is read several times counts once.
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  // Floating-point operations. They are counted for matrix products only.
+  uint64_t operations = 0;
+};
+
+// Returns what the devices have executed since Configure or the last call, in the order of
+// execution. Requires Options::counts. The bytes of kernels are counted in programs that link
+// :counted_emulation; in others they are 0.
+std::vector<Launch> TakeLaunches();
+
+// Whether launches are counted.
+bool Counts();
+
+// Returns the names of the operations, since Configure, that can have Options::fault, in the order
+// in which they were queued. The name of a wait has the operations before and after it, for example
+// "download waits for FindLoss".
+std::vector<std::string> FaultPlaces();
+
+// For operations other than copies and waits: whether the operation that is queued now has this
+// fault. `name` returns the operation's name.
+bool HasFault(Fault fault, const std::function<std::string()>& name);
+
 // Whether this call reports that there is no memory.
 bool IsExhausted(Call call);
 
@@ -88,12 +135,18 @@ bool TakeBrokenCublas();
 // Sets the error that cudaGetLastError returns.
 void SetLastError(cudaError_t error);
 
-// For kernels: queues visit(block, thread) for each thread of each block.
+// For kernels: queues visit(block, thread) for each thread of each block. `kernel` is the name of
+// the kernel's type, as of std::type_info, and `arguments` the bytes of its arguments.
 cudaError_t QueueThreads(cudaStream_t stream, const dim3& grid, const dim3& block,
+                         const char* kernel, std::string arguments,
                          std::function<void(const dim3& block, const dim3& thread)> visit);
 
-// For operations other than kernels: queues `work`.
-cudaError_t Queue(cudaStream_t stream, std::function<void()> work);
+// Returns the names of the functions and classes that a kernel's type consists of, for example
+// "VisitStrip StripMoments".
+std::string NameOfKernel(const char* type);
+
+// For operations other than kernels: queues `work`, which does what `launch` describes.
+cudaError_t Queue(cudaStream_t stream, Launch launch, std::function<void()> work);
 
 }  // namespace syncgrads::emulation
 
