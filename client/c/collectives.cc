@@ -13,6 +13,8 @@ using syncgrads::c::CheckNotNull;
 using syncgrads::c::CheckUsable;
 using syncgrads::c::SignalsBlocked;
 using syncgrads::c::TimeoutOf;
+using syncgrads::c::ValueOf;
+using syncgrads::c::WaitWithoutSignals;
 
 namespace {
 
@@ -47,6 +49,15 @@ absl::StatusOr<Pending> Start(sg_client& handle, const sg_collective* collective
   }
 }
 
+absl::StatusOr<uint32_t> Finish(Pending& pending, absl::Duration limit) {
+  uint32_t contributors = 0;
+  SYNCGRADS_RETURN_IF_ERROR(WaitWithoutSignals(limit, [&](absl::Duration timeout) -> absl::Status {
+    SYNCGRADS_ASSIGN_OR_RETURN(contributors, pending.Wait(timeout));
+    return absl::OkStatus();
+  }));
+  return contributors;
+}
+
 absl::StatusOr<Pending> StartBroadcastAll(sg_client* client, const char* name,
                                           const sg_tensor* tensors, size_t count, uint32_t root) {
   SYNCGRADS_RETURN_IF_ERROR(CheckUsable(client));
@@ -71,7 +82,7 @@ int sg_start(sg_client* client, const sg_collective* collective, sg_pending** pe
 }
 
 int sg_is_ready(const sg_pending* pending) {
-  return CheckUsable(pending).ok() && pending->pending.Ready() ? 1 : 0;
+  return ValueOf(0, [&] { return CheckUsable(pending).ok() && pending->pending.Ready() ? 1 : 0; });
 }
 
 int sg_finish(sg_pending* pending, double timeout, uint32_t* contributors, char* message,
@@ -79,14 +90,19 @@ int sg_finish(sg_pending* pending, double timeout, uint32_t* contributors, char*
   return Answer(message, message_size, [&]() -> absl::Status {
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(pending));
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
-    SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t count, pending->pending.Wait(limit));
+    SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t count, Finish(pending->pending, limit));
     if (contributors != nullptr) *contributors = count;
     return absl::OkStatus();
   });
 }
 
 void sg_free_pending(sg_pending* pending) {
-  if (CheckUsable(pending).ok()) delete pending;
+  Answer(nullptr, 0, [&]() -> absl::Status {
+    SYNCGRADS_RETURN_IF_ERROR(CheckUsable(pending));
+    const SignalsBlocked blocked;
+    delete pending;
+    return absl::OkStatus();
+  });
 }
 
 int sg_run(sg_client* client, const sg_collective* collective, double timeout,
@@ -95,7 +111,7 @@ int sg_run(sg_client* client, const sg_collective* collective, double timeout,
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(client));
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
     SYNCGRADS_ASSIGN_OR_RETURN(Pending started, Start(*client, collective));
-    SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t count, started.Wait(limit));
+    SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t count, Finish(started, limit));
     if (contributors != nullptr) *contributors = count;
     return absl::OkStatus();
   });
@@ -119,6 +135,6 @@ int sg_broadcast_all(sg_client* client, const char* name, const sg_tensor* tenso
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
     SYNCGRADS_ASSIGN_OR_RETURN(Pending started,
                                StartBroadcastAll(client, name, tensors, count, root));
-    return started.Wait(limit).status();
+    return Finish(started, limit).status();
   });
 }

@@ -26,6 +26,8 @@ using syncgrads::c::CheckUsable;
 using syncgrads::c::CopyIn;
 using syncgrads::c::SignalsBlocked;
 using syncgrads::c::TimeoutOf;
+using syncgrads::c::ValueOf;
+using syncgrads::c::WaitWithoutSignals;
 
 namespace {
 
@@ -167,15 +169,17 @@ int sg_find_tensor(const sg_group* group, const char* name, uint32_t* tensor, ch
 }
 
 uint64_t sg_step(const sg_group* group) {
-  return CheckUsable(group).ok() ? group->group.step() : 0;
+  return ValueOf(uint64_t{0}, [&] { return CheckUsable(group).ok() ? group->group.step() : 0; });
 }
 
 uint64_t sg_steps_behind(const sg_group* group) {
-  return CheckUsable(group).ok() ? group->group.steps_behind() : 0;
+  return ValueOf(uint64_t{0},
+                 [&] { return CheckUsable(group).ok() ? group->group.steps_behind() : 0; });
 }
 
 double sg_learning_rate_factor(const sg_group* group) {
-  return CheckUsable(group).ok() ? group->group.learning_rate_factor() : 1;
+  return ValueOf(1.0,
+                 [&] { return CheckUsable(group).ok() ? group->group.learning_rate_factor() : 1; });
 }
 
 int sg_set_weight(sg_group* group, double weight, char* message, size_t message_size) {
@@ -238,8 +242,11 @@ int sg_wait(sg_group* group, uint32_t tensor, double timeout, sg_contributors* c
   return Answer(message, message_size, [&]() -> absl::Status {
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(group));
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
-    SYNCGRADS_ASSIGN_OR_RETURN(const Contributors counted,
-                               group->group.Wait(TensorId{tensor}, limit));
+    Contributors counted;
+    SYNCGRADS_RETURN_IF_ERROR(WaitWithoutSignals(limit, [&](absl::Duration most) -> absl::Status {
+      SYNCGRADS_ASSIGN_OR_RETURN(counted, group->group.Wait(TensorId{tensor}, most));
+      return absl::OkStatus();
+    }));
     if (contributors != nullptr) *contributors = Converted(counted);
     return absl::OkStatus();
   });
@@ -252,11 +259,16 @@ int sg_next_completion(sg_group* group, double timeout, uint32_t* tensor,
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(group));
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
     const absl::Time deadline = MonotonicNow() + limit;
+    // Waits only: nothing is sent that could start a thread.
     SYNCGRADS_ASSIGN_OR_RETURN(const TensorId completed, group->group.NextCompletion(limit));
     next = ToNumber(completed);
     // The result may have arrived before the epoch that it belongs to.
-    SYNCGRADS_ASSIGN_OR_RETURN(const Contributors counted,
-                               group->group.Wait(completed, deadline - MonotonicNow()));
+    Contributors counted;
+    SYNCGRADS_RETURN_IF_ERROR(
+        WaitWithoutSignals(deadline - MonotonicNow(), [&](absl::Duration most) -> absl::Status {
+          SYNCGRADS_ASSIGN_OR_RETURN(counted, group->group.Wait(completed, most));
+          return absl::OkStatus();
+        }));
     if (contributors != nullptr) *contributors = Converted(counted);
     return absl::OkStatus();
   });
@@ -272,8 +284,11 @@ int sg_wait_step(sg_group* group, double timeout, sg_contributors* contributors,
       SYNCGRADS_RETURN_IF_ERROR(CheckOneForEach(group->group, "contributors", contributors, count));
     }
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
-    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Contributors> counted,
-                               group->group.WaitStep(limit));
+    std::vector<Contributors> counted;
+    SYNCGRADS_RETURN_IF_ERROR(WaitWithoutSignals(limit, [&](absl::Duration most) -> absl::Status {
+      SYNCGRADS_ASSIGN_OR_RETURN(counted, group->group.WaitStep(most));
+      return absl::OkStatus();
+    }));
     for (size_t t = 0; contributors != nullptr && t < count; ++t) {
       contributors[t] = Converted(counted[t]);
     }
@@ -282,7 +297,8 @@ int sg_wait_step(sg_group* group, double timeout, sg_contributors* contributors,
 }
 
 int sg_is_step_answered(const sg_group* group) {
-  return CheckUsable(group).ok() && group->group.IsStepAnswered() ? 1 : 0;
+  return ValueOf(0,
+                 [&] { return CheckUsable(group).ok() && group->group.IsStepAnswered() ? 1 : 0; });
 }
 
 int sg_get_result(const sg_group* group, uint32_t tensor, sg_piece* pieces, size_t capacity,
@@ -316,8 +332,10 @@ int sg_register_state(sg_group* group, const sg_tensor* state, size_t count, dou
     if (count > 0) SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(state, "state"));
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
     SYNCGRADS_ASSIGN_OR_RETURN(const auto tensors, syncgrads::c::TensorsOf(state, count));
-    SYNCGRADS_ASSIGN_OR_RETURN(const bool newcomer, group->group.RegisterState(tensors, limit));
-    if (received != nullptr) *received = newcomer ? 1 : 0;
+    absl::StatusOr<bool> newcomer = false;
+    CallWithoutSignals([&] { newcomer = group->group.RegisterState(tensors, limit); });
+    SYNCGRADS_RETURN_IF_ERROR(newcomer.status());
+    if (received != nullptr) *received = *newcomer ? 1 : 0;
     return absl::OkStatus();
   });
 }
@@ -335,7 +353,9 @@ int sg_restart_step(sg_group* group, double timeout, char* message, size_t messa
   return Answer(message, message_size, [&]() -> absl::Status {
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(group));
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
-    return group->group.RestartStep(limit);
+    absl::Status restarted;
+    CallWithoutSignals([&] { restarted = group->group.RestartStep(limit); });
+    return restarted;
   });
 }
 
@@ -361,7 +381,7 @@ int sg_last_step(const sg_group* group, double timeout, sg_outcome* outcome, cha
 }
 
 uint32_t sg_optimizer_slots(const sg_group* group) {
-  return CheckUsable(group).ok() ? SlotsOf(group->group) : 0;
+  return ValueOf(uint32_t{0}, [&] { return CheckUsable(group).ok() ? SlotsOf(group->group) : 0; });
 }
 
 int sg_take_snapshot(sg_group* group, double timeout, sg_snapshot** snapshot, char* message,
@@ -396,7 +416,12 @@ int sg_read_snapshot(sg_snapshot* snapshot, const sg_optimizer_state* state, cha
 }
 
 void sg_free_snapshot(sg_snapshot* snapshot) {
-  if (CheckUsable(snapshot).ok()) delete snapshot;
+  Answer(nullptr, 0, [&]() -> absl::Status {
+    SYNCGRADS_RETURN_IF_ERROR(CheckUsable(snapshot));
+    const SignalsBlocked blocked;
+    delete snapshot;
+    return absl::OkStatus();
+  });
 }
 
 int sg_broadcast_parameters(sg_group* group, uint32_t root, void* const* tensors, size_t count,
@@ -413,7 +438,12 @@ int sg_broadcast_parameters(sg_group* group, uint32_t root, void* const* tensors
                                  CheckedState(group->group, state));
       group->restored = Copied(group->group, checked);
     }
-    if (group->restored.tensors.empty()) return group->group.Broadcast(root, parameters, limit);
-    return group->group.Restore(root, parameters, group->restored, limit);
+    absl::Status sent;
+    CallWithoutSignals([&] {
+      sent = group->restored.tensors.empty()
+                 ? group->group.Broadcast(root, parameters, limit)
+                 : group->group.Restore(root, parameters, group->restored, limit);
+    });
+    return sent;
   });
 }

@@ -120,6 +120,18 @@ void CallWithoutSignals(absl::FunctionRef<void()> call) {
   if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
+absl::Status WaitWithoutSignals(absl::Duration limit,
+                                absl::FunctionRef<absl::Status(absl::Duration)> wait) {
+  absl::Status status;
+  {
+    const SignalsBlocked blocked;
+    status = wait(absl::ZeroDuration());
+  }
+  if (!absl::IsDeadlineExceeded(status) || limit <= absl::ZeroDuration()) return status;
+  CallWithoutSignals([&] { status = wait(limit); });
+  return status;
+}
+
 SignalsBlocked::SignalsBlocked() {
   sigset_t all;
   sigfillset(&all);

@@ -91,6 +91,18 @@ int Answer(char* message, size_t message_size, Function call) noexcept {
     return Report(absl::ResourceExhaustedError("out of memory"), message, message_size);
   } catch (const std::exception& error) {
     return Report(absl::InternalError(error.what()), message, message_size);
+  } catch (...) {
+    return Report(absl::InternalError("an exception of an unknown type"), message, message_size);
+  }
+}
+
+// Calls `call` for a function that cannot report an error. Returns `otherwise` if it throws.
+template <typename Value, typename Function>
+Value ValueOf(Value otherwise, Function call) noexcept {
+  try {
+    return call();
+  } catch (...) {
+    return otherwise;
   }
 }
 
@@ -164,6 +176,12 @@ class SignalsBlocked {
  private:
   sigset_t before_;
 };
+
+// Calls `wait` with a timeout of at most `limit`, for a function that waits now and then: first on
+// the calling thread, without waiting and with signals blocked; if that is DeadlineExceeded and
+// `limit` is longer, by CallWithoutSignals.
+absl::Status WaitWithoutSignals(absl::Duration limit,
+                                absl::FunctionRef<absl::Status(absl::Duration)> wait);
 
 }  // namespace syncgrads::c
 

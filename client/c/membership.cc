@@ -19,6 +19,7 @@ using syncgrads::c::CheckUsable;
 using syncgrads::c::CopyOut;
 using syncgrads::c::CopyText;
 using syncgrads::c::TimeoutOf;
+using syncgrads::c::ValueOf;
 
 const char* sg_version(void) { return syncgrads::c::kVersion; }
 
@@ -135,8 +136,9 @@ int sg_take_notice(sg_client* client, char* notice, size_t size) {
 }
 
 int sg_take_checkpoint_request(sg_client* client) {
-  if (!CheckUsable(client).ok()) return 0;
-  return client->client->TakeCheckpointRequest() ? 1 : 0;
+  return ValueOf(0, [&] {
+    return CheckUsable(client).ok() && client->client->TakeCheckpointRequest() ? 1 : 0;
+  });
 }
 
 int sg_report_checkpoint(sg_client* client, uint64_t step, int code, const char* text,
@@ -168,7 +170,9 @@ int sg_set_learning_rate_factor(sg_client* client, double factor, double timeout
   return Answer(message, message_size, [&]() -> absl::Status {
     SYNCGRADS_RETURN_IF_ERROR(CheckUsable(client));
     SYNCGRADS_ASSIGN_OR_RETURN(const absl::Duration limit, TimeoutOf(timeout));
-    return client->client->SetLearningRateFactor(factor, limit);
+    absl::Status set;
+    CallWithoutSignals([&] { set = client->client->SetLearningRateFactor(factor, limit); });
+    return set;
   });
 }
 

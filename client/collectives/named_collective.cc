@@ -114,12 +114,14 @@ absl::StatusOr<uint32_t> NamedCollective::Wait(CollectiveCall& call, absl::Durat
     if (call.outcome.has_value()) return *call.outcome;
     rounds = rounds_;
   }
-  const absl::Status status = AwaitAnswers(
-      *rounds, rounds->AllChunks(), deadline - session_.timers().Now(), *session_.data_plane());
+  absl::Status status = AwaitAnswers(*rounds, rounds->AllChunks(),
+                                     deadline - session_.timers().Now(), *session_.data_plane());
   {
     MutexLock lock(mutex_);
     if (!call.outcome.has_value()) {
       if (!rounds->IsOver(rounds->AllChunks())) return status;
+      // The last answer may have arrived after the deadline.
+      status = rounds->Outcome(rounds->AllChunks());
       if (status.ok()) {
         ConcludeLocked(call);
         return *call.outcome;

@@ -24,6 +24,7 @@ train_ranks() {
   run_test torch_test.py
   for name in DistributedOptimizer ddp; do expect_same_bits "$name"; done
   run_test misuse_test.py
+  run_test variants_test.py
   run_test cuda_test.py
   for RANKS in 2 4; do
     run_test models_test.py

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from syncgrads import _arrays, _library, _waits
 from syncgrads._library import LIBRARY, check
@@ -96,6 +96,8 @@ class Group:
         # repeated is for: the step, and where its contributors are written.
         self._ends_soon = True
         self._ending: Optional[tuple] = None
+        # Called before each wait_step, during which the registered state is read.
+        self.before_wait: Optional[Callable[[], None]] = None
 
     @property
     def step(self) -> int:
@@ -227,6 +229,8 @@ class Group:
         """Waits until every tensor of this step has its result, and begins the next step. Returns
         the contributors of each tensor. If KeyboardInterrupt ended an earlier call, this call
         continues with its timeout."""
+        if self.before_wait is not None and not self._waiting.has_begun:
+            self.before_wait()
         seconds = self.job.seconds(timeout)
         if (self._ends_soon and seconds > _SOON and not self._waiting.has_begun and
                 _waits.is_main_thread()):

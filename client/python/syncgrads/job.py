@@ -396,7 +396,7 @@ class Job:
     def _start(self, operation: int, name: Optional[str], source: Optional[_arrays.Array],
                target: Optional[_arrays.Array], reduction: Optional[str] = None,
                root: int = 0) -> "Pending":
-        described = source or target
+        described, given = source or target, name
         call = _library.Collective(size=ctypes.sizeof(_library.Collective), operation=operation,
                                    root=root)
         if described is not None:
@@ -420,8 +420,10 @@ class Job:
         call.name = (name or "").encode()
         # A repeated call has the same array for the result, but a scalar has another address.
         arguments = (root, call.dtype, call.elements, source is None, call.output or call.input)
-        return self._begin((operation, reduction, call.name), arguments, (source, target),
-                           "sg_start", call)
+        pending = self._begin((operation, reduction, call.name), arguments, (source, target),
+                              "sg_start", call)
+        pending.is_named_by_default = described is not None and not given
+        return pending
 
     def _begin(self, key: tuple, arguments: tuple, keep: Any, function: str,
                *parameters: Any) -> "Pending":
@@ -474,6 +476,8 @@ class Pending:
         self._keep = keep
         self._key = key
         self._arguments = arguments
+        # True if the name has the dtype and the number of elements.
+        self.is_named_by_default = False
         self._waiting = _waits.RepeatableWait()
         self._free_at_end(keep)
 
@@ -486,7 +490,15 @@ class Pending:
     def wait(self, timeout: Optional[float] = None) -> int:
         """Waits for the operation. Returns the number of members that contributed."""
         seconds = self._job.seconds(timeout)
-        return self._waiting.run(lambda: self._finish(seconds), lambda: self.is_ready)
+        try:
+            return self._waiting.run(lambda: self._finish(seconds), lambda: self.is_ready)
+        except DeadlineExceeded as error:
+            if not self.is_named_by_default:
+                raise
+            raise DeadlineExceeded(
+                f"{error}; a member whose array has another dtype or size waits for an operation "
+                "of another name: pass arrays of one dtype and size on all, or the same name=, "
+                "with which the difference is an error") from None
 
     def _finish(self, seconds: float) -> int:
         count = ctypes.c_uint32()

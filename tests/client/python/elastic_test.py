@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 import unittest
+import warnings
 from unittest import mock
 
 import torch
@@ -296,6 +297,102 @@ class OneProcessTest(unittest.TestCase):
         self.assertEqual(dealt, [[0, 1], [2, 3], [0, 1]])
         self.assertEqual(sampler.steps, 3)
 
+    def train_with_schedulers(self, rank, stop, ends, newcomer=None):
+        """Trains until the step `stop`, which the newcomer sets. After 20 steps, rank 0 starts the
+        newcomer. In some steps one of them has no rows."""
+        with syncgrads.init(job=self.id(), rank=rank, world_size=1, max_workers=2,
+                            timeout=TIMEOUT) as job:
+            model = torch.nn.Linear(1, 1, bias=False)
+            optimizer = torch.optim.Adam(model.parameters(), lr=1)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.9)
+            sampler = sg.DealtSampler(7, 1, epochs=100000)
+            sg.elastic(model, optimizer, sampler, job=job, schedulers=[scheduler])
+            for rows in sampler:
+                optimizer.zero_grad()
+                model(torch.ones(1, 1) * rows[0]).sum().backward()
+                optimizer.step()
+                if newcomer is None and not stop:
+                    stop.append(sampler.steps + 20)
+                elif newcomer is not None and sampler.steps == 20 and newcomer.ident is None:
+                    newcomer.start()
+                if stop and sampler.steps >= stop[0]:
+                    break
+            ends[rank] = (sampler.steps, model.weight.item(), optimizer.param_groups[0]["lr"],
+                          scheduler.state_dict())
+
+    def test_a_newcomer_has_the_learning_rates_and_schedulers_of_the_others(self):
+        stop, ends = [], {}
+        newcomer = threading.Thread(target=self.train_with_schedulers, args=(1, stop, ends))
+        self.train_with_schedulers(0, stop, ends, newcomer)
+        newcomer.join()
+        self.assertEqual(ends[0], ends[1])
+        # Also if a step was made again, because its members had changed.
+        self.assertEqual(ends[0][3]["last_epoch"], ends[0][0])
+        self.assertAlmostEqual(ends[0][2], 0.9 ** (ends[0][0] // 3))
+
+    def test_schedulers_may_follow_passes(self):
+        job = self.join()
+        sampler = sg.DealtSampler(7, 2, epochs=3)
+        model = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        rates = torch.optim.lr_scheduler
+        schedulers = [rates.ExponentialLR(optimizer, 0.5), rates.ReduceLROnPlateau(optimizer)]
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "schedule_by is 'pass'"):
+            sg.elastic(model, optimizer, job=job, schedulers=schedulers, schedule_by="pass")
+        sg.elastic(model, optimizer, sampler, job=job, schedulers=schedulers, schedule_by="pass")
+        for _ in sampler:
+            optimizer.zero_grad()
+            self.assertEqual(optimizer.param_groups[0]["lr"], 0.5 ** sampler.epoch)
+            model(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+        self.assertEqual(optimizer.param_groups[0]["lr"], 0.125)
+
+    def test_a_scheduler_that_a_newcomer_would_lack_is_refused(self):
+        job = self.join()
+        model = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        torch.optim.lr_scheduler.StepLR(optimizer, 3)
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, r"schedulers=\[scheduler\]"):
+            sg.elastic(model, optimizer, job=job)
+        model, optimizer = self.begin(job)
+        torch.optim.lr_scheduler.StepLR(optimizer, 3)
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "before syncgrads.torch.elastic"):
+            model(torch.ones(1, 1)).sum().backward()
+
+    def test_a_newcomer_that_does_not_call_elastic_is_refused(self):
+        job = self.join()
+        model = torch.nn.Linear(1, 1)
+        model.set_all_reduce_hook = lambda _: None
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        with mock.patch.object(type(job), "is_newcomer", True):
+            for name, call in {
+                    "DistributedOptimizer": lambda: sg.DistributedOptimizer(optimizer, model,
+                                                                            job=job),
+                    "ddp": lambda: sg.ddp(model, job=job),
+                    "fsdp": lambda: sg.fsdp(model, job=job),
+                    "DiLoCo": lambda: sg.DiLoCo(model, optimizer, 1, job=job),
+                    "LocalSGD": lambda: sg.LocalSGD(model, optimizer, 1, job=job)}.items():
+                with self.subTest(name), self.assertRaisesRegex(
+                        syncgrads.FailedPrecondition, f"torch.{name} .*use syncgrads.torch.elastic"):
+                    call()
+        torch.distributed.destroy_process_group()
+
+    def test_the_length_of_a_sampler_is_the_number_of_batches(self):
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "pass it to .*elastic"):
+            len(sg.DealtSampler(7, 2))
+        sampler = sg.DealtSampler(7, 2, epochs=3)
+        model, optimizer = self.begin(self.join(), sampler)
+        batches = len(sampler)
+        for _ in sampler:
+            batches -= 1
+            optimizer.zero_grad()
+            model(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+        self.assertEqual(batches, 0)
+        for rank, expected in enumerate((6, 3, 3)):  # two rows each, and then one of rank 0
+            with mock.patch.object(_elastic._Training, "placement", (rank, 3)):
+                self.assertEqual(len(sampler), expected)
+
     def test_a_model_that_cannot_be_handed_over_is_refused(self):
         job = self.join()
 
@@ -405,10 +502,41 @@ class StateTest(unittest.TestCase):
         optimizer.state[parameter] = {"step": 3, "rate": 0.5}
         numbers = _elastic._Numbers(optimizer)
         received, = numbers.state().values()
-        self.assertEqual(received.tolist(), [3, 0.5])
-        received.copy_(torch.tensor([7, 0.25]))
+        self.assertEqual(received[:2].tolist(), [3, 0.5])
+        received[:2] = torch.tensor([7, 0.25])
         numbers.restore()
         self.assertEqual(optimizer.state[parameter], {"step": 7, "rate": 0.25})
+
+    def test_settings_and_schedulers_are_restored(self):
+        def make():
+            optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=1, betas=(0.5, 0.9))
+            rates = torch.optim.lr_scheduler
+            schedulers = [rates.SequentialLR(optimizer, [rates.ConstantLR(optimizer, 0.5, 2),
+                                                         rates.CosineAnnealingLR(optimizer, 10)],
+                                             [3]),
+                          rates.ReduceLROnPlateau(optimizer, patience=0)]
+            return optimizer, schedulers, _elastic._Numbers(optimizer, schedulers)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the optimizer makes no steps
+            optimizer, schedulers, numbers = make()
+            other, of_other, numbers_of_other = make()
+            for step in range(5):
+                schedulers[0].step()
+                schedulers[1].step(step)
+            optimizer.param_groups[0]["betas"] = (0.25, 0.75)
+            numbers.save()
+            numbers_of_other.state()["optimizer/numbers"].copy_(
+                numbers.state()["optimizer/numbers"])
+            numbers_of_other.restore()
+            for step in range(3):
+                for one, two in ((optimizer, schedulers), (other, of_other)):
+                    two[0].step()
+                    two[1].step(7)
+                settings = [{key: value for key, value in one.param_groups[0].items()
+                             if key != "params"} for one in (optimizer, other)]
+                self.assertEqual(*settings)
+            self.assertEqual(other.param_groups[0]["betas"], (0.25, 0.75))
 
 
 class SamplerTest(unittest.TestCase):
@@ -424,6 +552,15 @@ class SamplerTest(unittest.TestCase):
         sampler._advance(2, [0])
         self.assertTrue(sampler.ended)
         self.assertEqual((sampler.steps, sampler.epoch), (3, 1))
+
+    def test_the_order_is_written_only_if_rows_are_dealt_again(self):
+        sampler = sg.DealtSampler(10, 2, shuffle=False)
+        version = sampler._order._version
+        sampler._advance(3, [0, 1, 2])
+        self.assertEqual(sampler._order._version, version)
+        sampler._advance(2, [1])
+        self.assertGreater(sampler._order._version, version)
+        self.assertEqual(sampler._order.tolist(), [0, 1, 2, 3, 4, 5, 8, 9, 6, 7])
 
     def test_each_pass_has_an_order_of_its_own(self):
         sampler = sg.DealtSampler(6, 6, seed=1, epochs=2)

@@ -6,6 +6,7 @@ import copy
 import io
 import itertools
 import os
+import pickle
 import signal
 import threading
 import types
@@ -198,6 +199,96 @@ class MisuseTest(JobTest):
         model(batch(0)[0]).sum().backward()
         optimizer.step()
         self.assertEqual(optimizer.sync_group.step, 2)
+        self.job.leave()
+
+    def test_parameters_that_are_added_are_refused(self):
+        for kind in (sg.DiLoCo, sg.LocalSGD):
+            for change in ("model", "optimizer", "requires_grad"):
+                model = nn.ModuleDict({"a": nn.Linear(1, 1), "b": nn.Linear(1, 1)})
+                model["b"].requires_grad_(False)
+                optimizer = torch.optim.SGD(model.parameters(), lr=1)
+                local = kind(model, optimizer, 2, name=f"{kind.__name__}/{change}")
+                with self.assertRaisesRegex(
+                        syncgrads.FailedPrecondition,
+                        f"is trained, but was not when {kind.__name__} was made"), local:
+                    for step in range(2):
+                        if step == 1 and change == "model":
+                            model["c"] = nn.Linear(1, 1)
+                        elif step == 1 and change == "optimizer":
+                            optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+                        elif step == 1:
+                            model["b"].requires_grad_(True)
+                        model["a"](torch.ones(1, 1)).sum().backward()
+                        optimizer.step()
+        model, optimizer = self.optimized()
+        optimizer.param_groups[0]["params"].append(nn.Parameter(torch.ones(1)))
+        with self.assertRaisesRegex(syncgrads.FailedPrecondition, "param_groups have other"):
+            optimizer.step()
+        optimizer.param_groups[0]["params"].pop()
+        optimizer.step()
+        self.job.leave()
+
+    def test_optimizers_are_copied_and_pickled_as_plain_ones(self):
+        model, optimizer = self.optimized()
+        model(batch(0)[0]).sum().backward()
+        optimizer.step()
+        other, copied = copy.deepcopy((model, optimizer))
+        for one in (copied, pickle.loads(pickle.dumps(optimizer)), copy.copy(optimizer)):
+            self.assertIs(type(one), torch.optim.SGD)
+            self.assertEqual(one.param_groups[0]["lr"], 0.05)
+            self.assertEqual(len(one.state), len(optimizer.state))
+        other(batch(0)[0]).sum().backward()
+        copied.step()
+        self.assertEqual(optimizer.sync_group.step, 2)
+        self.assertFalse(torch.equal(parameters_of(model), parameters_of(other)))
+        self.job.leave()
+
+    def test_hooks_of_steps_run_once_after_load_state_dict(self):
+        _, optimizer = self.optimized()
+        calls = []
+        if hasattr(optimizer, "register_step_post_hook"):  # PyTorch 2.0
+            optimizer.register_step_post_hook(lambda *_: calls.append(1))
+        optimizer.load_state_dict(optimizer.state_dict())
+        self.assertNotIn("step", vars(type(optimizer)))  # is not wrapped
+        optimizer.step()
+        self.assertLess(len(calls), 2)
+        self.job.leave()
+
+    def test_an_exception_in_backward_of_ddp_ends_the_step_for_the_others(self):
+        # Before the first bucket was pushed, between two buckets, and after the last one.
+        for count, last, megabytes in ((3, 1, 100), (3, 1, 0.03), (1, 0, 100)):
+            with self.join(f"/{count}/{megabytes}"):
+                layers = nn.Sequential(*[nn.Linear(100, 100, bias=False) for _ in range(count)])
+                torch.distributed.init_process_group(
+                    "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+                model = sg.ddp(nn.parallel.DistributedDataParallel(layers,
+                                                                   bucket_cap_mb=megabytes))
+                for step in range(4):
+                    model.zero_grad()
+                    x = torch.ones(1, 100, requires_grad=True)
+                    if RANK == 1 and step == 2:
+                        layers[last].register_forward_pre_hook(lambda _, x: (Fails.apply(x[0]),))
+                        with self.assertRaisesRegex(ValueError, "no gradient today"):
+                            model(x).sum().backward()
+                        for _ in range(2):
+                            with self.assertRaisesRegex(syncgrads.FailedPrecondition,
+                                                        "backward was not complete.* job.leave()"):
+                                model(x)
+                        break
+                    model(x).sum().backward()
+                torch.distributed.destroy_process_group()
+        self.job.leave()
+
+    def test_a_name_is_for_one_model_of_ddp(self):
+        model = sg.ddp(nn.Linear(1, 1))
+        for again in (lambda: sg.ddp(nn.Linear(1, 1)), lambda: self.optimized()):
+            with self.assertRaisesRegex(syncgrads.FailedPrecondition,
+                                        "'model' has a .* another name"):
+                again()
+        del model
+        model = sg.ddp(nn.Linear(1, 1))
+        model(torch.ones(1, 1)).sum().backward()
+        torch.distributed.destroy_process_group()
         self.job.leave()
 
     def test_a_model_of_ddp_that_has_changed_is_refused(self):

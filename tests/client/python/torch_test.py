@@ -2,12 +2,14 @@
 two ranks. tests/deploy/torch.test starts it. Prints a checksum of the parameters of each way."""
 
 import contextlib
+import datetime
 import gc
 import sys
 import threading
 import unittest
 import warnings
 import weakref
+from unittest import mock
 
 import torch
 from torch import nn
@@ -95,6 +97,15 @@ class TorchTest(JobTest):
             self.use_group(torch.distributed)
         self.job.leave()
 
+    def test_members_that_disagree_get_a_reason(self):
+        with process_group(self.job, "syncgrads"):
+            hasty = torch.distributed.new_group(timeout=datetime.timedelta(milliseconds=200))
+            values = torch.ones(9, dtype=[torch.float32, torch.float64][RANK])
+            for call in (lambda: torch.distributed.all_reduce(values, group=hasty),
+                         lambda: self.job.all_reduce(values, timeout=0.2)):
+                with self.assertRaisesRegex(syncgrads.DeadlineExceeded, "another dtype or size"):
+                    call()
+
     def use_group(self, dist):
         self.assertEqual((dist.get_backend(), dist.get_rank(), dist.get_world_size()),
                          ("syncgrads", RANK, SIZE))
@@ -125,6 +136,39 @@ class TorchTest(JobTest):
         dist.broadcast_object_list(names, 1)
         self.assertEqual(names, ["of 1"])
         dist.barrier()
+
+        # The names of operations are groups of the job, of which there are 1,024 at most.
+        names = set()
+        start = self.job.start_all_gather
+        with mock.patch.object(self.job, "start_all_gather", side_effect=lambda *arguments, name:
+                               names.add(name) or start(*arguments, name=name)):
+            for size in range(0, 2000, 40):
+                objects = [None] * SIZE
+                dist.all_gather_object(objects, "x" * (size + RANK))
+                self.assertEqual([len(one) for one in objects], [size, size + 1])
+        self.assertLess(len(names), 12)
+        for dtype in (torch.bool, torch.int8, torch.int16, torch.float16, torch.bfloat16,
+                      torch.int32, torch.int64, torch.float64):
+            values = (torch.arange(5).remainder(2) + RANK).to(dtype)
+            gathered = [torch.zeros(5, dtype=dtype) for _ in range(SIZE)]
+            dist.all_gather(gathered, values)
+            self.assertTrue(torch.equal(gathered[RANK], values), dtype)
+            dist.broadcast(values, 1)
+            self.assertTrue(torch.equal(gathered[1], values), dtype)
+        other = [torch.zeros(3, dtype=torch.float32), torch.zeros(4, dtype=torch.int32)][RANK]
+        with self.assertRaisesRegex(syncgrads.InvalidArgument,
+                                    "rank . has [34] of torch.(float32|int32): pass tensors of"):
+            dist.all_gather([other] * SIZE, other)
+
+        # Timeouts.
+        if RANK == 0:
+            work = dist.all_reduce(torch.ones(7), async_op=True)
+            with self.assertRaisesRegex(syncgrads.DeadlineExceeded, "after 0.01 s; it continues"):
+                work.wait(datetime.timedelta(milliseconds=10))
+        self.job.barrier("late")
+        if RANK == 1:
+            work = dist.all_reduce(torch.ones(7), async_op=True)
+        work.wait()
 
         two = [torch.zeros(1)] * 2
         for operation, call in {
@@ -448,6 +492,36 @@ class TorchTest(JobTest):
         self.assertEqual(model.weight.grad.flatten()[0].item(), 9 * 1.5)
         optimizer.step()
         self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_gradients_have_the_strides_of_their_parameters(self):
+        # Optimizers that are fused read both as flat memory.
+        def make(memory_format):
+            torch.manual_seed(1)
+            layers = nn.ModuleList([nn.Conv2d(3, 4, 3, bias=False),  # less and more than 16 KiB
+                                    nn.Conv2d(32, 32, 3, bias=False)])
+            return layers.to(memory_format=memory_format)
+
+        models = [make(torch.contiguous_format), make(torch.channels_last)]
+        optimizers = [sg.DistributedOptimizer(make_optimizer(one), one, name=f"{number}")
+                      for number, one in enumerate(models)]
+        for step in range(4):
+            generator = torch.Generator().manual_seed(10 * step + RANK)
+            inputs = [torch.randn(2, layer.in_channels, 5, 5, generator=generator)
+                      for layer in models[0]]
+            for model, optimizer in zip(models, optimizers):
+                optimizer.zero_grad(set_to_none=step % 2 == 0)
+                # In the last steps, a worker skips a layer, and receives its average.
+                used = [number for number in range(2) if step < 2 or number == RANK]
+                sum((model[number](inputs[number]) ** 2).sum() for number in used).backward()
+                for layer in model:
+                    self.assertEqual(layer.weight.grad.stride(), layer.weight.stride())
+                optimizer.step()
+            for layer, turned in zip(*models):
+                self.expect_near(turned.weight.grad, layer.weight.grad, 1e-5)
+        self.expect_equal_on_all(parameters_of(models[1]))
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "'0.weight' .*not contiguous"):
+            sg.allocate_gradients(models[1])
         self.job.leave()
 
     def train_locally(self, kind, sync_every, steps, **options):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import queue
 import threading
 import weakref
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
 
 import torch
 
@@ -13,8 +14,10 @@ from syncgrads import Job
 from syncgrads.errors import FailedPrecondition, InvalidArgument
 from syncgrads.group import Group
 from syncgrads.torch import _cuda
-from syncgrads.torch._gradients import GradientMemory
-from syncgrads.torch._job import broadcast, job_or_default, register, trained
+from syncgrads.torch._gradients import GradientMemory, is_turned
+from syncgrads.torch._job import (broadcast, check_began_job, job_or_default, register,
+                                  trained)
+from syncgrads.torch._synchroniser import _live
 
 
 class _Bucket(NamedTuple):
@@ -27,6 +30,16 @@ class _Bucket(NamedTuple):
     is_last: bool
     pairs: List[_cuda.Pair]
     copied: Any
+
+
+class _Rest(NamedTuple):
+    """The numbers of the gradients that a step lacks because its backward has not computed them."""
+
+    numbers: List[int]
+    has_ended: threading.Event
+
+
+_Queue = "queue.SimpleQueue[Union[_Bucket, _Rest, None]]"
 
 
 class _BucketHook:
@@ -42,7 +55,10 @@ class _BucketHook:
         self._memory: Any = None  # the gradients in host memory
         if self._copies:
             self._memory = GradientMemory(group.job, list(parameters.values()))
-        self._buckets: "queue.SimpleQueue[Optional[_Bucket]]" = queue.SimpleQueue()
+        self._pushed: Set[int] = set()  # in this step, until its last bucket
+        self.has_pushed_all = False  # since the last forward
+        self._has_given_up = False
+        self._buckets: _Queue = queue.SimpleQueue()
         # The thread does not keep this object, and with it the job.
         threading.Thread(target=_complete_steps, args=(weakref.ref(self), self._buckets),
                          name="syncgrads ddp", daemon=True).start()
@@ -70,8 +86,28 @@ class _BucketHook:
         else:
             future, copied = torch.futures.Future(), None
             self._group.push_memory(numbers, [one.data_ptr() for one in gradients], gradients)
+        self._pushed.update(numbers)
+        if bucket.is_last():
+            self._pushed.clear()
+            self.has_pushed_all = True
         self._buckets.put(_Bucket(numbers, buffer, future, bucket.is_last(), pairs, copied))
         return future
+
+    def give_up(self) -> None:
+        """Ends the step if backward has not, so that the others have it: without the gradients that
+        were not pushed."""
+        if self._has_given_up or self.has_pushed_all:
+            return
+        self._has_given_up = True
+        rest = _Rest([number for number in range(len(self._dtypes)) if number not in self._pushed],
+                     threading.Event())
+        self._buckets.put(rest)
+        rest.has_ended.wait()
+
+    def skip(self, numbers: Sequence[int]) -> None:
+        """Skips gradients."""
+        for number in numbers:
+            self._group.skip(number)
 
     def complete_step(self, buckets: Sequence[_Bucket], error: Optional[Exception]) -> None:
         """Completes the futures of the buckets of a step when all results are there; with the error
@@ -103,7 +139,7 @@ class _BucketHook:
 
 
 def _complete_steps(hook: "weakref.ref[_BucketHook]",
-                    pushed: "queue.SimpleQueue[Optional[_Bucket]]") -> None:
+                    pushed: _Queue) -> None:
     """Completes the buckets that a hook has pushed, until the hook is freed."""
     buckets: List[_Bucket] = []
     error = None
@@ -111,11 +147,17 @@ def _complete_steps(hook: "weakref.ref[_BucketHook]",
         bucket, owner = pushed.get(), hook()
         if bucket is None or owner is None:
             return
-        buckets.append(bucket)
-        error = error or _error_of(owner.push_copied, bucket)
-        if bucket.is_last:
+        if isinstance(bucket, _Rest):
+            error = error or _error_of(owner.skip, bucket.numbers)
             owner.complete_step(buckets, error)
+            bucket.has_ended.set()
             buckets, error = [], None
+        else:
+            buckets.append(bucket)
+            error = error or _error_of(owner.push_copied, bucket)
+            if bucket.is_last:
+                owner.complete_step(buckets, error)
+                buckets, error = [], None
         del bucket, owner
 
 
@@ -144,11 +186,11 @@ def _check_supported(model: torch.nn.Module) -> None:
                 "gradients are synchronised; make the layer with sparse=False")
 
 
-def _check_in_forward(model: torch.nn.Module, job: Job) -> None:
+def _check_in_forward(model: torch.nn.Module, job: Job, hook: _BucketHook) -> None:
     """Lets forward raise the reason why the membership is over, because exceptions within backward
     become RuntimeErrors; InvalidArgument if a parameter has changed, and FailedPrecondition if one
     was added, because DistributedDataParallel does not average the gradients of such parameters,
-    and does not report that."""
+    and does not report that; and FailedPrecondition if the last backward has not ended."""
     registered = {id(one): (one, one.dtype, one.shape, _cuda.device_of(one), one.requires_grad)
                   for one in model.module.parameters()}
 
@@ -170,8 +212,48 @@ def _check_in_forward(model: torch.nn.Module, job: Job) -> None:
                     f"{', needs a gradient' if one.requires_grad else ''}, but was registered as "
                     f"{dtype}{list(shape)} on {device}{'' if needs_gradient else ', needs none'}: "
                     "after a change of the model, call syncgrads.torch.ddp again with another name")
+        _check_has_ended(parallel, hook)
 
     model.register_forward_pre_hook(check)
+
+
+def _check_has_ended(model: torch.nn.Module, hook: _BucketHook) -> None:
+    """Raises FailedPrecondition if backward has computed some of the gradients of a step only, and
+    ends the step for the others."""
+    if not torch.is_grad_enabled():
+        return
+    try:
+        # What forward would call next. It raises a RuntimeError if the last backward has not ended.
+        if model.reducer._rebuild_buckets():
+            model._has_rebuilt_buckets = True
+        hook.has_pushed_all = False
+    except RuntimeError as error:
+        hook.give_up()
+        raise FailedPrecondition(
+            "the last backward was not complete: an exception has ended it, or the loss does not "
+            "depend on all parameters. For the others, the step has ended, but a "
+            "DistributedDataParallel cannot continue: call job.leave(), or start this worker again; "
+            "or use syncgrads.torch.DistributedOptimizer, which continues after an exception, and "
+            "with parameters that were not used") from error
+
+
+def _in_order_of_memory(parameter: torch.Tensor) -> torch.Tensor:
+    """The parameter with the shape in which its elements are in memory and are pushed, so that
+    workers with other strides are refused."""
+    if not is_turned(parameter) or _cuda.device_of(parameter).type != "cpu":
+        return parameter
+    return parameter.detach().permute(sorted(range(parameter.dim()),
+                                             key=lambda axis: -parameter.stride(axis)))
+
+
+def _check_unused(job: Job, name: str) -> None:
+    """Raises FailedPrecondition if a group of this name is in use."""
+    if name in _live.get(job, ()):
+        gc.collect()  # a model that nothing refers to may be in a cycle
+    if name in _live.get(job, ()):
+        raise FailedPrecondition(
+            f"the name {name!r} has a model of syncgrads.torch.ddp or a DistributedOptimizer "
+            "already: give this one another name")
 
 
 # DistributedDataParallel refuses annotations other than its own.
@@ -189,7 +271,8 @@ def ddp(model: torch.nn.Module, *, job: Optional[Job] = None, name: str = "model
     buffers are broadcast from rank 0. `options` are those of Job.register.
 
     Raises InvalidArgument if the DistributedDataParallel has find_unused_parameters=True, or a
-    layer with sparse gradients."""
+    layer with sparse gradients; and FailedPrecondition if another model of the job has this name,
+    or if this worker is a newcomer of an elastic job."""
     parallel = torch.nn.parallel.DistributedDataParallel
     if not isinstance(model, parallel):
         distributed = torch.distributed
@@ -203,9 +286,13 @@ def ddp(model: torch.nn.Module, *, job: Optional[Job] = None, name: str = "model
                               "call syncgrads.torch.ddp with the module itself")
     _check_supported(model)
     job = job_or_default(job)
+    check_began_job(job, "ddp")
+    _check_unused(job, name)
     broadcast(model.module.state_dict(), job=job, name=f"{name}/initial")
     parameters = trained(model.module.named_parameters())
-    hook = _BucketHook(register(job, name, parameters, options), parameters)
+    specs = {key: _in_order_of_memory(one) for key, one in parameters.items()}
+    hook = _BucketHook(register(job, name, specs, options), parameters)
     model.register_comm_hook(hook, _push_bucket)
-    _check_in_forward(model, job)
+    _live.setdefault(job, weakref.WeakValueDictionary())[name] = hook  # type: ignore[assignment]
+    _check_in_forward(model, job, hook)
     return model

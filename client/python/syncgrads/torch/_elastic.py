@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+import inspect
 import random
 import signal
 import threading
@@ -67,13 +69,19 @@ class DealtSampler:
         """True if all passes are over."""
         return self.epoch >= self._epochs
 
+    def __len__(self) -> int:
+        """The number of batches of this worker in all passes, if the job begins with the members
+        that it has now and no rows are dealt again."""
+        rank, world_size = self._checked().placement
+        steps, rest = divmod(len(self._order), world_size * self.batch_size)
+        return self._epochs * (steps + (rest > rank * self.batch_size))
+
     def __iter__(self) -> Iterator[List[int]]:
-        if self._training is None:
-            raise FailedPrecondition("the sampler has no job: pass it to syncgrads.torch.elastic")
+        training = self._checked()
         last = None
         while not self.ended:
-            members = self._training.begin_step()
-            turn = self._training.turn
+            members = training.begin_step()
+            turn = training.turn
             if turn == last:
                 raise FailedPrecondition(
                     f"the rows of step {turn[0]} were returned already: call the "
@@ -81,10 +89,15 @@ class DealtSampler:
             last = turn
             rows = self._rows_of(members.rank)
             if rows:
-                self._training.set_weight(len(rows))
+                training.set_weight(len(rows))
                 yield rows
             else:
-                self._training.skip_step()
+                training.skip_step()
+
+    def _checked(self) -> "_Training":
+        if self._training is None:
+            raise FailedPrecondition("the sampler has no job: pass it to syncgrads.torch.elastic")
+        return self._training
 
     def _begin_pass(self) -> None:
         order = list(range(len(self._order)))
@@ -99,15 +112,15 @@ class DealtSampler:
     def _advance(self, world_size: int, contributors: Sequence[int]) -> None:
         """Advances past a step, in the same way on each worker."""
         begin = int(self._position[1])
-        dealt = self._order[begin:begin + world_size * self.batch_size].tolist()
-        counted: List[int] = []
-        back: List[int] = []
-        for rank in range(world_size):
-            rows = dealt[rank * self.batch_size:(rank + 1) * self.batch_size]
-            (counted if rank in contributors else back).extend(rows)
-        rest = self._order[begin + len(dealt):].tolist()
-        self._order[begin:] = torch.tensor(counted + rest + back, dtype=torch.int64)
-        self._position[1] += len(counted)
+        dealt = self._order[begin:begin + world_size * self.batch_size]
+        counted: List[torch.Tensor] = []
+        back: List[torch.Tensor] = []
+        for rank, rows in enumerate(dealt.split(self.batch_size)):
+            (counted if rank in contributors else back).append(rows)
+        if back:
+            rest = self._order[begin + len(dealt):]
+            self._order[begin:] = torch.cat([*counted, rest, *back])
+        self._position[1] += sum(map(len, counted))
         self._position[2] += 1
         if self._position[1] == len(self._order):
             self._position[0] += 1
@@ -129,16 +142,20 @@ class _Training:
     """The steps of one worker of an elastic job."""
 
     def __init__(self, job: Job, optimizer: Any, sampler: Optional[DealtSampler],
+                 schedulers: Optional[Sequence[Any]], schedule_by: str,
                  weighs_rows: bool) -> None:
         self._job = job
         self._optimizer = optimizer
         self._sampler = sampler
+        self._has_all_schedulers = schedulers is not None
+        self._schedulers = [one for one in schedulers or () if not _needs_metric(one)]
+        self._schedule_by = schedule_by
         self._weighs_rows = weighs_rows
         self._synchroniser: Synchroniser = optimizer._synchroniser
         self._group = self._synchroniser.group
         self._done = 0  # the last step that the sampler has advanced past
         self._is_preempted = False
-        self._numbers = _Numbers(optimizer)
+        self._numbers = _Numbers(optimizer, schedulers or ())
 
     def begin(self, state: Mapping[str, torch.Tensor]) -> None:
         """Registers what a newcomer needs. A newcomer continues from what the others have."""
@@ -147,6 +164,13 @@ class _Training:
         self._done = self._group.step - 1
         self._synchroniser.repeats_steps = True
         self._optimizer._step_done = self._on_step_done
+        # The state is sent while a step is waited for, and the program may change numbers before.
+        self._group.before_wait = self._save_numbers
+
+    @property
+    def placement(self) -> Tuple[int, int]:
+        """This worker's rank, and the number of members."""
+        return self._job.rank, self._job.world_size
 
     @property
     def turn(self) -> Tuple[int, int]:
@@ -176,9 +200,19 @@ class _Training:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, preempt)
 
-    def _on_step_done(self) -> None:
+    def _save_numbers(self) -> None:
+        """Called before each wait for a step."""
+        if not self._has_all_schedulers:
+            _check_has_no_scheduler(self._optimizer)
         self._numbers.save()
+
+    def _on_step_done(self) -> None:
+        began = None if self._sampler is None else self._sampler.epoch
         self._advance()
+        if self._schedule_by == "step" or (
+                self._sampler is not None and self._sampler.epoch != began):
+            for scheduler in self._schedulers:
+                scheduler.step()
         if self._is_preempted:
             step = self._group.step - 1
             self._job.leave()
@@ -192,25 +226,87 @@ class _Training:
         self._done = step
 
 
-class _Numbers:
-    """The numbers in the state of an optimizer that are not tensors, as a tensor."""
+# Where a number is: what has it, and the keys that lead to it.
+_Place = Tuple[Any, Tuple[Any, ...]]
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self._places = [(state, key) for state in optimizer.state.values()
-                        for key, value in state.items() if isinstance(value, (int, float))]
-        self._values = torch.zeros(len(self._places), dtype=torch.float64)
+
+def _is_scheduler(value: Any) -> bool:
+    return (hasattr(value, "state_dict") and hasattr(value, "step") and
+            not isinstance(value, torch.optim.Optimizer))
+
+
+def _needs_metric(scheduler: Any) -> bool:
+    """True for ReduceLROnPlateau, for example."""
+    return any(one.default is inspect.Parameter.empty and one.kind is one.POSITIONAL_OR_KEYWORD
+               for one in inspect.signature(scheduler.step).parameters.values())
+
+
+def _places_in(owner: Any, keys: Tuple[Any, ...] = ()) -> Iterator[Tuple[Any, ...]]:
+    """The keys of the numbers in a dict, a list, a tuple or a scheduler, and in what it has."""
+    if _is_scheduler(owner):
+        owner = vars(owner)
+    if isinstance(owner, (int, float)) and not isinstance(owner, bool):
+        yield keys
+    elif isinstance(owner, dict):
+        for key, value in owner.items():
+            yield from _places_in(value, (*keys, key))
+    elif isinstance(owner, (list, tuple)):
+        for key, value in enumerate(owner):
+            yield from _places_in(value, (*keys, key))
+
+
+def _get(owner: Any, keys: Tuple[Any, ...]) -> Any:
+    for key in keys:
+        owner = (vars(owner) if _is_scheduler(owner) else owner)[key]
+    return owner
+
+
+def _with(owner: Any, keys: Tuple[Any, ...], number: float) -> Any:
+    """Replaces a number within `owner`. Returns `owner`, or another tuple."""
+    if not keys:
+        return int(number) if isinstance(owner, int) and number.is_integer() else number
+    key, *rest = keys
+    value = _with(_get(owner, (key,)), tuple(rest), number)
+    if isinstance(owner, tuple):
+        return (*owner[:key], value, *owner[key + 1:])
+    (vars(owner) if _is_scheduler(owner) else owner)[key] = value
+    return owner
+
+
+class _Numbers:
+    """The numbers that a newcomer needs and that are not tensors, as a tensor: those in the state
+    and the settings of an optimizer, such as learning rates, and those of schedulers."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, schedulers: Sequence[Any] = ()) -> None:
+        own = vars(optimizer)
+        self._places: List[_Place] = [
+            (own, keys) for key in ("state", "param_groups") for keys in _places_in(own[key], (key,))]
+        for scheduler in schedulers:
+            self._places += [(scheduler, keys) for keys in _places_in(scheduler)]
+        self._values = array.array("d", bytes(8 * len(self._places)))
         self.save()
 
     def state(self) -> Dict[str, torch.Tensor]:
-        return {"optimizer/numbers": self._values} if self._places else {}
+        if not self._places:
+            return {}
+        return {"optimizer/numbers": torch.frombuffer(self._values, dtype=torch.float64)}
 
     def save(self) -> None:
-        for number, (state, key) in enumerate(self._places):
-            self._values[number] = state[key]
+        for number, (owner, keys) in enumerate(self._places):
+            self._values[number] = _get(owner, keys)
 
     def restore(self) -> None:
-        for number, (state, key) in enumerate(self._places):
-            state[key] = type(state[key])(self._values[number].item())
+        for value, (owner, keys) in zip(self._values, self._places):
+            _with(owner, keys, value)
+
+
+def _check_has_no_scheduler(optimizer: torch.optim.Optimizer) -> None:
+    """Raises FailedPrecondition if a scheduler sets the learning rate."""
+    if any("initial_lr" in group for group in optimizer.param_groups):
+        raise FailedPrecondition(
+            "the optimizer has a scheduler, whose position a newcomer would not receive: make it "
+            "before syncgrads.torch.elastic, and pass schedulers=[scheduler]; or schedulers=[] if "
+            "the optimizer has none now")
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
@@ -260,6 +356,10 @@ def _state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Dict[
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, torch.Tensor):
                 state[f"optimizer/{number}/{key}"] = value
+    for number, settings in enumerate(optimizer.param_groups):
+        for key, value in settings.items():
+            if isinstance(value, torch.Tensor):
+                state[f"optimizer/group{number}/{key}"] = value
     for name, value in state.items():
         if value.dtype not in SUPPORTED:
             raise InvalidArgument(
@@ -275,23 +375,34 @@ def _state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Dict[
 
 def elastic(model: torch.nn.Module, optimizer: torch.optim.Optimizer,
             sampler: Optional[DealtSampler] = None, *, job: Optional[Job] = None,
+            schedulers: Optional[Sequence[Any]] = None, schedule_by: str = "step",
             state: Optional[Mapping[str, torch.Tensor]] = None, name: str = "model",
             **options: Any) -> torch.optim.Optimizer:
     """Makes `optimizer` a DistributedOptimizer of an elastic job, which workers may leave and join
     while it runs. Returns the same object.
 
-    A worker that joins later receives the parameters, the state of the optimizer, the position of
-    the sampler, and the tensors of `state`, which the caller changes in place only. If the members
-    change during a step, step() does nothing, and the sampler returns other rows for the same step.
-    After SIGTERM, step() leaves the job and raises Preempted. `options` are those of Job.register.
+    A worker that joins later receives the parameters, the state of the optimizer, its learning
+    rates and other numbers of its param_groups, the position of the sampler and of `schedulers`,
+    and the tensors of `state`, which the caller changes in place only. If the members change during
+    a step, step() does nothing, and the sampler returns other rows for the same step. After
+    SIGTERM, step() leaves the job and raises Preempted. `options` are those of Job.register.
 
-    Raises FailedPrecondition if the job is not elastic, and InvalidArgument if a newcomer could not
-    receive the model or the state of the optimizer, or if the arguments of the sampler are not
-    those of the other workers."""
+    `schedulers` are made before this call. step() calls theirs, after each step or, with
+    schedule_by="pass", at the end of each pass of the sampler: also on a worker that has no rows in
+    a step, and therefore no turn in the loop. One that needs a metric is left to the caller.
+
+    Raises FailedPrecondition if the job is not elastic, or if the optimizer has a scheduler and
+    `schedulers` is None; and InvalidArgument if a newcomer could not receive the model or the state
+    of the optimizer, or if the arguments of the sampler are not those of the other workers."""
     job = job_or_default(job)
     if not job.is_elastic:
         raise FailedPrecondition("the job is not elastic: pass max_workers to syncgrads.torch.init")
     check_needs_no_closure(optimizer)
+    if schedulers is None:
+        _check_has_no_scheduler(optimizer)
+    if schedule_by != "step" and (schedule_by != "pass" or sampler is None):
+        raise InvalidArgument(f"schedule_by is {schedule_by!r}, must be \"step\", or \"pass\" with a "
+                              "sampler")
     _make_state(optimizer)
     changed = _state_of(model, optimizer)
     settings = {} if sampler is None else {"sampler/settings": sampler._received}
@@ -301,7 +412,7 @@ def elastic(model: torch.nn.Module, optimizer: torch.optim.Optimizer,
             sampler._check_settings()
     DistributedOptimizer(optimizer, model, job=job, name=name, broadcast_from=None,
                          **{"one_epoch": sampler is not None, **options})
-    training = _Training(job, optimizer, sampler,
+    training = _Training(job, optimizer, sampler, schedulers, schedule_by,
                          options.get("reduction", "average") == "average")
     training.begin({**changed, **settings,
                     **({} if sampler is None else sampler._state()), **(state or {})})

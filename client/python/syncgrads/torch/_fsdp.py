@@ -10,7 +10,7 @@ from syncgrads import Job
 from syncgrads.errors import InvalidArgument
 from syncgrads.torch import _cuda
 from syncgrads.torch._gradients import GradientMemory
-from syncgrads.torch._job import broadcast, job_or_default, register
+from syncgrads.torch._job import broadcast, check_began_job, job_or_default, register
 
 
 class _AllReduceHook:
@@ -73,6 +73,7 @@ def fsdp(model: torch.nn.Module, *, job: Optional[Job] = None, name: str = "mode
         raise InvalidArgument("no module of the model has set_all_reduce_hook: call fully_shard "
                               "first, of PyTorch 2.8 or newer")
     job = job_or_default(job)
+    check_began_job(job, "fsdp")
     with torch.no_grad():
         broadcast({key: tensor.to_local() if hasattr(tensor, "to_local") else tensor
                    for key, tensor in model.state_dict().items()}, job=job, name=f"{name}/initial")

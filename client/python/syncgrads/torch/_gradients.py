@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from typing import Any, List, Optional, Sequence
+from typing import Any, Collection, List, Optional, Sequence, Set
 
 import torch
 
@@ -39,6 +39,11 @@ class GradientMemory:
             else torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")
             for place, parameter in zip(places, parameters)]
         self.addresses = [tensor.data_ptr() for tensor in self.tensors]
+        # Parameters with another order of elements, such as channels_last. Optimizers that are
+        # fused need gradients of the same order, so these are copied and not moved.
+        self.turned = {number for number, parameter in enumerate(parameters)
+                       if is_turned(parameter) and _cuda.device_of(parameter).type == "cpu"}
+        self.copied: Set[int] = set()  # by take_in, since the last lay_out
         if any(_cuda.device_of(parameter).type == "cuda" for parameter in parameters):
             whole = torch.frombuffer(memory, dtype=torch.uint8)
             _cuda.pin(self, memory, whole.data_ptr(), size)
@@ -51,8 +56,28 @@ class GradientMemory:
             own = self.tensors[number]
             # Faster than torch.no_grad, which is on within backward, unless it makes a graph.
             own.copy_(gradient.detach() if gradient.requires_grad else gradient)
-            parameter.grad = own
+            if number in self.turned:
+                self.copied.add(number)
+            else:
+                parameter.grad = own
         return address
+
+    def lay_out(self, parameters: Sequence[torch.Tensor], copied: Collection[int]) -> None:
+        """Copies averages from this memory to the gradients of parameters with another order of
+        elements: of those of which take_in has made a copy, and of those that were skipped."""
+        with torch.no_grad():
+            for number in self.turned:
+                parameter, own = parameters[number], self.tensors[number]
+                if number in copied and parameter.grad is not None:
+                    parameter.grad.copy_(own)
+                elif parameter.grad is own:
+                    parameter.grad = torch.empty_like(parameter).copy_(own)
+
+
+def is_turned(parameter: torch.Tensor) -> bool:
+    """True if the elements of a parameter are one piece of memory, but not in row-major order."""
+    return (not parameter.is_contiguous() and
+            torch.empty_like(parameter).stride() == parameter.stride())
 
 
 def allocate_gradients(model: torch.nn.Module, *, job: Optional[Job] = None) -> None:
@@ -60,9 +85,13 @@ def allocate_gradients(model: torch.nn.Module, *, job: Optional[Job] = None) -> 
     that a push copies nothing. Parameters that have no gradient get one of zeros. Gradients stay
     there as long as they are set to zero by zero_grad(set_to_none=False).
 
-    Raises InvalidArgument if a parameter is not on the CPU."""
+    Raises InvalidArgument if a parameter is not on the CPU, or not contiguous."""
     named = trained(model.named_parameters())
     for name, parameter in named.items():
+        if not parameter.is_contiguous():
+            raise InvalidArgument(f"{name!r} of shape {list(parameter.shape)} is not contiguous, "
+                                  "and its gradient would be: call "
+                                  "model.to(memory_format=torch.contiguous_format) first")
         if _cuda.device_of(parameter).type != "cpu":
             raise InvalidArgument(f"{name!r} is on {parameter.device}, and so must its gradient "
                                   "be: allocate_gradients is for parameters on the CPU")

@@ -37,6 +37,15 @@ def job_or_default(job: Optional[Job]) -> Job:
     return job
 
 
+def check_began_job(job: Job, name: str) -> None:
+    """Raises FailedPrecondition if this worker is a newcomer of an elastic job: the others do not
+    take part in what the function of this name does together."""
+    if job.is_newcomer:
+        raise FailedPrecondition(
+            f"this worker has joined an elastic job that was running, and syncgrads.torch.{name} "
+            "cannot bring it up to date: use syncgrads.torch.elastic, on all workers")
+
+
 def broadcast(tensors: Mapping[str, torch.Tensor], root: int = 0, *, job: Optional[Job] = None,
               name: str = "initial") -> None:
     """Copies the root's tensors to every member's, in one operation: model.state_dict(), for

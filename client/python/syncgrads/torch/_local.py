@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import Any, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 import torch
 
@@ -12,7 +12,7 @@ from syncgrads import Job
 from syncgrads.errors import FailedPrecondition, InvalidArgument, OutOfRange
 from syncgrads.group import Group
 from syncgrads.torch._gradients import GradientMemory
-from syncgrads.torch._job import broadcast, job_or_default, trained
+from syncgrads.torch._job import broadcast, check_began_job, job_or_default, trained
 from syncgrads.torch._learning_rate import multiplied_rate, rate_options
 
 # DiLoCo's outer optimizer (Douillard et al. 2023).
@@ -43,11 +43,14 @@ class DiLoCo:
         if sync_every < 1:
             raise InvalidArgument(f"sync_every is {sync_every}, must be at least 1")
         self._job = job_or_default(job)
+        check_began_job(self._job, type(self).__name__)
+        self._model = model
         self._optimizer = optimizer
         self._sync_every = sync_every
         self._batch_size = batch_size
         named = trained(model.named_parameters())
         self._parameters = list(named.values())
+        self._known = set(self._trained())
         self._steps = 0  # since the last synchronisation
         self._is_pushed = False  # the wait of a synchronisation was interrupted
         self._is_open = self._has_ended = False
@@ -110,7 +113,8 @@ class DiLoCo:
         """Contributes the steps since the last synchronisation, and continues from the result. If
         an exception ended the wait of an earlier call, continues that wait.
 
-        Raises InvalidArgument if a parameter has another dtype or shape than at the beginning."""
+        Raises InvalidArgument if a parameter has another dtype or shape than at the beginning, and
+        FailedPrecondition if another parameter is trained."""
         if not self._is_pushed:
             self._push()
         self._group.wait_step()
@@ -118,7 +122,21 @@ class DiLoCo:
         self._steps = 0
         self._continue_from_begin()
 
+    def _trained(self) -> Dict[int, str]:
+        """What the model and the optimizer train: the names of parameters, by their ids."""
+        return {id(one): name for name, one in (
+            *((f"a parameter of shape {list(one.shape)}", one)
+              for group in self._optimizer.param_groups for one in group["params"]),
+            *((repr(name), one) for name, one in self._model.named_parameters()))
+                if one.requires_grad and one.numel() > 0}
+
     def _push(self) -> None:
+        for number, name in self._trained().items():
+            if number not in self._known:
+                raise FailedPrecondition(
+                    f"{name} is trained, but was not when {type(self).__name__} was made, so it "
+                    "is not synchronised: add parameters, and let them need gradients, before; or "
+                    f"make a new {type(self).__name__} with another name")
         for name, begin, parameter in zip(self._group.tensors, self._begin, self._parameters):
             if begin.dtype is not parameter.dtype or begin.shape != parameter.shape:
                 raise InvalidArgument(

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import inspect
 import weakref
-from typing import Any, Callable, Mapping, Optional, Set
+from typing import Any, Callable, List, Mapping, Optional, Set
 
 import torch
 
 from syncgrads import Job
 from syncgrads.errors import FailedPrecondition, InvalidArgument
 from syncgrads.group import Group
-from syncgrads.torch._job import broadcast, job_or_default, register, trained
+from syncgrads.torch._job import broadcast, check_began_job, job_or_default, register, trained
 from syncgrads.torch._learning_rate import multiplied_rate, rate_options
 from syncgrads.torch._synchroniser import Synchroniser, check_unused
+
+
+class _Synchroniser(Synchroniser):
+    """A Synchroniser that gives averages the strides of their parameters."""
+
+    def _end_step(self) -> None:
+        copied = frozenset(self._memory.copied)
+        super()._end_step()
+        if self._memory.turned and not self.is_repeated:
+            self._memory.lay_out(self._parameters, copied)
+
+    def _forget(self) -> None:
+        self._memory.copied.clear()
+        super()._forget()
 
 
 class _Distributed:
@@ -23,6 +38,8 @@ class _Distributed:
     _synchroniser: Synchroniser
     # Parameters of the optimizer that needed no gradient when it was made, by name.
     _frozen: Mapping[str, torch.Tensor]
+    # The ids of the optimizer's parameters.
+    _own: List[int]
     # What a scheduler that was made before had put in the place of the optimizer's own step.
     _replaced_step: Optional[Callable[[], Any]] = None
     # Called after each step, by elastic jobs.
@@ -40,6 +57,11 @@ class _Distributed:
                     f"{name!r} needs a gradient, but did not when DistributedOptimizer was made, "
                     "so its gradient is not averaged: let it need one before, or make a new "
                     "optimizer with another name")
+        if _ids_of(self) != self._own:
+            raise FailedPrecondition(
+                "param_groups have other parameters than when DistributedOptimizer was made, so "
+                "that gradients are not averaged: change them before, or make a new optimizer with "
+                "another name")
         self.synchronize()
         synchroniser = self._synchroniser
         synchroniser.is_synchronised = False
@@ -77,10 +99,26 @@ class _Distributed:
                                      "them before")
         super().add_param_group(group)  # type: ignore[misc]
 
+    def __reduce_ex__(self, _: Any) -> Any:
+        """Copies and pickles are of the optimizer's own class, and average nothing."""
+        _, _, kind, *_ = type(self).__mro__
+        # What object.__reduce_ex__ returns for the class: copyreg.__newobj__ is for type(self) only.
+        return (copyreg._reconstructor, (kind, object, None),  # type: ignore[attr-defined]
+                self.__getstate__())  # type: ignore[attr-defined]
+
     @property
     def sync_group(self) -> Group:
         """The group of the gradients, for set_weight, last_step and so on."""
         return self._synchroniser.group
+
+
+# Otherwise load_state_dict wraps the method once more, and hooks of steps run twice.
+_Distributed.step.hooked = True  # type: ignore[attr-defined]
+
+
+def _ids_of(optimizer: Any) -> List[int]:
+    """The ids of the parameters of an optimizer."""
+    return [id(one) for group in optimizer.param_groups for one in group["params"]]
 
 
 def check_needs_no_closure(optimizer: torch.optim.Optimizer) -> None:
@@ -138,21 +176,21 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
         _, _, kind, *_ = kind.__mro__  # the job before is over
     check_unused(job, name)
     names = {id(parameter): key for key, parameter in model.named_parameters()}
-    own: Set[int] = set()
+    own: Set[int] = set(_ids_of(optimizer))
     frozen = {}
     for param_group in optimizer.param_groups:
         for parameter in param_group["params"]:
             if id(parameter) not in names:
                 raise InvalidArgument(f"the optimizer has a parameter of shape "
                                       f"{tuple(parameter.shape)} that the model has not")
-            own.add(id(parameter))
             if not parameter.requires_grad:
                 frozen[names[id(parameter)]] = parameter
     parameters = trained((key, one) for key, one in model.named_parameters() if id(one) in own)
     if broadcast_from is not None:
+        check_began_job(job, "DistributedOptimizer")
         broadcast(model.state_dict(), broadcast_from, job=job, name=f"{name}/initial")
     group = register(job, name, parameters, {**rate_options(optimizer), **options})
-    synchroniser = Synchroniser(group, parameters, backward_passes_per_step)
+    synchroniser = _Synchroniser(group, parameters, backward_passes_per_step)
     replaced = vars(optimizer).get("step")
     if replaced is not None and not isinstance(optimizer, _Distributed):
         optimizer._replaced_step = replaced  # type: ignore[attr-defined]
@@ -160,4 +198,5 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {})
     optimizer._synchroniser = synchroniser  # type: ignore[attr-defined]
     optimizer._frozen = frozen  # type: ignore[attr-defined]
+    optimizer._own = _ids_of(optimizer)  # type: ignore[attr-defined]
     return optimizer
