@@ -1,16 +1,4 @@
 // ps-server: one of a job's gradient-sync servers.
-//
-// Exit codes:
-//   0    stopped by a signal, or, with --exit_when_done, all jobs are done
-//   1    a flag is invalid, or the file "server" in the state directory is damaged
-//   2    the coordinator has rejected this server
-//   3    another server uses the same state directory
-//   4    with --exit_when_done: the coordinator has been unreachable for longer than any
-//        worker waits
-//   128  at start: the address, or that of --metrics, cannot be listened on (for example, the
-//        port is in use), or the state directory cannot be read or written
-//   129  there is no space for the state, or, later, the end of a job could not be stored
-//   130  its own port has not answered for a minute
 
 #include <unistd.h>
 
@@ -430,7 +418,21 @@ int main(int argc, char** argv) {
   syncgrads::SetUpProcess();
   syncgrads::RaiseDescriptorLimit();
   syncgrads::AnswerVersionAndHelp("ps-server");
-  absl::SetProgramUsageMessage("A gradient-sync server of syncgrads.");
+  absl::SetProgramUsageMessage(
+      "A gradient-sync server of syncgrads.\n"
+      "\n"
+      "Exit codes:\n"
+      "  0    stopped by a signal; with --exit_when_done: all jobs are done\n"
+      "  1    a flag is invalid, or the file \"server\" in the state directory is damaged\n"
+      "  2    the coordinator has rejected this server\n"
+      "  3    another server uses the same state directory\n"
+      "  4    with --exit_when_done: the coordinator has been unreachable for longer than any\n"
+      "       worker waits\n"
+      "  128  at start: the address, or that of --metrics, cannot be listened on (for example, "
+      "the\n"
+      "       port is in use), or the state directory cannot be read or written\n"
+      "  129  there is no space for the state, or, later, the end of a job could not be stored\n"
+      "  130  its own port has not answered for a minute");
   const absl::Status names = syncgrads::CheckRenamedFlags(absl::MakeConstSpan(argv, argc),
                                                           syncgrads::server::kRenamedFlags);
   if (!names.ok()) {

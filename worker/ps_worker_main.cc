@@ -187,7 +187,25 @@ int main(int argc, char** argv) {
   syncgrads::AnswerVersionAndHelp("ps-worker");
   absl::SetProgramUsageMessage(
       "trains the model of a job file, together with the job's other workers.\n"
-      "  ps-worker --job=iris.job --server=HOST:PORT");
+      "  ps-worker --job=iris.job --server=HOST:PORT\n"
+      "\n"
+      "Exit codes (128 and above: worth a retry):\n"
+      "  0    trained, evaluated or predicted; or served data until a signal\n"
+      "  1    any other error\n"
+      "  2    a flag, the job file or a table is wrong, or gradients are bad\n"
+      "  3    a file is missing\n"
+      "  4    another protocol version or world size; or checkpoints exist, and --resume is "
+      "missing\n"
+      "  5    the token is wrong, or a file may not be read\n"
+      "  6    this build or this machine does not have the device\n"
+      "  7    the name or the rank is taken\n"
+      "  8    data is damaged, or replicas differ\n"
+      "  143  stopped by SIGTERM, SIGINT or SIGUSR1\n"
+      "  200  no server can be reached, or the process that serves the data is gone\n"
+      "  201  a server, or other workers, took too long\n"
+      "  202  the job has ended, or was restarted\n"
+      "  203  the job has all its workers, a disk is full, or memory was short\n"
+      "  204  the worker's membership has ended");
   const absl::Status names =
       syncgrads::CheckRenamedFlags(absl::MakeConstSpan(argv, argc), kRenamedFlags);
   if (!names.ok()) {

@@ -22,12 +22,16 @@ constexpr int kMessages = 3;
 
 std::optional<double> MeasureGrpcLink(const std::string& address,
                                       const std::string& congestion_control, absl::Duration timeout,
-                                      const ChannelSecurity& security) {
+                                      const ChannelSecurity& security, LinkDirection direction) {
   const absl::Time deadline = MonotonicNow() + timeout;
   const std::shared_ptr<grpc::Channel> channel = NewChannel(address, security, congestion_control);
   const auto stub = v1::Control::NewStub(channel);
   v1::ProbeRequest request;
-  request.set_padding(std::string(kBytes, '\0'));
+  if (direction == LinkDirection::kToServer) {
+    request.set_padding(std::string(kBytes, '\0'));
+  } else {
+    request.set_reply_bytes(kBytes);
+  }
   std::optional<double> fastest;
   for (int message = 0; message <= kMessages; ++message) {
     grpc::ClientContext context;
@@ -39,6 +43,7 @@ std::optional<double> MeasureGrpcLink(const std::string& address,
     const grpc::Status status = stub->Probe(&context, request, &reply);
     const double rate = kBytes / std::max(1e-9, absl::ToDoubleSeconds(MonotonicNow() - begun));
     if (status.ok()) {
+      if (reply.padding().size() != request.reply_bytes()) return std::nullopt;
       if (message > 0) fastest = std::max(fastest.value_or(0), rate);
       continue;
     }

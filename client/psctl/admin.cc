@@ -117,6 +117,16 @@ absl::Status Admin::Trace(absl::Duration length,
   return traced.ok() ? traced : WithAddress(traced);
 }
 
+absl::StatusOr<bool> Admin::StopTrace() {
+  v1::StopTraceRequest request;
+  request.set_job(options_.job);
+  request.set_token(options_.caller.token);
+  const auto reply =
+      Call<v1::StopTraceRequest, v1::StopTraceReply>(&v1::Admin::Stub::StopTrace, request);
+  if (!reply.ok()) return reply.status();
+  return reply->stopped();
+}
+
 absl::Status Admin::Events(const v1::EventsRequest& request, grpc::ClientContext& context,
                            const std::function<void(v1::Event)>& on_event) {
   Prepare(context, request.follow() ? absl::InfiniteDuration() : options_.timeout);

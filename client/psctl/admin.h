@@ -57,6 +57,8 @@ class Admin {
   // Passes all replies to `on_reply`. The server has `timeout` beside the `length` of the
   // recording.
   absl::Status Trace(absl::Duration length, const std::function<void(v1::TraceReply)>& on_reply);
+  // Returns whether there was a recording of the job, which ends now.
+  absl::StatusOr<bool> StopTrace();
   // Passes all events to `on_event`. If the request follows, the call has no deadline: it ends when
   // the connection breaks, or when another thread cancels `context`.
   absl::Status Events(const v1::EventsRequest& request, grpc::ClientContext& context,

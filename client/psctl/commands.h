@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "client/psctl/admin.h"
 #include "client/psctl/doctor.h"
+#include "common/tls/tls_options.h"
 
 namespace syncgrads::client {
 
@@ -24,7 +25,9 @@ struct CommandOptions {
   // HOST:PORT of the server to ask.
   std::string server;
   std::string job;
-  Caller caller;
+  // How connections are made; it must have passed CheckTls. The token that calls send.
+  TlsOptions tls;
+  std::string token;
   std::string server_token;
   // The maximum time of each call; nullopt: 30 s, and 2 s for each server of status, top, doctor
   // and events.
@@ -36,18 +39,20 @@ struct CommandOptions {
   uint64_t count = 0;
   // events: wait for new events.
   bool follow = false;
-  // "text", or with status and events "json".
+  // "text" or "json".
   std::string output = "text";
-  // trace: how long to record, and the file to write.
-  absl::Duration length = absl::Seconds(5);
+  // trace: how long to record; nullopt: 5 s, and with start 60 s at most. The file to write.
+  std::optional<absl::Duration> length;
   std::string path = "trace.json";
+  // trace start and stop: see RecorderOptions.
+  std::string recorder_directory;
   // top: clear the terminal before each refresh.
   bool is_terminal = false;
   DoctorLimits limits;
 };
 
 // Runs a command, such as {"evict", "worker-2", "its disk is failing"}, and prints its result to
-// `out`.
+// `out`. "trace start" forks: it must be called before this process uses gRPC.
 //
 // Errors:
 //   InvalidArgument     the command is unknown, or an argument is missing or superfluous
@@ -58,6 +63,9 @@ struct CommandOptions {
 //                       events: a server did not answer, or its connection broke
 //                       trace: a server or a worker is missing; the file has the others
 //   FailedPrecondition  doctor: there is a problem
+//                       set learning-rate: no worker has reported its learning rate
+//                       trace start: a recording is in progress
+//   NotFound            trace stop: no recording is in progress
 //   others              those of Admin
 absl::Status RunCommand(const std::vector<std::string>& words, const CommandOptions& options,
                         std::ostream& out);

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/psctl/status_text.h"
 #include "common/protocol.h"
 #include "common/shm/host.h"
@@ -121,7 +122,57 @@ void DiagnoseClock(const Answer& answer, const DoctorLimits& limits, Findings& f
                               "synchronise both with NTP"));
 }
 
-void DiagnoseLink(const ServerFacts& server, const DoctorLimits& limits, Findings& findings) {
+// Whether payloads of a worker on this host use the network.
+bool IsRemote(const HostFacts& host, const v1::ServerStatus& server) {
+  return host.host_id.empty() || server.host_id() != host.host_id ||
+         server.network_namespace() != host.network_namespace;
+}
+
+// One direction of a link.
+struct Direction {
+  double rate = 0;
+  std::string name;
+};
+
+std::string RateText(double rate) {
+  return absl::StrCat(BytesText(static_cast<uint64_t>(rate)), "/s");
+}
+
+// The directions of a link that were measured.
+std::vector<Direction> DirectionsOf(const ServerFacts& server) {
+  std::vector<Direction> directions;
+  const std::string name = NameOf(server.answer);
+  if (server.rate_to.has_value()) directions.push_back({*server.rate_to, "to " + name});
+  if (server.rate_from.has_value()) directions.push_back({*server.rate_from, "from " + name});
+  return directions;
+}
+
+// The fastest direction of the links to servers on other hosts; a rate of 0 if none was measured.
+Direction BestOf(const HostFacts& host, const std::vector<ServerFacts>& servers) {
+  Direction best;
+  for (const ServerFacts& server : servers) {
+    if (!server.answer.reply.ok() || !IsRemote(host, server.answer.reply->server())) continue;
+    for (Direction& one : DirectionsOf(server)) {
+      if (one.rate > best.rate) best = std::move(one);
+    }
+  }
+  return best;
+}
+
+// Returns, for example, 'the link to server 1, 10.0.0.1:7000 carries 9.1 MiB/s, and the one from
+// server 1, 10.0.0.1:7000 1.0 MiB/s'. `directions` is not empty.
+std::string LinksText(const std::vector<Direction>& directions) {
+  std::vector<std::string> texts;
+  for (const Direction& one : directions) {
+    texts.push_back(absl::StrCat(texts.empty() ? "the link " : "the one ", one.name,
+                                 texts.empty() ? " carries " : " ", RateText(one.rate)));
+  }
+  return absl::StrJoin(texts, ", and ");
+}
+
+// `best` is the fastest direction of the links to other hosts.
+void DiagnoseLink(const HostFacts& host, const ServerFacts& server, const Direction& best,
+                  const DoctorLimits& limits, Findings& findings) {
   const std::string name = NameOf(server.answer);
   if (server.answer.took > limits.max_latency) {
     findings.Wrong(absl::StrCat(name, " answers in ", DurationText(server.answer.took),
@@ -129,20 +180,33 @@ void DiagnoseLink(const ServerFacts& server, const DoctorLimits& limits, Finding
                                 ": run servers and workers in one network, or free the processors "
                                 "of the server's host"));
   }
-  if (!server.bandwidth.has_value()) {
+  const std::vector<Direction> directions = DirectionsOf(server);
+  if (directions.empty()) {
     findings.Fine(absl::StrCat(name, " answers in ", DurationText(server.answer.took),
                                "; the link was not measured: with roles, this is for workers and "
                                "operators"));
     return;
   }
-  const auto bytes = [](double rate) { return BytesText(static_cast<uint64_t>(rate)); };
-  if (*server.bandwidth < limits.min_bandwidth) {
-    findings.Wrong(absl::StrCat("the link to ", name, " carries ", bytes(*server.bandwidth),
-                                "/s, less than ", bytes(limits.min_bandwidth),
-                                "/s: use a faster network, or compression in the job file"));
+  const auto slower_than = [&directions](double rate) {
+    std::vector<Direction> slower = directions;
+    std::erase_if(slower, [rate](const Direction& one) { return one.rate >= rate; });
+    return slower;
+  };
+  const bool is_compared =
+      limits.min_bandwidth > 0 && IsRemote(host, server.answer.reply->server());
+  if (const auto slow = slower_than(limits.min_bandwidth); !slow.empty()) {
+    findings.Wrong(absl::StrCat(LinksText(slow), ", less than ", RateText(limits.min_bandwidth),
+                                ": use a faster network, or compression in the job file"));
+  } else if (const auto slow = slower_than(limits.min_share_of_best * best.rate);
+             is_compared && !slow.empty()) {
+    findings.Wrong(absl::StrCat(
+        LinksText(slow), ", less than ", 100 * limits.min_share_of_best, " % of the ",
+        RateText(best.rate), " of the link ", best.name,
+        ": find out what limits it, such as a network adapter, a switch port or the type of a "
+        "virtual machine, or run the server elsewhere"));
   }
-  findings.Fine(absl::StrCat(name, " answers in ", DurationText(server.answer.took),
-                             "; the link carries about ", bytes(*server.bandwidth), "/s"));
+  findings.Fine(absl::StrCat(name, " answers in ", DurationText(server.answer.took), "; ",
+                             LinksText(directions)));
 }
 
 void DiagnoseSharedMemory(const HostFacts& host, const Answer& answer, Findings& findings) {
@@ -170,22 +234,39 @@ void DiagnoseSharedMemory(const HostFacts& host, const Answer& answer, Findings&
   }
 }
 
+// Returns why the free space is too small, for example ', no more than 64.0 MiB'; empty if it is
+// not. `total` is 0 if it is not known.
+std::string WhyTooSmall(uint64_t free, uint64_t total, const DoctorLimits& limits) {
+  if (free <= limits.min_free) return absl::StrCat(", no more than ", BytesText(limits.min_free));
+  const bool is_small =
+      static_cast<double>(free) < limits.min_free_share * static_cast<double>(total);
+  return is_small ? absl::StrCat(", less than ", 100 * limits.min_free_share, " %") : "";
+}
+
+std::string FreeText(uint64_t free, uint64_t total) {
+  return total == 0 ? BytesText(free) : absl::StrCat(BytesText(free), " of ", BytesText(total));
+}
+
 void DiagnoseResources(const Answer& answer, const DoctorLimits& limits, Findings& findings) {
   const v1::ServerStatus& server = answer.reply->server();
   const std::string name = NameOf(answer);
-  if (!server.state_directory().empty() && server.state_free_bytes() < limits.min_free) {
-    findings.Wrong(absl::StrCat("the state directory ", server.state_directory(), " of ", name,
-                                " has ", BytesText(server.state_free_bytes()), " free, less than ",
-                                BytesText(limits.min_free),
-                                ": make room there, or start the server with --state on a larger "
-                                "file system"));
-  } else if (server.memory_free_bytes() < limits.min_free) {
+  const std::string state =
+      WhyTooSmall(server.state_free_bytes(), server.state_total_bytes(), limits);
+  const std::string memory =
+      WhyTooSmall(server.memory_free_bytes(), server.memory_total_bytes(), limits);
+  if (!server.state_directory().empty() && !state.empty()) {
+    findings.Wrong(absl::StrCat(
+        "the state directory ", server.state_directory(), " of ", name, " has ",
+        FreeText(server.state_free_bytes(), server.state_total_bytes()), " free", state,
+        ": make room there, or start the server with --state on a larger "
+        "file system"));
+  } else if (!memory.empty()) {
     // The memory that is free for groups is never more than the space for their state.
-    findings.Wrong(absl::StrCat(name, " has ", BytesText(server.memory_free_bytes()),
-                                " of memory free for groups, less than ",
-                                BytesText(limits.min_free),
-                                ": end other programs, raise its memory limit, or use more "
-                                "servers"));
+    findings.Wrong(absl::StrCat(
+        name, " has ", FreeText(server.memory_free_bytes(), server.memory_total_bytes()),
+        " of memory free for groups", memory,
+        ": end other programs, raise its memory limit or the size of its /dev/shm (--shm-size of "
+        "a container), or use more servers"));
   }
   if (server.connections() > kManyConnections * server.max_connections()) {
     findings.Wrong(absl::StrCat(name, " has ", server.connections(), " of at most ",
@@ -235,14 +316,28 @@ void DiagnoseRole(const Answer& answer, Findings& findings) {
   }
 }
 
-void DiagnoseVersions(const std::vector<ServerFacts>& servers, Findings& findings) {
+void DiagnoseVersions(const std::vector<ServerFacts>& servers, const BuildInfo& build,
+                      Findings& findings) {
   for (const ServerFacts& server : servers) {
     if (!server.answer.reply.ok()) continue;
-    const uint32_t version = server.answer.reply->protocol_version();
-    if (version == kProtocolVersion) continue;
-    findings.Wrong(absl::StrCat(NameOf(server.answer), " uses protocol version ", version,
-                                ", this program ", kProtocolVersion,
-                                ": install the same version everywhere"));
+    const std::string name = NameOf(server.answer);
+    const uint32_t protocol = server.answer.reply->protocol_version();
+    const v1::ServerStatus& status = server.answer.reply->server();
+    const std::string version =
+        status.version().empty() ? "an older version" : "version " + status.version();
+    if (protocol != kProtocolVersion) {
+      findings.Wrong(absl::StrCat(name, " uses protocol version ", protocol, ", this program ",
+                                  kProtocolVersion, ": install the same version everywhere"));
+    } else if (status.version() != build.version) {
+      findings.Wrong(absl::StrCat(name, " is ", version, ", this program is version ",
+                                  build.version, ": install the same version everywhere"));
+    } else {
+      std::string text = absl::StrCat(name, " is ", version, ", as this program");
+      if (status.commit() != build.commit) {
+        absl::StrAppend(&text, ", but built from commit ", status.commit(), ", not ", build.commit);
+      }
+      findings.Fine(absl::StrCat(text, "; its gRPC is ", status.grpc_version()));
+    }
   }
 }
 
@@ -322,8 +417,10 @@ HostFacts ReadHostFacts() {
 }
 
 std::vector<Finding> Diagnose(const HostFacts& host, const std::vector<ServerFacts>& servers,
-                              const DoctorLimits& limits, absl::Duration timeout) {
+                              const DoctorLimits& limits, absl::Duration timeout,
+                              const BuildInfo& build) {
   Findings findings;
+  const Direction best = BestOf(host, servers);
   bool has_server_here = false;
   for (const ServerFacts& server : servers) {
     const Answer& answer = server.answer;
@@ -337,9 +434,9 @@ std::vector<Finding> Diagnose(const HostFacts& host, const std::vector<ServerFac
     DiagnoseClock(answer, limits, findings);
     DiagnoseResources(answer, limits, findings);
     DiagnoseSharedMemory(host, answer, findings);
-    DiagnoseLink(server, limits, findings);
+    DiagnoseLink(host, server, best, limits, findings);
   }
-  DiagnoseVersions(servers, findings);
+  DiagnoseVersions(servers, build, findings);
   DiagnoseCongestionControl(host, servers, findings);
   DiagnoseHost(host, has_server_here, findings);
   return findings.Take();

@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "client/psctl/cluster_query.h"
+#include "common/rpc/build_info.h"
 
 namespace syncgrads::client {
 
@@ -51,18 +52,25 @@ struct ServerFacts {
   // not answer.
   enum class Port { kUnknown, kRefuses, kSilent, kAccepts };
   Port port = Port::kUnknown;
-  // The throughput in bytes per second; nullopt if it could not be measured.
-  std::optional<double> bandwidth;
+  // The throughput of the link in bytes per second, in each direction; nullopt if it could not be
+  // measured.
+  std::optional<double> rate_to;
+  std::optional<double> rate_from;
 };
 
-// A value beyond its limit is a finding.
+// A value that exceeds its maximum or is below its minimum is a finding.
 struct DoctorLimits {
   absl::Duration max_latency = absl::Milliseconds(10);
-  // In bytes per second: a link of 100 Mbit/s.
+  // In bytes per second: a link of 100 Mbit/s. If it is 0, links are not compared with each other
+  // either.
   double min_bandwidth = 12.5e6;
+  // Of the throughput of the fastest link to another host.
+  double min_share_of_best = 0.25;
   absl::Duration max_clock_skew = absl::Seconds(1);
-  // In bytes.
+  // In bytes. This much, which an empty /dev/shm of a container has, is too little.
   uint64_t min_free = uint64_t{64} << 20;
+  // Of a file system.
+  double min_free_share = 0.05;
 };
 
 struct Finding {
@@ -74,9 +82,11 @@ struct Finding {
   friend bool operator==(const Finding&, const Finding&) = default;
 };
 
-// `servers` are in ascending order of index. `timeout`: how long each server had to answer.
+// `servers` are in ascending order of index. `timeout`: how long each server had to answer. `build`
+// is that of this program.
 std::vector<Finding> Diagnose(const HostFacts& host, const std::vector<ServerFacts>& servers,
-                              const DoctorLimits& limits, absl::Duration timeout);
+                              const DoctorLimits& limits, absl::Duration timeout,
+                              const BuildInfo& build = ThisBuild());
 
 }  // namespace syncgrads::client
 

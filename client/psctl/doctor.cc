@@ -106,7 +106,11 @@ absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
     ServerFacts& facts = servers.emplace_back();
     facts.answer = std::move(answer);
     if (facts.answer.reply.ok()) {
-      facts.bandwidth = MeasureGrpcLink(facts.answer.address, "", timeout, caller.security);
+      const auto measure = [&](LinkDirection direction) {
+        return MeasureGrpcLink(facts.answer.address, "", timeout, caller.security, direction);
+      };
+      facts.rate_to = measure(LinkDirection::kToServer);
+      facts.rate_from = measure(LinkDirection::kFromServer);
     } else if (!facts.answer.address.empty()) {
       ExamineSilent(timeout, facts);
     }

@@ -178,6 +178,10 @@ JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const std::vecto
         view.steps_per_second = std::min(view.steps_per_second.value_or(rate), rate);
       }
     }
+    if (before == nullptr) {
+      const double rate = sample.now->rounds_per_second();
+      view.steps_per_second = std::min(view.steps_per_second.value_or(rate), rate);
+    }
     for (WorkerView& worker : view.workers) AddSample(sample, worker);
   }
   // The others may wait for a worker in a collective too.

@@ -50,7 +50,7 @@ struct JobView {
   uint64_t late_contributions = 0;
   uint32_t open_chunks = 0;
   absl::Duration oldest_open;
-  // nullopt without a previous query.
+  // Since the previous query, or without one over the last seconds, on the slowest server.
   std::optional<double> steps_per_second;
   // The number of other groups.
   size_t other_groups = 0;

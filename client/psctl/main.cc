@@ -1,14 +1,4 @@
 // psctl: shows the state of running jobs and servers, and sends them requests.
-//
-// Exit codes:
-//   0    success; doctor has found no problem
-//   1    the request was refused
-//   2    a wrong command or flag
-//   3    doctor has found a problem
-//   128  a server could not be reached or did not answer in time, the connection of events -f
-//   broke,
-//        or a worker is missing from a trace; what the others have answered is printed or in the
-//        file
 
 #include <unistd.h>
 
@@ -63,8 +53,10 @@ ABSL_FLAG(
     "top: number of refreshes; events: number of events to print, and with -f of new ones; 0: "
     "no limit");
 ABSL_FLAG(bool, f, false, "events: wait for new events, and print them, until it is interrupted");
-ABSL_FLAG(std::string, o, "text", "output of status, events and doctor: text or json");
-ABSL_FLAG(double, seconds, 5, "trace: how long to record, at most 60");
+ABSL_FLAG(std::string, o, "text", "output: text or json");
+ABSL_FLAG(std::optional<double>, seconds, std::nullopt,
+          "trace: how long to record, at most and with `trace start` by default 60, otherwise by "
+          "default 5");
 ABSL_FLAG(std::string, output, "trace.json", "trace: the file to write");
 ABSL_FLAG(absl::Duration, max_latency, syncgrads::client::DoctorLimits().max_latency,
           "doctor: report servers that take longer than this to answer");
@@ -131,7 +123,7 @@ int ExitCodeOf(const absl::Status& status, bool is_doctor) {
 
 absl::Status ReadSecrets(syncgrads::client::CommandOptions& options) {
   SYNCGRADS_ASSIGN_OR_RETURN(
-      options.caller.token,
+      options.token,
       syncgrads::ReadSecret({"token", absl::GetFlag(FLAGS_token), absl::GetFlag(FLAGS_token_file),
                              std::getenv("SYNCGRADS_TOKEN")}));
   SYNCGRADS_ASSIGN_OR_RETURN(
@@ -140,6 +132,13 @@ absl::Status ReadSecrets(syncgrads::client::CommandOptions& options) {
                              absl::GetFlag(FLAGS_server_token_file),
                              std::getenv("SYNCGRADS_SERVER_TOKEN")}));
   return absl::OkStatus();
+}
+
+// Where `trace start` and `trace stop` meet.
+std::string RecorderDirectory() {
+  const char* const of_user = std::getenv("XDG_RUNTIME_DIR");
+  if (of_user != nullptr && of_user[0] != '\0') return absl::StrCat(of_user, "/syncgrads");
+  return absl::StrCat("/tmp/syncgrads-psctl-", geteuid());
 }
 
 }  // namespace
@@ -157,13 +156,16 @@ int main(int argc, char** argv) {
   syncgrads::client::CommandOptions options;
   options.server = absl::GetFlag(FLAGS_server);
   options.job = absl::GetFlag(FLAGS_job);
-  const syncgrads::TlsOptions tls = syncgrads::TlsFromFlags();
+  options.tls = syncgrads::TlsFromFlags();
   options.timeout = absl::GetFlag(FLAGS_timeout);
   options.interval = absl::GetFlag(FLAGS_interval);
   options.count = absl::GetFlag(FLAGS_count);
   options.follow = absl::GetFlag(FLAGS_f);
   options.output = absl::GetFlag(FLAGS_o);
-  options.length = absl::Seconds(absl::GetFlag(FLAGS_seconds));
+  if (const std::optional<double> seconds = absl::GetFlag(FLAGS_seconds)) {
+    options.length = absl::Seconds(*seconds);
+  }
+  options.recorder_directory = RecorderDirectory();
   options.path = absl::GetFlag(FLAGS_output);
   options.is_terminal = isatty(STDOUT_FILENO) != 0;
   options.limits.max_latency = absl::GetFlag(FLAGS_max_latency);
@@ -173,8 +175,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   absl::Status status = syncgrads::CheckServerAddress("--server", options.server);
-  if (status.ok()) status = syncgrads::CheckTls(tls, syncgrads::TlsSide::kConnects);
-  options.caller.security = syncgrads::ChannelSecurity(tls, options.caller.token);
+  if (status.ok()) status = syncgrads::CheckTls(options.tls, syncgrads::TlsSide::kConnects);
   if (status.ok()) status = syncgrads::client::RunCommand(words, options, std::cout);
   std::cout.flush();
   if (!status.ok()) std::cerr << "psctl: " << status << "\n";

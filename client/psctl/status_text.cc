@@ -30,9 +30,29 @@ uint64_t Sum(const PayloadCounts& counts) {
   return sum;
 }
 
-std::string RateText(const PayloadCounts& now, const PayloadCounts& before, double seconds) {
+std::string TrafficRateText(const PayloadCounts& now, const PayloadCounts& before, double seconds) {
   const uint64_t earlier = std::min(Sum(before), Sum(now));
   return BytesText(static_cast<uint64_t>(static_cast<double>(Sum(now) - earlier) / seconds));
+}
+
+// Returns a number of steps per second.
+std::string RateText(double rate) {
+  return absl::StrFormat("%.*f", rate > 0 && rate < 1 ? 3 : 1, rate);
+}
+
+// Returns the number of chunks that the server has of the groups of all jobs.
+uint64_t ChunksOf(const v1::GetStatusReply& reply) {
+  uint64_t chunks = 0;
+  for (const v1::JobStatus& job : reply.jobs()) {
+    for (const v1::GroupStatus& group : job.groups()) chunks += group.chunks();
+  }
+  return chunks;
+}
+
+std::string VersionText(const v1::ServerStatus& server) {
+  const bool has_commit = !server.commit().empty() && server.commit() != "unknown";
+  return absl::StrCat(server.version(),
+                      has_commit ? absl::StrCat(" of commit ", server.commit()) : "");
 }
 
 void PrintServer(const Answer& answer, const std::vector<Answer>* before, std::ostream& out) {
@@ -43,15 +63,17 @@ void PrintServer(const Answer& answer, const std::vector<Answer>* before, std::o
   }
   const v1::ServerStatus& server = answer.reply->server();
   if (answer.reply->server_index() == 0) out << "coordinator, ";
+  if (!server.version().empty()) out << "version " << VersionText(server) << ", ";
   out << "up " << DurationText(absl::Milliseconds(static_cast<int64_t>(server.uptime_ms()))) << ", "
-      << server.connections() << " of " << server.max_connections() << " connections, memory "
-      << BytesText(server.memory_bytes()) << " of "
+      << server.connections() << " of " << server.max_connections() << " connections, "
+      << ChunksOf(*answer.reply) << " chunks, memory " << BytesText(server.memory_bytes()) << " of "
       << BytesText(server.memory_bytes() + server.memory_free_bytes()) << ", received "
       << TrafficText(server.received()) << ", sent " << TrafficText(server.sent());
   if (const Answer* const earlier = FindAnswer(before, answer)) {
     const double seconds = std::max(absl::ToDoubleSeconds(answer.at - earlier->at), 1e-9);
-    out << ", now " << RateText(server.received(), earlier->reply->server().received(), seconds)
-        << "/s in and " << RateText(server.sent(), earlier->reply->server().sent(), seconds)
+    out << ", now "
+        << TrafficRateText(server.received(), earlier->reply->server().received(), seconds)
+        << "/s in and " << TrafficRateText(server.sent(), earlier->reply->server().sent(), seconds)
         << "/s out";
   }
   if (server.draining()) out << ", DRAINED: it refuses new jobs";
@@ -125,7 +147,7 @@ void PrintHead(const JobView& job, std::ostream& out) {
   if (job.group.empty()) return;
   out << "  group \"" << job.group << "\": step " << job.open_round << " is open, ";
   if (job.steps_per_second.has_value()) {
-    out << absl::StrFormat("%.1f", *job.steps_per_second) << " steps/s, ";
+    out << RateText(*job.steps_per_second) << " steps/s, ";
   }
   out << job.chunks << " chunks, " << job.late_contributions << " late contributions";
   if (job.open_chunks > 0) {

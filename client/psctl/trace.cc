@@ -15,6 +15,7 @@
 #include "client/psctl/admin.h"
 #include "client/psctl/cluster_query.h"
 #include "client/psctl/timeline.h"
+#include "common/json.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #include "common/trace/clock_offset.h"
@@ -153,15 +154,14 @@ absl::StatusOr<Servers> FindServers(TraceOptions options) {
 // Records on all servers, and waits until everything has been read. If server 0 refuses, the others
 // do not begin.
 absl::Status Record(Servers& servers, absl::Duration length, Timeline& timeline,
-                    std::ostream& out) {
+                    const std::function<void(const std::string&)>& on_begun) {
   ServerTrace& first = *servers.traces[0];
   first.Start(length);
   if (const absl::Status begun = first.AwaitBegun(); !begun.ok()) {
     first.Finish().IgnoreError();
     return begun;
   }
-  out << "recording job \"" << servers.job << "\" for " << absl::FormatDuration(length)
-      << std::endl;
+  on_begun(servers.job);
   for (size_t i = 1; i < servers.traces.size(); ++i) servers.traces[i]->Start(length);
   for (const std::string& line : servers.silent) timeline.AddMissing(line);
   for (const std::unique_ptr<ServerTrace>& server : servers.traces) {
@@ -176,24 +176,74 @@ absl::Status Record(Servers& servers, absl::Duration length, Timeline& timeline,
 
 }  // namespace
 
-absl::Status RecordTimeline(const TraceOptions& options, std::ostream& out) {
+absl::StatusOr<TraceSummary> RecordTimeline(
+    const TraceOptions& options, const std::function<void(const std::string&)>& on_begun) {
   const absl::Status cannot_write =
       absl::PermissionDeniedError(absl::StrCat("cannot write the trace ", options.path));
   // A trace that is refused leaves an earlier file as it is.
   if (!std::ofstream(options.path, std::ios::app)) return cannot_write;
   SYNCGRADS_ASSIGN_OR_RETURN(Servers servers, FindServers(options));
   Timeline timeline(servers.job);
-  SYNCGRADS_RETURN_IF_ERROR(Record(servers, options.length, timeline, out));
+  SYNCGRADS_RETURN_IF_ERROR(Record(servers, options.length, timeline, on_begun));
   std::ofstream file(options.path, std::ios::trunc);
   timeline.Write(file);
   file.close();
   if (!file) return cannot_write;
-  out << absl::StrFormat("%s: %d events, %d lost; clocks agree within %.1f us\n", options.path,
-                         timeline.events(), timeline.lost_events(), timeline.clock_error() / 1e3);
-  for (const std::string& line : timeline.missing()) out << "missing: " << line << "\n";
-  if (timeline.missing().empty()) return absl::OkStatus();
+  return TraceSummary{options.path, timeline.events(), timeline.lost_events(),
+                      timeline.clock_error(), timeline.missing()};
+}
+
+absl::StatusOr<std::optional<std::string>> StopTimeline(const TraceOptions& options) {
+  std::optional<std::string> job;
+  if (!options.job.empty()) job = options.job;
+  bool any_stopped = false;
+  std::vector<std::string> silent;
+  for (const Answer& answer :
+       ClusterQuery(options.server, kPatienceWithEach, options.caller).Ask()) {
+    if (!answer.reply.ok()) {
+      silent.push_back(absl::StrCat(NameOf(answer), ": ", answer.reply.status().message()));
+      continue;
+    }
+    if (!job.has_value() && answer.reply->server_index() == 0) {
+      SYNCGRADS_ASSIGN_OR_RETURN(job, FindJob(options.job, *answer.reply));
+    }
+    if (!job.has_value()) continue;
+    Admin admin({.server = answer.address,
+                 .job = *job,
+                 .caller = options.caller,
+                 .timeout = options.timeout,
+                 .wait_for_connection = false});
+    const absl::StatusOr<bool> stopped = admin.StopTrace();
+    // A server that has just been started may not have the job yet, or not any more.
+    if (!stopped.ok() && answer.reply->server_index() == 0) return stopped.status();
+    any_stopped |= stopped.ok() && *stopped;
+  }
+  if (!job.has_value()) return absl::UnavailableError(absl::StrJoin(silent, "; "));
+  return any_stopped ? job : std::nullopt;
+}
+
+std::string TextOf(const TraceSummary& summary) {
+  std::string text = absl::StrFormat("%s: %d events, %d lost; clocks agree within %.1f us\n",
+                                     summary.path, summary.events, summary.lost_events,
+                                     static_cast<double>(summary.clock_error_ns) / 1e3);
+  for (const std::string& line : summary.missing) absl::StrAppend(&text, "missing: ", line, "\n");
+  return text;
+}
+
+std::string JsonOf(const TraceSummary& summary) {
+  const auto quoted = [](std::string* text, const std::string& line) {
+    absl::StrAppend(text, JsonString(line));
+  };
+  return absl::StrCat("{\"path\":", JsonString(summary.path), ",\"events\":", summary.events,
+                      ",\"lost_events\":", summary.lost_events,
+                      ",\"clock_error_us\":", static_cast<double>(summary.clock_error_ns) / 1e3,
+                      ",\"missing\":[", absl::StrJoin(summary.missing, ",", quoted), "]}\n");
+}
+
+absl::Status CheckComplete(const TraceSummary& summary) {
+  if (summary.missing.empty()) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("the trace is incomplete: ", absl::StrJoin(timeline.missing(), "; ")));
+      absl::StrCat("the trace is incomplete: ", absl::StrJoin(summary.missing, "; ")));
 }
 
 }  // namespace syncgrads::client

@@ -28,8 +28,12 @@ TraceReporter::~TraceReporter() {
 void TraceReporter::Start(const TraceRequested& asked, MemberId self) {
   MutexLock lock(mutex_);
   if (stopped_) return;
+  if (asked.length <= absl::ZeroDuration()) {
+    if (recording_ != nullptr && recording_->trace == asked.trace) recording_->over = true;
+    return;
+  }
   if (recording_ != nullptr) recording_->Drop();
-  recording_ = std::make_shared<Recording>();
+  recording_ = std::make_shared<Recording>(asked.trace);
   thread_ = std::thread(
       [this, asked, self, recording = recording_, before = std::move(thread_)]() mutable {
         if (before.joinable()) before.join();

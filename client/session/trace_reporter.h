@@ -4,6 +4,7 @@
 #define SYNCGRADS_CLIENT_SESSION_TRACE_REPORTER_H_
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -30,7 +31,8 @@ class TraceReporter {
   ~TraceReporter();
 
   // Begins a recording. One that is in progress ends without a report: the coordinator requests a
-  // new one only if nobody waits for the one before. Ignored after Stop.
+  // new one only if nobody waits for the one before. If the length is zero, the recording of this
+  // trace ends now, and is reported. Ignored after Stop.
   void Start(const TraceRequested& asked, MemberId self);
 
   // Ends the recording now, and waits until it has been reported, for at most `timeout`. Returns at
@@ -43,6 +45,9 @@ class TraceReporter {
  private:
   // One recording and its report.
   struct Recording {
+    explicit Recording(uint64_t number) : trace(number) {}
+
+    const uint64_t trace;
     // Ends the recording.
     std::atomic<bool> over{false};
     // Drops the report.

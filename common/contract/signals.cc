@@ -91,8 +91,9 @@ struct JobSignalWriter {
   void operator()(const CheckpointRequested&) const { out.mutable_checkpoint_requested(); }
   void operator()(const TraceRequested& asked) const {
     out.mutable_trace_requested()->set_trace(asked.trace);
-    out.mutable_trace_requested()->set_length_ms(
-        static_cast<uint32_t>(absl::ToInt64Milliseconds(asked.length)));
+    // A length of 0 ends a recording, so a short one is rounded up.
+    out.mutable_trace_requested()->set_length_ms(static_cast<uint32_t>(
+        absl::ToInt64Milliseconds(absl::Ceil(asked.length, absl::Milliseconds(1)))));
   }
   void operator()(const Farewell& farewell) const {
     out.mutable_done()->set_request(farewell.request);

@@ -1,5 +1,6 @@
 # Turns what a program prints for --help into a completion for bash: flags, and the commands that
-# the usage lines show ("NAME [FLAG...] COMMAND [NAME-OF-A-SETTING] ..."). Variable: name.
+# the usage lines show ("NAME [FLAG...] COMMAND [WORD] ...", in lower case, up to two spaces).
+# Variable: name.
 
 function add_word(word) {
   if (!seen[word]++) words = words " " word
@@ -20,9 +21,12 @@ function end_flag() {
 }
 flag != "" { help = help " " $0 }
 !flags && $1 == name {
-  for (i = 2; i <= NF && $i ~ /^[-[]/; ++i) continue
-  if ($i ~ /^[a-z]+$/) add_word($i)
-  for (++i; i <= NF && $i ~ /^[a-z]+-[a-z-]+$/; ++i) add_word($i)
+  line = $0
+  sub(/^ */, "", line)
+  sub(/  .*/, "", line)
+  fields = split(line, field, " ")
+  for (i = 2; i <= fields && field[i] ~ /^[-[]/; ++i) continue
+  for (; i <= fields && field[i] ~ /^[a-z][a-z-]*$/; ++i) add_word(field[i])
 }
 /^ *Flags from / { flags = 1 }
 END {

@@ -1,8 +1,13 @@
 # Turns what a program prints for --help into a manual page. Variables: name, version.
 #
-# The input is a line with the program's name and what it does, further lines of usage, and flags:
+# The input is a line with the program's name and what it does, further lines of usage, exit codes,
+# and flags:
 #
 #   ps-server: A gradient-sync server.
+#
+#   Exit codes:
+#     0    all jobs are done, or
+#          a signal has stopped it
 #
 #     Flags from server/ps_server_main.cc:
 #       --port (port to listen on;
@@ -46,6 +51,19 @@ NR == 1 {
   flags = 1
   next
 }
+# The section "EXIT STATUS" comes after the options.
+!flags && /^Exit codes.*:$/ { codes = 1; next }
+!flags && codes && /^ *[0-9N]+  / {
+  code = $1
+  sub(/^ *[0-9N]+ */, "")
+  exit_status = exit_status "\n.TP\n\\fB" code "\\fR\n" plain($0)
+  next
+}
+!flags && codes {
+  sub(/^ */, "")
+  if ($0 != "") exit_status = exit_status "\n" plain($0)
+  next
+}
 /^Try --helpfull/ { exit }
 !flags { print plain($0); next }
 /^ *--[a-z_]+ \(/ {
@@ -64,4 +82,5 @@ END {
   print ".TP\n\\fB\\-\\-help\\fR\nPrints the flags and exits."
   print ".TP\n\\fB\\-\\-version\\fR"
   print "Prints the version, the commit, the versions of CUDA and gRPC, and exits."
+  if (exit_status != "") print ".SH EXIT STATUS" exit_status
 }

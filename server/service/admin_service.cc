@@ -172,6 +172,18 @@ grpc::ServerWriteReactor<v1::TraceReply>* AdminService::Trace(grpc::CallbackServ
   return tracing_.Trace(context, checked);
 }
 
+grpc::ServerUnaryReactor* AdminService::StopTrace(grpc::CallbackServerContext* context,
+                                                  const v1::StopTraceRequest* request,
+                                                  v1::StopTraceReply* reply) {
+  return Answer(context, Guarded(*context, Action::kTrace, request->job(), request->token(),
+                                 [&](const std::string& token) -> absl::Status {
+                                   SYNCGRADS_ASSIGN_OR_RETURN(const bool stopped,
+                                                              tracing_.Stop(request->job(), token));
+                                   reply->set_stopped(stopped);
+                                   return absl::OkStatus();
+                                 }));
+}
+
 grpc::ServerWriteReactor<v1::EventsReply>* AdminService::Events(
     grpc::CallbackServerContext* context, const v1::EventsRequest* request) {
   const std::string job = request->job().empty() ? std::string(kAllJobs) : request->job();

@@ -67,6 +67,9 @@ class AdminService : public v1::Admin::CallbackService {
                                   const v1::DrainRequest* request, v1::DrainReply* reply) override;
   grpc::ServerWriteReactor<v1::TraceReply>* Trace(grpc::CallbackServerContext* context,
                                                   const v1::TraceRequest* request) override;
+  grpc::ServerUnaryReactor* StopTrace(grpc::CallbackServerContext* context,
+                                      const v1::StopTraceRequest* request,
+                                      v1::StopTraceReply* reply) override;
   grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,
                                                     const v1::EventsRequest* request) override;
   grpc::ServerUnaryReactor* ReadClock(grpc::CallbackServerContext* context,

@@ -29,6 +29,8 @@ constexpr size_t kMaxUnreadByWorker = size_t{16} << 20;
 constexpr size_t kMaxUnreadByServer = size_t{256} << 20;
 // Back-pressure: if this many bytes of answers wait for a worker, its messages are not read.
 constexpr size_t kPauseWorkerAt = size_t{1} << 20;
+// The most padding that a Probe is answered with.
+constexpr uint32_t kMaxProbeReply = uint32_t{256} << 10;
 
 // A stream that receives messages of type In and sends messages of type Out. They are parsed and
 // serialized here rather than by gRPC: if gRPC cannot parse a message, it ends the stream as if
@@ -269,9 +271,16 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Fol
 }
 
 grpc::ServerUnaryReactor* ControlService::Probe(grpc::CallbackServerContext* context,
-                                                const v1::ProbeRequest*, v1::ProbeReply*) {
+                                                const v1::ProbeRequest* request,
+                                                v1::ProbeReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(access_.CheckAnyJob(CallerOf(*context), Action::kProbe)));
+  absl::Status probed = access_.CheckAnyJob(CallerOf(*context), Action::kProbe);
+  if (probed.ok() && request->reply_bytes() > kMaxProbeReply) {
+    probed = absl::InvalidArgumentError(
+        absl::StrCat("a reply of ", request->reply_bytes(), " bytes: at most ", kMaxProbeReply));
+  }
+  if (probed.ok()) reply->mutable_padding()->assign(request->reply_bytes(), '\0');
+  reactor->Finish(ToGrpc(probed));
   return reactor;
 }
 

@@ -12,6 +12,7 @@
 #include "common/contract/contract.h"
 #include "common/contract/figures.h"
 #include "common/protocol.h"
+#include "common/rpc/build_info.h"
 #include "common/shm/host.h"
 
 namespace syncgrads::server {
@@ -62,6 +63,7 @@ void Fill(const GroupProgress& progress, v1::GroupStatus& group) {
   group.set_rounds_closed(progress.rounds_closed);
   Fill(progress.round_duration, *group.mutable_round_duration());
   group.set_since_last_round_ms(Milliseconds(progress.since_last_round));
+  group.set_rounds_per_second(progress.rounds_per_second);
   for (const ContributorCounts& counts : progress.contributors) {
     v1::ContributorStatus& contributor = *group.add_contributors();
     contributor.set_member(ToNumber(counts.member));
@@ -186,6 +188,10 @@ void StatusReport::FillCurves(v1::Curves& curves) const {
 
 void StatusReport::FillServer(v1::ServerStatus& status) const {
   status.set_date_ms(static_cast<uint64_t>(absl::ToUnixMillis(absl::Now())));
+  const BuildInfo build = ThisBuild();
+  status.set_version(build.version);
+  status.set_commit(build.commit);
+  status.set_grpc_version(build.grpc);
   const v1::ServerLoad own = Load();
   status.set_uptime_ms(own.uptime_ms());
   status.set_memory_bytes(own.memory_bytes());

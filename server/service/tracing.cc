@@ -54,20 +54,28 @@ class Tracing::Stream : public grpc::ServerWriteReactor<v1::TraceReply> {
 
   // True once the call was cancelled or its connection has broken.
   const std::atomic<bool>& over() const { return over_; }
+  // True once the recording has to end: when the call is over, or after StopRecording.
+  const std::atomic<bool>& recorded() const { return recorded_; }
+  void StopRecording() { recorded_ = true; }
 
  private:
   void OnWriteDone(bool ok) override {
-    if (!ok) over_ = true;
+    if (!ok) End();
     MutexLock lock(mutex_);
     writing_ = false;
     changed_.NotifyAll();
   }
-  void OnCancel() override { over_ = true; }
+  void OnCancel() override { End(); }
   void OnDone() override { self_.reset(); }
+  void End() {
+    over_ = true;
+    recorded_ = true;
+  }
 
   grpc::CallbackServerContext* const context_;
   std::shared_ptr<Stream> self_;
   std::atomic<bool> over_{false};
+  std::atomic<bool> recorded_{false};
   v1::TraceReply reply_;  // used by the thread of the trace, and by gRPC while `writing_`
   Mutex mutex_;
   CondVar changed_;
@@ -120,8 +128,11 @@ absl::Status Tracing::Begin(const v1::TraceRequest& request,
                                coordinator_->RequestTrace(request.job(), request.token(), asked));
     begun.mutable_begun()->set_workers(static_cast<uint32_t>(workers.size()));
     reports_ = std::make_shared<TraceReports>(asked.trace, workers);
+    trace_ = asked.trace;
   }
   recording_until_ = now + length;
+  job_ = request.job();
+  stream_ = stream;
   // The thread of the last trace has ended, or only returns.
   if (thread_.joinable()) thread_.join();
   absl::Status started = StartThread(
@@ -131,16 +142,31 @@ absl::Status Tracing::Begin(const v1::TraceRequest& request,
         Run(job, length, *stream, reports);
         {
           MutexLock end(mutex_);
-          recording_until_ = absl::InfinitePast();
-          reports_ = nullptr;
+          EndLocked();
         }
         stream->Finish(grpc::Status::OK);
       });
-  if (!started.ok()) {
-    recording_until_ = absl::InfinitePast();
-    reports_ = nullptr;
-  }
+  if (!started.ok()) EndLocked();
   return started;
+}
+
+void Tracing::EndLocked() {
+  recording_until_ = absl::InfinitePast();
+  reports_ = nullptr;
+  stream_ = nullptr;
+}
+
+absl::StatusOr<bool> Tracing::Stop(const std::string& job, const std::string& token) {
+  SYNCGRADS_RETURN_IF_ERROR(jobs_.FindFor(job, token).status());
+  MutexLock lock(mutex_);
+  if (recording_until_ == absl::InfinitePast() || job_ != job) return false;
+  recording_until_ = std::min(recording_until_, MonotonicNow());
+  stream_->StopRecording();
+  if (coordinator_ == nullptr) return true;
+  // A worker that was admitted later ignores it: it has no recording of this number.
+  SYNCGRADS_RETURN_IF_ERROR(
+      coordinator_->RequestTrace(job, token, {trace_, absl::ZeroDuration()}).status());
+  return true;
 }
 
 absl::Status Tracing::Report(const v1::TraceReport& report) {
@@ -156,7 +182,7 @@ absl::Status Tracing::Report(const v1::TraceReport& report) {
 void Tracing::Run(const std::string& job, absl::Duration length, Stream& stream,
                   const std::shared_ptr<TraceReports>& reports) {
   // If another server or a worker in this process is recording, it reports the events.
-  const absl::StatusOr<TraceRecords> records = RecordTrace(length, stream.over());
+  const absl::StatusOr<TraceRecords> records = RecordTrace(length, stream.recorded());
   for (v1::TracePart& part : ToProto(records.value_or(TraceRecords()), TraceJob(job))) {
     v1::TraceReply reply;
     reply.mutable_process()->set_process(TraceProcess());

@@ -3,11 +3,13 @@
 #ifndef SYNCGRADS_SERVER_SERVICE_TRACING_H_
 #define SYNCGRADS_SERVER_SERVICE_TRACING_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
 #include "proto/admin.grpc.pb.h"
@@ -31,6 +33,12 @@ class Tracing {
   grpc::ServerWriteReactor<v1::TraceReply>* Trace(grpc::CallbackServerContext* context,
                                                   const v1::TraceRequest& request);
 
+  // Ends the recording in progress of this job, here and, on the coordinator, of its workers.
+  // Returns false if there is none.
+  //
+  // Errors: those of Admin.StopTrace
+  absl::StatusOr<bool> Stop(const std::string& job, const std::string& token);
+
   // Takes a worker's report; see TraceReports::Add. NotFound if there is no trace.
   absl::Status Report(const v1::TraceReport& report);
 
@@ -40,6 +48,8 @@ class Tracing {
   // Errors: those of Admin.Trace
   absl::Status Begin(const v1::TraceRequest& request, const std::shared_ptr<Stream>& stream);
   absl::Status Check(const v1::TraceRequest& request) const;
+  // The trace is over.
+  void EndLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Records, and sends everything on `stream`. Runs on the thread of the trace. `reports` is null
   // on a server that follows.
   void Run(const std::string& job, absl::Duration length, Stream& stream,
@@ -56,6 +66,10 @@ class Tracing {
   Mutex mutex_;
   // The trace in progress: when its recording ends. InfinitePast if there is none.
   absl::Time recording_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  // Its job, its number, which the coordinator has drawn, and its call.
+  std::string job_ ABSL_GUARDED_BY(mutex_);
+  uint64_t trace_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
   // Null if no trace with workers is in progress.
   std::shared_ptr<TraceReports> reports_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_ ABSL_GUARDED_BY(mutex_);

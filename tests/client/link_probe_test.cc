@@ -1,5 +1,7 @@
 // Tests the link probe on a worker's link to the coordinator, and the use of its result.
 
+#include <grpcpp/grpcpp.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/grpc/grpc_link_probe.h"
 #include "gtest/gtest.h"
+#include "proto/control.grpc.pb.h"
 #include "tests/client/workers.h"
 #include "tests/fault/tcp_proxy.h"
 #include "tests/testing/cluster.h"
@@ -26,6 +29,7 @@ class SlowLink {
     proxy_->SetLink(0, {.bytes_per_second = bytes_per_second});
   }
   std::string address() const { return absl::StrCat("127.0.0.1:", proxy_->port()); }
+  uint64_t passed_bytes() const { return proxy_->passed_bytes(); }
 
  private:
   const std::unique_ptr<fault::TcpProxy> proxy_;
@@ -48,6 +52,36 @@ TEST(LinkProbeTest, TellsASlowLinkFromAFastOne) {
   ASSERT_TRUE(slow.has_value());
   EXPECT_GT(*slow, 0) << "how much depends on how busy the machine is";
   EXPECT_LT(*slow, 50e6);
+}
+
+TEST(LinkProbeTest, MeasuresTheDirectionFromTheServer) {
+  Cluster cluster(1);
+  const SlowLink link(cluster.coordinator(), 5'000'000);
+  const std::optional<double> slow = client::MeasureGrpcLink(
+      link.address(), "", kTimeout, ChannelSecurity(), client::LinkDirection::kFromServer);
+  ASSERT_TRUE(slow.has_value());
+  EXPECT_GT(*slow, 0);
+  EXPECT_LT(*slow, 50e6);
+  // Nearly all bytes are in the replies.
+  EXPECT_GT(link.passed_bytes(), 4 * (256u << 10));
+  EXPECT_LT(link.passed_bytes(), 5 * (256u << 10));
+}
+
+TEST(LinkProbeTest, AServerAnswersWithNoMoreThan256KiB) {
+  Cluster cluster(1);
+  const auto stub = v1::Control::NewStub(
+      grpc::CreateChannel(cluster.coordinator(), grpc::InsecureChannelCredentials()));
+  v1::ProbeRequest request;
+  request.set_reply_bytes((256 << 10) + 1);
+  v1::ProbeReply reply;
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  const grpc::Status refused = stub->Probe(&context, request, &reply);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << refused.error_message();
+  request.set_reply_bytes(256 << 10);
+  grpc::ClientContext again;
+  EXPECT_TRUE(stub->Probe(&again, request, &reply).ok());
+  EXPECT_EQ(reply.padding().size(), 256u << 10);
 }
 
 TEST(LinkProbeTest, AServerThatCannotBeReachedHasNoRate) {

@@ -96,6 +96,7 @@ TEST(AccessTest, EveryCallIsAnsweredAsTheTableSays) {
       {"Admin.Checkpoint", &Calls::Checkpoint, "OK", "p"},
       {"Admin.SetLearningRate", &Calls::SetLearningRate, "FAILED_PRECONDITION", "p"},
       {"Admin.Trace", &Calls::Trace, "INVALID_ARGUMENT", "p"},
+      {"Admin.StopTrace", &Calls::StopTrace, "OK", "p"},
       {"Admin.GetStatus", &Calls::GetStatus, "OK", "vp"},
       {"Admin.Events", &Calls::Events, "OK", "vp"},
       {"Admin.ReadClock", &Calls::ReadClock, "OK", "vp"},

@@ -223,7 +223,11 @@ TEST_F(LearningRateTest, PsctlRefusesWhatCannotBeSet) {
   EXPECT_THAT(Set("a tenth").output, HasSubstr("\"a tenth\" is not a number"));
   const Finished other = Psctl({"--job=learning_rate", "set", "batch-size", "3"});
   EXPECT_EQ(other.exit, ExitCode(2)) << other.output;
-  EXPECT_THAT(other.output, HasSubstr("\"batch-size\" cannot be set: learning-rate-factor"));
+  EXPECT_THAT(other.output, HasSubstr("\"batch-size\" cannot be set: learning-rate-factor, "));
+  for (const char* rate : {"0", "-1", "nan", "inf", "fast"}) {
+    const Finished refused = Psctl({"--job=learning_rate", "set", "learning-rate", rate});
+    EXPECT_EQ(refused.exit, ExitCode(2)) << rate << ": " << refused.output;
+  }
   EXPECT_THAT(Psctl({"status"}).output, Not(HasSubstr("learning rate factor")));
   for (const auto& worker : workers_) worker->Kill(SIGKILL);
 }
@@ -283,8 +287,19 @@ TEST_P(LearningRateTest, AWorkerThatComesBackToAnElasticJobHasIt) {
     EXPECT_TRUE(finished.ok()) << finished.status();
     return finished.value_or(Finished{});
   };
-  const Finished set = psctl({"set", "learning-rate-factor", "0.1"});
+  // The job file has 0.5. The workers report it after their first steps.
+  const absl::Time reported = absl::Now() + kLongEnough;
+  Finished set = psctl({"set", "learning-rate", "0.25"});
+  while (set.exit != ExitCode(0) && absl::Now() < reported) {
+    EXPECT_THAT(set.output, HasSubstr("has reported its learning rate"));
+    set = psctl({"set", "learning-rate", "0.25"});
+  }
   EXPECT_EQ(set.exit, ExitCode(0)) << set.output;
+  EXPECT_THAT(set.output, HasSubstr("learning rate 0.25: learning rate factor 0.5 from step "));
+  // The rates that were reported before are no longer those of the job.
+  set = psctl({"set", "learning-rate", "0.05", "-o", "json"});
+  EXPECT_EQ(set.exit, ExitCode(0)) << set.output;
+  EXPECT_THAT(set.output, HasSubstr("{\"factor\":0.1,\"learning_rate\":0.05,\"epoch\":"));
   workers_[2]->Kill(SIGKILL);
   EXPECT_EQ(WaitFor(*workers_[2]), KilledBy(SIGKILL));
   workers_[2] = cluster.StartWorker(job, 2, kWorkers, {"--name=worker-2"});

@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
@@ -70,6 +72,8 @@ TEST_F(PsctlTest, SaysWhatThereIs) {
     EXPECT_THAT(output, HasSubstr(", received "));
     EXPECT_THAT(output, HasSubstr("workers: 2 joined, 0 dropped"));
     EXPECT_THAT(output, HasSubstr("checkpoints: 0 written; 0 failed"));
+    EXPECT_THAT(output, HasSubstr(" steps/s, 1 chunks, "));
+    EXPECT_THAT(output, HasSubstr("coordinator, version "));
   }
   EXPECT_THAT(At(0, {"status", "--interval=1ms"}).output, HasSubstr(" steps/s"));
 }
@@ -88,6 +92,28 @@ TEST_F(PsctlTest, StatusInJsonHasWhatTheServersAnswered) {
   ASSERT_EQ(job.members_size(), 2);
   EXPECT_EQ(job.members(1).name(), "worker-1");
   EXPECT_GT(job.groups(0).contributors_size(), 0);
+}
+
+TEST_F(PsctlTest, AServerKnowsItsStepsPerSecond) {
+  Start("");
+  const absl::Time deadline = absl::Now() + kLongEnough;
+  double rate = 0;
+  while (rate == 0 && absl::Now() < deadline) {
+    const Finished top = At(0, {"top", "--count=1", "-o", "json"});
+    ASSERT_EQ(top.exit, ExitCode(0)) << top.output;
+    EXPECT_EQ(top.output.find('\n'), top.output.size() - 1) << "one line for each refresh";
+    v1::ClusterStatus cluster;
+    ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(top.output, &cluster).ok())
+        << top.output;
+    for (const v1::ServerAnswer& server : cluster.servers()) {
+      for (const v1::JobStatus& job : server.status().jobs()) {
+        for (const v1::GroupStatus& group : job.groups()) {
+          rate = std::max(rate, group.rounds_per_second());
+        }
+      }
+    }
+  }
+  EXPECT_GT(rate, 0);
 }
 
 TEST_F(PsctlTest, WithADeadServerItAnswersForTheOthersAndNamesTheDeadOne) {
@@ -162,6 +188,23 @@ TEST_F(PsctlTest, SaysWhomAStepWaitsFor) {
   }
   EXPECT_THAT(waits, HasSubstr("for worker \"worker-1\""));
   workers_[1]->Kill(SIGKILL);
+}
+
+TEST_F(PsctlTest, EveryCommandAnswersInJson) {
+  Start("elastic {}");
+  const auto expect = [this](std::vector<std::string> args, const std::string& json) {
+    args.insert(args.end(), {"--job=ctl", "-o", "json"});
+    const Finished finished = At(0, args);
+    EXPECT_EQ(finished.exit, ExitCode(0)) << finished.output;
+    EXPECT_THAT(finished.output, MatchesRegex(json));
+  };
+  expect({"waits"}, "\\{.*\"waits\": \\[.*\\}\n");
+  expect(
+      {"set", "learning-rate-factor", "0.5"},
+      "\\{\"factor\":0.5,\"epoch\":[0-9]+,\"since\":\\[\\{\"group\":0,\"step\":[0-9]+\\}\\]\\}\n");
+  expect({"evict", "worker-1"}, "\\{\"worker\":\"worker-1\"\\}\n");
+  expect({"readmit", "worker-1"}, "\\{\"worker\":\"worker-1\"\\}\n");
+  expect({"drain"}, "\\{\"open_jobs\":1\\}\n");
 }
 
 TEST_F(PsctlTest, DropsAWorkerWhichIsToldWhy) {
@@ -288,7 +331,9 @@ TEST_F(PsctlTest, AnErrorIsTheServersAndHasACode) {
   expect(At(0, {"waits"}), 2, "--job is missing");
   expect(At(0, {"evict", "--job=ctl"}), 2, "the name of the worker is missing");
   expect(At(0, {"dance"}), 2, "\"dance\" is not a command");
-  expect(At(0, {"top", "-o", "json"}), 2, "top has no output \"json\"");
+  expect(At(0, {"top", "-o", "yaml"}), 2, "there is no output \"yaml\"");
+  expect(At(0, {"trace", "pause"}), 2, "\"pause\" is neither start nor stop");
+  expect(At(0, {"set", "learning-rate", "--job=ctl"}), 2, "needs learning-rate-factor or");
   expect(At(0, {"status", "-f"}), 2, "status cannot follow");
   expect(At(0, {"status", "--intervall=1s"}), 2, "there is no flag \"--intervall=1s\"");
   expect(At(0, {"events", "--count", "many"}), 2, "--count: ");

@@ -240,6 +240,8 @@ grpc::StatusCode Calls::ReadOptimizer() { return About(&v1::Admin::Stub::ReadOpt
 
 grpc::StatusCode Calls::Trace() { return About(&v1::Admin::Stub::Trace); }
 
+grpc::StatusCode Calls::StopTrace() { return About(&v1::Admin::Stub::StopTrace); }
+
 grpc::StatusCode Calls::Drain() {
   return Unary(&v1::Admin::Stub::Drain, *admin_, v1::DrainRequest());
 }

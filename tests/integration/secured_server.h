@@ -84,6 +84,7 @@ class Calls {
   grpc::StatusCode SetLearningRate();
   grpc::StatusCode ReadOptimizer();
   grpc::StatusCode Trace();
+  grpc::StatusCode StopTrace();
   grpc::StatusCode Drain();
   grpc::StatusCode GetStatus();
   grpc::StatusCode ReadClock();

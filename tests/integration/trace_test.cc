@@ -132,6 +132,16 @@ class TraceTest : public ::testing::Test {
     return *std::move(started);
   }
 
+  // Runs a variant of `psctl trace`.
+  Finished Psctl(const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"trace", absl::StrCat("--server=", cluster_.address(0)),
+                                     absl::StrCat("--output=", path_), "--timeout=2m"};
+    args.insert(args.end(), more.begin(), more.end());
+    const auto run = RunProgram({.program = "client/psctl/psctl", .args = args}, kLongEnough);
+    EXPECT_TRUE(run.ok()) << run.status();
+    return run.value_or(Finished{});
+  }
+
   // Records until the timeline has complete rounds and steps.
   Timeline RecordRounds(int server = 0) {
     for (const char* seconds : {"0.3", "3", "30"}) {
@@ -237,6 +247,54 @@ TEST_F(TraceTest, ASecondTraceIsRefusedUntilTheFirstIsOver) {
   })) << output;
 }
 
+TEST_F(TraceTest, ARecordingInTheBackgroundEndsWhenItIsStopped) {
+  const Finished started = Psctl({"start"});
+  EXPECT_EQ(started.exit, ExitCode(0)) << started.output;
+  EXPECT_THAT(started.output, HasSubstr("recording job \"traced\" until `psctl trace stop`"));
+  const Finished again = Psctl({"start"});
+  EXPECT_EQ(again.exit, ExitCode(1)) << again.output;
+  EXPECT_THAT(again.output, HasSubstr("`trace stop` ends it"));
+  EXPECT_EQ(Psctl({}).exit, ExitCode(1)) << "the servers are recording";
+  // A wrong token ends nothing.
+  const Finished guessed = Psctl({"stop", "--token=guessed", "--job=traced"});
+  EXPECT_EQ(guessed.exit, ExitCode(1)) << guessed.output;
+  EXPECT_THAT(guessed.output, HasSubstr("wrong token"));
+  // The recording goes on for a minute, and `stop` for 30 s.
+  const Finished stopped = Psctl({"stop"});
+  EXPECT_EQ(stopped.exit, ExitCode(0)) << stopped.output;
+  EXPECT_THAT(stopped.output, HasSubstr(absl::StrCat(path_, ": ")));
+  EXPECT_THAT(stopped.output, HasSubstr(" events, "));
+  const Timeline timeline(ReadFileOrDie(path_));
+  std::vector<std::string> processes;
+  for (const auto& [pid, name] : timeline.processes) processes.push_back(name);
+  EXPECT_THAT(processes,
+              ElementsAre("server 0", "server 1", "worker 0 (worker-0)", "worker 1 (worker-1)"));
+  const Finished nothing = Psctl({"stop"});
+  EXPECT_EQ(nothing.exit, ExitCode(1)) << nothing.output;
+  EXPECT_THAT(nothing.output, HasSubstr("no recording is in progress"));
+}
+
+TEST_F(TraceTest, AnyRecordingOfTheJobIsStopped) {
+  const auto psctl = StartTrace("60");
+  ASSERT_TRUE(psctl->WaitForLine("recording job \"traced\"", kLongEnough).ok());
+  const Finished stopped = Psctl({"stop"});
+  EXPECT_EQ(stopped.exit, ExitCode(0)) << stopped.output;
+  EXPECT_THAT(stopped.output, HasSubstr("the recording of job \"traced\" has ended; it was not"));
+  EXPECT_EQ(WaitFor(*psctl), ExitCode(0)) << psctl->output();
+  EXPECT_THAT(psctl->output(), HasSubstr(" events, "));
+}
+
+TEST_F(TraceTest, SummariesAreAlsoInJson) {
+  const Finished traced = Psctl({"--seconds=0.1", "-o", "json"});
+  EXPECT_EQ(traced.exit, ExitCode(0)) << traced.output;
+  EXPECT_THAT(traced.output, HasSubstr(absl::StrCat("{\"path\":\"", path_, "\",\"events\":")));
+  EXPECT_THAT(traced.output, HasSubstr("\"missing\":[]}\n"));
+  EXPECT_EQ(Psctl({"start", "-o", "json"}).output, "{\"job\":\"traced\"}\n");
+  const Finished stopped = Psctl({"stop", "-o", "json"});
+  EXPECT_EQ(stopped.exit, ExitCode(0)) << stopped.output;
+  EXPECT_THAT(stopped.output, HasSubstr(absl::StrCat("{\"path\":\"", path_, "\",\"events\":")));
+}
+
 TEST_F(TraceTest, ARequestThatCannotBeServedIsRefused) {
   const auto expect = [&](const std::vector<std::string>& more, int code, const std::string& text) {
     std::vector<std::string> args = {"trace", absl::StrCat("--server=", cluster_.address(0)),
@@ -247,6 +305,9 @@ TEST_F(TraceTest, ARequestThatCannotBeServedIsRefused) {
     EXPECT_EQ(run->exit, ExitCode(code)) << run->output;
     EXPECT_THAT(run->output, HasSubstr(text));
   };
+  expect({"start", "--seconds=0"}, 2, "more than 0 and at most 60");
+  expect({"start", "--output=/nowhere/trace.json"}, 1, "cannot write the trace");
+  expect({"stop"}, 1, "no recording is in progress");
   expect({"--seconds=0"}, 2, "more than 0 and at most 60");
   expect({"--seconds=61"}, 2, "more than 0 and at most 60");
   expect({"--job=other"}, 1, "no job \"other\"");

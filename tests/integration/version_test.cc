@@ -11,6 +11,7 @@
 namespace syncgrads::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
@@ -44,6 +45,7 @@ TEST_P(VersionTest, HelpListsItsFlagsAndNoOthers) {
   const std::string output = Run("--help").output;
   EXPECT_THAT(output, HasSubstr(absl::StrCat("--", GetParam().flag, " (")));
   EXPECT_THAT(output, Not(HasSubstr("--flagfile")));
+  EXPECT_THAT(output, ContainsRegex("Exit codes.*:\n  0    "));
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, VersionTest,

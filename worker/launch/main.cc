@@ -148,7 +148,14 @@ int Main(std::vector<char*> args, std::vector<std::string> worker_args) {
   AnswerVersionAndHelp("ps-launch");
   absl::SetProgramUsageMessage(
       "starts the servers and workers of a job on this machine.\n\n"
-      "  ps-launch --job=FILE [--servers=N] [--workers=N] [-- FLAGS OF EVERY WORKER]");
+      "  ps-launch --job=FILE [--servers=N] [--workers=N] [-- FLAGS OF EVERY WORKER]\n\n"
+      "Exit codes:\n"
+      "  0    all workers have ended with 0, or some of them, with --on_worker_death=continue or\n"
+      "       restart\n"
+      "  1    a flag or the job file is wrong, or a server has ended before it listened\n"
+      "  N    that of the program that failed for good (see their --help); 128 + N if signal N "
+      "has\n"
+      "       ended that program, or this one");
   const std::vector<char*> rest = absl::ParseCommandLine(args.size(), args.data());
   absl::StatusOr<LaunchPlan> plan = PlanFromFlags();
   if (rest.size() > 1) {

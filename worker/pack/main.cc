@@ -72,7 +72,11 @@ int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
       "Packs JPEG images into tar archives that ps-worker reads.\n"
       "  ps-pack --folder=DIR --output=DIR\n"
-      "  ps-pack --imagenet=DIR [--part=val] --output=DIR");
+      "  ps-pack --imagenet=DIR [--part=val] --output=DIR\n"
+      "\n"
+      "Exit codes:\n"
+      "  0    the archives are written\n"
+      "  1    a flag is wrong, or a file cannot be read or written");
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   if (rest.size() > 1) {
     std::cerr << "ps-pack: unknown argument \"" << rest[1] << "\"\n";

@@ -208,7 +208,8 @@ class Coordinator {
   // the factor, or Refused with one of the errors above.
   void SetLearningRate(const MemberKey& member, uint64_t request, double factor);
   // Asks the connected members of the job's epoch to record their events. Returns the present
-  // members of the epoch, in rank order; one that is not connected does not receive the signal.
+  // members of the epoch, in rank order; one that is not connected does not receive the signal. If
+  // the length is zero, asks them to end their recordings of this trace.
   //
   // Errors:
   //   NotFound          the job does not exist or is closed

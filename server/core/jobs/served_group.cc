@@ -230,6 +230,10 @@ GroupProgress ServedGroup::Progress() const {
   }
   progress.round_duration = counts_.round_duration();
   progress.contributors = counts_.Contributors();
+  progress.rounds_per_second = counts_.rounds_per_second(now);
+  if (std::holds_alternative<Staleness>(plan_->spec.policy) && !progress.contributors.empty()) {
+    progress.rounds_per_second /= static_cast<double>(progress.contributors.size());
+  }
   return progress;
 }
 

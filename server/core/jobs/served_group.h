@@ -56,6 +56,9 @@ struct GroupProgress {
   absl::Duration since_last_round = absl::ZeroDuration();
   // The time from a round's first contribution until it closed, for rounds of the first chunk.
   DurationCounts round_duration;
+  // The rounds of the first chunk that close in a second; see RoundRate. With bounded staleness and
+  // async: the contributions in a second of one member, as a mean over those that have contributed.
+  double rounds_per_second = 0;
   std::vector<ContributorCounts> contributors;
 };
 

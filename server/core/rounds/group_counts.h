@@ -16,6 +16,7 @@
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "server/core/rounds/duration_histogram.h"
+#include "server/core/rounds/round_rate.h"
 
 namespace syncgrads::server {
 
@@ -32,8 +33,9 @@ struct ContributorCounts {
 };
 
 // A ServedGroup owns it, and its chunks report to it through a ChunkCounter. Reporting takes a lock
-// only for a member's first contribution, for contributions that are not finite, and when members
-// have gone. Thread-safe. Calls nothing, so that it may be used with any lock held.
+// only for a member's first contribution, for contributions that are not finite, when a round of
+// the first chunk closes, and when members have gone. Thread-safe. Calls nothing, so that it may be
+// used with any lock held.
 class GroupCounts {
  public:
   // One member's counts. The lock of the group's first chunk serializes the writers of `round` and
@@ -52,6 +54,8 @@ class GroupCounts {
   // A round of the first chunk has closed, `duration` after its first contribution. The caller
   // holds that chunk's lock.
   void AddRoundDuration(absl::Duration duration) { round_duration_.Add(duration); }
+  // A round of the first chunk has closed, or a version of it was made.
+  void FirstChunkClosed(absl::Time now) { rate_.Add(now); }
 
   // Returns the member's counts. If there are none, makes them.
   std::shared_ptr<Contributor> Of(MemberId member);
@@ -65,6 +69,8 @@ class GroupCounts {
     return last == kNever ? absl::InfinitePast() : absl::FromUnixNanos(last);
   }
   DurationCounts round_duration() const { return round_duration_.Read(); }
+  // The rate of FirstChunkClosed in a second; see RoundRate.
+  double rounds_per_second(absl::Time now) const { return rate_.Read(now); }
   // In ascending order of members.
   std::vector<ContributorCounts> Contributors() const;
 
@@ -74,6 +80,7 @@ class GroupCounts {
   std::atomic<uint64_t> rounds_closed_{0};
   std::atomic<int64_t> last_closed_{kNever};
   DurationHistogram round_duration_;
+  RoundRate rate_;
 
   mutable Mutex mutex_;
   std::map<MemberId, std::shared_ptr<Contributor>> contributors_ ABSL_GUARDED_BY(mutex_);
@@ -109,6 +116,7 @@ class ChunkCounter {
   // A version was made, under bounded staleness or async.
   void VersionMade(absl::Time now) {
     if (counts_ != nullptr) counts_->RoundClosed(now);
+    if (is_first_) counts_->FirstChunkClosed(now);
   }
   // A contribution of this member was not finite.
   void NonFinite(MemberId member) {

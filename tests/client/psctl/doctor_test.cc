@@ -142,6 +142,14 @@ TEST_F(DoctorTest, FindsAServerThatHasNeverConnected) {
                                         HasSubstr("--index=2"))));
 }
 
+TEST_F(DoctorTest, FindsAnotherRelease) {
+  one_.Set([](v1::GetStatusReply& reply) { reply.mutable_server()->set_version("99.1.0"); });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 1"), HasSubstr("is version 99.1.0, this"),
+                                        HasSubstr("install the same version"))));
+  one_.Set([](v1::GetStatusReply& reply) { reply.mutable_server()->clear_version(); });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 1"), HasSubstr("is an older version"))));
+}
+
 TEST_F(DoctorTest, FindsAnotherVersion) {
   one_.Set([](v1::GetStatusReply& reply) { reply.set_protocol_version(kProtocolVersion + 1); });
   EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("server 1"),
@@ -168,7 +176,7 @@ TEST_F(DoctorTest, FindsAFullStateDirectoryAndFullMemory) {
     reply.mutable_server()->set_memory_free_bytes(2 << 20);
   });
   EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("/state of server 1"),
-                                        HasSubstr("1.0 MiB free, less than 64.0 MiB"),
+                                        HasSubstr("1.0 MiB free, no more than 64.0 MiB"),
                                         HasSubstr("--state"))));
   one_.Set([](v1::GetStatusReply& reply) {
     reply.mutable_server()->set_state_free_bytes(uint64_t{1} << 40);
@@ -180,6 +188,35 @@ TEST_F(DoctorTest, FindsAFullStateDirectoryAndFullMemory) {
     reply.mutable_server()->set_memory_free_bytes(2 << 30);
   });
   EXPECT_THAT(Find(), IsEmpty()) << "it keeps no state";
+}
+
+TEST_F(DoctorTest, FindsTheEmptyStateDirectoryOfAContainer) {
+  one_.Set([](v1::GetStatusReply& reply) {
+    reply.mutable_server()->set_state_free_bytes(64 << 20);
+    reply.mutable_server()->set_state_total_bytes(64 << 20);
+  });
+  EXPECT_THAT(Find(), ElementsAre(HasSubstr("64.0 MiB of 64.0 MiB free, no more than 64.0 MiB")));
+  one_.Set([](v1::GetStatusReply& reply) {
+    reply.mutable_server()->clear_state_directory();
+    reply.mutable_server()->set_memory_free_bytes(64 << 20);
+    reply.mutable_server()->set_memory_total_bytes(64 << 20);
+  });
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("64.0 MiB of 64.0 MiB of memory free"),
+                                        HasSubstr("--shm-size"))));
+}
+
+TEST_F(DoctorTest, FindsThatLittleOfALargeFileSystemIsFree) {
+  const auto set = [this](uint64_t free_mib) {
+    one_.Set([free_mib](v1::GetStatusReply& reply) {
+      reply.mutable_server()->set_state_free_bytes(free_mib << 20);
+      reply.mutable_server()->set_state_total_bytes(uint64_t{4} << 30);
+    });
+  };
+  set(123);  // 3 %
+  EXPECT_THAT(Find(), ElementsAre(AllOf(HasSubstr("/state of server 1"),
+                                        HasSubstr("123 MiB of 4.0 GiB free, less than 5 %"))));
+  set(250);
+  EXPECT_THAT(Find(), IsEmpty());
 }
 
 TEST_F(DoctorTest, FindsAFollowerThatDoesNotReachItsCoordinator) {
@@ -284,19 +321,78 @@ ServerFacts GoodServer() {
   server.answer.date = absl::FromUnixMillis(1'700'000'000'000);
   server.answer.reply->mutable_server()->set_date_ms(1'700'000'000'000);
   server.answer.took = absl::Milliseconds(1);
-  server.bandwidth = 1e9;
+  server.rate_to = 1e9;
+  server.rate_from = 1e9;
   return server;
 }
 
 TEST(DiagnosisTest, FindsASlowLink) {
   ServerFacts server = GoodServer();
   EXPECT_THAT(WrongWith(server), IsEmpty());
-  server.bandwidth = 1 << 20;
+  server.rate_to = 1 << 20;
   EXPECT_THAT(WrongWith(server),
-              ElementsAre(AllOf(HasSubstr("1.0 MiB/s"), HasSubstr("compression"))));
-  server.bandwidth = std::nullopt;
+              ElementsAre(AllOf(HasSubstr("the link to server 0, host-a:7000 carries 1.0 MiB/s, "),
+                                HasSubstr("compression"))));
+  std::swap(server.rate_to, server.rate_from);
+  EXPECT_THAT(WrongWith(server),
+              ElementsAre(HasSubstr("the link from server 0, host-a:7000 carries 1.0 MiB/s, ")));
+  server.rate_to = 2 << 20;
+  EXPECT_THAT(WrongWith(server),
+              ElementsAre(HasSubstr("the link to server 0, host-a:7000 carries 2.0 MiB/s, and the "
+                                    "one from server 0, host-a:7000 1.0 MiB/s, less than ")));
+  server.rate_to = server.rate_from = std::nullopt;
   server.answer.took = absl::Milliseconds(80);
   EXPECT_THAT(WrongWith(server), ElementsAre(HasSubstr("answers in 80.0 ms, more than 10.0 ms")));
+}
+
+TEST(DiagnosisTest, FindsALinkThatIsMuchSlowerThanTheOthers) {
+  ServerFacts here = GoodServer(), fast = GoodServer(), slow = GoodServer();
+  here.rate_to = 8e9;
+  fast.answer.index = 1;
+  slow.answer.index = 2;
+  slow.answer.address = "host-c:7000";
+  for (ServerFacts* remote : {&fast, &slow}) {
+    remote->answer.reply->set_server_index(*remote->answer.index);
+    remote->answer.reply->mutable_server()->set_host_id("another host");
+  }
+  const auto wrong = [&] {
+    std::vector<std::string> texts;
+    for (const Finding& finding :
+         Diagnose(GoodHost(), {here, fast, slow}, DoctorLimits(), absl::Seconds(2))) {
+      if (finding.is_wrong) texts.push_back(finding.text);
+    }
+    return texts;
+  };
+  slow.rate_from = 0.26e9;
+  EXPECT_THAT(wrong(), IsEmpty()) << "a link on this host is no measure of the others";
+  slow.rate_from = 0.24e9;
+  EXPECT_THAT(wrong(), ElementsAre(AllOf(
+                           HasSubstr("the link from server 2, host-c:7000 carries 229 MiB/s, "),
+                           HasSubstr("less than 25 % of the 954 MiB/s of the link to server 1"))));
+  slow.rate_from = 1e6;
+  EXPECT_THAT(wrong(), ElementsAre(HasSubstr("less than 11.9 MiB/s")));
+  here.rate_to = 0.1e9;
+  slow.rate_from = 1e9;
+  EXPECT_THAT(wrong(), IsEmpty()) << "and its payloads use shared memory";
+}
+
+TEST(DiagnosisTest, SaysWhichReleaseAndCommitAServerIs) {
+  ServerFacts server = GoodServer();
+  const BuildInfo build = {.version = "1.2.3", .commit = "abc", .cuda = "no", .grpc = "1.51.1"};
+  v1::ServerStatus& status = *server.answer.reply->mutable_server();
+  status.set_version("1.2.3");
+  status.set_commit("abc");
+  status.set_grpc_version("1.52.0");
+  const auto has = [&](const std::string& text) {
+    const std::vector<Finding> found =
+        Diagnose(GoodHost(), {server}, DoctorLimits(), absl::Seconds(2), build);
+    return ::testing::Value(found,
+                            Contains(AllOf(::testing::Field(&Finding::is_wrong, false),
+                                           ::testing::Field(&Finding::text, HasSubstr(text)))));
+  };
+  EXPECT_TRUE(has("is version 1.2.3, as this program; its gRPC is 1.52.0"));
+  status.set_commit("def");
+  EXPECT_TRUE(has("as this program, but built from commit def, not abc; its gRPC"));
 }
 
 TEST(DiagnosisTest, SaysWhetherTheKernelMakesHugePages) {
@@ -314,7 +410,7 @@ TEST(DiagnosisTest, SaysWhetherTheKernelMakesHugePages) {
 TEST(DiagnosisTest, SaysWhatIsEncryptedAndWhatWasNotMeasured) {
   HostFacts host = GoodHost();
   ServerFacts server = GoodServer();
-  server.bandwidth = std::nullopt;
+  server.rate_to = server.rate_from = std::nullopt;
   const auto has = [&](const std::string& text) {
     return ::testing::Value(Diagnose(host, {server}, DoctorLimits(), absl::Seconds(2)),
                             Contains(::testing::Field(&Finding::text, HasSubstr(text))));

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "common/mutex.h"
 #include "common/protocol.h"
+#include "common/rpc/build_info.h"
 #include "common/shm/host.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
@@ -40,6 +41,10 @@ inline v1::GetStatusReply HealthyStatus(uint32_t index) {
   server.set_user_id(7);
   server.set_network_namespace(NetworkNamespace());
   server.set_shares_memory(true);
+  const BuildInfo build = ThisBuild();
+  server.set_version(build.version);
+  server.set_commit(build.commit);
+  server.set_grpc_version(build.grpc);
   return reply;
 }
 
@@ -101,7 +106,9 @@ class FakeServer {
     absl::Duration ahead ABSL_GUARDED_BY(mutex);
   };
   struct FakeControl : v1::Control::Service {
-    grpc::Status Probe(grpc::ServerContext*, const v1::ProbeRequest*, v1::ProbeReply*) override {
+    grpc::Status Probe(grpc::ServerContext*, const v1::ProbeRequest* request,
+                       v1::ProbeReply* reply) override {
+      reply->set_padding(std::string(request->reply_bytes(), '\0'));
       return grpc::Status::OK;
     }
   };

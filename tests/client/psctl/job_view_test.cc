@@ -99,7 +99,33 @@ TEST_F(JobViewTest, TheTrainingGroupIsTheBusiestThatIsNoCollective) {
   EXPECT_EQ(jobs[0].open_round, 6u) << "every round before it has closed on all servers";
   EXPECT_EQ(jobs[0].other_groups, 3u);
   EXPECT_EQ(jobs[0].workers[1].host, "host-of-w1");
-  EXPECT_EQ(jobs[0].steps_per_second, std::nullopt);
+}
+
+TEST_F(JobViewTest, StepsPerSecondAreThoseOfTheSlowestServerWithChunks) {
+  Group(0, 1).set_rounds_per_second(22.25);
+  Group(1, 1).set_rounds_per_second(22.5);
+  EXPECT_EQ(JobsOf(answers_, nullptr)[0].steps_per_second, 22.25);
+  std::ostringstream status;
+  PrintStatus(answers_, nullptr, status);
+  EXPECT_THAT(status.str(), HasSubstr(" step 0 is open, 22.2 steps/s, 4 chunks, "));
+  EXPECT_THAT(status.str(), HasSubstr(" connections, 2 chunks, memory "));
+  Group(0, 1).set_chunks(0);
+  EXPECT_EQ(JobsOf(answers_, nullptr)[0].steps_per_second, 22.5);
+  Group(1, 1).set_rounds_per_second(0.04);
+  std::ostringstream slow;
+  PrintStatus(answers_, nullptr, slow);
+  EXPECT_THAT(slow.str(), HasSubstr(", 0.040 steps/s, "));
+}
+
+TEST_F(JobViewTest, AServersVersionIsShown) {
+  answers_[0].reply->mutable_server()->set_version("1.2.3");
+  answers_[0].reply->mutable_server()->set_commit("unknown");
+  answers_[1].reply->mutable_server()->set_version("1.2.4");
+  answers_[1].reply->mutable_server()->set_commit("1fb4471a2b3c");
+  std::ostringstream status;
+  PrintStatus(answers_, nullptr, status);
+  EXPECT_THAT(status.str(), HasSubstr("coordinator, version 1.2.3, up "));
+  EXPECT_THAT(status.str(), HasSubstr("version 1.2.4 of commit 1fb4471a2b3c, up "));
 }
 
 TEST_F(JobViewTest, StepsPerSecondComeFromTwoLooks) {

@@ -84,6 +84,19 @@ TEST_F(TraceReporterTest, ReportsWhenTheLengthHasPassed) {
   EXPECT_TRUE(WaitUntil([&] { return !transport_.reports().empty(); }));
 }
 
+TEST_F(TraceReporterTest, ARecordingThatEndsEarlyIsReported) {
+  reporter_.Start({.trace = 17, .length = kLong}, kSelf);
+  ASSERT_TRUE(WaitUntil(IsTracing));
+  { const TraceSpan span("compute"); }
+  // Another trace does not concern it.
+  reporter_.Start({.trace = 18, .length = absl::ZeroDuration()}, kSelf);
+  EXPECT_TRUE(IsTracing());
+  reporter_.Start({.trace = 17, .length = absl::ZeroDuration()}, kSelf);
+  EXPECT_TRUE(WaitUntil([&] { return !transport_.reports().empty(); }));
+  ASSERT_THAT(transport_.reports(), ElementsAre(Field(&TraceReport::trace, 17)));
+  EXPECT_THAT(EventsOf(transport_.reports()[0]), ElementsAre("compute"));
+}
+
 TEST_F(TraceReporterTest, ARecordingThatIsStoppedIsNotReported) {
   reporter_.Start({.trace = 17, .length = kLong}, kSelf);
   ASSERT_TRUE(WaitUntil(IsTracing));

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/build_info.h"
 #include "common/shm/host.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -121,6 +122,9 @@ TEST(ServerStatusTest, AServerReportsItsHostItsLimitsAndItsConnections) {
   EXPECT_EQ(server.max_connections(), 50u);
   EXPECT_GE(server.connections(), 1u);
   EXPECT_EQ(server.host_id(), HostId());
+  EXPECT_EQ(server.version(), ThisBuild().version);
+  EXPECT_EQ(server.commit(), ThisBuild().commit);
+  EXPECT_EQ(server.grpc_version(), grpc::Version());
   EXPECT_EQ(server.user_id(), geteuid());
   EXPECT_TRUE(server.shares_memory());
   EXPECT_EQ(server.state_directory(), options.state);

@@ -96,9 +96,29 @@ TEST_F(ServedGroupTest, ReportsTheRoundsOfItsChunks) {
   EXPECT_EQ(progress.rounds_closed, 1u);
   EXPECT_EQ(progress.since_last_round, absl::Seconds(5));
   EXPECT_EQ(progress.round_duration.counts[0], 1u);
+  EXPECT_EQ(progress.rounds_per_second, 0);
   ASSERT_THAT(progress.contributors, SizeIs(2));
   EXPECT_EQ(progress.contributors[0].round, Round{1});
   EXPECT_EQ(progress.contributors[1].round, Round{2});
+  push(0, 2, 0);
+  EXPECT_DOUBLE_EQ(group->Progress().rounds_per_second, 1 / 5.0);
+}
+
+TEST_F(ServedGroupTest, UnderStalenessARoundIsAContributionOfEachMember) {
+  GroupSpec spec{"model", {{"a", DType::kF32, {4}}}, Sgd{.learning_rate = 1}, 16};
+  spec.policy = Staleness{};
+  const auto group = Make(PlanOf(spec));
+  const auto push = [&group](uint32_t member, uint64_t round) {
+    EXPECT_THAT(group->Push(PushOf(member, round), PayloadOf(std::string(16, '\0')),
+                            std::make_shared<RecordingSink>()),
+                IsOk());
+  };
+  push(0, 0);
+  for (uint64_t round = 1; round <= 6; ++round) {
+    clock_.Advance(absl::Milliseconds(500));
+    for (uint32_t member : {0, 1}) push(member, round);
+  }
+  EXPECT_NEAR(group->Progress().rounds_per_second, 2, 0.2);
 }
 
 TEST_F(ServedGroupTest, CountsTheMemoryOfItsResultsAndContributions) {

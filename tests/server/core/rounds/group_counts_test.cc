@@ -96,6 +96,7 @@ TEST_F(GroupCountsTest, OnlyClosedRoundsOfTheOtherChunksCount) {
   rounds.Push(0, 2, 1.0);
   EXPECT_EQ(counts_.rounds_closed(), 2u);
   EXPECT_EQ(counts_.last_closed(), rounds.clock().Now());
+  EXPECT_EQ(counts_.rounds_per_second(rounds.clock().Now()), 0);
   EXPECT_THAT(counts_.Contributors(), IsEmpty());
   EXPECT_EQ(counts_.round_duration(), DurationCounts());
 }
