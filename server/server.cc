@@ -37,6 +37,7 @@
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/coordinator/local_server.h"
 #include "server/core/jobs/jobs.h"
+#include "server/core/jobs/recovery.h"
 #include "server/message_quota.h"
 #include "server/service/admin_service.h"
 #include "server/service/control_service.h"
@@ -199,7 +200,8 @@ class GrpcServer : public Server {
                                 options_.join_timeout, options_.abandoned_job_ttl},
               kLongestGap, [this] { return Available(); }, Generation{options_.first_generation},
               GroupLimits{options_.max_groups, options_.max_chunks}, options_.max_jobs,
-              options_.max_workers},
+              options_.max_workers,
+              [this](const std::string& job) { return status_report_->StepsPerSecond(job); }},
           PlanLog(options_.servers, Advertised(options_, Port()).value_or(""), plan_.start.plan),
           jobs_, clock_, journal_);
       if (store_ != nullptr) coordinator_->Restore(*store_, plan_.start, plan_.records);
@@ -425,6 +427,7 @@ class GrpcServer : public Server {
       }
       SYNCGRADS_ASSIGN_OR_RETURN(
           held_, jobs_.Restore({state_.get(), StoreOfJobs(**store)}, stored.start, changes));
+      recovery_ = std::make_unique<Recovery>(jobs_.All(), started_);
       plan_ = std::move(stored);
       store_ = *std::move(store);
       journal_.Note(absl::StrCat("start ", state_->start(), " on the state in ", state_->path(),
@@ -479,6 +482,13 @@ class GrpcServer : public Server {
     return state_ == nullptr ? memory : std::min(memory, state_->room());
   }
 
+  // Returns the bytes that Available is a part of; 0 if they are not known.
+  uint64_t Total() const {
+    const uint64_t memory = TotalMemory().value_or(0);
+    const uint64_t state = state_ == nullptr ? 0 : state_->file_system_bytes();
+    return memory == 0 || state == 0 ? std::max(memory, state) : std::min(memory, state);
+  }
+
   StatusSources SourcesOfStatus() const {
     StatusSources sources{.self = ServerIndex{options_.index},
                           .jobs = jobs_,
@@ -486,11 +496,9 @@ class GrpcServer : public Server {
                           .traffic = traffic_,
                           .clock = clock_,
                           .memory_free = [this] { return Available(); }};
-    if (state_ != nullptr) {
-      sources.state_directory = state_->path();
-      sources.starts = state_->start();
-      sources.state_free = [this] { return state_->room(); };
-    }
+    sources.memory_total = [this] { return Total(); };
+    sources.state = state_.get();
+    sources.recovery = recovery_.get();
     sources.coordinator_address = options_.coordinator;
     if (coordinator_ != nullptr) sources.loads = &loads_;
     sources.shares_memory = exchange_ != nullptr;
@@ -513,6 +521,7 @@ class GrpcServer : public Server {
       if (follower_ != nullptr) follower_->Tick();
       TrimMemory(deadlines_.Tick());
       jobs_.ReportAlerts();
+      if (recovery_ != nullptr) recovery_->duration();
       if (MonotonicNow() >= next_quota) {
         message_quota_.Fit(jobs_.MemoryBytes());
         events_.ReportLeftOut();
@@ -540,6 +549,7 @@ class GrpcServer : public Server {
   // The same, as a journal.
   Journal& journal_ = events_;
   const Clock& clock_;
+  const absl::Time started_ = clock_.Now();
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
@@ -551,6 +561,8 @@ class GrpcServer : public Server {
   // The rounds that are held since before the restart, for epochs that were proposed.
   std::vector<HeldRounds> held_;
   Jobs jobs_;
+  // Null unless the plan was read from the state directory.
+  std::unique_ptr<Recovery> recovery_;
   StallWatch stall_watch_;
   StreamDeadlines deadlines_;
   Access access_;
