@@ -39,6 +39,7 @@
 #include "server/core/jobs/jobs.h"
 #include "server/core/jobs/recovery.h"
 #include "server/message_quota.h"
+#include "server/metrics/server_metrics.h"
 #include "server/service/admin_service.h"
 #include "server/service/control_service.h"
 #include "server/service/data_service.h"
@@ -73,6 +74,9 @@ constexpr int kMaxReceivedBytes = 3 * kMaxChunkBytes + (8 << 20);
 
 // The health check of this service is for liveness: it does not change when the server is drained.
 constexpr char kLiveService[] = "live";
+
+// The health check of this service is for readiness: it reports what "/readyz" does (ReadinessOf).
+constexpr char kReadyService[] = "ready";
 
 // A connection whose peer answers no ping, or acknowledges no data, for this long is closed.
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
@@ -306,6 +310,7 @@ class GrpcServer : public Server {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnavailableError("gRPC could not start the server");
     server_->GetHealthCheckService()->SetServingStatus(kLiveService, true);
+    server_->GetHealthCheckService()->SetServingStatus(kReadyService, false);
     acceptor_ = std::make_unique<Acceptor>(
         std::move(listening.sockets),
         ConnectionLimits{options_.max_connections, options_.max_connections_per_peer,
@@ -347,6 +352,7 @@ class GrpcServer : public Server {
       });
     }
     status_report_->SetConnections(acceptor_.get(), follower_.get());
+    ReportReadiness();
     ticker_ = std::thread([this] { Tick(); });
     stall_watch_.Start();
     return absl::OkStatus();
@@ -379,8 +385,8 @@ class GrpcServer : public Server {
     if (status_report_->SetDraining()) {
       journal_.Record({.kind = EventKind::kDraining, .text = "new jobs are refused from now on"});
     }
-    // Probes of readiness ask for the service "".
     server_->GetHealthCheckService()->SetServingStatus("", false);
+    ReportReadiness();
   }
 
   bool has_open_jobs() const override { return !jobs_.All().empty(); }
@@ -507,6 +513,17 @@ class GrpcServer : public Server {
     return sources;
   }
 
+  // Sets the health of kReadyService if it has changed. A call of SetServingStatus is sent to all
+  // who watch the service.
+  void ReportReadiness() {
+    MutexLock lock(ready_mutex_);
+    v1::GetStatusReply status;
+    status_report_->FillReadiness(status);
+    const bool ready = ReadinessOf(status).ok();
+    if (std::exchange(ready_, ready) == ready) return;
+    server_->GetHealthCheckService()->SetServingStatus(kReadyService, ready);
+  }
+
   void Tick() {
     MutexLock lock(mutex_);
     absl::Time next_quota = MonotonicNow() + kQuotaInterval;
@@ -522,6 +539,7 @@ class GrpcServer : public Server {
       TrimMemory(deadlines_.Tick());
       jobs_.ReportAlerts();
       if (recovery_ != nullptr) recovery_->duration();
+      ReportReadiness();
       if (MonotonicNow() >= next_quota) {
         message_quota_.Fit(jobs_.MemoryBytes());
         events_.ReportLeftOut();
@@ -553,6 +571,8 @@ class GrpcServer : public Server {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  Mutex ready_mutex_;
+  bool ready_ ABSL_GUARDED_BY(ready_mutex_) = false;
   Closers closers_;
   std::unique_ptr<StateDirectory> state_;
   std::unique_ptr<PlanStore> store_;
