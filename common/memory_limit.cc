@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -114,26 +115,46 @@ absl::StatusOr<uint64_t> Left(const GroupTree& tree, const std::string& folder) 
   return *limit > needed ? *limit - needed : 0;
 }
 
-}  // namespace
+// Returns the limit of one group.
+absl::StatusOr<uint64_t> Limit(const GroupTree& tree, const std::string& folder) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<uint64_t> limit,
+                             ReadNumber(absl::StrCat(folder, "/", tree.limit)));
+  return limit.value_or(kNoLimit);
+}
 
-absl::StatusOr<uint64_t> AvailableMemory(const std::string& root) {
+// Returns the minimum of the number `name` of /proc/meminfo and of `of_group` for this process's
+// control group and all groups above it.
+absl::StatusOr<uint64_t> LeastOf(
+    const std::string& root, absl::string_view name,
+    absl::FunctionRef<absl::StatusOr<uint64_t>(const GroupTree&, const std::string& folder)>
+        of_group) {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<uint64_t> machine,
-                             ReadNamed(absl::StrCat(root, "/proc/meminfo"), "MemAvailable:"));
-  uint64_t available = machine.has_value() ? *machine * 1024 : kNoLimit;
+                             ReadNamed(absl::StrCat(root, "/proc/meminfo"), name));
+  uint64_t least = machine.has_value() ? *machine * 1024 : kNoLimit;
   SYNCGRADS_ASSIGN_OR_RETURN(const std::string groups,
                              ReadStart(absl::StrCat(root, "/proc/self/cgroup")));
   for (const GroupTree& tree : kTrees) {
-    // The limit of each group above this process's group applies too.
     std::string group = GroupOf(tree, groups);
     while (true) {
-      SYNCGRADS_ASSIGN_OR_RETURN(const uint64_t left,
-                                 Left(tree, absl::StrCat(root, tree.mount, group)));
-      available = std::min(available, left);
+      SYNCGRADS_ASSIGN_OR_RETURN(const uint64_t one,
+                                 of_group(tree, absl::StrCat(root, tree.mount, group)));
+      least = std::min(least, one);
       if (group.empty()) break;
       group.resize(group.rfind('/'));
     }
   }
-  return available;
+  return least;
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> AvailableMemory(const std::string& root) {
+  return LeastOf(root, "MemAvailable:", Left);
+}
+
+absl::StatusOr<uint64_t> TotalMemory(const std::string& root) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const uint64_t total, LeastOf(root, "MemTotal:", Limit));
+  return total == kNoLimit ? 0 : total;
 }
 
 }  // namespace syncgrads

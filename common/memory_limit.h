@@ -1,4 +1,4 @@
-// The amount of memory that this process may still allocate.
+// The amount of memory that this process may allocate, and what is left of it.
 
 #ifndef SYNCGRADS_COMMON_MEMORY_LIMIT_H_
 #define SYNCGRADS_COMMON_MEMORY_LIMIT_H_
@@ -22,6 +22,14 @@ namespace syncgrads {
 //   Unavailable  a file could not be opened or read because descriptors or memory ran out, so the
 //                available memory is unknown; the message names the file
 absl::StatusOr<uint64_t> AvailableMemory(const std::string& root = "");
+
+// Returns the memory in bytes of which AvailableMemory is a part: the minimum of the machine's
+// memory and of the memory limits of this process's control group and of all groups above it.
+// Returns 0 if it is not known. `root` is a prefix of all paths, which only tests set.
+//
+// Errors:
+//   Unavailable  see AvailableMemory
+absl::StatusOr<uint64_t> TotalMemory(const std::string& root = "");
 
 }  // namespace syncgrads
 

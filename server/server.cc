@@ -37,7 +37,9 @@
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/coordinator/local_server.h"
 #include "server/core/jobs/jobs.h"
+#include "server/core/jobs/recovery.h"
 #include "server/message_quota.h"
+#include "server/metrics/server_metrics.h"
 #include "server/service/admin_service.h"
 #include "server/service/control_service.h"
 #include "server/service/data_service.h"
@@ -72,6 +74,9 @@ constexpr int kMaxReceivedBytes = 3 * kMaxChunkBytes + (8 << 20);
 
 // The health check of this service is for liveness: it does not change when the server is drained.
 constexpr char kLiveService[] = "live";
+
+// The health check of this service is for readiness: it reports what "/readyz" does (ReadinessOf).
+constexpr char kReadyService[] = "ready";
 
 // A connection whose peer answers no ping, or acknowledges no data, for this long is closed.
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
@@ -199,7 +204,8 @@ class GrpcServer : public Server {
                                 options_.join_timeout, options_.abandoned_job_ttl},
               kLongestGap, [this] { return Available(); }, Generation{options_.first_generation},
               GroupLimits{options_.max_groups, options_.max_chunks}, options_.max_jobs,
-              options_.max_workers},
+              options_.max_workers,
+              [this](const std::string& job) { return status_report_->StepsPerSecond(job); }},
           PlanLog(options_.servers, Advertised(options_, Port()).value_or(""), plan_.start.plan),
           jobs_, clock_, journal_);
       if (store_ != nullptr) coordinator_->Restore(*store_, plan_.start, plan_.records);
@@ -304,6 +310,7 @@ class GrpcServer : public Server {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnavailableError("gRPC could not start the server");
     server_->GetHealthCheckService()->SetServingStatus(kLiveService, true);
+    server_->GetHealthCheckService()->SetServingStatus(kReadyService, false);
     acceptor_ = std::make_unique<Acceptor>(
         std::move(listening.sockets),
         ConnectionLimits{options_.max_connections, options_.max_connections_per_peer,
@@ -345,6 +352,7 @@ class GrpcServer : public Server {
       });
     }
     status_report_->SetConnections(acceptor_.get(), follower_.get());
+    ReportReadiness();
     ticker_ = std::thread([this] { Tick(); });
     stall_watch_.Start();
     return absl::OkStatus();
@@ -377,8 +385,8 @@ class GrpcServer : public Server {
     if (status_report_->SetDraining()) {
       journal_.Record({.kind = EventKind::kDraining, .text = "new jobs are refused from now on"});
     }
-    // Probes of readiness ask for the service "".
     server_->GetHealthCheckService()->SetServingStatus("", false);
+    ReportReadiness();
   }
 
   bool has_open_jobs() const override { return !jobs_.All().empty(); }
@@ -425,6 +433,7 @@ class GrpcServer : public Server {
       }
       SYNCGRADS_ASSIGN_OR_RETURN(
           held_, jobs_.Restore({state_.get(), StoreOfJobs(**store)}, stored.start, changes));
+      recovery_ = std::make_unique<Recovery>(jobs_.All(), started_);
       plan_ = std::move(stored);
       store_ = *std::move(store);
       journal_.Note(absl::StrCat("start ", state_->start(), " on the state in ", state_->path(),
@@ -479,6 +488,13 @@ class GrpcServer : public Server {
     return state_ == nullptr ? memory : std::min(memory, state_->room());
   }
 
+  // Returns the bytes that Available is a part of; 0 if they are not known.
+  uint64_t Total() const {
+    const uint64_t memory = TotalMemory().value_or(0);
+    const uint64_t state = state_ == nullptr ? 0 : state_->file_system_bytes();
+    return memory == 0 || state == 0 ? std::max(memory, state) : std::min(memory, state);
+  }
+
   StatusSources SourcesOfStatus() const {
     StatusSources sources{.self = ServerIndex{options_.index},
                           .jobs = jobs_,
@@ -486,17 +502,26 @@ class GrpcServer : public Server {
                           .traffic = traffic_,
                           .clock = clock_,
                           .memory_free = [this] { return Available(); }};
-    if (state_ != nullptr) {
-      sources.state_directory = state_->path();
-      sources.starts = state_->start();
-      sources.state_free = [this] { return state_->room(); };
-    }
+    sources.memory_total = [this] { return Total(); };
+    sources.state = state_.get();
+    sources.recovery = recovery_.get();
     sources.coordinator_address = options_.coordinator;
     if (coordinator_ != nullptr) sources.loads = &loads_;
     sources.shares_memory = exchange_ != nullptr;
     sources.congestion_control = options_.congestion_control;
     sources.wrong_tokens = [this] { return access_.wrong_tokens(); };
     return sources;
+  }
+
+  // Sets the health of kReadyService if it has changed. A call of SetServingStatus is sent to all
+  // who watch the service.
+  void ReportReadiness() {
+    MutexLock lock(ready_mutex_);
+    v1::GetStatusReply status;
+    status_report_->FillReadiness(status);
+    const bool ready = ReadinessOf(status).ok();
+    if (std::exchange(ready_, ready) == ready) return;
+    server_->GetHealthCheckService()->SetServingStatus(kReadyService, ready);
   }
 
   void Tick() {
@@ -513,6 +538,8 @@ class GrpcServer : public Server {
       if (follower_ != nullptr) follower_->Tick();
       TrimMemory(deadlines_.Tick());
       jobs_.ReportAlerts();
+      if (recovery_ != nullptr) recovery_->duration();
+      ReportReadiness();
       if (MonotonicNow() >= next_quota) {
         message_quota_.Fit(jobs_.MemoryBytes());
         events_.ReportLeftOut();
@@ -540,9 +567,12 @@ class GrpcServer : public Server {
   // The same, as a journal.
   Journal& journal_ = events_;
   const Clock& clock_;
+  const absl::Time started_ = clock_.Now();
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  Mutex ready_mutex_;
+  bool ready_ ABSL_GUARDED_BY(ready_mutex_) = false;
   Closers closers_;
   std::unique_ptr<StateDirectory> state_;
   std::unique_ptr<PlanStore> store_;
@@ -551,6 +581,8 @@ class GrpcServer : public Server {
   // The rounds that are held since before the restart, for epochs that were proposed.
   std::vector<HeldRounds> held_;
   Jobs jobs_;
+  // Null unless the plan was read from the state directory.
+  std::unique_ptr<Recovery> recovery_;
   StallWatch stall_watch_;
   StreamDeadlines deadlines_;
   Access access_;

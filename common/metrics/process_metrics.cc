@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -54,10 +55,10 @@ std::optional<double> BootTime() {
 
 }  // namespace
 
-void AddProcessMetrics(absl::string_view program, MetricFamilies& families) {
-  families.Gauge(
-      "syncgrads_build_info", "Always 1. The labels describe the program.",
-      {{"program", std::string(program)}, {"protocol_version", absl::StrCat(kProtocolVersion)}}, 1);
+void AddProcessMetrics(MetricLabels program, MetricFamilies& families) {
+  program.emplace_back("protocol_version", absl::StrCat(kProtocolVersion));
+  families.Gauge("syncgrads_build_info", "Always 1. The labels describe the program.",
+                 std::move(program), 1);
   rusage usage = {};
   if (getrusage(RUSAGE_SELF, &usage) == 0) {
     families.Counter("process_cpu_seconds_total", "CPU time of this process, user and system.", {},

@@ -8,9 +8,9 @@
 namespace syncgrads {
 
 // Adds the CPU time, memory, open file descriptors and start time of this process, and
-// syncgrads_build_info. A value that /proc does not have is left out. `program` is a label's value,
-// for example "ps-server".
-void AddProcessMetrics(absl::string_view program, MetricFamilies& families);
+// syncgrads_build_info. A value that /proc does not have is left out. `program` is the labels that
+// describe the program, which common/rpc/build_info.h has.
+void AddProcessMetrics(MetricLabels program, MetricFamilies& families);
 
 }  // namespace syncgrads
 

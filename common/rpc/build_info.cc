@@ -27,6 +27,14 @@ std::string VersionLine(absl::string_view program) {
                       ", gRPC ", info.grpc);
 }
 
+std::vector<std::pair<std::string, std::string>> BuildLabels(absl::string_view program) {
+  BuildInfo info = ThisBuild();
+  return {{"program", std::string(program)},
+          {"version", std::move(info.version)},
+          {"commit", std::move(info.commit)},
+          {"grpc_version", std::move(info.grpc)}};
+}
+
 void AnswerVersionAndHelp(absl::string_view program) {
   absl::FlagsUsageConfig config;
   // By default, Abseil looks for a source file that is named exactly like the program.

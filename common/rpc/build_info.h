@@ -4,6 +4,8 @@
 #define SYNCGRADS_COMMON_RPC_BUILD_INFO_H_
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -22,6 +24,10 @@ BuildInfo ThisBuild();
 
 // Returns one line: "ps-server 0.1.0, commit 1fb4471a2b3c, CUDA no, gRPC 1.51.1".
 std::string VersionLine(absl::string_view program);
+
+// Returns the names and the values of the labels of the metric syncgrads_build_info: the program,
+// its version and commit, and the version of gRPC.
+std::vector<std::pair<std::string, std::string>> BuildLabels(absl::string_view program);
 
 // From now on, --version prints VersionLine(program), and --help prints the flags of the program's
 // main file. Must be called before absl::ParseCommandLine.

@@ -84,7 +84,8 @@ ROWS = [
              " (rate(syncgrads_late_contributions_total{$job}[$interval]))",
              "{{training_job}} {{group}}")]),
         ("Contributions that are not finite", "ops",
-         "Contributions per second in which an element is NaN or infinite.", [
+         "Contributions per second in which an element is NaN or infinite, also of workers that have "
+         "ended because of it.", [
              ("sum by (training_job, member)"
               " (rate(syncgrads_non_finite_contributions_total{$job}[$interval]))",
               "{{training_job}} {{member}}")]),
@@ -118,8 +119,20 @@ ROWS = [
              "{{instance}} {{path}}")]),
         ("Memory of jobs", "percentunit", "The memory that jobs take, and its limit.", [
             ("syncgrads_memory_bytes / (syncgrads_memory_limit_bytes > 0)", "{{instance}}")]),
-        ("Free space for the state", "bytes", "Free space in the state directory.", [
-            ("syncgrads_state_free_bytes", "{{instance}}")]),
+        ("Space for the state", "bytes",
+         "The files in the state directory, and the space that they may still take.", [
+             ("syncgrads_state_bytes", "{{instance}} used"),
+             ("syncgrads_state_free_bytes", "{{instance}} free")]),
+        ("Free part of the state directory", "percentunit",
+         "An alert is sent if less than 5 % of its file system is free.", [
+             ("syncgrads_state_free_bytes / (syncgrads_state_filesystem_bytes > 0)",
+              "{{instance}}")]),
+        ("Recovery", "s",
+         "The time from a server's start until a round of a job closed that it has read from its "
+         "state; 0 if it has read none.", [
+             ("syncgrads_recovery_duration_seconds", "{{instance}}")]),
+        ("Starts", "none", "Starts on the state directory. They grow when a server is restarted.", [
+            ("syncgrads_starts", "{{instance}}")]),
         ("Open connections", "percentunit", "Open connections, divided by their limit.", [
             ("syncgrads_connections / (syncgrads_max_connections > 0)", "{{instance}}")]),
         ("Connection to the coordinator", "none", "0 on a server that has none.", [

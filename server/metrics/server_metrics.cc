@@ -28,6 +28,44 @@ HistogramSample Sample(const v1::Histogram& histogram) {
   return sample;
 }
 
+// Adds the metrics of a server that keeps a state.
+void AddState(const v1::ServerStatus& server, MetricFamilies& families) {
+  families.Gauge("syncgrads_starts", "Starts of servers on the state directory, this one included.",
+                 {}, static_cast<double>(server.starts()));
+  families.Gauge("syncgrads_state_bytes", "Size of the files in the state directory.", {},
+                 static_cast<double>(server.state_bytes()));
+  families.Gauge("syncgrads_state_free_bytes",
+                 "Space that files in the state directory may still take.", {},
+                 static_cast<double>(server.state_free_bytes()));
+  if (server.state_total_bytes() > 0) {
+    families.Gauge("syncgrads_state_filesystem_bytes",
+                   "Size of the file system of the state directory.", {},
+                   static_cast<double>(server.state_total_bytes()));
+  }
+  families.Gauge("syncgrads_recovered_jobs",
+                 "Jobs that this start has read from the state directory.", {},
+                 server.recovered_jobs());
+  families.Gauge("syncgrads_recovery_duration_seconds",
+                 "Time from this start until a round of one of these jobs closed; 0 if none has.",
+                 {}, Seconds(server.recovery_ms()));
+}
+
+// Adds the contributions that were not finite. A worker whose contribution is refused ends, so its
+// count is kept when it has left the epoch. A member that has none has a count too: an increase
+// from a count that was missing would not be seen.
+void AddNonFinite(const v1::JobStatus& job, const MetricLabels& labels, MetricFamilies& families) {
+  std::map<std::string, uint64_t> counts;
+  for (const v1::Member& member : job.epoch().members()) counts[member.name()] = 0;
+  for (const v1::NonFiniteCount& one : job.non_finite()) counts[one.worker()] = one.count();
+  for (const auto& [worker, count] : counts) {
+    MetricLabels of_member = labels;
+    of_member.emplace_back("member", worker);
+    families.Counter("syncgrads_non_finite_contributions_total",
+                     "Contributions of the worker in which an element was NaN or infinite.",
+                     of_member, static_cast<double>(count));
+  }
+}
+
 void AddServer(const v1::ServerStatus& server, MetricFamilies& families) {
   families.Gauge("syncgrads_draining", "1 if the server refuses new jobs, otherwise 0.", {},
                  server.draining());
@@ -59,15 +97,7 @@ void AddServer(const v1::ServerStatus& server, MetricFamilies& families) {
                  static_cast<double>(server.memory_bytes() + server.memory_free_bytes()));
   families.Counter("syncgrads_wrong_tokens_total", "Wrong tokens that were sent to this server.",
                    {}, static_cast<double>(server.wrong_tokens()));
-  if (server.starts() > 0) {
-    families.Gauge("syncgrads_starts",
-                   "Starts of servers on the state directory, this one included.", {},
-                   static_cast<double>(server.starts()));
-  }
-  if (server.state_free_bytes() > 0) {
-    families.Gauge("syncgrads_state_free_bytes", "Free space in the state directory.", {},
-                   static_cast<double>(server.state_free_bytes()));
-  }
+  if (server.starts() > 0) AddState(server, families);
 }
 
 // Adds the metrics that only the coordinator has.
@@ -137,9 +167,6 @@ void AddContributors(const v1::GroupStatus& group, const MemberNames& names,
         "Delay of the member's contributions after the first contribution to the same round, of "
         "the group's first chunk on this server.",
         of_member, Sample(contributor.arrival_lag()));
-    families.Counter("syncgrads_non_finite_contributions_total",
-                     "Contributions of the member in which an element was NaN or infinite.",
-                     of_member, static_cast<double>(contributor.non_finite()));
   }
 }
 
@@ -210,6 +237,7 @@ void AddServerMetrics(const v1::GetStatusReply& status, MetricFamilies& families
     families.Gauge("syncgrads_groups",
                    "Groups of the job. Only the groups with the most rounds have metrics.", labels,
                    job.groups_size());
+    AddNonFinite(job, labels, families);
     if (coordinates) {
       AddMembers(job, date_ms, labels, families);
       AddChanges(job, labels, families);

@@ -17,7 +17,8 @@ namespace syncgrads::server {
 inline constexpr size_t kMostGroupsInMetrics = 16;
 
 // Adds the metrics of `status`. Members are labelled with their names. Contributions of members
-// that are not in the job's newest epoch are left out.
+// that are not in the job's newest epoch are left out, except in the counts of those that were not
+// finite.
 void AddServerMetrics(const v1::GetStatusReply& status, MetricFamilies& families);
 
 // Returns whether the server can serve jobs. It does not depend on the state of any job: it reads

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/metrics/metric_families.h"
 #include "common/metrics/process_metrics.h"
+#include "common/rpc/build_info.h"
 #include "server/metrics/server_metrics.h"
 #include "server/page/live_page.h"
 
@@ -18,7 +19,7 @@ namespace {
 HttpReply Metrics(const v1::GetStatusReply& status) {
   MetricFamilies families;
   AddServerMetrics(status, families);
-  AddProcessMetrics("ps-server", families);
+  AddProcessMetrics(BuildLabels("ps-server"), families);
   return {200, kMetricsContentType, families.Text()};
 }
 

@@ -3,7 +3,7 @@
 // (deploy/monitoring/rules.yml).
 
 // In seconds: what is kept, over which time steps per second are averaged, and the alert's window.
-const KEPT = 600;
+export const KEPT = 600;
 const RATE_WINDOW = 5;
 const ALERT_WINDOW = 300;
 
@@ -94,6 +94,18 @@ function mean(values) {
 const pointsOf = (validation, name) => validation.flatMap(({at, scores}) =>
     scores.filter((score) => score.name === name).map(({value}) => ({at, value})));
 
+// Returns the points of the steps per second. While no step is made, the server keeps one point: the
+// curve stays at 0 until the next one.
+function ratesOf(training) {
+  const points = [];
+  for (const {at, rate} of training) {
+    const before = points.at(-1);
+    if (before?.value === 0 && at - before.at > 2) points.push({at: at - 1, value: 0});
+    points.push({at, value: rate});
+  }
+  return points;
+}
+
 export class JobView {
   constructor(job) {
     this.name = job.job;
@@ -112,8 +124,12 @@ export class JobView {
     this.events = [];
     this.workers = [];
     this.slow = false;
-    // The mean loss of the members, and their validations, since the job was opened.
+    // The mean loss of the members, and their validations, since the job was opened. And the steps
+    // per second that the server has kept.
     this.training = [];
+    this._history = [];
+    // Sentences about what open rounds wait for.
+    this.waits = [];
     this._validation = [];
     this._timesBefore = new Map();
     this._lagsBefore = new Map();
@@ -131,6 +147,7 @@ export class JobView {
     this.worldSize = job.epoch?.members?.length ?? 0;
     this.checkpoints = job.checkpoints;
     this.joins = Number(job.joins ?? 0);
+    this.waits = job.waits ?? [];
     this.group = trainingGroup(job.groups);
     this.workers = this._workersOf(job);
     this._compareMembers(job, now);
@@ -149,7 +166,11 @@ export class JobView {
   // Takes the job's curves: a JobCurves message that was read at `now`.
   setCurves(curves, now) {
     const at = (point) => now - Number(point.age_ms) / 1000;
-    this.training = curves.training.map((point) => ({at: at(point), value: point.loss}));
+    // A point without a loss has NaN, which is text in JSON.
+    this.training = curves.training.filter(({loss}) => Number.isFinite(loss))
+        .map((point) => ({at: at(point), value: point.loss}));
+    this._history = ratesOf(curves.training.map((point) =>
+        ({at: at(point), rate: point.steps_per_second ?? 0})));
     this._validation = curves.validation.map((point) =>
         ({at: at(point), scores: point.validation.scores}));
   }
@@ -165,6 +186,24 @@ export class JobView {
       return {at: Number(event.date_ms) / 1000 + ahead, text: event.text, kind: event.kind,
               look: mark?.look, label: mark?.label(event)};
     });
+  }
+
+  // The steps per second since the job was opened: those that the server has kept, and from the first
+  // poll on those that were seen. A null is a gap.
+  get steps() {
+    // The first poll may have none.
+    const seen = Math.max(0, this.rates.findIndex((rate) => rate !== null));
+    const before = this._history.filter(({at}) => at < (this.times[seen] ?? Infinity));
+    return {
+      times: [...before.map(({at}) => at), ...this.times.slice(seen)],
+      values: [...before.map(({value}) => value), ...this.rates.slice(seen)],
+    };
+  }
+
+  // When the charts of the last ten minutes begin: at the first point that is known of this time.
+  get recent() {
+    const from = (this.times.at(-1) ?? 0) - KEPT;
+    return Math.min(this.times[0] ?? 0, this._history.find(({at}) => at >= from)?.at ?? Infinity);
   }
 
   // The curves of the loss, each with its name and its points; without those that have no points.
@@ -205,6 +244,8 @@ export class JobView {
 
   _stepsPerSecond(uptime) {
     if (this.group === undefined || this.group.chunks === 0) return undefined;
+    // What the server has counted, until there are two polls.
+    const counted = this.group.rounds_per_second > 0 ? this.group.rounds_per_second : undefined;
     const open = Number(this.group.open_round);
     const last = this._opens.at(-1);
     const isNewSeries = last !== undefined &&
@@ -215,7 +256,7 @@ export class JobView {
       this._opens.shift();
     }
     const first = this._opens[0];
-    if (uptime <= first.uptime) return undefined;
+    if (uptime <= first.uptime) return counted;
     return (open - first.open) / (uptime - first.uptime);
   }
 

@@ -92,8 +92,10 @@ class JobSection {
     find(".verdict").classList.toggle("slow", view.slow && view.ended === undefined);
     show(find(".waits"), this._waits());
     find("tbody").replaceChildren(...this._rows());
-    this._steps.update(view.times, [{name: "steps/s", values: view.rates, number: 0}], view.events);
-    this._lags.update(view.times, this._curves(), view.events);
+    const steps = view.steps;
+    this._steps.update(steps.times, [{name: "steps/s", values: steps.values, number: 0}],
+                       view.events);
+    this._showLags();
     this._showPoints(find("figure.loss"), this._loss, view.losses);
     this._showPoints(find(".scores"), this._scores, view.scores);
     find(".legend.phases").hidden = !view.workers.some((worker) => worker.shares !== undefined);
@@ -117,6 +119,15 @@ class JobSection {
     chart.update(times, curves.map(({name}, i) => ({
       name, values: values[i], number: i, spansGaps: true,
     })), this.view.events);
+  }
+
+  // The lags are known since the page was opened. The chart begins earlier, so that it has the events
+  // of this time.
+  _showLags() {
+    const {times, recent, events} = this.view;
+    if (!(recent < times[0])) return this._lags.update(times, this._curves(), events);
+    this._lags.update([recent, ...times], this._curves().map((curve) => (
+        {...curve, values: [null, ...curve.values]})), events);
   }
 
   _progress() {
@@ -171,9 +182,13 @@ class JobSection {
     return text + (slowsJob ? ". It slows down the job." : ".");
   }
 
-  // Returns a sentence about what the oldest open step waits for.
+  // Returns sentences about what the oldest open round of each group waits for, as the server
+  // reports them; for a moment it has none.
   _waits() {
-    const {group, workers, ended} = this.view;
+    const {group, workers, waits, ended} = this.view;
+    if (ended === undefined && waits.length > 0) {
+      return waits.map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`).join("\n");
+    }
     const waited = Number(group?.oldest_open_ms ?? 0);
     if (ended !== undefined || waited < LONG_WAIT_MS) return "";
     const behind = workers.filter((worker) => worker.isBehind);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,11 +13,16 @@
 #include "common/contract/contract.h"
 #include "common/contract/figures.h"
 #include "common/protocol.h"
+#include "common/round_wait.h"
 #include "common/rpc/build_info.h"
 #include "common/shm/host.h"
 
 namespace syncgrads::server {
 namespace {
+
+// See JobStatus.waits.
+constexpr absl::Duration kLongWait = absl::Seconds(1);
+constexpr size_t kMostWaits = 4;
 
 uint64_t Milliseconds(absl::Duration duration) {
   return static_cast<uint64_t>(absl::ToInt64Milliseconds(duration));
@@ -114,12 +120,41 @@ void Fill(const TrainingCurves& curves, absl::Time now, v1::JobCurves& out) {
     one.set_age_ms(AgeMs(point.at, now));
     one.set_step(point.step);
     one.set_loss(point.loss);
+    one.set_steps_per_second(point.steps_per_second);
   }
   for (const ValidationPoint& point : curves.validation()) {
     v1::ValidationPoint& one = *out.add_validation();
     one.set_age_ms(AgeMs(point.at, now));
     *one.mutable_validation() = syncgrads::ToProto(*point.validation);
   }
+}
+
+void FillState(const StateDirectory& state, v1::ServerStatus& status) {
+  status.set_state_directory(state.path());
+  status.set_starts(state.start());
+  status.set_state_free_bytes(state.room());
+  status.set_state_total_bytes(state.file_system_bytes());
+  status.set_state_bytes(state.bytes());
+}
+
+// Returns sentences about what the oldest open round of each group waits for, of the rounds that
+// have been open for kLongWait or longer.
+std::vector<std::string> WaitsOf(const Job& job, std::vector<GroupProgress> groups) {
+  std::erase_if(groups, [](const GroupProgress& group) { return group.oldest_open < kLongWait; });
+  std::stable_sort(
+      groups.begin(), groups.end(),
+      [](const GroupProgress& a, const GroupProgress& b) { return a.oldest_open > b.oldest_open; });
+  if (groups.size() > kMostWaits) groups.resize(kMostWaits);
+  std::vector<std::string> sentences;
+  for (const GroupProgress& group : groups) {
+    // The round may have closed meanwhile.
+    for (const RoundWait& wait : job.Explain(group.group)) {
+      if (wait.open_for < kLongWait) continue;
+      sentences.push_back(ToString(wait));
+      break;
+    }
+  }
+  return sentences;
 }
 
 }  // namespace
@@ -166,6 +201,20 @@ v1::ServerLoad StatusReport::Load() const {
   return load;
 }
 
+double StatusReport::StepsPerSecond(const std::string& name) const {
+  const std::shared_ptr<Job> job = sources_.jobs.Find(name);
+  if (job == nullptr) return 0;
+  // Members make collectives now and then, and train in every round.
+  Round most{};
+  double rate = 0;
+  for (const GroupProgress& group : job->Progress()) {
+    if (group.open < most) continue;
+    most = group.open;
+    rate = group.rounds_per_second;
+  }
+  return rate;
+}
+
 void StatusReport::FillReadiness(v1::GetStatusReply& reply) const {
   reply.set_server_index(ToNumber(sources_.self));
   v1::ServerStatus& status = *reply.mutable_server();
@@ -199,9 +248,12 @@ void StatusReport::FillServer(v1::ServerStatus& status) const {
   status.set_connections(own.connections());
   Fill(sources_.traffic.received, *status.mutable_received());
   Fill(sources_.traffic.sent, *status.mutable_sent());
-  if (sources_.state_free != nullptr) status.set_state_free_bytes(sources_.state_free());
-  status.set_state_directory(sources_.state_directory);
-  status.set_starts(sources_.starts);
+  if (sources_.memory_total != nullptr) status.set_memory_total_bytes(sources_.memory_total());
+  if (sources_.state != nullptr) FillState(*sources_.state, status);
+  if (sources_.recovery != nullptr) {
+    status.set_recovered_jobs(sources_.recovery->jobs());
+    status.set_recovery_ms(Milliseconds(sources_.recovery->duration()));
+  }
   status.set_coordinator(sources_.coordinator_address);
   status.set_host_id(HostId());
   status.set_user_id(geteuid());
@@ -238,7 +290,14 @@ void StatusReport::FillJob(const Job& job, v1::JobStatus& status) const {
       member.clear_secret_hash();
     }
   }
-  for (const GroupProgress& progress : job.Progress()) Fill(progress, *status.add_groups());
+  std::vector<GroupProgress> groups = job.Progress();
+  for (const GroupProgress& progress : groups) Fill(progress, *status.add_groups());
+  for (std::string& wait : WaitsOf(job, std::move(groups))) status.add_waits(std::move(wait));
+  for (const auto& [worker, count] : job.alerts().NonFinite()) {
+    v1::NonFiniteCount& one = *status.add_non_finite();
+    one.set_worker(worker);
+    one.set_count(count);
+  }
   if (sources_.coordinator != nullptr) Fill(sources_.coordinator->Report(job.name()), status);
 }
 

@@ -14,9 +14,11 @@
 #include "proto/admin.pb.h"
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/jobs/jobs.h"
+#include "server/core/jobs/recovery.h"
 #include "server/service/follower.h"
 #include "server/service/payload_bytes.h"
 #include "server/service/server_loads.h"
+#include "server/state/state_directory.h"
 
 namespace syncgrads::server {
 
@@ -31,11 +33,11 @@ struct StatusSources {
   const Clock& clock;
   // Returns the memory in bytes that is free for new groups.
   std::function<uint64_t()> memory_free;
-  // The path of the state directory, and a function that returns its free space in bytes; empty and
-  // null if no state is kept.
-  std::string state_directory;
-  uint64_t starts = 0;
-  std::function<uint64_t()> state_free;
+  // Returns the bytes that memory_free is a part of; 0 if they are not known.
+  std::function<uint64_t()> memory_total;
+  // Null if no state is kept.
+  const StateDirectory* state = nullptr;
+  const Recovery* recovery = nullptr;
   // See the fields of the same names in ServerStatus.
   std::string coordinator_address;
   bool shares_memory = false;
@@ -68,6 +70,9 @@ class StatusReport {
   // the coordinator.
   void FillReadiness(v1::GetStatusReply& reply) const;
   v1::ServerLoad Load() const;
+  // Returns the rounds per second, as in GroupStatus, of the job's group that has made most rounds
+  // on this server; 0 if there is none.
+  double StepsPerSecond(const std::string& job) const;
   // Fills in `curves`, which must be empty. It remains empty on a server that follows.
   void FillCurves(v1::Curves& curves) const;
 

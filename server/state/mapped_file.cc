@@ -28,6 +28,16 @@ uint64_t RoomIn(const std::string& directory) {
   return status.f_blocks == 0 ? memory : std::min(room, memory);
 }
 
+uint64_t SizeOfFileSystem(const std::string& directory) {
+  struct statfs status;
+  if (statfs(directory.c_str(), &status) != 0) return 0;
+  const uint64_t size = uint64_t{status.f_blocks} * static_cast<uint64_t>(status.f_bsize);
+  if (status.f_type != TMPFS_MAGIC && status.f_type != RAMFS_MAGIC) return size;
+  const uint64_t memory = TotalMemory().value_or(0);
+  if (size == 0 || memory == 0) return std::max(size, memory);
+  return std::min(size, memory);
+}
+
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Create(const std::string& path,
                                                                size_t bytes, uint64_t room,
                                                                const AllocationProgress& progress) {

@@ -21,6 +21,11 @@ namespace syncgrads::server {
 // Returns 0 if the free space, or the available memory, cannot be read.
 uint64_t RoomIn(const std::string& directory);
 
+// Returns the bytes of which RoomIn is a part: the size of the directory's file system, and, if
+// that is in memory, at most the memory that this process may allocate. Returns 0 if it is not
+// known.
+uint64_t SizeOfFileSystem(const std::string& directory);
+
 // A file that is mapped for reading and writing, and unmapped when this object is destroyed. It
 // keeps no file descriptor open. Thread-safe: immutable, except for its contents.
 class MappedFile {

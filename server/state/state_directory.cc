@@ -67,6 +67,23 @@ std::string StateDirectory::group_path(uint64_t sequence) const {
   return absl::StrCat(path_, "/", kGroupPrefix, sequence);
 }
 
+uint64_t StateDirectory::file_system_bytes() const { return SizeOfFileSystem(path_); }
+
+uint64_t StateDirectory::bytes() const {
+  uint64_t bytes = 0;
+  std::error_code error;
+  std::filesystem::recursive_directory_iterator entry(path_, error);
+  for (const std::filesystem::recursive_directory_iterator end; !error && entry != end;
+       entry.increment(error)) {
+    // A file may be deleted meanwhile.
+    std::error_code gone;
+    const bool is_file = entry->is_regular_file(gone);
+    const uint64_t size = is_file ? entry->file_size(gone) : 0;
+    if (!gone) bytes += size;
+  }
+  return bytes;
+}
+
 absl::Status StateDirectory::ReadServer() {
   std::vector<std::string> records;
   const auto log = RecordLog::Open(path_ + "/server", records);

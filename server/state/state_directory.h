@@ -42,6 +42,10 @@ class StateDirectory {
   std::string group_path(uint64_t sequence) const;
   // The bytes that files in the directory may still take.
   uint64_t room() const { return room_(); }
+  // The size of the directory's file system in bytes; 0 if it is not known. See SizeOfFileSystem.
+  uint64_t file_system_bytes() const;
+  // The size of all files in the directory in bytes, those in "unusable" included.
+  uint64_t bytes() const;
 
   // Why the file "server" could not be read; OK if it could, or if there is none. After an error,
   // this start counts as the first one.

@@ -37,6 +37,18 @@ TEST_F(MemoryLimitTest, IsWhatTheMachineHasAvailable) {
   EXPECT_EQ(Available(), 64u * 1024);
 }
 
+TEST_F(MemoryLimitTest, TheTotalIsTheLeastOfTheMachinesMemoryAndTheLimits) {
+  EXPECT_EQ(TotalMemory(root_).value_or(1), 0u) << "it is not known";
+  Write("/proc/meminfo", "MemTotal:       100 kB\nMemAvailable:    64 kB\n");
+  EXPECT_EQ(TotalMemory(root_).value_or(1), 100u * 1024);
+  Write("/sys/fs/cgroup/memory.max", "max\n");
+  EXPECT_EQ(TotalMemory(root_).value_or(1), 100u * 1024);
+  Write("/proc/self/cgroup", "0::/slurm/job\n");
+  Write("/sys/fs/cgroup/slurm/memory.max", "50000\n");
+  Write("/sys/fs/cgroup/slurm/memory.current", "49000\n");
+  EXPECT_EQ(TotalMemory(root_).value_or(1), 50000u);
+}
+
 TEST_F(MemoryLimitTest, IsWhatTheControlGroupLeavesIfThatIsLess) {
   Write("/proc/meminfo", "MemAvailable:    64 kB\n");
   Write("/sys/fs/cgroup/memory.max", "10000\n");

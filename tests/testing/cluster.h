@@ -46,6 +46,8 @@ class Cluster {
   // The address of server 0, as host:port.
   const std::string& coordinator() const { return coordinator_; }
   server::Server& server(uint32_t index) { return *servers_[index]; }
+  // Ends the server in an orderly way. `server` must not be called for it any more.
+  void StopServer(uint32_t index) { servers_[index] = nullptr; }
   RecordingJournal& journal() { return journal_; }
 
  private:

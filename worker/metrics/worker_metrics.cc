@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "common/metrics/process_metrics.h"
+#include "common/rpc/build_info.h"
 
 namespace syncgrads {
 
@@ -130,7 +131,7 @@ HttpPages WorkerPages(const WorkerMetrics& metrics) {
   pages["/metrics"] = [&metrics] {
     MetricFamilies families;
     metrics.AddTo(families);
-    AddProcessMetrics("ps-worker", families);
+    AddProcessMetrics(BuildLabels("ps-worker"), families);
     return HttpReply{200, kMetricsContentType, families.Text()};
   };
   pages["/livez"] = [] { return HttpReply{.body = "ok\n"}; };

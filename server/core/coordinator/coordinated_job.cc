@@ -377,7 +377,8 @@ void CoordinatedJob::SampleCurves(absl::Time now) {
   for (const JobMember* member : members_.Ranked()) {
     if (auto reported = member->pulse->figures()) figures.push_back(*std::move(reported));
   }
-  curves_.Sample(figures, now);
+  const auto& steps_per_second = dependencies_.options.steps_per_second;
+  curves_.Sample(figures, steps_per_second == nullptr ? 0 : steps_per_second(name()), now);
 }
 
 absl::Status CoordinatedJob::Close(const std::string& reason, bool last, absl::StatusCode code) {

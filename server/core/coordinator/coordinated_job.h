@@ -23,7 +23,7 @@
 //   RoundDecisions      quorums and norms of rounds
 //   JobCheckpoints      the count of checkpoints
 //   JobLearningRate     the learning rate factor that was set last
-//   TrainingCurves      losses and validations that members have reported
+//   TrainingCurves      losses and validations that members have reported, and steps per second
 //   Departures          members that have left, until their contributions must have arrived
 //
 // Not thread-safe. The Coordinator owns the jobs. It calls every method, the constructor and the
@@ -195,9 +195,9 @@ class CoordinatedJob {
   absl::StatusOr<std::vector<MemberReport>> RequestTrace(const std::string& token,
                                                          const TraceRequested& asked) const;
   JobReport Report() const;
-  // Takes a sample of what the members have reported about their training, if a second has passed
-  // since the last one. Call it at every tick. `now` is a time of the coordinator's clock, which
-  // also counts pauses of the process.
+  // Takes a sample of what the members have reported about their training, and of the job's steps
+  // per second, if a second has passed since the last one. Call it at every tick. `now` is a time
+  // of the coordinator's clock, which also counts pauses of the process.
   void SampleCurves(absl::Time now);
   const TrainingCurves& curves() const { return curves_; }
 

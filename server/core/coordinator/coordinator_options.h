@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "absl/time/time.h"
 #include "common/ids.h"
@@ -29,6 +30,9 @@ struct CoordinatorOptions {
   uint32_t max_jobs = 1000;
   // The maximum number of workers for which a job may be opened.
   uint32_t max_workers = 4096;
+  // Returns the steps per second of a job on server 0, for its curves; 0 if the job is not there.
+  // Null: 0 for every job. Called while Coordinator::mutex_ is held.
+  std::function<double(const std::string& job)> steps_per_second = nullptr;
 };
 
 }  // namespace syncgrads::server

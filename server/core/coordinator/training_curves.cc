@@ -1,6 +1,7 @@
 #include "server/core/coordinator/training_curves.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace syncgrads::server {
 namespace {
@@ -11,14 +12,16 @@ constexpr absl::Duration kInterval = absl::Seconds(1);
 
 bool TrainingCurves::IsDue(absl::Time now) const { return now - sampled_ >= kInterval; }
 
-void TrainingCurves::Sample(const std::vector<TrainingFigures>& figures, absl::Time now) {
+void TrainingCurves::Sample(const std::vector<TrainingFigures>& figures, double steps_per_second,
+                            absl::Time now) {
   sampled_ = now;
-  SampleLoss(figures, now);
+  SampleTraining(figures, steps_per_second, now);
   SampleValidation(figures, now);
 }
 
-void TrainingCurves::SampleLoss(const std::vector<TrainingFigures>& figures, absl::Time now) {
-  TrainingPoint point{.at = now};
+void TrainingCurves::SampleTraining(const std::vector<TrainingFigures>& figures,
+                                    double steps_per_second, absl::Time now) {
+  TrainingPoint point{.at = now, .steps_per_second = steps_per_second};
   uint64_t losses = 0;
   for (const TrainingFigures& one : figures) {
     point.step = std::max(point.step, one.step);
@@ -27,8 +30,12 @@ void TrainingCurves::SampleLoss(const std::vector<TrainingFigures>& figures, abs
     // The mean so far. A sum could overflow.
     point.loss += (*one.loss - point.loss) / static_cast<double>(losses);
   }
-  // While no step is made, the losses do not change.
-  if (std::exchange(step_, point.step) == point.step || losses == 0) return;
+  // While no step is made, the losses do not change. The end of the steps is a point of its own.
+  const bool has_new_loss = std::exchange(step_, point.step) != point.step && losses > 0;
+  const bool has_rate =
+      std::exchange(steps_per_second_, steps_per_second) > 0 || steps_per_second > 0;
+  if (!has_new_loss && !has_rate) return;
+  if (losses == 0) point.loss = std::numeric_limits<double>::quiet_NaN();
   training_.Add(point);
 }
 

@@ -1,4 +1,5 @@
-// The curves of one job: what its members have reported about its training, over time.
+// The curves of one job: what its members have reported about its training, and its steps per
+// second, over time.
 
 #ifndef SYNCGRADS_SERVER_CORE_COORDINATOR_TRAINING_CURVES_H_
 #define SYNCGRADS_SERVER_CORE_COORDINATOR_TRAINING_CURVES_H_
@@ -45,8 +46,9 @@ struct TrainingPoint {
   absl::Time at;
   // The newest step of any member.
   uint64_t step = 0;
-  // The mean of the losses of the members' last batches.
+  // The mean of the losses of the members' last batches; NaN if none has reported a loss.
   double loss = 0;
+  double steps_per_second = 0;
 };
 
 struct ValidationPoint {
@@ -60,22 +62,25 @@ class TrainingCurves {
  public:
   // Whether a second has passed since the last sample.
   bool IsDue(absl::Time now) const;
-  // Adds a point of the loss if a member has made a step since the last sample; and one of the
-  // validation if a member has reported one of a later step than the last point. `figures`: those
-  // of the members that have reported any, in rank order; the first one that has the newest
-  // validation counts.
-  void Sample(const std::vector<TrainingFigures>& figures, absl::Time now);
+  // Adds a training point if a member has reported a loss of a later step than at the last sample,
+  // or if `steps_per_second` is not 0 or was not 0 at the last sample; and a validation point if a
+  // member has reported a validation of a later step than the last point. `figures`: those of the
+  // members that have reported any, in rank order; the first one that has the newest validation
+  // counts.
+  void Sample(const std::vector<TrainingFigures>& figures, double steps_per_second, absl::Time now);
 
   const std::vector<TrainingPoint>& training() const { return training_.points(); }
   const std::vector<ValidationPoint>& validation() const { return validation_.points(); }
 
  private:
-  void SampleLoss(const std::vector<TrainingFigures>& figures, absl::Time now);
+  void SampleTraining(const std::vector<TrainingFigures>& figures, double steps_per_second,
+                      absl::Time now);
   void SampleValidation(const std::vector<TrainingFigures>& figures, absl::Time now);
 
   absl::Time sampled_ = absl::InfinitePast();
-  // The newest steps of any member in the last samples.
+  // The newest steps of any member, and the steps per second, in the last sample.
   uint64_t step_ = 0;
+  double steps_per_second_ = 0;
   uint64_t validated_step_ = 0;
   Curve<TrainingPoint> training_;
   Curve<ValidationPoint> validation_;

@@ -331,6 +331,14 @@ std::vector<GroupProgress> Job::Progress() const {
   return progress;
 }
 
+absl::Time Job::FirstClosed() const {
+  absl::Time first = absl::InfiniteFuture();
+  for (const std::shared_ptr<ServedGroup>& group : Groups()) {
+    first = std::min(first, group->first_closed());
+  }
+  return first;
+}
+
 bool Job::HasClosed(Round round) const {
   const std::vector<std::shared_ptr<ServedGroup>> groups = Groups();
   return std::any_of(groups.begin(), groups.end(),

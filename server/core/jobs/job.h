@@ -9,9 +9,11 @@
 //   thread.
 // - gRPC threads that read data streams call Admit and Push.
 // - The threads that exchange shared memory with workers call Admit and ShareResults.
-// - gRPC threads of the admin service call Explain, Progress, epoch and HoldRound.
+// - gRPC threads of the admin service, and threads that answer HTTP, call Explain, Progress, epoch
+//   and HoldRound.
 // - One thread that looks for stalls calls Stalled.
-// - The server's ticker calls alerts; and NewestArrivals and Reduced, when it opens a stream to the
+// - The server's ticker calls alerts and FirstClosed; and NewestArrivals and Reduced, when it opens
+// a stream to the
 //   coordinator.
 // - On server 0, the coordinator calls RecordMessage, without its lock, and NewestOpenRound, with
 // its lock
@@ -196,6 +198,9 @@ class Job {
   // The number of the oldest epoch that an open round may need; 0 before the first epoch.
   uint64_t oldest_epoch() const { return roster()->oldest_epoch(); }
   std::vector<GroupProgress> Progress() const;
+  // The time at which the first round of any group has closed since this server started;
+  // InfiniteFuture if none has.
+  absl::Time FirstClosed() const;
   // Whether this round of a group has closed; see ServedGroup::HasClosed.
   bool HasClosed(Round round) const;
   // The most bytes that the job takes on this server; see ServedGroup::MemoryBytes.

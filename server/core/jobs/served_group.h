@@ -141,6 +141,9 @@ class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
   // The most bytes that the group takes on this server with `members` members: its results, and one
   // contribution of each member to each chunk.
   uint64_t MemoryBytes(size_t members) const;
+  // The time at which the first round of any chunk has closed since this server started;
+  // InfiniteFuture if none has.
+  absl::Time first_closed() const { return counts_.first_closed(); }
   // Whether this round of the first chunk on this server has closed. False if there are no chunks.
   bool HasClosed(Round round) const;
   // The newest open round of the chunks; nullopt if there are none.

@@ -256,10 +256,11 @@ absl::StatusOr<Closed> ChunkVersions::UpdateLocked(Pending& pending, Slot& slot)
 absl::Status ChunkVersions::SetAsideNonFiniteLocked(Pending& pending) {
   const std::vector<NonFinite> found = FindNonFinite(chunk_, pending.contribution);
   if (found.empty()) return absl::OkStatus();
-  const std::string first =
-      ToString(plan_, chunk_, pending.clock, roster_->NameOf(pending.member), found[0]);
+  const std::string worker = roster_->NameOf(pending.member);
+  const std::string first = ToString(plan_, chunk_, pending.clock, worker, found[0]);
   const bool refused = plan_.spec.non_finite == OnBad::kReject;
-  alerts_->Add(absl::StrCat(first, refused ? ": it is refused" : ": it is left out"));
+  alerts_->AddNonFinite(worker,
+                        absl::StrCat(first, refused ? ": it is refused" : ": it is left out"));
   counter().NonFinite(pending.member);
   if (refused) {
     // No member has to wait for this clock any more.

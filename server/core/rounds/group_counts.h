@@ -48,7 +48,9 @@ class GroupCounts {
 
   // A round of any chunk has closed.
   void RoundClosed(absl::Time now) {
-    rounds_closed_.fetch_add(1, std::memory_order_relaxed);
+    if (rounds_closed_.fetch_add(1, std::memory_order_relaxed) == 0) {
+      first_closed_.store(absl::ToUnixNanos(now), std::memory_order_relaxed);
+    }
     last_closed_.store(absl::ToUnixNanos(now), std::memory_order_relaxed);
   }
   // A round of the first chunk has closed, `duration` after its first contribution. The caller
@@ -68,6 +70,11 @@ class GroupCounts {
     const int64_t last = last_closed_.load(std::memory_order_relaxed);
     return last == kNever ? absl::InfinitePast() : absl::FromUnixNanos(last);
   }
+  // The time at which the first round has closed; InfiniteFuture if none has.
+  absl::Time first_closed() const {
+    const int64_t first = first_closed_.load(std::memory_order_relaxed);
+    return first == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(first);
+  }
   DurationCounts round_duration() const { return round_duration_.Read(); }
   // The rate of FirstChunkClosed in a second; see RoundRate.
   double rounds_per_second(absl::Time now) const { return rate_.Read(now); }
@@ -78,6 +85,7 @@ class GroupCounts {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::min();
 
   std::atomic<uint64_t> rounds_closed_{0};
+  std::atomic<int64_t> first_closed_{kNever};
   std::atomic<int64_t> last_closed_{kNever};
   DurationHistogram round_duration_;
   RoundRate rate_;

@@ -84,7 +84,8 @@ std::vector<MemberId> RoundSeats::SetAsideNonFinite(Round round, const Epoch& ep
     senders.push_back(member.id);
     const std::string first = ToString(plan_, chunk_, round, member.name, found[0]);
     const bool refused = plan_.spec.non_finite == OnBad::kReject;
-    alerts.Add(absl::StrCat(first, refused ? ": it is refused" : ": it is left out"));
+    alerts.AddNonFinite(member.name,
+                        absl::StrCat(first, refused ? ": it is refused" : ": it is left out"));
     const auto entry = seats_.find(member.id);
     Seat& seat = entry->second;
     if (refused) {

@@ -49,9 +49,10 @@ TEST(MetricFamiliesTest, LargeCountsKeepTheirDigits) {
 
 TEST(ProcessMetricsTest, AProcessHasItsUsualMetrics) {
   MetricFamilies families;
-  AddProcessMetrics("test", families);
+  AddProcessMetrics({{"program", "test"}, {"version", "1.2"}}, families);
   const std::string text = families.Text();
-  EXPECT_THAT(text, HasSubstr("syncgrads_build_info{program=\"test\",protocol_version=\""));
+  EXPECT_THAT(text, HasSubstr("syncgrads_build_info{program=\"test\",version=\"1.2\","
+                              "protocol_version=\""));
   for (const char* name : {"process_cpu_seconds_total", "process_resident_memory_bytes",
                            "process_open_fds", "process_start_time_seconds"}) {
     EXPECT_THAT(text, HasSubstr(std::string("# TYPE ") + name + " "));

@@ -10,7 +10,9 @@
 namespace syncgrads {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::MatchesRegex;
+using ::testing::Pair;
 
 TEST(BuildInfoTest, TheVersionIsTheLineOfTheFileVersion) {
   std::ifstream file("VERSION");
@@ -30,6 +32,13 @@ TEST(BuildInfoTest, OneLineHasAllFields) {
   const BuildInfo info = ThisBuild();
   EXPECT_EQ(VersionLine("psctl"), absl::StrCat("psctl ", info.version, ", commit ", info.commit,
                                                ", CUDA ", info.cuda, ", gRPC ", info.grpc));
+}
+
+TEST(BuildInfoTest, TheLabelsNameTheProgramAndItsVersions) {
+  const BuildInfo info = ThisBuild();
+  EXPECT_THAT(BuildLabels("psctl"),
+              ElementsAre(Pair("program", "psctl"), Pair("version", info.version),
+                          Pair("commit", info.commit), Pair("grpc_version", info.grpc)));
 }
 
 }  // namespace

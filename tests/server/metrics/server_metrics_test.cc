@@ -42,7 +42,11 @@ constexpr char kCoordinator[] = R"(
     memory_bytes: 300
     memory_free_bytes: 700
     state_free_bytes: 5000
+    state_total_bytes: 8000
+    state_bytes: 600
     starts: 2
+    recovered_jobs: 1
+    recovery_ms: 1500
   }
   jobs {
     job: "iris"
@@ -65,6 +69,8 @@ constexpr char kCoordinator[] = R"(
     reconnects: 3
     drops { reason: "lease" count: 1 }
     drops { reason: "evicted" count: 0 }
+    non_finite { worker: "w1" count: 3 }
+    non_finite { worker: "gone" count: 1 }
     groups {
       group: 0
       name: "model"
@@ -85,7 +91,6 @@ constexpr char kCoordinator[] = R"(
         member: 9
         round: 40
         arrival_lag { counts: [0, 0, 0, 1, 39, 0, 0, 0, 0] sum_us: 8000000 }
-        non_finite: 3
       }
       contributors { member: 5 round: 12 arrival_lag { counts: [0] } }
     }
@@ -111,6 +116,39 @@ TEST(ServerMetricsTest, TheServerHasConnectionsBytesAndMemoryInBaseUnits) {
   EXPECT_THAT(text, HasSubstr("syncgrads_memory_limit_bytes 1000\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_state_free_bytes 5000\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_starts 2\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_state_filesystem_bytes 8000\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_state_bytes 600\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_recovered_jobs 1\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_recovery_duration_seconds 1.5\n"));
+}
+
+TEST(ServerMetricsTest, AFullStateDirectoryHasNoFreeBytes) {
+  v1::GetStatusReply status = Parse(kCoordinator);
+  status.mutable_server()->set_state_free_bytes(0);
+  EXPECT_THAT(MetricsOf(status), HasSubstr("syncgrads_state_free_bytes 0\n"));
+}
+
+TEST(ServerMetricsTest, AServerWithoutAStateHasNoMetricsOfIt) {
+  v1::GetStatusReply status = Parse(kCoordinator);
+  status.mutable_server()->clear_starts();
+  const std::string text = MetricsOf(status);
+  for (const char* name : {"starts", "state_", "recover"}) {
+    EXPECT_THAT(text, Not(HasSubstr(absl::StrCat("syncgrads_", name))));
+  }
+}
+
+TEST(ServerMetricsTest, ContributionsThatWereNotFiniteStayKnownWhenTheirWorkerHasGone) {
+  const std::string text = MetricsOf(Parse(kCoordinator));
+  const auto expect = [&text](const std::string& worker, int count) {
+    EXPECT_THAT(text,
+                HasSubstr(absl::StrCat("syncgrads_non_finite_contributions_total{training_job="
+                                       "\"iris\",member=\"",
+                                       worker, "\"} ", count, "\n")));
+  };
+  // A count that begins at 0 can be seen to increase.
+  expect("w0", 0);
+  expect("w1", 3);
+  expect("gone", 1);
 }
 
 TEST(ServerMetricsTest, AJobsMembersHaveTheirNamesAndTheDateOfTheirLastHeartbeat) {
@@ -176,13 +214,12 @@ TEST(ServerMetricsTest, TheBucketsOfDurationsAreThoseOfTheMessageInSeconds) {
                               "group=\"model\"} 2.5\n"));
 }
 
-TEST(ServerMetricsTest, EachMemberOfTheEpochHasItsArrivalLagAndNonFiniteContributions) {
+TEST(ServerMetricsTest, EachMemberOfTheEpochHasItsArrivalLag) {
   const std::string text = MetricsOf(Parse(kCoordinator));
   const std::string w1 = "{training_job=\"iris\",group=\"model\",member=\"w1\"} ";
   EXPECT_THAT(text, HasSubstr("syncgrads_member_arrival_lag_seconds_count" + w1 + "40\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_member_arrival_lag_seconds_sum" + w1 + "8\n"));
   EXPECT_THAT(text, HasSubstr("syncgrads_member_round" + w1 + "40\n"));
-  EXPECT_THAT(text, HasSubstr("syncgrads_non_finite_contributions_total" + w1 + "3\n"));
   // Member 5 had the same name, and is not in the epoch any more.
   EXPECT_THAT(text, Not(HasSubstr("syncgrads_member_round{training_job=\"iris\",group=\"model\","
                                   "member=\"w1\"} 12\n")));

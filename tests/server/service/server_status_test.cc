@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
+#include "tests/server/core/fixtures.h"
 #include "tests/server/service/stub_worker.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/wait_until.h"
@@ -101,6 +104,76 @@ TEST(ServerStatusTest, AJobsMembersRoundsAndTrafficAreReported) {
   EXPECT_LT(server.memory_bytes(), 1u << 20);
 }
 
+v1::WorkerSignal RegisterBarrier() {
+  v1::WorkerSignal signal = RegisterModel();
+  signal.mutable_register_group()->set_request(2);
+  signal.mutable_register_group()->mutable_spec()->set_name("barrier/b");
+  return signal;
+}
+
+TEST(ServerStatusTest, EachGroupWhoseRoundHasWaitedForASecondHasASentence) {
+  FakeClock clock;
+  Cluster cluster(1, Patient(), clock);
+  Worker a(cluster.coordinator(), "a", 2), b(cluster.coordinator(), "b", 2);
+  a.Begin();
+  b.Begin();
+  a.join().Write(RegisterBarrier());
+  const uint32_t barrier = a.join().Await(v1::JobSignal::kRegistered).registered().plan().group();
+  const auto to_a = a.Exchange(), to_b = b.Exchange();
+  to_b->Write(b.Push(1, 1));
+  v1::PushChunk arrives = a.Push(1, 1);
+  arrives.set_group(barrier);
+  to_a->Write(arrives);
+  const auto job = [&] { return StatusOf(cluster.coordinator()).jobs(0); };
+  ASSERT_TRUE(WaitUntil(
+      [&] { return job().groups(0).open_chunks() == 1 && job().groups(1).open_chunks() == 1; }));
+  clock.Advance(absl::Milliseconds(900));
+  EXPECT_EQ(job().waits_size(), 0);
+  clock.Advance(absl::Milliseconds(200));
+  const v1::JobStatus waiting = job();
+  ASSERT_EQ(waiting.waits_size(), 2);
+  EXPECT_THAT(waiting.waits(0),
+              ::testing::MatchesRegex("step 1 of group \"model\" has waited 1.1s for worker \"a\" "
+                                      ".*"));
+  EXPECT_THAT(waiting.waits(1),
+              ::testing::MatchesRegex("step 1 of group \"barrier/b\" has waited 1.1s for worker "
+                                      "\"b\" .*"));
+  to_a->Write(a.Push(1, 1));
+  to_a->MustRead();
+  EXPECT_EQ(job().waits_size(), 1);
+}
+
+TEST(ServerStatusTest, AWorkerThatSentANaNIsKnownAfterItHasGone) {
+  Cluster cluster(1, Patient());
+  Worker a(cluster.coordinator(), "a", 2);
+  auto b = std::make_unique<Worker>(cluster.coordinator(), "b", 2);
+  a.Begin();
+  b->Begin();
+  {
+    const auto to_a = a.Exchange(), to_b = b->Exchange();
+    to_a->Write(a.Push(1, 1));
+    to_b->Write(b->Push(1, std::numeric_limits<float>::quiet_NaN()));
+    EXPECT_EQ(to_a->MustRead().payload(), FourOf(1));
+    EXPECT_NE(to_b->MustRead().error().message(), "");
+  }
+  v1::WorkerSignal leave;
+  leave.mutable_leave()->set_request(3);
+  leave.mutable_leave()->add_last_rounds()->set_round(1);
+  b->join().Write(leave);
+  b->join().Await(v1::JobSignal::kDone);
+  v1::JobStatus job;
+  ASSERT_TRUE(WaitUntil([&] {
+    const v1::GetStatusReply status = StatusOf(cluster.coordinator());
+    if (status.jobs_size() == 1) job = status.jobs(0);
+    return std::ranges::none_of(job.members(), [](const v1::MemberStatus& member) {
+      return member.name() == "b" && !member.gone();
+    });
+  }));
+  ASSERT_EQ(job.non_finite_size(), 1);
+  EXPECT_EQ(job.non_finite(0).worker(), "b");
+  EXPECT_EQ(job.non_finite(0).count(), 1u);
+}
+
 TEST(ServerStatusTest, AServerReportsItsHostItsLimitsAndItsConnections) {
   ServerOptions options = Patient();
   options.max_connections = 50;
@@ -130,6 +203,11 @@ TEST(ServerStatusTest, AServerReportsItsHostItsLimitsAndItsConnections) {
   EXPECT_EQ(server.state_directory(), options.state);
   EXPECT_GT(server.state_free_bytes(), 0u);
   EXPECT_GT(server.memory_free_bytes(), 0u);
+  EXPECT_GE(server.memory_total_bytes(), server.memory_free_bytes());
+  EXPECT_GE(server.state_total_bytes(), server.state_free_bytes());
+  EXPECT_GT(server.state_bytes(), 0u);
+  EXPECT_EQ(server.recovered_jobs(), 0u);
+  EXPECT_EQ(server.recovery_ms(), 0u);
   EXPECT_TRUE(server.coordinator_reached());
   std::filesystem::remove_all(options.state);
 }

@@ -430,27 +430,59 @@ TEST(TwoServersServiceTest, EachServerTakesItsOwnChunksAndRefusesTheOthers) {
   }
 }
 
-TEST(StandardServicesTest, HealthAnswers) {
-  Cluster cluster;
-  const std::shared_ptr<grpc::Channel> channel = ChannelTo(cluster.coordinator());
+// Asks the health service, and returns its encoded answer: kServing or kNotServing.
+std::string HealthOf(const std::string& address, const std::string& service) {
+  const std::shared_ptr<grpc::Channel> channel = ChannelTo(address);
   const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
                                          grpc::internal::RpcMethod::NORMAL_RPC, channel);
-  const auto check = [&](const std::string& service) {
-    grpc::ByteBuffer request = BufferOf(service), reply;
-    const grpc::Status status =
-        grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
-            channel.get(), method, Context().get(), request, &reply);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return BytesOf(reply);
-  };
-  // Encoded messages: the name of a service, SERVING and NOT_SERVING.
-  const std::string all, live = "\x0a\x04live", serving = "\x08\x01", not_serving = "\x08\x02";
-  EXPECT_EQ(check(all), serving);
-  EXPECT_EQ(check(live), serving);
+  const std::string asked =
+      service.empty() ? "" : absl::StrCat("\x0a", std::string(1, service.size()), service);
+  grpc::ByteBuffer request = BufferOf(asked), reply;
+  const grpc::Status status = grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
+      channel.get(), method, Context().get(), request, &reply);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return BytesOf(reply);
+}
+
+constexpr char kServing[] = "\x08\x01", kNotServing[] = "\x08\x02";
+
+TEST(StandardServicesTest, HealthAnswers) {
+  Cluster cluster;
+  for (const char* service : {"", "live", "ready"}) {
+    EXPECT_EQ(HealthOf(cluster.coordinator(), service), kServing) << service;
+  }
   cluster.server(0).Drain();
-  EXPECT_EQ(check(all), not_serving);
+  EXPECT_EQ(HealthOf(cluster.coordinator(), ""), kNotServing);
+  EXPECT_EQ(HealthOf(cluster.coordinator(), "ready"), kNotServing);
   // It would be restarted, and its jobs would end.
-  EXPECT_EQ(check(live), serving);
+  EXPECT_EQ(HealthOf(cluster.coordinator(), "live"), kServing);
+}
+
+TEST(StandardServicesTest, AServerThatFollowsIsReadyWhileItReachesItsCoordinator) {
+  auto coordinator = std::make_unique<Cluster>(2, Patient());
+  ServerOptions options = Patient();
+  options.bind = "127.0.0.1";
+  options.index = 1;
+  testing::RecordingJournal journal;
+  std::unique_ptr<Server> follower;
+  {
+    // The coordinator has one server only, and refuses this one.
+    Cluster other(1, Patient());
+    options.coordinator = other.coordinator();
+    auto started = Server::Start(options, journal);
+    ASSERT_TRUE(started.ok());
+    follower = *std::move(started);
+    const std::string address = absl::StrCat("127.0.0.1:", follower->port());
+    EXPECT_TRUE(WaitUntil([&] { return !follower->status().ok(); }));
+    EXPECT_EQ(HealthOf(address, "ready"), kNotServing);
+    EXPECT_EQ(HealthOf(address, ""), kServing);
+    EXPECT_EQ(HealthOf(address, "live"), kServing);
+  }
+  const std::string second = absl::StrCat("127.0.0.1:", coordinator->server(1).port());
+  EXPECT_TRUE(WaitUntil([&] { return HealthOf(second, "ready") == kServing; }));
+  coordinator->StopServer(0);
+  EXPECT_TRUE(WaitUntil([&] { return HealthOf(second, "ready") == kNotServing; }));
+  EXPECT_EQ(HealthOf(second, "live"), kServing);
 }
 
 TEST(StandardServicesTest, ReflectionListsTheServices) {

@@ -34,6 +34,18 @@ TEST_F(StateDirectoryTest, HasOneOwnerAtATime) {
   EXPECT_THAT(StateDirectory::Own(path_), IsOk());
 }
 
+TEST_F(StateDirectoryTest, HasTheSizeOfItsFilesAndOfItsFileSystem) {
+  const auto directory = StateDirectory::Own(path_);
+  ASSERT_THAT(directory, IsOk());
+  const uint64_t before = (*directory)->bytes();
+  std::filesystem::create_directories(path_ + "/unusable");
+  std::ofstream((*directory)->group_path(3)) << std::string(5000, 'x');
+  std::ofstream(path_ + "/unusable/plan") << std::string(300, 'x');
+  EXPECT_EQ((*directory)->bytes(), before + 5300);
+  EXPECT_GE((*directory)->file_system_bytes(), (*directory)->room());
+  EXPECT_GT((*directory)->file_system_bytes(), 0u);
+}
+
 TEST_F(StateDirectoryTest, CountsStartsAndKeepsThePort) {
   for (uint64_t start : {1, 2, 3}) {
     const auto directory = StateDirectory::Own(path_);

@@ -2,6 +2,7 @@
 
 #include "server/core/coordinator/training_curves.h"
 
+#include <cmath>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -44,7 +45,7 @@ TEST(CurveTest, HalvesItsPointsAndDoublesTheirDistance) {
 
 TEST(TrainingCurvesTest, ALossIsTheMeanOfTheMembersThatHaveOne) {
   TrainingCurves curves;
-  curves.Sample({At(3, 1.0), At(5, std::nullopt), At(4, 2.0)}, kBegin);
+  curves.Sample({At(3, 1.0), At(5, std::nullopt), At(4, 2.0)}, 0, kBegin);
   ASSERT_THAT(curves.training(), SizeIs(1));
   EXPECT_EQ(curves.training()[0].at, kBegin);
   EXPECT_EQ(curves.training()[0].step, 5u);
@@ -54,35 +55,64 @@ TEST(TrainingCurvesTest, ALossIsTheMeanOfTheMembersThatHaveOne) {
 TEST(TrainingCurvesTest, ThereIsOnePointASecondWhileStepsAreMade) {
   TrainingCurves curves;
   EXPECT_TRUE(curves.IsDue(kBegin));
-  curves.Sample({At(1, 1.0)}, kBegin);
+  curves.Sample({At(1, 1.0)}, 0, kBegin);
   EXPECT_FALSE(curves.IsDue(kBegin + absl::Milliseconds(999)));
   EXPECT_TRUE(curves.IsDue(kBegin + absl::Seconds(1)));
-  curves.Sample({At(1, 1.0)}, kBegin + absl::Seconds(1));
+  curves.Sample({At(1, 1.0)}, 0, kBegin + absl::Seconds(1));
   EXPECT_THAT(curves.training(), SizeIs(1));
-  curves.Sample({At(2, 0.5)}, kBegin + absl::Seconds(2));
+  curves.Sample({At(2, 0.5)}, 0, kBegin + absl::Seconds(2));
   EXPECT_THAT(curves.training(), SizeIs(2));
 }
 
 TEST(TrainingCurvesTest, WithoutALossThereIsNoPoint) {
   TrainingCurves curves;
-  curves.Sample({}, kBegin);
-  curves.Sample({At(1, std::nullopt)}, kBegin + absl::Seconds(1));
+  curves.Sample({}, 0, kBegin);
+  curves.Sample({At(1, std::nullopt)}, 0, kBegin + absl::Seconds(1));
   EXPECT_THAT(curves.training(), IsEmpty());
   EXPECT_THAT(curves.validation(), IsEmpty());
 }
 
+TEST(TrainingCurvesTest, EachPointHasTheStepsPerSecond) {
+  TrainingCurves curves;
+  curves.Sample({At(1, 1.0)}, 2.5, kBegin);
+  curves.Sample({At(4, 0.5)}, 3, kBegin + absl::Seconds(1));
+  ASSERT_THAT(curves.training(), SizeIs(2));
+  EXPECT_EQ(curves.training()[0].steps_per_second, 2.5);
+  EXPECT_EQ(curves.training()[1].steps_per_second, 3);
+}
+
+TEST(TrainingCurvesTest, StepsOfWorkersThatReportNoLossHavePointsToo) {
+  TrainingCurves curves;
+  curves.Sample({}, 2.5, kBegin);
+  ASSERT_THAT(curves.training(), SizeIs(1));
+  EXPECT_EQ(curves.training()[0].steps_per_second, 2.5);
+  EXPECT_TRUE(std::isnan(curves.training()[0].loss));
+}
+
+TEST(TrainingCurvesTest, TheEndOfTheStepsHasOnePoint) {
+  TrainingCurves curves;
+  curves.Sample({At(1, 1.0)}, 2.5, kBegin);
+  for (int second = 1; second <= 5; ++second) {
+    curves.Sample({At(1, 1.0)}, 0, kBegin + absl::Seconds(second));
+  }
+  ASSERT_THAT(curves.training(), SizeIs(2));
+  EXPECT_EQ(curves.training()[1].at, kBegin + absl::Seconds(1));
+  EXPECT_EQ(curves.training()[1].steps_per_second, 0);
+  EXPECT_EQ(curves.training()[1].loss, 1.0);
+}
+
 TEST(TrainingCurvesTest, LargeLossesHaveAMean) {
   TrainingCurves curves;
-  curves.Sample({At(1, 1.5e308), At(1, 1.5e308), At(1, 1.5e308)}, kBegin);
+  curves.Sample({At(1, 1.5e308), At(1, 1.5e308), At(1, 1.5e308)}, 0, kBegin);
   ASSERT_THAT(curves.training(), SizeIs(1));
   EXPECT_EQ(curves.training()[0].loss, 1.5e308);
 }
 
 TEST(TrainingCurvesTest, EachValidationIsOnePointOfTheFirstMemberThatHasIt) {
   TrainingCurves curves;
-  curves.Sample({At(9, 1.0), Validated(8, 0.25), Validated(8, 0.75), Validated(4, 9.0)}, kBegin);
-  curves.Sample({Validated(8, 0.5)}, kBegin + absl::Seconds(1));
-  curves.Sample({Validated(8, 0.5), Validated(16, 0.125)}, kBegin + absl::Seconds(2));
+  curves.Sample({At(9, 1.0), Validated(8, 0.25), Validated(8, 0.75), Validated(4, 9.0)}, 0, kBegin);
+  curves.Sample({Validated(8, 0.5)}, 0, kBegin + absl::Seconds(1));
+  curves.Sample({Validated(8, 0.5), Validated(16, 0.125)}, 0, kBegin + absl::Seconds(2));
   ASSERT_THAT(curves.validation(), SizeIs(2));
   EXPECT_EQ(curves.validation()[0].at, kBegin);
   EXPECT_EQ(curves.validation()[0].validation->step, 8u);

@@ -1,10 +1,13 @@
 // Tests contributions with NaNs and infinities, and their rounds.
 
+#include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/core/rounds/chunk_rounds.h"
 #include "tests/server/core/fixtures.h"
@@ -16,6 +19,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Pair;
 using testing::SizeIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -67,6 +71,7 @@ TEST_F(NonFiniteRoundsTest, RejectNamesTensorWorkerIndexAndValueToItsSenderAlone
   EXPECT_EQ(rounds_->open_round(), Round{2});
   EXPECT_THAT(alerts_->Take().lines,
               ElementsAre(AllOf(HasSubstr("worker \"w1\""), HasSubstr("refused"))));
+  EXPECT_THAT(alerts_->NonFinite(), ElementsAre(Pair("w1", 1)));
 }
 
 TEST_F(NonFiniteRoundsTest, TheNextRoundTakesItsSenderAgain) {
@@ -200,6 +205,22 @@ TEST(GradientAlertsTest, KeepsTheFirstOnesAndCountsTheRest) {
   EXPECT_EQ(taken.more, 30u);
   EXPECT_THAT(alerts.Take().lines, IsEmpty());
   EXPECT_EQ(alerts.total(), 50u);
+}
+
+TEST(GradientAlertsTest, CountsTheContributionsOfEachWorkerAndOfTheOthersTogether) {
+  GradientAlerts alerts;
+  alerts.Add("of nobody");
+  for (int round = 0; round < 3; ++round) {
+    for (size_t w = 0; w < GradientAlerts::kMostWorkers + 10; ++w) {
+      alerts.AddNonFinite(absl::StrCat("w", w), "line");
+    }
+  }
+  const std::map<std::string, uint64_t> counts = alerts.NonFinite();
+  EXPECT_THAT(counts, SizeIs(GradientAlerts::kMostWorkers + 1));
+  EXPECT_EQ(counts.at("w0"), 3u);
+  EXPECT_EQ(counts.at("w63"), 3u);
+  EXPECT_EQ(counts.at("(others)"), 30u);
+  EXPECT_EQ(alerts.total(), 1 + 3 * 74u);
 }
 
 }  // namespace
