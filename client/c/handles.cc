@@ -125,9 +125,9 @@ absl::Status WaitWithoutSignals(absl::Duration limit,
   absl::Status status;
   {
     const SignalsBlocked blocked;
-    status = wait(absl::ZeroDuration());
+    status = wait(limit <= kShortWait ? limit : absl::ZeroDuration());
   }
-  if (!absl::IsDeadlineExceeded(status) || limit <= absl::ZeroDuration()) return status;
+  if (!absl::IsDeadlineExceeded(status) || limit <= kShortWait) return status;
   CallWithoutSignals([&] { status = wait(limit); });
   return status;
 }

@@ -177,9 +177,12 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// Calls `wait` with a timeout of at most `limit`, for a function that waits now and then: first on
-// the calling thread, without waiting and with signals blocked; if that is DeadlineExceeded and
-// `limit` is longer, by CallWithoutSignals.
+// Signals of the calling thread may be blocked for this long.
+inline constexpr absl::Duration kShortWait = absl::Milliseconds(250);
+
+// Calls `wait` with a timeout of at most `limit`. If that is at most kShortWait, on the calling
+// thread with signals blocked. If it is longer, there only without waiting, and then, if that is
+// DeadlineExceeded, by CallWithoutSignals, which takes longer to start and to end.
 absl::Status WaitWithoutSignals(absl::Duration limit,
                                 absl::FunctionRef<absl::Status(absl::Duration)> wait);
 
