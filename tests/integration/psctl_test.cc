@@ -199,9 +199,9 @@ TEST_F(PsctlTest, EveryCommandAnswersInJson) {
     EXPECT_THAT(finished.output, MatchesRegex(json));
   };
   expect({"waits"}, "\\{.*\"waits\": \\[.*\\}\n");
-  expect(
-      {"set", "learning-rate-factor", "0.5"},
-      "\\{\"factor\":0.5,\"epoch\":[0-9]+,\"since\":\\[\\{\"group\":0,\"step\":[0-9]+\\}\\]\\}\n");
+  expect({"set", "learning-rate-factor", "0.5"},
+         "\\{\"factor\":0.5,\"epoch\":[0-9]+,\"since\":\\[\\{\"group\":[0-9]+,\"step\":[0-9]+\\}\\]"
+         "\\}\n");
   expect({"evict", "worker-1"}, "\\{\"worker\":\"worker-1\"\\}\n");
   expect({"readmit", "worker-1"}, "\\{\"worker\":\"worker-1\"\\}\n");
   expect({"drain"}, "\\{\"open_jobs\":1\\}\n");

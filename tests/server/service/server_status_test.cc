@@ -197,7 +197,7 @@ TEST(ServerStatusTest, AServerReportsItsHostItsLimitsAndItsConnections) {
   EXPECT_EQ(server.host_id(), HostId());
   EXPECT_EQ(server.version(), ThisBuild().version);
   EXPECT_EQ(server.commit(), ThisBuild().commit);
-  EXPECT_EQ(server.grpc_version(), grpc::Version());
+  EXPECT_EQ(server.grpc_version(), ThisBuild().grpc);
   EXPECT_EQ(server.user_id(), geteuid());
   EXPECT_TRUE(server.shares_memory());
   EXPECT_EQ(server.state_directory(), options.state);
