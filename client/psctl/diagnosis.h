@@ -64,12 +64,12 @@ struct DoctorLimits {
   // In bytes per second: a link of 100 Mbit/s. If it is 0, links are not compared with each other
   // either.
   double min_bandwidth = 12.5e6;
-  // Of the throughput of the fastest link to another host.
+  // A part of the throughput of the fastest link to another host.
   double min_share_of_best = 0.25;
   absl::Duration max_clock_skew = absl::Seconds(1);
   // In bytes. This much, which an empty /dev/shm of a container has, is too little.
   uint64_t min_free = uint64_t{64} << 20;
-  // Of a file system.
+  // A part of the size of the file system.
   double min_free_share = 0.05;
 };
 

@@ -233,12 +233,13 @@ class RefusedStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 }  // namespace
 
 ControlService::ControlService(Coordinator* coordinator, std::string coordinator_address,
-                               Access& access, StreamDeadlines& deadlines, Tracing& tracing,
-                               ServerLoads& loads)
+                               Access& access, StreamDeadlines& deadlines, UnaryAnswers& answers,
+                               Tracing& tracing, ServerLoads& loads)
     : coordinator_(coordinator),
       coordinator_address_(std::move(coordinator_address)),
       access_(access),
       deadlines_(deadlines),
+      answers_(answers),
       tracing_(tracing),
       loads_(loads) {}
 
@@ -273,13 +274,19 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Fol
 grpc::ServerUnaryReactor* ControlService::Probe(grpc::CallbackServerContext* context,
                                                 const v1::ProbeRequest* request,
                                                 v1::ProbeReply* reply) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  absl::Status probed = access_.CheckAnyJob(CallerOf(*context), Action::kProbe);
+  const Caller caller = CallerOf(*context);
+  absl::Status probed = access_.CheckAnyJob(caller, Action::kProbe);
   if (probed.ok() && request->reply_bytes() > kMaxProbeReply) {
     probed = absl::InvalidArgumentError(
         absl::StrCat("a reply of ", request->reply_bytes(), " bytes: at most ", kMaxProbeReply));
   }
-  if (probed.ok()) reply->mutable_padding()->assign(request->reply_bytes(), '\0');
+  if (probed.ok() && request->reply_bytes() > 0) {
+    return answers_.Answer(context, caller.peer, [&] {
+      reply->mutable_padding()->assign(request->reply_bytes(), '\0');
+      return absl::OkStatus();
+    });
+  }
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(ToGrpc(probed));
   return reactor;
 }

@@ -16,6 +16,7 @@
 #include "server/service/stream_count.h"
 #include "server/service/stream_deadlines.h"
 #include "server/service/tracing.h"
+#include "server/service/unary_answers.h"
 
 namespace syncgrads::server {
 
@@ -30,7 +31,8 @@ class ControlService
   // load is stored in `loads`. The references, and `coordinator`, must outlive this object and its
   // streams.
   ControlService(Coordinator* coordinator, std::string coordinator_address, Access& access,
-                 StreamDeadlines& deadlines, Tracing& tracing, ServerLoads& loads);
+                 StreamDeadlines& deadlines, UnaryAnswers& answers, Tracing& tracing,
+                 ServerLoads& loads);
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Join(
       grpc::CallbackServerContext* context) override;
@@ -50,6 +52,7 @@ class ControlService
   const std::string coordinator_address_;
   Access& access_;
   StreamDeadlines& deadlines_;
+  UnaryAnswers& answers_;
   Tracing& tracing_;
   ServerLoads& loads_;
   SerializedPlans plans_;

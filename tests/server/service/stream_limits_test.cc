@@ -88,31 +88,34 @@ TEST(StreamLimitsTest, AStreamThatItsPeerHasClosedEndsWell) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
+// Opens a stream without a hello, and advances the server's clock until the server has ended it.
+void ExpectEndWithoutHello(const Cluster& cluster, FakeClock& clock, const char* method) {
+  std::atomic<bool> ended = false;
+  std::thread time([&] {
+    while (!ended) {
+      clock.Advance(absl::Seconds(1));
+      std::this_thread::yield();
+    }
+  });
+  ExpectStatus(Raw(cluster.coordinator(), method).Finish(), grpc::StatusCode::DEADLINE_EXCEEDED,
+               {"no hello"});
+  ended = true;
+  time.join();
+}
+
 TEST(StreamLimitsTest, StreamsWithoutAHelloEnd) {
   FakeClock clock;
   Cluster cluster(1, {}, clock);
-  // Opens a stream, and advances the server's clock until the server has ended the stream.
-  const auto expect_end = [&](const char* method) {
-    std::atomic<bool> ended = false;
-    std::thread time([&] {
-      while (!ended) {
-        clock.Advance(absl::Seconds(1));
-        std::this_thread::yield();
-      }
-    });
-    ExpectStatus(Raw(cluster.coordinator(), method).Finish(), grpc::StatusCode::DEADLINE_EXCEEDED,
-                 {"no hello"});
-    ended = true;
-    time.join();
-  };
-  for (const char* method : {kJoin, kFollow, kExchange}) expect_end(method);
+  for (const char* method : {kJoin, kFollow, kExchange}) {
+    ExpectEndWithoutHello(cluster, clock, method);
+  }
   Worker worker(cluster.coordinator(), "a", 1);
   worker.Begin();
   const auto data = worker.Exchange();
   data->Write(worker.Push(1, 2));
   EXPECT_EQ(data->MustRead().payload(), FourOf(2));
   // Another stream starts and ends, so the timeout passes for the streams of the worker too.
-  expect_end(kExchange);
+  ExpectEndWithoutHello(cluster, clock, kExchange);
   data->Write(worker.Push(2, 3));
   EXPECT_EQ(data->MustRead().payload(), FourOf(3));
   worker.join().Write(RegisterModel());
@@ -253,7 +256,7 @@ TEST(StreamLimitsTest, FewStreamsOfReflectionAreOpenAtATime) {
   EXPECT_LE(answered.size(), 16);
 }
 
-TEST(StreamLimitsTest, AnswersThatNobodyReadsAreFewAndCut) {
+void ExpectUnreadAnswersAreFewAndCut(const char* method, const google::protobuf::Message& request) {
   FakeClock clock;
   Cluster cluster(1, {}, clock);
   // Its windows are so small that no answer fits until it is read.
@@ -264,10 +267,13 @@ TEST(StreamLimitsTest, AnswersThatNobodyReadsAreFewAndCut) {
                                                  grpc::InsecureChannelCredentials(), small_windows);
   std::vector<std::unique_ptr<ByteStream>> unread;
   for (int i = 0; i < 40; ++i) {
-    unread.push_back(
-        std::make_unique<ByteStream>(Opened(channel, "/syncgrads.v1.Admin/GetStatus")));
-    unread.back()->Write(BufferOf(""));
+    unread.push_back(std::make_unique<ByteStream>(Opened(channel, method)));
+    unread.back()->Write(BufferOf(request.SerializeAsString()));
   }
+  // No other call has been made yet that could have one of the 16 places.
+  ExpectStatus(unread.back()->Finish(), grpc::StatusCode::RESOURCE_EXHAUSTED,
+               {"16 answers to 127.0.0.1 have not been read yet", "at most 16"});
+  unread.pop_back();
   const auto admin = v1::Admin::NewStub(ChannelTo(cluster.coordinator()));
   grpc::Status status;
   const auto get_status = [&] {
@@ -282,11 +288,24 @@ TEST(StreamLimitsTest, AnswersThatNobodyReadsAreFewAndCut) {
     clock.Advance(absl::Seconds(1));
     return get_status() == grpc::StatusCode::OK;
   }));
+  // The server cuts what is late in one go. When it has ended a later stream, it has cut all of
+  // them.
+  ExpectEndWithoutHello(cluster, clock, kJoin);
   int cut = 0;
   for (const auto& stream : unread) {
     if (stream->Finish().error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) ++cut;
   }
   EXPECT_EQ(cut, 16);
+}
+
+TEST(StreamLimitsTest, AnswersThatNobodyReadsAreFewAndCut) {
+  ExpectUnreadAnswersAreFewAndCut("/syncgrads.v1.Admin/GetStatus", v1::GetStatusRequest());
+}
+
+TEST(StreamLimitsTest, AnswersOfProbesThatNobodyReadsAreFewAndCut) {
+  v1::ProbeRequest request;
+  request.set_reply_bytes(uint32_t{256} << 10);
+  ExpectUnreadAnswersAreFewAndCut("/syncgrads.v1.Control/Probe", request);
 }
 
 }  // namespace
