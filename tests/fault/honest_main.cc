@@ -1,6 +1,7 @@
 // An honest job that runs beside a misbehaving client. Until SIGTERM, two ranks average known
-// values in every step and compare each result bit for bit. Prints "step N" every 100 steps, and at
-// the end the durations of the first 500 steps and of the later ones.
+// values in every step and compare each result bit for bit. Prints "step N" every 100 steps, each
+// step that takes more than 250 ms, and at the end the durations of the first 500 steps and of the
+// later ones.
 //
 // Exit codes: 0 if every result was correct; 1 if a result was wrong or a call failed, and the
 // output has the error.
@@ -39,6 +40,8 @@ constexpr uint32_t kRanks = 2;
 constexpr size_t kElements = 4096;
 // Leaves processor time for other processes.
 constexpr absl::Duration kPause = absl::Milliseconds(2);
+// The duration of a step that is printed at once.
+constexpr absl::Duration kSlow = absl::Milliseconds(250);
 
 // The steps before the other client is started.
 constexpr size_t kQuietSteps = 500;
@@ -74,7 +77,12 @@ class HonestJob {
       SYNCGRADS_RETURN_IF_ERROR(
           group->Push(TensorId{0}, values.data(), kElements * sizeof(float), results.data()));
       SYNCGRADS_RETURN_IF_ERROR(group->WaitStep(timeout).status());
-      if (rank == 0) durations_.push_back(MonotonicNow() - begin);
+      if (rank == 0) {
+        durations_.push_back(MonotonicNow() - begin);
+        if (durations_.back() > kSlow) {
+          std::cout << "step " << step << " took " << durations_.back() << std::endl;
+        }
+      }
       for (size_t i = 0; i < kElements; ++i) {
         values[i] = (ValueOf(0, step, i) + ValueOf(1, step, i)) / 2;
       }

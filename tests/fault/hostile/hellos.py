@@ -1,8 +1,10 @@
 """First messages that are wrong, and members that do not behave as their hello says."""
 
+import time
+
 import grpc
 from hostile.peers import (MIB, PATIENCE, ROWS, Code, Failure, Peer, Stream, channel,
-                           check_refusal, control, floats, row, spec_of)
+                           check_refusal, close_all, control, floats, row, spec_of)
 from proto import admin_pb2 as admin
 from proto import admin_pb2_grpc as admin_grpc
 
@@ -173,7 +175,21 @@ def _():
     # The first of them may be abandoned by now, which makes room for the last.
     if not 1 <= refused <= 200:
         raise Failure(f"{refused} jobs of 1100 were refused")
+    close_all()
+    wait_for_room()
     return f"{1100 - refused} are welcomed, {refused} times RESOURCE_EXHAUSTED"
+
+
+def wait_for_room():
+    """Waits until the server has closed abandoned jobs, so that another job may be opened."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return Peer().join("another").leave()
+        except grpc.RpcError as error:
+            if error.code() != Code.RESOURCE_EXHAUSTED or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 @row("a heartbeat with a million rounds")
