@@ -263,6 +263,7 @@ int Main(const sigset_t& signals) {
   const bool insecure = absl::GetFlag(FLAGS_insecure);
   options.bind = absl::GetFlag(FLAGS_bind);
   if (options.bind.empty()) options.bind = knows_callers || insecure ? "0.0.0.0" : "127.0.0.1";
+  options.only_own_user = !insecure;
   options.port = absl::GetFlag(FLAGS_port);
   options.index = absl::GetFlag(FLAGS_index);
   options.servers = absl::GetFlag(FLAGS_servers);

@@ -25,6 +25,7 @@
 #include "common/net/address.h"
 #include "common/net/congestion_control.h"
 #include "common/net/listening_sockets.h"
+#include "common/net/strangers.h"
 #include "common/process_setup.h"
 #include "common/random_number.h"
 #include "common/rpc/credentials.h"
@@ -156,7 +157,8 @@ class GrpcServer : public Server {
         jobs_(ServerIndex{options.index}, clock, &journal_, &closers_),
         stall_watch_(options.stall_warning, jobs_, clock, journal_),
         deadlines_(options.hello_timeout, clock),
-        access_({options.tokens_file, !options.tls.client_ca.empty(), options.server_token},
+        access_({options.tokens_file, !options.tls.client_ca.empty(), options.server_token,
+                 &strangers_, options.only_own_user},
                 journal_, clock),
         message_quota_(options.memory > 0 ? options.memory : AvailableMemory().value_or(0)) {}
 
@@ -315,7 +317,7 @@ class GrpcServer : public Server {
         std::move(listening.sockets),
         ConnectionLimits{options_.max_connections, options_.max_connections_per_peer,
                          "--max_connections", "--max_connections_per_peer"},
-        [this](const std::string& line) { journal_.Warn(line); },
+        &strangers_, [this](const std::string& line) { journal_.Warn(line); },
         [this](FileDescriptor connection, bool is_local) {
           grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
           parameters.fd = connection.Release();
@@ -585,6 +587,7 @@ class GrpcServer : public Server {
   std::unique_ptr<Recovery> recovery_;
   StallWatch stall_watch_;
   StreamDeadlines deadlines_;
+  Strangers strangers_;
   Access access_;
   ServerLoads loads_;
   // Used by the ticker thread only, once that runs.

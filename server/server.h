@@ -74,6 +74,8 @@ struct ServerOptions {
   // See ConnectionLimits.
   uint32_t max_connections = 10000;
   uint32_t max_connections_per_peer = 2000;
+  // Whether other users of this host are admitted to nothing, if there are no rules.
+  bool only_own_user = false;
   // The memory of this server in bytes, from which the limit of received messages follows. 0: what
   // is available at the start.
   uint64_t memory = 0;

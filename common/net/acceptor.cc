@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/net/address.h"
+#include "common/net/peer_user.h"
 #include "common/shm/fd_socket.h"
 
 namespace syncgrads {
@@ -29,6 +30,8 @@ constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 constexpr int kBackoffMs = 50;
 // The maximum number of connections to accept from one socket before the next socket's turn.
 constexpr int kAtOnce = 64;
+// The time in milliseconds between two looks at the strangers.
+constexpr int kLookAtStrangersMs = 100;
 
 std::string InParentheses(const std::string& flag) {
   return flag.empty() ? "" : absl::StrCat(" (", flag, ")");
@@ -36,27 +39,33 @@ std::string InParentheses(const std::string& flag) {
 
 FileDescriptor NewReserve() { return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-// Returns the key by which connections are counted; empty for a unix socket.
-std::string PeerOf(const sockaddr_storage& address) {
-  const void* bytes = nullptr;
-  if (address.ss_family == AF_INET) {
-    bytes = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  } else if (address.ss_family == AF_INET6) {
-    bytes = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-  } else {
-    return "";
-  }
+// Returns the address without the port; empty for a unix socket. An IPv4 address in the form
+// ::ffff:10.0.0.1 is 10.0.0.1.
+HostPort AddressOf(const sockaddr_storage& address) {
   char text[INET6_ADDRSTRLEN] = "";
-  inet_ntop(address.ss_family, bytes, text, sizeof(text));
-  return NetworkOf(text);
+  if (address.ss_family == AF_INET) {
+    const auto& in = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &in.sin_addr, text, sizeof(text));
+    return {text, ntohs(in.sin_port)};
+  }
+  if (address.ss_family != AF_INET6) return {};
+  const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
+  const uint8_t* const bytes = in6.sin6_addr.s6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
+    inet_ntop(AF_INET, bytes + 12, text, sizeof(text));
+  } else {
+    inet_ntop(AF_INET6, bytes, text, sizeof(text));
+  }
+  return {text, ntohs(in6.sin6_port)};
 }
 
 }  // namespace
 
-Acceptor::Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits, Warn warn,
-                   Take take)
+Acceptor::Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits,
+                   Strangers* strangers, Warn warn, Take take)
     : listening_(std::move(listening)),
       limits_(std::move(limits)),
+      strangers_(strangers),
       warn_(std::move(warn)),
       take_(std::move(take)),
       reserve_(NewReserve()),
@@ -71,7 +80,7 @@ void Acceptor::Run() {
   std::vector<pollfd> polled = {{stop_.descriptor(), POLLIN, 0}};
   for (const FileDescriptor& socket : listening_) polled.push_back({socket.get(), POLLIN, 0});
   while (true) {
-    if (poll(polled.data(), polled.size(), -1) < 0) continue;  // EINTR
+    if (poll(polled.data(), polled.size(), CutStrangers()) < 0) continue;  // EINTR
     if (polled[0].revents != 0) return;
     if (!reserve_.valid()) reserve_ = NewReserve();
     bool back_off = false;
@@ -102,7 +111,10 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
     NoteRefusal("failed", std::strerror(errno));
     return without_descriptor ? RefuseFrom(listening) : Accepted::kNotYet;
   }
-  const std::string peer = PeerOf(address);
+  const std::optional<unsigned> other_user = OtherUserOf(connection, address);
+  const std::string peer = other_user.has_value()
+                               ? absl::StrCat("user ", *other_user, " of this host")
+                               : NetworkOf(AddressOf(address).host);
   std::string past = PastLimit(peer);
   if (!past.empty() && MonotonicNow() >= looked_for_closed_ + kLookAgain) {
     looked_for_closed_ = MonotonicNow();
@@ -126,6 +138,9 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
                             : std::string(user.status().message()));
       return Accepted::kOne;
     }
+  } else if (!AddStranger(connection, address, peer, other_user)) {
+    NoteRefusal("failed", std::strerror(errno));
+    return Accepted::kOne;
   }
   TakeIn(std::move(connection), peer, is_local);
   return Accepted::kOne;
@@ -139,6 +154,50 @@ Acceptor::Accepted Acceptor::RefuseFrom(const FileDescriptor& listening) {
   // Another thread may have used the freed descriptor in the meantime.
   reserve_ = NewReserve();
   return reserve_.valid() ? Accepted::kOne : Accepted::kNotYet;
+}
+
+std::optional<unsigned> Acceptor::OtherUserOf(const FileDescriptor& connection,
+                                              const sockaddr_storage& address) {
+  if (strangers_ == nullptr || !IsLoopback(AddressOf(address).host)) return std::nullopt;
+  sockaddr_storage own = {};
+  socklen_t length = sizeof(own);
+  if (getsockname(connection.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) {
+    return std::nullopt;
+  }
+  const absl::StatusOr<unsigned> user = UserOfTcpPeer(address, own);
+  if (!user.ok()) {
+    // NotFound: the peer has closed the connection.
+    if (absl::IsUnavailable(user.status())) {
+      const std::optional<uint64_t> times = refusals_.Pass("user");
+      if (times.has_value()) warn_(std::string(user.status().message()));
+    }
+    return std::nullopt;
+  }
+  return *user == 0 || *user == geteuid() ? std::nullopt : std::optional<unsigned>(*user);
+}
+
+bool Acceptor::AddStranger(const FileDescriptor& connection, const sockaddr_storage& address,
+                           const std::string& peer, std::optional<unsigned> other_user) {
+  if (strangers_ == nullptr) return true;
+  while (strangers_->size() >= std::max<size_t>(1, most_connections() / 6)) {
+    const std::optional<std::string> cut = strangers_->CutOldest();
+    if (!cut.has_value()) break;
+    NoteCut("room", *cut);
+  }
+  return strangers_->Add(connection, ToString(AddressOf(address)), peer, other_user);
+}
+
+int Acceptor::CutStrangers() {
+  if (strangers_ == nullptr) return -1;
+  const absl::Time now = MonotonicNow();
+  const absl::Duration elapsed = now - looked_at_strangers_;
+  if (elapsed >= absl::Milliseconds(kLookAtStrangersMs)) {
+    looked_at_strangers_ = now;
+    // If this process was stopped, the strangers could not be admitted in that time.
+    const absl::Duration awake = std::min(elapsed, 2 * absl::Milliseconds(kLookAtStrangersMs));
+    for (const std::string& cut : strangers_->Cut(awake)) NoteCut("limit", cut);
+  }
+  return strangers_->size() > 0 ? kLookAtStrangersMs : -1;
 }
 
 void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer, bool is_local) {
@@ -158,12 +217,15 @@ void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer, bool i
 std::string Acceptor::PastLimit(const std::string& peer) const {
   MutexLock lock(mutex_);
   const auto of_peer = by_peer_.find(peer);
-  if (of_peer != by_peer_.end() && of_peer->second >= limits_.connections_per_peer) {
-    return absl::StrCat(of_peer->second, " connections of ", peer, " are open, the limit is ",
-                        limits_.connections_per_peer,
-                        InParentheses(limits_.connections_per_peer_flag));
-  }
   const uint32_t most = most_connections();
+  const uint32_t quarter = std::max(1u, most / 4);
+  const uint32_t of_one = std::min(limits_.connections_per_peer, quarter);
+  if (of_peer != by_peer_.end() && of_peer->second >= of_one) {
+    return absl::StrCat(
+        of_peer->second, " connections of ", peer, " are open, the limit is ", of_one,
+        of_one < limits_.connections_per_peer ? ", a quarter of all"
+                                              : InParentheses(limits_.connections_per_peer_flag));
+  }
   if (connections_.size() < most) return "";
   return absl::StrCat(connections_.size(), " connections are open, the limit is ", most,
                       InParentheses(limits_.connections_flag));
@@ -202,6 +264,12 @@ void Acceptor::NoteRefusal(const std::string& kind, const std::string& why) {
   if (!refusals.has_value()) return;
   warn_(
       absl::StrCat("connections are refused (", *refusals, " since the last such warning): ", why));
+}
+
+void Acceptor::NoteCut(const std::string& kind, const std::string& which) {
+  const std::optional<uint64_t> cuts = refusals_.Pass("cut: " + kind);
+  if (!cuts.has_value()) return;
+  warn_(absl::StrCat("connections are cut (", *cuts, " since the last such warning): ", which));
 }
 
 }  // namespace syncgrads

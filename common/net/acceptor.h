@@ -6,16 +6,19 @@
 // the process runs out of descriptors, the Acceptor closes a descriptor that it keeps in reserve,
 // uses the free one to accept and close a connection, and continues.
 //
-// A unix socket is for processes of the same user: connections of other users are closed.
+// A unix socket is for processes of the same user: connections of other users are closed. A TCP
+// connection of another user of this host is marked as such, and counted apart.
 
 #ifndef SYNCGRADS_COMMON_NET_ACCEPTOR_H_
 #define SYNCGRADS_COMMON_NET_ACCEPTOR_H_
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -26,6 +29,7 @@
 #include "common/line_throttle.h"
 #include "common/mutex.h"
 #include "common/net/polling.h"
+#include "common/net/strangers.h"
 #include "common/shm/pages.h"
 
 namespace syncgrads {
@@ -34,8 +38,8 @@ struct ConnectionLimits {
   // The maximum number of open connections. Three quarters of the process's descriptor limit is
   // a limit too; the rest is left for files.
   uint32_t connections = 10000;
-  // The maximum number of open connections from one IPv4 address, or from one IPv6 /64 network.
-  // Connections to a unix socket count only towards `connections`.
+  // The maximum number of open connections from one IPv4 address, or from one IPv6 /64 network,
+  // and at most a quarter of all. Connections to a unix socket count only towards `connections`.
   uint32_t connections_per_peer = 2000;
   // The flags that set the limits, for the log. Empty: there is none.
   std::string connections_flag = {};
@@ -53,8 +57,11 @@ class Acceptor {
   using Warn = std::function<void(const std::string& line)>;
 
   // Accepts connections from the sockets `listening`, which must be non-blocking. Refused
-  // connections are logged, for each kind of refusal at most once every 10 s.
-  Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits, Warn warn, Take take);
+  // connections are logged, for each kind of refusal at most once every 10 s. TCP connections are
+  // added to `strangers`, if it is not null, and the acceptor's thread cuts them. If strangers are
+  // more than a sixth of most_connections(), a further one takes the place of an old one.
+  Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits, Strangers* strangers,
+           Warn warn, Take take);
   // Stops listening. Accepted connections stay open.
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
@@ -85,6 +92,15 @@ class Acceptor {
   // Accepts a connection with the reserved descriptor and closes it.
   Accepted RefuseFrom(const FileDescriptor& listening);
   void TakeIn(FileDescriptor connection, const std::string& peer, bool is_local);
+  // Returns the user of a TCP connection within this host, if that is neither root nor this
+  // process's user.
+  std::optional<unsigned> OtherUserOf(const FileDescriptor& connection,
+                                      const sockaddr_storage& address);
+  // Adds the connection to the strangers. Returns false if there is no descriptor for that.
+  bool AddStranger(const FileDescriptor& connection, const sockaddr_storage& address,
+                   const std::string& peer, std::optional<unsigned> other_user);
+  // Cuts strangers. Returns the timeout of the next poll.
+  int CutStrangers();
   // Returns which limit a further connection of this peer would exceed; empty if none.
   std::string PastLimit(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Removes connections that have been closed from the counts.
@@ -92,9 +108,11 @@ class Acceptor {
   void ForgetLocked(std::unordered_map<int, Connection>::iterator connection) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteRefusal(const std::string& kind, const std::string& why);
+  void NoteCut(const std::string& kind, const std::string& which);
 
   const std::vector<FileDescriptor> listening_;
   const ConnectionLimits limits_;
+  Strangers* const strangers_;
   const Warn warn_;
   const Take take_;
   StopEvent stop_;
@@ -108,6 +126,7 @@ class Acceptor {
   // Used by the acceptor's thread only.
   FileDescriptor reserve_;
   absl::Time looked_for_closed_ = absl::InfinitePast();
+  absl::Time looked_at_strangers_ = absl::InfinitePast();
   LineThrottle refusals_;
 
   std::thread thread_;

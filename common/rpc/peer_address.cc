@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
 namespace syncgrads {
@@ -23,6 +24,14 @@ std::optional<std::string> HostIn(const std::string& peer) {
 std::string AddressOfPeer(const std::string& peer) {
   if (absl::StartsWith(peer, "unix")) return "unix";
   return absl::StrReplaceAll(HostIn(peer).value_or(peer), {{"[", ""}, {"]", ""}});
+}
+
+std::string EndpointOfPeer(const std::string& peer) {
+  std::optional<std::string> host = HostIn(peer);
+  if (!host.has_value()) return AddressOfPeer(peer);
+  const size_t zone = host->find('%');
+  if (zone != std::string::npos) host = absl::StrCat(host->substr(0, zone), "]");
+  return absl::StrCat(*host, peer.substr(peer.rfind(':')));
 }
 
 std::string HostOfPeer(const std::string& peer) { return HostIn(peer).value_or("127.0.0.1"); }

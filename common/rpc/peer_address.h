@@ -12,6 +12,10 @@ namespace syncgrads {
 // returns "unix".
 std::string AddressOfPeer(const std::string& peer);
 
+// Returns the address and the port in gRPC's name for a peer: "10.0.0.1:5000" or "[::1]:5000",
+// without the zone of an IPv6 address. For a peer on a unix socket, returns "unix".
+std::string EndpointOfPeer(const std::string& peer);
+
 // Returns the address in gRPC's name for a peer without the port. An IPv6 address has brackets. If
 // the peer has no address, because it is on a unix socket, returns 127.0.0.1.
 std::string HostOfPeer(const std::string& peer);

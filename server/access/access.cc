@@ -194,7 +194,11 @@ absl::Status Access::CheckFor(const Caller& caller, Action action, const std::st
   }
   Refresh();
   SYNCGRADS_RETURN_IF_ERROR(CheckAllowance(caller));
-  if (AllowsFor(caller, action, job)) return absl::OkStatus();
+  if (!has_rules_) SYNCGRADS_RETURN_IF_ERROR(CheckUser(caller));
+  if (AllowsFor(caller, action, job)) {
+    Admitted(caller);
+    return absl::OkStatus();
+  }
   if (!has_rules_) {
     return Count(caller, absl::PermissionDeniedError("wrong token of the servers"));
   }
@@ -210,6 +214,24 @@ absl::Status Access::CheckFor(const Caller& caller, Action action, const std::st
   return absl::PermissionDeniedError(absl::StrCat("this needs the role ",
                                                   Describe(RolesFor(action)), to_what,
                                                   "; the caller has shown ", Shown(caller)));
+}
+
+absl::Status Access::CheckUser(const Caller& caller) const {
+  if (options_.strangers == nullptr || !options_.only_own_user) return absl::OkStatus();
+  const std::optional<unsigned> user = options_.strangers->OtherUserOf(caller.connection);
+  if (!user.has_value()) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      "user ", *user, " of this host has connected to the server of user ", geteuid(),
+      ", which has no rules and serves its own user and root: start it with --tokens_file or "
+      "--tls_client_ca (docs/security.md), or with --insecure to serve everybody"));
+}
+
+void Access::StreamBegan(const Caller& caller) {
+  if (options_.strangers != nullptr) options_.strangers->Begin(caller.connection);
+}
+
+void Access::Admitted(const Caller& caller) {
+  if (options_.strangers != nullptr) options_.strangers->Admit(caller.connection);
 }
 
 bool Access::Allows(const Caller& caller, Action action, absl::string_view job) const {

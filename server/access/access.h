@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/net/strangers.h"
 #include "common/wrong_tokens.h"
 #include "server/access/access_rules.h"
 #include "server/core/plan/journal.h"
@@ -57,6 +58,8 @@ struct Caller {
   std::vector<std::string> names;
   // Empty: none was sent.
   std::string token;
+  // The address and the port (EndpointOfPeer); empty for a caller over HTTP.
+  std::string connection = {};
 };
 
 // All jobs, for actions that concern more than one.
@@ -69,6 +72,10 @@ struct AccessOptions {
   bool has_certificates = false;
   // The secret of the servers; empty: none.
   std::string server_token;
+  // Told about connections that are admitted to something. Null: there are none.
+  Strangers* strangers = nullptr;
+  // Without rules, connections of other users of this host are admitted to nothing.
+  bool only_own_user = false;
 };
 
 // Thread-safe.
@@ -99,6 +106,11 @@ class Access {
   // if the caller has a role that may do this to some jobs.
   absl::Status CheckAnyJob(const Caller& caller, Action action);
 
+  // A stream of a caller has begun, for which Check was not called yet.
+  void StreamBegan(const Caller& caller);
+  // A caller was admitted without Check.
+  void Admitted(const Caller& caller);
+
   // Whether Check would succeed. Neither logs nor counts.
   bool Allows(const Caller& caller, Action action, absl::string_view job) const;
 
@@ -115,6 +127,9 @@ class Access {
 
  private:
   using Rules = std::vector<AccessRule>;
+
+  // PermissionDenied if the caller is another user, and only the own one is served.
+  absl::Status CheckUser(const Caller& caller) const;
 
   // Identifies the content of a file.
   struct FileVersion {

@@ -16,6 +16,7 @@ namespace syncgrads::server {
 Caller CallerOf(const grpc::CallbackServerContext& context, std::string token) {
   Caller caller;
   caller.peer = AddressOfPeer(context.peer());
+  caller.connection = EndpointOfPeer(context.peer());
   caller.token = std::move(token);
   if (caller.token.empty()) {
     const auto& metadata = context.client_metadata();

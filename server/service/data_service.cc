@@ -56,7 +56,9 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
         clock_(clock),
         traffic_(traffic),
         peer_(context->peer()),
-        path_(absl::StartsWith(peer_, "unix") ? PayloadPath::kUnix : PayloadPath::kTcp) {}
+        path_(absl::StartsWith(peer_, "unix") ? PayloadPath::kUnix : PayloadPath::kTcp) {
+    access_.StreamBegan(caller_);
+  }
 
   void Cut(const absl::Status& reason) override {
     CutWith(ToGrpc(reason));
@@ -217,18 +219,17 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
     const bool is_member = job != nullptr && job->IsSecretOf(hello.member, hello.member_secret);
     const StreamCredential credential =
         access_.has_rules() ? StreamCredential::kSecret : StreamCredential::kSecretOrToken;
-    if (is_member) return job->Admit(hello, credential);
+    if (is_member) {
+      access_.Admitted(caller_);
+      return job->Admit(hello, credential);
+    }
     Caller caller = caller_;
     if (!hello.token.empty()) caller.token = hello.token;
-    if (access_.has_rules()) {
-      // Before every other answer: the others say which jobs and members there are.
-      SYNCGRADS_RETURN_IF_ERROR(access_.Check(caller, Action::kJoin, hello.job));
-      if (hello.member_secret.empty()) {
-        return absl::PermissionDeniedError(
-            "this server has rules, so a stream needs a member_secret");
-      }
-    } else {
-      SYNCGRADS_RETURN_IF_ERROR(access_.CheckAllowance(caller));
+    // Before every other answer: the others say which jobs and members there are.
+    SYNCGRADS_RETURN_IF_ERROR(access_.Check(caller, Action::kJoin, hello.job));
+    if (access_.has_rules() && hello.member_secret.empty()) {
+      return absl::PermissionDeniedError(
+          "this server has rules, so a stream needs a member_secret");
     }
     // A server that has just started may not know the job or its members yet: workers retry.
     if (job == nullptr) {

@@ -3,7 +3,11 @@
 
 #include "tests/testing/other_user.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -26,8 +30,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/control.grpc.pb.h"
 #include "tests/integration/cluster.h"
 
 namespace syncgrads::testing {
@@ -75,6 +82,18 @@ std::optional<int> ConnectTo(const AbstractSocket& socket) {
   return std::nullopt;
 }
 
+// Connects to an address of IPv4 with a port.
+int ConnectTo(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
+  inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
+  const int connection = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof(to));
+  return connection;
+}
+
 class OtherUserTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -88,10 +107,10 @@ class OtherUserTest : public ::testing::Test {
   ~OtherUserTest() override { std::filesystem::remove_all(shared_); }
 
   // Starts a server with its state in the shared directory, and a job that checks its results.
-  void StartServer() {
+  void StartServer(std::vector<std::string> flags = {}) {
     state_ = shared_ + "/state";
-    cluster_ =
-        std::make_unique<Cluster>(1, std::vector<std::string>{absl::StrCat("--state=", state_)});
+    flags.push_back(absl::StrCat("--state=", state_));
+    cluster_ = std::make_unique<Cluster>(1, flags);
     honest_ = Start("tests/fault/honest");
     ASSERT_TRUE(honest_->WaitForLine("step 100", kLongEnough).ok()) << honest_->output();
   }
@@ -184,6 +203,44 @@ TEST_F(OtherUserTest, IsRefusedAtTheUnixSocketsAndHoldsUpNobody) {
                   .ok())
       << cluster_->server(0).output();
   // A job that begins now shares memory with the server.
+  const std::unique_ptr<Process> visitor = Start("tests/fault/visitor");
+  EXPECT_EQ(WaitFor(*visitor), ExitCode(0)) << visitor->output();
+  EXPECT_THAT(other.Result(), IsEmpty());
+  ExpectHonestJobEnds();
+}
+
+TEST_F(OtherUserTest, IsAdmittedToNothingAtThePortAndHoldsUpNobody) {
+  StartServer({"--max_connections=40"});
+  const std::string address = cluster_->coordinator();
+  OtherUser other([&](int end) {
+    // Connects more often than the server permits all of its peers together.
+    std::vector<int> kept;
+    for (int i = 0; i < 100; ++i) kept.push_back(ConnectTo(address));
+    std::string answers;
+    const auto stub =
+        v1::Control::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    for (int i = 0; i < 3; ++i) {
+      grpc::ClientContext context;
+      context.set_deadline(absl::ToChronoTime(absl::Now() + kLongEnough));
+      context.set_wait_for_ready(true);
+      v1::ProbeReply reply;
+      const grpc::Status probed = stub->Probe(&context, {}, &reply);
+      if (probed.error_code() != grpc::StatusCode::PERMISSION_DENIED ||
+          !absl::StrContains(probed.error_message(), "user 65534 of this host")) {
+        absl::StrAppend(&answers, "a call ended with ", probed.error_code(), ": ",
+                        probed.error_message(), "\n");
+      }
+      // Its place was taken by the connections above; those of the call need one too.
+      close(kept.back());
+      kept.pop_back();
+    }
+    pollfd polled = {end, 0, 0};
+    poll(&polled, 1, -1);
+    return answers;
+  });
+  ASSERT_TRUE(
+      cluster_->server(0).WaitForLine("connections of user 65534 of this host", kLongEnough).ok())
+      << cluster_->server(0).output();
   const std::unique_ptr<Process> visitor = Start("tests/fault/visitor");
   EXPECT_EQ(WaitFor(*visitor), ExitCode(0)) << visitor->output();
   EXPECT_THAT(other.Result(), IsEmpty());

@@ -182,7 +182,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
     return absl::UnavailableError("gRPC could not start the data server");
   }
   listening->acceptor = std::make_unique<Acceptor>(
-      std::move(sockets.sockets), ConnectionLimits(), warn,
+      std::move(sockets.sockets), ConnectionLimits(), /*strangers=*/nullptr, warn,
       [to = listening->connections.get()](FileDescriptor connection, bool /*is_local*/) {
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
         parameters.fd = connection.Release();

@@ -28,6 +28,7 @@ absl::StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(const Options& optio
   server::ServerOptions server;
   server.port = options.port;
   server.tls = options.tls;
+  server.only_own_user = !options.insecure;
   if (options.insecure || !options.tls.client_ca.empty()) server.bind = "0.0.0.0";
   server.first_generation = static_cast<uint64_t>(absl::ToUnixSeconds(absl::Now()));
   SYNCGRADS_ASSIGN_OR_RETURN(own->server_, server::Server::Start(server, own->journal_));

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/mutex.h"
 #include "common/net/listening_sockets.h"
+#include "common/net/strangers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"
@@ -89,7 +90,7 @@ class Client {
 
 class AcceptorTest : public ::testing::Test {
  protected:
-  void Listen(ConnectionLimits limits) {
+  void Listen(ConnectionLimits limits, Strangers* strangers = nullptr) {
     auto listening = ListenTcp({.bind = "127.0.0.1"});
     ASSERT_THAT(listening, IsOk());
     port_ = listening->port;
@@ -99,7 +100,7 @@ class AcceptorTest : public ::testing::Test {
     limits.connections_flag = "--max_connections";
     limits.connections_per_peer_flag = "--max_connections_per_peer";
     acceptor_.emplace(
-        std::move(listening->sockets), std::move(limits),
+        std::move(listening->sockets), std::move(limits), strangers,
         [this](const std::string& line) {
           MutexLock lock(mutex_);
           lines_.push_back(line);
@@ -218,6 +219,37 @@ TEST_F(AcceptorTest, OnePeersConnectionsLeaveRoomForOthers) {
   CloseOne();
   EXPECT_TRUE(IsTakenInTheEnd());
   EXPECT_FALSE(IsTaken());
+}
+
+TEST_F(AcceptorTest, AFurtherStrangerTakesThePlaceOfTheOldest) {
+  Strangers strangers;
+  Listen({.connections = 12}, &strangers);
+  EXPECT_TRUE(IsTaken());
+  EXPECT_TRUE(IsTaken("127.0.0.2"));
+  EXPECT_TRUE(IsTakenOverUnix());
+  EXPECT_EQ(strangers.size(), 2u);
+  EXPECT_TRUE(IsTaken("127.0.0.2"));
+  EXPECT_EQ(strangers.size(), 2u);
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("makes room: 1 connections of")));
+  acceptor_.reset();
+}
+
+TEST_F(AcceptorTest, OnePeersConnectionsAreAtMostAQuarterOfAll) {
+  Listen({.connections = 8});
+  EXPECT_TRUE(IsTaken());
+  EXPECT_TRUE(IsTaken());
+  EXPECT_FALSE(IsTaken());
+  EXPECT_TRUE(IsTaken("127.0.0.2"));
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("the limit is 2, a quarter of all")));
+}
+
+TEST_F(AcceptorTest, StrangersAreCutInTime) {
+  Strangers strangers({.bytes = 1000, .time = absl::Milliseconds(1)});
+  Listen({}, &strangers);
+  EXPECT_TRUE(IsTaken());
+  EXPECT_TRUE(WaitUntil([&] { return strangers.size() == 0; }));
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("was admitted to nothing within 1ms")));
+  acceptor_.reset();
 }
 
 TEST_F(AcceptorTest, AUnixSocketsConnectionsAreOfNoPeer) {

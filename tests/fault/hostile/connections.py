@@ -8,7 +8,8 @@ import time
 
 import grpc
 from hostile.peers import (MIB, PATIENCE, Code, Failure, Options, Peer, RawConnection,
-                           channel, check_refusal, connect, control, control_grpc, row, struct)
+                           channel, check_refusal, connect, control, control_grpc,
+                           processor_seconds, row, struct)
 
 
 def wait_until_closed(connections):
@@ -84,6 +85,58 @@ def _():
     return f"{answered} are answered"
 
 
+def headers_without_end(connection):
+    """Sends headers that go on until the connection is closed. Returns the number of bytes."""
+    sent = 0
+    try:
+        connection.send(RawConnection.frame(RawConnection.HEADERS, 0, 1, b"\x83\x86\x40\x7f"))
+        while sent < 64 * MIB:
+            connection.send(RawConnection.frame(RawConnection.CONTINUATION, 0, 1,
+                                                b"\x80" * (16 << 10)))
+            sent += 16 << 10
+    except OSError:
+        return sent
+    raise Failure(f"{sent >> 20} MiB of headers were taken")
+
+
+@row("headers that never end")
+def _():
+    connection = RawConnection()
+    connection.send(RawConnection.PREFACE, RawConnection.frame(RawConnection.SETTINGS))
+    before = processor_seconds()
+    sent = headers_without_end(connection)
+    spent = processor_seconds() - before
+    if sent > 16 * MIB:  # most of it is in the kernel's buffers
+        raise Failure(f"{sent >> 20} MiB were sent")
+    return (f"the connection is closed; {sent >> 10} KiB were sent, which took {spent:.2f} s of the "
+            "server's processor time")
+
+
+@row("a first request of 4 MiB on a new connection")
+def _():
+    try:
+        control_grpc.ControlStub(channel()).Probe(
+            control.ProbeRequest(padding=b"\0" * (4 * MIB)), timeout=PATIENCE)
+    except grpc.RpcError as error:
+        return check_refusal("a large first request", error.code(), error.details(),
+                             Code.UNAVAILABLE)
+    raise Failure("the request was taken")
+
+
+@row("a connection that begins nothing, and answers pings")
+def _():
+    connection = RawConnection()
+    connection.send(RawConnection.PREFACE, RawConnection.frame(RawConnection.SETTINGS))
+    begin = time.monotonic()
+    try:
+        while (frame := connection.read()) is not None:
+            if frame[0] == RawConnection.PING and not frame[1] & 1:
+                connection.send(RawConnection.frame(RawConnection.PING, 1, payload=frame[3]))
+    except OSError:
+        pass
+    return f"it is closed after {time.monotonic() - begin:.0f} s"
+
+
 @row("20,000 streams that are opened and reset at once")
 def _():
     connection = RawConnection()
@@ -105,6 +158,7 @@ def _():
 def _():
     stub = control_grpc.ControlStub(channel())
     begin = time.monotonic()
+    stub.Probe(control.ProbeRequest(), timeout=PATIENCE)
     for _ in range(50):
         stub.Probe(control.ProbeRequest(padding=b"\0" * (19 * MIB)), timeout=PATIENCE)
     return f"950 MiB are taken in {time.monotonic() - begin:.1f} s"

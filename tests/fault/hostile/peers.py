@@ -1,5 +1,6 @@
 """What the misbehaving clients are made of: members of jobs, data streams, and raw HTTP/2."""
 
+import os
 import queue
 import random
 import resource
@@ -292,11 +293,18 @@ def peak():
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) << 10
 
 
+def processor_seconds():
+    """Returns the processor time that the server has used."""
+    with open(f"/proc/{Options.pid}/stat") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class RawConnection:
     """An HTTP/2 connection made of raw frames."""
 
     PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-    DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW = 0, 1, 3, 4, 6, 7, 8
+    DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 
     def __init__(self):
         self.socket = connect()

@@ -1,0 +1,120 @@
+#include "common/net/strangers.h"
+
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace syncgrads {
+namespace {
+
+// States of a TCP connection, as in RFC 9293, with the kernel's numbers (include/net/tcp_states.h).
+constexpr uint8_t kEstablished = 1, kCloseWait = 8;
+
+// Returns the number of bytes that this process has read from the connection; nullopt if the
+// process has ended it.
+std::optional<int64_t> BytesRead(const FileDescriptor& connection) {
+  tcp_info info = {};
+  socklen_t length = sizeof(info);
+  if (getsockopt(connection.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return std::nullopt;
+  if (info.tcpi_state != kEstablished && info.tcpi_state != kCloseWait) return std::nullopt;
+  int unread = 0;
+  if (ioctl(connection.get(), SIOCINQ, &unread) != 0) unread = 0;
+  return static_cast<int64_t>(info.tcpi_bytes_received) - unread;
+}
+
+// Ends the connection for all who have a descriptor of it. What was received and not read yet is
+// dropped; after shutdown() it could still be read.
+void Reset(const FileDescriptor& connection) {
+  const sockaddr none = {.sa_family = AF_UNSPEC, .sa_data = {}};
+  connect(connection.get(), &none, sizeof(none));
+}
+
+}  // namespace
+
+bool Strangers::Add(const FileDescriptor& connection, const std::string& endpoint,
+                    const std::string& network, std::optional<unsigned> other_user) {
+  FileDescriptor copy(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return false;
+  MutexLock lock(mutex_);
+  // An earlier connection with the same endpoint must have ended.
+  strangers_[endpoint] = {std::move(copy),     network, other_user, ++added_, absl::ZeroDuration(),
+                          /*has_stream=*/false};
+  return true;
+}
+
+void Strangers::Begin(const std::string& endpoint) {
+  MutexLock lock(mutex_);
+  const auto found = strangers_.find(endpoint);
+  if (found != strangers_.end()) found->second.has_stream = true;
+}
+
+void Strangers::Admit(const std::string& endpoint) {
+  MutexLock lock(mutex_);
+  strangers_.erase(endpoint);
+}
+
+std::optional<unsigned> Strangers::OtherUserOf(const std::string& endpoint) const {
+  MutexLock lock(mutex_);
+  const auto found = strangers_.find(endpoint);
+  return found == strangers_.end() ? std::nullopt : found->second.other_user;
+}
+
+size_t Strangers::size() const {
+  MutexLock lock(mutex_);
+  return strangers_.size();
+}
+
+std::vector<std::string> Strangers::Cut(absl::Duration elapsed) {
+  std::vector<std::string> cut;
+  MutexLock lock(mutex_);
+  for (auto next = strangers_.begin(); next != strangers_.end();) {
+    const auto one = next++;
+    Stranger& stranger = one->second;
+    stranger.age += elapsed;
+    const std::optional<int64_t> bytes = BytesRead(stranger.copy);
+    const int64_t most = stranger.has_stream ? limits_.bytes_with_stream : limits_.bytes;
+    if (bytes.has_value() && *bytes <= most && stranger.age <= limits_.time) continue;
+    if (bytes.has_value()) {
+      Reset(stranger.copy);
+      cut.push_back(*bytes > most ? absl::StrCat(one->first, " has sent ", *bytes,
+                                                 " bytes and was admitted "
+                                                 "to nothing; at most ",
+                                                 most, " are permitted")
+                                  : absl::StrCat(one->first, " was admitted to nothing within ",
+                                                 absl::FormatDuration(limits_.time)));
+    }
+    strangers_.erase(one);
+  }
+  return cut;
+}
+
+std::optional<std::string> Strangers::CutOldest() {
+  MutexLock lock(mutex_);
+  std::map<std::string, size_t> of_network;
+  for (const auto& [endpoint, stranger] : strangers_) ++of_network[stranger.network];
+  const auto most =
+      std::max_element(of_network.begin(), of_network.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == of_network.end()) return std::nullopt;
+  auto oldest = strangers_.end();
+  for (auto one = strangers_.begin(); one != strangers_.end(); ++one) {
+    if (one->second.network != most->first) continue;
+    if (oldest == strangers_.end() || one->second.number < oldest->second.number) oldest = one;
+  }
+  std::string text = absl::StrCat(oldest->first, " makes room: ", most->second, " connections of ",
+                                  most->first, " were admitted to nothing yet");
+  Reset(oldest->second.copy);
+  strangers_.erase(oldest);
+  return text;
+}
+
+}  // namespace syncgrads

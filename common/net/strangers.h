@@ -1,0 +1,80 @@
+// Connections whose peers have not shown yet that they may do anything.
+//
+// A connection is a stranger from the moment when it is accepted until a call on it has been
+// admitted. What it may cost until then is limited: the bytes that it may send and the time that it
+// has. This also bounds what gRPC 1.51 does with headers that never end, for which it takes time in
+// proportion to the square of their size (CVE-2023-33953), and what it parses before a call reaches
+// our code.
+
+#ifndef SYNCGRADS_COMMON_NET_STRANGERS_H_
+#define SYNCGRADS_COMMON_NET_STRANGERS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/mutex.h"
+#include "common/shm/pages.h"
+
+namespace syncgrads {
+
+struct StrangerLimits {
+  // The bytes that a connection may send while no stream has begun on it. A TLS handshake, a first
+  // call's headers and a request of Probe, which measures a link, fit in.
+  int64_t bytes = 512 << 10;
+  // The same when a stream has begun. A member may push right after its hello, as many bytes as the
+  // stream's window has.
+  int64_t bytes_with_stream = 5 << 20;
+  absl::Duration time = absl::Seconds(60);
+};
+
+// Thread-safe. An endpoint is the peer's address and port: "10.0.0.1:5000" or "[::1]:5000".
+class Strangers {
+ public:
+  explicit Strangers(StrangerLimits limits = {}) : limits_(limits) {}
+
+  // Adds a connection. It is watched by a copy of its descriptor. `network` is the text by which
+  // the connections of one peer are counted. `other_user`: the user at its other end, if that is
+  // known and is neither this process's user nor root. Returns false if there is no descriptor for
+  // the copy.
+  bool Add(const FileDescriptor& connection, const std::string& endpoint,
+           const std::string& network, std::optional<unsigned> other_user);
+  // A stream has begun on the connection.
+  void Begin(const std::string& endpoint);
+  // A call on the connection was admitted: it is a stranger no more.
+  void Admit(const std::string& endpoint);
+
+  // The user given to Add; nullopt if the connection is not a stranger.
+  std::optional<unsigned> OtherUserOf(const std::string& endpoint) const;
+  size_t size() const;
+
+  // Resets the connections that have exceeded a limit, and forgets those that have ended.
+  // `elapsed` is the time since the last call. Returns a text about each, for the log.
+  std::vector<std::string> Cut(absl::Duration elapsed);
+  // Resets the oldest stranger of the network that has most strangers. Returns a text about it;
+  // nullopt if there is none.
+  std::optional<std::string> CutOldest();
+
+ private:
+  struct Stranger {
+    FileDescriptor copy;
+    std::string network;
+    std::optional<unsigned> other_user;
+    uint64_t number = 0;  // in the order of their additions
+    absl::Duration age;
+    bool has_stream = false;
+  };
+
+  const StrangerLimits limits_;
+  mutable Mutex mutex_;
+  std::unordered_map<std::string, Stranger> strangers_ ABSL_GUARDED_BY(mutex_);
+  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_COMMON_NET_STRANGERS_H_

@@ -1,0 +1,231 @@
+#include "common/net/strangers.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/net/peer_user.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/common/expect_error.h"
+#include "tests/testing/wait_until.h"
+
+namespace syncgrads {
+namespace {
+
+using ::syncgrads::testing::WaitUntil;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Optional;
+
+constexpr absl::Duration kNow = absl::ZeroDuration();
+
+sockaddr_storage NameOf(int (*name)(int, sockaddr*, socklen_t*), const FileDescriptor& socket) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof(address);
+  EXPECT_EQ(name(socket.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  return address;
+}
+
+// A TCP connection, and the socket that listened for it.
+struct Connection {
+  explicit Connection(int family = AF_INET) {
+    // A client that serves both versions of IP names an IPv4 address as one of IPv6.
+    server = Listen();
+    const sockaddr_storage to = NameOf(getsockname, server);
+    client = FileDescriptor(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const uint16_t port = reinterpret_cast<const sockaddr_in&>(to).sin_port;
+    int connected = 0;
+    if (family == AF_INET) {
+      connected =
+          connect(client.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(sockaddr_in));
+    } else {
+      sockaddr_in6 mapped = {};
+      mapped.sin6_family = AF_INET6;
+      mapped.sin6_port = port;
+      inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped.sin6_addr);
+      connected = connect(client.get(), reinterpret_cast<const sockaddr*>(&mapped), sizeof(mapped));
+    }
+    EXPECT_EQ(connected, 0);
+    server = FileDescriptor(accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+
+  static FileDescriptor Listen() {
+    FileDescriptor listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in any = {};
+    any.sin_family = AF_INET;
+    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(listening.get(), reinterpret_cast<const sockaddr*>(&any), sizeof(any)), 0);
+    EXPECT_EQ(listen(listening.get(), 1), 0);
+    return listening;
+  }
+
+  // Sends bytes from the client, and reads them at the server.
+  void Transfer(size_t bytes) {
+    const std::string some(bytes, 'x');
+    ASSERT_EQ(send(client.get(), some.data(), bytes, 0), static_cast<ssize_t>(bytes));
+    std::string read(bytes, '\0');
+    ASSERT_EQ(recv(server.get(), read.data(), bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
+  }
+  // Whether the client sees that the connection has ended.
+  bool HasEnded() const {
+    char byte;
+    return recv(client.get(), &byte, 1, MSG_DONTWAIT) < 0 && errno == ECONNRESET;
+  }
+
+  FileDescriptor server, client;
+};
+
+constexpr StrangerLimits kLimits = {
+    .bytes = 1000, .bytes_with_stream = 5000, .time = absl::Seconds(60)};
+
+TEST(StrangersTest, ASilentConnectionHasLimitedTime) {
+  Strangers strangers(kLimits);
+  const Connection connection;
+  ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
+  EXPECT_THAT(strangers.Cut(absl::Seconds(59)), IsEmpty());
+  EXPECT_FALSE(connection.HasEnded());
+  EXPECT_THAT(strangers.Cut(absl::Seconds(2)),
+              ElementsAre("10.0.0.1:5 was admitted to nothing within 1m"));
+  EXPECT_TRUE(connection.HasEnded());
+  EXPECT_EQ(strangers.size(), 0u);
+}
+
+TEST(StrangersTest, BytesAreLimitedAndMoreWithAStream) {
+  Strangers strangers(kLimits);
+  Connection connection;
+  ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
+  connection.Transfer(1000);
+  EXPECT_THAT(strangers.Cut(kNow), IsEmpty());
+  strangers.Begin("10.0.0.1:5");
+  connection.Transfer(4000);
+  EXPECT_THAT(strangers.Cut(kNow), IsEmpty());
+  connection.Transfer(1);
+  EXPECT_THAT(
+      strangers.Cut(kNow),
+      ElementsAre("10.0.0.1:5 has sent 5001 bytes and was admitted to nothing; at most 5000 "
+                  "are permitted"));
+  EXPECT_TRUE(connection.HasEnded());
+}
+
+TEST(StrangersTest, WhatWasNotReadIsDropped) {
+  Strangers strangers(kLimits);
+  Connection connection;
+  ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
+  connection.Transfer(1001);
+  ASSERT_EQ(send(connection.client.get(), "more", 4, 0), 4);
+  EXPECT_EQ(strangers.Cut(kNow).size(), 1u);
+  char byte;
+  EXPECT_LE(recv(connection.server.get(), &byte, 1, 0), 0);
+}
+
+TEST(StrangersTest, BytesThatTheServerHasNotReadDoNotCount) {
+  Strangers strangers(kLimits);
+  const Connection connection;
+  ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
+  const std::string many(2000, 'x');
+  ASSERT_EQ(send(connection.client.get(), many.data(), many.size(), 0), 2000);
+  char byte;
+  ASSERT_EQ(recv(connection.server.get(), &byte, 1, 0), 1);
+  EXPECT_THAT(strangers.Cut(kNow), IsEmpty());
+}
+
+TEST(StrangersTest, WhoWasAdmittedMaySendAnything) {
+  Strangers strangers(kLimits);
+  Connection connection;
+  ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
+  strangers.Admit("10.0.0.1:5");
+  connection.Transfer(10000);
+  EXPECT_THAT(strangers.Cut(absl::Hours(1)), IsEmpty());
+  EXPECT_FALSE(connection.HasEnded());
+}
+
+TEST(StrangersTest, ForgetsConnectionsThatHaveEnded) {
+  Strangers strangers(kLimits);
+  Connection connection;
+  ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
+  // As gRPC does.
+  shutdown(connection.server.get(), SHUT_RDWR);
+  connection.server = FileDescriptor();
+  EXPECT_TRUE(WaitUntil([&] {
+    EXPECT_THAT(strangers.Cut(kNow), IsEmpty());
+    return strangers.size() == 0;
+  }));
+}
+
+TEST(StrangersTest, TheOldestOfTheNetworkWithMostMakesRoom) {
+  Strangers strangers(kLimits);
+  EXPECT_EQ(strangers.CutOldest(), std::nullopt);
+  const Connection first, flood_1, flood_2;
+  ASSERT_TRUE(strangers.Add(first.server, "10.0.0.1:5", "10.0.0.1", {}));
+  ASSERT_TRUE(strangers.Add(flood_1.server, "10.0.0.2:5", "10.0.0.2", {}));
+  ASSERT_TRUE(strangers.Add(flood_2.server, "10.0.0.2:6", "10.0.0.2", {}));
+  EXPECT_THAT(strangers.CutOldest(),
+              Optional(std::string("10.0.0.2:5 makes room: 2 connections of "
+                                   "10.0.0.2 were admitted to nothing yet")));
+  EXPECT_FALSE(first.HasEnded());
+  EXPECT_TRUE(flood_1.HasEnded());
+  EXPECT_FALSE(flood_2.HasEnded());
+}
+
+TEST(StrangersTest, KnowsOtherUsers) {
+  Strangers strangers(kLimits);
+  const Connection own, other;
+  ASSERT_TRUE(strangers.Add(own.server, "127.0.0.1:5", "127.0.0.1", {}));
+  ASSERT_TRUE(strangers.Add(other.server, "127.0.0.1:6", "user 7", 7));
+  EXPECT_EQ(strangers.OtherUserOf("127.0.0.1:5"), std::nullopt);
+  EXPECT_THAT(strangers.OtherUserOf("127.0.0.1:6"), Optional(7u));
+}
+
+class PeerUserTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(PeerUserTest, TheUserOfAConnectionIsFound) {
+  const Connection connection(GetParam());
+  const absl::StatusOr<unsigned> user =
+      UserOfTcpPeer(NameOf(getpeername, connection.server), NameOf(getsockname, connection.server));
+  ASSERT_THAT(user, IsOk());
+  EXPECT_EQ(*user, geteuid());
+}
+
+TEST_P(PeerUserTest, AnotherUserIsFound) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  constexpr uid_t kNobody = 65534;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (setresuid(kNobody, kNobody, kNobody) != 0) _exit(2);
+    const Connection connection(GetParam());
+    const absl::StatusOr<unsigned> user = UserOfTcpPeer(NameOf(getpeername, connection.server),
+                                                        NameOf(getsockname, connection.server));
+    _exit(user.ok() && *user == kNobody ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "there is one user only in this sandbox";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, PeerUserTest, ::testing::Values(AF_INET, AF_INET6));
+
+TEST(PeerUserTest, NoSocketIsNotFound) {
+  const Connection connection;
+  sockaddr_storage peer = NameOf(getpeername, connection.server);
+  reinterpret_cast<sockaddr_in&>(peer).sin_port = htons(1);
+  ExpectError(UserOfTcpPeer(peer, NameOf(getsockname, connection.server)).status(),
+              absl::StatusCode::kNotFound, {"no socket"});
+}
+
+}  // namespace
+}  // namespace syncgrads
