@@ -227,8 +227,6 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
         return absl::PermissionDeniedError(
             "this server has rules, so a stream needs a member_secret");
       }
-    } else {
-      SYNCGRADS_RETURN_IF_ERROR(access_.CheckAllowance(caller));
     }
     // A server that has just started may not know the job or its members yet: workers retry.
     if (job == nullptr) {
