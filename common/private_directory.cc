@@ -1,5 +1,6 @@
 #include "common/private_directory.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -48,6 +49,14 @@ class Walk {
       return NotUsed(absl::StrCat("it belongs to user ", status.st_uid,
                                   ", and this process is of user ", geteuid()));
     }
+    // For example /dev/shm, if its user is root: without these bits, nobody else could use it.
+    const mode_t mode = status.st_mode & 07777;
+    if ((mode & (S_IRWXO | S_ISVTX)) != 0 && ((mode & S_ISVTX) != 0 || !IsEmpty())) {
+      return NotUsed(absl::StrFormat(
+          "it has the mode %04o%s, so that others may be using it. Give the path of a directory "
+          "in it, such as %s/syncgrads, or make it private (chmod 0700)",
+          mode, (mode & S_ISVTX) != 0 ? "" : " and is not empty", path_));
+    }
     if (fchmodat(directory_, ".", 0700, 0) != 0) return Failed("made private");
     return absl::OkStatus();
   }
@@ -68,6 +77,23 @@ class Walk {
 
   absl::Status NotUsed(absl::string_view why) const {
     return absl::PermissionDeniedError(absl::StrCat("directory ", path_, " is not used: ", why));
+  }
+
+  // Whether the directory has no entries. False if they cannot be read.
+  bool IsEmpty() const {
+    const int readable = openat(directory_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR* const entries = readable < 0 ? nullptr : fdopendir(readable);
+    if (entries == nullptr) {
+      if (readable >= 0) close(readable);
+      return false;
+    }
+    bool is_empty = true;
+    while (const dirent* const entry = readdir(entries)) {
+      const absl::string_view name = entry->d_name;
+      is_empty &= name == "." || name == "..";
+    }
+    closedir(entries);
+    return is_empty;
   }
 
   // Checks the owner of `part`, which is in the directory `parent`, and whether others can replace

@@ -13,16 +13,30 @@ namespace {
 
 // A network may send this many wrong tokens at once, and one more each second.
 constexpr double kWrongTokens = 50;
+// The same for all networks together, because one host may have addresses in many of them.
+constexpr double kWrongTokensOfAll = 1000;
+constexpr double kOfAllEachSecond = 20;
 // The number of networks whose allowance is kept.
 constexpr size_t kMaxAllowances = 4096;
 
 }  // namespace
 
 WrongTokens::WrongTokens(std::function<void(const std::string& line)> warn, const Clock& clock)
-    : warn_(std::move(warn)), clock_(clock), lines_(clock) {}
+    : warn_(std::move(warn)),
+      clock_(clock),
+      of_all_{kWrongTokensOfAll, clock.Now()},
+      lines_(clock) {}
 
-WrongTokens::Allowance& WrongTokens::AllowanceOfLocked(const std::string& network) {
-  const absl::Time now = clock_.Now();
+bool WrongTokens::Take(Allowance& allowance, absl::Time now, double most, double each_second) {
+  const double more = each_second * absl::ToDoubleSeconds(now - allowance.since);
+  allowance.left = std::min(most, allowance.left + more);
+  allowance.since = now;
+  if (allowance.left < 1) return false;
+  allowance.left -= 1;
+  return true;
+}
+
+WrongTokens::Allowance& WrongTokens::AllowanceOfLocked(const std::string& network, absl::Time now) {
   if (allowances_.size() >= kMaxAllowances && !allowances_.contains(network)) {
     // A network that has sent no wrong token for a while begins anew.
     std::erase_if(allowances_, [now](const auto& entry) {
@@ -34,37 +48,33 @@ WrongTokens::Allowance& WrongTokens::AllowanceOfLocked(const std::string& networ
           [](const auto& a, const auto& b) { return a.second.since < b.second.since; }));
     }
   }
-  const auto [entry, is_new] = allowances_.try_emplace(network, Allowance{kWrongTokens, now});
-  Allowance& allowance = entry->second;
-  allowance.left =
-      std::min(kWrongTokens, allowance.left + absl::ToDoubleSeconds(now - allowance.since));
-  allowance.since = now;
-  return allowance;
+  return allowances_.try_emplace(network, Allowance{kWrongTokens, now}).first->second;
 }
 
-absl::Status WrongTokens::CheckAllowance(const std::string& peer) {
-  const std::string network = NetworkOf(peer);
-  MutexLock lock(mutex_);
-  if (!allowances_.contains(network) || AllowanceOfLocked(network).left >= 1) {
-    return absl::OkStatus();
-  }
-  return absl::UnavailableError(absl::StrCat("too many wrong tokens have come from ", network,
-                                             "; no token from there is looked at for a second"));
-}
-
-void WrongTokens::Note(const std::string& peer) {
+absl::Status WrongTokens::Refuse(const std::string& peer, absl::Status answer) {
   ++count_;
+  const std::string network = NetworkOf(peer);
+  std::string limited;
   {
     MutexLock lock(mutex_);
-    AllowanceOfLocked(NetworkOf(peer)).left -= 1;
+    const absl::Time now = clock_.Now();
+    // A network without an allowance takes none of that of all.
+    if (!Take(AllowanceOfLocked(network, now), now, kWrongTokens, 1)) {
+      limited = absl::StrCat("from ", network);
+    } else if (!Take(of_all_, now, kWrongTokensOfAll, kOfAllEachSecond)) {
+      limited = "from all addresses together";
+    }
   }
-  const std::optional<uint64_t> lines = lines_.Pass("wrong token");
-  if (!lines.has_value()) return;
-  std::string line = absl::StrCat("a wrong token has come from ", peer);
-  if (*lines > 1) {
-    absl::StrAppend(&line, " (and ", *lines - 1, " others since the last such warning)");
+  if (const std::optional<uint64_t> lines = lines_.Pass("wrong token"); lines.has_value()) {
+    std::string line = absl::StrCat("a wrong token has come from ", peer);
+    if (*lines > 1) {
+      absl::StrAppend(&line, " (and ", *lines - 1, " others since the last such warning)");
+    }
+    warn_(line);
   }
-  warn_(line);
+  if (limited.empty()) return answer;
+  return absl::UnavailableError(
+      absl::StrCat("too many wrong tokens have come ", limited, "; retry in a second"));
 }
 
 }  // namespace syncgrads

@@ -17,8 +17,10 @@
 
 namespace syncgrads {
 
-// Counts and logs wrong tokens, and limits how many a network may send: 50 at once, and one more
-// each second. A network is an IPv4 address or an IPv6 /64 network. Thread-safe.
+// Counts and logs wrong tokens, and limits how many are answered as such: of a network (NetworkOf)
+// 50 at once and one more each second, of all networks together 1,000 at once and 20 more each
+// second. Right tokens are not limited, so that somebody who guesses does not keep others of the
+// same network out. Thread-safe.
 class WrongTokens {
  public:
   // `warn` logs a line. It is called on any thread, without locks. `clock` must outlive this
@@ -26,26 +28,28 @@ class WrongTokens {
   explicit WrongTokens(std::function<void(const std::string& line)> warn,
                        const Clock& clock = Clock::Real());
 
-  // Returns whether a token from the address `peer`, which has no port, may be compared.
+  // Counts and logs a wrong token from the address `peer`, which has no port. Returns the answer to
+  // it, which is not OK: `answer`, or the following.
   //
   // Errors:
-  //   Unavailable  too many wrong tokens have come from the peer's network; retry later
-  absl::Status CheckAllowance(const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
-
-  // Counts and logs a wrong token from the address `peer`.
-  void Note(const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
+  //   Unavailable  too many wrong tokens have come from the peer's network, or from all; retry
+  //                later
+  absl::Status Refuse(const std::string& peer, absl::Status answer) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The number of wrong tokens since the start.
   uint64_t count() const { return count_; }
 
  private:
-  // How often a network may still send a wrong token.
+  // How many wrong tokens may still be answered.
   struct Allowance {
     double left = 0;
     absl::Time since;
   };
 
-  Allowance& AllowanceOfLocked(const std::string& network) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns whether `allowance` has one left at `now`, and takes it.
+  static bool Take(Allowance& allowance, absl::Time now, double most, double each_second);
+  Allowance& AllowanceOfLocked(const std::string& network, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::function<void(const std::string& line)> warn_;
   const Clock& clock_;
@@ -53,6 +57,7 @@ class WrongTokens {
   Mutex mutex_;
   // By the network; see NetworkOf.
   std::map<std::string, Allowance> allowances_ ABSL_GUARDED_BY(mutex_);
+  Allowance of_all_ ABSL_GUARDED_BY(mutex_);
   LineThrottle lines_;
 };
 

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "client/psctl/admin.h"
 #include "client/psctl/cluster_query.h"
+#include "client/psctl/escaped_output.h"
 #include "client/psctl/events.h"
 #include "client/psctl/job_view.h"
 #include "client/psctl/recorder.h"
@@ -128,7 +129,7 @@ absl::Status RunStatus(const CommandOptions& options, const Caller& caller, std:
   return CheckAnswers(answers);
 }
 
-absl::Status RunTop(const CommandOptions& options, const Caller& caller, std::ostream& out) {
+absl::Status RunTop(const CommandOptions& options, const Caller& caller, EscapedOutput& out) {
   ClusterQuery query(options.server, options.timeout.value_or(kTimeoutForEach), caller);
   const bool json = options.output == "json";
   std::optional<std::vector<Answer>> before;
@@ -138,7 +139,7 @@ absl::Status RunTop(const CommandOptions& options, const Caller& caller, std::os
       SYNCGRADS_RETURN_IF_ERROR(PrintJson(ToProto(answers), /*indented=*/false, out));
     } else {
       if (options.is_terminal) {
-        out << kClear;
+        out.WriteUnescaped(kClear);
       } else if (block > 1) {
         out << "\n";
       }
@@ -436,7 +437,8 @@ absl::Status CheckWords(const std::vector<std::string>& words) {
 }  // namespace
 
 absl::Status RunCommand(const std::vector<std::string>& words, const CommandOptions& options,
-                        std::ostream& out) {
+                        std::ostream& terminal) {
+  EscapedOutput out(terminal);
   if (words.empty()) return absl::InvalidArgumentError("a command is missing; see --help");
   const std::string& command = words[0];
   const std::vector<std::string> commands = {"status", "top",     "doctor",     "events",

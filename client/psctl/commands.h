@@ -52,7 +52,8 @@ struct CommandOptions {
 };
 
 // Runs a command, such as {"evict", "worker-2", "its disk is failing"}, and prints its result to
-// `out`. "trace start" forks: it must be called before this process uses gRPC.
+// `terminal`, with control characters escaped. "trace start" forks: it must be called before this
+// process uses gRPC.
 //
 // Errors:
 //   InvalidArgument     the command is unknown, or an argument is missing or superfluous
@@ -68,7 +69,7 @@ struct CommandOptions {
 //   NotFound            trace stop: no recording is in progress
 //   others              those of Admin
 absl::Status RunCommand(const std::vector<std::string>& words, const CommandOptions& options,
-                        std::ostream& out);
+                        std::ostream& terminal);
 
 }  // namespace syncgrads::client
 

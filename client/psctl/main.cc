@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/psctl/commands.h"
+#include "client/psctl/escaped_output.h"
 #include "common/net/address.h"
 #include "common/rpc/build_info.h"
 #include "common/rpc/credentials.h"
@@ -178,6 +179,8 @@ int main(int argc, char** argv) {
   if (status.ok()) status = syncgrads::CheckTls(options.tls, syncgrads::TlsSide::kConnects);
   if (status.ok()) status = syncgrads::client::RunCommand(words, options, std::cout);
   std::cout.flush();
-  if (!status.ok()) std::cerr << "psctl: " << status << "\n";
+  if (!status.ok()) {
+    syncgrads::client::EscapedOutput(std::cerr) << "psctl: " << status << "\n";
+  }
   return ExitCodeOf(status, !words.empty() && words[0] == "doctor");
 }

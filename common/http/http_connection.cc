@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "common/clock.h"
+#include "common/net/address.h"
 #include "common/net/polling.h"
 
 namespace syncgrads {
@@ -45,10 +46,21 @@ void Describe(int socket, decltype(&getpeername) name, std::string& ip, int& por
   (void)absl::SimpleAtoi(service, &port);
 }
 
+std::string NetworkOfPeer(int socket) {
+  std::string ip;
+  int port = 0;
+  Describe(socket, &getpeername, ip, port);
+  return NetworkOf(ip);
+}
+
 }  // namespace
 
 HttpConnection::HttpConnection(FileDescriptor socket, TlsConnection tls, absl::Time deadline)
-    : socket_(std::move(socket)), tls_(std::move(tls)), deadline_(deadline), awaited_(POLLIN) {
+    : socket_(std::move(socket)),
+      network_(NetworkOfPeer(socket_.get())),
+      tls_(std::move(tls)),
+      deadline_(deadline),
+      awaited_(POLLIN) {
   if (tls_ == nullptr) return;
   SSL_set_fd(tls_.get(), socket_.get());
   // Otherwise one read could handle messages of TLS for as long as the peer sends them.

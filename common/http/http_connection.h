@@ -47,6 +47,8 @@ class HttpConnection : public httplib::Stream {
 
   // Receives what is there of the TLS handshake and of the request.
   Arrival Receive();
+  // The network of the peer; see NetworkOf.
+  const std::string& network() const { return network_; }
   // What Receive waits for, an event of poll().
   short awaited() const { return awaited_; }
   // When the request must have arrived.
@@ -86,6 +88,7 @@ class HttpConnection : public httplib::Stream {
   size_t PrepareHead(size_t end);
 
   const FileDescriptor socket_;
+  const std::string network_;
   const TlsConnection tls_;
   const absl::Time deadline_;
   absl::Time answer_deadline_ = absl::InfiniteFuture();

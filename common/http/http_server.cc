@@ -11,18 +11,23 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <iterator>
+#include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
 #include "common/http/http_connection.h"
 #include "common/http/http_tls.h"
+#include "common/http/network_share.h"
 #include "common/mutex.h"
 #include "common/net/polling.h"
 #include "common/shm/pages.h"
@@ -32,8 +37,10 @@ namespace syncgrads {
 namespace {
 
 constexpr size_t kThreads = 8;
-// The maximum number of connections whose requests are incomplete.
+// The maximum number of connections whose requests are incomplete: of all networks (NetworkOf), and
+// of one.
 constexpr size_t kMostArriving = 64;
+constexpr size_t kMostArrivingOfNetwork = 16;
 // The maximum number of complete requests that wait for one of the kThreads threads.
 constexpr size_t kMostWaiting = 64;
 // The paths of probes, and the maximum number of complete requests for them that wait. The thread
@@ -44,8 +51,9 @@ constexpr size_t kMostProbes = 64;
 constexpr int kAtOnce = 8;
 // How long no connection is accepted after an error, such as a lack of file descriptors.
 constexpr absl::Duration kAcceptBackoff = absl::Milliseconds(50);
-// Each stream of events occupies a thread.
-constexpr int kMaxEventStreams = 4;
+// Each stream of events occupies a thread. One caller cannot have all of them.
+constexpr size_t kMaxEventStreams = 4;
+constexpr size_t kMaxEventStreamsOfCaller = 2;
 // How long a reader may take to accept an event.
 constexpr absl::Duration kEventTimeout = absl::Seconds(5);
 // An event is written in pieces of this size, because the library waits for each piece.
@@ -56,16 +64,29 @@ class EventStreams {
  public:
   explicit EventStreams(absl::Duration interval) : interval_(interval) {}
 
-  // Returns false if there are kMaxEventStreams, or the server ends. Otherwise, Close must follow.
-  bool Open() {
+  // Opens a stream of a caller; see KeyOf. If it is OK, Close must follow.
+  //
+  // Errors:
+  //   ResourceExhausted  there are kMaxEventStreams, or kMaxEventStreamsOfCaller of this caller
+  //   Unavailable        the server ends
+  absl::Status Open(const std::string& caller) {
     MutexLock lock(mutex_);
-    if (ended_ || open_ == kMaxEventStreams) return false;
-    ++open_;
-    return true;
+    if (ended_) return absl::UnavailableError("the server ends");
+    const auto of_caller = static_cast<size_t>(absl::c_count(callers_, caller));
+    if (of_caller >= kMaxEventStreamsOfCaller) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "this caller has ", of_caller, " streams of events, which is the limit for one"));
+    }
+    if (callers_.size() >= kMaxEventStreams) {
+      return absl::ResourceExhaustedError(absl::StrCat("this server has ", callers_.size(),
+                                                       " streams of events, which is the limit"));
+    }
+    callers_.push_back(caller);
+    return absl::OkStatus();
   }
-  void Close() {
+  void Close(const std::string& caller) {
     MutexLock lock(mutex_);
-    --open_;
+    callers_.erase(absl::c_find(callers_, caller));
   }
   // Waits until the next event is due. Returns false if the server ends.
   bool AwaitNext() {
@@ -89,7 +110,8 @@ class EventStreams {
   const absl::Duration interval_;
   mutable Mutex mutex_;
   CondVar changed_;
-  int open_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The caller of each open stream.
+  std::vector<std::string> callers_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -98,10 +120,23 @@ class RequestQueue {
  public:
   explicit RequestQueue(size_t limit) : limit_(limit) {}
 
-  // Ends the connection if there are as many as the limit.
+  // If there are as many as the limit, ends the newest connection of the network that has the most;
+  // `connection` itself if no other network has more than its own.
   void Push(std::unique_ptr<HttpConnection> connection) {
+    // Declared before the lock: the connection is ended without it.
+    std::unique_ptr<HttpConnection> ended;
     MutexLock lock(mutex_);
-    if (waiting_.size() >= limit_) return;
+    if (waiting_.size() >= limit_) {
+      std::vector<std::string> networks;
+      for (const auto& one : waiting_) networks.push_back(one->network());
+      const std::string full =
+          NetworkToEvict(networks, connection->network(), limit_, limit_).value();
+      if (full == connection->network()) return;
+      const auto newest = std::find_if(waiting_.rbegin(), waiting_.rend(),
+                                       [&](const auto& one) { return one->network() == full; });
+      ended = std::move(*newest);
+      waiting_.erase(std::next(newest).base());
+    }
     waiting_.push_back(std::move(connection));
     changed_.NotifyOne();
   }
@@ -151,16 +186,22 @@ bool SendNext(const HttpEventPages::mapped_type& next, EventStreams& streams,
   }
 }
 
-// `is_refused` decides about an open stream again, at each `permission_interval`.
+// Returns the text by which the streams of a caller are counted: the names in its certificate, or
+// its network. Not its token: where a certificate gives the role, any token would do.
+std::string KeyOf(const HttpCaller& caller) {
+  return caller.names.empty() ? NetworkOf(caller.peer)
+                              : absl::StrCat("names ", absl::StrJoin(caller.names, ","));
+}
+
+// `caller` is the caller's KeyOf. `is_refused` decides about an open stream again, at each
+// `permission_interval`.
 void ServeEvents(const HttpEventPages::mapped_type& next, EventStreams& streams,
-                 absl::Duration permission_interval, std::function<bool()> is_refused,
-                 httplib::Response& answer) {
+                 const std::string& caller, absl::Duration permission_interval,
+                 std::function<bool()> is_refused, httplib::Response& answer) {
   answer.set_header("Cache-Control", "no-store");
-  if (!streams.Open()) {
+  if (const absl::Status opened = streams.Open(caller); !opened.ok()) {
     answer.status = 503;
-    answer.set_content(absl::StrCat("this server has ", kMaxEventStreams,
-                                    " streams of events, which is the limit\n"),
-                       "text/plain; charset=utf-8");
+    answer.set_content(absl::StrCat(opened.message(), "\n"), "text/plain; charset=utf-8");
     return;
   }
   answer.set_chunked_content_provider(
@@ -176,7 +217,7 @@ void ServeEvents(const HttpEventPages::mapped_type& next, EventStreams& streams,
         }
         return SendNext(next, streams, sink);
       },
-      [&streams](bool) { streams.Close(); });
+      [&streams, caller](bool) { streams.Close(caller); });
 }
 
 void Fill(const HttpReply& reply, httplib::Response& answer) {
@@ -215,6 +256,7 @@ class HttpServer::Connections : public httplib::Server {
       : events_(std::move(events)),
         security_(std::move(security)),
         times_(times),
+        tls_files_(security_.tls),
         streams_(events_.interval) {}
   ~Connections() override {
     streams_.End();
@@ -246,9 +288,11 @@ class HttpServer::Connections : public httplib::Server {
     }
     for (const auto& [path, next] : events_.pages) {
       Get(path, [this, &next = next](const httplib::Request& request, httplib::Response& answer) {
+        HttpCaller caller = CallerOf(request);
+        const std::string key = KeyOf(caller);
         ServeEvents(
-            next, streams_, events_.permission_interval,
-            [this, caller = CallerOf(request), path = request.path] {
+            next, streams_, key, events_.permission_interval,
+            [this, caller = std::move(caller), path = request.path] {
               return security_.refuse != nullptr && security_.refuse(caller, path).has_value();
             },
             answer);
@@ -265,7 +309,7 @@ class HttpServer::Connections : public httplib::Server {
     if (!security_.tls.certificate.empty()) {
       tls_ = TlsContext(SSL_CTX_new(TLS_server_method()));
       if (tls_ == nullptr) return absl::ResourceExhaustedError("there is no memory for TLS");
-      SetUpTls(*tls_, security_.tls);
+      tls_files_.SetUp(*tls_);
     }
     // The library's default, SO_REUSEPORT, would let two processes share one port by mistake.
     set_socket_options([](int socket) {
@@ -337,9 +381,20 @@ class HttpServer::Connections : public httplib::Server {
     }
   }
 
-  // Accepts a few connections. If there are kMostArriving, ends the one whose request has been
-  // arriving for longest, because one that is honest needs little time. Returns false after an
-  // error that may last.
+  // Ends the connection whose request has been arriving for longest, because one that is honest
+  // needs little time: of `network` if it has kMostArrivingOfNetwork; of the network that has the
+  // most if there are kMostArriving.
+  static void MakeRoom(Arriving& arriving, const std::string& network) {
+    std::vector<std::string> networks;
+    for (const auto& one : arriving) networks.push_back(one->network());
+    const std::optional<std::string> full =
+        NetworkToEvict(networks, network, kMostArrivingOfNetwork, kMostArriving);
+    if (!full.has_value()) return;
+    arriving.erase(absl::c_find_if(
+        arriving, [&](const auto& connection) { return connection->network() == *full; }));
+  }
+
+  // Accepts a few connections. Returns false after an error that may last.
   bool AcceptInto(Arriving& arriving) {
     for (int i = 0; i < kAtOnce; ++i) {
       FileDescriptor socket(
@@ -347,11 +402,12 @@ class HttpServer::Connections : public httplib::Server {
       if (!socket.valid()) {
         return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
       }
-      if (arriving.size() >= kMostArriving) arriving.erase(arriving.begin());
       TlsConnection tls(tls_ == nullptr ? nullptr : SSL_new(tls_.get()));
       if (tls_ != nullptr && tls == nullptr) continue;
-      arriving.push_back(std::make_unique<HttpConnection>(std::move(socket), std::move(tls),
-                                                          MonotonicNow() + times_.request));
+      auto connection = std::make_unique<HttpConnection>(std::move(socket), std::move(tls),
+                                                         MonotonicNow() + times_.request);
+      MakeRoom(arriving, connection->network());
+      arriving.push_back(std::move(connection));
     }
     return true;
   }
@@ -391,6 +447,7 @@ class HttpServer::Connections : public httplib::Server {
   const HttpEvents events_;
   const HttpSecurity security_;
   const HttpTimes times_;
+  TlsFiles tls_files_;
   EventStreams streams_;
   // Null for plain text.
   TlsContext tls_;

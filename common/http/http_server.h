@@ -78,16 +78,18 @@ struct HttpTimes {
 // A thread of its own answers /livez and /readyz, so that probes succeed while readers of other
 // pages are slow or many. Their answers must be short.
 //
-// Eight other requests are answered at the same time. Of these, at most four are streams of events;
-// a request for another one is answered with 503. A stream ends when its reader does not accept an
+// Eight other requests are answered at the same time. Of these, at most four are streams of events,
+// and two of one caller, which is the names in its certificate or its network (NetworkOf); a
+// request for another one is answered with 503. A stream ends when its reader does not accept an
 // event within five seconds, and with the server. Another answer ends when its reader accepts
 // nothing for two seconds, and after HttpTimes::answer.
 //
 // A connection whose request is incomplete occupies no thread. It is closed after
-// HttpTimes::request; a request of more than 32 KiB is refused. At most 64 requests are incomplete:
-// a further connection replaces the one whose request has been incomplete for longest. At most 64
-// complete requests wait for one of the eight threads, and at most 64 for that of /livez and
-// /readyz: the connection of a further one is closed.
+// HttpTimes::request; a request of more than 32 KiB is refused. At most 64 requests are incomplete,
+// and 16 of one network: a further connection replaces the one whose request has been incomplete
+// for longest, of its network or of the network that has the most. At most 64 complete requests
+// wait for one of the eight threads, and at most 64 for that of /livez and /readyz: of more, the
+// newest connection of the network that has the most is closed.
 //
 // Thread-safe.
 class HttpServer {

@@ -4,6 +4,7 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -12,31 +13,69 @@
 namespace syncgrads {
 namespace {
 
-// Reads the files for one connection. Called in the handshake, before the certificate is sent.
-int LoadFiles(SSL* connection, void* options) {
-  const TlsOptions& tls = *static_cast<const TlsOptions*>(options);
-  const bool has_own = SSL_use_certificate_chain_file(connection, tls.certificate.c_str()) == 1 &&
-                       SSL_use_PrivateKey_file(connection, tls.key.c_str(), SSL_FILETYPE_PEM) == 1;
-  bool has_ca = true;
-  if (!tls.client_ca.empty()) {
-    const std::unique_ptr<X509_STORE, decltype(&X509_STORE_free)> store(X509_STORE_new(),
-                                                                        &X509_STORE_free);
-    has_ca = store != nullptr && X509_STORE_load_file(store.get(), tls.client_ca.c_str()) == 1 &&
-             SSL_set1_verify_cert_store(connection, store.get()) == 1;
-  }
-  ERR_clear_error();
-  return has_own && has_ca ? 1 : 0;
+bool IsSame(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size &&
+         a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec &&
+         a.st_ctim.tv_sec == b.st_ctim.tv_sec && a.st_ctim.tv_nsec == b.st_ctim.tv_nsec;
 }
 
 }  // namespace
 
-void SetUpTls(SSL_CTX& context, const TlsOptions& tls) {
+void TlsFiles::SetUp(SSL_CTX& context) {
   SSL_CTX_set_min_proto_version(&context, TLS1_3_VERSION);
   // A session that is resumed would not be verified again.
   SSL_CTX_set_session_cache_mode(&context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(&context, 0);
-  SSL_CTX_set_cert_cb(&context, &LoadFiles, const_cast<TlsOptions*>(&tls));
-  if (!tls.client_ca.empty()) SSL_CTX_set_verify(&context, SSL_VERIFY_PEER, nullptr);
+  SSL_CTX_set_cert_cb(&context, &Use, this);
+  if (!tls_.client_ca.empty()) SSL_CTX_set_verify(&context, SSL_VERIFY_PEER, nullptr);
+}
+
+int TlsFiles::Use(SSL* connection, void* files) {
+  const bool is_used = static_cast<TlsFiles*>(files)->UseIn(connection);
+  ERR_clear_error();
+  return is_used ? 1 : 0;
+}
+
+bool TlsFiles::UseIn(SSL* connection) {
+  MutexLock lock(mutex_);
+  // Taken before the files are read: if one changes meanwhile, it is read again at the next
+  // handshake.
+  const Versions now = VersionsNow();
+  if (own_ == nullptr || !std::equal(now.begin(), now.end(), versions_.begin(), &IsSame)) {
+    if (!LoadLocked()) {
+      own_ = nullptr;
+      return false;
+    }
+    versions_ = now;
+  }
+  STACK_OF(X509)* chain = nullptr;
+  return SSL_CTX_get0_chain_certs(own_.get(), &chain) == 1 &&
+         SSL_use_cert_and_key(connection, SSL_CTX_get0_certificate(own_.get()),
+                              SSL_CTX_get0_privatekey(own_.get()), chain, /*override=*/1) == 1 &&
+         (store_ == nullptr || SSL_set1_verify_cert_store(connection, store_.get()) == 1);
+}
+
+bool TlsFiles::LoadLocked() {
+  own_ = TlsContext(SSL_CTX_new(TLS_server_method()));
+  store_ = nullptr;
+  // The key is checked against the certificate.
+  if (own_ == nullptr ||
+      SSL_CTX_use_certificate_chain_file(own_.get(), tls_.certificate.c_str()) != 1 ||
+      SSL_CTX_use_PrivateKey_file(own_.get(), tls_.key.c_str(), SSL_FILETYPE_PEM) != 1) {
+    return false;
+  }
+  if (tls_.client_ca.empty()) return true;
+  store_.reset(X509_STORE_new());
+  return store_ != nullptr && X509_STORE_load_file(store_.get(), tls_.client_ca.c_str()) == 1;
+}
+
+TlsFiles::Versions TlsFiles::VersionsNow() const {
+  Versions versions = {};
+  // A file that is missing has the version 0.
+  (void)stat(tls_.certificate.c_str(), &versions[0]);
+  (void)stat(tls_.key.c_str(), &versions[1]);
+  if (!tls_.client_ca.empty()) (void)stat(tls_.client_ca.c_str(), &versions[2]);
+  return versions;
 }
 
 std::vector<std::string> NamesOfPeer(const SSL* connection) {

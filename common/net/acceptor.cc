@@ -217,15 +217,12 @@ void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer, bool i
 std::string Acceptor::PastLimit(const std::string& peer) const {
   MutexLock lock(mutex_);
   const auto of_peer = by_peer_.find(peer);
-  const uint32_t most = most_connections();
-  const uint32_t quarter = std::max(1u, most / 4);
-  const uint32_t of_one = std::min(limits_.connections_per_peer, quarter);
-  if (of_peer != by_peer_.end() && of_peer->second >= of_one) {
-    return absl::StrCat(
-        of_peer->second, " connections of ", peer, " are open, the limit is ", of_one,
-        of_one < limits_.connections_per_peer ? ", a quarter of all"
-                                              : InParentheses(limits_.connections_per_peer_flag));
+  if (of_peer != by_peer_.end() && of_peer->second >= limits_.connections_per_peer) {
+    return absl::StrCat(of_peer->second, " connections of ", peer, " are open, the limit is ",
+                        limits_.connections_per_peer,
+                        InParentheses(limits_.connections_per_peer_flag));
   }
+  const uint32_t most = most_connections();
   if (connections_.size() < most) return "";
   return absl::StrCat(connections_.size(), " connections are open, the limit is ", most,
                       InParentheses(limits_.connections_flag));

@@ -38,8 +38,8 @@ struct ConnectionLimits {
   // The maximum number of open connections. Three quarters of the process's descriptor limit is
   // a limit too; the rest is left for files.
   uint32_t connections = 10000;
-  // The maximum number of open connections from one IPv4 address, or from one IPv6 /64 network,
-  // and at most a quarter of all. Connections to a unix socket count only towards `connections`.
+  // The maximum number of open connections from one IPv4 address, or from one IPv6 /64 network.
+  // Connections to a unix socket count only towards `connections`.
   uint32_t connections_per_peer = 2000;
   // The flags that set the limits, for the log. Empty: there is none.
   std::string connections_flag = {};

@@ -153,9 +153,11 @@ bool IsOwnAddress(absl::string_view host) {
 }
 
 std::string NetworkOf(absl::string_view address) {
+  constexpr absl::string_view kThisHost = "127.0.0.1";
   in6_addr network;
-  if (!ParseIpv6(address, network)) return std::string(address);
-  if (IN6_IS_ADDR_V4MAPPED(&network)) return Text(AF_INET, network.s6_addr + 12);
+  if (!ParseIpv6(address, network)) return std::string(IsLoopback(address) ? kThisHost : address);
+  if (IN6_IS_ADDR_LOOPBACK(&network)) return std::string(kThisHost);
+  if (IN6_IS_ADDR_V4MAPPED(&network)) return NetworkOf(Text(AF_INET, network.s6_addr + 12));
   std::fill(network.s6_addr + 8, network.s6_addr + 16, uint8_t{0});
   return absl::StrCat(Text(AF_INET6, &network), "/64");
 }

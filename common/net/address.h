@@ -32,8 +32,9 @@ bool IsLoopback(absl::string_view host);
 bool IsOwnAddress(absl::string_view host);
 
 // Returns the text by which the peers with an address are counted: an IPv4 address, or the /64
-// network of an IPv6 address, since one host may use all of its addresses. An IPv4 address in the
-// form ::ffff:10.0.0.1 counts as 10.0.0.1. Another text is returned as it is.
+// network of an IPv6 address, since one host may use all of its addresses. For the same reason, all
+// loopback addresses (127.x.x.x and ::1) count as 127.0.0.1. An IPv4 address in the form
+// ::ffff:10.0.0.1 counts as 10.0.0.1. Another text is returned as it is.
 std::string NetworkOf(absl::string_view address);
 
 // Parses HOST:PORT. HOST is a host name, an IPv4 address, or an IPv6 address in brackets. PORT is

@@ -114,6 +114,11 @@ absl::StatusOr<FileDescriptor> SharedRegion::ReadOnlyDescriptor() const {
 
 absl::StatusOr<std::shared_ptr<const PeerRegion>> PeerRegion::Map(
     const FileDescriptor& descriptor) {
+  return Map(descriptor, Limits());
+}
+
+absl::StatusOr<std::shared_ptr<const PeerRegion>> PeerRegion::Map(const FileDescriptor& descriptor,
+                                                                  const Limits& limits) {
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
   if (seals < 0) {
     return absl::InvalidArgumentError(
@@ -141,11 +146,16 @@ absl::StatusOr<std::shared_ptr<const PeerRegion>> PeerRegion::Map(
                                                    " bytes has ", status.st_blocks * 512,
                                                    " bytes allocated; all must be allocated"));
   }
-  return MapOwn(descriptor);
+  return MapFile(descriptor, limits);
 }
 
 absl::StatusOr<std::shared_ptr<const PeerRegion>> PeerRegion::MapOwn(
     const FileDescriptor& descriptor) {
+  return MapFile(descriptor, Limits());
+}
+
+absl::StatusOr<std::shared_ptr<const PeerRegion>> PeerRegion::MapFile(
+    const FileDescriptor& descriptor, const Limits& limits) {
   struct stat status;
   if (fstat(descriptor.get(), &status) != 0) {
     return absl::InvalidArgumentError(
@@ -157,9 +167,13 @@ absl::StatusOr<std::shared_ptr<const PeerRegion>> PeerRegion::MapOwn(
                                                    "; it must be a file of user ", geteuid()));
   }
   const size_t size = static_cast<size_t>(status.st_size);
+  if (size > limits.bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a peer's memory has ", size, " bytes; at most ", limits.bytes, " more may be mapped"));
+  }
   std::byte* data = nullptr;
   if (size > 0) {
-    data = MapPages(descriptor, size, PROT_READ, MAP_POPULATE);
+    data = MapPages(descriptor, size, PROT_READ, size <= limits.mapped_at_once ? MAP_POPULATE : 0);
     if (data == nullptr) {
       return absl::ResourceExhaustedError(
           absl::StrCat("a peer's memory of ", size, " bytes cannot be mapped: ", Reason()));

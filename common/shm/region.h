@@ -78,12 +78,23 @@ class SharedRegion {
 // contents at any time, so a reader copies data before it checks them. Immutable; thread-safe.
 class PeerRegion {
  public:
+  struct Limits {
+    // A larger region is refused.
+    uint64_t bytes = UINT64_MAX;
+    // The pages of a larger region are mapped when they are read: mapping all of them at once takes
+    // time and memory for page tables, a 512th of the region.
+    uint64_t mapped_at_once = UINT64_MAX;
+  };
+
   // Maps a region that an untrusted peer has sent. The descriptor may be closed afterwards.
   //
   // Errors:
   //   InvalidArgument    the file is not a sealed memfd of ordinary pages, not allocated
   //                      completely, or not owned by this process's user
-  //   ResourceExhausted  the file cannot be mapped
+  //   ResourceExhausted  the file is larger than the limit, or cannot be mapped
+  static absl::StatusOr<std::shared_ptr<const PeerRegion>> Map(const FileDescriptor& descriptor,
+                                                               const Limits& limits);
+  // Without limits.
   static absl::StatusOr<std::shared_ptr<const PeerRegion>> Map(const FileDescriptor& descriptor);
   // Maps results that a server with this process's own user has sent. They may lie in a file, which
   // the server never shrinks, so seals are not required. The descriptor may be closed afterwards.
@@ -100,6 +111,10 @@ class PeerRegion {
 
  private:
   explicit PeerRegion(absl::Span<const std::byte> bytes) : bytes_(bytes) {}
+
+  // Maps a file of this process's user.
+  static absl::StatusOr<std::shared_ptr<const PeerRegion>> MapFile(const FileDescriptor& descriptor,
+                                                                   const Limits& limits);
 
   const absl::Span<const std::byte> bytes_;
 };

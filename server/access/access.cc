@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/names.h"
 #include "common/secret.h"
@@ -51,6 +52,9 @@ unsigned RolesFor(Action action) {
   }
   return 0;
 }
+
+// A shorter token can be guessed: right tokens are not limited (WrongTokens).
+constexpr size_t kShortestToken = 16;
 
 // Whether the servers' token permits the action too.
 bool IsForServers(Action action) { return action == Action::kFollow || action == Action::kDrain; }
@@ -98,7 +102,8 @@ absl::Status Access::Load() {
 }
 
 Access::FileVersion Access::VersionOf(const struct stat& status) {
-  return {status.st_dev, status.st_ino, absl::TimeFromTimespec(status.st_mtim)};
+  return {status.st_dev, status.st_ino, absl::TimeFromTimespec(status.st_mtim),
+          absl::TimeFromTimespec(status.st_ctim), status.st_size};
 }
 
 absl::StatusOr<bool> Access::Read() {
@@ -126,6 +131,7 @@ absl::StatusOr<bool> Access::Read() {
     }
   }
   absl::StatusOr<Rules> rules = ParseAccessRules(text);
+  WarnIfUnsafe(status, rules.value_or(Rules()));
   MutexLock lock(mutex_);
   version_ = version;
   if (!rules.ok()) return failed(rules.status().message());
@@ -138,6 +144,27 @@ bool Access::IsRead(const FileVersion& version) const {
   return version_ == version;
 }
 
+void Access::WarnIfUnsafe(const struct stat& status, const Rules& rules) {
+  const auto warn = [this](absl::string_view what) {
+    journal_.Warn(absl::StrCat("--tokens_file=", options_.tokens_file, ": ", what));
+  };
+  if (status.st_uid != geteuid() && status.st_uid != 0) {
+    warn(absl::StrCat("it belongs to user ", status.st_uid, ", who can change the rules"));
+  }
+  if (const mode_t mode = status.st_mode; (mode & 066) != 0) {
+    warn(absl::StrFormat("its mode is %04o, so that %s may %s it; make it 0600 (chmod 600)",
+                         mode & 07777, (mode & 06) != 0 ? "all users" : "its group",
+                         (mode & 022) != 0 ? "change" : "read"));
+  }
+  const auto short_tokens = std::count_if(rules.begin(), rules.end(), [](const AccessRule& rule) {
+    return rule.token_bytes != 0 && rule.token_bytes < kShortestToken;
+  });
+  if (short_tokens > 0) {
+    warn(absl::StrCat(short_tokens, " of its tokens are shorter than ", kShortestToken,
+                      " bytes and can be guessed; make tokens with: openssl rand -hex 16"));
+  }
+}
+
 void Access::Refresh() {
   if (options_.tokens_file.empty()) return;
   struct stat status = {};
@@ -145,6 +172,10 @@ void Access::Refresh() {
   if (stat(options_.tokens_file.c_str(), &status) != 0 || IsRead(VersionOf(status))) return;
   const absl::StatusOr<bool> read = Read();
   if (!read.ok()) {
+    // A file that cannot be read is tried again at each call, in case that only descriptors or
+    // memory were missing.
+    const FileVersion version = VersionOf(status);
+    if (MutexLock lock(mutex_); std::exchange(warned_, version) == version) return;
     journal_.Warn(
         absl::StrCat("the file with the tokens has changed and cannot be used, the old "
                      "rules still apply: ",
@@ -193,7 +224,6 @@ absl::Status Access::CheckFor(const Caller& caller, Action action, const std::st
                                                    " are permitted"));
   }
   Refresh();
-  SYNCGRADS_RETURN_IF_ERROR(CheckAllowance(caller));
   if (!has_rules_) SYNCGRADS_RETURN_IF_ERROR(CheckUser(caller));
   if (AllowsFor(caller, action, job)) {
     Admitted(caller);
@@ -202,18 +232,17 @@ absl::Status Access::CheckFor(const Caller& caller, Action action, const std::st
   if (!has_rules_) {
     return Count(caller, absl::PermissionDeniedError("wrong token of the servers"));
   }
-  const Caller without_certificate = {caller.peer, {}, caller.token};
-  if (!caller.token.empty() && RolesOf(*rules(), without_certificate, nullptr) == 0) {
-    wrong_tokens_.Note(caller.peer);
-  }
   std::string to_what;
   if (job != nullptr) {
     to_what = *job == kAllJobs ? " for all jobs"
                                : absl::StrCat(" for job \"", Printable(*job, kMaxNameBytes), "\"");
   }
-  return absl::PermissionDeniedError(absl::StrCat("this needs the role ",
-                                                  Describe(RolesFor(action)), to_what,
-                                                  "; the caller has shown ", Shown(caller)));
+  absl::Status refused =
+      absl::PermissionDeniedError(absl::StrCat("this needs the role ", Describe(RolesFor(action)),
+                                               to_what, "; the caller has shown ", Shown(caller)));
+  const Caller without_certificate = {caller.peer, {}, caller.token};
+  const bool is_known = RolesOf(*rules(), without_certificate, nullptr) != 0;
+  return is_known ? refused : Count(caller, std::move(refused));
 }
 
 absl::Status Access::CheckUser(const Caller& caller) const {
@@ -249,12 +278,8 @@ absl::Status Access::CheckAnyJob(const Caller& caller, Action action) {
 }
 
 absl::Status Access::Count(const Caller& caller, absl::Status compared) {
-  if (absl::IsPermissionDenied(compared)) wrong_tokens_.Note(caller.peer);
-  return compared;
-}
-
-absl::Status Access::CheckAllowance(const Caller& caller) {
-  return caller.token.empty() ? absl::OkStatus() : wrong_tokens_.CheckAllowance(caller.peer);
+  if (caller.token.empty() || !absl::IsPermissionDenied(compared)) return compared;
+  return wrong_tokens_.Refuse(caller.peer, std::move(compared));
 }
 
 }  // namespace syncgrads::server

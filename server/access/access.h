@@ -99,7 +99,8 @@ class Access {
   //   InvalidArgument   the token is longer than kMaxTokenBytes
   //   PermissionDenied  the caller may not; the message has the role that is needed, and what the
   //                     caller has shown
-  //   Unavailable       too many wrong tokens have come from this address; retry later
+  //   Unavailable       the caller may not, the token is wrong, and too many wrong tokens have come
+  //                     from this address; retry later
   absl::Status Check(const Caller& caller, Action action, absl::string_view job);
 
   // The same for an action that shows the caller only the jobs for which Allows is true: succeeds
@@ -114,12 +115,9 @@ class Access {
   // Whether Check would succeed. Neither logs nor counts.
   bool Allows(const Caller& caller, Action action, absl::string_view job) const;
 
-  // Unavailable if too many wrong tokens have come from the caller's address. For tokens that are
-  // compared elsewhere; Check includes it.
-  absl::Status CheckAllowance(const Caller& caller);
-
   // Counts and logs a token that was compared elsewhere and is wrong, if `compared` is
-  // PermissionDenied. Returns `compared`.
+  // PermissionDenied and the caller has shown a token. Returns `compared`, or Unavailable if too
+  // many wrong tokens have come from this address. Check includes it.
   absl::Status Count(const Caller& caller, absl::Status compared);
 
   // The number of wrong tokens since the start.
@@ -136,6 +134,9 @@ class Access {
     dev_t device = 0;
     ino_t inode = 0;
     absl::Time modified;
+    // Also changes with the owner and the mode.
+    absl::Time changed;
+    off_t size = 0;
     friend bool operator==(const FileVersion&, const FileVersion&) = default;
   };
 
@@ -146,6 +147,9 @@ class Access {
   absl::StatusOr<bool> Read() ABSL_LOCKS_EXCLUDED(reading_, mutex_);
   static FileVersion VersionOf(const struct stat& status);
   bool IsRead(const FileVersion& version) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Logs what is unsafe about the file: who may read or replace its content, and tokens that can be
+  // guessed.
+  void WarnIfUnsafe(const struct stat& status, const Rules& rules);
   bool HasServerToken(const Caller& caller) const;
   absl::Status CheckFor(const Caller& caller, Action action, const std::string* job);
   bool AllowsFor(const Caller& caller, Action action, const std::string* job) const;
@@ -167,6 +171,8 @@ class Access {
   std::shared_ptr<const Rules> rules_ ABSL_GUARDED_BY(mutex_);
   // The version that was read last. If its rules could be used, they are `rules_`.
   std::optional<FileVersion> version_ ABSL_GUARDED_BY(mutex_);
+  // The version about which it was logged last that it cannot be used.
+  std::optional<FileVersion> warned_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace syncgrads::server

@@ -52,6 +52,7 @@ absl::StatusOr<AccessRule> ParseRule(const std::vector<absl::string_view>& words
           absl::StrCat("the token has ", who.size(), " bytes, the maximum is ", kMaxTokenBytes));
     }
     rule.token_hash = HashSecret(who);
+    rule.token_bytes = who.size();
   } else if (absl::ConsumePrefix(&who, "san:") && !who.empty()) {
     rule.name = std::string(who);
   } else {

@@ -14,6 +14,7 @@
 #ifndef SYNCGRADS_SERVER_ACCESS_ACCESS_RULES_H_
 #define SYNCGRADS_SERVER_ACCESS_ACCESS_RULES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -38,6 +39,8 @@ struct AccessRule {
   // Exactly one of these is set: the hash of a token, or a pattern.
   std::string token_hash;
   std::string name;
+  // The length of the token; 0 if the file has only its hash.
+  size_t token_bytes = 0;
 };
 
 // Returns whether the pattern matches the whole text. A text with a NUL byte matches nothing.

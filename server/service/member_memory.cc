@@ -18,6 +18,13 @@ absl::Status MemberMemory::Add(uint32_t number, std::shared_ptr<const PeerRegion
   return absl::OkStatus();
 }
 
+uint64_t MemberMemory::region_bytes() const {
+  MutexLock lock(mutex_);
+  uint64_t bytes = 0;
+  for (const auto& [number, region] : regions_) bytes += region->bytes().size();
+  return bytes;
+}
+
 void MemberMemory::SetMapped(GroupId group) {
   MutexLock lock(mutex_);
   if (!closed_) mapped_.insert(group);

@@ -38,6 +38,8 @@ class MemberMemory {
   // Errors:
   //   ResourceExhausted  the worker already shares kMaxRegions regions
   absl::Status Add(uint32_t number, std::shared_ptr<const PeerRegion> region);
+  // The size of all regions together.
+  uint64_t region_bytes() const;
   // Records that the worker can map a group's results.
   void SetMapped(GroupId group);
   bool IsMapped(GroupId group) const;

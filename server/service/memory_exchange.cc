@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -18,6 +19,15 @@ namespace {
 
 // The timeout for a worker to send its hello, and to receive an answer.
 constexpr absl::Duration kTimeout = absl::Seconds(5);
+// A region is mapped at once if it is not larger than this, with so many times the memory that the
+// job needs here. The region of an honest worker has the gradients of all servers' chunks.
+constexpr uint64_t kMappedAtOnce = 64 << 20;
+constexpr uint64_t kTimesTheJob = 16;
+
+uint64_t MachineMemory() {
+  return static_cast<uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES))) *
+         static_cast<uint64_t>(std::max(0L, sysconf(_SC_PAGESIZE)));
+}
 
 }  // namespace
 
@@ -238,8 +248,12 @@ absl::StatusOr<FileDescriptor> MemoryExchange::Answer(const Job& job, MemberMemo
     return absl::InvalidArgumentError(
         absl::StrCat("region ", request->number, " is offered without a file descriptor"));
   }
+  const uint64_t most = options_.max_region_bytes > 0 ? options_.max_region_bytes : MachineMemory();
+  const PeerRegion::Limits limits = {
+      .bytes = most - std::min(most, memory.region_bytes()),
+      .mapped_at_once = kMappedAtOnce + kTimesTheJob * job.MemoryBytes()};
   SYNCGRADS_ASSIGN_OR_RETURN(std::shared_ptr<const PeerRegion> region,
-                             PeerRegion::Map(message.descriptor));
+                             PeerRegion::Map(message.descriptor, limits));
   SYNCGRADS_RETURN_IF_ERROR(memory.Add(request->number, std::move(region)));
   return FileDescriptor();
 }

@@ -37,6 +37,9 @@ struct MemoryExchangeOptions {
   // has no descriptors or memory to accept a connection, and the minimum time between log lines
   // about refusals.
   absl::Duration interval = absl::Seconds(1);
+  // The maximum size of all regions of one member; 0: the memory of the machine. A member has no
+  // more memory to share, but could hand over one region again and again.
+  uint64_t max_region_bytes = 0;
   // What a worker needs to share memory.
   StreamCredential credential = StreamCredential::kSecretOrToken;
 };

@@ -92,6 +92,25 @@ TEST_F(PrivateDirectoryTest, IsMadeForThisUserOnly) {
   EXPECT_EQ(ModeOf(path), 0700u);
 }
 
+TEST_F(PrivateDirectoryTest, OneThatOthersUseIsNeitherUsedNorChanged) {
+  const std::string shared = Make("shared", 0, 0, 01777);
+  for (const bool has_files : {false, true}) {
+    if (has_files) std::filesystem::create_directory(shared + "/of-others");
+    ExpectError(MakePrivateDirectory(shared), absl::StatusCode::kPermissionDenied,
+                {shared, "mode 1777", shared + "/syncgrads", "chmod 0700"});
+    EXPECT_EQ(ModeOf(shared), 01777u);
+  }
+  const std::string host = Make("host", 0, 0, 0755);
+  Make("host/etc", 0, 0, 0700);
+  ExpectError(MakePrivateDirectory(host), absl::StatusCode::kPermissionDenied,
+              {host, "mode 0755", "not empty"});
+  EXPECT_EQ(ModeOf(host), 0755u);
+  // A volume of a container, whose group may write to it.
+  const std::string volume = Make("volume", 0, 0, 02770);
+  Make("volume/group-1", 0, 0, 0700);
+  EXPECT_THAT(MakePrivateDirectory(volume), IsOk());
+}
+
 TEST_F(PrivateDirectoryTest, OfAnotherUserIsNotUsedWhereverItIs) {
   const std::string path = Make("state", kNobody, kNobody, 0777);
   ExpectError(MakePrivateDirectory(path), absl::StatusCode::kPermissionDenied,

@@ -1,6 +1,7 @@
 #include "worker/data_service/data_server.h"
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/security/auth_context.h>
 
 #include <atomic>
 #include <chrono>
@@ -34,6 +35,8 @@ namespace {
 constexpr int kMaxReceivedBytes = 1 << 20;
 // The limit of calls on one connection. A worker has a connection for its call.
 constexpr int kMaxStreams = 16;
+// The name in a certificate that gives the role of a worker, as for ps-server.
+constexpr char kWorkerName[] = "syncgrads:worker";
 // How long a connection may take until its first frame of HTTP/2.
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 
@@ -81,8 +84,8 @@ class DataServer::Service : public v1::ServedData::Service {
     if (!has_first || !request.has_open()) {
       return absl::InvalidArgumentError("the first request must be open");
     }
-    SYNCGRADS_RETURN_IF_ERROR(CheckToken(request.open().token(), peer));
-    // Only calls that have shown the token count: others cannot use up the limit.
+    SYNCGRADS_RETURN_IF_ERROR(CheckPeer(context, request.open().token(), peer));
+    // Only calls that may read the rows count: others cannot use up the limit.
     const uint64_t calls = ++calls_;
     ++activity_;
     const absl::Cleanup ended = [this] {
@@ -96,12 +99,28 @@ class DataServer::Service : public v1::ServedData::Service {
     return ServeRows(context, stream, request);
   }
 
-  absl::Status CheckToken(const std::string& token, const std::string& peer) {
-    // A call without a token is no guess.
-    if (!token.empty()) SYNCGRADS_RETURN_IF_ERROR(wrong_tokens_.CheckAllowance(peer));
+  // Whether the peer may read the rows: it has the token, or the role of a worker in its
+  // certificate if there is no token.
+  absl::Status CheckPeer(const grpc::ServerContext& context, const std::string& token,
+                         const std::string& peer) {
+    if (options_.token.empty() && !options_.tls.client_ca.empty()) return CheckRole(context);
     if (EqualSecrets(token, options_.token)) return absl::OkStatus();
-    if (!token.empty()) wrong_tokens_.Note(peer);
-    return absl::PermissionDeniedError("wrong token for this data server");
+    absl::Status wrong = absl::PermissionDeniedError("wrong token for this data server");
+    // A call without a token is no guess.
+    return token.empty() ? wrong : wrong_tokens_.Refuse(peer, std::move(wrong));
+  }
+
+  static absl::Status CheckRole(const grpc::ServerContext& context) {
+    const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
+    if (peer != nullptr && peer->IsPeerAuthenticated()) {
+      for (const grpc::string_ref& name :
+           peer->FindPropertyValues("x509_subject_alternative_name")) {
+        if (name == kWorkerName) return absl::OkStatus();
+      }
+    }
+    return absl::PermissionDeniedError(
+        absl::StrCat("this data server needs a certificate with the URI ", kWorkerName,
+                     ", or, if it has --token_file, that token"));
   }
 
   // Answers the first request, which is `request`, and those that follow.

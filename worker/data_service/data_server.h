@@ -28,7 +28,8 @@ class DataServer {
   struct Options {
     // The data is read from its source, and data.served_from is ignored.
     Job job;
-    // The token that workers must send.
+    // The token that workers must send. If it is empty and `tls` has a client CA, a worker's
+    // certificate must have the URI syncgrads:worker.
     std::string token;
     // 0 selects a free port.
     uint16_t port = 0;

@@ -14,11 +14,12 @@ Closers::~Closers() { Stop(); }
 
 void Closers::Stop() {
   // Dropped closures are destroyed without the lock: one may own the last reference to a group.
-  std::deque<std::function<void()>> dropped;
+  std::map<std::string, Queue> dropped;
   {
     MutexLock lock(mutex_);
     stopping_ = true;
     dropped = std::exchange(waiting_, {});
+    turns_.clear();
     changed_.NotifyAll();
   }
   dropped.clear();
@@ -27,12 +28,28 @@ void Closers::Stop() {
   }
 }
 
-void Closers::Run(std::function<void()> close) {
+void Closers::Run(const std::string& job, std::function<void()> close) {
   if (threads_.empty()) return close();
   MutexLock lock(mutex_);
   if (stopping_) return;
-  waiting_.push_back(std::move(close));
+  const auto [queue, is_new] = waiting_.try_emplace(job);
+  if (is_new) turns_.push_back(job);
+  queue->second.push_back(std::move(close));
   changed_.NotifyOne();
+}
+
+std::function<void()> Closers::TakeLocked() {
+  const auto found = waiting_.find(turns_.front());
+  turns_.pop_front();
+  Queue& queue = found->second;
+  std::function<void()> close = std::move(queue.front());
+  queue.pop_front();
+  if (queue.empty()) {
+    waiting_.erase(found);
+  } else {
+    turns_.push_back(found->first);
+  }
+  return close;
 }
 
 void Closers::Work() {
@@ -43,8 +60,7 @@ void Closers::Work() {
       MutexLock lock(mutex_);
       while (!stopping_ && waiting_.empty()) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
       if (stopping_) return;
-      close = std::move(waiting_.front());
-      waiting_.pop_front();
+      close = TakeLocked();
     }
     close();
   }

@@ -6,6 +6,8 @@
 
 #include <deque>
 #include <functional>
+#include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -27,17 +29,25 @@ class Closers {
   // closure uses is destroyed, from one thread at a time.
   void Stop();
 
-  // Queues `close`. Closures start in the order in which they were queued. The queue has no limit
-  // of its own: callers queue a closure only after a push or a plan change that may have completed
-  // a round. Several closures for one chunk may be queued, so closures have to be idempotent.
-  void Run(std::function<void()> close);
+  // Queues `close`, of `job`. Jobs take turns: a job with many or large chunks delays a closure of
+  // another one by at most the closures that are running and one of each other job. Those of one
+  // job start in the order in which they were queued. The queues have no limit of their own:
+  // callers queue a closure only after a push or a plan change that may have completed a round.
+  // Several closures for one chunk may be queued, so closures have to be idempotent.
+  void Run(const std::string& job, std::function<void()> close);
 
  private:
+  using Queue = std::deque<std::function<void()>>;
+
   void Work();
+  std::function<void()> TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
   CondVar changed_;
-  std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+  // By the job. None is empty.
+  std::map<std::string, Queue> waiting_ ABSL_GUARDED_BY(mutex_);
+  // The jobs that have a queue, in the order of their turns.
+  std::deque<std::string> turns_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

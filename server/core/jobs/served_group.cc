@@ -127,7 +127,8 @@ void ServedGroup::Close(ServedChunk& chunk) {
 }
 
 void ServedGroup::HandOn(ServedChunk& chunk) {
-  dependencies_.closers->Run([self = shared_from_this(), &chunk] { chunk.Close(); });
+  dependencies_.closers->Run(dependencies_.job,
+                             [self = shared_from_this(), &chunk] { chunk.Close(); });
 }
 
 void ServedGroup::SetRoster(const std::shared_ptr<const Roster>& roster) {

@@ -198,15 +198,15 @@ TEST_F(HttpEventsTest, SendsEventsAtTheIntervalUntilThereAreNoMore) {
   EXPECT_EQ(received, "data: event 1\n\ndata: event 2\n\ndata: event 3\n\n");
 }
 
-TEST_F(HttpEventsTest, OnlyFourStreamsAreOpenAndPagesAreServedBesideThem) {
+TEST_F(HttpEventsTest, ACallerHasTwoStreamsAndPagesAreServedBesideThem) {
   Start("", absl::Hours(1));
   std::vector<FileDescriptor> open;
-  for (int i = 0; i < 4; ++i) open.push_back(OpenWithoutReading());
-  ASSERT_TRUE(::syncgrads::testing::WaitUntil([&] { return events_ == 4; }));
+  for (int i = 0; i < 2; ++i) open.push_back(OpenWithoutReading());
+  ASSERT_TRUE(::syncgrads::testing::WaitUntil([&] { return events_ == 2; }));
   const httplib::Result refused = NewClient()->Get("/events");
   ASSERT_TRUE(refused) << httplib::to_string(refused.error());
   EXPECT_EQ(refused->status, 503);
-  EXPECT_EQ(refused->body, "this server has 4 streams of events, which is the limit\n");
+  EXPECT_EQ(refused->body, "this caller has 2 streams of events, which is the limit for one\n");
   const httplib::Result page = NewClient()->Get("/a");
   ASSERT_TRUE(page) << httplib::to_string(page.error());
   EXPECT_EQ(page->status, 200);
@@ -215,7 +215,7 @@ TEST_F(HttpEventsTest, OnlyFourStreamsAreOpenAndPagesAreServedBesideThem) {
 TEST_F(HttpEventsTest, AStreamWhoseReaderIsGoneMakesRoom) {
   Start("", absl::Milliseconds(1));
   std::vector<FileDescriptor> open;
-  for (int i = 0; i < 4; ++i) open.push_back(OpenWithoutReading());
+  for (int i = 0; i < 2; ++i) open.push_back(OpenWithoutReading());
   ASSERT_TRUE(::syncgrads::testing::WaitUntil([&] { return StatusOfAnother() == 503; }));
   open.clear();
   EXPECT_TRUE(::syncgrads::testing::WaitUntil([&] { return StatusOfAnother() == 200; }));
@@ -225,8 +225,8 @@ TEST_F(HttpEventsTest, AStreamWhoseReaderDoesNotReadIsClosed) {
   // An event is more than fits into the buffers of a connection.
   Start(std::string(16 << 20, 'x'), absl::Hours(1));
   std::vector<FileDescriptor> open;
-  for (int i = 0; i < 4; ++i) open.push_back(OpenWithoutReading());
-  ASSERT_TRUE(::syncgrads::testing::WaitUntil([&] { return events_ >= 4; }));
+  for (int i = 0; i < 2; ++i) open.push_back(OpenWithoutReading());
+  ASSERT_TRUE(::syncgrads::testing::WaitUntil([&] { return events_ >= 2; }));
   EXPECT_TRUE(::syncgrads::testing::WaitUntil([&] { return StatusOfAnother() == 200; }));
 }
 

@@ -39,6 +39,15 @@ TEST(AddressTest, PeersAreCountedByIpv4AddressOrIpv6Network) {
   EXPECT_EQ(NetworkOf("unix"), "unix");
 }
 
+TEST(AddressTest, AllLoopbackAddressesCountAsOnePeer) {
+  for (const char* address :
+       {"127.0.0.1", "127.0.0.2", "127.255.1.3", "::1", "::ffff:127.0.0.1", "::ffff:127.9.9.9"}) {
+    EXPECT_EQ(NetworkOf(address), "127.0.0.1") << address;
+  }
+  EXPECT_EQ(NetworkOf("128.0.0.1"), "128.0.0.1");
+  EXPECT_EQ(NetworkOf("::2"), "::/64");
+}
+
 TEST(AddressTest, OnlyAnAddressToListenOnMayHavePort0) {
   const auto any = ParseListenAddress("--metrics", "localhost:0");
   ASSERT_THAT(any, IsOk());

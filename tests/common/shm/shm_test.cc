@@ -162,6 +162,39 @@ TEST(PeerRegionTest, TakesWhatItsOwnerHasNotTouched) {
   }
 }
 
+TEST(PeerRegionTest, RefusesMoreThanTheLimit) {
+  const auto region = SharedRegion::Create("test", 5000);
+  ASSERT_TRUE(region.ok()) << region.status();
+  const auto descriptor = (*region)->ReadOnlyDescriptor();
+  EXPECT_TRUE(PeerRegion::Map(*descriptor, {.bytes = 5000}).ok());
+  ExpectError(PeerRegion::Map(*descriptor, {.bytes = 4999}), absl::StatusCode::kResourceExhausted,
+              {"5000 bytes", "at most 4999"});
+}
+
+TEST(PeerRegionTest, MapsThePagesOfALargeRegionWhenTheyAreRead) {
+  constexpr size_t kBytes = 64 << 10;
+  const auto region = SharedRegion::Create("test", kBytes);
+  ASSERT_TRUE(region.ok()) << region.status();
+  const auto mapped_pages = [&](uint64_t mapped_at_once) {
+    const auto peer =
+        PeerRegion::Map(*(*region)->ReadOnlyDescriptor(), {.mapped_at_once = mapped_at_once});
+    EXPECT_TRUE(peer.ok()) << peer.status();
+    // Bit 63 of an entry: the page is mapped.
+    const FileDescriptor map(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+    const auto page_size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    const uint64_t first = reinterpret_cast<uintptr_t>((*peer)->bytes().data()) / page_size;
+    std::vector<uint64_t> entries(kBytes / page_size);
+    const auto wanted = static_cast<ssize_t>(entries.size() * sizeof(uint64_t));
+    EXPECT_EQ(pread(map.get(), entries.data(), static_cast<size_t>(wanted),
+                    static_cast<off_t>(first * sizeof(uint64_t))),
+              wanted);
+    return std::count_if(entries.begin(), entries.end(),
+                         [](uint64_t entry) { return (entry >> 63) != 0; });
+  };
+  EXPECT_GT(mapped_pages(kBytes), 0);
+  EXPECT_EQ(mapped_pages(kBytes - 1), 0);
+}
+
 TEST(PeerRegionTest, RefusesWhatIsNoMemory) {
   const FileDescriptor file(open("/dev/null", O_RDONLY | O_CLOEXEC));
   ExpectError(PeerRegion::Map(file), absl::StatusCode::kInvalidArgument,

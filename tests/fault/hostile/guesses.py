@@ -1,5 +1,5 @@
-"""Guesses of tokens. They come last: after them, no token from this address is looked at for a
-second."""
+"""Guesses of tokens. They come last: after them, a wrong token from this address is answered with
+UNAVAILABLE."""
 
 import time
 

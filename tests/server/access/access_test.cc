@@ -1,5 +1,6 @@
 #include "server/access/access.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -21,10 +22,15 @@ namespace syncgrads::server {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+
+// As long as tokens have to be.
+const std::string kRight = "the-right-token-0001";
+const std::string kOther = "another-token-000002";
 
 constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
 
@@ -73,6 +79,7 @@ class AccessTest : public ::testing::Test {
 
   void WriteRules(const std::string& text) {
     std::ofstream(path_ + ".new") << text;
+    ASSERT_EQ(chmod((path_ + ".new").c_str(), 0600), 0);
     ASSERT_EQ(std::rename((path_ + ".new").c_str(), path_.c_str()), 0);
   }
   static Caller WithToken(const std::string& token, const std::string& peer = "10.0.0.1") {
@@ -148,21 +155,74 @@ TEST_F(AccessTest, ATokenThatIsTooLongIsNeitherComparedNorCounted) {
 }
 
 TEST_F(AccessTest, AFileThatChangesIsReadAgain) {
-  WriteRules("worker * token:a\n");
+  WriteRules("worker * token:" + kRight + "\n");
   Access access({.tokens_file = path_}, journal_, clock_);
   ASSERT_THAT(access.Load(), IsOk());
-  WriteRules("worker * token:b\n");
-  ExpectError(access.Check(WithToken("a"), Action::kJoin, "iris"), kDenied, {});
-  EXPECT_THAT(access.Check(WithToken("b"), Action::kJoin, "iris"), IsOk());
+  WriteRules("worker * token:" + kOther + "\n");
+  ExpectError(access.Check(WithToken(kRight), Action::kJoin, "iris"), kDenied, {});
+  EXPECT_THAT(access.Check(WithToken(kOther), Action::kJoin, "iris"), IsOk());
   WriteRules("worker");
-  EXPECT_THAT(access.Check(WithToken("b"), Action::kJoin, "iris"), IsOk());
+  EXPECT_THAT(access.Check(WithToken(kOther), Action::kJoin, "iris"), IsOk());
   std::remove(path_.c_str());
-  EXPECT_THAT(access.Check(WithToken("b"), Action::kJoin, "iris"), IsOk());
+  EXPECT_THAT(access.Check(WithToken(kOther), Action::kJoin, "iris"), IsOk());
   EXPECT_THAT(journal_.lines(),
               ElementsAre(HasSubstr("note: the file with the tokens has changed"),
                           HasSubstr("warning: a wrong token has come from 10.0.0.1"),
                           AllOf(HasSubstr("warning: "), HasSubstr("the old rules still apply"),
                                 HasSubstr("line 1: it has 1 words"))));
+}
+
+TEST_F(AccessTest, AFileThatCannotBeReadIsLoggedOnce) {
+  WriteRules("worker * token:" + kRight + "\n");
+  Access access({.tokens_file = path_}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  // A directory can be read as a file by no user.
+  std::remove(path_.c_str());
+  ASSERT_EQ(mkdir(path_.c_str(), 0700), 0);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_THAT(access.Check(WithToken(kRight), Action::kJoin, "iris"), IsOk());
+  }
+  EXPECT_THAT(journal_.lines(), Contains(HasSubstr("the old rules still apply")).Times(1));
+  // A file that can be used is read even so.
+  std::remove(path_.c_str());
+  WriteRules("worker * token:" + kOther + "\n");
+  EXPECT_THAT(access.Check(WithToken(kOther), Action::kJoin, "iris"), IsOk());
+}
+
+TEST_F(AccessTest, AFileThatIsChangedWithinItsTimeOfModificationIsReadAgain) {
+  WriteRules("worker * token:" + kRight + "\n");
+  Access access({.tokens_file = path_}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  struct stat before = {};
+  ASSERT_EQ(stat(path_.c_str(), &before), 0);
+  std::ofstream(path_) << "worker * token:" << kOther << "\n\n";
+  const timespec times[] = {before.st_atim, before.st_mtim};
+  ASSERT_EQ(utimensat(AT_FDCWD, path_.c_str(), times, 0), 0);
+  EXPECT_THAT(access.Check(WithToken(kOther), Action::kJoin, "iris"), IsOk());
+}
+
+TEST_F(AccessTest, AFileThatOthersMayReadOrChangeIsLoggedOnceForEachVersion) {
+  const auto lines_with_mode = [&](mode_t mode) {
+    WriteRules("worker * token:" + kRight + "\n");
+    EXPECT_EQ(chmod(path_.c_str(), mode), 0);
+    LineJournal journal;
+    Access access({.tokens_file = path_}, journal, clock_);
+    EXPECT_THAT(access.Load(), IsOk());
+    for (int i = 0; i < 3; ++i) access.Check(WithToken(""), Action::kJoin, "iris").IgnoreError();
+    return journal.lines();
+  };
+  EXPECT_THAT(lines_with_mode(0600), IsEmpty());
+  EXPECT_THAT(lines_with_mode(0640), ElementsAre(HasSubstr("mode is 0640, so that its group may "
+                                                           "read it")));
+  EXPECT_THAT(lines_with_mode(0604), ElementsAre(HasSubstr("all users may read it")));
+  EXPECT_THAT(lines_with_mode(0622), ElementsAre(HasSubstr("all users may change it")));
+}
+
+TEST_F(AccessTest, TokensThatCanBeGuessedAreLogged) {
+  WriteRules("worker * token:short\nviewer * token:" + kRight + "\nviewer * token:also-short\n");
+  Access access({.tokens_file = path_}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  EXPECT_THAT(journal_.lines(), ElementsAre(HasSubstr("2 of its tokens are shorter than 16")));
 }
 
 TEST_F(AccessTest, AFileThatIsReplacedWhileItIsReadIsReadAgain) {
@@ -210,67 +270,90 @@ TEST_F(AccessTest, AFileThatCannotBeUsedIsAnErrorAtTheStart) {
   ExpectError(access.Load(), absl::StatusCode::kInvalidArgument, {"line 1"});
 }
 
-TEST_F(AccessTest, WrongTokensAreCountedLoggedOnceAndSlowed) {
-  WriteRules("worker * token:right\n");
+TEST_F(AccessTest, WrongTokensAreCountedLoggedOnceAndSlowedAndRightOnesAreNot) {
+  WriteRules("worker * token:" + kRight + "\n");
   Access access({.tokens_file = path_}, journal_, clock_);
   ASSERT_THAT(access.Load(), IsOk());
-  for (int i = 0; i < 50; ++i) {
-    ExpectError(access.Check(WithToken("wrong"), Action::kJoin, "iris"), kDenied, {"a token"});
+  const auto join = [&](const std::string& token) {
+    return access.Check(WithToken(token), Action::kJoin, "iris");
+  };
+  for (int i = 0; i < 50; ++i) ExpectError(join("wrong"), kDenied, {"a token"});
+  for (int i = 0; i < 100; ++i) {
+    ExpectError(join("wrong"), absl::StatusCode::kUnavailable, {"10.0.0.1"});
+    // Whoever guesses does not keep others of the same address out.
+    EXPECT_THAT(join(kRight), IsOk());
   }
-  // Nobody learns any more from this address whether a token is right.
-  for (const std::string token : {"wrong", "right"}) {
-    ExpectError(access.Check(WithToken(token), Action::kJoin, "iris"),
-                absl::StatusCode::kUnavailable, {"10.0.0.1"});
-  }
-  EXPECT_THAT(access.Check(WithToken("right", "10.0.0.2"), Action::kJoin, "iris"), IsOk());
-  EXPECT_EQ(access.wrong_tokens(), 50);
+  // A right token that is not for this action is no guess.
+  ExpectError(access.Check(WithToken(kRight), Action::kEvict, "iris"), kDenied, {});
+  EXPECT_EQ(access.wrong_tokens(), 150);
   EXPECT_THAT(journal_.lines(), ElementsAre(HasSubstr("wrong token has come from 10.0.0.1")));
   clock_.Advance(absl::Seconds(1));
-  ExpectError(access.Check(WithToken("wrong"), Action::kJoin, "iris"), kDenied, {});
-  ExpectError(access.Check(WithToken("wrong"), Action::kJoin, "iris"),
-              absl::StatusCode::kUnavailable, {});
-  clock_.Advance(absl::Seconds(1));
-  EXPECT_THAT(access.Check(WithToken("right"), Action::kJoin, "iris"), IsOk());
+  ExpectError(join("wrong"), kDenied, {});
+  ExpectError(join("wrong"), absl::StatusCode::kUnavailable, {});
 }
 
 TEST_F(AccessTest, TheAddressesOfANetworkHaveOneAllowance) {
   Access access({}, journal_, clock_);
   ASSERT_THAT(access.Load(), IsOk());
+  const auto guess = [&](const std::string& peer) {
+    return access.Count(WithToken("x", peer), absl::PermissionDeniedError("wrong"));
+  };
   for (int i = 0; i < 50; ++i) {
-    access
-        .Count(WithToken("x", absl::StrCat("2001:db8:0:1::", absl::Hex(i))),
-               absl::PermissionDeniedError("wrong"))
-        .IgnoreError();
+    ExpectError(guess(absl::StrCat("2001:db8:0:1::", absl::Hex(i))), kDenied, {"wrong"});
+    ExpectError(guess(absl::StrCat("127.0.0.", i)), kDenied, {"wrong"});
   }
-  ExpectError(access.CheckAllowance(WithToken("x", "2001:db8:0:1:ffff::1")),
-              absl::StatusCode::kUnavailable, {"2001:db8:0:1::/64"});
-  EXPECT_THAT(access.CheckAllowance(WithToken("x", "2001:db8:0:2::1")), IsOk());
+  ExpectError(guess("2001:db8:0:1:ffff::1"), absl::StatusCode::kUnavailable, {"2001:db8:0:1::/64"});
+  ExpectError(guess("2001:db8:0:2::1"), kDenied, {"wrong"});
+  for (const std::string peer : {"127.1.2.3", "::1", "::ffff:127.0.0.99"}) {
+    ExpectError(guess(peer), absl::StatusCode::kUnavailable, {"127.0.0.1"});
+  }
+}
+
+TEST_F(AccessTest, AllNetworksTogetherHaveOneAllowance) {
+  Access access({}, journal_, clock_);
+  ASSERT_THAT(access.Load(), IsOk());
+  const auto guess = [&](int i) {
+    return access.Count(WithToken("x", absl::StrCat("20.0.", i / 256, ".", i % 256)),
+                        absl::PermissionDeniedError("wrong"));
+  };
+  for (int i = 0; i < 1000; ++i) ExpectError(guess(i), kDenied, {});
+  ExpectError(guess(1000), absl::StatusCode::kUnavailable, {"all addresses"});
+  clock_.Advance(absl::Seconds(1));
+  for (int i = 0; i < 20; ++i) ExpectError(guess(2000 + i), kDenied, {});
+  ExpectError(guess(3000), absl::StatusCode::kUnavailable, {});
 }
 
 TEST_F(AccessTest, TheOldestAllowanceMakesRoom) {
   Access access({}, journal_, clock_);
   ASSERT_THAT(access.Load(), IsOk());
   const auto guess = [&](const std::string& peer) {
-    access.Count(WithToken("x", peer), absl::PermissionDeniedError("wrong")).IgnoreError();
+    return access.Count(WithToken("x", peer), absl::PermissionDeniedError("wrong"));
   };
-  for (int i = 0; i < 4095; ++i) guess(absl::StrCat("20.0.", i / 256, ".", i % 256));
+  for (int i = 0; i < 4095; ++i) {
+    guess(absl::StrCat("20.0.", i / 256, ".", i % 256)).IgnoreError();
+  }
   clock_.Advance(absl::Seconds(1));
-  for (int i = 0; i < 50; ++i) guess("10.0.0.1");
-  guess("30.0.0.1");
-  ExpectError(access.CheckAllowance(WithToken("x", "10.0.0.1")), absl::StatusCode::kUnavailable,
-              {"10.0.0.1"});
+  for (int i = 0; i < 50; ++i) guess("10.0.0.1").IgnoreError();
+  guess("30.0.0.1").IgnoreError();
+  ExpectError(guess("10.0.0.1"), absl::StatusCode::kUnavailable, {"10.0.0.1"});
 }
 
 TEST_F(AccessTest, TokensThatAreComparedElsewhereCountToo) {
   Access access({}, journal_, clock_);
   ASSERT_THAT(access.Load(), IsOk());
-  EXPECT_THAT(access.Count(WithToken("x"), absl::OkStatus()), IsOk());
+  const auto count = [&](const std::string& token, const absl::Status& compared) {
+    return access.Count(WithToken(token), compared);
+  };
+  EXPECT_THAT(count("x", absl::OkStatus()), IsOk());
   EXPECT_THAT(journal_.lines(), IsEmpty());
   for (int i = 0; i < 50; ++i) {
-    access.Count(WithToken("x"), absl::PermissionDeniedError("wrong")).IgnoreError();
+    ExpectError(count("x", absl::PermissionDeniedError("wrong")), kDenied, {"wrong"});
   }
-  ExpectError(access.CheckAllowance(WithToken("x")), absl::StatusCode::kUnavailable, {});
-  EXPECT_THAT(access.CheckAllowance(WithToken("")), IsOk());
+  ExpectError(count("x", absl::PermissionDeniedError("wrong")), absl::StatusCode::kUnavailable, {});
+  EXPECT_THAT(count("x", absl::OkStatus()), IsOk());
+  // A caller without a token has not guessed.
+  ExpectError(count("", absl::PermissionDeniedError("wrong")), kDenied, {"wrong"});
+  EXPECT_EQ(access.wrong_tokens(), 51);
 }
 
 }  // namespace

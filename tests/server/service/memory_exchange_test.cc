@@ -179,6 +179,21 @@ TEST_F(MemoryExchangeTest, TakesRegionsAndHandsResultsOut) {
   EXPECT_EQ(MemoryOf(0), nullptr);
 }
 
+TEST_F(MemoryExchangeTest, TheRegionsOfAMemberHaveALimitedSize) {
+  Start({.interval = absl::Milliseconds(5), .max_region_bytes = 12'000});
+  FdSocket socket = Greeted(1);
+  auto region = SharedRegion::Create("test", 5000);
+  ASSERT_TRUE(region.ok()) << region.status();
+  const auto descriptor = (*region)->ReadOnlyDescriptor();
+  EXPECT_EQ(Ask(socket, "offer 1", &*descriptor), kHandoverOk);
+  EXPECT_EQ(Ask(socket, "offer 2", &*descriptor), kHandoverOk);
+  EXPECT_TRUE(absl::StrContains(Ask(socket, "offer 3", &*descriptor), "at most 2000 more"));
+  EXPECT_EQ(MemoryOf(1)->region_bytes(), 10'000);
+  // Another member has its own limit.
+  FdSocket other = Greeted(2);
+  EXPECT_EQ(Ask(other, "offer 1", &*descriptor), kHandoverOk);
+}
+
 TEST_F(MemoryExchangeTest, RefusesWhoIsNoMember) {
   Start();
   FdSocket socket = Connect();

@@ -14,6 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/mutex.h"
+#include "common/rpc/credentials.h"
+#include "common/tls/certificate_authority.h"
 #include "proto/served_data.grpc.pb.h"
 #include "tests/testing/reserved_port.h"
 #include "tests/testing/wait_until.h"
@@ -178,6 +180,47 @@ TEST_F(DataServiceTest, OthersAreRefusedAndToldWhy) {
               {"seed: 4", "seed: 3"});
   ExpectError(LoadRows(ServedJob(job), {0, 9, 0, TargetKind::kClass}),
               absl::StatusCode::kInvalidArgument, {"9 workers", "4"});
+}
+
+TEST_F(DataServiceTest, WithCertificatesAndNoTokenOnlyWorkersGetRows) {
+  const TemporaryDirectory folder;
+  const auto path = [&](const std::string& name) { return absl::StrCat(folder.path(), "/", name); };
+  const CertificateAuthority authority("test");
+  SYNCGRADS_ASSERT_OK(WriteSecretFile(path("ca.pem"), authority.certificate()));
+  const auto issue = [&](const std::string& name, const std::vector<std::string>& names) {
+    const auto issued = authority.Issue(names);
+    SYNCGRADS_ASSERT_OK(issued);
+    SYNCGRADS_ASSERT_OK(issued->Write(path(name)));
+  };
+  issue("server", {"IP:127.0.0.1"});
+  issue("worker", {"URI:syncgrads:worker"});
+  issue("viewer", {"URI:syncgrads:viewer", "DNS:syncgrads:worker.example.org"});
+  const Job job = PointsJob();
+  DataServer::Options options{job, ""};
+  options.tls.certificate = path("server.pem");
+  options.tls.key = path("server.key");
+  options.tls.client_ca = path("ca.pem");
+  const auto load = [&](const std::string& caller, const std::string& token) {
+    TlsOptions tls;
+    tls.ca = path("ca.pem");
+    tls.certificate = path(caller + ".pem");
+    tls.key = path(caller + ".key");
+    Job served = job;
+    served.file.mutable_data()->add_served_from(address_);
+    served.data_host = ConnectToDataHosts(served.file, token, kLongEnough, ChannelSecurity(tls));
+    return LoadRows(served, kSecondOfTwo).status();
+  };
+  Serve(options);
+  SYNCGRADS_EXPECT_OK(load("worker", ""));
+  for (const std::string token : {"", "guess"}) {
+    ExpectError(load("viewer", token), absl::StatusCode::kPermissionDenied,
+                {"URI syncgrads:worker"});
+  }
+  // With a token, the token decides.
+  options.token = "secret";
+  Serve(options);
+  SYNCGRADS_EXPECT_OK(load("viewer", "secret"));
+  ExpectError(load("worker", ""), absl::StatusCode::kPermissionDenied, {"wrong token"});
 }
 
 TEST_F(DataServiceTest, RowsThatThereAreNotAreRefused) {
@@ -467,7 +510,7 @@ TEST_F(DataServiceTest, GuessesOfTheTokenAreLoggedAndSlowed) {
   // One more guess is allowed each second.
   for (int i = 0; i < 1000 && absl::IsPermissionDenied(status); ++i) status = guess();
   ExpectError(status, absl::StatusCode::kUnavailable, {"too many wrong tokens", "127.0.0.1"});
-  EXPECT_TRUE(testing::WaitUntil([&] { return LoadRows(ServedJob(job), kSecondOfTwo).ok(); }));
+  EXPECT_TRUE(LoadRows(ServedJob(job), kSecondOfTwo).ok());
 }
 
 TEST_F(DataServiceTest, MoreCallsThanTheLimitAreRefused) {

@@ -141,7 +141,7 @@ TEST_F(JobTest, AChunkIsLargeByWhatItDecodesTo) {
   header.codec = Codec::kOneBit;
 
   std::promise<void> busy;
-  closers.Run([&busy] { busy.get_future().wait(); });
+  closers.Run("another job", [&busy] { busy.get_future().wait(); });
   const auto sink = std::make_shared<RecordingSink>();
   job.Push(header, PayloadOf(std::string(encoded, '\0')), sink);
   EXPECT_EQ(sink->count(), 0u);  // the only closer thread is busy

@@ -188,7 +188,7 @@ TEST_F(ServedGroupTest, NamesTheOldestRoundWhoseEpochIsNeeded) {
 TEST_F(ServedGroupTest, LivesUntilItsRoundsAreClosed) {
   Closers closers(1);
   std::promise<void> busy;
-  closers.Run([&busy] { busy.get_future().wait(); });
+  closers.Run("another job", [&busy] { busy.get_future().wait(); });
   auto group = Make(OneOf(kLarge), GroupResults(), &closers);
   const auto first = Push(*group, 0, 1, kLarge), second = Push(*group, 1, 1, kLarge);
   EXPECT_EQ(second->count(), 0u);
