@@ -62,8 +62,8 @@ class StepFigures:
 
     def _name_of(self, device: torch.device) -> str:
         if device not in self._devices:
-            name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-            self._devices[device] = name.encode()[:_DEVICE_BYTES].decode("utf-8", "ignore")
+            name = _cuda.name_of(device).encode()[:_DEVICE_BYTES]
+            self._devices[device] = name.decode("utf-8", "ignore")
         return self._devices[device]
 
 
