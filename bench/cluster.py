@@ -1,11 +1,13 @@
 """Two real servers and real workers that train a job, for benchmarks."""
 
 import os
+import pathlib
 import re
 import subprocess
 import tempfile
 import time
 
+import conductor
 import systems
 
 PATIENCE = 60
@@ -108,9 +110,30 @@ class Cluster:
 
     def speed(self, seconds):
         """Returns the number of steps per second."""
-        first, begin = self.step(), time.monotonic()
+        return self.rates(seconds)[0]
+
+    def rates(self, seconds):
+        """Returns the number of steps per second, and the CPU time that a step takes in all servers
+        and workers, in ms."""
+        first, begin, cpu = self.step(), time.monotonic(), self._cpu_seconds()
         time.sleep(seconds)
-        return (self.step() - first) / (time.monotonic() - begin)
+        last, end = self.step(), time.monotonic()
+        return ((last - first) / (end - begin),
+                1e3 * (self._cpu_seconds() - cpu) / max(1, last - first))
+
+    def http_seconds(self):
+        """Returns the CPU time that the servers and the workers have spent on pages, metrics and
+        events over HTTP."""
+        ticks = 0
+        for one in self.workers + self.servers:
+            for task in pathlib.Path(f"/proc/{one.pid}/task").iterdir():
+                if (task / "comm").read_text() == "http\n":
+                    user, system = (task / "stat").read_text().rsplit(")", 1)[1].split()[11:13]
+                    ticks += int(user) + int(system)
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def _cpu_seconds(self):
+        return sum(conductor.cpu_seconds(one.pid) for one in self.workers + self.servers)
 
 
 def in_pairs(count, first, second):

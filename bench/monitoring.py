@@ -1,4 +1,5 @@
-"""Measures how much monitoring slows training down, and how fast `psctl status` answers meanwhile.
+"""Measures how much monitoring slows training down, and how fast `psctl status` answers in a job that
+uses all processors.
 
 Two real workers train on two servers, so fast that they keep all processors of a small machine
 busy. In every other block of time, all four processes are asked for /metrics once a second, `psctl
@@ -7,6 +8,7 @@ events -f` follows the events, and a reader does what a browser with the live pa
 """
 
 import argparse
+import os
 import statistics
 import subprocess
 import threading
@@ -92,22 +94,37 @@ class Watchers:
             raise RuntimeError(f"monitoring: {self._failure}")
 
 
-def watched_speed(job, pages, seconds):
-    """Returns the steps per second while everything watches, and the watchers."""
+def watched_rates(job, pages, seconds):
+    """Returns the rates while everything watches, the watchers, and the part of the processors that
+    the answers to them take."""
+    begin, answers = time.monotonic(), job.http_seconds()
     with Watchers(job, pages) as watchers:
-        return job.speed(seconds), watchers
+        rates = job.rates(seconds)
+    answers = job.http_seconds() - answers
+    return rates, watchers, answers / (time.monotonic() - begin) / os.cpu_count()
+
+
+def time_of(*arguments):
+    """Returns how long psctl takes, from its start to its end, in seconds, and what it prints."""
+    begin = time.monotonic()
+    done = subprocess.run([systems.program("client/psctl/psctl"), *arguments], check=True,
+                          capture_output=True, text=True, timeout=cluster.PATIENCE)
+    return time.monotonic() - begin, done.stdout
 
 
 def answer_time(job):
-    """Returns how long `psctl status` takes, from its start to its end, in seconds."""
-    begin = time.monotonic()
-    done = subprocess.run([systems.program("client/psctl/psctl"), "status",
-                           f"--server={job.address}"], check=True, capture_output=True, text=True,
-                          timeout=cluster.PATIENCE)
-    taken = time.monotonic() - begin
-    if '"model": step' not in done.stdout:
-        raise RuntimeError(f"psctl status has printed no step:\n{done.stdout}")
+    """Returns how long `psctl status` takes, in seconds."""
+    taken, printed = time_of("status", f"--server={job.address}")
+    if '"model": step' not in printed:
+        raise RuntimeError(f"psctl status has printed no step:\n{printed}")
     return taken
+
+
+def times_text(times):
+    """Describes durations, which are sorted and in seconds."""
+    return (f"median {statistics.median(times) * 1e3:.1f} ms, "
+            f"90th percentile {times[len(times) * 9 // 10] * 1e3:.1f} ms, "
+            f"99th {times[len(times) * 99 // 100] * 1e3:.1f} ms")
 
 
 def main():
@@ -123,27 +140,34 @@ def main():
         job.await_step(100)
         pages = job.metrics()
         pairs = cluster.in_pairs(options.rounds,
-                                 lambda: watched_speed(job, pages, options.seconds),
-                                 lambda: job.speed(options.seconds))
+                                 lambda: watched_rates(job, pages, options.seconds),
+                                 lambda: job.rates(options.seconds))
         answers = sorted(answer_time(job) for _ in range(options.answers))
+        starts = sorted(time_of("--version")[0] for _ in range(options.answers))
     results.print_table(
-        ["job", "read meanwhile", "steps/s not watched", "watched", "ratio"],
+        ["job", "read meanwhile", "steps/s not watched", "watched", "ratio",
+         "CPU ms not watched", "watched", "ratio"],
         [["two workers", f"{watchers.scrapes} × 4 /metrics, {watchers.events} events",
-          f"{alone:.0f}", f"{watched:.0f}", f"{watched / alone:.3f}"]
-         for (watched, watchers), alone in pairs])
-    ratios = [watched / alone for (watched, _), alone in pairs]
-    spread = statistics.quantiles(ratios, n=4)
-    print(f"\nhalf of the ratios are between {spread[0]:.3f} and {spread[2]:.3f}")
-    slow = answers[len(answers) * 9 // 10]
-    print(f"psctl status: median {statistics.median(answers) * 1e3:.1f} ms, "
-          f"90th percentile {slow * 1e3:.1f} ms, longest {answers[-1] * 1e3:.1f} ms")
+          f"{alone:.0f}", f"{watched:.0f}", f"{watched / alone:.3f}",
+          f"{alone_cpu:.3f}", f"{watched_cpu:.3f}", f"{watched_cpu / alone_cpu:.3f}"]
+         for ((watched, watched_cpu), watchers, _), (alone, alone_cpu) in pairs])
+    print(f"\npsctl status: {times_text(answers)}"
+          f"\nof which psctl takes to start (psctl --version): {times_text(starts)}")
 
     comparisons = results.Comparisons("monitoring")
-    comparisons.add("steps/s", "watched", "not watched",
-                    statistics.median(watched for (watched, _), _ in pairs),
-                    statistics.median(alone for _, alone in pairs), "steps/s",
-                    statistics.median(ratios), goal=0.99, at_least=True,
-                    quartiles=[spread[0], spread[2]])
+    for number, what, unit, goal in ((0, "steps/s", "steps/s", 0.99), (1, "CPU of a step", "ms", 1.01)):
+        watched = [rates[number] for (rates, _, _), _ in pairs]
+        alone = [rates[number] for _, rates in pairs]
+        ratios = [one / other for one, other in zip(watched, alone)]
+        spread = statistics.quantiles(ratios, n=4)
+        comparisons.add(what, "watched", "not watched", statistics.median(watched),
+                        statistics.median(alone), unit, statistics.median(ratios), goal=goal,
+                        at_least=goal < 1, quartiles=[spread[0], spread[2]])
+        print(f"{what}: half of the ratios are between {spread[0]:.3f} and {spread[2]:.3f}")
+    share = statistics.fmean(share for (_, _, share), _ in pairs)
+    comparisons.add("answers / all processors", "answers", "processors", share, 1, "", share,
+                    goal=0.01)
+    slow = answers[len(answers) * 9 // 10]
     comparisons.add("psctl status, 90th percentile / 50 ms", "psctl status", "goal", slow,
                     ANSWER_GOAL, "s", slow / ANSWER_GOAL, goal=1,
                     median=statistics.median(answers))

@@ -230,7 +230,11 @@ void DiagnoseSharedMemory(const HostFacts& host, const Answer& answer, Findings&
         ", so that they share no memory: run servers and workers of one host in one container or "
         "pod, or in containers that use the host's network"));
   } else {
-    findings.Fine(absl::StrCat(name, " is on this host: payloads use shared memory"));
+    findings.Fine(absl::StrCat(
+        name, " is on this host: payloads use shared memory",
+        host.shared_memory_rate.has_value()
+            ? absl::StrCat(", which one thread reads at ", RateText(*host.shared_memory_rate))
+            : ""));
   }
 }
 
@@ -414,6 +418,10 @@ HostFacts ReadHostFacts() {
   }
   std::ifstream("/proc/sys/net/ipv4/tcp_congestion_control") >> host.congestion_control;
   return host;
+}
+
+bool ShareMemory(const HostFacts& host, const v1::ServerStatus& server) {
+  return !IsRemote(host, server) && server.shares_memory() && server.user_id() == host.user_id;
 }
 
 std::vector<Finding> Diagnose(const HostFacts& host, const std::vector<ServerFacts>& servers,

@@ -37,6 +37,8 @@ struct HostFacts {
   std::string congestion_control;
   // Whether this process connects with TLS.
   bool has_tls = false;
+  // See MeasureSharedMemory; nullopt if it was not measured.
+  std::optional<double> shared_memory_rate;
 };
 
 // Reads the facts of this host.
@@ -57,6 +59,9 @@ struct ServerFacts {
   std::optional<double> rate_to;
   std::optional<double> rate_from;
 };
+
+// True if payloads between this process and the server use shared memory.
+bool ShareMemory(const HostFacts& host, const v1::ServerStatus& server);
 
 // A value that exceeds its maximum or is below its minimum is a finding.
 struct DoctorLimits {

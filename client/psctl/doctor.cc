@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/grpc/grpc_link_probe.h"
 #include "client/psctl/cluster_query.h"
+#include "client/psctl/memory_probe.h"
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/net/address.h"
@@ -118,6 +119,11 @@ absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
   size_t wrong = 0;
   HostFacts facts = host;
   facts.has_tls = caller.security.is_encrypted();
+  const bool measures_memory =
+      std::any_of(servers.begin(), servers.end(), [&facts](const ServerFacts& server) {
+        return server.answer.reply.ok() && ShareMemory(facts, server.answer.reply->server());
+      });
+  if (measures_memory) facts.shared_memory_rate = MeasureSharedMemory();
   for (const Finding& finding : Diagnose(facts, servers, limits, timeout)) {
     if (json) {
       out << "{\"wrong\":" << (finding.is_wrong ? "true" : "false")

@@ -14,9 +14,9 @@
 namespace syncgrads::client {
 
 // Resolves and asks all servers that `server`, HOST:PORT of one of them, leads to, measures the
-// links to them, and prints one sentence for each finding. Each server has `timeout` to answer, and
-// as long again for the measurement of each direction. With `json`, each line is an object with
-// `wrong`, true for a problem, and `text`.
+// links to them and shared memory, and prints one sentence for each finding. Each server has
+// `timeout` to answer, and as long again for the measurement of each direction. With `json`, each
+// line is an object with `wrong`, true for a problem, and `text`.
 //
 // Errors:
 //   FailedPrecondition  there are problems; the message has their number

@@ -16,6 +16,9 @@
 namespace syncgrads::client {
 namespace {
 
+// The category of chunks' events and of arrows between them.
+constexpr char kChunkCategory[] = R"(,"cat":"chunk")";
+
 // The place of an event in the file: a point of an arrow.
 struct Point {
   uint32_t process = 0;
@@ -66,9 +69,10 @@ class EventWriter {
       Write("e", at.process, at.thread, name,
             absl::StrCat(id, Time(at.time + static_cast<int64_t>(event.duration_ns()))));
     } else {
+      // Chromium draws an arrow only to an event of the arrow's category.
       Write("X", at.process, at.thread, name,
-            absl::StrFormat(R"(%s,"dur":%.3f%s)", Time(at.time), event.duration_ns() / 1e3,
-                            Args(event)));
+            absl::StrFormat(R"(%s%s,"dur":%.3f%s)", event.has_round() ? kChunkCategory : "",
+                            Time(at.time), event.duration_ns() / 1e3, Args(event)));
     }
   }
 
@@ -84,7 +88,7 @@ class EventWriter {
       const bool last = i + 1 == points.size();
       const char* const between = i == 0 ? "s" : "t";
       Write(last ? "f" : between, points[i].process, points[i].thread, "chunk",
-            absl::StrCat(R"(,"cat":"chunk","id":)", last_id_, Time(points[i].time),
+            absl::StrCat(kChunkCategory, R"(,"id":)", last_id_, Time(points[i].time),
                          last ? R"(,"bp":"e")" : ""));
     }
   }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <httplib.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -330,6 +331,8 @@ class HttpServer::Connections : public httplib::Server {
     threads_.emplace_back([this] { Receive(); });
     threads_.emplace_back([this] { Answer(probes_); });
     for (size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Answer(requests_); });
+    // For `top -H`.
+    for (std::thread& thread : threads_) pthread_setname_np(thread.native_handle(), "http");
     return static_cast<uint16_t>(port);
   }
 

@@ -28,6 +28,9 @@ struct Recording {
   struct Thread {
     std::shared_ptr<TraceRing> ring;
     TracedThread records;
+    // The events of each collection. One vector of all of them would be copied whenever it grows,
+    // which takes more time than to record an event.
+    std::vector<std::vector<TraceEvent>> collected;
   };
 
   Mutex mutex;
@@ -62,16 +65,29 @@ std::shared_ptr<TraceRing> AddThread() {
   if (recording.threads.size() == kMaxTracedThreads) return recording.no_ring;
   auto ring = std::make_shared<TraceRing>(kTraceRingEvents);
   recording.threads.push_back(
-      {ring, {static_cast<uint32_t>(syscall(SYS_gettid)), NameOfThread(), {}}});
+      {ring, {static_cast<uint32_t>(syscall(SYS_gettid)), NameOfThread(), {}}, {}});
   return ring;
 }
 
 void Collect(Recording& recording) {
   MutexLock lock(recording.mutex);
   for (Recording::Thread& thread : recording.threads) {
-    recording.events +=
-        thread.ring->Drain(thread.records.events, kMaxTraceEvents - recording.events);
+    std::vector<TraceEvent> events;
+    recording.events += thread.ring->Drain(events, kMaxTraceEvents - recording.events);
+    if (!events.empty()) thread.collected.push_back(std::move(events));
   }
+}
+
+// Returns the events of a thread, and frees what was collected of them.
+TracedThread Joined(Recording::Thread thread) {
+  size_t count = 0;
+  for (const std::vector<TraceEvent>& events : thread.collected) count += events.size();
+  thread.records.events.reserve(count);
+  for (std::vector<TraceEvent>& events : thread.collected) {
+    thread.records.events.insert(thread.records.events.end(), events.begin(), events.end());
+    events = {};
+  }
+  return std::move(thread.records);
 }
 
 }  // namespace
@@ -143,7 +159,7 @@ absl::StatusOr<TraceRecords> RecordTrace(absl::Duration length, const std::atomi
   records.lost = recording.no_ring->lost();
   for (Recording::Thread& thread : recording.threads) {
     records.lost += thread.ring->lost();
-    records.threads.push_back(std::move(thread.records));
+    records.threads.push_back(Joined(std::move(thread)));
   }
   recording.threads.clear();
   recording.no_ring = nullptr;

@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_COMMON_TRACE_TRACE_RING_H_
 #define SYNCGRADS_COMMON_TRACE_TRACE_RING_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +37,7 @@ class TraceRing {
     const uint64_t read = read_.load(std::memory_order_relaxed);
     const uint64_t written = written_.load(std::memory_order_acquire);
     uint64_t next = read;
+    out.reserve(out.size() + std::min<uint64_t>(written - read, most));
     for (; next < written && next - read < most; ++next) out.push_back(events_[next % size_]);
     lost_.fetch_add(written - next, std::memory_order_relaxed);
     read_.store(written, std::memory_order_release);

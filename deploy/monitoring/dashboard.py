@@ -20,9 +20,9 @@ ROWS = [
              " / (sum by (training_job, group) (syncgrads_chunks{$job}) > 0)",
              "{{training_job}} {{group}}")]),
         ("Loss", "none", "The loss of each worker's last batch.", [
-            ("syncgrads_worker_loss{$job}", "{{training_job}} {{worker}}")]),
+            ("syncgrads_member_loss{$job}", "{{training_job}} {{member}}")]),
         ("Learning rate", "none", "The learning rate of the last step.", [
-            ("max by (training_job) (syncgrads_worker_learning_rate{$job})", "{{training_job}}")]),
+            ("max by (training_job) (syncgrads_member_learning_rate{$job})", "{{training_job}}")]),
         ("Samples per second", "ops", "Rows that the workers contribute.", [
             ("sum by (training_job) (rate(syncgrads_worker_samples_total{$job}[$interval]))",
              "{{training_job}}")]),
@@ -48,12 +48,12 @@ ROWS = [
              "{{training_job}} {{group}} {{member}}")]),
         ("Time that workers wait for results", "percentunit",
          "The part of its time that each worker waits for the servers. The slow one waits least.",
-         [("rate(syncgrads_worker_results_wait_seconds_total{$job}[$interval])",
-           "{{training_job}} {{worker}}")]),
+         [("rate(syncgrads_member_phase_seconds_total{$only, phase=\"wait\"}[$interval])",
+           "{{training_job}} {{member}}")]),
         ("Time that workers wait for data", "percentunit",
          "The part of its time that each worker waits for its next batch.",
-         [("rate(syncgrads_worker_data_wait_seconds_total{$job}[$interval])",
-           "{{training_job}} {{worker}}")]),
+         [("rate(syncgrads_member_phase_seconds_total{$only, phase=\"read\"}[$interval])",
+           "{{training_job}} {{member}}")]),
         ("Rounds behind", "none",
          "How far the newest contribution of each worker is behind that of the furthest.", [
              ("max by (training_job, group) (syncgrads_member_round{$job})"
@@ -153,7 +153,8 @@ WIDTH, HEIGHT = 24 // COLUMNS, 8
 
 def full(expression):
     """Returns an expression with the variables of the dashboard."""
-    return (expression.replace("{$job}", '{training_job=~"$training_job"}')
+    return (expression.replace("{$job}", "{$only}")
+            .replace("$only", 'training_job=~"$training_job"')
             .replace("$interval", "$__rate_interval"))
 
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -100,6 +101,35 @@ void AddServer(const v1::ServerStatus& server, MetricFamilies& families) {
   if (server.starts() > 0) AddState(server, families);
 }
 
+// Adds what a member has reported of its training.
+void AddFigures(const v1::TrainingFigures& figures, const MetricLabels& labels,
+                MetricFamilies& families) {
+  families.Gauge("syncgrads_member_step", "Number of the last step that the member has reported.",
+                 labels, static_cast<double>(figures.step()));
+  if (figures.has_loss()) {
+    families.Gauge("syncgrads_member_loss", "Loss of the member's last batch, as it has reported.",
+                   labels, figures.loss());
+  }
+  if (figures.has_learning_rate()) {
+    families.Gauge("syncgrads_member_learning_rate",
+                   "Learning rate of the member's last step, as it has reported.", labels,
+                   figures.learning_rate());
+  }
+  if (!figures.has_times()) return;
+  const v1::StepTimes& times = figures.times();
+  for (const auto& [phase, us] : {std::pair{"read", times.read_us()},
+                                  {"compute", times.compute_us()},
+                                  {"push", times.push_us()},
+                                  {"wait", times.wait_us()},
+                                  {"apply", times.apply_us()}}) {
+    MetricLabels of_phase = labels;
+    of_phase.emplace_back("phase", phase);
+    families.Counter("syncgrads_member_phase_seconds_total",
+                     "Time that the member's steps were in each phase, as it has reported.",
+                     of_phase, static_cast<double>(us) * 1e-6);
+  }
+}
+
 // Adds the metrics that only the coordinator has.
 void AddMembers(const v1::JobStatus& job, uint64_t date_ms, const MetricLabels& labels,
                 MetricFamilies& families) {
@@ -118,6 +148,7 @@ void AddMembers(const v1::JobStatus& job, uint64_t date_ms, const MetricLabels& 
     families.Gauge("syncgrads_member_follows",
                    "1 after the end of the member's own data, otherwise 0.", of_member,
                    member.follows());
+    if (member.has_figures()) AddFigures(member.figures(), of_member, families);
     of_member.emplace_back("host", member.host());
     of_member.emplace_back("rank", member.has_rank() ? absl::StrCat(member.rank()) : "");
     families.Gauge("syncgrads_member_info", "Always 1. The labels describe the member.", of_member,

@@ -141,11 +141,16 @@ export class Chart {
     ctx.setLineDash([4 * ratio, 3 * ratio]);
     // Labels of neighbours are drawn below each other.
     let row = 0;
+    // Triangles that would overlap are left out.
+    const size = 5 * ratio;
+    let lastTriangle = -Infinity;
     for (const event of this._shownEvents()) {
       const x = Math.round(chart.valToPos(event.at, "x", true));
       ctx.strokeStyle = ctx.fillStyle = colour(LOOKS.get(event.look));
       if (event.look === "checkpoint") {
-        this._drawTriangle(ctx, x, bbox.top + bbox.height, 5 * ratio);
+        if (x - lastTriangle < 2.5 * size) continue;
+        lastTriangle = x;
+        this._drawTriangle(ctx, x, bbox.top + bbox.height, size);
         continue;
       }
       ctx.beginPath();

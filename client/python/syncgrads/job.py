@@ -118,7 +118,9 @@ class Job:
         self._free = weakref.finalize(handle, _close, handle.value, self._abandoned)
         self._free.atexit = False
         self._closed = self._has_left = False
-        self._validation: Optional[Mapping[str, Any]] = None
+        self._step = 0  # the last one of the optimizers of syncgrads.torch
+        self._figures: Dict[str, Any] = {"step": 0}  # those of the last report
+        self._figures_lock = threading.Lock()
         self._groups: Dict[str, Group] = {}
         self._groups_lock = threading.Lock()
         # Collectives in progress whose blocking call has ended, by their key.
@@ -210,26 +212,38 @@ class Job:
         """Reports why there is no checkpoint after `step`."""
         check("sg_report_checkpoint", self._checked(), step, 2, why.encode())
 
-    def report(self, step: int, loss: Any = None, *, learning_rate: Any = None,
+    def report(self, step: Optional[int] = None, loss: Any = None, *, learning_rate: Any = None,
                device: Optional[str] = None, seconds: Optional[Mapping[str, float]] = None,
                validation: Optional[Mapping[str, Any]] = None) -> None:
         """Reports what this worker has to show after `step`, for the servers' page and psctl. Does
-        not wait, and is cheap enough for every step: the newest report is sent once a second.
+        not wait, and is cheap enough for every step: the newest report is sent once a second. What
+        a report leaves out is that of the last one. The optimizers of syncgrads.torch report
+        everything but `loss` and `validation`.
 
         `loss` is that of the last batch. `seconds` is how long the worker was in each phase since it
         began: "read", "compute", "push", "wait" and "apply". `validation` has the scores of an
-        evaluation after this step, such as {"loss": 0.2, "accuracy": 0.97}; they remain until the
-        next ones. Numbers that are not finite are left out."""
-        if validation is not None:
-            self._validation = {"step": step, "scores": [
-                {"name": name, "value": float(value)} for name, value in validation.items()
-                if math.isfinite(value)]}
-        figures = {
-            "step": step, "loss": _finite(loss), "learning_rate": _finite(learning_rate),
-            "device": device, "validation": self._validation,
-            "times": None if seconds is None else {
-                f"{phase}_us": round(time * 1e6) for phase, time in seconds.items()}}
-        check("sg_report_figures", self._checked(), _text.to_text(figures).encode())
+        evaluation after this step, such as {"loss": 0.2, "accuracy": 0.97}. A loss, a learning rate
+        and a score that are not finite are left out."""
+        given = {"step": step, "loss": loss, "learning_rate": learning_rate, "device": device,
+                 "times": seconds, "validation": validation}
+        self._report({key: value for key, value in given.items() if value is not None})
+
+    def _report(self, given: Mapping[str, Any]) -> None:
+        """As report. A figure that is None is none from now on."""
+        with self._figures_lock:
+            figures = {**self._figures, **given}
+            figures["step"] = given.get("step") or self._step or self._figures["step"]
+            for number in ("loss", "learning_rate"):
+                figures[number] = _finite(figures.get(number))
+            if given.get("times") is not None:
+                figures["times"] = {f"{phase}_us": round(time * 1e6)
+                                    for phase, time in given["times"].items()}
+            if given.get("validation") is not None:
+                figures["validation"] = {"step": figures["step"], "scores": [
+                    {"name": name, "value": float(value)}
+                    for name, value in given["validation"].items() if math.isfinite(value)]}
+            check("sg_report_figures", self._checked(), _text.to_text(figures).encode())
+            self._figures = figures
 
     def set_learning_rate_factor(self, factor: float, timeout: Optional[float] = None) -> None:
         """Sets the factor by which the learning rates of the job are multiplied, as psctl set

@@ -25,9 +25,11 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 HostFacts GoodHost() {
   HostFacts host;
@@ -104,6 +106,19 @@ class DoctorTest : public ::testing::Test {
 };
 
 TEST_F(DoctorTest, FindsNothingIfNothingIsWrong) { EXPECT_THAT(Find(), IsEmpty()); }
+
+TEST_F(DoctorTest, MeasuresSharedMemoryThatAServerUses) {
+  const auto text = [this] {
+    std::ostringstream out;
+    RunDoctor(zero_.address(), absl::Minutes(2), PatientLimits(), host_, /*json=*/false, out)
+        .IgnoreError();
+    return out.str();
+  };
+  EXPECT_THAT(text(), ContainsRegex("server 0, [^\n]*: payloads use shared memory, which one "
+                                    "thread reads at [1-9][0-9.]* [MG]iB/s"));
+  host_.host_id = "another host";
+  EXPECT_THAT(text(), Not(HasSubstr("one thread reads")));
+}
 
 TEST_F(DoctorTest, FindsAWrongPort) {
   const OtherPort closed;

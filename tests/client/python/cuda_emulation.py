@@ -55,6 +55,7 @@ class Emulation:
                    for name in ("Stream", "Event", "stream", "current_stream", "cudart")]
         patches += [unittest.mock.patch.object(_cuda, "copy", self.copy),
                     unittest.mock.patch.object(_cuda, "device_of", device_of),
+                    unittest.mock.patch.object(_cuda, "name_of", str),
                     unittest.mock.patch.object(_cuda, "new_future", self.new_future)]
         with contextlib.ExitStack() as stack:
             for patch in patches:

@@ -137,6 +137,44 @@ class ArraysTest(unittest.TestCase):
             _arrays.dtype_of("complex64")
 
 
+class ReportTest(unittest.TestCase):
+
+    def setUp(self):
+        self.job = job.Job({"coordinator": "127.0.0.1:1", "job": "j", "rank": 0, "world_size": 1})
+        self.addCleanup(self.job.close)
+
+    def reported(self, *arguments, **named):
+        """What the library receives of a report."""
+        with unittest.mock.patch.object(job, "check") as check:
+            self.job.report(*arguments, **named)
+        _, _, text = check.call_args.args
+        return text.decode()
+
+    def test_what_a_report_leaves_out_is_that_of_the_last_one(self):
+        self.assertEqual(self.reported(3, loss=0.5, learning_rate=0.1), "step: 3 loss: 0.5 "
+                         "learning_rate: 0.1")
+        self.assertEqual(self.reported(validation={"loss": 0.25}),
+                         'step: 3 loss: 0.5 learning_rate: 0.1 validation { step: 3 '
+                         'scores { name: "loss" value: 0.25 } }')
+        self.assertEqual(self.reported(4, seconds={"wait": 1.5}),
+                         'step: 4 loss: 0.5 learning_rate: 0.1 validation { step: 3 '
+                         'scores { name: "loss" value: 0.25 } } times { wait_us: 1500000 }')
+
+    def test_a_loss_that_is_not_finite_is_none(self):
+        self.reported(1, loss=0.5)
+        self.assertEqual(self.reported(2, loss=float("nan")), "step: 2")
+        self.assertEqual(self.reported(3), "step: 3")
+
+    def test_the_step_is_that_of_the_optimizers(self):
+        self.job._step = 7
+        self.assertEqual(self.reported(loss=0.5), "step: 7 loss: 0.5")
+
+    def test_a_report_that_is_refused_is_forgotten(self):
+        with self.assertRaisesRegex(syncgrads.InvalidArgument, "bogus"):
+            self.job.report(1, seconds={"bogus": 1.5})
+        self.assertEqual(self.reported(2), "step: 2")
+
+
 class ErrorsTest(unittest.TestCase):
 
     def test_there_is_one_class_for_each_code(self):

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/text_format.h>
 
+#include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -169,6 +170,36 @@ TEST(ServerMetricsTest, AJobsMembersHaveTheirNamesAndTheDateOfTheirLastHeartbeat
               HasSubstr("syncgrads_member_info{training_job=\"iris\",member=\"w2\",host=\"c\","
                         "rank=\"\"} 1\n"));
   EXPECT_THAT(text, Not(HasSubstr("host=\"b\",rank=\"\"")));
+}
+
+TEST(ServerMetricsTest, AMemberHasWhatItHasReported) {
+  v1::GetStatusReply status = Parse(kCoordinator);
+  ASSERT_EQ(status.jobs(0).members(0).name(), "w0");
+  EXPECT_THAT(MetricsOf(status), Not(HasSubstr("syncgrads_member_step")));
+  v1::TrainingFigures& figures = *status.mutable_jobs(0)->mutable_members(0)->mutable_figures();
+  figures.set_step(7);
+  std::string text = MetricsOf(status);
+  const std::string labels = "{training_job=\"iris\",member=\"w0\"} ";
+  EXPECT_THAT(text, HasSubstr("syncgrads_member_step" + labels + "7\n"));
+  for (const char* name : {"loss", "learning_rate", "phase"}) {
+    EXPECT_THAT(text, Not(HasSubstr(absl::StrCat("syncgrads_member_", name))));
+  }
+  figures.set_loss(0.5);
+  figures.set_learning_rate(0.25);
+  figures.mutable_times()->set_read_us(1'500'000);
+  figures.mutable_times()->set_compute_us(2'000'000);
+  figures.mutable_times()->set_push_us(3'000'000);
+  figures.mutable_times()->set_wait_us(4'000'000);
+  figures.mutable_times()->set_apply_us(5'000'000);
+  text = MetricsOf(status);
+  EXPECT_THAT(text, HasSubstr("syncgrads_member_loss" + labels + "0.5\n"));
+  EXPECT_THAT(text, HasSubstr("syncgrads_member_learning_rate" + labels + "0.25\n"));
+  for (const auto& [phase, seconds] : std::map<std::string, std::string>{
+           {"read", "1.5"}, {"compute", "2"}, {"push", "3"}, {"wait", "4"}, {"apply", "5"}}) {
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("syncgrads_member_phase_seconds_total{training_job="
+                                             "\"iris\",member=\"w0\",phase=\"",
+                                             phase, "\"} ", seconds, "\n")));
+  }
 }
 
 TEST(ServerMetricsTest, JoinsDropsAndCheckpointsAreCounted) {

@@ -22,6 +22,7 @@ import torch as _torch
 
 from syncgrads.torch._ddp import ddp
 from syncgrads.torch._elastic import DealtSampler, Preempted, elastic
+from syncgrads.torch._figures import read
 from syncgrads.torch._fsdp import fsdp
 from syncgrads.torch._gradients import allocate_gradients
 from syncgrads.torch._job import broadcast, init
@@ -34,4 +35,5 @@ if _torch.distributed.is_available():
     _register_backend()
 
 __all__ = ["DealtSampler", "DiLoCo", "DistributedOptimizer", "LocalSGD", "Preempted",
-           "allocate_gradients", "broadcast", "ddp", "elastic", "fsdp", "init", "load", "save"]
+           "allocate_gradients", "broadcast", "ddp", "elastic", "fsdp", "init", "load", "read",
+           "save"]

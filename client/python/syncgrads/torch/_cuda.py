@@ -26,6 +26,11 @@ def device_of(tensor: torch.Tensor) -> torch.device:
     return tensor.device
 
 
+def name_of(device: torch.device) -> str:
+    """What people call a device: "cpu", or the name of a GPU. Emulated in tests."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def new_future(device: torch.device) -> Any:
     """A future of a tensor on a device: a stream that waits for it also waits for the work that was
     queued on the current stream when its value was set. Emulated in tests."""

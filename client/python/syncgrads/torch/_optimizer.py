@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import functools
 import inspect
+import time
 import weakref
 from typing import Any, Callable, List, Mapping, Optional, Set
 
@@ -68,8 +69,11 @@ class _Distributed:
         if synchroniser.is_repeated:
             synchroniser.is_repeated = False
             return loss
-        with multiplied_rate(self, synchroniser.group.learning_rate_factor):  # type: ignore
+        begin, factor = time.perf_counter(), synchroniser.group.learning_rate_factor
+        with multiplied_rate(self, factor):  # type: ignore
             (self._replaced_step or super().step)()  # type: ignore[misc]
+        synchroniser.figures.add("apply", time.perf_counter() - begin)
+        synchroniser.figures.stepped(synchroniser.group, self, factor)  # type: ignore
         if self._step_done is not None:
             self._step_done()
         return loss

@@ -15,6 +15,7 @@ from syncgrads import Job
 from syncgrads.errors import Aborted, FailedPrecondition, InvalidArgument
 from syncgrads.group import Contributors, Group
 from syncgrads.torch import _cuda
+from syncgrads.torch._figures import figures_of, timed
 from syncgrads.torch._gradients import GradientMemory
 
 
@@ -51,6 +52,7 @@ class Synchroniser:
     def __init__(self, group: Group, parameters: Mapping[str, torch.Tensor], passes: int) -> None:
         _live.setdefault(group.job, weakref.WeakValueDictionary())[group.name] = self
         self.group = group
+        self.figures = figures_of(group.job)
         self._parameters = list(parameters.values())
         self._registered = [(one.dtype, one.shape, _cuda.device_of(one),
                              one.numel() * one.element_size()) for one in self._parameters]
@@ -162,6 +164,7 @@ class Synchroniser:
         if self._pass + 1 == self._passes:
             self._push(computed)
 
+    @timed("push")
     def _push(self, numbers: Iterable[int]) -> None:
         """Pushes the gradients that have not been pushed, in one call; those on CUDA devices when
         they have been copied."""
@@ -305,6 +308,7 @@ class Synchroniser:
         stream = torch.cuda.current_stream(device)
         stream.wait_event(self._copies[device].start(pairs, [stream]))
 
+    @timed("wait")
     def _wait_step(self) -> Optional[Sequence[Contributors]]:
         """As Group.wait_step. None if the step has to be made again."""
         self._is_waiting = True
