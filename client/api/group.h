@@ -172,6 +172,9 @@ class Group {
   // InvalidArgument if `memory` is null.
   virtual absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes,
                                    void* memory) = 0;
+  // The same, but the result is not copied to `memory`: it stays where it arrived.
+  virtual absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes, void* memory,
+                                   InPlace) = 0;
 
   // Contributes nothing to this step and requests the result. If nobody contributes, `result` is
   // not written. Errors: those of Push that do not concern `values`.
@@ -229,6 +232,19 @@ class Group {
   //   FailedPrecondition  the tensor has no result in place
   virtual absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlaceResult(
       TensorId tensor) const = 0;
+
+  // Lets the caller change results that are in place. places[i] is memory as large as tensor
+  // tensors[i]. If the tensor's result lies in one piece in memory shared with a server, places[i]
+  // becomes the address of that piece, which the caller may change: a page that it writes becomes
+  // its own copy. Otherwise the result is copied to places[i]; if nobody contributed, nothing is.
+  //
+  // A result at its own address is valid until the tensor is pushed or skipped again or this worker
+  // leaves, and the address as long as the Client. Each call takes back what earlier calls have
+  // returned: changes of those results are lost. So it is called once in a step, for all tensors.
+  //
+  // Errors: those of InPlaceResult, and InvalidArgument if a place is null or there is not one for
+  // each tensor. Nothing has been taken back.
+  virtual absl::Status UseResults(absl::Span<const TensorId> tensors, absl::Span<void*> places) = 0;
 
   // Declares that this worker has no more data. The other workers no longer wait for its
   // contributions. Must not be called between a step's first push and its last. Returns when every

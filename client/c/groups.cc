@@ -69,6 +69,11 @@ absl::Status CopyAndPush(Group& group, uint32_t tensor, const void* values, size
   return group.CopyAndPush(TensorId{tensor}, values, bytes, memory);
 }
 
+absl::Status CopyAndPushInPlace(Group& group, uint32_t tensor, const void* values, size_t bytes,
+                                void* memory) {
+  return group.CopyAndPush(TensorId{tensor}, values, bytes, memory, Group::InPlace());
+}
+
 // Calls `push` for each tensor that has values, and skips the others. `finished` counts the tensors
 // for which this has succeeded.
 absl::Status PushOrSkipMany(sg_group* group, const uint32_t* tensors, const void* const* values,
@@ -226,12 +231,13 @@ int sg_push_many(sg_group* group, const uint32_t* tensors, const void* const* va
 }
 
 int sg_copy_and_push_many(sg_group* group, const uint32_t* tensors, const void* const* values,
-                          void* const* memory, size_t count, size_t* done, char* message,
-                          size_t message_size) {
+                          void* const* memory, int in_place, size_t count, size_t* done,
+                          char* message, size_t message_size) {
   size_t finished = 0;
   const int code = Answer(message, message_size, [&]() -> absl::Status {
     if (count > 0) SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(memory, "memory"));
-    return PushOrSkipMany(group, tensors, values, memory, count, finished, CopyAndPush);
+    return PushOrSkipMany(group, tensors, values, memory, count, finished,
+                          in_place != 0 ? CopyAndPushInPlace : CopyAndPush);
   });
   if (done != nullptr) *done = finished;
   return code;
@@ -312,6 +318,19 @@ int sg_get_result(const sg_group* group, uint32_t tensor, sg_piece* pieces, size
     }
     *count = result.size();
     return absl::OkStatus();
+  });
+}
+
+int sg_use_results(sg_group* group, const uint32_t* tensors, void** places, size_t count,
+                   char* message, size_t message_size) {
+  return Answer(message, message_size, [&]() -> absl::Status {
+    SYNCGRADS_RETURN_IF_ERROR(CheckUsable(group));
+    if (count == 0) return absl::OkStatus();
+    SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(tensors, "tensors"));
+    SYNCGRADS_RETURN_IF_ERROR(CheckNotNull(places, "places"));
+    std::vector<TensorId> ids(count);
+    for (size_t i = 0; i < count; ++i) ids[i] = TensorId{tensors[i]};
+    return group->group.UseResults(ids, absl::MakeSpan(places, count));
   });
 }
 

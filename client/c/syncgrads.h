@@ -244,7 +244,8 @@ SG_API double sg_learning_rate_factor(const sg_group* group);
 SG_API int sg_set_weight(sg_group* group, double weight, char* message, size_t message_size);
 SG_API int sg_send_uncompressed(sg_group* group, char* message, size_t message_size);
 
-/* In place of a result buffer: the result is not copied, and sg_get_result returns its address. */
+/* In place of a result buffer: the result is not copied. sg_get_result and sg_use_results return
+ * its address. */
 #define SG_IN_PLACE ((void*)1)
 
 /* Contributes `values` to this step and requests the result: in `result`, in place, or not at all
@@ -266,11 +267,12 @@ SG_API int sg_push_many(sg_group* group, const uint32_t* tensors, const void* co
 /* As sg_push_many, but first copies each tensor to `memory`, which is usually memory of
  * sg_allocate_gradients. values[i] is copied to memory[i], pushed from there, and replaced there by
  * the result. It is not used after the call, and may be memory[i]; NULL skips the tensor, whose
- * result is then written to memory[i]. A tensor that cannot be pushed is not copied.
- * syncgrads::Group::CopyAndPush. */
+ * result is then written to memory[i]. A tensor that cannot be pushed is not copied. If `in_place`
+ * is not 0, the results of tensors that are pushed are not written to `memory`, as with
+ * SG_IN_PLACE. syncgrads::Group::CopyAndPush. */
 SG_API int sg_copy_and_push_many(sg_group* group, const uint32_t* tensors,
-                                 const void* const* values, void* const* memory, size_t count,
-                                 size_t* done, char* message, size_t message_size);
+                                 const void* const* values, void* const* memory, int in_place,
+                                 size_t count, size_t* done, char* message, size_t message_size);
 
 /* Waits until the tensor's result is in its buffer. */
 SG_API int sg_wait(sg_group* group, uint32_t tensor, double timeout, sg_contributors* contributors,
@@ -305,6 +307,17 @@ typedef struct sg_piece {
  * writes the first `capacity` of them to `pieces`. */
 SG_API int sg_get_result(const sg_group* group, uint32_t tensor, sg_piece* pieces, size_t capacity,
                          size_t* count, char* message, size_t message_size);
+
+/* Lets the caller change the newest results of `count` tensors that were pushed or skipped with
+ * SG_IN_PLACE. places[i] is memory as large as tensor tensors[i]. If the result lies in one piece
+ * in memory shared with a server, places[i] becomes the address of that piece: a page that the
+ * caller writes becomes its own copy. Otherwise the result is copied to places[i]; if nobody
+ * contributed, nothing is. A result at its own address is valid until the tensor is pushed or
+ * skipped again or the client leaves, and the address until sg_close. Each call takes back what
+ * earlier calls have returned: changes of those results are lost. Call it once in a step, for all
+ * tensors, after sg_wait_step. syncgrads::Group::UseResults. */
+SG_API int sg_use_results(sg_group* group, const uint32_t* tensors, void** places, size_t count,
+                          char* message, size_t message_size);
 
 /* Declares that this worker has no more data. */
 SG_API int sg_end(sg_group* group, double timeout, char* message, size_t message_size);

@@ -204,7 +204,7 @@ std::shared_ptr<const OutgoingMessage> ServerLink::FormOf(
 
 absl::Status ServerLink::Resolve(UpdateFrame& update, std::shared_ptr<const void>& memory) const {
   const SharedPiece& piece = *update.header.shared;
-  std::shared_ptr<const PeerRegion> results;
+  std::shared_ptr<const MappedResults> results;
   if (options_.memory != nullptr) results = options_.memory->Results(GroupId{piece.region});
   if (results == nullptr) {
     return absl::InvalidArgumentError(

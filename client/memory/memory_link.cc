@@ -98,7 +98,7 @@ bool MemoryLink::Has(uint32_t region) const {
   return state_ == State::kConnected && region < offered_ && !not_taken_.contains(region);
 }
 
-std::shared_ptr<const PeerRegion> MemoryLink::Results(GroupId group) const {
+std::shared_ptr<const MappedResults> MemoryLink::Results(GroupId group) const {
   MutexLock lock(mutex_);
   const auto found = results_.find(group);
   return found == results_.end() ? nullptr : found->second;
@@ -217,11 +217,11 @@ absl::Status MemoryLink::Fetch(const std::string& address, FdSocket& socket, Gro
   SYNCGRADS_ASSIGN_OR_RETURN(
       const FdSocket::Message answer,
       Ask(socket, ToText({HandoverRequest::Kind::kResults, ToNumber(group)}), nullptr));
-  std::shared_ptr<const PeerRegion> results;
+  std::shared_ptr<const MappedResults> results;
   // The server refuses if the results are too small to be shared. They are then sent over the
   // stream.
   if (answer.text == kHandoverOk) {
-    SYNCGRADS_ASSIGN_OR_RETURN(results, PeerRegion::MapOwn(answer.descriptor));
+    SYNCGRADS_ASSIGN_OR_RETURN(results, MappedResults::Map(answer.descriptor));
   }
   MutexLock lock(mutex_);
   if (address_ != address) return absl::OkStatus();

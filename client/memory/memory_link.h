@@ -26,11 +26,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/memory/mapped_results.h"
 #include "client/memory/shared_buffers.h"
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "common/shm/fd_socket.h"
-#include "common/shm/region.h"
 #include "common/wire/frame.h"
 
 namespace syncgrads::client {
@@ -72,7 +72,7 @@ class MemoryLink {
   // True if the server has mapped the region.
   bool Has(uint32_t region) const;
   // Returns the results of a group; null if they are not mapped here.
-  std::shared_ptr<const PeerRegion> Results(GroupId group) const;
+  std::shared_ptr<const MappedResults> Results(GroupId group) const;
 
  private:
   enum class State { kUnknown, kConnecting, kConnected, kRefused };
@@ -108,7 +108,7 @@ class MemoryLink {
   std::set<uint32_t> not_taken_ ABSL_GUARDED_BY(mutex_);
   std::set<GroupId> wanted_ ABSL_GUARDED_BY(mutex_);  // not fetched yet
   std::set<GroupId> asked_for_ ABSL_GUARDED_BY(mutex_);
-  std::map<GroupId, std::shared_ptr<const PeerRegion>> results_ ABSL_GUARDED_BY(mutex_);
+  std::map<GroupId, std::shared_ptr<const MappedResults>> results_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
   // Held while `thread_` is joined. Taken without `mutex_`.
   Mutex joining_;

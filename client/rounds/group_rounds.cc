@@ -133,6 +133,11 @@ void GroupRounds::OnReleased(ChunkId chunk) {
   }
   const TraceSpan span(kTraceResult, TraceArgs::Of(answer->update.header.round, /*job=*/0,
                                                    plan_->id, chunk, member_));
+  // What ServerLink has put there.
+  std::shared_ptr<const MappedResults> mapped;
+  if (answer->update.header.shared.has_value()) {
+    mapped = std::static_pointer_cast<const MappedResults>(answer->memory);
+  }
   // The round, and with it the chunk's state, cannot change until the chunk is complete. The
   // received buffers are freed before the waiting caller is woken.
   Unpack(plan_->layout.chunk(chunk), targets, in_place, compressor_, *answer);
@@ -142,7 +147,8 @@ void GroupRounds::OnReleased(ChunkId chunk) {
     if (!notice.empty()) outbox_.OnCodecReplaced(notice);
   }
   MutexLock lock(mutex_);
-  results_.Set(std::move(answer->update), in_place, std::move(answer->memory));
+  if (mapped != answer->memory) mapped = nullptr;  // Unpack has made a copy
+  results_.Set(std::move(answer->update), in_place, std::move(answer->memory), std::move(mapped));
   chunks_.Complete(chunk);
   NotifyLocked();
 }

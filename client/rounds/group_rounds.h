@@ -28,6 +28,7 @@
 #include "absl/types/span.h"
 #include "client/api/group.h"
 #include "client/link/outbox.h"
+#include "client/memory/mapped_results.h"
 #include "client/rounds/chunks_in_flight.h"
 #include "client/rounds/compressor.h"
 #include "client/rounds/contribution.h"
@@ -37,6 +38,7 @@
 #include "common/group.h"
 #include "common/ids.h"
 #include "common/mutex.h"
+#include "common/status_macros.h"
 #include "common/wire/frame.h"
 
 namespace syncgrads::client {
@@ -144,6 +146,18 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlaceResult(TensorId tensor) {
     MutexLock lock(mutex_);
     return results_.InPlace(tensor);
+  }
+  // The same, and the memory that all of it lies in, if that is memory of one server on this host;
+  // else null.
+  struct PlacedResult {
+    std::vector<absl::Span<const std::byte>> pieces;
+    std::shared_ptr<const MappedResults> mapped;
+  };
+  absl::StatusOr<PlacedResult> FindInPlace(TensorId tensor) {
+    MutexLock lock(mutex_);
+    SYNCGRADS_ASSIGN_OR_RETURN(std::vector<absl::Span<const std::byte>> pieces,
+                               results_.InPlace(tensor));
+    return PlacedResult{std::move(pieces), results_.MappingOf(tensor)};
   }
   // Gathers only, when all chunks are done: returns the ranks that contributed. Aborted if they are
   // not the same in all chunks.

@@ -39,7 +39,8 @@ bool StepResults::holds_parameters() const {
   return std::holds_alternative<Optimizer>(plan_.spec.rule);
 }
 
-void StepResults::Set(UpdateFrame answer, bool in_place, std::shared_ptr<const void> memory) {
+void StepResults::Set(UpdateFrame answer, bool in_place, std::shared_ptr<const void> memory,
+                      std::shared_ptr<const MappedResults> mapped) {
   UpdateHeader& header = answer.header;
   ChunkResult& result = chunks_[ToNumber(header.chunk)];
   result.epoch = header.epoch;
@@ -47,7 +48,8 @@ void StepResults::Set(UpdateFrame answer, bool in_place, std::shared_ptr<const v
   result.counts = std::move(header.counts);
   result.contributors = std::move(header.contributors);
   result.left_out = std::move(header.left_out);
-  if (in_place) result.in_place = Kept{std::move(answer.payload), std::move(memory)};
+  if (!in_place) return;
+  result.in_place = Kept{std::move(answer.payload), std::move(memory), std::move(mapped)};
 }
 
 std::shared_ptr<const void> StepResults::Clear(ChunkId chunk) {
@@ -123,6 +125,16 @@ absl::StatusOr<std::vector<absl::Span<const std::byte>>> StepResults::InPlace(Te
   }
   if (!anybody) pieces.clear();
   return pieces;
+}
+
+std::shared_ptr<const MappedResults> StepResults::MappingOf(TensorId tensor) const {
+  const Layout::ChunkRange range = plan_.layout.ChunksOf(tensor);
+  const std::optional<Kept>& first = chunks_[range.first].in_place;
+  for (uint32_t c = range.first; c < range.first + range.count; ++c) {
+    const std::optional<Kept>& kept = chunks_[c].in_place;
+    if (!kept.has_value() || kept->mapped != first->mapped) return nullptr;
+  }
+  return first.has_value() ? first->mapped : nullptr;
 }
 
 absl::StatusOr<std::vector<uint32_t>> StepResults::GatheredRanks() const {

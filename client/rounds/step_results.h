@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/api/group.h"
+#include "client/memory/mapped_results.h"
 #include "common/group.h"
 #include "common/ids.h"
 #include "common/wire/frame.h"
@@ -27,8 +28,10 @@ class StepResults {
   explicit StepResults(const GroupPlan& plan);
 
   // Sets the result of a chunk that has none. If it is `in_place`, `memory` keeps the payload
-  // alive; otherwise the payload is not used any more.
-  void Set(UpdateFrame answer, bool in_place, std::shared_ptr<const void> memory);
+  // alive; otherwise the payload is not used any more. `mapped` is `memory` if that is memory of a
+  // server on this host, else null.
+  void Set(UpdateFrame answer, bool in_place, std::shared_ptr<const void> memory,
+           std::shared_ptr<const MappedResults> mapped);
   // Removes the chunk's result. Returns the memory of a result in place, which the caller releases
   // without locks; else null.
   std::shared_ptr<const void> Clear(ChunkId chunk);
@@ -40,6 +43,9 @@ class StepResults {
   // Returns the pieces of a tensor's result in place (Group::InPlaceResult). FailedPrecondition if
   // a part of it is not in place.
   absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlace(TensorId tensor);
+  // Returns the memory that all of a tensor's result in place lies in, if that is memory of one
+  // server on this host; else null.
+  std::shared_ptr<const MappedResults> MappingOf(TensorId tensor) const;
   // Gathers only, when all chunks have results: returns the ranks that contributed. Aborted if they
   // are not the same in all chunks.
   absl::StatusOr<std::vector<uint32_t>> GatheredRanks() const;
@@ -70,6 +76,7 @@ class StepResults {
   struct Kept {
     Pieces payload;
     std::shared_ptr<const void> memory;  // keeps the payload alive
+    std::shared_ptr<const MappedResults> mapped;
   };
   // The parts of an UpdateFrame that are used after the payload has been copied.
   struct ChunkResult {

@@ -1,7 +1,10 @@
 #include "client/session/registered_group.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -89,6 +92,17 @@ absl::Status RegisteredGroup::Push(TensorId tensor, const void* values, size_t b
 
 absl::Status RegisteredGroup::CopyAndPush(TensorId tensor, const void* values, size_t bytes,
                                           void* memory) {
+  return CopyAndPush(tensor, values, bytes, memory,
+                     absl::MakeSpan(static_cast<std::byte*>(memory), bytes));
+}
+
+absl::Status RegisteredGroup::CopyAndPush(TensorId tensor, const void* values, size_t bytes,
+                                          void* memory, InPlace) {
+  return CopyAndPush(tensor, values, bytes, memory, GroupRounds::Destination::InPlace());
+}
+
+absl::Status RegisteredGroup::CopyAndPush(TensorId tensor, const void* values, size_t bytes,
+                                          void* memory, GroupRounds::Destination result) {
   SYNCGRADS_RETURN_IF_ERROR(CheckPush(tensor, values));
   SYNCGRADS_RETURN_IF_ERROR(CheckPush(tensor, memory));
   const auto to = absl::MakeSpan(static_cast<std::byte*>(memory), bytes);
@@ -97,7 +111,7 @@ absl::Status RegisteredGroup::CopyAndPush(TensorId tensor, const void* values, s
     SYNCGRADS_RETURN_IF_ERROR(rounds_->CheckPush(tensor, from));
     CopyFar(to.data(), from.data(), bytes);
   }
-  return rounds_->Push(tensor, to, to);
+  return rounds_->Push(tensor, to, result);
 }
 
 absl::Status RegisteredGroup::Skip(TensorId tensor, void* result) {
@@ -116,6 +130,53 @@ absl::StatusOr<std::vector<absl::Span<const std::byte>>> RegisteredGroup::InPlac
     TensorId tensor) const {
   SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
   return rounds_->InPlaceResult(tensor);
+}
+
+absl::Status RegisteredGroup::UseResults(absl::Span<const TensorId> tensors,
+                                         absl::Span<void*> places) {
+  if (tensors.size() != places.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(places.size(), " places for ", tensors.size(),
+                                                   " tensors of group \"", spec().name, "\""));
+  }
+  std::vector<GroupRounds::PlacedResult> results;
+  results.reserve(tensors.size());
+  std::set<std::shared_ptr<const MappedResults>> mappings;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensors[i]));
+    if (places[i] == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("null place for tensor \"",
+                                                     layout().tensor(tensors[i]).name,
+                                                     "\" of group \"", spec().name, "\""));
+    }
+    SYNCGRADS_ASSIGN_OR_RETURN(GroupRounds::PlacedResult result, rounds_->FindInPlace(tensors[i]));
+    // A tensor in more than one piece is copied.
+    if (result.pieces.size() != 1) result.mapped = nullptr;
+    if (result.mapped != nullptr) mappings.insert(result.mapped);
+    results.push_back(std::move(result));
+  }
+  for (const std::shared_ptr<const MappedResults>& mapped : mappings) {
+    mapped->DiscardChanges();
+    MutexLock lock(mutex_);
+    if (std::find(used_results_.begin(), used_results_.end(), mapped) == used_results_.end()) {
+      used_results_.push_back(mapped);
+    }
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const GroupRounds::PlacedResult& result = results[i];
+    std::byte* const changeable = result.mapped == nullptr
+                                      ? nullptr
+                                      : result.mapped->ChangeableAt(result.pieces.front().data());
+    if (changeable != nullptr) {
+      places[i] = changeable;
+      continue;
+    }
+    auto* to = static_cast<std::byte*>(places[i]);
+    for (const absl::Span<const std::byte>& piece : result.pieces) {
+      CopyFar(to, piece.data(), piece.size());
+      to += piece.size();
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Contributors> RegisteredGroup::Wait(TensorId tensor, absl::Duration timeout) {

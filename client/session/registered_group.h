@@ -37,6 +37,8 @@ class RegisteredGroup : public Group {
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace) override;
   absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes,
                            void* memory) override;
+  absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes, void* memory,
+                           InPlace) override;
   absl::Status Skip(TensorId tensor, void* result) override;
   absl::Status Skip(TensorId tensor, InPlace) override;
   absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration timeout) override;
@@ -45,6 +47,7 @@ class RegisteredGroup : public Group {
   bool IsStepAnswered() const override { return rounds_->IsOver(rounds_->AllChunks()); }
   absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlaceResult(
       TensorId tensor) const override;
+  absl::Status UseResults(absl::Span<const TensorId> tensors, absl::Span<void*> places) override;
   absl::Status End(absl::Duration timeout) override;
   absl::Status SkipAll(absl::Span<void* const> results) override;
   absl::StatusOr<bool> RegisterState(absl::Span<const NamedTensor> state,
@@ -63,6 +66,8 @@ class RegisteredGroup : public Group {
   // Returns the tensor's memory at `result`; empty if `result` is null.
   absl::Span<std::byte> ResultOf(TensorId tensor, void* result) const;
   absl::Status CheckPush(TensorId tensor, const void* values) const;
+  absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes, void* memory,
+                           GroupRounds::Destination result);
   absl::Status CheckTensor(TensorId tensor) const;
   // FailedPrecondition in round 0, which only Broadcast may use.
   absl::Status CheckBegun() const;
@@ -96,6 +101,9 @@ class RegisteredGroup : public Group {
   // The learning rate factor, and the epoch that it was taken from.
   double rate_factor_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t rate_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  // What UseResults has returned addresses of: one for each server on this host and each of its
+  // starts.
+  std::vector<std::shared_ptr<const MappedResults>> used_results_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace syncgrads::client

@@ -140,6 +140,82 @@ TEST_P(InPlaceTest, WithoutOneSaysWhatToDo) {
   });
 }
 
+// Two steps go by before a result is where an earlier one was.
+void TestThatUsedResultsAreTheCallersOwn(Cluster& cluster, const GroupSpec& spec,
+                                         bool expects_same_place) {
+  Workers workers(cluster, 2);
+  workers.Run([&](uint32_t rank, Client& client) {
+    const auto group = client.Register(spec, kTimeout);
+    ASSERT_OK(group);
+    std::vector<float> big(kBig), big_place(kBig);
+    const std::vector<TensorId> ids = {TensorId{0}, TensorId{1}};
+    for (int step = 1; step <= 6; ++step) {
+      for (size_t i = 0; i < big.size(); ++i) big[i] = static_cast<float>(i % 977) * step + rank;
+      std::vector<float> small(3, static_cast<float>(step)), small_place(3, -1.0f), memory(3);
+      ASSERT_OK((*group)->Push(TensorId{0}, big.data(), big.size() * sizeof(float), InPlace()));
+      ASSERT_OK((*group)->CopyAndPush(TensorId{1}, small.data(), 3 * sizeof(float), memory.data(),
+                                      InPlace()));
+      small.assign(3, -2.0f);
+      ASSERT_OK((*group)->WaitStep(kTimeout));
+      std::vector<void*> places = {big_place.data(), small_place.data()};
+      ASSERT_OK((*group)->UseResults(ids, absl::MakeSpan(places)));
+      EXPECT_EQ(places[0] != big_place.data(), expects_same_place);
+      const auto used = absl::MakeSpan(static_cast<float*>(places[0]), kBig);
+      for (size_t i = 0; i < used.size(); ++i) {
+        ASSERT_EQ(used[i], static_cast<float>(i % 977) * step + 0.5f)
+            << "element " << i << ", step " << step;
+      }
+      auto* const three = static_cast<float*>(places[1]);
+      ASSERT_EQ(three[2], static_cast<float>(step));
+      ASSERT_EQ(memory[2], static_cast<float>(step));
+      // Each worker changes the results, and the other one does not see it.
+      for (float& value : used) value *= static_cast<float>(rank + 2);
+      three[2] = 1000.0f + static_cast<float>(rank);
+      ASSERT_OK(client.Barrier("changed", kTimeout));
+      EXPECT_EQ(used[kBig - 1], (static_cast<float>((kBig - 1) % 977) * step + 0.5f) *
+                                    static_cast<float>(rank + 2));
+      EXPECT_EQ(three[2], 1000.0f + static_cast<float>(rank));
+      if (step == 1) {
+        // It also takes back changes.
+        ASSERT_OK((*group)->UseResults(ids, absl::MakeSpan(places)));
+        EXPECT_EQ(static_cast<float*>(places[0])[kBig - 1],
+                  static_cast<float>((kBig - 1) % 977) * step + 0.5f);
+      }
+    }
+    ASSERT_OK(client.Leave(kTimeout));
+  });
+}
+
+TEST_P(InPlaceTest, UsedResultsAreTheCallersOwn) {
+  Cluster one(1, Options());
+  TestThatUsedResultsAreTheCallersOwn(one, Spec(), /*expects_same_place=*/GetParam());
+}
+
+TEST_P(InPlaceTest, ResultsOfTwoServersAreCopied) {
+  TestThatUsedResultsAreTheCallersOwn(cluster_, Spec(), /*expects_same_place=*/false);
+}
+
+TEST_P(InPlaceTest, UseNeedsAPlaceForEachTensor) {
+  Workers workers(cluster_, 1);
+  workers.Run([](uint32_t, Client& client) {
+    const auto group = client.Register(Spec(), kTimeout);
+    ASSERT_OK(group);
+    const std::vector<float> big(kBig, 1.0f), small(3, 1.0f);
+    const auto use = [&](std::vector<TensorId> ids, std::vector<void*> places) {
+      return (*group)->UseResults(ids, absl::MakeSpan(places));
+    };
+    std::vector<float> place(kBig);
+    EXPECT_TRUE(absl::IsFailedPrecondition(use({TensorId{1}}, {place.data()})));
+    ASSERT_OK(PushAll(**group, big, 0));
+    ASSERT_OK(PushAll(**group, small, 1));
+    ASSERT_OK((*group)->WaitStep(kTimeout));
+    EXPECT_TRUE(absl::IsInvalidArgument(use({TensorId{0}, TensorId{1}}, {place.data()})));
+    EXPECT_TRUE(absl::IsInvalidArgument(use({TensorId{0}}, {nullptr})));
+    EXPECT_TRUE(absl::IsInvalidArgument(use({TensorId{2}}, {place.data()})));
+    ASSERT_OK(client.Leave(kTimeout));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Paths, InPlaceTest, ::testing::Bool(), [](const auto& path) {
   return path.param ? std::string("SharedMemory") : std::string("Stream");
 });

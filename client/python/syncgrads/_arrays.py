@@ -149,7 +149,7 @@ def _of_buffer(values: Any) -> Array:
     if not view.c_contiguous:
         raise InvalidArgument(f"the buffer of shape {view.shape} is not contiguous")
     # The view keeps the memory where it is.
-    return Array(_address_of(view), dtype, tuple(view.shape), not view.readonly, view)
+    return Array(_address_of(view), dtype, tuple(view.shape or ()), not view.readonly, view)
 
 
 class _DLTensor(ctypes.Structure):

@@ -62,6 +62,9 @@ class Collective(ctypes.Structure):
                 ("output_elements", c_uint64)]
 
 
+# SG_IN_PLACE
+IN_PLACE = 1
+
 # The parameters of each function that returns a code, without the two of the message.
 _FUNCTIONS = {
     "sg_find_placement": [POINTER(Placement)],
@@ -82,11 +85,12 @@ _FUNCTIONS = {
     "sg_push_many": [c_void_p, POINTER(c_uint32), POINTER(c_void_p), POINTER(c_void_p), c_size_t,
                      POINTER(c_size_t)],
     "sg_copy_and_push_many": [c_void_p, POINTER(c_uint32), POINTER(c_void_p), POINTER(c_void_p),
-                              c_size_t, POINTER(c_size_t)],
+                              c_int, c_size_t, POINTER(c_size_t)],
     "sg_wait": [c_void_p, c_uint32, c_double, POINTER(Contributors)],
     "sg_next_completion": [c_void_p, c_double, POINTER(c_uint32), POINTER(Contributors)],
     "sg_wait_step": [c_void_p, c_double, POINTER(Contributors), c_size_t],
     "sg_get_result": [c_void_p, c_uint32, POINTER(Piece), c_size_t, POINTER(c_size_t)],
+    "sg_use_results": [c_void_p, POINTER(c_uint32), POINTER(c_void_p), c_size_t],
     "sg_end": [c_void_p, c_double],
     "sg_register_state": [c_void_p, POINTER(Tensor), c_size_t, c_double, POINTER(c_int)],
     "sg_begin_step": [c_void_p, POINTER(StepMembers)],

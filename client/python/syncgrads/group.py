@@ -81,8 +81,10 @@ class Group:
     until the step has ended. They must not be changed meanwhile."""
 
     def __init__(self, job: "Job", handle: ctypes.c_void_p, name: str,
-                 shapes: Sequence[tuple], dtypes: Sequence[str], names: Sequence[str]) -> None:
+                 shapes: Sequence[tuple], dtypes: Sequence[str], names: Sequence[str],
+                 has_quorum: bool = False) -> None:
         self.job = job
+        self.has_quorum = has_quorum  # a step may end without this worker
         self.name = name
         self.tensors = tuple(names)
         self.shapes = tuple(shapes)
@@ -96,6 +98,7 @@ class Group:
         # repeated is for: the step, and where its contributors are written.
         self._ends_soon = True
         self._ending: Optional[tuple] = None
+        self._last_counted: Sequence[Contributors] = ()  # of the last step that has ended
         # Called before each wait_step, during which the registered state is read.
         self.before_wait: Optional[Callable[[], None]] = None
 
@@ -147,25 +150,40 @@ class Group:
         check("sg_push", self._checked(), number, source.pointer, source.bytes, target.pointer)
 
     def push_memory(self, numbers: Sequence[int], addresses: Sequence[int],
-                    owner: Any) -> None:
+                    owner: Any, in_place: bool = False) -> None:
         """As push_many, without its checks, which cost microseconds for each tensor: the values of
         tensor numbers[i] are at addresses[i], with its dtype and size, and are replaced by the
-        result. `owner` keeps them alive."""
+        result. `owner` keeps them alive. If `in_place`, the values are not replaced: use_results
+        returns where the results are."""
         count = len(numbers)
         pointers = (ctypes.c_void_p * count)(*addresses)
+        results = (ctypes.c_void_p * count)(*[_library.IN_PLACE] * count) if in_place else pointers
         self._use(owner)
         check("sg_push_many", self._checked(), (ctypes.c_uint32 * count)(*numbers), pointers,
-              pointers, count, None)
+              results, count, None)
 
     def push_copies(self, numbers: Sequence[int], sources: Sequence[int], addresses: Sequence[int],
-                    owner: Any) -> None:
+                    owner: Any, in_place: bool = False) -> None:
         """As push_memory, but first copies the values of tensor numbers[i] from sources[i] to
         addresses[i], unless these are equal. The sources are not used after the call."""
         count = len(numbers)
         self._use(owner)
         check("sg_copy_and_push_many", self._checked(), (ctypes.c_uint32 * count)(*numbers),
-              (ctypes.c_void_p * count)(*sources), (ctypes.c_void_p * count)(*addresses), count,
-              None)
+              (ctypes.c_void_p * count)(*sources), (ctypes.c_void_p * count)(*addresses), in_place,
+              count, None)
+
+    def use_results(self, numbers: Sequence[int], addresses: Sequence[int]) -> Sequence[int]:
+        """After wait_step, for tensors that were pushed in place: returns where the
+        result of tensor numbers[i] is and may be changed. That is in memory of a server on this
+        host, where changes are seen by this process only, or at addresses[i], where it is copied.
+
+        A result that was not copied is valid until the tensor is pushed or skipped again or the
+        worker leaves; its memory, until the job is freed. Each call takes back what earlier calls
+        have returned: changes are lost."""
+        count = len(numbers)
+        places = (ctypes.c_void_p * count)(*addresses)
+        check("sg_use_results", self._checked(), (ctypes.c_uint32 * count)(*numbers), places, count)
+        return places  # type: ignore[return-value]
 
     def skip(self, tensor: TensorKey, out: Any = None) -> None:
         """Contributes nothing to this step. The result is written to `out`, unless it is None."""
@@ -243,6 +261,13 @@ class Group:
         self._ends_soon = time.monotonic() - began < _SOON
         return counted
 
+    def ensure_ended(self, step: int) -> Sequence[Contributors]:
+        """As wait_step, but returns at once if `step`, the last one whose tensors were pushed, has
+        ended: KeyboardInterrupt may have been raised after an earlier call."""
+        if self.step == step or self._waiting.has_begun or self._ending is not None:
+            return self.wait_step()
+        return self._last_counted
+
     def _end_step(self, seconds: float) -> Sequence[Contributors]:
         """Ends the step. If KeyboardInterrupt is raised when the step has ended, the next call
         returns the value."""
@@ -255,9 +280,10 @@ class Group:
             except Exception:
                 self._ending = None
                 raise
+        self._last_counted = _AllContributors(counted)
         self._ending = None
         self._in_use.clear()
-        return _AllContributors(counted)
+        return self._last_counted
 
     def _use(self, owner: Any) -> None:
         """Keeps what a buffer of this step belongs to."""

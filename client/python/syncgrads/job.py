@@ -8,7 +8,7 @@ import math
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from syncgrads import _arrays, _library, _text, _waits
 from syncgrads._library import LIBRARY, check
@@ -115,12 +115,16 @@ class Job:
         # Groups, calls in progress and allocated memory refer to this object or to the handle, so
         # that nothing uses the client when it is freed. At the exit of the process it is only
         # abandoned.
-        self._free = weakref.finalize(handle, _close, handle.value, self._abandoned)
+        self._free = weakref.finalize(handle, _close, handle.value or 0, self._abandoned)
         self._free.atexit = False
         self._closed = self._has_left = False
         self._step = 0  # the last one of the optimizers of syncgrads.torch
         self._figures: Dict[str, Any] = {"step": 0}  # those of the last report
         self._figures_lock = threading.Lock()
+        # Methods that are called before this worker leaves: results that were used in place change
+        # afterwards.
+        self._before_end: List["weakref.WeakMethod[Callable[[], None]]"] = []
+        self._validation: Optional[Mapping[str, Any]] = None
         self._groups: Dict[str, Group] = {}
         self._groups_lock = threading.Lock()
         # Collectives in progress whose blocking call has ended, by their key.
@@ -145,6 +149,7 @@ class Job:
     def leave(self, timeout: Optional[float] = None) -> None:
         """Leaves the job. The servers no longer wait for this worker."""
         seconds = self.seconds(timeout)
+        self._call_before_end()
         _waits.wait_for(lambda: check("sg_leave", self._checked(), seconds))
         self._has_left = True
 
@@ -152,8 +157,15 @@ class Job:
         """Aborts everything in progress. Unless this worker has left, the others wait for it
         until its lease has ended. Memory of allocate_gradients stays valid."""
         if not self._closed:
+            self._call_before_end()
             self._closed = True
             LIBRARY.sg_abandon(self._handle)
+
+    def _call_before_end(self) -> None:
+        for reference in self._before_end:
+            method = reference()
+            if method is not None:
+                method()
 
     @property
     def rank(self) -> int:
@@ -268,7 +280,7 @@ class Job:
         if reduction is not None and optimizer is not None:
             raise InvalidArgument(f"group {name!r} has both a reduction and an optimizer")
         described = [_described(tensor, spec) for tensor, spec in tensors.items()]
-        rule = {"optimizer": optimizer} if optimizer is not None else {
+        rule: Mapping[str, Any] = {"optimizer": optimizer} if optimizer is not None else {
             "reduction": reduction or "average"}
         text = _text.to_text({
             "name": name, "rule": rule, "tensors": described, **fields,
@@ -282,7 +294,8 @@ class Job:
                 self._groups[name] = Group(self, handle, name,
                                            [tuple(one["shape"]) for one in described],
                                            [one["dtype"].lower() for one in described],
-                                           [one["name"] for one in described])
+                                           [one["name"] for one in described],
+                                           "quorum" in (fields.get("policy") or {}))
             return self._groups[name]
 
     def allocate_bytes(self, size: int) -> Any:

@@ -160,10 +160,10 @@ static void Steps(void) {
   float own[4] = {1, 2, 3, 4};
   const void* const sources[] = {own + 2, own};
   void* const copies[] = {gradients + 2, gradients};
-  OK(sg_copy_and_push_many(group, ids, sources, copies, 2, &done, WHY));
+  OK(sg_copy_and_push_many(group, ids, sources, copies, 0, 2, &done, WHY));
   CHECK(done == 2);
   for (int i = 0; i < 4; ++i) own[i] = -1;
-  CHECK(sg_copy_and_push_many(group, ids, sources, copies, 2, &done, WHY) ==
+  CHECK(sg_copy_and_push_many(group, ids, sources, copies, 0, 2, &done, WHY) ==
         SG_FAILED_PRECONDITION);
   CHECK(done == 0 && strstr(why, "\"w\" has been pushed"));
   if (rank == 0) {
@@ -176,9 +176,25 @@ static void Steps(void) {
   /* Step 4: a tensor that is copied already, and one that rank 0 skips. */
   gradients[0] = 5;
   const void* const parts[] = {rank == 0 ? NULL : own, gradients};
-  OK(sg_copy_and_push_many(group, ids, parts, copies, 2, NULL, WHY));
+  OK(sg_copy_and_push_many(group, ids, parts, copies, 0, 2, NULL, WHY));
   OK(sg_wait_step(group, kTimeout, NULL, 0, WHY));
   CHECK(gradients[0] == 5 * (float)world_size && gradients[2] == -(float)(world_size - 1));
+
+  /* Step 5: results that are changed where they are. They are the caller's own. */
+  const void* const again[] = {own, own + 2};
+  OK(sg_copy_and_push_many(group, ids, again, copies, 1, 2, NULL, WHY));
+  OK(sg_wait_step(group, kTimeout, NULL, 0, WHY));
+  void* places[] = {w_sum, v_sum};
+  OK(sg_use_results(group, ids, places, 2, WHY));
+  for (int i = 0; i < 2; ++i) {
+    float* const used = places[i];
+    CHECK(used[0] == -(float)world_size && used[1] == -(float)world_size);
+    used[1] = 7;
+    CHECK(used[1] == 7);
+  }
+  CHECK(gradients[0] == -1 && gradients[3] == -1);
+  places[1] = NULL;
+  CHECK(sg_use_results(group, ids, places, 2, WHY) == SG_INVALID_ARGUMENT && strstr(why, "\"v\""));
 
   /* All ends: the next step does not exist. */
   OK(sg_end(group, kTimeout, WHY));
@@ -229,7 +245,7 @@ static void Errors(void) {
   CHECK(sg_push_many(group, ids, pointers, NULL, 2, &done, WHY) == SG_INVALID_ARGUMENT);
   CHECK(done == 1 && strstr(why, "tensor 2"));
   CHECK(sg_push(group, 0, values, 8, NULL, WHY) == SG_FAILED_PRECONDITION);
-  CHECK(sg_copy_and_push_many(group, ids + 1, pointers, NULL, 1, &done, WHY) ==
+  CHECK(sg_copy_and_push_many(group, ids + 1, pointers, NULL, 0, 1, &done, WHY) ==
         SG_INVALID_ARGUMENT);
   CHECK(done == 0 && strstr(why, "memory"));
   sg_contributors counted[1];

@@ -536,6 +536,69 @@ class MisuseTest(JobTest):
         self.expect_equal_on_all(parameters_of(model))
         self.job.leave()
 
+    def test_keyboard_interrupt_in_a_call_of_local_steps_and_the_next_step_continues(self):
+        check = syncgrads.group.check
+        for name, is_made in itertools.product(("sg_push_many", "sg_wait_step"), (False, True)):
+            model = nn.Linear(1, 1, bias=False)
+            optimizer = torch.optim.SGD(model.parameters(), lr=1)
+            local = sg.LocalSGD(model, optimizer, 1, name=f"{name} {is_made}")
+
+            def step():
+                optimizer.zero_grad()
+                (model.weight * (1 + RANK)).sum().backward()
+                optimizer.step()
+
+            def interrupted(function, *arguments):
+                if function != name or is_made:
+                    check(function, *arguments)
+                if function == name:
+                    raise KeyboardInterrupt
+
+            with local:
+                begin = model.weight.item()
+                if RANK == 0:
+                    with unittest.mock.patch("syncgrads.group.check", interrupted):
+                        with self.assertRaises(KeyboardInterrupt):
+                            step()
+                step()  # of rank 0: its result is that of the first one
+                self.assertEqual(local.sync_group.step, 2)
+                self.assertAlmostEqual(model.weight.item(), begin - 1.5, places=5)
+                step()
+                self.assertEqual(local.sync_group.step, 3)
+                self.assertAlmostEqual(model.weight.item(), begin - 3, places=5)
+            self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
+    def test_keyboard_interrupt_after_the_wait_and_step_continues(self):
+        check = syncgrads.group.check
+        calls = itertools.product(("sg_wait_step", "sg_use_results"), (False, True))
+        for name, is_made in calls:
+            model = nn.Linear(128, 64, bias=False)
+            optimizer = sg.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model,
+                                                name=f"{name} {is_made}")
+            begin = model.weight[0, 0].item()
+            x = torch.ones(1, 128) * (1 + RANK)
+
+            def interrupted(function, *arguments):
+                if function != name or is_made:
+                    check(function, *arguments)
+                if function == name:
+                    raise KeyboardInterrupt
+
+            for step in range(1, 4):
+                optimizer.zero_grad(set_to_none=True)
+                if RANK == 0:
+                    with unittest.mock.patch("syncgrads.group.check", interrupted):
+                        with self.assertRaises(KeyboardInterrupt):
+                            model(x).sum().backward()
+                else:
+                    model(x).sum().backward()
+                optimizer.step()
+                self.assertEqual(optimizer.sync_group.step, 1 + step)
+                self.assertAlmostEqual(model.weight[0, 0].item(), begin - 1.5 * step, places=5)
+            self.expect_equal_on_all(parameters_of(model))
+        self.job.leave()
+
     def test_zero_grad_forgets_earlier_passes(self):
         model = nn.Linear(2, 2, bias=False)
         optimizer = sg.DistributedOptimizer(make_optimizer(model), model,

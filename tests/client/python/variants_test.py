@@ -81,15 +81,18 @@ def ddp_without_sync(_):
     return alone + model.module.weight.grad.tolist(), [1 + RANK] * 4 + [4] * 4
 
 
-def ddp_with_static_graph(test):
-    test.stack.enter_context(alone())
-    model = sg.ddp(nn.parallel.DistributedDataParallel(Weights(), static_graph=True))
-    found = []
-    for step in range(3):
-        model.zero_grad()
-        model(x_of(step)).backward()
-        found.append(model.module.weight.grad.tolist())
-    return found, [[1.5 + step] * 4 for step in range(3)]
+def ddp_with_static_graph(**options):
+    def train(test):
+        test.stack.enter_context(alone())
+        model = sg.ddp(nn.parallel.DistributedDataParallel(Large(), static_graph=True, **options))
+        found = []
+        for step in range(4):
+            model.zero_grad(set_to_none=True)
+            model(step, 2 * step).backward()
+            found += [all_are(model.module.first.grad, 1.5 + step),
+                      all_are(model.module.second.grad, 1.5 + 2 * step)]
+        return found, [True] * 8
+    return train
 
 
 def ddp_with_clipping(_):
@@ -126,6 +129,121 @@ def gather_into_tensor(test):
     return found, [True, True]
 
 
+class Large(nn.Module):
+    """Two weights that are large enough for their averages to be used in the servers' memory."""
+
+    SIZE = 1 << 16
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (nn.Parameter(torch.zeros(self.SIZE)) for _ in range(2))
+
+    def forward(self, first, second):
+        loss = (self.first * (1 + RANK + first)).sum()
+        return loss if second is None else loss + (self.second * (1 + RANK + second)).sum()
+
+
+def trained(kind):
+    """A model, and a function that forgets its gradients."""
+    model = Large()
+    if kind == "ddp":
+        parallel = sg.ddp(model)
+        return model, parallel, lambda: parallel.zero_grad(set_to_none=True)
+    optimizer = sg.DistributedOptimizer(sgd(model), model)
+    return model, model, lambda: optimizer.zero_grad(set_to_none=True)
+
+
+def all_are(tensor, value):
+    return bool((tensor == value).all())
+
+
+def results_in_place(kind):
+    def train(_):
+        model, call, forget = trained(kind)
+        averages, places = [], [set(), set()]
+        for step in range(8):
+            forget()
+            call(step, 2 * step).backward()
+            weights = (model.first, model.second)
+            averages += [all_are(weights[0].grad, 1.5 + step),
+                         all_are(weights[1].grad, 1.5 + 2 * step)]
+            for place, weight in zip(places, weights):
+                place.add(weight.grad.data_ptr())
+        # Servers write results to two places in turn.
+        return averages + [len(place) for place in places], [True] * 16 + [2, 2]
+    return train
+
+
+def changed_results(kind, change):
+    """Averages that the program changes, which are copies from then on."""
+    def train(_):
+        model, call, forget = trained(kind)
+        found = []
+        for step in range(8):
+            forget()
+            call(step, step).backward()
+            found.append(all_are(model.first.grad, 1.5 + step))
+            # Not in all steps: what is changed later is then in the memory of an earlier step.
+            if step not in (1, 4):
+                change(model.first.grad)
+                change(model.second.grad)
+                found.append(all_are(model.second.grad, 2 * (1.5 + step)))
+        return found, [True] * 14
+    return train
+
+
+def double(gradient):
+    gradient.mul_(2)
+
+
+def double_unseen(gradient):
+    gradient.data.mul_(2)  # without a new version
+
+
+def zeroed_results(kind):
+    """zero_grad(set_to_none=False), the default of PyTorch 1.13."""
+    def train(_):
+        model, call, _ = trained(kind)
+        found = []
+        for step in range(6):
+            for weight in (model.first, model.second):
+                if weight.grad is not None:
+                    weight.grad.zero_()
+            call(step, 2 * step).backward()
+            found += [all_are(model.first.grad, 1.5 + step),
+                      all_are(model.second.grad, 1.5 + 2 * step)]
+        return found, [True] * 12
+    return train
+
+
+def skipped_result_in_place(_):
+    """The average of a gradient that nobody has computed since stays."""
+    model = Large()
+    optimizer = sg.DistributedOptimizer(sgd(model), model)
+    found = []
+    for step in range(6):
+        model.first.grad = None
+        model(step, 7 if step == 0 else None).backward()
+        optimizer.step()
+        found += [all_are(model.first.grad, 1.5 + step), all_are(model.second.grad, 1.5 + 7)]
+    return found, [True] * 12
+
+
+def results_after_leave(kind):
+    """Averages are in memory of this process when the worker has left, because the others go on."""
+    def train(test):
+        model, call, forget = trained(kind)
+        for step in range(3):
+            forget()
+            call(step, step).backward()
+        place = model.first.grad.data_ptr()
+        test.job.barrier()
+        test.job.leave()
+        return ([all_are(model.first.grad, 3.5), all_are(model.second.grad, 3.5),
+                 model.first.grad.data_ptr() != place], [True] * 3)
+    return train
+
+
 _HAS_SCALER = hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler")
 _CASES = {
     "step(closure)": closure,
@@ -133,9 +251,18 @@ _CASES = {
     "float16": half_precision(torch.float16),
     "retain_graph, and two passes": retained_graph,
     "ddp, no_sync()": ddp_without_sync,
-    "ddp, static_graph": ddp_with_static_graph,
+    "ddp, static_graph": ddp_with_static_graph(),
+    "ddp, static_graph, gradient_as_bucket_view": ddp_with_static_graph(
+        gradient_as_bucket_view=True),
     "ddp, clip_grad_norm_": ddp_with_clipping,
     "all_gather_into_tensor": gather_into_tensor,
+    **{f"{kind}, {name}": case(kind) for kind in ("optimizer", "ddp") for name, case in {
+        "results in place": results_in_place,
+        "changed results": lambda kind: changed_results(kind, double),
+        "changed results, unseen": lambda kind: changed_results(kind, double_unseen),
+        "zeroed results": zeroed_results,
+        "results after leave": results_after_leave}.items()},
+    "a skipped result in place": skipped_result_in_place,
     **({"ddp, GradScaler": ddp_with_grad_scaler} if _HAS_SCALER else {}),
 }
 

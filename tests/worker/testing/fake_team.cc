@@ -77,6 +77,12 @@ class FakeGroup : public Group {
     return Push(tensor, memory, bytes, memory);
   }
 
+  absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes, void* memory,
+                           InPlace) override {
+    std::memmove(memory, values, bytes);
+    return Push(tensor, memory, bytes, InPlace());
+  }
+
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace) override {
     return Push(tensor, values, bytes, /*result=*/nullptr);
   }
@@ -93,6 +99,14 @@ class FakeGroup : public Group {
     if (cut > 0) pieces.push_back({data, cut});
     if (cut < result.size()) pieces.push_back({data + cut, result.size() - cut});
     return pieces;
+  }
+
+  absl::Status UseResults(absl::Span<const TensorId> tensors, absl::Span<void*> places) override {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const std::string& result = in_place_[ToNumber(tensors[i])];
+      std::memcpy(places[i], result.data(), result.size());
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Skip(TensorId tensor, void* result) override {

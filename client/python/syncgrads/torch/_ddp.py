@@ -6,15 +6,16 @@ import gc
 import queue
 import threading
 import weakref
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 import torch
+from torch.autograd import Variable
 
 from syncgrads import Job
 from syncgrads.errors import FailedPrecondition, InvalidArgument
 from syncgrads.group import Group
 from syncgrads.torch import _cuda
-from syncgrads.torch._gradients import GradientMemory, is_turned
+from syncgrads.torch._gradients import GradientMemory, UsedResults, is_turned
 from syncgrads.torch._job import (broadcast, check_began_job, job_or_default, register,
                                   trained)
 from syncgrads.torch._synchroniser import _live
@@ -39,7 +40,8 @@ class _Rest(NamedTuple):
     has_ended: threading.Event
 
 
-_Queue = "queue.SimpleQueue[Union[_Bucket, _Rest, None]]"
+# Of _Bucket and _Rest; None ends the thread.
+_Queue = queue.SimpleQueue
 
 
 class _BucketHook:
@@ -47,7 +49,9 @@ class _BucketHook:
     CUDA device when it has been copied to host memory. A thread completes the buckets' futures when
     all results are there."""
 
-    def __init__(self, group: Group, parameters: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, group: Group, parameters: Mapping[str, torch.Tensor],
+                 are_views: bool) -> None:
+        """`are_views`: DistributedDataParallel lets gradients be parts of its buckets."""
         self._group = group
         self._ids = {id(one): number for number, one in enumerate(parameters.values())}
         self._dtypes = [one.dtype for one in parameters.values()]
@@ -55,6 +59,10 @@ class _BucketHook:
         self._memory: Any = None  # the gradients in host memory
         if self._copies:
             self._memory = GradientMemory(group.job, list(parameters.values()))
+        self._used = UsedResults(group, list(parameters.values()))
+        self._used.is_on = self._used.is_on and are_views
+        # The gradients of this step that were pushed with results in place, and their addresses.
+        self._in_place: Dict[int, int] = {}
         self._pushed: Set[int] = set()  # in this step, until its last bucket
         self.has_pushed_all = False  # since the last forward
         self._has_given_up = False
@@ -85,13 +93,30 @@ class _BucketHook:
             copied = self._copies[device].start(pairs, [torch.cuda.current_stream(device)])
         else:
             future, copied = torch.futures.Future(), None
-            self._group.push_memory(numbers, [one.data_ptr() for one in gradients], gradients)
+            addresses = [one.data_ptr() for one in gradients]
+            if not self._pushed:
+                self._used.check_unchanged()
+                self._in_place.clear()
+            in_place = self._used.is_on
+            self._group.push_memory(numbers, addresses, gradients, in_place)
+            if in_place:
+                self._in_place.update(zip(numbers, addresses))
         self._pushed.update(numbers)
         if bucket.is_last():
+            if self._in_place:
+                Variable._execution_engine.queue_callback(self._on_backward_done)
             self._pushed.clear()
             self.has_pushed_all = True
         self._buckets.put(_Bucket(numbers, buffer, future, bucket.is_last(), pairs, copied))
         return future
+
+    def _on_backward_done(self) -> None:
+        # DistributedDataParallel has yet to wait for the futures, and then lets the gradients be
+        # parts of the buckets.
+        Variable._execution_engine.queue_callback(self._give_results)
+
+    def _give_results(self) -> None:
+        self._used.give(list(self._in_place), list(self._in_place.values()))
 
     def give_up(self) -> None:
         """Ends the step if backward has not, so that the others have it: without the gradients that
@@ -291,7 +316,8 @@ def ddp(model: torch.nn.Module, *, job: Optional[Job] = None, name: str = "model
     broadcast(model.module.state_dict(), job=job, name=f"{name}/initial")
     parameters = trained(model.module.named_parameters())
     specs = {key: _in_order_of_memory(one) for key, one in parameters.items()}
-    hook = _BucketHook(register(job, name, specs, options), parameters)
+    hook = _BucketHook(register(job, name, specs, options), parameters,
+                       model.gradient_as_bucket_view)
     model.register_comm_hook(hook, _push_bucket)
     _live.setdefault(job, weakref.WeakValueDictionary())[name] = hook  # type: ignore[assignment]
     _check_in_forward(model, job, hook)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
-from typing import Any, Collection, List, Optional, Sequence, Set
+import weakref
+from typing import Any, Collection, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
 from syncgrads import Job
 from syncgrads.errors import InvalidArgument, ResourceExhausted
+from syncgrads.group import Group
 from syncgrads.torch import _cuda
 from syncgrads.torch._job import job_or_default, trained
 
@@ -52,6 +55,7 @@ class GradientMemory:
         """Moves the gradient of a parameter to this memory, unless it is there. Returns its
         address."""
         gradient, address = parameter.grad, self.addresses[number]
+        assert gradient is not None
         if gradient.data_ptr() != address:
             own = self.tensors[number]
             # Faster than torch.no_grad, which is on within backward, unless it makes a graph.
@@ -72,6 +76,74 @@ class GradientMemory:
                     parameter.grad.copy_(own)
                 elif parameter.grad is own:
                     parameter.grad = torch.empty_like(parameter).copy_(own)
+
+
+class UsedResults:
+    """Averages as gradients, in the memory in which servers on the same host have written them.
+
+    A page that the program writes becomes its own copy. That takes longer than copying the averages
+    to memory of this process would have taken. So a program that changes its gradients, for example
+    clips them, gets copies from the next step on."""
+
+    def __init__(self, group: Group, parameters: Sequence[torch.Tensor]) -> None:
+        self._group = group
+        self._parameters = parameters
+        self._bytes = [one.numel() * one.element_size() for one in parameters]
+        # The views that have been made of each parameter's results, by address.
+        self._views: List[Dict[int, torch.Tensor]] = [{} for _ in parameters]
+        # The gradients that are views now, and the versions that they had.
+        self._given: List[Tuple[int, torch.Tensor, int]] = []
+        # Under a quorum, servers that have been started again do not wait for who reads results.
+        self.is_on = not group.has_quorum and all(
+            _cuda.device_of(parameter).type == "cpu" for parameter in parameters)
+        group.job._before_end.append(weakref.WeakMethod(self.keep))
+
+    def check_unchanged(self) -> None:
+        """Called before gradients are pushed. Turns this off if the program has changed one."""
+        if self.is_on and any(view._version != version for _, view, version in self._given):
+            self.is_on = False
+
+    def give(self, numbers: Sequence[int], addresses: Sequence[int]) -> None:
+        """Lets gradients be the averages of the step that has ended. `numbers` are those that were
+        pushed in place, and are now at `addresses`, where averages are copied if they must be."""
+        parameters = self._parameters
+        self._given.clear()
+        copied = 0
+        for number, before, address in zip(numbers, addresses,
+                                           self._group.use_results(numbers, addresses)):
+            if address == before:
+                copied += self._bytes[number]
+                continue
+            view = self._views[number].get(address)
+            if view is None:
+                view = self._view(number, address)
+            parameters[number].grad = view
+            self._given.append((number, view, view._version))
+        # Averages that must be copied, such as those that are sent, are better copied while others
+        # arrive.
+        self.is_on = self.is_on and 2 * copied <= sum(self._bytes)
+
+    def _view(self, number: int, address: int) -> torch.Tensor:
+        """A tensor at `address` with the strides of the gradient."""
+        parameter = self._parameters[number]
+        assert parameter.grad is not None  # what was pushed
+        memory = (ctypes.c_char * self._bytes[number]).from_address(address)
+        memory._job = self._group.job  # type: ignore[attr-defined]  # keeps the memory
+        view = torch.frombuffer(memory, dtype=parameter.dtype).as_strided(
+            parameter.shape, parameter.grad.stride())
+        self._views[number][address] = view
+        return view
+
+    def keep(self) -> None:
+        """Copies the gradients that are views to memory of this process."""
+        for number, _, _ in self._given:
+            self.keep_one(number)
+
+    def keep_one(self, number: int) -> None:
+        """Copies a gradient to memory of this process if it is a view."""
+        gradient = self._parameters[number].grad
+        if gradient is not None and gradient.data_ptr() in self._views[number]:
+            self._parameters[number].grad = gradient.detach().clone()
 
 
 def is_turned(parameter: torch.Tensor) -> bool:

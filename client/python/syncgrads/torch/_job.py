@@ -99,4 +99,5 @@ def register(job: Job, name: str, parameters: Mapping[str, torch.Tensor],
             f"group {name!r} has an optimizer on the servers, but the trainer has one: leave out "
             "`optimizer`; or use job.register and group.push, or syncgrads.torch.DiLoCo")
     specs = {key: (one.dtype, tuple(one.shape)) for key, one in parameters.items()}
-    return job.register(name, specs, **{"non_finite": "ALLOW", **options})
+    fields: Dict[str, Any] = {"non_finite": "ALLOW", **options}
+    return job.register(name, specs, **fields)

@@ -21,6 +21,14 @@ NESTEROV = {"nesterov": {"learning_rate": 0.7, "momentum": 0.9}}
 _AVERAGE = {"sgd": {"learning_rate": 1.0}}
 
 
+class _Cycle:
+    """The local steps since the last synchronisation."""
+
+    steps = 0
+    # The step of the group that they contribute to; None until the changes have been computed.
+    step: Optional[int] = None
+
+
 class DiLoCo:
     """Lets the optimizer's steps within a `with` block be local, and synchronises after every
     `sync_every` of them.
@@ -51,8 +59,7 @@ class DiLoCo:
         named = trained(model.named_parameters())
         self._parameters = list(named.values())
         self._known = set(self._trained())
-        self._steps = 0  # since the last synchronisation
-        self._is_pushed = False  # the wait of a synchronisation was interrupted
+        self._cycle = _Cycle()
         self._is_open = self._has_ended = False
         self._replaced: Any = None  # the optimizer's own attribute `step`
         buffers = dict(model.named_buffers())
@@ -60,8 +67,8 @@ class DiLoCo:
             broadcast(buffers, job=self._job, name=f"{name}/buffers")
         specs = {key: (one.dtype, tuple(one.shape)) for key, one in named.items()}
         # The job's learning rate factor is for the local steps, not for the outer optimizer.
-        self._group = self._job.register(
-            name, specs, **{"optimizer": outer, **rate_options(optimizer), **options})
+        fields: Dict[str, Any] = {"optimizer": outer, **rate_options(optimizer), **options}
+        self._group = self._job.register(name, specs, **fields)
         # What the servers have: where the local steps began.
         self._begin = [one.detach().clone(memory_format=torch.contiguous_format)
                        for one in self._parameters]
@@ -105,8 +112,8 @@ class DiLoCo:
             self._has_ended = True
 
     def _count_step(self) -> None:
-        self._steps += 1
-        if self._steps >= self._sync_every:
+        self._cycle.steps += 1
+        if self._cycle.steps >= self._sync_every:
             self.synchronise()
 
     def synchronise(self) -> None:
@@ -115,12 +122,15 @@ class DiLoCo:
 
         Raises InvalidArgument if a parameter has another dtype or shape than at the beginning, and
         FailedPrecondition if another parameter is trained."""
-        if not self._is_pushed:
+        if self._cycle.step is None:
+            self._compute_changes()
+            self._cycle.step = self._group.step
+        if self._group.step == self._cycle.step:
             self._push()
-        self._group.wait_step()
-        self._is_pushed = False
-        self._steps = 0
+        self._group.ensure_ended(self._cycle.step)
         self._continue_from_begin()
+        # One assignment: KeyboardInterrupt comes before it or after it.
+        self._cycle = _Cycle()
 
     def _trained(self) -> Dict[int, str]:
         """What the model and the optimizer train: the names of parameters, by their ids."""
@@ -130,7 +140,7 @@ class DiLoCo:
             *((repr(name), one) for name, one in self._model.named_parameters()))
                 if one.requires_grad and one.numel() > 0}
 
-    def _push(self) -> None:
+    def _compute_changes(self) -> None:
         for number, name in self._trained().items():
             if number not in self._known:
                 raise FailedPrecondition(
@@ -143,13 +153,18 @@ class DiLoCo:
                     f"{name!r} is {parameter.dtype}{list(parameter.shape)}, but was registered as "
                     f"{begin.dtype}{list(begin.shape)}: after a change of the model, make a new "
                     f"{type(self).__name__} with another name")
-        self._group.set_weight(self._steps * self._batch_size)
+        self._group.set_weight(self._cycle.steps * self._batch_size)
         with torch.no_grad():
-            for number in reversed(range(len(self._parameters))):
-                change, begin = self._changes[number], self._begin[number]
-                torch.sub(begin, self._parameters[number], out=change)
-                self._group.push(number, change, out=begin)
-        self._is_pushed = True
+            for change, begin, parameter in zip(self._changes, self._begin, self._parameters):
+                torch.sub(begin, parameter, out=change)
+
+    def _push(self) -> None:
+        """Pushes the changes in one call. Does nothing if they have been pushed."""
+        numbers = range(len(self._changes))
+        try:
+            self._group.push_many(dict(zip(numbers, self._changes)), dict(zip(numbers, self._begin)))
+        except FailedPrecondition:
+            pass  # KeyboardInterrupt came after the call; the wait raises other reasons
 
     def _continue_from_begin(self) -> None:
         with torch.no_grad():
@@ -157,13 +172,16 @@ class DiLoCo:
                 parameter.copy_(begin)
 
     def _finish(self) -> None:
-        if self._steps > 0:
+        if self._cycle.steps > 0:
             self.synchronise()
         self._group.end()
         try:
             while True:
                 for number, begin in enumerate(self._begin):
-                    self._group.skip(number, out=begin)
+                    try:
+                        self._group.skip(number, out=begin)
+                    except FailedPrecondition:
+                        pass  # an exception has ended an earlier call
                 self._group.wait_step()
         except OutOfRange:
             self._continue_from_begin()
@@ -175,4 +193,5 @@ class LocalSGD(DiLoCo):
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, sync_every: int,
                  **options: Any) -> None:
-        super().__init__(model, optimizer, sync_every, **{"outer": _AVERAGE, **options})
+        named: Dict[str, Any] = {"outer": _AVERAGE, **options}
+        super().__init__(model, optimizer, sync_every, **named)

@@ -106,8 +106,9 @@ def _find(model: torch.nn.Module, name: str,
         return found[name]
     other, _ = _of_dense(model, name, torch.empty(0, 0))
     value = found.get(other)
-    is_turned = isinstance(value, torch.Tensor) and other.endswith("/kernel")
-    return value.t() if is_turned else value
+    if isinstance(value, torch.Tensor) and other.endswith("/kernel"):
+        return value.t()
+    return value
 
 
 def _read(path: str) -> Dict[str, _Found]:

@@ -305,7 +305,8 @@ def _make(_store: Any, rank: int, size: int, timeout: datetime.timedelta) -> dis
     of some members is made, because new_group waits for all of them, and has no operations."""
     given = timeout.total_seconds() if timeout != dist.constants.default_pg_timeout else None
     if not _job.has_default():
-        _job.init(rank=rank, world_size=size, **({} if given is None else {"timeout": given}))
+        options: Dict[str, Any] = {} if given is None else {"timeout": given}
+        _job.init(rank=rank, world_size=size, **options)
     job = _job.job_or_default(None)
     if dist.is_initialized() and size != job.world_size:
         return _SomeMembers(rank, size)

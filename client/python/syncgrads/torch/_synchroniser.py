@@ -16,7 +16,7 @@ from syncgrads.errors import Aborted, FailedPrecondition, InvalidArgument
 from syncgrads.group import Contributors, Group
 from syncgrads.torch import _cuda
 from syncgrads.torch._figures import figures_of, timed
-from syncgrads.torch._gradients import GradientMemory
+from syncgrads.torch._gradients import GradientMemory, UsedResults
 
 
 # The least number of bytes of the gradients that are pushed in one call, but for the last.
@@ -60,6 +60,7 @@ class Synchroniser:
         self._pass = 0
         self._in_backward = False
         self._is_waiting = False  # every gradient has been pushed or skipped
+        self._awaited_step = 0
         self.is_synchronised = False  # the step that the optimizer makes next
         # Elastic jobs: if the members have changed, the step is made again, with other rows.
         self.repeats_steps = False
@@ -77,6 +78,12 @@ class Synchroniser:
         # Autograd calls hooks on a thread for each device.
         self._lock = threading.RLock()
         self._copies = _cuda.copies_for(self._parameters)
+        self._used = UsedResults(group, self._parameters)
+        # Averages for parameters with another order of elements are copied anyway.
+        self._used.is_on = self._used.is_on and not self._memory.turned
+        self._in_place: List[int] = []  # the gradients that were pushed with results in place
+        # What wait_step has returned, until the end of the step is complete.
+        self._counted: Optional[Sequence[Contributors]] = None
         # The streams that compute the gradients that are in _computed.
         self._streams: Dict[torch.device, Set[Any]] = collections.defaultdict(set)
         # Gradients whose copies to host memory have been queued: the event that completes with
@@ -141,6 +148,7 @@ class Synchroniser:
         if self.is_synchronised:
             self._begin_again(number)
         self._in_backward = True
+        self._used.check_unchanged()
         self._room.bytes = _CALL_BYTES - self._registered[number][3]
         Variable._execution_engine.queue_callback(self._on_backward_done)
 
@@ -168,7 +176,8 @@ class Synchroniser:
     def _push(self, numbers: Iterable[int]) -> None:
         """Pushes the gradients that have not been pushed, in one call; those on CUDA devices when
         they have been copied."""
-        due, sources, addresses, moved, keep = [], [], [], [], []
+        due: List[int] = []
+        sources, addresses, moved, keep = [], [], [], []
         on_devices: Dict[torch.device, List[int]] = {}
         memory = self._memory
         # Each line of the loop costs microseconds for each step of a large model.
@@ -206,7 +215,10 @@ class Synchroniser:
             # One call copies them: PyTorch would need microseconds for each, and would read the
             # memory that it writes. The memory of `keep` is then free for the next gradients, while
             # it is in the processor's cache.
-            self.group.push_copies(due, sources, addresses, memory)
+            in_place = self._used.is_on
+            self.group.push_copies(due, sources, addresses, memory, in_place)
+            if in_place:
+                self._in_place.extend(due)
         for device, copied in on_devices.items():
             self._copy_to_host(device, copied)
         self._push_copied(waits=False)
@@ -279,13 +291,19 @@ class Synchroniser:
                 if number not in self._pushed and number not in self._skipped]
 
     def _end_step(self) -> None:
-        self._push_copied(waits=True)
-        counted = self._wait_step()
-        self.is_synchronised = True
+        # KeyboardInterrupt may have ended an earlier call, before or after the end of the step.
+        if not self.is_synchronised:
+            self._push_copied(waits=True)
+            self._counted = self._wait_step()
+            self.is_synchronised = True
+        counted = self._counted
         self.is_repeated = counted is None
         if counted is None:
             self._forget()
             return
+        if self._in_place:
+            self._used.give(self._in_place,
+                            [self._memory.addresses[number] for number in self._in_place])
         received = [number for number in self._skipped if counted[number].most > 0]
         if self.repeats_steps:
             # An older member may have a gradient of zeros, and a newcomer has none.
@@ -311,9 +329,11 @@ class Synchroniser:
     @timed("wait")
     def _wait_step(self) -> Optional[Sequence[Contributors]]:
         """As Group.wait_step. None if the step has to be made again."""
-        self._is_waiting = True
+        if not self._is_waiting:
+            self._awaited_step = self.group.step
+            self._is_waiting = True
         try:
-            return self.group.wait_step()
+            return self.group.ensure_ended(self._awaited_step)
         except Exception as error:
             self._is_waiting = False  # the step has not ended, and may begin again
             if not (self.repeats_steps and isinstance(error, Aborted)):
@@ -331,6 +351,7 @@ class Synchroniser:
             raise self._changed(number, parameter)
         if device in self._copies:
             self._copies[device].wait()  # one of them may read where the average arrives
+        self._used.keep_one(number)  # the memory of the old average may change
         self._skipped.add(number)
         self.group.skip(number, self._memory.tensors[number])
 
@@ -353,6 +374,8 @@ class Synchroniser:
         self._have_gradients.clear()
         self._pushed.clear()
         self._skipped.clear()
+        self._in_place.clear()
+        self._counted = None
 
     @property
     def has_begun(self) -> bool:
@@ -370,7 +393,8 @@ class Synchroniser:
         if self.is_interrupted:
             self._in_backward = True  # until the step has ended, also if the wait is interrupted
             self._copied.clear()
-            if not self._is_waiting:
-                self._skip_unpushed()
-            self._wait_step()
+            if not self.is_synchronised:
+                if not self._is_waiting:
+                    self._skip_unpushed()
+                self._wait_step()
         self._forget()
