@@ -51,10 +51,11 @@ TEST(DistributedOptimizerTest, AppliesTheCallersOwnFunctionToTheReducedGradient)
     EXPECT_EQ((*counts)[1].most, 2u);
     EXPECT_THAT(w, ElementsAre(0, 1, 2));
     EXPECT_THAT(b, ElementsAre(-1));
-    dw = {2, 2, 2};
+    // The mean of 0, 3 and 6 with the weights 1, 2 and 3 is 4; without weights it is 3.
+    dw = {3.0f * rank, 2, 2};
     void* second[] = {dw.data(), nullptr};
     ASSERT_OK(optimizer.Update(second, rank + 1.0, kTimeout));
-    EXPECT_THAT(w, ElementsAre(-1, 0, 1));
+    EXPECT_THAT(w, ElementsAre(-2, 0, 1));
     EXPECT_THAT(b, ElementsAre(-1));
     EXPECT_TRUE(absl::IsInvalidArgument(
         optimizer.Update(absl::MakeConstSpan(first, 1), kTimeout).status()));

@@ -81,6 +81,9 @@ TEST(DigitsTest, TheTflonNetworkLearnsTheCurveFromJoinedTables) {
   Launch(job, {}, output);
   if (Test::HasFatalFailure()) return;
   EXPECT_THAT(output, HasSubstr("the 2 replicas are bit-identical"));
+  for (const int number : {1, 2, 3}) {
+    EXPECT_THAT(output, HasSubstr(absl::StrCat("initialisation ", number, " of 3: held out: ")));
+  }
   std::smatch area;
   ASSERT_TRUE(std::regex_search(output, area, std::regex("held out: .*AUC ([0-9.]+)"))) << output;
   EXPECT_GE(std::stod(area[1]), 0.999) << output;

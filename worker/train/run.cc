@@ -1,6 +1,7 @@
 #include "worker/train/run.h"
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -95,8 +96,23 @@ absl::Status EvaluateTrained(const v1::JobFile& job, Trainer& trainer, const Dat
   return absl::OkStatus();
 }
 
+// Images of ImageNet are seldom trained on as they are, and a job file for training and validation
+// has their mean and deviation twice.
+void NoteScale(const v1::DataSpec& data, absl::string_view field,
+               const std::function<void(const std::string&)>& note) {
+  if (!data.has_imagenet() || data.image().mean_size() > 0 || data.image().std_size() > 0) return;
+  note(absl::StrCat(field,
+                    ".image has no mean and no std: pixels are from 0 to 1; those of "
+                    "ImageNet usually have mean: 0.485 mean: 0.456 mean: 0.406 std: 0.229 "
+                    "std: 0.224 std: 0.225"));
+}
+
 absl::StatusOr<TrainingResult> Train(const Job& job, const DataSet& data, Team& team,
                                      TrainerOptions options, const std::string& output) {
+  if (options.note && team.is_master()) {
+    NoteScale(job.file.data(), "data", options.note);
+    NoteScale(job.file.validation().data(), "validation.data", options.note);
+  }
   std::optional<CheckpointWriter> checkpoints;
   if (job.file.has_checkpoint() && options.checkpoints == nullptr) {
     checkpoints.emplace(CheckpointOptionsOf(job));

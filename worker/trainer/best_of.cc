@@ -20,8 +20,6 @@ namespace {
 
 // Returns the worker with the least loss; in a tie, the lowest rank. A collective.
 absl::StatusOr<uint32_t> FindBest(double loss, Team& team) {
-  // A model that has diverged is worse than any other.
-  if (std::isnan(loss)) loss = std::numeric_limits<double>::infinity();
   const std::string mine(reinterpret_cast<const char*>(&loss), sizeof(loss));
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> all, team.Gather("best/loss", mine));
   if (all.size() != team.world_size()) {
@@ -35,6 +33,8 @@ absl::StatusOr<uint32_t> FindBest(double loss, Team& team) {
           absl::StrCat("malformed loss from rank ", rank, ": ", all[rank].size(), " bytes"));
     }
     std::memcpy(&losses[rank], all[rank].data(), sizeof(double));
+    // A model that has diverged is worse than any other.
+    if (std::isnan(losses[rank])) losses[rank] = std::numeric_limits<double>::infinity();
   }
   return static_cast<uint32_t>(std::min_element(losses.begin(), losses.end()) - losses.begin());
 }

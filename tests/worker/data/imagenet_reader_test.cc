@@ -296,6 +296,15 @@ TEST_F(ImageNetTest, OnlyTheClassesThatAreAskedForAreThereUnderTheirNumbers) {
   SYNCGRADS_ASSERT_OK(table);
   ASSERT_EQ(table->rows, 1u);
   EXPECT_EQ(table->classes[0].name, "2");
+  // The images of the other classes come first.
+  spec_.clear_classes();
+  spec_.add_classes("n01443537");
+  const auto last = Read();
+  SYNCGRADS_ASSERT_OK(last);
+  ASSERT_EQ(last->rows, 1u);
+  EXPECT_EQ(last->classes[0].name, "1");
+  EXPECT_EQ(last->images->NameOf(0),
+            directory_.path() + "/ILSVRC/Data/CLS-LOC/train/n01443537/a_4.JPEG");
   spec_.add_classes("n09999999");
   ExpectError(Read(), StatusCode::kInvalidArgument, {"n09999999", "LOC_synset_mapping.txt"});
 }
@@ -312,6 +321,28 @@ TEST_F(ImageNetTest, CropsAreCentredToEvaluateAndRandomToTrain) {
   EXPECT_EQ(read({true, 4, 9}), read({true, 4, 9}));
   EXPECT_NE(read({true, 4, 9}), read({true, 4, 10}));
   EXPECT_NE(read({true, 4, 9}), read({true, 5, 9}));
+}
+
+TEST_F(ImageNetTest, ARandomPositionIsRandomInBothDirections) {
+  const auto table = Read();
+  SYNCGRADS_ASSERT_OK(table);
+  // The image of 24 x 16 pixels, of which 12 x 12 are cut out, is redder to the right and greener
+  // downwards. So the first pixel is from 0 to 12 / 24 in red, and from 0 to 4 / 16 in green.
+  const float most[] = {12.0f / 24, 4.0f / 16};
+  float least_seen[] = {1, 1}, most_seen[] = {0, 0};
+  for (uint64_t step = 0; step < 100; ++step) {
+    std::vector<float> pixels(3 * 12 * 12);
+    SYNCGRADS_ASSERT_OK(table->images->Read(0, {true, 4, step}, absl::MakeSpan(pixels)));
+    for (size_t channel = 0; channel < 2; ++channel) {
+      least_seen[channel] = std::min(least_seen[channel], pixels[channel]);
+      most_seen[channel] = std::max(most_seen[channel], pixels[channel]);
+    }
+  }
+  for (size_t channel = 0; channel < 2; ++channel) {
+    EXPECT_LT(least_seen[channel], 0.2f * most[channel]) << channel;
+    EXPECT_GT(most_seen[channel], 0.7f * most[channel]) << channel;
+    EXPECT_LT(most_seen[channel], 1.2f * most[channel]) << channel;
+  }
 }
 
 TEST_F(ImageNetTest, TrainingCropsAreThoseOfTheJobFile) {

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
+#include <filesystem>
 #include <list>
 #include <memory>
 #include <string>
@@ -163,6 +165,29 @@ TEST_F(DataServiceTest, ImagesOfBytesTravelAsBytesAndAreNormalisedByTheWorker) {
   EXPECT_EQ(theirs, ours);
   EXPECT_EQ(their_targets, our_targets);
   EXPECT_EQ(ours(0, 0), static_cast<float>(static_cast<double>(150 / 255.0f) / 0.25 - 0.4 / 0.25));
+}
+
+// The image is a named pipe: whoever opens it waits.
+TEST_F(DataServiceTest, AnImageThatIsNotReadInTheTimeOfTheJobFileIsNamed) {
+  const TemporaryDirectory directory;
+  directory.Write("LOC_synset_mapping.txt", "n00000001 one\n");
+  directory.Write("LOC_train_solution.csv", "ImageId,PredictionString\na_1,n00000001 1 2 3 4\n");
+  const std::string image = directory.path() + "/ILSVRC/Data/CLS-LOC/train/n00000001/a_1.JPEG";
+  directory.Write("ILSVRC/Data/CLS-LOC/train/n00000001/a_1.JPEG", "");
+  std::filesystem::remove(image);
+  ASSERT_EQ(mkfifo(image.c_str(), 0600), 0);
+  Job job = PointsJob();
+  v1::ImageNetSource& source = *job.file.mutable_data()->mutable_imagenet();
+  source.set_path(directory.path());
+  source.set_timeout_s(1);
+  job.file.mutable_data()->set_shards(1);
+  Serve(job);
+  const auto served = LoadRows(ServedJob(job), {0, 1, 0, TargetKind::kClass});
+  SYNCGRADS_ASSERT_OK(served);
+  const auto asked = served->served->Ask({{0, 0}}, ImageUse());
+  SYNCGRADS_ASSERT_OK(asked);
+  ExpectError(served->served->Take(*asked), absl::StatusCode::kDeadlineExceeded,
+              {address_, image, " was not read within 1s"});
 }
 
 TEST_F(DataServiceTest, OthersAreRefusedAndToldWhy) {

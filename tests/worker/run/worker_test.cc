@@ -10,9 +10,11 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "examples/own_layer/swish.h"
 #include "examples/own_logger/csv_log.h"
 #include "tests/worker/testing/status.h"
@@ -186,6 +188,18 @@ TEST_F(WorkerTest, ShowsTheClassesOfSomeRows) {
   // Two rows are shown with three classes each. The right class of each row has a star.
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 8);
   EXPECT_EQ(std::count(text.begin(), text.end(), '*'), 2);
+}
+
+TEST_F(WorkerTest, ShowsAsManyClassesAsAreAskedFor) {
+  options_.predict = WriteModel();
+  options_.show = 2;
+  options_.show_top = 1;
+  SYNCGRADS_ASSERT_OK(Run());
+  const std::string text = out_.str();
+  // The right class of a row is printed with its place if it is not among them.
+  const std::vector<std::string> parts = absl::StrSplit(text, "(place ");
+  const auto outside = static_cast<int64_t>(parts.size() - 1);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '%') - outside, 2) << text;
 }
 
 TEST_F(WorkerTest, SeveralWorkersThatEvaluateNeedAServer) {

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -112,12 +115,15 @@ TEST(LocalStepsTest, AGradientThatIsNotFiniteIsNeverApplied) {
   });
 }
 
-// Records the losses that are compared.
+// Records the losses that are compared. If `diverged` is set, the loss of this worker is NaN.
 class Witness : public ForwardingTeam {
  public:
-  using ForwardingTeam::ForwardingTeam;
+  Witness(Team& team, bool diverged) : ForwardingTeam(team), diverged_(diverged) {}
+
   absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
                                                   absl::string_view bytes) override {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    if (diverged_ && name == "best/loss") bytes = {reinterpret_cast<const char*>(&nan), 8};
     auto all = ForwardingTeam::Gather(name, bytes);
     if (name == "best/loss" && all.ok()) {
       std::vector<double>& losses = compared.emplace_back(all->size());
@@ -128,17 +134,28 @@ class Witness : public ForwardingTeam {
 
   // Indexed by cycle and rank.
   std::vector<std::vector<double>> compared;
+
+ private:
+  const bool diverged_;
+};
+
+// Records the learning rate of each step.
+class Rates : public NoProgress {
+ public:
+  void Used(const StepUse& use) override { rates.push_back(use.learning_rate); }
+  std::vector<double> rates;
 };
 
 class CompetitionTest : public ::testing::Test {
  protected:
-  // Trains with three workers and returns the result of rank 0.
-  TrainingResult Compete(const Job& job) {
+  // Trains with three workers and returns the result of rank 0. The loss of the rank `diverged` is
+  // NaN.
+  TrainingResult Compete(const Job& job, std::optional<uint32_t> diverged = std::nullopt) {
     FakeJob workers(3);
     TrainingResult first;
     workers.Run([&](Team& team) {
-      Witness witness(team);
-      NoProgress progress;
+      Witness witness(team, team.rank() == diverged);
+      Rates progress;
       TrainerOptions options;
       options.progress = &progress;
       const auto result = RunTraining(job, witness, options, "");
@@ -147,6 +164,7 @@ class CompetitionTest : public ::testing::Test {
       if (team.rank() != 0) return;
       first = *result;
       compared_ = witness.compared;
+      rates_ = progress.rates;
     });
     return first;
   }
@@ -160,6 +178,7 @@ class CompetitionTest : public ::testing::Test {
   }
 
   std::vector<std::vector<double>> compared_;
+  std::vector<double> rates_;
 };
 
 TEST_F(CompetitionTest, TheBestModelIsEverybodys) {
@@ -171,6 +190,16 @@ TEST_F(CompetitionTest, TheBestModelIsEverybodys) {
   EXPECT_EQ(result.held_out->rows, 30u);
   EXPECT_NEAR(result.held_out->loss, Lowest(compared_[0]), 1e-12);
   EXPECT_EQ(result.rounds, 1u);
+}
+
+TEST_F(CompetitionTest, AModelThatHasDivergedIsNeverTheBest) {
+  for (const uint32_t diverged : {0, 1, 2}) {
+    const TrainingResult result = Compete(BestOf(1000), diverged);
+    ASSERT_EQ(compared_.size(), 1u);
+    EXPECT_TRUE(std::isnan(compared_[0][diverged]));
+    compared_[0].erase(compared_[0].begin() + diverged);
+    EXPECT_NEAR(result.held_out->loss, Lowest(compared_[0]), 1e-12) << diverged;
+  }
 }
 
 TEST_F(CompetitionTest, ComparesAfterEveryCycle) {
@@ -191,6 +220,18 @@ TEST_F(CompetitionTest, TheLearningRateFallsByItsFactor) {
   // The learning rate is now nearly 0, so all models stay equal to the best one.
   EXPECT_EQ(compared_[2], std::vector<double>(3, Lowest(compared_[1])));
   EXPECT_EQ(compared_[4], compared_[2]);
+}
+
+TEST_F(CompetitionTest, TheFactorIsAppliedAgainEachTime) {
+  Job job = BestOf(5);
+  job.file.mutable_consistency()->mutable_best_of()->set_factor_every(2);
+  job.file.mutable_consistency()->mutable_best_of()->set_factor(0.5);
+  job.file.mutable_optimizer()->mutable_adam()->set_learning_rate(0.008);
+  Compete(job);
+  std::vector<double> expected(10, 0.008);
+  expected.resize(20, 0.004);
+  expected.resize(25, 0.002);
+  EXPECT_EQ(rates_, expected);
 }
 
 }  // namespace

@@ -16,6 +16,8 @@
 #include "worker/train/batch_reader.h"
 #include "worker/train/batches.h"
 #include "worker/train/evaluation.h"
+#include "worker/trainer/plan.h"
+#include "worker/trainer/trainer_options.h"
 
 namespace syncgrads {
 namespace {
@@ -117,10 +119,7 @@ TEST(DataSetTest, WithPartitionAllEveryWorkerTrainsOnAllRowsInAnOrderOfItsOwn) {
   workers.Run([&](Team& team) {
     const auto data = LoadDataSet(job, {}, team);
     SYNCGRADS_ASSERT_OK(data);
-    ShardOwners owners;
-    owners.workers = team.world_size();
-    owners.own_order = team.rank();
-    const auto batches = MakeBatches(job.file, *data, owners);
+    const auto batches = MakeBatches(job.file, *data, OwnersOf(job.file, team, TrainerOptions()));
     SYNCGRADS_ASSERT_OK(batches);
     EXPECT_EQ((*batches)->StepsWith(3), 6u);  // two passes of 5, 5 and 2 rows
     for (; !(*batches)->ended(); (*batches)->Advance({})) {

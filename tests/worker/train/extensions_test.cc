@@ -4,13 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "examples/own_loss/focal.h"
@@ -131,8 +134,32 @@ TEST_F(ExtensionsTest, CallbacksAreCalledAfterEachStepAndCanSaveTheModel) {
     SYNCGRADS_EXPECT_OK(bytes);
     return bytes.value_or("");
   };
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.path())) {
+    const std::string name = entry.path().filename();
+    if (absl::StartsWith(name, "saved")) files.insert(name);
+  }
+  EXPECT_EQ(files, (std::set<std::string>{"saved.step10.safetensors", "saved.step5.safetensors"}));
   EXPECT_EQ(contents("saved.step10.safetensors"), contents("own.safetensors"));
   EXPECT_NE(contents("saved.step5.safetensors"), contents("own.safetensors"));
+}
+
+TEST_F(ExtensionsTest, OnlyRankZeroSavesTheModel) {
+  for (const uint32_t rank : {0, 1}) {
+    std::vector<std::string> saved;
+    MadeStep made;
+    made.rank = rank;
+    made.world_size = 2;
+    made.save = [&](const std::string& path) {
+      saved.push_back(path);
+      return absl::OkStatus();
+    };
+    const StepCallback callback = SaveEvery(3, "m.safetensors");
+    for (made.step = 1; made.step <= 7; ++made.step) SYNCGRADS_ASSERT_OK(callback(made));
+    EXPECT_EQ(saved, rank == 0
+                         ? (std::vector<std::string>{"m.step3.safetensors", "m.step6.safetensors"})
+                         : std::vector<std::string>());
+  }
 }
 
 TEST_F(ExtensionsTest, AnErrorOfACallbackEndsTheTraining) {

@@ -185,13 +185,13 @@ TEST(RunTest, WindowRangesAreThoseOfAllWorkersAndAreWritten) {
   EXPECT_EQ(four("min_max_scaling/maximum"), (std::vector<float>{7.9f, 4.4f, 6.9f, 2.5f}));
 }
 
-// Trains for a step from the standardised features, and returns their means minus and plus the
+// Trains for an epoch from the standardised features, and returns their means minus and plus the
 // standard deviations.
-std::vector<float> StandardScalingOf(uint32_t workers) {
+std::vector<float> StandardScalingOf(uint32_t workers, uint32_t validation_every) {
   const TemporaryDirectory directory;
   Job job = Iris();
   job.file.set_epochs(1);
-  job.file.mutable_data()->set_validation_every(0);
+  job.file.mutable_data()->set_validation_every(validation_every);
   const v1::ModelSpec model = job.file.model();
   job.file.mutable_model()->clear_layers();
   job.file.mutable_model()->add_layers()->mutable_standard_scaling();
@@ -210,27 +210,71 @@ std::vector<float> StandardScalingOf(uint32_t workers) {
   return ranges;
 }
 
-TEST(RunTest, MeansAndDeviationsAreThoseOfAllRowsHoweverManyWorkersThereAre) {
-  std::vector<double> sum(4), squares(4);
+// The job has three shards of 50 rows. Of each, every fifth row from the first on can be held out.
+TEST(RunTest, MeansAndDeviationsAreThoseOfAllTrainingRowsHoweverManyWorkersThereAre) {
   const auto rows = LinesOf("examples/iris/iris.csv");
-  const auto count = static_cast<double>(rows.size() - 1);
-  const auto of_rows = [&](auto use) {
-    for (size_t i = 1; i < rows.size(); ++i) {
-      const std::vector<std::string> cells = absl::StrSplit(rows[i], ',');
-      for (size_t c = 0; c < 4; ++c) use(c, std::stod(cells[c]));
+  for (const uint32_t validation_every : {0, 5}) {
+    std::vector<double> sum(4), squares(4);
+    double count = 0;
+    const auto of_rows = [&](auto use) {
+      for (size_t i = 1; i < rows.size(); ++i) {
+        if (validation_every != 0 && (i - 1) % validation_every == 0) continue;
+        const std::vector<std::string> cells = absl::StrSplit(rows[i], ',');
+        for (size_t c = 0; c < 4; ++c) use(c, std::stod(cells[c]));
+      }
+    };
+    of_rows([&](size_t c, double x) {
+      sum[c] += x;
+      count += 0.25;
+    });
+    of_rows([&](size_t c, double x) { squares[c] += (x - sum[c] / count) * (x - sum[c] / count); });
+    const std::vector<float> of_three = StandardScalingOf(3, validation_every);
+    ASSERT_EQ(of_three.size(), 8u);
+    for (size_t c = 0; c < 4; ++c) {
+      const double deviation = std::sqrt(squares[c] / count);
+      EXPECT_NEAR(of_three[c], sum[c] / count - deviation, 1e-5) << validation_every;
+      EXPECT_NEAR(of_three[4 + c], sum[c] / count + deviation, 1e-5) << validation_every;
     }
-  };
-  of_rows([&](size_t c, double x) { sum[c] += x; });
-  of_rows([&](size_t c, double x) { squares[c] += (x - sum[c] / count) * (x - sum[c] / count); });
-  const std::vector<float> of_three = StandardScalingOf(3);
-  ASSERT_EQ(of_three.size(), 8u);
-  for (size_t c = 0; c < 4; ++c) {
-    const double deviation = std::sqrt(squares[c] / count);
-    EXPECT_NEAR(of_three[c], sum[c] / count - deviation, 1e-5);
-    EXPECT_NEAR(of_three[4 + c], sum[c] / count + deviation, 1e-5);
+    // The shards are combined in the same order.
+    EXPECT_EQ(StandardScalingOf(1, validation_every), of_three);
   }
-  // The job has three shards, which are combined in the same order.
-  EXPECT_EQ(StandardScalingOf(1), of_three);
+}
+
+TEST(RunTest, ImagesOfImageNetWithoutMeanAndDeviationAreNoted) {
+  const TemporaryDirectory directory;
+  directory.Write("LOC_synset_mapping.txt", "n00000001 one\nn00000002 two\n");
+  // The image does not exist: training ends before the first step.
+  for (const char* part : {"train", "val"}) {
+    directory.Write(absl::StrCat("LOC_", part, "_solution.csv"),
+                    "ImageId,PredictionString\na_1,n00000001 1 2 3 4\n");
+  }
+  const std::string source = "imagenet { path: \".\" size: 8 smallest_side: 8 damaged: REFUSED ";
+  const auto notes_of = [&](const std::string& image, const std::string& validation_image) {
+    const auto job = ParseJobFile(
+        absl::StrCat("name: \"images\" batch_size: 1 steps: 1 data { ", source, "} ", image,
+                     "} validation { data { ", source, "part: VALIDATION } ", validation_image,
+                     "} } model { layers { flatten {} } layers { dense { outputs: 2 } } } "
+                     "loss { logit_cross_entropy {} } optimizer { sgd {} }"),
+        directory.path() + "/images.job");
+    SYNCGRADS_EXPECT_OK(job);
+    std::string notes;
+    FakeJob workers(1);
+    workers.Run([&](Team& team) {
+      NoProgress progress;
+      TrainerOptions options;
+      options.progress = &progress;
+      options.note = [&](const std::string& line) { notes += line + "\n"; };
+      ExpectError(RunTraining(*job, team, options, ""), absl::StatusCode::kNotFound, {"a_1.JPEG"});
+    });
+    return notes;
+  };
+  const std::string usual =
+      ".image has no mean and no std: pixels are from 0 to 1; those of ImageNet usually have mean: "
+      "0.485 mean: 0.456 mean: 0.406 std: 0.229 std: 0.224 std: 0.225\n";
+  EXPECT_EQ(notes_of("", ""), "data" + usual + "validation.data" + usual);
+  EXPECT_EQ(notes_of("image { mean: 0.5 }", "image { augmentation {} }"),
+            "validation.data" + usual);
+  EXPECT_EQ(notes_of("image { std: 0.5 }", "image { mean: 0 }"), "");
 }
 
 // y = 2 x + 1, z = 3 - x.

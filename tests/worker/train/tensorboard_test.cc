@@ -72,10 +72,11 @@ TEST(TensorboardTest, LossesAndSpeedAreWrittenAsTensorboardReadsThem) {
     progress.Used({8, {.read = absl::Milliseconds(125), .wait = absl::Milliseconds(250)}, 0.25});
     progress.Stepped(step, step == 4 ? std::nullopt : std::optional<double>(step));
   }
+  progress.Validated(4, {{"val_loss", 0.5}, {"top1", 0.25}});
   progress.Finished();
   progress.Evaluated("held_out", {{"loss", 0.5}, {"accuracy", 0.75}});
   const std::vector<v1::TensorboardEvent> events = EventsIn(path);
-  ASSERT_EQ(events.size(), 4u);
+  ASSERT_EQ(events.size(), 5u);
   EXPECT_EQ(events[0].file_version(), "brain.Event:2");
   EXPECT_EQ(events[0].wall_time(), 1760000000);
   EXPECT_EQ(events[1].step(), 2);
@@ -90,6 +91,9 @@ TEST(TensorboardTest, LossesAndSpeedAreWrittenAsTensorboardReadsThem) {
               testing::IsSupersetOf({Pair("training/loss", 3), Pair("training/steps_per_s", 2)}));
   EXPECT_EQ(events[3].step(), 4);
   EXPECT_THAT(ScalarsOf(events[3]),
+              ElementsAre(Pair("validation/val_loss", 0.5), Pair("validation/top1", 0.25)));
+  EXPECT_EQ(events[4].step(), 4);
+  EXPECT_THAT(ScalarsOf(events[4]),
               ElementsAre(Pair("held_out/loss", 0.5), Pair("held_out/accuracy", 0.75)));
 }
 
