@@ -124,7 +124,6 @@ class Job:
         # Methods that are called before this worker leaves: results that were used in place change
         # afterwards.
         self._before_end: List["weakref.WeakMethod[Callable[[], None]]"] = []
-        self._validation: Optional[Mapping[str, Any]] = None
         self._groups: Dict[str, Group] = {}
         self._groups_lock = threading.Lock()
         # Collectives in progress whose blocking call has ended, by their key.
