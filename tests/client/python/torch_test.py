@@ -441,7 +441,8 @@ class TorchTest(JobTest):
             nn.functional.cross_entropy(model(x), y).backward()
             places.append(model[1].weight.grad.data_ptr())
             optimizer.step()
-        self.assertEqual(len(set(places)), 1)
+        # The first average is in the server's memory. zero_grad changes it.
+        self.assertEqual(len(set(places[1:])), 1)
         self.assertTrue(torch.equal(parameters_of(model), parameters_of(expected)))
         self.job.leave()
 
