@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -175,6 +176,70 @@ class BlockedFile {
   int pipe_ = -1;
 };
 
+// Returns the step after which a checkpoint was taken.
+uint64_t StepOfCheckpoint(const std::string& directory) {
+  const std::string manifest = ReadFileOrDie(directory + "/manifest.json");
+  std::smatch step;
+  if (!std::regex_search(manifest, step, std::regex("\"step\": *([0-9]+)"))) return 0;
+  return std::stoull(step[1]);
+}
+
+// Returns the step of the first line of a validation's curve that has the highest accuracy.
+uint64_t StepOfHighestTop1(const std::vector<std::string>& curve) {
+  const std::regex pattern("validation after step ([0-9]+): .*top1 ([0-9.]+)");
+  uint64_t best_step = 0;
+  double best = -1;
+  for (const std::string& line : curve) {
+    std::smatch found;
+    if (!std::regex_search(line, found, pattern)) {
+      ADD_FAILURE() << line;
+    } else if (std::stod(found[2]) > best) {
+      best_step = std::stoull(found[1]);
+      best = std::stod(found[2]);
+    }
+  }
+  return best_step;
+}
+
+TEST(ImageNetRecipeTest, AStalledReaderIsNamedAndTheRunThatIsResumedEndsLikeAnUndisturbedOne) {
+  MakeFolder();
+  const auto job_in = [](const std::string& checkpoints, const std::string& timeout = "") {
+    const std::string text =
+        absl::StrReplaceAll(ReadFileOrDie("examples/imagenet/digits.job"),
+                            {{"path: \"digits\"", absl::StrCat("path: \"digits\" ", timeout)},
+                             {"workers: 2", "workers: 1"},
+                             {"shards: 2", "shards: 1"},
+                             {"order: SHUFFLED", "order: AS_IN_SOURCE partition: CONTIGUOUS"},
+                             {"epochs: 6", "epochs: 1"}});
+    return WriteTemporaryFile(
+        checkpoints + ".job",
+        absl::StrCat(text, "checkpoint { directory: \"", checkpoints, "\" every_steps: 5 }\n"));
+  };
+  const std::string whole = TemporaryPath("not_stalled.safetensors");
+  const auto undisturbed = Launch(job_in("not_stalled"), {"--output=" + whole});
+  ASSERT_TRUE(undisturbed.ok()) << undisturbed.status();
+  ASSERT_EQ(undisturbed->exit, ExitCode(0)) << undisturbed->output;
+
+  // Row 501 of the table. A fifth of the rows is held out, so it is in the thirteenth batch of 32.
+  const std::vector<std::string> table =
+      absl::StrSplit(ReadFileOrDie(TemporaryPath("digits/LOC_train_solution.csv")), '\n');
+  const std::vector<std::string> row = absl::StrSplit(table[502], absl::ByAnyChar(", "));
+  const std::string image = absl::StrCat(row[1], "/", row[0], ".JPEG");
+  {
+    const BlockedFile blocked(TemporaryPath("digits/ILSVRC/Data/CLS-LOC/train/" + image));
+    const auto stalled = Launch(job_in("stalled", "timeout_s: 5"));
+    ASSERT_TRUE(stalled.ok()) << stalled.status();
+    EXPECT_NE(stalled->exit, ExitCode(0)) << stalled->output;
+    EXPECT_THAT(stalled->output, HasSubstr(image + " was not read within 5s"));
+  }
+  const std::string model = TemporaryPath("stalled.safetensors");
+  const auto resumed = Launch(job_in("stalled"), {"--resume", "--output=" + model});
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  ASSERT_EQ(resumed->exit, ExitCode(0)) << resumed->output;
+  EXPECT_THAT(resumed->output, HasSubstr("resuming after step 10, from "));
+  EXPECT_TRUE(ReadFileOrDie(model) == ReadFileOrDie(whole));
+}
+
 // A worker is killed in a validation. The run that is resumed ends like an undisturbed one, and the
 // figures that it prints are those of the file that it writes.
 TEST(ImageNetRecipeTest, TheUsualRecipeIsValidatedKilledInAValidationAndResumed) {
@@ -194,7 +259,8 @@ TEST(ImageNetRecipeTest, TheUsualRecipeIsValidatedKilledInAValidationAndResumed)
   EXPECT_THAT(curve, Each(ContainsRegex("val_loss .*top1 .*top3 ")));
   const std::vector<std::string> at_end = LinesWith(undisturbed->output, "validation: loss ");
   ASSERT_EQ(at_end.size(), 1u) << undisturbed->output;
-  EXPECT_TRUE(std::filesystem::exists(TemporaryPath("whole/best/model.safetensors")));
+  EXPECT_EQ(StepOfCheckpoint(TemporaryPath("whole/best")), StepOfHighestTop1(curve))
+      << undisturbed->output;
 
   // 1,437 images for training: 23 steps of 2 x 32 in an epoch. The last image is rank 1's.
   const std::string job = job_in("broken");

@@ -75,12 +75,20 @@ TEST(ServiceTest, IrisEndsWithTheSameBitsOnAllWorkersWithAnyNumberOfServersInAny
 }
 
 TEST(ServiceTest, TheOptimizerDoesTheSameOnWorkersAndOnServers) {
-  Job job = Iris();
-  job.file.set_chunk_bytes(64);
-  job.file.set_epochs(5);
-  const Trained on_workers = TrainAll(job, 3, 2);
-  job.file.set_optimizer_placement(v1::SERVERS);
-  EXPECT_EQ(TrainAll(job, 3, 2).parameters, on_workers.parameters);
+  for (const std::string optimizer :
+       {"sgd { learning_rate: 0.01 weight_decay: 0.01 }", "momentum { learning_rate: 0.01 }",
+        "nesterov { learning_rate: 0.01 }", "rms_prop {}", "adagrad { learning_rate: 0.01 }",
+        "adam {}", "adam_w {}", "lion { learning_rate: 0.001 weight_decay: 0.01 }"}) {
+    SCOPED_TRACE(optimizer);
+    Job job = Iris();
+    job.file.set_chunk_bytes(64);
+    job.file.set_epochs(3);
+    ASSERT_TRUE(
+        google::protobuf::TextFormat::ParseFromString(optimizer, job.file.mutable_optimizer()));
+    const Trained on_workers = TrainAll(job, 3, 2);
+    job.file.set_optimizer_placement(v1::SERVERS);
+    EXPECT_EQ(TrainAll(job, 3, 2).parameters, on_workers.parameters);
+  }
 }
 
 // With plain updates, and with norms of the whole step.

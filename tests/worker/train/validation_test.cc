@@ -72,6 +72,88 @@ class Recorder : public NoProgress {
   Reported& reported_;
 };
 
+class ValidationRecordTest : public ::testing::Test {
+ protected:
+  static v1::EarlyStopping Stopping(v1::EarlyStopping::Metric metric, double min_delta = 0) {
+    v1::EarlyStopping stopping;
+    stopping.set_metric(metric);
+    stopping.set_patience(2);
+    stopping.set_min_delta(min_delta);
+    return stopping;
+  }
+  static Evaluation Of(double loss, uint64_t correct = 0) {
+    Evaluation evaluation;
+    evaluation.rows = 4;
+    evaluation.loss = loss;
+    evaluation.correct = correct;
+    return evaluation;
+  }
+  // Adds an evaluation after each tenth step until training ends. Returns the reason and the step.
+  static std::string StopOf(ValidationRecord record, const std::vector<Evaluation>& evaluations) {
+    for (size_t i = 0; i < evaluations.size(); ++i) {
+      const uint64_t step = 10 * (i + 1);
+      record.Add(step, evaluations[i]);
+      const std::optional<std::string> reason = record.ReasonToStop();
+      if (reason.has_value()) return absl::StrCat(step, ": ", *reason);
+    }
+    return "";
+  }
+  // Returns the steps after which the last validation was the best one.
+  static std::vector<uint64_t> BestOf(ValidationRecord record,
+                                      const std::vector<Evaluation>& evaluations) {
+    std::vector<uint64_t> steps;
+    for (size_t i = 0; i < evaluations.size(); ++i) {
+      record.Add(10 * (i + 1), evaluations[i]);
+      if (record.is_best()) steps.push_back(10 * (i + 1));
+    }
+    return steps;
+  }
+};
+
+TEST_F(ValidationRecordTest, EachImprovementStartsTheCountAgain) {
+  const ValidationRecord record(Stopping(v1::EarlyStopping::VAL_LOSS), v1::Checkpoint::LOSS);
+  const std::vector<Evaluation> evaluations = {Of(3), Of(2), Of(2.5), Of(1), Of(1.1), Of(1.2)};
+  EXPECT_EQ(StopOf(record, evaluations),
+            "60: val_loss has not improved in 2 validations; the best, 1, was after step 40");
+  EXPECT_THAT(BestOf(record, evaluations), ElementsAre(10, 20, 40));
+}
+
+TEST_F(ValidationRecordTest, TheAccuracyDecidesWhateverTheLossDoes) {
+  const std::vector<Evaluation> falling = {Of(3, 2), Of(2, 3), Of(1, 2), Of(0.5, 1)};
+  const ValidationRecord by_accuracy(Stopping(v1::EarlyStopping::TOP1), v1::Checkpoint::ACCURACY);
+  const ValidationRecord by_loss(Stopping(v1::EarlyStopping::VAL_LOSS), v1::Checkpoint::LOSS);
+  EXPECT_EQ(StopOf(by_accuracy, falling),
+            "40: top1 has not improved in 2 validations; the best, 0.75, was after step 20");
+  EXPECT_EQ(StopOf(by_loss, falling), "");
+  EXPECT_THAT(BestOf(by_accuracy, falling), ElementsAre(10, 20));
+  EXPECT_THAT(BestOf(by_loss, falling), ElementsAre(10, 20, 30, 40));
+  const std::vector<Evaluation> rising = {Of(1, 1), Of(2, 2), Of(3, 3), Of(4, 4)};
+  EXPECT_EQ(StopOf(by_accuracy, rising), "");
+  EXPECT_EQ(StopOf(by_loss, rising),
+            "30: val_loss has not improved in 2 validations; the best, 1, was after step 10");
+}
+
+TEST_F(ValidationRecordTest, OnlyMoreThanMinDeltaIsAnImprovementForEarlyStopping) {
+  const ValidationRecord record(Stopping(v1::EarlyStopping::VAL_LOSS, 0.5), v1::Checkpoint::LOSS);
+  // The third is better than the first, and the fourth is not better than the third by so much.
+  const std::vector<Evaluation> evaluations = {Of(3), Of(2.5), Of(2.25), Of(2), Of(1.75)};
+  EXPECT_EQ(StopOf(record, evaluations),
+            "50: val_loss has not improved by more than 0.5 in 2 validations; the best, 2.25, was "
+            "after step 30");
+  // The best checkpoint does not depend on it.
+  EXPECT_THAT(BestOf(record, evaluations), ElementsAre(10, 20, 30, 40, 50));
+}
+
+TEST_F(ValidationRecordTest, AValidationWithoutAValueIsNeverTheBest) {
+  const ValidationRecord record(Stopping(v1::EarlyStopping::VAL_LOSS), v1::Checkpoint::LOSS);
+  const std::vector<Evaluation> evaluations = {Of(NAN), Of(2), Of(NAN), Evaluation(), Of(1)};
+  EXPECT_EQ(StopOf(record, evaluations),
+            "40: val_loss has not improved in 2 validations; the best, 2, was after step 20");
+  EXPECT_THAT(BestOf(record, evaluations), ElementsAre(20, 50));
+  EXPECT_EQ(StopOf(record, {Of(NAN), Of(NAN)}),
+            "20: val_loss has not improved in 2 validations; no validation had a value");
+}
+
 class ValidationTest : public ::testing::Test {
  protected:
   // A job with uneven rows, on 31 of which it is validated.
@@ -357,6 +439,30 @@ TEST_F(ValidationTest, TheBestCheckpointIsThatOfTheBestValidation) {
     EXPECT_EQ(kept->manifest.evaluation.at("val_loss"), best.first);
     EXPECT_EQ(kept->manifest.score, -best.first);
   }
+}
+
+TEST_F(ValidationTest, TheBestCheckpointCanBeThatOfTheHighestAccuracy) {
+  int differ = 0;
+  for (const std::string rate : {"0.002", "0.01", "1"}) {
+    const Job job =
+        MakeJob(absl::StrCat("epochs: 4 validation { every_steps: 2 ", kValData,
+                             " } checkpoint { directory: \"", rate, "\" best: ACCURACY keep: 1 }"),
+                rate);
+    const std::vector<Reported> reported = Train(job);
+    std::pair<double, uint64_t> lowest_loss = {HUGE_VAL, 0};
+    std::pair<double, uint64_t> highest = {-1, 0};
+    for (const auto& [step, scores] : reported[0].validations) {
+      ASSERT_EQ(scores[1].first, "top1");
+      lowest_loss = std::min(lowest_loss, {scores[0].second, step});
+      if (scores[1].second > highest.first) highest = {scores[1].second, step};
+    }
+    differ += highest.second != lowest_loss.second ? 1 : 0;
+    const auto kept = ReadCheckpoint(In(rate + "/best"));
+    SYNCGRADS_ASSERT_OK(kept);
+    EXPECT_EQ(kept->manifest.step, highest.second) << rate;
+    EXPECT_EQ(kept->manifest.score, highest.first) << rate;
+  }
+  EXPECT_GT(differ, 0) << "the loss would choose the same checkpoints";
 }
 
 TEST_F(ValidationTest, ASourceThatIsMissingOrDamagedIsNamed) {
