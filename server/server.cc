@@ -231,7 +231,7 @@ class GrpcServer : public Server {
     tracing_ = std::make_unique<Tracing>(jobs_, coordinator_.get());
     event_streams_ = std::make_unique<EventStreams>(events_, ServerIndex{options_.index});
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator, access_,
-                                                deadlines_, answers_, *tracing_, loads_);
+                                                deadlines_, answers_, *tracing_, loads_, events_);
     if (options_.shared_memory) {
       absl::StatusOr<std::unique_ptr<MemoryExchange>> exchange = MemoryExchange::Start(
           jobs_, journal_,

@@ -55,11 +55,16 @@ absl::Status AdminService::OnCoordinator(
 grpc::ServerUnaryReactor* AdminService::Explain(grpc::CallbackServerContext* context,
                                                 const v1::ExplainRequest* request,
                                                 v1::ExplainReply* reply) {
-  return answers_.Answer(context, CallerOf(*context).peer, [&] {
-    return Guarded(
-        *context, Action::kExplain, request->job(), request->token(),
-        [&](const std::string& token) { return Explained(jobs_, *request, token, *reply); });
-  });
+  std::string checked;
+  const absl::Status permitted = Guarded(*context, Action::kExplain, request->job(),
+                                         request->token(), [&](const std::string& token) {
+                                           checked = token;
+                                           return jobs_.FindFor(request->job(), token).status();
+                                         });
+  // Whoever may not call this takes no place of those who may.
+  if (!permitted.ok()) return Answer(context, permitted);
+  return answers_.Answer(context, CallerOf(*context).peer,
+                         [&] { return Explained(jobs_, *request, checked, *reply); });
 }
 
 grpc::ServerUnaryReactor* AdminService::Evict(grpc::CallbackServerContext* context,
@@ -131,9 +136,11 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
                                                   const v1::GetStatusRequest*,
                                                   v1::GetStatusReply* reply) {
   const Caller caller = CallerOf(*context);
+  // First: Allows neither reads rules that have changed nor counts wrong tokens. And whoever may
+  // not call this takes no place of those who may.
+  const absl::Status permitted = access_.CheckAnyJob(caller, Action::kGetStatus);
+  if (!permitted.ok()) return Answer(context, permitted);
   return answers_.Answer(context, caller.peer, [&]() -> absl::Status {
-    // First: Allows neither reads rules that have changed nor counts wrong tokens.
-    SYNCGRADS_RETURN_IF_ERROR(access_.CheckAnyJob(caller, Action::kGetStatus));
     // A caller that may see some jobs gets these.
     const bool sees_all = access_.Allows(caller, Action::kGetStatus, kAllJobs);
     status_.FillStatus(*reply);

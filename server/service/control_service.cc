@@ -71,7 +71,8 @@ class SignalStream : public DuplexStream {
 class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public MemberLink {
  public:
   JoinStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines, LargeMessages& large,
-             Coordinator& coordinator, Access& access, SerializedPlans& plans, StreamCount& members)
+             Coordinator& coordinator, Access& access, SerializedPlans& plans, StreamCount& members,
+             EventLog& events)
       : SignalStream(context, deadlines,
                      std::make_shared<UnreadBytes>(kMaxUnreadByWorker, kPauseWorkerAt), &large),
         coordinator_(coordinator),
@@ -79,6 +80,7 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
         caller_(CallerOf(*context)),
         plans_(plans),
         members_(members),
+        events_(events),
         peer_host_(HostOfPeer(context->peer())) {
     access_.StreamBegan(caller_);
   }
@@ -134,9 +136,12 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
                                    "this server has rules, so a worker needs a member_secret"});
       }
     }
+    // Before the events of its admission.
+    const bool is_first = events_.SetOrigin(hello.job, NetworkOf(caller_.peer));
     absl::StatusOr<Coordinator::MemberKey> member = coordinator_.Admit(
         hello, std::static_pointer_cast<JoinStream>(shared_from_this()), may_join);
     if (!member.ok()) {
+      if (is_first) events_.ForgetOrigin(hello.job);
       const absl::Status refused =
           access_.has_rules() ? member.status() : access_.Count(caller_, member.status());
       return FinishAfterSending(ToGrpc(refused));
@@ -157,6 +162,7 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
   Caller caller_;  // used by OnMessage only
   SerializedPlans& plans_;
   StreamCount& members_;
+  EventLog& events_;
   const std::string peer_host_;
   bool shares_memory_ = false;
   std::optional<Coordinator::MemberKey> member_;
@@ -238,14 +244,15 @@ class RefusedStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
 ControlService::ControlService(Coordinator* coordinator, std::string coordinator_address,
                                Access& access, StreamDeadlines& deadlines, UnaryAnswers& answers,
-                               Tracing& tracing, ServerLoads& loads)
+                               Tracing& tracing, ServerLoads& loads, EventLog& events)
     : coordinator_(coordinator),
       coordinator_address_(std::move(coordinator_address)),
       access_(access),
       deadlines_(deadlines),
       answers_(answers),
       tracing_(tracing),
-      loads_(loads) {}
+      loads_(loads),
+      events_(events) {}
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Join(
     grpc::CallbackServerContext* context) {
@@ -255,7 +262,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Joi
          absl::StrCat("this server is not the coordinator; join at ", coordinator_address_)});
   }
   auto stream = std::make_shared<JoinStream>(context, deadlines_, large_, *coordinator_, access_,
-                                             plans_, members_);
+                                             plans_, members_, events_);
   stream->Start();
   return stream.get();
 }

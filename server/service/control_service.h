@@ -10,6 +10,7 @@
 #include "proto/control.grpc.pb.h"
 #include "server/access/access.h"
 #include "server/core/coordinator/coordinator.h"
+#include "server/service/event_log.h"
 #include "server/service/large_messages.h"
 #include "server/service/serialized_plans.h"
 #include "server/service/server_loads.h"
@@ -28,11 +29,11 @@ class ControlService
  public:
   // On a server that follows, `coordinator` is null: all streams are refused with an error that
   // has `coordinator_address`. `access` decides about each call. What servers report about their
-  // load is stored in `loads`. The references, and `coordinator`, must outlive this object and its
-  // streams.
+  // load is stored in `loads`. `events` is told where the requests for jobs come from. The
+  // references, and `coordinator`, must outlive this object and its streams.
   ControlService(Coordinator* coordinator, std::string coordinator_address, Access& access,
                  StreamDeadlines& deadlines, UnaryAnswers& answers, Tracing& tracing,
-                 ServerLoads& loads);
+                 ServerLoads& loads, EventLog& events);
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Join(
       grpc::CallbackServerContext* context) override;
@@ -55,6 +56,7 @@ class ControlService
   UnaryAnswers& answers_;
   Tracing& tracing_;
   ServerLoads& loads_;
+  EventLog& events_;
   SerializedPlans plans_;
   StreamCount members_;  // Join streams whose worker was admitted
   LargeMessages large_;  // destroyed first: its thread uses the others

@@ -26,16 +26,23 @@ void EventLog::Record(const Event& event) {
   const size_t bytes = std::min(event.text.size(), options_.max_text_bytes) +
                        std::min(event.detail.size(), options_.max_text_bytes);
   if (event.job.empty() || job_limits_.Pass(event.job, bytes, IsEssential(event.kind))) Keep(event);
+  if (event.kind == EventKind::kClosed) job_limits_.ForgetOrigin(event.job);
 }
 
 void EventLog::ReportLeftOut() {
   for (const JobEventLimits::LeftOut& left_out : job_limits_.TakeDue()) {
+    const std::string whose = !left_out.job.empty() ? absl::StrCat("job \"", left_out.job, "\"")
+                              : !left_out.network.empty()
+                                  ? absl::StrCat("jobs of ", left_out.network)
+                                  : "all jobs";
+    const absl::string_view who = !left_out.job.empty()       ? "a job"
+                                  : !left_out.network.empty() ? "the jobs of one address"
+                                                              : "all jobs together";
     Keep({.kind = EventKind::kLeftOut,
           .job = left_out.job,
-          .text = absl::StrCat("job \"", left_out.job, "\": ", left_out.events,
-                               " more events were left out: a job may have ",
-                               options_.job_limits.at_once, " at once, and then ",
-                               options_.job_limits.each_second, " a second"),
+          .text = absl::StrCat(whose, ": ", left_out.events, " more events were left out: ", who,
+                               " may have ", left_out.at_once, " at once, and then ",
+                               left_out.each_second, " a second"),
           .level = LogLevel::kWarning});
   }
 }

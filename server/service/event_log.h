@@ -43,10 +43,10 @@ struct KeptEvent {
 };
 
 // A journal that passes everything on to another one, and keeps the newest events. Control
-// characters in their texts and details are escaped. If a job has more events than its limits
-// allow, further ones are neither kept nor passed on, but counted; those of the server are not
-// limited. Thread-safe. Record does not block: it waits
-// only for other threads that add or copy pointers.
+// characters in their texts and details are escaped. If a job, the jobs of one network, or all jobs
+// have more events than their limits allow, further ones are neither kept nor passed on, but
+// counted; those of the server are not limited. Thread-safe. Record does not block: it waits only
+// for other threads that add or copy pointers.
 class EventLog : public Journal {
  public:
   // `journal` must outlive this object.
@@ -62,7 +62,12 @@ class EventLog : public Journal {
     if (job_limits_.Pass(job, line.size(), /*is_essential=*/false)) journal_.Warn(line);
   }
   void Record(const Event& event) override;
-  // Records for each job how many of its events were left out, if that is due. Call it about once
+  // See JobEventLimits. An origin is forgotten when the job is closed.
+  bool SetOrigin(const std::string& job, const std::string& network) {
+    return job_limits_.SetOrigin(job, network);
+  }
+  void ForgetOrigin(const std::string& job) { job_limits_.ForgetOrigin(job); }
+  // Records for each limit how many of its events were left out, if that is due. Call it about once
   // a second.
   void ReportLeftOut();
 

@@ -130,8 +130,12 @@ class CoordinatedJob {
 
   // Requests of members; see Coordinator. They are ignored if the member is unknown or gone,
   // except that a member that has left may retry Leave and gets its Farewell.
-  void Register(MemberId member, uint64_t request, const GroupSpec& spec, double link_rate) {
-    registrations_.Register(member, request, spec, link_rate);
+  void Register(MemberId member, uint64_t request, const GroupSpec& spec, double link_rate,
+                const GroupRegistrations::Ahead& ahead) {
+    registrations_.Register(member, request, spec, link_rate, ahead);
+  }
+  GroupRegistrations::Ahead LookAhead(const std::string& group, double link_rate) const {
+    return registrations_.LookAhead(group, link_rate);
   }
   void Refuse(MemberId member, uint64_t request, const absl::Status& error);
   void End(MemberId member, uint64_t request, GroupId group, Round last_round, bool follows);

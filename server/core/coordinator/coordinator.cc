@@ -175,11 +175,21 @@ absl::Status Coordinator::Readmit(const std::string& job, const std::string& tok
 
 void Coordinator::Register(const MemberKey& member, uint64_t request, const GroupSpec& spec,
                            double link_rate) {
-  const absl::Status valid = Validate(spec);  // without the mutex: a group has many tensors
+  // Without the mutex: a group has many tensors.
+  const absl::Status valid = Validate(spec);
   if (!valid.ok()) return Refuse(member, request, valid);
+  GroupRegistrations::Ahead ahead;
+  {
+    MutexLock lock(mutex_);
+    const CoordinatedJob* const job = FindLocked(member);
+    if (job == nullptr) return;
+    ahead = job->LookAhead(spec.name, link_rate);
+  }
+  ahead.Compute(spec);
   MutexLock lock(mutex_);
-  if (CoordinatedJob* job = FindLocked(member))
-    job->Register(member.member, request, spec, link_rate);
+  if (CoordinatedJob* job = FindLocked(member)) {
+    job->Register(member.member, request, spec, link_rate, ahead);
+  }
 }
 
 void Coordinator::Refuse(const MemberKey& member, uint64_t request, const absl::Status& error) {

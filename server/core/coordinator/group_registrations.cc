@@ -43,19 +43,48 @@ void GroupRegistrations::Restore(const PlanChange& change) {
   }
 }
 
+void GroupRegistrations::Ahead::Compute(const GroupSpec& spec) {
+  if (registered != nullptr) {
+    agreement = CheckAgreement(spec, registered->spec, by);
+  } else {
+    draft = GroupRegistry::MakeDraft(spec, servers, path);
+  }
+}
+
+GroupRegistrations::Ahead GroupRegistrations::LookAhead(const std::string& name,
+                                                        double link_rate) const {
+  Ahead ahead;
+  if (const auto* registered = groups_.Named(name)) {
+    ahead.registered = registered->plan;
+    ahead.by = registered->by;
+  } else {
+    ahead.path = {SharesMemory(), link_rate};
+    ahead.servers = groups_.servers();
+  }
+  return ahead;
+}
+
 void GroupRegistrations::Register(MemberId id, uint64_t request, const GroupSpec& spec,
-                                  double link_rate) {
+                                  double link_rate, const Ahead& ahead) {
   const JobMember* const member = members_.Renew(id);
   if (member == nullptr) return;
-  const auto known = groups_.Find(spec);
-  if (!known.ok()) return members_.Send(*member, Refused{request, known.status()});
-  if (*known != nullptr) {
-    return members_.SendWhenApplied((*known)->sequence, id, Registered{request, (*known)->plan});
+  const GroupRegistry::Registration* known = groups_.Named(spec.name);
+  if (known != nullptr) {
+    const absl::Status agrees = known->plan == ahead.registered
+                                    ? ahead.agreement
+                                    : CheckAgreement(spec, known->plan->spec, known->by);
+    if (!agrees.ok()) return members_.Send(*member, Refused{request, agrees});
+    return members_.SendWhenApplied(known->sequence, id, Registered{request, known->plan});
   }
-  if (MustWait()) return Postpone(*member, request, spec, link_rate);
-  const auto plan = groups_.Plan(spec, {SharesMemory(), link_rate});
+  if (MustWait()) return Postpone(*member, request, spec, link_rate, ahead);
+  const GroupRegistry::Path path = {SharesMemory(), link_rate};
+  const bool is_drafted = ahead.draft.has_value() && ahead.path == path;
+  if (is_drafted && !ahead.draft->ok()) {
+    return members_.Send(*member, Refused{request, ahead.draft->status()});
+  }
+  const auto plan = is_drafted ? groups_.Plan(**ahead.draft) : groups_.Plan(spec, path);
   if (!plan.ok()) return members_.Send(*member, Refused{request, plan.status()});
-  Prepare({id, request, nullptr, link_rate}, *plan);
+  Prepare({id, request, nullptr, link_rate, std::nullopt}, *plan);
 }
 
 bool GroupRegistrations::MustWait() const {
@@ -63,7 +92,7 @@ bool GroupRegistrations::MustWait() const {
 }
 
 void GroupRegistrations::Postpone(const JobMember& member, uint64_t request, const GroupSpec& spec,
-                                  double link_rate) {
+                                  double link_rate, const Ahead& ahead) {
   const bool repeated =
       std::any_of(postponed_.begin(), postponed_.end(), [&](const Request& earlier) {
         return earlier.member == member.member.id && earlier.request == request;
@@ -79,8 +108,11 @@ void GroupRegistrations::Postpone(const JobMember& member, uint64_t request, con
     if (const JobMember* first = members_.FindKnown(earlier.member)) owner = first->member.name;
   }
   absl::Status taken = kept == nullptr ? absl::OkStatus() : CheckAgreement(spec, *kept, owner);
-  if (kept == nullptr && taken.ok())
+  std::optional<GroupRegistry::Draft> draft;
+  if (kept == nullptr && taken.ok()) {
     kept = *all.insert(std::make_shared<const GroupSpec>(spec)).first;
+    if (ahead.draft.has_value() && ahead.draft->ok()) draft = **ahead.draft;
+  }
   size_t tensors = 0;
   for (const auto& one : all) tensors += one->tensors.size();
   if (taken.ok() && (postponed_.size() >= kMostPostponed || tensors > kMostPostponedTensors)) {
@@ -91,7 +123,7 @@ void GroupRegistrations::Postpone(const JobMember& member, uint64_t request, con
                      kMostPostponedTensors, " tensors may wait"));
   }
   if (!taken.ok()) return members_.Send(member, Refused{request, taken});
-  postponed_.push_back({member.member.id, request, std::move(kept), link_rate});
+  postponed_.push_back({member.member.id, request, std::move(kept), link_rate, std::move(draft)});
 }
 
 void GroupRegistrations::RegisterPostponed() {
@@ -101,7 +133,12 @@ void GroupRegistrations::RegisterPostponed() {
     if (MustWait() && !groups_.Has(late.spec->name)) {
       postponed_.push_back(std::move(late));
     } else {
-      Register(late.member, late.request, *late.spec, late.link_rate);
+      Ahead ahead;
+      if (late.draft.has_value()) {
+        ahead.path = late.draft->path;
+        ahead.draft = *std::move(late.draft);
+      }
+      Register(late.member, late.request, *late.spec, late.link_rate, ahead);
     }
   }
 }

@@ -12,9 +12,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/group.h"
@@ -64,9 +66,30 @@ class GroupRegistrations {
   // Restores a group; ignores other changes.
   void Restore(const PlanChange& change);
 
+  // What takes long in a registration of many tensors and can be done without the lock: the
+  // comparison with the group that is registered, or the draft of its plan.
+  struct Ahead {
+    // The group of this name, and the worker that registered it; null if there is none.
+    std::shared_ptr<const GroupPlan> registered;
+    std::string by;
+    // If there is none: for what to draft the plan.
+    GroupRegistry::Path path;
+    size_t servers = 0;
+
+    // Set by Compute.
+    absl::Status agreement;
+    std::optional<absl::StatusOr<GroupRegistry::Draft>> draft;
+
+    void Compute(const GroupSpec& spec);
+  };
+  // Returns what to compute for a group of this name.
+  Ahead LookAhead(const std::string& name, double link_rate) const;
+
   // Registers a group that has passed Validate, or answers with the plan of the registered one; see
-  // Coordinator::Register. Ignored if the member is unknown or gone.
-  void Register(MemberId id, uint64_t request, const GroupSpec& spec, double link_rate);
+  // Coordinator::Register. Ignored if the member is unknown or gone. What `ahead` has and still
+  // holds is not computed again.
+  void Register(MemberId id, uint64_t request, const GroupSpec& spec, double link_rate,
+                const Ahead& ahead);
   // Handles what waited for an epoch to begin. Call it when that has happened.
   void Continue();
   // Drops all requests and releases the memory of all groups, because the job is closed.
@@ -89,6 +112,8 @@ class GroupRegistrations {
     // Shared by all postponed requests for one group; null in a preparation, which has the plan.
     std::shared_ptr<const GroupSpec> spec;
     double link_rate = 0;
+    // Of the first postponed request for a group.
+    std::optional<GroupRegistry::Draft> draft;
   };
   // A group whose memory is being allocated on the servers.
   struct Preparation {
@@ -105,7 +130,8 @@ class GroupRegistrations {
   bool MustWait() const;
   // Keeps the request until the proposed epoch has begun and the preparation under way has
   // ended; or refuses it. A retry of a kept request is ignored.
-  void Postpone(const JobMember& member, uint64_t request, const GroupSpec& spec, double link_rate);
+  void Postpone(const JobMember& member, uint64_t request, const GroupSpec& spec, double link_rate,
+                const Ahead& ahead);
   // Handles the requests that Postpone has kept.
   void RegisterPostponed();
   // Whether all members and servers exchange payloads through shared memory.

@@ -112,36 +112,36 @@ std::vector<std::shared_ptr<const GroupPlan>> GroupRegistry::WithLearningRate() 
   return groups;
 }
 
-absl::StatusOr<const GroupRegistry::Registration*> GroupRegistry::Find(
-    const GroupSpec& spec) const {
-  const auto known = by_name_.find(spec.name);
-  if (known == by_name_.end()) return nullptr;
-  const Registration& registration = known->second;
-  SYNCGRADS_RETURN_IF_ERROR(CheckAgreement(spec, registration.plan->spec, registration.by));
-  return &registration;
+absl::StatusOr<GroupRegistry::Draft> GroupRegistry::MakeDraft(const GroupSpec& asked,
+                                                              size_t servers, const Path& path) {
+  GroupSpec spec = asked;
+  if (spec.chunk_bytes == 0) spec.chunk_bytes = ChunkBytesFor(spec, servers, path);
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      Layout layout, Layout::CreateChecked(spec.tensors, spec.chunk_bytes, spec.compression));
+  return Draft{
+      path, servers,
+      std::make_shared<GroupPlan>(GroupPlan{GroupId{}, std::move(spec), std::move(layout), {}})};
 }
 
-absl::StatusOr<std::shared_ptr<const GroupPlan>> GroupRegistry::Plan(const GroupSpec& asked,
+absl::StatusOr<std::shared_ptr<const GroupPlan>> GroupRegistry::Plan(const GroupSpec& spec,
                                                                      const Path& path) const {
+  SYNCGRADS_ASSIGN_OR_RETURN(const Draft draft, MakeDraft(spec, servers(), path));
+  return Plan(draft);
+}
+
+absl::StatusOr<std::shared_ptr<const GroupPlan>> GroupRegistry::Plan(const Draft& draft) const {
+  GroupPlan& plan = *draft.plan;
   if (by_name_.size() >= limits_.max_groups) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "group \"", Printable(asked.name, kMaxNameBytes), "\" cannot be added to the job's ",
+        "group \"", Printable(plan.spec.name, kMaxNameBytes), "\" cannot be added to the job's ",
         by_name_.size(), " groups; at most ", limits_.max_groups,
         " (max_groups): each name of a group or a collective is a group; names can be used again"));
   }
-  GroupSpec spec = asked;
-  if (spec.chunk_bytes == 0) {
-    spec.chunk_bytes = ChunkBytesFor(spec, bytes_per_server_.size(), path);
-  }
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      Layout layout, Layout::CreateChecked(spec.tensors, spec.chunk_bytes, spec.compression));
   std::vector<uint64_t> bytes_per_server = bytes_per_server_;
-  std::vector<ServerIndex> servers = PlaceChunks(layout, bytes_per_server);
-  auto plan = std::make_shared<const GroupPlan>(
-      GroupPlan{GroupId{static_cast<uint32_t>(by_name_.size())}, std::move(spec), std::move(layout),
-                std::move(servers)});
-  SYNCGRADS_RETURN_IF_ERROR(CheckLimits(*plan));
-  return plan;
+  plan.servers = PlaceChunks(plan.layout, bytes_per_server);
+  plan.id = GroupId{static_cast<uint32_t>(by_name_.size())};
+  SYNCGRADS_RETURN_IF_ERROR(CheckLimits(plan));
+  return draft.plan;
 }
 
 void GroupRegistry::Add(Registration registration) {

@@ -44,14 +44,13 @@ class GroupRegistry {
   // The groups that the job's learning rate factor applies to, in the order of their ids.
   std::vector<std::shared_ptr<const GroupPlan>> WithLearningRate() const;
 
-  // The group of this name; null if none is registered. The pointer is valid as long as this
-  // object.
-  //
-  // Errors:
-  //   InvalidArgument  the group is registered with another spec; names both values
-  absl::StatusOr<const Registration*> Find(const GroupSpec& spec) const;
-
   bool Has(const std::string& name) const { return by_name_.contains(name); }
+  // The group of this name, which may have another spec; null if none is registered. The pointer is
+  // valid as long as this object.
+  const Registration* Named(const std::string& name) const {
+    const auto found = by_name_.find(name);
+    return found == by_name_.end() ? nullptr : &found->second;
+  }
 
   // The transport of payloads between workers and servers.
   struct Path {
@@ -59,18 +58,38 @@ class GroupRegistry {
     bool shares_memory = false;
     // Throughput of the network in bytes per second; unknown if it is not a positive number.
     double link_rate = 0;
+
+    friend bool operator==(const Path&, const Path&) = default;
   };
 
-  // Plans a group that is not registered and has passed Validate: its layout, the servers of its
-  // chunks, and its id. If the spec does not set the chunk size, it is chosen for `path`; see
-  // docs/performance.md. Only one plan at a time may be waiting for Add, because ids are assigned
-  // in order.
+  // The part of a plan that depends on no other group. Making it takes long for a group of many
+  // tensors.
+  struct Draft {
+    Path path;
+    size_t servers = 0;
+    // Without an id and the servers of its chunks.
+    std::shared_ptr<GroupPlan> plan;
+  };
+
+  // Drafts the plan of a group that has passed Validate, on this number of servers. If the spec
+  // does not set the chunk size, it is chosen for `path`; see docs/performance.md. Needs no lock.
+  //
+  // Errors: those of Layout::CreateChecked
+  static absl::StatusOr<Draft> MakeDraft(const GroupSpec& spec, size_t servers, const Path& path);
+
+  size_t servers() const { return bytes_per_server_.size(); }
+
+  // Plans a group that is not registered: its layout, the servers of its chunks, and its id. The
+  // result is the plan in `draft`. Only one plan at a time may be waiting for Add, because ids are
+  // assigned in order.
   //
   // Errors:
   //   ResourceExhausted  the job has reached its limit of groups or chunks, or a server has not
   //                      enough memory for its share: the contributions of all members, the
   //                      sets of results, and bookkeeping of chunks and tensors. Names the
   //                      limit or the server, and both numbers
+  absl::StatusOr<std::shared_ptr<const GroupPlan>> Plan(const Draft& draft) const;
+  // Drafts it first.
   absl::StatusOr<std::shared_ptr<const GroupPlan>> Plan(const GroupSpec& spec,
                                                         const Path& path) const;
 

@@ -214,6 +214,54 @@ TEST_F(JobEventsTest, WarningsAboutAJobCountAsItsEvents) {
               ElementsAre(testing::HasSubstr("\"noisy\": 101 more events were left out")));
 }
 
+TEST_F(JobEventsTest, NewNamesOfOneNetworkDoNotFillTheLog) {
+  log_.SetOrigin("honest", "10.0.0.1");
+  for (int job = 0; job < 100; ++job) {
+    const std::string name = absl::StrCat("noisy-", job);
+    log_.SetOrigin(name, "10.0.0.2");
+    for (int event = 0; event < 300; ++event) log_.WarnAbout(name, "a round waits");
+  }
+  EXPECT_EQ(journal_.lines().size(), 5 * 300u);
+  log_.Record(EventOf("honest", "job \"honest\" opens"));
+  EXPECT_THAT(TextsOf(log_.Read(1, "honest", kAll)), ElementsAre("job \"honest\" opens"));
+  Advance(10);
+  EXPECT_THAT(
+      TextsOf(log_.Read(1, "", kAll)),
+      testing::Contains(testing::HasSubstr("jobs of 10.0.0.2: 28500 more events were left out: the "
+                                           "jobs of one address may have 1500 at once")));
+}
+
+TEST_F(JobEventsTest, NewNamesOfManyNetworksDoNotFillTheLog) {
+  for (int job = 0; job < 200; ++job) {
+    const std::string name = absl::StrCat("noisy-", job);
+    log_.SetOrigin(name, absl::StrCat("10.0.0.", job));
+    for (int event = 0; event < 300; ++event) log_.WarnAbout(name, "a round waits");
+  }
+  EXPECT_EQ(journal_.lines().size(), 20 * 300u);
+  Advance(10);
+  EXPECT_THAT(TextsOf(log_.Read(1, "", kAll)),
+              testing::Contains(testing::HasSubstr("all jobs: 54000 more events were left out")));
+  // One line says so, not one for each job.
+  EXPECT_EQ(journal_.lines().size(), 20 * 300u + 1);
+}
+
+TEST(JobEventLimitsTest, TheFirstNetworkOfAJobCountsUntilItIsForgotten) {
+  FakeClock clock;
+  JobEventLimits limits({.at_once = 1, .each_second = 0, .network = 2, .max_origins = 3}, clock);
+  EXPECT_TRUE(limits.SetOrigin("a", "x"));
+  EXPECT_FALSE(limits.SetOrigin("a", "y"));
+  EXPECT_TRUE(limits.SetOrigin("b", "x"));
+  EXPECT_TRUE(limits.SetOrigin("c", "x"));
+  EXPECT_TRUE(limits.Pass("a", 0, false));
+  EXPECT_TRUE(limits.Pass("b", 0, false));
+  EXPECT_FALSE(limits.Pass("c", 0, false));
+  limits.ForgetOrigin("c");
+  EXPECT_TRUE(limits.Pass("c", 0, false));
+  EXPECT_TRUE(limits.SetOrigin("d", "x"));
+  EXPECT_TRUE(limits.SetOrigin("e", "x"));
+  EXPECT_TRUE(limits.SetOrigin("a", "y")) << "the oldest is forgotten";
+}
+
 TEST(JobEventLimitsTest, AJobIsForgottenWhenItMayHaveAllItsEventsAgain) {
   FakeClock clock;
   JobEventLimits limits({.at_once = 3}, clock);
@@ -228,7 +276,7 @@ TEST(JobEventLimitsTest, AJobIsForgottenWhenItMayHaveAllItsEventsAgain) {
 
 TEST(JobEventLimitsTest, TheNumberOfJobsIsLimitedAndThoseWithTheMostEventsStay) {
   FakeClock clock;
-  JobEventLimits limits({.at_once = 5, .max_jobs = 10}, clock);
+  JobEventLimits limits({.at_once = 5, .all = 1000, .max_jobs = 10}, clock);
   for (int event = 0; event < 6; ++event) limits.Pass("noisy", 0, false);
   for (int job = 0; job < 1000; ++job) {
     EXPECT_TRUE(limits.Pass(absl::StrCat(job), 0, false));

@@ -31,6 +31,20 @@ TEST(GroupRegistryTest, ChoosesChunksThatLeaveAServerThirtyTwoOfThem) {
   EXPECT_EQ(ChunkBytes({}, {}), 128 * kKiB);
 }
 
+TEST(GroupRegistryTest, APlanIsItsDraftSoThatNothingIsCopiedUnderALock) {
+  const GroupSpec spec = {.name = "model", .tensors = {{"a", DType::kF32, {4 << 20}}}};
+  const auto draft = GroupRegistry::MakeDraft(spec, /*servers=*/4, {});
+  ASSERT_THAT(draft, IsOk());
+  EXPECT_EQ(draft->plan->spec.chunk_bytes, 128 * kKiB);
+  const TensorSpec* const tensors = draft->plan->spec.tensors.data();
+  MemoryBudget budget(4, [](ServerIndex) { return std::nullopt; });
+  const GroupRegistry registry(4, {}, budget);
+  const auto plan = registry.Plan(*draft);
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_EQ((*plan)->spec.tensors.data(), tensors);
+  EXPECT_EQ((*plan)->servers.size(), (*plan)->layout.chunks().size());
+}
+
 TEST(GroupRegistryTest, ChoosesFewLargeChunksInSharedMemory) {
   const GroupRegistry::Path memory = {.shares_memory = true};
   EXPECT_EQ(ChunkBytes({}, {}, memory), 1024 * kKiB);
@@ -109,7 +123,7 @@ TEST_F(GroupLimitsTest, AJobHasSoManyGroups) {
   }
   ExpectError(Register(registry, GroupOf("loss/3", 1)), kExhausted,
               {"\"loss/3\"", "3 groups", "at most 3 (max_groups)", "used again"});
-  EXPECT_THAT(registry.Find(GroupOf("loss/0", 1)), IsOk());
+  EXPECT_NE(registry.Named("loss/0"), nullptr);
 }
 
 TEST_F(GroupLimitsTest, AJobHasSoManyChunks) {
