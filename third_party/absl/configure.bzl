@@ -1,4 +1,4 @@
-"""Finds how to link the system's Abseil: the repository @absl.
+"""Finds how to link the system's Abseil, and gRPC with it: the repository @absl.
 
 Releases of Abseil differ in how many libraries they have, and in which library has
 a function. pkg-config knows this of the release that is installed.
@@ -24,16 +24,32 @@ _MODULES = [
     "absl_variant",
 ]
 
-def _configure(ctx):
-    result = ctx.execute(["pkg-config", "--libs-only-l"] + _MODULES)
+# The libraries of gRPC that are linked with STATIC_GRPC_LINKOPTS.
+_GRPC = ["-lgrpc++", "-lgrpc", "-lgpr", "-laddress_sorting", "-lupb"]
+
+def _libraries(ctx, arguments):
+    result = ctx.execute(["pkg-config", "--libs-only-l"] + arguments)
     if result.return_code != 0:
-        fail("pkg-config does not find Abseil; the packages pkgconf and libabsl-dev are needed:\n" +
-             result.stderr)
+        fail("pkg-config does not find Abseil or gRPC; the packages pkgconf, libabsl-dev and " +
+             "libgrpc++-dev are needed:\n" + result.stderr)
     options = []
     for option in result.stdout.strip().split(" "):
         if option and option not in options:
             options.append(option)
-    ctx.file("defs.bzl", "ABSL_LINKOPTS = %r\n" % options)
+    return options
+
+def _configure(ctx):
+    # For a program that has gRPC and Abseil in itself. Their other dependencies stay shared.
+    static, shared = [], []
+    for option in _libraries(ctx, ["--static", "grpc++"] + _MODULES):
+        if option.startswith("-labsl_") or option in _GRPC:
+            static.append("-l:lib%s.a" % option[2:])
+        else:
+            shared.append(option)
+    ctx.file("defs.bzl", "ABSL_LINKOPTS = %r\nSTATIC_GRPC_LINKOPTS = %r\n" % (
+        _libraries(ctx, _MODULES),
+        ["-Wl,--start-group"] + static + ["-Wl,--end-group"] + shared,
+    ))
     ctx.file("BUILD", "")
 
 absl_configure = repository_rule(
