@@ -34,14 +34,14 @@ class StepResultsTest : public testing::Test {
     answer.header.epoch = epoch;
     answer.header.counts = {static_cast<uint32_t>(ranks.size())};
     answer.header.contributors = std::move(ranks);
-    results_.Set(std::move(answer), /*in_place=*/false, nullptr);
+    results_.Set(std::move(answer), /*in_place=*/false, nullptr, nullptr);
   }
   void SetInPlace(uint32_t chunk, uint32_t count) {
     UpdateFrame answer;
     answer.header.chunk = ChunkId{chunk};
     answer.header.counts = {count};
     if (count > 0) answer.payload = {absl::MakeConstSpan(*memory_).subspan(64 * chunk, 64)};
-    results_.Set(std::move(answer), /*in_place=*/true, memory_);
+    results_.Set(std::move(answer), /*in_place=*/true, memory_, nullptr);
   }
 
   const std::shared_ptr<const std::vector<std::byte>> memory_ =
