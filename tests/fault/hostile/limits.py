@@ -72,20 +72,20 @@ def descriptors():
 
 def names():
     """Names of several megabytes."""
-    long_name = "n" * (6 * MIB)
+    long_name = "n" * (4 * MIB)
     peer = Peer()
     peer.hello(long_name)
-    reactions = [peer.expect_refusal("a job name of 6 MiB", LIMITS)]
+    reactions = [peer.expect_refusal("a job name of 4 MiB", LIMITS)]
     peer = Peer()
     peer.hello("names", name=long_name)
-    reactions.append(peer.expect_refusal("a worker name of 6 MiB", LIMITS))
+    reactions.append(peer.expect_refusal("a worker name of 4 MiB", LIMITS))
     peer = Peer().join("names")
     peer.register(spec_of(long_name, 4))
-    reactions.append(peer.expect_refusal("a group name of 6 MiB", LIMITS))
+    reactions.append(peer.expect_refusal("a group name of 4 MiB", LIMITS))
     peer.register(types.GroupSpec(
         name="g", tensors=[types.TensorSpec(name=long_name, dtype=types.F32, shape=[4])],
         rule=types.UpdateRule(reduction=types.AVERAGE)))
-    reactions.append(peer.expect_refusal("a tensor name of 6 MiB", LIMITS))
+    reactions.append(peer.expect_refusal("a tensor name of 4 MiB", LIMITS))
     return reactions
 
 
