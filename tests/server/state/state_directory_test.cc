@@ -59,6 +59,7 @@ TEST_F(StateDirectoryTest, CountsStartsAndKeepsThePort) {
 TEST_F(StateDirectoryTest, ADamagedPortDoesNotPreventAStart) {
   for (const std::string content : {"", "no record", "\x01"}) {
     std::filesystem::create_directories(path_);
+    std::filesystem::permissions(path_, std::filesystem::perms::owner_all);
     std::ofstream(path_ + "/server", std::ios::trunc) << content;
     const auto directory = StateDirectory::Own(path_);
     ASSERT_THAT(directory, IsOk());
