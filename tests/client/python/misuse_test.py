@@ -341,7 +341,7 @@ class MisuseTest(JobTest):
                                        buffer=half.flatten, is_last=lambda: True)
         with self.assertRaisesRegex(syncgrads.InvalidArgument,
                                     "'weight' is torch.float16 .* torch.float32.*autocast"):
-            _ddp._BucketHook(group, {"weight": weight}).push(bucket)
+            _ddp._BucketHook(group, {"weight": weight}, are_views=False).push(bucket)
         self.job.leave()
 
     def test_local_steps_of_a_model_that_has_changed_are_refused(self):
