@@ -147,8 +147,8 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     MutexLock lock(mutex_);
     return results_.InPlace(tensor);
   }
-  // The same, and the memory that all of it lies in, if that is memory of one server on this host;
-  // else null.
+  // What InPlaceResult returns, and the memory of a server on this host in which all of it lies;
+  // null if it does not lie in one such memory.
   struct PlacedResult {
     std::vector<absl::Span<const std::byte>> pieces;
     std::shared_ptr<const MappedResults> mapped;

@@ -30,7 +30,7 @@ class TlsFiles {
   void SetUp(SSL_CTX& context);
 
  private:
-  // Of the certificate, the key and the client CA.
+  // The versions of the certificate, the key and the client CA, in this order.
   using Versions = std::array<struct stat, 3>;
   struct StoreDeleter {
     void operator()(X509_STORE* store) const { X509_STORE_free(store); }

@@ -61,7 +61,7 @@ grpc::ServerUnaryReactor* AdminService::Explain(grpc::CallbackServerContext* con
                                            checked = token;
                                            return jobs_.FindFor(request->job(), token).status();
                                          });
-  // Whoever may not call this takes no place of those who may.
+  // A caller that is refused takes no place from others.
   if (!permitted.ok()) return Answer(context, permitted);
   return answers_.Answer(context, CallerOf(*context).peer,
                          [&] { return Explained(jobs_, *request, checked, *reply); });
@@ -136,8 +136,8 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
                                                   const v1::GetStatusRequest*,
                                                   v1::GetStatusReply* reply) {
   const Caller caller = CallerOf(*context);
-  // First: Allows neither reads rules that have changed nor counts wrong tokens. And whoever may
-  // not call this takes no place of those who may.
+  // First: Allows neither reads rules that have changed nor counts wrong tokens. And a caller that
+  // is refused takes no place from others.
   const absl::Status permitted = access_.CheckAnyJob(caller, Action::kGetStatus);
   if (!permitted.ok()) return Answer(context, permitted);
   return answers_.Answer(context, caller.peer, [&]() -> absl::Status {

@@ -112,7 +112,7 @@ class GroupRegistrations {
     // Shared by all postponed requests for one group; null in a preparation, which has the plan.
     std::shared_ptr<const GroupSpec> spec;
     double link_rate = 0;
-    // Of the first postponed request for a group.
+    // The plan's draft; only the first postponed request for a group has one.
     std::optional<GroupRegistry::Draft> draft;
   };
   // A group whose memory is being allocated on the servers.

@@ -280,7 +280,7 @@ TEST_F(AccessTest, WrongTokensAreCountedLoggedOnceAndSlowedAndRightOnesAreNot) {
   for (int i = 0; i < 50; ++i) ExpectError(join("wrong"), kDenied, {"a token"});
   for (int i = 0; i < 100; ++i) {
     ExpectError(join("wrong"), absl::StatusCode::kUnavailable, {"10.0.0.1"});
-    // Whoever guesses does not keep others of the same address out.
+    // A peer that guesses does not keep others of the same address out.
     EXPECT_THAT(join(kRight), IsOk());
   }
   // A right token that is not for this action is no guess.
