@@ -59,6 +59,7 @@ constexpr size_t kMaxEventStreamsOfCaller = 2;
 constexpr absl::Duration kEventTimeout = absl::Seconds(5);
 // An event is written in pieces of this size, because the library waits for each piece.
 constexpr size_t kEventPiece = 4096;
+constexpr char kEventType[] = "text/event-stream";
 
 // The open streams of events of one server. Thread-safe.
 class EventStreams {
@@ -206,7 +207,7 @@ void ServeEvents(const HttpEventPages::mapped_type& next, EventStreams& streams,
     return;
   }
   answer.set_chunked_content_provider(
-      "text/event-stream",
+      kEventType,
       [&next, &streams, permission_interval, is_refused = std::move(is_refused),
        next_decision = MonotonicNow() + permission_interval](size_t offset,
                                                              httplib::DataSink& sink) mutable {
@@ -289,6 +290,10 @@ class HttpServer::Connections : public httplib::Server {
     }
     for (const auto& [path, next] : events_.pages) {
       Get(path, [this, &next = next](const httplib::Request& request, httplib::Response& answer) {
+        if (request.method == "HEAD") {
+          answer.set_header("Content-Type", kEventType);
+          return;
+        }
         HttpCaller caller = CallerOf(request);
         const std::string key = KeyOf(caller);
         ServeEvents(

@@ -85,12 +85,11 @@ std::vector<std::string> Strangers::Cut(absl::Duration elapsed) {
     if (bytes.has_value() && *bytes <= most && stranger.age <= limits_.time) continue;
     if (bytes.has_value()) {
       Reset(stranger.copy);
-      cut.push_back(*bytes > most ? absl::StrCat(one->first, " has sent ", *bytes,
-                                                 " bytes and was admitted "
-                                                 "to nothing; at most ",
-                                                 most, " are permitted")
-                                  : absl::StrCat(one->first, " was admitted to nothing within ",
-                                                 absl::FormatDuration(limits_.time)));
+      cut.push_back(*bytes > most
+                        ? absl::StrCat(one->first, " was admitted to nothing and has sent ", *bytes,
+                                       " bytes; the limit is ", most)
+                        : absl::StrCat(one->first, " was admitted to nothing within ",
+                                       absl::FormatDuration(limits_.time)));
     }
     strangers_.erase(one);
   }

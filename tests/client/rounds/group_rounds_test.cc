@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/client/fake_transport.h"
@@ -139,8 +140,10 @@ class AnsweredInWaits : public Outbox, public Waits {
   }
   void Forget(ServerIndex, const ChunkKey&) override {}
 
-  // Answers messages until `condition` is notified.
-  bool WaitUntil(const CondVar& condition, Mutex& mutex, absl::Time) override {
+  // Answers messages until `condition` is notified. Without analysis, because the caller's mutex is
+  // released here.
+  bool WaitUntil(const CondVar& condition, Mutex& mutex,
+                 absl::Time) override ABSL_NO_THREAD_SAFETY_ANALYSIS {
     ++waits;
     mutex.Unlock();
     for (notified_.clear(); !notified_.contains(&condition) && !messages_.empty();) {

@@ -112,10 +112,9 @@ TEST(StrangersTest, BytesAreLimitedAndMoreWithAStream) {
   connection.Transfer(4000);
   EXPECT_THAT(strangers.Cut(kNow), IsEmpty());
   connection.Transfer(1);
-  EXPECT_THAT(
-      strangers.Cut(kNow),
-      ElementsAre("10.0.0.1:5 has sent 5001 bytes and was admitted to nothing; at most 5000 "
-                  "are permitted"));
+  EXPECT_THAT(strangers.Cut(kNow),
+              ElementsAre("10.0.0.1:5 was admitted to nothing and has sent 5001 bytes; the limit "
+                          "is 5000"));
   EXPECT_TRUE(connection.HasEnded());
 }
 

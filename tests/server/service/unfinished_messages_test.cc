@@ -55,6 +55,7 @@ constexpr uint8_t kEndStream = 1;
 constexpr uint8_t kEndHeaders = 4;
 constexpr size_t kHeaderBytes = 9;
 constexpr size_t kFrameBytes = 16 << 10;
+// RFC 9113, 6.9.2.
 constexpr int64_t kFirstWindow = 65535;
 
 std::string Number(uint32_t number, int bytes) {
@@ -76,31 +77,30 @@ std::string Frame(Kind kind, uint8_t flags, uint32_t stream, const std::string& 
 
 std::string Text(const std::string& text) { return static_cast<char>(text.size()) + text; }
 
-// Calls on one connection. Each announces a message, and never sends the last byte of it.
-class UnfinishedCalls {
+// Calls of Admin.GetStatus on one connection.
+class RawCalls {
  public:
-  UnfinishedCalls(const std::string& address, const std::string& method, uint32_t calls,
-                  uint32_t message_bytes)
-      : socket_(Connect(address)) {
+  explicit RawCalls(const std::string& address) : address_(address), socket_(Connect(address)) {
     out_ = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(kSettings, 0, 0, "");
-    for (uint32_t i = 0; i < calls; ++i) {
-      const uint32_t stream = 2 * i + 1;
-      // The literal fields :path, :authority, content-type and te, after POST and http.
-      out_ += Frame(kHeaders, kEndHeaders, stream,
-                    "\x83\x86\x04" + Text(method) + "\x01" + Text(address) + "\x0f\x10" +
-                        Text("application/grpc") + std::string(1, '\0') + Text("te") +
-                        Text("trailers"));
-      out_ += Frame(kData, 0, stream, std::string(1, '\0') + Number(message_bytes, 4));
-      calls_[stream] = {message_bytes - 1, kFirstWindow - 5};
-      window_ -= 5;
-    }
+  }
+
+  // Begins a call with an empty message.
+  void BeginWhole() { Begin(0, kEndStream); }
+  // Begins a call that announces a message, and never sends the last byte of it.
+  void BeginUnfinished(uint32_t message_bytes) {
+    Begin(message_bytes, 0);
+    calls_[next_stream_ - 2].left = message_bytes - 1;
   }
 
   // Reads what the server has sent, and sends what it permits. Does not wait.
   void Continue() {
     std::string read(1 << 16, '\0');
     const ssize_t length = recv(socket_.get(), read.data(), read.size(), MSG_DONTWAIT);
-    if (length == 0 || (length < 0 && errno != EAGAIN)) calls_.clear();
+    if (length == 0 || (length < 0 && errno != EAGAIN)) {
+      closed_ = true;
+      calls_.clear();
+      out_.clear();
+    }
     if (length > 0) in_.append(read, 0, static_cast<size_t>(length));
     while (in_.size() >= kHeaderBytes) {
       const size_t payload = NumberIn(absl::string_view(in_).substr(0, 3));
@@ -124,6 +124,8 @@ class UnfinishedCalls {
     Send();
   }
 
+  // Whether the server has closed the connection.
+  bool closed() const { return closed_; }
   // The number of calls that the server has not ended.
   size_t open() const { return calls_.size(); }
   // The bytes that were sent in these calls.
@@ -145,6 +147,21 @@ class UnfinishedCalls {
     size_t sent = 0;
   };
 
+  // The message is a prefix of 5 bytes, then `message_bytes`.
+  void Begin(uint32_t message_bytes, uint8_t flags_of_prefix) {
+    const std::string method = "/syncgrads.v1.Admin/GetStatus";
+    // The literal fields :path, :authority, content-type and te, after POST and http.
+    out_ +=
+        Frame(kHeaders, kEndHeaders, next_stream_,
+              "\x83\x86\x04" + Text(method) + "\x01" + Text(address_) + "\x0f\x10" +
+                  Text("application/grpc") + std::string(1, '\0') + Text("te") + Text("trailers"));
+    out_ += Frame(kData, flags_of_prefix, next_stream_,
+                  std::string(1, '\0') + Number(message_bytes, 4));
+    calls_[next_stream_] = {0, first_window_ - 5};
+    window_ -= 5;
+    next_stream_ += 2;
+  }
+
   void Send() {
     const ssize_t sent = send(socket_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent > 0) out_.erase(0, static_cast<size_t>(sent));
@@ -163,42 +180,67 @@ class UnfinishedCalls {
       constexpr uint32_t kInitialWindow = 4;
       for (size_t at = 0; at + 6 <= payload.size(); at += 6) {
         if (NumberIn(payload.substr(at, 2)) != kInitialWindow) continue;
-        for (auto& [id, call] : calls_) {
-          call.window += NumberIn(payload.substr(at + 2, 4)) - kFirstWindow;
-        }
+        const int64_t window = NumberIn(payload.substr(at + 2, 4));
+        for (auto& [id, call] : calls_) call.window += window - first_window_;
+        first_window_ = window;
       }
       out_ += Frame(kSettings, kAcknowledges, 0, "");
     }
   }
 
+  const std::string address_;
   FileDescriptor socket_;
   std::string in_;
   std::string out_;
-  // The connection's window.
+  bool closed_ = false;
+  uint32_t next_stream_ = 1;
+  // The connection's window, and that of a new stream.
   int64_t window_ = kFirstWindow;
+  int64_t first_window_ = kFirstWindow;
   std::map<uint32_t, Call> calls_;
 };
 
-TEST(UnfinishedMessagesTest, TakeNoMoreMemoryThanTheQuota) {
-  constexpr size_t kQuota = 64 << 20;
-  constexpr uint32_t kMessage = 19 << 20;
-  constexpr uint32_t kCalls = 16;
+// Begins calls that never end, and sends what the server permits, until it permits no more.
+constexpr size_t kQuota = 64 << 20;
+void SendUnfinished(RawCalls& calls) {
+  for (int i = 0; i < 16; ++i) calls.BeginUnfinished(19 << 20);
+  EXPECT_TRUE(WaitUntil([&] {
+    calls.Continue();
+    return calls.all_sent() && calls.held() <= kQuota;
+  })) << calls.open()
+      << " calls hold " << calls.held() << " bytes";
+}
+
+ServerOptions WithQuota() {
   ServerOptions options;
   options.memory = 2 * kQuota;
-  Cluster cluster(1, options);
+  return options;
+}
+
+TEST(UnfinishedMessagesTest, TakeNoMoreMemoryThanTheQuota) {
+  Cluster cluster(1, WithQuota());
   {
-    UnfinishedCalls calls(cluster.coordinator(), "/syncgrads.v1.Admin/GetStatus", kCalls, kMessage);
-    EXPECT_TRUE(WaitUntil([&] {
+    RawCalls calls(cluster.coordinator());
+    calls.BeginWhole();
+    ASSERT_TRUE(WaitUntil([&] {
       calls.Continue();
-      return calls.all_sent() && calls.held() <= kQuota;
-    })) << calls.open()
-        << " calls hold " << calls.held() << " bytes";
+      return calls.open() == 0;
+    }));
+    ASSERT_FALSE(calls.closed()) << "the call was admitted";
+    SendUnfinished(calls);
   }
   const auto admin = v1::Admin::NewStub(ChannelTo(cluster.coordinator()));
   EXPECT_TRUE(WaitUntil([&] {
     v1::GetStatusReply reply;
     return admin->GetStatus(Context().get(), {}, &reply).ok();
   }));
+}
+
+TEST(UnfinishedMessagesTest, EndTheConnectionOfAStranger) {
+  Cluster cluster(1, WithQuota());
+  RawCalls calls(cluster.coordinator());
+  SendUnfinished(calls);
+  EXPECT_TRUE(calls.closed());
 }
 
 TEST(UnfinishedMessagesTest, AConnectionWithoutAFirstFrameIsClosed) {
