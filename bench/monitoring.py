@@ -167,10 +167,10 @@ def main():
     share = statistics.fmean(share for (_, _, share), _ in pairs)
     comparisons.add("answers / all processors", "answers", "processors", share, 1, "", share,
                     goal=0.01)
-    slow = answers[len(answers) * 9 // 10]
-    comparisons.add("psctl status, 90th percentile / 50 ms", "psctl status", "goal", slow,
-                    ANSWER_GOAL, "s", slow / ANSWER_GOAL, goal=1,
-                    median=statistics.median(answers))
+    median = statistics.median(answers)
+    comparisons.add("psctl status, median / 50 ms", "psctl status", "goal", median, ANSWER_GOAL,
+                    "s", median / ANSWER_GOAL, goal=1,
+                    percentile_90=answers[len(answers) * 9 // 10])
     comparisons.close()
 
 

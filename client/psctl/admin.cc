@@ -1,5 +1,8 @@
 #include "client/psctl/admin.h"
 
+#include <grpc/grpc.h>
+
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,10 +12,21 @@
 #include "common/trace/trace.h"
 
 namespace syncgrads::client {
+namespace {
 
-Admin::Admin(Options options)
-    : options_(std::move(options)),
-      stub_(v1::Admin::NewStub(NewChannel(options_.server, options_.caller.security))) {}
+std::unique_ptr<v1::Admin::Stub> NewStub(const Admin::Options& options) {
+  // Once for this process and its end: otherwise gRPC would end all of its threads with the last
+  // channel, and begin them again with the next. Not earlier, because the process may fork.
+  [[maybe_unused]] static const bool initialized = [] {
+    grpc_init();
+    return true;
+  }();
+  return v1::Admin::NewStub(NewChannel(options.server, options.caller.security));
+}
+
+}  // namespace
+
+Admin::Admin(Options options) : options_(std::move(options)), stub_(NewStub(options_)) {}
 
 void Admin::Prepare(grpc::ClientContext& context, absl::Duration timeout) const {
   context.set_wait_for_ready(options_.wait_for_connection);

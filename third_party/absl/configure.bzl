@@ -24,8 +24,8 @@ _MODULES = [
     "absl_variant",
 ]
 
-# The libraries of gRPC that are linked with STATIC_GRPC_LINKOPTS.
-_GRPC = ["-lgrpc++", "-lgrpc", "-lgpr", "-laddress_sorting", "-lupb"]
+# Parts of the C library, which stays shared.
+_C_LIBRARIES = ["-ldl", "-lm", "-lpthread", "-lrt"]
 
 def _libraries(ctx, arguments):
     result = ctx.execute(["pkg-config", "--libs-only-l"] + arguments)
@@ -39,13 +39,13 @@ def _libraries(ctx, arguments):
     return options
 
 def _configure(ctx):
-    # For a program that has gRPC and Abseil in itself. Their other dependencies stay shared.
-    static, shared = [], []
-    for option in _libraries(ctx, ["--static", "grpc++"] + _MODULES):
-        if option.startswith("-labsl_") or option in _GRPC:
-            static.append("-l:lib%s.a" % option[2:])
-        else:
+    # For a program that has in itself all that gRPC needs.
+    static, shared = ["-l:libstdc++.a"], ["-static-libgcc"]
+    for option in _libraries(ctx, ["--static", "grpc++", "protobuf"] + _MODULES):
+        if option in _C_LIBRARIES:
             shared.append(option)
+        else:
+            static.append("-l:lib%s.a" % option[2:])
     ctx.file("defs.bzl", "ABSL_LINKOPTS = %r\nSTATIC_GRPC_LINKOPTS = %r\n" % (
         _libraries(ctx, _MODULES),
         ["-Wl,--start-group"] + static + ["-Wl,--end-group"] + shared,
