@@ -18,6 +18,10 @@
 namespace syncgrads::testing {
 namespace {
 
+constexpr const char* kRoles[] = {"server", "worker", "operator", "viewer"};
+
+std::string TokenOf(const std::string& role) { return absl::StrCat("the-token-of-a-", role, "-1"); }
+
 std::string Folder() {
   std::string folder = absl::StrCat(::testing::TempDir(), "/access-XXXXXX");
   EXPECT_NE(mkdtemp(folder.data()), nullptr);
@@ -50,7 +54,8 @@ grpc::StatusCode End(Reader& reader, auto reply) {
 
 }  // namespace
 
-SecuredServer::SecuredServer(const std::vector<std::string>& flags) : folder_(Folder()) {
+SecuredServer::SecuredServer(const std::vector<std::string>& flags, ServerSetup setup)
+    : setup_(setup), folder_(Folder()) {
   EXPECT_TRUE(WriteSecretFile(Path("ca.pem"), ours_.certificate()).ok());
   EXPECT_TRUE(WriteSecretFile(Path("both.pem"), ours_.certificate() + theirs_.certificate()).ok());
   Issue(ours_, "server", {"IP:127.0.0.1", "URI:syncgrads:server"});
@@ -61,15 +66,17 @@ SecuredServer::SecuredServer(const std::vector<std::string>& flags) : folder_(Fo
   Issue(ours_, "expired", {"URI:syncgrads:operator"}, -absl::Minutes(1));
   Issue(theirs_, "stranger", {"URI:syncgrads:operator"});
   WriteRules(absl::StrCat("worker other-* token:", kOtherToken, "\n"));
-  std::vector<std::string> args = {"--port=0",
-                                   "--bind=127.0.0.1",
-                                   "--metrics=127.0.0.1:0",
-                                   "--state=none",
-                                   absl::StrCat("--tokens_file=", Path("tokens")),
-                                   absl::StrCat("--tls_certificate=", Path("server.pem")),
-                                   absl::StrCat("--tls_key=", Path("server.key")),
-                                   absl::StrCat("--tls_ca=", Path("ca.pem")),
-                                   absl::StrCat("--tls_client_ca=", Path("ca.pem"))};
+  std::vector<std::string> args = {"--port=0", "--bind=127.0.0.1", "--metrics=127.0.0.1:0",
+                                   "--state=none"};
+  if (setup != ServerSetup::kCertificates) {
+    args.push_back(absl::StrCat("--tokens_file=", Path("tokens")));
+  }
+  if (setup != ServerSetup::kTokens) {
+    args.push_back(absl::StrCat("--tls_certificate=", Path("server.pem")));
+    args.push_back(absl::StrCat("--tls_key=", Path("server.key")));
+    args.push_back(absl::StrCat("--tls_ca=", Path("ca.pem")));
+  }
+  if (has_certificates()) args.push_back(absl::StrCat("--tls_client_ca=", Path("ca.pem")));
   args.insert(args.end(), flags.begin(), flags.end());
   auto started = Process::Start({.program = "server/ps-server", .args = args});
   EXPECT_TRUE(started.ok()) << started.status();
@@ -86,8 +93,11 @@ std::string SecuredServer::address() const { return absl::StrCat("127.0.0.1:", p
 
 void SecuredServer::WriteRules(const std::string& rules) const {
   std::string all = "# who may do what\n\n";
-  for (const char* role : {"server", "worker", "operator", "viewer"}) {
-    absl::StrAppend(&all, role, " * san:syncgrads:", role, "\n");
+  for (const char* role : kRoles) {
+    absl::StrAppend(&all, role, " * ",
+                    has_certificates() ? absl::StrCat("san:syncgrads:", role)
+                                       : absl::StrCat("token:", TokenOf(role)),
+                    "\n");
   }
   WriteText(Path("tokens"), absl::StrCat(all, rules));
 }
@@ -98,6 +108,13 @@ void SecuredServer::Issue(const std::string& name, const std::vector<std::string
 
 Caller SecuredServer::CallerWith(const std::string& certificate, const std::string& token) const {
   Caller caller{{}, token};
+  if (setup_ == ServerSetup::kTokens || setup_ == ServerSetup::kTokensOverTls) {
+    for (const char* role : kRoles) {
+      if (certificate == role) caller.token = TokenOf(role);
+    }
+    if (setup_ == ServerSetup::kTokensOverTls) caller.tls.ca = Path("both.pem");
+    return caller;
+  }
   caller.tls.ca = Path("both.pem");
   if (certificate.empty()) return caller;
   caller.tls.certificate = Path(certificate + ".pem");
@@ -296,15 +313,22 @@ grpc::StatusCode Calls::Raw(const std::string& method) {
 }
 
 std::string PageCode(const SecuredServer& server, const Caller& caller, const std::string& path) {
-  httplib::SSLClient client("127.0.0.1", server.pages(), caller.tls.certificate, caller.tls.key);
-  client.set_ca_cert_path(caller.tls.ca.c_str());
-  client.enable_server_certificate_verification(true);
-  client.set_connection_timeout(120);
-  client.set_read_timeout(120);
-  if (!caller.token.empty()) client.set_bearer_token_auth(caller.token);
+  std::unique_ptr<httplib::ClientImpl> client;
+  if (server.setup() == ServerSetup::kTokens) {
+    client = std::make_unique<httplib::ClientImpl>("127.0.0.1", server.pages());
+  } else {
+    auto with_tls = std::make_unique<httplib::SSLClient>("127.0.0.1", server.pages(),
+                                                         caller.tls.certificate, caller.tls.key);
+    with_tls->set_ca_cert_path(caller.tls.ca.c_str());
+    with_tls->enable_server_certificate_verification(true);
+    client = std::move(with_tls);
+  }
+  client->set_connection_timeout(120);
+  client->set_read_timeout(120);
+  if (!caller.token.empty()) client->set_bearer_token_auth(caller.token);
   // The body is not read: a stream of events does not end by itself.
   int status = 0;
-  client.Get(
+  client->Get(
       path,
       [&status](const httplib::Response& response) {
         status = response.status;

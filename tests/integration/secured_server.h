@@ -32,14 +32,25 @@ struct Caller {
   std::string token;
 };
 
-// Certificates with the names syncgrads:ROLE have the role, for all jobs.
+// How a server knows its callers.
+enum class ServerSetup {
+  kCertificatesAndTokens,
+  kCertificates,   // no file of tokens
+  kTokensOverTls,  // no certificates of callers
+  kTokens,         // plain text
+};
+
+// Certificates with the names syncgrads:ROLE have the role, for all jobs; in setups without
+// certificates, a token for each role.
 class SecuredServer {
  public:
   // `flags` are passed to the server. A server that does not listen is a test failure.
-  explicit SecuredServer(const std::vector<std::string>& flags = {});
+  explicit SecuredServer(const std::vector<std::string>& flags = {},
+                         ServerSetup setup = ServerSetup::kCertificatesAndTokens);
 
   std::string Path(const std::string& name) const;
   std::string address() const;
+  ServerSetup setup() const { return setup_; }
   int pages() const { return pages_; }
   Process& process() { return *process_; }
 
@@ -49,7 +60,8 @@ class SecuredServer {
   void Issue(const std::string& name, const std::vector<std::string>& names);
 
   // Returns a caller with one of the certificates server, worker, operator, viewer, nobody (without
-  // a role), expired, stranger (of another authority), and those that were issued; or with none.
+  // a role), expired, stranger (of another authority), and those that were issued; or with none. In
+  // setups without certificates, the caller has the token of this role instead.
   Caller CallerWith(const std::string& certificate, const std::string& token = "") const;
   ClientOptions Worker(const Caller& caller, const std::string& job) const;
 
@@ -58,6 +70,11 @@ class SecuredServer {
              const std::vector<std::string>& names, absl::Duration lifetime = absl::Hours(1));
   int PortIn(const std::string& text);
 
+  bool has_certificates() const {
+    return setup_ == ServerSetup::kCertificatesAndTokens || setup_ == ServerSetup::kCertificates;
+  }
+
+  const ServerSetup setup_;
   const std::string folder_;
   const CertificateAuthority ours_{"ours"}, theirs_{"theirs"};
   std::unique_ptr<Process> process_;
