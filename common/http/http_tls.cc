@@ -4,23 +4,12 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "common/names.h"
 
 namespace syncgrads {
-namespace {
-
-bool IsSame(const struct stat& a, const struct stat& b) {
-  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size &&
-         a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec &&
-         a.st_ctim.tv_sec == b.st_ctim.tv_sec && a.st_ctim.tv_nsec == b.st_ctim.tv_nsec;
-}
-
-}  // namespace
-
 void TlsFiles::SetUp(SSL_CTX& context) {
   SSL_CTX_set_min_proto_version(&context, TLS1_3_VERSION);
   // A session that is resumed would not be verified again.
@@ -41,7 +30,7 @@ bool TlsFiles::UseIn(SSL* connection) {
   // Taken before the files are read: if one changes meanwhile, it is read again at the next
   // handshake.
   const Versions now = VersionsNow();
-  if (own_ == nullptr || !std::equal(now.begin(), now.end(), versions_.begin(), &IsSame)) {
+  if (own_ == nullptr || now != versions_) {
     if (!LoadLocked()) {
       own_ = nullptr;
       return false;
@@ -70,11 +59,13 @@ bool TlsFiles::LoadLocked() {
 }
 
 TlsFiles::Versions TlsFiles::VersionsNow() const {
-  Versions versions = {};
-  // A file that is missing has the version 0.
-  (void)stat(tls_.certificate.c_str(), &versions[0]);
-  (void)stat(tls_.key.c_str(), &versions[1]);
-  if (!tls_.client_ca.empty()) (void)stat(tls_.client_ca.c_str(), &versions[2]);
+  const std::string* const paths[] = {&tls_.certificate, &tls_.key, &tls_.client_ca};
+  Versions versions;
+  for (size_t i = 0; i < versions.size(); ++i) {
+    struct stat status = {};
+    // A file that is missing has the version of no file.
+    if (stat(paths[i]->c_str(), &status) == 0) versions[i] = FileVersion(status);
+  }
   return versions;
 }
 

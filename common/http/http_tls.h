@@ -4,7 +4,6 @@
 #define SYNCGRADS_COMMON_HTTP_HTTP_TLS_H_
 
 #include <openssl/ssl.h>
-#include <sys/stat.h>
 
 #include <array>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "common/file_version.h"
 #include "common/http/http_connection.h"
 #include "common/mutex.h"
 #include "common/tls/tls_options.h"
@@ -31,7 +31,7 @@ class TlsFiles {
 
  private:
   // The versions of the certificate, the key and the client CA, in this order.
-  using Versions = std::array<struct stat, 3>;
+  using Versions = std::array<FileVersion, 3>;
   struct StoreDeleter {
     void operator()(X509_STORE* store) const { X509_STORE_free(store); }
   };

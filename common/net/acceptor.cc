@@ -111,10 +111,12 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
     NoteRefusal("failed", std::strerror(errno));
     return without_descriptor ? RefuseFrom(listening) : Accepted::kNotYet;
   }
-  const std::optional<unsigned> other_user = OtherUserOf(connection, address);
+  const HostPort endpoint = AddressOf(address);
+  std::optional<unsigned> other_user;
+  if (IsLoopback(endpoint.host)) other_user = OtherUserOf(connection, address);
   const std::string peer = other_user.has_value()
                                ? absl::StrCat("user ", *other_user, " of this host")
-                               : NetworkOf(AddressOf(address).host);
+                               : NetworkOf(endpoint.host);
   std::string past = PastLimit(peer);
   if (!past.empty() && MonotonicNow() >= looked_for_closed_ + kLookAgain) {
     looked_for_closed_ = MonotonicNow();
@@ -138,7 +140,7 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
                             : std::string(user.status().message()));
       return Accepted::kOne;
     }
-  } else if (!AddStranger(connection, address, peer, other_user)) {
+  } else if (!AddStranger(connection, ToString(endpoint), peer, other_user)) {
     NoteRefusal("failed", std::strerror(errno));
     return Accepted::kOne;
   }
@@ -158,7 +160,7 @@ Acceptor::Accepted Acceptor::RefuseFrom(const FileDescriptor& listening) {
 
 std::optional<unsigned> Acceptor::OtherUserOf(const FileDescriptor& connection,
                                               const sockaddr_storage& address) {
-  if (strangers_ == nullptr || !IsLoopback(AddressOf(address).host)) return std::nullopt;
+  if (strangers_ == nullptr) return std::nullopt;
   sockaddr_storage own = {};
   socklen_t length = sizeof(own);
   if (getsockname(connection.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) {
@@ -176,7 +178,7 @@ std::optional<unsigned> Acceptor::OtherUserOf(const FileDescriptor& connection,
   return *user == 0 || *user == geteuid() ? std::nullopt : std::optional<unsigned>(*user);
 }
 
-bool Acceptor::AddStranger(const FileDescriptor& connection, const sockaddr_storage& address,
+bool Acceptor::AddStranger(const FileDescriptor& connection, const std::string& endpoint,
                            const std::string& peer, std::optional<unsigned> other_user) {
   if (strangers_ == nullptr) return true;
   while (strangers_->size() >= std::max<size_t>(1, most_connections() / 6)) {
@@ -184,7 +186,7 @@ bool Acceptor::AddStranger(const FileDescriptor& connection, const sockaddr_stor
     if (!cut.has_value()) break;
     NoteCut("room", *cut);
   }
-  return strangers_->Add(connection, ToString(AddressOf(address)), peer, other_user);
+  return strangers_->Add(connection, endpoint, peer, other_user);
 }
 
 int Acceptor::CutStrangers() {

@@ -97,7 +97,7 @@ class Acceptor {
   std::optional<unsigned> OtherUserOf(const FileDescriptor& connection,
                                       const sockaddr_storage& address);
   // Adds the connection to the strangers. Returns false if there is no descriptor for that.
-  bool AddStranger(const FileDescriptor& connection, const sockaddr_storage& address,
+  bool AddStranger(const FileDescriptor& connection, const std::string& endpoint,
                    const std::string& peer, std::optional<unsigned> other_user);
   // Cuts strangers. Returns the timeout of the next poll.
   int CutStrangers();

@@ -101,11 +101,6 @@ absl::Status Access::Load() {
   return absl::OkStatus();
 }
 
-Access::FileVersion Access::VersionOf(const struct stat& status) {
-  return {status.st_dev, status.st_ino, absl::TimeFromTimespec(status.st_mtim),
-          absl::TimeFromTimespec(status.st_ctim), status.st_size};
-}
-
 absl::StatusOr<bool> Access::Read() {
   const std::string& path = options_.tokens_file;
   const auto failed = [&path](absl::string_view why) {
@@ -118,7 +113,7 @@ absl::StatusOr<bool> Access::Read() {
   // taken before the file is read: a file that changes meanwhile has another version afterwards.
   struct stat status = {};
   if (fstat(file.get(), &status) != 0) return failed(std::strerror(errno));
-  const FileVersion version = VersionOf(status);
+  const FileVersion version(status);
   if (IsRead(version)) return false;
   std::string text;
   char part[4096];
@@ -169,12 +164,12 @@ void Access::Refresh() {
   if (options_.tokens_file.empty()) return;
   struct stat status = {};
   // While another file is moved to its place, the old rules apply.
-  if (stat(options_.tokens_file.c_str(), &status) != 0 || IsRead(VersionOf(status))) return;
+  if (stat(options_.tokens_file.c_str(), &status) != 0 || IsRead(FileVersion(status))) return;
   const absl::StatusOr<bool> read = Read();
   if (!read.ok()) {
     // A file that cannot be read is tried again at each call, in case that only descriptors or
     // memory were missing.
-    const FileVersion version = VersionOf(status);
+    const FileVersion version(status);
     if (MutexLock lock(mutex_); std::exchange(warned_, version) == version) return;
     journal_.Warn(
         absl::StrCat("the file with the tokens has changed and cannot be used, the old "

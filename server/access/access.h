@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/file_version.h"
 #include "common/mutex.h"
 #include "common/net/strangers.h"
 #include "common/wrong_tokens.h"
@@ -130,22 +131,11 @@ class Access {
   absl::Status CheckUser(const Caller& caller) const;
 
   // Identifies the content of a file.
-  struct FileVersion {
-    dev_t device = 0;
-    ino_t inode = 0;
-    absl::Time modified;
-    // Also changes with the owner and the mode.
-    absl::Time changed;
-    off_t size = 0;
-    friend bool operator==(const FileVersion&, const FileVersion&) = default;
-  };
-
   std::shared_ptr<const Rules> rules() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Reads the file if it has changed.
   void Refresh() ABSL_LOCKS_EXCLUDED(reading_, mutex_);
   // Reads the file. Returns false if another thread has read this version of it meanwhile.
   absl::StatusOr<bool> Read() ABSL_LOCKS_EXCLUDED(reading_, mutex_);
-  static FileVersion VersionOf(const struct stat& status);
   bool IsRead(const FileVersion& version) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Logs what is unsafe about the file: who may read or replace its content, and tokens that can be
   // guessed.

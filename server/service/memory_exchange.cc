@@ -24,6 +24,7 @@ constexpr absl::Duration kTimeout = absl::Seconds(5);
 constexpr uint64_t kMappedAtOnce = 64 << 20;
 constexpr uint64_t kTimesTheJob = 16;
 
+// Not TotalMemory: what workers hand over counts in their control groups, not in this one.
 uint64_t MachineMemory() {
   return static_cast<uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES))) *
          static_cast<uint64_t>(std::max(0L, sysconf(_SC_PAGESIZE)));

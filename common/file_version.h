@@ -1,0 +1,34 @@
+// Tells whether a file has changed.
+
+#ifndef SYNCGRADS_COMMON_FILE_VERSION_H_
+#define SYNCGRADS_COMMON_FILE_VERSION_H_
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "absl/time/time.h"
+
+namespace syncgrads {
+
+// Differs after a file was written, replaced by another one, or given another owner or mode.
+struct FileVersion {
+  FileVersion() = default;
+  explicit FileVersion(const struct stat& status)
+      : device(status.st_dev),
+        inode(status.st_ino),
+        size(status.st_size),
+        modified(absl::TimeFromTimespec(status.st_mtim)),
+        changed(absl::TimeFromTimespec(status.st_ctim)) {}
+  friend bool operator==(const FileVersion&, const FileVersion&) = default;
+
+  dev_t device = 0;
+  ino_t inode = 0;
+  off_t size = 0;
+  absl::Time modified;
+  // Also changes with the owner and the mode.
+  absl::Time changed;
+};
+
+}  // namespace syncgrads
+
+#endif  // SYNCGRADS_COMMON_FILE_VERSION_H_
