@@ -413,8 +413,8 @@ class GrpcServer : public Server {
   }
 
   // Restores the plan and the jobs from the state directory, or starts with an empty plan. If
-  // the plan is damaged, moves all files to the subdirectory "unusable" and starts with an empty
-  // plan.
+  // the plan and its copy are damaged, moves all files to the subdirectory "unusable" and starts
+  // with an empty plan.
   absl::Status OpenState() {
     plan_.start.plan = DrawRandomNumber();
     plan_.start.incarnation = DrawIncarnation();
@@ -429,6 +429,10 @@ class GrpcServer : public Server {
     absl::StatusOr<std::unique_ptr<PlanStore>> store =
         PlanStore::Open(state_->plan_path(), stored, options);
     if (store.ok()) {
+      if (!stored.replaced.ok()) {
+        journal_.Warn(
+            absl::StrCat("the plan was restored from its copy: ", stored.replaced.message()));
+      }
       std::vector<PlanChange> changes;
       for (const Stored& record : stored.records) {
         if (const auto* change = std::get_if<PlanChange>(&record)) changes.push_back(*change);

@@ -234,7 +234,9 @@ PlanStore::PlanStore(std::string path, std::unique_ptr<RecordLog> log, Incarnati
       incarnation_(incarnation),
       thread_(options.run == nullptr ? std::make_unique<SerialThread>() : nullptr) {
   SetNextCompaction(0);
-  unlink(CompactedPath(path_).c_str());  // of a process that died
+  // Of a process that died.
+  unlink(CompactedPath(path_).c_str());
+  unlink((CompactedPath(path_) + ".copy").c_str());
 }
 
 absl::StatusOr<std::unique_ptr<PlanStore>> PlanStore::Create(const std::string& path,
@@ -253,6 +255,7 @@ absl::StatusOr<std::unique_ptr<PlanStore>> PlanStore::Open(const std::string& pa
   SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<RecordLog> log,
                              RecordLog::Open(path, records, options.log));
   SYNCGRADS_ASSIGN_OR_RETURN(plan, Decode(path, records));
+  plan.replaced = log->replaced();
   std::unique_ptr<PlanStore> store(
       new PlanStore(path, std::move(log), plan.start.incarnation, options));
   for (const ServerSeen& seen : plan.start.servers) store->seen_[seen.server] = seen;

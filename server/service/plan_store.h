@@ -29,6 +29,8 @@ namespace syncgrads::server {
 struct StoredPlan {
   PlanStart start;
   std::vector<Stored> records;
+  // Why it was read from the copy of the log; see RecordLog::replaced.
+  absl::Status replaced;
 };
 
 struct PlanStoreOptions {
@@ -46,7 +48,7 @@ struct PlanStoreOptions {
   // Runs closures in the background, one after the other. Null: on a thread of the store.
   std::function<void(std::function<void()>)> run;
   // The options of the log.
-  RecordLogOptions log = {.reserve = 256 << 10};
+  RecordLogOptions log = {.reserve = 256 << 10, .copied = true};
 };
 
 // Not thread-safe. Owned by the server. On server 0 it is used under the coordinator's lock; on

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "server/state/checksum.h"
@@ -98,6 +99,14 @@ absl::StatusOr<size_t> Parse(const std::string& path, const std::string& bytes,
   return at;
 }
 
+std::string CopyPath(const std::string& path) { return path + ".copy"; }
+
+// Returns the options of a log's copy.
+RecordLogOptions OfCopy(RecordLogOptions options) {
+  options.copied = false;
+  return options;
+}
+
 }  // namespace
 
 int LogDisk::Allocate(int file, off_t offset, off_t length) const {
@@ -120,6 +129,10 @@ absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::CreateTemporary(
       open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file.valid()) return Failed(path, "open");
   std::unique_ptr<RecordLog> log(new RecordLog(path, /*temporary=*/true, std::move(file), options));
+  if (options.copied) {
+    auto copy = CreateTemporary(CopyPath(path), std::vector<std::string>(), OfCopy(options));
+    if (copy.ok()) log->copy_ = *std::move(copy);
+  }
   for (const std::string& record : first) SYNCGRADS_RETURN_IF_ERROR(log->Append(record));
   return log;
 }
@@ -141,23 +154,75 @@ absl::Status RecordLog::MoveTo(const std::string& path) {
   if (rename(path_.c_str(), path.c_str()) != 0) return Failed(path, "rename");
   path_ = path;
   temporary_ = false;
+  if (copy_ != nullptr && !copy_->MoveTo(CopyPath(path)).ok()) copy_ = nullptr;
+  // What may be there is the copy of the log that was replaced.
+  if (options_.copied && copy_ == nullptr) unlink(CopyPath(path).c_str());
   return absl::OkStatus();
+}
+
+struct RecordLog::Found {
+  FileDescriptor file;
+  std::vector<std::string> records;
+  // Of all records, without an incomplete one.
+  std::string bytes;
+};
+
+absl::StatusOr<RecordLog::Found> RecordLog::Find(const std::string& path) {
+  Found found;
+  SYNCGRADS_ASSIGN_OR_RETURN(found.file, OpenFile(path, O_RDWR | O_APPEND));
+  SYNCGRADS_ASSIGN_OR_RETURN(found.bytes, ReadAll(path, found.file.get()));
+  SYNCGRADS_ASSIGN_OR_RETURN(const size_t end, Parse(path, found.bytes, found.records));
+  if (end < found.bytes.size() && ftruncate(found.file.get(), static_cast<off_t>(end)) != 0) {
+    return Failed(path, "cut");
+  }
+  found.bytes.resize(end);
+  return found;
+}
+
+std::unique_ptr<RecordLog> RecordLog::Adopt(const std::string& path, Found found,
+                                            const RecordLogOptions& options) {
+  std::unique_ptr<RecordLog> log(
+      new RecordLog(path, /*temporary=*/false, std::move(found.file), options));
+  log->records_ = found.records.size();
+  log->bytes_ = log->allocated_ = found.bytes.size();
+  log->Allocate(0).IgnoreError();
+  return log;
 }
 
 absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Open(const std::string& path,
                                                            std::vector<std::string>& records,
                                                            const RecordLogOptions& options) {
-  SYNCGRADS_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, O_RDWR | O_APPEND));
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(path, file.get()));
-  SYNCGRADS_ASSIGN_OR_RETURN(const size_t end, Parse(path, bytes, records));
-  if (end < bytes.size() && ftruncate(file.get(), static_cast<off_t>(end)) != 0) {
-    return Failed(path, "cut");
+  absl::StatusOr<Found> found = Find(path);
+  absl::StatusOr<Found> copy = absl::NotFoundError("");
+  if (options.copied) copy = Find(CopyPath(path));
+  absl::Status lost = found.status();
+  if (found.ok() && copy.ok() && copy->bytes.size() > found->bytes.size() &&
+      absl::StartsWith(copy->bytes, found->bytes)) {
+    lost =
+        absl::DataLossError(absl::StrCat(path, " has lost its end: it has ", found->records.size(),
+                                         " of ", copy->records.size(), " records"));
   }
-  std::unique_ptr<RecordLog> log(
-      new RecordLog(path, /*temporary=*/false, std::move(file), options));
-  log->records_ = records.size();
-  log->bytes_ = log->allocated_ = end;
-  log->Allocate(0).IgnoreError();
+  if ((absl::IsDataLoss(lost) || absl::IsNotFound(lost)) && copy.ok()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(std::unique_ptr<RecordLog> log,
+                               Create(path, copy->records, options));
+    log->replaced_ = std::move(lost);
+    records = std::move(copy->records);
+    return log;
+  }
+  if (!found.ok()) {
+    return absl::IsDataLoss(copy.status())
+               ? absl::DataLossError(absl::StrCat(lost.message(), "; ", copy.status().message()))
+               : lost;
+  }
+  records = found->records;
+  const bool is_copied = copy.ok() && copy->bytes == found->bytes;
+  std::unique_ptr<RecordLog> log = Adopt(path, *std::move(found), options);
+  if (is_copied) {
+    log->copy_ = Adopt(CopyPath(path), *std::move(copy), OfCopy(options));
+  } else if (options.copied) {
+    auto created = Create(CopyPath(path), records, OfCopy(options));
+    if (created.ok()) log->copy_ = *std::move(created);
+  }
   return log;
 }
 
@@ -172,13 +237,22 @@ absl::StatusOr<std::vector<std::string>> RecordLog::Read(const std::string& path
 absl::Status RecordLog::Append(const std::string& record) {
   SYNCGRADS_RETURN_IF_ERROR(broken_);
   SYNCGRADS_RETURN_IF_ERROR(Allocate(sizeof(Head) + record.size()));
-  return Write(record);
+  SYNCGRADS_RETURN_IF_ERROR(Write(record));
+  if (copy_ != nullptr && !copy_->Append(record).ok()) DropCopy();
+  return absl::OkStatus();
 }
 
 absl::Status RecordLog::AppendFromReserve(const std::string& record) {
   SYNCGRADS_RETURN_IF_ERROR(broken_);
   Allocate(sizeof(Head) + record.size()).IgnoreError();
-  return Write(record);
+  SYNCGRADS_RETURN_IF_ERROR(Write(record));
+  if (copy_ != nullptr && !copy_->AppendFromReserve(record).ok()) DropCopy();
+  return absl::OkStatus();
+}
+
+void RecordLog::DropCopy() {
+  copy_->temporary_ = true;
+  copy_ = nullptr;
 }
 
 absl::Status RecordLog::Allocate(uint64_t bytes) {

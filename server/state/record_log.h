@@ -6,6 +6,10 @@
 //
 // A log can keep a reserve: file system space that is allocated behind its end and that only
 // AppendFromReserve may use. It makes room for records that must be written on a full disk.
+//
+// A log can have a copy: a second log of the same records, in the file PATH.copy. Each record is
+// written to the log first. What is damaged in one of the two files is restored from the other one
+// when the log is opened.
 
 #ifndef SYNCGRADS_SERVER_STATE_RECORD_LOG_H_
 #define SYNCGRADS_SERVER_STATE_RECORD_LOG_H_
@@ -41,6 +45,9 @@ class LogDisk {
 struct RecordLogOptions {
   // The bytes that Append leaves allocated behind the end; 0: no space is allocated ahead.
   uint64_t reserve = 0;
+  // Whether the log has a copy. If the copy cannot be written, for example on a full disk, the log
+  // has none until it is replaced or opened again.
+  bool copied = false;
   // Must outlive the log.
   const LogDisk* disk = &LogDisk::Real();
 };
@@ -64,11 +71,14 @@ class RecordLog {
   }
 
   // Opens an existing log and appends all its records to `records`, which must be empty. If
-  // there is no space for the reserve, the next Append tries again to allocate it.
+  // there is no space for the reserve, the next Append tries again to allocate it. If the log is
+  // damaged or missing and has a copy, it is replaced by the copy; see replaced(). Otherwise the
+  // copy is written anew if it differs.
   //
   // Errors:
-  //   NotFound     there is no file at `path`
-  //   DataLoss     the log is damaged or has no record; names the file, the record and the byte
+  //   NotFound     there is no file at `path`, and no copy
+  //   DataLoss     the log is damaged or has no record, and so is its copy; names the file, the
+  //                record and the byte
   //   Unavailable  the file cannot be opened or read
   static absl::StatusOr<std::unique_ptr<RecordLog>> Open(const std::string& path,
                                                          std::vector<std::string>& records,
@@ -80,7 +90,7 @@ class RecordLog {
       const RecordLogOptions& options = {});
   ~RecordLog();
 
-  // Moves the file of the log to `path`, where it replaces a file atomically.
+  // Moves the file of the log to `path`, where it replaces a file atomically, and then its copy.
   //
   // Errors:
   //   ResourceExhausted, Unavailable  the file cannot be renamed; the file at `path` is unchanged
@@ -104,6 +114,8 @@ class RecordLog {
   // error.
   absl::Status AppendFromReserve(const std::string& record);
 
+  // Why Open has replaced the log by its copy. OK if it has not.
+  const absl::Status& replaced() const { return replaced_; }
   // The number of records.
   uint64_t records() const { return records_; }
   // The length of the log in bytes.
@@ -115,9 +127,19 @@ class RecordLog {
   RecordLog(std::string path, bool temporary, FileDescriptor file, const RecordLogOptions& options)
       : path_(std::move(path)), temporary_(temporary), file_(std::move(file)), options_(options) {}
 
+  // What is in a file.
+  struct Found;
+  // Reads a log, and cuts an incomplete record off.
+  static absl::StatusOr<Found> Find(const std::string& path);
+  // Returns a log of what was found at `path`, without a copy.
+  static std::unique_ptr<RecordLog> Adopt(const std::string& path, Found found,
+                                          const RecordLogOptions& options);
+
   // Allocates space for `bytes` more bytes and for the reserve behind them.
   absl::Status Allocate(uint64_t bytes);
   absl::Status Write(const std::string& record);
+  // Deletes a copy that lacks a record.
+  void DropCopy();
 
   std::string path_;
   // The file is deleted with this object.
@@ -132,6 +154,9 @@ class RecordLog {
   bool can_allocate_ = true;
   // Not OK once an incomplete record could not be cut off: nothing is appended any more.
   absl::Status broken_;
+  absl::Status replaced_;
+  // Null if the log has none.
+  std::unique_ptr<RecordLog> copy_;
 };
 
 }  // namespace syncgrads::server

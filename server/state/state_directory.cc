@@ -107,7 +107,7 @@ absl::Status StateDirectory::KeepPort(uint16_t port) const {
 
 absl::Status StateDirectory::SetAside() const {
   return MoveAside([](absl::string_view name) {
-    return name == "plan" || absl::StartsWith(name, kGroupPrefix);
+    return absl::StartsWith(name, "plan") || absl::StartsWith(name, kGroupPrefix);
   });
 }
 

@@ -3,6 +3,7 @@
 //   lock        locked with flock() while the server lives; contains its process id
 //   server      the number of starts in this directory, and the port
 //   plan        the plan that this server has applied or, on server 0, has made: see PlanStore
+//   plan.copy   its copy: see RecordLog
 //   group-N     results of the group whose results_key() is N: see StateFile and PlanChange
 //   unusable/   state that was found damaged: see SetAside
 

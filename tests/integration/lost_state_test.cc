@@ -38,9 +38,9 @@ void Forget(const std::string& state) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(state)) {
     const std::string name = entry.path().filename().string();
-    if (name == "plan" || name.rfind("group-", 0) == 0) files.push_back(entry.path());
+    if (name.rfind("plan", 0) == 0 || name.rfind("group-", 0) == 0) files.push_back(entry.path());
   }
-  EXPECT_GE(files.size(), 2u);
+  EXPECT_GE(files.size(), 3u);
   for (const std::filesystem::path& file : files) std::filesystem::remove(file);
 }
 

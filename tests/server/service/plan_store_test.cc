@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -94,7 +95,7 @@ class PlanStoreTest : public ::testing::Test {
                                       [this](std::function<void()> compact) {
                                         at_once_ ? compact() : background_.swap(compact);
                                       },
-                                  .log = {.reserve = 10000, .disk = &disk_}};
+                                  .log = {.reserve = 10000, .copied = true, .disk = &disk_}};
   std::unique_ptr<PlanStore> store_;
   uint64_t sequence_ = 0;
 };
@@ -122,6 +123,20 @@ TEST_F(PlanStoreTest, CanBeResetOnAFullDisk) {
   disk_.full = false;
   ASSERT_THAT(store_->Reset(start), IsOk());
   EXPECT_LT(std::filesystem::file_size(path_), 200u) << "what came before is gone";
+}
+
+TEST_F(PlanStoreTest, ADamagedLogIsReadFromItsCopy) {
+  for (uint64_t step = 1; step <= 4; ++step) {
+    ASSERT_THAT(Change(QuorumSet{GroupId{0}, Round{step}, {}}), IsOk());
+  }
+  const std::vector<uint64_t> sequences = Sequences();
+  EXPECT_THAT(Stored().replaced, IsOk());
+  store_ = nullptr;
+  std::fstream(path_, std::ios::binary | std::ios::in | std::ios::out).seekp(40) << "damage";
+  StoredPlan plan;
+  ASSERT_THAT(PlanStore::Open(path_, plan, options_), IsOk());
+  ExpectError(plan.replaced, absl::StatusCode::kDataLoss, {path_, "damaged"});
+  EXPECT_EQ(Sequences(), sequences);
 }
 
 // The record is appended, so the change may be published, even if the log cannot be compacted.

@@ -584,6 +584,7 @@ TEST_P(RestoreTest, ComesBackFromALogThatIsCutAtEveryByte) {
   size_t epochs = 0, groups = 0, refused = 0;
   for (size_t cut = 0; cut <= whole.size(); ++cut) {
     std::ofstream(plan, std::ios::binary | std::ios::trunc) << whole.substr(0, cut);
+    std::filesystem::remove(plan + ".copy");
     Incarnate server(path_, clock_, options_);
     if (!server.status().ok()) {
       EXPECT_EQ(server.status().code(), absl::StatusCode::kDataLoss) << cut;
