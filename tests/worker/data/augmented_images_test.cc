@@ -19,16 +19,20 @@ namespace {
 
 constexpr int64_t kWidth = 4, kHeight = 3;
 
-// One image of `channels` channels in which each number is another.
-std::shared_ptr<const ImageSource> OneImage(int64_t channels) {
+// `images` equal images of `channels` channels. In an image, each number is another.
+std::shared_ptr<const ImageSource> EqualImages(int64_t channels, int images) {
   std::string bytes;
   for (int64_t i = 0; i < channels * kWidth * kHeight; ++i) {
     bytes.push_back(static_cast<char>(7 * i));
   }
   const size_t size = bytes.size();
-  return std::make_shared<ByteImages>(Shape::Image(channels, kHeight, kWidth), std::move(bytes),
-                                      size, 0, "images");
+  std::string all;
+  for (int i = 0; i < images; ++i) all += bytes;
+  return std::make_shared<ByteImages>(Shape::Image(channels, kHeight, kWidth), std::move(all), size,
+                                      0, "images");
 }
+
+std::shared_ptr<const ImageSource> OneImage(int64_t channels) { return EqualImages(channels, 1); }
 
 // The images of another source, without its bytes.
 class FloatImages : public ImageSource {
@@ -45,9 +49,9 @@ class FloatImages : public ImageSource {
   const std::shared_ptr<const ImageSource> images_;
 };
 
-std::vector<float> ReadOf(const ImageSource& images, const ImageUse& use) {
+std::vector<float> ReadOf(const ImageSource& images, const ImageUse& use, size_t image = 0) {
   std::vector<float> pixels(static_cast<size_t>(images.shape().size()));
-  SYNCGRADS_EXPECT_OK(images.Read(0, use, absl::MakeSpan(pixels)));
+  SYNCGRADS_EXPECT_OK(images.Read(image, use, absl::MakeSpan(pixels)));
   return pixels;
 }
 
@@ -77,6 +81,19 @@ TEST(AugmentedImagesTest, OnlyTrainingChangesImagesAndTheSameStepChangesThemAlik
   EXPECT_NE(ReadAugmented(all, Step(1)), plain);
   EXPECT_EQ(ReadAugmented(all, Step(1)), ReadAugmented(all, Step(1)));
   EXPECT_NE(ReadAugmented(all, Step(1)), ReadAugmented(all, Step(2)));
+}
+
+TEST(AugmentedImagesTest, TheChangesDependOnTheImageAndOnTheSeed) {
+  v1::Augmentation brightness;
+  brightness.set_brightness(0.4);
+  const std::shared_ptr<const ImageSource> two = EqualImages(3, 2);
+  for (const bool bytes : {true, false}) {
+    const AugmentedImages images(bytes ? two : std::make_shared<FloatImages>(two), brightness);
+    ASSERT_EQ(images.has_bytes(), bytes);
+    const std::vector<float> first = ReadOf(images, Step(1), 0);
+    EXPECT_NE(ReadOf(images, Step(1), 1), first) << bytes;
+    EXPECT_NE(ReadOf(images, {/*training=*/true, /*seed=*/4, /*step=*/1}, 0), first) << bytes;
+  }
 }
 
 TEST(AugmentedImagesTest, ImagesAreMirroredWithTheGivenProbability) {

@@ -66,6 +66,20 @@ TEST(ResizedCropTest, RectanglesHaveRandomAreasRatiosAndPositionsWithinTheImage)
   EXPECT_NEAR(bottommost, kHeight, 1e-9);
 }
 
+TEST(ResizedCropTest, TheLeastShareOfTheAreaIsTheOneThatIsGiven) {
+  constexpr int kWidth = 400, kHeight = 300;
+  for (const double min_area : {0.25, 0.5, 0.75}) {
+    RandomStream random(1, {});
+    double least_area = 1;
+    for (int i = 0; i < 2000; ++i) {
+      const Rectangle shown =
+          ShownBy(DrawResizedCrop(kWidth, kHeight, 64, min_area, random), kWidth, kHeight, 64);
+      least_area = std::min(least_area, shown.width * shown.height / (kWidth * kHeight));
+    }
+    EXPECT_NEAR(least_area, min_area, 0.01);
+  }
+}
+
 TEST(ResizedCropTest, ALongImageGivesTheLargestRectangleAtItsCentre) {
   constexpr int kWidth = 1200, kHeight = 30;
   RandomStream random(1, {});

@@ -361,6 +361,11 @@ TEST_F(ImageNetTest, TrainingCropsAreThoseOfTheJobFile) {
   EXPECT_NE(resized, read(v1::ImageNetSource::RANDOM_POSITION, {true, 4, 9}));
   EXPECT_NE(resized, read(v1::ImageNetSource::RANDOM_RESIZED, {true, 4, 10}));
   EXPECT_EQ(resized, read(v1::ImageNetSource::RANDOM_RESIZED, {true, 4, 9}));
+  EXPECT_NE(resized, read(v1::ImageNetSource::RANDOM_RESIZED, {true, 5, 9}));
+  // No crop of at least the whole image is smaller, so all are the same.
+  spec_.set_min_area(1);
+  EXPECT_EQ(read(v1::ImageNetSource::RANDOM_RESIZED, {true, 4, 9}),
+            read(v1::ImageNetSource::RANDOM_RESIZED, {true, 4, 10}));
 }
 
 TEST_F(ImageNetTest, WithoutSizesTheShorterSideIs256AndTheCrop224) {

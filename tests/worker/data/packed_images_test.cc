@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/data/tar.h"
@@ -68,6 +69,30 @@ TEST_F(PackedImagesTest, LongNamesOfGnuAndPaxAreRead) {
   EXPECT_EQ((*images)[0].name, name + "1.jpg");
   EXPECT_EQ((*images)[1].name, name + ".jpg");
   EXPECT_EQ((*images)[2].name, "last.jpg");
+}
+
+// In the format of POSIX, the folders of a long name are in a field of their own, at byte 345.
+TEST_F(PackedImagesTest, TheFoldersOfALongNameMayBeInTheHeadersPrefix) {
+  const auto member = [](const std::string& folders, const std::string& magic) {
+    std::string header = TarHeader("1.jpg", 1, '0');
+    header.replace(257, magic.size(), magic);
+    header.replace(345, folders.size(), folders);
+    header.replace(148, 8, 8, ' ');
+    unsigned sum = 0;
+    for (const char byte : header) sum += static_cast<unsigned char>(byte);
+    header.replace(148, 6, absl::StrFormat("%06o", sum));
+    header[154] = '\0';
+    return absl::StrCat(header, "j", std::string(TarPadding(1), '\0'));
+  };
+  const std::string folders(150, 'f');
+  const auto images = List(absl::StrCat(member(folders, std::string("ustar\0"
+                                                                    "00",
+                                                                    8)),
+                                        member(folders, "ustar  "), End()));
+  SYNCGRADS_ASSERT_OK(images);
+  ASSERT_EQ(images->size(), 2u);
+  EXPECT_EQ((*images)[0].name, folders + "/1.jpg");
+  EXPECT_EQ((*images)[1].name, "1.jpg") << "GNU's format has other fields there";
 }
 
 TEST_F(PackedImagesTest, DamageIsNamedWithItsPlace) {

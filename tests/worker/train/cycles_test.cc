@@ -67,6 +67,25 @@ TEST(LocalStepsTest, OneLocalStepIsAStepTogether) {
   EXPECT_LT(LargestDifference(ParametersOf(alone, 3), expected), 1e-12);
 }
 
+// Like the step together, in which each row counts once, the average counts the changes by rows.
+TEST(LocalStepsTest, ChangesAreWeightedByTheRowsBehindThem) {
+  Job together = Iris();
+  // Of the 150 rows, the last worker has fewer than the others.
+  together.file.mutable_data()->set_split(v1::DataSpec::KEEP_REMAINDER);
+  together.file.mutable_data()->set_shards(4);
+  together.file.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.05);
+  together.file.set_batch_size(100);
+  Job alone = together;
+  together.file.set_weight_by_samples(true);
+  alone.file.mutable_consistency()->mutable_local_steps()->set_steps(1);
+  alone.file.mutable_consistency()->mutable_local_steps()->mutable_average();
+  const std::vector<double> expected = ParametersOf(together, 4);
+  EXPECT_LT(LargestDifference(ParametersOf(alone, 4), expected), 1e-12);
+  together.file.set_weight_by_samples(false);
+  EXPECT_GT(LargestDifference(ParametersOf(together, 4), expected), 1e-6)
+      << "all workers have the same number of rows";
+}
+
 TEST(LocalStepsTest, OneWorkerWithAPlainAverageTrainsAsIfItWereAlone) {
   Job together = Iris();
   Job alone = together;

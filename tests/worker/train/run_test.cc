@@ -142,6 +142,23 @@ TEST(RunTest, PredictionsAreInTheOrderOfTheRowsHoweverManyWorkersThereAre) {
     if (absl::StartsWith(lines[i], cells.back() + ",")) ++correct;
   }
   EXPECT_EQ(correct, *trained.held_out->correct + *trained.trained_on.correct);
+
+  // The class is that of the highest probability, which is below its name in the header.
+  const std::vector<std::string> header = absl::StrSplit(lines[0], ',');
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const std::vector<std::string> cells = absl::StrSplit(lines[i], ',');
+    ASSERT_EQ(cells.size(), 4u);
+    size_t highest = 1;
+    double sum = 0;
+    for (size_t column = 1; column < cells.size(); ++column) {
+      const double probability = std::stod(cells[column]);
+      EXPECT_GE(probability, 0) << lines[i];
+      sum += probability;
+      if (probability > std::stod(cells[highest])) highest = column;
+    }
+    EXPECT_NEAR(sum, 1, 1e-6) << lines[i];
+    EXPECT_EQ(cells[0], header[highest]) << lines[i];
+  }
 }
 
 TEST(RunTest, PredictionNeedsNoTarget) {

@@ -29,6 +29,7 @@
 #include "worker/base/file.h"
 #include "worker/checkpoint/checkpoint_directory.h"
 #include "worker/checkpoint/checkpoint_writer.h"
+#include "worker/checkpoint/snapshot.h"
 #include "worker/io/safetensors.h"
 #include "worker/job/job_file.h"
 #include "worker/train/client_team.h"
@@ -310,6 +311,34 @@ TEST_F(ValidationTest, ItsFiguresAreThoseOfAPlainComputationWithTheModelThatIsWr
     }
     EXPECT_LT(reported[0].validations[2].second[0].second,
               reported[0].validations[0].second[0].second);
+  }
+}
+
+// A checkpoint has the mean in the model, and beside it those of each worker.
+TEST_F(ValidationTest, TheRunningStatisticsThatAreWrittenAreTheMeanOverTheWorkers) {
+  const Job job = MakeJob("steps: 6 checkpoint { directory: \"run\" every_steps: 6 }");
+  for (const Reported& one : Train(job, false, In("model.safetensors"))) {
+    SYNCGRADS_ASSERT_OK(one.status);
+  }
+  const auto file = Safetensors::Read(In("model.safetensors"));
+  SYNCGRADS_ASSERT_OK(file);
+  auto checkpoint = ReadCheckpoint(In("run") + "/latest");
+  SYNCGRADS_ASSERT_OK(checkpoint);
+  EXPECT_EQ(checkpoint->manifest.step, 6u);
+  const auto snapshot = SnapshotOf(*std::move(checkpoint));
+  SYNCGRADS_ASSERT_OK(snapshot);
+  for (const std::string name : {"batch_norm1.running_mean", "batch_norm1.running_var"}) {
+    const auto bytes = snapshot->Find({"states/" + name, DType::kF64, {kWorkers, 4}});
+    SYNCGRADS_ASSERT_OK(bytes);
+    std::vector<double> of_workers(kWorkers * 4);
+    std::memcpy(of_workers.data(), bytes->data(), bytes->size());
+    const std::vector<double> written = Numbers(*file, name, {4});
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_NE(of_workers[i], of_workers[4 + i]);
+      double sum = 0;
+      for (uint32_t rank = 0; rank < kWorkers; ++rank) sum += of_workers[rank * 4 + i];
+      EXPECT_NEAR(written[i], sum / kWorkers, 1e-12) << name << " " << i;
+    }
   }
 }
 
