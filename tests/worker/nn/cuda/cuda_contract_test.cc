@@ -23,7 +23,7 @@ class CudaContractTest : public testing::Test {
   void SetUp() override {
     const absl::StatusOr<int> count = CudaAccelerators().Count();
     if (!count.ok()) GTEST_SKIP() << "built, not run: " << count.status().message();
-    auto floats = CudaAccelerators(uses_cudnn()).MakeFloat(0, MatrixPrecision::kF32);
+    auto floats = CudaAccelerators(uses_cudnn()).MakeFloat(0, precision());
     SYNCGRADS_ASSERT_OK(floats);
     floats_ = std::move(*floats);
     auto doubles = CudaAccelerators().MakeDouble(0);
@@ -33,6 +33,7 @@ class CudaContractTest : public testing::Test {
 
   // Whether convolutions are computed by cuDNN, if it is installed.
   virtual bool uses_cudnn() const { return true; }
+  virtual MatrixPrecision precision() const { return MatrixPrecision::kF32; }
 
   void TearDown() override {
     if (floats_ == nullptr || doubles_ == nullptr) return;
@@ -84,6 +85,8 @@ TEST_F(CudaContractTest, BatchNormAgreesWithAPlainLoop) {
   ExpectBatchNormAgreesWithAPlainLoop(*floats_);
 }
 
+TEST_F(CudaContractTest, NumbersAreStoredExactly) { ExpectNumbersAreStoredRounded(*floats_); }
+
 TEST_F(CudaContractTest, LossesAgreeWithPlainLoops) { ExpectLossesAgreeWithPlainLoops(*floats_); }
 
 TEST_F(CudaContractTest, UpdatesHaveTheBitsOfTheHost) {
@@ -106,14 +109,11 @@ TEST_F(CudaContractTest, ElementwiseOperationsAgreeWithPlainLoops) {
 }
 
 TEST_F(CudaContractTest, ProductsAreRoundedAsTheFlagSays) {
-  // Each of the two factors is reduced to 11 (TF32) or 8 (BF16) significant bits. Devices may
-  // truncate, so the relative error of each factor is at most a unit in the last place.
-  for (const auto& [precision, error] :
-       {std::pair(MatrixPrecision::kTf32, 0x1p-9), std::pair(MatrixPrecision::kBf16, 0x1p-6)}) {
-    const auto device = CudaAccelerators().MakeFloat(0, precision);
-    SYNCGRADS_ASSERT_OK(device);
-    ExpectDenseLayersAgreeWithAPlainLoop(**device, error);
-  }
+  // Each of the two factors is reduced to 11 significant bits. Devices may truncate, so the
+  // relative error of each factor is at most a unit in the last place.
+  const auto device = CudaAccelerators().MakeFloat(0, MatrixPrecision::kTf32);
+  SYNCGRADS_ASSERT_OK(device);
+  ExpectDenseLayersAgreeWithAPlainLoop(**device, 0x1p-9);
 }
 
 // The loss and the gradients of ResNet-34 for a batch of images.
@@ -152,15 +152,16 @@ ResNetResults RunResNet(Device<float>& device) {
   return results;
 }
 
-void ExpectResNetAgreesWithTheProcessors(Device<float>& device) {
+// `error` is that of the gradients, relative to the largest one of a parameter.
+void ExpectResNetAgreesWithTheProcessors(Device<float>& device, float error = 1e-2f) {
   CpuDevice<float> processor(1);
   const ResNetResults expected = RunResNet(processor);
   const ResNetResults actual = RunResNet(device);
-  EXPECT_NEAR(actual.loss, expected.loss, 1e-3 * expected.loss);
+  EXPECT_NEAR(actual.loss, expected.loss, error / 10 * expected.loss);
   for (size_t i = 0; i < expected.gradients.size(); ++i) {
     const float scale = expected.gradients[i].cwiseAbs().maxCoeff();
     EXPECT_GT(scale, 0) << expected.names[i];
-    EXPECT_LT((actual.gradients[i] - expected.gradients[i]).cwiseAbs().maxCoeff(), 1e-2f * scale)
+    EXPECT_LT((actual.gradients[i] - expected.gradients[i]).cwiseAbs().maxCoeff(), error * scale)
         << expected.names[i];
   }
 }
@@ -194,6 +195,95 @@ TEST_F(WithoutCudnnContractTest, ConvolutionAgreesWithAPlainLoop) {
 
 TEST_F(WithoutCudnnContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
   ExpectResNetAgreesWithTheProcessors(*floats_);
+}
+
+// Activations are stored as bfloat16.
+class Bf16ContractTest : public CudaContractTest {
+ protected:
+  MatrixPrecision precision() const override { return MatrixPrecision::kBf16; }
+};
+
+class Bf16WithoutCudnnContractTest : public Bf16ContractTest {
+ protected:
+  bool uses_cudnn() const override { return false; }
+};
+
+TEST_F(Bf16ContractTest, ActivationsTakeTwoBytes) { EXPECT_EQ(floats_->stored_bytes(), 2); }
+
+TEST_F(Bf16ContractTest, FloatAgreesWithDoubleOfTheProcessor) {
+  for (const LayerCase& layer : AllLayerCases()) {
+    ExpectFloatAgreesWithDouble(layer, *floats_, reference_);
+  }
+}
+
+TEST_F(Bf16ContractTest, GradientOfABatchIsTheMeanOfItsSamplesGradients) {
+  for (const LayerCase& layer : AllLayerCases()) {
+    ExpectGradientIsTheMeanOverSamples(layer, *floats_);
+  }
+}
+
+TEST_F(Bf16ContractTest, TheSameCallsGiveTheSameBits) {
+  for (const LayerCase& layer : AllLayerCases()) ExpectTheSameBits(layer, *floats_);
+}
+
+TEST_F(Bf16ContractTest, ConvolutionAgreesWithAPlainLoop) {
+  for (const ConvolutionSize& size : ConvolutionSizes()) {
+    ExpectConvolutionAgreesWithAPlainLoop(size, *floats_);
+    ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(size, *floats_);
+  }
+}
+
+TEST_F(Bf16ContractTest, PoolingAgreesWithAPlainLoop) {
+  ExpectPoolingAgreesWithAPlainLoop(*floats_);
+}
+
+TEST_F(Bf16ContractTest, MaxPoolingHandsOnANan) { ExpectMaxPoolingHandsOnANan(*floats_); }
+
+TEST_F(Bf16ContractTest, BatchNormAgreesWithAPlainLoop) {
+  ExpectBatchNormAgreesWithAPlainLoop(*floats_);
+}
+
+TEST_F(Bf16ContractTest, LossesAgreeWithPlainLoops) { ExpectLossesAgreeWithPlainLoops(*floats_); }
+
+TEST_F(Bf16ContractTest, UpdatesHaveTheBitsOfTheHost) {
+  ExpectUpdatesHaveTheBitsOfTheHost(*floats_);
+}
+
+TEST_F(Bf16ContractTest, SumsOfManyRowsAreExact) { ExpectSumsOfManyRowsAreExact(*floats_); }
+
+TEST_F(Bf16ContractTest, DenseLayersAgreeWithAPlainLoop) {
+  ExpectDenseLayersAgreeWithAPlainLoop(*floats_);
+}
+
+TEST_F(Bf16ContractTest, PenaltiesAgreeWithAPlainLoop) {
+  ExpectPenaltiesAgreeWithAPlainLoop(*floats_);
+}
+
+TEST_F(Bf16ContractTest, ElementwiseOperationsAgreeWithPlainLoops) {
+  ExpectElementwiseOperationsAgreeWithPlainLoops(*floats_);
+}
+
+TEST_F(Bf16ContractTest, NumbersAreRoundedToNearest) { ExpectNumbersAreStoredRounded(*floats_); }
+
+TEST_F(Bf16ContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
+  ExpectResNetAgreesWithTheProcessors(*floats_, 0.2f);
+}
+
+TEST_F(Bf16WithoutCudnnContractTest, FloatAgreesWithDoubleOfTheProcessor) {
+  for (const LayerCase& layer : AllLayerCases()) {
+    ExpectFloatAgreesWithDouble(layer, *floats_, reference_);
+  }
+}
+
+TEST_F(Bf16WithoutCudnnContractTest, ConvolutionAgreesWithAPlainLoop) {
+  for (const ConvolutionSize& size : ConvolutionSizes()) {
+    ExpectConvolutionAgreesWithAPlainLoop(size, *floats_);
+    ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(size, *floats_);
+  }
+}
+
+TEST_F(Bf16WithoutCudnnContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
+  ExpectResNetAgreesWithTheProcessors(*floats_, 0.2f);
 }
 
 }  // namespace
