@@ -8,12 +8,10 @@
 #include "tests/worker/nn/device_contract.h"
 #include "tests/worker/nn/layer_cases.h"
 #include "tests/worker/nn/layer_contract.h"
+#include "tests/worker/nn/resnet_contract.h"
 #include "tests/worker/testing/status.h"
-#include "worker/base/random.h"
-#include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
-#include "worker/nn/named_model.h"
 
 namespace syncgrads {
 namespace {
@@ -116,58 +114,8 @@ TEST_F(CudaContractTest, ProductsAreRoundedAsTheFlagSays) {
   ExpectDenseLayersAgreeWithAPlainLoop(**device, 0x1p-9);
 }
 
-// The loss and the gradients of ResNet-34 for a batch of images.
-struct ResNetResults {
-  double loss = 0;
-  std::vector<std::string> names;
-  std::vector<Matrix<float>> gradients;
-};
-
-ResNetResults RunResNet(Device<float>& device) {
-  v1::NamedModel named;
-  named.set_name("resnet34");
-  named.set_outputs(10);
-  const Shape shape = Shape::Image(3, 48, 48);
-  const auto model = BuildModel<float>(*ExpandNamedModel(named), shape, CustomLayers(), device);
-  EXPECT_TRUE(model.ok()) << model.status();
-  (*model)->Initialise(5);
-  RandomStream random(3, {});
-  Matrix<float> images(2, shape.size());
-  for (Eigen::Index i = 0; i < images.size(); ++i) {
-    images.data()[i] = static_cast<float>(2 * random.NextUniform() - 1);
-  }
-  // The statistics of the batch keep the blocks' outputs in bounds.
-  Pass pass;
-  pass.training = true;
-  const auto nothing = [](size_t) { return absl::OkStatus(); };
-  SYNCGRADS_EXPECT_OK((*model)->ComputeGradients(pass, images, Loss(), std::vector<double>{3, 7}, 2,
-                                                 nothing, nothing));
-  ResNetResults results;
-  results.loss = *(*model)->TakeLoss();
-  for (Parameter<float>* parameter : (*model)->parameters()) {
-    results.names.push_back(parameter->name);
-    SYNCGRADS_EXPECT_OK(device.memory().Wait(parameter->QueueGradient()));
-    results.gradients.push_back(parameter->gradient);
-  }
-  return results;
-}
-
-// `error` is that of the gradients, relative to the largest one of a parameter.
-void ExpectResNetAgreesWithTheProcessors(Device<float>& device, float error = 1e-2f) {
-  CpuDevice<float> processor(1);
-  const ResNetResults expected = RunResNet(processor);
-  const ResNetResults actual = RunResNet(device);
-  EXPECT_NEAR(actual.loss, expected.loss, error / 10 * expected.loss);
-  for (size_t i = 0; i < expected.gradients.size(); ++i) {
-    const float scale = expected.gradients[i].cwiseAbs().maxCoeff();
-    EXPECT_GT(scale, 0) << expected.names[i];
-    EXPECT_LT((actual.gradients[i] - expected.gradients[i]).cwiseAbs().maxCoeff(), error * scale)
-        << expected.names[i];
-  }
-}
-
 TEST_F(CudaContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
-  ExpectResNetAgreesWithTheProcessors(*floats_);
+  ExpectResNet34AgreesWithTheProcessor(*floats_);
 }
 
 // What computes convolutions where cuDNN is not installed.
@@ -194,7 +142,7 @@ TEST_F(WithoutCudnnContractTest, ConvolutionAgreesWithAPlainLoop) {
 }
 
 TEST_F(WithoutCudnnContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
-  ExpectResNetAgreesWithTheProcessors(*floats_);
+  ExpectResNet34AgreesWithTheProcessor(*floats_);
 }
 
 // Activations are stored as bfloat16.
@@ -265,8 +213,12 @@ TEST_F(Bf16ContractTest, ElementwiseOperationsAgreeWithPlainLoops) {
 
 TEST_F(Bf16ContractTest, NumbersAreRoundedToNearest) { ExpectNumbersAreStoredRounded(*floats_); }
 
-TEST_F(Bf16ContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
-  ExpectResNetAgreesWithTheProcessors(*floats_, 0.2f);
+TEST_F(Bf16ContractTest, LayersOfResNet34AgreeWithDouble) {
+  ExpectLayersOfResNet34AgreeWithDouble(*floats_);
+}
+
+TEST_F(Bf16ContractTest, ResNet34IsAsCloseToDoubleAsRoundingAllows) {
+  ExpectResNet34IsAsCloseToDoubleAsRoundingAllows(*floats_);
 }
 
 TEST_F(Bf16WithoutCudnnContractTest, FloatAgreesWithDoubleOfTheProcessor) {
@@ -282,8 +234,8 @@ TEST_F(Bf16WithoutCudnnContractTest, ConvolutionAgreesWithAPlainLoop) {
   }
 }
 
-TEST_F(Bf16WithoutCudnnContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
-  ExpectResNetAgreesWithTheProcessors(*floats_, 0.2f);
+TEST_F(Bf16WithoutCudnnContractTest, LayersOfResNet34AgreeWithDouble) {
+  ExpectLayersOfResNet34AgreeWithDouble(*floats_);
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ double AccuracyOf(const Job& job, const std::string& precision) {
 void ExpectLearnsAsWell(const Job& job) {
   const double exact = AccuracyOf(job, "f32");
   const double mixed = AccuracyOf(job, "bf16");
-  RecordProperty("f32", absl::StrCat(exact));
-  RecordProperty("bf16", absl::StrCat(mixed));
+  testing::Test::RecordProperty("f32", absl::StrCat(exact));
+  testing::Test::RecordProperty("bf16", absl::StrCat(mixed));
   EXPECT_GT(exact, 90);
   EXPECT_GT(mixed, exact - 0.3);
 }
