@@ -25,27 +25,37 @@ constexpr int64_t kOutputs = 10;
 // The largest relative error of a number that is rounded to 8 significant bits.
 constexpr double kRounding = 0x1p-8;
 
+Shape ImageShape() { return Shape::Image(3, 48, 48); }
+
 template <typename T>
 std::unique_ptr<Model<T>> MakeResNet(Device<T>& device) {
   v1::NamedModel named;
   named.set_name("resnet34");
   named.set_outputs(kOutputs);
-  auto model =
-      BuildModel<T>(*ExpandNamedModel(named), Shape::Image(3, 48, 48), CustomLayers(), device);
+  auto model = BuildModel<T>(*ExpandNamedModel(named), ImageShape(), CustomLayers(), device);
   EXPECT_TRUE(model.ok()) << model.status();
   (*model)->Initialise(5);
   return std::move(*model);
 }
 
-// Returns random numbers in [-1, 1] that bfloat16 has, so that every device gets the same ones.
 Matrix<float> RandomMatrix(int64_t rows, int64_t columns, uint64_t seed) {
   RandomStream random(seed, {});
   Matrix<float> values(rows, columns);
   for (Eigen::Index i = 0; i < values.size(); ++i) {
-    values.data()[i] = static_cast<float>(RoundingDevice::Rounded(2 * random.NextUniform() - 1));
+    values.data()[i] = static_cast<float>(2 * random.NextUniform() - 1);
   }
   return values;
 }
+
+// Returns numbers that bfloat16 has, so that every device gets the same ones.
+Matrix<float> Rounded(Matrix<float> values) {
+  for (Eigen::Index i = 0; i < values.size(); ++i) {
+    values.data()[i] = static_cast<float>(RoundingDevice::Rounded(values.data()[i]));
+  }
+  return values;
+}
+
+Matrix<float> Images() { return RandomMatrix(kSamples, ImageShape().size(), 3); }
 
 // The statistics of the batch keep the outputs of the blocks in bounds.
 Pass TrainingPass() {
@@ -81,13 +91,12 @@ struct Results {
 };
 
 template <typename T>
-Results RunResNet(Device<T>& device) {
+Results RunResNet(Device<T>& device, const Matrix<float>& images) {
   const auto model = MakeResNet(device);
-  const Matrix<T> images =
-      RandomMatrix(kSamples, model->input_shape().size(), 3).template cast<T>();
+  const Matrix<T> input = images.cast<T>();
   const auto nothing = [](size_t) { return absl::OkStatus(); };
   SYNCGRADS_EXPECT_OK(model->ComputeGradients(
-      TrainingPass(), images, Loss(), std::vector<double>{3, 7}, kSamples, nothing, nothing));
+      TrainingPass(), input, Loss(), std::vector<double>{3, 7}, kSamples, nothing, nothing));
   Results results;
   results.loss = *model->TakeLoss();
   for (Parameter<T>* parameter : model->parameters()) {
@@ -109,8 +118,8 @@ class LayerWalk {
         input_(device),
         gradient_(device),
         next_gradient_(device) {
-    input_.Upload(RandomMatrix(kSamples, model_->input_shape().size(), 3));
-    gradient_.Upload(RandomMatrix(kSamples, kOutputs, 4));
+    input_.Upload(Rounded(Images()));
+    gradient_.Upload(Rounded(RandomMatrix(kSamples, kOutputs, 4)));
   }
 
   void Forward() {
@@ -179,8 +188,8 @@ class LayerWalk {
 
 void ExpectResNet34AgreesWithTheProcessor(Device<float>& device) {
   CpuDevice<float> processor(1);
-  const Results expected = RunResNet(processor);
-  const Results actual = RunResNet(device);
+  const Results expected = RunResNet<float>(processor, Images());
+  const Results actual = RunResNet(device, Images());
   EXPECT_NEAR(actual.loss, expected.loss, 1e-3 * expected.loss);
   for (size_t i = 0; i < expected.gradients.size(); ++i) {
     const double scale = expected.gradients[i].cwiseAbs().maxCoeff();
@@ -199,9 +208,10 @@ void ExpectLayersOfResNet34AgreeWithDouble(Device<float>& device) {
 void ExpectResNet34IsAsCloseToDoubleAsRoundingAllows(Device<float>& device) {
   CpuDevice<double> processor(1);
   RoundingDevice rounding;
-  const Results exact = RunResNet<double>(processor);
-  const Results rounded = RunResNet<double>(rounding);
-  const Results actual = RunResNet(device);
+  const Matrix<float> images = Rounded(Images());
+  const Results exact = RunResNet<double>(processor, images);
+  const Results rounded = RunResNet<double>(rounding, images);
+  const Results actual = RunResNet(device, images);
   EXPECT_NEAR(actual.loss, exact.loss, 0.1 * exact.loss);
   double errors = 0, expected_errors = 0;
   for (size_t i = 0; i < exact.gradients.size(); ++i) {

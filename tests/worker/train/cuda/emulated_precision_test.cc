@@ -60,7 +60,7 @@ TEST(EmulatedPrecisionTest, AFolderOfImagesIsLearntAsWellInBf16) {
   SYNCGRADS_ASSERT_OK(job);
   v1::ImageNetSource& source = *job->file.mutable_data()->mutable_imagenet();
   source.set_path(folder.string());
-  job->file.set_epochs(2);
+  job->file.set_epochs(3);
   ExpectLearnsAsWell(*job);
 }
 
